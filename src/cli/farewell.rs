@@ -164,7 +164,7 @@ fn best(all: &[std::sync::Arc<Configuration>], view: &View) -> Vec<(&'static str
         Figure::best_of(&figures, true).first().map(|&place| measured[place])
     };
     let name = |one: &Configuration| match &*differences(&first.settings, &one.settings) {
-        "" => "as it began".to_owned(),
+        "" => "initial settings".to_owned(),
         name => name.to_owned(),
     };
     let change = |base: &Figure, of: &Figure| match &*tui::change(base, of) {

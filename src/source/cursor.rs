@@ -1,7 +1,7 @@
 //! Moving in time: by op, phase and step, and to what is worth looking at.
 
 use super::picture::Cursor;
-use crate::model::{Event, EventKind, History, MarkKind, Profile, Ranks, Remedied, View};
+use crate::model::{Event, EventKind, History, Mark, MarkKind, Profile, Ranks, Remedied, View};
 use crate::recording::{Direction, Timeline};
 use crate::units::DeviceIndex;
 
@@ -42,7 +42,7 @@ pub enum Landmark {
     Peak,
     /// A request that failed.
     OutOfMemory,
-    /// A switch that was flipped, or the cache emptied.
+    /// Where a switch that was flipped shows first, or the cache was emptied.
     Flip,
     /// The place that a finding at the cursor names.
     Finding,
@@ -168,22 +168,60 @@ pub(super) fn target(
         Move::Step(step) => step_begin(timeline, here, step, device)?,
         Move::Jump(Landmark::Finding, _) => finding?,
         Move::Jump(Landmark::Peak, _) => timeline.now().lab_mut(device)?.view().peak_position,
-        Move::Jump(landmark, direction) => {
+        Move::Jump(Landmark::OutOfMemory, direction) => {
             let lab = timeline.now().lab(device)?;
-            let positions = marks(lab.history(), landmark);
+            let positions = failures(lab.history());
             match direction {
                 Direction::Forward => positions.into_iter().find(|&position| position > here)?,
                 Direction::Backward => positions.into_iter().rev().find(|&position| position < here)?,
             }
         }
+        Move::Jump(Landmark::Flip, direction) => changed(timeline, here, direction, device)?,
     };
     Some(Cursor::At(found.clamp(first, end)))
 }
 
-/// Positions right behind the marks of a kind.
-fn marks(history: &History, landmark: Landmark) -> Vec<u64> {
-    let wanted = |kind: &MarkKind| (*kind == MarkKind::OutOfMemory) == (landmark == Landmark::OutOfMemory);
-    history.marks().filter(|mark| wanted(&mark.kind)).map(|mark| mark.position + 1).collect()
+/// Positions right behind requests that failed.
+fn failures(history: &History) -> Vec<u64> {
+    history.marks().filter(|mark| mark.kind == MarkKind::OutOfMemory).map(|mark| mark.position + 1).collect()
+}
+
+/// Where the next or the last change shows: see [`shows`].
+fn changed(timeline: &mut Timeline, here: u64, direction: Direction, device: DeviceIndex) -> Option<u64> {
+    let marks: Vec<Mark> = timeline.now().lab(device)?.history().marks().cloned().collect();
+    let mut marks: Vec<Mark> = marks.into_iter().filter(|mark| mark.kind != MarkKind::OutOfMemory).collect();
+    // What was flipped between the same two steps shows at one place.
+    marks.dedup_by(|later, mark| is_flip(later) && is_flip(mark) && later.step == mark.step);
+    let ahead = marks.partition_point(|mark| mark.position < here);
+    match direction {
+        // One that lies behind may show ahead.
+        Direction::Forward => {
+            marks[ahead.saturating_sub(1)..].iter().map(|mark| shows(timeline, mark, device)).find(|at| *at > here)
+        }
+        Direction::Backward => {
+            marks[..ahead].iter().rev().map(|mark| shows(timeline, mark, device)).find(|at| *at < here)
+        }
+    }
+}
+
+fn is_flip(mark: &Mark) -> bool {
+    matches!(mark.kind, MarkKind::Flip { .. })
+}
+
+/// Where a change shows: a flip at the peak of the first step that it is in force for, anything else, and a flip after which no step
+/// ended, right behind it.
+fn shows(timeline: &mut Timeline, mark: &Mark, device: DeviceIndex) -> u64 {
+    let behind = mark.position + 1;
+    if !is_flip(mark) {
+        return behind;
+    }
+    let ends = |event: &Event| {
+        event.device == device && matches!(event.kind, EventKind::StepEnd(_) | EventKind::Oom(_) | EventKind::Begin(_))
+    };
+    let Some(end) = timeline.find(behind, Direction::Forward, ends) else { return behind };
+    let ranks = timeline.at(end + 1);
+    let peak = ranks.as_ref().and_then(|ranks| ranks.lab(device)?.last_peak());
+    peak.filter(|peak| *peak > behind).unwrap_or(behind)
 }
 
 fn by(timeline: &mut Timeline, here: u64, unit: Unit, direction: Direction, device: DeviceIndex) -> Option<u64> {

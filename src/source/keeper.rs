@@ -466,7 +466,11 @@ impl Keeper {
             Move::Jump(Landmark::Finding, _) => self.place_of_finding(),
             _ => None,
         };
-        let from = self.shown();
+        let from = match to {
+            // Before the moment that nobody chose there may be none, and behind it the last one.
+            Move::Jump(Landmark::Flip, Direction::Backward) => self.cursor,
+            _ => self.shown(),
+        };
         if let Some(cursor) = cursor::target(&mut self.timeline, from, to, self.device, finding) {
             self.set_cursor(cursor);
         }

@@ -235,10 +235,16 @@ impl Picture {
         matches!(self.kind, Kind::Live)
     }
 
-    /// How the switches stand: of a lab that runs as keys find them, of what has happened as they were at the cursor.
+    /// How the switches stand: of a lab that runs as keys find them, of what has happened as they were at the moment shown.
     #[must_use]
     pub fn switches(&self) -> &Settings {
-        if self.is_live() { &self.settings } else { &self.view.settings }
+        if self.is_live() { &self.settings } else { &self.known().settings }
+    }
+
+    /// What is known of the run: of a lab all of it, or what was at the cursor; of what has happened what was at the moment shown.
+    #[must_use]
+    pub fn known(&self) -> &View {
+        if self.is_live() { &self.view } else { self.shown() }
     }
 
     /// The curve that "this step" shows: the whole step around the cursor or the mark; else the last whole one, or the one under
@@ -251,10 +257,10 @@ impl Picture {
         self.step.as_ref().or(marked).or(profiles.last.as_ref()).or(under_way).map(|profile| &**profile)
     }
 
-    /// The last effect that had begun at the cursor, as far as it is known by now: a recording has the answer.
+    /// The last effect that had begun at the moment shown, as far as it is known by now: a recording has the answer.
     #[must_use]
     pub fn effect(&self) -> Option<&Effect> {
-        let last = self.view.effects.last()?;
+        let last = self.known().effects.last()?;
         let known = self.effects.iter().find(|known| known.position == last.position);
         Some(known.unwrap_or(last))
     }

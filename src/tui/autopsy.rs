@@ -227,7 +227,7 @@ fn live(autopsy: &Autopsy) -> String {
         text.push_str(&format!("; most: {}", most.join(", ")));
     }
     if let Some(module) = autopsy.modules.first() {
-        text.push_str(&format!("; of modules {} {}", module.name, bytes(module.bytes)));
+        text.push_str(&format!("; largest module: {} {}", module.name, bytes(module.bytes)));
     }
     text
 }
@@ -274,12 +274,12 @@ fn fits(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
     let fitting: Vec<String> = remedied
         .iter()
         .filter(|tried| tried.fits)
-        .map(|tried| format!("{} reserves {}", word(&tried.remedy), bytes(tried.peak_reserved)))
+        .map(|tried| format!("{}, reserving {}", word(&tried.remedy), bytes(tried.peak_reserved)))
         .collect();
     let failing: Vec<String> = remedied.iter().filter(|tried| !tried.fits).map(|tried| word(&tried.remedy)).collect();
     match (fitting.is_empty(), failing.is_empty()) {
         (true, _) => format!("none of what was tried: {}", failing.join(", ")),
-        (false, true) => format!("with {} (tried, simulated)", fitting.join(" · ")),
-        (false, false) => format!("with {} (tried, simulated); not with {}", fitting.join(" · "), failing.join(", ")),
+        (false, true) => format!("with {} (tried, simulated)", fitting.join(", or ")),
+        (false, false) => format!("with {} (tried, simulated); not with {}", fitting.join(", or "), failing.join(", ")),
     }
 }

@@ -98,6 +98,16 @@ pub fn short_bytes(bytes: Bytes) -> String {
     }
 }
 
+/// What a cell of a map stands for, exactly: `24 MiB`, `1.25 GiB`.
+#[must_use]
+pub fn scale(bytes: Bytes) -> String {
+    let unit = Unit::for_largest(bytes);
+    match (bytes.get() % unit.bytes(), bytes.get() / unit.bytes()) {
+        (1.., 0..10) if bytes.get() >= KIB => format!("{} {}", bytes.get() as f64 / unit.bytes() as f64, unit.name()),
+        _ => short_bytes(bytes),
+    }
+}
+
 /// Milliseconds with one decimal; of less than one, as many as it takes to see them: `297.0`, `0.11`, `0.004`.
 #[must_use]
 pub fn milliseconds(time: Micros) -> String {
@@ -157,6 +167,14 @@ pub fn counted(n: u64, thing: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scale_in_quarters_is_exact() {
+        let quarters = [4, 5, 6, 7, 8, 10, 14, 20, 28].map(|quarters| scale(Bytes(quarters << 18)));
+        let exact = ["1", "1.25", "1.5", "1.75", "2", "2.5", "3.5", "5", "7"].map(|figure| format!("{figure} MiB"));
+        assert_eq!(quarters, exact);
+        assert_eq!((scale(Bytes(640)), scale(Bytes::mib(20))), ("640 B".to_owned(), "20 MiB".to_owned()));
+    }
 
     #[test]
     fn bytes_take_the_unit_below_them() {

@@ -3,6 +3,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Color;
 
 /// Which characters the terminal shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +56,27 @@ impl GlyphTier {
     }
 }
 
-/// Replaces every cell of `area` that is not ASCII by its twin.
-pub fn to_ascii(buf: &mut Buffer, area: Rect) {
+/// Replaces every cell of `area` that is not ASCII by its twin; `surface` is the ground. A cell of two colours that a block divides
+/// has the colour of the larger part: a character divides nothing.
+pub fn to_ascii(buf: &mut Buffer, area: Rect, surface: Color) {
     for position in area.intersection(buf.area).positions() {
         let cell = &mut buf[position];
-        if !cell.symbol().is_ascii() {
-            let twin = cell.symbol().chars().next().map_or(' ', ascii_twin);
-            cell.set_char(twin);
+        let Some(symbol) = cell.symbol().chars().next().filter(|symbol| !symbol.is_ascii()) else { continue };
+        cell.set_char(ascii_twin(symbol));
+        let halves = block_eighths(symbol).filter(|_| cell.bg != surface && cell.bg != Color::Reset);
+        if let Some(eighths) = halves {
+            let color = if eighths >= 4 { cell.fg } else { cell.bg };
+            cell.set_char(ascii_twin('█')).set_fg(color).set_bg(surface);
         }
+    }
+}
+
+/// How many eighths of a cell a block fills, from below or from the left; `None` of what is no block, or a whole one, or a mere line.
+fn block_eighths(symbol: char) -> Option<u32> {
+    match symbol {
+        '▁'..='▇' => Some(u32::from(symbol) - u32::from('▁') + 1),
+        '▉'..='▎' => Some(u32::from('▏') - u32::from(symbol) + 1),
+        _ => None,
     }
 }
 
@@ -133,9 +147,22 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_of_two_parts_has_the_colour_of_the_larger() {
+        for (symbol, kept) in
+            [('▂', "upper"), ('▃', "upper"), ('▄', "lower"), ('▇', "lower"), ('▎', "upper"), ('▊', "lower")]
+        {
+            let mut buf = Buffer::empty(Rect::new(0, 0, 1, 1));
+            buf[(0, 0)].set_char(symbol).set_fg(Color::Red).set_bg(Color::Blue);
+            to_ascii(&mut buf, Rect::new(0, 0, 1, 1), Color::Black);
+            let color = if kept == "lower" { Color::Red } else { Color::Blue };
+            assert_eq!((buf[(0, 0)].symbol(), buf[(0, 0)].fg, buf[(0, 0)].bg), ("#", color, Color::Black), "{symbol}");
+        }
+    }
+
+    #[test]
     fn the_whole_area_becomes_ascii() {
         let mut buf = Buffer::with_lines(["╭ a → b ╮", "│ ██░░ │ "]);
-        to_ascii(&mut buf, Rect::new(0, 0, 9, 2));
+        to_ascii(&mut buf, Rect::new(0, 0, 9, 2), Color::Reset);
         assert_eq!(buf, Buffer::with_lines(["+ a > b +", "| ##:: | "]));
     }
 }

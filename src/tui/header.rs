@@ -55,10 +55,14 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
         let begin = tabs(theme, screen, wanted, area, buf, targets);
         let room = usize::from(area.width.saturating_sub(begin));
         // What is to be said of the moment at least, the figures, and of its op as much as there is room for.
-        let with_phase: usize = state(stage, least + PHASE).iter().map(Span::width).sum();
+        // Who stands somewhere looks at an op.
+        let stands = picture.run == RunState::Paused || picture.moment() == Moment::Cursor;
+        let wanted = least + if stands { STILL } else { PHASE };
+        let with_phase: usize = state(stage, wanted.min(room)).iter().map(Span::width).sum();
         let figures = figures_of(stage, room.saturating_sub(with_phase + 1));
+        let gap = usize::from(!figures.is_empty());
         let edge = put_right(area, 1, figures, buf);
-        let room = usize::from(edge.saturating_sub(begin)).saturating_sub(1);
+        let room = usize::from(edge.saturating_sub(begin)).saturating_sub(gap);
         put_at(area, begin, 1, state(stage, room), buf);
     } else {
         let edge = put_right(area, 0, figures_of(stage, usize::from(area.width) / 2), buf);
@@ -179,6 +183,10 @@ fn state(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     let after = if phase.is_empty() { 0 } else { phase.width() + 3 };
     let step = if cells(&line) + 2 + long.width() + after <= room { long } else { short };
     let moved = picture.moment() != Moment::Now;
+    // A number that is cut is another number.
+    let fits = |step: &str| room == 0 || cells(&line) + 2 + step.width() <= room;
+    let bare = step.trim_end_matches(when::MARK).trim_end().to_owned();
+    let step = [step, bare].into_iter().find(|step| fits(step)).unwrap_or_default();
     line.push(span(theme, if moved { Token::Accent } else { Token::Text }, format!("  {step}")));
     let mut between = if step.is_empty() { "" } else { " · " };
     if !phase.is_empty() && cells(&line) + between.width() + phase.width() <= room {
@@ -248,6 +256,8 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
         let word = if steps.finished == 1 { " step" } else { " steps" };
         groups.push(vec![span(theme, Token::Strong, format!("{:>5}", steps.finished)), span(theme, Token::Dim, word)]);
     }
+    // How many there are is of the run, what they took is of the moment.
+    let steps = &stage.picture.known().steps;
     if steps.finished > 0 && stage.hold != Hold::Answer {
         let unit = match stage.clock() {
             Clock::Real => " ms",

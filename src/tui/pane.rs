@@ -224,6 +224,9 @@ pub(crate) fn cut_front(text: &str, width: usize) -> String {
 
 /// As much of a name as `width` cells hold: of `function (file:line)` the function stays, and of the path where it leads.
 pub(crate) fn cut_name(text: &str, width: usize) -> String {
+    if let Some(frame) = cut_frame(text, width) {
+        return frame;
+    }
     let place = text.split_once(" (").and_then(|(function, path)| Some((function, path.strip_suffix(')')?)));
     let Some((function, path)) = place.filter(|_| text.width() > width) else {
         return if text.width() <= width || !text.contains('.') {
@@ -238,6 +241,24 @@ pub(crate) fn cut_name(text: &str, width: usize) -> String {
         Some(left) => format!("{function} ({})", cut_front(path, left)),
         None => cut(function, width),
     }
+}
+
+/// As much of `file.py:12 function` as `width` cells hold: the line stays where it can, because it tells calls of one file apart.
+/// `None` of anything else, and of what fits whole.
+fn cut_frame(text: &str, width: usize) -> Option<String> {
+    /// Cells of a file and of a function at least.
+    const LEAST: usize = 4;
+    let (place, function) = text.split_once(' ').filter(|_| text.width() > width)?;
+    let (file, line) = place.rsplit_once(':').filter(|(_, line)| line.parse::<u32>().is_ok())?;
+    let line = format!(":{line}");
+    let room = width.saturating_sub(line.width());
+    let Some(both) = room.checked_sub(1).filter(|both| *both >= 2 * LEAST) else {
+        return Some(if room >= LEAST { cut(file, room) + &line } else { cut(text, width) });
+    };
+    // What a function leaves is the file's, and the other way round.
+    let half = both / 2;
+    let files = both.saturating_sub(function.width().min(both - half)).min(file.width());
+    Some(format!("{}{line} {}", cut(file, files), cut(function, both - files)))
 }
 
 /// As much of a dotted name as `width` cells hold. What comes before the number of a layer is the same in all of them and goes
@@ -262,7 +283,7 @@ fn word_end(head: &str, width: usize) -> usize {
         let end = head.rfind(signs).map(|at| at + 1)?;
         (head[..end].width() * 3 >= width).then_some(end)
     };
-    behind(&['=', ':', ',', ';', '/']).or_else(|| behind(&['_', '-', '.'])).unwrap_or(head.len())
+    [&[',', ';', '/'][..], &['=', ':'], &['_', '-', '.']].into_iter().find_map(behind).unwrap_or(head.len())
 }
 
 /// Cuts `text` into lines of at most `width` cells: at spaces, and a word that is longer than a line between its parts.
@@ -314,6 +335,12 @@ mod tests {
         let setting = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
         assert_eq!(wrap(setting, 38), ["set", "PYTORCH_CUDA_ALLOC_CONF=", "expandable_segments:True"]);
         assert_eq!(wrap("expandable_segments", 14), ["expandable_", "segments"]);
+        let settings = "expandable_segments:True,large_segment_size_mb:128";
+        assert_eq!(
+            wrap(settings, 47),
+            ["expandable_segments:True,", "large_segment_size_mb:128"],
+            "not before a value"
+        );
         assert_eq!(wrap("a/bcdefghijk", 8), ["a/bcdefg", "hijk"], "not for so short a line");
         assert_eq!(wrap("漢字", 1), [""]);
         assert!(wrap("a", 0).is_empty());
@@ -335,6 +362,14 @@ mod tests {
         let states = ["h.7.mlp.c_fc.weight.exp_avg_sq", "h.11.attn.c_proj.weight.exp_avg_sq", "wte.weight.exp_avg_sq"];
         assert_eq!(states.map(|name| cut_name(name, 15)), ["…7.mlp…p_avg_sq", "…11.at…p_avg_sq", "wte.we…p_avg_sq"]);
         assert_eq!(cut_name("/a/b/main.py", 8), "…main.py");
+        let frames =
+            ["modeling_llama.py:484 forward", "modeling_llama.py:93 _update_causal_mask", "a.py:7 forward_features"];
+        assert_eq!(
+            frames.map(|name| cut_name(name, 20)),
+            ["modelin…:484 forward", "modelin…:93 _update…", "a.py:7 forward_feat…"]
+        );
+        assert_eq!(frames.map(|name| cut_name(name, 10)), ["model…:484", "modeli…:93", "a.py:7"]);
+        assert_eq!((cut_name(frames[0], 7).as_str(), cut_name(frames[0], 40).as_str()), ("modeli…", frames[0]));
         assert_eq!(cut_name("log_softmaxBackward", 8), "log_sof…");
     }
 

@@ -38,7 +38,7 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         layout.overview = None;
     }
     if app.glyphs() == GlyphTier::Ascii {
-        glyphs::to_ascii(buf, area);
+        glyphs::to_ascii(buf, area, stage.theme.color(Token::Surface));
     }
     layout
 }

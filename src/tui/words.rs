@@ -53,7 +53,6 @@ fn flip_to(keys: &Keymap, switch: Switch, value: &str) -> String {
     let (action, label) = (Action::of_switch(switch), switch.label());
     match keys.key_of(action) {
         key if !key.is_empty() && switch.reach() == Reach::Written => format!("{key} ({value})"),
-        key if !key.is_empty() && value == "off" => format!("{key} lets go ({label} off)"),
         _ => keys.with_key(action, &format!("{label} {value}")),
     }
 }
@@ -83,7 +82,7 @@ pub(crate) fn returns(stage: &Stage<'_>) -> String {
 pub(crate) fn news(stage: &Stage<'_>) -> Option<(String, String)> {
     /// Steps that a flip is news for, with those that it is measured over.
     const STEPS: u64 = 24;
-    let view = stage.view();
+    let view = stage.picture.known();
     let effect = view.effects.last().filter(|_| !stage.hold.asks() && stage.hold.advises())?;
     let fresh = stage.loud || view.steps.finished.saturating_sub(effect.step) <= STEPS;
     let news = News::of(effect).filter(|_| fresh)?;
@@ -186,7 +185,7 @@ mod tests {
     fn remedies_name_the_keys_in_force() {
         let standard = [
             "c (checkpoint on)",
-            "r lets go (leak off)",
+            "r (leak off)",
             "x (expandable_segments:True)",
             "b (batch 8)",
             "e (empty_cache)",
@@ -203,7 +202,7 @@ mod tests {
         assert_eq!(told, Vec::<String>::new());
         let anew = [
             "F1 (checkpoint on)",
-            "F2 lets go (leak off)",
+            "F2 (leak off)",
             "F3 (expandable_segments:True)",
             "F4 (batch 8)",
             "F5 (empty_cache)",

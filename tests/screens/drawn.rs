@@ -2,6 +2,7 @@
 //!
 //! A snapshot is the text of the frame; those named `…_styles` add every run of equal style.
 
+mod apart;
 mod frames;
 mod ghosts;
 mod heights;
@@ -583,7 +584,7 @@ fn what_can_not_be_compared_says_why() {
         let one = crate::lab_states::edited(crate::lab_states::running(), |view| view.configurations.truncate(1));
         let one = Picture { marked: None, ..one };
         let shown = text(&on_screen(dark(), "5", one, width, height));
-        assert!(shown.contains("Flip a switch") && shown.contains("as it began"), "{shown}");
+        assert!(shown.contains("Flip a switch") && shown.contains("initial settings"), "{shown}");
     }
 }
 

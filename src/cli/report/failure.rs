@@ -57,7 +57,7 @@ fn of_a_file(line: &str) -> String {
     let live = line.strip_prefix("live: ").and_then(|live| live.split_once(": "));
     match (live, line.strip_prefix("free: ")) {
         (Some((_, parts)), _) => {
-            format!("Live: {}", parts.split_once("; of modules ").map_or(parts, |(parts, _)| parts))
+            format!("Live: {}", parts.split_once("; largest module: ").map_or(parts, |(parts, _)| parts))
         }
         (None, Some(free)) => format!("Free: {free}"),
         (None, None) => line.to_owned(),
@@ -260,7 +260,7 @@ mod tests {
     fn what_the_paragraph_above_says_is_not_said_again() {
         assert_eq!(
             of_a_file(
-                "live: 5.30 GiB: activations 72 %, other 9 %; most: forward (main.py:67) ×100 3.24 GiB; of modules main.py 4 GiB"
+                "live: 5.30 GiB: activations 72 %, other 9 %; most: forward (main.py:67) ×100 3.24 GiB; largest module: main.py 4 GiB"
             ),
             "Live: activations 72 %, other 9 %; most: forward (main.py:67) ×100 3.24 GiB"
         );

@@ -78,19 +78,29 @@ impl Study {
         self.by_name(|life| life.is_alive_at(position))
     }
 
+    /// Blocks of a category that are alive at the peak, by name; the most bytes first.
+    #[must_use]
+    pub fn alive_at_peak_of(&self, category: Category) -> Vec<Survivor> {
+        let Some(peak) = self.peak else { return Vec::new() };
+        self.by_name(|life| life.category == category && life.is_alive_at(peak.position))
+    }
+
     fn by_name(&self, wanted: impl Fn(&Life) -> bool) -> Vec<Survivor> {
-        let mut names: BTreeMap<String, Survivor> = BTreeMap::new();
+        let mut names: BTreeMap<String, ([Bytes; Category::ALL.len()], u64)> = BTreeMap::new();
         for life in self.lives.iter().filter(|life| wanted(life)) {
             let name = match self.names.get(life.name) {
                 "" => life.category.label().to_owned(),
                 name => naming::starred(name),
             };
-            let new = || Survivor { name: name.clone(), category: life.category, bytes: Bytes::ZERO, blocks: 0 };
-            let entry = names.entry(name.clone()).or_insert_with(new);
-            entry.bytes += life.size;
-            entry.blocks += 1;
+            let (by_category, blocks) = names.entry(name).or_default();
+            by_category[life.category as usize] += life.size;
+            *blocks += 1;
         }
-        let mut names: Vec<Survivor> = names.into_values().collect();
+        let survivor = |(name, (by_category, blocks)): (String, ([Bytes; Category::ALL.len()], u64))| {
+            let most = Category::ALL.into_iter().rev().max_by_key(|category| by_category[*category as usize]);
+            Survivor { name, category: most.unwrap_or_default(), bytes: by_category.into_iter().sum(), blocks }
+        };
+        let mut names: Vec<Survivor> = names.into_iter().map(survivor).collect();
         names.sort_by_key(|survivor| std::cmp::Reverse(survivor.bytes));
         names
     }

@@ -136,6 +136,22 @@ fn ops_are_told_what_they_took_kept_and_held() {
 }
 
 #[test]
+fn a_name_is_of_the_category_that_most_of_its_bytes_are() {
+    let mut source = synthetic::Source::new(None);
+    for (category, size) in [(Category::Workspace, 512), (Category::Activation, 4096), (Category::Activation, 2048)] {
+        source.alloc(category, "forward (main.py:67)", size).unwrap();
+    }
+    source.alloc(Category::Activation, "gelu (main.py:70)", 1024).unwrap();
+    let study = study(&source.events, 0..source.events.len(), Grouping::Category);
+    let held =
+        |name: &str, category, bytes, blocks| Survivor { name: name.to_owned(), category, bytes: Bytes(bytes), blocks };
+    let gelu = held("gelu (main.py:70)", Category::Activation, 1024, 1);
+    assert_eq!(study.at_peak, [held("forward (main.py:67)", Category::Activation, 6656, 3), gelu.clone()]);
+    let of = study.alive_at_peak_of(Category::Activation);
+    assert_eq!(of, [held("forward (main.py:67)", Category::Activation, 6144, 2), gelu], "none of the workspace");
+}
+
+#[test]
 fn what_survived_and_what_went_is_told_by_name() {
     let events = two_ops();
     let begin = events.iter().position(|event| matches!(event.kind, EventKind::OpBegin { .. })).unwrap();

@@ -28,8 +28,10 @@ impl Ink {
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// A line between two parts, within the upper one.
 const LINE: &str = "▁";
-/// Whole rows that both parts have, from which on a line may run between them.
+/// Whole rows that both parts have, from which on a line may run between them, and columns that it has at least: a shorter one
+/// would be taken for a part.
 const LINED: u64 = 2;
+const LONG: usize = 8;
 
 /// One column: parts from the bottom up, each with its height in bytes.
 #[derive(Clone, Debug, Default)]
@@ -85,18 +87,21 @@ impl Stack {
 }
 
 /// Draws columns side by side over `plot`, which is `top` bytes high. Where two parts touch whose colours differ too little, along
-/// the edge of a cell and in columns side by side, a line in the colour of the surface runs within the upper one.
+/// the edge of a cell and in many columns side by side, a line in the colour of the surface runs within the upper one.
 pub(crate) fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let plot = plot.intersection(buf.area);
     let columns: Vec<Vec<Cell>> =
         stacks.iter().take(usize::from(plot.width)).map(|stack| stack.cells(top, theme, plot.height)).collect();
     let lined: Vec<Vec<bool>> = columns.iter().map(|cells| lines(cells, theme)).collect();
-    for (index, (x, cells)) in (plot.left()..).zip(&columns).enumerate() {
-        for (row, (cell, y)) in cells.iter().zip((plot.top()..plot.bottom()).rev()).enumerate() {
-            let runs =
-                |other: Option<usize>| other.and_then(|other| lined.get(other)?.get(row).copied()).unwrap_or(false);
-            let line = lined[index][row] && (runs(index.checked_sub(1)) || runs(Some(index + 1)));
-            cell.draw(line, theme, &mut buf[(x, y)]);
+    for (row, y) in (plot.top()..plot.bottom()).rev().enumerate() {
+        let runs: Vec<bool> = lined.iter().map(|rows| rows[row]).collect();
+        let mut index = 0;
+        for run in runs.chunk_by(|one, other| one == other) {
+            let line = run[0] && run.len() >= LONG;
+            for (x, cells) in (plot.left()..).zip(&columns).skip(index).take(run.len()) {
+                cells[row].draw(line, theme, &mut buf[(x, y)]);
+            }
+            index += run.len();
         }
     }
 }
@@ -315,11 +320,11 @@ mod tests {
 
     fn check(theme: &Theme, parts: &[(u64, Ink)], top: u64, rows: u16) {
         let inks: Vec<Ink> = parts.iter().map(|(_, ink)| *ink).collect();
-        let mut buf = Buffer::empty(Rect::new(0, 0, 3, rows));
+        let mut buf = Buffer::empty(Rect::new(0, 0, LONG as u16, rows));
         buf.set_style(buf.area, theme.style(Token::Surface));
-        areas(&vec![stack(parts); 3], Bytes(top), theme, buf.area, &mut buf);
+        areas(&vec![stack(parts); LONG], Bytes(top), theme, buf.area, &mut buf);
         let about = || format!("{} {:?}: {parts:?} of {top} in {rows}", theme.name(), theme.tier());
-        for x in 0..3 {
+        for x in 0..LONG as u16 {
             let mut heights: HashMap<Token, f64> = HashMap::new();
             let mut order: Vec<Token> = Vec::new();
             for y in (0..rows).rev() {
@@ -392,13 +397,13 @@ mod tests {
         let inks = [Category::Parameter, Category::Activation].map(|category| legend::ink(category, &theme));
         for (low, high, lined) in [(16, 16, true), (8, 24, false), (24, 8, false), (17, 15, false)] {
             let parts = stack(&[(low, inks[0]), (high, inks[1])]);
-            let mut buf = Buffer::empty(Rect::new(0, 0, 2, 4));
-            areas(&[parts.clone(), parts.clone()], Bytes(32), &theme, buf.area, &mut buf);
+            let mut buf = Buffer::empty(Rect::new(0, 0, LONG as u16, 4));
+            areas(&vec![parts.clone(); LONG], Bytes(32), &theme, buf.area, &mut buf);
             let lines = buf.area.positions().filter(|at| buf[*at].modifier.contains(Modifier::REVERSED)).count();
-            assert_eq!(lines, if lined { 2 } else { 0 }, "{low} {high}");
-            let mut alone = Buffer::empty(Rect::new(0, 0, 1, 4));
-            areas(&[parts], Bytes(32), &theme, alone.area, &mut alone);
-            assert!(alone.area.positions().all(|at| alone[at].modifier.is_empty()), "not for a column alone");
+            assert_eq!(lines, if lined { LONG } else { 0 }, "{low} {high}");
+            let mut few = Buffer::empty(Rect::new(0, 0, LONG as u16 - 1, 4));
+            areas(&vec![parts; LONG - 1], Bytes(32), &theme, few.area, &mut few);
+            assert!(few.area.positions().all(|at| few[at].modifier.is_empty()), "not for few columns");
         }
     }
 }

@@ -98,8 +98,8 @@ fn limits(picture: &Picture) -> Vec<(String, String)> {
     let mut values = vec![(String::new(), "no limit".to_owned())];
     if peak >= Bytes(4 * MIB) {
         let of = figures::short_bytes(peak);
-        values.push((mib(peak.get() / 10 * 9), format!("nine tenths of the peak of reserved, {of}")));
-        values.push((mib(peak.get() / 4 * 3), format!("three quarters of the peak of reserved, {of}")));
+        values.push((mib(peak.get() / 10 * 9), format!("90 % of peak reserved ({of})")));
+        values.push((mib(peak.get() / 4 * 3), format!("75 % of peak reserved ({of})")));
     }
     let total = picture.memory.map(|memory| memory.total);
     let fits = |card: &&u64| total.is_none_or(|total| Bytes(**card * GIB) < total);

@@ -50,7 +50,7 @@ impl GhostEditor {
             ("max_split_size_mb:128".to_owned(), "blocks over 128 MiB are never split".to_owned()),
             (collecting, "frees unused segments early".to_owned()),
             ("roundup_power2_divisions:4".to_owned(), "rounds sizes to quarters of a power of two".to_owned()),
-            (format!("limit:{}MiB", mib(Bytes(peak.get() / 4 * 3))), "three quarters of the peak".to_owned()),
+            (format!("limit:{}MiB", mib(Bytes(peak.get() / 4 * 3))), "75 % of peak reserved".to_owned()),
         ];
         let text = match &picture.ghost {
             Some(ghost) => {

@@ -113,7 +113,7 @@ pub(crate) fn grouped<K: Ord>(segments: &[SegmentView], key: impl Fn(usize, &Seg
 
 impl Plan {
     /// All segments on the finest scale on which they fit into `height` rows of `width` cells; on the coarsest where none is
-    /// coarse enough. A scale is a power of two, or, where so asked, three quarters of one.
+    /// coarse enough. A scale is a power of two, or, where so asked, lies a quarter, a half or three quarters of the way to the next.
     pub(crate) fn of_all(
         segments: &[SegmentView],
         order: &[usize],
@@ -140,9 +140,8 @@ impl Plan {
                 if scale >= largest {
                     break;
                 }
-                let three_quarters = scale / 2 * 3;
-                if quarters {
-                    let plan = Self::lay_out(segments, order, width, three_quarters, air);
+                for quarter in if quarters { 5..8 } else { 0..0 } {
+                    let plan = Self::lay_out(segments, order, width, scale / 4 * quarter, air);
                     if plan.rows <= height {
                         return plan;
                     }
@@ -370,7 +369,12 @@ mod tests {
         assert!(plan.places(&(0..3)).iter().map(|place| place.leads).eq([true, false, true]));
         assert!(Plan::of_all(&segments, &order, (45, 30), false).scale < MIB, "more rows show more");
         assert_eq!(Plan::of_all(&segments, &order, (30, 3), false).scale, 2 * MIB);
-        assert_eq!(Plan::of_all(&segments, &order, (30, 3), true).scale, MIB / 2 * 3, "between powers of two");
+        let quarters = [41, 34, 30, 26, 23, 20].map(|width| Plan::of_all(&segments, &order, (width, 3), true));
+        let quarters: Vec<u64> = quarters.iter().map(|plan| plan.scale / (MIB / 4)).collect();
+        assert!(
+            quarters.is_sorted() && quarters.contains(&5) && quarters.iter().all(|quarters| *quarters <= 8),
+            "{quarters:?}"
+        );
     }
 
     #[test]

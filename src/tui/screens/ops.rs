@@ -11,7 +11,7 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
-use crate::model::{Category, Micros, OpRow, Sort, Study, Survivor, Totals};
+use crate::model::{Category, Micros, OpRow, Sort, Study, Survivor, Totals, naming};
 use crate::source::{Kind, Picture, Reading, Wanted};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied::{self, Copied};
@@ -37,6 +37,8 @@ const TWO_COLUMNS: u16 = 110;
 const NAMES: (u16, u16) = (46, 78);
 /// Rows of the curve of the step at least, where the tables leave some.
 const LEAST_CURVE: u16 = 9;
+/// Cells of the table from which on the curve stands under it alone: a narrower one says little for its bytes on the line.
+const OWN_CURVE: u16 = 80;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -111,18 +113,24 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let forward = stage.states.ops.forward;
     let two = area.width >= TWO_COLUMNS;
     let wanted = if nameless || forward { None } else { wanted_rows(stage, study, kind, two) };
-    // The curve of the step takes what both tables leave.
-    let [area, curve] = match wanted.filter(|rows| area.height >= rows.saturating_add(LEAST_CURVE)) {
-        Some(rows) => area.layout::<2>(&Split::vertical([Constraint::Length(rows), Constraint::Min(0)])),
-        None => [area, Rect::ZERO],
-    };
-    let (left, right) = if two {
+    // The curve of the step takes what the tables leave: of the whole width, or else of the table's own.
+    let leaves = |rows: &u16| area.height >= rows.saturating_add(LEAST_CURVE);
+    let below =
+        |area: Rect, rows: u16| area.layout::<2>(&Split::vertical([Constraint::Length(rows), Constraint::Min(0)]));
+    let (table_rows, name_rows) = wanted.unzip();
+    let whole = wanted.map(|(table, names)| table.max(names)).filter(leaves);
+    let [area, mut curve] = whole.map_or([area, Rect::ZERO], |rows| below(area, rows));
+    let (mut left, right) = if two {
         let names = (area.width * 2 / 5).clamp(NAMES.0, NAMES.1);
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(names)]));
         (left, Some(right))
     } else {
         (area, None)
     };
+    let wide = left.width >= OWN_CURVE && whole.is_none() && name_rows.is_some();
+    if let Some(rows) = table_rows.filter(|rows| wide && leaves(rows)) {
+        [left, curve] = below(left, rows);
+    }
     if !curve.is_empty() {
         layout.charts.push((lab::step_curve(stage, kind, curve, buf), Chart::Step));
         layout.panels.push((curve, Panel::StepCurve));
@@ -151,9 +159,9 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
 
 /// Rows that the table and the names beside it want, where a curve of the step may stand below them: a table of the whole run
 /// is of more than a step.
-fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Option<u16> {
+fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Option<(u16, u16)> {
     let state = &stage.states.ops;
-    let of_a_step = !state.whole || matches!(stage.picture.kind, Kind::Snapshot(_));
+    let of_a_step = !state.whole || study.steps.len() <= 1;
     stage.picture.shown_step().filter(|_| of_a_step)?;
     let pinned = stage.picture.pinned.as_ref().and_then(|pinned| pinned.study.as_deref());
     let frame = if kind == Frame::Box { 2 } else { 1 };
@@ -161,7 +169,8 @@ fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Op
     // Rows that only the pinned step has come on top; the sentence and the heading stand above them.
     let table = rows(study).max(pinned.map_or(0, rows)) + 2 + frame;
     let names = if names { study.at_peak.len() + 2 } else { 0 };
-    Some(u16::try_from(table.max(names)).unwrap_or(u16::MAX))
+    let rows = |rows: usize| u16::try_from(rows).unwrap_or(u16::MAX);
+    Some((rows(table), rows(names)))
 }
 
 /// The whole table, its columns set apart by tabs, in bytes and milliseconds: as spreadsheets take it.
@@ -179,32 +188,38 @@ fn rows(stage: &Stage<'_>) -> Copied {
     Copied::new("table", &text)
 }
 
-/// `61 % activations, of them 44 % log-probabilities`; the second half where it adds something and `room` cells hold it.
+/// `61 % activations, 44 % of them log-probabilities`; the second half where it adds something and `room` cells hold it.
 fn sentence(study: &Study, room: usize) -> Option<String> {
     let total = study.peak?.allocated;
-    let of = |category: Category| -> Bytes {
-        study.at_peak.iter().filter(|at| at.category == category).map(|at| at.bytes).sum()
-    };
-    let most = Category::ALL.into_iter().max_by_key(|category| of(*category))?;
+    let rows = study.op_rows(Totals::Op, Sort::AtPeak);
+    let of = |category: Category| -> Bytes { rows.iter().map(|row| row.at_peak[category as usize]).sum() };
+    let most = Category::ALL.into_iter().rev().max_by_key(|category| of(*category))?;
     let bytes = of(most);
-    let first = study.at_peak.iter().find(|at| at.category == most)?;
+    let first = study.alive_at_peak_of(most).into_iter().next()?;
     let share = |part: Bytes, whole: Bytes| figures::percent(part.get(), whole.get());
     let all = format!("{} {}", share(bytes, total), most.label());
     let part = share(first.bytes, bytes);
-    // What has no name but its category's says nothing of it.
-    let named = first.bytes < bytes && Category::ALL.iter().all(|category| category.label() != first.name);
-    let before = format!("{all}, of them {part} ");
+    // What has no name but its category's says nothing of it, nor does what is all of it.
+    let named = part != share(bytes, bytes) && Category::ALL.iter().all(|category| category.label() != first.name);
+    // Where lines are known a line says more than a function that every program has.
+    let whole = match (naming::place(&first.name), naming::thing(&first.name)) {
+        (line, function) if first.name.ends_with(')') && function.starts_with('_') => line,
+        _ => &first.name,
+    };
+    let before = format!("{all}, {part} of them ");
     let left = room.saturating_sub(before.width());
-    let name = pane::cut_name(&first.name, left);
+    let name = pane::cut_name(whole, left);
     // A name of two pieces says less than none.
-    let readable = left >= LEAST_NAME.min(first.name.width()) && name.matches('…').count() < 2;
+    let readable = left >= LEAST_NAME.min(whole.width()) && name.matches('…').count() < 2;
     Some(if named && readable { before + &name } else { all })
 }
 
 fn window(stage: &Stage<'_>, study: &Study) -> String {
     let first = study.steps.first().map_or(stage.view().steps.finished, |step| step.what);
     match (&stage.picture.kind, stage.states.ops.whole) {
-        (Kind::Snapshot(_), _) => "of the recording".to_owned(),
+        // Not every snapshot knows steps.
+        (Kind::Snapshot(_), true) => "of the recording".to_owned(),
+        (Kind::Snapshot(_), false) if study.steps.is_empty() => "of the recording".to_owned(),
         (_, true) => {
             let last = study.steps.last().map_or(first, |step| step.what);
             format!("of steps {first}–{last}")
@@ -461,18 +476,25 @@ fn at_peak(stage: &Stage<'_>, study: &Study, area: Rect, buf: &mut Buffer) {
 fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: usize, buf: &mut Buffer) {
     let theme = stage.theme;
     let unit = unit_of(of);
-    for (y, survivor) in (0..area.height).zip(&of[first.min(of.len())..]) {
-        let room = usize::from(area.width.saturating_sub(23));
+    let seen = &of[first.min(of.len())..];
+    let count = |survivor: &Survivor| match survivor.blocks {
+        0 | 1 => String::new(),
+        blocks => format!(" {blocks}×"),
+    };
+    // Counts take no more room than the widest of them: the rest is for names.
+    let counts = seen.iter().take(usize::from(area.height)).map(|one| count(one).width()).max().unwrap_or(0);
+    for (y, survivor) in (0..area.height).zip(seen) {
+        let room = usize::from(area.width.saturating_sub(18)).saturating_sub(counts);
         let line = vec![
             legend::legend_of(survivor.category, theme),
             span(theme, Token::Text, format!(" {}", pane::cut_name(&survivor.name, room))),
         ];
         put(area, y, line, buf);
-        let count = if survivor.blocks > 1 { format!("{}×", survivor.blocks) } else { String::new() };
+        // As in the list of who holds memory: looks change twice a row, for each change costs bytes on the line.
+        let share = figures::percent(survivor.bytes.get(), whole.get());
         let figures = vec![
-            span(theme, Token::Dim, format!("{count:>5}")),
-            span(theme, Token::Strong, format!("{:>9}", unit.or_smaller(survivor.bytes))),
-            span(theme, Token::Dim, format!("{:>6}", figures::percent(survivor.bytes.get(), whole.get()))),
+            span(theme, Token::Text, format!("{:>9}", unit.or_smaller(survivor.bytes))),
+            span(theme, Token::Dim, format!("{:>counts$}{share:>6}", count(survivor))),
         ];
         put_right(area, y, figures, buf);
     }

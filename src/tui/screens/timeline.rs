@@ -53,8 +53,8 @@ fn bindings() -> Vec<Binding> {
     use TimelineAction::{Grouping, Peak, Window, ZoomIn, ZoomOut};
     vec![
         view(&[plain('v')], "v", Grouping, "by", "group memory by category, module, tensor or pool"),
-        view(&[plain('+'), plain(']')], "+ ]", ZoomIn, "closer", "zoom in: half as many events, around the cursor"),
-        view(&[plain('-'), plain('[')], "- [", ZoomOut, "wider", "zoom out, until the whole run is seen"),
+        view(&[plain('+'), plain(']')], "+ ]", ZoomIn, "zoom in", "zoom in: half as many events, around the cursor"),
+        view(&[plain('-'), plain('[')], "- [", ZoomOut, "zoom out", "zoom out, until the whole run is seen"),
         view(&[plain('0')], "0", Window, "step/run", "the step around the cursor, or the whole run"),
         view(&[plain('^')], "^", Peak, "peak", "move the cursor to the peak of the window"),
     ]
@@ -160,8 +160,10 @@ impl Shown<'_> {
             }
         };
         match (&picture.kind, self.stage.states.timeline.window) {
-            (Kind::Snapshot(_), Window::Step | Window::Run) => "recorded".to_owned(),
-            (Kind::Snapshot(_), Window::Range(..)) => "part of what was recorded".to_owned(),
+            (Kind::Snapshot(_), Window::Run) => "recorded".to_owned(),
+            // Not every snapshot knows steps.
+            (Kind::Snapshot(_), Window::Step) if study.steps.is_empty() => "recorded".to_owned(),
+            (Kind::Snapshot(_), Window::Range(..)) if study.steps.len() != 1 => "part of what was recorded".to_owned(),
             (_, Window::Run) => format!("whole run, {}", range()),
             _ => range(),
         }
@@ -345,10 +347,10 @@ impl Shown<'_> {
             format!("{:>9} {:>9}", unit.name(), "of it")
         };
         put_right(inner, 0, vec![span(theme, Token::Dim, head)], buf);
+        let some = |bytes: Bytes| if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) };
         let figures = |bytes: Bytes, at_peak: Bytes| {
-            let second =
-                if cursor { unit.or_smaller(at_peak) } else { figures::percent(bytes.get(), moment.allocated.get()) };
-            format!("{:>9} {second:>9}", unit.or_smaller(bytes))
+            let second = if cursor { some(at_peak) } else { figures::percent(bytes.get(), moment.allocated.get()) };
+            format!("{:>9} {second:>9}", some(bytes))
         };
         let mut y = 1;
         // As they lie upon each other in the chart.

@@ -71,8 +71,7 @@ fn title(stage: &Stage<'_>, survey: &Survey, plan: &Plan, room: usize) -> Vec<Sp
     let ledger = &view.ledger;
     let alarm = if ledger.fragmentation() >= 0.25 { Token::Warn } else { Token::Text };
     let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
-    let scale =
-        if plan.scale > 0 { format!("1 cell = {}", figures::short_bytes(Bytes(plan.scale))) } else { String::new() };
+    let scale = if plan.scale > 0 { format!("1 cell = {}", figures::scale(Bytes(plan.scale))) } else { String::new() };
     let words = [
         (Token::Text, scale),
         (Token::Text, format!("by {}", state.coloring.label())),

@@ -267,11 +267,16 @@ fn overview(stage: &Stage<'_>, survey: &Survey, in_title: bool) -> Vec<Fact> {
     let (view, total) = (stage.shown, survey.total());
     let ledger = &view.ledger;
     let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
-    let (segments, hole) = (figures::counted(view.segments.len() as u64, "segment"), figures::bytes(view.largest_hole));
+    let segments = figures::counted(view.segments.len() as u64, "segment");
+    // Free pages of expandable segments are stranded, and no holes.
+    let hole = match view.largest_hole {
+        Bytes::ZERO => String::new(),
+        hole => format!(", largest hole {}", figures::bytes(hole)),
+    };
     let mut facts = vec![
         Fact::new("reserved", format!("{} in {segments}", figures::bytes(ledger.reserved()))),
         Fact::new("in use", format!("{} by {}", figures::bytes(total.held), figures::counted(total.blocks, "block"))),
-        Fact::new("stranded", format!("{} ({share}), largest hole {hole}", figures::bytes(ledger.stranded))),
+        Fact::new("stranded", format!("{} ({share}){hole}", figures::bytes(ledger.stranded))),
         Fact::new("", ""),
     ];
     use BlocksAction::{
@@ -280,8 +285,8 @@ fn overview(stage: &Stage<'_>, survey: &Survey, in_title: bool) -> Vec<Fact> {
     };
     let keys = |actions: &[Action], text| Fact::keys(stage, actions, text);
     let jumps = [
-        keys(&[own(LargestHole)], "the largest hole, and who holds it"),
-        keys(&[own(LargestBlock)], "the largest block"),
+        keys(&[own(LargestHole)], "largest hole and who holds it"),
+        keys(&[own(LargestBlock)], "largest block"),
         keys(&[own(Next), own(Previous)], "next and previous block"),
         keys(&[own(NextSegment), own(PreviousSegment)], "next and previous segment"),
         keys(&[own(OfOp)], "blocks of this op"),
@@ -291,8 +296,9 @@ fn overview(stage: &Stage<'_>, survey: &Survey, in_title: bool) -> Vec<Fact> {
     let looks = [
         keys(&[own(Coloring)], "what colours mean"),
         keys(&[own(Order)], "order of segments"),
-        keys(&[own(ZoomIn), own(ZoomOut), own(ZoomAll)], "closer, wider, all"),
-        Some(Fact::key("click", "selects a block")),
+        keys(&[own(ZoomIn), own(ZoomOut), own(ZoomAll)], "zoom in, out, all"),
+        // Where rows are few each column has as many as the figures beside it.
+        (!in_title).then(|| Fact::key("click", "selects a block")),
     ];
     facts.extend(looks.into_iter().flatten());
     facts

@@ -58,6 +58,8 @@ const LEAST: u16 = 6;
 /// The same under a rule, two abreast.
 const SHORT: u16 = 5;
 const LEAST_HELD: u16 = 3;
+/// From this width on facts stand two abreast and take a row less.
+const ABREAST: u16 = 70;
 
 fn bindings() -> Vec<Binding> {
     use BlocksAction::{
@@ -90,8 +92,8 @@ fn bindings() -> Vec<Binding> {
         ),
         view(&[plain('v')], "v", own(Coloring), "by", "colour by category, module, age, stream and pool, account"),
         view(&[plain('u')], "u", own(Order), "sort", "sort segments: address, size, most stranded, least used"),
-        view(&[plain('+'), plain(']')], "+ ]", own(ZoomIn), "closer", "zoom in: half as many bytes to a cell"),
-        view(&[plain('-'), plain('[')], "- [", own(ZoomOut), "wider", "zoom out, until all segments are seen"),
+        view(&[plain('+'), plain(']')], "+ ]", own(ZoomIn), "zoom in", "zoom in: half as many bytes to a cell"),
+        view(&[plain('-'), plain('[')], "- [", own(ZoomOut), "zoom out", "zoom out, until all segments are seen"),
         view(&[plain('0')], "0", own(ZoomAll), "", "show all segments"),
         view(&[plain('^')], "^", own(Peak), "peak", "move the cursor to the peak of the step"),
         view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the map down"),
@@ -146,8 +148,9 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let [map, under] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));
         chart::render(stage, &survey, picked, Frame::Rule, map, buf, &mut layout);
         // Where nothing is selected there is room for who holds it all.
-        let shares = state.selected.is_none() && under.height >= SHORT + LEAST_HELD && holders::are_shown(stage);
-        let overview = if shares { SHORT } else { under.height };
+        let short = if area.width >= ABREAST { SHORT - 1 } else { SHORT };
+        let shares = state.selected.is_none() && under.height >= short + LEAST_HELD && holders::are_shown(stage);
+        let overview = if shares { short } else { under.height };
         let [detail, held] = under.layout::<2>(&Split::vertical([Constraint::Length(overview), Constraint::Min(0)]));
         detail::render(stage, &survey, picked, Frame::Rule, detail, buf);
         layout.panels.extend([(map, Panel::Map), (detail, Panel::Detail)]);

@@ -31,7 +31,8 @@ use crate::tui::large::Large;
 use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
-use crate::tui::stage::{Layout, Stage};
+use crate::tui::screens::lab;
+use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{CompareAction, ScreenAction};
 use crate::tui::theme::Token;
 
@@ -140,17 +141,33 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let band = switches::band_rows(&compared);
         let [band, chart] = below.layout::<2>(&Split::vertical([Constraint::Length(band), Constraint::Min(0)]));
         switches::render_band(&compared, band, buf);
-        curves::render(&compared, kind, chart, buf);
-        layout.panels.push((chart, Panel::Curves));
+        curve_of_each(stage, &compared, kind, chart, buf, &mut layout);
     } else if boxes {
         let [chart, right] = below.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(RIGHT)]));
-        curves::render(&compared, kind, chart, buf);
+        curve_of_each(stage, &compared, kind, chart, buf, &mut layout);
         switches::render(&compared, right, buf);
-        layout.panels.extend([(chart, Panel::Curves), (right, Panel::Switches)]);
+        layout.panels.push((right, Panel::Switches));
     } else {
-        curves::render(&compared, kind, below, buf);
-        layout.panels.push((below, Panel::Curves));
+        curve_of_each(stage, &compared, kind, below, buf, &mut layout);
     }
     layout.panels.push((table, Panel::Configurations));
     layout
+}
+
+/// The curves; while there is none yet that of the step shown: where the first step failed it says how far that came.
+fn curve_of_each(
+    stage: &Stage<'_>,
+    compared: &Compared<'_>,
+    kind: Frame,
+    area: Rect,
+    buf: &mut Buffer,
+    layout: &mut Layout,
+) {
+    if compared.all.iter().any(|one| one.curve.is_some()) || stage.picture.shown_step().is_none() {
+        curves::render(compared, kind, area, buf);
+        layout.panels.push((area, Panel::Curves));
+    } else {
+        layout.charts.push((lab::step_curve(stage, kind, area, buf), Chart::Step));
+        layout.panels.push((area, Panel::StepCurve));
+    }
 }

@@ -28,7 +28,7 @@ pub(super) fn name(all: &[Arc<Configuration>], place: usize) -> String {
         .collect();
     match &*words {
         [] if all[place].knows_no_steps() => "recorded".to_owned(),
-        [] => "as it began".to_owned(),
+        [] => "initial settings".to_owned(),
         words => words.join(", "),
     }
 }
@@ -114,11 +114,12 @@ fn notes(compared: &Compared<'_>) -> Vec<String> {
         Some((1, _)) if configuration.steps == 1 => "Figures of its one step.".to_owned(),
         Some((1, _)) => format!("Figures of one of its {} steps.", configuration.steps),
         Some((steps, _)) => format!("Medians of its last {steps} of {} steps{after}.", configuration.steps),
-        None => "It finished no step.".to_owned(),
+        None => "No step finished.".to_owned(),
     };
     let failed = match (configuration.out_of_memory, recorded) {
         (true, true) => "Memory ran out.",
-        (true, false) => "It ran out of memory in one step.",
+        (true, false) if configuration.measured.is_none() => "Its first step ran out of memory.",
+        (true, false) => "It ran out of memory.",
         (false, _) => "",
     };
     if compared.is_one() {
@@ -139,8 +140,11 @@ fn notes(compared: &Compared<'_>) -> Vec<String> {
             Some(file) => format!("Of {file}."),
             None if recorded => String::new(),
             None => {
-                let goes = compared.stage.keys.opens(go, "goes there");
-                format!("First in force at step {}; {goes}.", configuration.step)
+                let goes = match compared.stage.keys.key_of(go) {
+                    "" => String::new(),
+                    key => format!("; {key} goes there"),
+                };
+                format!("First used at step {}{goes}.", configuration.step)
             }
         },
         measured,
@@ -180,7 +184,7 @@ mod tests {
             with(&[("amp", "bf16"), ("ckpt", "on"), ("opt", "adamw")]),
         ];
         let names: Vec<String> = (0..3).map(|place| name(&all, place)).collect();
-        assert_eq!(names, ["as it began", "AMP bf16", "AMP bf16, checkpoint on"]);
+        assert_eq!(names, ["initial settings", "AMP bf16", "AMP bf16, checkpoint on"]);
         let differing: Vec<&str> = differing(&all).iter().map(|setting| &*setting.switch).collect();
         assert_eq!(differing, ["amp", "ckpt"]);
     }

@@ -58,10 +58,7 @@ fn title(word: &'static str, view: &View, scale: u64, room: usize, theme: &Theme
     let blocks: usize = view.segments.iter().map(|segment| segment.blocks.len()).sum();
     // The most telling first.
     let words = [
-        (
-            Token::Dim,
-            if scale > 0 { format!("1 cell = {}", figures::short_bytes(Bytes(scale))) } else { String::new() },
-        ),
+        (Token::Dim, if scale > 0 { format!("1 cell = {}", figures::scale(Bytes(scale))) } else { String::new() }),
         (alarm, format!("stranded {} ({share})", figures::bytes(ledger.stranded))),
         (Token::Text, segments),
         (Token::Text, format!("largest hole {}", figures::bytes(view.largest_hole))),

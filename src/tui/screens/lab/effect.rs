@@ -3,6 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr;
 
 use crate::model::{Effect, Emptied, Figure, Measurement};
 use crate::tui::action::Action;
@@ -13,6 +14,9 @@ use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::{Clock, Stage};
 use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
+
+/// Cells of a title that its frame, the blanks around it and how many steps were measured take.
+const FRAMED: usize = 18;
 
 /// Rows that the pane wants, with its frame.
 pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
@@ -54,7 +58,8 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     };
     let loud = stage.loud;
     let border = theme.style(if loud { Token::Accent } else { Token::Border });
-    let inner = pane::frame(Frame::Box, title(stage.keys, effect, loud, theme), border, area, buf);
+    let title = title(stage.keys, effect, loud, usize::from(area.width), theme);
+    let inner = pane::frame(Frame::Box, title, border, area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let mut y = 0;
     let tell = |text: &str, token: Token, y: &mut u16, buf: &mut Buffer| {
@@ -117,11 +122,16 @@ fn heading(keys: &Keymap, effect: &Effect) -> (String, String) {
     (pressed, words.join(", "))
 }
 
-fn title(keys: &Keymap, effect: &Effect, loud: bool, theme: &Theme) -> Vec<Span<'static>> {
+fn title(keys: &Keymap, effect: &Effect, loud: bool, width: usize, theme: &Theme) -> Vec<Span<'static>> {
     let token = if loud { Token::Accent } else { Token::Title };
     let (keys, words) = heading(keys, effect);
     // Several don't fit a title: the pane names them.
     let words = if effect.flips.len() > 1 { figures::counted(effect.flips.len() as u64, "flip") } else { words };
+    // A long value leaves its name and what it was before to the panel of switches.
+    let words = match &*effect.flips {
+        [flip] if keys.width() + words.width() + FRAMED > width => words::value(&flip.to).into_owned(),
+        _ => words,
+    };
     let mut title = vec![span(theme, Token::Key, format!("{keys} ")), span(theme, token, words)];
     if let Some(progress) = progress(effect) {
         title.push(span(theme, Token::Dim, format!(" · measuring {progress}")));
@@ -192,6 +202,7 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let Some(effect) = shown(stage) else {
         let text = match stage.picture.is_live() {
             _ if stage.hold.asks() => " effects are shown again once the question is answered",
+            true if area.width < 46 => " flip a switch to measure its effect",
             true => " flip a switch: its effect is measured here",
             false => " no flip before this moment",
         };

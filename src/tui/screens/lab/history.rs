@@ -61,6 +61,10 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         height: inner.height.saturating_sub(footer),
         ..inner
     };
+    if page.columns.is_empty() && !inner.is_empty() {
+        put_at(inner, 1, inner.height / 2, vec![span(theme, Token::Dim, "no step has ended yet")], buf);
+        return plot;
+    }
     if plot.is_empty() {
         return plot;
     }

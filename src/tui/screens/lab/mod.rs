@@ -32,7 +32,7 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 
 pub(crate) use step::render as step_curve;
 
-use crate::model::{Autopsy, Evidence};
+use crate::model::{Autopsy, Evidence, RunState};
 use crate::source::Kind;
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::autopsy;
@@ -174,10 +174,11 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let (part, _) = take(why);
     why::render(stage, part, buf);
     layout.panels.push((part, Panel::Why));
-    let timed = steps::are_timed(&view.steps) && (view.steps.finished > 0 || body.height >= 40);
+    let steps = &stage.picture.known().steps;
+    let timed = steps::are_timed(steps) && (steps.finished > 0 || body.height >= 40);
     if timed && take(0).1 >= LEAST_ROWS {
         let (part, _) = take(steps::WANTED_ROWS);
-        steps::render(&view.steps, stage.clock(), theme, part, buf);
+        steps::render(steps, stage.clock(), theme, part, buf);
         layout.panels.push((part, Panel::StepTimes));
     }
     let (_, left) = take(0);
@@ -290,6 +291,10 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let autopsy = autopsy.as_deref();
     // What it says takes the place of everything else that could be said.
     let told = u16::from(autopsy.is_none() && trains);
+    // Who goes from op to op watches the blocks: what only steps change makes room for them.
+    let paused = stage.picture.run == RunState::Paused && stage.picture.is_now();
+    let stepped = paused && autopsy.is_none() && !stage.hold.asks();
+    let effect = if stepped && stage.picture.effect().is_none() { 0 } else { told };
     let why = match (autopsy, body.height) {
         (Some(_), height) => (height * 2 / 5).max(1),
         (None, 20..) => why::wanted_rows(stage, body.width).min(5),
@@ -304,10 +309,14 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
         },
         Constraint::Length(ghost::wanted_rows(stage)),
         Constraint::Fill(if two_charts { 6 } else { 8 }),
-        if map { Constraint::Fill(4) } else { Constraint::Length(0) },
+        if map { Constraint::Fill(if stepped { 6 } else { 4 }) } else { Constraint::Length(0) },
         Constraint::Length(if trains { switches.min(body.height / 3) } else { 0 }),
-        Constraint::Length(told),
-        Constraint::Length(if two_charts && steps::are_timed(&stage.view().steps) { told } else { 0 }),
+        Constraint::Length(effect),
+        Constraint::Length(if two_charts && !stepped && steps::are_timed(&stage.picture.known().steps) {
+            told
+        } else {
+            0
+        }),
         Constraint::Length(u16::from(stage.view().gpu.is_some() && body.height > 20)),
         Constraint::Length(why),
     ]);
@@ -331,7 +340,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     ]);
     switches::render_compact(stage, switches, buf, &mut layout.targets);
     effect::render_line(stage, effect, buf);
-    steps::render_line(&stage.view().steps, stage.clock(), stage.theme, times, buf);
+    steps::render_line(&stage.picture.known().steps, stage.clock(), stage.theme, times, buf);
     if let Some(reading) = stage.view().gpu.as_deref() {
         gpu::render_line(reading, stage.theme, gpu, buf);
     }

@@ -7,6 +7,7 @@ use ratatui::text::Span;
 
 use super::reading;
 use crate::model::{Category, Profile, Sample};
+use crate::source::Kind;
 use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
 use crate::tui::figures::Unit;
 use crate::tui::legend;
@@ -34,7 +35,14 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         height: inner.height.saturating_sub(footer),
         ..inner
     };
-    let Some(profile) = profile.filter(|_| !plot.is_empty()) else { return plot };
+    let Some(profile) = profile.filter(|_| !plot.is_empty()) else {
+        let text = match stage.picture.kind {
+            Kind::Snapshot(_) => "this snapshot has no history",
+            _ => "no step has begun yet",
+        };
+        put_at(inner, 1, inner.height / 2, vec![span(theme, Token::Dim, text)], buf);
+        return plot;
+    };
     let highest = |profile: &Profile| profile.peak().map_or(Bytes::ZERO, |sample| sample.allocated);
     let largest = highest(profile).max(before.map_or(Bytes::ZERO, highest));
     let ceiling = stage.ceiling();
@@ -60,7 +68,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
 /// The step that is drawn as a line over this one: the one pinned, else the last one before the last flip.
 fn compared<'a>(stage: &'a Stage<'_>) -> Option<(&'a Profile, String)> {
     let pinned = stage.picture.pinned.as_ref().map(|pinned| (&*pinned.step, format!("step {}", pinned.step.step)));
-    pinned.or_else(|| Some((stage.view().profiles.before.as_deref()?, "before".to_owned())))
+    pinned.or_else(|| Some((stage.picture.known().profiles.before.as_deref()?, "before".to_owned())))
 }
 
 fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
@@ -73,7 +81,7 @@ fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
 
 fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme) -> Vec<Span<'static>> {
     // Not every snapshot knows steps.
-    let window = matches!(stage.picture.kind, crate::source::Kind::Snapshot(_)) && stage.view().steps.finished == 0;
+    let window = matches!(stage.picture.kind, Kind::Snapshot(_)) && stage.view().steps.finished == 0;
     let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
     let Some((profile, peak)) = profile.and_then(|profile| Some((profile, profile.peak()?))) else { return title };
     let unit = Unit::for_largest(peak.allocated);

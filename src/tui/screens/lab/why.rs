@@ -4,13 +4,15 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::model::{Level, RunState};
+use crate::model::{Category, Level, RunState};
 use crate::tui::action::Action;
 use crate::tui::figures;
 use crate::tui::pane::{self, Frame, level_token, put_at, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::Token;
+use crate::tui::when;
 use crate::tui::words;
+use crate::units::Bytes;
 
 /// One finding: how loud, what is the case, what can be done.
 struct Said {
@@ -53,6 +55,23 @@ fn said(stage: &Stage<'_>) -> Vec<Said> {
     all
 }
 
+/// What is said where there is no finding: what memory is for.
+fn quiet(stage: &Stage<'_>) -> String {
+    let view = stage.shown;
+    let mut parts: Vec<(Category, Bytes)> = Category::ALL.into_iter().zip(view.by_category).collect();
+    parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let total = parts.iter().map(|(_, bytes)| *bytes).sum::<Bytes>();
+    let words: Vec<String> = parts
+        .iter()
+        .filter(|(_, bytes)| bytes.get() * 20 > total.get())
+        .map(|(category, bytes)| format!("{} {}", category.label(), figures::percent(bytes.get(), total.get())))
+        .collect();
+    match &*words {
+        [] => "Nothing stands out.".to_owned(),
+        words => format!("Nothing stands out: {} {}.", words.join(", "), when::words(stage.picture)),
+    }
+}
+
 /// Rows that the first finding takes in `width` cells; 0 where there is none.
 pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
     let first = said(stage).into_iter().next();
@@ -69,11 +88,12 @@ fn text(said: &Said) -> String {
     }
 }
 
-/// The same with a capital, where it begins with a word and not with a name to be typed.
+/// The same with a capital, where it begins with a word: neither with a name to be typed nor with a key, whose capital is another.
 fn capital(sentence: &str) -> String {
     let first = sentence.split_whitespace().next().unwrap_or_default();
+    let word = first.chars().count() > 1 && first.chars().all(char::is_alphabetic);
     let mut letters = sentence.chars();
-    match letters.next().filter(|_| first.chars().all(char::is_alphabetic)) {
+    match letters.next().filter(|_| word) {
         Some(letter) => letter.to_uppercase().chain(letters).collect(),
         None => sentence.to_owned(),
     }
@@ -87,12 +107,13 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     if all.is_empty() {
-        put_at(inner, 0, 0, vec![span(theme, Token::Dim, "nothing to report")], buf);
+        for (y, line) in (0..inner.height).zip(pane::wrap(&quiet(stage), usize::from(inner.width))) {
+            put_at(inner, 0, y, vec![span(theme, Token::Dim, line)], buf);
+        }
     }
     let left = draw(stage, &all, inner, buf);
     if left > 0 {
-        let more =
-            stage.keys.opens(Action::ToggleFindings, &format!("{} more", figures::counted(left as u64, "finding")));
+        let more = stage.keys.opens(Action::ToggleFindings, &figures::counted(left as u64, "more finding"));
         pane::remark(span(theme, Token::Key, more), area, buf);
     }
 }
@@ -154,4 +175,19 @@ fn draw(stage: &Stage<'_>, all: &[Said], area: Rect, buf: &mut Buffer) -> usize 
         }
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_begins_with_a_capital_unless_a_key_or_a_name_does() {
+        let said =
+            |remedy: &str| text(&Said { level: Level::Info, what: "cached".to_owned(), remedy: remedy.to_owned() });
+        assert_eq!(said("drop it"), "cached. Drop it.");
+        assert_eq!(said("e returns them"), "cached. e returns them.", "E resets the peaks");
+        assert_eq!(said("torch.cuda.empty_cache() returns them"), "cached. torch.cuda.empty_cache() returns them.");
+        assert_eq!(said(""), "cached.");
+    }
 }

@@ -55,7 +55,8 @@ fn window(stage: &Stage<'_>, study: &Study) -> String {
     let first = study.steps.first().map_or(stage.view().steps.finished, |step| step.what);
     let last = study.steps.last().map_or(first, |step| step.what);
     match &stage.picture.kind {
-        Kind::Snapshot(_) => "of the recording".to_owned(),
+        // Not every snapshot knows steps.
+        Kind::Snapshot(_) if stage.states.ledger.whole || study.steps.is_empty() => "of the recording".to_owned(),
         _ if stage.states.ledger.whole && first != last => format!("of the whole run, steps {first}–{last}"),
         _ => format!("of step {first}"),
     }

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use crate::model::frames;
-use crate::model::{Category, Node, naming};
+use crate::model::{Category, Node, Shape, naming};
 use crate::source::Kind;
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend;
@@ -15,11 +15,10 @@ use crate::tui::states::Looked;
 use crate::tui::theme::Token;
 use crate::units::Bytes;
 
-/// Cells of the figures of what a branch ends in, and the fewest rows that they are worth.
-const FIGURES: u16 = 21;
+/// The fewest rows that what a branch ends in is worth.
 const LEAST: u16 = 5;
 /// What is less than one in so many of a branch is left out of that.
-const SMALLEST: u64 = 400;
+const SMALLEST: u64 = 5000;
 
 pub(super) fn render(stage: &Stage<'_>, looked: &Looked, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
@@ -30,11 +29,14 @@ pub(super) fn render(stage: &Stage<'_>, looked: &Looked, kind: Frame, area: Rect
     let mut lines: Vec<Vec<Span<'static>>> = Vec::new();
     let width = usize::from(inner.width);
     lines.push(vec![span(theme, Token::Strong, pane::cut(&node.label, width))]);
-    let share = figures::percent(node.bytes.get(), looked.flame.total.get());
+    let share = match figures::percent(node.bytes.get(), looked.flame.total.get()) {
+        _ if node.parent.is_none() => String::new(),
+        share => format!(" · {share} of all"),
+    };
     let blocks = figures::counted(node.blocks, "block");
     let sum = vec![
         span(theme, Token::Strong, figures::bytes(node.bytes)),
-        span(theme, Token::Text, format!(" · {share} of all · {blocks}")),
+        span(theme, Token::Text, format!("{share} · {blocks}")),
     ];
     lines.push(sum);
     let path = node.frame.map(|frame| stage.shown.names.get(frame)).and_then(frames::Frame::of).map(|frame| frame.file);
@@ -80,20 +82,27 @@ pub(super) fn render(stage: &Stage<'_>, looked: &Looked, kind: Frame, area: Rect
     }
 }
 
-/// What a branch ends in, by name and the most first: a name stands in many places of the tree, and here for all of them.
+/// What a branch ends in, by name and the most first: a name stands in many places of the tree, and here for all of them. Of a path
+/// of modules it is the path from the branch on.
 fn leaves(stage: &Stage<'_>, looked: &Looked, of: &Node, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let least = of.bytes.get() / SMALLEST;
     let mut ends: Vec<Leaf> = Vec::new();
-    let mut open: Vec<&Node> = vec![of];
-    while let Some(node) = open.pop() {
+    let paths = !looked.flame.stacks && matches!(stage.states.stacks.shape, Shape::Tree | Shape::Module);
+    let mut open: Vec<(&Node, String)> = vec![(of, String::new())];
+    while let Some((node, path)) = open.pop() {
         let parts = node.children.iter().filter_map(|child| looked.flame.get(*child));
         for part in parts.filter(|part| part.bytes.get() >= least && part.others == 0) {
+            let name = match paths {
+                true if part.chain.is_empty() => format!("{path}{}", part.label),
+                true => format!("{path}{}", part.chain.join(".")),
+                false => part.label.to_string(),
+            };
             if !part.children.is_empty() {
-                open.push(part);
+                open.push((part, name + "."));
                 continue;
             }
-            let label = naming::starred(&part.label);
+            let label = naming::starred(&name);
             if let Some(known) = ends.iter_mut().find(|known| known.label == label) {
                 known.bytes += part.bytes;
                 known.blocks += part.blocks;
@@ -104,18 +113,22 @@ fn leaves(stage: &Stage<'_>, looked: &Looked, of: &Node, area: Rect, buf: &mut B
     }
     ends.sort_by_key(|leaf| std::cmp::Reverse(leaf.bytes));
     let Some(unit) = ends.first().map(|leaf| Unit::for_largest(leaf.bytes)) else { return };
-    put(area, 1, vec![span(theme, Token::Dim, format!("it ends in, by name · {}", unit.name()))], buf);
-    for (y, leaf) in (2..area.height).zip(ends) {
-        let name = pane::cut(&leaf.label, usize::from(area.width.saturating_sub(FIGURES + 3)));
-        let label = span(theme, Token::Text, format!(" {name}"));
-        put(area, y, vec![legend::legend_of(leaf.category, theme), label], buf);
-        let count = if leaf.blocks > 1 { format!("{}×", leaf.blocks) } else { String::new() };
+    ends.truncate(usize::from(area.height - 2));
+    let heading = if looked.flame.stacks { "allocated at" } else { "made of" };
+    put(area, 1, vec![span(theme, Token::Dim, format!("{heading} · {}", unit.name()))], buf);
+    let count = |leaf: &Leaf| if leaf.blocks > 1 { format!(" {}×", leaf.blocks) } else { String::new() };
+    // Figures take no more room than the widest of them: the rest is for names.
+    let widest = |of: &dyn Fn(&Leaf) -> String| ends.iter().map(|leaf| of(leaf).chars().count()).max().unwrap_or(0);
+    let (bytes, counts) = (widest(&|leaf| unit.or_smaller(leaf.bytes)) + 1, widest(&count));
+    for (y, leaf) in (2..area.height).zip(&ends) {
         let figures = vec![
-            span(theme, Token::Dim, format!("{count:>6}")),
-            span(theme, Token::Strong, format!("{:>9}", unit.or_smaller(leaf.bytes))),
-            span(theme, Token::Dim, format!("{:>6}", figures::percent(leaf.bytes.get(), of.bytes.get()))),
+            span(theme, Token::Dim, format!("{:>counts$}", count(leaf))),
+            span(theme, Token::Strong, format!("{:>bytes$}", unit.or_smaller(leaf.bytes))),
+            span(theme, Token::Dim, format!("{:>5}", figures::percent(leaf.bytes.get(), of.bytes.get()))),
         ];
-        put_right(area, y, figures, buf);
+        let left = put_right(area, y, figures, buf);
+        let name = pane::cut_name(&leaf.label, usize::from(left.saturating_sub(3)));
+        put(area, y, vec![legend::legend_of(leaf.category, theme), span(theme, Token::Text, format!(" {name}"))], buf);
     }
 }
 

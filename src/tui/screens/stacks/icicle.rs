@@ -47,7 +47,7 @@ pub(super) fn render(
         words.insert(0, (Token::Accent, format!("/{}", state.search)));
     }
     if !flame.stacks {
-        words.push((Token::Dim, "no stacks: by name".to_owned()));
+        words.push((Token::Dim, "no stacks recorded".to_owned()));
     }
     if let Some(guessed) = legend::guessed(stage.view()) {
         words.push((Token::Warn, guessed.to_owned()));
@@ -108,7 +108,7 @@ fn bar(theme: &Theme, node: &Node, selected: bool, area: Rect, buf: &mut Buffer)
         (true, Some(_)) => format!("{} {}", legend::category_letter(category), node.label),
         _ => node.label.to_string(),
     };
-    let label = pane::cut(&label, usize::from(area.width.saturating_sub(1)));
+    let label = pane::cut_name(&label, usize::from(area.width.saturating_sub(1)));
     let fill = if theme.is_colorless() && !selected { "·" } else { " " };
     for x in area.left()..area.right() {
         buf[(x, area.y)].set_symbol(fill).set_style(style);

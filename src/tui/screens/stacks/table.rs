@@ -17,6 +17,8 @@ use crate::units::Bytes;
 
 /// Cells of the figures: bytes, share, blocks.
 const FIGURES: u16 = 25;
+/// From this width on there are bars, and wider ones the more there is of it.
+const BARS: u16 = 90;
 /// Cells of a step to the right.
 const STEP: usize = 2;
 /// Steps to the right at most.
@@ -44,7 +46,7 @@ pub(super) fn render(
     if inner.height < 2 {
         return (looked.rows.len(), usize::from(inner.height));
     }
-    let bar = if inner.width >= 90 { 16 } else { 0 };
+    let bar = if inner.width >= BARS { (inner.width - BARS + 16).min(48) } else { 0 };
     let head = format!("{:>9}{:>7}{:>9}{:>bar$}", "bytes", "of all", "blocks", "", bar = usize::from(bar));
     put(inner, 0, vec![span(theme, Token::Dim, "who asked")], buf);
     put_right(inner, 0, vec![span(theme, Token::Dim, head)], buf);
@@ -90,7 +92,7 @@ fn label(theme: &Theme, node: &Node, depth: usize, room: usize) -> Vec<Span<'sta
     vec![
         Span::raw(indent),
         legend::legend_of(node.category(), theme),
-        span(theme, token, format!(" {}", pane::cut(&node.label, room))),
+        span(theme, token, format!(" {}", pane::cut_name(&node.label, room))),
         span(theme, Token::Dim, more),
     ]
 }

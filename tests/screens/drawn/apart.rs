@@ -1,0 +1,142 @@
+//! What screens say tells one thing from another: a step from a run, a row from its neighbours, a number from its beginning.
+
+use vramlab::model::{Category, Survivor};
+use vramlab::tui::Panel;
+
+use super::stacks::with_stacks;
+use super::*;
+use crate::lab_states;
+
+/// A screen of a picture at a size.
+fn screen(key: &str, picture: Picture, (width, height): (u16, u16)) -> String {
+    let mut app = dark();
+    press(&mut app, key);
+    text(&frame(app, picture, width, height))
+}
+
+/// The panels that a screen draws.
+fn panels(key: &str, picture: Picture, (width, height): (u16, u16)) -> Vec<Panel> {
+    let mut app = dark();
+    press(&mut app, key);
+    app.update(Message::Picture(Arc::new(picture)));
+    let area = Rect::new(0, 0, width, height);
+    let layout = tui::draw(&app, area, &mut Buffer::empty(area));
+    layout.panels.iter().filter(|(area, _)| !area.is_empty()).map(|(_, panel)| *panel).collect()
+}
+
+#[test]
+fn a_snapshot_that_knows_steps_says_which_one_is_shown() {
+    let snapshot = Picture { kind: Kind::Snapshot("run.pickle".into()), ..studied() };
+    let step = snapshot.study.as_ref().unwrap().steps[0].what;
+    let mut study = (**snapshot.study.as_ref().unwrap()).clone();
+    study.steps.clear();
+    let without = Picture { study: Some(Arc::new(study)), ..snapshot.clone() };
+    for (key, name, whole) in [
+        ("3", format!("step {step} by category"), "recorded by category"),
+        ("4", format!("by op of step {step}"), "by op of the recording"),
+        ("6", format!("ledger of step {step}"), "ledger of the recording"),
+    ] {
+        for size in SIZES {
+            let shown = screen(key, snapshot.clone(), size);
+            assert!(shown.contains(&name) && !shown.contains(whole), "{name}:\n{shown}");
+            let shown = screen(key, without.clone(), size);
+            assert!(shown.contains(whole), "{whole}:\n{shown}");
+        }
+    }
+}
+
+/// A step that is cut is another step: `step 5…` of 55.
+#[test]
+fn the_step_of_the_header_is_whole_or_left_out() {
+    let states = [lab_states::running(), lab_states::paused(), lab_states::looking_back(), studied()];
+    for picture in states {
+        let mut shown = 0;
+        for width in 40..=200 {
+            for key in ["1", "4"] {
+                let text = screen(key, picture.clone(), (width, 24));
+                let header = text.lines().nth(1).unwrap();
+                let Some((_, step)) = header.split_once("step ") else { continue };
+                let number: String = step.chars().take_while(char::is_ascii_digit).collect();
+                let behind = step[number.len()..].chars().next();
+                assert!(!number.is_empty() && behind != Some('…'), "{width} columns: {header}");
+                shown += 1;
+            }
+        }
+        assert!(shown > 200, "{shown}");
+    }
+}
+
+#[test]
+fn rows_of_what_a_branch_is_allocated_at_differ() {
+    for width in [110, 120, 140, 200] {
+        let shown = screen("7", with_stacks(), (width, 40));
+        let heading = shown.lines().find(|line| line.contains("allocated at")).unwrap();
+        let column = heading.split("allocated at").next().unwrap().chars().count();
+        let right = shown.lines().map(|line| line.chars().skip(column).collect::<String>());
+        let rows: Vec<String> = right
+            .skip_while(|line| !line.contains("allocated at"))
+            .filter_map(|line| Some(line.strip_prefix("■ ")?.split("  ").next()?.trim().to_owned()))
+            .filter(|row| row.contains(':'))
+            .collect();
+        let apart: std::collections::BTreeSet<&String> = rows.iter().collect();
+        assert!(rows.len() > 3 && apart.len() == rows.len(), "{width} columns: {rows:#?}\n{shown}");
+        assert!(rows.iter().all(|row| !row.split_once(':').unwrap().1.starts_with('…')), "{rows:#?}");
+    }
+}
+
+/// Names beside a table may be many: the room under the table is the curve's all the same.
+#[test]
+fn ops_leave_no_half_of_a_large_screen_empty() {
+    let mut study = (**studied().study.as_ref().unwrap()).clone();
+    let name = |number| Survivor {
+        name: format!("blocks.*.part{number} output"),
+        category: Category::Activation,
+        bytes: Bytes::mib(1),
+        blocks: 2,
+    };
+    study.at_peak.extend((0..70).map(name));
+    let picture = Picture { study: Some(Arc::new(study)), ..studied() };
+    for size in [(200, 60), (160, 50)] {
+        let shown = panels("4", picture.clone(), size);
+        assert!(shown.contains(&Panel::StepCurve), "{shown:?} at {size:?}");
+    }
+}
+
+/// A first step that fails leaves nothing to compare, and a curve of how far it came.
+#[test]
+fn a_first_step_that_failed_is_drawn_where_configurations_are_compared() {
+    let view = lab_states::out_of_memory();
+    let picture = lab_states::edited(lab_states::state_of(view, RunState::OutOfMemory), |view| {
+        for one in &mut view.configurations {
+            let one = Arc::make_mut(one);
+            (one.curve, one.measured) = (None, None);
+        }
+    });
+    for size in SIZES {
+        let shown = panels("5", picture.clone(), size);
+        assert!(shown.contains(&Panel::StepCurve), "{shown:?} at {size:?}");
+    }
+}
+
+/// Who goes from op to op at the smallest usual size sees more of the map than who lets steps run.
+#[test]
+fn stepping_makes_room_for_the_map() {
+    let rows = |picture: Picture| {
+        let shown = screen("1", picture, (80, 24));
+        let map = shown.lines().skip_while(|line| !line.contains(" blocks ")).skip(1);
+        map.take_while(|line| !line.contains("c ckpt")).count()
+    };
+    let stepped = lab_states::edited(lab_states::paused(), |view| view.effects.clear());
+    let running = lab_states::with_run(stepped.clone(), RunState::Running);
+    assert!(rows(stepped.clone()) >= rows(running.clone()) + 2, "{} {}", rows(stepped), rows(running));
+}
+
+#[test]
+fn a_run_without_findings_says_what_memory_is_for() {
+    let quiet = lab_states::edited(lab_states::running(), |view| {
+        view.findings.clear();
+        view.effects.clear();
+    });
+    let shown = right_column(&screen("1", quiet, (120, 40)), 120);
+    assert!(shown.contains("Nothing stands out: "), "{shown}");
+}
