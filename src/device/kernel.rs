@@ -303,12 +303,29 @@ pub enum Kernel<'a> {
     Rsqrt { src: Operand, dst: Operand },
     /// `dst[i] = a[i] · b[i / cols]`: every row of `cols` elements times a factor of its own; dst may be a.
     MulRows { a: Operand, b: Operand, dst: Operand, cols: usize },
+    /// `dst[i] = silu(gate[i]) · up[i]`: two of PyTorch's ops.
+    GatedSilu { gate: Operand, up: Operand, dst: Operand },
+    /// Gradients of [`Kernel::GatedSilu`].
+    GatedSiluBackward { grad: Operand, gate: Operand, up: Operand, dgate: Operand, dup: Operand },
     /// GELU, exact (erf) or its tanh form.
     Gelu { src: Operand, dst: Operand, tanh: bool },
     /// `dst = grad · gelu'(src)`.
     GeluBackward { src: Operand, grad: Operand, dst: Operand, tanh: bool },
     /// [`Kernel::GeluBackward`] of rows of `cols`, and `sums[c] = Σ_r dst[r,c]`; dst may be grad.
     GeluBackwardSum { src: Operand, grad: Operand, dst: Operand, sums: Operand, cols: usize, tanh: bool },
+    /// `dst = weight · src · rstd` with `rstd = 1/√(mean(src²) + eps)` of each row of `cols`, kept in f32: what models of transformers
+    /// write as seven ops.
+    RmsNorm { src: Operand, weight: Operand, dst: Operand, rstd: Operand, cols: usize, eps: f32 },
+    /// Gradients of [`Kernel::RmsNorm`] with respect to its source and weight; dsrc may be grad.
+    RmsNormBackward {
+        grad: Operand,
+        src: Operand,
+        rstd: Operand,
+        weight: Operand,
+        dsrc: Operand,
+        dweight: Operand,
+        cols: usize,
+    },
     /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row.
     LayerNorm {
         src: Operand,
@@ -626,9 +643,13 @@ impl Kernel<'_> {
             Self::SiluBackward { .. } => "silu_backward",
             Self::Rsqrt { .. } => "rsqrt",
             Self::MulRows { .. } => "mul_rows",
+            Self::GatedSilu { .. } => "gated_silu",
+            Self::GatedSiluBackward { .. } => "gated_silu_backward",
             Self::Gelu { .. } => "gelu",
             Self::GeluBackward { .. } => "gelu_backward",
             Self::GeluBackwardSum { .. } => "gelu_backward_sum",
+            Self::RmsNorm { .. } => "rms_norm",
+            Self::RmsNormBackward { .. } => "rms_norm_backward",
             Self::LayerNorm { .. } => "layer_norm",
             Self::LayerNormBackward { .. } => "layer_norm_backward",
             Self::AddLayerNorm { .. } => "add_layer_norm",

@@ -91,6 +91,12 @@ impl Kernel<'_> {
                 tell(Span::matrix(b, [*batch, *k, *n]));
                 tell(Span::matrix(c, [*batch, *m, *n]));
             }
+            Self::GatedSilu { gate, up, dst } => all(&[gate, up, dst]),
+            Self::GatedSiluBackward { grad, gate, up, dgate, dup } => all(&[grad, gate, up, dgate, dup]),
+            Self::RmsNorm { src, weight, dst, rstd, .. } => all(&[src, weight, dst, rstd]),
+            Self::RmsNormBackward { grad, src, rstd, weight, dsrc, dweight, .. } => {
+                all(&[grad, src, rstd, weight, dsrc, dweight]);
+            }
             Self::LayerNorm { src, weight, bias, dst, mean, rstd, .. } => all(&[src, weight, bias, dst, mean, rstd]),
             Self::LayerNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, .. }
             | Self::BatchNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, .. } => {

@@ -232,6 +232,12 @@ impl Kernel<'_> {
             Self::GeluBackwardSum { src, grad, dst, .. } => Work::elementwise(&[src, grad, dst]).launches(2, 1.0),
             // An expanded gradient is divided.
             Self::MeanBackward { grad, dst, .. } => Work::elementwise(&[grad, dst]).launches(2, 1.5),
+            Self::GatedSilu { gate, up, dst } => Work::elementwise(&[gate, up, dst]),
+            Self::GatedSiluBackward { grad, gate, up, dgate, dup } => Work::elementwise(&[grad, gate, up, dgate, dup]),
+            Self::RmsNorm { src, dst, .. } => Work::pass(OpClass::Norm, &[src, dst]),
+            Self::RmsNormBackward { grad, src, dsrc, .. } => {
+                Work::pass(OpClass::NormBackward, &[grad, src, dsrc]).launches(2, 1.0)
+            }
             Self::LayerNorm { src, dst, .. } => Work::pass(OpClass::Norm, &[src, dst]),
             Self::LayerNormBackward { grad, src, dsrc, .. } => {
                 Work::pass(OpClass::NormBackward, &[grad, src, dsrc]).launches(2, 1.0)

@@ -90,7 +90,11 @@ impl Repeatable for GatedMlp {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         // What goes into a product is an argument: it lives until that has returned.
         let output = {
-            let hidden = {
+            let hidden = if cx.is_fused() && self.function == Gate::Silu {
+                let gate = self.gate.forward(cx, input)?;
+                let up = self.up.forward(cx, input)?;
+                cx.within(self.scope, |cx| cx.gated_silu(&gate, &up))?
+            } else {
                 let activated = {
                     let gate = self.gate.forward(cx, input)?;
                     cx.within(self.scope, |cx| match self.function {

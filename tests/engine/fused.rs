@@ -18,7 +18,9 @@ fn fused_training_loses_what_eager_training_does() {
         ("bert-mini", Amp::Off, 1e-5),
         ("mlp-mini", Amp::Off, 1e-5),
         ("vit-mini", Amp::Off, 1e-5),
+        ("llama-mini", Amp::Off, 1e-5),
         ("gpt-mini", Amp::Bf16, 2e-2),
+        ("llama-mini", Amp::Bf16, 2e-2),
         ("bert-odd", Amp::Fp16, 2e-2),
     ] {
         let ((eager, eager_peak), (fused, fused_peak)) = (run(name, amp, false), run(name, amp, true));
@@ -31,7 +33,9 @@ fn fused_training_loses_what_eager_training_does() {
 
 #[test]
 fn where_tensors_wait_and_what_is_made_again_changes_no_fused_loss() {
-    for (name, amp) in [("gpt-mini", Amp::Bf16), ("bert-odd", Amp::Off), ("vit-mini", Amp::Bf16)] {
+    for (name, amp) in
+        [("gpt-mini", Amp::Bf16), ("bert-odd", Amp::Off), ("vit-mini", Amp::Bf16), ("llama-mini", Amp::Bf16)]
+    {
         let losses = |change: fn(&mut Config)| {
             let (model, batch) = crate::training::workload(name);
             let mut config = Config { amp, fuse: true, accumulation: 2, ..Config::new(batch) };

@@ -371,6 +371,11 @@ fn a_gated_mlp_has_the_gradients_of_its_formula() {
         let hidden = cx.mul(&gate, &up)?;
         cx.linear(&hidden, &p[3], None)
     });
+    check(&shapes, &|cx, p| {
+        let [gate, up] = [&p[1], &p[2]].map(|weight| cx.linear(&p[0], weight, None));
+        let hidden = cx.gated_silu(&gate?, &up?)?;
+        cx.linear(&hidden, &p[3], None)
+    });
 }
 
 /// Frequencies as the rotary embedding of heads of `size` has them.

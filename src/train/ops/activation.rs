@@ -139,6 +139,35 @@ impl Context {
         })
     }
 
+    /// `silu(gate) · up` as one op, which saves both arguments. To be used in fused mode.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn gated_silu(&mut self, gate: &Tensor, up: &Tensor) -> OpResult<Tensor> {
+        self.op("gated_silu", |cx| {
+            let saved = if cx.differentiates(&[gate, up]) { Some((cx.save(gate)?, cx.save(up)?)) } else { None };
+            let output = cx.activation(gate.shape(), gate.dtype(), "gated")?;
+            cx.launch(&Kernel::GatedSilu { gate: gate.operand(), up: up.operand(), dst: output.operand() })?;
+            let Some((saved_gate, saved_up)) = saved else { return Ok(output) };
+            let source = cx.record("gated_siluBackward", [Some(gate), Some(up), None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let (gate, up) = (saved_gate.unpack(cx)?, saved_up.unpack(cx)?);
+                let grad = cx.contiguous(&grad, "contiguous gradient")?;
+                let dgate = cx.temporary(gate.shape(), gate.dtype(), "gate gradient")?;
+                let dup = cx.temporary(up.shape(), up.dtype(), "up gradient")?;
+                cx.launch(&Kernel::GatedSiluBackward {
+                    grad: grad.operand(),
+                    gate: gate.operand(),
+                    up: up.operand(),
+                    dgate: dgate.operand(),
+                    dup: dup.operand(),
+                })?;
+                Ok([Some(dgate), Some(dup), None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
     /// GELU of every element: by the error function, or its tanh approximation. Saves its input.
     ///
     /// # Errors

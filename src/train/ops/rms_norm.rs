@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::error::OpResult;
+use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, Kernel};
@@ -21,6 +22,9 @@ impl Context {
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn rms_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f64) -> OpResult<Tensor> {
+        if self.fused && input.dtype() == weight.dtype() {
+            return self.fused_rms_norm(input, weight, eps);
+        }
         let dtype = input.dtype();
         let narrow = matches!(dtype, DType::F16 | DType::Bf16);
         let x = if narrow { self.cast(input, DType::F32, "norm input in f32")? } else { input.clone() };
@@ -72,6 +76,44 @@ impl Context {
         };
         drop(normalised);
         if output.dtype() == dtype { Ok(output) } else { self.cast(&output, dtype, "norm output") }
+    }
+
+    /// [`Self::rms_norm`] as one op, which saves its arguments and the reciprocal root of every row.
+    fn fused_rms_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f64) -> OpResult<Tensor> {
+        self.op("rms_norm", |cx| {
+            let differentiates = cx.differentiates(&[input, weight]);
+            let saved = if differentiates { Some((cx.save(input)?, cx.save(weight)?)) } else { None };
+            let cols = input.shape().last();
+            let statistics = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+            let rows_together = cx.contiguous(input, "contiguous input")?;
+            let output = cx.activation(input.shape(), input.dtype(), "norm output")?;
+            let rstd = cx.activation(Shape::new(&[input.shape().rows()]), statistics, "rstd")?;
+            #[expect(clippy::cast_possible_truncation, reason = "kernels compute in f32")]
+            let eps = eps as f32;
+            let [src, dst] = [&rows_together, &output].map(Tensor::operand);
+            cx.launch(&Kernel::RmsNorm { src, weight: weight.operand(), dst, rstd: rstd.operand(), cols, eps })?;
+            let Some((saved_input, saved_weight)) = saved else { return Ok(output) };
+            let saved_rstd = cx.save(&rstd)?;
+            let source = cx.record("rms_normBackward", [Some(weight), Some(input), None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let (input, weight, rstd) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?, saved_rstd.unpack(cx)?);
+                let input = cx.contiguous(&input, "contiguous input")?;
+                let grad = cx.contiguous(&grad, "contiguous gradient")?;
+                let dsrc = cx.temporary(input.shape(), input.dtype(), "input gradient")?;
+                let dweight = cx.temporary(weight.shape(), weight.dtype(), "weight gradient")?;
+                cx.launch(&Kernel::RmsNormBackward {
+                    grad: grad.operand(),
+                    src: input.operand(),
+                    rstd: rstd.operand(),
+                    weight: weight.operand(),
+                    dsrc: dsrc.operand(),
+                    dweight: dweight.operand(),
+                    cols,
+                })?;
+                Ok([Some(dweight), Some(dsrc), None])
+            });
+            Ok(output.with_source(source))
+        })
     }
 
     /// `input²`. Saves its input; backward makes a power of 1 and its double before their product with the gradient.

@@ -1,7 +1,5 @@
 //! Gradients clipped by the norm of all of them: `torch.nn.utils.clip_grad_norm_`, in its form for lists of tensors.
 
-use std::ops::Range;
-
 use super::rule::{Trained, with_gradients};
 use crate::context::Context;
 use crate::error::OpResult;
@@ -10,7 +8,7 @@ use crate::tensor::Tensor;
 use vramlab_device::{DType, Kernel, NORM_RUN, Operand};
 
 /// Multiplies the gradients of `parameters` by one factor, so that their norm is at most `most`.
-pub(crate) fn clip_gradients(cx: &mut Context, parameters: Range<usize>, most: f64) -> OpResult<()> {
+pub(crate) fn clip_gradients(cx: &mut Context, parameters: &[usize], most: f64) -> OpResult<()> {
     let trained = with_gradients(cx, parameters);
     let gradients: Vec<Operand> = trained.iter().map(|parameter| parameter.gradient.operand()).collect();
     if gradients.is_empty() {

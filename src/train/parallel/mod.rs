@@ -54,6 +54,10 @@ pub(super) fn refusal(member: Member, config: &Config, real: bool) -> Option<Str
     if config.accumulation > 1 && parallelism.shards_parameters() {
         return Some(format!("accumulation is not simulated with {parallelism}; leave --accum out"));
     }
+    let whole = matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1);
+    if config.hyper.clip.is_some() && !whole {
+        return Some(format!("the norm of gradients that ranks share is not simulated with {parallelism}; leave --clip out"));
+    }
     let micro_batches = pipeline::micro_batches(config.accumulation);
     if pipeline && !config.batch.is_multiple_of(micro_batches) {
         let batch = config.batch.next_multiple_of(micro_batches);

@@ -94,7 +94,7 @@ impl Trainer {
         };
         let (cx, config, steps) = (&mut self.cx, &self.config, self.steps);
         let clip = |cx: &mut Context| match config.hyper.clip {
-            Some(most) => clip_gradients(cx, parameters.clone(), most),
+            Some(most) => clip_gradients(cx, &parameters.clone().collect::<Vec<_>>(), most),
             None => Ok(()),
         };
         let updated = share.clone().unwrap_or_else(|| parameters.clone().collect());

@@ -1,7 +1,7 @@
 //! Activations and their gradients, element by element.
 
 use super::dispatch::real;
-use super::elementwise::{map1, map2, same_length};
+use super::elementwise::{CHUNK, chunks, map1, map2, same_length};
 use crate::Operand;
 use crate::cpu::cores::Cores;
 use crate::cpu::operand::{Access, KernelResult, View};
@@ -192,6 +192,61 @@ pub(super) fn silu_backward(
     let operands = [access.read(&src)?, access.read(&grad)?];
     let to = access.write(&dst)?;
     real!([src.dtype, grad.dtype, dst.dtype], go(cores, operands, to));
+    Ok(())
+}
+
+pub(super) fn gated_silu(cores: &Cores, mut access: Access<'_>, [gate, up, dst]: [Operand; 3]) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>) {
+        map2::<R>(
+            cores,
+            operands,
+            dst,
+            0.8,
+            #[inline(always)]
+            |x, y| x / (R::ONE + (-x).exp()) * y,
+        );
+    }
+    same_length(&gate, &dst)?;
+    same_length(&up, &dst)?;
+    let operands = [access.read(&gate)?, access.read(&up)?];
+    let to = access.write(&dst)?;
+    real!([gate.dtype, up.dtype, dst.dtype], go(cores, operands, to));
+    Ok(())
+}
+
+pub(super) fn gated_silu_backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    [grad, gate, up]: [Operand; 3],
+    [dgate, dup]: [Operand; 2],
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, [grad, gate, up]: [View<'_>; 3], [dgate, dup]: [View<'_>; 2]) {
+        chunks(
+            cores,
+            grad.len(),
+            1.2,
+            #[inline(always)]
+            |start, len, [g, x, y]: &mut [[R; CHUNK]; 3]| {
+                let (g, x, y) = (&mut g[..len], &mut x[..len], &mut y[..len]);
+                R::load(&grad, start, g);
+                R::load(&gate, start, x);
+                R::load(&up, start, y);
+                for (g, (x, y)) in g.iter().zip(x.iter_mut().zip(y.iter_mut())) {
+                    let sigmoid = R::ONE / (R::ONE + (-*x).exp());
+                    *y = *g * *y * sigmoid * (R::ONE + *x * (R::ONE - sigmoid));
+                    *x = *g * *x * sigmoid;
+                }
+                R::store(&dgate, start, y);
+                R::store(&dup, start, x);
+            },
+        );
+    }
+    for other in [&gate, &up, &dgate, &dup] {
+        same_length(&grad, other)?;
+    }
+    let operands = [access.read(&grad)?, access.read(&gate)?, access.read(&up)?];
+    let to = [access.write(&dgate)?, access.write(&dup)?];
+    real!([grad.dtype, gate.dtype, up.dtype, dgate.dtype, dup.dtype], go(cores, operands, to));
     Ok(())
 }
 

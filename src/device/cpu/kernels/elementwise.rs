@@ -9,7 +9,7 @@ use crate::cpu::operand::{Access, KernelResult, View, require};
 use crate::cpu::real::{Real, elements};
 
 /// Elements that are converted and computed at once: they stay in the first-level cache.
-const CHUNK: usize = 512;
+pub(super) const CHUNK: usize = 512;
 
 pub(super) fn same_length(a: &Operand, b: &Operand) -> KernelResult {
     require(a.len == b.len, || format!("operands have {} and {} elements, and must have equally many", a.len, b.len))
@@ -18,7 +18,7 @@ pub(super) fn same_length(a: &Operand, b: &Operand) -> KernelResult {
 /// Calls `body` with start, length and buffers of each chunk of `n` elements, in parallel where that pays at `nanos` an
 /// element.
 #[inline(always)]
-fn chunks<R: Real, const N: usize>(
+pub(super) fn chunks<R: Real, const N: usize>(
     cores: &Cores,
     n: usize,
     nanos: f64,

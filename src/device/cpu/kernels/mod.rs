@@ -18,6 +18,7 @@ mod optimizer;
 mod partial;
 mod planes;
 mod pool;
+mod rms_norm;
 mod rotary;
 mod rows;
 mod strided;
@@ -61,6 +62,10 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         Kernel::SiluBackward { src, grad, dst } => activation::silu_backward(cores, in_place(), src, grad, dst),
         Kernel::Rsqrt { src, dst } => activation::rsqrt(cores, in_place(), src, dst),
         Kernel::MulRows { a, b, dst, cols } => elementwise::mul_rows(cores, in_place(), [a, b, dst], cols),
+        Kernel::GatedSilu { gate, up, dst } => activation::gated_silu(cores, in_place(), [gate, up, dst]),
+        Kernel::GatedSiluBackward { grad, gate, up, dgate, dup } => {
+            activation::gated_silu_backward(cores, in_place(), [grad, gate, up], [dgate, dup])
+        }
         Kernel::Gelu { src, dst, tanh } => activation::gelu(cores, in_place(), src, dst, tanh),
         Kernel::GeluBackward { src, grad, dst, tanh } => {
             activation::gelu_backward(cores, in_place(), src, grad, dst, tanh)
@@ -68,6 +73,13 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         Kernel::GeluBackwardSum { src, grad, dst, sums, cols, tanh } => {
             activation::gelu_backward(cores, in_place(), src, grad, dst, tanh)?;
             rows::column_sum(cores, apart(), dst, sums, dst.len.checked_div(cols).unwrap_or(0), cols)
+        }
+        Kernel::RmsNorm { src, weight, dst, rstd, cols, eps } => {
+            rms_norm::forward(cores, in_place(), &rms_norm::Forward { src, weight, dst, rstd }, cols, eps)
+        }
+        Kernel::RmsNormBackward { grad, src, rstd, weight, dsrc, dweight, cols } => {
+            let operands = rms_norm::Backward { grad, src, rstd, weight, dsrc, dweight };
+            rms_norm::backward(cores, in_place(), &operands, cols)
         }
         Kernel::LayerNorm { src, weight, bias, dst, mean, rstd, cols, eps } => {
             let operands = layer_norm::Forward { src, add: None, weight, bias, dst, copy: None, mean, rstd };

@@ -188,8 +188,51 @@ BINARY(relu_backward, x > 0.f ? y : 0.f)
 BINARY(leaky_relu_backward, y * (x > 0.f ? 1.f : p))
 BINARY(tanh_backward, y * (1.f - x * x))
 BINARY(silu_backward, y * silu_slope(x))
+BINARY(gated_silu, x / (1.f + expf(-x)) * y)
 BINARY(gelu_erf_backward, y * gelu_erf_slope(x))
 BINARY(gelu_tanh_backward, y * gelu_tanh_slope(x))
+
+// The gradients of `silu(gate) · up`, N elements at once.
+template <int N>
+__device__ __forceinline__ void gated_silu_gradients(const void* grad, u32 grad_type, const void* gate, u32 gate_type,
+                                                     const void* up, u32 up_type, void* dgate, u32 dgate_type,
+                                                     void* dup, u32 dup_type, u64 len) {
+    const u64 at = thread_index() * N;
+    const bool vectors = aligned<N>(grad, grad_type, 0) && aligned<N>(gate, gate_type, 0) && aligned<N>(up, up_type, 0)
+        && aligned<N>(dgate, dgate_type, 0) && aligned<N>(dup, dup_type, 0);
+    if (vectors && at + N <= len) {
+        const Raw raw[3] = {load_raw<N>(grad, grad_type, at), load_raw<N>(gate, gate_type, at), load_raw<N>(up, up_type, at)};
+        f32 g[N], x[N], y[N];
+        convert(raw[0], grad_type, g);
+        convert(raw[1], gate_type, x);
+        convert(raw[2], up_type, y);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const f32 slope = silu_slope(x[i]), value = x[i] / (1.f + expf(-x[i]));
+            y[i] *= g[i] * slope;
+            x[i] = g[i] * value;
+        }
+        store_all(dgate, dgate_type, at, y);
+        store_all(dup, dup_type, at, x);
+        return;
+    }
+    for (u64 i = at; i < min(at + N, len); i++) {
+        const f32 g = load_one(grad, grad_type, i), x = load_one(gate, gate_type, i), y = load_one(up, up_type, i);
+        store_one(dgate, dgate_type, i, g * y * silu_slope(x));
+        store_one(dup, dup_type, i, g * (x / (1.f + expf(-x))));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    gated_silu_backward(const void* grad, u32 grad_type, const void* gate, u32 gate_type, const void* up, u32 up_type,
+                        void* dgate, u32 dgate_type, void* dup, u32 dup_type, u64 len) {
+    if (grad_type == F32 || gate_type == F32 || up_type == F32 || dgate_type == F32 || dup_type == F32)
+        gated_silu_gradients<4>(
+            grad, grad_type, gate, gate_type, up, up_type, dgate, dgate_type, dup, dup_type, len);
+    else
+        gated_silu_gradients<8>(
+            grad, grad_type, gate, gate_type, up, up_type, dgate, dgate_type, dup, dup_type, len);
+}
 
 // Rows of `cols` elements, each times a factor of its own.
 extern "C" __global__ void __launch_bounds__(THREADS)

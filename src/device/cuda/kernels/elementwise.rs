@@ -31,6 +31,10 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::Silu { src, dst } => unary(queue, kernel, "silu", [src, dst], 0.0),
         Kernel::Rsqrt { src, dst } => unary(queue, kernel, "rsqrt_of", [src, dst], 0.0),
         Kernel::SiluBackward { src, grad, dst } => binary(queue, kernel, "silu_backward", [src, grad, dst], 0.0),
+        Kernel::GatedSilu { gate, up, dst } => binary(queue, kernel, "gated_silu", [gate, up, dst], 0.0),
+        Kernel::GatedSiluBackward { grad, gate, up, dgate, dup } => {
+            gated_backward(queue, kernel, [grad, gate, up, dgate, dup])
+        }
         Kernel::MulRows { a, b, dst, cols } => rows(queue, kernel, [a, b, dst], cols),
         Kernel::Gelu { src, dst, tanh } => {
             unary(queue, kernel, if tanh { "gelu_tanh" } else { "gelu_erf" }, [src, dst], 0.0)
@@ -94,6 +98,21 @@ fn binary(
     let grid = Grid::row(blocks_of(dst.len, PER_BLOCK), THREADS);
     let arguments = typed(typed(typed(Arguments::new(), &a), &b).count(b.len), &dst);
     queue.launch(name, &[], grid, &mut arguments.count(dst.len).float(parameter))
+}
+
+/// Two gradients of one: each thread has four elements, or eight of 16 bits.
+fn gated_backward(queue: &mut Queue<'_>, kernel: &Kernel<'_>, operands: [Operand; 5]) -> Result<(), Refusal> {
+    let [grad, ..] = operands;
+    if operands.iter().any(|operand| !computes(*operand) || operand.len != grad.len) {
+        return Err(Refusal::unsupported(kernel));
+    }
+    if grad.len == 0 {
+        return Ok(());
+    }
+    let each = if operands.iter().any(|operand| operand.dtype == DType::F32) { 4 } else { 8 };
+    let grid = Grid::row(blocks_of(grad.len, each * THREADS as usize), THREADS);
+    let arguments = operands.iter().fold(Arguments::new(), typed);
+    queue.launch("gated_silu_backward", &[], grid, &mut arguments.count(grad.len))
 }
 
 /// Rows of `cols` elements of `a`, each with the element of `b` that is its own.

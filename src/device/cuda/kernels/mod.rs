@@ -17,6 +17,7 @@ mod layer_norm;
 mod loss;
 mod optimizer;
 mod pool;
+mod rms_norm;
 mod rotary;
 mod rows;
 mod softmax;
@@ -51,12 +52,15 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         | Kernel::SiluBackward { .. }
         | Kernel::Rsqrt { .. }
         | Kernel::MulRows { .. }
+        | Kernel::GatedSilu { .. }
+        | Kernel::GatedSiluBackward { .. }
         | Kernel::Gelu { .. }
         | Kernel::GeluBackward { .. } => elementwise::launch(queue, kernel),
         Kernel::CopyStrided { .. } | Kernel::CastStrided { .. } => strided::launch(queue, kernel),
         Kernel::ColumnSum { .. } | Kernel::ChannelSum { .. } | Kernel::Mean { .. } | Kernel::MeanBackward { .. } => {
             sums::launch(queue, kernel)
         }
+        Kernel::RmsNorm { .. } | Kernel::RmsNormBackward { .. } => rms_norm::launch(queue, kernel),
         Kernel::LayerNorm { .. } | Kernel::LayerNormBackward { .. } => layer_norm::launch(queue, kernel),
         Kernel::AddLayerNorm { .. } | Kernel::AddLayerNormBackward { .. } => add_layer_norm::launch(queue, kernel),
         Kernel::Embedding { .. } | Kernel::EmbeddingBackward { .. } => embedding::launch(queue, kernel),

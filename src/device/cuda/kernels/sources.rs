@@ -31,6 +31,7 @@ pub(in crate::cuda) const UNITS: &[(&str, &str)] = &[
     ("loss", include_str!("loss.cu")),
     ("optimizer", include_str!("optimizer.cu")),
     ("pool", include_str!("pool.cu")),
+    ("rms_norm", concat!(include_str!("layer_norm.cuh"), include_str!("rms_norm.cu"))),
     ("rotary", include_str!("rotary.cu")),
     ("softmax", include_str!("softmax.cu")),
     ("strided", include_str!("strided.cu")),

@@ -61,6 +61,25 @@ __device__ __forceinline__ void column_sum(const T* src, D* dst, u64 outer, u64 
         dst[(split * outer + o) * cols + tile * width + i] = from_f32<D>(sums[i] / divisor);
 }
 
+// `dst[o][c] = Σ_r src[o][r][c] / divisor` where rows are few: each thread adds four columns.
+template <class T, class D>
+__device__ __forceinline__ void few_rows(const T* src, D* dst, u64 results, u64 rows, u64 cols, f32 divisor) {
+    const u64 at = 4 * thread_index();
+    if (at >= results) return;
+    const u64 o = results >> 32 == 0 ? u32(at) / u32(cols) : at / cols;
+    const T* first = src + o * (rows - 1) * cols + at;
+    f32 sum[4] = {};
+#pragma unroll 8
+    for (u64 row = 0; row < rows; row++) {
+        f32 x[4];
+        load_f32(first + row * cols, x);
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) sum[j] += x[j];
+    }
+#pragma unroll
+    for (u32 j = 0; j < 4; j++) dst[at + j] = from_f32<D>(sum[j] / divisor);
+}
+
 #define COLUMN_SUM(T, D)                                                                                             \
     extern "C" __global__ void __launch_bounds__(THREADS, 4)                                                         \
         column_sum_##T##_##D(const T* src, D* dst, u64 outer, u64 rows, u64 cols, u32 across, u64 splits,            \
@@ -71,6 +90,10 @@ __device__ __forceinline__ void column_sum(const T* src, D* dst, u64 outer, u64 
         column_sum_unaligned_##T##_##D(const T* src, D* dst, u64 outer, u64 rows, u64 cols, u32 across, u64 splits,  \
                                        u64 per_split, f32 divisor) {                                                 \
         column_sum<T, D, false>(src, dst, outer, rows, cols, across, splits, per_split, divisor);                    \
+    }                                                                                                                \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                            \
+        few_rows_##T##_##D(const T* src, D* dst, u64 results, u64 rows, u64 cols, f32 divisor) {                     \
+        few_rows<T, D>(src, dst, results, rows, cols, divisor);                                                      \
     }
 FOR_FLOAT_PAIRS(COLUMN_SUM)
 

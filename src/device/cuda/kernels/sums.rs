@@ -11,6 +11,8 @@ const UNROLL: usize = 8;
 const TILE: usize = 8192;
 /// Longer rows are summed by several threads' blocks.
 const SHORT_ROW: usize = TILE / 2;
+/// So few rows are added by one thread for each four columns.
+const FEW_ROWS: usize = 8;
 /// Blocks that a multiprocessor runs at once.
 const RESIDENT: usize = 4;
 
@@ -99,9 +101,15 @@ fn columns(
     shape: [usize; 3],
     divisor: f32,
 ) -> Result<(), Refusal> {
-    let [outer, _, cols] = shape;
-    if outer * cols == 0 {
+    let [outer, rows, cols] = shape;
+    let results = outer * cols;
+    if results == 0 {
         return Ok(());
+    }
+    if (1..=FEW_ROWS).contains(&rows) && packed(src, cols) {
+        let arguments = Arguments::new().operand(src).operand(dst).count(results).count(rows).count(cols);
+        let grid = Grid::row(blocks_of(results, 4 * THREADS as usize), THREADS);
+        return queue.launch("few_rows", &[src.dtype, dst.dtype], grid, &mut arguments.float(divisor));
     }
     let wanted = queue.multiprocessors() as usize * RESIDENT;
     let plan = ColumnPlan::new(shape, packed(src, cols), 32, wanted);

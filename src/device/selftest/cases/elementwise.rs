@@ -221,6 +221,26 @@ fn derivative(
     });
 }
 
+fn gated(session: &mut Session<'_>) {
+    each("gated_silu", "", |mut case, dtype, len| {
+        let [gate, up] = ["gate", "up"].map(|name| case.input(name, dtype, len, ends()));
+        let dst = case.output("dst", dtype, len, Bound::Formula);
+        session.check(&case, |at| Kernel::GatedSilu { gate: at[gate], up: at[up], dst: at[dst] });
+    });
+    each("gated_silu_backward", "", |mut case, dtype, len| {
+        let grad = case.input("grad", dtype, len, Values::STANDARD);
+        let [gate, up] = ["gate", "up"].map(|name| case.input(name, dtype, len, ends()));
+        let [dgate, dup] = ["dgate", "dup"].map(|name| case.output(name, dtype, len, Bound::Formula));
+        session.check(&case, |at| Kernel::GatedSiluBackward {
+            grad: at[grad],
+            gate: at[gate],
+            up: at[up],
+            dgate: at[dgate],
+            dup: at[dup],
+        });
+    });
+}
+
 fn backward(session: &mut Session<'_>) {
     let positive_or_zero = Values::Each(|i| if i % 3 == 1 { 0.0 } else { (i % 17) as f64 * 0.25 });
     derivative(session, "relu_backward", "", &positive_or_zero, Bound::Exact, false, |at, [output, grad, dst]| {
@@ -239,6 +259,7 @@ fn backward(session: &mut Session<'_>) {
     derivative(session, "silu_backward", "", &ends(), Bound::Formula, true, |at, [src, grad, dst]| {
         Kernel::SiluBackward { src: at[src], grad: at[grad], dst: at[dst] }
     });
+    gated(session);
     let outputs = Values::Uniform(-1.0, 1.0);
     derivative(session, "tanh_backward", "", &outputs, Bound::Formula, true, |at, [output, grad, dst]| {
         Kernel::TanhBackward { output: at[output], grad: at[grad], dst: at[dst] }

@@ -11,6 +11,7 @@ mod layer_norm;
 mod loss;
 mod optimizer;
 mod pool;
+mod rms_norm;
 mod rotary;
 mod softmax;
 mod strided;
@@ -26,6 +27,7 @@ pub(super) fn run(session: &mut Session<'_>) {
     sums::run(session);
     softmax::run(session);
     layer_norm::run(session);
+    rms_norm::run(session);
     gemm::run(session);
     embedding::run(session);
     loss::run(session);
