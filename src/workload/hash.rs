@@ -295,14 +295,7 @@ impl Parameters {
         self.make_in(slot, cx, name, [Shape::new(&[whole]), Shape::new(&[part])], Init::Zero)
     }
 
-    fn make_in(
-        &mut self,
-        slot: Slot,
-        cx: &Context,
-        name: &str,
-        shapes: [Shape; 2],
-        init: Init,
-    ) -> OpResult<Tensor> {
+    fn make_in(&mut self, slot: Slot, cx: &Context, name: &str, shapes: [Shape; 2], init: Init) -> OpResult<Tensor> {
         let kind = if self.frozen { Kind::Frozen } else { Kind::Trained };
         self.make_as(kind, slot, cx, name, shapes, init)
     }

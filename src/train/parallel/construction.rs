@@ -27,7 +27,8 @@ pub(super) fn verify_shapes(cx: &mut Context, world: World) -> OpResult<()> {
         let _all: Vec<Tensor> =
             (0..world.size()).map(|_| list(cx, 1, "a rank's number of parameters")).collect::<OpResult<_>>()?;
         drop(list(cx, world.size(), "gathered numbers")?);
-        let dims: usize = cx.leaves.iter().map(|leaf| leaf.data.shape().dims().len()).sum();
+        let trained = cx.leaves.iter().filter(|leaf| !leaf.frozen);
+        let dims: usize = trained.map(|leaf| leaf.data.shape().dims().len()).sum();
         drop(list(cx, 2 * dims, "sizes and strides")?);
         Ok(())
     })

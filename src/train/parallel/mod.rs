@@ -56,7 +56,9 @@ pub(super) fn refusal(member: Member, config: &Config, real: bool) -> Option<Str
     }
     let whole = matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1);
     if config.hyper.clip.is_some() && !whole {
-        return Some(format!("the norm of gradients that ranks share is not simulated with {parallelism}; leave --clip out"));
+        return Some(format!(
+            "the norm of gradients that ranks share is not simulated with {parallelism}; leave --clip out"
+        ));
     }
     let micro_batches = pipeline::micro_batches(config.accumulation);
     if pipeline && !config.batch.is_multiple_of(micro_batches) {
@@ -82,6 +84,11 @@ pub(super) fn wrap(cx: &mut Context, member: Member, lower: Option<DType>) -> Op
     if needs_blocks {
         let text =
             format!("{} shares transformer blocks, and this model has none that it knows; use ddp", member.parallelism);
+        return Err(TrainError::Workload(text).into());
+    }
+    let replicated = matches!(member.parallelism, Parallelism::Ddp | Parallelism::DdpView);
+    if !replicated && cx.leaves.iter().any(|leaf| leaf.frozen) {
+        let text = format!("adapters beside frozen parameters are not simulated with {}; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
     }
     if cx.memory().holds_bytes() && cx.leaves.iter().any(|leaf| leaf.data.dtype() != DType::F32) {

@@ -68,8 +68,8 @@ impl Reducer {
                 owners(world.size(), &sizes)
             }),
         };
-        let all: Vec<usize> = (0..cx.leaves.len()).collect();
-        reducer.make_buckets(cx, &all, [Bytes(u64::MAX); 2])?;
+        let trained: Vec<usize> = (0..cx.leaves.len()).filter(|&parameter| !cx.leaves[parameter].frozen).collect();
+        reducer.make_buckets(cx, &trained, [Bytes(u64::MAX); 2])?;
         Ok(reducer)
     }
 

@@ -132,7 +132,7 @@ fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize
                                     for (x, (dw, (g, &w))) in
                                         x.iter_mut().zip(dweight.iter_mut().zip(g.iter_mut().zip(weight)))
                                     {
-                                        *x = *x * rstd;
+                                        *x *= rstd;
                                         *dw += *g * *x;
                                         *g *= w;
                                     }
