@@ -168,7 +168,7 @@ class Recorder:
 
         The segments are there where it is to be ``whole``, or events are lost.
         """
-        snapshot = torch._C._cuda_memorySnapshot(None)
+        snapshot = _snapshot()
         now = time.time_ns() // 1000
         traces, lost = [], False
         for device, trace in enumerate(snapshot.get("device_traces", ())):
@@ -241,6 +241,14 @@ class Recorder:
             return [float(fraction(index)) for index in range(count)] if fraction else []
         except Exception:
             return []
+
+
+def _snapshot():
+    try:
+        return torch._C._cuda_memorySnapshot(None)
+    except TypeError:
+        # Before 2.8 there are no pools to choose from.
+        return torch._C._cuda_memorySnapshot()
 
 
 def _label(labels, tensor, use):

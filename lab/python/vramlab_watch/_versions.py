@@ -1,9 +1,9 @@
 """Which versions of PyTorch were tried on a card that is not there: the table of the guide's page `stand-in`."""
 
-FIRST = (2, 8)
+FIRST = (2, 4)
 LAST = (2, 15)
-WITHOUT_CONVOLUTIONS = (2, 6)
-"""Its cuDNN (9.1) has no mode without a device."""
+FIRST_WITH_CONVOLUTIONS = (2, 8)
+"""The cuDNN of those before (9.1 to 9.5) has no mode without a device."""
 
 
 def remark(version):
@@ -15,11 +15,12 @@ def remark(version):
         known = tuple(int(part) for part in str(version).split("+")[0].split(".")[:2])
     except ValueError:
         known = ()
-    if FIRST <= known <= LAST:
+    if FIRST_WITH_CONVOLUTIONS <= known <= LAST:
         return None
     name = "PyTorch " + str(version).split("+")[0]
-    if known == WITHOUT_CONVOLUTIONS:
-        return f"{name} works on a simulated card, but its convolutions fail: the cuDNN it brings needs a real one. Use {_name(FIRST)} or later."
+    if FIRST <= known < FIRST_WITH_CONVOLUTIONS:
+        first = _name(FIRST_WITH_CONVOLUTIONS)
+        return f"{name} works on a simulated card, but its convolutions fail: the cuDNN it brings needs a real one. Use {first} or later for them."
     return f"{name} was not tried on a simulated card: its figures may differ. {_name(FIRST)} to {_name(LAST)} were."
 
 
