@@ -1,6 +1,8 @@
 """Which versions of PyTorch were tried on a card that is not there: the table of the guide's page `stand-in`."""
 
 FIRST = (2, 4)
+FIRST_WITH_READS = (2, 5)
+"""Those before have no hook for every op, by which the values that a program reads back are computed."""
 LAST = (2, 15)
 FIRST_WITH_CONVOLUTIONS = (2, 8)
 """The cuDNN of those before (9.1 to 9.5) has no mode without a device."""
@@ -20,7 +22,8 @@ def remark(version):
     name = "PyTorch " + str(version).split("+")[0]
     if FIRST <= known < FIRST_WITH_CONVOLUTIONS:
         first = _name(FIRST_WITH_CONVOLUTIONS)
-        return f"{name} works on a simulated card, but its convolutions fail: the cuDNN it brings needs a real one. Use {first} or later for them."
+        reads = "" if known >= FIRST_WITH_READS else ", and what it reads back is not computed"
+        return f"{name} works on a simulated card, but its convolutions fail (its cuDNN needs a real one){reads}. Use {first} or later."
     return f"{name} was not tried on a simulated card: its figures may differ. {_name(FIRST)} to {_name(LAST)} were."
 
 
