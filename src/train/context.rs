@@ -95,14 +95,6 @@ pub(crate) struct CausalChoice {
     pub(super) use_cache: bool,
 }
 
-/// The graph of one forward pass, put aside while others run.
-#[derive(Default)]
-pub(crate) struct Graph {
-    tape: Tape<Context>,
-    /// By parameter, its uses.
-    awaited: Vec<usize>,
-}
-
 /// State of a module that no gradient changes.
 struct Buffer {
     name: NameId,
@@ -317,112 +309,10 @@ impl Context {
         self.kept.push(tensor);
     }
 
-    /// Runs what training over several devices does at a seam of the step; nothing on one device.
-    pub(crate) fn at_seam(
-        &mut self,
-        run: impl FnOnce(&mut dyn Hooks<Self>, &mut Self) -> OpResult<()>,
-    ) -> OpResult<()> {
-        let Some(mut hooks) = self.hooks.take() else { return Ok(()) };
-        let ran = run(&mut *hooks, self);
-        self.hooks = Some(hooks);
-        ran
-    }
-
-    /// Notes that the model has a part that may be wrapped by itself, such as a transformer block, with these parameters;
-    /// returns its number.
-    pub fn unit(&mut self, parameters: Range<usize>) -> usize {
-        self.units.push(parameters);
-        self.units.len() - 1
-    }
-
-    /// Runs the forward of a unit on `input`.
-    ///
-    /// # Errors
-    /// What `run` returns, and what sharing its parameters may fail with: out of memory, a device that is lost.
-    pub fn unit_forward(
-        &mut self,
-        unit: usize,
-        input: &Tensor,
-        run: impl FnOnce(&mut Self, &Tensor) -> OpResult<Tensor>,
-    ) -> OpResult<Tensor> {
-        if !self.hooks.as_ref().is_some_and(|hooks| hooks.wraps_units()) {
-            return run(self, input);
-        }
-        self.at_seam(|hooks, cx| hooks.enter_unit(cx, unit))?;
-        let input = self.seam_of(input, "post-backward", move |hooks, cx| hooks.leave_backward(cx, unit));
-        let output = run(self, &input)?;
-        self.at_seam(|hooks, cx| hooks.leave_unit(cx, unit))?;
-        Ok(self.seam_of(&output, "pre-backward", move |hooks, cx| hooks.enter_backward(cx, Some(unit))))
-    }
-
-    /// What the model gets as `input`, when its forward begins.
-    pub(crate) fn enter_model(&mut self, input: Tensor) -> OpResult<Tensor> {
-        let Some(mut hooks) = self.hooks.take() else { return Ok(input) };
-        let entered = hooks.enter_model(self, input);
-        self.hooks = Some(hooks);
-        entered
-    }
-
-    /// The `output` of the model, whose forward has returned, and what a program takes for scores: f32 under a policy of
-    /// mixed precision that is no autocast.
-    pub(crate) fn leave_model(&mut self, output: Tensor) -> OpResult<[Tensor; 2]> {
-        if !self.hooks.as_ref().is_some_and(|hooks| hooks.wraps_units()) {
-            return Ok([output.clone(), output]);
-        }
-        self.at_seam(|hooks, cx| hooks.leave_model(cx))?;
-        let output = self.seam_of(&output, "pre-backward", |hooks, cx| hooks.enter_backward(cx, None));
-        let scores =
-            if output.dtype() == DType::F32 { output.clone() } else { self.cast(&output, DType::F32, "scores")? };
-        Ok([output, scores])
-    }
-
     /// Whether the model is a stage of a pipeline.
     #[must_use]
     pub const fn is_stage(&self) -> bool {
         self.in_stage
-    }
-
-    /// Another graph begins, with the 16-bit copies of weights that earlier ones of the step made: their casts go backward last.
-    pub(crate) fn begin_graph(&mut self) {
-        let mut copies: Vec<(usize, Tensor)> =
-            self.weight_copies.iter().flatten().map(|(&parameter, copy)| (parameter, copy.clone())).collect();
-        copies.sort_by_key(|(_, copy)| copy.storage().number());
-        for (parameter, copy) in copies {
-            let weight = self.leaves[parameter].data.clone().with_source(Source::Leaf(parameter));
-            let copy = self.record_cast(&weight, copy);
-            self.autocast.keep_copy(parameter, &copy);
-        }
-    }
-
-    /// Puts the present graph aside.
-    pub(crate) fn end_graph(&mut self) -> Graph {
-        let awaited = self.leaves.iter_mut().map(|leaf| leaf.swap_awaited(0)).collect();
-        Graph { tape: std::mem::take(&mut self.tape), awaited }
-    }
-
-    /// Goes on with a graph that was put aside.
-    pub(crate) fn resume_graph(&mut self, graph: Graph) {
-        self.tape = graph.tape;
-        for (leaf, awaited) in self.leaves.iter_mut().zip(graph.awaited) {
-            leaf.swap_awaited(awaited);
-        }
-    }
-
-    /// `tensor`, behind whose gradient `run` runs.
-    fn seam_of(
-        &mut self,
-        tensor: &Tensor,
-        name: &'static str,
-        run: impl FnOnce(&mut dyn Hooks<Self>, &mut Self) -> OpResult<()> + 'static,
-    ) -> Tensor {
-        if !self.differentiates(&[tensor]) {
-            return tensor.clone();
-        }
-        let source = self.record(name, [Some(tensor)], move |cx, [gradient, ..]| {
-            cx.at_seam(run)?;
-            Ok([gradient])
-        });
-        tensor.clone().with_source(source)
     }
 
     /// Every parameter and buffer by its name, in the order in which they were made.

@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::communicator::Communicator;
-use crate::context::{Context, Graph};
+use crate::context::Context;
 use crate::error::{OpResult, TrainError};
+use crate::graph::Graph;
 use crate::member::{PipelineSchedule, UnevenSplit, World};
 use crate::shape::Shape;
 use crate::tensor::{Source, Tensor};

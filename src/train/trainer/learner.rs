@@ -10,14 +10,17 @@ use crate::workload::Task;
 pub(super) struct Learner {
     pub optimizer: Optimizer,
     pub parameters: Range<usize>,
-    /// Those of them that it updates on this rank, in its order, where that is not all of them.
-    pub share: Option<Vec<usize>>,
+    /// Those of them that it updates on this rank, in its order.
+    pub updated: Vec<usize>,
 }
 
 /// The optimizers of a task, without state.
 pub(super) fn learners(task: &Task, parameters: usize, config: &Config) -> Vec<Learner> {
-    let learner =
-        |parameters| Learner { optimizer: Optimizer::new(config.optimizer, config.form), parameters, share: None };
+    let learner = |parameters: Range<usize>| Learner {
+        optimizer: Optimizer::new(config.optimizer, config.form),
+        updated: parameters.clone().collect(),
+        parameters,
+    };
     match task {
         Task::Supervised(_) => vec![learner(0..parameters)],
         Task::Adversarial(adversaries) => {

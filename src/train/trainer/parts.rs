@@ -89,7 +89,7 @@ impl Trainer {
     pub(super) fn optimize(&mut self, player: usize) -> OpResult<(bool, Option<Tensor>)> {
         self.cx.memory().with_device(|device| device.spend_host(HostWork::OptimizerStep));
         let last = player + 1 == self.optimizers.len();
-        let Some(Learner { optimizer, parameters, share }) = self.optimizers.get_mut(player) else {
+        let Some(Learner { optimizer, parameters, updated }) = self.optimizers.get_mut(player) else {
             return Ok((false, None));
         };
         let (cx, config, steps) = (&mut self.cx, &self.config, self.steps);
@@ -97,10 +97,9 @@ impl Trainer {
             Some(most) => clip_gradients(cx, &parameters.clone().collect::<Vec<_>>(), most),
             None => Ok(()),
         };
-        let updated = share.clone().unwrap_or_else(|| parameters.clone().collect());
         if !config.amp.scales() {
             clip(cx)?;
-            optimizer.step(cx, config, &updated, steps, None)?;
+            optimizer.step(cx, config, updated, steps, None)?;
             return Ok((true, None));
         }
         // Of two players the discriminator, which steps first.
@@ -108,7 +107,7 @@ impl Trainer {
         // Whoever clips unscales first.
         if optimizer.scales_itself() && config.hyper.clip.is_none() {
             let Some(checked) = self.scaler.check(cx, parameters.clone(), skip)? else { return Ok((false, None)) };
-            optimizer.step(cx, config, &updated, steps, Some(checked.scaling()))?;
+            optimizer.step(cx, config, updated, steps, Some(checked.scaling()))?;
             // The kernel has not waited for this, and PyTorch would not: it is for the report only.
             let memory = cx.memory();
             let overflowed = skip || memory.holds_bytes() && memory.read_f32(&checked.found_inf)? != 0.0;
@@ -122,7 +121,7 @@ impl Trainer {
         let overflowed = (cx.memory().read_f32(&found_inf)? != 0.0) | skip;
         if !overflowed {
             clip(cx)?;
-            optimizer.step(cx, config, &updated, steps, None)?;
+            optimizer.step(cx, config, updated, steps, None)?;
         }
         Ok((!overflowed, Some(found_inf)))
     }

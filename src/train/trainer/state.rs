@@ -329,10 +329,13 @@ impl Trainer {
         self.optimizers = learners(&self.task, self.cx.leaves.len(), &self.config);
         if let (Some(member), [only]) = (self.member, &mut self.optimizers[..]) {
             let sizes: Vec<usize> = self.cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
-            only.share = match &self.stage {
+            let share = match &self.stage {
                 Some(stage) => Some(stage.parameters().to_vec()),
                 None => parallel::share_of(member, &sizes),
             };
+            if let Some(share) = share {
+                only.updated = share;
+            }
         }
     }
 
