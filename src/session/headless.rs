@@ -314,16 +314,8 @@ impl Headless {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::sim::CardCatalog;
     use crate::model::AllocatorState;
     use crate::units::Bytes;
-    use crate::workload::Catalog;
-
-    fn on_a_card(workload: &str) -> LabSpec {
-        let entry = Catalog::with_user_workloads(None).entry(workload).unwrap();
-        let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
-        LabSpec { device: DeviceChoice::Sim(Box::new(card)), ..LabSpec::new(entry) }
-    }
 
     fn switch(word: &str) -> Switch {
         Switch::named(word).unwrap()
@@ -331,7 +323,7 @@ mod tests {
 
     #[test]
     fn the_model_has_the_allocators_figures_after_every_step_and_flip() {
-        let mut run = Headless::start(on_a_card("gpt-mini")).unwrap();
+        let mut run = Headless::start(LabSpec::on_h200("gpt-mini")).unwrap();
         let same = |run: &mut Headless| {
             let (view, statistics) = (run.view(), run.statistics());
             assert_eq!(i64::try_from(view.ledger.reserved().get()), Ok(statistics.reserved_bytes.all.current));
@@ -357,7 +349,7 @@ mod tests {
         let state = Rc::new(RefCell::new(AllocatorState::new()));
         let hears = Rc::clone(&state);
         let listener: Listener = Box::new(move |event: &Event| hears.borrow_mut().apply(event));
-        let mut run = Headless::start_before(on_a_card("gpt-mini"), Some(listener)).unwrap();
+        let mut run = Headless::start_before(LabSpec::on_h200("gpt-mini"), Some(listener)).unwrap();
         run.step().unwrap();
         let whole = run.view();
         assert!(whole.since_reset.is_none() && whole.max_memory_allocated() == whole.peak_allocated);
@@ -382,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_value_that_is_none_changes_nothing_and_says_so() {
-        let mut run = Headless::start(on_a_card("gpt-mini")).unwrap();
+        let mut run = Headless::start(LabSpec::on_h200("gpt-mini")).unwrap();
         for (word, value) in [("ckpt", "sometimes"), ("alloc-conf", "no_such_thing:1")] {
             assert!(!run.set(switch(word), value).unwrap_err().is_empty(), "{word}");
         }
@@ -391,7 +383,7 @@ mod tests {
 
     #[test]
     fn out_of_memory_ends_a_step_and_not_the_run() {
-        let mut run = Headless::start(on_a_card("gpt-mini")).unwrap();
+        let mut run = Headless::start(LabSpec::on_h200("gpt-mini")).unwrap();
         run.step().unwrap();
         let held = run.view().ledger.reserved();
         run.set(switch("limit"), &(held - Bytes::mib(20)).to_string()).unwrap();

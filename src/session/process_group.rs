@@ -225,18 +225,9 @@ impl ProcessGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::sim::CardCatalog;
-    use crate::session::DeviceChoice;
-    use crate::workload::Catalog;
-
-    fn on_a_card(workload: &str) -> LabSpec {
-        let entry = Catalog::with_user_workloads(None).entry(workload).unwrap();
-        let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
-        LabSpec { device: DeviceChoice::Sim(Box::new(card)), ..LabSpec::new(entry) }
-    }
 
     fn runs(parallelism: Parallelism, ranks: usize) -> Vec<usize> {
-        let mut spec = on_a_card("gpt-mini");
+        let mut spec = LabSpec::on_h200("gpt-mini");
         spec.config.batch = 2 * ranks;
         ProcessGroup::start(&spec, Parallel { parallelism, ranks }, None).unwrap().of_rank().to_vec()
     }
@@ -256,7 +247,7 @@ mod tests {
         let hears = Rc::clone(&seen);
         let listener: Listener = Box::new(move |event: &Event| hears.borrow_mut().push((event.time, event.device.0)));
         let parallel = Parallel { parallelism: Parallelism::Fsdp, ranks: 2 };
-        let mut group = ProcessGroup::start(&on_a_card("gpt-mini"), parallel, Some(listener)).unwrap();
+        let mut group = ProcessGroup::start(&LabSpec::on_h200("gpt-mini"), parallel, Some(listener)).unwrap();
         group.step().unwrap();
         group.step().unwrap();
         group.finish();
@@ -268,7 +259,7 @@ mod tests {
     #[test]
     fn what_can_not_be_shared_is_a_sentence() {
         let refused = |parallelism, ranks, batch| {
-            let mut spec = on_a_card("gpt-mini");
+            let mut spec = LabSpec::on_h200("gpt-mini");
             spec.config.batch = batch;
             ProcessGroup::start(&spec, Parallel { parallelism, ranks }, None).map(|_| ()).unwrap_err().to_string()
         };

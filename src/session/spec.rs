@@ -329,3 +329,13 @@ impl LabSpec {
         })
     }
 }
+
+#[cfg(test)]
+impl LabSpec {
+    /// A workload of the catalog on a simulated H200.
+    pub(super) fn on_h200(workload: &str) -> Self {
+        let entry = crate::workload::Catalog::with_user_workloads(None).entry(workload).unwrap();
+        let card = crate::device::sim::CardCatalog::with_user_cards(None).card("h200").unwrap();
+        Self { device: DeviceChoice::Sim(Box::new(card)), ..Self::new(entry) }
+    }
+}
