@@ -74,14 +74,16 @@ fn speed(copies: &CopiesView, clock: Clock) -> String {
     format!("copies {speed}{}, {}", clock.of("", " sim"), copies.host.label())
 }
 
-/// A short word for a phase, where a line must hold them all.
-const fn short_label(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Data => "data",
-        Phase::Forward => "forward",
-        Phase::Backward => "backward",
-        Phase::Optimizer => "optim",
-        Phase::ZeroGrad => "zero",
+/// A short word for a phase, where a line must hold them all; a shorter one, where that does not fit.
+const fn short_label(phase: Phase, shorter: bool) -> &'static str {
+    match (phase, shorter) {
+        (Phase::Data, _) => "data",
+        (Phase::Forward, false) => "forward",
+        (Phase::Forward, true) => "forw",
+        (Phase::Backward, false) => "backward",
+        (Phase::Backward, true) => "backw",
+        (Phase::Optimizer, _) => "optim",
+        (Phase::ZeroGrad, _) => "zero",
     }
 }
 
@@ -94,11 +96,37 @@ pub(crate) fn render_line(steps: &StepsView, clock: Clock, theme: &Theme, area: 
             span(theme, Token::Text, format!("{} ", figures::milliseconds(time))),
         ]
     };
-    let mut line = vec![Span::raw(" ")];
-    for (phase, time) in Phase::ALL.into_iter().zip(steps.phases) {
-        line.extend(figure(short_label(phase), phase.into(), time));
+    let line = |shorter| {
+        let mut line = vec![Span::raw(" ")];
+        for (phase, time) in Phase::ALL.into_iter().zip(steps.phases) {
+            line.extend(figure(short_label(phase, shorter), phase.into(), time));
+        }
+        line.extend(figure("copy", Token::Copy, steps.copy));
+        line.push(span(theme, Token::Dim, clock.of("ms", "ms sim")));
+        line
+    };
+    let whole = line(false);
+    let fits = whole.iter().map(Span::width).sum::<usize>() <= usize::from(area.width);
+    put(area, 0, if fits { whole } else { line(true) }, buf);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::theme::{Catalog, ColorTier};
+
+    #[test]
+    fn the_line_of_phases_keeps_its_unit() {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let times = [60, 58_000, 76_200, 180, 0].map(Micros);
+        let steps = StepsView { phases: times, copy: Micros(2), ..StepsView::default() };
+        let drawn = |width| {
+            let area = Rect::new(0, 0, width, 1);
+            let mut buffer = Buffer::empty(area);
+            render_line(&steps, Clock::Simulated, &theme, area, &mut buffer);
+            (0..width).map(|x| buffer[(x, 0)].symbol()).collect::<String>().trim_end().to_owned()
+        };
+        assert!(drawn(80).contains("▌forw 58.0") && drawn(80).ends_with("ms sim"), "{}", drawn(80));
+        assert!(drawn(100).contains("▌forward 58.0") && drawn(100).ends_with("ms sim"), "{}", drawn(100));
     }
-    line.extend(figure("copy", Token::Copy, steps.copy));
-    line.push(span(theme, Token::Dim, clock.of("ms", "ms sim")));
-    put(area, 0, line, buf);
 }
