@@ -230,7 +230,7 @@ pub(super) const WORDS: &[Entry] = &[
         also: &["adapter", "adapters"],
         panels: &[Header],
         figure: None,
-        meaning: "low-rank adaptation: weights are frozen, and two narrow matrices beside a layer are trained. Gradients and optimizer state of the weights fall away; activations mostly stay.",
+        meaning: "low-rank adaptation: weights are frozen, and two narrow matrices beside a layer are trained. The frozen weights have no gradients and no optimizer state; activations mostly stay.",
     },
     Entry {
         word: "checkpoint",
