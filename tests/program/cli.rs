@@ -384,6 +384,18 @@ fn without_a_terminal_the_lab_prints_tables() {
 }
 
 #[test]
+fn the_json_of_a_run_names_how_the_model_was_called() {
+    let run = ["run", "llama-mini", "--device", "sim:h200", "--steps", "1", "--json"];
+    let row = |more: &[&str]| -> serde_json::Value {
+        let output = vramlab(&[&run[..], more].concat());
+        let row: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        [&row["loss_head"], &row["use_cache"], &row["clip"]].into_iter().cloned().collect()
+    };
+    assert_eq!(row(&[]), serde_json::json!(["labels", false, null]));
+    assert_eq!(row(&["--loss", "chunked", "--use-cache", "--clip", "0.5"]), serde_json::json!(["chunked", true, 0.5]));
+}
+
+#[test]
 fn the_environment_gives_allocator_settings() {
     let output = Command::new(env!("CARGO_BIN_EXE_vramlab"))
         .args(["run", "mlp-mini", "--device", "cpu", "--steps", "1", "--json"])
