@@ -22,7 +22,7 @@ pub(super) fn paste(conditions: &Conditions, run: &Recorded, oldest: TorchVersio
         text => format!("export {variable}={text}"),
     };
     // PyTorch collects garbage only where the process has a limit.
-    let needs_limit = collects(&conditions.settings) && !run.conditions.bounds_memory();
+    let needs_limit = collects(&conditions.settings) && !run.facts.conditions.bounds_memory();
     Paste { shell, program: conditions.limit.filter(|_| needs_limit).map(fraction) }
 }
 

@@ -12,7 +12,7 @@ use super::progress::Progress;
 use crate::allocator::TorchVersion;
 use crate::source::{Examined, Known, Whole, asked, examined};
 use crate::units::{Bytes, DeviceIndex};
-use crate::whatif::Recorded;
+use crate::whatif::{Facts, Recorded};
 
 /// Which file, and what a person knows of it.
 #[derive(Debug, Args)]
@@ -40,13 +40,13 @@ impl SubjectArgs {
         let mut runs = asked(&whole, known, |done, total| progress.of(done, total))?;
         drop(progress);
         if let Some(rank) = self.rank {
-            runs.retain(|run| run.device == DeviceIndex(rank));
+            runs.retain(|run| run.facts.device == DeviceIndex(rank));
             if runs.is_empty() {
                 return Err(Usage(format!("device {rank} has no allocations; give another --rank")).into());
             }
         }
         for run in &runs {
-            run.remarks.iter().for_each(|remark| warn(format_args!("device {}: {remark}", run.device.0)));
+            run.facts.remarks.iter().for_each(|remark| warn(format_args!("device {}: {remark}", run.facts.device.0)));
         }
         Ok((whole, runs))
     }
@@ -58,11 +58,11 @@ impl SubjectArgs {
             warn(format_args!(
                 "{} devices have allocations; this is device {}, --rank selects another",
                 runs.len(),
-                runs[0].device.0
+                runs[0].facts.device.0
             ));
         }
         let run = runs.swap_remove(0);
-        let oldest = oldest(&whole, &run);
+        let oldest = oldest(&whole, &run.facts);
         Ok((run, oldest))
     }
 
@@ -73,7 +73,7 @@ impl SubjectArgs {
 }
 
 /// The oldest PyTorch that a run may be of: what is pasted for it must hold there.
-pub(super) fn oldest(whole: &Whole, run: &Recorded) -> TorchVersion {
+pub(super) fn oldest(whole: &Whole, run: &Facts) -> TorchVersion {
     let torch = run.conditions.settings.torch();
     match run.begins {
         None => torch,

@@ -11,9 +11,9 @@ use super::progress::Progress;
 use super::subject::oldest;
 use crate::allocator::TorchVersion;
 use crate::snapshot::Printed;
-use crate::source::{Known, Whole, asked};
+use crate::source::{AskedError, Known, Whole, asked, facts};
 use crate::units::{Bytes, DeviceIndex};
-use crate::whatif::Recorded;
+use crate::whatif::{Facts, Recorded};
 
 /// Which files, and what a person knows of them.
 #[derive(Debug, Args)]
@@ -33,35 +33,45 @@ pub(super) struct SubjectsArgs {
 }
 
 /// One file, with the run on every device that is asked for.
-pub(super) struct Subject {
+pub(super) struct Subject<R = Recorded> {
     pub name: String,
     pub whole: Whole,
-    pub runs: Vec<Recorded>,
+    pub runs: Vec<R>,
     /// The oldest PyTorch that it may be of.
     pub oldest: TorchVersion,
 }
 
 impl SubjectsArgs {
-    /// All files; `limit` is that of their processes, where it is known.
+    /// All files, ready to be asked anew; `limit` is that of their processes, where it is known.
     pub fn all(&self, limit: Option<Printed>) -> Result<Vec<Subject>> {
-        self.files.iter().map(|path| self.one(path, limit)).collect()
+        self.files.iter().map(|path| self.one(path, limit, |whole, known, hear| asked(whole, known, hear))).collect()
     }
 
-    fn one(&self, path: &Path, limit: Option<Printed>) -> Result<Subject> {
+    /// What is known of all files, for who asks nothing anew.
+    pub fn facts(&self) -> Result<Vec<Subject<Facts>>> {
+        self.files.iter().map(|path| self.one(path, None, |whole, known, hear| facts(whole, known, hear))).collect()
+    }
+
+    fn one<R: AsRef<Facts>>(
+        &self,
+        path: &Path,
+        limit: Option<Printed>,
+        read: impl Fn(&Whole, Known, &mut dyn FnMut(u64, u64)) -> Result<Vec<R>, AskedError>,
+    ) -> Result<Subject<R>> {
         let name = if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() };
         let whole = read_quietly(path, self.torch)?;
         let mut progress = Progress::new("reading", 100);
         let known = Known { device_bytes: self.device_bytes, limit };
-        let runs = asked(&whole, known, |done, total| progress.of(done, total));
+        let runs = read(&whole, known, &mut |done, total| progress.of(done, total));
         drop(progress);
         let mut runs = runs.wrap_err_with(|| format!("{name} can't be looked at"))?;
         if let Some(rank) = self.rank {
-            runs.retain(|run| run.device == DeviceIndex(rank));
+            runs.retain(|run| run.as_ref().device == DeviceIndex(rank));
         }
         let Some(first) = runs.first() else {
             return Err(Usage(format!("{name}: device {} has no allocations", self.rank.unwrap_or(0))).into());
         };
-        let oldest = oldest(&whole, first);
+        let oldest = oldest(&whole, first.as_ref());
         Ok(Subject { name, oldest, whole, runs })
     }
 }

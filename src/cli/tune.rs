@@ -84,17 +84,23 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
         };
         let object = json!({
             "units": { "sizes": "bytes" },
-            "device": run.device,
-            "history": { "begins": run.begins.unwrap_or_default() },
+            "device": run.facts.device,
+            "history": { "begins": run.facts.begins.unwrap_or_default() },
             "exact": run.is_exact(&again),
-            "recorded": { "conf": run.conditions.text(), "peak_reserved": run.figures.peak_reserved },
+            "recorded": { "conf": run.facts.conditions.text(), "peak_reserved": run.facts.figures.peak_reserved },
             "tried": tuning.tried.len(),
             "best": rows.iter().map(row).collect::<Vec<_>>(),
         });
         writeln!(stdout(), "{object}")?;
     } else {
         let mut out = stdout();
-        writeln!(out, "{}: {} settings tried on device {}", args.subject.name(), tuning.tried.len(), run.device.0)?;
+        writeln!(
+            out,
+            "{}: {} settings tried on device {}",
+            args.subject.name(),
+            tuning.tried.len(),
+            run.facts.device.0
+        )?;
         writeln!(out, "{}", reproduced(&run, &again))?;
         if let Some(started) = started(&run, rows.iter().map(|row| &row.tried.conditions)) {
             writeln!(out, "{started}")?;
@@ -122,11 +128,11 @@ fn table(out: &mut impl Write, run: &Recorded, rows: &[Row<'_>]) -> io::Result<(
         line(["", "peak", "", "driver", "", "out of", "smallest limit"]),
         line(["", "reserved", "", "calls", "retries", "memory", "that fits"]),
     ];
-    let of = &run.figures;
+    let of = &run.facts.figures;
     let calls = of.segments_allocated + of.segments_freed;
     let told = |n: u64| if n == 0 { "no".to_owned() } else { n.to_string() };
     lines.push(vec![
-        format!("recorded: {}", run.conditions),
+        format!("recorded: {}", run.facts.conditions),
         of.peak_reserved.to_string(),
         String::new(),
         calls.to_string(),
@@ -157,8 +163,8 @@ fn advise(out: &mut impl Write, run: &Recorded, tuning: &Tuning, oldest: TorchVe
             false => writeln!(out, "Nothing fits: take a smaller batch, or something else that lowers peak allocated."),
         };
     };
-    let (before, after) = (run.figures.peak_reserved, best.figures.peak_reserved);
-    match run.figures.ooms {
+    let (before, after) = (run.facts.figures.peak_reserved, best.figures.peak_reserved);
+    match run.facts.figures.ooms {
         0 => writeln!(
             out,
             "Predicted to save {} ({}):",
@@ -175,7 +181,7 @@ fn advise(out: &mut impl Write, run: &Recorded, tuning: &Tuning, oldest: TorchVe
             "\nand in the program, before it takes memory (without a limit PyTorch collects no garbage, and the gain is gone):\n\n  {line}"
         )?;
     }
-    if oldest < run.conditions.settings.torch() {
+    if oldest < run.facts.conditions.settings.torch() {
         writeln!(
             out,
             "\nThe file may be of a PyTorch before 2.11, which stops at keys that it does not know: large_segment_size_mb was not \

@@ -47,12 +47,12 @@ struct Row {
 /// Replays the run and prints what it would have come to. Exit code 0 whatever that is.
 pub(super) fn run(args: &WhatifArgs) -> Result<Status> {
     let (run, _) = args.subject.one()?;
-    if args.empty_cache_every.is_some() && run.steps == 0 {
+    if args.empty_cache_every.is_some() && run.facts.steps == 0 {
         warn("no step ends in it, so that --empty-cache-every changes nothing");
     }
     let rows: Result<Vec<Row>> = args.asked(&run)?.into_par_iter().map(|of| Ok(row(&run, of))).collect();
     let rows = rows?;
-    let again = row(&run, run.conditions.clone());
+    let again = row(&run, run.facts.conditions.clone());
     if args.json {
         writeln!(stdout(), "{}", object(&run, &again, &rows))?;
     } else {
@@ -67,7 +67,11 @@ impl WhatifArgs {
         let mut confs = self.alloc_conf.clone();
         if confs.is_empty() {
             let bounds = self.limit.is_some() || self.empty_cache_every.is_some();
-            confs.push(if bounds { run.conditions.text().to_owned() } else { "expandable_segments:True".to_owned() });
+            confs.push(if bounds {
+                run.facts.conditions.text().to_owned()
+            } else {
+                "expandable_segments:True".to_owned()
+            });
         }
         let conditions = |conf: &String| {
             let mut conditions = run.under(conf).map_err(|error| refused(conf, &error))?;
@@ -121,15 +125,15 @@ fn predicted(run: &Recorded, row: &Row) -> Value {
 }
 
 fn object(run: &Recorded, again: &Row, rows: &[Row]) -> Value {
-    let mut recorded = figures(&run.figures, run.stranded_at_peak);
-    recorded.insert("conf".into(), json!(run.conditions.text()));
-    recorded.insert("limit".into(), json!(run.conditions.limit));
+    let mut recorded = figures(&run.facts.figures, run.facts.stranded_at_peak);
+    recorded.insert("conf".into(), json!(run.facts.conditions.text()));
+    recorded.insert("limit".into(), json!(run.facts.conditions.limit));
     json!({
         "units": { "sizes": "bytes" },
-        "device": run.device,
-        "steps": run.steps,
-        "remarks": run.remarks,
-        "history": { "begins": run.begins.unwrap_or_default() },
+        "device": run.facts.device,
+        "steps": run.facts.steps,
+        "remarks": run.facts.remarks,
+        "history": { "begins": run.facts.begins.unwrap_or_default() },
         "exact": run.is_exact(&again.figures),
         "recorded": recorded,
         "replayed": predicted(run, again),
@@ -139,10 +143,10 @@ fn object(run: &Recorded, again: &Row, rows: &[Row]) -> Value {
 
 /// Sentences on where predictions under these conditions start; `None` where that is the first allocation.
 pub(super) fn started<'a>(run: &Recorded, under: impl IntoIterator<Item = &'a Conditions>) -> Option<String> {
-    if run.program.starting(&run.conditions) == Starting::Empty {
+    if run.program.starting(&run.facts.conditions) == Starting::Empty {
         return None;
     }
-    let begins = match run.begins {
+    let begins = match run.facts.begins {
         Some(Begins::Ring) => "The oldest entries of the history were overwritten",
         _ => "The history begins late",
     };
@@ -164,7 +168,7 @@ pub(super) fn started<'a>(run: &Recorded, under: impl IntoIterator<Item = &'a Co
 
 /// A sentence on how well a replay under the run's own settings comes to what was recorded.
 pub(super) fn reproduced(run: &Recorded, again: &Figures) -> String {
-    let (recorded, replayed) = (run.figures.peak_reserved.get(), again.peak_reserved.get());
+    let (recorded, replayed) = (run.facts.figures.peak_reserved.get(), again.peak_reserved.get());
     if run.is_exact(again) {
         return format!(
             "Replayed under its own settings the run has the peak that was recorded, to the byte: {recorded} bytes."
@@ -184,7 +188,7 @@ pub(super) fn reproduced(run: &Recorded, again: &Figures) -> String {
 }
 
 fn table(out: &mut impl Write, name: &str, run: &Recorded, again: &Row, rows: &[Row]) -> io::Result<()> {
-    writeln!(out, "{name}: device {}, {}", run.device.0, run.conditions)?;
+    writeln!(out, "{name}: device {}, {}", run.facts.device.0, run.facts.conditions)?;
     writeln!(out, "{}", reproduced(run, &again.figures))?;
     if let Some(started) = started(run, rows.iter().map(|row| &row.conditions)) {
         writeln!(out, "{started}")?;
@@ -194,8 +198,8 @@ fn table(out: &mut impl Write, name: &str, run: &Recorded, again: &Row, rows: &[
         line(["", "peak", "", "at the end", "peak", "stranded", "driver calls", "", "out of"]),
         line(["", "reserved", "", "reserved", "allocated", "at the peak", "took / gave", "retries", "memory"]),
     ];
-    lines.push(cells("recorded".to_owned(), &run.figures, run.stranded_at_peak, None));
-    let before = run.figures.peak_reserved;
+    lines.push(cells("recorded".to_owned(), &run.facts.figures, run.facts.stranded_at_peak, None));
+    let before = run.facts.figures.peak_reserved;
     if !run.is_exact(&again.figures) {
         lines.push(cells("replayed".to_owned(), &again.figures, again.stranded, Some(before)));
     }
@@ -214,7 +218,7 @@ fn table(out: &mut impl Write, name: &str, run: &Recorded, again: &Row, rows: &[
         writeln!(
             out,
             "\nOf the requests that failed in the run ({}), {} would be served under {}.",
-            run.figures.ooms, row.figures.served, row.conditions
+            run.facts.figures.ooms, row.figures.served, row.conditions
         )?;
     }
     Ok(())

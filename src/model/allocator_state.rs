@@ -258,7 +258,7 @@ impl AllocatorState {
         let (pool, plain) = (home.pool, home.page.is_none());
         if start < address {
             // Only what rebuilds a state begins in the middle of a free block.
-            let was_split = self.is_split(start);
+            let was_split = self.is_part(start, &block);
             self.cut(start, address - start)?;
             if plain && was_split {
                 self.statistics.inactive_split.increase(pool, 1);
@@ -268,9 +268,9 @@ impl AllocatorState {
             }
             start = address;
         }
-        let was_split = self.is_split(start);
-        let free = self.blocks.get(&start)?.size;
-        let rest = start + free - end;
+        let block = *self.blocks.get(&start)?;
+        let was_split = self.is_part(start, &block);
+        let rest = start + block.size - end;
         if rest > 0 {
             self.cut(start, size)?;
             if plain && was_split {
@@ -463,7 +463,7 @@ impl AllocatorState {
     fn can_release(&self) -> bool {
         self.blocks.iter().filter(|(_, block)| block.is_free()).any(|(&start, block)| {
             match self.homes.get(&block.home).and_then(|home| home.page) {
-                None => !self.is_split(start),
+                None => !self.is_part(start, block),
                 Some(page) => {
                     let offset = start - block.home;
                     offset.div_ceil(page) < (offset + block.size) / page
@@ -487,7 +487,13 @@ impl AllocatorState {
     }
 
     fn is_split(&self, start: u64) -> bool {
-        self.neighbours(start) != (None, None)
+        self.blocks.get(&start).is_some_and(|block| self.is_part(start, block))
+    }
+
+    /// Whether a block is only a part of its home: the blocks of a home cover it.
+    fn is_part(&self, start: u64, block: &Block) -> bool {
+        let next = || self.blocks.get(&(start + block.size)).is_some_and(|next| next.home == block.home);
+        start != block.home || next()
     }
 
     /// Cuts `front` bytes off the start of a free block; the rest keeps its size asked for, as PyTorch's does.

@@ -57,6 +57,11 @@ impl Texts {
         (id, true)
     }
 
+    /// The id of `text`, where some text is the same.
+    pub(super) fn find(&self, text: &str) -> Option<TextId> {
+        self.ids.get(text).copied()
+    }
+
     /// How many there are.
     #[must_use]
     pub(super) const fn len(&self) -> usize {

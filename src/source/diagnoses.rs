@@ -190,16 +190,16 @@ impl Run {
 
     /// Expandable segments, beside what is in force: from where a run is, or from the first event of one that has ended.
     fn try_settings(&self, recorded: &Recorded) -> Option<(Remedy, Gain)> {
-        let text = recorded.conditions.settings.with_expandable_segments()?;
+        let text = recorded.facts.conditions.settings.with_expandable_segments()?;
         let gain = match self.fork {
             Some(step) => {
-                let forked = recorded.program.forked(&recorded.conditions, step, Some(&text))?;
+                let forked = recorded.program.forked(&recorded.facts.conditions, step, Some(&text))?;
                 Gain { from: forked.emptied, to: forked.changed?, trial: Trial::Replayed }
             }
             None => {
                 let changed = recorded.under(&text).ok()?;
                 let peak = |conditions| recorded.program.replay(conditions).figures;
-                let (own, other) = (peak(&recorded.conditions), peak(&changed));
+                let (own, other) = (peak(&recorded.facts.conditions), peak(&changed));
                 // What fails serves less, and holds less.
                 let gain = Gain { from: own.peak_reserved, to: other.peak_reserved, trial: Trial::Replayed };
                 (other.ooms <= own.ooms).then_some(gain)?
@@ -213,10 +213,10 @@ impl Run {
         if !self.failed || !self.of.whole {
             return None;
         }
-        let torch = recorded.conditions.settings.torch();
+        let torch = recorded.facts.conditions.settings.torch();
         let tuning = Tuning::of(recorded, None, Effort::Short, torch, &|_, _| {}).ok()?;
         let mut remedied = tuning.remedied();
-        if recorded.unknown_limit.is_some() {
+        if recorded.facts.unknown_limit.is_some() {
             // Tried at the lowest that it can be: what fails there may fit.
             remedied.retain(|tried| tried.fits);
             if remedied.is_empty() {

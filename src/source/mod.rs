@@ -31,7 +31,7 @@ mod studies;
 mod watch;
 mod whole;
 
-pub use asked::{AskedError, Known, asked};
+pub use asked::{AskedError, Known, asked, facts};
 pub use compared::{CompareError, Compared, compared, of_printed};
 pub use cursor::{Landmark, Move, Unit};
 pub use examined::{Curve, Examined, Fullest, Standing, examined};

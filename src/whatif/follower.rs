@@ -53,7 +53,7 @@ impl Follower {
     /// before it began was concluded from all of it. `conditions` are those of [`Recorded::under`].
     #[must_use]
     pub fn again(recorded: &Recorded, conditions: &Conditions) -> Self {
-        Self { past: recorded.program.past(), ..Self::new(conditions, Places::default(), recorded.device) }
+        Self { past: recorded.program.past(), ..Self::new(conditions, Places::default(), recorded.facts.device) }
     }
 
     /// Follows a run that is under way behind `position` events, of which nothing is known but what it holds now: `held` in the

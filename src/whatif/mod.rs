@@ -46,6 +46,6 @@ pub use follower::{Follower, Held};
 pub use fork::Forked;
 pub use limit::smallest_limit;
 pub use program::{Outcome, Program, ProgramWriter, predict};
-pub use recorded::{LimitRange, Recorded, RecordedWriter};
+pub use recorded::{Facts, FactsWriter, LimitRange, Recorded, RecordedWriter};
 pub use start::Starting;
 pub use tuning::{Effort, Tried, Tuning};

@@ -8,9 +8,18 @@ use vramlab_allocator::DeviceMemory;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_model::{AllocatorState, Begins, Event, EventKind, FailedRequest, MemoryModel};
 
-/// A run on one device, as its events tell it.
+/// A run on one device that can be asked anew.
 #[derive(Clone, Debug)]
 pub struct Recorded {
+    /// What is known of it.
+    pub facts: Facts,
+    /// What it asked.
+    pub program: Program,
+}
+
+/// What the events of a run on one device say of it.
+#[derive(Clone, Debug)]
+pub struct Facts {
     /// The device.
     pub device: DeviceIndex,
     /// What it came to. Peaks are those since the model was made.
@@ -21,8 +30,6 @@ pub struct Recorded {
     pub steps: u64,
     /// Under what it worked.
     pub conditions: Conditions,
-    /// What it asked.
-    pub program: Program,
     /// Where the history begins, if it is PyTorch's.
     pub begins: Option<Begins>,
     /// A limit that nobody told, where a failure shows that there was one; the least that it can have been counts.
@@ -48,11 +55,17 @@ impl LimitRange {
     }
 }
 
-/// Reads a run event by event.
+/// Reads a run event by event, so that it can be asked anew.
 #[derive(Debug)]
 pub struct RecordedWriter {
+    facts: FactsWriter,
+    program: ProgramWriter,
+}
+
+/// Reads the facts of a run event by event.
+#[derive(Debug)]
+pub struct FactsWriter {
     device: DeviceIndex,
-    writer: ProgramWriter,
     memory: MemoryModel,
     state: AllocatorState,
     /// The settings under which the first block was taken.
@@ -80,6 +93,18 @@ struct Shown {
     below: Option<Bytes>,
 }
 
+impl AsRef<Self> for Facts {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl AsRef<Facts> for Recorded {
+    fn as_ref(&self) -> &Facts {
+        &self.facts
+    }
+}
+
 impl Recorded {
     /// Conditions in a person's words (see [`Conditions::parse`]), on the device of the run. Where they bound nothing, what
     /// bounded the run does.
@@ -87,9 +112,10 @@ impl Recorded {
     /// # Errors
     /// [`ConditionsError`].
     pub fn under(&self, text: &str) -> Result<Conditions, ConditionsError> {
-        let mut conditions = Conditions::parse_for(self.conditions.settings.torch(), text, self.conditions.device)?;
+        let own = &self.facts.conditions;
+        let mut conditions = Conditions::parse_for(own.settings.torch(), text, own.device)?;
         if !conditions.bounds_memory() {
-            conditions.limit = self.conditions.limit;
+            conditions.limit = own.limit;
         }
         Ok(conditions)
     }
@@ -97,7 +123,7 @@ impl Recorded {
     /// The program replayed under the conditions of the run itself.
     #[must_use]
     pub fn again(&self) -> Outcome {
-        self.program.replay(&self.conditions)
+        self.program.replay(&self.facts.conditions)
     }
 
     /// Whether a replay under the run's own conditions came to what the run did, to the byte.
@@ -106,7 +132,7 @@ impl Recorded {
         let of = |figures: &Figures| {
             (figures.peak_reserved, figures.reserved, figures.peak_allocated, figures.allocated, figures.ooms)
         };
-        of(again) == of(&self.figures)
+        of(again) == of(&self.facts.figures)
     }
 }
 
@@ -114,9 +140,41 @@ impl RecordedWriter {
     /// Reads what concerns `device`.
     #[must_use]
     pub fn new(device: DeviceIndex, places: Places) -> Self {
+        Self { facts: FactsWriter::new(device), program: ProgramWriter::new(device, places) }
+    }
+
+    /// Reads the next event.
+    pub fn push(&mut self, event: &Event) {
+        if event.device == self.facts.device {
+            self.program.push(event);
+            self.facts.push(event);
+        }
+    }
+
+    /// What is known so far.
+    #[must_use]
+    pub const fn facts(&self) -> &FactsWriter {
+        &self.facts
+    }
+
+    /// The run; see [`FactsWriter::finish`].
+    ///
+    /// # Errors
+    /// [`ConditionsError`].
+    pub fn finish(self, memory: Option<DeviceMemory>, limit: Option<Bytes>) -> Result<Recorded, ConditionsError> {
+        let facts = self.facts.finish(memory, limit)?;
+        let mut program = self.program.finish();
+        program.conclude_past(&facts.conditions, facts.figures.peak_reserved);
+        Ok(Recorded { facts, program })
+    }
+}
+
+impl FactsWriter {
+    /// Reads what concerns `device`.
+    #[must_use]
+    pub fn new(device: DeviceIndex) -> Self {
         Self {
             device,
-            writer: ProgramWriter::new(device, places),
             memory: MemoryModel::new(),
             state: AllocatorState::new(),
             first: None,
@@ -137,11 +195,8 @@ impl RecordedWriter {
         if event.device != self.device {
             return;
         }
-        self.writer.push(event);
         if let EventKind::Begin(about) = &event.kind {
-            let mut anew = Self::new(self.device, Places::default());
-            std::mem::swap(&mut anew.writer, &mut self.writer);
-            *self = anew;
+            *self = Self::new(self.device);
             self.begins = about.history;
         }
         // What can't be is told by who draws it.
@@ -197,11 +252,11 @@ impl RecordedWriter {
         (self.peak_reserved, self.shown.and_then(|shown| shown.below))
     }
 
-    /// The run; `memory` is the device's, where somebody knows it, and so is its `limit`.
+    /// What is known of the run; `memory` is the device's, where somebody knows it, and so is its `limit`.
     ///
     /// # Errors
     /// [`ConditionsError`]: a share of the device's memory is allowed, and nobody knows what it has.
-    pub fn finish(self, memory: Option<DeviceMemory>, limit: Option<Bytes>) -> Result<Recorded, ConditionsError> {
+    pub fn finish(self, memory: Option<DeviceMemory>, limit: Option<Bytes>) -> Result<Facts, ConditionsError> {
         let mut remarks = Vec::new();
         if self.changed {
             remarks.push("its settings changed while it ran; it is replayed under the last ones".to_owned());
@@ -239,16 +294,13 @@ impl RecordedWriter {
             ooms: count(statistics.num_ooms),
             served: 0,
         };
-        let mut program = self.writer.finish();
-        program.conclude_past(&conditions, figures.peak_reserved);
-        Ok(Recorded {
+        Ok(Facts {
             device: self.device,
             figures,
             stranded_at_peak: self.peak.1,
             steps: self.steps,
             begins: self.begins,
             conditions,
-            program,
             unknown_limit,
             remarks,
         })

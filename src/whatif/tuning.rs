@@ -121,7 +121,7 @@ impl Tuning {
             !matches!(recorded.under(&choice.text()), Err(ConditionsError::Settings(_)))
                 && Settings::parse_for(oldest, &choice.text()).is_ok()
         };
-        let bounded = limit.is_some() || recorded.conditions.bounds_memory();
+        let bounded = limit.is_some() || recorded.facts.conditions.bounds_memory();
         let keys = || (0..KEYS.len()).filter(|key| bounded || !KEYS[*key].bounded);
         let mut choices = Vec::new();
         for expandable in [false, true] {
@@ -221,8 +221,8 @@ impl Tuning {
             .into_iter()
             .filter(|of| near(sum(of)))
             .min_by_key(|of| (of.first().map(|tried| tried.words()), calls(of), sum(of)))?;
-        let served = runs.iter().any(|(_, run)| run.figures.ooms > 0);
-        let recorded: Bytes = runs.iter().map(|(_, run)| run.figures.peak_reserved).sum();
+        let served = runs.iter().any(|(_, run)| run.facts.figures.ooms > 0);
+        let recorded: Bytes = runs.iter().map(|(_, run)| run.facts.figures.peak_reserved).sum();
         (served || !near(recorded)).then_some(best)
     }
 
@@ -230,8 +230,8 @@ impl Tuning {
     /// more; else such as serve every request.
     #[must_use]
     pub fn worth_telling(&self, run: &Recorded) -> Vec<&Tried> {
-        let before = run.figures.peak_reserved.get();
-        let helps = |tried: &&Tried| match run.figures.ooms {
+        let before = run.facts.figures.peak_reserved.get();
+        let helps = |tried: &&Tried| match run.facts.figures.ooms {
             0 => tried.figures.peak_reserved.get() + before / 100 <= before,
             _ => tried.fits(),
         };

@@ -148,8 +148,8 @@ fn remedies_are_worth_what_was_found_by_trying_them() {
             continue;
         }
         let recorded = heard.recorded();
-        let text = recorded.conditions.settings.with_expandable_segments().unwrap();
-        let forked = recorded.program.forked(&recorded.conditions, 3, Some(&text)).unwrap();
+        let text = recorded.facts.conditions.settings.with_expandable_segments().unwrap();
+        let forked = recorded.program.forked(&recorded.facts.conditions, 3, Some(&text)).unwrap();
         // The same steps again, with the keys pressed where the trial pressed them.
         let pressed = |conf: Option<&str>, empty: bool| {
             let mut heard = start().unwrap();

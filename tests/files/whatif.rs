@@ -373,13 +373,13 @@ fn histories_that_begin_late_come_to_what_was_recorded() {
         let whole = Whole::read(&path, None, |_| {}).unwrap();
         let run = asked(&whole, Known::default(), |_, _| {}).unwrap().swap_remove(0);
         let again = run.again().figures;
-        assert!(run.is_exact(&again), "{}: {:?} {again:?}", path.display(), run.figures);
+        assert!(run.is_exact(&again), "{}: {:?} {again:?}", path.display(), run.facts.figures);
         let mine = (again.segments_allocated, again.segments_freed, again.stranded);
-        let real = (run.figures.segments_allocated, run.figures.segments_freed, run.figures.stranded);
+        let real = (run.facts.figures.segments_allocated, run.facts.figures.segments_freed, run.facts.figures.stranded);
         assert_eq!(mine, real, "{}", path.display());
-        if run.program.starting(&run.conditions) == Starting::Recorded {
+        if run.program.starting(&run.facts.conditions) == Starting::Recorded {
             late += 1;
-            assert_ne!(run.begins, Some(Begins::First));
+            assert_ne!(run.facts.begins, Some(Begins::First));
             let other = run.under("expandable_segments:True,large_segment_size_mb:64").unwrap();
             assert_eq!(run.program.starting(&other), Starting::Anew);
             // What was held is held there, too.
@@ -415,7 +415,7 @@ fn a_recording_of_a_history_is_asked_anew_as_the_history_is() {
         let device_bytes = Some(Bytes::gib(139));
         let [of_snapshot, of_recording] = [&whole, &again]
             .map(|whole| asked(whole, Known { device_bytes, limit: None }, |_, _| {}).unwrap().swap_remove(0));
-        assert_eq!(of_recording.begins, of_snapshot.begins, "{name}");
+        assert_eq!(of_recording.facts.begins, of_snapshot.facts.begins, "{name}");
         for conf in ["", "expandable_segments:True", "max_split_size_mb:64"] {
             let figures = |run: &vramlab::whatif::Recorded| run.program.replay(&run.under(conf).unwrap()).figures;
             assert_eq!(figures(&of_recording), figures(&of_snapshot), "{name} {conf}");

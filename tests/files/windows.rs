@@ -46,13 +46,13 @@ fn peaks(path: &Path, percent: usize, confs: &[&str]) -> Vec<(Bytes, Bytes)> {
     let mut late = Snapshot::open(path).unwrap();
     late.forget(0, cut);
     let part = recorded(&late, &conditions, None);
-    assert_ne!(part.begins, Some(Begins::First), "{}", path.display());
+    assert_ne!(part.facts.begins, Some(Begins::First), "{}", path.display());
     let of = |conf: &&str| {
         let outcome = whole.program.replay(&whole.under(conf).unwrap());
         let truth = outcome.history.page(0, 10).columns.last().unwrap().reserved;
         let mut conditions = part.under(conf).unwrap();
         // What a part does not show a person may know.
-        conditions.limit = conditions.limit.or(whole.conditions.limit);
+        conditions.limit = conditions.limit.or(whole.facts.conditions.limit);
         (truth, part.program.replay(&conditions).figures.peak_reserved)
     };
     confs.iter().map(of).collect()

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use crate::cli::output::{complain, stdout, warn};
 use crate::cli::subject::examine;
-use crate::cli::subjects::SubjectsArgs;
+use crate::cli::subjects::{Subject, SubjectsArgs};
 use crate::cli::{Status, Usage};
 use crate::model::Begins;
 use crate::source::Examined;
 use crate::units::Bytes;
-use crate::whatif::Recorded;
+use crate::whatif::{Facts, Program};
 use verdict::{Checked, Verdict};
 
 /// Arguments of `vramlab check`.
@@ -95,11 +95,11 @@ impl FromStr for Rate {
 }
 
 /// What was found of one device of a file.
-struct Outcome<'a> {
-    file: &'a str,
+struct Outcome {
+    file: String,
     /// What it is called in sentences, where there are several.
     which: String,
-    run: &'a Recorded,
+    run: Facts,
     leak: Option<Bytes>,
     checked: Vec<Checked>,
 }
@@ -115,33 +115,19 @@ pub(super) fn run(args: &CheckArgs) -> Result<Status> {
     if args.subjects.files.is_empty() {
         return Err(Usage("there is no file to check; give one, or one for each rank".into()).into());
     }
-    let subjects = match args.subjects.all(None) {
-        Ok(subjects) => subjects,
+    // Only a limit is asked anew, and what a program asked takes as long to read as all else.
+    let outcomes = match args.limit {
+        Some(_) => args.subjects.all(None).map(|read| args.outcomes(&read, |run| Some(&run.program))),
+        None => args.subjects.facts().map(|read| args.outcomes(&read, |_| None)),
+    };
+    let outcomes = match outcomes {
+        Ok(outcomes) => outcomes?,
         // A workflow must not take a file that can't be read for a limit that is broken.
         Err(report) => {
             crate::cli::tell(&report);
             return Ok(Status::USAGE);
         }
     };
-    let mut outcomes = Vec::new();
-    for subject in &subjects {
-        let examined = if args.max_leak.is_some() { examine(&subject.whole)? } else { Vec::new() };
-        for run in &subject.runs {
-            let of = examined.iter().find(|examined| examined.device == run.device);
-            let mut which = String::new();
-            if subjects.len() > 1 {
-                which += &format!("{}: ", subject.name);
-            }
-            if subject.runs.len() > 1 {
-                which += &format!("device {}: ", run.device.0);
-            }
-            if run.figures.ooms > 0 && !args.no_oom {
-                warn(format_args!("{which}requests for memory failed in it; --no-oom makes that an error"));
-            }
-            let leak = of.filter(|of| of.rhythm.is_some()).map(leak);
-            outcomes.push(Outcome { file: &subject.name, which, run, leak, checked: args.checked(run, of) });
-        }
-    }
     let worst = outcomes.iter().flat_map(|of| &of.checked).map(|checked| checked.verdict).max().unwrap_or_default();
     let format = if args.json { Format::Json } else { args.format };
     write(&mut stdout(), format, &outcomes, worst)?;
@@ -160,8 +146,38 @@ fn leak(examined: &Examined) -> Bytes {
 }
 
 impl CheckArgs {
+    /// What is found of every device of every file; `program` is what a run asked, where that was read.
+    fn outcomes<R: AsRef<Facts>>(
+        &self,
+        subjects: &[Subject<R>],
+        program: impl Fn(&R) -> Option<&Program>,
+    ) -> Result<Vec<Outcome>> {
+        let mut outcomes = Vec::new();
+        for subject in subjects {
+            let examined = if self.max_leak.is_some() { examine(&subject.whole)? } else { Vec::new() };
+            for run in &subject.runs {
+                let facts = run.as_ref();
+                let of = examined.iter().find(|examined| examined.device == facts.device);
+                let mut which = String::new();
+                if subjects.len() > 1 {
+                    which += &format!("{}: ", subject.name);
+                }
+                if subject.runs.len() > 1 {
+                    which += &format!("device {}: ", facts.device.0);
+                }
+                if facts.figures.ooms > 0 && !self.no_oom {
+                    warn(format_args!("{which}requests for memory failed in it; --no-oom makes that an error"));
+                }
+                let leak = of.filter(|of| of.rhythm.is_some()).map(leak);
+                let checked = self.checked(facts, program(run), of);
+                outcomes.push(Outcome { file: subject.name.clone(), which, run: facts.clone(), leak, checked });
+            }
+        }
+        Ok(outcomes)
+    }
+
     /// What of a run is held to the limits that are given.
-    fn checked(&self, run: &Recorded, examined: Option<&Examined>) -> Vec<Checked> {
+    fn checked(&self, run: &Facts, program: Option<&Program>, examined: Option<&Examined>) -> Vec<Checked> {
         let mut checked = Vec::new();
         // Of what was overwritten, or never recorded, a peak is the least that it can have been.
         let unseen = match run.begins {
@@ -231,10 +247,10 @@ impl CheckArgs {
                 Verdict::Unknown => "no recorded request for memory failed".to_owned(),
             }));
         }
-        if let Some(limit) = self.limit {
+        if let (Some(limit), Some(program)) = (self.limit, program) {
             let mut conditions = run.conditions.clone();
             conditions.limit = Some(limit);
-            let ooms = run.program.replay(&conditions).figures.ooms;
+            let ooms = program.replay(&conditions).figures.ooms;
             checked.push(Checked::of("limit", Some(ooms), Some(0), ooms > 0, unseen, |verdict| match verdict {
                 Verdict::Kept => format!("the run goes through under --limit {limit} (replayed)"),
                 Verdict::Broken => format!("under --limit {limit} requests for memory fail: {ooms} (replayed)"),
@@ -245,7 +261,7 @@ impl CheckArgs {
     }
 }
 
-fn write(out: &mut impl Write, format: Format, outcomes: &[Outcome<'_>], worst: Verdict) -> io::Result<()> {
+fn write(out: &mut impl Write, format: Format, outcomes: &[Outcome], worst: Verdict) -> io::Result<()> {
     match format {
         Format::Json => writeln!(out, "{}", object(outcomes, worst)),
         Format::Text => {
@@ -253,7 +269,7 @@ fn write(out: &mut impl Write, format: Format, outcomes: &[Outcome<'_>], worst: 
                 writeln!(out, "{}{}", outcome.which, checked.sentence)?;
             }
             if worst == Verdict::Kept {
-                let names: Vec<&str> = outcomes.iter().map(|outcome| outcome.file).collect();
+                let names: Vec<&str> = outcomes.iter().map(|outcome| outcome.file.as_str()).collect();
                 let names = if names.len() > 1 {
                     format!("{} runs are", names.len())
                 } else {
@@ -278,16 +294,16 @@ fn write(out: &mut impl Write, format: Format, outcomes: &[Outcome<'_>], worst: 
     }
 }
 
-fn all<'a>(outcomes: &'a [Outcome<'a>]) -> impl Iterator<Item = (&'a Outcome<'a>, &'a Checked)> {
+fn all(outcomes: &[Outcome]) -> impl Iterator<Item = (&Outcome, &Checked)> {
     outcomes.iter().flat_map(|outcome| outcome.checked.iter().map(move |checked| (outcome, checked)))
 }
 
-fn object(outcomes: &[Outcome<'_>], worst: Verdict) -> Value {
+fn object(outcomes: &[Outcome], worst: Verdict) -> Value {
     let sentences = |wanted: Verdict| -> Vec<String> {
         let those = all(outcomes).filter(|(_, checked)| checked.verdict == wanted);
         those.map(|(outcome, checked)| format!("{}{}", outcome.which, checked.sentence)).collect()
     };
-    let run = |outcome: &Outcome<'_>| {
+    let run = |outcome: &Outcome| {
         let figures = &outcome.run.figures;
         json!({
             "file": outcome.file,

@@ -84,7 +84,7 @@ fn leaking(subject: &Subject<'_>, failure: &Autopsy) -> Option<(String, Bytes)> 
 
 /// How much was missing; at most, where the limit is not known.
 fn missing(subject: &Subject<'_>, failure: &Autopsy) -> Bytes {
-    match subject.run.unknown_limit.filter(|_| failure.limit.is_none()) {
+    match subject.run.facts.unknown_limit.filter(|_| failure.limit.is_none()) {
         Some(range) => (failure.ledger.reserved() + failure.request.segment).saturating_sub(range.least),
         None => failure.short,
     }
@@ -93,7 +93,7 @@ fn missing(subject: &Subject<'_>, failure: &Autopsy) -> Bytes {
 /// Who stopped it, what was asked, how much was missing, what is live.
 fn first(subject: &Subject<'_>, failure: &Arc<Autopsy>) -> String {
     let request = &failure.request;
-    let mut said = match (subject.run.unknown_limit, failure.limit) {
+    let mut said = match (subject.run.facts.unknown_limit, failure.limit) {
         _ if request.device_free < request.segment => card(subject, request.device_free),
         (Some(range), _) => format!(
             "A limit of this process stopped it: the card had {} free. The file does not say which limit: it lies between {} and {} \
@@ -116,7 +116,7 @@ fn first(subject: &Subject<'_>, failure: &Arc<Autopsy>) -> String {
         true => format!(" Asked: {}{name}.", request.segment),
         false => format!(" Asked: {} (a segment for {}{name}).", request.segment, request.requested),
     };
-    let upto = if subject.run.unknown_limit.is_some() && failure.limit.is_none() { "up to " } else { "" };
+    let upto = if subject.run.facts.unknown_limit.is_some() && failure.limit.is_none() { "up to " } else { "" };
     said += &format!(" Missing: {upto}{}.", missing(subject, failure));
     said += &format!(" Live: {} of {} reserved.", failure.ledger.allocated(), failure.ledger.reserved());
     if let Some(refusal) = subject.asked.refusal
@@ -140,7 +140,7 @@ fn card(subject: &Subject<'_>, free: Bytes) -> String {
 /// What would have fitted, each by replay.
 fn fits(subject: &Subject<'_>, failure: &Autopsy) -> Vec<String> {
     let Some(tried) = &subject.tried else { return Vec::new() };
-    let mut said = match (subject.run.unknown_limit, &tried.loose) {
+    let mut said = match (subject.run.facts.unknown_limit, &tried.loose) {
         (Some(range), Some(loose)) => in_range(subject, tried, loose, range),
         _ => vec![at_limit(subject, tried, failure)],
     };
@@ -226,7 +226,7 @@ fn smaller_batch(subject: &Subject<'_>, failure: &Autopsy) -> Option<String> {
     }
     let share = |missing: Bytes| missing.get() as f64 / (grows + request.segment).get() as f64 * 100.0;
     let missing = missing(subject, failure);
-    let upto = if subject.run.unknown_limit.is_some() { "up to " } else { "" };
+    let upto = if subject.run.facts.unknown_limit.is_some() { "up to " } else { "" };
     (missing > Bytes::ZERO && share(missing) < 100.0).then(|| {
         let setting = |name: &str| subject.examined.view.settings.get(name)?.value.parse().ok();
         let batch = setting("batch").and_then(|batch| batch_without(batch, setting("accum").unwrap_or(1), share(missing)));

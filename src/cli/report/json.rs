@@ -85,7 +85,7 @@ fn device(of: &Subject<'_>) -> Value {
     let tuning = tried_out.as_ref().map(|tried| &tried.tuning);
     let loose = tried_out.as_ref().and_then(|tried| tried.loose.as_ref());
     json!({
-        "device": run.device,
+        "device": run.facts.device,
         "allocated": examined.end.ledger.allocated(),
         "reserved": examined.end.ledger.reserved(),
         "peak_allocated": view.peak_allocated,
@@ -93,16 +93,16 @@ fn device(of: &Subject<'_>) -> Value {
         "peaks_overwritten": of.overwritten(),
         "stranded": fullest.ledger.stranded,
         "fragmentation": fullest.ledger.fragmentation(),
-        "conf": run.conditions.text(),
+        "conf": run.facts.conditions.text(),
         "torch_at_least": of.oldest,
-        "steps": run.steps,
-        "limit": run.conditions.limit.filter(|_| run.unknown_limit.is_none()).or(view.limit),
-        "limit_unknown": run.unknown_limit.map(range),
-        "history": of.whole.history(run.device).cloned().unwrap_or(HistoryReport {
+        "steps": run.facts.steps,
+        "limit": run.facts.conditions.limit.filter(|_| run.facts.unknown_limit.is_none()).or(view.limit),
+        "limit_unknown": run.facts.unknown_limit.map(range),
+        "history": of.whole.history(run.facts.device).cloned().unwrap_or(HistoryReport {
             exact_from: Some(0),
             ..HistoryReport::default()
         }),
-        "remarks": run.remarks,
+        "remarks": run.facts.remarks,
         "peak": standing(&examined.peak),
         "end": standing(&examined.end),
         "stranding": stranding.collect::<Vec<_>>(),

@@ -30,7 +30,7 @@ pub(super) fn parts(subjects: &[Subject<'_>]) -> Vec<Part> {
         let failed = if subject.examined.ooms == 0 { "no".to_owned() } else { subject.examined.ooms.to_string() };
         lines.push(vec![
             subject.file.to_owned(),
-            subject.run.device.0.to_string(),
+            subject.run.facts.device.0.to_string(),
             view.peak_reserved.to_string(),
             view.peak_allocated.to_string(),
             subject.examined.end.ledger.allocated().to_string(),
@@ -53,13 +53,13 @@ fn imbalance(subjects: &[Subject<'_>]) -> String {
     if most - least < most / 200 {
         return format!(
             "Peaks are within 0.5 % of one another. Looked at below: {}, device {}.",
-            worst.file, worst.run.device.0
+            worst.file, worst.run.facts.device.0
         );
     }
     format!(
         "The highest peak of allocated memory is {over:.1} % above the mean, {} above the lowest. The worst: {}, device {}.",
         Bytes(most - least),
         worst.file,
-        worst.run.device.0
+        worst.run.facts.device.0
     )
 }

@@ -55,7 +55,9 @@ impl<'a> Subject<'a> {
     pub fn all(file: &'a File, mut examined: Vec<Examined>, asked: Asked<'a>) -> Vec<Self> {
         let mut subjects = Vec::new();
         for run in &file.runs {
-            let Some(index) = examined.iter().position(|examined| examined.device == run.device) else { continue };
+            let Some(index) = examined.iter().position(|examined| examined.device == run.facts.device) else {
+                continue;
+            };
             let mut subject = Self {
                 file: &file.name,
                 whole: &file.whole,
@@ -73,30 +75,30 @@ impl<'a> Subject<'a> {
 
     /// A program of PyTorch's, which knows nothing of our flags.
     pub const fn is_pytorchs(&self) -> bool {
-        self.run.begins.is_some()
+        self.run.facts.begins.is_some()
     }
 
     /// Whether there is a history: what comes before the end is not known without one.
     pub fn has_history(&self) -> bool {
-        self.run.begins != Some(Begins::Nowhere)
+        self.run.facts.begins != Some(Begins::Nowhere)
     }
 
     /// The peaks are the least that they can have been.
     pub fn overwritten(&self) -> bool {
-        self.run.begins == Some(Begins::Ring)
+        self.run.facts.begins == Some(Begins::Ring)
     }
 
     /// What it is called among others.
     pub fn called(&self, files: bool) -> String {
-        let device = self.run.device.0;
+        let device = self.run.facts.device.0;
         if files { format!("{}, device {device}: the worst", self.file) } else { format!("Device {device}") }
     }
 
     /// What had to be assumed.
     pub fn remarks(&self) -> Vec<Part> {
         // Which limit it was is said where the failure is.
-        let told = |remark: &&String| self.run.unknown_limit.is_none() || !remark.contains("--limit");
-        let remarks: Vec<String> = self.run.remarks.iter().filter(told).cloned().collect();
+        let told = |remark: &&String| self.run.facts.unknown_limit.is_none() || !remark.contains("--limit");
+        let remarks: Vec<String> = self.run.facts.remarks.iter().filter(told).cloned().collect();
         if remarks.is_empty() { Vec::new() } else { vec![Part::Items(remarks)] }
     }
 
@@ -119,7 +121,9 @@ impl<'a> Subject<'a> {
 
     /// A limit that the stream does not tell holds for its failures too.
     fn set_limit(&mut self) {
-        let Some(limit) = self.run.conditions.limit.filter(|_| self.run.unknown_limit.is_none()) else { return };
+        let Some(limit) = self.run.facts.conditions.limit.filter(|_| self.run.facts.unknown_limit.is_none()) else {
+            return;
+        };
         for failure in self.examined.failures.iter_mut().filter(|failure| failure.limit.is_none()) {
             *failure = Arc::new(Autopsy::clone(failure).under(limit));
         }
@@ -137,12 +141,12 @@ impl<'a> Subject<'a> {
         }
         let run = self.run;
         let tuning = tune(run, None, Effort::Short, self.oldest)?;
-        let most = run.unknown_limit.map(|range| range.most());
+        let most = run.facts.unknown_limit.map(|range| range.most());
         let loose = most.map(|most| tune(run, Some(most), Effort::Short, self.oldest)).transpose()?;
-        let failed = run.figures.ooms > 0;
-        let smallest = failed.then(|| smallest_limit(&run.program, &run.conditions)).flatten();
+        let failed = run.facts.figures.ooms > 0;
+        let smallest = failed.then(|| smallest_limit(&run.program, &run.facts.conditions)).flatten();
         self.tried = Some(TriedOut { again: run.again().figures, tuning, loose, smallest });
-        if run.unknown_limit.is_none() {
+        if run.facts.unknown_limit.is_none() {
             self.verify();
         }
         Ok(())

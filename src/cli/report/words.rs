@@ -210,8 +210,8 @@ impl Subject<'_> {
         let rate: Bytes = leaks.iter().map(|leak| leak.bytes_per_step).sum();
         let steps = leaks.iter().map(|leak| leak.steps).max().unwrap_or(0);
         let mut text = format!("A leak: every step leaves {rate} behind ({steps} steps seen{told}).");
-        let room = self.run.conditions.limit.or(self.run.conditions.device.map(|device| device.total));
-        if let Some(room) = room.filter(|_| rate > Bytes::ZERO && self.run.unknown_limit.is_none())
+        let room = self.run.facts.conditions.limit.or(self.run.facts.conditions.device.map(|device| device.total));
+        if let Some(room) = room.filter(|_| rate > Bytes::ZERO && self.run.facts.unknown_limit.is_none())
             && self.examined.ooms == 0
         {
             let left = room.saturating_sub(self.examined.view.peak_reserved).get() / rate.get().max(1);
@@ -305,12 +305,12 @@ pub(super) fn settings(subjects: &[Subject<'_>]) -> Vec<Part> {
     parts.push(Part::Heading("Settings of the allocator".to_owned()));
     for (subject, tuning) in &known {
         if known.len() > 1 {
-            parts.push(Part::Text(format!("Device {}:", subject.run.device.0)));
+            parts.push(Part::Text(format!("Device {}:", subject.run.facts.device.0)));
         }
         parts.extend(table(subject, tuning));
     }
     let runs: Vec<(&Tuning, &Recorded)> = known.iter().map(|(subject, tuning)| (*tuning, subject.run)).collect();
-    let unknown = known.iter().any(|(subject, _)| subject.run.unknown_limit.is_some());
+    let unknown = known.iter().any(|(subject, _)| subject.run.facts.unknown_limit.is_some());
     let none_fits = || known.iter().any(|(_, tuning)| !tuning.tried.iter().any(Tried::fits));
     match (Tuning::for_all(&runs), known.first()) {
         (Some(best), Some((subject, _))) => {
@@ -340,18 +340,18 @@ fn table(subject: &Subject<'_>, tuning: &Tuning) -> Vec<Part> {
     if worth.is_empty() {
         return parts;
     }
-    let before = run.figures.peak_reserved.get();
-    let served = run.figures.ooms > 0;
+    let before = run.facts.figures.peak_reserved.get();
+    let served = run.facts.figures.ooms > 0;
     let mut lines = vec![line(["", "peak reserved", "", "driver calls"])];
     lines.push(vec![
-        match run.figures.ooms {
-            0 => format!("recorded: {}", run.conditions),
-            1 => format!("recorded: {} (ran out of memory)", run.conditions),
-            n => format!("recorded: {} ({n} requests failed)", run.conditions),
+        match run.facts.figures.ooms {
+            0 => format!("recorded: {}", run.facts.conditions),
+            1 => format!("recorded: {} (ran out of memory)", run.facts.conditions),
+            n => format!("recorded: {} ({n} requests failed)", run.facts.conditions),
         },
-        run.figures.peak_reserved.to_string(),
+        run.facts.figures.peak_reserved.to_string(),
         String::new(),
-        (run.figures.segments_allocated + run.figures.segments_freed).to_string(),
+        (run.facts.figures.segments_allocated + run.facts.figures.segments_freed).to_string(),
     ]);
     let best = tuning.recommended(run);
     let mut shown: Vec<&Tried> = worth.into_iter().take(SETTINGS).collect();
@@ -367,7 +367,7 @@ fn table(subject: &Subject<'_>, tuning: &Tuning) -> Vec<Part> {
         ]);
     }
     parts.push(Part::Table(lines));
-    if run.begins == Some(Begins::Ring) {
+    if run.facts.begins == Some(Begins::Ring) {
         parts.push(Part::Text("Both are of the part of the run that is recorded.".to_owned()));
     }
     parts

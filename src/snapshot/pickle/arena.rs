@@ -216,6 +216,7 @@ impl Arena {
             _ => return Err(Problem::Malformed("a list of frames grows after it was used")),
         };
         self.budget.charge(size_of_val(values) / size_of::<Value>() * size_of::<Packed>())?;
+        self.lists[index as usize].reserve(values.len());
         for value in values {
             let packed = self.pack(*value)?;
             self.lists[index as usize].push(packed);
@@ -274,6 +275,7 @@ impl Arena {
 
     fn add_pairs(&mut self, index: u32, pairs: &[Value]) -> Result<(), Problem> {
         self.budget.charge(pairs.len() * size_of::<Packed>())?;
+        self.dicts[index as usize].reserve(pairs.len() / 2);
         for pair in pairs.chunks_exact(2) {
             let pair = (self.pack(pair[0])?, self.pack(pair[1])?);
             self.dicts[index as usize].push(pair);
@@ -454,8 +456,10 @@ impl Arena {
     /// As [`Arena::pairs`].
     pub fn get(&mut self, dict: Value, key: &str) -> Result<Option<Value>, Problem> {
         self.look_through(dict)?;
-        let found = self.held_pairs(dict).filter(|(k, _)| matches!(k, Value::Text(id) if self.texts.get(*id) == key));
-        Ok(found.last().map(|(_, v)| v))
+        let Some(key) = self.texts.find(key).map(Value::Text) else { return Ok(None) };
+        let pairs = self.slice_of_pairs(dict).iter().rev();
+        let mut found = pairs.filter(|(held, _)| self.unpack(*held) == Some(key));
+        Ok(found.find_map(|(_, value)| self.unpack(*value)))
     }
 
     /// The pairs of a dictionary that is neither entry nor frame.

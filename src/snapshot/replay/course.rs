@@ -46,14 +46,13 @@ impl<'a> Course<'a> {
         let ours = self.private.then(|| self.ours(&guessed));
         let entries = ours.as_ref().map_or(self.trace, |ours| &ours.entries);
         let place = |index: usize| ours.as_ref().map_or(index, |ours| ours.place(index));
-        let mut report = DeviceReport::new(self.device, entries);
-        report.events = self.trace.len() as u64;
-        report.history = HistoryReport {
-            begins,
-            exact_from: None,
-            missing: self.beginning.missing(self.snapshot, self.device, &self.conditions.settings),
-            private: self.private,
-        };
+        let mut report = self.report(entries);
+        report.history.begins = begins;
+        if self.trace.is_empty() {
+            // Nothing was decided. An allocator that begins with what is there would only be told what it is compared with.
+            report.history.exact_from = Some(0);
+            return report;
+        }
         if ours.is_some() {
             let left_out = self.trace.len() - entries.len();
             report.history.missing.push(format!(
@@ -114,6 +113,19 @@ impl<'a> Course<'a> {
             // What did not fit stands at the end.
             report.history.exact_from = None;
         }
+        report
+    }
+
+    /// One of which nothing is replayed yet.
+    fn report(&self, entries: &[TraceEntry]) -> DeviceReport {
+        let mut report = DeviceReport::new(self.device, entries);
+        report.events = self.trace.len() as u64;
+        report.history = HistoryReport {
+            begins: self.beginning.begins,
+            exact_from: None,
+            missing: self.beginning.missing(self.snapshot, self.device, &self.conditions.settings),
+            private: self.private,
+        };
         report
     }
 

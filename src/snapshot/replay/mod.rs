@@ -100,6 +100,9 @@ pub fn verify_from(
 ) -> DeviceReport {
     let trace = snapshot.device_trace(device);
     let mut report = course::Course::new(snapshot, device, beginning, conditions).run(statistics, observer);
+    if trace.is_empty() {
+        return report;
+    }
     let seed = seed::seed(beginning, &beginning.space, &HashSet::new());
     let ranges = Ranges::of(&seed, trace);
     report.expandable = ranges.is_some();
