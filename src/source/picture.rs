@@ -209,12 +209,14 @@ impl Picture {
         }
     }
 
-    /// What is concluded, most important first: of the cursor, and what reading the run again found out.
+    /// What is concluded, most important first: of the moment shown, of a run that has ended of all of it, and what reading the
+    /// run again found out.
     #[must_use]
     pub fn findings(&self) -> Cow<'_, [Finding]> {
+        let known = if self.view.run == RunState::Finished { &self.view } else { self.known() };
         match &self.diagnosis {
-            Some(diagnosis) => diagnosis.amended(&self.view.findings, &self.view.settings).into(),
-            None => (&*self.view.findings).into(),
+            Some(diagnosis) => diagnosis.amended(&known.findings, &known.settings).into(),
+            None => (&*known.findings).into(),
         }
     }
 

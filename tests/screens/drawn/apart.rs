@@ -1,7 +1,9 @@
 //! What screens say tells one thing from another: a step from a run, a row from its neighbours, a number from its beginning.
 
 use vramlab::model::{Category, Survivor};
+use vramlab::source::{Marked, Moment};
 use vramlab::tui::Panel;
+use vramlab::units::MIB;
 
 use super::stacks::with_stacks;
 use super::*;
@@ -139,4 +141,32 @@ fn a_run_without_findings_says_what_memory_is_for() {
     });
     let shown = right_column(&screen("1", quiet, (120, 40)), 120);
     assert!(shown.contains("Nothing stands out: "), "{shown}");
+}
+
+/// The run went on to steps that look otherwise.
+#[test]
+fn history_and_why_are_of_the_step_that_is_looked_at() {
+    let whole = lab_states::looking_back();
+    let last = whole.history.latest().unwrap();
+    let peak = |bytes: Bytes| format!("peak {:.1} ", bytes.get() as f64 / MIB as f64);
+    let mut steps = (0..).map_while(|index| whole.history.column(0, index));
+    let step = steps.find(|step| peak(step.peak) != peak(last.peak)).unwrap();
+    let mut picture = lab_states::edited(whole, |view| view.position = step.position + 1);
+    picture.cursor = Cursor::At(step.position + 1);
+    // A recording of which nothing says that it ended, at the mark that nobody chose.
+    let marked =
+        Marked { moment: Moment::RunPeak, view: Arc::clone(&picture.view), step: picture.step.clone(), ghost: None };
+    let over = lab_states::edited(picture.clone(), |view| {
+        view.position += 1_000;
+        view.findings.clear();
+    });
+    let over = Picture { kind: Kind::Recording("run.vram".into()), cursor: Cursor::Now, marked: Some(marked), ..over };
+    for size in SIZES {
+        for picture in [&picture, &over] {
+            let shown = screen("1", picture.clone(), size);
+            let history = shown.lines().find(|line| line.contains("history")).unwrap();
+            assert!(history.contains(&peak(step.peak)), "{shown}");
+            assert!(shown.contains("of reserved) are stranded"), "{shown}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
 use crate::model::{Column, MarkKind, Page};
-use crate::source::Cursor;
+use crate::source::Moment;
 use crate::tui::beside;
 use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
 use crate::tui::figures::Unit;
@@ -111,10 +111,8 @@ fn stack(column: &Column, theme: &Theme) -> Stack {
 
 fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span<'static>> {
     let history = &stage.picture.history;
-    // Where memory ran out the step under way is the one to look at.
-    let under_way = stage.view().autopsy.as_ref().and_then(|_| history.page(0, 1).columns.pop());
-    let last = under_way.or_else(|| history.latest()).unwrap_or_default();
-    let unit = Unit::for_largest(last.reserved.max(stage.view().peak_reserved));
+    let step = shown(stage).unwrap_or_default();
+    let unit = Unit::for_largest(step.reserved.max(stage.view().peak_reserved));
     let entry = |part: Part, label: &str, bytes: Bytes| {
         let ink = part.ink(theme);
         let symbol = if ink.fill == "█" { "■" } else { ink.fill };
@@ -138,9 +136,9 @@ fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span
         }
     };
     if history.columns() > 0 {
-        push(entry(Part::Reserved, "reserved", last.reserved));
-        push(entry(Part::Peak, "peak", last.peak));
-        push(entry(Part::Floor, "floor", last.floor));
+        push(entry(Part::Reserved, "reserved", step.reserved));
+        push(entry(Part::Peak, "peak", step.peak));
+        push(entry(Part::Floor, "floor", step.floor));
         if let Some((step, _)) = stage.picture.ghost.as_deref().and_then(|ghost| ghost.step) {
             push(vec![
                 span(theme, Token::Ghost, format!(" {}", beside::MARK)),
@@ -154,9 +152,23 @@ fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span
     title
 }
 
-/// A line where the cursor looks back to.
+/// The step of the moment shown; of what goes on the last one that ended.
+fn shown(stage: &Stage<'_>) -> Option<Column> {
+    let history = &stage.picture.history;
+    match stage.picture.moment() {
+        // Where memory ran out the step under way is the one to look at.
+        Moment::Now if stage.view().autopsy.is_some() => history.page(0, 1).columns.pop(),
+        Moment::Now | Moment::StepPeak => history.latest(),
+        Moment::Cursor | Moment::RunPeak | Moment::Failure => history.around(stage.picture.place()),
+    }
+}
+
+/// A line where the cursor looks back to, or the mark of what is over.
 fn cursor(stage: &Stage<'_>, page: &Page, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    let Cursor::At(position) = stage.picture.cursor else { return };
+    if matches!(stage.picture.moment(), Moment::Now | Moment::StepPeak) {
+        return;
+    }
+    let position = stage.picture.place();
     let behind = page.columns.partition_point(|column| column.position <= position);
     let Some(x) = behind.checked_sub(1).and_then(|x| u16::try_from(x).ok()).filter(|x| *x < plot.width) else { return };
     chart::cursor(plot, x, theme, buf);
