@@ -68,6 +68,8 @@ const NEWS: u16 = 8;
 const LEAST_ROWS: u16 = 4;
 /// A body of fewer rows has one chart that can be read instead of two that can't; of fewer than the second, no map.
 const TWO_CHARTS: u16 = 19;
+/// The same while somebody steps from op to op, which a history without news knows nothing of.
+const TWO_CHARTS_STEPPED: u16 = 30;
 const WITH_MAP: u16 = 14;
 
 fn bindings() -> Vec<Binding> {
@@ -285,7 +287,6 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
         _ => 4,
     };
     let trains = !is_snapshot(stage);
-    let two_charts = body.height >= TWO_CHARTS && trains && !failed_at_once(stage);
     let map = body.height >= WITH_MAP;
     let autopsy = stage.picture.autopsy();
     let autopsy = autopsy.as_deref();
@@ -294,6 +295,8 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     // Who goes from op to op watches the blocks: what only steps change makes room for them.
     let paused = stage.picture.run == RunState::Paused && stage.picture.is_now();
     let stepped = paused && autopsy.is_none() && !stage.hold.asks();
+    let least = if stepped && !has_news(stage) { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
+    let two_charts = body.height >= least && trains && !failed_at_once(stage);
     let effect = if stepped && stage.picture.effect().is_none() { 0 } else { told };
     let why = match (autopsy, body.height) {
         (Some(_), height) => (height * 2 / 5).max(1),
