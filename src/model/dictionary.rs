@@ -25,7 +25,7 @@ pub(super) enum NameRefusal {
     #[error("more names were defined than any run has; the last ones were left out")]
     TooMany,
     /// There are too many stacks, or too deep ones.
-    #[error("more stacks were told than any run has; the last ones were left out")]
+    #[error("more stacks than any run has; the last ones were left out")]
     TooManyStacks,
     /// The one before it is far away.
     #[error("a name was defined as number {0}, far behind the others, and left out")]

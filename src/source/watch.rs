@@ -282,7 +282,7 @@ impl Watcher {
                 }
             }
             Meeting::Socket(_) if self.met.is_empty() => return false,
-            Meeting::Socket(_) => "the program ended, or let go of whoever watches".to_owned(),
+            Meeting::Socket(_) => "the program ended, or closed the connection".to_owned(),
         };
         self.notice(sentence);
         let mut ends: Vec<DeviceIndex> = self.devices.iter().map(|device| device.number).collect();

@@ -114,8 +114,10 @@ pub(crate) fn free_style(token: Token, theme: &Theme) -> Style {
 
 /// The marks of what an op under way took and gave back, as maps show them.
 pub(crate) fn touched_marks(theme: &Theme) -> [(Span<'static>, &'static str); 2] {
+    // As in a map, where the colour of the block is the ground.
+    let mark = |symbol| Span::styled(symbol, Style::new().fg(theme.color(Token::Lit)));
     let [taken, given] = touched_symbols(theme);
-    [(span(theme, Token::Lit, taken), "taken"), (span(theme, Token::Lit, given), "freed")]
+    [(mark(taken), "taken"), (mark(given), "freed")]
 }
 
 /// What fills the cells of blocks that an op took, and of those that it gave back.
