@@ -36,21 +36,34 @@ pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut
 
 /// Rows that all of it takes in a pane of so many columns, with the frame.
 pub(crate) fn wanted_rows(stage: &Stage<'_>, autopsy: &Autopsy, width: u16) -> u16 {
-    let rows: usize = told(stage, autopsy).iter().map(|part| wrap(part, width.saturating_sub(4)).len()).sum();
+    let rows: usize = wrapped(&told(stage, autopsy), width.saturating_sub(4)).iter().map(Vec::len).sum();
     u16::try_from(rows + 2).unwrap_or(u16::MAX)
+}
+
+/// Rows of bare lines in so many columns, at most so many: what of it has room, and the key to the rest.
+pub(crate) fn rows(stage: &Stage<'_>, autopsy: &Autopsy, width: u16, most: u16) -> u16 {
+    let wrapped = wrapped(&told(stage, autopsy), width.saturating_sub(2));
+    let room = most.saturating_sub(key_rows(&wrapped, most));
+    let rows: usize =
+        wrapped.iter().zip(kept(&wrapped, room)).filter(|(_, kept)| *kept).map(|(lines, _)| lines.len()).sum();
+    u16::try_from(rows).unwrap_or(most).saturating_add(most - room).min(most)
 }
 
 /// Draws as much as fits in bare lines.
 pub(crate) fn render_lines(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer) {
     let inner = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(2), ..area };
     let parts = told(stage, autopsy);
-    let needed: usize = parts.iter().map(|part| wrap(part, inner.width).len()).sum();
-    let key = u16::from(needed > usize::from(inner.height));
+    let key = key_rows(&wrapped(&parts, inner.width), inner.height);
     draw(stage, &parts, Rect { height: inner.height.saturating_sub(key), ..inner }, buf);
     if key > 0 {
         let more = vec![span(stage.theme, Token::Key, stage.keys.opens(Action::ToggleFindings, "all of it"))];
         pane::put_right(inner, inner.height.saturating_sub(1), more, buf);
     }
+}
+
+/// The row of the key that shows all of it, where not all has room.
+fn key_rows(wrapped: &[Vec<String>], room: u16) -> u16 {
+    u16::from(wrapped.iter().map(Vec::len).sum::<usize>() > usize::from(room))
 }
 
 /// Every line of it, as text with its look; `word` says how a remedy is done.
@@ -68,19 +81,25 @@ pub(crate) fn lines(
     lines
 }
 
-/// Draws whole paragraphs; true where some had no room. The first and the last matter most, so that the middle gives way.
-fn draw(stage: &Stage<'_>, parts: &[Part], area: Rect, buf: &mut Buffer) -> bool {
-    let theme = stage.theme;
-    let wrapped: Vec<Vec<String>> = parts.iter().map(|part| wrap(part, area.width)).collect();
-    let mut room = usize::from(area.height);
-    let mut kept = vec![false; parts.len()];
-    let order = [0, parts.len().saturating_sub(1), 1, 2, 3, 4, 5];
+/// Which paragraphs have room, each whole. The first and the last matter most, so that the middle gives way.
+fn kept(wrapped: &[Vec<String>], room: u16) -> Vec<bool> {
+    let mut room = usize::from(room);
+    let mut kept = vec![false; wrapped.len()];
+    let order = [0, wrapped.len().saturating_sub(1), 1, 2, 3, 4, 5];
     for index in order {
         if let Some(lines) = wrapped.get(index).filter(|lines| !kept[index] && lines.len() <= room) {
             room -= lines.len();
             kept[index] = true;
         }
     }
+    kept
+}
+
+/// Draws whole paragraphs; true where some had no room.
+fn draw(stage: &Stage<'_>, parts: &[Part], area: Rect, buf: &mut Buffer) -> bool {
+    let theme = stage.theme;
+    let wrapped = wrapped(parts, area.width);
+    let kept = kept(&wrapped, area.height);
     let mut y = 0;
     for ((part, lines), kept) in parts.iter().zip(&wrapped).zip(&kept) {
         for (index, line) in lines.iter().enumerate().filter(|_| *kept) {
@@ -99,9 +118,13 @@ const FITS: &str = "fits";
 /// Cells of a heading.
 const HEADING: usize = 7;
 
-fn wrap(part: &Part, width: u16) -> Vec<String> {
-    let indent = if part.heading.is_empty() { 0 } else { HEADING };
-    pane::wrap(&part.text, usize::from(width).saturating_sub(indent))
+/// The lines of every part.
+fn wrapped(parts: &[Part], width: u16) -> Vec<Vec<String>> {
+    let lines = |part: &Part| {
+        let indent = if part.heading.is_empty() { 0 } else { HEADING };
+        pane::wrap(&part.text, usize::from(width).saturating_sub(indent))
+    };
+    parts.iter().map(lines).collect()
 }
 
 /// What is told on a screen: what would have helped not before somebody has said what he expects.

@@ -299,7 +299,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let two_charts = body.height >= least && trains && !failed_at_once(stage);
     let effect = if stepped && stage.picture.effect().is_none() { 0 } else { told };
     let why = match (autopsy, body.height) {
-        (Some(_), height) => (height * 2 / 5).max(1),
+        (Some(autopsy), height) => autopsy::rows(stage, autopsy, body.width, (height * 2 / 5).max(1)),
         (None, 20..) => why::wanted_rows(stage, body.width).min(5),
         (None, WITH_MAP..) => why::wanted_rows(stage, body.width).min(3),
         (None, _) => why::wanted_rows(stage, body.width).min(2),
