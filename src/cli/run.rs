@@ -116,8 +116,8 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
         return ended.map_or(Ok(Status::DONE), Err);
     }
     let mut out: Box<dyn Write> = if piped { Box::new(std::io::stderr()) } else { Box::new(stdout()) };
-    let behind = Behind { summary: args.summary, modules: args.modules, reset: args.reset_peaks_after };
-    table_to(&mut out, &spec, args.steps, recorder, (behind, &args.ghost))
+    let extras = Extras { summary: args.summary, modules: args.modules, reset: args.reset_peaks_after };
+    table_to(&mut out, &spec, args.steps, recorder, (extras, &args.ghost))
 }
 
 /// Trains and prints where the device's time went, and which kernels it chose.
@@ -204,12 +204,12 @@ fn train(spec: &LabSpec, mut steps: Steps, followers: &Followers, mut each: impl
 
 /// Trains with progress on standard error, then prints a table.
 pub(super) fn table(spec: &LabSpec, count: u64, ghost: &GhostArgs) -> Result<Status> {
-    table_to(&mut stdout(), spec, count, None, (Behind::default(), ghost))
+    table_to(&mut stdout(), spec, count, None, (Extras::default(), ghost))
 }
 
 /// What is printed behind the table, and what of it is reset before.
 #[derive(Clone, Copy, Debug, Default)]
-struct Behind {
+struct Extras {
     summary: bool,
     modules: bool,
     /// After how many steps peaks are reset.
@@ -221,14 +221,14 @@ fn table_to(
     spec: &LabSpec,
     count: u64,
     recorder: Option<Recorder>,
-    (behind, ghost): (Behind, &GhostArgs),
+    (extras, ghost): (Extras, &GhostArgs),
 ) -> Result<Status> {
     let mut followers = Followers::new(recorder, ghost.follower(spec)?);
-    if behind.modules {
+    if extras.modules {
         followers = followers.keeping_a_step();
     }
     let progress = std::io::stderr().is_terminal();
-    let trained = train(spec, Steps::new(count, false).resetting_after(behind.reset), &followers, |report| {
+    let trained = train(spec, Steps::new(count, false).resetting_after(extras.reset), &followers, |report| {
         if progress {
             let loss = report.loss.map_or_else(|| "no loss".to_owned(), |loss| format!("loss {loss:.4}"));
             let (mut stderr, time) = (std::io::stderr(), milliseconds(report.total));
@@ -268,7 +268,7 @@ fn table_to(
     if let Some(study) = study {
         modules(out, &view, &study)?;
     }
-    if behind.summary {
+    if extras.summary {
         write!(out, "\n{}", trainer.statistics().summary(0, false))?;
     }
     Ok(Status::DONE)

@@ -9,7 +9,7 @@ use vramlab_allocator::{PoolId, PoolKind, Settings, TraceEvent, pool_of, round};
 use vramlab_model::{Category, Event, EventKind, Micros, NameId};
 use vramlab_snapshot::history::Beginning;
 use vramlab_snapshot::history::pool_of_segment;
-use vramlab_snapshot::history::{Held, Home, Space};
+use vramlab_snapshot::history::{HeldBlock, Home, Space};
 use vramlab_snapshot::history::{NextRequest, RangeIndex, nominal_page};
 use vramlab_snapshot::{Action, Snapshot, StackId, TextId, TraceEntry};
 
@@ -118,7 +118,7 @@ impl Following {
         let before = std::mem::replace(&mut self.space, beginning.space);
         let plain = |event: &TraceEvent| Event::new(time, EventKind::of_trace(event, Category::Other, NameId::NONE));
         for (address, held) in before.blocks() {
-            let same = |now: &&Held| now.goes_on(held);
+            let same = |now: &&HeldBlock| now.goes_on(held);
             if self.space.block(address).filter(same).is_none() {
                 self.labels.remove(&address);
                 let (requested, stream) = (held.requested, StreamId::DEFAULT);
@@ -273,7 +273,8 @@ impl Following {
             .filter(|size| *size >= requested && *size > Bytes::ZERO);
         let Some(size) = size else { return };
         let name = self.name(part, entry, emit);
-        self.space.hold(address, Held { end: address.offset(size), requested, pending: false, stack: StackId::EMPTY });
+        self.space
+            .hold(address, HeldBlock { end: address.offset(size), requested, pending: false, stack: StackId::EMPTY });
         self.labels.insert(address, (category, name));
         emit(Event::new(time, EventKind::Alloc { address, size, requested, stream, category, name }));
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::ghost::Ghost;
-use super::haunting::{Beginning, LookedBack, NEAR};
+use super::ghost_start::{GhostStart, LookedBack, NEAR};
 use super::picture::Cursor;
 use crate::model::{Event, EventKind, History, Occupancy, SegmentView};
 use crate::recording::{Excerpt, Timeline};
@@ -28,7 +28,7 @@ const LONG: u64 = 1 << 17;
 pub(super) struct Ghosts {
     wanted: Option<Arc<Conditions>>,
     /// How it began.
-    beginning: Beginning,
+    beginning: GhostStart,
     /// As it was when it began.
     origin: Option<Follower>,
     follower: Option<Follower>,
@@ -88,7 +88,7 @@ impl Ghosts {
     pub fn new() -> Self {
         Self {
             wanted: None,
-            beginning: Beginning::default(),
+            beginning: GhostStart::default(),
             origin: None,
             follower: None,
             job: None,
@@ -170,7 +170,7 @@ impl Ghosts {
 
     /// Follows what was not seen; more may come where the timeline `grows`.
     pub fn catch_up(&mut self, timeline: &mut Timeline, device: DeviceIndex, grows: bool) {
-        let beginning = Beginning::of(timeline, device, grows);
+        let beginning = GhostStart::of(timeline, device, grows);
         if self.follower.is_some() || self.job.is_some() {
             if !beginning.is_better_than(self.beginning) {
                 return self.go_on(timeline, device);

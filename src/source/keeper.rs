@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::behind::Behind;
 use super::cursor::{self, Landmark, LookBack, Move};
 use super::diagnoses::Diagnoses;
 use super::ghosts::Ghosts;
 use super::listings::Listings;
 use super::marks::Marks;
+use super::pending_history::PendingHistory;
 use super::picture::{Cursor, Extent, Kind, Moment, Picture, Shown};
 use super::pins::Pins;
 use super::reading::Reading;
@@ -93,7 +93,7 @@ fn bounds() -> Bounds {
 pub(super) struct Keeper {
     timeline: Timeline,
     /// What is shown is the end of a file whose history is not all there yet.
-    behind: Option<Behind>,
+    behind: Option<PendingHistory>,
     kind: Kind,
     device: DeviceIndex,
     cursor: Cursor,
@@ -362,8 +362,8 @@ impl Keeper {
     }
 
     /// The history that is still on its way.
-    fn behind(&mut self) -> &mut Behind {
-        self.behind.get_or_insert_with(|| Behind::new(bounds()))
+    fn behind(&mut self) -> &mut PendingHistory {
+        self.behind.get_or_insert_with(|| PendingHistory::new(bounds()))
     }
 
     /// All of a history is there: it takes the place of what stood for it.

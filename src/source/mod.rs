@@ -4,7 +4,6 @@
 //! it, and publishes the [`Picture`] at the cursor at most thirty times a second. Screens know nothing else.
 
 mod asked;
-mod behind;
 mod compared;
 mod counted;
 mod cursor;
@@ -12,15 +11,16 @@ mod diagnoses;
 mod examined;
 mod file;
 mod ghost;
+mod ghost_start;
 mod ghosts;
 mod handle;
-mod haunting;
 mod keeper;
 mod listings;
 mod live;
 mod marks;
 mod opened;
 mod opening;
+mod pending_history;
 mod picture;
 mod pins;
 mod reading;

@@ -18,7 +18,7 @@ use super::exchange::Seat;
 use super::hooks::Hooks;
 use super::kv_cache::KvCache;
 use super::library::{Libraries, Library, Thread};
-use super::memory::{Held, Memory};
+use super::memory::{BlockHandle, Memory};
 use super::offload::{Offloader, Packed};
 use super::outputs::Outputs;
 use super::retain::Retained;
@@ -133,7 +133,7 @@ pub struct Context {
     /// Tensors that nobody needs, held by local variables of the model's forward.
     locals: Vec<Tensor>,
     /// What frames of failed steps hold, where the program keeps their exceptions.
-    frames: Vec<Held>,
+    frames: Vec<BlockHandle>,
     pub(super) outputs: Outputs,
     /// What training over several devices does beside the ops.
     pub(crate) hooks: Option<Box<dyn Hooks<Self>>>,

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::context::{Context, Saved, Saving, SecondRun};
 use super::error::{Interrupt, OpResult};
-use super::memory::Held;
+use super::memory::BlockHandle;
 use super::offload::Offloader;
 use super::tensor::Tensor;
 
@@ -14,7 +14,7 @@ impl Saved {
         match self {
             Self::Kept(tensor) => {
                 if cx.memory().watches_frames() {
-                    cx.memory().unpacked(&(tensor.hold() as Held));
+                    cx.memory().unpacked(&(tensor.hold() as BlockHandle));
                 }
                 Ok(tensor.clone())
             }

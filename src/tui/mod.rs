@@ -173,7 +173,7 @@ pub async fn run(source: Source, options: TuiOptions, themes: Catalog) -> Result
         source,
         app,
         pace,
-        shell::Manners { mouse: options.mouse, keep_theme: options.keep_theme, compare: options.compare },
+        shell::ShellOptions { mouse: options.mouse, keep_theme: options.keep_theme, compare: options.compare },
     )
     .await
 }

@@ -34,7 +34,7 @@ pub enum Panel {
     /// Everything alive in a step, stacked.
     Stacked,
     /// Reserved and segments through a step.
-    Held,
+    Reserved,
     /// The figures at the cursor.
     AtCursor,
     /// What ops took and kept.
@@ -79,7 +79,7 @@ impl Panel {
             Self::Detail => "block",
             Self::Segments => "segments",
             Self::Stacked => "what is alive in a step",
-            Self::Held => "reserved",
+            Self::Reserved => "reserved",
             Self::AtCursor => "at the cursor",
             Self::Ops => "ops",
             Self::Forward => "forward",

@@ -100,7 +100,7 @@ pub struct Left {
 
 /// What the screen does beside drawing.
 #[derive(Clone, Debug)]
-pub(super) struct Manners {
+pub(super) struct ShellOptions {
     /// Clicks and the wheel are read.
     pub mouse: bool,
     /// Where a theme that somebody chooses is kept.
@@ -135,10 +135,10 @@ enum Read {
 
 /// Shows the lab until somebody leaves. A terminal that is closed meanwhile is a hang-up, whether the signal or a failed
 /// write tells of it first.
-pub(super) async fn run(mut source: Source, app: App, pace: Pace, manners: Manners) -> Result<Left, TuiError> {
+pub(super) async fn run(mut source: Source, app: App, pace: Pace, options: ShellOptions) -> Result<Left, TuiError> {
     let glyphs = app.glyphs();
     let (mut recordings, mut screens) = (Vec::new(), Vec::new());
-    let exit = match show(&mut source, app, pace, manners, &mut recordings, &mut screens).await {
+    let exit = match show(&mut source, app, pace, options, &mut recordings, &mut screens).await {
         Err(TuiError::Terminal(_)) if terminal::is_gone() => Exit::Signal(Signal::HUP.as_raw()),
         exit => exit?,
     };
@@ -164,11 +164,11 @@ async fn show(
     source: &mut Source,
     mut app: App,
     mut pace: Pace,
-    manners: Manners,
+    options: ShellOptions,
     recordings: &mut Vec<PathBuf>,
     screens: &mut Vec<PathBuf>,
 ) -> Result<Exit, TuiError> {
-    let Manners { mouse, keep_theme, compare } = manners;
+    let ShellOptions { mouse, keep_theme, compare } = options;
     let (sender, mut notices) = mpsc::unbounded_channel();
     signals::watch(sender, source.engine()).map_err(TuiError::Signals)?;
     let panicked = Arc::new(Notify::new());

@@ -17,7 +17,7 @@ use vramlab_model::{BlockView, Category, Event, History, NameId, Occupancy, Segm
 
 /// A block that the run holds when somebody begins to follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct BlockAtStart {
     /// Where the run has it.
     pub address: Address,
     /// Bytes asked for.
@@ -65,7 +65,7 @@ impl Follower {
         conditions: &Conditions,
         places: Places,
         (device, position): (DeviceIndex, u64),
-        held: impl IntoIterator<Item = Held>,
+        held: impl IntoIterator<Item = BlockAtStart>,
         limit: Option<Bytes>,
         (steps, columns): (u64, u64),
     ) -> Self {

@@ -42,7 +42,7 @@ mod tuning;
 pub use conditions::{Conditions, ConditionsError};
 pub use driver::Places;
 pub use figures::Figures;
-pub use follower::{Follower, Held};
+pub use follower::{BlockAtStart, Follower};
 pub use fork::Forked;
 pub use limit::smallest_limit;
 pub use program::{Outcome, Program, ProgramWriter, predict};

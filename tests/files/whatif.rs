@@ -21,7 +21,7 @@ use vramlab::snapshot::replay::{Conditions as Recorded, Overrides};
 use vramlab::source::{Known, Whole, asked};
 use vramlab::train::{Config, Libraries, LoopStyle, Trainer, TrainerOptions};
 use vramlab::units::{Address, Bytes, DeviceIndex, MIB, StreamId};
-use vramlab::whatif::{Conditions, Figures, Follower, Held, Outcome, Places, Program, Starting, predict};
+use vramlab::whatif::{BlockAtStart, Conditions, Figures, Follower, Outcome, Places, Program, Starting, predict};
 
 type Events = Rc<RefCell<Vec<Event>>>;
 
@@ -229,7 +229,7 @@ fn a_ghost_that_begins_late_holds_what_the_run_holds() {
             let (address, stream) = (segment.address(), segment.stream());
             let blocks: Vec<_> = segment.blocks().collect();
             blocks.into_iter().filter(|block| !block.pending).map(move |block| {
-                (block.born, Held { address: address.offset(block.offset), requested: block.requested, stream })
+                (block.born, BlockAtStart { address: address.offset(block.offset), requested: block.requested, stream })
             })
         })
         .collect();

@@ -752,12 +752,12 @@ fn a_ghost_that_begins_late_has_followed_from_the_start_and_goes_along() {
     front.command(Command::Pause);
     let paused = front.wait("a pause", |picture| picture.run == RunState::Paused && followed(picture));
     assert!(held(&paused).iter().all(|(ghost, run)| ghost == run), "{:?}", held(&paused));
-    let haunting = paused.ghost.as_ref().unwrap();
-    assert_eq!(haunting.since, 0);
+    let beside = paused.ghost.as_ref().unwrap();
+    assert_eq!(beside.since, 0);
     let columns = |history: &vramlab::model::History| -> Vec<_> {
         history.page(0, 2000).columns.iter().map(|column| (column.step, column.position, column.reserved)).collect()
     };
-    assert_eq!(columns(&haunting.history), columns(&paused.history), "step by step the run's own");
+    assert_eq!(columns(&beside.history), columns(&paused.history), "step by step the run's own");
 
     // A cursor that looks back finds the step there.
     front.ask(Request::Move(Move::Step(3)));
@@ -846,10 +846,10 @@ fn a_ghost_of_a_history_that_begins_late_comes_to_what_whatif_does() {
             let mut front = Front::of(source::snapshot(&path, None).unwrap());
             front.ask(ghost(conf));
             let read = front.wait("the whole history", |picture| !picture.extent.grows && followed(picture));
-            let haunting = read.ghost.as_ref().unwrap();
-            let figures = haunting.figures.unwrap();
+            let ghost = read.ghost.as_ref().unwrap();
+            let figures = ghost.figures.unwrap();
             let what = format!("{name} under {conf:?}");
-            assert_eq!(haunting.starting, recorded.program.starting(&conditions), "{what}");
+            assert_eq!(ghost.starting, recorded.program.starting(&conditions), "{what}");
             assert_eq!(figures.peak_reserved, predicted.peak_reserved, "{what}");
             assert_eq!(figures.reserved, predicted.reserved, "{what}");
             assert_eq!(figures.peak_allocated, predicted.peak_allocated, "{what}");
@@ -862,7 +862,7 @@ fn a_ghost_of_a_history_that_begins_late_comes_to_what_whatif_does() {
             let occupancy = end.ghost.as_ref().unwrap().occupancy.as_ref().unwrap();
             assert_eq!(occupancy.ledger.reserved(), figures.reserved, "{what}");
             assert_eq!(occupancy.ledger.stranded, figures.stranded, "{what}");
-            estimated += usize::from(haunting.starting == vramlab::whatif::Starting::Anew);
+            estimated += usize::from(ghost.starting == vramlab::whatif::Starting::Anew);
         }
     }
     assert!(estimated > 0, "none of them began with an estimate");

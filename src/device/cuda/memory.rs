@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::driver::{self, pages};
 use super::events::SharedStreams;
-use super::monitor::Held;
+use super::monitor::ReservedBytes;
 use super::places::Places;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
@@ -20,13 +20,13 @@ pub(super) struct GpuMemory {
     /// Pages that are mapped, by address.
     pages: BTreeMap<u64, (Bytes, pages::Page)>,
     /// For whoever compares it with what the driver says is in use.
-    held: Held,
+    held: ReservedBytes,
     /// Keep the context until all of the above has been given back.
     streams: SharedStreams,
 }
 
 impl GpuMemory {
-    pub fn new(ordinal: u32, streams: SharedStreams, places: Places, held: Held) -> Self {
+    pub fn new(ordinal: u32, streams: SharedStreams, places: Places, held: ReservedBytes) -> Self {
         let (segments, ranges, pages) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { ordinal, streams, places, segments, ranges, pages, held }
     }

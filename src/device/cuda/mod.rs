@@ -41,7 +41,7 @@ use gpu::Gpu;
 use libraries::Needed;
 use memory::GpuMemory;
 use modules::Modules;
-use monitor::{Held, Monitor};
+use monitor::{Monitor, ReservedBytes};
 use pinned::{CopyTimes, PinnedSource};
 use places::Places;
 use queue::Queue;
@@ -60,7 +60,7 @@ pub struct CudaDevice {
     copies: CopyTimes,
     pinned: PinnedMemory,
     places: Places,
-    held: Held,
+    held: ReservedBytes,
     monitor: Monitor,
     /// The context goes with the last one who holds the streams: its memory may still be held when the device is gone.
     streams: SharedStreams,
@@ -101,7 +101,7 @@ impl CudaDevice {
             precision: MatrixPrecision::default(),
             properties,
         };
-        let held = Held::default();
+        let held = ReservedBytes::default();
         Ok(Self {
             info: DeviceInfo { id: id.clone(), name: gpu.properties.name.clone(), memory, simulated: false },
             gpu,

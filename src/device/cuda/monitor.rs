@@ -38,9 +38,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Bytes of segments that the allocator holds, as it takes them and gives them back.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held(Arc<AtomicU64>);
+pub(super) struct ReservedBytes(Arc<AtomicU64>);
 
-impl Held {
+impl ReservedBytes {
     pub fn add(&self, bytes: Bytes) {
         self.0.fetch_add(bytes.get(), Ordering::Relaxed);
     }
@@ -71,7 +71,7 @@ pub(super) struct Waiting {
 pub(super) struct Monitor {
     sensors: Sensors,
     /// Tells the thread that the GPU is open; it ends when this is gone.
-    opened: Option<Sender<(Held, Option<Before>)>>,
+    opened: Option<Sender<(ReservedBytes, Option<Before>)>>,
     /// Nothing ever comes: it closes when the thread has ended.
     ended: Receiver<Infallible>,
 }
@@ -103,7 +103,7 @@ impl Monitor {
 
 impl Waiting {
     /// The context is there: readings begin.
-    pub fn opened(self, held: Held) -> Monitor {
+    pub fn opened(self, held: ReservedBytes) -> Monitor {
         let Self { monitor, before } = self;
         if let Some(opened) = &monitor.opened {
             // A monitor that has ended without NVML has nothing to tell.
@@ -122,7 +122,12 @@ impl Drop for Monitor {
 }
 
 /// The monitor's thread.
-fn watch(ordinal: u32, noted: Sender<Before>, context: Receiver<(Held, Option<Before>)>, reader: &SensorReader) {
+fn watch(
+    ordinal: u32,
+    noted: Sender<Before>,
+    context: Receiver<(ReservedBytes, Option<Before>)>,
+    reader: &SensorReader,
+) {
     let nvml = Nvml::init().ok();
     let device = nvml.as_ref().and_then(|nvml| find(nvml, ordinal));
     if let Some(device) = &device
@@ -161,7 +166,7 @@ struct Gpu<'nvml> {
     device: Option<Device<'nvml>>,
     /// There is no such device in NVML: the driver is asked for what it tells.
     asks_driver: Option<Context>,
-    held: Held,
+    held: ReservedBytes,
     /// This process's number in NVML's list: in a container it may have another there.
     own_pid: u32,
     /// By how much the memory in use grew when the context was made.
@@ -181,7 +186,7 @@ impl<'nvml> Gpu<'nvml> {
         ordinal: u32,
         nvml: Option<&'nvml Nvml>,
         device: Option<Device<'nvml>>,
-        held: Held,
+        held: ReservedBytes,
         before: Option<Before>,
     ) -> Self {
         let mut own_pid = std::process::id();
@@ -291,7 +296,7 @@ impl<'nvml> Gpu<'nvml> {
     }
 
     /// Waits for the next reading, or for an error of the device; false when the device is closed.
-    fn wait_until(&mut self, next: Instant, device: &Receiver<(Held, Option<Before>)>) -> bool {
+    fn wait_until(&mut self, next: Instant, device: &Receiver<(ReservedBytes, Option<Before>)>) -> bool {
         loop {
             let left = next.saturating_duration_since(Instant::now());
             // NVML's own wait can't be woken.
@@ -372,7 +377,7 @@ mod tests {
         let begun = Instant::now();
         let monitor = Monitor::start(4_000_000);
         assert!(begun.elapsed() < 4 * PATIENCE);
-        let monitor = monitor.opened(Held::default());
+        let monitor = monitor.opened(ReservedBytes::default());
         thread::sleep(Duration::from_millis(50));
         let reading = monitor.sensors().take();
         assert!(reading.is_none_or(|reading| reading.power.is_none()));
@@ -400,7 +405,7 @@ mod tests {
 
     #[test]
     fn what_is_held_follows_the_allocator() {
-        let held = Held::default();
+        let held = ReservedBytes::default();
         held.add(Bytes::mib(20));
         held.clone().subtract(Bytes::mib(2));
         assert_eq!(held.get(), Bytes::mib(18));

@@ -53,7 +53,7 @@ impl Run {
         }
     }
 
-    pub(super) fn holding(self, held: Held) -> Self {
+    pub(super) fn holding(self, held: HeldBlocks) -> Self {
         Self { held: held.blocks, used: held.bytes, ..self }
     }
 
@@ -65,12 +65,12 @@ impl Run {
 
 /// Blocks that somebody holds, counted.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldBlocks {
     pub blocks: u32,
     pub bytes: u64,
 }
 
-impl Held {
+impl HeldBlocks {
     pub fn count(&mut self, span: &Span) {
         if !span.is_free() {
             self.blocks += 1;

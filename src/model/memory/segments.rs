@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::error::Fault;
 use super::model::MemoryModel;
-use super::run::{Held, Run};
+use super::run::{HeldBlocks, Run};
 use super::spans::{NONE, RunId, Span, SpanId, State};
 use crate::view::{BlockView, SegmentView};
 use vramlab_allocator::PoolKind;
@@ -388,13 +388,13 @@ impl MemoryModel {
     /// Makes one run two. The side with fewer spans gets the new id, found by walking both at once.
     fn part_run(&mut self, id: RunId, before: Run, after: Run) {
         let (mut low, mut high) = (before.last, after.first);
-        let (mut below, mut above) = (Held::default(), Held::default());
+        let (mut below, mut above) = (HeldBlocks::default(), HeldBlocks::default());
         while low != NONE && high != NONE {
             below.count(self.spans.get(low));
             above.count(self.spans.get(high));
             (low, high) = (self.spans.get(low).previous, self.spans.get(high).next);
         }
-        let all = Held { blocks: before.held, bytes: before.used };
+        let all = HeldBlocks { blocks: before.held, bytes: before.used };
         if low == NONE {
             self.by_start.remove(&before.start);
             self.by_start.insert(after.start, id);

@@ -13,7 +13,7 @@ pub(super) struct Strata<'a> {
     grouping: Grouping,
     moments: &'a [Moment],
     /// Live blocks by their first byte, each with its group, and with its life where that is kept.
-    held: HashMap<Address, Held>,
+    held: HashMap<Address, LiveBlock>,
     stacks: Stacks,
     /// The moment whose fullest position comes next.
     next: usize,
@@ -28,7 +28,7 @@ pub(super) struct Strata<'a> {
 
 /// A live block.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct LiveBlock {
     life: Life,
     group: usize,
     /// Its place among the lives that are kept.
@@ -166,11 +166,11 @@ impl<'a> Strata<'a> {
             self.cut = true;
             None
         };
-        self.held.insert(life.address, Held { life, group, index });
+        self.held.insert(life.address, LiveBlock { life, group, index });
     }
 
     fn end(&mut self, address: Address, position: u64) -> Option<Life> {
-        let Held { life, group, index } = self.held.remove(&address)?;
+        let LiveBlock { life, group, index } = self.held.remove(&address)?;
         self.stacks.take(group, life.category, life.size);
         if let Some(kept) = index.and_then(|index| self.lives.get_mut(index)) {
             kept.freed = Some(position);

@@ -6,7 +6,7 @@ use super::doubtful::Doubtful;
 use super::evidence::{EarlyBlock, Evidence};
 use super::intervals::Intervals;
 use super::ranges::Ranges;
-use super::space::{Held, Home, Space};
+use super::space::{HeldBlock, Home, Space};
 use crate::Begins;
 use crate::types::{Action, Snapshot, TraceEntry};
 use vramlab_allocator::units::{Address, Bytes};
@@ -118,7 +118,7 @@ impl Beginning {
             match size.filter(|size| *size >= block.requested && Some(*size) <= room && *size > Bytes::ZERO) {
                 Some(size) => self.space.hold(
                     block.address,
-                    Held {
+                    HeldBlock {
                         end: block.address.offset(size),
                         requested: block.requested,
                         pending: block.pending,

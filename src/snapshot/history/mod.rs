@@ -31,5 +31,5 @@ mod tests;
 pub use beginning::Beginning;
 pub use evidence::pool_of_segment;
 pub use ranges::{NextRequest, Range, RangeIndex, nominal_page};
-pub use space::{Held, Home, Space};
+pub use space::{HeldBlock, Home, Space};
 pub use story::Story;

@@ -32,7 +32,7 @@ impl Home {
 
 /// A block that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldBlock {
     /// Where it ends.
     pub end: Address,
     /// What the program asked for.
@@ -43,7 +43,7 @@ pub struct Held {
     pub stack: StackId,
 }
 
-impl Held {
+impl HeldBlock {
     /// Whether it can be what `before` became: a block that waits does not come back to life.
     pub fn goes_on(&self, before: &Self) -> bool {
         (self.end, self.requested) == (before.end, before.requested) && (self.pending || !before.pending)
@@ -54,7 +54,7 @@ impl Held {
 #[derive(Clone, Debug, Default)]
 pub struct Space {
     homes: BTreeMap<Address, Home>,
-    blocks: BTreeMap<Address, Held>,
+    blocks: BTreeMap<Address, HeldBlock>,
 }
 
 impl Space {
@@ -69,12 +69,12 @@ impl Space {
     }
 
     /// All held blocks, by address.
-    pub fn blocks(&self) -> impl Iterator<Item = (Address, &Held)> {
+    pub fn blocks(&self) -> impl Iterator<Item = (Address, &HeldBlock)> {
         self.blocks.iter().map(|(address, held)| (*address, held))
     }
 
     /// The block that is held at `address`.
-    pub fn block(&self, address: Address) -> Option<&Held> {
+    pub fn block(&self, address: Address) -> Option<&HeldBlock> {
         self.blocks.get(&address)
     }
 
@@ -171,7 +171,7 @@ impl Space {
     }
 
     /// Holds a block that nothing overlaps.
-    pub fn hold(&mut self, address: Address, held: Held) {
+    pub fn hold(&mut self, address: Address, held: HeldBlock) {
         self.blocks.insert(address, held);
     }
 

@@ -3,7 +3,7 @@
 use super::beginning::Beginning;
 use super::evidence::pool_of_segment;
 use super::ranges::NextRequest;
-use super::space::{Held, Home, Space};
+use super::space::{HeldBlock, Home, Space};
 use crate::types::{Action, StackId, TraceEntry};
 use vramlab_allocator::units::{Address, Bytes};
 use vramlab_allocator::{PoolId, Settings, TraceEvent, pool_of, round};
@@ -170,7 +170,7 @@ impl<'a> Story<'a> {
         let known = self.beginning.sizes.get(&index).copied().filter(|size| *size >= requested && *size <= room);
         let size = known.or_else(|| self.space.size(address, requested, self.settings));
         let Some(size) = size.filter(|size| *size >= requested && *size > Bytes::ZERO) else { return false };
-        let held = Held { end: address.offset(size), requested, pending: false, stack: entry.stack };
+        let held = HeldBlock { end: address.offset(size), requested, pending: false, stack: entry.stack };
         self.space.hold(address, held);
         tell(&TraceEvent::Alloc { address, requested, size, stream, pool: home.pool });
         fits

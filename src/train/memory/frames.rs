@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
 /// A block that gives itself back when nobody holds it.
-pub(crate) type Held = Rc<dyn Any>;
+pub(crate) type BlockHandle = Rc<dyn Any>;
 
 /// The blocks of a step, where its frames may be held.
 #[derive(Default)]
@@ -19,7 +19,7 @@ pub(super) struct Frames {
     /// What the node that goes backward has saved.
     unpacked: RefCell<Vec<Weak<dyn Any>>>,
     /// Of that, what lived when a request failed.
-    caught: RefCell<Vec<Held>>,
+    caught: RefCell<Vec<BlockHandle>>,
 }
 
 impl Frames {
@@ -35,7 +35,7 @@ impl Frames {
     }
 
     /// A block was taken.
-    pub fn took(&self, block: &Held) {
+    pub fn took(&self, block: &BlockHandle) {
         if let Some(taken) = &mut *self.taken.borrow_mut() {
             taken.push(Rc::downgrade(block));
             // The request before was refused and something else served.
@@ -50,7 +50,7 @@ impl Frames {
     }
 
     /// The node that goes backward reads what it has saved: its graph holds that until the node has run.
-    pub fn unpacked(&self, block: &Held) {
+    pub fn unpacked(&self, block: &BlockHandle) {
         if self.are_watched() {
             self.unpacked.borrow_mut().push(Rc::downgrade(block));
         }
@@ -59,15 +59,15 @@ impl Frames {
     /// A request failed.
     pub fn fail(&self) {
         if self.are_watched() {
-            let alive: Vec<Held> = self.unpacked.borrow().iter().filter_map(Weak::upgrade).collect();
+            let alive: Vec<BlockHandle> = self.unpacked.borrow().iter().filter_map(Weak::upgrade).collect();
             self.caught.replace(alive);
         }
     }
 
     /// All of the step's blocks that somebody holds now, and what the failed node had saved; nothing is noted from here on.
-    pub fn catch(&self) -> Vec<Held> {
+    pub fn catch(&self) -> Vec<BlockHandle> {
         let taken = self.taken.take().unwrap_or_default();
-        let mut alive: Vec<Held> = taken.iter().filter_map(Weak::upgrade).collect();
+        let mut alive: Vec<BlockHandle> = taken.iter().filter_map(Weak::upgrade).collect();
         for held in self.caught.take() {
             if !alive.iter().any(|block| Rc::ptr_eq(block, &held)) {
                 alive.push(held);
@@ -84,10 +84,10 @@ mod tests {
     #[test]
     fn what_lives_is_caught_and_what_the_node_had_saved() {
         let frames = Frames::default();
-        frames.took(&(Rc::new(1) as Held));
+        frames.took(&(Rc::new(1) as BlockHandle));
         frames.begin(true);
-        let (variable, saved): (Held, Held) = (Rc::new(2), Rc::new(3));
-        let gone: Held = Rc::new(4);
+        let (variable, saved): (BlockHandle, BlockHandle) = (Rc::new(2), Rc::new(3));
+        let gone: BlockHandle = Rc::new(4);
         for block in [&variable, &saved, &gone] {
             frames.took(block);
         }
@@ -104,10 +104,10 @@ mod tests {
     fn a_request_that_another_one_replaces_catches_nothing() {
         let frames = Frames::default();
         frames.begin(true);
-        let saved: Held = Rc::new(1);
+        let saved: BlockHandle = Rc::new(1);
         frames.unpacked(&saved);
         frames.fail();
-        let smaller: Held = Rc::new(2);
+        let smaller: BlockHandle = Rc::new(2);
         frames.took(&smaller);
         drop(saved);
         assert_eq!(frames.catch().len(), 1);

@@ -15,7 +15,7 @@ use vramlab_allocator::{
 use vramlab_device::{Device, DeviceError, DeviceInfo, HostAccount, Kernel, Mark, Span};
 use vramlab_model::{Category, Event, EventKind, Micros, NameId, Phase};
 
-use super::frames::{Frames, Held};
+use super::frames::{BlockHandle, Frames};
 use super::names::NameTable;
 use super::trace::Journal;
 use super::watch::Watch;
@@ -251,7 +251,7 @@ impl Memory {
     }
 
     /// A variable of the program holds a block, whenever that was taken.
-    pub(crate) fn in_frame(&self, block: &Held) {
+    pub(crate) fn in_frame(&self, block: &BlockHandle) {
         self.0.frames.took(block);
     }
 
@@ -261,7 +261,7 @@ impl Memory {
     }
 
     /// The node that goes backward reads what it has saved.
-    pub(crate) fn unpacked(&self, block: &Held) {
+    pub(crate) fn unpacked(&self, block: &BlockHandle) {
         self.0.frames.unpacked(block);
     }
 
@@ -271,7 +271,7 @@ impl Memory {
     }
 
     /// What the frames of a step that failed hold.
-    pub(crate) fn catch_frames(&self) -> Vec<Held> {
+    pub(crate) fn catch_frames(&self) -> Vec<BlockHandle> {
         self.0.frames.catch()
     }
 

@@ -11,7 +11,7 @@ mod tensors;
 mod trace;
 mod watch;
 
-pub(crate) use frames::Held;
+pub(crate) use frames::BlockHandle;
 pub use handle::Memory;
 pub(crate) use handle::{Moment, micros};
 pub(crate) use host_block::HostBlock;

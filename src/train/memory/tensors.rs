@@ -10,7 +10,7 @@ use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::{CopyPath, DType, DeviceError, HostBuffer, Span};
 use vramlab_model::{Category, CopyDirection, EventKind, Micros, NameId};
 
-use super::frames::Held;
+use super::frames::BlockHandle;
 use super::handle::Memory;
 
 /// Bytes that are made on the host at once.
@@ -48,7 +48,7 @@ impl Memory {
         stream: StreamId,
     ) -> OpResult<Tensor> {
         let storage = Rc::new(Storage::new(self, shape.numel(), dtype, category, name, stream)?);
-        self.0.frames.took(&(Rc::clone(&storage) as Held));
+        self.0.frames.took(&(Rc::clone(&storage) as BlockHandle));
         Ok(Tensor::new(storage, shape))
     }
 

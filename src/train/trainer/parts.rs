@@ -4,7 +4,7 @@ use crate::config::{DataPath, ZeroGrad};
 use crate::context::Context;
 use crate::error::{Interrupt, OpResult, TrainError};
 use crate::member::Member;
-use crate::memory::Held;
+use crate::memory::BlockHandle;
 use crate::offload::Offloader;
 use crate::optim::clip_gradients;
 use crate::tensor::Tensor;
@@ -45,7 +45,7 @@ impl Trainer {
         let batch = self.find_batch(micro)?;
         if self.memory().watches_frames() {
             for tensor in [&batch.input, &batch.target] {
-                self.memory().in_frame(&(tensor.hold() as Held));
+                self.memory().in_frame(&(tensor.hold() as BlockHandle));
             }
         }
         Ok(batch)

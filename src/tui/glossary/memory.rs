@@ -5,7 +5,7 @@ use crate::model::{Category, Ledger};
 use crate::tui::figures::bytes;
 use crate::tui::panel::Panel::{
     Accounts, Alive, AtCursor, Configurations, Curves, Detail, Driver, Effect, Forward, Fragmentation, Gpu, Header,
-    Held, History, LedgerChart, Log, Map, Ops, Pools, Segments, Stacked, StepCurve, Switches, Why, Worst,
+    History, LedgerChart, Log, Map, Ops, Pools, Reserved, Segments, Stacked, StepCurve, Switches, Why, Worst,
 };
 use crate::tui::stage::Stage;
 use crate::tui::when;
@@ -56,7 +56,7 @@ pub(super) const WORDS: &[Entry] = &[
             LedgerChart,
             Stacked,
             AtCursor,
-            Held,
+            Reserved,
             Curves,
             Configurations,
             Effect,
@@ -82,7 +82,7 @@ pub(super) const WORDS: &[Entry] = &[
     Entry {
         word: "reserved",
         also: &["resvd"],
-        panels: &[History, Accounts, LedgerChart, Held, Map, Curves, Configurations, Effect, Driver, Pools],
+        panels: &[History, Accounts, LedgerChart, Reserved, Map, Curves, Configurations, Effect, Driver, Pools],
         figure: Some(|stage| {
             let view = stage.view();
             let now = format!("{} {}", bytes(stage.shown.ledger.reserved()), when::words(stage.picture));
@@ -156,7 +156,7 @@ pub(super) const WORDS: &[Entry] = &[
     Entry {
         word: "segment",
         also: &["segments", "cudaMalloc"],
-        panels: &[Map, Segments, Detail, Worst, Pools, Held, Why],
+        panels: &[Map, Segments, Detail, Worst, Pools, Reserved, Why],
         figure: Some(|stage| Some(format!("{} {}", stage.shown.segments.len(), when::words(stage.picture)))),
         meaning: "what one cudaMalloc returned: 2 MiB for small blocks, 20 MiB for those up to 10 MiB, else the size rounded up to 2 MiB. Blocks are cut from it; only a wholly free one can be returned.",
     },
@@ -256,7 +256,7 @@ pub(super) const WORDS: &[Entry] = &[
     Entry {
         word: "out of memory",
         also: &["OOM", "on-oom", "fails", "failed"],
-        panels: &[Why, Log, History, Held],
+        panels: &[Why, Log, History, Reserved],
         figure: None,
         meaning: "a request failed even after the allocator released its cache and tried again: torch.OutOfMemoryError.",
     },

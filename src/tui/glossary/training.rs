@@ -4,8 +4,8 @@ use super::Entry;
 use crate::model::Phase;
 use crate::tui::figures;
 use crate::tui::panel::Panel::{
-    Accounts, Alive, AtCursor, Configurations, Curves, Detail, Effect, Forward, Fragmentation, Gpu, Header, Held,
-    History, LedgerChart, Log, Loss, Map, Ops, Stacked, StepCurve, StepTimes, Switches, Why,
+    Accounts, Alive, AtCursor, Configurations, Curves, Detail, Effect, Forward, Fragmentation, Gpu, Header, History,
+    LedgerChart, Log, Loss, Map, Ops, Reserved, Stacked, StepCurve, StepTimes, Switches, Why,
 };
 use crate::tui::stage::Stage;
 
@@ -54,14 +54,14 @@ pub(super) const WORDS: &[Entry] = &[
     Entry {
         word: "moment",
         also: &["moments", "event", "events", "column", "columns"],
-        panels: &[StepCurve, Stacked, Held, LedgerChart, Fragmentation, AtCursor, Accounts, Curves],
+        panels: &[StepCurve, Stacked, Reserved, LedgerChart, Fragmentation, AtCursor, Accounts, Curves],
         figure: None,
         meaning: "a column of a chart stands for several memory events and shows the one with the most allocated.",
     },
     Entry {
         word: "cursor",
         also: &["now", "at"],
-        panels: &[AtCursor, Stacked, Header, Held],
+        panels: &[AtCursor, Stacked, Header, Reserved],
         figure: None,
         meaning: "the moment that all figures belong to: now, or the one you went back to.",
     },

@@ -89,7 +89,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         layout.charts.push((shown.areas(Frame::Box, chart, buf), Chart::Window));
         layout.charts.push((shown.held(Frame::Box, under, buf), Chart::Window));
         shown.legend(right, buf);
-        layout.panels.extend([(chart, Panel::Stacked), (under, Panel::Held), (right, Panel::AtCursor)]);
+        layout.panels.extend([(chart, Panel::Stacked), (under, Panel::Reserved), (right, Panel::AtCursor)]);
     } else {
         let lines = shown.words(area.width).len().clamp(1, usize::from(area.height / 4)) as u16;
         let under = if area.height >= 20 { area.height / 4 } else { 0 };
@@ -99,7 +99,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         if !under.is_empty() {
             layout.charts.push((shown.held(Frame::Rule, under, buf), Chart::Window));
         }
-        layout.panels.extend([(chart, Panel::Stacked), (under, Panel::Held), (words, Panel::AtCursor)]);
+        layout.panels.extend([(chart, Panel::Stacked), (under, Panel::Reserved), (words, Panel::AtCursor)]);
         for (y, line) in (0..words.height).zip(shown.words(words.width)) {
             put(words, y, line, buf);
         }

@@ -52,22 +52,22 @@ extern "C" fn at_load() {
 }
 
 /// The lock while the process forks.
-struct Held(UnsafeCell<Option<MutexGuard<'static, Option<State>>>>);
+struct ForkLock(UnsafeCell<Option<MutexGuard<'static, Option<State>>>>);
 
 // SAFETY: only the thread that forks uses it, while it holds the lock.
-unsafe impl Sync for Held {}
+unsafe impl Sync for ForkLock {}
 
-static HELD: Held = Held(UnsafeCell::new(None));
+static FORK_LOCK: ForkLock = ForkLock(UnsafeCell::new(None));
 
 extern "C" fn before() {
     let locked = wait();
     // SAFETY: whoever holds the lock is the only one here.
-    unsafe { *HELD.0.get() = Some(locked) };
+    unsafe { *FORK_LOCK.0.get() = Some(locked) };
 }
 
 extern "C" fn after() {
     // SAFETY: this thread took the lock in `before`.
-    drop(unsafe { (*HELD.0.get()).take() });
+    drop(unsafe { (*FORK_LOCK.0.get()).take() });
 }
 
 extern "C" fn in_child() {

@@ -8,14 +8,14 @@ use crate::units::DeviceIndex;
 
 /// A history that is still on its way, behind the memory at its end.
 #[derive(Debug)]
-pub(super) struct Behind {
+pub(super) struct PendingHistory {
     pub timeline: Timeline,
     bounds: Bounds,
     /// How far it is, for each device.
     pub reading: Vec<(DeviceIndex, Reading)>,
 }
 
-impl Behind {
+impl PendingHistory {
     /// Nothing of it is there.
     pub fn new(bounds: Bounds) -> Self {
         Self { timeline: Timeline::new(bounds), bounds, reading: Vec::new() }

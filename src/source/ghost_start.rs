@@ -3,14 +3,14 @@
 use crate::model::{Begins, Lab};
 use crate::recording::{Excerpt, Timeline};
 use crate::units::DeviceIndex;
-use crate::whatif::{Conditions, Follower, Held, Places, RecordedWriter};
+use crate::whatif::{BlockAtStart, Conditions, Follower, Places, RecordedWriter};
 
 /// Events that are followed at once, in the keeper's thread: some milliseconds.
 pub(super) const NEAR: u64 = 1 << 14;
 
 /// How what was there before the first event is come by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Beginning {
+pub(super) enum GhostStart {
     /// Nothing was there, or nothing but what the run held then is known.
     #[default]
     Plain,
@@ -20,7 +20,7 @@ pub(super) enum Beginning {
     Whole,
 }
 
-impl Beginning {
+impl GhostStart {
     /// Of a timeline that may grow.
     pub fn of(timeline: &mut Timeline, device: DeviceIndex, grows: bool) -> Self {
         let from_the_first = timeline.first() == 0;
@@ -86,12 +86,12 @@ fn beside(conditions: &Conditions, excerpt: &Excerpt, device: DeviceIndex) -> Fo
     let memory = lab.memory();
     // A history of PyTorch's shows where its driver put segments.
     let places = if lab.about().history.is_some() { Places::Recorded } else { Places::Simulated };
-    let mut held: Vec<(u64, Held)> = Vec::new();
+    let mut held: Vec<(u64, BlockAtStart)> = Vec::new();
     for segment in memory.segments() {
         let (address, stream) = (segment.address(), segment.stream());
         let blocks = segment.blocks().filter(|block| !block.pending);
         held.extend(blocks.map(|block| {
-            (block.born, Held { address: address.offset(block.offset), requested: block.requested, stream })
+            (block.born, BlockAtStart { address: address.offset(block.offset), requested: block.requested, stream })
         }));
     }
     held.sort_by_key(|(born, _)| *born);
