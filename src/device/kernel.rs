@@ -141,8 +141,10 @@ pub enum FusedAttention {
 pub struct AttentionShape {
     /// Sequences.
     pub batch: usize,
-    /// Heads.
+    /// Heads of queries.
     pub heads: usize,
+    /// Heads of queries that share one of keys and values; 1 where each has its own.
+    pub group: usize,
     /// Positions.
     pub rows: usize,
     /// Elements of one head.
@@ -151,6 +153,16 @@ pub struct AttentionShape {
     pub causal: bool,
     /// Factor on q·k, usually 1/√head_size.
     pub scale: f32,
+}
+
+impl AttentionShape {
+    /// That of keys and values, which have fewer heads where queries share them.
+    #[must_use]
+    pub const fn of_keys(self) -> Self {
+        // No group is as one of one head.
+        let group = if self.group == 0 { 1 } else { self.group };
+        Self { heads: self.heads / group, group: 1, ..self }
+    }
 }
 
 /// The shape of one rotary embedding.
@@ -407,7 +419,8 @@ pub enum Kernel<'a> {
         v: HeadView,
         out: HeadView,
     },
-    /// Gradients of [`Kernel::Attention`].
+    /// Gradients of [`Kernel::Attention`]. Those of keys and values (`dk`, `dv`) are of every head of queries, also where heads share
+    /// them: who needs their sum makes it.
     AttentionBackward {
         by: FusedAttention,
         shape: AttentionShape,

@@ -127,8 +127,8 @@ impl Kernel<'_> {
             Self::EmbeddingBackward { grad, indices, dst, .. } => all(&[grad, indices, dst]),
             Self::Attention { shape, q, k, v, out, logsumexp, .. } => {
                 all(&[logsumexp]);
-                for view in [q, k, v, out] {
-                    tell(Span::heads(view, shape, shape.rows));
+                for (view, shape) in [(q, *shape), (k, shape.of_keys()), (v, shape.of_keys()), (out, *shape)] {
+                    tell(Span::heads(view, &shape, shape.rows));
                 }
             }
             Self::AttentionInference { by: _, shape, keys, q, k, v, out } => {
@@ -136,12 +136,15 @@ impl Kernel<'_> {
                     tell(Span::heads(view, shape, shape.rows));
                 }
                 for view in [k, v] {
-                    tell(Span::heads(view, shape, *keys));
+                    tell(Span::heads(view, &shape.of_keys(), *keys));
                 }
             }
             Self::AttentionBackward { shape, q, k, v, out, logsumexp, grad, dq, dk, dv, .. } => {
                 all(&[logsumexp]);
-                for view in [q, k, v, out, grad, dq, dk, dv] {
+                for view in [k, v] {
+                    tell(Span::heads(view, &shape.of_keys(), shape.rows));
+                }
+                for view in [q, out, grad, dq, dk, dv] {
                     tell(Span::heads(view, shape, shape.rows));
                 }
             }
@@ -254,7 +257,7 @@ mod tests {
         assert_eq!(Span::matrix(&repeated, [1, 1000, 4]).bytes, Bytes(16));
         let heads =
             HeadView { address: Address(0), dtype: DType::Bf16, batch_stride: 96, head_stride: 8, row_stride: 24 };
-        let shape = AttentionShape { batch: 2, heads: 3, rows: 4, head_size: 8, causal: true, scale: 1.0 };
+        let shape = AttentionShape { batch: 2, heads: 3, group: 1, rows: 4, head_size: 8, causal: true, scale: 1.0 };
         assert_eq!(Span::heads(&heads, &shape, shape.rows).bytes, Bytes(2 * (96 + 16 + 72 + 8)));
     }
 

@@ -152,10 +152,10 @@ impl Work {
         // Whole tiles of 64 positions; causal attention skips the tiles above the diagonal.
         let (rows, keys) = (count(shape.rows.next_multiple_of(64)), count(keys.next_multiple_of(64)));
         let seen = if shape.causal { 0.5 } else { 1.0 };
-        let heads = count(shape.batch * shape.heads);
+        let [heads, shared] = [shape.heads, shape.of_keys().heads].map(|heads| count(shape.batch * heads));
         Self {
             flops: 2.0 * products * heads * rows * keys * count(shape.head_size) * seen,
-            bytes: 2.0 * heads * (rows + keys) * count(shape.head_size) * count_bytes(dtype),
+            bytes: 2.0 * (heads * rows + shared * keys) * count(shape.head_size) * count_bytes(dtype),
             blocks: heads * count(shape.rows.div_ceil(64)),
             ..Self::of(class, dtype)
         }

@@ -457,18 +457,27 @@ fn nll_loss_averages_over_the_rows_that_count() {
 #[test]
 fn attention_weighs_values_by_the_softmax_of_scores() {
     for dtype in FLOATS {
-        for (rows, size, causal) in [(1, 4, true), (5, 8, false), (64, 3, true), (70, 16, true), (131, 8, false)] {
-            let (batch, count) = (2, 3);
+        for (rows, size, causal, [count, group]) in [
+            (1, 4, true, [3, 1]),
+            (5, 8, false, [3, 1]),
+            (64, 3, true, [3, 1]),
+            (70, 16, true, [3, 1]),
+            (131, 8, false, [3, 1]),
+            (5, 8, false, [6, 3]),
+            (70, 16, true, [4, 2]),
+        ] {
+            let (batch, shared) = (2, count / group);
             let mut bench = Bench::new();
-            // q, k and v packed side by side as one projection leaves them: (batch, rows, 3, heads, size).
-            let width = count * size;
-            let (packed, x) = bench.random(dtype, batch * rows * 3 * width, 1);
+            // q, k and v packed side by side as one projection leaves them: (batch, rows, heads of all three, size).
+            let (width, all) = (count * size, (count + 2 * shared) * size);
+            let first = [0, count, count + shared];
+            let (packed, x) = bench.random(dtype, batch * rows * all, 1);
             let part = |n: usize| HeadView {
-                address: packed.address.offset(dtype.bytes(n * width)),
+                address: packed.address.offset(dtype.bytes(first[n] * size)),
                 dtype,
-                batch_stride: rows * 3 * width,
+                batch_stride: rows * all,
                 head_stride: size,
-                row_stride: 3 * width,
+                row_stride: all,
             };
             let out = bench.empty(dtype, batch * rows * width);
             let joined = HeadView {
@@ -482,7 +491,7 @@ fn attention_weighs_values_by_the_softmax_of_scores() {
             let lse_stride = rows.next_multiple_of(32);
             let logsumexp = bench.put(statistic, &vec![0.0; batch * count * lse_stride]);
             let scale = 2.0 / (size as f32).sqrt();
-            let shape = AttentionShape { batch, heads: count, rows, head_size: size, causal, scale };
+            let shape = AttentionShape { batch, heads: count, group, rows, head_size: size, causal, scale };
             let (q, k, v) = (part(0), part(1), part(2));
             bench.run(&Kernel::Attention {
                 by: FusedAttention::Flash,
@@ -494,7 +503,10 @@ fn attention_weighs_values_by_the_softmax_of_scores() {
                 logsumexp,
                 lse_stride,
             });
-            let at = |n: usize, b: usize, h: usize, i: usize| &x[((b * rows + i) * 3 + n) * width + h * size..][..size];
+            let at = |n: usize, b: usize, h: usize, i: usize| {
+                let head = first[n] + if n == 0 { h } else { h / group };
+                &x[(b * rows + i) * all + head * size..][..size]
+            };
             let mut truth = vec![0.0; out.len];
             let mut sums = vec![0.0; logsumexp.len];
             for b in 0..batch {
@@ -513,7 +525,7 @@ fn attention_weighs_values_by_the_softmax_of_scores() {
                     }
                 }
             }
-            let what = format!("{dtype:?} rows {rows} size {size}");
+            let what = format!("{dtype:?} rows {rows} size {size} group {group}");
             assert_close(&bench.get(out), &truth, tolerance(dtype), 2.0, &what);
             assert_close(&bench.get(logsumexp), &sums, tolerance(statistic), 2.0, &what);
         }
@@ -525,7 +537,7 @@ fn attention_backward_in_sixteen_bits_agrees_with_f64() {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         let (batch, count, rows, size) = (2, 2, 70, 8);
         let n = batch * count * rows * size;
-        let shape = AttentionShape { batch, heads: count, rows, head_size: size, causal: true, scale: 0.35 };
+        let shape = AttentionShape { batch, heads: count, group: 1, rows, head_size: size, causal: true, scale: 0.35 };
         let run = |dtype: DType, rounded: DType| {
             let mut bench = Bench::new();
             let statistic = if dtype == DType::F64 { DType::F64 } else { DType::F32 };

@@ -259,17 +259,19 @@ fn embedding() {
 
 #[test]
 fn attention_with_and_without_the_causal_mask() {
-    for (rows, causal) in [(1, true), (6, true), (6, false), (67, true)] {
-        let (batch, count, size) = if rows > 10 { (1, 1, 2) } else { (2, 2, 3) };
+    for (rows, causal, group) in [(1, true, 1), (6, true, 1), (6, false, 1), (67, true, 1), (6, true, 2), (5, false, 4)]
+    {
+        let (batch, count, size) = if rows > 10 { (1, 1, 2) } else { (2, 2 * group, 3) };
         let n = batch * count * rows * size;
-        let shape = AttentionShape { batch, heads: count, rows, head_size: size, causal, scale: 0.7 };
-        let inputs = [random(n, 1), random(n, 2), random(n, 3)];
+        let shape = AttentionShape { batch, heads: count, group, rows, head_size: size, causal, scale: 0.7 };
+        let inputs = [random(n, 1), random(n / group, 2), random(n / group, 3)];
         let w = random(n, 4);
         let run = |x: &[Vec<f64>]| {
             let mut bench = Bench::with_threads(1);
             let x = put_all(&mut bench, x);
             let (out, logsumexp) = (bench.empty(DType::F64, n), bench.empty(DType::F64, batch * count * rows));
-            let [q, k, v, of_out] = [x[0], x[1], x[2], out].map(|x| heads(x, count, rows, size));
+            let [q, of_out] = [x[0], out].map(|x| heads(x, count, rows, size));
+            let [k, v] = [x[1], x[2]].map(|x| heads(x, count / group, rows, size));
             bench.run(&Kernel::Attention {
                 by: FusedAttention::Flash,
                 shape,
@@ -301,7 +303,13 @@ fn attention_with_and_without_the_causal_mask() {
             dk,
             dv,
         });
-        let analytic = gradients.map(|x| bench.get(x));
+        let mut analytic = gradients.map(|x| bench.get(x));
+        for of_shared in &mut analytic[1..] {
+            // Those of every head of queries: their sum is the gradient.
+            let per_group = of_shared.chunks(group * rows * size);
+            let sum = |all: &[f64], at: usize| all.iter().skip(at).step_by(rows * size).sum::<f64>();
+            *of_shared = per_group.flat_map(|all| (0..rows * size).map(move |at| sum(all, at))).collect();
+        }
         let mut forward = |x: &[Vec<f64>]| {
             let (mut bench, _, out, _) = run(x);
             bench.get(out)

@@ -23,14 +23,14 @@ impl<'a> Heads<'a> {
         Ok(Self { view: access.heads(&layout, shape, written)?, layout })
     }
 
-    /// Keys or values of another number of positions than there are queries.
+    /// Keys or values: of another number of positions than there are queries, or of fewer heads.
     fn claim_keys(
         access: &mut Access<'a>,
         layout: HeadView,
         shape: &AttentionShape,
         keys: usize,
     ) -> KernelResult<Self> {
-        Self::claim(access, layout, &AttentionShape { rows: keys, ..*shape }, false)
+        Self::claim(access, layout, &AttentionShape { rows: keys, ..shape.of_keys() }, false)
     }
 
     fn start(&self, [b, h]: [usize; 2]) -> usize {
@@ -62,7 +62,12 @@ impl<'a> Heads<'a> {
 
 fn check_shape(shape: &AttentionShape, logsumexp: &Operand, lse_stride: usize) -> KernelResult {
     let fits = lse_stride >= shape.rows && logsumexp.len >= shape.batch * shape.heads * lse_stride;
-    require(fits, || format!("{} sums of exponents don't fit {shape:?} at stride {lse_stride}", logsumexp.len))
+    require(fits, || format!("{} sums of exponents don't fit {shape:?} at stride {lse_stride}", logsumexp.len))?;
+    check_group(shape)
+}
+
+fn check_group(shape: &AttentionShape) -> KernelResult {
+    require(shape.heads.is_multiple_of(shape.group.max(1)), || format!("groups of {shape:?} are not whole"))
 }
 
 /// Rows `[first, first + n)` of scaled scores over `keys` positions.
@@ -132,8 +137,8 @@ pub(super) fn forward(
     let types = [q.dtype, k.dtype, v.dtype, out.dtype];
     let inputs = [
         Heads::claim(&mut access, q, shape, false)?,
-        Heads::claim(&mut access, k, shape, false)?,
-        Heads::claim(&mut access, v, shape, false)?,
+        Heads::claim_keys(&mut access, k, shape, shape.rows)?,
+        Heads::claim_keys(&mut access, v, shape, shape.rows)?,
     ];
     let out = Heads::claim(&mut access, out, shape, true)?;
     let sums = access.write(&logsumexp)?;
@@ -150,6 +155,7 @@ pub(super) fn inference(
     [q, k, v, out]: [HeadView; 4],
 ) -> KernelResult {
     require(!shape.causal || keys == shape.rows, || format!("{keys} positions can't be causal to {shape:?}"))?;
+    check_group(shape)?;
     let types = [q.dtype, k.dtype, v.dtype, out.dtype];
     let inputs = [
         Heads::claim(&mut access, q, shape, false)?,
@@ -182,6 +188,7 @@ fn forward_all<R: Real>(
         #[inline(always)]
         |task| {
             let head = [task / shape.heads, task % shape.heads];
+            let shared = [head[0], head[1] / shape.group.max(1)];
             cores.scratch(
                 3 * size + queries + BLOCK * (seq + wide),
                 #[inline(always)]
@@ -190,8 +197,8 @@ fn forward_all<R: Real>(
                     let ([k, v, columns], [q, scores, result]) = parts(scratch, size, sizes);
                     let [all_q, all_k, all_v] = &inputs;
                     all_q.load(head, [rows, width], q);
-                    all_k.load(head, [keys, width], k);
-                    all_v.load(head, [keys, width], v);
+                    all_k.load(shared, [keys, width], k);
+                    all_v.load(shared, [keys, width], v);
                     transpose(k, wide, columns, seq);
                     for block in ScoreBlock::all(shape, keys) {
                         for i in block.tiles() {
@@ -272,8 +279,8 @@ pub(super) fn backward(
     let [q, k, v, out, grad] = inputs;
     let inputs = [
         Heads::claim(&mut access, q, shape, false)?,
-        Heads::claim(&mut access, k, shape, false)?,
-        Heads::claim(&mut access, v, shape, false)?,
+        Heads::claim_keys(&mut access, k, shape, shape.rows)?,
+        Heads::claim_keys(&mut access, v, shape, shape.rows)?,
         Heads::claim(&mut access, out, shape, false)?,
         Heads::claim(&mut access, grad, shape, false)?,
     ];
@@ -311,6 +318,7 @@ fn backward_all<R: Real>(
         #[inline(always)]
         |task| {
             let head = [task / shape.heads, task % shape.heads];
+            let shared = [head[0], head[1] / shape.group.max(1)];
             cores.scratch(
                 9 * size + BLOCK * (2 * seq + wide) + rows,
                 #[inline(always)]
@@ -320,8 +328,8 @@ fn backward_all<R: Real>(
                     let [q, k, v, out, grad, keys, values, key_grads, value_grads] = matrices;
                     let [all_q, all_k, all_v, all_out, all_grad] = &inputs;
                     all_q.load(head, [rows, width], q);
-                    all_k.load(head, [rows, width], k);
-                    all_v.load(head, [rows, width], v);
+                    all_k.load(shared, [rows, width], k);
+                    all_v.load(shared, [rows, width], v);
                     all_out.load(head, [rows, width], out);
                     all_grad.load(head, [rows, width], grad);
                     R::load(&sums, task * lse_stride, lse);

@@ -75,6 +75,8 @@ impl<'a> Attention<'a> {
 pub(super) struct AttentionKey {
     batch: usize,
     heads: usize,
+    /// Heads of queries for each of keys.
+    group: usize,
     rows: usize,
     head_size: usize,
     causal: bool,
@@ -87,10 +89,11 @@ pub(super) struct AttentionKey {
 
 impl fmt::Display for AttentionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { batch, heads, rows, head_size, causal, dtype, .. } = self;
+        let Self { batch, heads, group, rows, head_size, causal, dtype, .. } = self;
         let pass = if self.backward { "backward" } else { "forward" };
         let causal = if *causal { "causal " } else { "" };
-        write!(f, "{causal}attention, {pass}, of {batch}×{heads}×{rows}×{head_size} in {dtype:?}")
+        let shared = if *group > 1 { format!(", {group} heads a key,") } else { String::new() };
+        write!(f, "{causal}attention, {pass}, of {batch}×{heads}×{rows}×{head_size}{shared} in {dtype:?}")
     }
 }
 
@@ -98,7 +101,7 @@ impl AttentionKey {
     /// `None` for what the library is not asked.
     fn of(attention: &Attention<'_>) -> Option<Self> {
         let &Attention { shape, keys, views, sums } = attention;
-        let &AttentionShape { batch, heads, rows, head_size, causal, .. } = shape;
+        let &AttentionShape { batch, heads, group, rows, head_size, causal, .. } = shape;
         let dtype = views.first()?.dtype;
         let known = matches!(dtype, DType::F16 | DType::Bf16);
         let sized = keys == rows
@@ -106,7 +109,8 @@ impl AttentionKey {
             && (sums.is_some() || rows.is_multiple_of(POSITIONS))
             && head_size.is_multiple_of(ALIGNMENT)
             && head_size <= WIDEST
-            && batch * heads * rows * head_size > 0;
+            && heads.is_multiple_of(group.max(1))
+            && batch * heads * group * rows * head_size > 0;
         let aligned = views.iter().all(|view| {
             let strides = [view.batch_stride, view.head_stride, view.row_stride];
             view.dtype == dtype
@@ -123,6 +127,7 @@ impl AttentionKey {
         (known && sized && aligned && packed).then_some(Self {
             batch,
             heads,
+            group,
             rows,
             head_size,
             causal,
@@ -139,12 +144,14 @@ impl AttentionKey {
         version >= OLDEST && tiles
     }
 
-    /// One view of (batch, heads, rows, head size).
+    /// One view of (batch, heads, rows, head size). Keys and values (the second and the third) may have fewer heads, which a
+    /// product repeats for the queries that share them.
     fn layout(&self, view: usize) -> TensorLayout {
         let [batch, head, row] = self.strides[view].map(i64::from);
+        let heads = if matches!(view, 1 | 2) { self.heads / self.group } else { self.heads };
         TensorLayout {
             strides: [batch, head, row, 1],
-            ..TensorLayout::packed([self.batch, self.heads, self.rows, self.head_size])
+            ..TensorLayout::packed([self.batch, heads, self.rows, self.head_size])
         }
     }
 
@@ -325,7 +332,7 @@ mod tests {
     use super::*;
 
     const SHAPE: AttentionShape =
-        AttentionShape { batch: 2, heads: 3, rows: 192, head_size: 64, causal: true, scale: 0.125 };
+        AttentionShape { batch: 2, heads: 3, group: 1, rows: 192, head_size: 64, causal: true, scale: 0.125 };
 
     /// A view into packed queries, keys and values.
     fn view(part: u64) -> HeadView {

@@ -215,7 +215,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
     // Where attention is causal the last queries see most: they begin first.
     const int first_row = int(tiles - 1 - place.tile) * Tile::Q;
     const int end = causal ? min(keys, first_row + Tile::Q) : keys;
-    const T *some_k = a.k.of(place.b, place.h), *some_v = a.v.of(place.b, place.h);
+    const T *some_k = a.k.of(place.b, place.shared), *some_v = a.v.of(place.b, place.shared);
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     stage<T, Tile::Q, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
     const f32 to_power = scale * LOG2_E;
@@ -358,8 +358,8 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     const Place place(shape, tiles_of(shape.keys, Tile::K));
     const int first_key = int(place.tile) * Tile::K, keys = int(shape.keys) - first_key;
     const int begin = shape.causal ? first_key : 0;
-    const T* const some_k = a.k.of(place.b, place.h) + first_key * a.k.row;
-    const T* const some_v = a.v.of(place.b, place.h) + first_key * a.v.row;
+    const T* const some_k = a.k.of(place.b, place.shared) + first_key * a.k.row;
+    const T* const some_v = a.v.of(place.b, place.shared) + first_key * a.v.row;
     const T* some_q = a.q.of(place.b, place.h) + begin * a.q.row;
     const T* some_grad = a.grad.of(place.b, place.h) + begin * a.grad.row;
     stage<T, Tile::K, D>(k, some_k, a.k.row, keys, width, aligned);
@@ -408,7 +408,7 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
     const Place place(shape, tiles);
     const int first_row = int(tiles - 1 - place.tile) * Tile::Q, rows = int(shape.rows) - first_row;
     const int end = shape.causal ? min(keys, first_row + Tile::Q) : keys;
-    const T *some_k = a.k.of(place.b, place.h), *some_v = a.v.of(place.b, place.h);
+    const T *some_k = a.k.of(place.b, place.shared), *some_v = a.v.of(place.b, place.shared);
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     const T* const some_grad = a.grad.of(place.b, place.h) + first_row * a.grad.row;
     stage<T, Tile::Q, D>(q, some_q, a.q.row, rows, width, aligned);

@@ -11,7 +11,9 @@ template <class T> struct Heads {
 
 // The part of the problem that is the same for all kernels.
 struct Attention {
-    u64 heads, rows, keys, width;
+    // Heads of queries, and how many of them share one of keys and values.
+    u64 heads, group;
+    u64 rows, keys, width;
     u64 causal;
     // All addresses and strides permit four elements at once (eight where they have 16 bits).
     u64 aligned;
@@ -37,7 +39,8 @@ template <class T> struct Backward {
 // Which head and which tile of its rows a block works on. Blocks of one head are neighbours, so that they share what
 // the second-level cache holds of it.
 struct Place {
-    u32 b, h, head, tile;
+    // `shared` is the head of keys and values.
+    u32 b, h, shared, head, tile;
 
     __device__ __forceinline__ Place(const Attention& shape, u32 tiles) {
         const u32 heads = u32(shape.heads);
@@ -45,6 +48,7 @@ struct Place {
         tile = blockIdx.x % tiles;
         b = head / heads;
         h = head % heads;
+        shared = h / u32(shape.group);
     }
 };
 

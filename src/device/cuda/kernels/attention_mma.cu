@@ -257,7 +257,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
     // Where attention is causal the last queries see most: they begin first.
     const int first_row = int(tiles - 1 - place.tile) * WARPS * ROWS, own_row = first_row + warp * ROWS;
     const int end = causal ? min(keys, first_row + WARPS * ROWS) : keys;
-    const T *some_k = a.k.of(place.b, place.h), *some_v = a.v.of(place.b, place.h);
+    const T *some_k = a.k.of(place.b, place.shared), *some_v = a.v.of(place.b, place.shared);
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     stage<T, WARPS * ROWS, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
     stage<T, KEYS, D>(k, some_k, a.k.row, keys, width, aligned);
@@ -393,8 +393,8 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
             deltas[at] = row < rows ? delta[row] : 0.f;
         }
     };
-    const T* const some_k = a.k.of(place.b, place.h) + first_key * a.k.row;
-    const T* const some_v = a.v.of(place.b, place.h) + first_key * a.v.row;
+    const T* const some_k = a.k.of(place.b, place.shared) + first_key * a.k.row;
+    const T* const some_v = a.v.of(place.b, place.shared) + first_key * a.v.row;
     stage<T, WARPS * ROWS, D>(k, some_k, a.k.row, keys - first_key, width, aligned);
     stage<T, WARPS * ROWS, D>(v, some_v, a.v.row, keys - first_key, width, aligned);
     if (begin < rows) stage_queries(begin, 0);
@@ -479,7 +479,7 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
     const Place place(shape, tiles);
     const int first_row = int(tiles - 1 - place.tile) * WARPS * ROWS, own_row = first_row + warp * ROWS;
     const int end = causal ? min(keys, first_row + WARPS * ROWS) : keys;
-    const T *some_k = a.k.of(place.b, place.h), *some_v = a.v.of(place.b, place.h);
+    const T *some_k = a.k.of(place.b, place.shared), *some_v = a.v.of(place.b, place.shared);
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     const T* const some_grad = a.grad.of(place.b, place.h) + first_row * a.grad.row;
     stage<T, WARPS * ROWS, D>(q, some_q, a.q.row, rows - first_row, width, aligned);

@@ -17,6 +17,16 @@ enum Layout {
     ByHead,
 }
 
+impl Layout {
+    /// Batch, head and row of `heads` in a tensor of their own.
+    const fn strides(self, heads: usize, [rows, head_size]: [usize; 2]) -> [usize; 3] {
+        match self {
+            Self::Packed | Self::Together => [rows * heads * head_size, head_size, heads * head_size],
+            Self::ByHead => [heads * rows * head_size, rows * head_size, head_size],
+        }
+    }
+}
+
 /// One attention.
 #[derive(Clone, Copy)]
 struct Attention {
@@ -28,15 +38,22 @@ struct Attention {
 impl Attention {
     fn new([batch, heads, rows, head_size]: [usize; 4], causal: bool, layout: Layout) -> Self {
         let scale = 1.0 / (head_size as f32).sqrt();
-        let shape = AttentionShape { batch, heads, rows, head_size, causal, scale };
+        let shape = AttentionShape { batch, heads, group: 1, rows, head_size, causal, scale };
         // The sums of some kernels are aligned, those of others are not.
         let lse_stride = if layout == Layout::Packed { rows.next_multiple_of(32) } else { rows };
         Self { shape, layout, lse_stride }
     }
 
+    /// The same in which so many heads of queries share one of keys and values.
+    const fn shared_by(mut self, group: usize) -> Self {
+        self.shape.group = group;
+        self
+    }
+
     fn title(&self) -> String {
-        let AttentionShape { batch, heads, rows, head_size, causal, .. } = self.shape;
+        let AttentionShape { batch, heads, group, rows, head_size, causal, .. } = self.shape;
         let causal = if causal { ", causal" } else { "" };
+        let causal = if group > 1 { format!("{causal}, {group} heads a key") } else { causal.to_owned() };
         let layout = match self.layout {
             Layout::Packed => "packed",
             Layout::Together => "packed with its gradients",
@@ -57,15 +74,25 @@ impl Attention {
         self.shape.batch * self.shape.heads * self.lse_stride
     }
 
+    /// Elements of the three inputs.
+    const fn inputs_len(&self) -> usize {
+        let AttentionShape { batch, heads, rows, head_size, .. } = self.shape;
+        batch * rows * head_size * (heads + 2 * self.shape.of_keys().heads)
+    }
+
     /// One of the three inputs.
     fn input(&self, at: &Placed, slot: Slot, part: usize) -> HeadView {
-        let AttentionShape { heads, rows, head_size, .. } = self.shape;
+        let AttentionShape { batch, heads, rows, head_size, .. } = self.shape;
+        let shared = self.shape.of_keys().heads;
+        let (own, before) = [(heads, 0), (shared, heads), (shared, heads + shared)][part];
         match self.layout {
             Layout::Packed | Layout::Together => {
-                let width = heads * head_size;
-                at.heads(slot, part * width, [rows * 3 * width, head_size, 3 * width])
+                let width = (heads + 2 * shared) * head_size;
+                at.heads(slot, before * head_size, [rows * width, head_size, width])
             }
-            Layout::ByHead => at.heads(slot, part * self.len(), self.strides()),
+            Layout::ByHead => {
+                at.heads(slot, before * batch * rows * head_size, Layout::ByHead.strides(own, [rows, head_size]))
+            }
         }
     }
 
@@ -75,11 +102,7 @@ impl Attention {
     }
 
     const fn strides(&self) -> [usize; 3] {
-        let AttentionShape { heads, rows, head_size, .. } = self.shape;
-        match self.layout {
-            Layout::Packed | Layout::Together => [rows * heads * head_size, head_size, heads * head_size],
-            Layout::ByHead => [heads * rows * head_size, rows * head_size, head_size],
-        }
+        self.layout.strides(self.shape.heads, [self.shape.rows, self.shape.head_size])
     }
 
     fn inputs(&self, at: &Placed, qkv: Slot) -> [HeadView; 3] {
@@ -95,7 +118,7 @@ impl Attention {
         let this = *self;
         let dtype = precision.dtype();
         let mut case = Case::new("attention", precision, self.title()).work(self.work());
-        let qkv = case.input("qkv", dtype, 3 * self.len(), Values::STANDARD);
+        let qkv = case.input("qkv", dtype, self.inputs_len(), Values::STANDARD);
         let out = case.output("out", dtype, self.len(), Bound::Sum(self.shape.rows + self.shape.head_size));
         let logsumexp = case.output("logsumexp", DType::F32, self.sums(), self.bound_of_sums());
         let kernel = move |at: &Placed| {
@@ -138,7 +161,7 @@ impl Attention {
         let (forward, kernel) = self.forward(precision);
         let Some(values) = session.prepare(&forward, kernel) else { return };
         let [values_of_qkv, values_of_out, values_of_sums] = values.as_slice() else { return };
-        let qkv = case.input("qkv", dtype, 3 * self.len(), Values::List(values_of_qkv.clone()));
+        let qkv = case.input("qkv", dtype, self.inputs_len(), Values::List(values_of_qkv.clone()));
         let out = case.input("out", dtype, self.len(), Values::List(values_of_out.clone()));
         let logsumexp = case.input("logsumexp", DType::F32, self.sums(), Values::List(values_of_sums.clone()));
         session.check(&case, |at| {
@@ -185,36 +208,42 @@ pub(super) fn run(session: &mut Session<'_>) {
             for (rows, head_size) in [(33, 10), (64, 64), (128, 64), (197, 64), (512, 64)] {
                 Attention::new([2, 2, rows, head_size], causal, Layout::Together).check(session, precision);
             }
+            for layout in [Layout::Packed, Layout::ByHead] {
+                for ([heads, rows, head_size], group) in
+                    [([4, 33, 10], 2), ([6, 64, 64], 3), ([8, 128, 64], 4), ([4, 197, 128], 4), ([32, 256, 64], 4)]
+                {
+                    let grouped = Attention::new([2, heads, rows, head_size], causal, layout).shared_by(group);
+                    grouped.check(session, precision);
+                }
+            }
         }
         for [batch, heads, rows, head_size] in [[1, 1, 1, 64], [2, 3, 33, 10], [2, 4, 128, 64], [1, 2, 197, 80]] {
             for causal in [false, true] {
-                inference(session, precision, [batch, heads, rows, head_size], rows, causal);
+                let attention = Attention::new([batch, heads, rows, head_size], causal, Layout::Packed);
+                inference(session, precision, attention, rows);
             }
         }
         for (rows, keys) in [(1, 2), (1, 65), (1, 257), (1, 1024), (5, 64), (33, 100), (64, 1000)] {
             for head_size in [8, 10, 64, 128] {
-                inference(session, precision, [2, 3, rows, head_size], keys, false);
+                let attention = Attention::new([2, 3, rows, head_size], false, Layout::Packed);
+                inference(session, precision, attention, keys);
+                let attention = Attention::new([2, 8, rows, head_size], false, Layout::Packed);
+                inference(session, precision, attention.shared_by(4), keys);
             }
         }
     }
 }
 
 /// Queries of a projection over a cache that has room for more positions.
-fn inference(
-    session: &mut Session<'_>,
-    precision: Precision,
-    [batch, heads, rows, head_size]: [usize; 4],
-    keys: usize,
-    causal: bool,
-) {
+fn inference(session: &mut Session<'_>, precision: Precision, of_queries: Attention, keys: usize) {
     let dtype = precision.dtype();
-    let of_queries = Attention::new([batch, heads, rows, head_size], causal, Layout::Packed);
+    let AttentionShape { batch, heads, rows, head_size, .. } = of_queries.shape.of_keys();
     let room = if keys > rows { keys + 3 } else { keys };
     let cache = batch * heads * room * head_size;
     let strides = [heads * room * head_size, room * head_size, head_size];
     let what = format!("{} over {keys} of {room} keys", of_queries.title());
     let mut case = Case::new("attention_inference", precision, what).work(2 * of_queries.len() * keys);
-    let qkv = case.input("q", dtype, 3 * of_queries.len(), Values::STANDARD);
+    let qkv = case.input("q", dtype, of_queries.inputs_len(), Values::STANDARD);
     let [k, v] = ["k", "v"].map(|name| case.input(name, dtype, cache, Values::STANDARD));
     let out = case.output("out", dtype, of_queries.len(), Bound::Sum(keys + head_size));
     session.check(&case, |at| Kernel::AttentionInference {

@@ -71,7 +71,7 @@ impl Context {
                     false if together => Self::packed_heads(gradient, shape),
                     false => Self::by_heads(gradient, shape, head_size),
                 });
-                cx.attend_backward((by, shape), &parts, &computed, &grad, views.each_ref())?;
+                cx.attend_backward((by, shape), &parts, &computed, &grad, views.each_ref().map(Tensor::heads))?;
                 Ok(gradients.map(Some))
             });
             Ok(computed.out.with_source(source))

@@ -64,7 +64,13 @@ impl Context {
                 drop(delta);
                 let views = gradients.each_ref().map(|g| Self::by_heads(g, shape, head_size));
                 let grad = Self::by_heads(&grad, shape, head_size);
-                cx.attend_backward((FusedAttention::Efficient, shape), &parts, &computed, &grad, views.each_ref())?;
+                cx.attend_backward(
+                    (FusedAttention::Efficient, shape),
+                    &parts,
+                    &computed,
+                    &grad,
+                    views.each_ref().map(Tensor::heads),
+                )?;
                 Ok(gradients.map(Some))
             });
             Ok(computed.out.with_source(source))
@@ -108,7 +114,15 @@ mod tests {
     /// Read from histories of PyTorch 2.11 on an H200: 2 sequences, 3 heads.
     #[test]
     fn workspaces_are_what_pytorch_asked_for() {
-        let shape = |rows, head_size| AttentionShape { batch: 2, heads: 3, rows, head_size, causal: true, scale: 1.0 };
+        let shape = |rows, head_size| AttentionShape {
+            batch: 2,
+            heads: 3,
+            group: 1,
+            rows,
+            head_size,
+            causal: true,
+            scale: 1.0,
+        };
         for (rows, head_size, bytes) in [
             (130, 64, 295_200),
             (64, 64, 98_400),

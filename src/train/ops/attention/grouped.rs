@@ -1,7 +1,6 @@
 //! Attention in which several heads of queries share one of keys and values.
 //!
-//! A fused kernel knows as many heads of each. It runs once for every member of a group: the first heads of all groups, then the
-//! second ones, and so on. The gradients of keys and values are made for every head of queries and summed.
+//! The gradients of keys and values are made for every head of queries and summed.
 
 use crate::context::Context;
 use crate::error::OpResult;
@@ -14,71 +13,12 @@ use vramlab_model::Category;
 
 use super::heads::{Computed, Heads};
 
-/// One head of queries of every group.
-#[derive(Clone, Copy)]
-pub(super) struct Member {
-    /// The attention of these heads.
-    pub shape: AttentionShape,
-    /// Heads of a group.
-    group: usize,
-    /// Which of them.
-    place: usize,
-}
-
-impl Member {
-    /// Those of an attention of `shape`: all heads at once where none share keys.
-    pub fn all(parts: &Heads, shape: AttentionShape) -> impl Iterator<Item = Self> + use<> {
-        let group = parts.group().max(1);
-        let shape = AttentionShape { heads: shape.heads / group, ..shape };
-        (0..group).map(move |place| Self { shape, group, place })
-    }
-
-    /// Its heads of queries, or of what is like them.
-    pub fn of(self, tensor: &Tensor) -> HeadView {
-        let view = tensor.heads();
-        let first = tensor.dtype().bytes(self.place * view.head_stride);
-        HeadView { address: view.address.offset(first), head_stride: self.group * view.head_stride, ..view }
-    }
-
-    /// Its sums of exponents, which lie apart from those of the others.
-    pub fn sums(self, computed: &Computed) -> Operand {
-        let shape = Shape::new(&[self.shape.batch, self.shape.heads, computed.lse_stride]);
-        computed.logsumexp.window(shape, self.place * shape.numel()).operand()
-    }
-}
-
-/// Where the gradients of keys (or of values) lie that are made for every head of queries.
-#[derive(Clone, Copy)]
-pub(super) struct Grouped {
-    /// Heads of a group.
-    pub group: usize,
-    /// Sequences, heads of keys, positions, elements of a head.
-    sizes: [usize; 4],
-    /// Head by head, or side by side as a projection lies.
-    by_head: bool,
-}
-
-impl Grouped {
-    pub fn of(parts: &Heads, shape: AttentionShape, by_head: bool) -> Self {
-        let group = parts.group().max(1);
-        Self { group, sizes: [shape.batch, shape.heads / group, shape.rows, shape.head_size], by_head }
-    }
-
-    /// Those of one member of every group, in a block at `address`.
-    fn view(self, address: Address, dtype: DType, place: usize) -> HeadView {
-        let Self { group, sizes: [_, heads, rows, size], by_head } = self;
-        let batch_stride = heads * group * rows * size;
-        let (apart, head_stride, row_stride) =
-            if by_head { (rows * size, group * rows * size, size) } else { (size, group * size, heads * group * size) };
-        let address = address.offset(dtype.bytes(place * apart));
-        HeadView { address, dtype, batch_stride, head_stride, row_stride }
-    }
-
-    /// Groups that lie one after the other, and elements of one member of each.
-    fn sums(self) -> [usize; 2] {
-        let [batch, heads, rows, size] = self.sizes;
-        if self.by_head { [batch * heads, rows * size] } else { [batch * rows * heads, size] }
-    }
+/// The gradients of keys (or of values), one for every head of queries: head by head, or side by side as a projection lies.
+fn of_every_head(shape: AttentionShape, by_head: bool, address: Address, dtype: DType) -> HeadView {
+    let AttentionShape { heads, rows, head_size, .. } = shape;
+    let (head_stride, row_stride) =
+        if by_head { (rows * head_size, head_size) } else { (head_size, heads * head_size) };
+    HeadView { address, dtype, batch_stride: heads * rows * head_size, head_stride, row_stride }
 }
 
 impl Context {
@@ -229,31 +169,19 @@ impl Context {
         [dq, dk, dv]: [&Tensor; 3],
         expanded: [Address; 2],
     ) -> OpResult<()> {
+        let AttentionShape { batch, heads, group, rows, head_size, .. } = shape;
         let [queries_by_head, by_head] = [dq, dk].map(|part| part.shape().dims().len() == 4);
-        let of_queries = if queries_by_head { dq.clone() } else { Self::by_heads(dq, shape, shape.head_size) };
-        let grouped = Grouped::of(parts, shape, by_head);
+        let of_queries = if queries_by_head { dq.clone() } else { Self::by_heads(dq, shape, head_size) };
         let dtype = dk.dtype();
-        for member in Member::all(parts, shape) {
-            let [dk, dv] = expanded.map(|address| grouped.view(address, dtype, member.place));
-            self.launch(&Kernel::AttentionBackward {
-                by,
-                shape: member.shape,
-                q: member.of(&parts.q),
-                k: parts.k.heads(),
-                v: parts.v.heads(),
-                out: member.of(&computed.out),
-                logsumexp: member.sums(computed),
-                lse_stride: computed.lse_stride,
-                grad: member.of(grad),
-                dq: member.of(&of_queries),
-                dk,
-                dv,
-            })?;
-        }
-        let [groups, size] = grouped.sums();
+        let [of_keys, of_values] = expanded.map(|address| of_every_head(shape, by_head, address, dtype));
+        let gradients = [of_queries.heads(), of_keys, of_values];
+        self.attend_backward((by, shape), parts, computed, grad, gradients)?;
+        // Groups that lie one after the other, and elements of one head in each.
+        let [groups, elements] =
+            if by_head { [batch * heads / group, rows * head_size] } else { [batch * rows * heads / group, head_size] };
         for (sum, address) in [dk, dv].into_iter().zip(expanded) {
-            let all = Operand { address, dtype, len: groups * grouped.group * size };
-            self.sum_groups(all, sum, [groups, grouped.group, size])?;
+            let all = Operand { address, dtype, len: groups * group * elements };
+            self.sum_groups(all, sum, [groups, group, elements])?;
         }
         Ok(())
     }

@@ -16,7 +16,6 @@ mod math;
 pub use eager::EagerScores;
 
 use backend::{Backend, Inputs};
-use grouped::Member;
 use heads::{Computed, Heads};
 
 use crate::config::AttentionKernel;
@@ -25,7 +24,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::{Source, Tensor};
-use vramlab_device::{AttentionShape, DType, FusedAttention, Kernel};
+use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, Kernel};
 
 impl Backend {
     /// Which of the three gradients lie head by head, so that they are copied on their way to the packed projection.
@@ -109,7 +108,8 @@ impl Context {
         let [batch, heads, rows, head_size] = *parts.q.shape().dims() else { return Ok(parts.q.clone()) };
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
         let scale = scale.unwrap_or(1.0 / (head_size as f32).sqrt());
-        let shape = AttentionShape { batch, heads, rows, head_size, causal, scale };
+        let group = parts.group().max(1);
+        let shape = AttentionShape { batch, heads, group, rows, head_size, causal, scale };
         match backend {
             Backend::CuDnn => self.cudnn_attention(parts, shape),
             Backend::Efficient => self.efficient_attention(parts, shape),
@@ -210,29 +210,23 @@ impl Context {
 
     /// The fused kernel, for a backward pass to come.
     fn fused(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, computed: &Computed) -> OpResult<()> {
-        for member in Member::all(parts, shape) {
-            self.launch(&Kernel::Attention {
-                by,
-                shape: member.shape,
-                q: member.of(&parts.q),
-                k: parts.k.heads(),
-                v: parts.v.heads(),
-                out: member.of(&computed.out),
-                logsumexp: member.sums(computed),
-                lse_stride: computed.lse_stride,
-            })?;
-        }
-        Ok(())
+        self.launch(&Kernel::Attention {
+            by,
+            shape,
+            q: parts.q.heads(),
+            k: parts.k.heads(),
+            v: parts.v.heads(),
+            out: computed.out.heads(),
+            logsumexp: computed.logsumexp.operand(),
+            lse_stride: computed.lse_stride,
+        })
     }
 
     /// The fused kernel where nobody will ask for gradients.
     fn fused_inference(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, out: &Tensor) -> OpResult<()> {
-        for member in Member::all(parts, shape) {
-            let (q, k, v) = (member.of(&parts.q), parts.k.heads(), parts.v.heads());
-            let (shape, keys, out) = (member.shape, parts.keys(), member.of(out));
-            self.launch(&Kernel::AttentionInference { by, shape, keys, q, k, v, out })?;
-        }
-        Ok(())
+        let (keys, out) = (parts.keys(), out.heads());
+        let [q, k, v] = parts.all().map(Tensor::heads);
+        self.launch(&Kernel::AttentionInference { by, shape, keys, q, k, v, out })
     }
 
     fn attend_backward(
@@ -241,7 +235,7 @@ impl Context {
         parts: &Heads,
         computed: &Computed,
         grad: &Tensor,
-        [dq, dk, dv]: [&Tensor; 3],
+        [dq, dk, dv]: [HeadView; 3],
     ) -> OpResult<()> {
         self.launch(&Kernel::AttentionBackward {
             by,
@@ -253,9 +247,9 @@ impl Context {
             logsumexp: computed.logsumexp.operand(),
             lse_stride: computed.lse_stride,
             grad: grad.heads(),
-            dq: dq.heads(),
-            dk: dk.heads(),
-            dv: dv.heads(),
+            dq,
+            dk,
+            dv,
         })
     }
 

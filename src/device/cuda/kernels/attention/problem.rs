@@ -33,7 +33,8 @@ impl<'a> Problem<'a> {
         // A running maximum of scores is one of products only for a factor that keeps their order.
         let fits = shape.head_size <= WIDEST && shape.scale >= 0.0;
         let counted = shape.rows.max(keys) <= i32::MAX as usize / 2;
-        (one_type && known && fits && counted).then_some(Self { shape, keys, sums, views, dtype })
+        let whole = shape.group > 0 && shape.heads.is_multiple_of(shape.group);
+        (one_type && known && fits && counted && whole).then_some(Self { shape, keys, sums, views, dtype })
     }
 
     /// The same as cuDNN is asked for it.
@@ -69,8 +70,8 @@ impl<'a> Problem<'a> {
     pub fn arguments(&self, n: usize, delta: Option<Address>) -> Arguments {
         let shape = &self.shape;
         let (sums, stride) = self.sums.map_or((0, 0), |sums| (sums.address.0, sums.stride));
-        let mut fields = Vec::with_capacity(9 + 4 * self.views.len());
-        fields.extend([shape.heads, shape.rows, self.keys, shape.head_size].map(|n| n as u64));
+        let mut fields = Vec::with_capacity(10 + 4 * self.views.len());
+        fields.extend([shape.heads, shape.group, shape.rows, self.keys, shape.head_size].map(|n| n as u64));
         fields.extend([u64::from(shape.causal), u64::from(self.aligned(n)), sums, stride as u64]);
         for view in self.views {
             let strides = [view.batch_stride, view.head_stride, view.row_stride];
