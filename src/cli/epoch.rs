@@ -106,7 +106,7 @@ impl Report<'_> {
         let (settings, policies): (Vec<_>, Vec<_>) =
             self.asked.iter().zip(self.epochs).partition(|(asked, _)| asked.policy == lengths.policy);
         let head = |out: &mut dyn Write, what: &str| {
-            writeln!(out, "\n  {what:<38}{:>12}{:>12}{:>10}  outcome", "reserved", "mean", "padding")
+            writeln!(out, "\n  {what:<34}{:>12}{:>12}{:>9}  outcome", "reserved", "mean", "padding")
         };
         head(out, "the same batches under")?;
         for (asked, epoch) in settings {
@@ -125,7 +125,16 @@ impl Report<'_> {
         let reserved = epoch.reserved();
         let [mean, .., max] = cells(reserved);
         let padding = format!("{:.1}%", epoch.padding() * 100.0);
-        writeln!(out, "    {label:<36}{max:>12}{mean:>12}{padding:>10}  {}", self.outcome(epoch))
+        writeln!(out, "    {label:<32}{max:>12}{mean:>12}{padding:>9}  {}", self.short_outcome(epoch))
+    }
+
+    /// Whether all steps fit: a few words.
+    fn short_outcome(&self, epoch: &Epoch) -> String {
+        match &epoch.failed {
+            _ if epoch.is_whole(self.count) => "fits".to_owned(),
+            Some(_) => format!("step {} fails", epoch.steps.len()),
+            None => "the model fails".to_owned(),
+        }
     }
 
     /// Whether all steps fit: a sentence.
