@@ -57,7 +57,7 @@ fn read(mut lines: Lines<impl BufRead>, column: Option<&str>) -> Result<(Vec<u32
         let column = objects(&mut lines, column, &mut samples)?;
         return Ok((samples.some()?, Some(column)));
     }
-    if number(first).is_some() && !first.contains(&b',') {
+    if parsed(first).is_some() && !first.contains(&b',') {
         if let Some(column) = column {
             return Err(format!("it has no columns, so there is no '{column}'; leave the column out"));
         }
@@ -128,7 +128,12 @@ impl<R: BufRead> Lines<R> {
 }
 
 fn number(text: &[u8]) -> Option<f64> {
-    std::str::from_utf8(text).ok()?.trim().parse().ok().filter(|number: &f64| number.is_finite())
+    parsed(text).filter(|number| number.is_finite())
+}
+
+/// As a float, which may be none or infinite.
+fn parsed(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
 /// As much of it as a sentence takes.
