@@ -6,6 +6,7 @@
 compile_error!("vramlab runs on Linux only: it maps memory, reads /proc and waits for signals as Linux has them");
 
 pub mod cli;
+pub mod epoch;
 pub mod estimate;
 pub mod export;
 pub mod figures;

@@ -15,7 +15,7 @@ use crate::model::{Category, View, advice};
 use crate::session::{DeviceChoice, Headless, LabSpec, Scene, Setup, Speed, Switch, settings};
 use crate::train::{AttentionKernel, Offload, Retain};
 use crate::units::Bytes;
-use crate::workload::Extent;
+use crate::workload::{Data, Extent};
 
 /// The card that a run is simulated on where none is named.
 const CARD: &str = "sim:h200";
@@ -136,6 +136,7 @@ fn uncovered(spec: &LabSpec) -> Option<&'static str> {
     let config = &spec.config;
     [
         (spec.inference.is_some(), "--inference"),
+        (matches!(spec.data, Data::Lengths(_)), "--lengths"),
         (config.fuse, "--fuse"),
         (config.offload != Offload::Off, "--offload"),
         (config.retain != Retain::Off, "--retain"),

@@ -21,6 +21,7 @@ use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Scene, Setup, settings}
 use crate::source::Picture;
 use crate::train::DataPath;
 use crate::tui::{self, Origin};
+use crate::workload::{Data, LengthPolicy};
 
 /// Combinations that the table lists.
 const ROWS: usize = 12;
@@ -91,7 +92,13 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
     let mut settings = config::settings();
     let device = args.spec.device.clone().or_else(|| settings.device());
     settings.told.iter().for_each(warn);
-    let spec = SpecArgs { device, ..args.spec.clone() }.lab(Some(workload), Some(args.steps))?;
+    let mut spec = SpecArgs { device, ..args.spec.clone() }.lab(Some(workload), Some(args.steps))?;
+    if let Data::Lengths(lengths) = &mut spec.data {
+        // What fits is decided by the longest samples, and a probe has few steps.
+        if lengths.policy != LengthPolicy::Pack {
+            lengths.policy = LengthPolicy::LongestFirst;
+        }
+    }
     foresight::announce_search(&spec, args.steps, !args.batch_only);
     let stop = interrupt::flag()?;
     let follow = Follower { live: io::stderr().is_terminal(), batch: spec.config.batch };

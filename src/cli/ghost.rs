@@ -25,6 +25,11 @@ pub(super) struct GhostArgs {
 }
 
 impl GhostArgs {
+    /// One is wanted.
+    pub const fn is_wanted(&self) -> bool {
+        self.ghost.is_some()
+    }
+
     /// Under what it works, if one is wanted.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod config;
 mod demo;
 mod diff;
 mod doctor;
+mod epoch;
 mod estimate;
 mod export;
 mod farewell;

@@ -7,6 +7,7 @@ use clap::Args;
 use color_eyre::eyre::{Report, Result, WrapErr};
 
 use super::config;
+use super::epoch;
 use super::flags;
 use super::followers::Followers;
 use super::foresight;
@@ -20,10 +21,13 @@ use super::{Status, Usage};
 use crate::device::KernelTimes;
 use crate::export;
 use crate::model::{Finding, Level, ModuleOutput, Phase, StepReport, Study, View};
-use crate::session::{Headless, LabSpec, NotMade};
+use crate::session::{DeviceChoice, Headless, LabSpec, NotMade};
 use crate::source::Recorder;
 use crate::train::{Parallelism, TrainError, Trainer};
 use crate::tui;
+
+/// Steps of a run unless somebody says otherwise.
+const STEPS: u64 = 24;
 
 /// Arguments of `vramlab run`.
 #[derive(Debug, Args)]
@@ -33,9 +37,9 @@ pub(super) struct RunArgs {
     workload: String,
     #[command(flatten)]
     spec: SpecArgs,
-    /// Steps to train.
-    #[arg(long, value_name = "N", default_value_t = 24)]
-    steps: u64,
+    /// Steps to train [default: 24; with --lengths an epoch].
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
     /// Train on several simulated GPUs, such as --device sim:h200x2, sharing the work so: ddp, ddp-view (gradients are views of
     /// the buckets), zero1 (sharded optimizer state), zero2 (and gradients), fsdp (and parameters), tp (layers split),
     /// pp-gpipe or pp-1f1b (blocks in a pipeline). The batch is that of all ranks.
@@ -76,29 +80,46 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     let (device, ranks) = ranks::split_count(device);
     let parallel = ranks::parallel(args.parallel, ranks)?;
     let spec = SpecArgs { device, ..args.spec.clone() };
-    let mut spec = spec.lab(Some(&args.workload), Some(args.steps))?;
+    let mut spec = spec.lab(Some(&args.workload), None)?;
+    let epoch = epoch::steps(&spec);
+    if epoch.is_some() && parallel.is_some() {
+        return Err(
+            Usage("an epoch of lengths runs on one device; leave --parallel or --lengths out".to_owned()).into()
+        );
+    }
+    let count = args.steps.or(epoch).unwrap_or(STEPS);
+    spec.steps = Some(count);
     if parallel.is_some() && args.spec.data.is_none() {
         ranks::keep_batches(&mut spec);
     }
     foresight::announce(&spec);
     if args.kernels {
-        return kernels(&mut spec, args.steps);
+        return kernels(&mut spec, count);
     }
     let piped = args.record.as_deref() == Some(Path::new("-"));
     if piped && args.json {
         return Err(Usage("the recording and the JSON can't both go to the standard output".to_owned()).into());
     }
+    // What wants the events of a run wants every step run.
+    let followed = args.record.is_some() || args.summary || args.modules || args.reset_peaks_after.is_some();
+    let simulated = matches!(spec.device, DeviceChoice::Sim(_));
+    if epoch.is_some() && simulated && !followed && !args.ghost.is_wanted() {
+        if let Some(status) = epoch::run(&mut stdout(), &spec, count, args.json)? {
+            return Ok(status);
+        }
+        warn("the steps of this run are not alike, so each is run, and no other batches or settings are compared");
+    }
     let recorder = args.record.as_deref().map(record::create).transpose()?;
     if let Some(parallel) = parallel {
         let mut out: Box<dyn Write> = if piped { Box::new(std::io::stderr()) } else { Box::new(stdout()) };
-        return ranks::run(&mut out, &spec, parallel, args.steps, args.json, recorder);
+        return ranks::run(&mut out, &spec, parallel, count, args.json, recorder);
     }
     if args.json {
         let mut followers = Followers::new(recorder, args.ghost.follower(&spec)?);
         if args.modules {
             followers = followers.keeping_a_step();
         }
-        let steps = Steps::new(args.steps, true).resetting_after(args.reset_peaks_after);
+        let steps = Steps::new(count, true).resetting_after(args.reset_peaks_after);
         let Trained { run, steps, view, ended } = train(&spec, steps, &followers, |_| {});
         let (ghost, study) = (followers.ghost(), followers.study(&view));
         followers.finish()?;
@@ -117,7 +138,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     }
     let mut out: Box<dyn Write> = if piped { Box::new(std::io::stderr()) } else { Box::new(stdout()) };
     let extras = Extras { summary: args.summary, modules: args.modules, reset: args.reset_peaks_after };
-    table_to(&mut out, &spec, args.steps, recorder, (extras, &args.ghost))
+    table_to(&mut out, &spec, count, recorder, (extras, &args.ghost))
 }
 
 /// Trains and prints where the device's time went, and which kernels it chose.

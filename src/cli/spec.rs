@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use color_eyre::eyre::{Result, eyre};
 
@@ -18,7 +19,7 @@ use crate::tui;
 use crate::units::DeviceIndex;
 use crate::workload::{
     self, AdapterConfig, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode,
-    InferencePlan, Loading, Lora, Models, Repeats, Sizes, Targets, Text,
+    InferencePlan, LengthPolicy, Lengths, Loading, Lora, Models, Repeats, Sizes, Targets, Text, read_lengths,
 };
 
 /// How to run a model that is not trained.
@@ -130,6 +131,16 @@ pub struct SpecArgs {
     /// `synthetic` (the same, copied to the device each time), `text` (vramlab's own source), or a file.
     #[arg(long, value_name = "reference|fresh|host|synthetic|text|FILE")]
     pub data: Option<PathBuf>,
+    /// Train on samples of these lengths in tokens: a text with one a line, or a column of a CSV or JSONL file (of lists: how
+    /// long each is) [default: its first column with numbers]. Samples longer than --seq, where it is given, are cut to it.
+    #[arg(long, value_name = "FILE[:COLUMN]", conflicts_with_all = ["data", "inference"], help_heading = "Lengths")]
+    pub lengths: Option<PathBuf>,
+    /// How they become batches: padded to the longest sample of each batch in the order of the file (`pad`), in random order
+    /// (`shuffle`), with samples of nearly the same length together (`bucket`, as group_by_length), or in falling order
+    /// (`longest-first`); or one after the other in rows of --seq tokens (`pack`).
+    #[arg(long, value_name = "POLICY", requires = "lengths", default_value = "pad", value_parser = policy_parser(),
+          help_heading = "Lengths")]
+    pub length_policy: LengthPolicy,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -156,6 +167,14 @@ pub struct SpecArgs {
     /// Generate with keys and values in preallocated tensors instead of growing ones.
     #[arg(long, requires = "inference", help_heading = "Inference")]
     pub static_cache: bool,
+}
+
+/// Reads the word of a policy.
+fn policy_parser() -> impl TypedValueParser<Value = LengthPolicy> {
+    PossibleValuesParser::new(LengthPolicy::ALL.map(LengthPolicy::label)).map(|word| {
+        let named = |policy: &LengthPolicy| policy.label() == word;
+        LengthPolicy::ALL.into_iter().find(named).unwrap_or_default()
+    })
 }
 
 /// Reads `max`, `1`, `0.5`.
@@ -222,6 +241,7 @@ impl SpecArgs {
             entry.lora = Some(Lora { rank, alpha: self.lora_alpha, targets });
         }
         let data = self.data(entry.data)?;
+        let data = self.lengths()?.map_or(data, Data::Lengths);
         let sizes = Sizes {
             layers: self.layers,
             width: self.width,
@@ -304,6 +324,21 @@ impl SpecArgs {
             ModelsArg::InTurn => Models::InTurn,
         };
         Ok(Some(InferencePlan { mode, half: self.half, models }))
+    }
+
+    fn lengths(&self) -> Result<Option<Lengths>> {
+        let Some(given) = &self.lengths else { return Ok(None) };
+        let (path, column) = match given.to_str().and_then(|text| text.rsplit_once(':')) {
+            Some((path, column)) if !given.exists() => (Path::new(path), Some(column)),
+            _ => (&**given, None),
+        };
+        let (samples, column) = read_lengths(path, column)?;
+        if let Some(column) = column.filter(|_| path == given) {
+            warn(format_args!("{}: lengths are those of its column '{column}'", path.display()));
+        }
+        let most = self.seq.and_then(|seq| u32::try_from(seq.get()).ok());
+        let lengths = Lengths::new(samples, most, self.seed);
+        Ok(lengths.map(|lengths| lengths.under(self.length_policy)))
     }
 
     fn data(&self, default: DataKind) -> Result<Data> {

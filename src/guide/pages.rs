@@ -57,6 +57,7 @@ const PAGES: &[Page] = pages![
     "inference",
     "own-models",
     "fine-tuning",
+    "lengths",
     "snapshots",
     "what-if",
     "fit",

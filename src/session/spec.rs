@@ -228,7 +228,13 @@ impl LabSpec {
         let trained = trainer
             .filter(|trainer| trainer.trained_count() < trainer.parameter_count())
             .map_or_else(String::new, |trainer| format!("{:.1}M trained · ", trainer.trained_count() as f64 / 1e6));
-        let sequence = self.workload.sequence(self.sizes).map_or_else(String::new, |seq| format!(" T{seq}"));
+        let sequence = match &self.data {
+            Data::Lengths(lengths) => match self.workload.packed(lengths.clone(), self.sizes).rows() {
+                [shortest, longest] if shortest < longest => format!(" T{shortest}–{longest}"),
+                [row, _] => format!(" T{row}"),
+            },
+            _ => self.workload.sequence(self.sizes).map_or_else(String::new, |seq| format!(" T{seq}")),
+        };
         let config = trainer.map_or(&self.config, Trainer::config);
         let ops = if config.fuse { "fused" } else { "eager" };
         // The ops were measured with one version.

@@ -20,7 +20,7 @@ use super::error::{Interrupt, OpResult, TrainError};
 use super::memory::{HostBlock, Memory, micros};
 use super::shape::Shape;
 use super::tensor::Tensor;
-use super::workload::{Batch, BatchLayout, BatchSource};
+use super::workload::{Batch, BatchLayout, BatchSource, Layouts};
 
 /// Batches that the loader makes ahead, beside the one that is being copied.
 const PREFETCH: usize = 2;
@@ -61,12 +61,12 @@ enum Place {
 
 struct Order {
     place: Place,
-    /// Where the target begins.
-    split: usize,
+    layout: BatchLayout,
 }
 
 struct Filled {
     place: Place,
+    layout: BatchLayout,
     result: Result<(), String>,
 }
 
@@ -77,7 +77,7 @@ enum Loader {
         filled: Receiver<Filled>,
     },
     /// Nobody: a batch is there as soon as there is a place for it.
-    Nobody(VecDeque<Place>),
+    Nobody(VecDeque<Order>),
 }
 
 impl Loader {
@@ -94,8 +94,8 @@ impl Loader {
     fn order(&mut self, order: Order) -> Result<(), TrainError> {
         match self {
             Self::Thread { orders, .. } => orders.send(order).map_err(|_| loader_gone()),
-            Self::Nobody(places) => {
-                places.push_back(order.place);
+            Self::Nobody(orders) => {
+                orders.push_back(order);
                 Ok(())
             }
         }
@@ -104,8 +104,9 @@ impl Loader {
     fn receive(&mut self) -> Result<Filled, TrainError> {
         match self {
             Self::Thread { filled, .. } => filled.recv().map_err(|_| loader_gone()),
-            Self::Nobody(places) => {
-                places.pop_front().map(|place| Filled { place, result: Ok(()) }).ok_or_else(loader_gone)
+            Self::Nobody(orders) => {
+                let Order { place, layout } = orders.pop_front().ok_or_else(loader_gone)?;
+                Ok(Filled { place, layout, result: Ok(()) })
             }
         }
     }
@@ -116,10 +117,12 @@ pub(crate) struct Feed {
     loader: Loader,
     /// Orders that are not answered yet.
     ordered: usize,
-    layout: BatchLayout,
+    /// Those of the batches by their number, and the number of the next one to be ordered.
+    layouts: Layouts,
+    next: u64,
     pinned: bool,
-    /// Pageable buffers to use again.
-    spare: Vec<HostVec<u8>>,
+    /// Pageable buffers to use again, with the bytes of the batches that they are for.
+    spare: Vec<(usize, HostVec<u8>)>,
     /// The batch whose copy is under way.
     ahead: VecDeque<Ahead>,
     copied: Micros,
@@ -137,7 +140,7 @@ impl Feed {
     pub fn start(
         memory: &Memory,
         source: Box<dyn BatchSource>,
-        layout: BatchLayout,
+        layouts: Layouts,
         pinned: bool,
     ) -> Result<Self, TrainError> {
         let lockable = memory.with_device(|device| device.pinned_memory());
@@ -146,7 +149,8 @@ impl Feed {
         let mut feed = Self {
             loader,
             ordered: 0,
-            layout,
+            layouts,
+            next: 0,
             pinned,
             spare: Vec::new(),
             ahead: VecDeque::new(),
@@ -158,20 +162,21 @@ impl Feed {
     }
 
     /// Changes the size of batches or the kind of host memory; batches made for the old one are dropped.
-    pub fn configure(&mut self, memory: &Memory, layout: BatchLayout, pinned: bool) -> Result<(), TrainError> {
-        if layout == self.layout && pinned == self.pinned {
+    pub fn configure(&mut self, memory: &Memory, layouts: Layouts, pinned: bool) -> Result<(), TrainError> {
+        if layouts == self.layouts && pinned == self.pinned {
             return Ok(());
         }
+        self.next -= self.ordered as u64 + self.ahead.len() as u64;
         while self.ordered > 0 {
-            let place = self.receive()?;
-            self.recycle(place);
+            let (place, layout) = self.receive()?;
+            self.recycle(place, layout);
         }
         self.ahead.clear();
         self.spare.clear();
         if !pinned {
             memory.release_pinned();
         }
-        (self.layout, self.pinned) = (layout, pinned);
+        (self.layouts, self.pinned) = (layouts, pinned);
         self.order(memory)
     }
 
@@ -186,9 +191,9 @@ impl Feed {
     }
 
     fn next_pageable(&mut self, memory: &Memory) -> OpResult<Batch> {
-        let place = self.filled(memory)?;
-        let given = self.give_pageable(memory, &place);
-        self.recycle(place);
+        let (place, layout) = self.filled(memory)?;
+        let given = Self::give_pageable(memory, &place, layout);
+        self.recycle(place, layout);
         if given.is_ok() {
             self.order(memory)?;
         }
@@ -196,11 +201,11 @@ impl Feed {
     }
 
     /// The batch that waits in pageable memory, on the device.
-    fn give_pageable(&self, memory: &Memory, place: &Place) -> OpResult<Batch> {
+    fn give_pageable(memory: &Memory, place: &Place, layout: BatchLayout) -> OpResult<Batch> {
         let Place::Pageable(bytes) = place else { return Err(other_kind().into()) };
-        let batch = self.tensors(memory, StreamId::DEFAULT)?;
+        let batch = tensors(memory, layout, StreamId::DEFAULT)?;
         if memory.holds_bytes() {
-            let (input, target) = bytes.split_at(self.layout.input_bytes());
+            let (input, target) = bytes.split_at(layout.input_bytes());
             memory.copy_pageable(&batch.input, input)?;
             memory.copy_pageable(&batch.target, target)?;
         } else {
@@ -232,84 +237,85 @@ impl Feed {
 
     /// Starts the copy of the batch after this one.
     fn copy_ahead(&mut self, memory: &Memory) -> OpResult<()> {
-        let Place::Pinned(buffer) = self.filled(memory)? else { return Err(other_kind().into()) };
+        let (Place::Pinned(buffer), layout) = self.filled(memory)? else { return Err(other_kind().into()) };
         let stream = memory.with_device(|device| device.copy_stream());
-        let batch = match self.tensors(memory, stream) {
+        let batch = match tensors(memory, layout, stream) {
             Ok(batch) => batch,
             Err(error) => {
-                self.recycle(Place::Pinned(buffer));
+                self.recycle(Place::Pinned(buffer), layout);
                 self.order(memory)?;
                 return Err(error);
             }
         };
-        let split = Bytes(self.layout.input_bytes() as u64);
+        let split = Bytes(layout.input_bytes() as u64);
         let input = HostBuffer { address: buffer.address, bytes: split };
         let target = HostBuffer { address: buffer.address.offset(split), bytes: buffer.bytes - split };
         memory.copy_pinned(&batch.input, input)?;
         memory.copy_pinned(&batch.target, target)?;
         let event = memory.with_device(|device| device.record_event(stream))?;
         memory.record_host_stream(buffer, stream)?;
-        self.recycle(Place::Pinned(buffer));
+        self.recycle(Place::Pinned(buffer), layout);
         self.ahead.push_back(Ahead { batch, bytes: buffer.bytes, event });
         self.order(memory)?;
         Ok(())
     }
 
-    fn tensors(&self, memory: &Memory, stream: StreamId) -> OpResult<Batch> {
-        let (shape, dtype) = self.layout.input;
-        let input = memory.named_tensor(shape, dtype, Category::Input, memory.name("batch input"), stream)?;
-        let (shape, dtype) = self.layout.target;
-        let target = memory.named_tensor(shape, dtype, Category::Input, memory.name("batch target"), stream)?;
-        Ok(Batch { input, target })
-    }
-
     /// Keeps the loader busy: with fewer batches where host memory is too small for all.
     fn order(&mut self, memory: &Memory) -> Result<(), TrainError> {
         while self.ordered < PREFETCH {
-            let place = match self.place(memory) {
+            let layout = self.layouts.of(self.next);
+            let place = match self.place(memory, layout) {
                 Err(TrainError::OutOfMemory { .. }) if self.ordered > 0 => break,
                 place => place?,
             };
-            self.loader.order(Order { place, split: self.layout.input_bytes() })?;
+            self.loader.order(Order { place, layout })?;
             self.ordered += 1;
+            self.next += 1;
         }
         memory.tell_host();
         Ok(())
     }
 
     /// Memory for a batch.
-    fn place(&mut self, memory: &Memory) -> Result<Place, TrainError> {
-        let size = self.layout.bytes();
+    fn place(&mut self, memory: &Memory, layout: BatchLayout) -> Result<Place, TrainError> {
+        let size = layout.bytes();
         if self.pinned {
             return memory.pin(Bytes(size as u64)).map(Place::Pinned);
         }
-        let buffer = self.spare.pop().map_or_else(|| memory.host_vec(size, "a batch in host memory"), Ok)?;
-        Ok(Place::Pageable(buffer))
+        let fits = self.spare.iter().position(|(bytes, _)| *bytes == size);
+        let buffer = fits.map(|at| self.spare.swap_remove(at).1);
+        Ok(Place::Pageable(buffer.map_or_else(|| memory.host_vec(size, "a batch in host memory"), Ok)?))
     }
 
     /// A filled batch; what a step that failed did not order is ordered now.
-    fn filled(&mut self, memory: &Memory) -> Result<Place, TrainError> {
+    fn filled(&mut self, memory: &Memory) -> Result<(Place, BatchLayout), TrainError> {
         if self.ordered == 0 {
             self.order(memory)?;
         }
         self.receive()
     }
 
-    fn receive(&mut self) -> Result<Place, TrainError> {
-        let filled = self.loader.receive()?;
+    fn receive(&mut self) -> Result<(Place, BatchLayout), TrainError> {
+        let Filled { place, layout, result } = self.loader.receive()?;
         self.ordered -= 1;
-        match filled.result {
-            Ok(()) => Ok(filled.place),
+        match result {
+            Ok(()) => Ok((place, layout)),
             Err(reason) => {
-                self.recycle(filled.place);
+                self.recycle(place, layout);
                 Err(TrainError::Data(reason))
             }
         }
     }
 
-    fn recycle(&mut self, place: Place) {
+    fn recycle(&mut self, place: Place, layout: BatchLayout) {
         match place {
-            Place::Pageable(buffer) => self.spare.push(buffer),
+            Place::Pageable(buffer) => {
+                // Batches of other sizes want other buffers: the oldest goes.
+                if self.spare.len() == PREFETCH {
+                    self.spare.remove(0);
+                }
+                self.spare.push((layout.bytes(), buffer));
+            }
             Place::Pinned(buffer) => self.memory.unpin(buffer),
         }
     }
@@ -319,11 +325,20 @@ impl Drop for Feed {
     /// Page-locked blocks that the loader still fills go back to the allocator, which outlives the loader.
     fn drop(&mut self) {
         while self.ordered > 0 {
-            let Ok(place) = self.receive() else { return };
-            self.recycle(place);
+            let Ok((place, layout)) = self.receive() else { return };
+            self.recycle(place, layout);
         }
         self.memory.release_pinned();
     }
+}
+
+/// The tensors of a batch, for a stream.
+fn tensors(memory: &Memory, layout: BatchLayout, stream: StreamId) -> OpResult<Batch> {
+    let (shape, dtype) = layout.input;
+    let input = memory.named_tensor(shape, dtype, Category::Input, memory.name("batch input"), stream)?;
+    let (shape, dtype) = layout.target;
+    let target = memory.named_tensor(shape, dtype, Category::Input, memory.name("batch target"), stream)?;
+    Ok(Batch { input, target })
 }
 
 fn other_kind() -> TrainError {
@@ -341,16 +356,16 @@ fn load(
     orders: &Receiver<Order>,
     filled: &SyncSender<Filled>,
 ) {
-    while let Ok(Order { mut place, split }) = orders.recv() {
+    while let Ok(Order { mut place, layout }) = orders.recv() {
         let mut fill = |bytes: &mut [u8]| {
-            let (input, target) = bytes.split_at_mut(split);
-            source.fill(input, target)
+            let (input, target) = bytes.split_at_mut(layout.input_bytes());
+            source.fill(&layout, input, target)
         };
         let result = match &mut place {
             Place::Pageable(buffer) => fill(buffer),
             Place::Pinned(buffer) => pinned.with_bytes(*buffer, fill).unwrap_or_else(|error| Err(error.to_string())),
         };
-        if filled.send(Filled { place, result }).is_err() {
+        if filled.send(Filled { place, layout, result }).is_err() {
             return;
         }
     }

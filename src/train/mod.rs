@@ -60,4 +60,6 @@ pub use split::TensorSplit;
 pub use state_dict::StateDict;
 pub use tensor::Tensor;
 pub use trainer::{LoopStyle, Trainer, TrainerOptions};
-pub use workload::{Adversaries, Batch, BatchLayout, BatchSource, Model, Outcome, Part, Routine, Task, Workload};
+pub use workload::{
+    Adversaries, Batch, BatchLayout, BatchSource, Layouts, Model, Outcome, Part, Routine, Task, Workload,
+};

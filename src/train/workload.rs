@@ -14,11 +14,11 @@ use super::tensor::Tensor;
 
 /// Makes batches; lives on the loader thread.
 pub trait BatchSource: Send {
-    /// Fills the next batch: the bytes of both tensors, row-major, little-endian.
+    /// Fills the next batch, which is laid out so: the bytes of both tensors, row-major, little-endian.
     ///
     /// # Errors
     /// A sentence: why there is no further batch.
-    fn fill(&mut self, input: &mut [u8], target: &mut [u8]) -> Result<(), String>;
+    fn fill(&mut self, layout: &BatchLayout, input: &mut [u8], target: &mut [u8]) -> Result<(), String>;
 }
 
 /// The tensors of one batch.
@@ -47,6 +47,37 @@ impl BatchLayout {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.input_bytes().saturating_add(self.target_bytes())
+    }
+}
+
+/// The layouts of streamed batches, by their number from the first on. Copies share what makes them.
+#[derive(Clone)]
+pub enum Layouts {
+    /// All are alike.
+    Alike(BatchLayout),
+    /// Each has its own.
+    Each(Rc<dyn Fn(u64) -> BatchLayout>),
+}
+
+impl Layouts {
+    /// That of batch number `number`.
+    #[must_use]
+    pub fn of(&self, number: u64) -> BatchLayout {
+        match self {
+            Self::Alike(layout) => *layout,
+            Self::Each(layout) => layout(number),
+        }
+    }
+}
+
+/// Whether they are known to be the same.
+impl PartialEq for Layouts {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Alike(one), Self::Alike(other)) => one == other,
+            (Self::Each(one), Self::Each(other)) => Rc::ptr_eq(one, other),
+            _ => false,
+        }
     }
 }
 
@@ -180,8 +211,8 @@ pub trait Workload {
     /// Out of memory, a failed copy.
     fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, step: u64) -> OpResult<Batch>;
 
-    /// The tensors of a streamed batch of `samples`.
-    fn batch_layout(&self, samples: usize) -> BatchLayout;
+    /// The tensors of streamed batches of `samples`.
+    fn batch_layouts(&self, samples: usize) -> Layouts;
 
     /// What makes streamed batches, on the loader thread.
     ///

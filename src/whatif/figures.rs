@@ -30,3 +30,12 @@ pub struct Figures {
     /// Requests that failed in the run and would have been served.
     pub served: u64,
 }
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepPeaks {
+    /// Most that was allocated.
+    pub allocated: Bytes,
+    /// Most that was reserved.
+    pub reserved: Bytes,
+}

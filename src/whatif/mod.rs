@@ -5,6 +5,7 @@
 //! * [`Program`]: the requests of a stream, read once and replayed under as many conditions as wanted ([`predict`]).
 //! * [`Forked`]: what a change in the middle of a run would have come to.
 //! * [`Recorded`]: a whole run, what it came to beside what it asked.
+//! * [`Repeater`]: steps that repeat, asked one after the other; [`StepsWriter`] reads them.
 //! * [`Tuning`]: settings that were tried on a program, and which of them nothing beats; [`smallest_limit`].
 //!
 //! Of a stream only what the program asked counts: blocks taken and given back, `empty_cache`, the limit, steps. What the
@@ -36,16 +37,18 @@ mod pools;
 mod program;
 mod reader;
 mod recorded;
+mod repeated;
 mod start;
 mod tuning;
 
 pub use conditions::{Conditions, ConditionsError};
 pub use driver::Places;
-pub use figures::Figures;
+pub use figures::{Figures, StepPeaks};
 pub use follower::{BlockAtStart, Follower};
 pub use fork::Forked;
 pub use limit::smallest_limit;
 pub use program::{Outcome, Program, ProgramWriter, predict};
 pub use recorded::{Facts, FactsWriter, LimitRange, Recorded, RecordedWriter};
+pub use repeated::{Beginning, NotRepeated, Repeater, Step, StepsWriter};
 pub use start::Starting;
 pub use tuning::{Effort, Tried, Tuning};

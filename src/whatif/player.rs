@@ -4,7 +4,7 @@ use super::ask::Ask;
 use super::block_number::BlockNumber;
 use super::conditions::Conditions;
 use super::driver::{Driver, Places, waiting_stream};
-use super::figures::Figures;
+use super::figures::{Figures, StepPeaks};
 use super::start::{Early, Made, Start, Starting};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{CachingAllocator, Diversion, PoolId, SegmentSnapshot, page_size};
@@ -216,6 +216,36 @@ impl Player {
             self.allocator.release_pool(pool);
         }
         self.allocator.empty_pool(pool);
+    }
+
+    /// A step begins, and its peaks.
+    pub fn begin_step(&mut self) {
+        self.allocator.reset_peak_statistics();
+    }
+
+    /// It ended; what it came to.
+    pub fn end_step(&mut self) -> StepPeaks {
+        self.finished += 1;
+        let statistics = self.allocator.statistics();
+        let peaks = StepPeaks {
+            allocated: bytes(statistics.allocated_bytes.all.peak),
+            reserved: bytes(statistics.reserved_bytes.all.peak),
+        };
+        if self.conditions.empty_cache_every.is_some_and(|every| self.finished.is_multiple_of(every)) {
+            self.allocator.empty_cache();
+        }
+        peaks
+    }
+
+    /// Requests that failed.
+    pub fn failures(&self) -> u64 {
+        count(self.allocator.statistics().num_ooms)
+    }
+
+    /// A block has another number from here on.
+    pub fn rename(&mut self, from: BlockNumber, to: BlockNumber) {
+        let address = self.given(from);
+        self.keep(to, address);
     }
 
     /// How what was there when it began came to be.

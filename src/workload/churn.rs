@@ -9,8 +9,8 @@ use vramlab_device::DType;
 use vramlab_given::Within;
 use vramlab_model::Category;
 use vramlab_train::{
-    Batch, BatchLayout, BatchSource, Config, Context, OpResult, Outcome, Routine, Shape, Task, Tensor, TrainError,
-    Workload,
+    Batch, BatchLayout, BatchSource, Config, Context, Layouts, OpResult, Outcome, Routine, Shape, Task, Tensor,
+    TrainError, Workload,
 };
 
 use super::random::Random;
@@ -74,9 +74,9 @@ impl Workload for Churn {
         Err(no_batches().into())
     }
 
-    fn batch_layout(&self, _: usize) -> BatchLayout {
+    fn batch_layouts(&self, _: usize) -> Layouts {
         let nothing = (Shape::new(&[0]), DType::U8);
-        BatchLayout { input: nothing, target: nothing }
+        Layouts::Alike(BatchLayout { input: nothing, target: nothing })
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {

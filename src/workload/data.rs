@@ -2,8 +2,13 @@
 
 use serde::Deserialize;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::lengths::{Epochs, Lengths};
 use super::text::Text;
-use vramlab_train::DataPath;
+use vramlab_device::DType;
+use vramlab_train::{BatchLayout, DataPath, Layouts, Shape};
 
 /// What a workload trains on.
 #[derive(Clone, Debug)]
@@ -18,6 +23,8 @@ pub enum Data {
     Streamed,
     /// Random windows of a text.
     Text(Text),
+    /// Sequences of the lengths of given samples, streamed.
+    Lengths(Lengths),
 }
 
 impl Data {
@@ -28,7 +35,31 @@ impl Data {
             Self::Reference => DataPath::Resident,
             Self::Fresh => DataPath::Fresh,
             Self::Host => DataPath::Host,
-            Self::Streamed | Self::Text(_) => DataPath::Streamed,
+            Self::Streamed | Self::Text(_) | Self::Lengths(_) => DataPath::Streamed,
+        }
+    }
+
+    /// The layouts of its streamed batches of tokens: `samples` of `rows` each, unless it says how long each one's are.
+    #[must_use]
+    pub(super) fn token_layouts(&self, samples: usize, rows: usize) -> Layouts {
+        let layout = |samples: usize, rows: usize| {
+            let tokens = (Shape::new(&[samples, rows]), DType::I64);
+            BatchLayout { input: tokens, target: tokens }
+        };
+        let Self::Lengths(lengths) = self else { return Layouts::Alike(layout(samples, rows)) };
+        let epochs = RefCell::new(Epochs::new(lengths, samples));
+        Layouts::Each(Rc::new(move |number| {
+            let batch = epochs.borrow_mut().batch(number);
+            layout(batch.samples as usize, batch.length as usize)
+        }))
+    }
+
+    /// Tokens of a sample on average, which are as many as `rows` unless it says how long each is.
+    #[must_use]
+    pub(super) fn mean_length(&self, rows: usize) -> usize {
+        match self {
+            Self::Lengths(lengths) => usize::try_from(lengths.tokens() / lengths.count().max(1) as u64).unwrap_or(rows),
+            _ => rows,
         }
     }
 }

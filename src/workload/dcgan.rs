@@ -5,7 +5,7 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Adversaries, Batch, BatchLayout, BatchSource, Context, Model, OpResult, Repeatable, Shape, Task, Tensor,
+    Adversaries, Batch, BatchLayout, BatchSource, Context, Layouts, Model, OpResult, Repeatable, Shape, Task, Tensor,
     TrainError, Workload,
 };
 
@@ -198,11 +198,11 @@ impl Workload for Dcgan {
         hash::adversarial(cx, batch, Shape::new(&Self::images(samples)), Shape::new(&Self::noise(samples)))
     }
 
-    fn batch_layout(&self, samples: usize) -> BatchLayout {
-        BatchLayout {
+    fn batch_layouts(&self, samples: usize) -> Layouts {
+        Layouts::Alike(BatchLayout {
             input: (Shape::new(&Self::images(samples)), DType::F32),
             target: (Shape::new(&Self::noise(samples)), DType::F32),
-        }
+        })
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {

@@ -8,6 +8,7 @@ use super::data::{Data, DataKind};
 use super::decoder::{Decoder, ModelConfig};
 use super::error::CatalogError;
 use super::hash::Spread;
+use super::lengths::Lengths;
 use super::lora::Lora;
 use super::own::{self, Input};
 use super::sequential::{Layer, Sequential};
@@ -186,6 +187,10 @@ impl Entry {
     pub fn workload(&self, sizes: Sizes, data: Data, seed: u64) -> Result<Box<dyn Workload>, CatalogError> {
         let name = &*self.name;
         let all = sizes.or(self.sizes);
+        let data = match data {
+            Data::Lengths(lengths) => Data::Lengths(self.packed(lengths, sizes)),
+            data => data,
+        };
         let of_classifier = sizes.of_classifier().or(self.sizes.of_classifier());
         let model = match self.model {
             Architecture::Gpt => gpt(name, LanguageSizes::of(name, all)?)?.writing_every(self.sample_every),
@@ -204,12 +209,25 @@ impl Entry {
             }
             Architecture::Churn => {
                 all.only(name, &[])?;
+                if matches!(data, Data::Lengths(_)) {
+                    return Err(CatalogError::Data(format!("{name} reads no sequences; leave --lengths out")));
+                }
                 let sizes = self.churn.ok_or_else(|| self.lacks("table [churn] with count, largest_mib and kept"))?;
                 return Ok(Box::new(Churn::new(name, sizes, seed)));
             }
         };
         let lengths = self.lengths.iter().copied().map(Extent::get).collect();
         Ok(Box::new(model.with_data(data, seed)?.with_lengths(lengths)?))
+    }
+
+    /// Lengths, packed into the rows that the model has where they are packed.
+    #[must_use]
+    pub fn packed(&self, lengths: Lengths, sizes: Sizes) -> Lengths {
+        let row = self.sequence(sizes).and_then(|row| u32::try_from(row).ok());
+        match row {
+            Some(row) => lengths.in_rows_of(row),
+            None => lengths,
+        }
     }
 
     fn decoder(&self, sizes: Sizes, data: Data, seed: u64) -> Result<Decoder, CatalogError> {
@@ -243,6 +261,10 @@ impl Entry {
         match data {
             Data::Text(_) => Err(CatalogError::Data(format!(
                 "{} is trained on images and can't read text; use --data synthetic or a gpt workload",
+                self.name
+            ))),
+            Data::Lengths(_) => Err(CatalogError::Data(format!(
+                "{} is trained on images, which have no length; leave --lengths out",
                 self.name
             ))),
             Data::Reference | Data::Fresh | Data::Host | Data::Streamed => Ok(()),

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::{DType, ProgramStart};
 use vramlab_model::{Category, NameId};
-use vramlab_train::{Batch, BatchSource, Context, OpResult, Shape, Tensor};
+use vramlab_train::{Batch, BatchLayout, BatchSource, Context, OpResult, Shape, Tensor};
 
 /// A hash of 32 bits with low bias.
 #[must_use]
@@ -452,7 +452,7 @@ pub(super) fn four(mut make: impl FnMut(u32) -> OpResult<Batch>) -> OpResult<Vec
 }
 
 /// Makes reference batch `b` where it is wanted: input and target.
-type MakeBatch = Box<dyn Fn(u32, &mut [u8], &mut [u8]) + Send>;
+type MakeBatch = Box<dyn Fn(u32, &BatchLayout, &mut [u8], &mut [u8]) + Send>;
 
 /// The four reference batches over and over, for the loader thread. None is kept: memory for batches is the loader's.
 pub(super) struct Cycle {
@@ -462,8 +462,9 @@ pub(super) struct Cycle {
 
 impl Cycle {
     /// Token batches.
-    pub fn tokens(rows: usize, vocabulary: usize) -> Self {
-        Self::new(move |b, input, target| {
+    pub fn tokens(vocabulary: usize) -> Self {
+        Self::new(move |b, layout, input, target| {
+            let rows = layout.input.0.last();
             put_i64(0, input, |i| token_at(b, i, [rows, vocabulary], 0));
             put_i64(0, target, |i| token_at(b, i, [rows, vocabulary], 1));
         })
@@ -471,7 +472,7 @@ impl Cycle {
 
     /// Samples of values in (−1, 1), and a class for each.
     pub fn labelled(classes: usize) -> Self {
-        Self::new(move |b, input, target| {
+        Self::new(move |b, _, input, target| {
             put_f32(0, input, |i| signed_at(2000 + b, i));
             put_i64(0, target, |i| below_at(3000 + b, i, classes));
         })
@@ -479,20 +480,20 @@ impl Cycle {
 
     /// Images, and noise, of values in (−1, 1).
     pub fn adversarial() -> Self {
-        Self::new(|b, images, noise| {
+        Self::new(|b, _, images, noise| {
             put_f32(0, images, |i| signed_at(2000 + b, i));
             put_f32(0, noise, |i| signed_at(5000 + b, i));
         })
     }
 
-    fn new(make: impl Fn(u32, &mut [u8], &mut [u8]) + Send + 'static) -> Self {
+    fn new(make: impl Fn(u32, &BatchLayout, &mut [u8], &mut [u8]) + Send + 'static) -> Self {
         Self { make: Box::new(make), next: 0 }
     }
 }
 
 impl BatchSource for Cycle {
-    fn fill(&mut self, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
-        (self.make)(self.next % 4, input, target);
+    fn fill(&mut self, layout: &BatchLayout, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
+        (self.make)(self.next % 4, layout, input, target);
         self.next = self.next.wrapping_add(1);
         Ok(())
     }

@@ -8,7 +8,7 @@ use vramlab_allocator::units::Bytes;
 use vramlab_device::DType;
 use vramlab_model::Category;
 use vramlab_train::{
-    Batch, BatchLayout, BatchSource, CacheKind, Config, Context, Model, OpResult, Outcome, Routine, Task, Tensor,
+    Batch, BatchSource, CacheKind, Config, Context, Layouts, Model, OpResult, Outcome, Routine, Task, Tensor,
     TrainError, Workload,
 };
 
@@ -120,8 +120,8 @@ impl Workload for Inference {
         self.trained.fresh_batch(cx, batch, samples, step)
     }
 
-    fn batch_layout(&self, samples: usize) -> BatchLayout {
-        self.trained.batch_layout(samples)
+    fn batch_layouts(&self, samples: usize) -> Layouts {
+        self.trained.batch_layouts(samples)
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::str::FromStr;
 
 use vramlab_train::{
-    Batch, BatchLayout, BatchSource, Context, Model, OpResult, StateDict, Task, Tensor, TrainError, Workload,
+    Batch, BatchSource, Context, Layouts, Model, OpResult, StateDict, Task, Tensor, TrainError, Workload,
 };
 
 /// How a checkpoint gets into a model that was made before.
@@ -99,8 +99,8 @@ impl Workload for Loaded {
         self.inner.fresh_batch(cx, batch, samples, step)
     }
 
-    fn batch_layout(&self, samples: usize) -> BatchLayout {
-        self.inner.batch_layout(samples)
+    fn batch_layouts(&self, samples: usize) -> Layouts {
+        self.inner.batch_layouts(samples)
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {

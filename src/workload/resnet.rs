@@ -5,8 +5,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, BatchLayout, BatchSource, Context, Model, OpResult, Repeatable, Shape, Task, Tensor, TrainError, Workload,
-    checkpoint,
+    Batch, BatchLayout, BatchSource, Context, Layouts, Model, OpResult, Repeatable, Shape, Task, Tensor, TrainError,
+    Workload, checkpoint,
 };
 
 use super::bounds::{Extent, MOST_OF_A_SAMPLE, Repeats};
@@ -271,12 +271,12 @@ impl Workload for ResNet {
         hash::labelled(cx, batch, Shape::new(&[samples, channels, height, width]), self.sizes.classes.get())
     }
 
-    fn batch_layout(&self, samples: usize) -> BatchLayout {
+    fn batch_layouts(&self, samples: usize) -> Layouts {
         let [channels, height, width] = self.sample();
-        BatchLayout {
+        Layouts::Alike(BatchLayout {
             input: (Shape::new(&[samples, channels, height, width]), DType::F32),
             target: (Shape::new(&[samples]), DType::I64),
-        }
+        })
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {

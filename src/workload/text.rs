@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::random::Random;
 use vramlab_given::{FileError, open_file};
-use vramlab_train::{BatchSource, TrainError};
+use vramlab_train::{BatchLayout, BatchSource, TrainError};
 
 /// Models of vramlab, as they are written here: long enough that a small one does not learn them by heart in a minute.
 const SOURCE: [&str; 14] = [
@@ -117,7 +117,7 @@ impl Windows {
 }
 
 impl BatchSource for Windows {
-    fn fill(&mut self, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
+    fn fill(&mut self, _: &BatchLayout, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
         let seq = self.window.len() - 1;
         let rows = input.chunks_exact_mut(8 * seq).zip(target.chunks_exact_mut(8 * seq));
         for (input, target) in rows {
@@ -136,12 +136,18 @@ impl BatchSource for Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vramlab_device::DType;
+    use vramlab_train::Shape;
+
+    /// Of windows, which have their own length.
+    const LAYOUT: BatchLayout =
+        BatchLayout { input: (Shape::new(&[16]), DType::I64), target: (Shape::new(&[16]), DType::I64) };
 
     #[test]
     fn targets_are_inputs_one_byte_later() {
         let mut windows = Windows::new(Text::source(), 16, 7).unwrap();
         let (mut input, mut target) = (vec![0; 8 * 16 * 3], vec![0; 8 * 16 * 3]);
-        windows.fill(&mut input, &mut target).unwrap();
+        windows.fill(&LAYOUT, &mut input, &mut target).unwrap();
         for row in 0..3 {
             let (start, end) = (8 * 16 * row, 8 * 16 * (row + 1));
             assert_eq!(input[start + 8..end], target[start..end - 8]);
@@ -168,7 +174,7 @@ mod tests {
         std::fs::write(&path, &bytes).unwrap();
         let batch = |text| {
             let (mut input, mut target) = (vec![0; 8 * 16 * 9], vec![0; 8 * 16 * 9]);
-            Windows::new(text, 16, 7).unwrap().fill(&mut input, &mut target).unwrap();
+            Windows::new(text, 16, 7).unwrap().fill(&LAYOUT, &mut input, &mut target).unwrap();
             (input, target)
         };
         assert_eq!(batch(Text::open(&path).unwrap()), batch(Text::Embedded(bytes.into())));
@@ -188,9 +194,9 @@ mod tests {
         std::fs::write(&path, [b'x'; 1000]).unwrap();
         let mut windows = Windows::new(Text::open(&path).unwrap(), 16, 7).unwrap();
         let (mut input, mut target) = (vec![0; 8 * 16], vec![0; 8 * 16]);
-        windows.fill(&mut input, &mut target).unwrap();
+        windows.fill(&LAYOUT, &mut input, &mut target).unwrap();
         File::options().write(true).open(&path).unwrap().set_len(3).unwrap();
-        let told = windows.fill(&mut input, &mut target).unwrap_err();
+        let told = windows.fill(&LAYOUT, &mut input, &mut target).unwrap_err();
         assert!(told.ends_with("text has become shorter"), "{told}");
     }
 }

@@ -14,8 +14,8 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Data, Decoder, DecoderSizes, Entry, Extent, Llama3Scaling, Lora, Sizes, SlidingWindows, SoftCaps, Style, Target,
-    Targets,
+    Data, Decoder, DecoderSizes, Entry, Extent, Lengths, Llama3Scaling, Lora, Sizes, SlidingWindows, SoftCaps, Style,
+    Target, Targets,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -99,6 +99,7 @@ fn program(name: &str) -> (DecoderSizes, Config) {
         config.attention = AttentionKernel::Eager;
     }
     config.use_cache = has("cache");
+    config.data = data(name).0.path();
     let targets = match (has("loraall"), has("loraattn")) {
         (_, true) => Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
         (true, _) => Targets::of(Target::ALL),
@@ -107,6 +108,20 @@ fn program(name: &str) -> (DecoderSizes, Config) {
     let lora = has("lora").then(|| Lora { targets, ..Lora::of_rank(Extent::nearest(8)) });
     let sizes = DecoderSizes { lora, ..sizes };
     (DecoderSizes { weights: if has("bf16w") { DType::Bf16 } else { DType::F32 }, ..sizes }, config)
+}
+
+/// Its samples, whose lengths differ from batch to batch where the recording's name says so, and how many steps it has.
+fn data(name: &str) -> (Data, u64) {
+    if !name.contains("lengths") {
+        return (Data::Reference, 3);
+    }
+    let batches = [64, 17, 100, 33, 128, 5, 90, 64, 31, 77];
+    let samples = batches.into_iter().flat_map(|length| [length; 4]).collect();
+    (Data::Lengths(Lengths::new(samples, None, 1).unwrap()), batches.len() as u64)
+}
+
+fn decoder_on(sizes: DecoderSizes, data: Data) -> Box<dyn Workload> {
+    Box::new(Decoder::new("llama", sizes, data, 1).unwrap())
 }
 
 fn decoder(sizes: DecoderSizes) -> Box<dyn Workload> {
@@ -150,13 +165,19 @@ fn they_ask_as_transformers_does() {
         "gemma-mini.bf16eager",
         "gemma-mini.bf16wloraattn",
         "mistral-mini.bf16w",
+        "llama-mini.lengths.base",
+        "llama-mini.lengths.bf16",
+        "llama-mini.lengths.bf16w",
+        "llama-mini.lengths.bf16wckpt",
+        "llama-mini.lengths.bf16wlora",
     ];
     let failures = names.into_iter().filter_map(|name| {
         let (sizes, config) = program(name);
-        let device = Box::new(SimDevice::h200().unwrap());
+        let (data, steps) = data(name);
+        let (device, workload) = (Box::new(SimDevice::h200().unwrap()), decoder_on(sizes, data));
         let (mut trainer, events) =
-            crate::training::on(device, decoder(sizes), config, Libraries::HOPPER, LoopStyle::Logging);
-        for _ in 0..3 {
+            crate::training::on(device, workload, config, Libraries::HOPPER, LoopStyle::Logging);
+        for _ in 0..steps {
             trainer.step().unwrap();
         }
         let ours = made(&events.borrow());
@@ -185,12 +206,16 @@ fn the_processor_asks_as_the_simulated_card_does() {
         "gemma-mini.base",
         "gemma-mini.bf16wckpt",
         "gemma-mini.bf16eager",
+        "llama-mini.lengths.bf16w",
+        "llama-mini.lengths.bf16wckpt",
     ] {
         let (sizes, config) = program(name);
         let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) }).unwrap();
+        let (data, steps) = data(name);
+        let workload = decoder_on(sizes, data);
         let (mut trainer, events) =
-            crate::training::on(Box::new(device), decoder(sizes), config, Libraries::HOPPER, LoopStyle::Logging);
-        for _ in 0..3 {
+            crate::training::on(Box::new(device), workload, config, Libraries::HOPPER, LoopStyle::Logging);
+        for _ in 0..steps {
             trainer.step().unwrap();
         }
         assert_eq!(difference(&made(&events.borrow()), &recorded(name)), None, "{name}");

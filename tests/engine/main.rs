@@ -16,6 +16,7 @@ mod training;
 mod alignment;
 mod allocator_properties;
 mod combinations;
+mod epoch;
 mod fit;
 mod folklore;
 mod fused;

@@ -14,7 +14,7 @@ use vramlab_device::{HostWork, Kernel};
 use vramlab_model::Phase;
 
 use super::learner::Learner;
-use super::state::Trainer;
+use super::state::{LoopStyle, Trainer};
 
 impl Trainer {
     /// Runs a forward pass: under autocast, its saved tensors where the configuration wants them.
@@ -53,7 +53,13 @@ impl Trainer {
 
     fn find_batch(&mut self, micro: usize) -> OpResult<Batch> {
         if let Some(feed) = &mut self.feed {
-            return feed.next(self.cx.memory());
+            // A program that logs has its batch until the loop gives the variables the next one.
+            self.batches.clear();
+            let batch = feed.next(self.cx.memory())?;
+            if self.style == LoopStyle::Logging {
+                self.batches = vec![batch.clone()];
+            }
+            return Ok(batch);
         }
         let samples = self.micro_batch_size();
         if self.config.data == DataPath::Fresh {

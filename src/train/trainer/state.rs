@@ -377,11 +377,11 @@ impl Trainer {
             }
             DataPath::Streamed => {
                 self.batches.clear();
-                let layout = self.workload.batch_layout(samples);
+                let layouts = self.workload.batch_layouts(samples);
                 let (memory, pinned) = (self.cx.memory().clone(), self.config.pinned);
                 match &mut self.feed {
-                    Some(feed) => feed.configure(&memory, layout, pinned)?,
-                    None => self.feed = Some(Feed::start(&memory, self.workload.batch_source()?, layout, pinned)?),
+                    Some(feed) => feed.configure(&memory, layouts, pinned)?,
+                    None => self.feed = Some(Feed::start(&memory, self.workload.batch_source()?, layouts, pinned)?),
                 }
             }
         }

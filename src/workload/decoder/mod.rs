@@ -7,8 +7,7 @@ mod sizes;
 
 use std::rc::Rc;
 
-use vramlab_device::DType;
-use vramlab_train::{Batch, BatchLayout, BatchSource, Context, OpResult, Shape, Task, TrainError, Workload};
+use vramlab_train::{Batch, BatchLayout, BatchSource, Context, Layouts, OpResult, Task, TrainError, Workload};
 
 use super::data::Data;
 use super::hash::{self, Cycle, Parameters, Spread};
@@ -74,21 +73,20 @@ impl Workload for Decoder {
         hash::own_tokens(cx, batch, samples, self.sizes.seq, self.sizes.vocab)
     }
 
-    fn batch_layout(&self, samples: usize) -> BatchLayout {
-        let tokens = (Shape::new(&[samples, self.sizes.seq]), DType::I64);
-        BatchLayout { input: tokens, target: tokens }
+    fn batch_layouts(&self, samples: usize) -> Layouts {
+        self.data.token_layouts(samples, self.sizes.seq)
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
         let tokens: Box<dyn BatchSource> = match &self.data {
             Data::Text(text) => Box::new(Windows::new(text.clone(), self.sizes.seq, self.seed)?),
-            _ => Box::new(Cycle::tokens(self.sizes.seq, self.sizes.vocab)),
+            _ => Box::new(Cycle::tokens(self.sizes.vocab)),
         };
         Ok(Box::new(OwnLabels(tokens)))
     }
 
     fn items_per_sample(&self) -> usize {
-        self.sizes.seq
+        self.data.mean_length(self.sizes.seq)
     }
 }
 
@@ -96,8 +94,8 @@ impl Workload for Decoder {
 struct OwnLabels(Box<dyn BatchSource>);
 
 impl BatchSource for OwnLabels {
-    fn fill(&mut self, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
-        self.0.fill(input, target)?;
+    fn fill(&mut self, layout: &BatchLayout, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
+        self.0.fill(layout, input, target)?;
         target.copy_from_slice(input);
         Ok(())
     }

@@ -7,7 +7,9 @@ mod plan;
 use std::rc::Rc;
 
 use vramlab_device::DType;
-use vramlab_train::{Batch, BatchLayout, BatchSource, Context, Model, OpResult, Shape, Task, TrainError, Workload};
+use vramlab_train::{
+    Batch, BatchLayout, BatchSource, Context, Layouts, Model, OpResult, Shape, Task, TrainError, Workload,
+};
 
 use super::data::Data;
 use super::hash::{self, Cycle, Parameters, Spread};
@@ -109,6 +111,19 @@ impl Sequential {
                 return Err(TrainError::Workload(why));
             }
         }
+        if let Data::Lengths(lengths) = &data {
+            let longest = lengths.rows()[1] as usize;
+            let why = match self.input {
+                Flow::Tokens { rows, .. } if longest > rows => Some(format!(
+                    "a row has {longest} tokens, and {name} reads {rows}; --seq {rows} cuts longer samples"
+                )),
+                Flow::Tokens { .. } => None,
+                _ => Some(format!("{name} reads no sequences; leave --lengths out")),
+            };
+            if let Some(why) = why {
+                return Err(TrainError::Workload(why));
+            }
+        }
         (self.data, self.seed) = (data, seed);
         Ok(self)
     }
@@ -190,18 +205,20 @@ impl Workload for Sequential {
         }
     }
 
-    fn batch_layout(&self, samples: usize) -> BatchLayout {
+    fn batch_layouts(&self, samples: usize) -> Layouts {
         let input = self.input_shape(samples);
         match self.input {
-            Flow::Tokens { .. } => BatchLayout { input: (input, DType::I64), target: (input, DType::I64) },
-            _ => BatchLayout { input: (input, DType::F32), target: (Shape::new(&[samples]), DType::I64) },
+            Flow::Tokens { rows, .. } => self.data.token_layouts(samples, rows),
+            _ => {
+                Layouts::Alike(BatchLayout { input: (input, DType::F32), target: (Shape::new(&[samples]), DType::I64) })
+            }
         }
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
         Ok(match (self.input, &self.data) {
             (Flow::Tokens { rows, .. }, Data::Text(text)) => Box::new(Windows::new(text.clone(), rows, self.seed)?),
-            (Flow::Tokens { rows, vocab }, _) => Box::new(Cycle::tokens(rows, vocab)),
+            (Flow::Tokens { vocab, .. }, _) => Box::new(Cycle::tokens(vocab)),
             _ => Box::new(Cycle::labelled(self.classes)),
         })
     }
@@ -214,7 +231,8 @@ impl Workload for Sequential {
     fn items_per_sample(&self) -> usize {
         match self.input {
             Flow::Tokens { rows, .. } => {
-                self.lengths.iter().sum::<usize>().checked_div(self.lengths.len()).unwrap_or(rows)
+                let each = self.lengths.iter().sum::<usize>().checked_div(self.lengths.len());
+                each.unwrap_or_else(|| self.data.mean_length(rows))
             }
             _ => 1,
         }

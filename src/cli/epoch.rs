@@ -1,0 +1,219 @@
+//! `vramlab run --lengths`: an epoch of samples of several lengths, and what other batches and other settings would have come to.
+
+use std::io::{self, Write};
+
+use color_eyre::eyre::Result;
+use serde_json::{Value, json};
+
+use super::{Status, Usage};
+use crate::epoch::{self, Asked, Epoch, MOST_STEPS, Quantiles};
+use crate::session::LabSpec;
+use crate::units::Bytes;
+use crate::whatif::Conditions;
+use crate::workload::{Data, Epochs, LengthPolicy, Lengths, PlannedBatch};
+
+/// What is tried beside the settings of the run.
+const SETTINGS: [&str; 3] = ["garbage_collection_threshold:0.8", "empty_cache_every:100", "empty_cache_every:1"];
+
+/// Steps of an epoch of the lengths that `spec` trains on; `None` where it trains on none.
+pub(super) fn steps(spec: &LabSpec) -> Option<u64> {
+    let lengths = lengths(spec)?;
+    let (batch, accumulation) = (spec.config.micro_batch(), spec.config.accumulation.max(1) as u64);
+    Some(Epochs::new(&lengths, batch).per_epoch().div_ceil(accumulation))
+}
+
+/// The lengths that `spec` trains on, in its rows.
+fn lengths(spec: &LabSpec) -> Option<Lengths> {
+    let Data::Lengths(lengths) = &spec.data else { return None };
+    Some(spec.workload.packed(lengths.clone(), spec.sizes))
+}
+
+/// Simulates an epoch and prints it; `None` where that can't be done, and every step has to be run.
+pub(super) fn run(out: &mut dyn Write, spec: &LabSpec, count: u64, as_json: bool) -> Result<Option<Status>> {
+    let Some(lengths) = lengths(spec) else { return Ok(None) };
+    if count > MOST_STEPS {
+        return Err(Usage(format!("an epoch is simulated up to {MOST_STEPS} steps; give --steps {MOST_STEPS}")).into());
+    }
+    let asked = asked(spec, &lengths)?;
+    let epochs = match epoch::simulate(spec, &lengths, count, &asked) {
+        Ok(epochs) => epochs,
+        Err(epoch::EpochError::NotRepeated(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let Some((first, _)) = epochs.split_first() else { return Ok(None) };
+    let report = Report { spec, lengths: &lengths, count, asked: &asked, epochs: &epochs, first };
+    if as_json {
+        writeln!(out, "{}", report.json())?;
+    } else {
+        report.write(out)?;
+    }
+    Ok(Some(if first.is_whole(count) { Status::DONE } else { Status::FAILED }))
+}
+
+/// The run itself first, then its batches under other settings, then other batches.
+fn asked(spec: &LabSpec, lengths: &Lengths) -> Result<Vec<Asked>> {
+    let own = spec.alloc_conf.trim();
+    let conditions = |more: &str| -> Result<Conditions> {
+        let text = if own.is_empty() || more.is_empty() { format!("{own}{more}") } else { format!("{own},{more}") };
+        let mut conditions = Conditions::parse_for(spec.settings.torch(), &text, spec.device.memory())
+            .map_err(|error| Usage(error.to_string()))?;
+        let memory = spec.device.memory().map(|memory| memory.total);
+        conditions.limit = spec.limit.zip(memory).map(|(limit, memory)| limit.of(memory));
+        Ok(conditions)
+    };
+    let expandable = if spec.settings.expandable_segments { "False" } else { "True" };
+    let expandable = format!("expandable_segments:{expandable}");
+    let policy = lengths.policy;
+    let mut asked = vec![Asked { policy, conditions: conditions("")? }];
+    for more in [&*expandable].into_iter().chain(SETTINGS) {
+        asked.push(Asked { policy, conditions: conditions(more)? });
+    }
+    for other in LengthPolicy::ALL.into_iter().filter(|other| *other != policy) {
+        asked.push(Asked { policy: other, conditions: conditions("")? });
+    }
+    Ok(asked)
+}
+
+/// All that is printed.
+struct Report<'a> {
+    spec: &'a LabSpec,
+    lengths: &'a Lengths,
+    count: u64,
+    asked: &'a [Asked],
+    epochs: &'a [Epoch],
+    /// The run itself.
+    first: &'a Epoch,
+}
+
+impl Report<'_> {
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (spec, lengths, first) = (self.spec, self.lengths, self.first);
+        let about = spec.about(None);
+        writeln!(out, "{} on {}: {} steps of an epoch of samples", about.workload, about.device, self.count)?;
+        let [shortest, longest] = lengths.under(LengthPolicy::Pad).rows();
+        writeln!(out, "\n  samples               {}, {shortest} to {longest} tokens each", lengths.count())?;
+        if lengths.cut_samples() > 0 {
+            writeln!(out, "  of them cut           {}, to {longest} tokens", lengths.cut_samples())?;
+        }
+        writeln!(out, "  batches               {}: {}", lengths.policy.label(), sentence(lengths.policy))?;
+        writeln!(out, "  padding               {:.1}% of {} positions", first.padding() * 100.0, first.positions[0])?;
+        writeln!(out, "\n  peaks of a step   {:>12}{:>12}{:>12}{:>12}", "mean", "p50", "p99", "max")?;
+        for (label, figures) in [("allocated", first.allocated()), ("reserved", first.reserved())] {
+            let cells = cells(figures).map(|cell| format!("{cell:>12}")).concat();
+            writeln!(out, "    {label:<16}{cells}")?;
+        }
+        writeln!(out, "\n  {}", self.outcome(first))?;
+        let (settings, policies): (Vec<_>, Vec<_>) =
+            self.asked.iter().zip(self.epochs).partition(|(asked, _)| asked.policy == lengths.policy);
+        let head = |out: &mut dyn Write, what: &str| {
+            writeln!(out, "\n  {what:<34}{:>12}{:>12}{:>9}  outcome", "reserved", "mean", "padding")
+        };
+        head(out, "the same batches under")?;
+        for (asked, epoch) in settings {
+            self.row(out, &asked.conditions.to_string(), epoch)?;
+        }
+        if !policies.is_empty() {
+            head(out, "other batches, the same settings")?;
+            for (asked, epoch) in policies {
+                self.row(out, asked.policy.label(), epoch)?;
+            }
+        }
+        writeln!(out, "\n  reserved: its highest; mean: of the peaks of reserved of all steps that went through")
+    }
+
+    fn row(&self, out: &mut dyn Write, label: &str, epoch: &Epoch) -> io::Result<()> {
+        let reserved = epoch.reserved();
+        let [mean, .., max] = cells(reserved);
+        let padding = format!("{:.1}%", epoch.padding() * 100.0);
+        writeln!(out, "    {label:<32}{max:>12}{mean:>12}{padding:>9}  {}", self.short_outcome(epoch))
+    }
+
+    /// Whether all steps fit: a few words.
+    fn short_outcome(&self, epoch: &Epoch) -> String {
+        match &epoch.failed {
+            _ if epoch.is_whole(self.count) => "fits".to_owned(),
+            Some(_) => format!("step {} fails", epoch.steps.len()),
+            None => "the model fails".to_owned(),
+        }
+    }
+
+    /// Whether all steps fit: a sentence.
+    fn outcome(&self, epoch: &Epoch) -> String {
+        if epoch.is_whole(self.count) {
+            return "every step fits".to_owned();
+        }
+        let Some(batches) = &epoch.failed else { return "the model does not fit".to_owned() };
+        let Some(batch) = longest(batches) else { return "a step does not fit".to_owned() };
+        let PlannedBatch { samples, length, longest, .. } = batch;
+        let sample =
+            longest.map_or_else(String::new, |sample| format!(", sample {} of the file", u64::from(sample) + 1));
+        format!("step {} is out of memory: {samples} × {length} tokens{sample}", epoch.steps.len())
+    }
+
+    fn json(&self) -> Value {
+        let (spec, lengths) = (self.spec, self.lengths);
+        let [all, alternatives] = [&self.asked[..1], self.asked.get(1..).unwrap_or_default()];
+        let one = |(asked, epoch): (&Asked, &Epoch)| self.object(asked, epoch);
+        let run = all.iter().zip(self.epochs).map(one).next();
+        let peaks = self.first.steps.iter();
+        json!({
+            "units": { "sizes": "bytes", "lengths": "tokens" },
+            "workload": spec.workload.name,
+            "device": spec.about(None).device,
+            "simulated": true,
+            "batch": spec.config.batch,
+            "steps": self.count,
+            "samples": lengths.count(),
+            "samples_cut": lengths.cut_samples(),
+            "tokens": lengths.tokens(),
+            "run": run,
+            "step_peaks": {
+                "allocated": peaks.clone().map(|step| step.allocated).collect::<Vec<_>>(),
+                "reserved": peaks.map(|step| step.reserved).collect::<Vec<_>>(),
+            },
+            "alternatives": alternatives.iter().zip(self.epochs.iter().skip(1)).map(one).collect::<Vec<_>>(),
+        })
+    }
+
+    fn object(&self, asked: &Asked, epoch: &Epoch) -> Value {
+        let failed = epoch.failed.as_deref().and_then(longest);
+        json!({
+            "policy": asked.policy.label(),
+            "alloc_conf": asked.conditions.text(),
+            "allocated": epoch.allocated(),
+            "reserved": epoch.reserved(),
+            "positions": epoch.positions[0],
+            "padding": epoch.padding(),
+            "fits": epoch.is_whole(self.count),
+            "finished": epoch.steps.len(),
+            "failed": failed.map(|batch| json!({
+                "step": epoch.steps.len(),
+                "samples": batch.samples,
+                "length": batch.length,
+                "sample": batch.longest.map(|sample| u64::from(sample) + 1),
+            })),
+        })
+    }
+}
+
+/// The batch of a step that has the longest rows.
+fn longest(batches: &[PlannedBatch]) -> Option<PlannedBatch> {
+    batches.iter().copied().max_by_key(|batch| batch.length)
+}
+
+/// Mean, p50, p99 and max, as they are shown.
+fn cells(figures: Option<Quantiles>) -> [String; 4] {
+    let cell = |bytes: Option<Bytes>| bytes.map_or_else(|| "–".to_owned(), |bytes| bytes.to_string());
+    [figures.map(|f| f.mean), figures.map(|f| f.p50), figures.map(|f| f.p99), figures.map(|f| f.max)].map(cell)
+}
+
+/// How samples become batches.
+const fn sentence(policy: LengthPolicy) -> &'static str {
+    match policy {
+        LengthPolicy::Pad => "in the order of the file, padded to the longest sample of each",
+        LengthPolicy::Shuffle => "in random order, padded to the longest sample of each",
+        LengthPolicy::Bucket => "samples of nearly the same length together, padded to the longest",
+        LengthPolicy::LongestFirst => "the longest samples first, padded to the longest of each",
+        LengthPolicy::Pack => "samples one after the other in rows of the same length",
+    }
+}

@@ -1,0 +1,15 @@
+//! A whole epoch of samples of several lengths on a simulated card: what each step comes to, in other batches and under other
+//! settings of the allocator.
+//!
+//! What a step asks for follows from its batches alone, so the engine runs one step for each kind of batch that there is, and
+//! an allocator is asked for the epoch: [`whatif::Repeater`](crate::whatif::Repeater).
+
+mod error;
+mod library;
+mod quantiles;
+mod simulate;
+mod workers;
+
+pub use error::EpochError;
+pub use quantiles::Quantiles;
+pub use simulate::{Asked, Epoch, MOST_STEPS, simulate};

@@ -1,0 +1,130 @@
+//! An epoch, asked of an allocator step by step.
+
+use std::collections::BTreeSet;
+
+use super::error::EpochError;
+use super::library::{Kind, Library, kind};
+use super::quantiles::Quantiles;
+use super::workers::share;
+use crate::session::LabSpec;
+use crate::whatif::{Conditions, Repeater, StepPeaks};
+use crate::workload::{Epochs, LengthPolicy, Lengths, PlannedBatch};
+
+/// Steps of a simulated epoch at most.
+pub const MOST_STEPS: u64 = 1 << 20;
+
+/// What is asked for: batches of a kind, under some conditions.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// How samples become batches.
+    pub policy: LengthPolicy,
+    /// Under what.
+    pub conditions: Conditions,
+}
+
+/// What an epoch came to.
+#[derive(Clone, Debug)]
+pub struct Epoch {
+    /// The peaks of every step that went through.
+    pub steps: Vec<StepPeaks>,
+    /// Batches of the step that ran out of memory; `None` where all fit. The model itself did not where `steps` is empty and there
+    /// are none.
+    pub failed: Option<Vec<PlannedBatch>>,
+    /// Positions of all batches, and how many of them hold a token.
+    pub positions: [u64; 2],
+}
+
+impl Epoch {
+    /// Whether all of `count` steps went through.
+    #[must_use]
+    pub const fn is_whole(&self, count: u64) -> bool {
+        self.steps.len() as u64 == count
+    }
+
+    /// Of peaks of reserved over the steps.
+    #[must_use]
+    pub fn reserved(&self) -> Option<Quantiles> {
+        Quantiles::of(self.steps.iter().map(|step| step.reserved))
+    }
+
+    /// Of peaks of allocated.
+    #[must_use]
+    pub fn allocated(&self) -> Option<Quantiles> {
+        Quantiles::of(self.steps.iter().map(|step| step.allocated))
+    }
+
+    /// The share of positions that are padding.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a share, to be shown")]
+    pub fn padding(&self) -> f64 {
+        let [all, tokens] = self.positions;
+        1.0 - tokens as f64 / all.max(1) as f64
+    }
+}
+
+/// The batches of an epoch in their order, as many as a step has after the other.
+struct Plan {
+    batches: Vec<PlannedBatch>,
+    in_step: usize,
+}
+
+impl Plan {
+    fn of(spec: &LabSpec, lengths: &Lengths, steps: u64) -> Self {
+        let in_step = spec.config.accumulation.max(1);
+        let mut epochs = Epochs::new(lengths, spec.config.micro_batch());
+        let batches = (0..steps.saturating_mul(in_step as u64)).map(|number| epochs.batch(number)).collect();
+        Self { batches, in_step }
+    }
+
+    fn steps(&self) -> impl Iterator<Item = &[PlannedBatch]> {
+        self.batches.chunks(self.in_step)
+    }
+}
+
+/// Simulates `steps` steps of `spec` for everything that is asked for; results in its order.
+///
+/// # Errors
+/// [`EpochError`].
+pub fn simulate(spec: &LabSpec, lengths: &Lengths, steps: u64, asked: &[Asked]) -> Result<Vec<Epoch>, EpochError> {
+    let steps = steps.min(MOST_STEPS);
+    let lengths = spec.workload.packed(lengths.clone(), spec.sizes);
+    let policies: Vec<LengthPolicy> =
+        LengthPolicy::ALL.into_iter().filter(|policy| asked.iter().any(|asked| asked.policy == *policy)).collect();
+    let plans = share(&policies, |policy| Plan::of(spec, &lengths.under(*policy), steps));
+    let firsts: Vec<Kind> = plans.iter().filter_map(|plan| plan.steps().next().map(kind)).collect();
+    let kinds: BTreeSet<Kind> = plans.iter().flat_map(|plan| plan.steps().skip(1).map(kind)).collect();
+    let library = Library::fill(spec, &lengths, &firsts, kinds)?;
+    let plan = |policy| policies.iter().position(|known| *known == policy).and_then(|at| plans.get(at));
+    let jobs: Vec<(&Plan, &Conditions)> =
+        asked.iter().filter_map(|asked| Some((plan(asked.policy)?, &asked.conditions))).collect();
+    Ok(share(&jobs, |(plan, conditions)| play(plan, conditions, &library)))
+}
+
+fn play(plan: &Plan, conditions: &Conditions, library: &Library) -> Epoch {
+    let positions = plan.batches.iter().map(|batch| u64::from(batch.samples) * u64::from(batch.length)).sum();
+    let tokens = plan.batches.iter().map(|batch| batch.tokens).sum();
+    let mut epoch = Epoch { steps: Vec::new(), failed: None, positions: [positions, tokens] };
+    let mut repeater = None;
+    for batches in plan.steps() {
+        let kind = kind(batches);
+        let peaks = match &mut repeater {
+            None => {
+                let Some(beginning) = library.beginnings.get(&kind) else { break };
+                let Some(begun) = Repeater::begin(conditions, beginning) else { break };
+                repeater.insert(begun).first(beginning)
+            }
+            Some(repeater) => {
+                let Some(step) = library.steps.get(&kind) else { break };
+                repeater.step(step)
+            }
+        };
+        match peaks {
+            Some(peaks) => epoch.steps.push(peaks),
+            None => {
+                epoch.failed = Some(batches.to_vec());
+                break;
+            }
+        }
+    }
+    epoch
+}

@@ -1,0 +1,301 @@
+//! Steps that repeat: what one asks is kept once, and played as often as its like comes.
+//!
+//! Apart from its first step a program asks in each step for the same as in every other one of the same batch: blocks that live
+//! within the step, and a few that the step before left behind (its batch, its loss). Those are numbered in the order in which they
+//! were taken, so that any step may follow any other.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::ask::Ask;
+use super::block_number::BlockNumber;
+use super::conditions::Conditions;
+use super::driver::Places;
+use super::figures::StepPeaks;
+use super::player::Player;
+use super::reader::Reader;
+use vramlab_allocator::units::{Bytes, DeviceIndex, StreamId};
+use vramlab_model::Event;
+
+/// What the program asked until the end of its first step.
+#[derive(Debug)]
+pub struct Beginning {
+    asks: Vec<Ask>,
+    /// How many asks come before the step.
+    before: usize,
+    /// What the step leaves to the next one, by its numbers.
+    left: Vec<BlockNumber>,
+    /// Numbers from here on are free.
+    numbers: BlockNumber,
+}
+
+/// What one step asks, behind the first: about eight bytes a block. Steps of the same structure share it.
+#[derive(Clone, Debug)]
+pub struct Step {
+    structure: Arc<Structure>,
+    sizes: Box<[u64]>,
+}
+
+impl Step {
+    /// About how much memory it takes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.sizes.len() * size_of::<u64>()
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Structure {
+    moves: Vec<Move>,
+    /// What is there at the end, by its number.
+    left: Vec<BlockNumber>,
+}
+
+/// Blocks are numbered from those on that the step before left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Move {
+    /// The next block, of the next size.
+    Take(BlockNumber),
+    Give(BlockNumber),
+}
+
+/// Why steps are not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("its steps don't repeat: they leave more behind each time, or use several streams")]
+pub struct NotRepeated;
+
+/// Reads a run whose steps repeat.
+#[derive(Debug)]
+pub struct StepsWriter {
+    reader: Reader,
+    asks: Vec<Ask>,
+    /// Asks before the first step.
+    before: usize,
+    beginning: Option<Beginning>,
+    /// What the step before left, in the order in which it was taken.
+    left: Vec<BlockNumber>,
+    structures: HashSet<Arc<Structure>>,
+    steps: Vec<Step>,
+    bytes: usize,
+    begun: u64,
+    repeats: bool,
+}
+
+impl Default for StepsWriter {
+    fn default() -> Self {
+        Self {
+            reader: Reader::new(DeviceIndex::FIRST, Places::Simulated, 0),
+            asks: Vec::new(),
+            before: 0,
+            beginning: None,
+            left: Vec::new(),
+            structures: HashSet::new(),
+            steps: Vec::new(),
+            bytes: 0,
+            begun: 0,
+            repeats: true,
+        }
+    }
+}
+
+impl StepsWriter {
+    /// Reads the next event.
+    pub fn push(&mut self, event: &Event) {
+        let Self { reader, asks, .. } = self;
+        let mut begins = false;
+        reader.read(event, &mut |ask| {
+            begins |= matches!(ask, Ask::StepBegin { .. });
+            asks.push(ask);
+        });
+        if begins {
+            self.cut();
+        }
+    }
+
+    /// The step that was under way is over: its last ask is the beginning of the next.
+    fn cut(&mut self) {
+        self.asks.pop();
+        match self.begun {
+            0 => self.before = self.asks.len(),
+            1 => {
+                let asks = std::mem::take(&mut self.asks);
+                let numbers = asks.iter().filter_map(number).max().map_or(0, |most| most + 1);
+                self.beginning = Some(Beginning { asks, before: self.before, left: Vec::new(), numbers });
+            }
+            _ => self.keep_step(),
+        }
+        self.begun += 1;
+    }
+
+    fn keep_step(&mut self) {
+        let asks = std::mem::take(&mut self.asks);
+        let first = self.begun == 2;
+        if first {
+            // What the second step gives back of the first is what a step leaves; the rest stays for good.
+            let mut own = HashSet::new();
+            let mut left: Vec<BlockNumber> = Vec::new();
+            for ask in &asks {
+                match ask {
+                    Ask::Take { block, .. } => {
+                        own.insert(*block);
+                    }
+                    Ask::Give(block) if !own.remove(block) => left.push(*block),
+                    _ => {}
+                }
+            }
+            let born = self.beginning.as_ref().map(Beginning::births).unwrap_or_default();
+            left.sort_by_key(|block| born.get(block).copied());
+            if let Some(beginning) = &mut self.beginning {
+                beginning.left.clone_from(&left);
+            }
+            self.left = left;
+        }
+        match normalised(&asks, &self.left) {
+            Some((structure, sizes, left)) => {
+                let structure = Arc::new(structure);
+                let known = self.structures.get(&structure).cloned();
+                let structure = known.unwrap_or_else(|| {
+                    self.structures.insert(Arc::clone(&structure));
+                    structure
+                });
+                self.bytes += size_of_val(&*sizes);
+                self.steps.push(Step { structure, sizes });
+                self.left = left;
+            }
+            None => self.repeats = false,
+        }
+    }
+
+    /// About how much memory it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Up to the end of the first step, and each step behind it.
+    ///
+    /// # Errors
+    /// [`NotRepeated`]: they leave more behind each time, or use several streams.
+    pub fn finish(mut self) -> Result<(Beginning, Vec<Step>), NotRepeated> {
+        let asks = &mut self.asks;
+        self.reader.end(&mut |ask| asks.push(ask));
+        // As if another step began.
+        self.asks.push(Ask::StepEnd { step: 0 });
+        self.cut();
+        if !self.repeats {
+            return Err(NotRepeated);
+        }
+        let beginning = self.beginning.ok_or(NotRepeated)?;
+        Ok((beginning, self.steps))
+    }
+}
+
+impl Beginning {
+    /// When each block was taken that is there at the end.
+    fn births(&self) -> HashMap<BlockNumber, usize> {
+        let taken = self.asks.iter().enumerate();
+        taken
+            .filter_map(|(at, ask)| if let Ask::Take { block, .. } = ask { Some((*block, at)) } else { None })
+            .collect()
+    }
+}
+
+fn number(ask: &Ask) -> Option<BlockNumber> {
+    match ask {
+        Ask::Take { block, .. } => Some(*block),
+        _ => None,
+    }
+}
+
+/// A step with numbers of its own, the sizes of its blocks, and what it leaves by the run's numbers. `None` where it can't follow any
+/// other step.
+fn normalised(asks: &[Ask], before: &[BlockNumber]) -> Option<(Structure, Box<[u64]>, Vec<BlockNumber>)> {
+    let mut names: HashMap<BlockNumber, BlockNumber> =
+        before.iter().zip(0..).map(|(block, name)| (*block, name)).collect();
+    let mut next = BlockNumber::try_from(before.len()).ok()?;
+    let first_own = next;
+    let (mut moves, mut sizes) = (Vec::new(), Vec::new());
+    for ask in asks {
+        match ask {
+            Ask::Take { block, size, stream } if *stream == StreamId::DEFAULT => {
+                if names.insert(*block, next).is_some() {
+                    return None;
+                }
+                moves.push(Move::Take(next));
+                sizes.push(size.get());
+                next += 1;
+            }
+            Ask::Give(block) => moves.push(Move::Give(names.remove(block)?)),
+            Ask::StepBegin { .. } | Ask::StepEnd { .. } => {}
+            _ => return None,
+        }
+    }
+    let mut left: Vec<(BlockNumber, BlockNumber)> = names.into_iter().map(|(block, name)| (name, block)).collect();
+    left.sort_unstable();
+    let alike = left.len() == before.len() && left.iter().all(|(name, _)| *name >= first_own);
+    let structure = Structure { moves, left: left.iter().map(|(name, _)| *name).collect() };
+    let left = left.into_iter().map(|(_, block)| block).collect();
+    alike.then(|| (structure, sizes.into_boxed_slice(), left))
+}
+
+/// Another allocator, asked step by step.
+#[derive(Debug)]
+pub struct Repeater {
+    player: Player,
+    numbers: BlockNumber,
+    failures: u64,
+}
+
+impl Repeater {
+    /// Asks for what comes before the first step; false where the device has not that much.
+    #[must_use]
+    pub fn begin(conditions: &Conditions, beginning: &Beginning) -> Option<Self> {
+        let mut player = Player::new(conditions, Places::Simulated);
+        beginning.asks.iter().take(beginning.before).for_each(|ask| player.play(ask));
+        let whole = player.failures() == 0;
+        whole.then_some(Self { player, numbers: beginning.numbers, failures: 0 })
+    }
+
+    /// The first step; `None` where a request in it fails.
+    #[must_use]
+    pub fn first(&mut self, beginning: &Beginning) -> Option<StepPeaks> {
+        self.player.begin_step();
+        beginning.asks.iter().skip(beginning.before).for_each(|ask| match ask {
+            Ask::StepBegin { .. } | Ask::StepEnd { .. } => {}
+            ask => self.player.play(ask),
+        });
+        for (block, name) in beginning.left.iter().zip(self.numbers..) {
+            self.player.rename(*block, name);
+        }
+        self.peaks()
+    }
+
+    /// One of those behind it; `None` where a request in it fails.
+    #[must_use]
+    pub fn step(&mut self, step: &Step) -> Option<StepPeaks> {
+        self.player.begin_step();
+        let mut sizes = step.sizes.iter();
+        for moved in &step.structure.moves {
+            match *moved {
+                Move::Take(name) => {
+                    let size = Bytes(sizes.next().copied().unwrap_or_default());
+                    self.player.play(&Ask::Take { block: self.numbers + name, size, stream: StreamId::DEFAULT });
+                }
+                Move::Give(name) => self.player.play(&Ask::Give(self.numbers + name)),
+            }
+        }
+        for (name, to) in step.structure.left.iter().zip(self.numbers..) {
+            self.player.rename(self.numbers + *name, to);
+        }
+        self.peaks()
+    }
+
+    fn peaks(&mut self) -> Option<StepPeaks> {
+        let peaks = self.player.end_step();
+        let failed = self.player.failures() > self.failures;
+        self.failures = self.player.failures();
+        (!failed).then_some(peaks)
+    }
+}

@@ -1,0 +1,76 @@
+//! Simulated epochs beside runs of every step.
+
+use vramlab::device::sim::CardCatalog;
+use vramlab::epoch::{Asked, simulate};
+use vramlab::session::{DeviceChoice, Headless, LabSpec, MemoryLimit};
+use vramlab::train::Config;
+use vramlab::units::Bytes;
+use vramlab::whatif::{Conditions, StepPeaks};
+use vramlab::workload::{Catalog, Data, LengthPolicy, Lengths};
+
+fn spec(workload: &str, samples: &[u32], policy: LengthPolicy, batch: usize) -> LabSpec {
+    let entry = Catalog::with_user_workloads(None).entry(workload).unwrap();
+    let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
+    let data = Data::Lengths(Lengths::new(samples.to_vec(), None, 1).unwrap().under(policy));
+    let config = Config { data: data.path(), batch, ..Config::new(batch) };
+    LabSpec { device: DeviceChoice::Sim(Box::new(card)), data, config, ..LabSpec::new(entry) }
+}
+
+fn conditions(spec: &LabSpec) -> Conditions {
+    let memory = spec.device.memory();
+    let mut conditions = Conditions::parse(&spec.alloc_conf, memory).unwrap();
+    conditions.limit = spec.limit.zip(memory).map(|(limit, memory)| limit.of(memory.total));
+    conditions
+}
+
+/// The peaks of every step, and whether one failed, of a run by the engine.
+fn run(spec: &LabSpec, steps: u64) -> (Vec<StepPeaks>, bool) {
+    let mut run = Headless::start(spec.clone()).unwrap();
+    let mut peaks = Vec::new();
+    for _ in 0..steps {
+        run.reset_peaks();
+        if run.step().is_err() {
+            return (peaks, true);
+        }
+        let statistics = run.statistics();
+        let bytes = |count: i64| Bytes(u64::try_from(count).unwrap());
+        peaks.push(StepPeaks {
+            allocated: bytes(statistics.allocated_bytes.all.peak),
+            reserved: bytes(statistics.reserved_bytes.all.peak),
+        });
+    }
+    (peaks, false)
+}
+
+/// Every step of every policy, with odd lengths, batches that are not full, micro-batches, and a second epoch.
+#[test]
+fn an_epoch_comes_to_what_every_step_does() {
+    let samples: Vec<u32> = (0..41).map(|n| n * 7919 % 127 + 1).collect();
+    for (workload, accumulation) in [("llama-mini", 1), ("llama-mini", 2), ("gpt-mini", 1)] {
+        let samples: Vec<u32> = samples.iter().map(|length| (*length).min(32)).chain([32]).collect();
+        for policy in LengthPolicy::ALL {
+            let mut spec = spec(workload, &samples, policy, 4);
+            spec.config.accumulation = accumulation;
+            let Data::Lengths(lengths) = &spec.data else { panic!() };
+            let asked = [Asked { policy, conditions: conditions(&spec) }];
+            let epochs = simulate(&spec, lengths, 25, &asked).unwrap();
+            assert_eq!((epochs[0].steps.clone(), epochs[0].failed.is_some()), run(&spec, 25), "{workload} {policy:?}");
+        }
+    }
+}
+
+#[test]
+fn an_epoch_fails_where_its_step_does_and_names_the_sample() {
+    let mut samples = vec![64; 40];
+    samples[29] = 4096;
+    let mut spec = spec("llama-mini", &samples, LengthPolicy::Pad, 4);
+    spec.limit = Some(MemoryLimit::Bytes(Bytes::mib(100)));
+    let Data::Lengths(lengths) = &spec.data else { panic!() };
+    let asked = [Asked { policy: LengthPolicy::Pad, conditions: conditions(&spec) }];
+    let epochs = simulate(&spec, lengths, 10, &asked).unwrap();
+    let (steps, failed) = run(&spec, 10);
+    assert!(failed && steps.len() == 7, "{}", steps.len());
+    assert_eq!(epochs[0].steps, steps);
+    let batch = epochs[0].failed.as_ref().unwrap()[0];
+    assert_eq!((batch.samples, batch.length, batch.longest), (4, 4096, Some(29)));
+}
