@@ -5,6 +5,7 @@ mod view;
 
 use std::sync::Arc;
 
+use super::alike::AlikeRanks;
 use super::autopsy::Autopsy;
 use super::boundaries::Boundaries;
 use super::configuration::{Configuration, Configurations};
@@ -39,6 +40,8 @@ use vramlab_snapshot::Begins;
 pub struct Lab {
     device: DeviceIndex,
     about: Arc<About>,
+    /// The ranks that it stands for, where several train together.
+    alike: Option<Arc<AlikeRanks>>,
     run: RunState,
     settings: Arc<Settings>,
     memory: MemoryModel,
@@ -132,6 +135,18 @@ impl Lab {
     #[must_use]
     pub const fn about(&self) -> &Arc<About> {
         &self.about
+    }
+
+    /// The ranks that the device stands for, where several train together.
+    #[must_use]
+    pub const fn alike(&self) -> Option<&Arc<AlikeRanks>> {
+        self.alike.as_ref()
+    }
+
+    /// Something has happened in the run under way.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.memory.position() > self.begun
     }
 
     /// Where in a lesson the run is, where it belongs to one.

@@ -1,6 +1,7 @@
 //! The memory model: a plain reducer over the event stream. No clock, no I/O, no terminal.
 
 pub mod advice;
+mod alike;
 mod allocator_state;
 mod autopsy;
 mod boundaries;
@@ -50,6 +51,7 @@ extern crate self as vramlab_model;
 #[path = "../../tests/common/synthetic.rs"]
 pub(crate) mod synthetic;
 
+pub use alike::AlikeRanks;
 pub use allocator_state::{AllocatorState, Placed};
 pub use autopsy::{Autopsy, Owner, Unusable, Why};
 pub use boundaries::Boundaries;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::ghost::Ghost;
 use super::listings::Listing;
+use super::rank_figures::RankFigures;
 use super::reading::{Doing, Reading};
 use crate::allocator::DeviceMemory;
 use crate::model::{
@@ -45,6 +46,8 @@ pub struct Picture {
     pub kind: Kind,
     /// Which of its devices it shows.
     pub device: Shown,
+    /// The ranks that train together at the cursor, those that do the same once; empty where a run has no ranks.
+    pub ranks: Arc<[RankFigures]>,
     /// The file that is being written.
     pub recording: Option<RecordingState>,
     /// What was found out of the part that a screen wants studied.

@@ -28,6 +28,7 @@ impl Lab {
             }
             EventKind::Begin(about) => self.begin_anew(about),
             EventKind::About(about) => self.about = Arc::clone(about),
+            EventKind::AlikeRanks(alike) => self.alike = Some(Arc::clone(alike)),
             EventKind::Run(run) => self.run = run.clone(),
             EventKind::Settings(settings) => self.settings = Arc::clone(settings),
             EventKind::EmptyCache => self.empty_cache(),

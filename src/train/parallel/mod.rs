@@ -71,6 +71,14 @@ pub(super) fn refusal(member: Member, config: &Config, real: bool) -> Option<Str
     None
 }
 
+/// Why ranks that train can't go from `present` to `wanted`, where they can't: what their model was wrapped with stays.
+pub(super) fn fixed(member: Member, present: &Config, wanted: &Config) -> Option<String> {
+    let way = member.parallelism;
+    let precision = way.shards_parameters() && present.amp.dtype() != wanted.amp.dtype();
+    precision
+        .then(|| format!("{way} gathers parameters in the type that it was given at the start; start again with --amp"))
+}
+
 /// Wraps a model that is made, with its batches: construction, and the hooks of the steps.
 ///
 /// `lower` is the type of mixed precision, where there is one. Of a pipeline, the stage.
