@@ -1,11 +1,13 @@
 //! `--parallel`: several ranks, and without a screen their figures side by side.
 
+mod fit;
 mod table;
 
 use std::io::Write;
 
 use color_eyre::eyre::{Report, Result};
 
+pub(super) use self::fit::{Search, Ways, ways};
 use self::table::{Row, Table};
 use super::flags;
 use super::followers::Followers;
