@@ -26,6 +26,7 @@ use super::profile::{Profile, Sample};
 use super::reading::Reading;
 use super::run::{About, RunState, Settings};
 use super::segment_views::SegmentViews;
+use super::sharing::Sharing;
 use super::steps::{StepPeaks, Steps};
 use super::view::{Generated, Level, LogLine, Names, Stacks, Touched};
 use vramlab_allocator::units::Micros;
@@ -41,7 +42,7 @@ pub struct Lab {
     device: DeviceIndex,
     about: Arc<About>,
     /// The ranks that it stands for, where several train together.
-    alike: Option<Arc<AlikeRanks>>,
+    sharing: Option<Sharing>,
     run: RunState,
     settings: Arc<Settings>,
     memory: MemoryModel,
@@ -139,8 +140,8 @@ impl Lab {
 
     /// The ranks that the device stands for, where several train together.
     #[must_use]
-    pub const fn alike(&self) -> Option<&Arc<AlikeRanks>> {
-        self.alike.as_ref()
+    pub fn alike(&self) -> Option<&Arc<AlikeRanks>> {
+        self.sharing.as_ref().map(|sharing| &sharing.alike)
     }
 
     /// Something has happened in the run under way.
@@ -334,6 +335,9 @@ impl Lab {
                 self.settle_emptying();
                 self.op = *name;
                 self.touched.clear();
+                if let Some(sharing) = &mut self.sharing {
+                    sharing.op(self.names.texts().get(*name));
+                }
             }
             EventKind::OpEnd | EventKind::Relabel { .. } | EventKind::HostMemory { .. } => {}
             kind => self.follow_rarely(kind),

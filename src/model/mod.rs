@@ -39,6 +39,7 @@ mod releases;
 mod remedy;
 mod run;
 mod segment_views;
+mod sharing;
 mod steps;
 mod study;
 mod view;
@@ -84,6 +85,7 @@ pub use ranks::Ranks;
 pub use reading::{Activity, DriverMemory, GpuProcess, MemoryShares, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 pub use remedy::Remedy;
 pub use run::{About, DeviceKind, Items, RunState, Setting, Settings};
+pub use sharing::{ALL_GATHER, DDP_BUCKET};
 pub use study::{Group, Grouping, Life, Moment, OpRow, OpRun, Place, Sort, Study, Survivor, Totals};
 pub use view::{
     BlockView, CopiesView, Generated, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, Stacks,

@@ -217,10 +217,15 @@ impl Picture {
     #[must_use]
     pub fn findings(&self) -> Cow<'_, [Finding]> {
         let known = if self.view.run == RunState::Finished { &self.view } else { self.known() };
-        match &self.diagnosis {
+        let mut all: Cow<'_, [Finding]> = match &self.diagnosis {
             Some(diagnosis) => diagnosis.amended(&known.findings, &known.settings).into(),
             None => (&*known.findings).into(),
+        };
+        if let Some(uneven) = RankFigures::uneven(&self.ranks) {
+            let louder = all.iter().take_while(|finding| finding.level > uneven.level).count();
+            all.to_mut().insert(louder, uneven);
         }
+        all
     }
 
     /// Why the last request failed at the cursor, with what would have served it as far as that is known.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{AlikeRanks, Lab, Ranks};
+use crate::model::{AlikeRanks, Evidence, Finding, Lab, Level, Ranks};
 use crate::units::{Bytes, DeviceIndex};
 
 /// One rank and those that do the same, at the cursor.
@@ -46,6 +46,24 @@ impl RankFigures {
         let same = all.iter().all(|of| need(of) == most);
         if same { None } else { all.iter().position(|of| need(of) == most) }
     }
+
+    /// That some reserved more than others, where it is worth a word: a tenth, and a mebibyte.
+    #[must_use]
+    pub fn uneven(all: &[Self]) -> Option<Finding> {
+        let most = &all[Self::worst(all).filter(|_| all.iter().all(|of| !of.out_of_memory))?];
+        let least = all.iter().min_by_key(|of| of.peak_reserved)?;
+        let more = most.peak_reserved.saturating_sub(least.peak_reserved);
+        if more < Bytes::mib(1) || more.get().saturating_mul(10) < most.peak_reserved.get() {
+            return None;
+        }
+        let evidence = Evidence::Uneven {
+            most: most.alike.words(),
+            reserved: most.peak_reserved,
+            least: least.alike.words(),
+            least_reserved: least.peak_reserved,
+        };
+        Some(Finding { level: Level::Info, evidence, remedies: Vec::new(), position: None, gain: None })
+    }
 }
 
 #[cfg(test)]
@@ -64,5 +82,15 @@ mod tests {
         assert_eq!(RankFigures::worst(&[of(8, 6, false), of(8, 7, false)]), Some(1));
         assert_eq!(RankFigures::worst(&[of(9, 6, false), of(8, 7, false)]), Some(0));
         assert_eq!(RankFigures::worst(&[of(9, 6, false), of(8, 7, true)]), Some(1));
+        let uneven = |all: &[RankFigures]| RankFigures::uneven(all).map(|finding| finding.to_string());
+        let (mut small, mut large) = (of(10, 7, false), of(15, 7, false));
+        for (rank, of) in [(0, &mut small), (1, &mut large)] {
+            of.alike = AlikeRanks { ranks: vec![rank], ..AlikeRanks::default() }.into();
+        }
+        let said = "ranks are uneven: rank 1 reserved 15.00 MiB, rank 0 10.00 MiB";
+        assert_eq!(uneven(&[small.clone(), large.clone()]).as_deref(), Some(said));
+        assert_eq!(uneven(&[of(20, 7, false), of(19, 7, false)]), None);
+        large.out_of_memory = true;
+        assert_eq!(uneven(&[small, large]), None, "a rank that failed says nothing of what it needs");
     }
 }

@@ -5,8 +5,10 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::error::TryRecvError;
 use vramlab::device::sim::CardCatalog;
-use vramlab::model::{Event, EventKind, Lab, Ranks, RunState};
-use vramlab::session::{self, Command, DeviceChoice, Feed, LabSpec, MemoryLimit, Parallel, Session, Switch};
+use vramlab::model::{Event, EventKind, Evidence, Finding, Lab, Ranks, RunState};
+use vramlab::session::{
+    self, Command, DeviceChoice, Feed, LabSpec, MemoryLimit, Parallel, ProcessGroup, Session, Switch,
+};
 use vramlab::train::{Parallelism, PipelineSchedule};
 use vramlab::units::{Bytes, DeviceIndex};
 use vramlab::workload::{Catalog, Data, Extent, Repeats, Sizes};
@@ -99,6 +101,11 @@ impl Driver {
         [self.lab(0).run(), self.lab(1).run()]
     }
 
+    /// The value of a switch that is in force on a rank.
+    fn value(&self, device: u16, word: &str) -> String {
+        self.lab(device).settings().get(word).map(|setting| setting.value.to_string()).unwrap_or_default()
+    }
+
     fn pause(&mut self) {
         self.send(Command::Pause);
         self.wait("pause", |driver| driver.runs() == [&RunState::Paused; 2]);
@@ -118,6 +125,7 @@ fn ranks_say_which_they_are_and_a_flip_reaches_all_between_the_same_two_steps() 
     assert_eq!(numbers, ["0", "1"]);
     for optimizer in ["sgd", "adamw", "sgd"] {
         driver.set("opt", optimizer);
+        driver.wait("the flip", |driver| [0, 1].iter().all(|device| driver.value(*device, "opt") == optimizer));
         driver.wait_for_steps(2);
     }
     assert_eq!(driver.flips(0).len(), 3);
@@ -131,12 +139,43 @@ fn ranks_say_which_they_are_and_a_flip_reaches_all_between_the_same_two_steps() 
     assert_eq!(first, second, "a step ends where the last rank's does");
 }
 
+/// Two blocks and the root are three groups.
+#[test]
+fn what_a_rank_holds_because_it_shares_is_found() {
+    let found = |parallelism| {
+        let spec = LabSpec { parallel: None, ..stages(None) };
+        let sizes = Sizes { layers: Some(Repeats::nearest(2)), ..spec.sizes };
+        let spec = LabSpec { sizes, ..spec };
+        let mut group = ProcessGroup::start(&spec, Parallel { parallelism, ranks: 2 }, None).unwrap();
+        (0..3).for_each(|_| drop(group.step().unwrap()));
+        let view = group.runs()[0].view();
+        let shared =
+            |finding: &&Finding| matches!(finding.evidence, Evidence::Gathered { .. } | Evidence::Buckets { .. });
+        let parameters = Bytes(4 * group.runs()[0].trainer().parameter_count() as u64);
+        (view.findings.iter().find(shared).map(|finding| finding.evidence.clone()), parameters)
+    };
+    let (buckets, parameters) = found(Parallelism::Ddp);
+    let Some(Evidence::Buckets { bytes, peak }) = buckets else { panic!("{buckets:?}") };
+    assert!(bytes >= parameters && bytes < parameters + Bytes::mib(1) && peak > bytes, "{bytes} of {peak}");
+    assert_eq!(found(Parallelism::DdpView).0, None, "gradients are the buckets");
+    let (gathered, _) = found(Parallelism::Zero2);
+    let Some(Evidence::Gathered { bytes, gathers: 3, .. }) = gathered else { panic!("{gathered:?}") };
+    let (again, _) = found(Parallelism::Fsdp);
+    let Some(Evidence::Gathered { bytes: fewer, gathers: 6, .. }) = again else { panic!("{again:?}") };
+    assert!(fewer < bytes, "one block of them at a time");
+    assert_eq!(found(Parallelism::Pipeline(PipelineSchedule::GPipe)).0, None);
+}
+
 #[test]
 fn what_a_rank_can_not_have_no_rank_has() {
     let mut driver = Driver::start(stages(None));
     driver.wait_for_steps(1);
     // Half a micro-batch is none.
     driver.set("batch", "6");
+    driver.wait("what is wrong with it", |driver| {
+        let said = |event: &Event| matches!(&event.kind, EventKind::Notice { text } if text.contains("micro-batches"));
+        [0, 1].iter().all(|device| driver.seen.iter().any(|event| event.device.0 == *device && said(event)))
+    });
     driver.wait_for_steps(2);
     for device in [0, 1] {
         let batch = driver.lab(device).settings().get("batch").unwrap();
