@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 
 use super::broken::{Broken, back};
 use super::force::{flip, note_first_values};
-use super::gate::{Chore, Gate};
+use super::gate::{Chore, Gate, WEIGHED};
 use super::{BuildError, Command, Feeder, LabSpec, Setup, Shortage, lockstep, switches};
 use crate::device::DeviceError;
 use crate::model::{EventKind, RunState};
@@ -55,9 +55,6 @@ pub(super) fn train(
     }
 }
 
-/// Steps under a configuration before other ones are tried beside it.
-const WEIGHED: u64 = 2;
-
 /// One run, from making the model to the last step.
 fn run(
     spec: &LabSpec,
@@ -103,7 +100,7 @@ fn run(
                 proven = Some(gate.borrow().present().clone());
                 if finished == due {
                     let setup = gate.borrow().present().clone();
-                    gate.borrow_mut().weigh(shortage(spec, setup, &trainer, finished));
+                    gate.borrow_mut().weigh(shortage(spec, setup, &trainer, finished), DeviceIndex::FIRST);
                 }
                 continue;
             }

@@ -21,6 +21,9 @@ const OLDEST: Duration = Duration::from_millis(100);
 /// What the host must have left for remedies to be tried: a thread of its own, and the model made once more without bytes.
 const ROOM: Bytes = Bytes::mib(512);
 
+/// Steps under a configuration before other ones are tried beside it.
+pub(super) const WEIGHED: u64 = 2;
+
 /// A shorter wait is left until it is worth waking up for.
 const SHORTEST_WAIT: Duration = Duration::from_millis(4);
 
@@ -290,8 +293,8 @@ impl Gate {
         });
     }
 
-    /// Has somebody try what flips would do to the peak, beside whatever happens next.
-    pub(super) fn weigh(&mut self, run: Shortage) {
+    /// Has somebody try what flips would do to the peak of `device`, beside whatever happens next.
+    pub(super) fn weigh(&mut self, run: Shortage, device: DeviceIndex) {
         if HostAccount::default().left() < ROOM {
             return;
         }
@@ -300,7 +303,7 @@ impl Gate {
         let _ = std::thread::Builder::new().name("weighing".to_owned()).spawn(move || {
             if let Some(weighed) = run.weigh() {
                 // Nobody may be left to look.
-                let _ = feeder.send(Feed::Aside(DeviceIndex::FIRST, EventKind::Weighed(Arc::new(weighed))));
+                let _ = feeder.send(Feed::Aside(device, EventKind::Weighed(Arc::new(weighed))));
             }
         });
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::broken::{Broken, back};
 use super::force::{self, note_first_values};
-use super::gate::{Chore, Gate};
+use super::gate::{Chore, Gate, WEIGHED};
 use super::interleaved::Interleaved;
 use super::process_group::{GroupError, alike, of_rank};
 use super::{LabSpec, Parallel, Setup, Shortage, switches};
@@ -15,12 +15,17 @@ use crate::device::DeviceError;
 use crate::model::{AlikeRanks, EventKind, Ranks, Remedied, Remedy, RunState};
 use crate::train::{Answer, Config, Observer, SafePoint, TrainError, Trainer};
 
+/// Flips are weighed for so many runs at most: each takes a thread.
+const MOST_WEIGHED: usize = 4;
+
 /// One run for all ranks that do the same.
 struct Run {
     spec: LabSpec,
     trainer: Trainer,
     /// The lowest of them.
     first: usize,
+    /// Steps that it has finished.
+    steps: u64,
     alike: Arc<AlikeRanks>,
 }
 
@@ -57,7 +62,8 @@ pub(super) fn run(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) 
     gate.borrow_mut().in_force(spec.setup());
     gate.borrow_mut().announce(RunState::Running);
     gate.borrow_mut().wait_if_asked();
-    let (mut finished, mut proven) = (0, None);
+    // Steps after which flips are weighed: what they would save beside what is in force now.
+    let (mut due, mut proven) = (WEIGHED, None);
     while !gate.borrow().ended() {
         let (present, wanted) = (gate.borrow().present().clone(), gate.borrow().wanted().clone());
         if wanted != present {
@@ -65,8 +71,9 @@ pub(super) fn run(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) 
             lockstep.play();
             gate.borrow_mut().in_force(setup);
             lockstep.describe();
+            due = lockstep.finished() + WEIGHED;
         }
-        if spec.steps.is_some_and(|steps| finished >= steps) {
+        if spec.steps.is_some_and(|steps| lockstep.finished() >= steps) {
             lockstep.rest(&[RunState::Finished]);
             continue;
         }
@@ -74,8 +81,10 @@ pub(super) fn run(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) 
         let Some((failed, error)) =
             outcomes.iter().enumerate().find_map(|(run, outcome)| Some((run, outcome.as_ref()?)))
         else {
-            finished += 1;
             proven = Some(gate.borrow().present().clone());
+            if lockstep.finished() == due {
+                lockstep.weigh();
+            }
             continue;
         };
         let setup = gate.borrow().present().clone();
@@ -88,7 +97,7 @@ pub(super) fn run(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) 
             gate.borrow_mut().tell(EventKind::Note { text: text.into() });
             gate.borrow_mut().ask_for(before);
         }
-        let states = lockstep.after_failure(parallel, failed, &outcomes, finished);
+        let states = lockstep.after_failure(parallel, failed, &outcomes);
         lockstep.rest(&states);
     }
     Ok(())
@@ -133,7 +142,7 @@ impl Lockstep {
         let spec = of_rank(parallel, spec, rank, index)?;
         let observer = OfRun { run, told: Rc::clone(&self.told), gate: Rc::clone(&self.gate) };
         let trainer = spec.build(Box::new(observer)).map_err(|error| GroupError::of(rank, error))?;
-        self.runs.push(Run { spec, trainer, first: rank, alike: Arc::default() });
+        self.runs.push(Run { spec, trainer, first: rank, steps: 0, alike: Arc::default() });
         Ok(())
     }
 
@@ -169,12 +178,26 @@ impl Lockstep {
         Ok(agreed)
     }
 
-    /// Trains one step on every rank and tells what happened; by run, what it ended with where it failed. `None`: the lab ends.
+    /// Steps that all ranks have finished.
+    fn finished(&self) -> u64 {
+        self.runs.iter().map(|run| run.steps).min().unwrap_or_default()
+    }
+
+    /// Trains one step on every rank and tells what happened; by run, what it ended with where it failed. A rank that went
+    /// through a step in which another failed waits until that one has, too. `None`: the lab ends.
     fn step(&mut self) -> Option<Vec<Option<TrainError>>> {
+        let finished = self.finished();
         let mut outcomes = Vec::with_capacity(self.runs.len());
         for run in &mut self.runs {
+            if run.steps > finished {
+                outcomes.push(None);
+                continue;
+            }
             match run.trainer.step() {
-                Ok(_) => outcomes.push(None),
+                Ok(_) => {
+                    run.steps += 1;
+                    outcomes.push(None);
+                }
                 Err(TrainError::Stopped) => return None,
                 Err(error) => outcomes.push(Some(error)),
             }
@@ -220,6 +243,15 @@ impl Lockstep {
         self.play();
     }
 
+    /// Has somebody try what flips would do to the peak of each rank, unless there are many.
+    fn weigh(&self) {
+        let mut gate = self.gate.borrow_mut();
+        let setup = gate.present().clone();
+        for run in self.runs.iter().filter(|_| self.runs.len() <= MOST_WEIGHED) {
+            gate.weigh(shortage(run, &setup), run.spec.index);
+        }
+    }
+
     /// Waits between steps, with the state of each run; the last one's is that of those behind it.
     fn rest(&mut self, states: &[RunState]) {
         loop {
@@ -230,13 +262,7 @@ impl Lockstep {
     }
 
     /// What each rank does now that one has failed; what would have helped it is being tried.
-    fn after_failure(
-        &self,
-        parallel: Parallel,
-        failed: usize,
-        outcomes: &[Option<TrainError>],
-        finished: u64,
-    ) -> Vec<RunState> {
+    fn after_failure(&self, parallel: Parallel, failed: usize, outcomes: &[Option<TrainError>]) -> Vec<RunState> {
         let ranks = &self.runs[failed].alike;
         let what = match &outcomes[failed] {
             Some(TrainError::OutOfMemory { .. }) => "ran out of memory".to_owned(),
@@ -247,9 +273,7 @@ impl Lockstep {
         let setup = gate.present().clone();
         let each = self.runs.iter().zip(outcomes).map(|(run, outcome)| match outcome {
             Some(TrainError::OutOfMemory { .. }) => {
-                gate.try_remedies(self.shortage(run, &setup, finished), run.spec.index, move |tried| {
-                    of_all_ranks(tried, parallel)
-                });
+                gate.try_remedies(shortage(run, &setup), run.spec.index, move |tried| of_all_ranks(tried, parallel));
                 RunState::OutOfMemory
             }
             Some(error) => RunState::StepFailed(error.to_string().into()),
@@ -261,14 +285,14 @@ impl Lockstep {
         });
         each.collect()
     }
+}
 
-    /// A rank's run as it is, for whoever tries other switches on it.
-    fn shortage(&self, run: &Run, setup: &Setup, steps: u64) -> Shortage {
-        let trainer = &run.trainer;
-        let config = Config { batch: run.spec.config.batch, ..setup.config };
-        let (memory, libraries) = (trainer.device_info().memory, trainer.libraries());
-        Shortage { spec: run.spec.clone(), setup: Setup { config, ..setup.clone() }, memory, libraries, steps }
-    }
+/// A rank's run as it is, for whoever tries other switches on it.
+fn shortage(run: &Run, setup: &Setup) -> Shortage {
+    let (trainer, steps) = (&run.trainer, run.steps);
+    let config = Config { batch: run.spec.config.batch, ..setup.config };
+    let (memory, libraries) = (trainer.device_info().memory, trainer.libraries());
+    Shortage { spec: run.spec.clone(), setup: Setup { config, ..setup.clone() }, memory, libraries, steps }
 }
 
 /// Configures a rank: the batch is that of all ranks.

@@ -128,6 +128,10 @@ fn ranks_say_which_they_are_and_a_flip_reaches_all_between_the_same_two_steps() 
         driver.wait("the flip", |driver| [0, 1].iter().all(|device| driver.value(*device, "opt") == optimizer));
         driver.wait_for_steps(2);
     }
+    let weighed = |event: &&Event| matches!(event.kind, EventKind::Weighed(_));
+    driver.wait("what flips would do", |driver| {
+        [0, 1].iter().all(|device| driver.seen.iter().filter(weighed).any(|event| event.device.0 == *device))
+    });
     assert_eq!(driver.flips(0).len(), 3);
     assert_eq!(driver.flips(0), driver.flips(1));
     driver.pause();
@@ -205,6 +209,15 @@ fn memory_that_a_rank_lacks_stops_all_and_more_of_it_helps() {
     driver.send(Command::Resume);
     driver.wait_for_steps(2);
     assert_eq!(driver.runs(), [&RunState::Running; 2]);
+    driver.pause();
+    driver.send(Command::Advance(session::StepSize::Step));
+    let paused = driver.lab(1).time();
+    driver.wait("the end of the step", |driver| {
+        driver.lab(1).time() != paused && driver.runs() == [&RunState::Paused; 2]
+    });
+    let [first, second] = driver.finished();
+    assert_eq!(first, second, "the one that failed has caught up");
+    driver.send(Command::Resume);
     driver.send(Command::Quit);
     let feed = &mut driver.session.feed;
     let ended = driver.runtime.block_on(async {
