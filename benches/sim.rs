@@ -27,6 +27,7 @@ fn gpt2(amp: Amp, observer: Box<dyn Observer>) -> Trainer {
     let workload = Catalog::with_user_workloads(None).entry("gpt2").unwrap();
     let config = Config { data: DataPath::Resident, amp, ..Config::new(workload.batch.get()) };
     let spec = LabSpec {
+        parallel: None,
         member: None,
         seat: None,
         index: vramlab::units::DeviceIndex::FIRST,

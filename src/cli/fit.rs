@@ -1,7 +1,7 @@
 //! `vramlab fit`: the largest batch under a limit, and the cheapest combination of switches that fits.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
@@ -11,23 +11,17 @@ use serde_json::{Map, Value, json};
 use super::columns::{Cell, Column, Paper, TIED, Table, Tone};
 use super::fit_program::{self, Search};
 use super::output::{stdout, warn};
+use super::search::{Follower, in_milliseconds, limit_json, limit_of, milliseconds, probe_json, reason, why, words_of};
 use super::spec::SpecArgs;
 use super::stand_in::StandInArgs;
 use super::table::change;
-use super::{Status, Usage, config, flags, foresight, interrupt, reproduce, ways};
+use super::{Status, Usage, config, foresight, interrupt, ranks, reproduce, ways};
 use crate::fit::{self, Control, Costed, Figures, Largest, News, Outcome, Pareto, Probe, Terms, Way};
-use crate::model::{Micros, View};
-use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Scene, Setup, settings};
-use crate::source::Picture;
-use crate::train::DataPath;
-use crate::tui::{self, Origin};
+use crate::session::{DeviceChoice, LabSpec, Setup};
 use crate::workload::{Data, LengthPolicy};
 
 /// Combinations that the table lists.
 const ROWS: usize = 12;
-/// Characters of a sentence in one line.
-const SENTENCE: usize = 4096;
-
 /// Arguments of `vramlab fit`.
 #[derive(Debug, Args)]
 pub(super) struct FitArgs {
@@ -39,6 +33,10 @@ pub(super) struct FitArgs {
     /// Steps that a batch must train, each time from a clean state; for a program: steps of its optimizer, unless it ends before.
     #[arg(long, value_name = "N", default_value_t = fit::STEPS, value_parser = clap::value_parser!(u64).range(1..=1000))]
     steps: u64,
+    /// Share the work among simulated GPUs so (ddp, ddp-view, zero1, zero2, fsdp, tp, pp-gpipe, pp-1f1b) or in each of these ways
+    /// (all): the fewest cards for the batch of all ranks, and with --device sim:h200x4 the largest batch of four.
+    #[arg(long, value_name = "WAY", conflicts_with = "batch_only")]
+    parallel: Option<ranks::Ways>,
     /// Find only the largest batch; try no combinations of switches.
     #[arg(long)]
     batch_only: bool,
@@ -51,8 +49,9 @@ pub(super) struct FitArgs {
 }
 
 /// What only vramlab's own workloads have.
-const NOT_OF_PROGRAMS: [&str; 21] = [
+const NOT_OF_PROGRAMS: [&str; 22] = [
     "workload",
+    "parallel",
     "speed",
     "torch",
     "layers",
@@ -92,7 +91,16 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
     let mut settings = config::settings();
     let device = args.spec.device.clone().or_else(|| settings.device());
     settings.told.iter().for_each(warn);
-    let mut spec = SpecArgs { device, ..args.spec.clone() }.lab(Some(workload), Some(args.steps))?;
+    let (device, cards) = ranks::split_count(device);
+    let given = SpecArgs { device, ..args.spec.clone() };
+    let mut spec = given.lab(Some(workload), Some(args.steps))?;
+    if let Some(ways) = ranks::ways(args.parallel, cards)? {
+        if args.spec.data.is_none() {
+            ranks::keep_batches(&mut spec);
+        }
+        let search = ranks::Search { given: &given, spec: &spec, ways, cards, steps: args.steps, json: args.json };
+        return search.run();
+    }
     if let Data::Lengths(lengths) = &mut spec.data {
         // What fits is decided by the longest samples, and a probe has few steps.
         if lengths.policy != LengthPolicy::Pack {
@@ -101,7 +109,7 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
     }
     foresight::announce_search(&spec, args.steps, !args.batch_only);
     let stop = interrupt::flag()?;
-    let follow = Follower { live: io::stderr().is_terminal(), batch: spec.config.batch };
+    let follow = Follower::new(&spec);
     let tell = |news: News<'_>| follow.hear(&news);
     let control = Control::new(&stop, &tell);
     let terms = Terms { why };
@@ -152,41 +160,6 @@ fn of_program(args: &FitArgs) -> Result<Status> {
     fit_program::run(&Search { program: &args.program, cards: &cards, start, steps, json: args.json })
 }
 
-/// Why a request failed: the first sentence of its autopsy.
-fn why(view: &View) -> String {
-    tui::autopsy_lines(view, SENTENCE, flags::flag).into_iter().next().unwrap_or_default()
-}
-
-/// Says on the terminal's error stream how far it is.
-struct Follower {
-    live: bool,
-    batch: usize,
-}
-
-impl Follower {
-    fn hear(&self, news: &News<'_>) {
-        let text = match news {
-            News::Trying { batch } => format!("batch {batch} …"),
-            News::Tried(probe) => {
-                format!("batch {} {}", probe.batch, if probe.fits() { "fits" } else { "does not fit" })
-            }
-            News::Costed { done, total, .. } => {
-                format!("batch {}: {done} of {total} combinations of switches", self.batch)
-            }
-        };
-        if self.live {
-            // Progress is a courtesy: nothing depends on whether it could be written.
-            let _ = write!(io::stderr(), "\r{text} (Ctrl-C prints what is known)\x1b[K");
-        }
-    }
-
-    fn end(&self) {
-        if self.live {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
-    }
-}
-
 impl Report<'_> {
     fn is_simulated(&self) -> bool {
         matches!(self.spec.device, DeviceChoice::Sim(_))
@@ -198,14 +171,7 @@ impl Report<'_> {
 
     /// The run with these switches, as a line for a shell.
     fn command(&self, setup: &Setup) -> String {
-        let standing = settings(setup, setup, &Scene::of(self.spec, &setup.config));
-        let limit = match setup.limit {
-            Some(MemoryLimit::Bytes(limit)) => Some(limit),
-            _ => None,
-        };
-        let view = View { about: self.spec.about(None).into(), limit, ..View::default() };
-        let picture = Picture { view: view.into(), settings: standing.into(), ..Picture::default() };
-        Origin::Run(reproduce::flags(&self.args.spec)).command(&picture)
+        reproduce::command(&self.args.spec, self.spec, setup, None)
     }
 
     fn of_batch(&self, batch: usize) -> Setup {
@@ -214,18 +180,10 @@ impl Report<'_> {
         setup
     }
 
-    fn limit(&self) -> String {
-        match self.spec.limit {
-            Some(MemoryLimit::Bytes(limit)) => limit.to_string(),
-            Some(share) => format!("{share} of its memory"),
-            None => "all of its memory".to_owned(),
-        }
-    }
-
     fn write(&self, out: &mut impl Write) -> Result<()> {
         let about = self.spec.about(None);
         let (workload, simulated) = (&self.spec.workload.name, self.simulated());
-        let (limit, steps) = (self.limit(), self.args.steps);
+        let (limit, steps) = (limit_of(self.spec), self.args.steps);
         let device = &about.device;
         let data = words_of(self.spec.config.data);
         let heading = format!(
@@ -402,11 +360,7 @@ impl Report<'_> {
             })
         };
         let front: Vec<Value> = self.pareto.front().into_iter().map(row).collect();
-        let limit = match self.spec.limit {
-            Some(MemoryLimit::Bytes(limit)) => json!(limit),
-            Some(MemoryLimit::Fraction(share)) => json!(format!("{}%", share * 100.0)),
-            None => Value::Null,
-        };
+        let limit = limit_json(self.spec);
         json!({
             "units": { "sizes": "bytes", "step_ms": "milliseconds" },
             "workload": self.spec.workload.name,
@@ -425,48 +379,6 @@ impl Report<'_> {
             "pareto": front,
             "other_ways": ways::document(&self.ways, |setup| self.command(setup)),
         })
-    }
-}
-
-/// Where batches lie: it decides by how many a limit is met.
-const fn words_of(data: DataPath) -> &'static str {
-    match data {
-        DataPath::Resident => "four batches stay on the device",
-        DataPath::Fresh => "each batch is made on the device",
-        DataPath::Host | DataPath::Streamed => "each batch is copied to the device",
-    }
-}
-
-fn probe_json(probe: &Probe) -> Value {
-    let mut row = json!({ "batch": probe.batch, "fits": probe.fits() });
-    let more = match &probe.outcome {
-        Outcome::Fits(figures) => json!({
-            "peak_reserved": figures.peak_reserved,
-            "peak_allocated": figures.peak_allocated,
-            "step_ms": in_milliseconds(figures.step),
-            "num_alloc_retries": figures.retries.num_alloc_retries,
-            "num_ooms": figures.retries.num_ooms,
-        }),
-        Outcome::OutOfMemory { step, why, retries } => json!({
-            "step": step,
-            "why": why,
-            "num_alloc_retries": retries.num_alloc_retries,
-            "num_ooms": retries.num_ooms,
-        }),
-        Outcome::Refused { why } => json!({ "why": why }),
-        Outcome::Stopped => json!({}),
-    };
-    if let (Some(row), Value::Object(more)) = (row.as_object_mut(), more) {
-        row.extend(more);
-    }
-    row
-}
-
-/// Why it does not fit; `None` where it does.
-fn reason(outcome: &Outcome) -> Option<&str> {
-    match outcome {
-        Outcome::OutOfMemory { why, .. } | Outcome::Refused { why } => Some(why),
-        Outcome::Fits(_) | Outcome::Stopped => None,
     }
 }
 
@@ -495,12 +407,4 @@ fn of_figures(figures: &Figures) -> [String; 5] {
         figures.retries.num_alloc_retries.to_string(),
         figures.retries.num_ooms.to_string(),
     ]
-}
-
-fn in_milliseconds(time: Micros) -> f64 {
-    time.0 as f64 / 1e3
-}
-
-fn milliseconds(time: Micros) -> String {
-    format!("{:.1} ms", in_milliseconds(time))
 }

@@ -11,7 +11,8 @@ use tokio::sync::watch;
 
 use super::config;
 use super::ghost::GhostArgs;
-use super::output::{complain, warn};
+use super::output::{complain, stdout, warn};
+use super::ranks;
 use super::record;
 use super::screen::ScreenArgs;
 use super::spec::{SpecArgs, themes};
@@ -19,6 +20,7 @@ use super::{Status, farewell, reproduce, run};
 use crate::model::RunState;
 use crate::session::{self, Engine};
 use crate::source::{self, Picture, Request, Source};
+use crate::train::Parallelism;
 use crate::tui::{self, TuiOptions};
 
 /// Steps of the tables that replace the lab where there is no terminal.
@@ -35,6 +37,10 @@ pub(super) struct LabArgs {
     workload: Option<String>,
     #[command(flatten)]
     spec: SpecArgs,
+    /// Train on several simulated GPUs, such as --device sim:h200x2, sharing the work so: ddp, ddp-view, zero1, zero2, fsdp, tp,
+    /// pp-gpipe or pp-1f1b. The batch is that of all ranks.
+    #[arg(long, value_name = "WAY")]
+    parallel: Option<Parallelism>,
     /// Stop after this many steps; the lab stays open.
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
@@ -54,11 +60,16 @@ pub(super) struct LabArgs {
 pub(super) fn run(args: LabArgs) -> Result<Status> {
     let mut settings = config::settings();
     let device = args.spec.device.clone().or_else(|| settings.device());
+    let (device, ranks) = ranks::split_count(device);
+    let parallel = ranks::parallel(args.parallel, ranks)?;
     let spec = SpecArgs { device, ..args.spec.clone() };
     let workload = args.workload.clone().or_else(|| settings.workload());
     let mut options = args.screen.options(&settings, tui::Origin::Run(reproduce::flags(&args.spec)))?;
     options.compare.clone_from(&args.compare);
-    let spec = spec.lab(workload.as_deref(), args.steps)?;
+    let mut spec = spec.lab(workload.as_deref(), args.steps)?;
+    if parallel.is_some() && args.spec.data.is_none() {
+        ranks::keep_batches(&mut spec);
+    }
     args.ghost.check(&spec)?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if !terminal || std::env::var("TERM").is_ok_and(|term| term == "dumb") {
@@ -67,8 +78,15 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
         ));
         settings.told.iter().for_each(warn);
         let steps = args.steps.unwrap_or(STEPS_WITHOUT_TERMINAL);
+        if let Some(parallel) = parallel {
+            return ranks::run(&mut stdout(), &spec, parallel, steps, false, None);
+        }
         return run::table(&session::LabSpec { steps: Some(steps), ..spec }, steps, &args.ghost);
     }
+    if let Some(parallel) = parallel {
+        ranks::check_live(&spec, parallel)?;
+    }
+    let spec = session::LabSpec { parallel, ..spec };
     let torch = spec.settings.torch();
     let speed = args.spec.speed.unwrap_or(session::Speed::Watchable);
     let source = source::live(session::LabSpec { speed, ..spec }).wrap_err("can't start a thread")?;

@@ -41,6 +41,7 @@ mod reproduce;
 mod row;
 mod run;
 mod screen;
+mod search;
 mod selftest;
 mod spec;
 mod stand_in;

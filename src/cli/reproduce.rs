@@ -3,7 +3,28 @@
 use clap::ValueEnum;
 
 use super::spec::{InferenceArg, ModelsArg, SpecArgs, WeightsArg};
-use crate::session::{MemoryLimit, Speed};
+use crate::model::{AlikeRanks, View};
+use crate::session::{LabSpec, MemoryLimit, Parallel, Scene, Setup, Speed, settings};
+use crate::source::{Picture, RankFigures};
+use crate::tui::Origin;
+
+/// The run of `spec` with the switches of `setup`, as a line for a shell; on several cards where they are `parallel`.
+pub(super) fn command(args: &SpecArgs, spec: &LabSpec, setup: &Setup, parallel: Option<Parallel>) -> String {
+    let standing = settings(setup, setup, &Scene::of(spec, &setup.config));
+    let limit = match setup.limit {
+        Some(MemoryLimit::Bytes(limit)) => Some(limit),
+        _ => None,
+    };
+    let view = View { about: spec.about(None).into(), limit, ..View::default() };
+    let ranks = parallel.map(|Parallel { parallelism, ranks }| {
+        let world = u32::try_from(ranks).unwrap_or(u32::MAX);
+        let alike = AlikeRanks { parallelism: parallelism.word().into(), world, ranks: Vec::new() };
+        RankFigures { alike: alike.into(), ..RankFigures::default() }
+    });
+    let ranks = ranks.into_iter().collect();
+    let picture = Picture { view: view.into(), settings: standing.into(), ranks, ..Picture::default() };
+    Origin::Run(flags(args)).command(&picture)
+}
 
 /// Flags of everything in `args` but the device and the switches that the one table has.
 pub(super) fn flags(args: &SpecArgs) -> Vec<String> {

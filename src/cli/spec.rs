@@ -271,6 +271,7 @@ impl SpecArgs {
         let inference = self.inference(&entry, sizes.or(entry.sizes))?;
         let alloc_conf = setup.alloc_conf;
         Ok(LabSpec {
+            parallel: None,
             member: None,
             seat: None,
             index: DeviceIndex::FIRST,

@@ -218,6 +218,7 @@ const fn word(kind: &EventKind) -> &'static str {
         EventKind::Note { .. } => "note",
         EventKind::Modules(_) => "modules",
         EventKind::Lesson(_) => "lesson",
+        EventKind::AlikeRanks(_) => "alike_ranks",
     }
 }
 

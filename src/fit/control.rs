@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Costed, Probe};
+use super::{Costed, GroupProbe, Probe};
 
 /// What a search reports while it goes on.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,8 @@ pub enum News<'a> {
     },
     /// A batch was tried.
     Tried(&'a Probe),
+    /// Ranks were tried.
+    GroupTried(&'a GroupProbe),
     /// A combination of switches was tried.
     Costed {
         /// Its outcome.

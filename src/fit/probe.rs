@@ -122,17 +122,22 @@ pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) ->
             Err(error) => return Err(error.into()),
         }
     }
-    let statistics = run.statistics();
-    let bytes = |count: i64| Bytes(u64::try_from(count).unwrap_or_default());
-    Ok(Outcome::Fits(Figures {
-        peak_allocated: bytes(statistics.allocated_bytes.all.peak),
-        peak_reserved: bytes(statistics.reserved_bytes.all.peak),
-        step: median(if times.len() > 1 { &mut times[1..] } else { &mut times }),
-        retries: retries(&run),
-    }))
+    Ok(Outcome::Fits(figures(&run, &mut times)))
 }
 
-fn retries(run: &Headless) -> Retries {
+/// The outcome of a run whose steps took so long.
+pub(super) fn figures(run: &Headless, times: &mut [Micros]) -> Figures {
+    let statistics = run.statistics();
+    let bytes = |count: i64| Bytes(u64::try_from(count).unwrap_or_default());
+    Figures {
+        peak_allocated: bytes(statistics.allocated_bytes.all.peak),
+        peak_reserved: bytes(statistics.reserved_bytes.all.peak),
+        step: median(if times.len() > 1 { &mut times[1..] } else { times }),
+        retries: retries(run),
+    }
+}
+
+pub(super) fn retries(run: &Headless) -> Retries {
     let statistics = run.statistics();
     Retries { num_alloc_retries: statistics.num_alloc_retries, num_ooms: statistics.num_ooms }
 }

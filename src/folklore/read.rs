@@ -12,6 +12,7 @@ use super::program::{self, Request};
 use super::steps::{self, Action, DataWord, InferenceWord, ModelsWord, Training};
 use crate::figures::{Condition, Misread, Quantity, Scope, Template};
 use crate::given::{Malformed, TomlText, hint};
+use crate::session::Parallel;
 use crate::train::Config;
 use crate::workload::{Catalog, Sizes};
 
@@ -95,6 +96,8 @@ struct RawSide {
     settings: BTreeMap<String, Spanned<Value>>,
     #[serde(rename = "do")]
     actions: Option<Vec<Spanned<String>>>,
+    parallel: Option<Spanned<String>>,
+    ranks: Option<usize>,
     may_run_out: Option<bool>,
     program: Option<Vec<Spanned<String>>>,
 }
@@ -299,7 +302,13 @@ impl Reader<'_> {
             settings.retain(|(known, _)| *known != switch);
             settings.push((switch, text));
         }
+        let way =
+            raw.parallel.as_ref().map(|way| way.get_ref().parse().map_err(|reason: String| self.wrong(way, 0, reason)));
+        let of_like = like.and_then(|like| like.parallel);
+        let ranks = raw.ranks.or(of_like.map(|like| like.ranks)).unwrap_or(2);
+        let parallelism = way.transpose()?.or(of_like.map(|like| like.parallelism));
         Ok(Training {
+            parallel: parallelism.map(|parallelism| Parallel { parallelism, ranks }),
             workload,
             data: raw.data.or_else(|| like?.data),
             sizes: like.map_or(raw.sizes, |like| raw.sizes.or(like.sizes)),

@@ -7,7 +7,7 @@ use crate::allocator::Settings;
 use crate::device::sim::CardCatalog;
 use crate::figures::{Figures, Known};
 use crate::given::{command_line, hint};
-use crate::session::{BuildError, DeviceChoice, Headless, LabSpec, Switch};
+use crate::session::{self, BuildError, DeviceChoice, Headless, LabSpec, Parallel, Switch};
 use crate::train::{Config, TrainError};
 use crate::workload::{Catalog, Data, Entry, Extent, Generation, InferenceMode, InferencePlan, Models, Sizes};
 
@@ -33,6 +33,8 @@ pub struct Training {
     pub settings: Vec<(Switch, String)>,
     /// What is done, in this order.
     pub actions: Vec<Action>,
+    /// It is the first of several ranks; its batch is that of all.
+    pub parallel: Option<Parallel>,
     /// To run out of memory is an answer, and ends it; else the side can't be run where it does.
     pub may_run_out: bool,
 }
@@ -234,7 +236,15 @@ impl Training {
     /// Commands of a shell that run the same on the device of that name.
     pub(super) fn commands(&self, device: &str) -> Vec<String> {
         let mut words = vec!["vramlab".to_owned(), "run".to_owned(), self.workload.clone()];
-        words.extend(["--device".to_owned(), device.to_owned()]);
+        match self.parallel {
+            Some(Parallel { parallelism, ranks }) => words.extend([
+                "--device".to_owned(),
+                format!("{device}x{ranks}"),
+                "--parallel".to_owned(),
+                parallelism.to_string(),
+            ]),
+            None => words.extend(["--device".to_owned(), device.to_owned()]),
+        }
         words.extend(self.inference.into_iter().flat_map(InferenceWord::flags).map(|word| (*word).to_owned()));
         words.extend(self.half.then(|| "--half".to_owned()));
         words.extend(self.models.flags().iter().map(|word| (*word).to_owned()));
@@ -277,7 +287,12 @@ impl Training {
         spec.settings =
             Settings::parse_for(setup.torch, &setup.alloc_conf).map_err(|error| Unfit(error.to_string()))?;
         spec.inference = self.inference.map(|word| word.plan(sizes, self.half, self.models));
-        Ok(LabSpec { config: setup.config, limit: setup.limit, alloc_conf: setup.alloc_conf, ..spec })
+        let spec = LabSpec { config: setup.config, limit: setup.limit, alloc_conf: setup.alloc_conf, ..spec };
+        let Some(parallel) = self.parallel else { return Ok(spec) };
+        if !matches!(device, DeviceChoice::Sim(_)) {
+            return Err(Unfit("its ranks train on simulated cards".to_owned()));
+        }
+        session::of_rank(parallel, &spec, 0, 0).map_err(|error| Unfit(error.to_string()))
     }
 
     /// Runs it on `device` from a clean state: `mark` gets the figures of every mark, `go_on` is asked before every step.

@@ -58,6 +58,8 @@ struct Raw {
     seed: Option<u64>,
     load: Option<Written>,
     preallocate: Option<Written>,
+    parallel: Option<Written>,
+    ranks: Option<usize>,
     #[serde(default)]
     run: BTreeMap<Spanned<String>, RawRun>,
 }
@@ -82,6 +84,8 @@ impl Front {
             seed: raw.seed,
             load: raw.load,
             preallocate: raw.preallocate,
+            parallel: raw.parallel,
+            ranks: raw.ranks,
         };
         let run = Run::read(&first, None, block)?;
         let mut named = BTreeMap::new();

@@ -11,7 +11,7 @@ use super::block::{Block, Written};
 use super::error::{LessonError, Places};
 use crate::allocator::{Settings, TorchVersion};
 use crate::device::sim::CardCatalog;
-use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed, Switch};
+use crate::session::{self, DeviceChoice, LabSpec, MemoryLimit, Parallel, Speed, Switch};
 use crate::train::OptimizerForm;
 use crate::workload::{Catalog, Data, Entry, InferenceMode, InferencePlan, Loading, Models, Sizes};
 
@@ -29,6 +29,8 @@ pub(super) struct Run {
     seed: u64,
     load: Option<Loading>,
     preallocate: Option<MemoryLimit>,
+    /// It is the first of several ranks.
+    parallel: Option<Parallel>,
     /// Whoever takes the lesson may choose another device for it.
     movable: bool,
     places: RunPlaces,
@@ -75,6 +77,8 @@ pub(super) struct RawRun {
     pub seed: Option<u64>,
     pub load: Option<Written>,
     pub preallocate: Option<Written>,
+    pub parallel: Option<Written>,
+    pub ranks: Option<usize>,
 }
 
 /// Where a lesson runs that names no device.
@@ -112,6 +116,7 @@ impl Run {
             seed: raw.seed.or(base.map(|base| base.seed)).unwrap_or(1),
             load: given(raw.load.as_ref(), block)?.or(base.and_then(|base| base.load)),
             preallocate: given(raw.preallocate.as_ref(), block)?.or(base.and_then(|base| base.preallocate)),
+            parallel: parallel(raw, block)?.or(base.and_then(|base| base.parallel)),
             movable: base.is_none() || raw.device.is_none(),
             places: RunPlaces {
                 workload: place(&raw.workload, places.workload),
@@ -160,7 +165,7 @@ impl Run {
         }
         setup.config.data = data.path();
         let settings = Settings::parse_for(TorchVersion::default(), &setup.alloc_conf);
-        Ok(LabSpec {
+        let spec = LabSpec {
             settings: settings.map_err(|error| wrong(error.to_string()))?,
             sizes: self.sizes,
             data,
@@ -174,7 +179,12 @@ impl Run {
             load: self.load,
             preallocate: self.preallocate,
             ..spec
-        })
+        };
+        let Some(parallel) = self.parallel else { return Ok(spec) };
+        if !matches!(spec.device, DeviceChoice::Sim(_)) {
+            return Err(wrong("its ranks train on simulated cards; take it on sim:h200 or another".to_owned()));
+        }
+        session::of_rank(parallel, &spec, 0, 0).map_err(|error| wrong(error.to_string()))
     }
 
     /// The device that it asks for.
@@ -188,6 +198,12 @@ impl Run {
             _ => Err(wrong(format!("'{}' is no device for a lesson; write cpu, or sim:h200", self.device))),
         }
     }
+}
+
+/// How the work is shared, where it is; by two ranks unless there are more.
+fn parallel(raw: &RawRun, block: &Block<'_>) -> Result<Option<Parallel>, LessonError> {
+    let way = given(raw.parallel.as_ref(), block)?;
+    Ok(way.map(|parallelism| Parallel { parallelism, ranks: raw.ranks.unwrap_or(2) }))
 }
 
 /// The workload that stands for this one on the processor, where a step of it would take a minute.

@@ -171,6 +171,27 @@ fn what_is_wrong_with_a_file_is_told_with_line_and_column() {
 }
 
 #[test]
+fn a_run_can_be_the_first_of_several_ranks() {
+    let named = "pin = true\n[run.sharded]\ndevice = \"sim:h200\"\ndata = \"reference\"\nparallel = \"fsdp\"\nranks = 4\n\
+        [run.sharded.settings]\nbatch = 8\n";
+    let steps = "## Shards\n```step\ndo = [\"mark one\", \"run sharded\", \"steps 2\"]\n\
+        check = [\"batch == 2\", \"parameters < 0.4 * one.parameters\"]\n```\n";
+    let source = format!("{}{steps}", LESSON.replace("pin = true\n", named));
+    assert_eq!(untrue(&played(&source, |_| Answer::Passed)), [""; 0]);
+    let error = Lesson::parse("x", &source.replace("\"fsdp\"", "\"fdsp\"")).unwrap_err();
+    assert!(error.reason.contains("there is no way of parallelism 'fdsp'"), "{error}");
+    let (catalog, cards) = (Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
+    for (from, to, part) in [
+        ("ranks = 4", "ranks = 3", "8 samples can't be split over 3 ranks"),
+        ("ranks = 4", "ranks = 1", "give from 2 to 1024"),
+        ("device = \"sim:h200\"\ndata", "device = \"cpu\"\ndata", "its ranks train on simulated cards"),
+    ] {
+        let error = lesson(&source.replace(from, to)).runs(&catalog, &cards, None).unwrap_err();
+        assert!(error.reason.contains(part), "{to}: {error}");
+    }
+}
+
+#[test]
 fn a_lesson_has_several_runs() {
     let named = "pin = true\n[run.watched]\nworkload = \"gpt2\"\ninference = \"no_grad\"\npreallocate = \"1GiB\"\nload = \"kept\"\n\
         [run.watched.settings]\naccum = 2\n[run.on_processor]\nworkload = \"mlp-mini\"\ndevice = \"cpu\"\n";

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{About, LessonNote, Reading, Remedy, RunState, Settings};
+use super::{About, AlikeRanks, LessonNote, Reading, Remedy, RunState, Settings};
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, Micros, StreamId};
 use vramlab_allocator::{Attempt, OutOfMemory, PoolId, PoolKind, TraceEvent, pool_of};
 
@@ -387,6 +387,8 @@ pub enum EventKind {
     },
     /// `torch.cuda.reset_peak_memory_stats()` was called: `max_memory_allocated()` and `max_memory_reserved()` begin anew.
     ResetPeaks,
+    /// The device stands for these ranks of the run.
+    AlikeRanks(Arc<AlikeRanks>),
 }
 
 /// What a module's forward puts out, as a hook on every module would tell it.

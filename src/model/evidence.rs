@@ -68,6 +68,33 @@ pub enum Evidence {
         /// Allocated at the peak.
         peak: Bytes,
     },
+    /// Parameters are sharded, and whole only while they are used.
+    Gathered {
+        /// Bytes of whole ones at the peak of the last step, beyond the shards.
+        bytes: Bytes,
+        /// Allocated at the peak.
+        peak: Bytes,
+        /// All-gathers of the step.
+        gathers: u64,
+    },
+    /// DDP's buckets lie beside the gradients.
+    Buckets {
+        /// Their bytes.
+        bytes: Bytes,
+        /// Allocated at the peak of the last step.
+        peak: Bytes,
+    },
+    /// Ranks reserve more than others.
+    Uneven {
+        /// Those that reserve most: `rank 3`.
+        most: String,
+        /// How much.
+        reserved: Bytes,
+        /// Those that reserve least.
+        least: String,
+        /// How much.
+        least_reserved: Bytes,
+    },
     /// Cached segments that nothing holds.
     Releasable {
         /// How many bytes.
@@ -246,6 +273,29 @@ impl fmt::Display for Evidence {
                     named => named.label(),
                 };
                 write!(f, "{blocks} are {share} of the step's peak ({bytes} of {peak})")
+            }
+            Self::Gathered { bytes, peak, gathers } => {
+                if *bytes == Bytes::ZERO {
+                    f.write_str("no gathered parameters are held at the step's peak")?;
+                } else {
+                    let share = percent(*bytes, *peak);
+                    write!(
+                        f,
+                        "gathered parameters are {share} of the step's peak ({bytes} of {peak}, beyond this rank's shards)"
+                    )?;
+                }
+                let word = if *gathers == 1 { "all-gather" } else { "all-gathers" };
+                write!(f, "; {gathers} {word} a step")
+            }
+            Self::Buckets { bytes, peak } => {
+                let share = percent(*bytes, *peak);
+                write!(
+                    f,
+                    "DDP's buckets take {bytes} beside the gradients, also between steps ({share} of the step's peak)"
+                )
+            }
+            Self::Uneven { most, reserved, least, least_reserved } => {
+                write!(f, "ranks are uneven: {most} reserved {reserved}, {least} {least_reserved}")
             }
             Self::Releasable { bytes, reserved, when } => {
                 write!(f, "{bytes} ({} of reserved) ", percent(*bytes, *reserved))?;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::advice;
 use super::evidence::{Evidence, Holder, LeakCause, When, percent, share};
 use super::growth::Growth;
+use super::sharing::{Shared, Sharing};
 use super::steps::Steps;
 use super::{Autopsy, Category, Ledger, Level, MemoryModel, Names, Remedy, Settings, Weighed};
 use vramlab_allocator::units::Bytes;
@@ -150,6 +151,8 @@ pub(super) struct Known<'a> {
     /// What flips would do to the peak of a step.
     pub weighed: Option<&'a Weighed>,
     pub names: &'a Names,
+    /// Where several ranks train together.
+    pub sharing: Option<&'a Sharing>,
 }
 
 impl Known<'_> {
@@ -161,6 +164,7 @@ impl Known<'_> {
             self.overflowing(),
             self.stranded(),
             self.peak(),
+            self.shared(),
             self.releasable(),
             self.rounding(),
             self.skipped(),
@@ -256,6 +260,21 @@ impl Known<'_> {
         }
         let evidence = Evidence::Peak { category, bytes, peak };
         Some(Finding { level: Level::Info, evidence, remedies, position: self.peak_position, gain })
+    }
+
+    /// What a rank holds because it shares its work.
+    fn shared(&self) -> Option<Finding> {
+        let Shared { gathers, buckets, parameters } = *self.sharing?.last()?;
+        let peak: Bytes = self.peak_by_category.iter().copied().sum();
+        let gathered = self.peak_by_category[Category::Parameter as usize].saturating_sub(parameters);
+        let evidence = if gathers > 0 && parameters >= WORTH_SAYING {
+            Evidence::Gathered { bytes: gathered, peak, gathers }
+        } else if buckets >= WORTH_SAYING {
+            Evidence::Buckets { bytes: buckets, peak }
+        } else {
+            return None;
+        };
+        Some(Finding { level: Level::Info, evidence, remedies: Vec::new(), position: self.peak_position, gain: None })
     }
 
     fn releasable(&self) -> Option<Finding> {

@@ -5,6 +5,7 @@ mod view;
 
 use std::sync::Arc;
 
+use super::alike::AlikeRanks;
 use super::autopsy::Autopsy;
 use super::boundaries::Boundaries;
 use super::configuration::{Configuration, Configurations};
@@ -25,6 +26,7 @@ use super::profile::{Profile, Sample};
 use super::reading::Reading;
 use super::run::{About, RunState, Settings};
 use super::segment_views::SegmentViews;
+use super::sharing::Sharing;
 use super::steps::{StepPeaks, Steps};
 use super::view::{Generated, Level, LogLine, Names, Stacks, Touched};
 use vramlab_allocator::units::Micros;
@@ -39,6 +41,8 @@ use vramlab_snapshot::Begins;
 pub struct Lab {
     device: DeviceIndex,
     about: Arc<About>,
+    /// The ranks that it stands for, where several train together.
+    sharing: Option<Sharing>,
     run: RunState,
     settings: Arc<Settings>,
     memory: MemoryModel,
@@ -132,6 +136,18 @@ impl Lab {
     #[must_use]
     pub const fn about(&self) -> &Arc<About> {
         &self.about
+    }
+
+    /// The ranks that the device stands for, where several train together.
+    #[must_use]
+    pub fn alike(&self) -> Option<&Arc<AlikeRanks>> {
+        self.sharing.as_ref().map(|sharing| &sharing.alike)
+    }
+
+    /// Something has happened in the run under way.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.memory.position() > self.begun
     }
 
     /// Where in a lesson the run is, where it belongs to one.
@@ -319,6 +335,9 @@ impl Lab {
                 self.settle_emptying();
                 self.op = *name;
                 self.touched.clear();
+                if let Some(sharing) = &mut self.sharing {
+                    sharing.op(self.names.texts().get(*name));
+                }
             }
             EventKind::OpEnd | EventKind::Relabel { .. } | EventKind::HostMemory { .. } => {}
             kind => self.follow_rarely(kind),

@@ -1,6 +1,7 @@
 //! The memory model: a plain reducer over the event stream. No clock, no I/O, no terminal.
 
 pub mod advice;
+mod alike;
 mod allocator_state;
 mod autopsy;
 mod boundaries;
@@ -38,6 +39,7 @@ mod releases;
 mod remedy;
 mod run;
 mod segment_views;
+mod sharing;
 mod steps;
 mod study;
 mod view;
@@ -50,6 +52,7 @@ extern crate self as vramlab_model;
 #[path = "../../tests/common/synthetic.rs"]
 pub(crate) mod synthetic;
 
+pub use alike::AlikeRanks;
 pub use allocator_state::{AllocatorState, Placed};
 pub use autopsy::{Autopsy, Owner, Unusable, Why};
 pub use boundaries::Boundaries;
@@ -82,6 +85,7 @@ pub use ranks::Ranks;
 pub use reading::{Activity, DriverMemory, GpuProcess, MemoryShares, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 pub use remedy::Remedy;
 pub use run::{About, DeviceKind, Items, RunState, Setting, Settings};
+pub use sharing::{ALL_GATHER, DDP_BUCKET};
 pub use study::{Group, Grouping, Life, Moment, OpRow, OpRun, Place, Sort, Study, Survivor, Totals};
 pub use view::{
     BlockView, CopiesView, Generated, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, Stacks,

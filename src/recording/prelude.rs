@@ -26,6 +26,9 @@ pub fn prelude(ranks: &mut Ranks) -> Vec<Event> {
 fn tell(lab: &mut Lab, emit: &mut impl FnMut(EventKind)) {
     let view = lab.view();
     emit(EventKind::Begin(view.about));
+    if let Some(alike) = lab.alike() {
+        emit(EventKind::AlikeRanks(Arc::clone(alike)));
+    }
     for (index, text) in (0..).zip(view.names.0.iter()) {
         // Names without a text are gaps between defined ones.
         if !text.is_empty() {

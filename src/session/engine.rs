@@ -5,12 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use super::broken::{Broken, back};
 use super::force::{flip, note_first_values};
-use super::gate::{Chore, Gate};
-use super::{BuildError, Command, Feeder, LabSpec, Setup, Shortage, switches};
+use super::gate::{Chore, Gate, WEIGHED};
+use super::{BuildError, Command, Feeder, LabSpec, Setup, Shortage, lockstep, switches};
 use crate::device::DeviceError;
 use crate::model::{EventKind, RunState};
 use crate::train::{Observer, TrainError, Trainer};
+use crate::units::DeviceIndex;
 
 /// Trains as `spec` says until all steps are done, the front end quits, or something fails for good. Where the device is
 /// lost, the processor can take over. `build` makes the trainer.
@@ -23,12 +25,15 @@ pub(super) fn train(
     let gate = Rc::new(RefCell::new(Gate::new(commands, feeder, &spec)));
     gate.borrow_mut().begin(spec.about(None));
     loop {
-        let ended = run(&spec, &gate, &build);
+        let ended = match spec.parallel {
+            Some(parallel) => lockstep::run(&spec, parallel, &gate),
+            None => run(&spec, &gate, &build),
+        };
         let processor = match &ended {
             Ok(()) => false,
-            Err(broken) if broken.error.lost() => gate.borrow_mut().offer_processor(&broken.error.to_string()),
+            Err(broken) if broken.lost => gate.borrow_mut().offer_processor(&broken.why),
             Err(broken) => {
-                gate.borrow_mut().wait(RunState::Failed(broken.error.to_string().into()));
+                gate.borrow_mut().wait(RunState::Failed(Arc::clone(&broken.why)));
                 false
             }
         };
@@ -39,26 +44,15 @@ pub(super) fn train(
             gate.borrow_mut().begin_anew(&spec, "started again");
             continue;
         }
-        let Err(Broken { error, trainer }) = ended else { return };
+        let Err(Broken { why, kept, .. }) = ended else { return };
         if !processor {
             return;
         }
-        let reason = error.to_string();
-        drop(trainer);
+        drop(kept);
         let setup = gate.borrow().wanted().clone();
         spec = spec.on_processor(&setup);
-        gate.borrow_mut().begin_anew(&spec, &format!("{reason}; started again on the processor"));
+        gate.borrow_mut().begin_anew(&spec, &format!("{why}; started again on the processor"));
     }
-}
-
-/// Steps under a configuration before other ones are tried beside it.
-const WEIGHED: u64 = 2;
-
-/// A run that can't go on.
-struct Broken {
-    error: BuildError,
-    /// Kept while it is shown: dropping it would free its memory in the picture.
-    trainer: Option<Box<Trainer>>,
 }
 
 /// One run, from making the model to the last step.
@@ -68,7 +62,7 @@ fn run(
     build: &impl Fn(&LabSpec, Box<dyn Observer>) -> Result<Trainer, BuildError>,
 ) -> Result<(), Broken> {
     let observer = Box::new(Rc::clone(gate));
-    let mut trainer = build(spec, observer).map_err(|error| Broken { error, trainer: None })?;
+    let mut trainer = build(spec, observer).map_err(|error| Broken::new(&error, Vec::new()))?;
     gate.borrow_mut().describe(spec.about(Some(&trainer)));
     gate.borrow_mut().watch(trainer.sensors());
     note_first_values(&trainer, spec);
@@ -85,7 +79,7 @@ fn run(
             let flipped = flip(&mut trainer, &present, &wanted);
             let setup = match flipped {
                 Ok(setup) => setup,
-                Err(error) => return Err(Broken { error: error.into(), trainer: Some(Box::new(trainer)) }),
+                Err(error) => return Err(Broken::new(&error.into(), vec![trainer])),
             };
             gate.borrow_mut().in_force(setup);
             gate.borrow_mut().describe(spec.about(Some(&trainer)));
@@ -106,7 +100,7 @@ fn run(
                 proven = Some(gate.borrow().present().clone());
                 if finished == due {
                     let setup = gate.borrow().present().clone();
-                    gate.borrow_mut().weigh(shortage(spec, setup, &trainer, finished));
+                    gate.borrow_mut().weigh(shortage(spec, setup, &trainer, finished), DeviceIndex::FIRST);
                 }
                 continue;
             }
@@ -120,7 +114,7 @@ fn run(
             (error, Ok(())) => (error, false),
         };
         if gone {
-            return Err(Broken { error: BuildError::Train(error), trainer: Some(Box::new(trainer)) });
+            return Err(Broken::new(&BuildError::Train(error), vec![trainer]));
         }
         let setup = gate.borrow().present().clone();
         let before = proven.clone().map(|proven| back(&error, &setup, proven)).filter(|before| *before != setup);
@@ -138,7 +132,8 @@ fn run(
             error => RunState::StepFailed(error.to_string().into()),
         };
         if state == RunState::OutOfMemory {
-            gate.borrow_mut().try_remedies(shortage(spec, setup, &trainer, finished));
+            gate.borrow_mut()
+                .try_remedies(shortage(spec, setup, &trainer, finished), DeviceIndex::FIRST, |tried| tried);
         }
         rest(gate, &trainer, state);
     }
@@ -149,15 +144,6 @@ fn run(
 fn shortage(spec: &LabSpec, setup: Setup, trainer: &Trainer, finished: u64) -> Shortage {
     let (memory, libraries) = (trainer.device_info().memory, trainer.libraries());
     Shortage { spec: spec.clone(), setup, memory, libraries, steps: finished }
-}
-
-/// What should be in force after a step that failed under `setup`: what the last whole step had. What bounds memory stays
-/// where it ran out: a limit is set to see what fits in it.
-fn back(error: &TrainError, setup: &Setup, proven: Setup) -> Setup {
-    match error {
-        TrainError::OutOfMemory { .. } => Setup { config: proven.config, ..setup.clone() },
-        _ => proven,
-    }
 }
 
 /// Waits between steps; the cache can be emptied and peaks reset meanwhile.

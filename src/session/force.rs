@@ -23,6 +23,19 @@ fn note(trainer: &Trainer, from: &Setup, to: &Setup) {
 /// # Errors
 /// The device is lost.
 pub(super) fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Result<Setup, DeviceError> {
+    flip_with(trainer, present, wanted, Trainer::configure)
+}
+
+/// The same where `configure` brings the configuration into force.
+///
+/// # Errors
+/// The device is lost.
+pub(super) fn flip_with(
+    trainer: &mut Trainer,
+    present: &Setup,
+    wanted: &Setup,
+    configure: impl Fn(&mut Trainer, Config) -> Result<(), TrainError>,
+) -> Result<Setup, DeviceError> {
     let mut setup = wanted.clone();
     let refused = |trainer: &Trainer, why: String| trainer.memory().emit(EventKind::Notice { text: why.into() });
     if setup.alloc_conf != present.alloc_conf
@@ -49,7 +62,7 @@ pub(super) fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Re
         trainer.set_limit(limit);
     }
     if setup.config != present.config
-        && let Err(error) = trainer.configure(setup.config)
+        && let Err(error) = configure(trainer, setup.config)
     {
         trainer.check_device()?;
         refused(

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Shortage, StepSize, Switch, Way, switches};
 use crate::device::{HostAccount, Sensors};
-use crate::model::{About, Event, EventKind, Micros, RunState};
+use crate::model::{About, Event, EventKind, Micros, Remedied, RunState, Settings};
 use crate::train::{Answer, Config, Observer, SafePoint};
-use crate::units::Bytes;
+use crate::units::{Bytes, DeviceIndex};
 
 /// Events are handed on in batches of at least this many, or at phase ends when a batch is old.
 const BATCH: usize = 512;
@@ -20,6 +20,9 @@ const OLDEST: Duration = Duration::from_millis(100);
 
 /// What the host must have left for remedies to be tried: a thread of its own, and the model made once more without bytes.
 const ROOM: Bytes = Bytes::mib(512);
+
+/// Steps under a configuration before other ones are tried beside it.
+pub(super) const WEIGHED: u64 = 2;
 
 /// A shorter wait is left until it is worth waking up for.
 const SHORTEST_WAIT: Duration = Duration::from_millis(4);
@@ -53,6 +56,8 @@ pub(super) struct Gate {
     commands: Receiver<Command>,
     feeder: Feeder,
     spec: LabSpec,
+    /// Devices that the run has: what the gate says it says of each.
+    devices: u16,
     /// Time of the last event: the gate's own events have it too.
     now: Micros,
     batch: Vec<Event>,
@@ -81,6 +86,7 @@ impl Gate {
             commands,
             feeder,
             spec: spec.clone(),
+            devices: 1,
             now: Micros(0),
             batch: Vec::with_capacity(2 * BATCH),
             sent: Instant::now(),
@@ -145,6 +151,15 @@ impl Gate {
         self.tell_settings();
     }
 
+    /// Tells that the run has one device more, and what it trains there.
+    pub(super) fn begin_beside(&mut self, device: DeviceIndex, about: About) {
+        self.devices = self.devices.max(device.0 + 1);
+        let (settings, making) = (EventKind::Settings(Arc::new(self.settings())), EventKind::Run(RunState::Starting));
+        for kind in [EventKind::Begin(Arc::new(about)), making, settings] {
+            self.tell_of(device, kind);
+        }
+    }
+
     /// Tells what the lab trains and where, after that changed.
     pub(super) fn describe(&mut self, about: About) {
         self.tell(EventKind::About(Arc::new(about)));
@@ -159,6 +174,12 @@ impl Gate {
     /// True when the front end is gone, or asked to end the run or to start another.
     pub(super) fn ended(&self) -> bool {
         self.quit || self.next.is_some()
+    }
+
+    /// Takes what was asked for meanwhile; true when the step under way is to be abandoned.
+    pub(super) fn leaves(&mut self) -> bool {
+        self.take_commands();
+        self.ended()
     }
 
     /// The run that is to begin in place of this one, if any.
@@ -196,9 +217,19 @@ impl Gate {
 
     /// Stops until a person goes on or quits: after a step that failed, or when all steps are done.
     pub(super) fn wait(&mut self, state: RunState) {
+        self.wait_each(&[state]);
+    }
+
+    /// The same with a state for each device; the last one is that of those behind it, too.
+    pub(super) fn wait_each(&mut self, states: &[RunState]) {
         let begun = Instant::now();
         self.mode = Mode::Paused;
-        self.announce(state);
+        for (device, state) in
+            (0..self.devices).zip(states.iter().chain(std::iter::repeat(states.last().unwrap_or(&RunState::Paused))))
+        {
+            self.tell_of(DeviceIndex(device), EventKind::Run(state.clone()));
+        }
+        self.flush();
         while self.mode == Mode::Paused && !self.ended() {
             self.receive();
             if !self.chores.is_empty() {
@@ -233,28 +264,37 @@ impl Gate {
         self.pace = spec.pace();
         self.flush();
         self.send(Feed::Sensors(None));
+        // Of devices that the new run may not have nothing is known any more.
+        for device in 1..std::mem::replace(&mut self.devices, 1) {
+            self.tell_of(DeviceIndex(device), EventKind::Begin(Arc::default()));
+        }
         self.begin(spec.about(None));
         self.tell(EventKind::Note { text: why.into() });
         self.flush();
     }
 
-    /// Tries what would have helped, on a thread of its own.
-    pub(super) fn try_remedies(&mut self, shortage: Shortage) {
+    /// Tries what would have helped `device`, on a thread of its own; `told` is what is said of what came of it.
+    pub(super) fn try_remedies(
+        &mut self,
+        shortage: Shortage,
+        device: DeviceIndex,
+        told: impl FnOnce(Vec<Remedied>) -> Vec<Remedied> + Send + 'static,
+    ) {
         if HostAccount::default().left() < ROOM {
-            self.tell(EventKind::Remedied(Arc::default()));
+            self.tell_of(device, EventKind::Remedied(Arc::default()));
             return;
         }
         let feeder = self.feeder.clone();
         // Without a thread nothing is tried, and nothing is said to have been.
         let _ = std::thread::Builder::new().name("remedies".to_owned()).spawn(move || {
-            let remedied = EventKind::Remedied(shortage.try_remedies().into());
+            let remedied = EventKind::Remedied(told(shortage.try_remedies()).into());
             // The receiver may be gone.
-            let _ = feeder.send(Feed::Aside(remedied));
+            let _ = feeder.send(Feed::Aside(device, remedied));
         });
     }
 
-    /// Has somebody try what flips would do to the peak, beside whatever happens next.
-    pub(super) fn weigh(&mut self, run: Shortage) {
+    /// Has somebody try what flips would do to the peak of `device`, beside whatever happens next.
+    pub(super) fn weigh(&mut self, run: Shortage, device: DeviceIndex) {
         if HostAccount::default().left() < ROOM {
             return;
         }
@@ -263,7 +303,7 @@ impl Gate {
         let _ = std::thread::Builder::new().name("weighing".to_owned()).spawn(move || {
             if let Some(weighed) = run.weigh() {
                 // Nobody may be left to look.
-                let _ = feeder.send(Feed::Aside(EventKind::Weighed(Arc::new(weighed))));
+                let _ = feeder.send(Feed::Aside(device, EventKind::Weighed(Arc::new(weighed))));
             }
         });
     }
@@ -334,16 +374,26 @@ impl Gate {
         switch.flipped(&from, way)
     }
 
+    fn settings(&self) -> Settings {
+        switches::settings(&self.in_force, &self.wanted, &Scene::of(&self.spec, &self.wanted.config))
+    }
+
     /// The switches are on screen: they are sent at once.
     fn tell_settings(&mut self) {
-        let settings = switches::settings(&self.in_force, &self.wanted, &Scene::of(&self.spec, &self.wanted.config));
-        self.tell(EventKind::Settings(Arc::new(settings)));
+        self.tell(EventKind::Settings(Arc::new(self.settings())));
         self.flush();
     }
 
     /// Adds to the stream what the gate knows and training does not.
-    fn tell(&mut self, kind: EventKind) {
-        self.batch.push(Event::new(self.now, kind));
+    pub(super) fn tell(&mut self, kind: EventKind) {
+        for device in 0..self.devices {
+            self.tell_of(DeviceIndex(device), kind.clone());
+        }
+    }
+
+    /// The same of one device.
+    pub(super) fn tell_of(&mut self, device: DeviceIndex, kind: EventKind) {
+        self.batch.push(Event { device, ..Event::new(self.now, kind) });
     }
 
     /// Waits for the wall's clock, and obeys meanwhile.
@@ -363,7 +413,8 @@ impl Gate {
         }
     }
 
-    fn flush(&mut self) {
+    /// Hands on what has happened so far.
+    pub(super) fn flush(&mut self) {
         if !self.batch.is_empty() {
             let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(2 * BATCH));
             self.send(Feed::Events(batch));
@@ -381,7 +432,10 @@ impl Gate {
 
 impl Observer for Gate {
     fn event(&mut self, event: Event) {
-        self.pace.observe(&event);
+        // The clock of several devices is the first one's.
+        if event.device == DeviceIndex::FIRST {
+            self.pace.observe(&event);
+        }
         self.now = event.time;
         self.batch.push(event);
     }

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::Command;
 use crate::device::Sensors;
 use crate::model::{Event, EventKind};
+use crate::units::DeviceIndex;
 
 /// A running lab. Dropping its commands ends the run, unless an [`Engine`] of it is held too.
 #[derive(Debug)]
@@ -25,8 +26,8 @@ pub struct Session {
 pub enum Feed {
     /// What happened.
     Events(Vec<Event>),
-    /// What another thread found out beside the stream: it happens when it arrives, whenever that thread began.
-    Aside(EventKind),
+    /// What another thread found out of a device beside the stream: it happens when it arrives, whenever that thread began.
+    Aside(DeviceIndex, EventKind),
     /// Where readings of the device's sensors arrive, from here on.
     Sensors(Option<Sensors>),
 }

@@ -3,6 +3,7 @@
 //! The engine trains on a thread of its own and asks the gate at every safe point what a person wants; everything that
 //! happens leaves as events. Nothing here waits for a front end.
 
+mod broken;
 mod combinations;
 mod command;
 mod engine;
@@ -11,7 +12,10 @@ mod foresight;
 mod gate;
 mod handle;
 mod headless;
+mod interleaved;
+mod lockstep;
 mod pace;
+mod parallel;
 mod process_group;
 mod remedies;
 mod setup;
@@ -29,6 +33,7 @@ use std::thread;
 use handle::{Ended, Running};
 
 use crate::model::{Event, EventKind, Micros, RunState};
+use crate::units::DeviceIndex;
 
 pub use combinations::{Combination, combinations};
 pub use command::{Anew, Command, StepSize};
@@ -36,7 +41,8 @@ pub use foresight::Foreseen;
 pub use handle::{Engine, Feed, Feeder, Session};
 pub use headless::{Follow, Headless, Listener, NotMade};
 pub use pace::{Pace, Speed};
-pub use process_group::{GroupError, Parallel, ProcessGroup, RankFailed};
+pub use parallel::Parallel;
+pub use process_group::{GroupError, ProcessGroup, RankFailed, of_rank};
 pub use remedies::Shortage;
 pub use setup::{MemoryLimit, Setup, check_settings};
 pub use spec::{BuildError, DeviceChoice, LabSpec};
@@ -79,7 +85,7 @@ pub fn start(spec: LabSpec) -> io::Result<Session> {
         if panic::catch_unwind(trained).is_err() {
             // The receiver may be gone.
             let failed = EventKind::Run(RunState::Failed(PANICKED.into()));
-            let _ = last_word.send(Feed::Aside(failed));
+            let _ = last_word.send(Feed::Aside(DeviceIndex::FIRST, failed));
         }
     })?;
     Ok(Session { commands, feed, ended })

@@ -1,37 +1,37 @@
 //! Several ranks without a screen: each is a run of its own, and ranks that do the same are one.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{BuildError, Follow, Headless, LabSpec, Listener};
-use crate::model::{Event, Lab, Micros, Ranks, StepReport};
-use crate::train::{Member, Parallelism, TrainError, UnevenSplit, World};
+use super::interleaved::Interleaved;
+use super::{BuildError, Follow, Headless, LabSpec, Listener, Parallel};
+use crate::model::{AlikeRanks, Event, EventKind, Lab, Ranks, StepReport};
+use crate::train::{Member, TrainError, UnevenSplit, World};
 use crate::units::DeviceIndex;
 
-/// How several devices train together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parallel {
-    /// How they share the work.
-    pub parallelism: Parallelism,
-    /// How many they are.
-    pub ranks: usize,
+/// What rank number `rank` of a run as `spec` says trains, as device number `index`.
+///
+/// # Errors
+/// [`GroupError::Size`], [`GroupError::Uneven`].
+pub fn of_rank(parallel: Parallel, spec: &LabSpec, rank: usize, index: u16) -> Result<LabSpec, GroupError> {
+    if !(2..=ProcessGroup::MOST).contains(&parallel.ranks) {
+        return Err(GroupError::Size(parallel.ranks));
+    }
+    let world = World::new(parallel.ranks, rank).ok_or(GroupError::Size(parallel.ranks))?;
+    let member = Member { parallelism: parallel.parallelism, world };
+    let mut of_rank = LabSpec { parallel: None, member: Some(member), index: DeviceIndex(index), ..spec.clone() };
+    of_rank.config.batch = member.samples(spec.config.batch)?;
+    Ok(of_rank)
 }
 
-impl Parallel {
-    /// What rank number `rank` trains, as device number `index`.
-    ///
-    /// # Errors
-    /// [`GroupError::Size`], [`GroupError::Uneven`].
-    pub fn of_rank(self, spec: &LabSpec, rank: usize, index: u16) -> Result<LabSpec, GroupError> {
-        let world = World::new(self.ranks, rank).ok_or(GroupError::Size(self.ranks))?;
-        let member = Member { parallelism: self.parallelism, world };
-        let mut of_rank = LabSpec { member: Some(member), index: DeviceIndex(index), ..spec.clone() };
-        of_rank.config.batch = member.samples(spec.config.batch)?;
-        Ok(of_rank)
-    }
+/// The ranks that do the same as `first`, where `firsts` has the lowest such rank of each.
+pub(super) fn alike(parallel: Parallel, firsts: &[usize], first: usize) -> AlikeRanks {
+    let ranks = (0..).zip(firsts).filter(|(_, of)| **of == first).map(|(rank, _)| rank).collect();
+    let world = u32::try_from(parallel.ranks).unwrap_or(u32::MAX);
+    AlikeRanks { parallelism: parallel.parallelism.word().into(), world, ranks }
 }
 
 /// Ranks of simulated devices that train together. None waits for another: what a rank asks of its allocator follows from its
@@ -90,31 +90,22 @@ pub struct RankFailed {
     pub error: TrainError,
 }
 
-/// Events of all runs, in the order of their times.
+/// Events of all runs, and who gets them.
+#[derive(Default)]
 struct Merged {
-    /// Of each run those that were not passed on.
-    pending: Vec<VecDeque<Event>>,
-    /// The time of each run's last event.
-    reached: Vec<Micros>,
+    interleaved: Interleaved,
     listener: Option<Listener>,
 }
 
 impl Merged {
-    /// Passes on what no run can precede any more; at the end, everything.
-    fn pass_on(&mut self, everything: bool) {
+    /// Passes on what happened. The runs begin together what follows.
+    fn pass_on(&mut self) {
         let Some(listener) = &mut self.listener else { return };
-        let until = if everything { None } else { self.reached.iter().copied().min() };
-        loop {
-            let next = self.pending.iter().enumerate().filter_map(|(run, events)| Some((events.front()?.time, run)));
-            let Some((time, run)) = next.min() else { break };
-            if until.is_some_and(|until| time > until) {
-                break;
-            }
-            if let Some(event) = self.pending[run].pop_front() {
-                listener.event(&event, None);
-            }
+        while let Some(happened) = self.interleaved.next() {
+            listener.event(&happened.event, None);
         }
         listener.caught_up();
+        self.interleaved.align();
     }
 }
 
@@ -126,9 +117,7 @@ struct OfRun {
 
 impl Follow for OfRun {
     fn event(&mut self, event: &Event, _: Option<&Lab>) {
-        let mut merged = self.merged.borrow_mut();
-        merged.reached[self.run] = event.time;
-        merged.pending[self.run].push_back(event.clone());
+        self.merged.borrow_mut().interleaved.push(self.run, event.clone());
     }
 }
 
@@ -141,15 +130,12 @@ impl ProcessGroup {
     /// # Errors
     /// See [`GroupError`].
     pub fn start(spec: &LabSpec, parallel: Parallel, listener: Option<Listener>) -> Result<Self, GroupError> {
-        if !(2..=Self::MOST).contains(&parallel.ranks) {
-            return Err(GroupError::Size(parallel.ranks));
-        }
-        let merged = Rc::new(RefCell::new(Merged { pending: Vec::new(), reached: Vec::new(), listener }));
+        let merged = Rc::new(RefCell::new(Merged { listener, ..Merged::default() }));
         let mut group = Self { runs: Vec::new(), of_rank: Vec::new(), merged };
         group.add(spec, parallel, 0)?;
-        let alike = group.runs[0].trainer().alike_ranks();
-        let mut places = vec![None; alike.len()];
-        for first in alike {
+        let firsts = group.runs[0].trainer().alike_ranks();
+        let mut places = vec![None; firsts.len()];
+        for &first in &firsts {
             let run = match places[first] {
                 Some(run) => run,
                 None if first == 0 => 0,
@@ -158,7 +144,11 @@ impl ProcessGroup {
             places[first] = Some(run);
             group.of_rank.push(run);
         }
-        group.merged.borrow_mut().pass_on(false);
+        for run in 0..group.runs.len() {
+            let alike = alike(parallel, &firsts, group.first_of(run));
+            group.runs[run].announce(EventKind::AlikeRanks(Arc::new(alike)));
+        }
+        group.merged.borrow_mut().pass_on();
         Ok(group)
     }
 
@@ -166,11 +156,10 @@ impl ProcessGroup {
     fn add(&mut self, spec: &LabSpec, parallel: Parallel, rank: usize) -> Result<usize, GroupError> {
         let run = self.runs.len();
         let index = u16::try_from(run).ok().filter(|_| run < Ranks::MOST).ok_or(GroupError::TooDifferent)?;
-        let of_rank = parallel.of_rank(spec, rank, index)?;
+        let of_rank = of_rank(parallel, spec, rank, index)?;
         let follows = {
             let mut merged = self.merged.borrow_mut();
-            merged.pending.push(VecDeque::new());
-            merged.reached.push(Micros(0));
+            merged.interleaved.add();
             merged.listener.is_some()
         };
         let listener = OfRun { merged: Rc::clone(&self.merged), run };
@@ -190,19 +179,19 @@ impl ProcessGroup {
             match self.runs[run].step() {
                 Ok(report) => reports.push(report),
                 Err(error) => {
-                    self.merged.borrow_mut().pass_on(false);
+                    self.merged.borrow_mut().pass_on();
                     return Err(RankFailed { rank: self.first_of(run), error });
                 }
             }
         }
-        self.merged.borrow_mut().pass_on(false);
+        self.merged.borrow_mut().pass_on();
         Ok(reports)
     }
 
     /// Nothing more happens.
     pub fn finish(&mut self) {
         self.runs.iter_mut().for_each(Headless::finish);
-        self.merged.borrow_mut().pass_on(true);
+        self.merged.borrow_mut().pass_on();
     }
 
     /// The runs, of which each stands for ranks that do the same.
@@ -225,6 +214,8 @@ impl ProcessGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Micros;
+    use crate::train::Parallelism;
 
     fn runs(parallelism: Parallelism, ranks: usize) -> Vec<usize> {
         let mut spec = LabSpec::on_h200("gpt-mini");

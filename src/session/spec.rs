@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{MemoryLimit, Pace, Setup, Speed};
+use super::{MemoryLimit, Pace, Parallel, Setup, Speed};
 use crate::allocator::{DeviceMemory, Settings, TorchVersion};
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::cuda::{self, CudaDevice};
@@ -122,6 +122,8 @@ pub struct LabSpec {
     pub preallocate: Option<MemoryLimit>,
     /// Time every kernel by itself, and write it there.
     pub kernels: Option<KernelTimes>,
+    /// Ranks of the device train together; the batch is that of all.
+    pub parallel: Option<Parallel>,
     /// Its place among several ranks; its batch is this rank's then.
     pub member: Option<Member>,
     /// Where it meets the other ranks, on a device that holds bytes.
@@ -189,6 +191,7 @@ impl LabSpec {
             load: None,
             preallocate: None,
             kernels: None,
+            parallel: None,
             member: None,
             seat: None,
             index: DeviceIndex::FIRST,
@@ -242,9 +245,13 @@ impl LabSpec {
             TorchVersion::V2_11 => String::new(),
             torch => format!(" · allocator of PyTorch {torch}, ops of {}", TorchVersion::V2_11),
         };
-        let rank = self.member.map_or_else(String::new, |Member { parallelism, world }| {
-            format!("{parallelism}, rank {} of {} · ", world.rank(), world.size())
-        });
+        let rank = match (self.member, self.parallel) {
+            (Some(Member { parallelism, world }), _) => {
+                format!("{parallelism}, rank {} of {} · ", world.rank(), world.size())
+            }
+            (None, Some(Parallel { parallelism, ranks })) => format!("{parallelism}, {ranks} ranks · "),
+            (None, None) => String::new(),
+        };
         About {
             workload: self.workload.name.as_str().into(),
             detail: format!("{rank}{parameters}{trained}B{}{sequence} · {ops}{allocator}", config.batch).into(),

@@ -15,13 +15,14 @@ use super::marks::Marks;
 use super::pending_history::PendingHistory;
 use super::picture::{Cursor, Extent, Kind, Moment, Picture, Shown};
 use super::pins::Pins;
+use super::rank_figures::RankFigures;
 use super::reading::Reading;
 use super::recorder::{Recorder, free_name};
 use super::request::Request;
 use super::studies::{self, Studies};
 use crate::allocator::DeviceMemory;
 use crate::device::{HostAccount, Sensors};
-use crate::model::{Event, EventKind, Micros, RunState};
+use crate::model::{Event, EventKind, Lab, Micros, RunState};
 use crate::recording::{Bounds, Direction, Frame, Timeline, prelude};
 use crate::session::Feed;
 use crate::units::{Bytes, DeviceIndex};
@@ -74,7 +75,7 @@ impl Inbox {
         match self {
             Self::Feed(feed) => feed.recv().await.map(|fed| match fed {
                 Feed::Events(events) => Arrival::Events(events),
-                Feed::Aside(kind) => Arrival::Events(vec![Event::new(ON_ARRIVAL, kind)]),
+                Feed::Aside(device, kind) => Arrival::Events(vec![Event { device, ..Event::new(ON_ARRIVAL, kind) }]),
                 Feed::Sensors(sensors) => Arrival::Sensors(sensors),
             }),
             Self::Read(arrivals) => arrivals.recv().await,
@@ -295,7 +296,7 @@ impl Keeper {
     fn tell(&mut self, text: String) {
         let (time, text) = (self.now_time(), Arc::from(text));
         self.say(&text);
-        self.timeline.push(&Event::new(time, EventKind::Notice { text }));
+        self.timeline.push(&Event { device: self.device, ..Event::new(time, EventKind::Notice { text }) });
         self.dirty = true;
     }
 
@@ -318,6 +319,7 @@ impl Keeper {
     fn take(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Events(events) => {
+                let mut short = Vec::new();
                 for mut event in events {
                     if event.time == ON_ARRIVAL {
                         event.time = self.now_time();
@@ -340,7 +342,11 @@ impl Keeper {
                         self.timeline.close_frame();
                     }
                     self.timeline.push(event);
+                    if event.kind == EventKind::Run(RunState::OutOfMemory) {
+                        short.push(event.device);
+                    }
                 }
+                self.show_shortage(&short);
             }
             Arrival::Frame(frame) => {
                 if let Err(error) = self.timeline.append(frame) {
@@ -388,8 +394,15 @@ impl Keeper {
 
     /// Nothing may ever happen on the first device.
     fn show_first_device(&mut self) {
-        let nothing = self.timeline.now().lab(self.device).is_none_or(|lab| lab.memory().position() == 0);
+        let nothing = self.timeline.now().lab(self.device).is_none_or(|lab| !lab.has_begun());
         if nothing && let Some(first) = self.devices().first().copied() {
+            self.show_device(first);
+        }
+    }
+
+    /// Of several ranks one that ran out of memory is looked at, where the one shown did not.
+    fn show_shortage(&mut self, short: &[DeviceIndex]) {
+        if let Some(first) = short.first().copied().filter(|_| !short.contains(&self.device)) {
             self.show_device(first);
         }
     }
@@ -435,11 +448,11 @@ impl Keeper {
         (self.dirty, self.urgent) = (true, true);
     }
 
-    /// Devices that something happened on.
+    /// Devices that something happened on in the run under way.
     fn devices(&mut self) -> Vec<DeviceIndex> {
         let ranks = self.timeline.now();
         let indices = (0..ranks.len()).filter_map(|index| u16::try_from(index).ok().map(DeviceIndex));
-        indices.filter(|index| ranks.lab(*index).is_some_and(|lab| lab.memory().position() > 0)).collect()
+        indices.filter(|index| ranks.lab(*index).is_some_and(Lab::has_begun)).collect()
     }
 
     /// Shows the next device, round and round, at the same cursor.
@@ -611,6 +624,10 @@ impl Keeper {
         let time = self.now_time();
         let devices = self.devices();
         let place = devices.iter().position(|of| *of == device).unwrap_or(0);
+        let ranks = match &self.back {
+            Some(back) => RankFigures::of(&back.ranks, &devices),
+            None => RankFigures::of(self.timeline.now(), &devices),
+        };
         let now = self.timeline.now().lab_mut(device);
         let (steps, run, settings, history) = match &now {
             Some(lab) => {
@@ -651,6 +668,7 @@ impl Keeper {
             settings,
             kind: self.kind.clone(),
             device: Shown { place, of: devices.len() },
+            ranks,
             recording: self.recorder.as_ref().map(|recording| recording.recorder.state()),
             study: self.studies.last(),
             listing: self.listings.last(),
@@ -679,7 +697,7 @@ mod tests {
         let (feeder, feed) = Feeder::pair(4);
         let note = |text: &str| EventKind::Note { text: text.into() };
         assert!(feeder.send(Feed::Events(vec![Event::new(Micros(70), note("a step"))])));
-        assert!(feeder.send(Feed::Aside(EventKind::Remedied(Arc::default()))));
+        assert!(feeder.send(Feed::Aside(DeviceIndex::FIRST, EventKind::Remedied(Arc::default()))));
         drop(feeder);
         let (pictures, _shown) = watch::channel(Arc::default());
         let mut keeper = Keeper::new(Kind::Live, None, pictures);

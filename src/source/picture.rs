@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::ghost::Ghost;
 use super::listings::Listing;
+use super::rank_figures::RankFigures;
 use super::reading::{Doing, Reading};
 use crate::allocator::DeviceMemory;
 use crate::model::{
@@ -45,6 +46,8 @@ pub struct Picture {
     pub kind: Kind,
     /// Which of its devices it shows.
     pub device: Shown,
+    /// The ranks that train together at the cursor, those that do the same once; empty where a run has no ranks.
+    pub ranks: Arc<[RankFigures]>,
     /// The file that is being written.
     pub recording: Option<RecordingState>,
     /// What was found out of the part that a screen wants studied.
@@ -214,10 +217,15 @@ impl Picture {
     #[must_use]
     pub fn findings(&self) -> Cow<'_, [Finding]> {
         let known = if self.view.run == RunState::Finished { &self.view } else { self.known() };
-        match &self.diagnosis {
+        let mut all: Cow<'_, [Finding]> = match &self.diagnosis {
             Some(diagnosis) => diagnosis.amended(&known.findings, &known.settings).into(),
             None => (&*known.findings).into(),
+        };
+        if let Some(uneven) = RankFigures::uneven(&self.ranks) {
+            let louder = all.iter().take_while(|finding| finding.level > uneven.level).count();
+            all.to_mut().insert(louder, uneven);
         }
+        all
     }
 
     /// Why the last request failed at the cursor, with what would have served it as far as that is known.

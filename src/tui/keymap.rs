@@ -180,7 +180,14 @@ fn program() -> Vec<Binding> {
     let mut all = vec![
         Binding::new(&[named(KeyCode::Tab)], "Tab", Action::NextScreen(1), View, "screens", "next screen"),
         Binding::new(&[named(KeyCode::BackTab)], "Shift-Tab", Action::NextScreen(-1), View, "", "previous screen"),
-        Binding::new(&[plain('D')], "D", Action::NextDevice, View, "device", "the next device, if there are several"),
+        Binding::new(
+            &[plain('D')],
+            "D",
+            Action::NextDevice,
+            View,
+            "device",
+            "the next device or rank, if there are several",
+        ),
         Binding::new(
             &[plain('w')],
             "w",

@@ -31,7 +31,15 @@ impl Origin {
                 let device = about.device.split(" · ").next().unwrap_or_default();
                 let mut words: Vec<String> = ["vramlab", "run"].map(str::to_owned).into();
                 words.push(about.workload.to_string());
-                words.extend(["--device".to_owned(), device.to_owned()]);
+                match picture.ranks.first().map(|of| &of.alike) {
+                    Some(alike) => words.extend([
+                        "--device".to_owned(),
+                        format!("{device}x{}", alike.world),
+                        "--parallel".to_owned(),
+                        alike.parallelism.to_string(),
+                    ]),
+                    None => words.extend(["--device".to_owned(), device.to_owned()]),
+                }
                 words.extend(session::as_flags(picture.switches(), picture.view.limit));
                 words.extend(others.iter().cloned());
                 command_line(words)

@@ -11,6 +11,8 @@ pub enum Panel {
     StepCurve,
     /// The map of segments and blocks.
     Map,
+    /// All ranks side by side.
+    Ranks,
     /// The GPU, as the driver sees it.
     Gpu,
     /// What can be flipped.
@@ -68,6 +70,7 @@ impl Panel {
             Self::History => "history",
             Self::StepCurve => "this step",
             Self::Map => "blocks",
+            Self::Ranks => "ranks",
             Self::Gpu => "GPU",
             Self::Switches => "switches",
             Self::Effect => "measured effect",

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use vramlab::model::{
-    About, Activity, DeviceKind, DriverMemory, Event, EventKind, GpuProcess, Grouping, History, Items, Lab, Micros,
-    NameId, OwnUse, PcieTraffic, Profile, Reading, RunState, Study, Throttle, View,
+    About, Activity, AlikeRanks, DeviceKind, DriverMemory, Event, EventKind, GpuProcess, Grouping, History, Items, Lab,
+    Micros, NameId, OwnUse, PcieTraffic, Profile, Reading, RunState, Study, Throttle, View,
 };
 use vramlab::session::{self, Scene, Setup, Switch};
-use vramlab::source::{Cursor, Extent, Kind, Marked, Moment, Picture, Pinned};
+use vramlab::source::{Cursor, Extent, Kind, Marked, Moment, Picture, Pinned, RankFigures, Shown};
 use vramlab::train::{Config, DataPath};
 use vramlab::units::Bytes;
 
@@ -236,6 +236,21 @@ pub fn recorded() -> Picture {
     let live = looking_back();
     let extent = Extent { grows: false, ..live.extent };
     with_run(Picture { kind: Kind::Recording("gpt-char.vram".into()), extent, ..live }, RunState::Finished)
+}
+
+/// The same picture of the second of three runs of ranks that train together, of which one stands for two.
+pub fn with_ranks(picture: Picture) -> Picture {
+    let of = |ranks: &[u16], figures: [u64; 3]| {
+        let [allocated, peak_allocated, peak_reserved] = figures.map(Bytes::mib);
+        let alike = AlikeRanks { parallelism: "fsdp".into(), world: 4, ranks: ranks.to_vec() };
+        RankFigures { alike: Arc::new(alike), allocated, peak_allocated, peak_reserved, out_of_memory: false }
+    };
+    let ranks = Arc::new([of(&[0], [196, 212, 226]), of(&[1, 2], [188, 204, 218]), of(&[3], [180, 196, 210])]);
+    let about = |view: &mut View| {
+        let about = Arc::make_mut(&mut view.about);
+        about.detail = format!("fsdp, rank 1 of 4 · {}", about.detail).into();
+    };
+    Picture { ranks, device: Shown { place: 1, of: 3 }, ..edited(picture, about) }
 }
 
 /// What the driver of an H200 would say while `held` of it are the allocator's.

@@ -12,7 +12,7 @@ use vramlab::session::DeviceChoice;
 use vramlab::workload::Catalog;
 
 /// What every built-in claim comes to on an H200.
-const VERDICTS: [(&str, Verdict); 47] = [
+const VERDICTS: [(&str, Verdict); 51] = [
     ("amp-memory", Verdict::Depends),
     ("amp-speed", Verdict::Depends),
     ("checkpointing", Verdict::Depends),
@@ -60,6 +60,10 @@ const VERDICTS: [(&str, Verdict); 47] = [
     ("autocast-region", Verdict::Partly),
     ("shared-parameters", Verdict::False),
     ("lora-tenth", Verdict::False),
+    ("ddp-splits", Verdict::False),
+    ("ddp-linear", Verdict::False),
+    ("fsdp-ten-times", Verdict::Depends),
+    ("zero-1", Verdict::False),
 ];
 
 fn bench(card: &str) -> Bench {
@@ -353,6 +357,24 @@ fn what_pytorch_measured_of_the_further_claims() {
     same("lazy-start", "after", mebibytes * 1_048_576.0);
 }
 
+/// Of the recorded ranks those in which NCCL's watchdog kept no bucket. With ZeRO-1 that was rank 1, whose share of the state is a little
+/// less than that of rank 0, which runs here; with FSDP blocks differ by where the driver put segments.
+#[test]
+fn claims_about_ranks_come_to_what_pytorch_measured() {
+    let text = std::fs::read_to_string("tests/data/pytorch-elsewhere.jsonl").unwrap();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let least = |mode: &str, workload: &str, key: &str| {
+        let rows = rows.iter().filter(|row| row["mode"] == mode && row["workload"] == workload);
+        rows.map(|row| row[key].as_f64().unwrap()).fold(f64::MAX, f64::min)
+    };
+    let peak = |mode: &str, workload: &str| least(mode, workload, "peak_allocated");
+    let before = |mode: &str| least(mode, "gpt2", "allocated_before_step");
+    near("ddp-splits", "before", before("ddp") / before("eager"), 1e-6);
+    near("ddp-linear", "two", peak("ddp", "gpt2") / peak("eager", "gpt2"), 1e-4);
+    near("zero-1", "peak", peak("zero1", "gpt2") / peak("ddp", "gpt2"), 1e-3);
+    near("fsdp-ten-times", "gpt2", peak("fsdp", "gpt2") / peak("ddp", "gpt2"), 1e-3);
+}
+
 #[test]
 fn what_is_said_of_claims_that_cant_be_run_here_is_what_pytorch_measured() {
     let text = std::fs::read_to_string("tests/data/pytorch-elsewhere.jsonl").unwrap();
@@ -365,23 +387,12 @@ fn what_is_said_of_claims_that_cant_be_run_here_is_what_pytorch_measured() {
         let peaks = of_mode(mode, workload, "peak_allocated");
         peaks.into_iter().map(|peak| format!("{:.2}", peak / 2f64.powi(30))).collect::<Vec<_>>()
     };
-    let mib = |mode: &str| {
-        let before = of_mode(mode, "gpt2", "allocated_before_step");
-        format!("{:.1} ", before.into_iter().fold(f64::MAX, f64::min) / 2f64.powi(20))
-    };
     let ms = |mode: &str, workload: &str, key: &str, decimals: usize| {
         of_mode(mode, workload, key).into_iter().map(|ms| format!("{ms:.decimals$}")).collect::<Vec<_>>()
     };
     let models = ["gpt2", "bert-large", "vit-b16", "resnet50"];
     let compiled = models.into_iter().flat_map(|model| [gib("eager", model), gib("compile", model)]);
-    let figures: [(&str, Vec<String>); 7] = [
-        ("ddp-splits", vec![mib("ddp"), mib("eager")]),
-        ("ddp-linear", [gib("eager", "gpt2"), gib("ddp", "gpt2")].concat()),
-        (
-            "fsdp-ten-times",
-            [gib("fsdp", "gpt2"), gib("ddp", "vit-b16"), gib("fsdp", "vit-b16"), vec![mib("fsdp")]].concat(),
-        ),
-        ("zero-1", [gib("ddp", "gpt2"), gib("zero1", "gpt2")].concat()),
+    let figures: [(&str, Vec<String>); 3] = [
         ("tensor-parallel", gib("tp", "gpt2")),
         ("compile-temporaries", compiled.chain([ms("compile", "gpt2", "step_ms", 1)]).flatten().collect()),
         (
@@ -402,10 +413,11 @@ fn what_is_said_of_claims_that_cant_be_run_here_is_what_pytorch_measured() {
         }
     }
     // Asked for by name, one is shown without a run.
-    let told = String::from_utf8(vramlab(&["folklore", "zero-1"]).stdout).unwrap();
-    assert!(told.starts_with("Not measured here") && told.contains("zero-1  false  "), "{told}");
-    let json: Value = serde_json::from_slice(&vramlab(&["folklore", "zero-1", "randn-size", "--json"]).stdout).unwrap();
-    assert_eq!((&json["not_here"][0]["verdict"], &json["rows"][0]["name"]), (&"false".into(), &"randn-size".into()));
+    let told = String::from_utf8(vramlab(&["folklore", "compile-temporaries"]).stdout).unwrap();
+    assert!(told.starts_with("Not measured here") && told.contains("compile-temporaries  depends  "), "{told}");
+    let json: Value =
+        serde_json::from_slice(&vramlab(&["folklore", "compile-temporaries", "randn-size", "--json"]).stdout).unwrap();
+    assert_eq!((&json["not_here"][0]["verdict"], &json["rows"][0]["name"]), (&"depends".into(), &"randn-size".into()));
 }
 
 #[test]
@@ -500,7 +512,7 @@ fn an_interrupt_leaves_what_was_done() {
     let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(130), "{error}");
     assert!(told.starts_with("Folklore, measured on sim:h200, simulated\n"), "{told}");
-    assert!(error.contains("of 47 claims were measured"), "{error}");
+    assert!(error.contains(&format!("of {} claims were measured", VERDICTS.len())), "{error}");
 }
 
 /// The commands that a row tells train what its sides trained.

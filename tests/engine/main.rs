@@ -24,6 +24,7 @@ mod gradients;
 mod host_memory;
 mod inference;
 mod kernels;
+mod live_ranks;
 mod llama;
 mod loading;
 mod losses;

@@ -144,6 +144,38 @@ fn mistakes_are_told_with_exit_code_2() {
     refused(&["teach"], 2, "there is no workload 'teach'");
 }
 
+/// Each way that a small model knows, on as few of the cards as hold the batch, and on all of them.
+#[test]
+fn ways_to_share_the_work_are_compared_by_what_fits() {
+    let fit = ["fit", "gpt-mini", "--parallel", "all", "--device", "sim:h200x4", "--limit", "80MiB", "--steps", "2"];
+    let output = vramlab(&[&fit[..], &["--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(object["one_card"]["fits"], true);
+    let ways = object["ways"].as_array().unwrap();
+    assert_eq!(ways.len(), 8);
+    let fsdp = ways.iter().find(|way| way["parallel"] == "fsdp").unwrap();
+    assert_eq!(fsdp["fewest_cards"]["best"]["cards"], 2);
+    let (best, beyond) = (&fsdp["largest_batch"]["best"], &fsdp["largest_batch"]["beyond"]);
+    assert_eq!(best["batch"].as_u64().unwrap() + 4, beyond["batch"].as_u64().unwrap());
+    assert!(beyond["why"].as_str().unwrap().contains("limit of 80.0 MiB"), "{beyond}");
+    // What it says to run does.
+    let command = best["command"].as_str().unwrap();
+    assert!(command.contains("--device sim:h200x4 --parallel fsdp"), "{command}");
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    assert!(vramlab(&[&words[..], &["--steps", "2"]].concat()).status.success(), "{command}");
+    let pipeline = ways.iter().find(|way| way["parallel"] == "pp-gpipe").unwrap();
+    assert!(
+        pipeline["largest_batch"]["beyond"]["why"].as_str().unwrap().contains("2 blocks can't be split over 4 ranks")
+    );
+    let table = String::from_utf8(vramlab(&fit).stdout).unwrap();
+    for words in ["One card holds batch 4", "batch 4 of all ranks: the fewest cards", "4 cards: the largest batch"] {
+        assert!(table.contains(words), "{table}");
+    }
+    let none = vramlab(&["fit", "gpt-mini", "--parallel", "ddp", "--device", "sim:h200", "--limit", "40MiB"]);
+    assert_eq!(none.status.code(), Some(1), "{}", String::from_utf8_lossy(&none.stdout));
+}
+
 /// The figures are those of `ranks-2xh200` for the same program.
 #[test]
 fn ranks_are_rows_of_one_object_and_lines_of_a_table() {
@@ -216,7 +248,14 @@ fn what_ranks_can_not_share_is_told_with_exit_code_2() {
     run(&["--parallel", "fsdp", "--device", "sim:h200x2", "--ckpt"], "checkpoints are not simulated with fsdp");
     run(&["--parallel", "ddp", "--device", "sim:h200x2000", "--batch", "2000"], "give from 2 to 1024");
     refused(&["run", "resnet-mini", "--parallel", "fsdp", "--device", "sim:h200x2"], 2, "shares transformer blocks");
-    refused(&["fit", "gpt-mini", "--device", "sim:h200x2"], 2, "2 ranks train together with `vramlab run --parallel`");
+    refused(
+        &["fit", "gpt-mini", "--device", "sim:h200x2"],
+        2,
+        "2 ranks need a way to share the work; give --parallel ddp",
+    );
+    refused(&["fit", "gpt-mini", "--parallel", "all", "--device", "cpux2"], 2, "ranks are tried on simulated cards");
+    refused(&["fit", "gpt-mini", "--parallel", "fsdp", "--device", "sim:h200x1"], 2, "1 cards share nothing; give two");
+    refused(&["estimate", "--device", "sim:h200x2"], 2, "2 ranks train together with `vramlab run --parallel`");
 }
 
 #[test]

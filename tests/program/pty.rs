@@ -230,6 +230,23 @@ fn it_trains_answers_keys_and_leaves() {
     lab.assert_restored();
 }
 
+#[test]
+fn ranks_train_in_a_lab_that_goes_from_one_to_the_next_and_leaves_at_once() {
+    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_vramlab"));
+    command.args(["gpt-mini", "--parallel", "pp-1f1b", "--device", "sim:h200x2"]);
+    let mut lab = Session::start(in_environment(command, &[]), 120, 40);
+    lab.wait_for_training();
+    lab.wait_for_text("ranks pp-1f1b · 2");
+    lab.wait_for_text("pp-1f1b, rank 0 of 2");
+    lab.press("D");
+    lab.wait_for_text("pp-1f1b, rank 1 of 2");
+    lab.press("o");
+    lab.wait_for_text("o optimizer sgd");
+    lab.press("q");
+    assert_eq!(lab.wait_for_end(END).exit_code(), 0);
+    lab.assert_restored();
+}
+
 /// What was put on the terminal's clipboard, the last one: the payload of OSC 52, decoded.
 fn clipboard(raw: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(raw);

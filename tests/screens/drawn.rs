@@ -6,6 +6,7 @@ mod apart;
 mod frames;
 mod ghosts;
 mod heights;
+mod ranks;
 mod stacks;
 
 use std::fmt::Write;

@@ -134,7 +134,7 @@ impl Live {
     fn look(&mut self) {
         let events = match self.session.feed.blocking_recv() {
             Some(Feed::Events(events)) => events,
-            Some(Feed::Aside(kind)) => vec![Event::new(self.lab.time(), kind)],
+            Some(Feed::Aside(device, kind)) => vec![Event { device, ..Event::new(self.lab.time(), kind) }],
             Some(Feed::Sensors(_)) => return,
             None => panic!("the lab ended"),
         };

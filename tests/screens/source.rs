@@ -8,17 +8,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use vramlab::device::sim::CardCatalog;
 use vramlab::model::{Event, EventKind, Grouping, Lab, RunState, Study, View};
 use vramlab::recording::Direction::{Backward, Forward};
 use vramlab::recording::{FrameBuilder, Next, Reader, RecordingError, Writer};
-use vramlab::session::{Command, LabSpec, MemoryLimit, StepSize, Switch, Way};
+use vramlab::session::{Command, DeviceChoice, LabSpec, MemoryLimit, Parallel, StepSize, Switch, Way};
 use vramlab::source::{
     self, Ability, Cursor, Kind, Landmark, Moment, Move, Picture, Request, Source, Unit, Wanted, Window,
 };
-use vramlab::train::Config;
+use vramlab::train::{Config, Parallelism, PipelineSchedule};
 use vramlab::units::Bytes;
 use vramlab::whatif::Conditions;
-use vramlab::workload::{Catalog, Extent, Repeats, Sizes};
+use vramlab::workload::{Catalog, Data, Extent, Repeats, Sizes};
 
 fn spec() -> LabSpec {
     let spec = LabSpec::new(Catalog::with_user_workloads(None).entry("gpt-mini").unwrap());
@@ -417,6 +418,57 @@ fn a_file_that_is_followed_may_be_empty_at_first() {
     let mut front = Front::recording(&path, true);
     pieces.iter().for_each(|piece| file.write_all(piece).unwrap());
     front.wait("all of it", |picture| picture.extent.end == events.len() as u64);
+}
+
+/// Two stages of a pipeline on simulated cards.
+fn ranks() -> LabSpec {
+    let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
+    let mut spec = LabSpec {
+        data: Data::Reference,
+        device: DeviceChoice::Sim(Box::new(card)),
+        parallel: Some(Parallel { parallelism: Parallelism::Pipeline(PipelineSchedule::GPipe), ranks: 2 }),
+        ..spec()
+    };
+    spec.config.data = spec.data.path();
+    spec
+}
+
+#[test]
+fn ranks_stand_side_by_side_in_a_lab_and_in_its_recording() {
+    let folder = folder();
+    let path = folder.path().join("ranks.vram");
+    let mut front = Front::live(ranks());
+    front.wait("two steps", |picture| picture.view.steps.finished >= 2 && picture.ranks.len() == 2);
+    front.command(Command::Pause);
+    front.wait("pause", |picture| picture.run == RunState::Paused);
+    front.ask(Request::NextDevice);
+    let second = front.wait("the next rank", |picture| picture.device.place == 1);
+    assert!(second.view.about.detail.starts_with("pp-gpipe, rank 1 of 2"), "{}", second.view.about.detail);
+    front.ask(Request::Record(path.clone()));
+    front.wait("a recording", |picture| picture.recording.is_some());
+    front.ask(Request::ToggleRecording);
+    let live = front.wait("its end", |picture| picture.recording.is_none());
+    let numbers: Vec<String> = live.ranks.iter().map(|of| of.alike.numbers()).collect();
+    assert_eq!(numbers, ["0", "1"]);
+    assert!(live.ranks.iter().all(|of| of.peak_allocated > Bytes::ZERO && of.peak_reserved >= of.peak_allocated));
+    let mut recorded = Front::recording(&path, false);
+    let recorded = recorded.wait("the end", |picture| !picture.extent.grows);
+    assert_eq!(recorded.ranks, live.ranks);
+    // At the begin nothing is known of them.
+    let mut front = Front::recording(&path, false);
+    front.wait("the end", |picture| !picture.extent.grows);
+    assert!(front.go(Move::To(0)).1.ranks.is_empty());
+}
+
+#[test]
+fn a_rank_that_runs_out_of_memory_is_shown() {
+    let size = Some(Extent::nearest(128));
+    let sizes = Sizes { width: size, layers: Some(Repeats::nearest(4)), seq: size, ..Sizes::default() };
+    let sizes = Sizes { vocab: Some(Extent::nearest(8192)), ..sizes };
+    let mut front = Front::live(LabSpec { sizes, limit: Some(MemoryLimit::Bytes(Bytes::mib(100))), ..ranks() });
+    let short = front.wait("out of memory", |picture| picture.run == RunState::OutOfMemory);
+    assert_eq!(short.device.place, 1);
+    assert_eq!([0, 1].map(|place| short.ranks[place].out_of_memory), [false, true]);
 }
 
 #[test]

@@ -1,21 +1,25 @@
-//! `vramlab run --parallel`: several simulated ranks, their figures side by side.
+//! `--parallel`: several ranks, and without a screen their figures side by side.
 
+mod fit;
 mod table;
 
 use std::io::Write;
 
 use color_eyre::eyre::{Report, Result};
 
+pub(super) use self::fit::{Search, Ways, ways};
 use self::table::{Row, Table};
 use super::flags;
 use super::followers::Followers;
 use super::row::Steps;
 use super::{Status, Usage};
-use crate::session::{DeviceChoice, GroupError, Headless, LabSpec, Parallel, ProcessGroup};
+use crate::session::{self, DeviceChoice, GroupError, Headless, LabSpec, Parallel, ProcessGroup};
 use crate::source::Recorder;
 use crate::train::{Parallelism, Seat, TrainError};
 use crate::tui;
 use crate::workload::Data;
+
+const WITHOUT_LOAD: &str = "a checkpoint is loaded on one device; leave --load out with --parallel";
 
 /// The device of `sim:h200x4` or `cpux4`, and how many there are; another one as it is.
 pub(super) fn split_count(device: Option<String>) -> (Option<String>, Option<usize>) {
@@ -58,6 +62,22 @@ pub(super) fn keep_batches(spec: &mut LabSpec) {
     }
 }
 
+/// Checks what can be told before a screen opens: the lab has ranks of simulated cards.
+///
+/// # Errors
+/// [`Usage`].
+pub(super) fn check_live(spec: &LabSpec, parallel: Parallel) -> Result<()> {
+    if spec.load.is_some() {
+        return Err(Usage(WITHOUT_LOAD.to_owned()).into());
+    }
+    if !matches!(spec.device, DeviceChoice::Sim(_)) {
+        let text = "the lab shows ranks of simulated cards, such as --device sim:h200x2; on the processor they train with \
+                    `vramlab run --parallel`";
+        return Err(Usage(text.to_owned()).into());
+    }
+    session::of_rank(parallel, spec, 0, 0).map(|_| ()).map_err(refused)
+}
+
 /// Trains on all ranks and prints a table of them, or one JSON object.
 pub(super) fn run(
     out: &mut dyn Write,
@@ -68,7 +88,7 @@ pub(super) fn run(
     recorder: Option<Recorder>,
 ) -> Result<Status> {
     if spec.load.is_some() {
-        return Err(Usage("a checkpoint is loaded on one device; leave --load out with --parallel".to_owned()).into());
+        return Err(Usage(WITHOUT_LOAD.to_owned()).into());
     }
     let (table, ended) = match spec.device {
         DeviceChoice::Cpu => on_threads(spec, parallel, count, recorder.is_some())?,
@@ -136,7 +156,7 @@ fn on_threads(spec: &LabSpec, parallel: Parallel, count: u64, records: bool) -> 
     let mut specs = Vec::with_capacity(parallel.ranks);
     for (rank, seat) in Seat::for_all(parallel.ranks).into_iter().enumerate() {
         let index = u16::try_from(rank).unwrap_or(u16::MAX);
-        specs.push(LabSpec { seat: Some(seat), ..parallel.of_rank(spec, rank, index).map_err(refused)? });
+        specs.push(LabSpec { seat: Some(seat), ..session::of_rank(parallel, spec, rank, index).map_err(refused)? });
     }
     let train = |rank: usize, spec: LabSpec| -> Result<(Row, Option<TrainError>), GroupError> {
         let mut run = Headless::start(spec).map_err(|error| GroupError::of(rank, error))?;

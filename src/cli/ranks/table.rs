@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use crate::cli::row::{Between, Peaks, Steps, bytes, object};
-use crate::model::{Phase, View};
+use crate::model::{Evidence, Finding, Phase, View};
 use crate::session::{DeviceChoice, Headless, LabSpec, Parallel};
 use crate::units::Bytes;
 
@@ -144,6 +144,13 @@ impl Table {
                 }
             }
             (_, None) => {}
+        }
+        let shared =
+            |finding: &&Finding| matches!(finding.evidence, Evidence::Gathered { .. } | Evidence::Buckets { .. });
+        if let Some(worst) = self.worst()
+            && let Some(finding) = worst.view.findings.iter().find(shared)
+        {
+            writeln!(out, "  Of rank {}: {finding}.", numbers(&worst.ranks[..1]))?;
         }
         let losses = self.rows.iter().filter_map(|row| Some([row.steps.first_loss?, row.steps.last_loss?]));
         let losses: Vec<[f32; 2]> = losses.collect();

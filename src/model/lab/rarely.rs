@@ -12,6 +12,7 @@ use crate::history::{Column, MarkKind};
 use crate::memory::MemoryModel;
 use crate::reading::Reading;
 use crate::run::About;
+use crate::sharing::Sharing;
 use crate::steps::StepPeaks;
 use crate::view::{Generated, Level};
 use vramlab_allocator::units::Bytes;
@@ -28,6 +29,7 @@ impl Lab {
             }
             EventKind::Begin(about) => self.begin_anew(about),
             EventKind::About(about) => self.about = Arc::clone(about),
+            EventKind::AlikeRanks(alike) => self.sharing = Some(Sharing::new(alike)),
             EventKind::Run(run) => self.run = run.clone(),
             EventKind::Settings(settings) => self.settings = Arc::clone(settings),
             EventKind::EmptyCache => self.empty_cache(),
@@ -90,6 +92,9 @@ impl Lab {
     fn begin_step(&mut self) {
         self.writing = false;
         self.settle_emptying();
+        if let Some(sharing) = &mut self.sharing {
+            sharing.begin_step();
+        }
         let (memory, step) = (&self.memory, self.steps.finished());
         self.peaks = StepPeaks::begin(memory);
         self.boundaries.begin_step(memory.allocated());
@@ -114,6 +119,9 @@ impl Lab {
         self.settle_emptying();
         self.steps.push(report);
         self.growth.end_step(self.memory.allocated());
+        if let Some(sharing) = &mut self.sharing {
+            sharing.end_step(&self.memory, self.names.texts());
+        }
         let grown = self.memory.traffic().segment_allocs - self.grown.min(self.memory.traffic().segment_allocs);
         let left = (self.memory.allocated(), self.memory.stranded());
         let sample = self.effects.end_step(report, &self.peaks, left, grown);

@@ -35,6 +35,7 @@ impl Lab {
             settings: &self.settings,
             weighed: self.weighed.as_deref(),
             names: self.names.texts(),
+            sharing: self.sharing.as_ref(),
         };
         View {
             device: self.device,

@@ -23,6 +23,19 @@ use reducer::Reducer;
 use sharded::Sharded;
 use vramlab_device::DType;
 
+impl Parallelism {
+    /// What a batch of all ranks is a multiple of: equal parts of each rank, in whole micro-batches.
+    #[must_use]
+    pub const fn batch_unit(self, ranks: usize, accumulation: usize) -> usize {
+        let accumulation = if accumulation == 0 { 1 } else { accumulation };
+        match self {
+            Self::Pipeline(_) => micro_batches(accumulation),
+            Self::Tensor => accumulation,
+            Self::Ddp | Self::DdpView | Self::Zero1 | Self::Zero2 | Self::Fsdp => ranks * accumulation,
+        }
+    }
+}
+
 /// Why a rank can't train so, where it can't; a `real` one computes.
 pub(super) fn refusal(member: Member, config: &Config, real: bool) -> Option<String> {
     let Member { parallelism, world } = member;
@@ -69,6 +82,14 @@ pub(super) fn refusal(member: Member, config: &Config, real: bool) -> Option<Str
         ));
     }
     None
+}
+
+/// Why ranks that train can't go from `present` to `wanted`, where they can't: what their model was wrapped with stays.
+pub(super) fn fixed(member: Member, present: &Config, wanted: &Config) -> Option<String> {
+    let way = member.parallelism;
+    let precision = way.shards_parameters() && present.amp.dtype() != wanted.amp.dtype();
+    precision
+        .then(|| format!("{way} gathers parameters in the type that it was given at the start; start again with --amp"))
 }
 
 /// Wraps a model that is made, with its batches: construction, and the hooks of the steps.

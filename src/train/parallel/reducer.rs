@@ -7,7 +7,7 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::{DType, Kernel};
-use vramlab_model::Category;
+use vramlab_model::{Category, DDP_BUCKET};
 
 use super::construction;
 use super::partition::owners;
@@ -87,7 +87,7 @@ impl Reducer {
                 elements += cx.leaves[parameter].data.numel();
             }
             let memory = cx.memory();
-            let name = memory.name(&format!("DDP bucket {number}"));
+            let name = memory.name(&format!("{DDP_BUCKET} {number}"));
             let shape = Shape::new(&[elements]);
             let data = memory.named_tensor(shape, dtype, Category::Gradient, name, StreamId::DEFAULT)?;
             self.buckets.push(Bucket { data, awaited: parameters.len(), parameters });

@@ -9,7 +9,7 @@ use crate::tape::Shard;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, Kernel};
-use vramlab_model::Category;
+use vramlab_model::{ALL_GATHER, Category};
 
 use crate::communicator::{Communicator, bytes_of};
 use crate::member::World;
@@ -99,7 +99,7 @@ impl Sharded {
     fn start_gather(&self, cx: &mut Context, group: usize) -> OpResult<Tensor> {
         let (stream, dtype) = (self.gathering.stream(), self.dtype);
         let elements: usize = self.shard_elements(cx, group).iter().sum();
-        cx.op("all-gather", |cx| {
+        cx.op(ALL_GATHER, |cx| {
             let memory = cx.memory();
             let cast = if dtype == DType::F32 {
                 None

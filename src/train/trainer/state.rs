@@ -223,6 +223,12 @@ impl Trainer {
         self.cx.attention_ran()
     }
 
+    /// Its place among several ranks, where it has one.
+    #[must_use]
+    pub const fn member(&self) -> Option<Member> {
+        self.member
+    }
+
     /// For every rank of its world the lowest one whose allocator is asked for the same, itself among them.
     #[must_use]
     pub fn alike_ranks(&self) -> Vec<usize> {
@@ -296,6 +302,12 @@ impl Trainer {
     /// [`TrainError::OutOfMemory`] when new batches do not fit, [`TrainError::TooFewSamples`]; the old configuration then
     /// stays in force.
     pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
+        if let Some(member) = self.member {
+            let refused = parallel::refusal(member, &config, self.memory().holds_bytes());
+            if let Some(why) = refused.or_else(|| parallel::fixed(member, &self.config, &config)) {
+                return Err(TrainError::Workload(why));
+            }
+        }
         let old = std::mem::replace(&mut self.config, config);
         let from_host = matches!(config.data, DataPath::Streamed | DataPath::Host);
         let new_path = from_host && old.pinned != config.pinned;

@@ -5,7 +5,7 @@ use crate::model::Phase;
 use crate::tui::figures;
 use crate::tui::panel::Panel::{
     Accounts, Alive, AtCursor, Configurations, Curves, Detail, Effect, Forward, Fragmentation, Gpu, Header, History,
-    LedgerChart, Log, Loss, Map, Ops, Reserved, Stacked, StepCurve, StepTimes, Switches, Why,
+    LedgerChart, Log, Loss, Map, Ops, Ranks, Reserved, Stacked, StepCurve, StepTimes, Switches, Why,
 };
 use crate::tui::stage::Stage;
 
@@ -476,6 +476,20 @@ pub(super) const WORDS: &[Entry] = &[
         panels: &[Gpu, Header],
         figure: None,
         meaning: "the card as its driver sees it: whose memory is whose, and how busy it is.",
+    },
+    Entry {
+        word: "rank",
+        also: &["ranks", "world"],
+        panels: &[Ranks, Header],
+        figure: None,
+        meaning: "one of several processes that train together, each with a GPU and an allocator of its own. Ranks that ask for the same blocks in the same order are computed once and share a row.",
+    },
+    Entry {
+        word: "worst",
+        also: &[],
+        panels: &[Ranks],
+        figure: None,
+        meaning: "the rank that ran out of memory, else the one that reserved most: the others need no larger card.",
     },
     Entry {
         word: "log",

@@ -37,6 +37,7 @@ fn states() -> Vec<Picture> {
         lab_states::on_gpu(),
         out_of_memory,
         haunted_at_the_peak("expandable_segments:True"),
+        lab_states::with_ranks(lab_states::running()),
     ]
 }
 

@@ -20,6 +20,7 @@ mod history;
 mod ledger;
 mod log;
 mod loss;
+mod ranks;
 mod reading;
 mod step;
 mod steps;
@@ -104,6 +105,12 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
 }
 
 fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
+    let ranks = Rect { height: ranks::wanted_rows(stage, body), ..body };
+    if !ranks.is_empty() {
+        ranks::render(stage, ranks, buf);
+        layout.panels.push((ranks, Panel::Ranks));
+    }
+    let body = Rect { y: body.y + ranks.height, height: body.height - ranks.height, ..body };
     let right = (body.width / 3).clamp(RIGHT, 62);
     let [left, right] = body.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]));
     let gpu = stage.view().gpu.as_deref();
@@ -281,6 +288,12 @@ fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &
 }
 
 fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
+    let ranks = Rect { height: ranks::line_rows(stage).min(body.height), ..body };
+    if !ranks.is_empty() {
+        ranks::render_line(stage, ranks, buf);
+        layout.panels.push((ranks, Panel::Ranks));
+    }
+    let body = Rect { y: body.y + ranks.height, height: body.height - ranks.height, ..body };
     let switches = match body.width {
         120.. => 2,
         70.. => 3,

@@ -1,0 +1,134 @@
+//! What a search for what fits says: how far it is, under which limit, and what came of a run.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde_json::{Value, json};
+
+use super::flags;
+use crate::fit::{News, Outcome, Probe};
+use crate::model::{Micros, View};
+use crate::session::{LabSpec, MemoryLimit};
+use crate::train::DataPath;
+use crate::tui;
+
+/// Characters of a sentence in one line.
+const SENTENCE: usize = 4096;
+
+/// Why a request failed: the first sentence of its autopsy.
+pub(super) fn why(view: &View) -> String {
+    tui::autopsy_lines(view, SENTENCE, flags::flag).into_iter().next().unwrap_or_default()
+}
+
+/// Says on the terminal's error stream how far it is.
+pub(super) struct Follower {
+    live: bool,
+    batch: usize,
+}
+
+impl Follower {
+    pub fn new(spec: &LabSpec) -> Self {
+        Self { live: io::stderr().is_terminal(), batch: spec.config.batch }
+    }
+
+    pub fn hear(&self, news: &News<'_>) {
+        let text = match news {
+            News::Trying { batch } => format!("batch {batch} …"),
+            News::Tried(probe) => {
+                format!("batch {} {}", probe.batch, if probe.fits() { "fits" } else { "does not fit" })
+            }
+            News::GroupTried(probe) => {
+                let (way, cards) = (probe.parallel.parallelism, probe.parallel.ranks);
+                let fits = if probe.fits() { "fits" } else { "does not fit" };
+                format!("{way}: batch {} on {cards} cards {fits}", probe.batch)
+            }
+            News::Costed { done, total, .. } => {
+                format!("batch {}: {done} of {total} combinations of switches", self.batch)
+            }
+        };
+        if self.live {
+            // Progress is a courtesy: nothing depends on whether it could be written.
+            let _ = write!(io::stderr(), "\r{text} (Ctrl-C prints what is known)\x1b[K");
+        }
+    }
+
+    pub fn end(&self) {
+        if self.live {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// The memory that a search may take, in words.
+pub(super) fn limit_of(spec: &LabSpec) -> String {
+    match spec.limit {
+        Some(MemoryLimit::Bytes(limit)) => limit.to_string(),
+        Some(share) => format!("{share} of its memory"),
+        None => "all of its memory".to_owned(),
+    }
+}
+
+/// The same as a value.
+pub(super) fn limit_json(spec: &LabSpec) -> Value {
+    match spec.limit {
+        Some(MemoryLimit::Bytes(limit)) => json!(limit),
+        Some(MemoryLimit::Fraction(share)) => json!(format!("{}%", share * 100.0)),
+        None => Value::Null,
+    }
+}
+
+/// Where batches lie: it decides by how many a limit is met.
+pub(super) const fn words_of(data: DataPath) -> &'static str {
+    match data {
+        DataPath::Resident => "four batches stay on the device",
+        DataPath::Fresh => "each batch is made on the device",
+        DataPath::Host | DataPath::Streamed => "each batch is copied to the device",
+    }
+}
+
+/// A probe as an object.
+pub(super) fn probe_json(probe: &Probe) -> Value {
+    with_outcome(json!({ "batch": probe.batch, "fits": probe.fits() }), &probe.outcome)
+}
+
+/// `row` with what came of a run.
+pub(super) fn with_outcome(mut row: Value, outcome: &Outcome) -> Value {
+    let more = match outcome {
+        Outcome::Fits(figures) => json!({
+            "peak_reserved": figures.peak_reserved,
+            "peak_allocated": figures.peak_allocated,
+            "step_ms": in_milliseconds(figures.step),
+            "num_alloc_retries": figures.retries.num_alloc_retries,
+            "num_ooms": figures.retries.num_ooms,
+        }),
+        Outcome::OutOfMemory { step, why, retries } => json!({
+            "step": step,
+            "why": why,
+            "num_alloc_retries": retries.num_alloc_retries,
+            "num_ooms": retries.num_ooms,
+        }),
+        Outcome::Refused { why } => json!({ "why": why }),
+        Outcome::Stopped => json!({}),
+    };
+    if let (Some(row), Value::Object(more)) = (row.as_object_mut(), more) {
+        row.extend(more);
+    }
+    row
+}
+
+/// Why it does not fit; `None` where it does.
+pub(super) fn reason(outcome: &Outcome) -> Option<&str> {
+    match outcome {
+        Outcome::OutOfMemory { why, .. } | Outcome::Refused { why } => Some(why),
+        Outcome::Fits(_) | Outcome::Stopped => None,
+    }
+}
+
+/// A time as a number of milliseconds.
+pub(super) fn in_milliseconds(time: Micros) -> f64 {
+    time.0 as f64 / 1e3
+}
+
+/// The same in words.
+pub(super) fn milliseconds(time: Micros) -> String {
+    format!("{:.1} ms", in_milliseconds(time))
+}

@@ -1,0 +1,108 @@
+//! What several ranks did in a step, each computed by itself, in the order of time.
+
+use std::collections::VecDeque;
+
+use crate::model::{Event, Micros};
+use crate::train::SafePoint;
+
+/// What happened, and the safe point behind it.
+#[derive(Clone, Debug)]
+pub(super) struct Happened {
+    pub event: Event,
+    pub point: Option<SafePoint>,
+}
+
+/// Events of runs side by side. Each run has a clock of its own; between steps all are set to the latest, because no rank begins
+/// a step before the others have ended theirs.
+#[derive(Debug, Default)]
+pub(super) struct Interleaved {
+    runs: Vec<OfRun>,
+    /// Runs that have ended their step, and whose events up to there are still here.
+    ended: usize,
+}
+
+#[derive(Debug, Default)]
+struct OfRun {
+    pending: VecDeque<Happened>,
+    /// The time of its last event.
+    reached: Micros,
+    /// What its clock is behind.
+    behind: u64,
+}
+
+impl Interleaved {
+    /// One run more; its number.
+    pub fn add(&mut self) -> usize {
+        self.runs.push(OfRun::default());
+        self.runs.len() - 1
+    }
+
+    /// The next event of a run.
+    pub fn push(&mut self, run: usize, mut event: Event) {
+        let of = &mut self.runs[run];
+        event.time.0 += of.behind;
+        of.reached = event.time;
+        of.pending.push_back(Happened { event, point: None });
+    }
+
+    /// A run has come to a safe point.
+    pub fn mark(&mut self, run: usize, point: SafePoint) {
+        if let Some(last) = self.runs[run].pending.back_mut() {
+            self.ended += usize::from(point == SafePoint::Step);
+            last.point = Some(point);
+        }
+    }
+
+    /// The next of all that happened. A step ends where the last run's does.
+    pub fn next(&mut self) -> Option<Happened> {
+        let fronts = self.runs.iter().enumerate().filter_map(|(run, of)| Some((of.pending.front()?.event.time, run)));
+        let (_, run) = fronts.min()?;
+        let mut happened = self.runs[run].pending.pop_front()?;
+        if happened.point == Some(SafePoint::Step) {
+            self.ended -= 1;
+            if self.ended > 0 {
+                happened.point = Some(SafePoint::Op);
+            }
+        }
+        Some(happened)
+    }
+
+    /// All clocks stand where the latest does.
+    pub fn align(&mut self) {
+        let latest = self.runs.iter().map(|of| of.reached).max().unwrap_or_default();
+        for of in &mut self.runs {
+            of.behind += latest.0 - of.reached.0;
+            of.reached = latest;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::EventKind;
+
+    fn times(interleaved: &mut Interleaved) -> Vec<(u64, Option<SafePoint>)> {
+        std::iter::from_fn(|| interleaved.next()).map(|happened| (happened.event.time.0, happened.point)).collect()
+    }
+
+    #[test]
+    fn runs_begin_each_step_together_and_it_ends_with_the_last() {
+        let mut interleaved = Interleaved::default();
+        let (quick, slow) = (interleaved.add(), interleaved.add());
+        let mut step = |begun: [u64; 2]| {
+            for (run, begun, took) in [(quick, begun[0], [1, 3]), (slow, begun[1], [2, 7])] {
+                for (took, point) in took.into_iter().zip([SafePoint::Op, SafePoint::Step]) {
+                    interleaved.push(run, Event::new(Micros(begun + took), EventKind::OpEnd));
+                    interleaved.mark(run, point);
+                }
+            }
+            let times = times(&mut interleaved);
+            interleaved.align();
+            times
+        };
+        let (op, end) = (Some(SafePoint::Op), Some(SafePoint::Step));
+        assert_eq!(step([0, 0]), [(1, op), (2, op), (3, op), (7, end)]);
+        assert_eq!(step([3, 7]), [(8, op), (9, op), (10, op), (14, end)], "four more each time that it waited");
+    }
+}

@@ -1,0 +1,12 @@
+//! How several devices train together.
+
+use crate::train::Parallelism;
+
+/// How several devices train together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parallel {
+    /// How they share the work.
+    pub parallelism: Parallelism,
+    /// How many they are.
+    pub ranks: usize,
+}

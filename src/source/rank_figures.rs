@@ -1,0 +1,96 @@
+//! The figures of all ranks of a run, side by side.
+
+use std::sync::Arc;
+
+use crate::model::{AlikeRanks, Evidence, Finding, Lab, Level, Ranks};
+use crate::units::{Bytes, DeviceIndex};
+
+/// One rank and those that do the same, at the cursor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankFigures {
+    /// The ranks that have these figures.
+    pub alike: Arc<AlikeRanks>,
+    /// Allocated now.
+    pub allocated: Bytes,
+    /// Highest allocated so far.
+    pub peak_allocated: Bytes,
+    /// Highest reserved so far.
+    pub peak_reserved: Bytes,
+    /// A request failed, and no whole step went through since.
+    pub out_of_memory: bool,
+}
+
+impl RankFigures {
+    /// Those of `devices`, as far as the stream says that they are ranks.
+    #[must_use]
+    pub fn of(ranks: &Ranks, devices: &[DeviceIndex]) -> Arc<[Self]> {
+        let figures = |lab: &Lab| {
+            let memory = lab.memory();
+            Some(Self {
+                alike: Arc::clone(lab.alike()?),
+                allocated: memory.allocated(),
+                peak_allocated: memory.peak_allocated(),
+                peak_reserved: memory.peak_reserved(),
+                out_of_memory: lab.autopsy().is_some(),
+            })
+        };
+        devices.iter().filter_map(|device| figures(ranks.lab(*device)?)).collect()
+    }
+
+    /// The place of the one that matters most: where memory ran out, else where most was reserved, then allocated. `None` where
+    /// all are alike.
+    #[must_use]
+    pub fn worst(all: &[Self]) -> Option<usize> {
+        let need = |of: &Self| (of.out_of_memory, of.peak_reserved, of.peak_allocated);
+        let most = all.iter().map(need).max()?;
+        let same = all.iter().all(|of| need(of) == most);
+        if same { None } else { all.iter().position(|of| need(of) == most) }
+    }
+
+    /// That some reserved more than others, where it is worth a word: a tenth, and a mebibyte.
+    #[must_use]
+    pub fn uneven(all: &[Self]) -> Option<Finding> {
+        let most = &all[Self::worst(all).filter(|_| all.iter().all(|of| !of.out_of_memory))?];
+        let least = all.iter().min_by_key(|of| of.peak_reserved)?;
+        let more = most.peak_reserved.saturating_sub(least.peak_reserved);
+        if more < Bytes::mib(1) || more.get().saturating_mul(10) < most.peak_reserved.get() {
+            return None;
+        }
+        let evidence = Evidence::Uneven {
+            most: most.alike.words(),
+            reserved: most.peak_reserved,
+            least: least.alike.words(),
+            least_reserved: least.peak_reserved,
+        };
+        Some(Finding { level: Level::Info, evidence, remedies: Vec::new(), position: None, gain: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_ran_out_of_memory_or_reserved_most() {
+        let of = |reserved, allocated, out_of_memory| RankFigures {
+            peak_reserved: Bytes::mib(reserved),
+            peak_allocated: Bytes::mib(allocated),
+            out_of_memory,
+            ..RankFigures::default()
+        };
+        assert_eq!(RankFigures::worst(&[of(8, 7, false), of(8, 7, false)]), None);
+        assert_eq!(RankFigures::worst(&[of(8, 6, false), of(8, 7, false)]), Some(1));
+        assert_eq!(RankFigures::worst(&[of(9, 6, false), of(8, 7, false)]), Some(0));
+        assert_eq!(RankFigures::worst(&[of(9, 6, false), of(8, 7, true)]), Some(1));
+        let uneven = |all: &[RankFigures]| RankFigures::uneven(all).map(|finding| finding.to_string());
+        let (mut small, mut large) = (of(10, 7, false), of(15, 7, false));
+        for (rank, of) in [(0, &mut small), (1, &mut large)] {
+            of.alike = AlikeRanks { ranks: vec![rank], ..AlikeRanks::default() }.into();
+        }
+        let said = "ranks are uneven: rank 1 reserved 15.00 MiB, rank 0 10.00 MiB";
+        assert_eq!(uneven(&[small.clone(), large.clone()]).as_deref(), Some(said));
+        assert_eq!(uneven(&[of(20, 7, false), of(19, 7, false)]), None);
+        large.out_of_memory = true;
+        assert_eq!(uneven(&[small, large]), None, "a rank that failed says nothing of what it needs");
+    }
+}

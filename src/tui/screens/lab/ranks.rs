@@ -1,0 +1,160 @@
+//! All ranks of a run, side by side: which one is shown, and which one needs most.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::Span;
+
+use crate::source::RankFigures;
+use crate::tui::action::Action;
+use crate::tui::figures::{self, Unit};
+use crate::tui::pane::{self, Frame, put_at, put_right, span};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::units::Bytes;
+
+/// Ranks that have a row of their own at most.
+const MOST: u16 = 8;
+/// From this width on each has a bar.
+const WITH_BAR: u16 = 84;
+/// Of so many rows below it the pane takes one.
+const SHARE: u16 = 6;
+
+/// Rows that the pane wants at the top of `area`, with its frame; 0 where a run has no ranks.
+pub(crate) fn wanted_rows(stage: &Stage<'_>, area: Rect) -> u16 {
+    match u16::try_from(stage.picture.ranks.len()).unwrap_or(u16::MAX) {
+        0 => 0,
+        ranks => ranks.min((area.height / SHARE).saturating_sub(2)).clamp(1, MOST) + 2,
+    }
+}
+
+/// Rows of the line.
+pub(crate) fn line_rows(stage: &Stage<'_>) -> u16 {
+    u16::from(!stage.picture.ranks.is_empty())
+}
+
+/// The ranks in the order in which they have room: of very many the one shown and the worst have it first.
+fn first(stage: &Stage<'_>, room: usize) -> Vec<usize> {
+    let all = &stage.picture.ranks;
+    let shown = Some(stage.picture.device.place).filter(|place| *place < all.len());
+    let mut places: Vec<usize> = shown.into_iter().chain(RankFigures::worst(all)).collect();
+    places.extend(0..all.len());
+    let mut kept: Vec<usize> = Vec::with_capacity(room);
+    for place in places {
+        if kept.len() < room && !kept.contains(&place) {
+            kept.push(place);
+        }
+    }
+    kept.sort_unstable();
+    kept
+}
+
+fn unit(all: &[RankFigures]) -> Unit {
+    Unit::for_largest(all.iter().map(|of| of.peak_reserved).max().unwrap_or_default())
+}
+
+/// What is to be said of a rank beside its figures.
+fn remark(all: &[RankFigures], place: usize) -> Option<(&'static str, Token)> {
+    if all[place].out_of_memory {
+        return Some(("out of memory", Token::Danger));
+    }
+    (RankFigures::worst(all) == Some(place)).then_some(("worst", Token::Warn))
+}
+
+/// Draws the pane: a row for each rank that does something of its own.
+pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let (theme, all) = (stage.theme, &stage.picture.ranks);
+    let unit = unit(all);
+    let mut title = vec![span(theme, Token::Title, "ranks")];
+    if let Some(of) = all.first() {
+        let same = if all.len() == 1 { ", all do the same" } else { "" };
+        title.push(span(theme, Token::Strong, format!(" {} · {}{same}", of.alike.parallelism, of.alike.world)));
+    }
+    let when = if stage.picture.is_now() { "now" } else { "here" };
+    title.push(span(theme, Token::Dim, format!(" · allocated {when} █, peak ▒, reserved peak ░, {}", unit.name())));
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let places = first(stage, usize::from(inner.height));
+    let most = all.iter().map(|of| of.peak_reserved).max().unwrap_or_default();
+    let label = all.iter().map(|of| of.alike.numbers().chars().count()).max().unwrap_or(0).clamp(1, 12);
+    for (y, &place) in (0..inner.height).zip(&places) {
+        let of = &all[place];
+        let is_shown = place == stage.picture.device.place;
+        let number = pane::cut(&of.alike.numbers(), label);
+        let figure = |bytes: Bytes| span(theme, Token::Strong, format!("{:>9}", unit.figure(bytes)));
+        let token = if is_shown { Token::Accent } else { Token::Text };
+        let line = vec![
+            span(theme, token, format!("{} {number:<label$}", if is_shown { "▶" } else { " " })),
+            figure(of.allocated),
+            figure(of.peak_allocated),
+            figure(of.peak_reserved),
+        ];
+        let x = put_at(inner, 0, y, line, buf) + 2;
+        let told = remark(all, place).map(|(word, token)| span(theme, token, word));
+        put_right(inner, y, told.into_iter().collect(), buf);
+        let bar = inner.width.saturating_sub(x + 15);
+        if area.width >= WITH_BAR {
+            put_at(inner, x, y, bar_of(stage, of, most, usize::from(bar)), buf);
+        }
+    }
+    let more = all.len().saturating_sub(places.len());
+    if all.len() > 1 {
+        let key = stage.keys.opens(Action::NextDevice, "next rank");
+        let text = if more > 0 { format!("{} · {key}", figures::counted(more as u64, "more rank")) } else { key };
+        pane::remark(span(theme, Token::Key, text), area, buf);
+    }
+}
+
+/// What is allocated, what was at the peak, and what was reserved, of the most that any rank has reserved.
+fn bar_of(stage: &Stage<'_>, of: &RankFigures, most: Bytes, width: usize) -> Vec<Span<'static>> {
+    let cells =
+        |bytes: Bytes| (u128::from(bytes.get()) * width as u128).div_ceil(u128::from(most.get().max(1))) as usize;
+    let parts = [
+        ("█", Token::Allocated, cells(of.allocated)),
+        ("▒", Token::Allocated, cells(of.peak_allocated)),
+        ("░", Token::Reserved, cells(of.peak_reserved)),
+    ];
+    let mut x = 0;
+    let mut line = Vec::with_capacity(parts.len());
+    for (glyph, token, end) in parts {
+        let end = end.min(width).max(x);
+        line.push(Span::styled(glyph.repeat(end - x), Style::new().fg(stage.theme.color(token))));
+        x = end;
+    }
+    line
+}
+
+/// Draws them in one line: as many as there is room for, the allocated memory of each where all have room.
+pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let fits = |line: &Vec<Span<'static>>| line.iter().map(Span::width).sum::<usize>() <= usize::from(area.width);
+    let all = stage.picture.ranks.len();
+    let shorter = (1..=all).rev().map(|room| line(stage, room, false));
+    let mut lines = std::iter::once(line(stage, all, true)).chain(shorter);
+    let line = lines.find(fits).unwrap_or_else(|| line(stage, 1, false));
+    put_at(area, 0, 0, line, buf);
+}
+
+/// The line of `room` ranks.
+fn line(stage: &Stage<'_>, room: usize, with_allocated: bool) -> Vec<Span<'static>> {
+    let (theme, all) = (stage.theme, &stage.picture.ranks);
+    let unit = unit(all);
+    let heads = if with_allocated { " allocated/peak/reserved" } else { " peak/reserved" };
+    let mut line = vec![span(theme, Token::Title, " ranks"), span(theme, Token::Dim, heads)];
+    for place in first(stage, room) {
+        let of = &all[place];
+        let is_shown = place == stage.picture.device.place;
+        let token = if is_shown { Token::Accent } else { Token::Text };
+        let mark = if is_shown { "▶" } else { " " };
+        let allocated = with_allocated.then_some(of.allocated);
+        let figures = allocated.into_iter().chain([of.peak_allocated, of.peak_reserved]);
+        let figures: Vec<String> = figures.map(|bytes| unit.figure(bytes)).collect();
+        line.push(span(theme, token, format!(" {mark}{}", pane::cut(&of.alike.numbers(), 9))));
+        line.push(span(theme, Token::Strong, format!(" {}", figures.join("/"))));
+        line.extend(remark(all, place).map(|(word, token)| span(theme, token, format!(" {word}"))));
+    }
+    if room < all.len() {
+        line.push(span(theme, Token::Dim, format!("  {} more", all.len() - room)));
+    }
+    line.push(span(theme, Token::Dim, format!(" {}", unit.name())));
+    line
+}
