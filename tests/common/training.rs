@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::cell::RefCell;
+use std::num::NonZero;
 use std::rc::Rc;
 
 use vramlab::device::Device;
@@ -95,6 +96,10 @@ pub fn variant(name: &str, batch: usize) -> Config {
         "accum4" => config.accumulation = 4,
         "all" => (config.amp, config.checkpointing, config.accumulation) = (Amp::Fp16, Checkpointing::ALL, 4),
         "sgd" => config.optimizer = OptimizerKind::Momentum,
+        "every2" => config.checkpointing = Checkpointing::Every(NonZero::new(2).unwrap()),
+        "bf16every2" => {
+            (config.amp, config.checkpointing) = (Amp::Bf16, Checkpointing::Every(NonZero::new(2).unwrap()));
+        }
         "bf16ckpt" => (config.amp, config.checkpointing) = (Amp::Bf16, Checkpointing::ALL),
         "accum2bf16" => (config.amp, config.accumulation) = (Amp::Bf16, 2),
         "ckptaccum2" => (config.checkpointing, config.accumulation) = (Checkpointing::ALL, 2),
