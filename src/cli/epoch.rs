@@ -97,7 +97,11 @@ impl Report<'_> {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let (spec, lengths, first) = (self.spec, self.lengths, self.first);
         let about = spec.about(None);
-        writeln!(out, "{} on {}: {} steps of an epoch of samples", about.workload, about.device, self.count)?;
+        let epoch = match steps(spec) {
+            Some(epoch) if epoch < self.count => format!("{} steps, {epoch} of them an epoch of samples", self.count),
+            _ => format!("{} steps of an epoch of samples", self.count),
+        };
+        writeln!(out, "{} on {}: {epoch}", about.workload, about.device)?;
         let [shortest, longest] = lengths.under(LengthPolicy::Pad).rows();
         writeln!(out, "\n  samples               {}, {shortest} to {longest} tokens each", lengths.count())?;
         if lengths.cut_samples() > 0 {

@@ -76,6 +76,8 @@ fn an_epoch_is_told_on_80_columns_the_worst_first() {
     // A limit is what PyTorch collects garbage under: nothing is needed beside it.
     let limited = file.text("run llama-mini --device sim:t4 --batch 4 --limit 4GiB", 1);
     assert!(!limited.contains("set_per_process_memory_fraction") && limited.contains("  step 71 is out of memory: "));
+    let twice = file.text("run llama-mini --device sim:h200 --batch 4 --steps 100", 0);
+    assert!(twice.contains(": 100 steps, 75 of them an epoch of samples\n"), "{twice}");
     assert!(limited.lines().all(|line| line.chars().count() <= 80), "{limited}");
 }
 
