@@ -143,6 +143,13 @@ mod tests {
     }
 
     #[test]
+    fn checkpoints_are_told_as_calls() {
+        let told = |value| in_program(&Remedy::flip("ckpt", value), TorchVersion::default());
+        assert_eq!(told("on"), "torch.utils.checkpoint.checkpoint() around each block");
+        assert_eq!(told("every:2"), "torch.utils.checkpoint.checkpoint() around one block in 2");
+    }
+
+    #[test]
     fn a_remedy_is_told_as_a_flag() {
         for (remedy, flags) in [
             (Remedy::flip("ckpt", "on"), "--ckpt"),
