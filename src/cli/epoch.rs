@@ -1,5 +1,6 @@
 //! `vramlab run --lengths`: an epoch of samples of several lengths, and what other batches and other settings would have come to.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
 use color_eyre::eyre::Result;
@@ -13,7 +14,11 @@ use crate::whatif::Conditions;
 use crate::workload::{Data, Epochs, LengthPolicy, Lengths, PlannedBatch};
 
 /// What is tried beside the settings of the run.
-const SETTINGS: [&str; 3] = ["garbage_collection_threshold:0.8", "empty_cache_every:100", "empty_cache_every:1"];
+const SETTINGS: [&str; 3] = [COLLECTING, "empty_cache_every:100", "empty_cache_every:1"];
+/// PyTorch collects garbage only where the process has a limit.
+const COLLECTING: &str = "garbage_collection_threshold:0.8";
+/// That limit where the run has none: per cent of the card.
+const SHARE: u64 = 95;
 
 /// Steps of an epoch of the lengths that `spec` trains on; `None` where it trains on none.
 pub(super) fn steps(spec: &LabSpec) -> Option<u64> {
@@ -59,6 +64,9 @@ fn asked(spec: &LabSpec, lengths: &Lengths) -> Result<Vec<Asked>> {
             .map_err(|error| Usage(error.to_string()))?;
         let memory = spec.device.memory().map(|memory| memory.total);
         conditions.limit = spec.limit.zip(memory).map(|(limit, memory)| limit.of(memory));
+        if more == COLLECTING && !conditions.bounds_memory() {
+            conditions.limit = memory.map(|memory| Bytes(memory.get() / 100 * SHARE));
+        }
         Ok(conditions)
     };
     let expandable = if spec.settings.expandable_segments { "False" } else { "True" };
@@ -89,7 +97,11 @@ impl Report<'_> {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let (spec, lengths, first) = (self.spec, self.lengths, self.first);
         let about = spec.about(None);
-        writeln!(out, "{} on {}: {} steps of an epoch of samples", about.workload, about.device, self.count)?;
+        let epoch = match steps(spec) {
+            Some(epoch) if epoch < self.count => format!("{} steps, {epoch} of them an epoch of samples", self.count),
+            _ => format!("{} steps of an epoch of samples", self.count),
+        };
+        writeln!(out, "{} on {}: {epoch}", about.workload, about.device)?;
         let [shortest, longest] = lengths.under(LengthPolicy::Pad).rows();
         writeln!(out, "\n  samples               {}, {shortest} to {longest} tokens each", lengths.count())?;
         if lengths.cut_samples() > 0 {
@@ -97,35 +109,45 @@ impl Report<'_> {
         }
         writeln!(out, "  batches               {}: {}", lengths.policy.label(), sentence(lengths.policy))?;
         writeln!(out, "  padding               {:.1}% of {} positions", first.padding() * 100.0, first.positions[0])?;
-        writeln!(out, "\n  peaks of a step   {:>12}{:>12}{:>12}{:>12}", "mean", "p50", "p99", "max")?;
+        writeln!(out, "\n  peaks of a step   {:>12}{:>12}{:>12}{:>12}", "max", "p99", "p50", "mean")?;
         for (label, figures) in [("allocated", first.allocated()), ("reserved", first.reserved())] {
-            let cells = cells(figures).map(|cell| format!("{cell:>12}")).concat();
-            writeln!(out, "    {label:<16}{cells}")?;
+            let [mean, p50, p99, max] = cells(figures);
+            writeln!(out, "    {label:<16}{max:>12}{p99:>12}{p50:>12}{mean:>12}")?;
         }
         writeln!(out, "\n  {}", self.outcome(first))?;
+        if let Some((step, batch)) = largest(first).filter(|_| first.failed.is_none()) {
+            writeln!(out, "  step {step} takes most: {}", in_words(batch))?;
+        }
         let (settings, policies): (Vec<_>, Vec<_>) =
             self.asked.iter().zip(self.epochs).partition(|(asked, _)| asked.policy == lengths.policy);
-        let head = |out: &mut dyn Write, what: &str| {
-            writeln!(out, "\n  {what:<34}{:>12}{:>12}{:>9}  outcome", "reserved", "mean", "padding")
-        };
-        head(out, "the same batches under")?;
-        for (asked, epoch) in settings {
-            self.row(out, &asked.conditions.to_string(), epoch)?;
+        let columns = format!("{:>13}{:>15}  outcome", "max reserved", "mean reserved");
+        writeln!(out, "\n  {:<34}{columns}", "the same batches under")?;
+        let (own, others) = settings.split_at(settings.len().min(1));
+        for (asked, epoch) in own.iter().copied().chain(worst_first(others)) {
+            self.row(out, &format!("{:<32}", asked.conditions), epoch)?;
         }
         if !policies.is_empty() {
-            head(out, "other batches, the same settings")?;
-            for (asked, epoch) in policies {
-                self.row(out, asked.policy.label(), epoch)?;
+            writeln!(out, "\n  {:<25}{:>9}{columns}", "other batches", "padding")?;
+            for (asked, epoch) in worst_first(&policies) {
+                let label = match asked.policy {
+                    LengthPolicy::Pack => format!("pack, rows of {}", lengths.under(LengthPolicy::Pack).rows()[1]),
+                    policy => policy.label().to_owned(),
+                };
+                self.row(out, &format!("{label:<23}{:>8.1}%", epoch.padding() * 100.0), epoch)?;
             }
         }
-        writeln!(out, "\n  reserved: its highest; mean: of the peaks of reserved of all steps that went through")
+        let mut limits = self.asked.iter().map(|asked| asked.conditions.limit);
+        let own = limits.next();
+        if limits.any(|limit| Some(limit) != own) {
+            writeln!(out, "\n  {COLLECTING} is with set_per_process_memory_fraction")?;
+            writeln!(out, "  of 0.{SHARE}: PyTorch collects garbage only where the process has a limit")?;
+        }
+        Ok(())
     }
 
     fn row(&self, out: &mut dyn Write, label: &str, epoch: &Epoch) -> io::Result<()> {
-        let reserved = epoch.reserved();
-        let [mean, .., max] = cells(reserved);
-        let padding = format!("{:.1}%", epoch.padding() * 100.0);
-        writeln!(out, "    {label:<32}{max:>12}{mean:>12}{padding:>9}  {}", self.short_outcome(epoch))
+        let [mean, .., max] = cells(epoch.reserved());
+        writeln!(out, "    {label}{max:>13}{mean:>15}  {}", self.short_outcome(epoch))
     }
 
     /// Whether all steps fit: a few words.
@@ -144,10 +166,7 @@ impl Report<'_> {
         }
         let Some(batches) = &epoch.failed else { return "the model does not fit".to_owned() };
         let Some(batch) = longest(batches) else { return "a step does not fit".to_owned() };
-        let PlannedBatch { samples, length, longest, .. } = batch;
-        let sample =
-            longest.map_or_else(String::new, |sample| format!(", sample {} of the file", u64::from(sample) + 1));
-        format!("step {} is out of memory: {samples} × {length} tokens{sample}", epoch.steps.len())
+        format!("step {} is out of memory: {}", epoch.steps.len(), in_words(batch))
     }
 
     fn json(&self) -> Value {
@@ -176,24 +195,50 @@ impl Report<'_> {
     }
 
     fn object(&self, asked: &Asked, epoch: &Epoch) -> Value {
-        let failed = epoch.failed.as_deref().and_then(longest);
+        let failed = epoch.failed.as_deref().and_then(longest).map(|batch| (epoch.steps.len(), batch));
+        let of_step = |(step, batch): (usize, PlannedBatch)| {
+            json!({
+                "step": step,
+                "samples": batch.samples,
+                "length": batch.length,
+                "sample": batch.longest.map(|sample| u64::from(sample) + 1),
+            })
+        };
         json!({
             "policy": asked.policy.label(),
             "alloc_conf": asked.conditions.text(),
+            "limit": asked.conditions.limit,
             "allocated": epoch.allocated(),
             "reserved": epoch.reserved(),
             "positions": epoch.positions[0],
             "padding": epoch.padding(),
             "fits": epoch.is_whole(self.count),
             "finished": epoch.steps.len(),
-            "failed": failed.map(|batch| json!({
-                "step": epoch.steps.len(),
-                "samples": batch.samples,
-                "length": batch.length,
-                "sample": batch.longest.map(|sample| u64::from(sample) + 1),
-            })),
+            "largest": largest(epoch).map(of_step),
+            "failed": failed.map(of_step),
         })
     }
+}
+
+/// The step that allocated most, and the longest of its batches.
+fn largest(epoch: &Epoch) -> Option<(usize, PlannedBatch)> {
+    let (step, batches) = epoch.largest.as_ref()?;
+    Some((*step, longest(batches)?))
+}
+
+/// `4 × 3796 tokens, sample 165 of the file`.
+fn in_words(PlannedBatch { samples, length, longest, .. }: PlannedBatch) -> String {
+    let sample = longest.map_or_else(String::new, |sample| format!(", sample {} of the file", u64::from(sample) + 1));
+    format!("{samples} × {length} tokens{sample}")
+}
+
+/// The earliest failure first, then what reserved most.
+fn worst_first<'a>(rows: &[(&'a Asked, &'a Epoch)]) -> impl Iterator<Item = (&'a Asked, &'a Epoch)> {
+    let mut rows = rows.to_vec();
+    rows.sort_by_key(|(_, epoch)| {
+        (epoch.steps.len(), Reverse(epoch.reserved().map(|reserved| (reserved.max, reserved.mean))))
+    });
+    rows.into_iter()
 }
 
 /// The batch of a step that has the longest rows.
@@ -210,10 +255,10 @@ fn cells(figures: Option<Quantiles>) -> [String; 4] {
 /// How samples become batches.
 const fn sentence(policy: LengthPolicy) -> &'static str {
     match policy {
-        LengthPolicy::Pad => "in the order of the file, padded to the longest sample of each",
-        LengthPolicy::Shuffle => "in random order, padded to the longest sample of each",
-        LengthPolicy::Bucket => "samples of nearly the same length together, padded to the longest",
-        LengthPolicy::LongestFirst => "the longest samples first, padded to the longest of each",
-        LengthPolicy::Pack => "samples one after the other in rows of the same length",
+        LengthPolicy::Pad => "in the order of the file, padded to the longest",
+        LengthPolicy::Shuffle => "in random order, padded to the longest",
+        LengthPolicy::Bucket => "like lengths together, padded to the longest",
+        LengthPolicy::LongestFirst => "in falling order, padded to the longest",
+        LengthPolicy::Pack => "one after the other in rows of one length",
     }
 }

@@ -11,7 +11,7 @@ use super::spec::SpecArgs;
 use super::table::{line, print};
 use super::{Status, Usage};
 use crate::estimate::{Estimate, Kind, Model, Term, Training};
-use crate::model::{Category, View, advice};
+use crate::model::{Category, Settings, View, advice};
 use crate::session::{DeviceChoice, Headless, LabSpec, Scene, Setup, Speed, Switch, settings};
 use crate::train::{AttentionKernel, Offload, Retain};
 use crate::units::Bytes;
@@ -26,6 +26,7 @@ const TOLD: f64 = 1.0;
 /// The switches that are compared, one at a time and some together.
 const SWITCHES: &[&[(&str, &str)]] = &[
     &[("amp", "bf16")],
+    &[("ckpt", "every:2")],
     &[("ckpt", "on")],
     &[("accum", "4")],
     &[("zero-grad", "zeroed")],
@@ -169,7 +170,7 @@ fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<Ro
     for flips in [as_is].into_iter().chain(SWITCHES.iter().copied()) {
         let mut setup = spec.setup();
         let standing = settings(&setup, &setup, &Scene::of(spec, &setup.config));
-        if !flips.iter().all(|(word, value)| advice::changes(&standing, word, value)) {
+        if !flips.iter().all(|(word, value)| is_compared(&standing, word, value)) {
             continue;
         }
         for (word, value) in flips {
@@ -184,6 +185,12 @@ fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<Ro
         });
     }
     Ok(rows)
+}
+
+/// Whether a flip has a row: not what is set, and no step back from it.
+fn is_compared(standing: &Settings, word: &str, value: &str) -> bool {
+    let measure = advice::MEASURES.iter().find(|measure| measure.switch == word && measure.value == value);
+    advice::changes(standing, word, value) && measure.is_none_or(|measure| measure.trades(standing))
 }
 
 fn estimate(model: &Model, setup: &Setup, compute_capability: u32) -> Result<Estimate> {

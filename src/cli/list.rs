@@ -88,7 +88,8 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
         let key = keys.key_of(Action::of_switch(switch));
         let values = match switch.values() {
             [] => switch.hint().to_owned(),
-            values => values.join(" · "),
+            values if switch.is_closed() => values.join(" · "),
+            values => format!("{}; {}", values.join(" · "), switch.hint()),
         };
         let flag = format!("--{}", switch.word());
         table.row(vec![Cell::toned(key, Tone::Strong), switch.label().into(), flag.into(), values.into()]);

@@ -8,7 +8,7 @@ use crate::allocator::Statistics;
 use crate::export;
 use crate::model::{Boundaries, Micros, Phase, StepReport, View};
 use crate::session::{Headless, LabSpec};
-use crate::train::{Amp, OptimizerKind, Tf32, Trainer};
+use crate::train::{Amp, Checkpointing, OptimizerKind, Tf32, Trainer};
 use crate::units::Bytes;
 
 /// What is known of the steps of a run.
@@ -139,11 +139,16 @@ pub(super) fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &Vi
         OptimizerKind::Adam => "adam",
         OptimizerKind::AdamW => "adamw",
     };
+    let ckpt = match spec.config.checkpointing {
+        Checkpointing::Off => json!(false),
+        Checkpointing::ALL => json!(true),
+        every => json!(every.to_string()),
+    };
     let config = &spec.config;
     let mut row = json!({
         "workload": spec.workload.name,
         "amp": amp,
-        "ckpt": spec.config.checkpointing,
+        "ckpt": ckpt,
         "accum": spec.config.accumulation,
         "opt": opt,
         "tf32": config.tf32 == Tf32::On,

@@ -68,18 +68,21 @@ fn argument(switch: Switch) -> Arg {
         .help(format!("{}{usual}", capitalised(switch.help())))
         .help_heading("Switches")
         .value_parser(parser(switch));
+    let name = match switch.word() {
+        "ckpt" => "off|on|every:K",
+        "limit" => "BYTES|SHARE",
+        "alloc-conf" => "CONF",
+        _ => "N",
+    };
     match switch.alone() {
         // What follows a bare flag may be the workload.
         Some(alone) if switch.values().len() == 2 => {
             argument.num_args(0..=1).require_equals(true).default_missing_value(alone)
         }
-        Some(alone) => argument.num_args(0..=1).default_missing_value(alone),
+        Some(alone) if switch.is_closed() => argument.num_args(0..=1).default_missing_value(alone),
+        Some(alone) => argument.num_args(0..=1).default_missing_value(alone).value_name(name),
         None if switch.is_closed() => argument,
-        None => argument.value_name(match switch.word() {
-            "limit" => "BYTES|SHARE",
-            "alloc-conf" => "CONF",
-            _ => "N",
-        }),
+        None => argument.value_name(name),
     }
 }
 
@@ -90,7 +93,11 @@ fn parser(switch: Switch) -> ValueParser {
     let check = move |text: &str| -> Result<String, String> {
         // Which settings there are is known with the version of PyTorch alone.
         if switch.word() != "alloc-conf" {
-            switch.set(&mut Setup::new(Config::new(1)), text)?;
+            switch.set(&mut Setup::new(Config::new(1)), text).map_err(|reason| match switch.alone() {
+                // A workload behind a bare flag is read as its value.
+                Some(_) => format!("{reason}; a workload goes before --{}", switch.word()),
+                None => reason,
+            })?;
         }
         Ok(text.to_owned())
     };

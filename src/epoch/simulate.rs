@@ -30,6 +30,8 @@ pub struct Epoch {
     /// Batches of the step that ran out of memory; `None` where all fit. The model itself did not where `steps` is empty and there
     /// are none.
     pub failed: Option<Vec<PlannedBatch>>,
+    /// The step that allocated most of those that went through, counted from 0, and its batches.
+    pub largest: Option<(usize, Vec<PlannedBatch>)>,
     /// Positions of all batches, and how many of them hold a token.
     pub positions: [u64; 2],
 }
@@ -103,7 +105,8 @@ pub fn simulate(spec: &LabSpec, lengths: &Lengths, steps: u64, asked: &[Asked]) 
 fn play(plan: &Plan, conditions: &Conditions, library: &Library) -> Epoch {
     let positions = plan.batches.iter().map(|batch| u64::from(batch.samples) * u64::from(batch.length)).sum();
     let tokens = plan.batches.iter().map(|batch| batch.tokens).sum();
-    let mut epoch = Epoch { steps: Vec::new(), failed: None, positions: [positions, tokens] };
+    let mut epoch = Epoch { steps: Vec::new(), failed: None, largest: None, positions: [positions, tokens] };
+    let mut most = None;
     let mut repeater = None;
     for batches in plan.steps() {
         let kind = kind(batches);
@@ -119,7 +122,13 @@ fn play(plan: &Plan, conditions: &Conditions, library: &Library) -> Epoch {
             }
         };
         match peaks {
-            Some(peaks) => epoch.steps.push(peaks),
+            Some(peaks) => {
+                if most < Some(peaks.allocated) {
+                    most = Some(peaks.allocated);
+                    epoch.largest = Some((epoch.steps.len(), batches.to_vec()));
+                }
+                epoch.steps.push(peaks);
+            }
             None => {
                 epoch.failed = Some(batches.to_vec());
                 break;

@@ -1,7 +1,7 @@
 //! What a training step holds, in formulas: letters as in [`Model`](super::Model), B for the batch.
 
 use super::{Kind, Model, SizeError, Weights};
-use crate::train::{Amp, Config, OptimizerForm, OptimizerKind, ZeroGrad};
+use crate::train::{Amp, Checkpointing, Config, OptimizerForm, OptimizerKind, ZeroGrad};
 use crate::units::Bytes;
 
 /// What the libraries of a device keep, and how the model is trained.
@@ -195,15 +195,16 @@ fn state(config: &Config, weights: &Weights) -> (u128, String) {
     }
 }
 
-/// Bytes that a token (or a sample of an MLP) keeps of one block, and in letters.
-fn of_block(model: &Model, amp: bool) -> (u128, String) {
+/// Bytes that a token (or a sample of an MLP) keeps of one block.
+fn of_block(model: &Model, amp: bool) -> Part {
     let (d, heads) = (u128::from(model.width), u128::from(model.heads));
-    match model.kind {
-        Kind::Gpt | Kind::Bert if amp => (36 * d + 16 + 4 * heads, "36·d + 16 + 4·H".to_owned()),
-        Kind::Gpt | Kind::Bert => (64 * d + 16 + 4 * heads, "64·d + 16 + 4·H".to_owned()),
-        Kind::Mlp if amp => (2 * d, "2·d".to_owned()),
-        Kind::Mlp => (4 * d, "4·d".to_owned()),
-    }
+    let (bytes, letters) = match model.kind {
+        Kind::Gpt | Kind::Bert if amp => (36 * d + 16 + 4 * heads, "36·d + 16 + 4·H"),
+        Kind::Gpt | Kind::Bert => (64 * d + 16 + 4 * heads, "64·d + 16 + 4·H"),
+        Kind::Mlp if amp => (2 * d, "2·d"),
+        Kind::Mlp => (4 * d, "4·d"),
+    };
+    Part { bytes, letters: letters.to_owned() }
 }
 
 /// Bytes that a token keeps outside of the blocks: the norm before the head (or behind the embedding), the input of the head,
@@ -232,11 +233,76 @@ const fn rows_in_letters(model: &Model, config: &Config) -> &'static str {
     }
 }
 
-/// Blocks that keep something: of an MLP the hidden layers.
-const fn blocks(model: &Model) -> (u64, &'static str) {
+/// Blocks that keep something, of an MLP the hidden layers: those that run again in backward, and the others.
+struct Blocks {
+    all: u64,
+    again: u64,
+    letters: &'static str,
+    /// From one that runs again to the next.
+    apart: u64,
+}
+
+impl Blocks {
+    fn of(model: &Model, config: &Config) -> Self {
+        let (all, letters) = match model.kind {
+            Kind::Mlp => (model.layers - 1, "(L−1)"),
+            Kind::Gpt | Kind::Bert => (model.layers, "L"),
+        };
+        match config.checkpointing {
+            Checkpointing::Off => Self { all, again: 0, letters, apart: all },
+            Checkpointing::Every(step) => {
+                let apart = step.get() as u64;
+                Self { all, again: all.div_ceil(apart), letters, apart }
+            }
+        }
+    }
+
+    /// Those that keep everything.
+    const fn whole(&self) -> u64 {
+        self.all - self.again
+    }
+
+    /// What `again` of a block that runs again and `whole` of another one come to, and in letters.
+    fn sum(&self, again: &Part, whole: &Part) -> Part {
+        let Self { letters, apart, .. } = self;
+        let bytes = u128::from(self.again) * again.bytes + u128::from(self.whole()) * whole.bytes;
+        let letters = match (self.again, self.whole()) {
+            (0, _) => format!("{letters}·({})", whole.letters),
+            (_, 0) => format!("{letters}·({})", again.letters),
+            _ => {
+                format!("⌈{letters}/{apart}⌉·({}) + ({letters}−⌈{letters}/{apart}⌉)·({})", again.letters, whole.letters)
+            }
+        };
+        Part { bytes, letters }
+    }
+
+    /// Those that keep everything among the first so many.
+    const fn whole_before(&self, blocks: u64) -> u64 {
+        if self.again == 0 { blocks } else { blocks - blocks.div_ceil(self.apart) }
+    }
+
+    /// The last one that runs again, counted from 0, where there is one.
+    const fn last(&self) -> Option<u64> {
+        if self.again == 0 { None } else { Some((self.again - 1) * self.apart) }
+    }
+}
+
+/// Bytes that a token (or a sample of an MLP) keeps of a block that runs again: its input, in f32 between blocks; an MLP's hidden
+/// layers put out what the product's type is.
+fn input_of_block(model: &Model, amp: bool) -> Part {
+    let (bytes, letters) = match (model.kind, amp) {
+        (Kind::Mlp, true) => (2, "2·d"),
+        _ => (4, "4·d"),
+    };
+    Part { bytes: bytes * u128::from(model.width), letters: letters.to_owned() }
+}
+
+/// Parameters of the matrices of a block; of an MLP's first one they are others.
+const fn matrices(model: &Model) -> (u128, &'static str) {
+    let square = model.width as u128 * model.width as u128;
     match model.kind {
-        Kind::Mlp => (model.layers - 1, "(L−1)"),
-        Kind::Gpt | Kind::Bert => (model.layers, "L"),
+        Kind::Mlp => (square, "d²"),
+        Kind::Gpt | Kind::Bert => (12 * square, "12·d²"),
     }
 }
 
@@ -252,31 +318,23 @@ fn batch(model: &Model, config: &Config, micro: u128) -> Part {
 
 fn activations(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Kept {
     let amp = config.amp != Amp::Off;
-    let ((head, head_letters), (count, count_letters)) = (of_head(model, amp), blocks(model));
-    let (block, block_letters) = if config.checkpointing {
-        // The input of each block, in f32 between blocks; an MLP's hidden layers put out what the product's type is.
-        match (model.kind, amp) {
-            (Kind::Mlp, true) => (2 * u128::from(model.width), "2·d".to_owned()),
-            _ => (4 * u128::from(model.width), "4·d".to_owned()),
-        }
-    } else {
-        of_block(model, amp)
-    };
-    let mut bytes = rows(model, micro) * (u128::from(count) * block + head);
-    let mut letters =
-        format!("{}·({count_letters}·({block_letters}) + {head_letters})", rows_in_letters(model, config));
+    let ((head, head_letters), blocks) = (of_head(model, amp), Blocks::of(model, config));
+    let of_blocks = blocks.sum(&input_of_block(model, amp), &of_block(model, amp));
+    let mut bytes = rows(model, micro) * (of_blocks.bytes + head);
+    let mut letters = format!("{}·({} + {head_letters})", rows_in_letters(model, config), of_blocks.letters);
     if amp {
-        // 16-bit copies of matrices wait for backward; those of blocks that run again are made then.
-        let (copies, told) = match (config.checkpointing, model.kind) {
-            (false, _) => (weights.cast, "matrices"),
-            (true, Kind::Mlp) => (model.width * model.vocab, "d·V"),
-            (true, _) => (model.vocab * model.width, "V·d"),
+        // 16-bit copies of matrices wait for backward; those of blocks that run again, among them the first, are made then.
+        let (of_head, of_block) = (u128::from(model.vocab) * u128::from(model.width), matrices(model));
+        let (copies, told) = match (blocks.again, blocks.whole()) {
+            (0, _) => (u128::from(weights.cast), "matrices".to_owned()),
+            (_, 0) => (of_head, "V·d".to_owned()),
+            (_, whole) => (of_head + u128::from(whole) * of_block.0, format!("(V·d + {whole}·{})", of_block.1)),
         };
-        bytes += 2 * u128::from(copies);
+        bytes += 2 * copies;
         letters += &format!(" + 2·{told}");
     }
     let at_loss = bytes;
-    if model.kind == Kind::Mlp && !config.checkpointing {
+    if model.kind == Kind::Mlp && blocks.last() != Some(blocks.all - 1) {
         // What the last hidden layer's product put out waits for its ReLU; it may be more than the head's tensors are.
         let element = if amp { 2 } else { 4 };
         let (product, head) = (element * u128::from(model.width), 8 * u128::from(model.vocab));
@@ -304,18 +362,32 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
         gradients: carried,
         temporaries: Part { bytes: rows * loss * vocab, letters: format!("{letters}·{loss_letters}") },
     }];
-    if config.checkpointing {
-        let (block, block_letters) = of_block(model, amp);
-        // By then the head's tensors are gone; the last block runs again and its widest gradient is there.
-        let inputs = rows * u128::from(blocks(model).0) * if amp && model.kind == Kind::Mlp { 2 } else { 4 } * d;
+    let blocks = Blocks::of(model, config);
+    if let Some(last) = blocks.last() {
+        let (block, input) = (of_block(model, amp), input_of_block(model, amp));
+        // By then the head's tensors are gone, and those of the blocks behind; it runs again and its widest gradient is there.
+        let before = last + 1 - blocks.again;
+        let kept = rows * (u128::from(blocks.again) * input.bytes + u128::from(before) * block.bytes);
+        let behind = match carried {
+            true => 0,
+            false => 4 * u128::from(blocks.all - 1 - last) * matrices(model).0,
+        };
+        let before_letters = match before {
+            0 => String::new(),
+            _ => format!(" + {letters}·{before}·({})", block.letters),
+        };
+        let behind_letters = if behind == 0 { "" } else { " + gradients of the blocks behind" };
         let wide = if model.kind == Kind::Mlp { 0 } else { 16 / if amp { 2 } else { 1 } * d };
         moments.push(Moment {
-            name: "the last block runs again",
+            name: "the last checkpointed block runs again",
             activations: false,
             gradients: carried,
             temporaries: Part {
-                bytes: inputs + rows * (block + wide + vocab * if amp { 2 } else { 4 }),
-                letters: format!("inputs of blocks + {letters}·({block_letters} + its gradient + logits)"),
+                bytes: kept + behind + rows * (block.bytes + wide + vocab * if amp { 2 } else { 4 }),
+                letters: format!(
+                    "inputs of blocks{before_letters}{behind_letters} + {letters}·({} + its gradient + logits)",
+                    block.letters
+                ),
             },
         });
     }
@@ -369,10 +441,13 @@ fn hidden_layer(model: &Model, config: &Config, micro: u128, layer: u64, carried
         true => (0, String::new()),
         false => (4 * (behind * (d * d + d) + d * vocab + vocab), format!("4·(parameters behind layer {layer}) + ")),
     };
-    // 16-bit copies of the batch and of the matrices that are still to come.
-    let (copies, copy_letters) = match amp {
-        true => (rows * 2 * seq + before * 2 * d * d, format!(" + {letters}·2·T + {before}·2·d²")),
-        false => (0, String::new()),
+    // 16-bit copies of the batch and of the matrices that are still to come; layers that run again make theirs then, the first too.
+    let blocks = Blocks::of(model, config);
+    let whole = u128::from(blocks.whole_before(layer - 1));
+    let (copies, copy_letters) = match (amp, blocks.again) {
+        (false, _) => (0, String::new()),
+        (true, 0) => (rows * 2 * seq + before * 2 * d * d, format!(" + {letters}·2·T + {before}·2·d²")),
+        (true, _) => (whole * 2 * d * d, format!(" + {whole}·2·d²")),
     };
     let outputs = before + own;
     Moment {
@@ -417,7 +492,7 @@ mod tests {
     fn peaks_of_gpt2_are_pytorchs_within_half_a_per_cent() {
         let plain = Config::new(16);
         let bf16 = Config { amp: Amp::Bf16, ..plain };
-        let ckpt = Config { checkpointing: true, ..plain };
+        let ckpt = Config { checkpointing: Checkpointing::ALL, ..plain };
         let accum = Config { accumulation: 4, ..plain };
         for (config, measured) in
             [(plain, 24_527_500_288_u64), (bf16, 17_221_881_344), (ckpt, 15_454_696_448), (accum, 7_827_991_040)]

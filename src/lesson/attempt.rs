@@ -7,6 +7,7 @@ use super::answer::{Measured, Unclear};
 use super::goal::{Goal, reached};
 use super::told::Try;
 use crate::model::{Setting, Settings};
+use crate::session::Reach;
 
 /// How the run stood when a goal was set, or was last tried for.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +23,8 @@ impl SetOut {
     pub fn solution(&self, goal: &Goal) -> Vec<Action> {
         let back = goal.allow.iter().filter_map(|switch| {
             let was = &self.settings.get(switch.word())?.value;
-            let can_be = switch.values().iter().any(|value| *value == &**was) || was.parse::<u64>().is_ok();
-            can_be.then(|| Action::Set(*switch, Arc::clone(was)))
+            // What is written, a limit or settings, reads otherwise than it is shown.
+            (switch.reach() != Reach::Written).then(|| Action::Set(*switch, Arc::clone(was)))
         });
         let is_set = |action: &Action| goal.solution.iter().any(|own| action.sets_the_same(own));
         back.filter(|action| !is_set(action)).chain(goal.solution.iter().cloned()).collect()
@@ -46,4 +47,32 @@ fn changes(before: &Settings, now: &Settings) -> String {
     let changed: Vec<String> =
         now.0.iter().filter(is_other).map(|setting| format!("{} {}", setting.switch, setting.value)).collect();
     if changed.is_empty() { "nothing changed".to_owned() } else { changed.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::{Condition, Scope};
+    use crate::session::{LabSpec, Scene, Setup, Switch, settings};
+    use crate::train::Config;
+    use crate::workload::Catalog;
+
+    #[test]
+    fn a_way_to_a_goal_begins_with_the_switches_that_it_was_set_with() {
+        let [ckpt, accum, limit] = ["ckpt", "accum", "limit"].map(|word| Switch::named(word).unwrap());
+        let spec = LabSpec::new(Catalog::with_user_workloads(None).entry("gpt-mini").unwrap());
+        let mut setup = Setup::new(Config::new(8));
+        ckpt.set(&mut setup, "every:3").unwrap();
+        let standing = settings(&setup, &setup, &Scene::of(&spec, &setup.config));
+        let set_out = SetOut { settings: standing.into(), failures: 0 };
+        let goal = Goal {
+            when: Condition::parse("steps > 0", &Scope::NOW).unwrap(),
+            allow: vec![ckpt, accum, limit],
+            tries: 1,
+            solution: vec![Action::Set(accum, "4".into())],
+            cost: None,
+        };
+        let way = [Action::Set(ckpt, "every:3".into()), Action::Set(accum, "4".into())];
+        assert_eq!(set_out.solution(&goal), way, "a value that no list has goes back too, and what is written stays");
+    }
 }

@@ -17,6 +17,7 @@ pub(super) const BUILT_IN: &[(&str, &str)] = &[
     ("inference", include_str!("../../lab/lessons/inference.md")),
     ("leaks", include_str!("../../lab/lessons/leaks.md")),
     ("loading", include_str!("../../lab/lessons/loading.md")),
+    ("long-sample", include_str!("../../lab/lessons/long-sample.md")),
     ("lora", include_str!("../../lab/lessons/lora.md")),
     ("mixed-precision", include_str!("../../lab/lessons/mixed-precision.md")),
     ("offload", include_str!("../../lab/lessons/offload.md")),

@@ -12,7 +12,7 @@ use super::error::LessonError;
 use super::run::{DataWord, InferenceWord, RawRun, Run, Runs};
 use crate::device::sim::CardCatalog;
 use crate::session::DeviceChoice;
-use crate::workload::{Catalog, Sizes};
+use crate::workload::{Catalog, LengthPolicy, Sizes};
 
 /// What a lesson is called, and what it runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +55,9 @@ struct Raw {
     #[serde(default)]
     half: bool,
     data: Option<DataWord>,
+    lengths: Option<Spanned<Vec<u32>>>,
+    #[serde(rename = "length-policy")]
+    length_policy: Option<Spanned<LengthPolicy>>,
     seed: Option<u64>,
     load: Option<Written>,
     preallocate: Option<Written>,
@@ -81,6 +84,8 @@ impl Front {
             inference: raw.inference,
             half: raw.half,
             data: raw.data,
+            lengths: raw.lengths,
+            length_policy: raw.length_policy,
             seed: raw.seed,
             load: raw.load,
             preallocate: raw.preallocate,

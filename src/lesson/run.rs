@@ -13,7 +13,9 @@ use crate::allocator::{Settings, TorchVersion};
 use crate::device::sim::CardCatalog;
 use crate::session::{self, DeviceChoice, LabSpec, MemoryLimit, Parallel, Speed, Switch};
 use crate::train::OptimizerForm;
-use crate::workload::{Catalog, Data, Entry, InferenceMode, InferencePlan, Loading, Models, Sizes};
+use crate::workload::{
+    Catalog, Data, Entry, InferenceMode, InferencePlan, LengthPolicy, Lengths, Loading, Models, Sizes,
+};
 
 /// What is run, and how its switches stand at the start.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +28,7 @@ pub(super) struct Run {
     sizes: Sizes,
     inference: Option<InferencePlan>,
     data: Option<DataWord>,
+    lengths: Option<Lengths>,
     seed: u64,
     load: Option<Loading>,
     preallocate: Option<MemoryLimit>,
@@ -74,6 +77,9 @@ pub(super) struct RawRun {
     pub inference: Option<InferenceWord>,
     pub half: bool,
     pub data: Option<DataWord>,
+    pub lengths: Option<Spanned<Vec<u32>>>,
+    #[serde(rename = "length-policy")]
+    pub length_policy: Option<Spanned<LengthPolicy>>,
     pub seed: Option<u64>,
     pub load: Option<Written>,
     pub preallocate: Option<Written>,
@@ -104,6 +110,19 @@ impl Run {
             InferenceWord::Train => InferenceMode::Train,
         });
         let plan = mode.map(|mode| InferencePlan { mode, half: raw.half, models: Models::One });
+        let seed = raw.seed.or(base.map(|base| base.seed)).unwrap_or(1);
+        let lengths = match &raw.lengths {
+            Some(own) => Some(samples(own, raw.data, seed, block)?),
+            None => of_workload.filter(|_| raw.data.is_none()).and_then(|base| base.lengths.clone()),
+        };
+        let lengths = match (lengths, &raw.length_policy) {
+            (Some(lengths), Some(policy)) => Some(lengths.under(*policy.get_ref())),
+            (None, Some(policy)) => {
+                let reason = "batches of what? give the samples too: lengths = [512, 480, 4096]";
+                return Err(block.wrong_behind(policy.span().start, reason));
+            }
+            (lengths, None) => lengths,
+        };
         let place = |written: &Option<Written>, other: usize| written.as_ref().map_or(other, |at| block.offset(at));
         let places = base.map_or_else(RunPlaces::default, |base| base.places);
         Ok(Self {
@@ -113,7 +132,8 @@ impl Run {
             sizes: of_workload.map_or(raw.sizes, |base| raw.sizes.or(base.sizes)),
             inference: plan.or(base.and_then(|base| base.inference)),
             data: raw.data.or(of_workload.and_then(|base| base.data)),
-            seed: raw.seed.or(base.map(|base| base.seed)).unwrap_or(1),
+            lengths,
+            seed,
             load: given(raw.load.as_ref(), block)?.or(base.and_then(|base| base.load)),
             preallocate: given(raw.preallocate.as_ref(), block)?.or(base.and_then(|base| base.preallocate)),
             parallel: parallel(raw, block)?.or(base.and_then(|base| base.parallel)),
@@ -142,12 +162,13 @@ impl Run {
         let small = (device == DeviceChoice::Cpu && own != device).then(|| small(&self.workload)).flatten();
         let workload = small.unwrap_or(&self.workload);
         let entry: Entry = catalog.entry(workload).map_err(|error| wrong(error.to_string()))?;
-        let data = match self.data {
-            None => entry.data.data(),
-            Some(DataWord::Reference) => Data::Reference,
-            Some(DataWord::Fresh) => Data::Fresh,
-            Some(DataWord::Host) => Data::Host,
-            Some(DataWord::Synthetic) => Data::Streamed,
+        let data = match (&self.lengths, self.data) {
+            (Some(lengths), _) => Data::Lengths(lengths.clone()),
+            (None, None) => entry.data.data(),
+            (None, Some(DataWord::Reference)) => Data::Reference,
+            (None, Some(DataWord::Fresh)) => Data::Fresh,
+            (None, Some(DataWord::Host)) => Data::Host,
+            (None, Some(DataWord::Synthetic)) => Data::Streamed,
         };
         entry.workload(self.sizes, data.clone(), self.seed).map_err(|error| wrong(error.to_string()))?;
         let spec = LabSpec::new(entry);
@@ -222,6 +243,23 @@ fn small(workload: &str) -> Option<&'static str> {
 
 fn text(written: Option<&Written>, other: &str) -> String {
     written.map_or(other, Written::text).to_owned()
+}
+
+/// Samples of these lengths.
+fn samples(
+    written: &Spanned<Vec<u32>>,
+    data: Option<DataWord>,
+    seed: u64,
+    block: &Block<'_>,
+) -> Result<Lengths, LessonError> {
+    let wrong = |reason| block.wrong_behind(written.span().start, reason);
+    if data.is_some() {
+        return Err(wrong("samples of these lengths are the data; leave data out"));
+    }
+    let all = written.get_ref();
+    Lengths::new(all.clone(), None, seed)
+        .filter(|_| !all.contains(&0))
+        .ok_or_else(|| wrong("the tokens of each sample, such as [512, 480, 4096]"))
 }
 
 /// What a text stands for.

@@ -219,6 +219,31 @@ fn a_lesson_has_several_runs() {
 }
 
 #[test]
+fn a_lesson_trains_on_samples_of_several_lengths() {
+    let named = "pin = true\n[run.lengths]\nworkload = \"llama-mini\"\nlengths = [8, 9, 10, 200, 11, 12, 13, 14]\n\
+        [run.sorted]\nworkload = \"llama-mini\"\nlengths = [8, 9, 10, 200, 11, 12, 13, 14]\nlength-policy = \"longest-first\"\n";
+    let steps = "## Lengths\n```step\ndo = [\"run lengths\", \"steps 1\", \"mark long\", \"steps 1\", \"mark short\", \
+        \"run sorted\", \"steps 1\"]\ncheck = [\"long.peak_activations > 2 * short.peak_activations\", \
+        \"step_peak_allocated == long.step_peak_allocated\"]\n```\n";
+    let source = format!("{}{steps}", LESSON.replace("pin = true\n", named));
+    assert_eq!(untrue(&played(&source, |_| Answer::Passed)), [""; 0]);
+    for (from, to, part) in [
+        ("lengths = [8, 9, 10, 200, 11, 12, 13, 14]\n[", "lengths = []\n[", "the tokens of each sample"),
+        ("lengths = [8, 9, 10, 200, 11, 12, 13, 14]\n[", "lengths = [8, 0]\n[", "the tokens of each sample"),
+        ("lengths = [8, 9, 10, 200, 11, 12, 13, 14]\n[", "lengths = [8]\ndata = \"fresh\"\n[", "leave data out"),
+        ("lengths = [8, 9, 10, 200, 11, 12, 13, 14]\nlength-policy", "length-policy", "give the samples too"),
+        ("longest-first", "longest-last", "unknown variant"),
+    ] {
+        assert!(source.contains(from), "{from}");
+        let error = Lesson::parse("x", &source.replace(from, to)).unwrap_err();
+        assert!(error.reason.contains(part), "{to}: {error}");
+    }
+    let (catalog, cards) = (Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
+    let images = lesson(&source.replace("workload = \"llama-mini\"", "workload = \"resnet-mini\""));
+    assert!(images.runs(&catalog, &cards, None).is_err(), "images have no lengths");
+}
+
+#[test]
 fn a_sheet_has_the_questions_and_only_where_wanted_the_answers() {
     let course = played(LESSON, |_| Answer::Passed);
     let questions = sheet(&course, Sheet::Questions, "sim:h200, simulated");

@@ -25,6 +25,8 @@ enum Over {
     Values(&'static [&'static str]),
     /// Every smaller count.
     Fewer,
+    /// Checkpoints of fewer layers, or of none.
+    Sparser,
 }
 
 impl Over {
@@ -32,6 +34,7 @@ impl Over {
         match self {
             Self::Values(values) => values.contains(&standing),
             Self::Fewer => count(standing).zip(count(value)).is_some_and(|(standing, value)| standing < value),
+            Self::Sparser => apart(standing).zip(apart(value)).is_some_and(|(standing, value)| standing > value),
         }
     }
 }
@@ -42,6 +45,10 @@ const fn measure(switch: &'static str, value: &'static str, over: &'static [&'st
 
 const fn accumulation(value: &'static str) -> Measure {
     Measure { over: Over::Fewer, ..measure("accum", value, &[]) }
+}
+
+const fn checkpoints(value: &'static str) -> Measure {
+    Measure { over: Over::Sparser, ..measure("ckpt", value, &[]) }
 }
 
 impl Measure {
@@ -64,7 +71,7 @@ impl Measure {
         let goes_further = |setting: &Setting| {
             let same = |other: &&Self| other.switch == self.switch && other.value == &*setting.value;
             match self.over {
-                Over::Fewer => !self.over.has(&setting.value, self.value),
+                Over::Fewer | Over::Sparser => !self.over.has(&setting.value, self.value),
                 Over::Values(_) => {
                     MEASURES.iter().find(same).is_some_and(|other| other.over.has(self.value, other.value))
                 }
@@ -89,7 +96,8 @@ pub const MEASURES: &[Measure] = &[
     measure("retain", "off", &["losses", "graph", "cycles"]),
     measure("zero-grad", "set_to_none", &["zeroed"]).lowering(&[Category::Gradient]),
     measure("attention", "auto", &["math"]),
-    measure("ckpt", "on", &["off"]).lowering(ACTIVATIONS),
+    checkpoints("every:2"),
+    checkpoints("on").lowering(ACTIVATIONS),
     accumulation("2").lowering(COMPUTED),
     accumulation("4"),
     accumulation("8"),
@@ -145,6 +153,15 @@ fn count(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
+/// Layers from one checkpoint to the next.
+fn apart(text: &str) -> Option<u64> {
+    match text {
+        "off" => Some(u64::MAX),
+        "on" => Some(1),
+        _ => count(text.strip_prefix("every:")?),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +193,10 @@ mod tests {
         assert_eq!(helping("attention", "flash"), [""; 0]);
         assert_eq!(helping("attention", "math"), ["auto"]);
         assert_eq!(helping("opt", "momentum"), ["sgd"]);
+        assert_eq!(helping("ckpt", "off"), ["every:2", "on"]);
+        assert_eq!(helping("ckpt", "every:3"), ["every:2", "on"]);
+        assert_eq!(helping("ckpt", "every:2"), ["on"]);
+        assert_eq!(helping("ckpt", "on"), [""; 0]);
         assert_eq!(helping("retain", "graph"), ["off"]);
         assert_eq!(helping("retain", "cycles"), ["off"]);
         for measure in MEASURES {
@@ -193,6 +214,8 @@ mod tests {
         assert_eq!(traded("accum", "4"), ["8"]);
         assert_eq!(traded("accum", "3"), ["4", "8"]);
         assert_eq!(traded("zero-grad", "set_to_none"), [""; 0]);
+        assert_eq!(traded("ckpt", "every:4"), ["every:2", "on"]);
+        assert_eq!(traded("ckpt", "on"), [""; 0]);
     }
 
     #[test]

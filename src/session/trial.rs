@@ -12,7 +12,8 @@ use super::combinations::Combination;
 use super::{BuildError, DeviceChoice, LabSpec};
 use crate::device::Device;
 use crate::train::{
-    Amp, AttentionKernel, Config, Libraries, LossHead, Offload, OnOom, Retain, Tf32, TrainError, Trainer, ZeroGrad,
+    Amp, AttentionKernel, Checkpointing, Config, Libraries, LossHead, Offload, OnOom, Retain, Tf32, TrainError,
+    Trainer, ZeroGrad,
 };
 
 /// Steps of each combination.
@@ -65,7 +66,7 @@ fn is_steady(config: &Config, device: &DeviceChoice) -> bool {
 /// Fused ops round less often, which a norm over the samples of a batch (`norms_samples`) makes much of.
 fn arithmetic_of(config: &Config, norms_samples: bool) -> Config {
     Config {
-        checkpointing: false,
+        checkpointing: Checkpointing::Off,
         zero_grad: ZeroGrad::SetToNone,
         offload: Offload::Off,
         attention: AttentionKernel::Auto,

@@ -29,7 +29,10 @@ pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
     let line = match remedy {
         Remedy::Flip { switch, value } => match (&**switch, &**value) {
             ("alloc-conf", value) => return format!("{}={value}", torch.settings_variable()),
-            ("ckpt", _) => "torch.utils.checkpoint.checkpoint() around each block",
+            ("ckpt", value) => match value.strip_prefix("every:") {
+                Some(step) => return format!("torch.utils.checkpoint.checkpoint() around one block in {step}"),
+                None => "torch.utils.checkpoint.checkpoint() around each block",
+            },
             ("amp", "fp16") => "torch.autocast(\"cuda\", torch.float16)",
             ("amp", _) => "torch.autocast(\"cuda\", torch.bfloat16)",
             ("accum", value) => return format!("{value} micro-batches a step, their gradients accumulated"),
@@ -140,9 +143,17 @@ mod tests {
     }
 
     #[test]
+    fn checkpoints_are_told_as_calls() {
+        let told = |value| in_program(&Remedy::flip("ckpt", value), TorchVersion::default());
+        assert_eq!(told("on"), "torch.utils.checkpoint.checkpoint() around each block");
+        assert_eq!(told("every:2"), "torch.utils.checkpoint.checkpoint() around one block in 2");
+    }
+
+    #[test]
     fn a_remedy_is_told_as_a_flag() {
         for (remedy, flags) in [
             (Remedy::flip("ckpt", "on"), "--ckpt"),
+            (Remedy::flip("ckpt", "every:2"), "--ckpt every:2"),
             (Remedy::flip("amp", "bf16"), "--amp bf16"),
             (Remedy::SmallerBatch { batch: 8 }, "--batch 8"),
             (Remedy::SmallerBatch { batch: 0 }, "a smaller --batch"),

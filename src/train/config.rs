@@ -1,6 +1,7 @@
 //! What a person can switch: one immutable value per step.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,62 @@ impl Amp {
     #[must_use]
     pub const fn scales(self) -> bool {
         matches!(self, Self::Fp16)
+    }
+}
+
+/// Which layers keep their input alone in forward, and run again in backward.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Checkpointing {
+    /// None.
+    #[default]
+    Off,
+    /// The first of so many layers in a row (transformer blocks, hidden layers), and so on: with 1 all of them.
+    Every(NonZeroUsize),
+}
+
+impl Checkpointing {
+    /// All layers.
+    pub const ALL: Self = Self::Every(NonZeroUsize::MIN);
+
+    /// Some layer is checkpointed.
+    #[must_use]
+    pub const fn is_on(self) -> bool {
+        matches!(self, Self::Every(_))
+    }
+
+    /// Layer `layer`, counted from 0, is checkpointed.
+    #[must_use]
+    pub const fn of(self, layer: usize) -> bool {
+        match self {
+            Self::Off => false,
+            Self::Every(step) => layer.is_multiple_of(step.get()),
+        }
+    }
+}
+
+impl FromStr for Checkpointing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let step = |text: &str| text.strip_prefix("every:")?.parse().ok();
+        match text {
+            "off" => Ok(Self::Off),
+            "on" => Ok(Self::ALL),
+            _ => step(text).map(Self::Every).ok_or_else(|| {
+                format!("'{text}' is none of off, on and every:K, such as every:2 for every second block")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Checkpointing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Off => f.write_str("off"),
+            Self::ALL => f.write_str("on"),
+            Self::Every(step) => write!(f, "every:{step}"),
+        }
     }
 }
 
@@ -341,8 +398,8 @@ impl Hyper {
 pub struct Config {
     /// Mixed precision.
     pub amp: Amp,
-    /// Checkpoint every hidden layer or transformer block.
-    pub checkpointing: bool,
+    /// Which layers are checkpointed.
+    pub checkpointing: Checkpointing,
     /// Micro-batches per step; at least 1. Each has `max(1, batch / accumulation)` samples.
     pub accumulation: usize,
     /// Which optimizer.
@@ -387,7 +444,7 @@ impl Config {
     pub fn new(batch: usize) -> Self {
         Self {
             amp: Amp::Off,
-            checkpointing: false,
+            checkpointing: Checkpointing::Off,
             accumulation: 1,
             optimizer: OptimizerKind::AdamW,
             form: OptimizerForm::Foreach,

@@ -43,8 +43,8 @@ mod workload;
 
 pub use checkpoint::checkpoint;
 pub use config::{
-    Amp, AttentionKernel, Config, DataPath, Hyper, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind, Retain,
-    Schedule, Skips, Tf32, ZeroGrad,
+    Amp, AttentionKernel, Checkpointing, Config, DataPath, Hyper, LossHead, Offload, OnOom, OptimizerForm,
+    OptimizerKind, Retain, Schedule, Skips, Tf32, ZeroGrad,
 };
 pub use context::{Context, Repeatable};
 pub use error::{Interrupt, MemoryKind, OpResult, TrainError};

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use vramlab_allocator::units::Bytes;
 use vramlab_device::DType;
 
-use super::config::Config;
+use super::config::{Checkpointing, Config};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::shape::Shape;
@@ -96,7 +96,7 @@ pub trait Model {
     ///
     /// # Errors
     /// What its ops return.
-    fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: bool) -> OpResult<Tensor>;
+    fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor>;
 
     /// What a stage of a pipeline makes of its input: tokens on the first, what the stage before put out on the others.
     ///
@@ -115,7 +115,7 @@ pub trait Model {
     ///
     /// # Errors
     /// What its ops return.
-    fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: bool) -> OpResult<(Tensor, Tensor)> {
+    fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: Checkpointing) -> OpResult<(Tensor, Tensor)> {
         let logits = self.forward(cx, &batch.input, checkpointing)?;
         let [logits, scores] = cx.leave_model(logits)?;
         let loss = cx.cross_entropy(&scores, &batch.target)?;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Adversaries, Batch, BatchLayout, BatchSource, Context, Layouts, Model, OpResult, Repeatable, Shape, Task, Tensor,
-    TrainError, Workload,
+    Adversaries, Batch, BatchLayout, BatchSource, Checkpointing, Context, Layouts, Model, OpResult, Repeatable, Shape,
+    Task, Tensor, TrainError, Workload,
 };
 
 use super::bounds::Extent;
@@ -105,7 +105,7 @@ struct Network {
 }
 
 impl Model for Network {
-    fn forward(&self, cx: &mut Context, input: &Tensor, _: bool) -> OpResult<Tensor> {
+    fn forward(&self, cx: &mut Context, input: &Tensor, _: Checkpointing) -> OpResult<Tensor> {
         let mut x = if cx.fuses_norms() { cx.channels_last(input, "input, channels last")? } else { input.clone() };
         let mut modules = self.modules.iter().peekable();
         while let Some(module) = modules.next() {

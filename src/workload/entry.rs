@@ -180,6 +180,12 @@ impl Entry {
         self.layers.iter().any(|layer| layer.kind.has_attention())
     }
 
+    /// Whether listed layers have blocks among them.
+    #[must_use]
+    pub fn has_blocks(&self) -> bool {
+        self.layers.iter().any(|layer| layer.kind.is_block())
+    }
+
     /// Makes the workload with `sizes` over its own, on `data`.
     ///
     /// # Errors

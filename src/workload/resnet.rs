@@ -5,8 +5,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, BatchLayout, BatchSource, Context, Layouts, Model, OpResult, Repeatable, Shape, Task, Tensor, TrainError,
-    Workload, checkpoint,
+    Batch, BatchLayout, BatchSource, Checkpointing, Context, Layouts, Model, OpResult, Repeatable, Shape, Task, Tensor,
+    TrainError, Workload, checkpoint,
 };
 
 use super::bounds::{Extent, MOST_OF_A_SAMPLE, Repeats};
@@ -214,7 +214,7 @@ struct Network {
 }
 
 impl Model for Network {
-    fn forward(&self, cx: &mut Context, images: &Tensor, checkpointing: bool) -> OpResult<Tensor> {
+    fn forward(&self, cx: &mut Context, images: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
         let mut x = {
             let stem = if cx.fuses_norms() {
                 let images = cx.channels_last(images, "images, channels last")?;
@@ -225,8 +225,8 @@ impl Model for Network {
             };
             cx.max_pool2d(&stem, 3, 2, 1)?
         };
-        for block in &self.blocks {
-            x = if checkpointing { checkpoint(cx, block, &x)? } else { block.forward(cx, &x)? };
+        for (number, block) in self.blocks.iter().enumerate() {
+            x = if checkpointing.of(number) { checkpoint(cx, block, &x)? } else { block.forward(cx, &x)? };
         }
         let features = cx.mean(&x, 2..4)?;
         let logits = self.head.forward(cx, &features)?;

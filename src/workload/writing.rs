@@ -3,7 +3,7 @@
 use super::random::Random;
 use vramlab_device::DType;
 use vramlab_model::Category;
-use vramlab_train::{Context, Model, OpResult, Shape};
+use vramlab_train::{Checkpointing, Context, Model, OpResult, Shape};
 
 /// Bytes of a piece: enough to see what the model has learned, few enough that training hardly waits.
 const LENGTH: usize = 96;
@@ -29,7 +29,7 @@ fn last_logits(cx: &mut Context, model: &dyn Model, tokens: &[i64], vocab: usize
     let input = memory.tensor(Shape::new(&[1, tokens.len()]), DType::I64, Category::Input, "prompt")?;
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
     memory.write(&input, &bytes)?;
-    let logits = model.forward(cx, &input, false)?;
+    let logits = model.forward(cx, &input, Checkpointing::Off)?;
     let last = logits.window(Shape::new(&[vocab]), logits.numel() - vocab);
     let mut bytes = vec![0; 4 * vocab];
     memory.read(&last, &mut bytes)?;

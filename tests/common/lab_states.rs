@@ -9,7 +9,7 @@ use vramlab::model::{
 };
 use vramlab::session::{self, Scene, Setup, Switch};
 use vramlab::source::{Cursor, Extent, Kind, Marked, Moment, Picture, Pinned, RankFigures, Shown};
-use vramlab::train::{Config, DataPath};
+use vramlab::train::{Checkpointing, Config, DataPath};
 use vramlab::units::Bytes;
 
 use super::synthetic;
@@ -40,8 +40,15 @@ fn first_setup() -> Setup {
 }
 
 fn settings(kind: DeviceKind, in_force: &Setup, wanted: &Setup) -> EventKind {
-    let scene =
-        Scene { device: kind, config: &wanted.config, no_model: false, trains: true, attention: true, causal: false };
+    let scene = Scene {
+        device: kind,
+        config: &wanted.config,
+        no_model: false,
+        trains: true,
+        attention: true,
+        causal: false,
+        blocks: true,
+    };
     EventKind::Settings(Arc::new(session::settings(in_force, wanted, &scene)))
 }
 
@@ -177,7 +184,7 @@ pub fn paused() -> Picture {
     let mut setup = first_setup();
     Switch::named("amp").unwrap().set(&mut setup, "bf16").unwrap();
     let mut wanted = setup.clone();
-    wanted.config.checkpointing = true;
+    wanted.config.checkpointing = Checkpointing::ALL;
     lab.apply(&Event::new(lab.time(), settings(DeviceKind::Processor, &setup, &wanted)));
     state_of(lab.view(), RunState::Paused)
 }

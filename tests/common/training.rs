@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::cell::RefCell;
+use std::num::NonZero;
 use std::rc::Rc;
 
 use vramlab::device::Device;
@@ -10,8 +11,8 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{Event, Lab, Phase};
 use vramlab::train::{
-    Amp, AttentionKernel, Config, DataPath, Libraries, LoopStyle, Observer, Offload, OptimizerForm, OptimizerKind,
-    Tf32, Trainer, TrainerOptions, Workload, ZeroGrad,
+    Amp, AttentionKernel, Checkpointing, Config, DataPath, Libraries, LoopStyle, Observer, Offload, OptimizerForm,
+    OptimizerKind, Tf32, Trainer, TrainerOptions, Workload, ZeroGrad,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
@@ -91,13 +92,17 @@ pub fn variant(name: &str, batch: usize) -> Config {
         "base" => {}
         "amp16" => config.amp = Amp::Fp16,
         "bf16" => config.amp = Amp::Bf16,
-        "ckpt" => config.checkpointing = true,
+        "ckpt" => config.checkpointing = Checkpointing::ALL,
         "accum4" => config.accumulation = 4,
-        "all" => (config.amp, config.checkpointing, config.accumulation) = (Amp::Fp16, true, 4),
+        "all" => (config.amp, config.checkpointing, config.accumulation) = (Amp::Fp16, Checkpointing::ALL, 4),
         "sgd" => config.optimizer = OptimizerKind::Momentum,
-        "bf16ckpt" => (config.amp, config.checkpointing) = (Amp::Bf16, true),
+        "every2" => config.checkpointing = Checkpointing::Every(NonZero::new(2).unwrap()),
+        "bf16every2" => {
+            (config.amp, config.checkpointing) = (Amp::Bf16, Checkpointing::Every(NonZero::new(2).unwrap()));
+        }
+        "bf16ckpt" => (config.amp, config.checkpointing) = (Amp::Bf16, Checkpointing::ALL),
         "accum2bf16" => (config.amp, config.accumulation) = (Amp::Bf16, 2),
-        "ckptaccum2" => (config.checkpointing, config.accumulation) = (true, 2),
+        "ckptaccum2" => (config.checkpointing, config.accumulation) = (Checkpointing::ALL, 2),
         "adam" => config.optimizer = OptimizerKind::Adam,
         "sgd0" => config.optimizer = OptimizerKind::Sgd,
         "adamwd" => (config.optimizer, config.hyper.weight_decay) = (OptimizerKind::Adam, Some(0.1)),
@@ -124,7 +129,7 @@ pub fn variant(name: &str, batch: usize) -> Config {
         "pageable" | "pinned" => {
             (config.amp, config.data, config.pinned) = (Amp::Bf16, DataPath::Host, name == "pinned");
         }
-        "tf32ckpt" => (config.tf32, config.checkpointing) = (Tf32::On, true),
+        "tf32ckpt" => (config.tf32, config.checkpointing) = (Tf32::On, Checkpointing::ALL),
         other => panic!("no variant {other}"),
     }
     config

@@ -326,6 +326,17 @@ fn resnets_ask_as_pytorch_does() {
     check_simulated("resnet50", &["base", "bf16", "tf32", "ckpt"]);
 }
 
+/// Recorded on a card that is not there: `checkpoint()` around blocks 0, 2, 4 and so on.
+#[test]
+fn every_second_block_checkpointed_asks_as_pytorch_does() {
+    for workload in ["gpt-mini", "bert-mini", "vit-mini", "mlp-mini", "resnet-mini"] {
+        check_simulated(workload, &["every2"]);
+    }
+    for workload in ["gpt-mini", "mlp-mini"] {
+        check_simulated(workload, &["bf16every2"]);
+    }
+}
+
 #[test]
 fn adversaries_ask_as_pytorch_does() {
     check_simulated("dcgan-mini", &["base", "bf16", "sgd", "tf32"]);

@@ -407,10 +407,15 @@ fn formulas_of_full_size_models_are_runs_within_two_per_cent() {
         };
         let small = [("batch", "1"), ("opt", "sgd")];
         let middle = [("batch", "1024"), ("opt", "momentum")];
-        let ways: [&[(&str, &str)]; 9] = [
+        let ways: [&[(&str, &str)]; 14] = [
             &[],
             &[("amp", "bf16")],
             &[("ckpt", "on")],
+            &[("ckpt", "every:2")],
+            &[("ckpt", "on"), ("amp", "bf16"), ("opt", "momentum")],
+            &[("ckpt", "every:2"), ("amp", "bf16"), ("opt", "momentum")],
+            &[("ckpt", "every:3"), ("amp", "bf16")],
+            &[small[0], small[1], ("ckpt", "every:5")],
             &[("accum", "4")],
             &[("opt", "sgd")],
             &small,

@@ -12,7 +12,7 @@ use vramlab::session::DeviceChoice;
 use vramlab::workload::Catalog;
 
 /// What every built-in claim comes to on an H200.
-const VERDICTS: [(&str, Verdict); 51] = [
+const VERDICTS: [(&str, Verdict); 52] = [
     ("amp-memory", Verdict::Depends),
     ("amp-speed", Verdict::Depends),
     ("checkpointing", Verdict::Depends),
@@ -60,6 +60,7 @@ const VERDICTS: [(&str, Verdict); 51] = [
     ("autocast-region", Verdict::Partly),
     ("shared-parameters", Verdict::False),
     ("lora-tenth", Verdict::False),
+    ("checkpoint-root", Verdict::False),
     ("ddp-splits", Verdict::False),
     ("ddp-linear", Verdict::False),
     ("fsdp-ten-times", Verdict::Depends),
@@ -150,6 +151,9 @@ fn peaks_of_transformers_and_mlps_are_pytorchs_to_the_byte() {
     }
     for (name, workload) in [("gpt2", "gpt2"), ("bert", "bert-large"), ("vit", "vit-b16"), ("mlp", "mlp")] {
         same("checkpointing", name, 1.0 - peak(workload, "ckpt") / peak(workload, "base"));
+    }
+    for (name, workload) in [("gpt2_all", "gpt2"), ("bert_all", "bert-large")] {
+        same("checkpoint-root", name, 1.0 - peak(workload, "ckpt") / peak(workload, "base"));
     }
     for (name, workload) in [("gpt2", "gpt2"), ("bert", "bert-large"), ("mlp", "mlp")] {
         same("accumulation", name, peak(workload, "base") / peak(workload, "accum4"));

@@ -1,6 +1,6 @@
 //! Fused ops: the same training as the chains that they replace, in less memory.
 
-use vramlab::train::{Amp, Config, Libraries, Offload, OptimizerKind, Trainer};
+use vramlab::train::{Amp, Checkpointing, Config, Libraries, Offload, OptimizerKind, Trainer};
 
 /// Losses and the peak of allocated bytes.
 fn run(name: &str, amp: Amp, fuse: bool) -> (Vec<f32>, i64) {
@@ -44,7 +44,11 @@ fn where_tensors_wait_and_what_is_made_again_changes_no_fused_loss() {
             (0..4).map(|_| trainer.step().unwrap().loss.unwrap().to_bits()).collect::<Vec<_>>()
         };
         let plain = losses(|_| {});
-        assert_eq!(losses(|config| config.checkpointing = true), plain, "{name} {amp:?} with checkpointing");
+        assert_eq!(
+            losses(|config| config.checkpointing = Checkpointing::ALL),
+            plain,
+            "{name} {amp:?} with checkpointing"
+        );
         assert_eq!(losses(|config| config.offload = Offload::Activations), plain, "{name} {amp:?} with offload");
         assert_eq!(losses(|config| config.offload = Offload::Overlapped), plain, "{name} {amp:?} with overlap");
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use vramlab::device::DType;
 use vramlab::model::{Event, EventKind};
-use vramlab::train::{Amp, AttentionKernel, Config, Libraries, Trainer};
+use vramlab::train::{Amp, AttentionKernel, Checkpointing, Config, Libraries, Trainer};
 use vramlab::workload::{Generation, Inference, InferenceMode, InferencePlan, Models};
 
 fn plan(mode: InferenceMode, half: bool) -> InferencePlan {
@@ -177,7 +177,9 @@ fn flips_leave_not_a_byte_behind() {
                     if attention == AttentionKernel::Flash && amp == Amp::Off && !half {
                         continue;
                     }
-                    trainer.configure(Config { attention, amp, checkpointing: true, ..Config::new(3) }).unwrap();
+                    trainer
+                        .configure(Config { attention, amp, checkpointing: Checkpointing::ALL, ..Config::new(3) })
+                        .unwrap();
                     trainer.step().unwrap();
                 }
             }

@@ -1,6 +1,7 @@
 //! Llama and its kin beside transformers: requests of unchanged programs on a card that is not there, losses on the processor.
 
 use std::cell::RefCell;
+use std::num::NonZero;
 use std::rc::Rc;
 
 use serde_json::Value;
@@ -9,8 +10,8 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{Event, Lab, Phase};
 use vramlab::train::{
-    Amp, AttentionKernel, Config, Libraries, LoopStyle, LossHead, Observer, OptimizerForm, OptimizerKind, Tf32,
-    Trainer, TrainerOptions, Workload,
+    Amp, AttentionKernel, Checkpointing, Config, Libraries, LoopStyle, LossHead, Observer, OptimizerForm,
+    OptimizerKind, Tf32, Trainer, TrainerOptions, Workload,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
@@ -42,6 +43,8 @@ const MINI: DecoderSizes = DecoderSizes {
     lora: None,
 };
 
+const EVERY_SECOND: Checkpointing = Checkpointing::Every(NonZero::new(2).unwrap());
+
 /// Gemma 2 of these sizes, as its config has it.
 const GEMMA_MINI: DecoderSizes = DecoderSizes {
     tied: true,
@@ -53,12 +56,13 @@ const GEMMA_MINI: DecoderSizes = DecoderSizes {
     ..MINI
 };
 
-/// A model, and how its recording was made: `bf16wckpt` has weights in bf16 and checkpoints its layers, `loraall` adapters of rank 8
-/// beside all of its linear layers.
+/// A model, and how its recording was made: `bf16wckpt` has weights in bf16 and checkpoints its layers, `every2` every second one,
+/// `loraall` adapters of rank 8 beside all of its linear layers.
 fn program(name: &str) -> (DecoderSizes, Config) {
     let (model, variant) = name.split_once('.').unwrap();
     let (sizes, batch) = match model {
         "llama-mini" => (MINI, 4),
+        "llama-five" => (DecoderSizes { layers: 5, ..MINI }, 4),
         "gemma-mini" => (GEMMA_MINI, 4),
         "mistral-mini" => (DecoderSizes { windows: SlidingWindows::Every(4096), ..MINI }, 4),
         // Llama 3.2 1B and Qwen3 0.6B with two layers each.
@@ -76,7 +80,9 @@ fn program(name: &str) -> (DecoderSizes, Config) {
     };
     let has = |word: &str| variant.contains(word);
     let mut config = Config::new(if has("one") { 1 } else { batch });
-    config.checkpointing = has("ckpt");
+    let step = ["ckpt", "every2", "every3"].into_iter().position(has);
+    config.checkpointing =
+        step.and_then(|place| NonZero::new(place + 1)).map_or(Checkpointing::Off, Checkpointing::Every);
     if has("bf16") && !has("bf16w") {
         config.amp = Amp::Bf16;
     }
@@ -165,6 +171,13 @@ fn they_ask_as_transformers_does() {
         "gemma-mini.bf16eager",
         "gemma-mini.bf16wloraattn",
         "mistral-mini.bf16w",
+        "llama-five.bf16every2",
+        "llama-five.bf16wevery2",
+        "llama-five.bf16wevery3",
+        "llama-five.bf16wevery2lora",
+        "llama-five.bf16wevery2eager",
+        "llama-five.bf16wevery2cache",
+        "llama-five.bf16wckptcache",
         "llama-mini.lengths.base",
         "llama-mini.lengths.bf16",
         "llama-mini.lengths.bf16w",
@@ -206,6 +219,8 @@ fn the_processor_asks_as_the_simulated_card_does() {
         "gemma-mini.base",
         "gemma-mini.bf16wckpt",
         "gemma-mini.bf16eager",
+        "llama-five.bf16wevery2",
+        "llama-five.bf16wevery2lora",
         "llama-mini.lengths.bf16w",
         "llama-mini.lengths.bf16wckpt",
     ] {
@@ -252,7 +267,7 @@ fn losses_are_those_of_transformers() {
     ];
     let style = Style { norms_heads: true, ..Style::default() };
     for (sizes, theirs) in [(MINI, llama), (DecoderSizes { tied: true, style, ..MINI }, qwen)] {
-        for checkpointing in [false, true] {
+        for checkpointing in [Checkpointing::Off, Checkpointing::ALL, EVERY_SECOND] {
             let ours = losses(sizes, |config| config.checkpointing = checkpointing);
             for (ours, theirs) in ours.iter().zip(theirs) {
                 assert!((ours - theirs).abs() < 1e-4, "{ours} for {theirs}, checkpointing {checkpointing}");
@@ -279,7 +294,7 @@ fn assert_near(ours: &[f64], theirs: [f64; 6]) {
 #[test]
 fn losses_are_those_of_peft() {
     let lora = |targets| DecoderSizes { lora: Some(Lora { targets, ..Lora::of_rank(Extent::nearest(8)) }), ..MINI };
-    for checkpointing in [false, true] {
+    for checkpointing in [Checkpointing::Off, Checkpointing::ALL, EVERY_SECOND] {
         let learn = |config: &mut Config| {
             config.checkpointing = checkpointing;
             config.hyper.adam_lr = 0.02;
@@ -360,7 +375,7 @@ fn losses_are_those_of_gemma() {
         6.107_921_123_504_639,
         6.122_074_604_034_424,
     ];
-    for checkpointing in [false, true] {
+    for checkpointing in [Checkpointing::Off, Checkpointing::ALL, EVERY_SECOND] {
         assert_near(&losses(sizes, |config| config.checkpointing = checkpointing), gemma);
     }
     let eager = |config: &mut Config| config.attention = AttentionKernel::Eager;
@@ -466,7 +481,7 @@ fn rows_of_an_h200_are_equal() {
         let seq = Extent::nearest(usize::try_from(number(&row["seq"])).unwrap());
         let workload = entry.workload(Sizes { seq: Some(seq), ..Sizes::default() }, Data::Reference, 1).unwrap();
         let mut config = Config::new(usize::try_from(number(&row["batch"])).unwrap());
-        config.checkpointing = row["ckpt"] == true;
+        config.checkpointing = if row["ckpt"] == true { Checkpointing::ALL } else { Checkpointing::Off };
         config.tf32 = Tf32::Convolutions;
         config.hyper.clip = row["clip"].as_f64();
         config.use_cache = row["cache"] == true;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use vramlab::device::sim::CardCatalog;
 use vramlab::model::EventKind;
 use vramlab::session::{DeviceChoice, LabSpec, MemoryLimit};
-use vramlab::train::{Config, DataPath, Libraries, TrainError, Workload};
+use vramlab::train::{Checkpointing, Config, DataPath, Libraries, TrainError, Workload};
 use vramlab::units::Bytes;
 use vramlab::workload::{Catalog, CatalogError, Data, Sizes};
 
@@ -216,7 +216,7 @@ fn a_block_without_autocast_computes_in_32_bits() {
 
 #[test]
 fn convolutions_of_a_users_own_learn() {
-    for config in [Config::new(8), Config { checkpointing: true, ..Config::new(8) }] {
+    for config in [Config::new(8), Config { checkpointing: Checkpointing::ALL, ..Config::new(8) }] {
         let (mut trainer, _events) =
             crate::training::trainer(of_file(CONVOLUTIONS).unwrap(), config, Libraries::PROCESSOR);
         let losses: Vec<f32> = (0..40).map(|_| trainer.step().unwrap().loss.unwrap()).collect();

@@ -9,8 +9,8 @@ use vramlab::device::sim::{CardCatalog, SimDevice};
 use vramlab::model::{Category, Event, EventKind, Lab, MemoryModel, Phase, StepReport};
 use vramlab::session::{Choice, DeviceChoice, Headless, LabSpec, MemoryLimit, Switch};
 use vramlab::train::{
-    Amp, Answer, AttentionKernel, Config, DataPath, Libraries, Observer, Offload, OnOom, OptimizerForm, OptimizerKind,
-    Retain, SafePoint, Tensor, TrainError, Trainer, TrainerOptions,
+    Amp, Answer, AttentionKernel, Checkpointing, Config, DataPath, Libraries, Observer, Offload, OnOom, OptimizerForm,
+    OptimizerKind, Retain, SafePoint, Tensor, TrainError, Trainer, TrainerOptions,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{Catalog, Data, DataKind, Extent, Repeats, Sizes};
@@ -48,7 +48,7 @@ fn held(trainer: &Trainer) -> (i64, i64) {
 /// Flips switches at random between steps, then all back: what is allocated must be what it was.
 fn flip_and_return(name: &str, trainer: &mut Trainer, base: Config, finite: bool) {
     // Everything that is taken once: both library handles, then their kin of a recompute; Adam's moments.
-    for checkpointing in [false, true, false] {
+    for checkpointing in [Checkpointing::Off, Checkpointing::ALL, Checkpointing::Off] {
         trainer.configure(Config { checkpointing, ..base }).unwrap();
         trainer.step().unwrap();
     }
@@ -140,8 +140,8 @@ fn where_tensors_wait_and_how_a_step_is_carried_out_changes_no_loss() {
         ("pageable", |c| c.offload = Offload::Activations),
         ("page-locked", |c| (c.offload, c.pinned) = (Offload::Activations, true)),
         ("overlapped", |c| c.offload = Offload::Overlapped),
-        ("overlapped and checkpointed", |c| (c.offload, c.checkpointing) = (Offload::Overlapped, true)),
-        ("checkpointed", |c| (c.offload, c.checkpointing) = (Offload::Activations, true)),
+        ("overlapped and checkpointed", |c| (c.offload, c.checkpointing) = (Offload::Overlapped, Checkpointing::ALL)),
+        ("checkpointed", |c| (c.offload, c.checkpointing) = (Offload::Activations, Checkpointing::ALL)),
         ("parked", |c| c.offload = Offload::Optimizer),
         ("parked page-locked", |c| (c.offload, c.pinned) = (Offload::Optimizer, true)),
         ("fused", |c| c.form = OptimizerForm::Fused),
@@ -149,7 +149,7 @@ fn where_tensors_wait_and_how_a_step_is_carried_out_changes_no_loss() {
         ("loop", |c| c.form = OptimizerForm::Loop),
         ("parameters", |c| c.offload = Offload::Parameters),
         ("parameters page-locked", |c| (c.offload, c.pinned) = (Offload::Parameters, true)),
-        ("parameters and checkpointed", |c| (c.offload, c.checkpointing) = (Offload::Parameters, true)),
+        ("parameters and checkpointed", |c| (c.offload, c.checkpointing) = (Offload::Parameters, Checkpointing::ALL)),
         ("parameters and fused", |c| (c.offload, c.form) = (Offload::Parameters, OptimizerForm::Fused)),
         ("parameters and loop", |c| (c.offload, c.form) = (Offload::Parameters, OptimizerForm::Loop)),
         ("losses kept", |c| c.retain = Retain::Losses),
@@ -500,6 +500,7 @@ fn a_stop_at_any_safe_point_unwinds_the_step() {
 
 #[test]
 fn the_same_switches_give_the_same_losses_whatever_came_between() {
+    let every_second = "every:2".parse().unwrap();
     let run = |interrupted: bool| {
         let (model, batch) = crate::training::workload("gpt-mini");
         let base = crate::training::variant("base", batch);
@@ -508,7 +509,8 @@ fn the_same_switches_give_the_same_losses_whatever_came_between() {
         for step in 0..8 {
             // Checkpointing and empty_cache change memory, not arithmetic.
             if interrupted {
-                trainer.configure(Config { checkpointing: step % 2 == 0, ..base }).unwrap();
+                let checkpointing = [Checkpointing::ALL, Checkpointing::Off, every_second][step % 3];
+                trainer.configure(Config { checkpointing, ..base }).unwrap();
                 trainer.empty_cache();
             }
             losses.push(trainer.step().unwrap().loss.unwrap().to_bits());

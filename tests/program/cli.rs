@@ -340,6 +340,28 @@ fn a_recording_is_written_to_a_pipe_and_the_table_stays_out_of_it() {
 }
 
 #[test]
+fn checkpoints_of_some_blocks_are_asked_for_and_told() {
+    let told = |flags: &[&str]| -> serde_json::Value {
+        let run = ["run", "gpt-mini", "--device", "sim:h200", "--steps", "2", "--json"];
+        let output = vramlab(&[&run[..], flags].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let rows = [&["--ckpt", "every:2"][..], &["--ckpt=every:2"], &["--ckpt"], &["--ckpt", "every:1"], &[]].map(told);
+    let ckpt = rows.each_ref().map(|row| row["ckpt"].clone());
+    assert_eq!(serde_json::json!(ckpt), serde_json::json!(["every:2", "every:2", true, true, false]));
+    let forward = rows.each_ref().map(|row| row["allocated_after"]["forward"].as_u64().unwrap());
+    assert!(forward[0] == forward[1] && forward[1] > forward[2] && forward[2] == forward[3], "{forward:?}");
+    let refused = |arguments: &[&str], words: &str| {
+        let output = vramlab(arguments);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains(words), "{told}");
+    };
+    refused(&["run", "gpt-mini", "--ckpt", "every:0"], "such as every:2 for every second block");
+    refused(&["run", "--ckpt", "gpt-mini"], "a workload goes before --ckpt");
+}
+
+#[test]
 fn run_prints_one_object_with_the_keys_of_the_reference() {
     let output =
         vramlab(&["run", "mlp-mini", "--steps", "3", "--data", "reference", "--amp", "bf16", "--ckpt", "--json"]);

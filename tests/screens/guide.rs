@@ -163,6 +163,7 @@ fn example(switch: Switch) -> Example {
             &["math", "efficient", "flash", "cudnn"],
         ),
         "loss" => ("llama-3.2-1b --device sim:h200 --data reference --steps 3 --json", &[]),
+        "ckpt" => (GPT2, &["on", "every:2", "every:3", "every:4", "every:6"]),
         "batch" => (GPT2, &["8", "32"]),
         "limit" => (GPT2, &["50%", "24GiB"]),
         "on-oom" => ("gpt2 --device sim:h200 --data reference --limit 16GiB --steps 3 --json", &[]),
@@ -261,7 +262,11 @@ fn facts(switch: Switch) -> String {
         Reach::Written => "opens a line to write it",
     };
     let values: Vec<String> = switch.values().iter().map(|value| format!("`{value}`")).collect();
-    let values = if values.is_empty() { switch.hint().to_owned() } else { values.join(", ") };
+    let values = match (values.is_empty(), switch.is_closed()) {
+        (true, _) => switch.hint().to_owned(),
+        (false, true) => values.join(", "),
+        (false, false) => format!("{}; {}", values.join(", "), switch.hint()),
+    };
     let alone = switch.alone().map_or_else(String::new, |value| format!("; alone it means `{value}`"));
     format!(
         "| | |\n|---|---|\n| key | `{}`, {reach}{back} |\n| flag | `--{}`{alone} |\n| values | {values} |\n| default | {} |\n\n{}\n",

@@ -67,6 +67,8 @@ pub struct Scene<'a> {
     pub attention: bool,
     /// The model predicts tokens as those of transformers do.
     pub causal: bool,
+    /// The model has blocks, which can be checkpointed.
+    pub blocks: bool,
 }
 
 impl<'a> Scene<'a> {
@@ -81,6 +83,11 @@ impl<'a> Scene<'a> {
             no_model,
             trains: !no_model && spec.inference.is_none(),
             causal: model == Architecture::Llama,
+            blocks: match model {
+                Architecture::Churn | Architecture::Dcgan => false,
+                Architecture::Layers => spec.workload.has_blocks(),
+                _ => true,
+            },
             attention: match model {
                 Architecture::Bert | Architecture::Gpt | Architecture::Llama | Architecture::Vit => true,
                 Architecture::Layers => spec.workload.has_attention(),
@@ -174,7 +181,7 @@ impl Switch {
     pub const fn values(self) -> &'static [&'static str] {
         match self.entry().value {
             Value::List { words, .. } => words,
-            Value::Count { stops, .. } => stops,
+            Value::Count { stops, .. } | Value::Open { stops, .. } => stops,
             Value::Text { .. } => &[],
         }
     }
@@ -183,7 +190,7 @@ impl Switch {
     #[must_use]
     pub const fn alone(self) -> Option<&'static str> {
         match self.entry().value {
-            Value::List { alone, .. } => alone,
+            Value::List { alone, .. } | Value::Open { alone, .. } => alone,
             Value::Count { .. } | Value::Text { .. } => None,
         }
     }
@@ -193,16 +200,16 @@ impl Switch {
     pub const fn reach(self) -> Reach {
         match self.entry().value {
             Value::Count { stops: [], .. } => Reach::Steps,
-            Value::List { .. } | Value::Count { .. } => Reach::Round,
+            Value::List { .. } | Value::Count { .. } | Value::Open { .. } => Reach::Round,
             Value::Text { .. } => Reach::Written,
         }
     }
 
-    /// What may be written for it.
+    /// What may be written for it, beside its listed values.
     #[must_use]
     pub const fn hint(self) -> &'static str {
         match self.entry().value {
-            Value::Text { hint, .. } => hint,
+            Value::Text { hint, .. } | Value::Open { hint, .. } => hint,
             Value::Count { .. } => "a count from 1 on",
             Value::List { .. } => "",
         }
@@ -220,6 +227,7 @@ impl Switch {
         match &self.entry().value {
             Value::List { words, get, .. } => words[get(&setup.config)].into(),
             Value::Count { get, .. } => get(&setup.config).to_string().into(),
+            Value::Open { get, .. } => get(&setup.config).into(),
             Value::Text { get, .. } => get(setup),
         }
     }
@@ -237,12 +245,14 @@ impl Switch {
                 set(&mut setup.config, choice);
             }
             Value::Count { set, .. } => set(&mut setup.config, table::count(text)?),
+            Value::Open { set, .. } => set(&mut setup.config, text)?,
             Value::Text { set, .. } => set(setup, text.trim())?,
         }
         Ok(())
     }
 
-    /// The position of its value in [`Switch::values`]: of a count between two of them, the next larger one.
+    /// The position of its value in [`Switch::values`]: of a count between two of them, the next larger one; of a word that is not
+    /// listed, the last one.
     #[must_use]
     pub fn choice(self, config: &Config) -> Choice {
         Choice(match &self.entry().value {
@@ -251,6 +261,10 @@ impl Switch {
                 let count = get(config);
                 let stop = |stop: &&str| stop.parse::<usize>().is_ok_and(|stop| stop >= count);
                 stops.iter().position(stop).unwrap_or(0)
+            }
+            Value::Open { stops, get, .. } => {
+                let word = get(config);
+                stops.iter().position(|stop| *stop == word).unwrap_or(stops.len() - 1)
             }
             Value::Text { .. } => 0,
         })
@@ -264,6 +278,8 @@ impl Switch {
         match &self.entry().value {
             Value::List { set, .. } => set(&mut next, choice.0),
             Value::Count { set, .. } => set(&mut next, word.parse().unwrap_or(1)),
+            // What is listed is always taken.
+            Value::Open { set, .. } => drop(set(&mut next, word)),
             Value::Text { .. } => {}
         }
         next

@@ -45,6 +45,16 @@ pub(super) enum Value {
     },
     /// A count from 1 on; keys go through `stops`, or by powers of two where there are none.
     Count { stops: &'static [&'static str], get: fn(&Config) -> usize, set: fn(&mut Config, usize) },
+    /// One of a list of words that keys go round, or another one.
+    Open {
+        stops: &'static [&'static str],
+        /// The word that the flag alone stands for on the command line.
+        alone: Option<&'static str>,
+        /// What else it can be.
+        hint: &'static str,
+        get: fn(&Config) -> String,
+        set: fn(&mut Config, &str) -> Result<(), String>,
+    },
     /// A text; its key opens a line to write it.
     Text {
         /// What may be written.
@@ -124,13 +134,17 @@ pub(super) const TABLE: &[Entry] = &[
         group: Memory,
         help: "activation checkpointing: keep less, recompute in backward",
         teaches: "Backward computes activations again instead of keeping them: less memory, a slower step.",
-        value: Value::List {
-            words: OFF_ON,
+        value: Value::Open {
+            stops: &["off", "on", "every:2", "every:4"],
             alone: Some("on"),
-            get: |config| usize::from(config.checkpointing),
-            set: |config, choice| config.checkpointing = choice == 1,
+            hint: "every:K checkpoints one block in K",
+            get: |config| config.checkpointing.to_string(),
+            set: |config, text| {
+                config.checkpointing = text.parse()?;
+                Ok(())
+            },
         },
-        idle: trained,
+        idle: |scene| trained(scene).or((!scene.blocks).then_some("this model has no blocks")),
     },
     Entry {
         word: "accum",

@@ -58,6 +58,36 @@ fn batches_go_by_powers_of_two_around_the_present_one() {
 }
 
 #[test]
+fn checkpoints_lie_any_number_of_layers_apart() {
+    let ckpt = Switch::named("ckpt").unwrap();
+    let set = |text| {
+        let mut setup = Setup::new(Config::new(4));
+        ckpt.set(&mut setup, text).map(|()| setup)
+    };
+    let read = |text| ckpt.value(&set(text).unwrap()).into_owned();
+    assert_eq!(
+        ["off", "on", "every:1", "every:2", "every:3", "every:40"].map(read),
+        ["off", "on", "on", "every:2", "every:3", "every:40"]
+    );
+    for text in ["every:0", "every:", "every:-1", "every:2.5", "every 2", "2", ""] {
+        let sentence = set(text).unwrap_err();
+        assert!(sentence.contains("every:2 for every second block"), "{sentence}");
+    }
+    let of = |text| -> Vec<usize> {
+        let config = set(text).unwrap().config;
+        (0..7).filter(|layer| config.checkpointing.of(*layer)).collect()
+    };
+    assert_eq!((of("off"), of("every:3")), (vec![], vec![0, 3, 6]));
+    assert_eq!((of("on"), of("every:7")), ((0..7).collect(), vec![0]));
+    // One of a person's own lies behind those that keys go through.
+    let from = |way| {
+        let config = ckpt.flipped(&set("every:3").unwrap().config, way);
+        ckpt.value(&Setup::new(config)).into_owned()
+    };
+    assert_eq!([Way::Next, Way::Previous].map(from), ["off", "every:2"]);
+}
+
+#[test]
 fn what_is_no_value_changes_nothing_and_is_told() {
     let setup = Setup::new(Config::new(4));
     for switch in Switch::all() {

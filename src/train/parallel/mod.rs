@@ -61,7 +61,7 @@ pub(super) fn refusal(member: Member, config: &Config, real: bool) -> Option<Str
     if real && config.amp.dtype().is_some() {
         return Some("ranks that compute share f32 alone; leave --amp out, or take simulated cards".to_owned());
     }
-    if config.checkpointing && (pipeline || parallelism.shards_parameters()) {
+    if config.checkpointing.is_on() && (pipeline || parallelism.shards_parameters()) {
         return Some(format!("checkpoints are not simulated with {parallelism}; leave --ckpt out"));
     }
     if config.accumulation > 1 && parallelism.shards_parameters() {

@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use crate::config::Checkpointing;
 use crate::context::Context;
 use crate::error::OpResult;
 use crate::shape::Shape;
@@ -31,7 +32,7 @@ impl Trainer {
 
         self.begin(Phase::Forward);
         let (made, ops_of_generator, verdicts, loss_of_discriminator) = self.forward_pass(|cx| {
-            let made = generator.forward(cx, &batch.target, false)?;
+            let made = generator.forward(cx, &batch.target, Checkpointing::Off)?;
             let ops_of_generator = cx.tape.len();
             let of_real = judge(cx, &**discriminator, &batch.input)?;
             let of_made = judge(cx, &**discriminator, &made.detach())?;
@@ -93,7 +94,7 @@ impl Trainer {
 
 /// One logit for each image.
 fn judge(cx: &mut Context, discriminator: &dyn Model, images: &Tensor) -> OpResult<Tensor> {
-    let logits = discriminator.forward(cx, images, false)?;
+    let logits = discriminator.forward(cx, images, Checkpointing::Off)?;
     Ok(logits.reshaped(Shape::new(&[logits.numel()])))
 }
 

@@ -168,7 +168,7 @@ impl Trainer {
         self.cx.choose_attention(self.config.attention);
         self.cx.choose_causal(self.config.loss_head, self.config.use_cache);
         self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_) | Task::Adversarial(_));
-        let asks_again = self.config.accumulation > 1 || self.config.checkpointing;
+        let asks_again = self.config.accumulation > 1 || self.config.checkpointing.is_on();
         let keeps = self.cx.fused && asks_again && matches!(self.task, Task::Supervised(_));
         self.cx.weight_copies = keeps.then(BTreeMap::new);
         match &mut self.task {

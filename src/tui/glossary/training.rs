@@ -237,7 +237,7 @@ pub(super) const WORDS: &[Entry] = &[
         also: &["ckpt", "checkpointing"],
         panels: &[Switches, Configurations],
         figure: Some(|stage| switch(stage, "ckpt")),
-        meaning: "activation checkpointing (torch.utils.checkpoint): a block keeps only its input and runs again in backward. Fewer activations, slower backward.",
+        meaning: "activation checkpointing (torch.utils.checkpoint): a block keeps only its input and runs again in backward; with every:K one block in K. Fewer activations, slower backward.",
     },
     Entry {
         word: "AMP",

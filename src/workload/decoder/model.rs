@@ -5,8 +5,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Context, EagerScores, LossHead, MaskShape, Model, OpResult, Repeatable, RotaryTables, Shape, Tensor,
-    TrainError, checkpoint,
+    Batch, Checkpointing, Context, EagerScores, LossHead, MaskShape, Model, OpResult, Repeatable, RotaryTables, Shape,
+    Tensor, TrainError, checkpoint,
 };
 
 use super::super::hash::Parameters;
@@ -233,7 +233,13 @@ impl DecoderModel {
 
 impl DecoderModel {
     /// What the last norm puts out.
-    fn hidden(&self, cx: &mut Context, tokens: &Tensor, checkpointing: bool, caches: bool) -> OpResult<Tensor> {
+    fn hidden(
+        &self,
+        cx: &mut Context,
+        tokens: &Tensor,
+        checkpointing: Checkpointing,
+        caches: bool,
+    ) -> OpResult<Tensor> {
         let (scope, table) = &self.embedding;
         let embedded =
             cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.padded_embedding(table, tokens, self.padding)))?;
@@ -250,13 +256,13 @@ impl DecoderModel {
         let masks = cx.within(self.scope, |cx| self.masks(cx, tokens, dtype, caches))?;
         let tables = cx.within(self.scope, |cx| cx.rotary_tables(&positions, &self.frequencies, dtype, 1.0))?;
         // A hook on a frozen embedding (`enable_input_require_grads`): a checkpoint recomputes what gets gradients.
-        let mut x = if checkpointing { cx.want_gradient(&embedded) } else { embedded.clone() };
+        let mut x = if checkpointing.is_on() { cx.want_gradient(&embedded) } else { embedded.clone() };
         for (number, layer) in self.layers.iter().enumerate() {
             let (layer, tables, _positions) = (Rc::clone(layer), tables.clone(), positions.clone());
             let mask =
                 masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
             let call: Rc<dyn Repeatable> = Rc::new(Call { layer, tables, mask, caches, _positions });
-            x = if checkpointing { checkpoint(cx, &call, &x)? } else { call.forward(cx, &x)? };
+            x = if checkpointing.of(number) { checkpoint(cx, &call, &x)? } else { call.forward(cx, &x)? };
         }
         let hidden = self.norm.forward(cx, &x)?;
         // Variables of the forward pass, which live until it returns.
@@ -304,14 +310,14 @@ impl DecoderModel {
 }
 
 impl Model for DecoderModel {
-    fn forward(&self, cx: &mut Context, tokens: &Tensor, checkpointing: bool) -> OpResult<Tensor> {
+    fn forward(&self, cx: &mut Context, tokens: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
         let hidden = self.hidden(cx, tokens, checkpointing, false)?;
         self.logits(cx, &hidden)
     }
 
-    fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: bool) -> OpResult<(Tensor, Tensor)> {
-        // Checkpoints leave no cache.
-        let caches = cx.uses_cache() && !checkpointing;
+    fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: Checkpointing) -> OpResult<(Tensor, Tensor)> {
+        // One checkpointed layer is enough for transformers to leave the cache out.
+        let caches = cx.uses_cache() && !checkpointing.is_on();
         let hidden = self.hidden(cx, &batch.input, checkpointing, caches)?;
         if cx.loss_head() == LossHead::Fused {
             let loss = self.head.fused_loss(cx, &hidden, &batch.target, self.caps.logits)?;

@@ -2,7 +2,7 @@
 
 use vramlab_device::{DType, Kernel};
 use vramlab_model::Category;
-use vramlab_train::{Config, Context, KvCache, Model, OpResult, Shape, Tensor, TrainError};
+use vramlab_train::{Checkpointing, Config, Context, KvCache, Model, OpResult, Shape, Tensor, TrainError};
 
 use super::Generation;
 
@@ -46,7 +46,7 @@ impl Generation {
         for place in 0..self.new_tokens {
             let rows = input.shape().last();
             logits = cx.with_cache(&mut cache, rows, |cx| {
-                cx.autocast(config.amp.dtype(), |cx| model.forward(cx, &input, false))
+                cx.autocast(config.amp.dtype(), |cx| model.forward(cx, &input, Checkpointing::Off))
             })?;
             likeliest(cx, &logits, &mut next)?;
             last = Some(logits);

@@ -158,6 +158,12 @@ impl LayerKind {
         }
     }
 
+    /// Whether it can be checkpointed.
+    #[must_use]
+    pub const fn is_block(&self) -> bool {
+        matches!(self, Self::Transformer { .. } | Self::Block { .. })
+    }
+
     /// As descriptions write it.
     #[must_use]
     pub const fn word(&self) -> &'static str {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use vramlab_model::NameId;
-use vramlab_train::{Context, Model, OpResult, Part, Repeatable, Shape, Tensor, TrainError, checkpoint};
+use vramlab_train::{Checkpointing, Context, Model, OpResult, Part, Repeatable, Shape, Tensor, TrainError, checkpoint};
 
 use super::super::hash::Parameters;
 use super::super::image_modules::{BatchNorm, Convolution, Direction, MaxPool, Patches};
@@ -64,17 +64,21 @@ impl Network {
 }
 
 impl Model for Network {
-    fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: bool) -> OpResult<Tensor> {
+    fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
         cx.model_forward(|cx| {
-            let mut x = input.clone();
+            let (mut x, mut blocks) = (input.clone(), 0..);
             for (i, stage) in self.stages.iter().enumerate() {
-                x = match stage {
-                    Stage::Block(unit, block) => cx.unit_forward(*unit, &x, |cx, x| {
-                        if checkpointing { checkpoint(cx, block, x) } else { block.forward(cx, x) }
-                    })?,
-                    Stage::Plain(head) if i + 1 == self.stages.len() => cx.classify(|cx| head.forward(cx, &x))?,
-                    Stage::Plain(segment) => segment.forward(cx, &x)?,
-                };
+                x =
+                    match stage {
+                        Stage::Block(unit, block) => {
+                            let again = blocks.next().is_some_and(|number| checkpointing.of(number));
+                            cx.unit_forward(*unit, &x, |cx, x| {
+                                if again { checkpoint(cx, block, x) } else { block.forward(cx, x) }
+                            })?
+                        }
+                        Stage::Plain(head) if i + 1 == self.stages.len() => cx.classify(|cx| head.forward(cx, &x))?,
+                        Stage::Plain(segment) => segment.forward(cx, &x)?,
+                    };
             }
             cx.put_out(NameId::NONE, &x);
             Ok(x)
