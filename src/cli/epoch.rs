@@ -108,7 +108,7 @@ impl Report<'_> {
             writeln!(out, "  of them cut           {}, to {longest} tokens", lengths.cut_samples())?;
         }
         writeln!(out, "  batches               {}: {}", lengths.policy.label(), sentence(lengths.policy))?;
-        writeln!(out, "  padding               {:.1}% of {} positions", first.padding() * 100.0, first.positions[0])?;
+        writeln!(out, "  padding               {:.1} % of {} positions", first.padding() * 100.0, first.positions[0])?;
         writeln!(out, "\n  peaks of a step   {:>12}{:>12}{:>12}{:>12}", "max", "p99", "p50", "mean")?;
         for (label, figures) in [("allocated", first.allocated()), ("reserved", first.reserved())] {
             let [mean, p50, p99, max] = cells(figures);
@@ -133,7 +133,7 @@ impl Report<'_> {
                     LengthPolicy::Pack => format!("pack, rows of {}", lengths.under(LengthPolicy::Pack).rows()[1]),
                     policy => policy.label().to_owned(),
                 };
-                self.row(out, &format!("{label:<23}{:>8.1}%", epoch.padding() * 100.0), epoch)?;
+                self.row(out, &format!("{label:<23}{:>7.1} %", epoch.padding() * 100.0), epoch)?;
             }
         }
         let mut limits = self.asked.iter().map(|asked| asked.conditions.limit);

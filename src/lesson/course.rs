@@ -56,7 +56,7 @@ pub enum Stage {
     Preparing,
     /// Somebody has to answer: [`Course::answer`].
     Asking,
-    /// Somebody sets switches to reach a goal, then tries: [`Answer::Tried`].
+    /// Somebody sets switches to reach a goal, then tries.
     Acting,
     /// What comes after it is being done.
     Trying,

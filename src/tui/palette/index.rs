@@ -289,7 +289,8 @@ fn segments(view: &View) -> Vec<Offer> {
     let offer = |segment: &crate::model::SegmentView| {
         let held: Bytes = segment.blocks.iter().map(|block| block.size).sum();
         let size = figures::short_bytes(segment.size);
-        let about = format!("{size}, {} of it in {} blocks", figures::short_bytes(held), segment.blocks.len());
+        let blocks = figures::counted(segment.blocks.len() as u64, "block");
+        let about = format!("{size}, {} of it in {blocks}", figures::short_bytes(held));
         Offer {
             also: size,
             ..Offer::new(Kind::Segment, format!("segment {}", segment.address), about, selects(segment.address, true))
