@@ -1,6 +1,7 @@
 """Hands what happened to whoever watches, over a socket that only its owner can open."""
 
 import atexit
+import contextlib
 import json
 import os
 import pickle
@@ -65,13 +66,18 @@ class Server(threading.Thread):
             raise PermissionError(f"{os.path.dirname(self.path)} belongs to somebody else")
         os.chmod(os.path.dirname(self.path), 0o700)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Under another name until it listens: a viewer takes a socket that refuses for one of a program that is gone.
+        early = os.path.join(os.path.dirname(self.path), f"{self.pid}-new")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(early)
         # The mask holds for this one call: nobody else may open it, not even for a moment.
         mask = os.umask(0o177)
         try:
-            self.socket.bind(self.path)
+            self.socket.bind(early)
         finally:
             os.umask(mask)
         self.socket.listen(8)
+        os.rename(early, self.path)
         self.socket.setblocking(False)
         atexit.register(self.leave)
         os.register_at_fork(after_in_child=self._forked)
