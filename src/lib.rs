@@ -24,12 +24,12 @@ pub mod watch;
 pub use vramlab_allocator as allocator;
 pub use vramlab_allocator::units;
 pub use vramlab_device as device;
-pub use vramlab_given as given;
 pub use vramlab_model as model;
 pub use vramlab_narration as narration;
 pub use vramlab_recording as recording;
 pub use vramlab_snapshot as snapshot;
 pub use vramlab_train as train;
+pub use vramlab_user_input as user_input;
 pub use vramlab_whatif as whatif;
 pub use vramlab_workload as workload;
 

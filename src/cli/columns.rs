@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::given::safe;
 use crate::tui::wrap;
+use crate::user_input::safe;
 
 /// Between two columns.
 const GAP: usize = 2;

@@ -9,10 +9,10 @@ use color_eyre::eyre::{Report, Result, WrapErr, eyre};
 use super::screen::ScreenArgs;
 use super::spec::{device, workloads};
 use super::{Status, Usage, config, lab};
-use crate::given::TomlText;
 use crate::session::{LabSpec, Speed};
 use crate::source;
 use crate::tui::{self, ReadingPace, Story};
+use crate::user_input::TomlText;
 
 /// How long captions stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

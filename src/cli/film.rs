@@ -11,10 +11,10 @@ use super::Usage;
 use super::config::GlyphArg;
 use super::spec::themes;
 use crate::export::Cast;
-use crate::given::SafeWriter;
 use crate::recording::RecordingError;
 use crate::source::{Move, Picture, Request, Source, Whole};
 use crate::tui::{self, ColorTier, Film, GlyphTier, TuiError};
+use crate::user_input::SafeWriter;
 
 /// After this long nothing on a screen changes by itself any more.
 const SETTLED: Duration = Duration::from_secs(10);

@@ -17,9 +17,9 @@ use super::output::stdout;
 use super::stand_in;
 use super::{Status, Usage, interrupt};
 use crate::fit;
-use crate::given::command_line;
 use crate::standin::{Cards, Counts};
 use crate::units::Bytes;
+use crate::user_input::command_line;
 use crate::watch::{Job, Lines, Output, sweep};
 
 /// What stands for the number among the program's arguments.

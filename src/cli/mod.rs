@@ -63,7 +63,7 @@ use std::panic;
 use clap::{CommandFactory, Parser, Subcommand};
 use color_eyre::eyre::{Report, Result};
 
-use crate::given::is_safe;
+use crate::user_input::is_safe;
 use output::{complain, is_heard};
 
 pub use status::Status;

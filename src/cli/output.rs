@@ -5,7 +5,7 @@ use std::io::{self, StdoutLock, Write};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::given::{SafeWriter, safe};
+use crate::user_input::{SafeWriter, safe};
 
 /// Standard output, for text.
 pub(super) fn stdout() -> SafeWriter<StdoutLock<'static>> {

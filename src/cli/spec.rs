@@ -13,10 +13,10 @@ use super::switches::SwitchArgs;
 use crate::allocator::{Settings, TorchVersion};
 use crate::device::sim::{CardCatalog, CardError};
 use crate::device::{DType, cuda};
-use crate::given::{Kind, read_text};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
 use crate::tui;
 use crate::units::DeviceIndex;
+use crate::user_input::{Kind, read_text};
 use crate::workload::{
     self, AdapterConfig, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode,
     InferencePlan, LengthPolicy, Lengths, Loading, Lora, Models, Repeats, Sizes, Targets, Text, read_lengths,

@@ -20,8 +20,8 @@ mod stats;
 
 use std::io::Write;
 
-use crate::given::SafeWriter;
 use crate::source::Whole;
+use crate::user_input::SafeWriter;
 
 pub use cast::Cast;
 pub use error::ExportError;

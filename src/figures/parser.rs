@@ -5,7 +5,7 @@ use super::expression::{Condition, Function, Operation, Quantity, Relation, Term
 use super::table::Figure;
 use super::token::{KEYWORDS, Misread, Token, tokens};
 use super::unit::Unit;
-use crate::given::hint;
+use crate::user_input::hint;
 
 /// Longer expressions are none that a person wrote.
 const LONGEST: usize = 2000;

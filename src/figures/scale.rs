@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::unit::{Amount, Unit};
-use crate::given::hint;
 use crate::units::{GIB, KIB, MIB};
+use crate::user_input::hint;
 
 /// A unit as it is written behind a number.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::claim::{Claim, NotHere};
 use super::read::{Claims, read};
-use crate::given::{Malformed, TomlText, hint};
+use crate::user_input::{Malformed, TomlText, hint};
 use crate::workload::Catalog;
 
 const BUILT_IN: &str = include_str!("../../lab/folklore.toml");

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::figures::Misread;
-use crate::given::hint;
+use crate::user_input::hint;
 
 /// Figures of a claim by name, as they are written.
 #[derive(Clone, Debug, Default)]

@@ -11,9 +11,9 @@ use super::formula::Formulas;
 use super::program::{self, Request};
 use super::steps::{self, Action, DataWord, InferenceWord, ModelsWord, Training};
 use crate::figures::{Condition, Misread, Quantity, Scope, Template};
-use crate::given::{Malformed, TomlText, hint};
 use crate::session::Parallel;
 use crate::train::Config;
+use crate::user_input::{Malformed, TomlText, hint};
 use crate::workload::{Catalog, Sizes};
 
 /// A file of claims.

@@ -6,9 +6,9 @@ use super::unfit::{Ended, Unfit, tell_driver};
 use crate::allocator::Settings;
 use crate::device::sim::CardCatalog;
 use crate::figures::{Figures, Known};
-use crate::given::{command_line, hint};
 use crate::session::{self, BuildError, DeviceChoice, Headless, LabSpec, Parallel, Switch};
 use crate::train::{Config, TrainError};
+use crate::user_input::{command_line, hint};
 use crate::workload::{Catalog, Data, Entry, Extent, Generation, InferenceMode, InferencePlan, Models, Sizes};
 
 /// Milliseconds that a simulated H200 may need for what the processor is to compute: it takes some hundred times as long.

@@ -1,6 +1,6 @@
 //! The pages, by name.
 
-use crate::given;
+use crate::user_input;
 
 /// The page that lists all others.
 pub const CONTENTS: &str = "README";
@@ -113,7 +113,7 @@ pub fn page(name: &str) -> Result<&'static Page, String> {
     let found =
         PAGES.iter().find(|page| called(page.name)).or_else(|| PAGES.iter().find(|page| called(page.short_name())));
     found.ok_or_else(|| {
-        let meant = given::hint(wanted, PAGES.iter().map(Page::short_name));
+        let meant = user_input::hint(wanted, PAGES.iter().map(Page::short_name));
         format!("the guide has no page \"{wanted}\"{meant}; `vramlab guide --list` lists all")
     })
 }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::given::hint;
 use crate::session::{Setup, Switch};
 use crate::train::Config;
+use crate::user_input::hint;
 
 /// What a lesson does to the lab.
 #[derive(Clone, Debug, PartialEq, Eq)]

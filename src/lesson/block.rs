@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 
 use super::error::{LessonError, Places};
-use crate::given::TomlText;
+use crate::user_input::TomlText;
 
 /// A piece of TOML in a file.
 #[derive(Clone, Copy, Debug)]

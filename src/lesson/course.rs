@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::action::Action;
+use super::answered::answered;
 use super::attempt::SetOut;
-use super::given::given;
 use super::goal::Goal;
 use super::order::Waiting;
 use super::question::Form;
@@ -240,6 +240,6 @@ impl Course {
 
     fn answers(&self) -> impl Iterator<Item = LessonAnswer> {
         let steps = (1..).zip(self.lesson.steps.iter().zip(&self.told)).skip(self.resumes);
-        steps.filter_map(|(step, (script, told))| given(told, step, &script.title, &script.question.as_ref()?.form))
+        steps.filter_map(|(step, (script, told))| answered(told, step, &script.title, &script.question.as_ref()?.form))
     }
 }

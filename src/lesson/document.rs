@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::error::{LessonError, Places};
-use crate::given::hint;
+use crate::user_input::hint;
 
 /// The parts of a file, as ranges of its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::built_in::BUILT_IN;
 use super::error::LessonError;
 use super::script::Lesson;
-use crate::given::{FileError, Kind, Shelf, ShelfError, hint, read_text};
+use crate::user_input::{FileError, Kind, Shelf, ShelfError, hint, read_text};
 
 /// Why a name gives no lesson.
 #[derive(Debug, Error)]

@@ -5,6 +5,7 @@
 
 mod action;
 mod answer;
+mod answered;
 mod attempt;
 mod block;
 mod built_in;
@@ -12,7 +13,6 @@ mod course;
 mod document;
 mod error;
 mod front;
-mod given;
 mod goal;
 mod library;
 mod look;

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::course::{Course, Stage};
 use super::score::Score;
-use crate::given::TomlText;
+use crate::user_input::TomlText;
 
 /// How far the learner got in a lesson.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

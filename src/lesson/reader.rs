@@ -10,8 +10,8 @@ use super::goal::{Cost, Goal};
 use super::look::Look;
 use super::question::{Choice, Form, Tolerance, fits};
 use crate::figures::{Condition, Misread, Quantity, Scale, Scope, Template};
-use crate::given::hint;
 use crate::session::Switch;
+use crate::user_input::hint;
 
 /// Tries for a goal that names no other number.
 const USUAL_TRIES: u32 = 3;

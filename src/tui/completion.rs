@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::given::is_safe;
+use crate::user_input::is_safe;
 
 /// Entries of a folder that are looked at: what has more is not chosen from by eye.
 const MOST: usize = 10_000;

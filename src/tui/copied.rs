@@ -4,9 +4,9 @@ use super::figures;
 use super::stage::Stage;
 use super::when;
 use super::words;
-use crate::given::is_safe;
 use crate::model::{DeviceKind, Finding};
 use crate::session;
+use crate::user_input::is_safe;
 
 /// Something to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::action::{Action, Binding, Group, Key};
 use super::dialog::DialogAction;
-use crate::given::hint;
+use crate::user_input::hint;
 
 /// It always ends the program.
 const LAST_WAY_OUT: Key = Key(KeyModifiers::CONTROL, KeyCode::Char('c'));

@@ -1,8 +1,8 @@
 //! Where a screen comes from: the command that brings it back.
 
-use crate::given::command_line;
 use crate::session;
 use crate::source::Picture;
+use crate::user_input::command_line;
 
 /// The command that a screen was opened by, as far as a [`Picture`] does not tell it.
 #[derive(Clone, Debug, PartialEq, Eq)]

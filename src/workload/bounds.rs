@@ -3,7 +3,7 @@
 //! They lie far above use, and so far below 2⁶⁴ that a size of one sample, times a batch, times the bytes of an element
 //! can be computed. What is within them and still does not fit is refused where memory is asked for.
 
-use vramlab_given::Within;
+use vramlab_user_input::Within;
 
 /// Elements along one dimension: channels, rows, tokens of a vocabulary.
 pub type Extent = Within<1, { 1 << 24 }>;

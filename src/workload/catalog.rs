@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::entry::Entry;
 use super::error::CatalogError;
-use vramlab_given::{Place, Shelf, ShelfError};
+use vramlab_user_input::{Place, Shelf, ShelfError};
 
 const BUILT_IN: [(&str, &str); 28] = [
     ("bert-large", include_str!("lab/bert-large.toml")),

@@ -6,12 +6,12 @@ use serde::Deserialize;
 
 use vramlab_allocator::units::MIB;
 use vramlab_device::DType;
-use vramlab_given::Within;
 use vramlab_model::Category;
 use vramlab_train::{
     Batch, BatchLayout, BatchSource, Config, Context, Layouts, OpResult, Outcome, Routine, Shape, Task, Tensor,
     TrainError, Workload,
 };
+use vramlab_user_input::Within;
 
 use super::random::Random;
 

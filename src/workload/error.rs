@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use vramlab_given::{FileError, Malformed};
 use vramlab_train::TrainError;
+use vramlab_user_input::{FileError, Malformed};
 
 /// Why there is no such workload.
 #[derive(Debug, Error)]

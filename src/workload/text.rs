@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::random::Random;
-use vramlab_given::{FileError, open_file};
 use vramlab_train::{BatchLayout, BatchSource, TrainError};
+use vramlab_user_input::{FileError, open_file};
 
 /// Models of vramlab, as they are written here: long enough that a small one does not learn them by heart in a minute.
 const SOURCE: [&str; 14] = [

@@ -57,7 +57,7 @@ impl Pupil {
         }
         if self.reader.is_none() {
             // It may be written later.
-            self.reader = crate::given::open_file(path).ok().map(|(file, _)| Reader::new(file));
+            self.reader = crate::user_input::open_file(path).ok().map(|(file, _)| Reader::new(file));
         }
         let Some(reader) = &mut self.reader else { return };
         self.written = fs::metadata(path).and_then(|file| file.modified()).ok();

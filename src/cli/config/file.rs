@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use serde::Deserialize;
 
 use super::values::{ColorArg, GlyphArg};
-use crate::given::{FileError, TomlText, Within};
 use crate::tui::{self, Keymap};
+use crate::user_input::{FileError, TomlText, Within};
 
 /// Frames a second that can be asked for.
 pub(in crate::cli) type Frames = Within<1, 60>;

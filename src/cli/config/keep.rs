@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::file::Config;
-use crate::given::{FileError, TomlText, read_text};
+use crate::user_input::{FileError, TomlText, read_text};
 
 /// Why a setting was not kept; the file is as it was.
 #[derive(Debug, Error)]

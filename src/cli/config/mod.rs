@@ -13,8 +13,8 @@ use color_eyre::eyre::{Result, WrapErr, eyre};
 
 use super::output::{stdout, warn};
 use super::{Status, spec};
-use crate::given;
 use crate::tui::{self, Group};
+use crate::user_input;
 
 pub(super) use file::Settings;
 pub(super) use values::{ColorArg, GlyphArg};
@@ -57,7 +57,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<Status> {
 
 /// The file of settings.
 pub(super) fn place() -> Option<PathBuf> {
-    Some(given::config_folder(|name| std::env::var_os(name))?.join("config.toml"))
+    Some(user_input::config_folder(|name| std::env::var_os(name))?.join("config.toml"))
 }
 
 /// Keeps a theme in the file of settings; says where, or why that can't be.
@@ -127,7 +127,7 @@ fn documented() -> String {
 mod tests {
     use super::file::Config;
     use super::*;
-    use crate::given::TomlText;
+    use crate::user_input::TomlText;
 
     /// The documented file with every setting taken at its word.
     fn at_its_word() -> String {

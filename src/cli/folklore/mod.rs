@@ -16,8 +16,8 @@ use super::progress::Progress;
 use super::spec::{self, workloads};
 use super::{Status, Usage, config};
 use crate::folklore::{Bench, Claim, Folklore, FolkloreError, NotHere, Outcome};
-use crate::given::config_folder;
 use crate::session::DeviceChoice;
+use crate::user_input::config_folder;
 use interrupt::Interrupt;
 
 /// Where claims about GPUs are measured on a machine that has none.

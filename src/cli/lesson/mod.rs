@@ -22,12 +22,12 @@ use super::screen::ScreenArgs;
 use super::spec::{device, user_folder};
 use super::{Status, Usage, config, lab, record};
 use crate::figures;
-use crate::given::Kind;
 use crate::lesson::{Answer, Course, Lesson, Library, LibraryError, Player, Progress, Runs, Score, Sheet, play, sheet};
 use crate::model::{Event, EventKind};
 use crate::session::{DeviceChoice, Listener, Speed};
 use crate::source::{self, Recorder, Request};
 use crate::tui::{self, Lecture};
+use crate::user_input::Kind;
 
 /// Arguments of `vramlab lesson`.
 #[derive(Debug, Args)]

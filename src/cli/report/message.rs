@@ -7,8 +7,8 @@ use color_eyre::eyre::{Result, WrapErr};
 
 use super::part::Part;
 use crate::cli::Usage;
-use crate::given::read_text;
 use crate::snapshot::{Culprit, Refusal};
+use crate::user_input::read_text;
 
 /// More than a message has, and less than fills memory.
 const MOST: u64 = 1 << 20;

@@ -5,7 +5,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use super::card::Card;
-use vramlab_given::{FileError, Shelf, ShelfError};
+use vramlab_user_input::{FileError, Shelf, ShelfError};
 
 const BUILT_IN: [(&str, &str); 17] = [
     ("a100-40g", include_str!("../lab/a100-40g.toml")),

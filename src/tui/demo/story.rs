@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 
-use crate::given::{Malformed, TomlText};
 use crate::model::RunState;
 use crate::source::Picture;
 use crate::tui::action::{Action, Binding};
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
+use crate::user_input::{Malformed, TomlText};
 
 const BUILT_IN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lab/demo.toml"));
 

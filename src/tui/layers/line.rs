@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::given::is_safe;
+use crate::user_input::is_safe;
 
 /// Ctrl-C: it leaves the program from everywhere.
 pub(super) fn leaves(key: KeyEvent) -> bool {

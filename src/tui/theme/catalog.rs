@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::tier::nearest_indexed;
 use super::{ColorTier, Theme, Token};
-use crate::given::{Place, Shelf, ShelfError, TomlText, hint};
+use crate::user_input::{Place, Shelf, ShelfError, TomlText, hint};
 
 /// The themes that are always there, in the order of the list.
 const BUILT_IN: [(&str, &str); 10] = [

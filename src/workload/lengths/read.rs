@@ -11,7 +11,7 @@ use serde::{Deserialize, de};
 use thiserror::Error;
 
 use super::super::bounds::Extent;
-use vramlab_given::{FileError, open_file};
+use vramlab_user_input::{FileError, open_file};
 
 /// Samples of a file at most.
 const MOST_SAMPLES: usize = 1 << 22;

@@ -7,7 +7,7 @@ use super::told::Told;
 use crate::model::LessonAnswer;
 
 /// What was answered at the step of this number and title; `None` while it was not.
-pub(super) fn given(told: &Told, step: u32, title: &str, form: &Form) -> Option<LessonAnswer> {
+pub(super) fn answered(told: &Told, step: u32, title: &str, form: &Form) -> Option<LessonAnswer> {
     let asked = told.question.as_ref()?;
     let said = match told.answer? {
         Answer::Choice(place) => format!("{}. {}", letter(place), asked.choices.get(place)?),
