@@ -53,12 +53,14 @@ fn unit(all: &[RankFigures]) -> Unit {
     Unit::for_largest(all.iter().map(|of| of.peak_reserved).max().unwrap_or_default())
 }
 
-/// What is to be said of a rank beside its figures.
-fn remark(all: &[RankFigures], place: usize) -> Option<(&'static str, Token)> {
+/// What is to be said of a rank beside its figures. Where all are shown with the same ones, none is the worst.
+fn remark(all: &[RankFigures], place: usize, unit: Unit) -> Option<(&'static str, Token)> {
     if all[place].out_of_memory {
         return Some(("out of memory", Token::Danger));
     }
-    (RankFigures::worst(all) == Some(place)).then_some(("worst", Token::Warn))
+    let shown = |of: &RankFigures| [of.peak_reserved, of.peak_allocated].map(|bytes| unit.figure(bytes));
+    let stands_out = all.iter().any(|of| shown(of) != shown(&all[place]));
+    (stands_out && RankFigures::worst(all) == Some(place)).then_some(("worst", Token::Warn))
 }
 
 /// Draws the pane: a row for each rank that does something of its own.
@@ -90,7 +92,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
             figure(of.peak_reserved),
         ];
         let x = put_at(inner, 0, y, line, buf) + 2;
-        let told = remark(all, place).map(|(word, token)| span(theme, token, word));
+        let told = remark(all, place, unit).map(|(word, token)| span(theme, token, word));
         put_right(inner, y, told.into_iter().collect(), buf);
         let bar = inner.width.saturating_sub(x + 15);
         if area.width >= WITH_BAR {
@@ -150,7 +152,7 @@ fn line(stage: &Stage<'_>, room: usize, with_allocated: bool) -> Vec<Span<'stati
         let figures: Vec<String> = figures.map(|bytes| unit.figure(bytes)).collect();
         line.push(span(theme, token, format!(" {mark}{}", pane::cut(&of.alike.numbers(), 9))));
         line.push(span(theme, Token::Strong, format!(" {}", figures.join("/"))));
-        line.extend(remark(all, place).map(|(word, token)| span(theme, token, format!(" {word}"))));
+        line.extend(remark(all, place, unit).map(|(word, token)| span(theme, token, format!(" {word}"))));
     }
     if room < all.len() {
         line.push(span(theme, Token::Dim, format!("  {} more", all.len() - room)));
