@@ -6,13 +6,17 @@
 mod training;
 
 use std::io::Write as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vramlab::allocator::{AllocError, Allocation, CachingAllocator, SegmentSource, Settings};
+use vramlab::device::cuda;
 use vramlab::device::cuda::CudaDevice;
 use vramlab::device::selftest::{self, Extent, Options, Outcome, Row};
 use vramlab::device::{DType, Device, Kernel, Operand};
-use vramlab::train::{Config, Libraries, LoopStyle};
+use vramlab::model::Event;
+use vramlab::train::{
+    Config, Libraries, LoopStyle, Member, Observer, Parallelism, Seat, Trainer, TrainerOptions, World,
+};
 use vramlab::units::{Address, Bytes, MIB, StreamId};
 
 /// Tests take turns: they measure memory.
@@ -236,5 +240,92 @@ fn training_lowers_the_loss_as_on_the_processor_and_twice_alike() {
             let near = ((loss - expected) / expected).abs() <= tolerance;
             assert!(near, "{workload} {variant}, step {step}: {loss}, on the processor {expected}");
         }
+    }
+}
+
+/// Hears nothing.
+struct Deaf;
+
+impl Observer for Deaf {
+    fn event(&mut self, _: Event) {}
+}
+
+/// Losses of two ranks, by rank: each on a GPU and a thread of its own. Rank 1 leaves before step `leaves`, as one that has failed.
+fn losses_of_ranks(way: Parallelism, leaves: usize) -> Vec<Vec<f32>> {
+    let train = |rank: usize, seat: Arc<Seat>| {
+        let (model, batch) = training::workload("gpt-mini");
+        let member = Member { parallelism: way, world: World::new(2, rank).unwrap() };
+        let device = CudaDevice::open(u32::try_from(rank).unwrap()).unwrap();
+        let (compute_capability, multiprocessors) = device.capability();
+        let multiprocessors = usize::try_from(multiprocessors).unwrap();
+        let workspaces = Libraries { compute_capability, multiprocessors, workspaces: true };
+        let options = TrainerOptions {
+            member: Some(member),
+            seat: Some(Arc::clone(&seat)),
+            workspaces,
+            ..TrainerOptions::default()
+        };
+        let config = Config::new(member.samples(batch).unwrap());
+        let mut trainer = Trainer::new(Box::new(device), model, config, options, Box::new(Deaf)).unwrap();
+        let mut losses = Vec::new();
+        for step in 0..6 {
+            if rank == 1 && step == leaves {
+                seat.fail();
+                return losses;
+            }
+            match trainer.step() {
+                Ok(report) => losses.extend(report.loss),
+                Err(_) if seat.failed().is_some() => return losses,
+                Err(error) => panic!("{way} rank {rank}: {error}"),
+            }
+        }
+        trainer.memory().synchronize();
+        seat.meet();
+        losses
+    };
+    std::thread::scope(|scope| {
+        let ranks = Seat::for_all(2).into_iter().enumerate();
+        let ranks: Vec<_> = ranks.map(|(rank, seat)| scope.spawn(move || train(rank, seat))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// Whether there are two GPUs and NCCL; says so where not.
+fn two_gpus() -> bool {
+    let why = cuda::usable(1).and_then(|()| cuda::prepare_ranks());
+    why.map_err(|why| skipped(&format!("no two GPUs ({why})"))).is_ok()
+}
+
+#[test]
+fn ranks_learn_as_pytorchs_do() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if !two_gpus() {
+        return;
+    }
+    for way in Parallelism::ALL {
+        let ours = losses_of_ranks(way, usize::MAX);
+        let rows = include_str!("data/pytorch-ranks-rows.jsonl").lines();
+        let rows = rows.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        for row in rows.filter(|row| row["mode"] == way.word() && row["workload"] == "gpt-mini") {
+            let rank = usize::try_from(row["rank"].as_u64().unwrap()).unwrap();
+            let theirs = row["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap());
+            for (step, (ours, theirs)) in ours[rank].iter().zip(theirs).enumerate() {
+                let near = (f64::from(*ours) - theirs).abs() <= 1e-4 * theirs.abs();
+                assert!(near, "{way} rank {rank}, step {step}: {ours}, PyTorch {theirs}");
+            }
+        }
+        assert_eq!(ours[1].len(), 6, "{way}");
+    }
+}
+
+#[test]
+fn a_rank_that_fails_leaves_no_other_waiting() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if !two_gpus() {
+        return;
+    }
+    for way in [Parallelism::Ddp, Parallelism::Fsdp, Parallelism::Tensor] {
+        let losses = losses_of_ranks(way, 2);
+        assert!(losses[0].len() <= 3 && losses[1].len() == 2, "{way}: {losses:?}");
     }
 }

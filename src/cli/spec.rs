@@ -398,6 +398,11 @@ pub fn device(text: &str) -> Result<DeviceChoice> {
     match text.split_once(':').map_or((text, None), |(kind, which)| (kind, Some(which))) {
         ("cpu", None) => Ok(DeviceChoice::Cpu),
         ("cuda", which) => {
+            if which.is_some_and(|which| which.contains(',')) {
+                let text =
+                    "GPUs of several ranks follow each other, such as cuda:0,1; CUDA_VISIBLE_DEVICES chooses others";
+                return Err(usage(text));
+            }
             let ordinal = which.map_or(Ok(0), str::parse).map_err(|_| none())?;
             match cuda::usable(ordinal) {
                 Ok(()) => Ok(DeviceChoice::Cuda(ordinal)),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::collective::{Collective, GroupId, SharedAbort};
 use super::error::DeviceError;
 use super::kernel::{Kernel, Operand};
 use super::pinned::{HostBuffer, PinnedMemory};
@@ -157,6 +158,45 @@ pub trait Device {
     fn spend_exchange(&mut self, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
         let _ = (bytes, stream);
         Ok(())
+    }
+
+    /// Whether it passes bytes on to other devices of its kind by itself, without the host ([`Device::exchange`]).
+    fn exchanges(&self) -> bool {
+        false
+    }
+
+    /// A name for a new group of ranks, which one of them asks for and all get.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`] where it exchanges nothing, else [`DeviceError::Failed`].
+    fn name_group(&mut self) -> Result<Vec<u8>, DeviceError> {
+        Err(self.without_exchange())
+    }
+
+    /// Joins the group of that name as rank `rank` of `size`, without waiting for the others. The second ends this rank's
+    /// part in it, from any thread: what is under way stops.
+    ///
+    /// # Errors
+    /// As [`Device::name_group`].
+    fn join_group(&mut self, name: &[u8], size: usize, rank: usize) -> Result<(GroupId, SharedAbort), DeviceError> {
+        let _ = (name, size, rank);
+        Err(self.without_exchange())
+    }
+
+    /// Queues an exchange among the ranks of a group on `stream`. Operands must lie in live blocks until the stream is
+    /// through with them.
+    ///
+    /// # Errors
+    /// As [`Device::name_group`], and where the group has ended.
+    fn exchange(&mut self, group: GroupId, collective: &Collective, stream: StreamId) -> Result<(), DeviceError> {
+        let _ = (group, collective, stream);
+        Err(self.without_exchange())
+    }
+
+    /// What a device says that exchanges nothing by itself.
+    fn without_exchange(&self) -> DeviceError {
+        let reason = "what ranks exchange".to_owned();
+        DeviceError::Unsupported { operation: "an exchange", device: self.info().id.clone(), reason }
     }
 
     /// Copies device memory to page-locked host memory, after everything launched on `stream`, without waiting. `to` must

@@ -5,6 +5,7 @@
 //! so every device has the same memory curve. Devices run in stream order: a kernel sees what kernels launched
 //! before it on its stream wrote.
 
+mod collective;
 mod contract;
 mod error;
 mod host;
@@ -24,6 +25,7 @@ pub mod cuda;
 pub mod selftest;
 pub mod sim;
 
+pub use collective::{Abort, Collective, GroupId, SharedAbort};
 pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, MatrixPrecision, ProgramStart};
 pub use error::DeviceError;
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::collective::{Collective, GroupId, SharedAbort};
 use super::contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, MatrixPrecision, ProgramStart};
 use super::error::DeviceError;
 use super::kernel::{Kernel, Operand};
@@ -92,6 +93,22 @@ impl<W: Wrapper> Device for W {
 
     fn spend_exchange(&mut self, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
         self.wrapped_mut().spend_exchange(bytes, stream)
+    }
+
+    fn exchanges(&self) -> bool {
+        self.wrapped().exchanges()
+    }
+
+    fn name_group(&mut self) -> Result<Vec<u8>, DeviceError> {
+        self.wrapped_mut().name_group()
+    }
+
+    fn join_group(&mut self, name: &[u8], size: usize, rank: usize) -> Result<(GroupId, SharedAbort), DeviceError> {
+        self.wrapped_mut().join_group(name, size, rank)
+    }
+
+    fn exchange(&mut self, group: GroupId, collective: &Collective, stream: StreamId) -> Result<(), DeviceError> {
+        self.wrapped_mut().exchange(group, collective, stream)
     }
 
     fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::interleaved::Interleaved;
-use super::{BuildError, Follow, Headless, LabSpec, Listener, Parallel};
+use super::{BuildError, DeviceChoice, Follow, Headless, LabSpec, Listener, Parallel};
 use crate::model::{AlikeRanks, Event, EventKind, Lab, Ranks, StepReport};
 use crate::train::{Member, TrainError, UnevenSplit, World};
 use crate::units::DeviceIndex;
@@ -24,6 +24,9 @@ pub fn of_rank(parallel: Parallel, spec: &LabSpec, rank: usize, index: u16) -> R
     let member = Member { parallelism: parallel.parallelism, world };
     let mut of_rank = LabSpec { parallel: None, member: Some(member), index: DeviceIndex(index), ..spec.clone() };
     of_rank.config.batch = member.samples(spec.config.batch)?;
+    if let DeviceChoice::Cuda(ordinal) = &mut of_rank.device {
+        *ordinal += u32::try_from(rank).unwrap_or(u32::MAX);
+    }
     Ok(of_rank)
 }
 

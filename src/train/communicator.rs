@@ -4,27 +4,42 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vramlab_allocator::units::{Bytes, StreamId};
+use vramlab_device::{Collective, GroupId};
 
-use super::error::OpResult;
+use super::error::{OpResult, TrainError};
 use super::exchange::Seat;
 use super::member::World;
 use super::memory::Memory;
+use super::shape::Shape;
 use super::tensor::Tensor;
 
 /// An NCCL communicator as one rank sees it. None of its own memory comes from the allocator.
 pub(crate) struct Communicator {
     world: World,
     stream: StreamId,
-    /// Where bytes are passed on; a device without bytes passes time alone.
-    seat: Option<Arc<Seat>>,
+    /// How bytes are passed on; a device without bytes passes time alone.
+    path: Option<Path>,
+}
+
+/// How bytes are passed on.
+enum Path {
+    /// Through host memory.
+    Host(Arc<Seat>),
+    /// From device to device.
+    Device(GroupId, Arc<Seat>),
 }
 
 impl Communicator {
     /// # Errors
-    /// A device that opens no more streams.
+    /// A device that opens no more streams, or can't reach the others.
     pub fn new(memory: &Memory, world: World, seat: Option<&Arc<Seat>>) -> OpResult<Self> {
-        let seat = seat.filter(|_| memory.holds_bytes()).cloned();
-        Ok(Self { world, stream: memory.with_device(|device| device.open_stream())?, seat })
+        let stream = memory.with_device(|device| device.open_stream())?;
+        let path = match seat.filter(|_| memory.holds_bytes()) {
+            None => None,
+            Some(seat) if memory.exchanges() => Some(Path::Device(join(memory, world, seat)?, Arc::clone(seat))),
+            Some(seat) => Some(Path::Host(Arc::clone(seat))),
+        };
+        Ok(Self { world, stream, path })
     }
 
     /// How many ranks take part.
@@ -37,22 +52,20 @@ impl Communicator {
         self.stream
     }
 
-    /// Gathers every rank's part into `output`, behind what the compute stream has to do so far; `own` makes this rank's bytes.
-    pub fn all_gather(
-        &self,
-        memory: &Memory,
-        output: &Tensor,
-        own: impl FnOnce() -> OpResult<Vec<u8>>,
-    ) -> OpResult<()> {
-        self.exchange(memory, self.others(output.bytes()))?;
-        let Some(seat) = &self.seat else { return Ok(()) };
-        memory.write(output, &seat.all(own()?)?.concat())
+    /// Gathers every rank's part into `output`, where this rank's own lies already, behind what the compute stream has to do so far.
+    pub fn all_gather(&self, memory: &Memory, output: &Tensor) -> OpResult<()> {
+        let passed = self.others(output.bytes());
+        let Some(seat) = self.exchange(memory, passed, || Collective::AllGather(output.flat()))? else { return Ok(()) };
+        let elements = output.numel() / self.world.size();
+        let own = output.window(Shape::new(&[elements]), elements * self.world.rank());
+        memory.write(output, &seat.all(bytes_of(memory, &own)?)?.concat())
     }
 
     /// Averages `input` over all ranks and leaves each its part in `output`, behind what the compute stream has to do so far.
     pub fn reduce_scatter(&self, memory: &Memory, input: &Tensor, output: &Tensor) -> OpResult<()> {
-        self.exchange(memory, self.others(input.bytes()))?;
-        let Some(seat) = &self.seat else { return Ok(()) };
+        let passed = self.others(input.bytes());
+        let collective = || Collective::ReduceScatter { given: input.flat(), own: output.flat() };
+        let Some(seat) = self.exchange(memory, passed, collective)? else { return Ok(()) };
         let given = seat.all(bytes_of(memory, input)?)?;
         let (own, size) = (self.world.rank() * output.numel(), 1.0 / self.world.size() as f32);
         let mut sum = sum(&given, own..own + output.numel());
@@ -62,8 +75,8 @@ impl Communicator {
 
     /// Sums a tensor over all ranks, behind what the compute stream has to do so far.
     pub fn all_reduce(&self, memory: &Memory, tensor: &Tensor) -> OpResult<()> {
-        self.exchange(memory, Bytes(2 * self.others(tensor.bytes()).get()))?;
-        let Some(seat) = &self.seat else { return Ok(()) };
+        let passed = Bytes(2 * self.others(tensor.bytes()).get());
+        let Some(seat) = self.exchange(memory, passed, || Collective::AllReduce(tensor.flat()))? else { return Ok(()) };
         let given = seat.all(bytes_of(memory, tensor)?)?;
         memory.write(tensor, &to_bytes(&sum(&given, 0..tensor.numel())))
     }
@@ -71,8 +84,8 @@ impl Communicator {
     /// Makes tensors what they are on the rank that `owner` says, each of them.
     pub fn broadcast(&self, memory: &Memory, tensors: &[Tensor], owner: impl Fn(usize) -> usize) -> OpResult<()> {
         for (number, tensor) in tensors.iter().enumerate() {
-            self.exchange(memory, tensor.bytes())?;
-            let Some(seat) = &self.seat else { continue };
+            let collective = || Collective::Broadcast { tensor: tensor.flat(), from: owner(number) };
+            let Some(seat) = self.exchange(memory, tensor.bytes(), collective)? else { continue };
             let mine = owner(number) == self.world.rank();
             let given = seat.all(if mine { bytes_of(memory, tensor)? } else { Vec::new() })?;
             if !mine && let Some(bytes) = given.get(owner(number)) {
@@ -84,8 +97,8 @@ impl Communicator {
 
     /// Sends a tensor to another rank: its block waits for that once it is freed.
     pub fn send(&self, memory: &Memory, tensor: &Tensor, to: usize) -> OpResult<()> {
-        self.exchange(memory, tensor.bytes())?;
-        if let Some(seat) = &self.seat {
+        let collective = || Collective::Send { tensor: tensor.flat(), to };
+        if let Some(seat) = self.exchange(memory, tensor.bytes(), collective)? {
             seat.send(to, bytes_of(memory, tensor)?);
         }
         Ok(memory.record_stream(tensor, self.stream)?)
@@ -93,8 +106,8 @@ impl Communicator {
 
     /// Receives a tensor from another rank before the compute stream goes on.
     pub fn receive(&self, memory: &Memory, tensor: &Tensor, from: usize) -> OpResult<()> {
-        self.exchange(memory, tensor.bytes())?;
-        if let Some(seat) = &self.seat {
+        let collective = || Collective::Receive { tensor: tensor.flat(), from };
+        if let Some(seat) = self.exchange(memory, tensor.bytes(), collective)? {
             memory.write(tensor, &seat.receive(from)?)?;
         }
         self.join(memory)
@@ -106,14 +119,32 @@ impl Communicator {
         Bytes(bytes.get() / ranks * (ranks - 1))
     }
 
-    /// Passes `bytes` on, behind what the compute stream has to do so far.
-    fn exchange(&self, memory: &Memory, bytes: Bytes) -> OpResult<()> {
+    /// Passes `bytes` on, behind what the compute stream has to do so far: a device that can does it. Where host memory has to,
+    /// the seat at which it is left to the caller.
+    fn exchange(
+        &self,
+        memory: &Memory,
+        bytes: Bytes,
+        collective: impl FnOnce() -> Collective,
+    ) -> OpResult<Option<&Arc<Seat>>> {
         memory.with_device(|device| {
             let ready = device.record_event(StreamId::DEFAULT)?;
             device.wait_event(self.stream, ready)?;
             device.spend_exchange(bytes, self.stream)
         })?;
-        Ok(())
+        match &self.path {
+            None => Ok(None),
+            Some(Path::Host(seat)) => Ok(Some(seat)),
+            Some(Path::Device(group, seat)) => {
+                let queued = memory.with_device(|device| device.exchange(*group, &collective(), self.stream));
+                match (queued, seat.failed()) {
+                    (Ok(()), _) => Ok(None),
+                    // What NCCL says of a communicator that was ended is not why.
+                    (Err(_), Some(rank)) => Err(TrainError::RankEnded(rank).into()),
+                    (Err(error), None) => Err(error.into()),
+                }
+            }
+        }
     }
 
     /// Lets the compute stream wait for all collectives so far.
@@ -124,6 +155,17 @@ impl Communicator {
         })?;
         Ok(())
     }
+}
+
+/// Joins a group of the devices of all ranks: rank 0 names it.
+fn join(memory: &Memory, world: World, seat: &Seat) -> OpResult<GroupId> {
+    let first = world.rank() == 0;
+    let name = if first { memory.with_device(|device| device.name_group())? } else { Vec::new() };
+    let names = seat.all(name)?;
+    let name = names.first().map_or(&[][..], Vec::as_slice);
+    let (group, abort) = memory.with_device(|device| device.join_group(name, world.size(), world.rank()))?;
+    seat.abort_on_failure(abort);
+    Ok(group)
 }
 
 /// The bytes of a contiguous tensor.

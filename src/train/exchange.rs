@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::error::{OpResult, TrainError};
 use super::member::World;
+use vramlab_device::SharedAbort;
 
 /// Bytes of every rank.
 pub(crate) type Given = Arc<Vec<Vec<u8>>>;
@@ -21,6 +22,10 @@ struct Meeting {
     mail: BTreeMap<[usize; 2], VecDeque<Vec<u8>>>,
     /// Ranks that have ended.
     ended: Vec<bool>,
+    /// The rank whose failure ended all.
+    failed: Option<usize>,
+    /// What ends the exchanges of devices.
+    aborts: Vec<SharedAbort>,
 }
 
 #[derive(Debug)]
@@ -67,6 +72,9 @@ impl Seat {
             self.exchange.changed.notify_all();
         }
         while meeting.rounds == round {
+            if let Some(rank) = meeting.failed {
+                return Err(TrainError::RankEnded(rank).into());
+            }
             let missing = |rank: &usize| meeting.ended[*rank] && meeting.given[*rank].is_none();
             if let Some(rank) = (0..self.world.size()).find(missing) {
                 return Err(TrainError::RankEnded(rank).into());
@@ -74,6 +82,41 @@ impl Seat {
             meeting = self.wait(meeting);
         }
         Ok(Arc::clone(&meeting.last))
+    }
+
+    /// Ends all ranks, because this one has failed: devices that wait for it go on, and what they ask next is refused. Only the
+    /// first failure counts.
+    pub fn fail(&self) {
+        let aborts = {
+            let mut meeting = self.lock();
+            meeting.ended[self.world.rank()] = true;
+            meeting.failed.get_or_insert(self.world.rank());
+            std::mem::take(&mut meeting.aborts)
+        };
+        self.exchange.changed.notify_all();
+        aborts.iter().for_each(|abort| abort.abort());
+    }
+
+    /// The rank that has ended all, where one has.
+    #[must_use]
+    pub fn failed(&self) -> Option<usize> {
+        self.lock().failed
+    }
+
+    /// Waits until all ranks are here, or one has ended.
+    pub fn meet(&self) {
+        let _ = self.all(Vec::new());
+    }
+
+    /// Has `abort` called when a rank fails.
+    pub(crate) fn abort_on_failure(&self, abort: SharedAbort) {
+        let mut meeting = self.lock();
+        if meeting.failed.is_none() {
+            meeting.aborts.push(abort);
+            return;
+        }
+        drop(meeting);
+        abort.abort();
     }
 
     /// Sends `bytes` to a rank, which need not wait for them yet.

@@ -5,7 +5,7 @@ mod table;
 
 use std::io::Write;
 
-use color_eyre::eyre::{Report, Result};
+use color_eyre::eyre::{Report, Result, eyre};
 
 pub(super) use self::fit::{Search, Ways, ways};
 use self::table::{Row, Table};
@@ -13,6 +13,7 @@ use super::flags;
 use super::followers::Followers;
 use super::row::Steps;
 use super::{Status, Usage};
+use crate::device::cuda;
 use crate::session::{self, DeviceChoice, GroupError, Headless, LabSpec, Parallel, ProcessGroup};
 use crate::source::Recorder;
 use crate::train::{Parallelism, Seat, TrainError};
@@ -21,17 +22,28 @@ use crate::workload::Data;
 
 const WITHOUT_LOAD: &str = "a checkpoint is loaded on one device; leave --load out with --parallel";
 
-/// The device of `sim:h200x4` or `cpux4`, and how many there are; another one as it is.
+/// The device of `sim:h200x4`, `cpux4`, `cudax4` or `cuda:0,1,2,3`, and how many there are; another one as it is. GPUs of a
+/// list follow each other: the first one and their number say all.
 pub(super) fn split_count(device: Option<String>) -> (Option<String>, Option<usize>) {
     let split = device.as_deref().and_then(|device| {
+        if let Some(list) = device.strip_prefix("cuda:") {
+            return consecutive(list).map(|(first, count)| (format!("cuda:{first}"), count));
+        }
         let (one, count) = device.rsplit_once('x')?;
-        let is_device = one == "cpu" || one.starts_with("sim:");
+        let is_device = matches!(one, "cpu" | "cuda") || one.starts_with("sim:");
         is_device.then(|| Some((one.to_owned(), count.parse().ok()?)))?
     });
     match split {
         Some((card, count)) => (Some(card), Some(count)),
         None => (device, None),
     }
+}
+
+/// The first and the number of `0,1,2`, where they follow each other.
+fn consecutive(list: &str) -> Option<(u32, usize)> {
+    let numbers: Vec<u32> = list.split(',').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    let (first, count) = (*numbers.first()?, numbers.len());
+    (count > 1 && numbers.iter().copied().eq((first..).take(count))).then_some((first, count))
 }
 
 /// Which ranks train together, where any do.
@@ -43,7 +55,7 @@ pub(super) fn parallel(way: Option<Parallelism>, ranks: Option<usize>) -> Result
         (None, None) => Ok(None),
         (Some(parallelism), Some(ranks)) => Ok(Some(Parallel { parallelism, ranks })),
         (Some(way), None) => Err(Usage(format!(
-            "{way} shares the work of a step among ranks; give --device sim:h200x2 or more, or cpux2"
+            "{way} shares the work of a step among ranks; give --device sim:h200x2 or more, cuda:0,1 or cpux2"
         ))
         .into()),
         (None, Some(ranks)) => {
@@ -71,8 +83,8 @@ pub(super) fn check_live(spec: &LabSpec, parallel: Parallel) -> Result<()> {
         return Err(Usage(WITHOUT_LOAD.to_owned()).into());
     }
     if !matches!(spec.device, DeviceChoice::Sim(_)) {
-        let text = "the lab shows ranks of simulated cards, such as --device sim:h200x2; on the processor they train with \
-                    `vramlab run --parallel`";
+        let text = "the lab shows ranks of simulated cards, such as --device sim:h200x2; on GPUs and on the processor they train \
+                    with `vramlab run --parallel`";
         return Err(Usage(text.to_owned()).into());
     }
     session::of_rank(parallel, spec, 0, 0).map(|_| ()).map_err(refused)
@@ -91,11 +103,7 @@ pub(super) fn run(
         return Err(Usage(WITHOUT_LOAD.to_owned()).into());
     }
     let (table, ended) = match spec.device {
-        DeviceChoice::Cpu => on_threads(spec, parallel, count, recorder.is_some())?,
-        DeviceChoice::Cuda(_) => {
-            let text = "ranks train on simulated cards or on the processor; give --device sim:h200x2 or cpux2";
-            return Err(Usage(text.to_owned()).into());
-        }
+        DeviceChoice::Cpu | DeviceChoice::Cuda(_) => on_threads(spec, parallel, count, recorder.is_some())?,
         DeviceChoice::Sim(_) => simulated(spec, parallel, count, recorder)?,
     };
     if as_json {
@@ -142,36 +150,58 @@ fn simulated(
     Ok((Table { rows, of_rank }, ended))
 }
 
-/// Ranks on the processor, each on a thread of its own; they compute, and wait for each other.
+/// Ranks on the processor or each on a GPU, each on a thread of its own; they compute, and wait for each other.
 fn on_threads(spec: &LabSpec, parallel: Parallel, count: u64, records: bool) -> Result<(Table, Option<Report>)> {
     const MOST: usize = 16;
     if !(2..=MOST).contains(&parallel.ranks) {
-        let text = format!("{} ranks can't share the processor; give from 2 to {MOST}", parallel.ranks);
+        let text = format!("{} ranks can't train in one process; give from 2 to {MOST}", parallel.ranks);
         return Err(Usage(text).into());
     }
     if records {
-        let text = "ranks on the processor are not recorded; give simulated cards, such as --device sim:h200x2";
+        let text = "ranks that compute are not recorded; give simulated cards, such as --device sim:h200x2";
         return Err(Usage(text.to_owned()).into());
+    }
+    let on_gpus = matches!(spec.device, DeviceChoice::Cuda(_));
+    if on_gpus {
+        cuda::prepare_ranks().map_err(|why| eyre!("ranks can't train on GPUs: {why}"))?;
     }
     let mut specs = Vec::with_capacity(parallel.ranks);
     for (rank, seat) in Seat::for_all(parallel.ranks).into_iter().enumerate() {
         let index = u16::try_from(rank).unwrap_or(u16::MAX);
         specs.push(LabSpec { seat: Some(seat), ..session::of_rank(parallel, spec, rank, index).map_err(refused)? });
     }
+    let meeting = specs.first().and_then(|spec| spec.seat.clone());
     let train = |rank: usize, spec: LabSpec| -> Result<(Row, Option<TrainError>), GroupError> {
-        let mut run = Headless::start(spec).map_err(|error| GroupError::of(rank, error))?;
+        let seat = spec.seat.clone();
+        let failed = || seat.as_ref().and_then(|seat| seat.failed());
+        let fail = || seat.iter().for_each(|seat| seat.fail());
+        let mut run = Headless::start(spec).map_err(|error| {
+            fail();
+            GroupError::of(rank, error)
+        })?;
         let (mut steps, mut ended) = (Steps::new(count, true), None);
         for _ in 0..count {
-            match run.step() {
-                Ok(report) => steps.push(&report),
-                Err(error) => {
+            match (run.step(), failed()) {
+                // What a GPU computed while its exchanges were ended is nothing.
+                (Ok(_), Some(other)) if on_gpus => ended = Some(TrainError::RankEnded(other)),
+                (Ok(report), _) => steps.push(&report),
+                (Err(error), _) => {
+                    fail();
                     ended = Some(error);
-                    break;
                 }
+            }
+            if ended.is_some() {
+                break;
             }
         }
         run.finish();
-        Ok((Row::of(&mut run, steps, vec![rank]), ended))
+        let row = Row::of(&mut run, steps, vec![rank]);
+        if ended.is_none() {
+            // Another rank may still be reading what this one's device sent.
+            run.trainer().memory().synchronize();
+            seat.iter().for_each(|seat| seat.meet());
+        }
+        Ok((row, ended))
     };
     let trained: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -189,7 +219,8 @@ fn on_threads(spec: &LabSpec, parallel: Parallel, count: u64, records: bool) -> 
         rows.push(row);
     }
     // Who only waited for another that has ended is not the reason.
-    let cause = ended.iter().position(|(_, _, error)| !matches!(error, TrainError::RankEnded(_))).unwrap_or_default();
+    let first = meeting.and_then(|seat| seat.failed());
+    let cause = ended.iter().position(|(rank, _, _)| Some(*rank) == first).unwrap_or_default();
     let ended = (cause < ended.len()).then(|| {
         let (rank, step, error) = ended.swap_remove(cause);
         Report::new(error).wrap_err(format!("training ended in step {step} of rank {rank}"))
@@ -218,5 +249,9 @@ mod tests {
         assert_eq!(split("cpu"), (Some("cpu".to_owned()), None));
         assert_eq!(split("cpux4"), (Some("cpu".to_owned()), Some(4)));
         assert_eq!(split("cuda:0x2"), (Some("cuda:0x2".to_owned()), None));
+        assert_eq!(split("cudax2"), (Some("cuda".to_owned()), Some(2)));
+        assert_eq!(split("cuda:1,2,3"), (Some("cuda:1".to_owned()), Some(3)));
+        assert_eq!(split("cuda:1"), (Some("cuda:1".to_owned()), None));
+        assert_eq!(split("cuda:0,2"), (Some("cuda:0,2".to_owned()), None));
     }
 }

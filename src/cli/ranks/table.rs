@@ -92,7 +92,8 @@ impl Table {
         let Parallel { parallelism, ranks } = parallel;
         let card = match &spec.device {
             DeviceChoice::Sim(card) => format!("sim:{} ({})", card.name, card.title),
-            DeviceChoice::Cpu | DeviceChoice::Cuda(_) => "cpu".to_owned(),
+            DeviceChoice::Cpu => "cpu".to_owned(),
+            DeviceChoice::Cuda(_) => "cuda".to_owned(),
         };
         let finished = self.rows.iter().map(|row| row.steps.finished).min().unwrap_or_default();
         let (name, batch) = (&spec.workload.name, spec.config.batch);

@@ -19,7 +19,12 @@ pub(super) enum Needed {
     CublasLt,
     /// Convolutions and attention.
     Cudnn,
+    /// Passes bytes on from GPU to GPU.
+    Nccl,
 }
+
+/// The name by which the loader finds NCCL.
+pub(super) const NCCL: &str = "libnccl.so.2";
 
 impl Needed {
     /// Its name in sentences.
@@ -28,6 +33,7 @@ impl Needed {
             Self::Nvrtc => "NVRTC",
             Self::CublasLt => "cuBLASLt",
             Self::Cudnn => "cuDNN",
+            Self::Nccl => "NCCL",
         }
     }
 
@@ -37,6 +43,7 @@ impl Needed {
             Self::Nvrtc => "compiles the kernels for the GPU at hand",
             Self::CublasLt => "multiplies matrices",
             Self::Cudnn => "runs convolutions and attention; without it own kernels do, more slowly",
+            Self::Nccl => "passes tensors on between the GPUs of --parallel",
         }
     }
 
@@ -50,6 +57,7 @@ impl Needed {
             ],
             Self::CublasLt => &[&["libcublasLt.so.13", "libcublasLt.so.12"]],
             Self::Cudnn => &[&["libcudnn.so.9"]],
+            Self::Nccl => &[&[NCCL]],
         }
     }
 
@@ -59,6 +67,7 @@ impl Needed {
             Self::Nvrtc => &["cu13/lib", "cuda_nvrtc/lib"],
             Self::CublasLt => &["cu13/lib", "cublas/lib"],
             Self::Cudnn => &["cudnn/lib"],
+            Self::Nccl => &["nccl/lib"],
         }
     }
 
@@ -74,6 +83,7 @@ impl Needed {
                 }
                 Self::CublasLt => cudarc::cublaslt::sys::cublasLtGetVersion(),
                 Self::Cudnn => cudarc::cudnn::sys::cudnnGetVersion(),
+                Self::Nccl => return super::nccl::version().unwrap_or_default(),
             }
         };
         format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
@@ -86,6 +96,7 @@ impl Needed {
                 Self::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
                 Self::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
                 Self::Cudnn => cudarc::cudnn::sys::is_culib_present(),
+                Self::Nccl => Library::new(NCCL).is_ok(),
             }
         }
     }

@@ -18,6 +18,7 @@ mod libraries;
 mod memory;
 mod modules;
 mod monitor;
+mod nccl;
 mod pinned;
 mod places;
 mod probe;
@@ -26,11 +27,12 @@ mod refusal;
 mod scratch;
 mod stopwatch;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{
-    Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, Mark, MatrixPrecision, Operand, PinnedMemory,
-    ProgramStart, Sensors,
+    Collective, Device, DeviceError, DeviceEvent, DeviceInfo, GroupId, HostBuffer, Kernel, Mark, MatrixPrecision,
+    Operand, PinnedMemory, ProgramStart, Sensors, SharedAbort,
 };
 use blas::Blas;
 use convolution::Convolutions;
@@ -50,12 +52,15 @@ use scratch::Scratch;
 use vramlab_allocator::units::{Address, StreamId};
 use vramlab_allocator::{HostMemorySource, SegmentSource};
 
+pub use nccl::prepare_ranks;
 pub use probe::{Probe, VisibleGpu, probe, usable, visible};
 
 /// An NVIDIA GPU. See the module's documentation.
 pub struct CudaDevice {
     // Dropped in this order, after the streams have come to rest.
     info: DeviceInfo,
+    /// NCCL's communicators, by the number of the group.
+    groups: Vec<Arc<nccl::Communicator>>,
     gpu: Gpu,
     copies: CopyTimes,
     pinned: PinnedMemory,
@@ -104,6 +109,7 @@ impl CudaDevice {
         let held = ReservedBytes::default();
         Ok(Self {
             info: DeviceInfo { id: id.clone(), name: gpu.properties.name.clone(), memory, simulated: false },
+            groups: Vec::new(),
             gpu,
             pinned: PinnedMemory::default(),
             copies: CopyTimes::default(),
@@ -230,6 +236,30 @@ impl Device for CudaDevice {
 
     fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) -> Result<(), DeviceError> {
         self.streams.lock().wait(stream, event.0).ok_or_else(|| self.unknown("a wait", stream))
+    }
+
+    fn exchanges(&self) -> bool {
+        true
+    }
+
+    fn name_group(&mut self) -> Result<Vec<u8>, DeviceError> {
+        nccl::name().map_err(|refusal| self.refused("a group of ranks", refusal))
+    }
+
+    fn join_group(&mut self, name: &[u8], size: usize, rank: usize) -> Result<(GroupId, SharedAbort), DeviceError> {
+        let joined = nccl::Communicator::join(name, size, rank);
+        let communicator = joined.map_err(|refusal| self.refused("a group of ranks", refusal))?;
+        self.groups.push(Arc::clone(&communicator));
+        Ok((GroupId(self.groups.len() - 1), communicator))
+    }
+
+    fn exchange(&mut self, group: GroupId, collective: &Collective, stream: StreamId) -> Result<(), DeviceError> {
+        let queue = self.stream(collective.name(), stream)?;
+        let Some(communicator) = self.groups.get(group.0) else {
+            let reason = format!("{} in a group that it has not joined", collective.name());
+            return Err(self.refused(collective.name(), Refusal::Unsupported(reason)));
+        };
+        communicator.run(collective, queue).map_err(|refusal| self.refused(collective.name(), refusal))
     }
 
     fn notes(&self) -> Vec<String> {

@@ -114,6 +114,16 @@ impl Memory {
         !self.0.device.borrow().info().simulated
     }
 
+    /// Waits for all work of the device.
+    pub fn synchronize(&self) {
+        self.0.device.borrow_mut().synchronize();
+    }
+
+    /// Whether the device passes bytes on to those of other ranks by itself.
+    pub(crate) fn exchanges(&self) -> bool {
+        self.0.device.borrow().exchanges()
+    }
+
     /// Time since the device was opened, without the time that a person held training at safe points.
     #[must_use]
     pub fn now(&self) -> Micros {

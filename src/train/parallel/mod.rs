@@ -36,8 +36,9 @@ impl Parallelism {
     }
 }
 
-/// Why a rank can't train so, where it can't; a `real` one computes.
-pub(super) fn refusal(member: Member, config: &Config, real: bool) -> Option<String> {
+/// Why a rank can't train so, where it can't; what one `by_host` exchanges goes through
+/// host memory.
+pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<String> {
     let Member { parallelism, world } = member;
     let pipeline = matches!(parallelism, Parallelism::Pipeline(_));
     let alone = |what: &str| Some(format!("{what} is for one device; leave it out with --parallel"));
@@ -58,8 +59,8 @@ pub(super) fn refusal(member: Member, config: &Config, real: bool) -> Option<Str
     if config.amp.scales() && !matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) {
         return Some(format!("gradients of fp16 are scaled, which {parallelism} does not do here; use --amp bf16"));
     }
-    if real && config.amp.dtype().is_some() {
-        return Some("ranks that compute share f32 alone; leave --amp out, or take simulated cards".to_owned());
+    if by_host && config.amp.dtype().is_some() {
+        return Some("ranks on the processor share f32 alone; leave --amp out, or take cards".to_owned());
     }
     if config.checkpointing.is_on() && (pipeline || parallelism.shards_parameters()) {
         return Some(format!("checkpoints are not simulated with {parallelism}; leave --ckpt out"));

@@ -74,6 +74,9 @@ struct Passed {
 pub(crate) struct Stage {
     schedule: PipelineSchedule,
     communicator: Communicator,
+    /// What goes back to the stage before, where devices pass it on: a send there may wait until it is received, behind
+    /// nothing that goes the other way.
+    backwards: Option<Communicator>,
     part: Part,
     /// Parameters of the stage, in the order of its modules.
     parameters: Vec<usize>,
@@ -131,15 +134,34 @@ impl Stage {
         if part.last && !part.first {
             parameters.push(0);
         }
-        let communicator = Communicator::new(cx.memory(), world, cx.seat.as_ref())?;
+        let new = || Communicator::new(cx.memory(), world, cx.seat.as_ref());
+        let communicator = new()?;
+        let backwards = if cx.memory().exchanges() { Some(new()?) } else { None };
         let (inputs, output_gradients, passed) = (Vec::new(), Vec::new(), Vec::new());
         let (outputs, losses, sent) = (Vec::new(), Vec::new(), None);
-        Ok(Self { schedule, communicator, part, parameters, inputs, output_gradients, passed, outputs, losses, sent })
+        Ok(Self {
+            schedule,
+            communicator,
+            backwards,
+            part,
+            parameters,
+            inputs,
+            output_gradients,
+            passed,
+            outputs,
+            losses,
+            sent,
+        })
     }
 
     /// The parameters of the stage, in the order of its modules.
     pub fn parameters(&self) -> &[usize] {
         &self.parameters
+    }
+
+    /// What gradients go through.
+    fn backwards(&self) -> &Communicator {
+        self.backwards.as_ref().unwrap_or(&self.communicator)
     }
 
     const fn rank(&self) -> usize {
@@ -263,12 +285,12 @@ impl Stage {
             cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
             cx.on_backward_thread(|cx| cx.backward(&loss, &one))?;
         } else if let Some(gradient) = self.output_gradients.get(number).cloned() {
-            self.communicator.receive(cx.memory(), &gradient, self.rank() + 1)?;
+            self.backwards().receive(cx.memory(), &gradient, self.rank() + 1)?;
             cx.on_backward_thread(|cx| cx.backward(&output, &gradient))?;
         }
         let gradient = input_gradient.borrow_mut().take();
         if let Some(gradient) = gradient {
-            self.communicator.send(cx.memory(), &gradient, self.rank() - 1)?;
+            self.backwards().send(cx.memory(), &gradient, self.rank() - 1)?;
             // The schedule waits for a send where it comes to the next, or at once.
             self.sent = match self.schedule {
                 PipelineSchedule::GPipe => None,

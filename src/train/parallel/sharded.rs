@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use crate::shape::Shape;
 use crate::tape::Shard;
 use crate::tensor::Tensor;
-use vramlab_allocator::units::StreamId;
+use vramlab_allocator::units::{Address, StreamId};
 use vramlab_device::{DType, Kernel};
 use vramlab_model::{ALL_GATHER, Category};
 
@@ -16,8 +16,6 @@ use crate::member::World;
 
 /// Bytes that one thread block of `split_with_sizes_copy` and of `_chunk_cat` copies.
 const PIECE: u64 = 2048;
-/// Bytes of an element where there are any.
-const ELEMENT: usize = 4;
 
 /// Parameters that are gathered and reduced together: those of one unit, or what is left for the root.
 struct Group {
@@ -110,20 +108,23 @@ impl Sharded {
             let (shape, name) = (Shape::new(&[elements * self.world().size()]), memory.name_here("all-gather output"));
             let output = memory.named_tensor(shape, dtype, Category::Temporary, name, stream)?;
             drop(cast);
-            self.gathering.all_gather(memory, &output, || self.shards(cx, group))?;
+            if memory.holds_bytes() {
+                self.copy_in(cx, group, &output)?;
+            }
+            self.gathering.all_gather(cx.memory(), &output)?;
             Ok(output)
         })
     }
 
-    /// The bytes of a group's shards, padded.
-    fn shards(&self, cx: &Context, group: usize) -> OpResult<Vec<u8>> {
-        let mut all = Vec::new();
+    /// Copies a group's shards to this rank's place in `output`, each with room for as many elements as the first rank has.
+    fn copy_in(&self, cx: &mut Context, group: usize, output: &Tensor) -> OpResult<()> {
+        let mut offset = output.numel() / self.world().size() * self.world().rank();
         for (&parameter, elements) in self.groups[group].parameters.iter().zip(self.shard_elements(cx, group)) {
-            let end = all.len() + ELEMENT * elements;
-            all.append(&mut bytes_of(cx.memory(), cx.leaves[parameter].trained().0)?);
-            all.resize(end, 0);
+            let shard = cx.leaves[parameter].trained().0.clone();
+            copy(cx, Rows::new(&shard, 0, elements), Rows::new(output, offset, elements), [1, shard.numel()])?;
+            offset += elements;
         }
-        Ok(all)
+        Ok(())
     }
 
     /// Copies what was gathered into whole parameters.
@@ -150,17 +151,14 @@ impl Sharded {
     }
 
     /// The arithmetic of that: of each parameter all ranks' shards, one behind the other.
-    fn copy_out(&self, cx: &Context, group: usize, elements: &[usize], gathered: &Tensor) -> OpResult<()> {
-        let bytes = bytes_of(cx.memory(), gathered)?;
-        let ranks = bytes.chunks(ELEMENT * elements.iter().sum::<usize>().max(1));
+    fn copy_out(&self, cx: &mut Context, group: usize, elements: &[usize], gathered: &Tensor) -> OpResult<()> {
+        let each: usize = elements.iter().sum();
         let mut offset = 0;
-        for (&parameter, elements) in self.groups[group].parameters.iter().zip(elements) {
-            let data = &cx.leaves[parameter].data;
-            let end = offset + ELEMENT * elements;
-            let mut whole = ranks.clone().flat_map(|rank| &rank[offset..end]).copied().collect::<Vec<u8>>();
-            whole.truncate(ELEMENT * data.numel());
-            cx.memory().write(data, &whole)?;
-            offset = end;
+        for (&parameter, &elements) in self.groups[group].parameters.iter().zip(elements) {
+            let whole = cx.leaves[parameter].data.clone();
+            let (from, to) = (Rows::new(gathered, offset, each), Rows::new(&whole, 0, elements));
+            copy_parts(cx, from, to, elements, whole.numel())?;
+            offset += elements;
         }
         Ok(())
     }
@@ -213,6 +211,9 @@ impl Sharded {
         let elements: Vec<usize> =
             gradients.iter().map(|&(parameter, _)| padded(world, cx.leaves[parameter].data.shape())).collect();
         let whole: usize = elements.iter().sum();
+        if self.reduced.is_some() && cx.memory().exchanges() {
+            self.reducing.join(cx.memory())?;
+        }
         self.reduced = None;
         let (parameters, mut gradients): (Vec<usize>, Vec<Tensor>) = gradients.into_iter().unzip();
         let output = cx.op("reduce-scatter", |cx| {
@@ -220,7 +221,7 @@ impl Sharded {
             let pieces: u64 = elements.iter().map(|&n| DType::F32.bytes(n).get().div_ceil(PIECE)).sum();
             drop(addresses_on_device(cx, 6 * elements.len() as u64 + 2 + pieces)?);
             if cx.memory().holds_bytes() {
-                cx.memory().write(&input, &chunk_cat(cx.memory(), world, &gradients, &elements)?)?;
+                chunk_cat(cx, &input, &gradients, &elements)?;
             }
             // The variable of PyTorch's loop keeps the last one.
             let last = gradients.pop();
@@ -340,18 +341,63 @@ fn shard(cx: &Context, world: World, parameter: usize) -> OpResult<Tensor> {
     Ok(shard)
 }
 
-/// `_chunk_cat`: for each rank its rows of every gradient, padded.
-fn chunk_cat(memory: &Memory, world: World, gradients: &[Tensor], elements: &[usize]) -> OpResult<Vec<u8>> {
-    let all: Vec<Vec<u8>> = gradients.iter().map(|gradient| bytes_of(memory, gradient)).collect::<OpResult<_>>()?;
-    let mut chunks = Vec::new();
-    for rank in 0..world.size() {
-        for (bytes, elements) in all.iter().zip(elements) {
-            let (end, size) = (chunks.len() + ELEMENT * elements, ELEMENT * elements);
-            chunks.extend(bytes.iter().skip(rank * size).take(size));
-            chunks.resize(end, 0);
-        }
+/// `_chunk_cat`: for each rank its rows of every gradient, padded with zeros.
+fn chunk_cat(cx: &mut Context, input: &Tensor, gradients: &[Tensor], elements: &[usize]) -> OpResult<()> {
+    cx.launch(&Kernel::Fill { dst: input.flat(), value: 0.0 })?;
+    let each: usize = elements.iter().sum();
+    let mut offset = 0;
+    for (gradient, &elements) in gradients.iter().zip(elements) {
+        let (from, to) = (Rows::new(gradient, 0, elements), Rows::new(input, offset, each));
+        copy_parts(cx, from, to, elements, gradient.numel())?;
+        offset += elements;
     }
-    Ok(chunks)
+    Ok(())
+}
+
+/// Rows in a tensor, one row's start behind the other by a stride.
+#[derive(Clone, Copy)]
+struct Rows {
+    first: Address,
+    dtype: DType,
+    /// In elements.
+    stride: usize,
+}
+
+impl Rows {
+    /// Those of `tensor` from element `offset` on.
+    fn new(tensor: &Tensor, offset: usize, stride: usize) -> Self {
+        let dtype = tensor.dtype();
+        Self { first: tensor.address().offset(dtype.bytes(offset)), dtype, stride }
+    }
+
+    /// From row `number` on.
+    fn from(self, number: usize) -> Self {
+        Self { first: self.first.offset(self.dtype.bytes(self.stride * number)), ..self }
+    }
+}
+
+/// Copies `count` elements in rows of `length`, of which the last may be shorter.
+fn copy_parts(cx: &mut Context, from: Rows, to: Rows, length: usize, count: usize) -> OpResult<()> {
+    let (whole, rest) = (count / length.max(1), count % length.max(1));
+    copy(cx, from, to, [whole, length])?;
+    copy(cx, from.from(whole), to.from(whole), [1, rest])
+}
+
+/// Copies `[rows, length]` elements, in the type of where they go.
+fn copy(cx: &mut Context, from: Rows, to: Rows, [rows, length]: [usize; 2]) -> OpResult<()> {
+    if rows * length == 0 {
+        return Ok(());
+    }
+    let strides = |of: Rows| [rows * of.stride, rows * of.stride, of.stride, 1];
+    cx.launch(&Kernel::CastStrided {
+        src: from.first,
+        src_dtype: from.dtype,
+        dst: to.first,
+        dst_dtype: to.dtype,
+        shape: [1, 1, rows, length],
+        src_strides: strides(from),
+        dst_strides: strides(to),
+    })
 }
 
 /// A list of addresses that a fused copy reads, for as long as it takes.

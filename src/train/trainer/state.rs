@@ -101,8 +101,9 @@ impl Trainer {
         options: TrainerOptions,
         observer: Box<dyn Observer>,
     ) -> Result<Self, TrainError> {
-        if let Some(why) =
-            options.member.and_then(|member| parallel::refusal(member, &config, !device.info().simulated))
+        if let Some(why) = options
+            .member
+            .and_then(|member| parallel::refusal(member, &config, !device.info().simulated && !device.exchanges()))
         {
             return Err(TrainError::Workload(why));
         }
@@ -303,7 +304,7 @@ impl Trainer {
     /// stays in force.
     pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
         if let Some(member) = self.member {
-            let refused = parallel::refusal(member, &config, self.memory().holds_bytes());
+            let refused = parallel::refusal(member, &config, self.memory().holds_bytes() && !self.memory().exchanges());
             if let Some(why) = refused.or_else(|| parallel::fixed(member, &self.config, &config)) {
                 return Err(TrainError::Workload(why));
             }
