@@ -155,6 +155,9 @@ impl Table {
         }
         let losses = self.rows.iter().filter_map(|row| Some([row.steps.first_loss?, row.steps.last_loss?]));
         let losses: Vec<[f32; 2]> = losses.collect();
+        if losses.is_empty() && !matches!(spec.device, DeviceChoice::Sim(_)) {
+            return Ok(());
+        }
         if losses.is_empty() {
             return writeln!(out, "  Times are simulated, and a rank's own: it waits for no other.");
         }
