@@ -54,7 +54,7 @@ impl Cores {
         self.threads
     }
 
-    /// Runs `body` with `n` elements of scratch, whose contents are whatever was left there. Where there is no memory for
+    /// Runs `body` with `n` elements of scratch, whose contents are what the last kernel left. Where there is no memory for
     /// them `body` does not run, and the kernel has failed ([`Cores::finish`]).
     #[inline(always)]
     pub(super) fn scratch<R: Real>(&self, n: usize, body: impl FnOnce(&mut [R])) {
