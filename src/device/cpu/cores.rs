@@ -98,7 +98,9 @@ impl Cores {
     }
 
     /// Runs `operation` with the widest vectors there are.
-    #[inline(always)]
+    ///
+    /// Never inlined: within [`Cores::vectorised`] each call would otherwise hold two more copies of the operation.
+    #[inline(never)]
     pub(super) fn dispatch<T: pulp::WithSimd>(&self, operation: T) -> T::Output {
         self.arch.dispatch(operation)
     }
