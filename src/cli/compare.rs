@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use color_eyre::eyre::{Result, WrapErr};
+use eyre::{Result, WrapErr};
 use serde_json::{Map, Value, json};
 
 use super::Status;

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use color_eyre::eyre::{Report, Result, WrapErr, eyre};
+use eyre::{Report, Result, WrapErr, eyre};
 
 use super::screen::ScreenArgs;
 use super::spec::{device, workloads};

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::io::Write as _;
 
 use clap::Args;
-use color_eyre::eyre::Result;
+use eyre::Result;
 use serde::Serialize;
 
 use super::output::stdout;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
-use color_eyre::eyre::Result;
+use eyre::Result;
 use serde_json::{Value, json};
 
 use super::{Status, Usage};

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::{Args, ValueEnum};
-use color_eyre::eyre::{Result, eyre};
+use eyre::{Result, eyre};
 use serde_json::{Map, Value, json};
 
 use super::output::stdout;

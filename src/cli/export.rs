@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use color_eyre::eyre::{Report, Result, WrapErr};
+use eyre::{Report, Result, WrapErr};
 
 use super::film::{FilmArgs, Shot};
 use super::flags::WORDS;

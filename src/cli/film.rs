@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use color_eyre::eyre::{Result, eyre};
+use eyre::{Result, eyre};
 
 use super::Usage;
 use super::config::GlyphArg;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
-use color_eyre::eyre::Result;
+use eyre::Result;
 use serde_json::{Map, Value, json};
 
 use super::columns::{Cell, Column, Paper, TIED, Table, Tone};

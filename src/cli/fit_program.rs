@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use color_eyre::eyre::{Result, eyre};
+use eyre::{Result, eyre};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 
@@ -80,7 +80,7 @@ pub(super) fn run(search: &Search<'_>) -> Result<Status> {
         }
         let fits = probe.fits;
         probes.push(probe);
-        Ok::<_, color_eyre::Report>(Some(fits))
+        Ok::<_, eyre::Report>(Some(fits))
     })?;
     say(live, format_args!(""));
     let best = probes.iter().filter(|probe| probe.fits).max_by_key(|probe| probe.number);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use color_eyre::eyre::Result;
+use eyre::Result;
 
 use super::ghost::Haunted;
 use crate::model::{Event, EventKind, Grouping, Lab, MemoryModel, Study, View};

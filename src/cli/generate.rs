@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::{Args, Command, ValueEnum};
 use clap_complete::shells::{Bash, Fish, Zsh};
-use color_eyre::eyre::Result;
+use eyre::Result;
 
 use super::Status;
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use clap::Args;
-use color_eyre::eyre::Result;
+use eyre::Result;
 use serde_json::{Value, json};
 
 use super::Usage;

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::{Command, Stdio};
 
 use clap::Args;
-use color_eyre::eyre::Result;
+use eyre::Result;
 
 use super::spec::themes;
 use super::{Status, Usage, config};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use color_eyre::eyre::{Result, WrapErr, eyre};
+use eyre::{Result, WrapErr, eyre};
 use tokio::sync::watch;
 
 use super::config;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use color_eyre::eyre::Result;
+use eyre::Result;
 use serde_json::{Map, Value, json};
 
 use super::columns::{Cell, Column, Paper, Table, Tone};

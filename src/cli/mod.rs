@@ -61,7 +61,7 @@ mod whatif;
 use std::panic;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use color_eyre::eyre::{Report, Result};
+use eyre::{Report, Result};
 
 use crate::user_input::is_safe;
 use output::{complain, is_heard};
@@ -138,17 +138,12 @@ enum Subcommands {
 
 /// Runs the program and ends the process with its exit code.
 pub fn main() -> ! {
-    let hooks = color_eyre::config::HookBuilder::default()
-        .display_env_section(false)
-        .panic_section("This is a bug in vramlab. Training stopped; your terminal should be as it was.");
-    if let Err(error) = hooks.install() {
-        complain(format_args!("warning: reports will be plain: {error}"));
-    }
     let print = panic::take_hook();
     // A hook that can't print panics itself, and the process aborts.
     panic::set_hook(Box::new(move |info| {
         if is_heard() {
             print(info);
+            complain("This is a bug in vramlab. Training stopped; your terminal should be as it was.");
         }
     }));
     // Even after a panic the process ends in one place.

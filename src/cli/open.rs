@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use color_eyre::eyre::{Report, Result, eyre};
+use eyre::{Report, Result, eyre};
 
 use super::config;
 use super::farewell;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use color_eyre::eyre::{Result, WrapErr};
+use eyre::{Result, WrapErr};
 
 use super::Usage;
 use crate::source::Recorder;

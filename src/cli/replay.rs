@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use color_eyre::eyre::WrapErr;
+use eyre::WrapErr;
 
 use super::Status;
 use super::output::stdout;
@@ -51,7 +51,7 @@ pub struct ReplayArgs {
 ///
 /// # Errors
 /// When the snapshot or its statistics can't be read.
-pub fn run(args: ReplayArgs) -> color_eyre::Result<Status> {
+pub fn run(args: ReplayArgs) -> eyre::Result<Status> {
     let snapshot = read(&args.file).wrap_err_with(|| format!("{} can't be read", args.file.display()))?;
     let overrides = Overrides {
         torch: args.torch,

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use color_eyre::eyre::{Report, Result, WrapErr};
+use eyre::{Report, Result, WrapErr};
 
 use super::config;
 use super::epoch;

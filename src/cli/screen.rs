@@ -1,7 +1,7 @@
 //! How a screen is to look: the arguments of every command that opens one.
 
 use clap::Args;
-use color_eyre::eyre::Result;
+use eyre::Result;
 
 use super::Usage;
 use super::config::{self, ColorArg, GlyphArg, Settings};

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use color_eyre::eyre::Result;
+use eyre::Result;
 use serde_json::json;
 
 use super::output::stdout;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use color_eyre::eyre::{Result, eyre};
+use eyre::{Result, eyre};
 
 use super::Usage;
 use super::output::warn;
@@ -425,7 +425,7 @@ pub fn device(text: &str) -> Result<DeviceChoice> {
     }
 }
 
-fn usage(error: impl ToString) -> color_eyre::Report {
+fn usage(error: impl ToString) -> eyre::Report {
     Usage(error.to_string()).into()
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use color_eyre::eyre::{Result, WrapErr};
+use eyre::{Result, WrapErr};
 
 use super::Usage;
 use super::output::complain;

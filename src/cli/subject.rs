@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use color_eyre::eyre::Result;
+use eyre::Result;
 
 use super::Usage;
 use super::export::read;

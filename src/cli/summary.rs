@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use color_eyre::eyre::Result;
+use eyre::Result;
 
 use super::export::{position, read};
 use super::output::stdout;

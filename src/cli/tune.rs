@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::Mutex;
 
 use clap::Args;
-use color_eyre::eyre::Result;
+use eyre::Result;
 use rayon::prelude::*;
 use serde_json::json;
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use color_eyre::eyre::{Result, WrapErr, eyre};
+use eyre::{Result, WrapErr, eyre};
 use rustix::process::{Signal, getpgrp};
 use tokio::signal::unix::{self, SignalKind};
 

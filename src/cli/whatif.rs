@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use color_eyre::eyre::{Report, Result};
+use eyre::{Report, Result};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 

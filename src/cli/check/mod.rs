@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use color_eyre::eyre::Result;
+use eyre::Result;
 use serde_json::{Value, json};
 
 use crate::cli::output::{complain, stdout, warn};

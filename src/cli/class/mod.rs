@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use answers::Answers;
 use clap::{Args, ValueEnum};
-use color_eyre::eyre::Result;
+use eyre::Result;
 use pupil::Pupil;
 use serde_json::{Value, json};
 

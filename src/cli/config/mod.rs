@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use color_eyre::eyre::{Result, WrapErr, eyre};
+use eyre::{Result, WrapErr, eyre};
 
 use super::output::{stdout, warn};
 use super::{Status, spec};

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use color_eyre::eyre::Result;
+use eyre::Result;
 use serde_json::{Value, json};
 
 use crate::cli::export::read;

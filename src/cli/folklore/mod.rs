@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use clap::{Args, ValueEnum};
-use color_eyre::eyre::Result;
+use eyre::Result;
 
 use super::columns::Paper;
 use super::output::{stdout, warn};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use color_eyre::eyre::Result;
+use eyre::Result;
 
 use super::place::{place_of, runs_of};
 use crate::cli::output::{complain, stdout, warn};

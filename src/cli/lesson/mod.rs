@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use check::{CheckArgs, check_files};
 use clap::{Args, Subcommand};
-use color_eyre::eyre::{Result, WrapErr};
+use eyre::{Result, WrapErr};
 use place::{place_of, runs_of};
 use serde_json::json;
 use taking::{Left, Taking};

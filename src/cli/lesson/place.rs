@@ -1,6 +1,6 @@
 //! What a lesson runs, and where.
 
-use color_eyre::eyre::{Result, eyre};
+use eyre::{Result, eyre};
 
 use crate::cli::spec::{cards, workloads};
 use crate::lesson::{Lesson, Runs};

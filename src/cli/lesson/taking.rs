@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 
-use color_eyre::eyre::{Result, WrapErr, eyre};
+use eyre::{Result, WrapErr, eyre};
 
 use crate::cli::output::{stdout, warn};
 use crate::guide;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::str::FromStr;
 use std::sync::atomic::Ordering;
 
-use color_eyre::eyre::Result;
+use eyre::Result;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 

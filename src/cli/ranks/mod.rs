@@ -5,7 +5,7 @@ mod table;
 
 use std::io::Write;
 
-use color_eyre::eyre::{Report, Result};
+use eyre::{Report, Result};
 
 pub(super) use self::fit::{Search, Ways, ways};
 use self::table::{Row, Table};

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use color_eyre::eyre::{Result, WrapErr};
+use eyre::{Result, WrapErr};
 
 use super::part::Part;
 use crate::cli::Usage;

@@ -13,7 +13,7 @@ mod words;
 use std::io::Write;
 
 use clap::{Args, ValueEnum};
-use color_eyre::eyre::Result;
+use eyre::Result;
 
 use super::output::stdout;
 use super::subject::examine;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use color_eyre::eyre::Result;
+use eyre::Result;
 
 use super::part::Part;
 use crate::allocator::TorchVersion;

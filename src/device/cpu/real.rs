@@ -7,12 +7,37 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 use std::thread::LocalKey;
 
+use gemm_common::Parallelism;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use pulp::Simd;
 
 use super::operand::{Element, View};
 use crate::{DType, HostVec, Plain};
+
+/// A product of matrices `dst = alpha·dst + beta·lhs·rhs`: rows, columns and terms; pointer, column stride and row stride of the
+/// result, whether it is read, and of both factors; alpha, beta; three flags for complex numbers; threads.
+type GemmFunction<T> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut T,
+    isize,
+    isize,
+    bool,
+    *const T,
+    isize,
+    isize,
+    *const T,
+    isize,
+    isize,
+    T,
+    T,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
 
 /// A type that kernels compute in: f32, or f64 where an operand is f64 (or an integer).
 ///
@@ -97,6 +122,9 @@ pub(super) trait Real:
 
     /// [`Real::store`] as another type; see [`Real::load_converted`].
     fn store_converted(to: &View<'_>, start: usize, values: &[Self]);
+
+    /// The product of matrices for this processor.
+    fn gemm() -> GemmFunction<Self>;
 
     /// Scratch that this thread keeps between kernels.
     fn scratch() -> &'static LocalKey<RefCell<Vec<HostVec<Self>>>>;
@@ -324,6 +352,10 @@ impl Real for f32 {
         );
     }
 
+    fn gemm() -> GemmFunction<Self> {
+        gemm_f32::gemm::f32::get_gemm_fn()
+    }
+
     fn scratch() -> &'static LocalKey<RefCell<Vec<HostVec<Self>>>> {
         &SCRATCH_F32
     }
@@ -414,6 +446,10 @@ impl Real for f64 {
             DType::I32 => convert_from(values, to.slice_mut::<i32>(start, n), |x| x as i32),
             DType::U8 => convert_from(values, to.slice_mut::<u8>(start, n), |x| x as u8),
         }
+    }
+
+    fn gemm() -> GemmFunction<Self> {
+        gemm_f64::gemm::f64::get_gemm_fn()
     }
 
     fn scratch() -> &'static LocalKey<RefCell<Vec<HostVec<Self>>>> {
