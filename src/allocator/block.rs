@@ -175,7 +175,7 @@ impl Blocks {
         self.cut(id, front, ties)
     }
 
-    /// The same where PyTorch makes the rest anew rather than the front.
+    /// The same where PyTorch makes a new block of the rest rather than of the front.
     pub fn split_off(&mut self, id: BlockId, front: Bytes) -> BlockId {
         let ties = self.ties.cut_off(self[id].tie, front);
         self.cut(id, front, ties)

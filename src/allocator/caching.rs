@@ -88,7 +88,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// The same allocator with memory from elsewhere, and somebody else who listens. Costs what a clone does.
+    /// The same allocator with memory from elsewhere and another listener. Costs what a clone does.
     pub fn fork<U, V>(&self, source: U, sink: V) -> CachingAllocator<U, V> {
         CachingAllocator {
             source,
@@ -200,7 +200,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let pool = self.pool_mut(home);
         pool.insert(id, key, replaced);
         let now = pool.lookups;
-        // Its age starts anew.
+        // Its age starts over.
         self.blocks[id].age_base = now;
     }
 

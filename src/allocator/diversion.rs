@@ -1,6 +1,6 @@
 //! Using private pools: those of graph captures and of `torch.cuda.MemPool`.
 //!
-//! A private pool is a small and a large pool of its own. Its free blocks serve nobody else, and its segments go back
+//! A private pool is a small and a large pool of its own. Its free blocks serve no other pool, and its segments go back
 //! only once all its users released it.
 
 use super::source::SegmentSource;
@@ -45,7 +45,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     }
 
     /// Gives back what a private pool without users has cached (as the end of a `torch.cuda.MemPool` does). One that has
-    /// users is left alone: nobody even waits for its blocks.
+    /// users is left alone: its blocks are not even waited for.
     pub fn empty_pool(&mut self, pool: PoolId) {
         if self.private.iter().any(|private| private.id == pool && private.users == 0) {
             self.synchronize_events_of(Some(pool));

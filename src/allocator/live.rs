@@ -77,7 +77,7 @@ impl LiveBlocks {
         let id = self.slots[hole].id?;
         self.used -= 1;
         self.slots[hole] = EMPTY;
-        // Whoever was pushed past the hole moves back into it.
+        // An entry that was pushed past the hole moves back into it.
         let mask = self.slots.len() - 1;
         let mut at = self.after(hole);
         while self.slots[at].id.is_some() {

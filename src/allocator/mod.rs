@@ -37,7 +37,7 @@
 //!   and [`SegmentSource::map`] return. The sink hears of a growth right after the source granted it, and of a
 //!   release right before the source is told.
 //! * A block that was freed but not completed at once needs [`CachingAllocator::record_stream`] before
-//!   [`CachingAllocator::free`]; completion is whatever [`SegmentSource::event_done`] says, asked first-in-first-out per
+//!   [`CachingAllocator::free`]; [`SegmentSource::event_done`] says which are complete, asked first-in-first-out per
 //!   side stream at the start of each `malloc` (or by [`CachingAllocator::process_events`]). The order between side
 //!   streams, which PyTorch leaves to a hash table, is [`SegmentSource::order_streams`]. Giving each pending block a side stream
 //!   of its own puts every completion under the source's control.

@@ -20,7 +20,7 @@ pub struct OutOfMemory {
     pub segment: Bytes,
     /// The stream of the request.
     pub stream: StreamId,
-    /// What the driver reports as free, whatever the limit.
+    /// What the driver reports as free; a limit does not lower it.
     pub device_free: Bytes,
     /// Memory of the device.
     pub device_total: Bytes,

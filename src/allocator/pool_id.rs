@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct PoolId(pub u32, pub u32);
 
 impl PoolId {
-    /// Whoever has no pool of its own.
+    /// The shared pools, outside of every private one.
     pub const DEFAULT: Self = Self(0, 0);
 
     /// It is the default one.

@@ -172,8 +172,8 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     /// Free bytes that `empty_cache` could not return: in segments, and in pages, that a block holds.
     ///
-    /// Beside `inactive_split` of the statistics this counts expandable ranges too, and like it private pools, whether or not
-    /// somebody uses them. Costs a look at every free block.
+    /// Beside `inactive_split` of the statistics this counts expandable ranges too, and like it private pools, with or
+    /// without a user. Costs a look at every free block.
     pub fn stranded(&self) -> Bytes {
         let private = self.private.iter().flat_map(|pool| [&pool.small, &pool.large]);
         let pools = [&self.small, &self.large].into_iter().chain(private);

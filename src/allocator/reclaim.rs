@@ -19,7 +19,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.verify(None);
     }
 
-    /// Large segments, then small ones, then those of private pools that nobody uses; in each pool whole segments in the order of the free set, then pages.
+    /// Large segments, then small ones, then those of private pools without a user; in each pool whole segments in the order of the free set, then pages.
     pub(super) fn release_cached(&mut self) {
         if !self.holds_events() {
             self.synchronize_events();

@@ -16,7 +16,7 @@ pub(super) struct Request {
     pub pool: PoolKind,
     /// The private pool that serves it.
     pub owner: Option<OwnerId>,
-    /// Expandable segments are on: decides how blocks are split, whatever they are.
+    /// Expandable segments are on: decides how all blocks are split.
     pub expandable: bool,
 }
 

@@ -13,7 +13,7 @@ pub struct OutOfDeviceMemory;
 /// What the driver reports of the device (cudaMemGetInfo).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Bytes nobody holds.
+    /// Free bytes.
     pub free: Bytes,
     /// Bytes in all.
     pub total: Bytes,
@@ -74,8 +74,8 @@ pub trait SegmentSource {
         let _ = event;
     }
 
-    /// The streams of which an event may be done now, in the order in which their queues are looked through; `None` where nobody
-    /// knows, and all are looked at.
+    /// The streams of which an event may be done now, in the order in which their queues are looked through; `None` where that is
+    /// unknown, and all are looked at.
     fn streams_done(&mut self) -> Option<Vec<StreamId>> {
         None
     }
@@ -95,7 +95,7 @@ pub trait SegmentSource {
         let _ = blocks;
     }
 
-    /// Puts the private pools that nobody uses any more into the order in which they give back what they cached.
+    /// Puts the private pools that have lost their last user into the order in which they give back what they cached.
     ///
     /// As with streams, PyTorch's order is that of a hash table. Called only with two pools or more.
     fn order_pools(&mut self, pools: &mut [PoolId]) {

@@ -85,7 +85,7 @@ pub enum TraceEvent {
     },
     /// A request failed for good.
     Oom {
-        /// What the driver reports as free on the device, whatever the limit.
+        /// What the driver reports as free on the device; a limit does not lower it.
         device_free: Bytes,
         /// The rounded size of the request.
         rounded: Bytes,
@@ -100,7 +100,7 @@ pub trait TraceSink {
     fn trace(&mut self, event: &TraceEvent);
 }
 
-/// Nobody listens.
+/// A listener that ignores everything.
 impl TraceSink for () {
     fn trace(&mut self, _: &TraceEvent) {}
 }

@@ -119,7 +119,7 @@ impl fmt::Display for TorchVersion {
     }
 }
 
-/// A version whose allocator nobody has looked at.
+/// A version whose allocator has not been compared.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the allocator of PyTorch {text:?} is not known; give a version from 2.1 to 2.15, such as 2.13")]
 pub struct UnknownVersion {

@@ -89,7 +89,7 @@ impl Paper {
         Inked { inner: io::stdout().lock(), colors: self.colors }
     }
 
-    /// `text` in a colour. Whatever it holds, it commands the terminal nothing else.
+    /// `text` in a colour. Escape sequences in it don't reach the terminal.
     pub fn toned(self, text: &str, tone: Tone) -> String {
         let text = safe(text).replace(TIED, " ");
         if self.colors && tone != Tone::Plain { format!("{}{text}{PLAIN}", tone.code()) } else { text }

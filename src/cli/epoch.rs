@@ -1,4 +1,4 @@
-//! `vramlab run --lengths`: an epoch of samples of several lengths, and what other batches and other settings would have come to.
+//! `vramlab run --lengths`: an epoch of samples of several lengths, and the figures of other batches and other settings.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};

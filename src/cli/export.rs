@@ -156,7 +156,7 @@ pub(super) fn read_quietly(path: &Path, torch: Option<TorchVersion>) -> Result<W
     let mut progress: Option<(Progress, bool)> = None;
     let whole = Whole::read(path, torch, |reading| {
         let (what, done, total, replays) = match reading {
-            // How much comes through a pipe nobody knows.
+            // How much comes through a pipe is unknown.
             Stage::Bytes(_, 0) => return,
             Stage::Bytes(done, total) => ("reading", done, total, false),
             Stage::Entries(done, total) => ("replaying", done, total, true),

@@ -1,4 +1,4 @@
-//! What stays on the terminal when a screen was left: what the run came to, where things were saved, how to get it again.
+//! What stays on the terminal when a screen was left: the run's figures, where things were saved, how to get it again.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ fn lines(left: &Left, origin: &Origin) -> Vec<Line> {
     lines
 }
 
-/// A remedy for the next run: our flags for one of ours, PyTorch's lines for somebody's own program.
+/// A remedy for the next run: our flags for one of ours, PyTorch's lines for a user's own program.
 fn word(picture: &Picture, remedy: &Remedy) -> String {
     let about = &picture.view.about;
     match picture.kind {

@@ -85,7 +85,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// How a screen is drawn that nobody sits at.
+/// How a screen is drawn without a terminal.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Screen (of svg, text and cast)")]
 pub(super) struct FilmArgs {

@@ -72,7 +72,7 @@ impl Followers {
         self.0.borrow().step.as_ref().map(|step| step.study(view))
     }
 
-    /// What the other allocator came to, where one follows.
+    /// The figures of the other allocator, where one follows.
     pub fn ghost(&self) -> Option<Haunted> {
         self.0.borrow().ghost.as_ref().map(Haunted::of)
     }

@@ -70,7 +70,7 @@ impl GhostArgs {
     }
 }
 
-/// What a ghost came to.
+/// The figures of a ghost.
 pub(super) struct Haunted {
     /// Under what, as it was written.
     conf: String,

@@ -103,7 +103,7 @@ fn paged(text: &str) -> bool {
     }
     let Ok(mut child) = command.spawn() else { return false };
     if let Some(mut pipe) = child.stdin.take() {
-        // Whoever leaves the pager early has read enough.
+        // A reader may leave the pager early.
         let _ = pipe.write_all(text.as_bytes());
     }
     // The shell's code for a program that is not there.

@@ -56,7 +56,7 @@ pub(super) struct LabArgs {
     screen: ScreenArgs,
 }
 
-/// Opens the lab and stays until somebody leaves it.
+/// Opens the lab and stays until the user leaves it.
 pub(super) fn run(args: LabArgs) -> Result<Status> {
     let mut settings = config::settings();
     let device = args.spec.device.clone().or_else(|| settings.device());
@@ -101,7 +101,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     stay(source, options)
 }
 
-/// Shows a lab until somebody leaves it.
+/// Shows a lab until the user leaves it.
 pub(super) fn stay(source: Source, options: TuiOptions) -> Result<Status> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pictures = source.pictures.clone();

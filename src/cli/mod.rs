@@ -151,7 +151,7 @@ pub fn main() -> ! {
             print(info);
         }
     }));
-    // Whatever a panic unwinds through, the process ends in one place.
+    // Even after a panic the process ends in one place.
     let status = panic::catch_unwind(|| match Arguments::try_parse() {
         Ok(arguments) => dispatch(arguments).unwrap_or_else(|report| failed(&report)),
         Err(error) => refused(&error),
@@ -214,7 +214,7 @@ fn failed(report: &Report) -> Status {
         cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
     };
     if report.chain().any(closed) {
-        // Whoever read the output has seen enough, as `head` has.
+        // The reader of the output has seen enough, as `head` has.
         return Status::DONE;
     }
     tell(report);

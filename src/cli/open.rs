@@ -40,7 +40,7 @@ pub(super) struct OpenArgs {
     screen: ScreenArgs,
 }
 
-/// Opens the file and stays until somebody leaves it.
+/// Opens the file and stays until the user leaves it.
 pub(super) fn run(args: &OpenArgs) -> Result<Status> {
     let origin = tui::Origin::Open(args.files.iter().map(|file| file.display().to_string()).collect());
     let mut options = args.screen.options(&config::settings(), origin)?;

@@ -1,4 +1,4 @@
-//! Text on its way out: whatever files, snapshots and arguments hold, no escape sequence reaches the terminal.
+//! Text on its way out: no escape sequence in a file, a snapshot or an argument reaches the terminal.
 
 use std::fmt::Display;
 use std::io::{self, StdoutLock, Write};
@@ -12,7 +12,7 @@ pub(super) fn stdout() -> SafeWriter<StdoutLock<'static>> {
     SafeWriter::new(io::stdout().lock())
 }
 
-/// Says something on standard error. Where that is gone nobody would read it: not to be told is no reason to fail, and a
+/// Says something on standard error. Where that is gone, the message is lost: that is no reason to fail, and a
 /// panic, which is what `eprintln` has for it, would be told there too.
 pub(super) fn complain(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", safe(&text.to_string()));

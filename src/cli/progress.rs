@@ -8,7 +8,7 @@ pub(super) struct Progress {
     what: &'static str,
     done: u64,
     total: u64,
-    /// When to write next; `None` where nobody looks.
+    /// When to write next; `None` where standard error is no terminal.
     next: Option<Instant>,
     written: bool,
 }

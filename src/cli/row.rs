@@ -64,7 +64,7 @@ impl Steps {
         Self { reset_after, ..self }
     }
 
-    /// Peaks of the whole run, whatever was reset.
+    /// Peaks of the whole run, across resets.
     pub fn peaks(&self, statistics: &Statistics) -> Peaks {
         let (before, now) = (self.before_reset.unwrap_or_default(), Peaks::of(statistics));
         Peaks { allocated: before.allocated.max(now.allocated), reserved: before.reserved.max(now.reserved) }

@@ -26,7 +26,7 @@ use crate::source::Recorder;
 use crate::train::{Parallelism, TrainError, Trainer};
 use crate::tui;
 
-/// Steps of a run unless somebody says otherwise.
+/// Steps of a run by default.
 const STEPS: u64 = 24;
 
 /// Arguments of `vramlab run`.

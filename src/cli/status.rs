@@ -15,7 +15,7 @@ impl Status {
     pub const USAGE: Self = Self(2);
     /// What it was asked can't be told from what there is.
     pub const UNKNOWN: Self = Self(3);
-    /// Somebody pressed Ctrl-C.
+    /// Ctrl-C was pressed.
     pub const INTERRUPTED: Self = Self(130);
     /// A bug of this program ended it.
     pub const PANICKED: Self = Self(101);

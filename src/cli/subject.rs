@@ -1,4 +1,4 @@
-//! The file that a question is about, read so that its program can be asked anew.
+//! The file that a question is about, read so that its program can be replayed.
 
 use std::path::PathBuf;
 

@@ -42,12 +42,12 @@ pub(super) struct Subject<R = Recorded> {
 }
 
 impl SubjectsArgs {
-    /// All files, ready to be asked anew; `limit` is that of their processes, where it is known.
+    /// All files, ready to be replayed; `limit` is that of their processes, where it is known.
     pub fn all(&self, limit: Option<Printed>) -> Result<Vec<Subject>> {
         self.files.iter().map(|path| self.one(path, limit, |whole, known, hear| asked(whole, known, hear))).collect()
     }
 
-    /// What is known of all files, for who asks nothing anew.
+    /// What is known of all files, without a replay.
     pub fn facts(&self) -> Result<Vec<Subject<Facts>>> {
         self.files.iter().map(|path| self.one(path, None, |whole, known, hear| facts(whole, known, hear))).collect()
     }

@@ -42,7 +42,7 @@ struct Row<'a> {
     smallest: Option<Bytes>,
 }
 
-/// Tries settings and prints the best. Exit code 0 whatever they are.
+/// Tries settings and prints the best. Exit code 0 with any result.
 pub(super) fn run(args: &TuneArgs) -> Result<Status> {
     let (run, oldest) = args.subject.one()?;
     let tuning = tune(&run, args.limit, Effort::Full, oldest)?;

@@ -73,7 +73,7 @@ impl From<LinesArg> for Lines {
     }
 }
 
-/// Watches until the program ends (with `--record`), or somebody leaves the screen.
+/// Watches until the program ends (with `--record`), or the user leaves the screen.
 pub(super) fn run(args: &WatchArgs) -> Result<Status> {
     let options = args.screen.options(&config::settings(), origin(args))?;
     if let Some(path) = &args.record {
@@ -123,7 +123,7 @@ pub(super) fn run(args: &WatchArgs) -> Result<Status> {
     })
 }
 
-/// What a recording came to.
+/// How a recording ended.
 enum Recorded {
     Something,
     /// The program used no PyTorch on a GPU, or could not be reached: what was said of it.
@@ -260,7 +260,7 @@ fn list(found: &[(u32, PathBuf)]) -> String {
     found.iter().map(|(pid, _)| pid.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// What ends a program, and comes to who records it.
+/// Signals that end a program, and reach its recorder too.
 struct Signals {
     interrupt: unix::Signal,
     terminate: unix::Signal,

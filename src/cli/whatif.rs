@@ -44,7 +44,7 @@ struct Row {
     stranded: Bytes,
 }
 
-/// Replays the run and prints what it would have come to. Exit code 0 whatever that is.
+/// Replays the run and prints the figures that it would have had. Exit code 0 with any figures.
 pub(super) fn run(args: &WhatifArgs) -> Result<Status> {
     let (run, _) = args.subject.one()?;
     if args.empty_cache_every.is_some() && run.facts.steps == 0 {
@@ -166,7 +166,7 @@ pub(super) fn started<'a>(run: &Recorded, under: impl IntoIterator<Item = &'a Co
     Some(format!("{begins}: {held}.{how}"))
 }
 
-/// A sentence on how well a replay under the run's own settings comes to what was recorded.
+/// A sentence on how well a replay under the run's own settings matches what was recorded.
 pub(super) fn reproduced(run: &Recorded, again: &Figures) -> String {
     let (recorded, replayed) = (run.facts.figures.peak_reserved.get(), again.peak_reserved.get());
     if run.is_exact(again) {

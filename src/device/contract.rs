@@ -142,7 +142,7 @@ pub trait Device {
     /// [`DeviceError::Failed`].
     fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError>;
 
-    /// Takes the time of a copy of bytes that nobody made. Only a device without bytes has a use for it.
+    /// Takes the time of a copy of bytes that was not made. Only a device without bytes has a use for it.
     ///
     /// # Errors
     /// [`DeviceError::UnknownStream`].
@@ -244,7 +244,7 @@ pub trait Device {
     fn open_stream(&mut self) -> Result<StreamId, DeviceError>;
 
     /// Whether the device has `stream`: the compute stream ([`StreamId::DEFAULT`]), [`Device::copy_stream`], and what
-    /// [`Device::open_stream`] gave. Every other one is refused by whatever takes a stream.
+    /// [`Device::open_stream`] gave. Every other one is refused by all that takes a stream.
     fn has_stream(&self, stream: StreamId) -> bool;
 
     /// The stream for copies that run beside the compute stream.

@@ -408,7 +408,7 @@ pub enum Kernel<'a> {
         logsumexp: Operand,
         lse_stride: usize,
     },
-    /// The same where nobody will ask for gradients, of [`AttentionShape::rows`] queries over `keys` positions of keys
+    /// The same where no gradients will be asked for, of [`AttentionShape::rows`] queries over `keys` positions of keys
     /// and values; causal only where there are as many of both.
     AttentionInference {
         by: FusedAttention,

@@ -68,7 +68,7 @@ impl Mapping {
         self.elements_mut()
     }
 
-    /// As many elements as fit, of a mapping nobody has a pointer into; none of one that was made as bare address space.
+    /// As many elements as fit, of a mapping without pointers into it; none of one that was made as bare address space.
     pub(super) fn elements<T: Plain>(&self) -> &[T] {
         let len = if self.whole { self.len / size_of::<T>() } else { 0 };
         // SAFETY: all of it is readable, aligned as pages are, and borrowed; every bit pattern is a `T`.

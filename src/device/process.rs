@@ -33,7 +33,7 @@ pub fn exit(code: u8) -> ! {
     if INSIDE.load(Ordering::SeqCst) == 0 {
         std::process::exit(code.into());
     }
-    // What a closed pipe does not take nobody will read.
+    // What a closed pipe does not take is lost.
     let _ = std::io::stdout().flush();
     // SAFETY: ends the process without running anything else of it.
     unsafe { libc::_exit(code.into()) }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use vramlab_model::Reading;
 
-/// The last reading of a device's sensors that nobody has taken yet. Whoever reads them puts it here from a thread of its
+/// The last reading of a device's sensors that has not been taken yet. The monitor puts it here from a thread of its
 /// own; taking it never waits for a sensor.
 #[derive(Clone, Debug, Default)]
 pub struct Sensors(Arc<Mutex<Option<Reading>>>);
@@ -28,12 +28,12 @@ impl Sensors {
     }
 }
 
-/// The end of whoever reads the sensors. It keeps nothing alive: when nobody asks for readings any more, it says so.
+/// The monitor's end. It keeps nothing alive: when readings are no longer wanted, it says so.
 #[derive(Clone, Debug)]
 pub struct SensorReader(Weak<Mutex<Option<Reading>>>);
 
 impl SensorReader {
-    /// Puts a reading in the place of the one before; false when nobody will ever take it.
+    /// Puts a reading in the place of the one before; false when it will never be taken.
     pub fn put(&self, reading: Reading) -> bool {
         self.0.upgrade().is_some_and(|place| {
             Sensors(place).put(reading);

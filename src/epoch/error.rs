@@ -12,7 +12,7 @@ pub enum EpochError {
     /// The model can't be made.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// A step can't be run, whatever memory there is.
+    /// A step can't be run, with any memory.
     #[error(transparent)]
     Train(#[from] TrainError),
     /// Steps are not alike.

@@ -1,4 +1,4 @@
-//! A whole epoch of samples of several lengths on a simulated card: what each step comes to, in other batches and under other
+//! A whole epoch of samples of several lengths on a simulated card: the figures of each step, in other batches and under other
 //! settings of the allocator.
 //!
 //! What a step asks for follows from its batches alone, so the engine runs one step for each kind of batch that there is, and

@@ -22,7 +22,7 @@ pub struct Asked {
     pub conditions: Conditions,
 }
 
-/// What an epoch came to.
+/// The figures of an epoch.
 #[derive(Clone, Debug)]
 pub struct Epoch {
     /// The peaks of every step that went through.

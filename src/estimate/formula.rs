@@ -28,7 +28,7 @@ pub enum Term {
     Activations,
     /// What libraries keep.
     Workspaces,
-    /// The batch that is trained, with what it is to come to.
+    /// The batch that is trained, with the sum that is aimed at.
     Batch,
     /// The most that lives beside the others for a moment: at the peak.
     Temporaries,
@@ -262,7 +262,7 @@ impl Blocks {
         self.all - self.again
     }
 
-    /// What `again` of a block that runs again and `whole` of another one come to, and in letters.
+    /// The sum of `again` of a block that runs again and `whole` of another one, and its formula.
     fn sum(&self, again: &Part, whole: &Part) -> Part {
         let Self { letters, apart, .. } = self;
         let bytes = u128::from(self.again) * again.bytes + u128::from(self.whole()) * whole.bytes;

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
 
 use super::error::ExportError;
 
-/// A file that is being written, under no name yet: whatever ends the program, nothing is left of it.
+/// A file that is being written, under no name yet: however the program ends, nothing is left of it.
 #[derive(Debug)]
 pub struct File {
     path: PathBuf,
@@ -89,7 +89,7 @@ impl Write for File {
     }
 }
 
-/// A name in the same folder that says that the file is not whole, and that nobody else has.
+/// A name in the same folder that says that the file is not whole, and that is unique.
 fn beside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Expressions that were read: conditions and quantities, how they print, and what they come to.
+//! Expressions that were read: conditions and quantities, how they print, and their values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Quantity {
     pub(super) unit: Unit,
 }
 
-/// Why an expression comes to nothing.
+/// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unanswered {
     /// The run does not know this figure.
@@ -63,7 +63,7 @@ impl Condition {
 }
 
 impl Quantity {
-    /// What it comes to.
+    /// Its value.
     ///
     /// # Errors
     /// [`Unanswered`].

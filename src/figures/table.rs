@@ -194,7 +194,7 @@ fn driver_used(known: &Known<'_>) -> Option<f64> {
     known.view.gpu.as_ref()?.memory.and_then(|memory| bytes(memory.used))
 }
 
-/// What the allocator itself counts, else what its events come to.
+/// What the allocator itself counts, else what follows from its events.
 fn statistic(known: &Known<'_>, read: fn(&Statistics) -> i64, told: u64) -> Option<f64> {
     Some(known.statistics.map_or(told as f64, |statistics| read(statistics) as f64))
 }

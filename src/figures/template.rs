@@ -65,7 +65,7 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// The text with what its figures come to.
+    /// The text with the values of its figures.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -79,7 +79,7 @@ impl Template {
         self.0.iter().map(|piece| piece.fill(moments).unwrap_or_else(|_| "–".to_owned())).collect()
     }
 
-    /// The text with its expressions as they were written, for whoever has no run.
+    /// The text with its expressions as they were written, for use without a run.
     #[must_use]
     pub fn unfilled(&self) -> String {
         let shown = |piece: &Piece| match piece {

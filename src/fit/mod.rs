@@ -19,6 +19,6 @@ pub use foresight::{Foreseen, foresee};
 pub use largest::{Largest, largest_batch};
 pub use pareto::{Candidate, Costed, Pareto, candidates, front, pareto, worthwhile};
 pub use probe::{Figures, Outcome, Probe, Retries, STEPS, Terms, probe};
-pub use ranks::{GroupProbe, OfRanks, fewest_cards, largest_batch_of_ranks, probe_ranks};
+pub use ranks::{GroupEdge, GroupProbe, GroupSearch};
 pub use search::largest;
 pub use ways::{Way, other_ways};

@@ -1,4 +1,4 @@
-//! One run from a clean state: whether its steps go through, and what they come to.
+//! One run from a clean state: whether its steps go through, and their figures.
 
 use serde::Serialize;
 
@@ -53,12 +53,12 @@ pub enum Outcome {
         #[serde(flatten)]
         retries: Retries,
     },
-    /// It can't be trained so, whatever the memory.
+    /// It can't be trained so, with any memory.
     Refused {
         /// Why, in a sentence.
         why: String,
     },
-    /// Somebody stopped it.
+    /// It was stopped.
     Stopped,
 }
 
@@ -89,7 +89,7 @@ pub struct Figures {
 /// Runs `steps` steps (one at least) as `spec` says, from a clean state.
 ///
 /// # Errors
-/// Whatever is neither out of memory nor a configuration that can't be trained.
+/// All but a lack of memory and a configuration that can't be trained.
 pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -> Result<Outcome, FitError> {
     let refused = |error: &TrainError| Outcome::Refused { why: error.to_string() };
     // A batch that halves itself would fit as another one.

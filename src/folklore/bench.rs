@@ -30,7 +30,7 @@ pub enum Outcome {
         /// Why.
         why: Unfit,
     },
-    /// Somebody wanted no more.
+    /// It was interrupted.
     Cancelled,
 }
 

@@ -83,7 +83,7 @@ pub struct NotHere {
     pub claim: String,
     /// What a run of it would need, and is not here.
     pub needs: String,
-    /// The verdict of those figures; none where nobody measured it.
+    /// The verdict of those figures; none where they were not measured.
     pub verdict: Option<Verdict>,
     /// The figures, with where and under what they were measured; else why there are none.
     pub found: String,

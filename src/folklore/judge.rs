@@ -1,4 +1,4 @@
-//! What the figures of all sides come to.
+//! The verdict that follows from the figures of all sides.
 
 use thiserror::Error;
 

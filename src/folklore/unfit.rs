@@ -20,7 +20,7 @@ pub(super) enum Ended {
     /// It would fit if it were smaller.
     #[error(transparent)]
     TooLarge(Unfit),
-    /// Somebody wants no more of it.
+    /// It was interrupted.
     #[error("it was cancelled")]
     Cancelled,
 }

@@ -40,7 +40,7 @@ pub struct Course {
     pub(super) resumes: usize,
     /// What those steps were worth.
     pub(super) earlier: Score,
-    /// Somebody else than the lesson did something to the run: no answer about it counts.
+    /// The learner acted on the run outside of the lesson: no answer about it counts.
     pub(super) spoilt: bool,
     pub(super) set_out: SetOut,
     /// The failure whose figures are marked.
@@ -54,9 +54,9 @@ pub enum Stage {
     Introduction,
     /// What comes before the question is being done.
     Preparing,
-    /// Somebody has to answer: [`Course::answer`].
+    /// An answer is due: [`Course::answer`].
     Asking,
-    /// Somebody sets switches to reach a goal, then tries.
+    /// The learner sets switches to reach a goal, then tries.
     Acting,
     /// What comes after it is being done.
     Trying,
@@ -112,7 +112,7 @@ impl Course {
         self.resumes
     }
 
-    /// Somebody else than the lesson has done something to the run.
+    /// The learner has acted on the run outside of the lesson.
     pub const fn spoil(&mut self) {
         self.spoilt = true;
     }

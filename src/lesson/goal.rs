@@ -62,7 +62,7 @@ pub(super) fn reached(cost: Option<Amount>) -> String {
     }
 }
 
-/// What the figures of a condition come to: `step_peak_allocated is 9.12 GiB`.
+/// The values of a condition's figures: `step_peak_allocated is 9.12 GiB`.
 pub(super) fn shown(condition: &Condition, moments: &Moments) -> String {
     let name =
         |mark: Option<&str>, figure: Figure| mark.map_or_else(String::new, |mark| format!("{mark}.")) + figure.name();

@@ -1,7 +1,7 @@
 //! Guided steps beside a running lab: a prediction before each flip, the measured answer, its reason.
 //!
 //! A [`Lesson`] is Markdown with front matter and steps whose conditions are expressions over the run's figures. A [`Course`] is
-//! somebody who takes one: it is shown the run and says what is to be done with it. [`Player`] drives it without a screen.
+//! a learner: it is shown the run and says what is to be done with it. [`Player`] drives it without a screen.
 
 mod action;
 mod answer;

@@ -146,7 +146,7 @@ impl Waiting {
         }
         match view.run {
             _ if in_force => Standing::Done,
-            // Whoever stopped the lab has the switch with the next step.
+            // In a paused lab the switch takes effect with the next step.
             RunState::Paused | RunState::OutOfMemory if asked_for => Standing::Done,
             _ if view.steps.finished >= self.steps + Self::PATIENCE
                 && self.setting.as_ref() == Some(&setting.value) =>

@@ -24,7 +24,7 @@ pub struct Player {
 }
 
 impl Player {
-    /// Begins a lesson on the first of its runs. Whoever follows it from elsewhere hears all that happens, and where
+    /// Begins a lesson on the first of its runs. A listener elsewhere hears all that happens, and where
     /// `learner` is.
     ///
     /// # Errors

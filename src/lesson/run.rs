@@ -34,7 +34,7 @@ pub(super) struct Run {
     preallocate: Option<MemoryLimit>,
     /// It is the first of several ranks.
     parallel: Option<Parallel>,
-    /// Whoever takes the lesson may choose another device for it.
+    /// A learner may choose another device for it.
     movable: bool,
     places: RunPlaces,
 }

@@ -141,7 +141,7 @@ pub fn against_any(standing: &Settings) -> Vec<Remedy> {
 }
 
 /// Expandable segments, beside the allocator settings in force: `None` where they are on, however that was written, where
-/// that version of PyTorch would refuse them, or where nobody knows what is in force.
+/// that version of PyTorch would refuse them, or where the settings in force are unknown.
 #[must_use]
 pub fn expandable_segments(standing: &Settings, torch: TorchVersion) -> Option<Remedy> {
     let in_force = standing.get("alloc-conf").filter(|setting| setting.idle.is_none())?;

@@ -1,14 +1,14 @@
 //! Ranks that do the same: one of them stands for all.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
+
+use super::Parallelism;
 
 /// Which ranks of a run a device of the stream stands for. Those that do the same are computed once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlikeRanks {
-    /// How the ranks share the work: `fsdp`.
-    pub parallelism: Arc<str>,
+    /// How the ranks share the work.
+    pub parallelism: Parallelism,
     /// How many ranks there are in all.
     pub world: u32,
     /// Their numbers, in order.

@@ -101,7 +101,7 @@ impl AllocatorState {
 
     /// The statistics of `torch.cuda.memory_stats()`.
     ///
-    /// A successful retry leaves no event of its own: it is told by what went back before memory was taken anew. Where
+    /// A successful retry leaves no event of its own: it shows in what went back before more memory was taken. Where
     /// garbage is collected or blocks can be oversize, that is a conclusion. Nor does a reset of peaks leave one: they are
     /// those since the events began.
     #[must_use]
@@ -438,14 +438,14 @@ impl AllocatorState {
         self.releases.release(reserved, of_last_resort, segment);
     }
 
-    /// No memory is taken anew: what went back did so at a call that left no event of its own.
+    /// No more memory is taken: what went back did so at a call that left no event of its own.
     fn end_releases(&mut self) {
         if self.releases.end() {
             self.statistics.num_sync_all_streams += 1;
         }
     }
 
-    /// Memory is taken anew, `size` bytes at least: were the releases just before a retry?
+    /// More memory is taken, `size` bytes at least: were the releases just before a retry?
     fn settle_releases(&mut self, size: Bytes, stream: StreamId) {
         let mut releases = std::mem::take(&mut self.releases);
         let (reserved, settings, limit) = (self.reserved(), &self.settings, self.limit);

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use Phase::{Backward, Data, Forward, Optimizer, ZeroGrad};
 
-    /// The boundaries after these phases, of a step that came to its end or did not.
+    /// The boundaries after these phases, of a step that ended or was cut short.
     fn step(boundaries: &mut Boundaries, phases: &[(Phase, u64)], whole: bool) -> [Option<u64>; 5] {
         boundaries.begin_step(Bytes(phases.len() as u64));
         for &(phase, allocated) in phases {

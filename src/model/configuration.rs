@@ -1,4 +1,4 @@
-//! Every configuration that a run went through, with what its steps came to.
+//! Every configuration that a run went through, with the figures of its steps.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use super::finding::{Finding, Gain, cures};
 use super::{Category, Leak, Level, Remedied, Remedy, Settings};
 use vramlab_allocator::units::Bytes;
 
-/// Found out beside whatever happens, of all that is known of a run.
+/// What reading the whole run again finds, on a thread beside it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diagnosis {
     /// Lines that hold more at every repetition, the most bytes first.

@@ -194,7 +194,7 @@ impl Effects {
         self.warm_up = Self::WARM_UP;
     }
 
-    /// A step ended; `grown` is how often it asked the driver for memory, `allocated` what it left. Returns what it came to.
+    /// A step ended; `grown` is how often it asked the driver for memory, `allocated` what it left. Returns the measurement once it is complete.
     pub(super) fn end_step(
         &mut self,
         report: &StepReport,

@@ -180,7 +180,7 @@ pub struct FailedRequest {
     pub pool: PoolKind,
     /// The stream it was for.
     pub stream: StreamId,
-    /// What the driver reports as free, whatever the limit.
+    /// What the driver reports as free; a limit does not lower it.
     pub device_free: Bytes,
     /// What the request was for.
     pub name: NameId,
@@ -312,7 +312,7 @@ pub enum EventKind {
     StepEnd(StepReport),
     /// A run begins: nothing that is known of memory and steps belongs to it.
     Begin(Arc<About>),
-    /// What is trained is described anew: a switch changed it.
+    /// A new description of what is trained: a switch changed it.
     About(Arc<About>),
     /// What the lab is doing from here on.
     Run(RunState),
@@ -375,7 +375,7 @@ pub enum EventKind {
         /// The texts of its frames, the innermost first; see [`super::frames`].
         frames: Arc<[NameId]>,
     },
-    /// Somebody who takes a lesson went on in it.
+    /// A learner went on in a lesson.
     Lesson(Arc<LessonNote>),
     /// The segment, or the pages, that the driver gave last belong to a private pool: a captured graph's or a
     /// `torch.cuda.MemPool`'s.
@@ -385,7 +385,7 @@ pub enum EventKind {
         /// Whose they are.
         pool: PoolId,
     },
-    /// `torch.cuda.reset_peak_memory_stats()` was called: `max_memory_allocated()` and `max_memory_reserved()` begin anew.
+    /// `torch.cuda.reset_peak_memory_stats()` was called: `max_memory_allocated()` and `max_memory_reserved()` start over.
     ResetPeaks,
     /// The device stands for these ranks of the run.
     AlikeRanks(Arc<AlikeRanks>),

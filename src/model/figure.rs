@@ -34,7 +34,7 @@ impl Figure {
         Some(Self { median: at(2)?, low: at(1)?, high: at(3)? })
     }
 
-    /// Of bytes, which a run repeats exactly: the level that the steps came to, or the last value of those that still rise
+    /// Of bytes, which a run repeats exactly: the level that the steps reached, or the last value of those that still rise
     /// or fall; the quartiles where they do neither.
     pub(super) fn of_bytes(values: &[f64]) -> Option<Self> {
         let last = *values.last()?;

@@ -15,7 +15,7 @@ use vramlab_allocator::units::Bytes;
 /// Smaller amounts are not worth a sentence.
 const WORTH_SAYING: Bytes = Bytes::mib(1);
 
-/// A conclusion: displays as one sentence. Whoever shows it words the remedies.
+/// A conclusion: displays as one sentence. Screens and commands word the remedies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How loud.
@@ -26,7 +26,7 @@ pub struct Finding {
     pub remedies: Vec<Remedy>,
     /// Where in the event stream it can be seen best, if at one place.
     pub position: Option<u64>,
-    /// What the remedies came to when they were tried.
+    /// What the remedies gained when they were tried.
     pub gain: Option<Gain>,
 }
 

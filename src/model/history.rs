@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Micros;
 use vramlab_allocator::units::Bytes;
 
-/// One column of the history: what one step, or a power of two of steps, came to.
+/// One column of the history: the figures of one step, or of a power of two of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Column {
     /// Lowest allocated.

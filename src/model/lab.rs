@@ -202,7 +202,7 @@ impl Lab {
             peak_reserved: exact(self.memory.peak_reserved()),
             stranded: Some(exact(self.memory.ledger().stranded)),
             step: None,
-            // Nobody shows what is nothing a second.
+            // A rate of zero is never shown.
             throughput: Figure::default(),
             loss: None,
         };

@@ -538,7 +538,7 @@ mod tests {
             leaks(&events).1.len()
         };
         assert_eq!((state(4), state(5)), (0, 0));
-        // An optimizer that is made anew in every step, and each of them kept.
+        // Every step makes a new optimizer and keeps it.
         assert_eq!(state(12), 1);
     }
 

@@ -1,10 +1,10 @@
-//! Where somebody who takes a lesson is, as the stream tells it: a class is followed by it.
+//! How far a learner is in a lesson, as the stream says it: a class is followed by it.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Where somebody who takes a lesson is.
+/// How far a learner is in a lesson.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LessonNote {
     /// Who.
@@ -31,7 +31,7 @@ pub struct LessonNote {
     pub seconds: u32,
 }
 
-/// An answer that somebody gave.
+/// A learner's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LessonAnswer {
     /// The step, counted from 1.
@@ -44,7 +44,7 @@ pub struct LessonAnswer {
     pub halves: Option<u32>,
 }
 
-/// What somebody who takes a lesson does.
+/// What a learner does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LessonPart {

@@ -1,4 +1,4 @@
-//! What the flip just made did, and why: told from measured figures of the steps before and after it, whatever was flipped.
+//! What the flip just made did, and why: said from measured figures of the steps before and after it, for every switch alike.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub struct News {
 }
 
 impl News {
-    /// What an effect came to so far; `None` until a step after it was measured.
+    /// What is measured of an effect so far; `None` until a step after it was measured.
     #[must_use]
     pub fn of(effect: &Effect) -> Option<Self> {
         let (before, after) = (effect.before.as_ref()?, effect.after.as_ref()?);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::view::{BlockView, SegmentView};
 use vramlab_allocator::units::{Address, Bytes};
 
-/// A run of bytes of a segment that one block holds, or nobody.
+/// A run of bytes of a segment: one allocated block, or free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A block, by its place among those of the segment.
@@ -21,7 +21,7 @@ pub struct Hole {
     pub offset: Bytes,
     /// Size.
     pub size: Bytes,
-    /// Of these, bytes that `empty_cache` would return: the whole segment where nobody holds a block of it, else whole pages
+    /// Of these, bytes that `empty_cache` would return: the whole segment where no block of it is allocated, else whole pages
     /// of an expandable one.
     pub releasable: Bytes,
     /// Blocks of the segment that lie before it.
@@ -58,7 +58,7 @@ impl BlockView {
         self.offset + self.size
     }
 
-    /// Bytes of it that nobody asked for.
+    /// Bytes of it beyond what was requested.
     #[must_use]
     pub fn rounding(&self) -> Bytes {
         self.size.saturating_sub(self.requested)
@@ -108,7 +108,7 @@ impl SegmentView {
         })
     }
 
-    /// Its holes in address order. A segment that nobody holds is one hole, all of it releasable.
+    /// Its holes in address order. A segment without allocated blocks is one hole, all of it releasable.
     pub fn holes(&self) -> impl Iterator<Item = Hole> {
         (0..=self.blocks.len()).filter_map(|index| self.hole_before(index))
     }

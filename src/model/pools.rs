@@ -25,7 +25,7 @@ pub struct PoolTotals {
     pub rounding: Bytes,
     /// Given back, waiting for another stream.
     pub pending: Bytes,
-    /// Bytes that nobody holds.
+    /// Free bytes.
     pub free: Bytes,
     /// The largest piece of them.
     pub largest_free: Bytes,

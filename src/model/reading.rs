@@ -1,6 +1,6 @@
 //! What the driver says of a GPU at one moment: its memory and whose it is, load, power, temperature, clocks.
 //!
-//! A part of the event stream like everything else ([`super::EventKind::Reading`]), so that whatever keeps events keeps
+//! A part of the event stream like everything else ([`super::EventKind::Reading`]), so that everything that keeps events keeps
 //! readings. Every figure is absent where the driver does not tell it.
 
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ pub struct MemoryShares {
     pub context: Option<Bytes>,
     /// Other processes'.
     pub others: Bytes,
-    /// Nobody's.
+    /// Free.
     pub free: Bytes,
 }
 
@@ -152,7 +152,7 @@ pub enum Throttle {
     Hardware,
     /// Another GPU of its group is slower.
     SyncBoost,
-    /// Somebody set lower clocks.
+    /// A user set lower clocks.
     Setting,
 }
 

@@ -23,7 +23,7 @@ pub(super) enum Releases {
     },
 }
 
-/// Memory is taken anew.
+/// More memory is taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth<'a> {
     /// So many bytes at least.
@@ -58,12 +58,12 @@ impl Releases {
         }
     }
 
-    /// No memory is taken anew. True where what went back did so at a call that left no event of its own.
+    /// No more memory is taken. True where what went back did so at a call that left no event of its own.
     pub fn end(&mut self) -> bool {
         matches!(std::mem::take(self), Self::Request { .. })
     }
 
-    /// Memory is taken anew: were the releases just before a retry? `can_release`: something could still go back.
+    /// More memory is taken: were the releases just before a retry? `can_release`: something could still go back.
     pub fn settle(&mut self, growth: Growth<'_>, can_release: impl FnOnce() -> bool) -> bool {
         let Self::Request { reserved, last_resort, freed } = std::mem::take(self) else { return false };
         match collection_threshold(&growth).filter(|(_, threshold)| reserved > *threshold) {

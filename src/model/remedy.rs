@@ -17,7 +17,7 @@ pub enum Remedy {
     },
     /// Take a smaller batch.
     SmallerBatch {
-        /// Samples that fit; 0 where nobody tried.
+        /// Samples that fit; 0 where none were tried.
         batch: u64,
     },
     /// Call `empty_cache`.

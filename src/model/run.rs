@@ -43,7 +43,7 @@ pub struct About {
     pub kind: DeviceKind,
     /// What a step's throughput counts.
     pub items: Items,
-    /// Whose allocator serves it. The ops are those of PyTorch 2.11, or, of a snapshot, whatever ran.
+    /// Whose allocator serves it. The ops are those of PyTorch 2.11, or, in a snapshot, those of the program that ran.
     pub torch: TorchVersion,
     /// What blocks are for was concluded from how they behave: the program did not say.
     pub guessed: bool,
@@ -71,7 +71,7 @@ pub enum DeviceKind {
     Processor,
     /// A simulated card's: times are a model's, and there are no losses.
     Simulated,
-    /// A card's that is not there, under a program of somebody: times are the host's, and nothing is computed.
+    /// A stand-in for a card, under a user's program: times are the host's, and nothing is computed.
     Absent,
 }
 

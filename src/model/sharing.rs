@@ -10,7 +10,7 @@ pub const ALL_GATHER: &str = "all-gather";
 /// What the names of DDP's buckets begin with.
 pub const DDP_BUCKET: &str = "DDP bucket";
 
-/// A rank, and what sharing came to.
+/// A rank, and what it holds because of sharing.
 #[derive(Clone, Debug)]
 pub(super) struct Sharing {
     /// The ranks that do the same.
@@ -21,7 +21,7 @@ pub(super) struct Sharing {
     last: Option<Shared>,
 }
 
-/// What sharing came to in a step.
+/// What a rank holds in a step because of sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shared {
     /// All-gathers.
@@ -51,8 +51,7 @@ impl Sharing {
     }
 
     pub fn end_step(&mut self, memory: &MemoryModel, names: &Names) {
-        // As views of them, gradients are the buckets.
-        let beside = matches!(&*self.alike.parallelism, "ddp" | "zero1");
+        let beside = self.alike.parallelism.has_buckets_beside_gradients();
         let buckets = memory.segments().filter(|_| beside).map(|segment| {
             let of = segment.blocks().filter(|block| names.get(block.name).starts_with(DDP_BUCKET));
             of.map(|block| block.size).sum::<Bytes>()

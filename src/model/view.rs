@@ -247,7 +247,7 @@ pub struct SegmentView {
     pub blocks: Arc<Vec<BlockView>>,
 }
 
-/// One block that somebody holds.
+/// One allocated block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockView {
     /// Bytes from the segment's start.
@@ -343,7 +343,7 @@ pub struct LogLine {
 pub enum Level {
     /// For the record.
     Info,
-    /// Somebody flipped something.
+    /// A switch was flipped.
     Switch,
     /// Worth a look.
     Warning,

@@ -119,7 +119,7 @@ struct Calls {
     /// Entries that a call stands before, in order, as the replay concludes.
     before: Vec<usize>,
     next: usize,
-    /// From this entry on nobody replayed the history.
+    /// From this entry on the history was not replayed.
     until: usize,
 }
 

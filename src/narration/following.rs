@@ -61,7 +61,7 @@ struct Reach {
 pub struct Fresh<'a> {
     /// The entries.
     pub entries: &'a [TraceEntry],
-    /// What came before them is not known: the state begins anew.
+    /// What came before them is not known: the state starts over.
     pub begins_anew: bool,
 }
 
@@ -342,7 +342,7 @@ impl Following {
         RangeIndex::new(index)
     }
 
-    /// How a segment or run comes to be.
+    /// How a segment or run is made.
     fn growth(&self, address: Address, home: &Home) -> TraceEvent {
         let Home { end, stream, pool, .. } = *home;
         let size = end.distance(address);
@@ -366,7 +366,7 @@ impl Following {
         name
     }
 
-    /// The name of a caller with its stack, both told where they come for the first time: in whatever part.
+    /// The name of a caller with its stack, both told where they come for the first time, in any part.
     fn caller(
         &mut self,
         part: &Snapshot,

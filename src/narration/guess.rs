@@ -25,7 +25,7 @@
 //! | | | a temporary |
 //! | for data, or by the loop itself | beyond backward | an input |
 //!
-//! Whoever shows such categories says that they are guessed ([`vramlab_model::About::guessed`]).
+//! Screens and exports with such categories say that they are guessed ([`vramlab_model::About::guessed`]).
 
 use std::collections::{HashMap, HashSet};
 

@@ -14,7 +14,7 @@
 use super::RecordingError;
 use vramlab_model::Micros;
 
-/// The format that is written and read here. Whatever changes the bytes of a frame counts it up: also another order of
+/// The format that is written and read here. Every change of a frame's bytes counts it up: also another order of
 /// the variants or fields of [`vramlab_model::EventKind`].
 pub const VERSION: u16 = 4;
 

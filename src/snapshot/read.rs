@@ -51,7 +51,7 @@ pub trait Listener {
     /// Its settings and its version are not known yet.
     fn memory(&mut self, memory: Snapshot);
 
-    /// More of a device's history was read. False: nobody waits for the rest.
+    /// More of a device's history was read. False: the rest is not wanted.
     fn entries(&mut self, device: usize, entries: &[TraceEntry]) -> bool;
 }
 
@@ -188,7 +188,7 @@ fn device_traces(arena: &mut Arena, traces: Value) -> Shape<Vec<Range<usize>>> {
         };
         let range = match known.get(&id) {
             Some(range) => {
-                // It costs what a copy would: whoever reads the snapshot has it to read once more.
+                // It costs what a copy would: readers of the snapshot read it once more.
                 arena.budget.charge(range.len().saturating_mul(size_of::<TraceEntry>()))?;
                 range.clone()
             }

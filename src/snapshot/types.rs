@@ -250,7 +250,7 @@ pub struct TraceEntry {
 }
 
 impl TraceEntry {
-    /// What the driver had free when a request failed: the whole GPU's, whatever the limit.
+    /// What the driver had free when a request failed: the whole GPU's; a limit does not lower it.
     #[must_use]
     pub fn device_free(&self) -> Option<Bytes> {
         (self.action == Action::Oom).then_some(Bytes(self.address.0))
@@ -298,7 +298,7 @@ pub struct Segment {
 /// The settings that a snapshot names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllocatorSettings {
-    /// The last configuration string that was parsed, whatever variable it came from; `None` in older dumps.
+    /// The last configuration string that was parsed, from any variable; `None` in older dumps.
     pub conf: Option<Arc<str>>,
     /// Every other setting in the order of the file, as text.
     pub others: Vec<(Arc<str>, Arc<str>)>,

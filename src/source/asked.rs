@@ -43,7 +43,7 @@ pub struct Known {
     pub limit: Option<Printed>,
 }
 
-/// The run of every device of a file that memory was taken on, in order, ready to be asked anew. `progress` hears how far it is.
+/// The run of every device of a file that memory was taken on, in order, ready to be replayed. `progress` hears how far it is.
 ///
 /// # Errors
 /// [`AskedError`].
@@ -58,7 +58,7 @@ pub fn asked(whole: &Whole, known: Known, progress: impl FnMut(u64, u64)) -> Res
     with_memory(runs)
 }
 
-/// What is known of the same runs, for who asks nothing anew: in half of the time.
+/// What is known of the same runs, without a replay: in half of the time.
 ///
 /// # Errors
 /// [`AskedError`].

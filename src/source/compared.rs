@@ -85,7 +85,7 @@ fn opened(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<impl Read,
     Ok(Counted { source, each })
 }
 
-/// What the histories of a snapshot came to; `None` where it is something else.
+/// The figures of a snapshot's histories; `None` where it is something else.
 fn of_snapshot(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<Option<Compared>, CompareError> {
     let mut source = BufReader::with_capacity(1 << 16, opened(path, progress).map_err(CompareError::Recording)?);
     let head = source.fill_buf().map_err(RecordingError::Unreadable).map_err(CompareError::Recording)?;

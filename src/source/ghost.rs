@@ -12,11 +12,11 @@ pub struct Ghost {
     pub conditions: Arc<Conditions>,
     /// Steps of the run that were finished when it began.
     pub since: u64,
-    /// How what was there when it began came to be: [`Starting::Anew`] is an estimate.
+    /// Where the blocks come from that were there when it began: [`Starting::Anew`] is an estimate.
     pub starting: Starting,
     /// Its figures where it is now; `None` before it has caught up.
     pub figures: Option<Figures>,
-    /// What the last step that ended came to, or the one around a cursor that looks back, and what it was in the run.
+    /// The figures of the last step that ended, or of the one around a cursor that looks back, here and in the run.
     pub step: Option<(Column, Column)>,
     /// That step has ended: what is stranded is known of it.
     pub ended: bool,
@@ -26,6 +26,6 @@ pub struct Ghost {
     pub history: Arc<History>,
     /// How far it has caught up, from 0 to 1; `None` where it has.
     pub catching_up: Option<f64>,
-    /// How far it has come to where the cursor looks back, from 0 to 1; `None` where nothing is under way.
+    /// How far it has got towards the cursor that looks back, from 0 to 1; `None` where nothing is under way.
     pub seeking: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! How a ghost begins to follow, and how it comes to where a cursor looks back.
+//! How a ghost begins to follow, and how it reaches a cursor that looks back.
 
 use crate::model::{Begins, Lab};
 use crate::recording::{Excerpt, Timeline};

@@ -53,7 +53,7 @@ pub(super) struct Caught {
     came: Came,
 }
 
-/// Where it has come to.
+/// Where it is now.
 #[derive(Debug)]
 enum Came {
     /// To the end, and what it was when it began.
@@ -222,7 +222,7 @@ impl Ghosts {
         });
     }
 
-    /// Comes to where the cursor looks back, if it does.
+    /// Follows to the cursor where that looks back.
     pub fn look_back(&mut self, timeline: &mut Timeline, cursor: Cursor) {
         let Cursor::At(position) = cursor else {
             (self.back, self.seeking) = (None, None);

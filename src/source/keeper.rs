@@ -480,7 +480,7 @@ impl Keeper {
             _ => None,
         };
         let from = match to {
-            // Before the moment that nobody chose there may be none, and behind it the last one.
+            // Before a moment that the keeper chose there may be none, and behind it the last one.
             Move::Jump(Landmark::Flip, Direction::Backward) => self.cursor,
             _ => self.shown(),
         };
@@ -489,7 +489,7 @@ impl Keeper {
         }
     }
 
-    /// What is shown, wherever the run has come to.
+    /// What is shown, wherever the run is.
     fn shown(&self) -> Cursor {
         match (self.cursor, self.marks.shown()) {
             (Cursor::Now, Some(mark)) if mark.moment != Moment::Now => Cursor::At(mark.view.position),

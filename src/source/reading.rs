@@ -60,7 +60,7 @@ impl Reading {
 const SMALLEST: u64 = 512;
 
 /// A lower bound of what was allocated, entry by entry, of a history whose beginning is not known: no level is below zero, so
-/// that whatever is given back beyond what was taken was there before.
+/// that all that is given back beyond what was taken was there before.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Curve {
     /// Highest levels of `stride` entries each, against that before the first.

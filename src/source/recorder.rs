@@ -74,7 +74,7 @@ impl Recorder {
         }
     }
 
-    /// Hands on what was added by [`Recorder::push`]: whatever ends the program from now on, it can be read.
+    /// Hands on what was added by [`Recorder::push`]: it can be read however the program ends.
     pub fn close_frame(&mut self) {
         if let Some(frame) = self.open.finish() {
             self.frame(&frame);

@@ -123,7 +123,7 @@ pub fn snapshot(path: &Path, torch: Option<TorchVersion>) -> Result<Source, Open
     keep(vec![Opened::new(path, Snapshot::open(path)?, torch)])
 }
 
-/// What the device of a file has, where that is known. Where the history began nobody had taken any of it, as far as one knows.
+/// What the device of a file has, where that is known. Where the history began none of it was taken, as far as is known.
 pub(super) fn memory(file: &Opened) -> Option<DeviceMemory> {
     file.device_bytes().map(|total| DeviceMemory { free: total, total })
 }

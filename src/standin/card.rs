@@ -53,7 +53,7 @@ pub fn described(cards: &Cards, counts: &Path) -> String {
     let kib = |n: u32| u64::from(n) * KIB;
     let mut text = String::new();
     let mut line = |key: &str, value: &dyn std::fmt::Display| {
-        // A text takes whatever is written to it.
+        // Writing to a string can't fail.
         let _ = writeln!(text, "{key} = {value}");
     };
     line("title", &one_line(&card.title));

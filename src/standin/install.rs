@@ -66,7 +66,7 @@ pub fn install(folder: &Path, cards: &Cards) -> Result<Vec<Variable>, StandInErr
     ])
 }
 
-/// A file that no process has mapped yet: one that is there stays as it is for whoever has it.
+/// A file that no process has mapped yet: one that is there stays as it is for the processes that have it.
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -279,7 +279,7 @@ pub enum DataPath {
     /// Four batches made once, resident on the device.
     #[default]
     Resident,
-    /// The same four, made anew on the device for every micro-batch.
+    /// The same four, newly made on the device for every micro-batch.
     Fresh,
     /// The same four, made once and kept in host memory; each micro-batch copies its own, when its turn comes.
     Host,
@@ -349,7 +349,7 @@ pub struct Hyper {
     pub clip: Option<f64>,
     /// Steps in which [`Schedule::Cosine`] goes from the learning rate to zero.
     pub schedule_steps: u64,
-    /// Steps that the gradient scaler skips, whatever it finds: overflows that a device which computes nothing can't find. Of
+    /// Steps that the gradient scaler skips in any case: overflows that a device which computes nothing can't find. Of
     /// two models that train each other it is the discriminator's that overflows.
     pub scaler_skips: Skips,
 }

@@ -130,7 +130,7 @@ pub struct Context {
     pub(crate) cache: Option<KvCache>,
     /// The gradient of the op that goes backward, in the type that it wanted besides its own.
     pub(crate) gradient_copy: Option<Tensor>,
-    /// Tensors that nobody needs, held by local variables of the model's forward.
+    /// Tensors that are no longer needed, held by local variables of the model's forward.
     locals: Vec<Tensor>,
     /// What frames of failed steps hold, where the program keeps their exceptions.
     frames: Vec<BlockHandle>,
@@ -325,7 +325,7 @@ impl Context {
         all
     }
 
-    /// Forgets all parameters and buffers: a model that nobody else holds is gone.
+    /// Forgets all parameters and buffers: without another owner the model is gone.
     pub fn drop_model(&mut self) {
         self.leaves.clear();
         self.buffers.clear();
@@ -333,7 +333,7 @@ impl Context {
         self.splits.clear();
     }
 
-    /// Drops the graph of a forward pass that nobody will differentiate.
+    /// Drops the graph of a forward pass that will not be differentiated.
     pub fn drop_graph(&mut self) {
         self.tape.clear();
         for leaf in &mut self.leaves {

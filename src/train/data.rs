@@ -6,7 +6,7 @@
 //!
 //! [`super::DataPath::Host`] is the simpler path: batches that lie in host memory and are copied on the compute stream.
 //!
-//! For a device without bytes nobody makes any: the same requests are made of both allocators, the same time passes.
+//! For a device without bytes none are made: the same requests are made of both allocators, the same time passes.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -25,7 +25,7 @@ use super::workload::{Batch, BatchLayout, BatchSource, Layouts};
 /// Batches that the loader makes ahead, beside the one that is being copied.
 const PREFETCH: usize = 2;
 
-/// A batch that stays in host memory, of the shapes and types in which it comes to the device.
+/// A batch that stays in host memory, of the shapes and types that it has on the device.
 pub(crate) struct HostBatch {
     input: (HostBlock, Shape, DType),
     target: (HostBlock, Shape, DType),
@@ -76,7 +76,7 @@ enum Loader {
         orders: SyncSender<Order>,
         filled: Receiver<Filled>,
     },
-    /// Nobody: a batch is there as soon as there is a place for it.
+    /// No loader: a batch is there as soon as there is a place for it.
     Nobody(VecDeque<Order>),
 }
 
@@ -349,7 +349,7 @@ fn loader_gone() -> TrainError {
     TrainError::Data("the loader thread has ended".to_owned())
 }
 
-/// The loader thread: fills what it is given until nobody asks any more.
+/// The loader thread: fills what it is given until the trainer is gone.
 fn load(
     mut source: Box<dyn BatchSource>,
     pinned: &PinnedMemory,

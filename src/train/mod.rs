@@ -51,15 +51,17 @@ pub use error::{Interrupt, MemoryKind, OpResult, TrainError};
 pub use exchange::Seat;
 pub use kv_cache::{CacheKind, KvCache};
 pub use library::Libraries;
-pub use member::{Member, Parallelism, PipelineSchedule, UnevenSplit, World};
+pub use member::{Member, UnevenSplit, World};
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{EagerScores, MaskShape, Normalised, RotaryTables, RunningStatistics, Wanted};
+pub use parallel::batch_unit;
 pub use shape::Shape;
 pub use split::TensorSplit;
 pub use state_dict::StateDict;
 pub use tensor::Tensor;
 pub use trainer::{LoopStyle, Trainer, TrainerOptions};
+pub use vramlab_model::{Parallelism, PipelineSchedule};
 pub use workload::{
     Adversaries, Batch, BatchLayout, BatchSource, Layouts, Model, Outcome, Part, Routine, Task, Workload,
 };

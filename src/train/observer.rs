@@ -45,7 +45,7 @@ pub trait Observer {
     }
 }
 
-/// Nobody watches.
+/// An observer that ignores everything.
 impl Observer for () {
     fn event(&mut self, _: Event) {}
 }

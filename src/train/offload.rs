@@ -35,7 +35,7 @@ enum Style {
 /// The copies of one forward pass.
 pub(crate) struct Offloader {
     style: Style,
-    /// What waits, by the node that saved it: where the next node's tensors are found. Nobody fetches ahead otherwise.
+    /// What waits, by the node that saved it: where the next node's tensors are found. Fetching ahead needs it.
     waiting: RefCell<BTreeMap<usize, Vec<Weak<Packed>>>>,
 }
 

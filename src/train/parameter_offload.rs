@@ -4,8 +4,8 @@
 //! to on one device, and what a program does with hooks: a forward pre-hook gives a parameter's storage its memory back
 //! (`untyped_storage().resize_`) and copies the values in; a forward hook lets go of the memory, a hook on the output's
 //! gradient brings the values again, and a hook behind the accumulation of the parameter's gradient
-//! (`register_post_accumulate_grad_hook`) lets go once more. Whoever saved the parameter, or a view of it, shares its
-//! storage. The copy in host memory stays: only the optimizer writes it anew.
+//! (`register_post_accumulate_grad_hook`) lets go once more. A node that saved the parameter, or a view of it, shares its
+//! storage. The copy in host memory stays: only the optimizer overwrites it.
 
 use vramlab_model::Category;
 

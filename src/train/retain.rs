@@ -67,7 +67,7 @@ impl<T: Clone> Retained<T> {
         collected
     }
 
-    /// The step was abandoned before it came to the list.
+    /// The step was abandoned before it reached the list.
     pub fn abandon(&mut self) {
         self.present.clear();
     }

@@ -9,7 +9,7 @@ use super::offload::Offloader;
 use super::tensor::Tensor;
 
 impl Saved {
-    /// The tensor. A recomputed one is handed over: nobody else holds it.
+    /// The tensor. A recomputed one is handed over: it has no other owner.
     pub fn unpack(&self, cx: &mut Context) -> OpResult<Tensor> {
         match self {
             Self::Kept(tensor) => {

@@ -74,7 +74,7 @@ impl Scaler {
         self.state.as_ref().map(|_| self.followed.scale)
     }
 
-    /// Whether this is one of the steps that count as overflows, whatever the gradients are.
+    /// Whether this is one of the steps that count as overflows for any gradients.
     pub const fn skips(&self, skips: Skips) -> bool {
         skips.has(self.followed.updates)
     }

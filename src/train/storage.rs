@@ -22,7 +22,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Room for `elements`, whatever it held.
+    /// Room for `elements`, not initialised.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`].
@@ -51,7 +51,7 @@ impl Storage {
         self.number
     }
 
-    /// Trades memory and type with another one: whoever holds this one sees what that one held.
+    /// Trades memory and type with another one: all handles of this one see what that one held.
     pub(crate) fn swap(&self, other: &Self) {
         self.address.swap(&other.address);
         self.dtype.swap(&other.dtype);
@@ -69,7 +69,7 @@ impl Storage {
         }
     }
 
-    /// Takes a block for `elements` again, whatever it held; every handle sees it.
+    /// Takes a block for `elements` again, not initialised; every handle sees it.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`].

@@ -137,7 +137,7 @@ pub(crate) struct Leaf {
     pub gradient: Option<Tensor>,
     /// It is not trained.
     pub frozen: bool,
-    /// Its values in host memory, where it comes to the device for its layer only.
+    /// Its values in host memory, where it is on the device for its layer only.
     pub parked: Option<Parked>,
     /// This rank's part, where that is all it has of the parameter between passes.
     pub shard: Option<Shard>,
@@ -234,7 +234,7 @@ impl Leaf {
     }
 }
 
-/// Adds `gradient` to what has arrived before: in place when nobody else holds it, else in a new tensor.
+/// Adds `gradient` to what has arrived before: in place when it has no other owner, else in a new tensor.
 fn add_to(memory: &Memory, sum: &mut Option<Tensor>, gradient: Tensor) -> OpResult<()> {
     let Some(first) = sum.take() else {
         *sum = Some(gradient);

@@ -90,14 +90,14 @@ impl Tensor {
         self.strides == self.shape.contiguous_strides()
     }
 
-    /// It has these strides, whatever those of dimensions of one element are.
+    /// It has these strides; those of dimensions of one element don't count.
     #[must_use]
     pub(crate) fn has_layout(&self, strides: [usize; 4]) -> bool {
         let mut dims = self.shape.dims().iter().zip(self.strides.iter().zip(&strides));
         dims.all(|(&dim, (stride, expected))| dim == 1 || stride == expected)
     }
 
-    /// [`Tensor::is_contiguous`], whatever the strides of dimensions of one element are.
+    /// [`Tensor::is_contiguous`], where strides of dimensions of one element don't count.
     #[must_use]
     pub(crate) fn is_row_major(&self) -> bool {
         self.has_layout(self.shape.contiguous_strides())
@@ -137,7 +137,7 @@ impl Tensor {
         !matches!(self.source, Source::Constant | Source::Frozen(_))
     }
 
-    /// Nobody else holds the storage, and the tensor is no view of another.
+    /// The storage has no other handle, and the tensor is no view of another.
     pub(crate) fn is_exclusive(&self) -> bool {
         !self.view && Rc::strong_count(&self.storage) == 1
     }
@@ -241,7 +241,7 @@ impl Tensor {
         Operand { address: self.address(), dtype: self.dtype(), len: self.numel() }
     }
 
-    /// Elements fill their memory without gaps, in whatever order of the dimensions.
+    /// Elements fill their memory without gaps, in any order of the dimensions.
     #[must_use]
     pub(crate) fn is_dense(&self) -> bool {
         let mut dims: Vec<_> = self.shape.dims().iter().copied().zip(self.strides).filter(|(n, _)| *n != 1).collect();

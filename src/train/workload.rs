@@ -144,7 +144,7 @@ pub struct Adversaries {
     pub generator_parameters: usize,
 }
 
-/// What a step came to.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// The loss; `None` where nothing computes one.
@@ -205,7 +205,7 @@ pub trait Workload {
     /// Out of memory, a failed copy.
     fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>>;
 
-    /// Batch number `batch` (of four) of `samples`, made anew on the device for step number `step`.
+    /// Batch number `batch` (of four) of `samples`, newly made on the device for step number `step`.
     ///
     /// # Errors
     /// Out of memory, a failed copy.

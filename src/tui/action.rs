@@ -20,13 +20,13 @@ pub enum Action {
     Edit(Switch),
     /// Give cached segments back to the driver.
     EmptyCache,
-    /// Have `max_memory_allocated` and `max_memory_reserved` begin anew.
+    /// Reset `max_memory_allocated` and `max_memory_reserved`.
     ResetPeaks,
     /// Pause, or go on; in what has happened, play or stop.
     TogglePause,
     /// Go on for a bit and stop again.
     Advance(StepSize),
-    /// Start the same anew on the processor.
+    /// Start the same run over on the processor.
     UseProcessor,
     /// Move the cursor to the next or the last end of something.
     Cursor(Unit, Direction),
@@ -84,11 +84,11 @@ pub enum Action {
     HelpOn(Panel),
     /// Close what is open on top.
     Close,
-    /// Draw everything anew.
+    /// Redraw everything.
     Repaint,
     /// Stop the process as Ctrl-Z does elsewhere.
     Suspend,
-    /// Begin the lesson anew.
+    /// Start the lesson over.
     LessonAnew,
     /// Make the lesson's pane small, or large again.
     FoldLesson,

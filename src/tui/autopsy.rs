@@ -1,4 +1,4 @@
-//! Why a request failed, in the order in which somebody asks: what, what the allocator tried, what is live, which free bytes
+//! Why a request failed, in the order in which one asks: what, what the allocator tried, what is live, which free bytes
 //! could not serve, and what would have made it fit.
 
 use ratatui::buffer::Buffer;
@@ -127,7 +127,7 @@ fn wrapped(parts: &[Part], width: u16) -> Vec<Vec<String>> {
     parts.iter().map(lines).collect()
 }
 
-/// What is told on a screen: what would have helped not before somebody has said what he expects.
+/// What a screen shows: what would have helped only once the learner has answered.
 fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Part> {
     let mut parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
     if !stage.hold.advises()
@@ -287,7 +287,7 @@ fn fits(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
     if autopsy.tried && remedied.is_empty() {
         return "nothing was tried: the host has too little memory left for it".to_owned();
     }
-    // A request that a snapshot recorded has nobody behind it to try anything.
+    // For a request that a snapshot recorded nothing can be tried.
     if remedied.is_empty() && autopsy.request.attempts.is_empty() {
         return String::new();
     }

@@ -20,7 +20,7 @@ pub(crate) fn is_estimate(ghost: &Ghost) -> bool {
     ghost.starting == Starting::Anew
 }
 
-/// How far its figures can be trusted: nobody ran it.
+/// How far its figures can be trusted: it was predicted, not run.
 pub(crate) const fn certainty(ghost: &Ghost) -> &'static str {
     match ghost.starting {
         Starting::Empty => "predicted",

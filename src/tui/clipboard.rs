@@ -1,4 +1,4 @@
-//! Text for the clipboard of whoever sits at the terminal, however far away that is: the sequence that terminals know as OSC 52.
+//! Text for the clipboard of the user's terminal, however far away that is: the sequence that terminals know as OSC 52.
 //!
 //! The text travels as base64 and nothing else, so that nothing in it can command the terminal or what lies between.
 

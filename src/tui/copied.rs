@@ -1,4 +1,4 @@
-//! What a person copies, in words that stand by themselves: outside of the screen nobody sees the run that they are about.
+//! What a person copies, in words that stand by themselves: outside of the screen the run that they are about is out of sight.
 
 use super::figures;
 use super::stage::Stage;

@@ -1,6 +1,6 @@
 //! What keys ask for while a dialog is open.
 
-/// What a key asks of the dialog on top. Where text is written, characters are text whatever they are bound to.
+/// What a key asks of the dialog on top. Where text is written, characters are text even where they are bound to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DialogAction {
     /// Take what is written or chosen, and close.

@@ -25,7 +25,7 @@ pub fn screen_names() -> Vec<String> {
     SCREENS.iter().map(|screen| screen.title.to_lowercase()).collect()
 }
 
-/// A screen of a size that nobody sits at.
+/// A screen of a fixed size, without a terminal.
 #[derive(Debug)]
 pub struct Film {
     app: App,

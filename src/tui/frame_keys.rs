@@ -56,7 +56,7 @@ const fn ledger(action: LedgerAction) -> Action {
     Action::Own(ScreenAction::Ledger(action))
 }
 
-/// What a panel's keys are, whatever screen it is on: what another screen has acts on that one alone.
+/// A panel's keys on any screen: those of another screen act on that one alone.
 fn of(panel: Panel) -> &'static [Said] {
     match panel {
         Panel::History => {

@@ -1,4 +1,4 @@
-//! The commands with the keys in force: those of the program, less and more what a person has bound anew.
+//! The commands with the keys in force: those of the program, changed by the user's own bindings.
 
 use std::collections::BTreeMap;
 

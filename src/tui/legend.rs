@@ -49,7 +49,7 @@ pub(crate) fn phase_label(phase: Phase, room: usize) -> &'static str {
     words.into_iter().find(|word| word.len() <= room).unwrap_or_default()
 }
 
-/// A remark on categories that nobody told; `None` where the program did.
+/// A remark where categories are guesses; `None` where the program gave them.
 pub(crate) fn guessed(view: &View) -> Option<&'static str> {
     view.about.guessed.then_some("categories guessed")
 }
@@ -125,7 +125,7 @@ pub(crate) fn touched_symbols(theme: &Theme) -> [&'static str; 2] {
     if theme.is_colorless() { ["@", "o"] } else { ["▓", "▒"] }
 }
 
-/// The marks of bytes that nobody asked for, as the map shows them.
+/// The marks of bytes beyond what was requested, as the map shows them.
 pub(crate) fn account_marks(theme: &Theme) -> [(Span<'static>, &'static str); 4] {
     let free = |token, pattern, letter| {
         Span::styled(if theme.is_colorless() { letter } else { pattern }, free_style(token, theme))

@@ -124,7 +124,7 @@ pub struct TuiOptions {
     pub origin: Origin,
     /// Files whose configurations are compared with those on the screen.
     pub compare: Vec<PathBuf>,
-    /// Where a theme that somebody chooses is kept; `None`: nowhere.
+    /// Where the chosen theme is kept; `None`: nowhere.
     pub keep_theme: Option<KeepTheme>,
     /// Words for blocks, by who asked for them.
     pub tags: Tags,
@@ -161,7 +161,7 @@ impl Default for TuiOptions {
     }
 }
 
-/// Shows `source` until somebody leaves. Runs on a current-thread runtime with time enabled, on the
+/// Shows `source` until the user leaves. Runs on a current-thread runtime with time enabled, on the
 /// thread that owns the terminal. Install the panic hook that prints messages before.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ pub enum Panel {
     Gpu,
     /// What can be flipped.
     Switches,
-    /// What a flip came to.
+    /// What a flip changed.
     Effect,
     /// What the model concludes.
     Why,

@@ -103,7 +103,7 @@ pub struct Left {
 pub(super) struct ShellOptions {
     /// Clicks and the wheel are read.
     pub mouse: bool,
-    /// Where a theme that somebody chooses is kept.
+    /// Where the chosen theme is kept.
     pub keep_theme: Option<KeepTheme>,
     /// Files to compare with.
     pub compare: Vec<PathBuf>,
@@ -133,7 +133,7 @@ enum Read {
     Found(Message),
 }
 
-/// Shows the lab until somebody leaves. A terminal that is closed meanwhile is a hang-up, whether the signal or a failed
+/// Shows the lab until the user leaves. A terminal that is closed meanwhile is a hang-up, whether the signal or a failed
 /// write tells of it first.
 pub(super) async fn run(mut source: Source, app: App, pace: Pace, options: ShellOptions) -> Result<Left, TuiError> {
     let glyphs = app.glyphs();
@@ -145,7 +145,7 @@ pub(super) async fn run(mut source: Source, app: App, pace: Pace, options: Shell
     if exit == Exit::Quit {
         see_the_end(&mut source).await;
     }
-    // The engine ends when its handle goes; if it has ended already, nobody listens.
+    // The engine ends when its handle goes; if it has ended already, nothing listens.
     source.request(Request::Lab(Command::Quit));
     let picture = source.pictures.borrow().clone();
     Ok(Left { exit, picture, glyphs, recordings, screens })
@@ -155,7 +155,7 @@ pub(super) async fn run(mut source: Source, app: App, pace: Pace, options: Shell
 async fn see_the_end(source: &mut Source) {
     if !source.pictures.borrow().is_now() {
         source.request(Request::Move(Move::Now));
-        // A keeper that is busy keeps nobody from leaving: the last picture does.
+        // A busy keeper does not delay leaving: the last picture will do.
         let _ = tokio::time::timeout(END_PATIENCE, source.pictures.wait_for(|picture| picture.is_now())).await;
     }
 }
@@ -301,7 +301,7 @@ fn perform(effects: &[Effect], source: &Source, guard: &mut Guard) -> Result<boo
     for effect in effects {
         match effect {
             Effect::Send(request) => source.request(request.clone()),
-            // Done by whoever has the app.
+            // Done where the app is at hand.
             Effect::SaveScreen | Effect::Compare(_) | Effect::Complete(_) | Effect::KeepTheme(_) => {}
             Effect::Copy(text) => guard.copy(text).map_err(TuiError::Terminal)?,
             Effect::Repaint => guard.repaint().map_err(TuiError::Terminal)?,
@@ -347,7 +347,7 @@ fn in_background(
     work: impl FnOnce() -> Saved + Send + 'static,
 ) -> bool {
     let told = told.clone();
-    // Nobody may be left to read it.
+    // The receiver may be gone.
     let run = move || drop(told.send(work()));
     std::thread::Builder::new().name(name.to_owned()).spawn(run).is_ok()
 }
@@ -362,7 +362,7 @@ fn read_others(paths: Vec<PathBuf>, reader: &mpsc::UnboundedSender<Read>) {
         for path in paths {
             let name: Arc<str> = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into()).into();
             let mut next = Instant::now() + PROGRESS;
-            // Nobody may be left to hear it.
+            // The listener may be gone.
             let tell = |text: String| drop(reader.send(Read::Told(text)));
             let compared = source::compared(&path, |done, all| {
                 if Instant::now() >= next {

@@ -1,4 +1,4 @@
-//! Signals and the lost terminal, watched by a thread of their own: whatever the loop is doing, even stuck in a
+//! Signals and the lost terminal, watched by a thread of their own: even where the loop is stuck in a
 //! write, the process ends.
 //!
 //! The loop is told first and ends in order. Where it can't, this thread gives the terminal back, has the engine close its
@@ -83,7 +83,7 @@ async fn serve(notices: &UnboundedSender<Notice>, engine: Option<&Engine>, ready
                 if terminal::is_gone() {
                     end(notices, engine, Signal::HUP.as_raw()).await;
                 }
-                // Whoever stopped it without asking left the terminal's modes to others.
+                // The process was stopped without a chance to restore the terminal's modes.
                 terminal::leave();
                 let _ = notices.send(Notice::Resumed);
             }

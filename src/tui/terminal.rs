@@ -1,6 +1,6 @@
 //! The terminal, taken and given back: raw mode, alternate screen, mouse, paste, synchronized frames.
 //!
-//! Whatever ends the program (return, error, panic in any thread, signal), [`leave`] undoes all of it, once.
+//! However the program ends (return, error, panic in any thread, signal), [`leave`] undoes all of it, once.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +73,7 @@ impl Guard {
         self.terminal.resize(Rect::from(size))
     }
 
-    /// Puts `text` on the clipboard of whoever sits at the terminal, if that lets it.
+    /// Puts `text` on the user's clipboard, if the terminal allows that.
     ///
     /// # Errors
     /// When the terminal is gone.
@@ -180,7 +180,7 @@ pub fn leave() {
     if MOUSE.load(Ordering::SeqCst) {
         sequence.extend_from_slice(MOUSE_OFF);
     }
-    // Writing to a vector can't fail; a terminal that is gone can't be restored, and nobody would see it.
+    // Writing to a vector can't fail; a terminal that is gone can't be restored, and need not be.
     let queued = sequence.queue(event::DisableBracketedPaste).and_then(|out| out.queue(crossterm::style::ResetColor));
     let queued =
         queued.and_then(|out| out.queue(cursor::Show)).and_then(|out| out.queue(terminal::LeaveAlternateScreen));

@@ -3,7 +3,7 @@
 use super::stage::Stage;
 use crate::source::{Kind, Moment, Picture};
 
-/// The mark of a moment that nobody chose, in the header and on curves.
+/// The mark of a moment that the keeper chose, in the header and on curves.
 pub(crate) const MARK: &str = "▼";
 
 /// The moment, as the end of a phrase: `at the peak of step 12`.
@@ -46,7 +46,7 @@ pub(crate) fn place(stage: &Stage<'_>) -> Place {
     };
     let phase = match view.phase {
         Some(phase) => phase.label(),
-        // A loop of somebody else's may not say which phase it is in.
+        // A user's own loop may not say which phase it is in.
         None if has_steps && view.profiles.under_way.events == 0 && view.about.history.is_none() => "between steps",
         None => "",
     };

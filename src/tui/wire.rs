@@ -246,7 +246,7 @@ impl<'a> Run<'a> {
         for (_, cell) in self.cells {
             out.extend_from_slice(if blank { b" " } else { shown(cell.symbol()).as_bytes() });
         }
-        // Behind a wide symbol the next cell is addressed anew.
+        // Behind a wide symbol the next cell is addressed explicitly.
         let is_wide = |(_, cell): &(u16, &Cell)| !cell.symbol().is_ascii() && cell.symbol().width() != 1;
         let follows = !self.cells.last().is_some_and(is_wide);
         pen.at = pen.at.filter(|_| follows).map(|(x, y)| (x.saturating_add(self.count), y));

@@ -12,7 +12,7 @@ use crate::session::{self, Reach, Switch, Way};
 use crate::source::Kind;
 use crate::units::Bytes;
 
-/// What to do for a remedy: the key that does it in a lab, the flag for a run of ours that is over, PyTorch's line for somebody's
+/// What to do for a remedy: the key that does it in a lab, the flag for a run of ours that is over, PyTorch's line for a user's
 /// own program.
 pub(crate) fn remedy(stage: &Stage<'_>, remedy: &Remedy) -> String {
     match stage.picture.kind {

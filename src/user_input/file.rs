@@ -42,7 +42,7 @@ pub enum FileError {
     },
 }
 
-/// A regular file, open for reading, and what the system knows of it. Whatever lies there, nothing is waited for.
+/// A regular file, open for reading, and what the system knows of it. Opening never waits, even for a pipe.
 ///
 /// # Errors
 /// [`FileError`].

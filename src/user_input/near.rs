@@ -1,4 +1,4 @@
-//! The word that somebody probably meant.
+//! The word that a person probably meant.
 
 /// The most alike of `known` to `word`, where one is alike: a few letters are wrong, missing, too many or exchanged, or it
 /// begins so.

@@ -124,7 +124,7 @@ impl Job {
         if self.ended().is_none()
             && let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw)
         {
-            // Whoever is not allowed to (a program that runs as another user by now) can't.
+            // A program that runs as another user by now may not be allowed to.
             let _ = kill_process(pid, signal);
         }
     }

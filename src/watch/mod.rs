@@ -1,7 +1,7 @@
 //! Watching another program: any PyTorch program, while it trains, without a change to it.
 //!
 //! [`Job`] starts a program with the Python package `vramlab_watch` on its path, which is embedded here
-//! (`lab/python`). The package lets whoever runs as the same user connect to a socket ([`sockets`]) and tells what PyTorch's
+//! (`lab/python`). The package lets programs of the same user connect to a socket ([`sockets`]) and says what PyTorch's
 //! allocator did ([`Message`]): parts of snapshots, as PyTorch writes them. [`crate::narration::Following`] makes events of them.
 //!
 //! The program never waits for a viewer, and it goes on without one. A viewer that is behind, or comes later, misses

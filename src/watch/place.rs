@@ -1,7 +1,7 @@
 //! Where watched programs are found: sockets in folders that only their owner can open.
 //!
 //! A folder outlives a viewer that is killed, because its program goes on and still reads it. Its name says whose it is ([`Owner`]), so that
-//! a later start knows which of them nobody needs any more.
+//! a later start knows which of them are no longer needed.
 
 use std::fs::{self, DirBuilder};
 use std::io;

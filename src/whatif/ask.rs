@@ -25,7 +25,7 @@ pub(super) enum Ask {
     Offer { address: Address, size: Bytes },
     /// `empty_cache()`.
     EmptyCache,
-    /// The program has made its model: the cache was emptied and the peaks begin anew.
+    /// The program has made its model: the cache was emptied and the peaks start over.
     Settled,
     /// The program's first kernels are loaded.
     KernelsLoaded,
@@ -41,6 +41,6 @@ pub(super) enum Ask {
     Start(Arc<Start>),
     /// From here on blocks are taken from this pool.
     Pool(PoolId),
-    /// A private pool gives back what nobody holds of it: it has no user any more.
+    /// A private pool gives back its free memory: it has no user any more.
     ReleasePool(PoolId),
 }

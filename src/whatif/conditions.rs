@@ -37,7 +37,7 @@ pub enum ConditionsError {
     /// No number of steps.
     #[error("empty_cache_every takes a number of steps from 1 on, such as empty_cache_every:10")]
     EmptyCacheEvery,
-    /// A share of nobody knows what.
+    /// A share of an unknown amount.
     #[error("the memory of the device is not known, nor what a share of it is; give limit:8GiB instead")]
     UnknownDevice,
 }
@@ -50,7 +50,7 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// Memory of a device that nobody knows: more than any has.
+    /// Memory of an unknown device: more than any has.
     const ENOUGH: Bytes = Bytes(1 << 40);
 
     /// Some settings, on a device that has enough.

@@ -17,7 +17,7 @@ pub enum Places {
     Recorded,
 }
 
-/// Marks the streams that stand for "whatever this block waits for". No stream handle (a pointer) is so large.
+/// Marks the streams that stand for "all that this block waits for". No stream handle (a pointer) is so large.
 const WAITING: u64 = 1 << 63;
 /// Places of its own lie above all that a history shows.
 const OWN: u64 = 1 << 56;

@@ -1,10 +1,10 @@
-//! What an allocator under other conditions came to.
+//! The figures of an allocator under other conditions.
 
 use serde::Serialize;
 
 use vramlab_allocator::units::Bytes;
 
-/// Figures of an allocator at one event. Predicted: nobody ran it.
+/// Figures of an allocator at one event: predicted, not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Figures {
     /// Bytes held from the driver.
@@ -31,7 +31,7 @@ pub struct Figures {
     pub served: u64,
 }
 
-/// What a step came to.
+/// The figures of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepPeaks {
     /// Most that was allocated.

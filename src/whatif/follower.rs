@@ -15,7 +15,7 @@ use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
 use vramlab_allocator::{BlockSnapshot, BlockState};
 use vramlab_model::{BlockView, Category, Event, History, NameId, Occupancy, SegmentView};
 
-/// A block that the run holds when somebody begins to follow it.
+/// A block that the run holds when following begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockAtStart {
     /// Where the run has it.
@@ -123,7 +123,7 @@ impl Follower {
         self.player.finished()
     }
 
-    /// How what was there when it began came to be: [`Starting::Anew`] is an estimate.
+    /// Where the blocks come from that were there when it began: [`Starting::Anew`] is an estimate.
     #[must_use]
     pub const fn starting(&self) -> Starting {
         self.player.starting()

@@ -3,8 +3,8 @@
 //! * [`Conditions`]: its settings and bounds, from a text in PyTorch's syntax.
 //! * [`Follower`]: follows a stream of events, a ghost beside the run.
 //! * [`Program`]: the requests of a stream, read once and replayed under as many conditions as wanted ([`predict`]).
-//! * [`Forked`]: what a change in the middle of a run would have come to.
-//! * [`Recorded`]: a whole run, what it came to beside what it asked.
+//! * [`Forked`]: what a change in the middle of a run would have done.
+//! * [`Recorded`]: a whole run, its figures beside its requests.
 //! * [`Repeater`]: steps that repeat, asked one after the other; [`StepsWriter`] reads them.
 //! * [`Tuning`]: settings that were tried on a program, and which of them nothing beats; [`smallest_limit`].
 //!

@@ -24,7 +24,7 @@ pub(super) struct Player {
     /// The pool that blocks are taken from, and the private ones that were met.
     pool: PoolId,
     pools: Vec<PoolId>,
-    /// What it took to come to where the history begins: memory from the driver, memory back, retries, failures.
+    /// What it took to reach the state in which the history begins: memory from the driver, memory back, retries, failures.
     before: [i64; 4],
     starting: Starting,
 }
@@ -223,7 +223,7 @@ impl Player {
         self.allocator.reset_peak_statistics();
     }
 
-    /// It ended; what it came to.
+    /// It ended, with these figures.
     pub fn end_step(&mut self) -> StepPeaks {
         self.finished += 1;
         let statistics = self.allocator.statistics();
@@ -248,12 +248,12 @@ impl Player {
         self.keep(to, address);
     }
 
-    /// How what was there when it began came to be.
+    /// Where the blocks come from that were there when it began.
     pub const fn starting(&self) -> Starting {
         self.starting
     }
 
-    /// Blocks were there when it began, and were taken anew.
+    /// Blocks were there when it began, and were requested again.
     pub const fn begin_anew(&mut self) {
         self.starting = Starting::Anew;
     }
@@ -286,7 +286,7 @@ impl Player {
         true
     }
 
-    /// Takes the blocks anew that it held, as if they had been all but what is gone.
+    /// Requests the blocks again that it held, as if they had been all but what is gone.
     pub fn make(&mut self, start: &Start) {
         let (mut gone, mut full, mut failed) = (Vec::new(), false, 0);
         for made in start.made() {

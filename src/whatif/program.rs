@@ -20,7 +20,7 @@ pub struct Program {
     places: Places,
 }
 
-/// What a program would have come to under some conditions.
+/// The figures that a program would have had under some conditions.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// At the end.
@@ -100,11 +100,11 @@ impl Program {
         Outcome { figures: player.figures(), history: player.history().clone(), steps: player.finished() }
     }
 
-    /// Concludes what was asked for before the history began from what a run under its own conditions came to in it.
+    /// Concludes what was asked for before the history began from the figures of a run under its own conditions in it.
     ///
-    /// What the program held is asked of an empty allocator, and then what it asked in the history. That comes to the run's own
+    /// What the program held is requested of an empty allocator, and then what it requested in the history. That gives the run's own
     /// peak of reserved, unless more was held before: then in the proportion that the peak is higher. Where blocks may be oversize
-    /// free memory tells nothing of that, as much of it can't be used again.
+    /// free memory says nothing about that, as much of it can't be used again.
     pub(super) fn conclude_past(&mut self, conditions: &Conditions, peak_reserved: Bytes) {
         let largest = self.asks.iter().filter_map(|ask| match ask {
             Ask::Take { size, .. } => Some(*size),
@@ -190,7 +190,7 @@ impl ProgramWriter {
     }
 }
 
-/// What the run of `events` would have come to under `conditions`.
+/// The figures that the run of `events` would have had under `conditions`.
 #[must_use]
 pub fn predict<'a>(
     events: impl IntoIterator<Item = &'a Event>,

@@ -36,7 +36,7 @@ pub(super) struct Reader {
     completed: Vec<BlockNumber>,
     /// Memory went back to the driver since then.
     released: bool,
-    /// Because somebody called `empty_cache`.
+    /// Because `empty_cache` was called.
     emptied: bool,
     /// Blocks of the first kernels that are still to come, and their names.
     kernels: u32,
@@ -293,8 +293,8 @@ impl Reader {
         self.served();
     }
 
-    /// The first step begins. A program that has made its model empties the cache, says nothing of it, and has its peaks begin
-    /// anew: all but one that goes on with what is cached, which shows.
+    /// The first step begins. A program that has made its model empties the cache, does not record that, and resets its peaks:
+    /// all but one that keeps its cache, which shows.
     fn end_start(&mut self, ask: &mut impl FnMut(Ask)) {
         if self.start.take().is_some_and(|start| start.ledger().releasable == Bytes::ZERO) {
             ask(Ask::Settled);

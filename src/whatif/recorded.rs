@@ -1,4 +1,4 @@
-//! What a run came to, and what its program asked, read together: a prediction is laid beside it.
+//! A run's figures and its program's requests, read together, so that a prediction can be compared with them.
 
 use super::conditions::{Conditions, ConditionsError};
 use super::driver::Places;
@@ -8,7 +8,7 @@ use vramlab_allocator::DeviceMemory;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_model::{AllocatorState, Begins, Event, EventKind, FailedRequest, MemoryModel};
 
-/// A run on one device that can be asked anew.
+/// A run on one device that can be replayed.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// What is known of it.
@@ -22,7 +22,7 @@ pub struct Recorded {
 pub struct Facts {
     /// The device.
     pub device: DeviceIndex,
-    /// What it came to. Peaks are those since the model was made.
+    /// Its figures. Peaks are those since the model was made.
     pub figures: Figures,
     /// Bytes that were stranded where most was reserved, the first time that it was.
     pub stranded_at_peak: Bytes,
@@ -32,13 +32,13 @@ pub struct Facts {
     pub conditions: Conditions,
     /// Where the history begins, if it is PyTorch's.
     pub begins: Option<Begins>,
-    /// A limit that nobody told, where a failure shows that there was one; the least that it can have been counts.
+    /// A limit that is not recorded, where a failure shows that there was one; the least that it can have been counts.
     pub unknown_limit: Option<LimitRange>,
     /// What had to be assumed: a sentence each, without a period.
     pub remarks: Vec<String>,
 }
 
-/// Where a limit lies that nobody told.
+/// The bounds of a limit that is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitRange {
     /// So much was reserved under it.
@@ -55,7 +55,7 @@ impl LimitRange {
     }
 }
 
-/// Reads a run event by event, so that it can be asked anew.
+/// Reads a run event by event, so that it can be replayed.
 #[derive(Debug)]
 pub struct RecordedWriter {
     facts: FactsWriter,
@@ -80,7 +80,7 @@ pub struct FactsWriter {
     begins: Option<Begins>,
     /// Calls of the driver that tell what was there when the history began.
     early: (i64, i64),
-    /// Bounds that failures show, where nobody told a limit.
+    /// Bounds that failures show, where no limit is recorded.
     shown: Option<Shown>,
 }
 
@@ -89,7 +89,7 @@ pub struct FactsWriter {
 struct Shown {
     /// The driver had nothing left: all that this process could have.
     device: Option<Bytes>,
-    /// A limit that nobody told lies below this.
+    /// A limit that is not recorded lies below this.
     below: Option<Bytes>,
 }
 
@@ -126,7 +126,7 @@ impl Recorded {
         self.program.replay(&self.facts.conditions)
     }
 
-    /// Whether a replay under the run's own conditions came to what the run did, to the byte.
+    /// Whether a replay under the run's own conditions gives the run's figures, to the byte.
     #[must_use]
     pub fn is_exact(&self, again: &Figures) -> bool {
         let of = |figures: &Figures| {
@@ -252,10 +252,10 @@ impl FactsWriter {
         (self.peak_reserved, self.shown.and_then(|shown| shown.below))
     }
 
-    /// What is known of the run; `memory` is the device's, where somebody knows it, and so is its `limit`.
+    /// What is known of the run; `memory` is the device's, where it is known, and so is its `limit`.
     ///
     /// # Errors
-    /// [`ConditionsError`]: a share of the device's memory is allowed, and nobody knows what it has.
+    /// [`ConditionsError`]: a share of the device's memory is allowed, and its memory is unknown.
     pub fn finish(self, memory: Option<DeviceMemory>, limit: Option<Bytes>) -> Result<Facts, ConditionsError> {
         let mut remarks = Vec::new();
         if self.changed {

@@ -21,14 +21,14 @@ pub enum Starting {
     Empty,
     /// What was held when the history began lies where the recording has it.
     Recorded,
-    /// What was held when the history began is taken anew: under these settings it would lie elsewhere.
+    /// What was held when the history began is requested again: under these settings it would lie elsewhere.
     Anew,
 }
 
 /// Pieces that are thought to have been held before, at most about.
 const MOST_GONE: u64 = 1 << 16;
 
-/// The state that a history begins with, which nobody saw come to be.
+/// The state that a history begins with. How it arose was not recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Start {
     /// Blocks that were held, by address.
@@ -37,7 +37,7 @@ pub(super) struct Start {
     segments: Vec<SegmentSnapshot>,
     /// The ranges of expandable segments; how far they reach is not known.
     ranges: Vec<RangeSeed>,
-    /// The settings under which it came to be.
+    /// The settings under which it arose.
     pub settings: Settings,
     /// What was asked for before that left no trace but free memory.
     pub past: Past,
@@ -54,7 +54,7 @@ pub(super) struct Past {
     pub largest: Bytes,
 }
 
-/// One thing to ask for so that another allocator comes to where a history begins.
+/// One request that leads another allocator towards the state in which a history begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Made {
     /// A block that was held.
@@ -119,7 +119,7 @@ impl Start {
         Self { past, ..self.clone() }
     }
 
-    /// Whether an allocator under `settings` could have come to the same segments by the same requests.
+    /// Whether an allocator under `settings` could have reached the same segments by the same requests.
     pub fn could_be_under(&self, settings: &Settings) -> bool {
         let own = &self.settings;
         // Nothing in it is large enough to tell the two bounds apart.

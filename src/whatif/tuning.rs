@@ -10,12 +10,12 @@ use vramlab_allocator::units::Bytes;
 use vramlab_allocator::{Settings, TorchVersion};
 use vramlab_model::{Remedied, Remedy};
 
-/// Settings that were tried, and what a program came to under them. Predicted: nobody ran it.
+/// Settings that were tried, and a program's figures under them: predicted, not run.
 #[derive(Clone, Debug)]
 pub struct Tried {
     /// The settings.
     pub conditions: Conditions,
-    /// What the program came to.
+    /// The program's figures.
     pub figures: Figures,
 }
 

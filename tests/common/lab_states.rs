@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vramlab::model::{
     About, Activity, AlikeRanks, DeviceKind, DriverMemory, Event, EventKind, GpuProcess, Grouping, History, Items, Lab,
-    Micros, NameId, OwnUse, PcieTraffic, Profile, Reading, RunState, Study, Throttle, View,
+    Micros, NameId, OwnUse, Parallelism, PcieTraffic, Profile, Reading, RunState, Study, Throttle, View,
 };
 use vramlab::session::{self, Scene, Setup, Switch};
 use vramlab::source::{Cursor, Extent, Kind, Marked, Moment, Picture, Pinned, RankFigures, Shown};
@@ -249,7 +249,7 @@ pub fn recorded() -> Picture {
 pub fn with_ranks(picture: Picture) -> Picture {
     let of = |ranks: &[u16], figures: [u64; 3]| {
         let [allocated, peak_allocated, peak_reserved] = figures.map(Bytes::mib);
-        let alike = AlikeRanks { parallelism: "fsdp".into(), world: 4, ranks: ranks.to_vec() };
+        let alike = AlikeRanks { parallelism: Parallelism::Fsdp, world: 4, ranks: ranks.to_vec() };
         RankFigures { alike: Arc::new(alike), allocated, peak_allocated, peak_reserved, out_of_memory: false }
     };
     let ranks = Arc::new([of(&[0], [196, 212, 226]), of(&[1, 2], [188, 204, 218]), of(&[3], [180, 196, 210])]);

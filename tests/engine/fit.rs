@@ -10,7 +10,7 @@ use serde_json::Value;
 use vramlab::allocator::Settings;
 use vramlab::device::sim::CardCatalog;
 use vramlab::estimate::{Estimate, Kind, Model, Term, Training};
-use vramlab::fit::{self, Candidate, Control, Costed, Figures, News, Outcome, Retries, Terms};
+use vramlab::fit::{self, Candidate, Control, Costed, Figures, GroupSearch, News, Outcome, Retries, Terms};
 use vramlab::model::{Category, Micros};
 use vramlab::session::{DeviceChoice, Headless, LabSpec, MemoryLimit, Parallel, Setup, Switch};
 use vramlab::train::{Config, OptimizerKind, Parallelism, PipelineSchedule};
@@ -77,18 +77,20 @@ fn ranks_are_searched_to_the_edge() {
     let sizes = Sizes { width: size, seq: size, vocab: Some(Extent::nearest(4096)), ..Sizes::default() };
     let of = LabSpec { sizes, ..resident(spec("gpt-mini", Some(Bytes::mib(160)))) };
     let spec = |batch| LabSpec { config: Config { batch, ..of.config }, ..of.clone() };
+    let (of_24, of_4) = (spec(24), spec(4));
     let stop = AtomicBool::new(false);
     let control = Control::new(&stop, &|_| {});
+    let search = |spec| GroupSearch { spec, steps: 2, terms: TERMS, control: &control };
     for parallelism in [Parallelism::Ddp, Parallelism::Fsdp, Parallelism::Pipeline(PipelineSchedule::GPipe)] {
         let fits = |batch, ranks| {
             let parallel = Parallel { parallelism, ranks };
-            fit::probe_ranks(&spec(batch), parallel, 2, TERMS, &control).unwrap().fits()
+            search(&of).probe(batch, parallel).unwrap().fits()
         };
-        let found = fit::fewest_cards(&spec(24), parallelism, 2, TERMS, &control).unwrap();
+        let found = search(&of_24).fewest_cards(parallelism).unwrap();
         let fewest = (2..=24).find(|ranks| fits(24, *ranks));
         assert_eq!(found.best.map(|probe| probe.parallel.ranks), fewest, "{parallelism}");
         let parallel = Parallel { parallelism, ranks: 2 };
-        let found = fit::largest_batch_of_ranks(&spec(4), parallel, 2, TERMS, &control).unwrap();
+        let found = search(&of_4).largest_batch(parallel).unwrap();
         let largest = (1..=64).rev().find(|batch| fits(*batch, 2));
         assert_eq!(found.best.map(|probe| probe.batch), largest, "{parallelism}");
         assert!(found.beyond.is_some_and(|probe| !probe.fits() && probe.batch > largest.unwrap_or(0)));

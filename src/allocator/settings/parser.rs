@@ -224,7 +224,7 @@ impl<'a> Cursor<'a> {
         while self.next(KEY)? != "]" {
             self.value(KEY)?;
             if self.words.clone().next().is_none_or(|word| word != "]") {
-                self.words.next(); // whatever stands for the comma
+                self.words.next(); // the word in the comma's place
             }
         }
         Ok(())

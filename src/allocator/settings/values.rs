@@ -1,4 +1,4 @@
-//! What can be configured, and what it is unless somebody says otherwise.
+//! What can be configured, and its defaults.
 
 use crate::units::{Bytes, GIB, MIB};
 use crate::version::TorchVersion;

@@ -115,7 +115,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Status> {
     if args.subjects.files.is_empty() {
         return Err(Usage("there is no file to check; give one, or one for each rank".into()).into());
     }
-    // Only a limit is asked anew, and what a program asked takes as long to read as all else.
+    // Only a limit needs a replay, and reading requests for it takes as long as reading all the rest.
     let outcomes = match args.limit {
         Some(_) => args.subjects.all(None).map(|read| args.outcomes(&read, |run| Some(&run.program))),
         None => args.subjects.facts().map(|read| args.outcomes(&read, |_| None)),

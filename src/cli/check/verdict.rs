@@ -1,4 +1,4 @@
-//! What a limit comes to: kept, broken, or more than the file can tell.
+//! Whether a limit is kept, broken, or can't be judged from the file.
 
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    /// What is over a limit breaks it, whatever else is not known; what is not may be more than is seen, and `unseen` says why.
+    /// What is over a limit breaks it, even if the rest is unknown; what is not may be more than is seen, and `unseen` says why.
     pub fn of(
         check: &'static str,
         value: Option<u64>,

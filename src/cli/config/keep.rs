@@ -82,7 +82,7 @@ fn with_theme(text: &str, name: &str) -> String {
     out
 }
 
-/// Writes a new file and puts it in the place of the old one: whatever happens, one of them is there whole.
+/// Writes a new file and puts it in the place of the old one: at every moment one of them is there whole.
 fn write(file: &Path, text: &str) -> io::Result<()> {
     // A link stays one.
     let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());

@@ -99,7 +99,7 @@ fn pair(
             other.push(Survivor { name, ..b });
         }
     }
-    // Where both have lines left, nobody knows which is which.
+    // Where both have lines left, it is unknown which is which.
     if before.is_empty() || after.is_empty() {
         one.extend(before.into_values());
         other.extend(after.into_values());

@@ -38,7 +38,7 @@ pub(super) struct DiffArgs {
     json: bool,
 }
 
-/// Compares the two and prints what differs. Exit code 0 whatever does.
+/// Compares the two and prints what differs. Exit code 0 with any difference.
 pub(super) fn run(args: &DiffArgs) -> Result<Status> {
     let (before, after) = (examined(&args.before, args.rank)?, examined(&args.after, args.rank)?);
     let mut out = stdout();

@@ -80,7 +80,7 @@ impl Place {
     }
 }
 
-/// Measures and prints. Exit code 0 whatever the verdicts are; 130 where it was interrupted, with what was measured by then.
+/// Measures and prints. Exit code 0 with any verdicts; 130 where it was interrupted, with what was measured by then.
 pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
     let mut settings = config::settings();
     let named = args.device.clone().or_else(|| settings.device());

@@ -16,7 +16,7 @@ fn width() -> usize {
     columns.clamp(40, 100)
 }
 
-/// Somebody who takes a lesson line by line.
+/// A learner who takes a lesson line by line.
 pub(super) struct Taking {
     width: usize,
     pub progress: Progress,

@@ -13,7 +13,7 @@ use crate::cli::output::stdout;
 use crate::cli::search::{Follower, limit_json, limit_of, milliseconds, reason, why, with_outcome, words_of};
 use crate::cli::spec::SpecArgs;
 use crate::cli::{Status, Usage, interrupt, reproduce};
-use crate::fit::{self, Control, FitError, GroupProbe, News, OfRanks, Outcome, Terms};
+use crate::fit::{self, Control, FitError, GroupEdge, GroupProbe, GroupSearch, News, Outcome, Terms};
 use crate::session::{DeviceChoice, LabSpec, Parallel};
 use crate::train::{Config, Parallelism};
 
@@ -72,9 +72,9 @@ pub(in crate::cli) struct Search<'a> {
 struct Found {
     way: Parallelism,
     /// The fewest cards for the batch.
-    fewest: OfRanks,
+    fewest: GroupEdge,
     /// The largest batch on the cards that there are.
-    largest: Option<OfRanks>,
+    largest: Option<GroupEdge>,
 }
 
 struct Report<'a> {
@@ -131,11 +131,9 @@ impl Search<'_> {
     }
 
     fn found(&self, way: Parallelism, terms: Terms, control: &Control<'_>) -> Result<Found, FitError> {
-        let fewest = fit::fewest_cards(self.spec, way, self.steps, terms, control)?;
-        let largest = self.cards.map(|ranks| {
-            let parallel = Parallel { parallelism: way, ranks };
-            fit::largest_batch_of_ranks(self.spec, parallel, self.steps, terms, control)
-        });
+        let search = GroupSearch { spec: self.spec, steps: self.steps, terms, control };
+        let fewest = search.fewest_cards(way)?;
+        let largest = self.cards.map(|ranks| search.largest_batch(Parallel { parallelism: way, ranks }));
         Ok(Found { way, fewest, largest: largest.transpose()? })
     }
 }
@@ -187,7 +185,7 @@ impl Report<'_> {
         &self,
         out: &mut impl Write,
         heading: &str,
-        found: Vec<(Parallelism, &OfRanks)>,
+        found: Vec<(Parallelism, &GroupEdge)>,
         answer: fn(&GroupProbe) -> usize,
         unit: &'static str,
     ) -> Result<()> {
@@ -251,7 +249,7 @@ impl Report<'_> {
             });
             with_outcome(row, &probe.outcome)
         };
-        let of = |found: &OfRanks| {
+        let of = |found: &GroupEdge| {
             json!({
                 "best": found.best.as_ref().map(probe),
                 "beyond": found.beyond.as_ref().map(probe),

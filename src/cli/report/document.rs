@@ -17,7 +17,7 @@ pub(super) enum Style {
     Html,
 }
 
-/// Writes a document part by part: whoever waits reads what is there.
+/// Writes a document part by part, so that the first parts can be read while the rest is computed.
 pub(super) struct Writer<W> {
     out: W,
     style: Style,

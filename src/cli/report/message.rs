@@ -1,4 +1,4 @@
-//! PyTorch's message, as somebody pastes it: where it is read from, and what it says by itself.
+//! PyTorch's message, as it is pasted: where it is read from, and what it says by itself.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -54,7 +54,7 @@ pub(super) fn culprit(refusal: &Refusal) -> Option<String> {
     })
 }
 
-/// Who else has memory on the card, and whether the request would have fitted without them; `None` where nobody is named.
+/// Who else has memory on the card, and whether the request would have fitted without them; `None` where none are named.
 pub(super) fn others(refusal: &Refusal) -> Option<String> {
     let each: Vec<String> =
         refusal.others.iter().map(|other| format!("process {} has {}", other.process, other.size)).collect();

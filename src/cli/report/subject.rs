@@ -21,7 +21,7 @@ pub(super) struct Asked<'a> {
     pub settings: bool,
     /// PyTorch's message.
     pub refusal: Option<&'a Refusal>,
-    /// The limit of the process, where somebody says it.
+    /// The limit of the process, where it is given.
     pub told: Option<Printed>,
 }
 
@@ -38,13 +38,13 @@ pub(super) struct Subject<'a> {
     pub tried: Option<TriedOut>,
 }
 
-/// What replays come to.
+/// The figures of replays.
 pub(super) struct TriedOut {
     /// The run under its own conditions.
     pub again: Figures,
     /// Under the limit of the run, or the least that it can have been.
     pub tuning: Tuning,
-    /// Under the most that a limit can have been that nobody told.
+    /// Under the highest limit that there can have been, where none is recorded.
     pub loose: Option<Tuning>,
     /// The smallest limit that does under the run's own settings; looked for where a request failed.
     pub smallest: Option<Bytes>,
@@ -152,7 +152,7 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// Where nobody tried what would have helped a request that failed, what a replay says of it is told.
+    /// Says what replays found for a request that failed, where remedies were not tried in the run.
     fn verify(&mut self) {
         let Some(tried) = &self.tried else { return };
         let remedied: Arc<[_]> = tried.tuning.remedied().into();

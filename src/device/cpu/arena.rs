@@ -72,7 +72,7 @@ impl Arena {
         DeviceMemory { free: memory.free.min(self.account.left()), ..memory }
     }
 
-    /// Where `[address, address + len)` lies in host memory, if all of it is backed and no copy that nobody has
+    /// Where `[address, address + len)` lies in host memory, if all of it is backed and no copy that has not been
     /// waited for is writing it.
     pub(super) fn pointer(&self, address: Address, len: u64) -> Result<*mut u8, BadAddress> {
         let pointer = self.backed(address, len)?;
@@ -200,7 +200,7 @@ impl Arena {
 }
 
 impl Drop for Arena {
-    /// Memory goes when nobody copies to it any more.
+    /// Memory goes when no copy to it is under way.
     fn drop(&mut self) {
         self.copies.finish();
     }

@@ -21,7 +21,7 @@ struct Unordered {
 #[derive(Default)]
 struct Progress {
     completed: u64,
-    /// Copies up to this one happened before whatever the compute stream does now.
+    /// Copies up to this one happened before all that the compute stream does now.
     ordered: u64,
     unordered: VecDeque<Unordered>,
     /// When the last copies ended.
@@ -70,7 +70,7 @@ impl CopyState {
         self.submitted.load(Ordering::Acquire)
     }
 
-    /// True when the copies before `event` are done; whoever is told so may use what they wrote.
+    /// True when the copies before `event` are done; then what they wrote may be used.
     pub(super) fn is_done(&self, event: u64) -> bool {
         let mut progress = self.progress();
         let done = progress.completed >= event;

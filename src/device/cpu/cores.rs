@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 use rayon::prelude::*;
 
 use super::operand::{KernelResult, Refused};
@@ -54,7 +54,7 @@ impl Cores {
         self.threads
     }
 
-    /// Runs `body` with `n` elements of scratch, whose contents are whatever was left there. Where there is no memory for
+    /// Runs `body` with `n` elements of scratch, whose contents are what the last kernel left. Where there is no memory for
     /// them `body` does not run, and the kernel has failed ([`Cores::finish`]).
     #[inline(always)]
     pub(super) fn scratch<R: Real>(&self, n: usize, body: impl FnOnce(&mut [R])) {
@@ -98,7 +98,9 @@ impl Cores {
     }
 
     /// Runs `operation` with the widest vectors there are.
-    #[inline(always)]
+    ///
+    /// Never inlined: within [`Cores::vectorised`] each call would otherwise hold two more copies of the operation.
+    #[inline(never)]
     pub(super) fn dispatch<T: pulp::WithSimd>(&self, operation: T) -> T::Output {
         self.arch.dispatch(operation)
     }

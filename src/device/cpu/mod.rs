@@ -65,7 +65,7 @@ fn share_of(account: &HostAccount) -> Bytes {
     Bytes(account.total().get() / 2)
 }
 
-/// What the processor's device has, where nobody says how much.
+/// The memory of the processor's device by default.
 #[must_use]
 pub fn memory() -> Bytes {
     share_of(&HostAccount::default())

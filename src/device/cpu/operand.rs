@@ -122,7 +122,7 @@ impl View<'_> {
     /// `n` elements from `start`.
     #[inline(always)]
     pub(super) fn slice<T: Element>(&self, start: usize, n: usize) -> &[T] {
-        // SAFETY: claimed, aligned and in bounds; nobody stores to these elements meanwhile (module contract).
+        // SAFETY: claimed, aligned and in bounds; no task stores to these elements meanwhile (module contract).
         unsafe { std::slice::from_raw_parts(self.pointer(start, n), n) }
     }
 

@@ -7,12 +7,37 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 use std::thread::LocalKey;
 
+use gemm_common::Parallelism;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use pulp::Simd;
 
 use super::operand::{Element, View};
 use crate::{DType, HostVec, Plain};
+
+/// A product of matrices `dst = alpha·dst + beta·lhs·rhs`: rows, columns and terms; pointer, column stride and row stride of the
+/// result, whether it is read, and of both factors; alpha, beta; three flags for complex numbers; threads.
+type GemmFunction<T> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut T,
+    isize,
+    isize,
+    bool,
+    *const T,
+    isize,
+    isize,
+    *const T,
+    isize,
+    isize,
+    T,
+    T,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
 
 /// A type that kernels compute in: f32, or f64 where an operand is f64 (or an integer).
 ///
@@ -72,10 +97,34 @@ pub(super) trait Real:
     }
 
     /// Elements `[start, start + out.len())` of `from`.
-    fn load(from: &View<'_>, start: usize, out: &mut [Self]);
+    #[inline(always)]
+    fn load(from: &View<'_>, start: usize, out: &mut [Self]) {
+        if from.dtype() == Self::DTYPE {
+            out.copy_from_slice(from.slice(start, out.len()));
+        } else {
+            Self::load_converted(from, start, out);
+        }
+    }
 
     /// Writes elements `[start, start + values.len())` of `to`.
-    fn store(to: &View<'_>, start: usize, values: &[Self]);
+    #[inline(always)]
+    fn store(to: &View<'_>, start: usize, values: &[Self]) {
+        if to.dtype() == Self::DTYPE {
+            to.slice_mut(start, values.len()).copy_from_slice(values);
+        } else {
+            Self::store_converted(to, start, values);
+        }
+    }
+
+    /// [`Real::load`] from another type. A function of its own: with a loop for each type in each kernel, conversions were
+    /// most of this crate's code.
+    fn load_converted(from: &View<'_>, start: usize, out: &mut [Self]);
+
+    /// [`Real::store`] as another type; see [`Real::load_converted`].
+    fn store_converted(to: &View<'_>, start: usize, values: &[Self]);
+
+    /// The product of matrices for this processor.
+    fn gemm() -> GemmFunction<Self>;
 
     /// Scratch that this thread keeps between kernels.
     fn scratch() -> &'static LocalKey<RefCell<Vec<HostVec<Self>>>>;
@@ -269,32 +318,42 @@ impl Real for f32 {
         Self::is_nan(self)
     }
 
-    #[inline(always)]
-    fn load(from: &View<'_>, start: usize, out: &mut [Self]) {
+    #[inline(never)]
+    fn load_converted(from: &View<'_>, start: usize, out: &mut [Self]) {
         let n = out.len();
-        match from.dtype() {
-            DType::F32 => out.copy_from_slice(from.slice::<f32>(start, n)),
-            DType::F16 => from.slice::<f16>(start, n).convert_to_f32_slice(out),
-            DType::Bf16 => convert_from(from.slice::<u16>(start, n), out, bf16_to_f32),
-            DType::F64 => convert_from(from.slice::<f64>(start, n), out, |x| x as f32),
-            DType::I64 => convert_from(from.slice::<i64>(start, n), out, |x| x as f32),
-            DType::I32 => convert_from(from.slice::<i32>(start, n), out, |x| x as f32),
-            DType::U8 => convert_from(from.slice::<u8>(start, n), out, f32::from),
-        }
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || match from.dtype() {
+                DType::F32 => out.copy_from_slice(from.slice::<f32>(start, n)),
+                DType::F16 => from.slice::<f16>(start, n).convert_to_f32_slice(out),
+                DType::Bf16 => convert_from(from.slice::<u16>(start, n), out, bf16_to_f32),
+                DType::F64 => convert_from(from.slice::<f64>(start, n), out, |x| x as f32),
+                DType::I64 => convert_from(from.slice::<i64>(start, n), out, |x| x as f32),
+                DType::I32 => convert_from(from.slice::<i32>(start, n), out, |x| x as f32),
+                DType::U8 => convert_from(from.slice::<u8>(start, n), out, f32::from),
+            },
+        );
     }
 
-    #[inline(always)]
-    fn store(to: &View<'_>, start: usize, values: &[Self]) {
+    #[inline(never)]
+    fn store_converted(to: &View<'_>, start: usize, values: &[Self]) {
         let n = values.len();
-        match to.dtype() {
-            DType::F32 => to.slice_mut::<f32>(start, n).copy_from_slice(values),
-            DType::F16 => to.slice_mut::<f16>(start, n).convert_from_f32_slice(values),
-            DType::Bf16 => convert_from(values, to.slice_mut::<u16>(start, n), f32_to_bf16),
-            DType::F64 => convert_from(values, to.slice_mut::<f64>(start, n), f64::from),
-            DType::I64 => convert_from(values, to.slice_mut::<i64>(start, n), |x| x as i64),
-            DType::I32 => convert_from(values, to.slice_mut::<i32>(start, n), |x| x as i32),
-            DType::U8 => convert_from(values, to.slice_mut::<u8>(start, n), |x| x as u8),
-        }
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || match to.dtype() {
+                DType::F32 => to.slice_mut::<f32>(start, n).copy_from_slice(values),
+                DType::F16 => to.slice_mut::<f16>(start, n).convert_from_f32_slice(values),
+                DType::Bf16 => convert_from(values, to.slice_mut::<u16>(start, n), f32_to_bf16),
+                DType::F64 => convert_from(values, to.slice_mut::<f64>(start, n), f64::from),
+                DType::I64 => convert_from(values, to.slice_mut::<i64>(start, n), |x| x as i64),
+                DType::I32 => convert_from(values, to.slice_mut::<i32>(start, n), |x| x as i32),
+                DType::U8 => convert_from(values, to.slice_mut::<u8>(start, n), |x| x as u8),
+            },
+        );
+    }
+
+    fn gemm() -> GemmFunction<Self> {
+        gemm_f32::gemm::f32::get_gemm_fn()
     }
 
     fn scratch() -> &'static LocalKey<RefCell<Vec<HostVec<Self>>>> {
@@ -361,8 +420,8 @@ impl Real for f64 {
         Self::is_nan(self)
     }
 
-    #[inline(always)]
-    fn load(from: &View<'_>, start: usize, out: &mut [Self]) {
+    #[inline(never)]
+    fn load_converted(from: &View<'_>, start: usize, out: &mut [Self]) {
         let n = out.len();
         match from.dtype() {
             DType::F64 => out.copy_from_slice(from.slice::<f64>(start, n)),
@@ -375,8 +434,8 @@ impl Real for f64 {
         }
     }
 
-    #[inline(always)]
-    fn store(to: &View<'_>, start: usize, values: &[Self]) {
+    #[inline(never)]
+    fn store_converted(to: &View<'_>, start: usize, values: &[Self]) {
         let n = values.len();
         match to.dtype() {
             DType::F64 => to.slice_mut::<f64>(start, n).copy_from_slice(values),
@@ -387,6 +446,10 @@ impl Real for f64 {
             DType::I32 => convert_from(values, to.slice_mut::<i32>(start, n), |x| x as i32),
             DType::U8 => convert_from(values, to.slice_mut::<u8>(start, n), |x| x as u8),
         }
+    }
+
+    fn gemm() -> GemmFunction<Self> {
+        gemm_f64::gemm::f64::get_gemm_fn()
     }
 
     fn scratch() -> &'static LocalKey<RefCell<Vec<HostVec<Self>>>> {

@@ -24,7 +24,7 @@ pub struct HostMemoryRefused {
     pub left: Bytes,
 }
 
-/// The account of the host memory that a device, and what trains on it, hold: whoever needs memory whose size follows
+/// The account of the host memory that a device, and what trains on it, hold: all code that needs memory whose size follows
 /// from a model or a batch takes it from here first. It gives no more than the machine has, nor more than a limit.
 ///
 /// A handle: clones share the account.

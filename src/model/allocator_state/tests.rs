@@ -8,7 +8,7 @@ use vramlab_allocator::{
     CachingAllocator, DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, Settings, SimulatedDriver, TraceEvent,
 };
 
-/// A driver whose side streams are done when somebody waits.
+/// A driver whose side streams are done only when they are waited for.
 #[derive(Debug)]
 struct Driver(SimulatedDriver);
 

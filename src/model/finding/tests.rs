@@ -40,7 +40,7 @@ fn settings(switches: &[(&str, &str)]) -> Settings {
     Settings(switches.iter().map(setting).collect())
 }
 
-/// The switches that a remedy may be about, as they are when nobody has touched them.
+/// The switches that a remedy may be about, at their defaults.
 const USUAL: [(&str, &str); 8] = [
     ("amp", "off"),
     ("ckpt", "off"),

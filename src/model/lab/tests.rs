@@ -239,7 +239,7 @@ fn a_restart_forgets_everything_but_the_log() {
     let untold = |view: &View| View { position: 0, begun: 0, log: Vec::new(), ..view.clone() };
     assert_eq!(format!("{:?}", untold(&after)), format!("{:?}", untold(&fresh)));
     assert_ne!(format!("{:?}", untold(&before)), format!("{:?}", untold(&fresh)));
-    // And the same run again comes to the same.
+    // The same run again gives the same.
     for event in &events {
         lab.apply(event);
     }

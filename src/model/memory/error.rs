@@ -75,7 +75,7 @@ pub enum Fault {
         /// Size.
         size: Bytes,
     },
-    /// A block is freed or renamed that nobody holds.
+    /// The block that is freed or renamed is not allocated.
     #[error("nobody holds a block at {address}")]
     UnknownBlock {
         /// First byte.
@@ -99,7 +99,7 @@ pub enum Fault {
         /// The most that are followed.
         most: usize,
     },
-    /// A free is completed that nobody asked for.
+    /// A free is completed that was never requested.
     #[error("the block at {address} becomes free but was not given back")]
     FreeNotRequested {
         /// First byte.

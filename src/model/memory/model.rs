@@ -369,7 +369,7 @@ impl MemoryModel {
         }
     }
 
-    /// Memory is taken anew, `size` bytes at least: was that a request's second try?
+    /// More memory is taken, `size` bytes at least: was that a request's second try?
     fn settle_releases(&mut self, size: Bytes, stream: StreamId) {
         let mut releases = std::mem::take(&mut self.releases);
         let (reserved, settings, limit) = (self.reserved(), &self.settings, self.limit);

@@ -15,7 +15,7 @@ pub(super) struct Run {
     pub pages: Option<(u64, u64)>,
     pub first: SpanId,
     pub last: SpanId,
-    /// Blocks that somebody holds.
+    /// Allocated blocks.
     pub held: u32,
     /// Their bytes.
     pub used: u64,
@@ -63,7 +63,7 @@ impl Run {
     }
 }
 
-/// Blocks that somebody holds, counted.
+/// The number of allocated blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HeldBlocks {
     pub blocks: u32,

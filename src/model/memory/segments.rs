@@ -50,13 +50,13 @@ impl<'a> Segment<'a> {
         self.run().stream
     }
 
-    /// Blocks that somebody holds.
+    /// Allocated blocks.
     #[must_use]
     pub fn held(&self) -> usize {
         self.run().held as usize
     }
 
-    /// Bytes that nobody holds.
+    /// Free bytes.
     #[must_use]
     pub fn free(&self) -> Bytes {
         Bytes(self.run().size - self.run().used)
@@ -80,7 +80,7 @@ impl<'a> Segment<'a> {
         (u64::from(self.id), self.run().changed)
     }
 
-    /// Blocks that somebody holds, in address order.
+    /// Allocated blocks, in address order.
     pub fn blocks(&self) -> impl Iterator<Item = BlockView> + use<'a> {
         let model = self.model;
         let start = self.run().start;

@@ -35,7 +35,7 @@ pub(super) struct Birth {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nobody's; `slot` is its place in its size class.
+    /// Free; `slot` is its place in its size class.
     Free {
         slot: u32,
     },
@@ -82,7 +82,7 @@ impl Spans {
         &mut self.slab[id as usize]
     }
 
-    /// How the block in a held span came to be.
+    /// How the block in a held span was made.
     pub(super) fn birth(&self, id: SpanId) -> Birth {
         self.births[id as usize]
     }

@@ -109,7 +109,7 @@ pub struct Study {
     pub ops: Vec<OpRun>,
     /// What was alive where the range is fullest, by name; the most bytes first.
     pub at_peak: Vec<Survivor>,
-    /// What ops came to, one table for each of [`Totals`].
+    /// Figures of ops, one table for each of [`Totals`].
     tables: [Vec<OpRow>; 3],
     /// What modules kept until backward, by path.
     kept: BTreeMap<String, Bytes>,

@@ -17,7 +17,7 @@ pub struct OpRun {
     pub begin: u64,
     /// Events before its end.
     pub end: u64,
-    /// From begin to end, on the clock of whoever called it.
+    /// From begin to end, on the caller's clock.
     pub time: Micros,
 }
 
@@ -81,7 +81,7 @@ impl Sort {
     }
 }
 
-/// What some runs of ops came to.
+/// Figures of several runs of ops, added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpRow {
     /// What they have in common.

@@ -76,7 +76,7 @@ impl Outline {
     }
 
     pub fn observe(&mut self, position: u64, event: &Event) {
-        // What contradicts the events before it changes nothing; whoever keeps the stream has told so.
+        // What contradicts the events before it changes nothing; the reader of the stream has reported it.
         if self.memory.apply(event).is_err() {
             return;
         }

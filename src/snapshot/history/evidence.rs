@@ -1,6 +1,6 @@
 //! What the entries of a history and the segments at its end say of what was there before the first entry.
 //!
-//! Whatever is given back without having been taken was there before, and so was whatever is there at the end without
+//! All that is given back without having been taken was there before, and so was all that is there at the end without
 //! having been taken.
 
 use std::collections::HashMap;

@@ -1,11 +1,11 @@
 //! A recorded history by itself: what was there when it began, and what became of memory entry by entry.
 //!
 //! A history rarely begins with the first allocation: recording was switched on later, or its ring buffer overflowed. What
-//! was there before follows from the end, backwards: whatever is given back without having been taken, and whatever is
+//! was there before follows from the end, backwards: all that is given back without having been taken, and all that is
 //! there at the end without having been taken, was there when the history began. As free neighbours are always one block,
 //! that is all there is to know of where free memory lay.
 //!
-//! Nothing here asks an allocator: blocks lie where the recording has them, whatever rules put them there.
+//! Nothing here asks an allocator: blocks lie where the recording has them, by any allocator's rules.
 //!
 //! * [`evidence`]: what entries and the end say of the time before.
 //! * [`ranges`]: where the address ranges of expandable segments begin.

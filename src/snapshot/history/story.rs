@@ -92,7 +92,7 @@ impl<'a> Story<'a> {
                 requested
             }
             Action::FreeCompleted => {
-                // A free that nobody was told of.
+                // A free that was not recorded.
                 if self.space.request_free(address) {
                     self.contradictions += 1;
                     tell(&TraceEvent::FreeRequested { address, requested: size, stream });
@@ -198,7 +198,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// How a segment or run comes to be.
+    /// How a segment or run is made.
     fn growth(&self, address: Address, home: &Home) -> TraceEvent {
         let Home { end, stream, pool, .. } = *home;
         let size = end.distance(address);

@@ -16,7 +16,7 @@ enum ListSlot {
     Empty,
     /// Its items, in [`Arena::lists`].
     Items(u32),
-    /// A list of frames that nobody used yet.
+    /// A list of frames that was not used yet.
     Frames(StackId),
     /// A list of frames that some entry or block used as its stack.
     Stack(StackId),

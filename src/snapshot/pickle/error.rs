@@ -53,7 +53,7 @@ pub enum Problem {
     /// A text beyond any use.
     #[error("a text of {0} bytes is longer than any that a snapshot holds. It is not a snapshot.")]
     LongText(u64),
-    /// Whoever heard of what was read wants no more of it.
+    /// The listener wants no more of the file.
     #[error("nobody waited for the rest.")]
     Stopped,
 }

@@ -1,8 +1,8 @@
 //! What a snapshot has millions of, read in one look instead of opcode by opcode.
 //!
 //! Python writes trace entries and stacks in few ways: texts and frames that it has written before are references, and
-//! what is left are small numbers. Those ways are read here straight from the bytes. Whatever looks different is left to
-//! the machine, which reads everything; both come to the same.
+//! what is left are small numbers. Those ways are read here straight from the bytes. All that looks different is left to
+//! the machine, which reads everything; both give the same.
 
 use super::arena::Arena;
 use super::error::Problem;
@@ -34,7 +34,7 @@ impl From<Problem> for Stop {
 impl From<EntryError> for Stop {
     fn from(error: EntryError) -> Self {
         match error {
-            // Whoever reads it in full says what is wrong with it.
+            // Reading it in full reports what is wrong with it.
             EntryError::Field(_) => Self::Unusual,
             EntryError::Problem(problem) => problem.into(),
         }

@@ -7,7 +7,7 @@
 //! its memo, so that a few kilobytes of a hostile file become gigabytes, and an honest snapshot of 750 MB becomes
 //! several times that. Here objects live in an [`arena::Arena`] and are referred to by small ids, shared objects
 //! stay shared, and what a snapshot has millions of (trace entries, frames, stacks) is folded into compact
-//! records as soon as its dictionary is complete; [`glance`] reads most of them without making a dictionary at all. Nothing recurses, and whatever is held or looked at is charged against
+//! records as soon as its dictionary is complete; [`glance`] reads most of them without making a dictionary at all. Nothing recurses, and all that is held or looked at is charged against
 //! a [`budget::Budget`] that grows with the bytes read.
 
 pub mod arena;

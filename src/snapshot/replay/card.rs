@@ -1,7 +1,7 @@
 //! How much memory the recorded device has, as far as addresses tell.
 //!
 //! No snapshot names it, and where segments are expandable it decides: each range of addresses spans nine eighths of it.
-//! A range ends before whatever lies above it while it exists, so that the nearest neighbour bounds the device's memory
+//! A range ends before all that lies above it while it exists, so that the nearest neighbour bounds the device's memory
 //! from above. As the driver puts ranges next to each other, the bound of a history with two of them is close.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::types::{Action, TraceEntry};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{Seed, Settings, largest_device};
 
-/// Device memory where nobody knows it, nor do addresses bound it: more than any device has.
+/// Device memory where it is unknown and addresses don't bound it either: more than any device has.
 pub const UNKNOWN: Bytes = Bytes::gib(1024);
 
 /// What the addresses of expandable segments say.

@@ -153,7 +153,7 @@ impl Conditions {
             notes.push("the snapshot does not name its settings: the defaults are assumed; give --alloc-conf".into());
             ""
         });
-        // Its keys tell versions apart only roughly; whoever wrote down which it was knows better.
+        // Its keys tell versions apart only roughly; a version that was written down is more exact.
         let told = overrides.torch.or(file.torch.as_deref().and_then(|torch| torch.parse().ok()));
         let settings = Settings::parse_for(told.unwrap_or(snapshot.torch), conf)?;
         let limit = overrides.limit.or(file.limit_bytes.map(Bytes));
@@ -175,7 +175,7 @@ impl Conditions {
 
 impl Conditions {
     /// As [`Conditions::find`] with nothing given by hand; what can't be used is left out, and a note says so: a history can
-    /// be looked at whatever its conditions were.
+    /// be looked at without knowing its conditions.
     #[must_use]
     pub fn find_or_guess(path: &Path, snapshot: &Snapshot, torch: Option<TorchVersion>) -> Self {
         let overrides = Overrides { torch, ..Overrides::default() };
@@ -328,7 +328,7 @@ mod tests {
         let message = |stats: &str, named| found(stats, named).unwrap_err().to_string();
         for stats in ["{}", r#"{"active": 1}"#, r#"{"num_ooms": "3"}"#, r#"{"limit_bytes": 7}"#] {
             assert!(message(stats, true).contains("has none of the numbers"));
-            // Nobody said that it is one.
+            // Nothing says that it is one.
             assert_eq!(found(stats, false).unwrap().statistics, None);
         }
         for named in [false, true] {

@@ -71,7 +71,7 @@ fn odd_size(trace: &[TraceEntry], snapshot: &Snapshot, device: usize, until: usi
             Action::Alloc if index <= until => {
                 live.insert(entry.address, (index, entry.size));
             }
-            // Whatever was there has been freed under another address.
+            // What was there has been freed under another address.
             Action::Alloc => {
                 live.remove(&entry.address);
             }

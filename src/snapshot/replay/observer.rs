@@ -14,7 +14,7 @@ pub trait Observer {
     }
 }
 
-/// Nobody listens.
+/// An observer that ignores everything.
 impl Observer for () {
     #[inline]
     fn event(&mut self, _: usize, _: &TraceEntry, _: &TraceEvent) {}

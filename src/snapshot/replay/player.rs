@@ -56,9 +56,9 @@ impl Reading {
 /// Completions and releases, and the request that they stand before.
 #[derive(Clone, Copy, Debug)]
 struct Spot<'t> {
-    /// Those before memory is taken anew: that is always the request's own, and so is what follows it.
+    /// Those before more memory is taken: that is always the request's own, and so is what follows it.
     head: &'t [TraceEntry],
-    /// Memory taken anew, and what follows it.
+    /// More memory taken, and what follows it.
     growth: &'t [TraceEntry],
     request: &'t TraceEntry,
     /// Where the request stands.
@@ -71,7 +71,7 @@ impl Spot<'_> {
         self.head.first().is_some_and(is_completion)
     }
 
-    /// Memory is taken anew, and nothing goes back behind that.
+    /// More memory is taken, and nothing goes back behind that.
     fn grows_last(&self) -> bool {
         !self.growth.is_empty() && !self.growth.iter().any(is_release)
     }
@@ -95,7 +95,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         let driver = Driver::new(tape, seed, total.unwrap_or(card::UNKNOWN));
         let settings = conditions.settings.clone();
         let mut allocator = CachingAllocator::seeded(driver, settings, Judge { tape, observer }, seed)?;
-        // A share of memory that nobody knows is no limit.
+        // A share of an unknown amount of memory is no limit.
         if conditions.limit.is_some() || conditions.device_bytes.is_none() {
             allocator.set_limit(conditions.limit);
         }
@@ -179,7 +179,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
     }
 
     fn request(&mut self, entry: &TraceEntry) {
-        // Whatever the block's size turns out to be, its segment is no smaller.
+        // The block's size is not known yet, but its segment is no smaller.
         let (_, segment) = self.allocator.sizes(entry.size);
         self.handed_out = self.handed_out.saturating_add(segment.0);
         if self.handed_out > IMPOSSIBLE && entry.action == Action::Alloc {
@@ -308,7 +308,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         (!tape.stopped() && tape.position() > spot.at).then_some(retried)
     }
 
-    /// The same on another tape, to try something: nobody hears of it. `None` once that has cost enough.
+    /// The same on another tape, to try something: no observer hears of it. `None` once that has cost enough.
     fn fork<'t, 'n>(&mut self, tape: &'t Tape<'t>, nobody: &'n mut ()) -> Option<Player<'t, 'n, ()>> {
         self.patience = self.patience.checked_sub(self.allocator.block_count().max(1))?;
         let driver = self.allocator.source().fork(tape);

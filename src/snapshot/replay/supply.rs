@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(limited.ceiling, None);
         assert!(!limited.lacks(Bytes::mib(300)) && !limited.tells_of(Bytes::mib(101)));
         assert!(limited.tells_of(Bytes::mib(100)));
-        // Whatever refused though the driver had enough, so much was refused.
+        // So much was refused, even where the driver had enough.
         let unknown = supply(&[taken, (Action::Oom, 500 * MIB, 20)], None);
         assert_eq!(unknown.ceiling, Some(Bytes(120 * MIB - 1)));
         // Later there was more.

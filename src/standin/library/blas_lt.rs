@@ -1,4 +1,4 @@
-//! cuBLASLt: descriptors, and an algorithm for whatever is asked.
+//! cuBLASLt: descriptors, and an algorithm for every product.
 //!
 //! cuDNN asks the same functions through `libcublasLt.so`, which stands in front of these.
 

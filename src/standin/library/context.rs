@@ -41,7 +41,7 @@ fn choose(device: usize) -> Code {
     of(store::lock().device(device).map(|_| ()))
 }
 
-/// The context that is current: whoever used the runtime has one.
+/// The context that is current: every thread that used the runtime has one.
 fn current() -> Option<u64> {
     let chosen = CHOSEN.with(Cell::get) || store::lock().has_context(store::current());
     chosen.then(|| handle(store::current()))

@@ -26,7 +26,7 @@ impl State {
         Ok(address)
     }
 
-    /// Gives a segment back, of whatever device.
+    /// Gives a segment of any device back.
     pub fn release(&mut self, address: u64) -> Result<(), Code> {
         let Some(number) = self.device_of(address) else { return self.release_managed(address) };
         let device = self.devices.get_mut(number).ok_or(INVALID_VALUE)?;

@@ -109,7 +109,7 @@ fn put_on(handle: u64, place: &Place, act: impl FnOnce(&mut State, Option<u64>) 
     launches::set_last(0);
     let mut state = store::lock();
     if state.streams.get(place.stream).is_some_and(|stream| stream.capture.is_some()) {
-        // It is recorded for later, and nobody says then what it was.
+        // It is recorded for later, without what it was.
         state.shadow.forget(place.address, place.size);
         return 0;
     }
@@ -128,7 +128,7 @@ fn put_on(handle: u64, place: &Place, act: impl FnOnce(&mut State, Option<u64>) 
     0
 }
 
-/// A collective: `gives` bytes from `from` are known to all, and `result` is what comes to `place`.
+/// A collective: `gives` bytes from `from` are known to all, and `result` is what arrives at `place`.
 fn collective(handle: u64, call: Call, from: Option<(u64, u64)>, place: Place, result: Got) -> i32 {
     if let Some((address, size)) = from.filter(|(_, size)| *size <= LARGEST) {
         ranks::before_read(address, size, Some(GOES_ON));
@@ -210,7 +210,7 @@ fn shrink(handle: u64, without: *const i32, count: i32, place: *mut u64) -> i32 
     join(place, members.len() as i32, rank as i32, identity.child("shrink", &numbers))
 }
 
-/// 128 bytes that nobody else has.
+/// 128 bytes that are unique.
 fn unique() -> UniqueId {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let mut id = [0; 128];

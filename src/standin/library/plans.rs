@@ -148,7 +148,7 @@ impl Plan {
         let lists: Vec<String> = self.tensors.iter().chain(&self.window).map(list).collect();
         let mut text = String::new();
         let layout = if self.channels_last { 'l' } else { 'f' };
-        // A text takes whatever is written to it.
+        // Writing to a string can't fail.
         let _ = write!(text, "{}{layout}{}:{}:{}:", self.pass, self.kind, lists.join(";"), self.engine);
         let choices: Vec<String> = self.choices().iter().map(|(kind, value)| format!("{kind}={value}")).collect();
         text + &choices.join(" ")

@@ -1,6 +1,6 @@
 //! Waiting for other ranks, which only happens where a card would wait too: for what a stream does, or for what it reads.
 //!
-//! Nobody waits for ever: a rank whose process is gone is told at once, one that does not come after a while, and given up in the end.
+//! No wait is for ever: a rank whose process is gone is reported at once, one that does not come after a while, and given up in the end.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,10 +20,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The longest rest between two looks at what others count.
 const REST: Duration = Duration::from_micros(500);
 
-/// There is a communicator of several ranks: else nobody is ever waited for.
+/// There is a communicator of several ranks: else nothing is ever waited for.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
-/// Whether there may be somebody to wait for.
+/// Whether there may be another rank to wait for.
 pub fn are_several() -> bool {
     SHARED.load(Ordering::Relaxed)
 }
@@ -72,7 +72,7 @@ fn what(communicator: &Communicator, missing: &Missing) -> String {
     format!("{} number {} of a communicator of {} ranks", missing.call.name(), missing.number, communicator.ranks)
 }
 
-/// A sentence about somebody who does not come, and fails the communicator where nobody will.
+/// A sentence about a rank that does not come. Fails the communicator where it never will.
 fn look(communicator: &mut Communicator, waited: Duration) -> Option<String> {
     let me = communicator.rank;
     if communicator.failed.is_some() {
@@ -114,7 +114,7 @@ fn is_reached(state: &mut State, point: &Point) -> bool {
     state.ranks.is_done(point)
 }
 
-/// Waits until everything up to a point is done, or given up. False where it did not come to that in time.
+/// Waits until everything up to a point is done, or given up. False where that took too long.
 fn wait_until(point: &Point, most: Option<Duration>) -> Result<bool, String> {
     let (begin, mut looked, mut rests) = (Instant::now(), Instant::now(), Rests(0));
     loop {
@@ -182,7 +182,7 @@ const SEEN_AFTER: u64 = 200_000;
 const SEEN_IN_ALL: u64 = 600_000;
 static WAITED_TO_BE_SEEN: AtomicU64 = AtomicU64::new(0);
 
-/// What waiting came to. The host goes on.
+/// How a wait ended. The host goes on.
 fn went_on(waited: Result<bool, String>) -> Code {
     be_seen();
     code(waited)
@@ -259,7 +259,7 @@ pub fn waits(state: &mut State, stream: u64, event: u64) {
     }
 }
 
-/// Somebody reads a range: if other ranks say what is in it, they are waited for. `most` is for who could go on without.
+/// A range is read: if other ranks say what is in it, they are waited for. `most` is for a reader that could go on without.
 pub fn before_read(address: u64, size: u64, most: Option<Duration>) {
     if !are_several() {
         return;
@@ -271,7 +271,7 @@ pub fn before_read(address: u64, size: u64, most: Option<Duration>) {
     let device = state.device_of(address).unwrap_or_else(store::current);
     let point = state.ranks.of_device(device);
     drop(state);
-    // Where nobody comes nothing is known; whoever reads next is told.
+    // Where no rank comes nothing is known; the next read reports it.
     let _ = wait_until(&point, most);
 }
 
@@ -296,7 +296,7 @@ pub fn result(ticket: u64) -> Pieces {
 pub fn make_room(handle: u64) {
     let oldest = store::lock().ranks.get(handle).and_then(|known| known.oldest_of_too_many());
     if let Some(oldest) = oldest {
-        // Where nobody comes, the call that follows says so.
+        // Where no rank comes, the call that follows says so.
         let _ = wait_until(&Point::from([(handle, oldest)]), None);
     }
 }

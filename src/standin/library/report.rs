@@ -1,4 +1,4 @@
-//! What this process counted, in a file that whoever started it reads: also when it was killed.
+//! What this process counted, in a file that its parent reads: also when it was killed.
 //!
 //! The file is an array of numbers; `standin/counts.rs` reads it. Without a folder for it nothing is kept.
 

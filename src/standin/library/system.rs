@@ -49,7 +49,7 @@ fn map(at: u64, bytes: u64, protection: c_int, flags: c_int, file: c_int) -> Opt
     (mapped != FAILED).then_some(mapped as u64)
 }
 
-/// Takes addresses away from the host, just here: whoever touches them faults. False where something lies there.
+/// Takes addresses away from the host, just here: touching them faults. False where something lies there.
 pub fn reserve_at(at: u64, bytes: u64) -> bool {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     match map(at, bytes, PROT_NONE, flags, -1) {
@@ -73,7 +73,7 @@ pub fn take(bytes: u64) -> Option<u64> {
     map(0, bytes, PROT_READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1)
 }
 
-/// The bytes of a file, shared with whoever reads it.
+/// The bytes of a file, shared with its other readers.
 pub fn share(file: &std::fs::File, bytes: usize) -> Option<*mut u8> {
     use std::os::fd::AsRawFd;
     map(0, bytes as u64, PROT_READ_WRITE, MAP_SHARED, file.as_raw_fd()).map(|at| at as *mut u8)
@@ -81,7 +81,7 @@ pub fn share(file: &std::fs::File, bytes: usize) -> Option<*mut u8> {
 
 /// Gives back what one of the functions above took.
 pub fn give_back(at: u64, bytes: u64) {
-    // SAFETY: only what was taken here is given back, and nobody uses it after.
+    // SAFETY: only what was taken here is given back, and it is not used afterwards.
     unsafe { munmap(at as *mut c_void, bytes as usize) };
 }
 

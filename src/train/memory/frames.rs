@@ -8,13 +8,13 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-/// A block that gives itself back when nobody holds it.
+/// A block that gives itself back with its last handle.
 pub(crate) type BlockHandle = Rc<dyn Any>;
 
 /// The blocks of a step, where its frames may be held.
 #[derive(Default)]
 pub(super) struct Frames {
-    /// Taken since the step began; `None` while nobody asks.
+    /// Taken since the step began; `None` while they are not noted.
     taken: RefCell<Option<Vec<Weak<dyn Any>>>>,
     /// What the node that goes backward has saved.
     unpacked: RefCell<Vec<Weak<dyn Any>>>,
@@ -64,7 +64,7 @@ impl Frames {
         }
     }
 
-    /// All of the step's blocks that somebody holds now, and what the failed node had saved; nothing is noted from here on.
+    /// All of the step's blocks that are held now, and what the failed node had saved; nothing is noted from here on.
     pub fn catch(&self) -> Vec<BlockHandle> {
         let taken = self.taken.take().unwrap_or_default();
         let mut alive: Vec<BlockHandle> = taken.iter().filter_map(Weak::upgrade).collect();

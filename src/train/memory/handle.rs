@@ -97,7 +97,7 @@ impl Memory {
         }))
     }
 
-    /// Gives all memory back and the device away; `None` where somebody else has a handle.
+    /// Gives all memory back and the device away; `None` where there is another handle.
     pub(crate) fn into_device(self) -> Option<Box<dyn Device>> {
         Rc::into_inner(self.0).map(|shared| shared.device.into_inner())
     }
@@ -384,7 +384,7 @@ impl Memory {
         }
     }
 
-    /// Gives free segments back to the driver, because somebody asked.
+    /// Gives free segments back to the driver, because the user asked.
     pub fn empty_cache(&self) {
         self.emit(EventKind::EmptyCache);
         self.release_cached();
@@ -412,7 +412,7 @@ impl Memory {
         self.0.allocator.borrow_mut().apply_settings(text)
     }
 
-    /// `torch.cuda.reset_peak_memory_stats()`, because somebody asked.
+    /// `torch.cuda.reset_peak_memory_stats()`, because the user asked.
     pub fn reset_peak_memory_stats(&self) {
         self.reset_peaks();
         self.emit(EventKind::ResetPeaks);

@@ -18,7 +18,7 @@ impl Memory {
         self.0.account.vec(len).map_err(|refused| TrainError::of_host(what, refused))
     }
 
-    /// A page-locked block for `bytes`. Blocks that nobody uses go back to the system before one is refused.
+    /// A page-locked block for `bytes`. Unused blocks go back to the system before one is refused.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`] of the host.
@@ -55,7 +55,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Gives page-locked blocks that nobody uses back to the system.
+    /// Gives unused page-locked blocks back to the system.
     pub(crate) fn release_pinned(&self) {
         self.0.host.borrow_mut().empty_cache();
         self.tell_host();

@@ -1,4 +1,4 @@
-//! Tensors: how they are made, and how bytes come to them and from them.
+//! Tensors: how they are made, and how bytes get into them and out of them.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use super::handle::Memory;
 const PIECE: usize = 1024 * 1024;
 
 impl Memory {
-    /// A tensor that holds whatever its memory held, named `what` within the present module.
+    /// A tensor that is not initialised, named `what` within the present module.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`](crate::TrainError::OutOfMemory).

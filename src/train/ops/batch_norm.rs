@@ -120,7 +120,7 @@ impl Context {
     /// one op in the place of three.
     ///
     /// It saves the input, mean and reciprocal deviation of each channel and, with a residual, the output. In backward the
-    /// output's gradient makes room for that of the sum or of the input, where nobody else needs it.
+    /// output's gradient makes room for that of the sum or of the input, where it is not needed elsewhere.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.

@@ -21,7 +21,7 @@ impl Context {
         result
     }
 
-    /// Runs a region in which autocast is off, whatever is around it: `torch.autocast("cuda", enabled=False)`. The copies of the
+    /// Runs a region in which autocast is off, even within one where it is on: `torch.autocast("cuda", enabled=False)`. The copies of the
     /// outer region stay.
     ///
     /// # Errors

@@ -67,7 +67,7 @@ impl Context {
             LossHead::Labels => self.causal_loss(logits, labels),
             LossHead::Shifted => self.shifted_loss(logits, labels),
             LossHead::Chunked => self.chunked_loss(logits, labels),
-            // Whoever makes the logits is asked for that one.
+            // The op that makes the logits computes this loss; see `train/ops/loss_heads.rs`.
             LossHead::Fused => self.causal_loss(logits, labels),
         }
     }

@@ -20,7 +20,7 @@ impl Context {
     }
 
     /// `input` times the transpose of `weight` (classes × in) under autocast. The 16-bit copy of the weight ends in rows of
-    /// zeros and the logits in columns that nobody reads, so that tensor cores see whole tiles; the weight's gradient
+    /// zeros and the logits in columns that are never read, so that tensor cores see whole tiles; the weight's gradient
     /// comes out of its product in f32.
     pub(super) fn padded_logits(&mut self, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
         let input = self.cast_to_lower(input, "input copy")?;
@@ -46,7 +46,7 @@ impl Context {
                 let x = saved_input.unpack(cx)?;
                 cx.reserve_gemm_workspace()?;
                 cx.matrix_product([classes, width, rows], grad.transposed(), x.matrix(), to_weight.matrix())?;
-                // The gradient of the logits is zero in the columns that nobody reads, where it has them.
+                // The gradient of the logits is zero in the columns that are never read, where it has them.
                 let cols = grad.row_stride().min(padded);
                 let to_input = cx.temporary(shape, dtype, "input gradient")?;
                 let copy = saved_copy.unpack(cx)?;

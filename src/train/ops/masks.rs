@@ -55,7 +55,7 @@ impl Context {
         })
     }
 
-    /// The blocks of a mask of yes and no, (rows, rows). Nobody reads it.
+    /// The blocks of a mask of yes and no, (rows, rows). It is never read.
     fn seen(&self, MaskShape { batch, rows, window }: MaskShape) -> OpResult<Tensor> {
         let list = |len, what| self.temporary(Shape::new(&[len]), DType::I64, what);
         let square = |what| self.temporary(Shape::new(&[rows, rows]), DType::U8, what);

@@ -201,7 +201,7 @@ impl Context {
         let [src, weight, mean, rstd] = saved;
         let (src, weight) = (src.unpack(self)?, weight.unpack(self)?);
         let (mean, rstd) = (mean.unpack(self)?, rstd.unpack(self)?);
-        // The gradient that went past the norm gives its place to the sum, where nobody else holds it.
+        // The gradient that went past the norm gives its place to the sum, where it has no other owner.
         let dsrc = match &residual {
             Some(residual) if residual.is_exclusive() => residual.clone(),
             _ => self.temporary(src.shape(), src.dtype(), "input gradient")?,

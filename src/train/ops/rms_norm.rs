@@ -262,14 +262,14 @@ impl Context {
         })
     }
 
-    /// `a · b` where nobody differentiates; `b` may lack leading dimensions.
+    /// `a · b` without a gradient; `b` may lack leading dimensions.
     pub(super) fn product_of(&self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
         let output = self.temporary(a.shape(), a.dtype(), what)?;
         self.launch(&Kernel::Mul { a: a.operand(), b: b.operand(), dst: output.operand() })?;
         Ok(output)
     }
 
-    /// The same in the order of the shape, whatever the strides of `a`.
+    /// The same in the order of the shape, for any strides of `a`.
     fn row_major_product(&self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
         if a.is_contiguous() {
             return self.product_of(a, b, what);

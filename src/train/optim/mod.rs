@@ -48,7 +48,7 @@ impl Optimizer {
         Self { rule, form }
     }
 
-    /// True when its kernel unscales gradients and looks at the overflow flag itself, so that nobody waits for the flag.
+    /// True when its kernel unscales gradients and looks at the overflow flag itself, so that the host need not wait for the flag.
     pub fn scales_itself(&self) -> bool {
         self.form == OptimizerForm::Fused
     }

@@ -25,7 +25,7 @@ enum Place {
 }
 
 impl State {
-    /// State like `parameter`, on the device; it holds whatever its memory held.
+    /// State like `parameter`, on the device, not initialised.
     pub fn new(memory: &Memory, like: &Tensor, name: NameId) -> OpResult<Self> {
         let (shape, dtype) = (like.shape(), like.dtype());
         Ok(Self { name, shape, dtype, place: Place::Device(room(memory, name, shape, dtype)?) })

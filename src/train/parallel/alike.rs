@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use vramlab_model::{Parallelism, PipelineSchedule};
+
 use crate::context::Context;
-use crate::member::{Member, Parallelism, PipelineSchedule, World};
+use crate::member::{Member, World};
 
 use super::partition::share_of;
 use super::pipeline::{Action, order};

@@ -18,20 +18,21 @@ pub(super) use pipeline::{Action, Stage, micro_batches};
 use super::config::{Config, Offload, OnOom};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
-use super::member::{Member, Parallelism};
+use super::member::Member;
 use reducer::Reducer;
 use sharded::Sharded;
 use vramlab_device::DType;
+use vramlab_model::Parallelism;
 
-impl Parallelism {
-    /// What a batch of all ranks is a multiple of: equal parts of each rank, in whole micro-batches.
-    #[must_use]
-    pub const fn batch_unit(self, ranks: usize, accumulation: usize) -> usize {
-        let accumulation = if accumulation == 0 { 1 } else { accumulation };
-        match self {
-            Self::Pipeline(_) => micro_batches(accumulation),
-            Self::Tensor => accumulation,
-            Self::Ddp | Self::DdpView | Self::Zero1 | Self::Zero2 | Self::Fsdp => ranks * accumulation,
+/// What a batch of all ranks is a multiple of: equal parts of each rank, in whole micro-batches.
+#[must_use]
+pub const fn batch_unit(parallelism: Parallelism, ranks: usize, accumulation: usize) -> usize {
+    let accumulation = if accumulation == 0 { 1 } else { accumulation };
+    match parallelism {
+        Parallelism::Pipeline(_) => micro_batches(accumulation),
+        Parallelism::Tensor => accumulation,
+        Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Zero2 | Parallelism::Fsdp => {
+            ranks * accumulation
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Which parameters' optimizer state is whose.
 
-use crate::member::{Member, Parallelism};
+use vramlab_model::Parallelism;
+
+use crate::member::Member;
 
 /// The parameters that this rank's optimizer updates, in its order; `None`: all of them.
 ///

@@ -7,13 +7,13 @@ use crate::communicator::Communicator;
 use crate::context::Context;
 use crate::error::{OpResult, TrainError};
 use crate::graph::Graph;
-use crate::member::{PipelineSchedule, UnevenSplit, World};
+use crate::member::{UnevenSplit, World};
 use crate::shape::Shape;
 use crate::tensor::{Source, Tensor};
 use crate::workload::{Model, Part};
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, Kernel};
-use vramlab_model::Category;
+use vramlab_model::{Category, PipelineSchedule};
 
 /// Bytes of a list of one tensor's shape, strides and type, pickled: what a stage tells the next one of its output.
 fn pickled(shape: Shape) -> usize {
@@ -291,7 +291,7 @@ impl Stage {
         let gradient = input_gradient.borrow_mut().take();
         if let Some(gradient) = gradient {
             self.backwards().send(cx.memory(), &gradient, self.rank() - 1)?;
-            // The schedule waits for a send where it comes to the next, or at once.
+            // The schedule waits for a send before the next one, or at once.
             self.sent = match self.schedule {
                 PipelineSchedule::GPipe => None,
                 PipelineSchedule::OneForwardOneBackward => Some(gradient),
@@ -300,7 +300,7 @@ impl Stage {
         Ok(())
     }
 
-    /// All micro-batches are through: the last stage puts its outputs together, which nobody takes. The losses.
+    /// All micro-batches are through: the last stage puts its outputs together, though they are not used. Returns the losses.
     pub fn end(&mut self, cx: &mut Context) -> OpResult<Vec<Tensor>> {
         self.sent = None;
         #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]

@@ -7,12 +7,12 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::{DType, Kernel};
-use vramlab_model::{Category, DDP_BUCKET};
+use vramlab_model::{Category, DDP_BUCKET, Parallelism};
 
 use super::construction;
 use super::partition::owners;
 use crate::communicator::Communicator;
-use crate::member::{Member, Parallelism};
+use crate::member::Member;
 
 /// Bytes with which the first bucket is closed, and each other: `_DEFAULT_FIRST_BUCKET_BYTES` and `bucket_cap_mb`.
 const FIRST_BUCKET: Bytes = Bytes::mib(1);

@@ -63,7 +63,7 @@ impl Trainer {
         }
         let samples = self.micro_batch_size();
         if self.config.data == DataPath::Fresh {
-            // Recorded histories made each step's batch anew, and the same for all its micro-batches.
+            // Recorded histories made a new batch for each step, and the same one for all its micro-batches.
             let number = (self.steps % 4) as u32;
             let batch = self.workload.fresh_batch(&mut self.cx, number, samples, self.steps)?;
             // The variables of such a loop hold a batch until the next one is there.
@@ -110,7 +110,7 @@ impl Trainer {
         }
         // Of two players the discriminator, which steps first.
         let skip = last && self.scaler.skips(config.hyper.scaler_skips);
-        // Whoever clips unscales first.
+        // Clipping unscales first.
         if optimizer.scales_itself() && config.hyper.clip.is_none() {
             let Some(checked) = self.scaler.check(cx, parameters.clone(), skip)? else { return Ok((false, None)) };
             optimizer.step(cx, config, updated, steps, Some(checked.scaling()))?;

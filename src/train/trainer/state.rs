@@ -9,7 +9,7 @@ use crate::data::{Feed, HostBatch};
 use crate::error::{OpResult, TrainError};
 use crate::exchange::Seat;
 use crate::library::Libraries;
-use crate::member::{Member, Parallelism};
+use crate::member::Member;
 use crate::memory::Memory;
 use crate::observer::Observer;
 use crate::parallel::{self, Stage};
@@ -20,7 +20,7 @@ use crate::workload::{Batch, Outcome, Task, Workload};
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_allocator::{Settings, SettingsError, Statistics};
 use vramlab_device::{DType, Device, DeviceError, DeviceInfo, Sensors};
-use vramlab_model::{Category, EventKind};
+use vramlab_model::{Category, EventKind, Parallelism};
 
 use super::learner::{Learner, learners};
 use super::timing::Timing;
@@ -84,7 +84,7 @@ pub struct Trainer {
     pub(super) outcome: Outcome,
     pub(super) steps: u64,
     pub(super) timing: Timing,
-    /// There are no batches for the configuration: they could not be made, or whoever makes them ended.
+    /// There are no batches for the configuration: they could not be made, or their thread ended.
     pub(super) batchless: bool,
 }
 
@@ -166,7 +166,7 @@ impl Trainer {
         self.cx.memory()
     }
 
-    /// Lets go of everything but the device, which another trainer may have; `None` where somebody still holds its memory.
+    /// Lets go of everything but the device, which another trainer may have; `None` where its memory is still in use.
     #[must_use]
     pub fn into_device(self) -> Option<Box<dyn Device>> {
         let memory = self.memory().clone();
@@ -259,7 +259,7 @@ impl Trainer {
         self.cx.leaves.iter().map(|leaf| (&*leaf.name, &leaf.data))
     }
 
-    /// What the last step came to.
+    /// The outcome of the last step.
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         self.outcome

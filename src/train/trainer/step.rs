@@ -1,4 +1,4 @@
-//! One step from its first event to its report, whatever it computes, and however it ends.
+//! One step from its first event to its report, for every task, however it ends.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -110,12 +110,12 @@ impl Trainer {
                     self.memory().emit(EventKind::PhaseEnd { phase });
                 }
                 if let Interrupt::Failed(TrainError::Data(_)) = interrupt {
-                    // Who makes the batches has ended or lost its way: the next step begins with another.
+                    // The loader has ended or failed: the next step begins with another.
                     self.feed = None;
                     self.batchless = true;
                 }
                 let error = TrainError::from(interrupt);
-                // The allocator tells of the device's memory; nobody of the host's.
+                // The allocator's event says how much the device has; no event says it of the host.
                 if matches!(error, TrainError::OutOfMemory { kind: MemoryKind::Host, .. }) {
                     self.memory().emit(EventKind::Note { text: error.to_string().into() });
                 }

@@ -39,7 +39,7 @@ impl App {
         let permitted = self.presenter.as_mut().map_or(Ok(()), |presenter| presenter.permits(action, self.now));
         match permitted.and_then(|()| keymap::acts(action, &self.latest)) {
             Ok(()) => {
-                // Whoever only opens a line has done nothing yet.
+                // Opening a line of input does nothing yet.
                 if hold::acts_on_lab(action, &self.latest) && !matches!(action, Action::Edit(_)) {
                     self.meddle();
                 }

@@ -6,7 +6,7 @@ use crate::session::{Command, StepSize};
 use crate::source::{Move, Picture, Request, Unit};
 use crate::tui::action::Action;
 
-/// The requests of an action that nobody but the source answers; of any other none.
+/// The requests of an action that only the source can answer; none for other actions.
 pub(super) fn of(action: Action, picture: &Picture) -> Vec<Request> {
     let one = match action {
         Action::TogglePause => return toggle_pause(picture),

@@ -419,7 +419,7 @@ impl App {
         action.map_or_else(Vec::new, |action| self.ask(action))
     }
 
-    /// Does what a key came to in the layer on top; `None` where it was not for it.
+    /// Does what a key means in the layer on top; `None` where it means nothing there.
     pub(super) fn pressed(&mut self, pressed: Pressed) -> Option<Vec<Effect>> {
         let mut effects = Vec::new();
         match pressed {

@@ -100,7 +100,7 @@ impl App {
         effects
     }
 
-    /// A lesson went on: the screen that shows it best, and how far somebody is.
+    /// A lesson went on: the screen that shows it best, and how far the learner is.
     pub(super) fn taught(&mut self) -> Vec<Effect> {
         let Some(tutor) = &self.tutor else { return Vec::new() };
         let kept = tutor.keep();

@@ -1,4 +1,4 @@
-//! What a cell of a plot shows, read back from it: whatever is drawn over areas leaves them as they are.
+//! What a cell of a plot shows, read back from it, so that what is drawn over areas leaves them as they are.
 
 use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};

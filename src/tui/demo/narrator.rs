@@ -29,16 +29,16 @@ pub(crate) enum Cue {
     Press(KeyEvent),
 }
 
-/// What a key of a person's comes to.
+/// What a key that a person presses does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// It is for the lab.
     Passed,
     /// The story stops, or goes on.
     Taken,
-    /// It is for nobody while the story is told.
+    /// It does nothing while the story is told.
     Refused,
-    /// Whoever pressed it wants to leave.
+    /// It means to leave.
     Leaves,
 }
 

@@ -1,4 +1,4 @@
-//! Stories: what `lab/demo.toml` says, or a file of somebody's own.
+//! Stories: what `lab/demo.toml` says, or a user's own file.
 
 use serde::Deserialize;
 
@@ -61,7 +61,7 @@ pub enum Until {
 pub enum Ran {
     /// It trains.
     Running,
-    /// Somebody stopped it.
+    /// It is paused.
     Paused,
     /// A request failed, and what would have made it fit was tried.
     OutOfMemory,
@@ -72,7 +72,7 @@ pub enum Ran {
 pub enum ReadingPace {
     /// For an audience that is talked to.
     Slow,
-    /// For somebody who reads.
+    /// For an audience that reads.
     #[default]
     Normal,
     /// No longer than what they wait for.

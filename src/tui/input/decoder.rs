@@ -1,6 +1,6 @@
 //! Bytes of a terminal to keys, mouse and pastes.
 //!
-//! Sequences are told apart as ECMA-48 says, whatever they mean: what is not understood is dropped whole. A sequence that
+//! Sequences are told apart as ECMA-48 says, known or not: what is not understood is dropped whole. A sequence that
 //! stops halfway is dropped when [`Decoder::patience`] is over, or at once by a byte that can't belong to it, so that
 //! `q` and Ctrl-C always come through.
 
@@ -83,7 +83,7 @@ impl Decoder {
         }
     }
 
-    /// Makes of what has begun what can be made of it, and begins anew.
+    /// Decodes what has begun as far as possible, and starts over.
     pub fn settle(&mut self) -> Option<Event> {
         let bytes = std::mem::take(&mut self.bytes);
         if self.paste.is_some() {

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 pub use decoder::Decoder;
 use sequences::Sequences;
 
-/// Bytes taken at a time, and how many such pieces wait for the loop: whoever types faster waits himself.
+/// Bytes taken at a time, and how many such pieces wait for the loop: faster input waits in the terminal.
 const PIECE: usize = 4096;
 const WAITING: usize = 16;
 /// How long the thread that watches the terminal has to say that it is gone.

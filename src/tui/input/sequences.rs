@@ -53,7 +53,7 @@ mod tests {
                 let began = Instant::now();
                 let mut sequences = Sequences::default();
                 sequences.take(began, beginning.as_bytes());
-                // Nobody looked meanwhile.
+                // The loop did not look meanwhile.
                 let events = sequences.take(began + Duration::from_millis(500), way_out.as_bytes());
                 assert_eq!(events.last(), Some(pressed), "{beginning:?} {events:?}");
             }

@@ -15,7 +15,7 @@ use crate::tui::states::Lookup;
 use crate::tui::theme::Token;
 use crate::tui::words;
 
-/// Bytes that nobody looks for any more.
+/// The longest text to look for, in bytes.
 const LONGEST: usize = 80;
 /// Widest the box gets.
 const WIDTH: u16 = 72;

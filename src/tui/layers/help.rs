@@ -235,7 +235,7 @@ impl Help {
                 if found.is_empty() && entries.is_empty() {
                     page.heading("no key and no word says that");
                 }
-                // Of a word that is known by its name nobody wants the keys first.
+                // For a word that is known by its name the explanation comes before the keys.
                 let is_word = !search.open && entries.first().is_some_and(|entry| entry.is_called(&sought));
                 let chosen = search.open.then_some(search.chosen);
                 let keys = |page: &mut Page<'_>| page.keys(&format!("keys · {}", found.len()), &found, chosen, true);

@@ -24,7 +24,7 @@ pub(super) struct Offers {
     longest: usize,
 }
 
-/// What a key came to.
+/// What a key did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Typed {
     /// The line is another one.

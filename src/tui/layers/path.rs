@@ -54,7 +54,7 @@ impl PathPrompt {
         text.chars().for_each(|symbol| line::push(&mut self.text, symbol, LONGEST));
     }
 
-    /// Takes what was found to follow, if nobody wrote on meanwhile.
+    /// Takes the completions that were found, if nothing was typed meanwhile.
     pub fn complete(&mut self, completion: &Completion) {
         if completion.of == self.text {
             self.text.clone_from(&completion.text);

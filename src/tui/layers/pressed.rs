@@ -1,4 +1,4 @@
-//! What a key comes to while a dialog is open.
+//! What a key does while a dialog is open.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::tui::palette::{Offer, OnEnter};
 use crate::tui::states::Lookup;
 use crate::tui::theme::Theme;
 
-/// What a key came to.
+/// What a key did.
 pub(crate) enum Pressed {
     /// It is not for the layer.
     Passed,

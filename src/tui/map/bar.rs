@@ -95,7 +95,7 @@ impl Inks<'_> {
         }
         let foreground = |kind: Kind| Style::new().fg(theme.color(self.token(kind)));
         if theme.is_colorless() {
-            // One letter a cell: what somebody holds before what is free, what is looked for before what is not.
+            // One letter a cell: allocated bytes before free ones, what is looked for before what is not.
             let behind =
                 left.kind.is_free() || right.kind == Kind::Pending || left.kind == Kind::Aside && !right.kind.is_free();
             return (self.letter(if behind { right.kind } else { left.kind }), Style::new());

@@ -35,7 +35,7 @@ impl Kind {
 /// A half cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Half {
-    /// What most of its bytes that somebody holds are; free only where nobody holds any.
+    /// What most of its allocated bytes are; free only where none are allocated.
     pub(crate) kind: Kind,
     /// A block ends here, and at most one other begins: there is an edge to be seen.
     pub(crate) ends: bool,
@@ -65,7 +65,7 @@ impl Share {
         let kind = match self.blocks {
             0 if self.aside => Kind::Aside,
             0 => free,
-            // Pending bytes are rare, and what somebody who sees them looks for.
+            // Pending bytes are rare, and the reason to look here.
             _ if self.pending > 0 => Kind::Pending,
             _ if self.rounding > self.live[live] => Kind::Rounding,
             _ => Kind::Live(Tone(live as u8)),
@@ -180,7 +180,7 @@ impl Strip {
     }
 }
 
-/// Adds what of a segment goes back: all of it where nothing holds any, and whole free pages, whatever lies beside them.
+/// Adds what of a segment goes back: all of it where nothing is allocated, else whole free pages.
 fn release(segment: &SegmentView, member: Member, edges: &[u64], shares: &mut [Share]) {
     let mut add = |bytes: Range<u64>| {
         let (begin, end) = (member.base + bytes.start, member.base + bytes.end);

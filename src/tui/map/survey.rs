@@ -1,5 +1,5 @@
-//! What all segments come to: figures of each and of all, tones and what is looked for. Kept from frame to frame, and
-//! counted anew only where something changed.
+//! Sums of all segments: figures of each and of all, tones and what is looked for. Kept from frame to frame, and
+//! counted again only where something changed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,10 +14,10 @@ use crate::model::{BlockView, Category, History, Hole, NameId, Names, SegmentVie
 use crate::tui::legend::short_label;
 use crate::units::{Bytes, StreamId};
 
-/// What a segment comes to, or all of them.
+/// Figures of a segment, or of all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
-    /// Blocks that somebody holds.
+    /// Allocated blocks.
     pub blocks: u64,
     /// Their bytes, those pending included.
     pub held: Bytes,
@@ -73,7 +73,7 @@ struct Divided {
     strip: Strip,
 }
 
-/// What all segments come to.
+/// Figures of all segments.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Survey {
     coloring: Coloring,
@@ -200,12 +200,12 @@ impl Survey {
         sum
     }
 
-    /// What a segment comes to, by its place.
+    /// The figures of a segment, by its place.
     pub fn sum(&self, segment: usize) -> Option<&Sum> {
         self.sums.get(segment)
     }
 
-    /// What all of them come to.
+    /// The figures of all of them.
     pub fn total(&self) -> &Sum {
         &self.total
     }

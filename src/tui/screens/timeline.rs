@@ -330,7 +330,7 @@ impl Shown<'_> {
         self.columns(plot).axis_of_time(theme, below, plot.height, buf);
     }
 
-    /// What the groups come to, at the cursor and at the peak.
+    /// The sums of the groups, at the cursor and at the peak.
     fn legend(&self, area: Rect, buf: &mut Buffer) {
         let (theme, study) = (self.theme(), self.study);
         let at = self.heading();

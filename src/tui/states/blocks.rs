@@ -112,7 +112,7 @@ impl Order {
     }
 }
 
-/// What is selected: whatever lies at an address, at any moment.
+/// What is selected: what lies at an address, at any moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// The address.
@@ -121,7 +121,7 @@ pub struct Selection {
     pub whole: bool,
 }
 
-/// What a selection comes to in the segments that are shown.
+/// What a selection is in the segments that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Picked {
     /// The segment, by its place.
@@ -173,7 +173,7 @@ pub struct BlocksState {
 }
 
 impl BlocksState {
-    /// What the segments that are shown come to.
+    /// The sums of the segments that are shown.
     pub(crate) fn survey(&self, view: &View, history: &History) -> Ref<'_, Survey> {
         self.survey.borrow_mut().update(view, history, self.coloring, &self.filter);
         self.survey.borrow()
@@ -233,7 +233,7 @@ impl BlocksState {
         })
     }
 
-    /// What the selection comes to; `None` where nothing is selected, or where nothing lies there any more.
+    /// What the selection is; `None` where nothing is selected, or where nothing lies there any more.
     pub(crate) fn picked(&self, segments: &[SegmentView]) -> Option<Picked> {
         let Selection { address, whole } = self.selected?;
         let segment = SegmentView::around(segments, address)?;

@@ -57,11 +57,11 @@ pub struct LedgerState {
     summed: Summed,
 }
 
-/// What the segments that were drawn last come to: as long as they are the same, nobody adds them up again.
+/// The sums of the segments that were drawn last: while the segments stay the same, they are not added up again.
 #[derive(Clone, Debug, Default)]
 struct Summed(RefCell<(Arc<Vec<SegmentView>>, Arc<Sums>)>);
 
-/// What segments come to.
+/// Sums of segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     /// By pool and stream.
@@ -106,7 +106,7 @@ impl LedgerState {
         finding.remedies.get(self.meant(finding)?)
     }
 
-    /// What these segments come to.
+    /// The sums of these segments.
     pub(crate) fn sums(&self, segments: &Arc<Vec<SegmentView>>) -> Arc<Sums> {
         let mut kept = self.summed.0.borrow_mut();
         if !Arc::ptr_eq(&kept.0, segments) {

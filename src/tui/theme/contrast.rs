@@ -5,7 +5,7 @@ use ratatui::style::Color;
 /// From this contrast on, areas that touch are told apart (WCAG 1.4.11).
 pub(crate) const AREAS: f64 = 3.0;
 
-/// Relative luminance of a colour from 0 to 1; `None` for one of the terminal's own 16, of which nobody here knows how it
+/// Relative luminance of a colour from 0 to 1; `None` for one of the terminal's own 16, of which the program can't know how it
 /// looks.
 pub(crate) fn luminance(color: Color) -> Option<f64> {
     const STEPS: [u8; 6] = [0, 95, 135, 175, 215, 255];

@@ -1,7 +1,7 @@
-//! Matrix products through the `gemm` crate.
+//! Matrix products through the kernels of the `gemm` crate.
 #![allow(unsafe_code)]
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 
 use super::dispatch::real;
 use super::rows::for_rows;
@@ -49,11 +49,23 @@ struct Raw<R> {
     col: usize,
 }
 
+impl<R> Raw<R> {
+    fn transposed(self) -> Self {
+        Self { data: self.data, row: self.col, col: self.row }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Out<R> {
     data: *mut R,
     row: usize,
     col: usize,
+}
+
+impl<R> Out<R> {
+    fn transposed(self) -> Self {
+        Self { data: self.data, row: self.col, col: self.row }
+    }
 }
 
 /// # Safety
@@ -68,9 +80,12 @@ unsafe fn raw<R: Real>(
     accumulate: bool,
     parallelism: Parallelism,
 ) {
+    // The kernels prefer results whose columns are contiguous; of others they compute the transpose.
+    let (m, n, a, b, c) =
+        if c.col < c.row { (n, m, b.transposed(), a.transposed(), c.transposed()) } else { (m, n, a, b, c) };
     // SAFETY: the caller's.
     unsafe {
-        gemm::gemm(
+        R::gemm()(
             m,
             n,
             k,

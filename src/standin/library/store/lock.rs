@@ -10,7 +10,7 @@ use crate::{report, system};
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
-/// What the process has; nobody else changes it meanwhile.
+/// What the process has; no other thread changes it meanwhile.
 pub struct Locked(MutexGuard<'static, Option<State>>);
 
 impl Deref for Locked {
@@ -42,7 +42,7 @@ fn wait() -> MutexGuard<'static, Option<State>> {
 }
 
 /// Runs when the library is loaded, while there is one thread. Where the first call of a program registered this, a fork that was
-/// under way then left its child a lock that nobody gives back.
+/// under way then left its child a lock that is never released.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
@@ -61,7 +61,7 @@ static FORK_LOCK: ForkLock = ForkLock(UnsafeCell::new(None));
 
 extern "C" fn before() {
     let locked = wait();
-    // SAFETY: whoever holds the lock is the only one here.
+    // SAFETY: only the holder of the lock is here.
     unsafe { *FORK_LOCK.0.get() = Some(locked) };
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Plans {
 pub(super) struct Run {
     first: usize,
     last: usize,
-    /// Bytes whatever the batch.
+    /// Bytes for any batch.
     pub fixed: f64,
     /// Bytes for each image.
     pub per_image: f64,

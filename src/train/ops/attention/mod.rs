@@ -222,7 +222,7 @@ impl Context {
         })
     }
 
-    /// The fused kernel where nobody will ask for gradients.
+    /// The fused kernel where no gradients will be asked for.
     fn fused_inference(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, out: &Tensor) -> OpResult<()> {
         let (keys, out) = (parts.keys(), out.heads());
         let [q, k, v] = parts.all().map(Tensor::heads);

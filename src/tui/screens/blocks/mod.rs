@@ -52,7 +52,7 @@ pub(crate) const SCREEN: Screen = Screen {
 const TWO_COLUMNS: u16 = 100;
 /// From this height on there is a table under the map.
 const WITH_TABLE: u16 = 40;
-/// Rows of what all segments come to and of the keys that select, and the fewest that who holds it is worth.
+/// Rows of the sums of all segments and of the keys that select, and the fewest that the list of holders is worth.
 const OVERVIEW: u16 = 17;
 const LEAST: u16 = 6;
 /// The same under a rule, two abreast.
@@ -108,7 +108,7 @@ fn wants(_: &mut ScreenStates, _: &Picture) -> Option<Wanted> {
     Some(Wanted { window: Window::Step, grouping: Grouping::Category })
 }
 
-/// What is selected; where nothing is, what all segments come to.
+/// What is selected; where nothing is, the sums of all segments.
 fn selected(stage: &Stage<'_>) -> Copied {
     let state = &stage.states.blocks;
     let survey = state.survey(stage.shown, &stage.picture.history);

@@ -1,4 +1,4 @@
-//! Every configuration of a run beside the others: what its steps came to, how that differs, which is best.
+//! Every configuration of a run beside the others: the figures of its steps, how they differ, which is best.
 //!
 //! ```text
 //!  ╭ configurations ─────────────────────────╮

@@ -1,4 +1,4 @@
-//! What another allocator would have come to, in one line: predicted, beside the run's own figures.
+//! The figures of another allocator, in one line: predicted, beside the run's own.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

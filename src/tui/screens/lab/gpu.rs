@@ -147,7 +147,7 @@ fn load(gpu: &Reading, theme: &Theme) -> Vec<Vec<Span<'static>>> {
     figures.into_iter().flatten().collect()
 }
 
-/// One bar of all memory. Whatever is there takes a cell at least; what is free gives it.
+/// One bar of all memory. Every part takes a cell at least, at the expense of what is free.
 fn bar(parts: &[Part], theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut x = 0;
     for (part, cells) in parts.iter().zip(cells(parts, area.width)) {

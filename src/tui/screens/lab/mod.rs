@@ -69,7 +69,7 @@ const NEWS: u16 = 8;
 const LEAST_ROWS: u16 = 4;
 /// A body of fewer rows has one chart that can be read instead of two that can't; of fewer than the second, no map.
 const TWO_CHARTS: u16 = 19;
-/// The same while somebody steps from op to op, which a history without news knows nothing of.
+/// The same while the user steps from op to op, of which a history without news knows nothing.
 const TWO_CHARTS_STEPPED: u16 = 30;
 const WITH_MAP: u16 = 14;
 
@@ -375,7 +375,7 @@ fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut B
 }
 
 /// Where only one chart has room it is the curve of the step, unless what is to be seen happens from step to step: a leak, or
-/// what somebody looks closer at.
+/// what is looked at more closely.
 fn only_chart(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut Layout) {
     if !is_snapshot(stage) && (stage.states.lab.zoom.is_some() || leaks(stage)) {
         let plot = history::render(stage, kind, area, buf);

@@ -82,7 +82,7 @@ fn releasable(stage: &Stage<'_>) -> Bytes {
     if stage.is_still() { view.ledger.releasable } else { view.rested.releasable }
 }
 
-/// The value that a switch has when nobody touches it, which needs no emphasis.
+/// A switch's default, which needs no emphasis.
 fn is_usual(switch: Switch, setting: &Setting) -> bool {
     let usual = switch.usual();
     usual.is_none_or(|usual| usual == *setting.value)

@@ -79,7 +79,7 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
     u16::try_from(rows).unwrap_or(u16::MAX)
 }
 
-/// Both as sentences, whatever they end with.
+/// Both as sentences, with or without a full stop of their own.
 fn text(said: &Said) -> String {
     let what = said.what.trim_end_matches('.');
     match said.remedy.trim_end_matches('.') {

@@ -138,7 +138,7 @@ fn filled(theme: &Theme, category: Category, root: bool) -> Style {
     });
     match readable.max_by(|a, b| a.0.total_cmp(&b.0)) {
         Some((_, text)) => Style::new().bg(theme.color(token)).fg(theme.color(text)),
-        // Of the terminal's own colours nobody knows how they look: its background is what text differs from.
+        // How the terminal's own colours look is unknown: its background is what text differs from.
         None => Style::new().fg(theme.color(token)).add_modifier(Modifier::REVERSED),
     }
 }

@@ -110,7 +110,7 @@ impl<R: Real> RegisterBlock<'_, R> {
     ///
     /// # Safety
     /// For every term, M factors at the rows' stride and N vectors of the source are valid; M rows of N vectors of
-    /// `out` are valid and nobody else's.
+    /// `out` are valid and exclusive to the caller.
     #[inline(always)]
     unsafe fn sum<S: pulp::Simd, const M: usize, const N: usize>(self, simd: S) {
         let lanes = size_of::<R::Vector<S>>() / size_of::<R>();

@@ -7,7 +7,7 @@ use super::pieces::Pieces;
 use crate::store::shadow::Shadow;
 
 const FIRST: u64 = 0x5900_0000_0000;
-/// Results that are kept for whoever asks for them, at most.
+/// The most results that are kept for later questions.
 const KEPT: usize = 4096;
 
 /// Calls by communicator: the last of each, which stands for all before it.
@@ -24,10 +24,10 @@ pub struct Communicators {
     events: BTreeMap<u64, Point>,
     /// Streams on which a large call lies behind which no event was recorded yet.
     large: BTreeSet<(usize, u64)>,
-    /// Events behind large calls that nobody has asked about.
+    /// Events behind large calls that were not asked about yet.
     unseen: BTreeSet<u64>,
     tickets: u64,
-    /// Results that somebody asked for, once they are there.
+    /// Results that were asked for, once they are there.
     kept: BTreeMap<u64, Option<Pieces>>,
 }
 
@@ -60,7 +60,7 @@ impl Communicators {
         self.all.iter().filter_map(|(handle, known)| Some((*handle, known.last()?))).collect()
     }
 
-    /// A number for a result; it is kept where somebody will ask for it.
+    /// A number for a result; it is kept where it will be asked for.
     pub fn ticket(&mut self, kept: bool) -> u64 {
         self.tickets += 1;
         if kept {
@@ -152,12 +152,12 @@ impl Communicators {
         self.unseen.remove(&event);
     }
 
-    /// Somebody asked about an event, and was told that it is reached.
+    /// An event was asked about, and the answer was that it is reached.
     pub fn saw(&mut self, event: u64) {
         self.unseen.remove(&event);
     }
 
-    /// Whether there are events behind large calls that nobody has asked about.
+    /// Whether there are events behind large calls that were not asked about yet.
     pub fn has_unseen(&self) -> bool {
         !self.unseen.is_empty()
     }

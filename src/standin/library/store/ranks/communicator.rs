@@ -56,7 +56,7 @@ struct Pending {
     result: Result,
     /// Under which number the shadow waits for the result.
     ticket: Option<u64>,
-    /// Somebody asks for the result itself.
+    /// The result itself is asked for.
     kept: bool,
 }
 
@@ -175,7 +175,7 @@ impl Communicator {
             if self.failed.is_none() && !self.missing_of(front).is_empty() {
                 break;
             }
-            // Whoever has entered a call has said before what it gives.
+            // A rank that has entered a call has said before what it gives.
             self.hear();
             let Some(done) = self.pending.pop_front() else { break };
             self.first += 1;

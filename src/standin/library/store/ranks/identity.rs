@@ -1,11 +1,11 @@
 //! By what the ranks of a communicator find each other.
 
-/// A name that only the ranks of one communicator come to.
+/// A name that only the ranks of one communicator derive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity([u64; 2]);
 
 impl Identity {
-    /// The one that follows from some bytes, whatever they are: FNV-1a, twice.
+    /// The one that follows from any bytes: FNV-1a, twice.
     pub fn of(bytes: &[u8]) -> Self {
         let hash =
             |seed: u64| bytes.iter().fold(seed, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));

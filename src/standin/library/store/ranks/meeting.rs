@@ -1,6 +1,6 @@
 //! What the ranks of a communicator share: a file with counters, which all map, and with what is known of small data.
 //!
-//! A rank that enters a call counts; nobody waits for anybody to do so. What it knows of what it gives stands in its channel before it
+//! A rank that enters a call counts, without waiting for the others. What it knows of what it gives stands in its channel before it
 //! counts. The file has no name any more once all ranks have it, so that nothing stays behind, however they end.
 
 use std::fs::{self, File, OpenOptions};
@@ -47,7 +47,7 @@ const GONE: u64 = 2;
 pub enum Claim {
     /// The others say that there are so many ranks.
     Ranks(u64),
-    /// Somebody else is this rank.
+    /// Another process is this rank.
     Taken(u32),
     /// The file can't be made.
     File(String),
@@ -70,7 +70,7 @@ pub struct Meeting {
 unsafe impl Send for Meeting {}
 
 impl Meeting {
-    /// Takes the place of `rank`. Waits for nobody.
+    /// Takes the place of `rank`, without waiting.
     pub fn claim(identity: Identity, rank: usize, ranks: usize) -> Result<Self, Claim> {
         let path = folder().join(format!("vramlab-{}-{}", user(), identity.name()));
         let failed = |error: io::Error| Claim::File(format!("{}: {error}", path.display()));
@@ -113,7 +113,7 @@ impl Meeting {
         Ok(meeting)
     }
 
-    /// Whether all ranks are here; then nobody needs the file's name any more.
+    /// Whether all ranks are here; then the file's name is no longer needed.
     pub fn is_complete(&mut self) -> bool {
         let complete = self.at(AT_JOINED).load(Ordering::Acquire) >= self.ranks as u64;
         if complete && let Some(path) = self.path.take() {

@@ -8,7 +8,7 @@ pub fn began(pid: u32) -> Option<u64> {
     // The name, in parentheses, may hold anything.
     let mut words = text.rsplit_once(')')?.1.split_whitespace();
     let state = words.next()?;
-    // One that has ended and that nobody has asked about yet counts as gone.
+    // One that has ended and was not waited for yet (a zombie) counts as gone.
     if matches!(state, "Z" | "X") {
         return None;
     }
