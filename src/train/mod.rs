@@ -54,7 +54,7 @@ pub use library::Libraries;
 pub use member::{Member, Parallelism, PipelineSchedule, UnevenSplit, World};
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
-pub use ops::{EagerScores, MaskShape, Normalised, RotaryTables, RunningStatistics, Wanted};
+pub use ops::{EagerScores, FourBitWeight, MaskShape, Normalised, RotaryTables, RunningStatistics, Wanted};
 pub use shape::Shape;
 pub use split::TensorSplit;
 pub use state_dict::StateDict;
