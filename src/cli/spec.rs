@@ -19,7 +19,8 @@ use crate::units::DeviceIndex;
 use crate::user_input::{Kind, read_text};
 use crate::workload::{
     self, AdapterConfig, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode,
-    InferencePlan, LengthPolicy, Lengths, Loading, Lora, Models, Repeats, Sizes, Targets, Text, read_lengths,
+    InferencePlan, LengthPolicy, Lengths, Loading, Lora, Models, Quantization, Repeats, Sizes, Targets, Text,
+    read_lengths,
 };
 
 /// How to run a model that is not trained.
@@ -126,6 +127,10 @@ pub struct SpecArgs {
     /// What an adapter adds is multiplied by this over the rank [default: twice the rank].
     #[arg(long, value_name = "X", requires = "lora", help_heading = "LoRA")]
     pub lora_alpha: Option<f64>,
+    /// Keep the frozen linear layers in 4 bits, as bitsandbytes does (QLoRA): their largest magnitudes in f32 (`nf4`) or in 8 bits
+    /// (`nf4-double`).
+    #[arg(long, value_name = "nf4|nf4-double", help_heading = "LoRA")]
+    pub quantize: Option<Quantization>,
     /// What to train on: `reference` (the four fixed batches of the reference measurements, kept on the device),
     /// `fresh` (the same, computed on the device in every step), `host` (the same, kept in host memory and copied in turn),
     /// `synthetic` (the same, copied to the device each time), `text` (vramlab's own source), or a file.
@@ -238,7 +243,16 @@ impl SpecArgs {
                 return Err(usage(format!("{} has no layers for LoRA; --lora is for Llama and its kin", entry.name)));
             }
             let targets = self.lora_targets.unwrap_or_default();
-            entry.lora = Some(Lora { rank, alpha: self.lora_alpha, targets });
+            entry.lora = Some(Lora { rank, alpha: self.lora_alpha, targets, quantization: None });
+        }
+        if let Some(quantization) = self.quantize {
+            let lora = entry.lora.as_mut().ok_or_else(|| {
+                usage("no step changes layers in 4 bits: --quantize needs adapters beside them, --lora 16 for one")
+            })?;
+            lora.quantization = Some(quantization);
+        }
+        if self.load.is_some() && entry.is_quantized() {
+            return Err(usage("layers in 4 bits are quantised as their weights are loaded; leave --load out"));
         }
         let data = self.data(entry.data)?;
         let data = self.lengths()?.map_or(data, Data::Lengths);

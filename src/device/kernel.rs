@@ -75,6 +75,35 @@ pub struct Operand {
     pub len: usize,
 }
 
+/// The largest magnitudes of the runs of a packed matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Magnitudes {
+    /// In f32.
+    Plain(Operand),
+    /// In 8 bits: `codes[bytes[i]] · absmax[i / 256] + offset`.
+    Nested {
+        /// A byte for each run.
+        bytes: Operand,
+        /// 256 values in f32.
+        codes: Operand,
+        /// The largest magnitude of each 256 of them, in f32.
+        absmax: Operand,
+        /// One element, in f32.
+        offset: Operand,
+    },
+}
+
+impl Magnitudes {
+    /// Every operand of it.
+    pub fn operands(&self) -> impl Iterator<Item = &Operand> {
+        let all = match self {
+            Self::Plain(absmax) => [Some(absmax), None, None, None],
+            Self::Nested { bytes, codes, absmax, offset } => [Some(bytes), Some(codes), Some(absmax), Some(offset)],
+        };
+        all.into_iter().flatten()
+    }
+}
+
 /// A matrix (or a batch of them) in device memory with strides in elements: a transpose is another view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixView {
@@ -442,6 +471,27 @@ pub enum Kernel<'a> {
     /// `dst[i] = src[i] · cos[i] + turned[i] · sin[i]` with `turned` being the second half, negated, before the first. `backward` is
     /// the gradient of that.
     Rotary { shape: RotaryShape, src: HeadView, cos: Operand, sin: Operand, dst: HeadView, backward: bool },
+    /// Two elements a byte of `dst` (u8), the first in its high half: the place in [`NF4`](super::NF4) of what is nearest to each of
+    /// `src` over the largest magnitude of its run of [`NF4_RUN`](super::NF4_RUN), which `absmax` (f32) becomes.
+    QuantizeNf4 { src: Operand, dst: Operand, absmax: Operand },
+    /// `dst[i] = NF4[half i of src] · absmax[i / NF4_RUN]`.
+    DequantizeNf4 { src: Operand, absmax: Operand, dst: Operand },
+    /// Each byte of `dst` is the place in `codes` (256, ascending) of what is nearest to each of `src` over the largest magnitude of
+    /// its run of [`BYTES_RUN`](super::BYTES_RUN), which `absmax` (f32) becomes.
+    QuantizeBytes { src: Operand, codes: Operand, dst: Operand, absmax: Operand },
+    /// `dst[i] = codes[src[i]] · absmax[i / BYTES_RUN]`.
+    DequantizeBytes { src: Operand, codes: Operand, absmax: Operand, dst: Operand },
+    /// `dst[m,n] = a[m,k] w[n,k]ᵀ (+ bias[n])`, where `w` is packed as [`Kernel::QuantizeNf4`] leaves it; rows of whole runs.
+    GemmNf4 {
+        m: usize,
+        n: usize,
+        k: usize,
+        a: Operand,
+        w: Operand,
+        magnitudes: Magnitudes,
+        bias: Option<Operand>,
+        dst: Operand,
+    },
     /// Row-wise softmax of (rows × cols).
     Softmax { src: Operand, dst: Operand, cols: usize },
     /// `dst = output · (grad − Σ_row grad·output)`.
@@ -674,6 +724,11 @@ impl Kernel<'_> {
             Self::AttentionBackward { .. } => "attention_backward",
             Self::RotaryTables { .. } => "rotary_tables",
             Self::Rotary { .. } => "rotary",
+            Self::QuantizeNf4 { .. } => "quantize_nf4",
+            Self::DequantizeNf4 { .. } => "dequantize_nf4",
+            Self::QuantizeBytes { .. } => "quantize_bytes",
+            Self::DequantizeBytes { .. } => "dequantize_bytes",
+            Self::GemmNf4 { .. } => "gemm_nf4",
             Self::Softmax { .. } => "softmax",
             Self::SoftmaxBackward { .. } => "softmax_backward",
             Self::LogSoftmax { .. } => "log_softmax",

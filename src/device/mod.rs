@@ -11,6 +11,7 @@ mod error;
 mod host;
 mod kernel;
 mod mapping;
+mod nf4;
 mod pinned;
 pub mod process;
 mod profile;
@@ -30,10 +31,11 @@ pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, Ma
 pub use error::DeviceError;
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
 pub use kernel::{
-    AdamParameters, AttentionShape, DType, FusedAttention, GradScaling, HeadView, Kernel, MatrixView, NORM_RUN,
-    Operand, ParameterUpdate, ResidualGradient, RotaryShape, UpdatePasses,
+    AdamParameters, AttentionShape, DType, FusedAttention, GradScaling, HeadView, Kernel, Magnitudes, MatrixView,
+    NORM_RUN, Operand, ParameterUpdate, ResidualGradient, RotaryShape, UpdatePasses,
 };
 pub use mapping::Plain;
+pub use nf4::{BYTES_RUN, NF4, NF4_RUN};
 pub use pinned::{HostBuffer, PinnedMemory};
 pub use profile::{KernelTime, KernelTimes, Profiled};
 pub use reach::Span;

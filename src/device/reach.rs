@@ -155,6 +155,16 @@ impl Kernel<'_> {
                     tell(Span::strided(view.address, view.dtype, &shape.dims(view)));
                 }
             }
+            Self::QuantizeNf4 { src, dst, absmax } | Self::DequantizeNf4 { src, absmax, dst } => {
+                all(&[src, absmax, dst])
+            }
+            Self::QuantizeBytes { src, codes, dst, absmax } | Self::DequantizeBytes { src, codes, absmax, dst } => {
+                all(&[src, codes, absmax, dst]);
+            }
+            Self::GemmNf4 { a, w, magnitudes, bias, dst, .. } => {
+                all(&[a, w, dst]);
+                all(&magnitudes.operands().chain(bias).collect::<Vec<_>>());
+            }
             Self::NllLoss { logp, targets, loss, total_weight, .. } => all(&[logp, targets, loss, total_weight]),
             Self::NllLossBackward { grad, targets, total_weight, dst, .. } => all(&[grad, targets, total_weight, dst]),
             Self::CrossEntropy { logits, targets, loss, total_weight, logsumexp, .. } => {

@@ -266,6 +266,18 @@ impl Kernel<'_> {
                 let bytes = passes * count(shape.len()) * count_bytes(src.dtype);
                 Work { bytes, ..Work::of(OpClass::Elementwise, src.dtype) }.launches(launches, dispatches)
             }
+            Self::QuantizeNf4 { src, dst, absmax } => Work::pass(OpClass::Reduction, &[src, absmax, dst]),
+            Self::QuantizeBytes { src, dst, absmax, .. } => Work::pass(OpClass::Reduction, &[src, absmax, dst]),
+            // What is written decides in which type it is converted.
+            Self::DequantizeNf4 { src, absmax, dst } | Self::DequantizeBytes { src, absmax, dst, .. } => {
+                Work::pass(OpClass::Convert, &[dst, src, absmax])
+            }
+            Self::GemmNf4 { m, n, k, a, w, dst, .. } => Work {
+                flops: 2.0 * count(*m) * count(*n) * count(*k),
+                bytes: size(a) + size(w) + size(dst),
+                blocks: count(m.div_ceil(64) * n.div_ceil(64)),
+                ..Work::of(OpClass::Gemm { alignment: 16, inner_contiguous: 2, inner: *k }, a.dtype)
+            },
             Self::Attention { by, shape, q, .. } => {
                 // Heads are split off and joined again by views.
                 Work::attention(OpClass::Attention(*by), shape, shape.rows, q.dtype, 2.0).launches(1, 3.0)

@@ -151,6 +151,8 @@ pub struct Context {
     pub(crate) in_stage: bool,
     /// Backward runs within the region of autocast, as a schedule's step does.
     pub(crate) autocasts_backward: bool,
+    /// bitsandbytes' table of values in 8 bits, which it keeps once it was needed.
+    pub(crate) byte_codes: Option<Tensor>,
     /// Tensors that last as long as the program.
     kept: Vec<Tensor>,
 }
@@ -189,6 +191,7 @@ impl Context {
             splits: Vec::new(),
             in_stage: false,
             autocasts_backward: false,
+            byte_codes: None,
             kept: Vec::new(),
         }
     }

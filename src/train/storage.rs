@@ -39,6 +39,12 @@ impl Storage {
         Ok(Self { memory: memory.clone(), address, present, dtype, number, stream })
     }
 
+    /// Without a block: one on the meta device.
+    pub(super) fn absent(memory: &Memory, dtype: DType, stream: StreamId) -> Self {
+        let (address, dtype, present) = (Cell::new(Address(0)), Cell::new(dtype), Cell::new(false));
+        Self { memory: memory.clone(), address, present, dtype, number: 0, stream }
+    }
+
     pub(crate) const fn address(&self) -> Address {
         self.address.get()
     }

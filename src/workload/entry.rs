@@ -174,6 +174,13 @@ impl Entry {
         }
     }
 
+    /// Whether its frozen layers are in 4 bits.
+    #[must_use]
+    pub fn is_quantized(&self) -> bool {
+        let named = || self.config.as_ref().is_some_and(|config| matches!(config.quantization(), Ok(Some(_))));
+        self.lora.is_some_and(|lora| lora.quantization.is_some() || named())
+    }
+
     /// Whether listed layers have attention among them.
     #[must_use]
     pub fn has_attention(&self) -> bool {
@@ -248,7 +255,12 @@ impl Entry {
         let mut sizes = config
             .sizes(checked.need(Size::Seq)?, sizes.layers, sizes.vocab)
             .map_err(|why| CatalogError::Data(format!("{}: {why}", self.name)))?;
-        sizes.lora = self.lora;
+        let named = config.quantization().map_err(|why| CatalogError::Data(format!("{}: {why}", self.name)))?;
+        if named.is_some() && self.lora.is_none() {
+            let text = format!("the layers of {} are in 4 bits, which no step changes; add --lora", self.name);
+            return Err(CatalogError::Data(text));
+        }
+        sizes.lora = self.lora.map(|lora| Lora { quantization: lora.quantization.or(named), ..lora });
         Ok(Decoder::new(&self.name, sizes, data, seed)?)
     }
 

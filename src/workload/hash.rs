@@ -9,7 +9,9 @@ use serde::Deserialize;
 use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::{DType, ProgramStart};
 use vramlab_model::{Category, NameId};
-use vramlab_train::{Batch, BatchLayout, BatchSource, Context, OpResult, Shape, Tensor};
+use vramlab_train::{Batch, BatchLayout, BatchSource, Context, FourBitWeight, OpResult, Shape, Tensor};
+
+use super::quantization::Quantization;
 
 /// A hash of 32 bits with low bias.
 #[must_use]
@@ -177,6 +179,8 @@ pub(super) struct Parameters {
     in_place: bool,
     /// They are not trained, unlike adapters.
     frozen: bool,
+    /// They are made on the meta device, and come from a file, quantised on their way.
+    quantization: Option<Quantization>,
     made: Vec<Option<Made>>,
 }
 
@@ -187,6 +191,10 @@ struct Made {
     part: Option<Shape>,
     init: Init,
     kind: Kind,
+    /// What its bytes are part of, where they are a matrix in 4 bits.
+    four_bit: Option<FourBitWeight>,
+    /// It has its values.
+    loaded: bool,
 }
 
 /// What becomes of a parameter in training.
@@ -201,18 +209,96 @@ enum Kind {
 impl Parameters {
     /// Parameters that spread so.
     pub const fn new(spread: Spread) -> Self {
-        Self { spread, dtype: DType::F32, in_place: false, frozen: false, made: Vec::new() }
+        Self { spread, dtype: DType::F32, in_place: false, frozen: false, quantization: None, made: Vec::new() }
     }
 
     /// Parameters of a type, which get their values where they lie.
     pub const fn in_place(spread: Spread, dtype: DType) -> Self {
-        Self { spread, dtype, in_place: true, frozen: false, made: Vec::new() }
+        Self { spread, dtype, in_place: true, frozen: false, quantization: None, made: Vec::new() }
     }
 
     /// Those made from here on are not trained, where `frozen`.
     pub const fn frozen(mut self, frozen: bool) -> Self {
         self.frozen = frozen;
         self
+    }
+
+    /// Those made from here on are loaded by [`Parameters::load`], and quantised so, where they are.
+    pub const fn quantized(mut self, quantization: Option<Quantization>) -> Self {
+        self.quantization = quantization;
+        self
+    }
+
+    /// How matrices of layers are quantised, where they are.
+    pub const fn quantization(&self) -> Option<Quantization> {
+        self.quantization
+    }
+
+    /// The weight of a linear layer in 4 bits.
+    pub fn four_bit_weight(
+        &mut self,
+        cx: &Context,
+        name: &str,
+        dims: &[usize; 2],
+        quantization: Quantization,
+    ) -> FourBitWeight {
+        let shape = Shape::new(dims);
+        let weight = FourBitWeight::meta(cx, shape, self.dtype, quantization.nested);
+        let number = cx.parameter_count() + self.reserve().0;
+        let parameter = Context::future_frozen_parameter(weight.packed(), number);
+        if let Some(place) = self.made.last_mut() {
+            *place = Some(Made {
+                name: name.into(),
+                data: weight.packed().clone(),
+                part: None,
+                init: self.spread.init(shape),
+                kind: Kind::Frozen,
+                four_bit: Some(weight.clone()),
+                loaded: false,
+            });
+        }
+        weight.of_parameter(parameter)
+    }
+
+    /// Loads what is on the meta device as transformers does: a block of all bytes is taken and given back, then the weights come one
+    /// after the other in the order of their names, and a matrix in 4 bits is quantised before the next one comes.
+    pub fn load(&mut self, cx: &mut Context) -> OpResult<()> {
+        let size = |made: &Made| match &made.four_bit {
+            Some(weight) => weight.shape().numel() as u64 / 2,
+            None => made.data.bytes().get(),
+        };
+        let bytes = self.made.iter().flatten().fold(0_u64, |sum, made| sum.saturating_add(size(made)));
+        let shape = Shape::new(&[usize::try_from(bytes).unwrap_or(usize::MAX)]);
+        drop(cx.memory().tensor(shape, DType::U8, Category::Temporary, "caching_allocator_warmup")?);
+        let mut order: Vec<_> = self.made.iter_mut().flatten().enumerate().collect();
+        order.sort_by_cached_key(|(_, made)| natural_key(&made.name));
+        for (number, made) in order {
+            let Made { name, data, init, four_bit, .. } = made;
+            match four_bit {
+                Some(weight) => {
+                    let id = cx.memory().name(name);
+                    let (shape, dtype) = (weight.shape(), self.dtype);
+                    let whole = cx.memory().named_tensor(shape, dtype, Category::Parameter, id, StreamId::DEFAULT)?;
+                    init.write(cx, &whole, number)?;
+                    cx.quantize(whole, weight, name)?;
+                }
+                None => {
+                    cx.memory().materialise(data, name)?;
+                    init.write(cx, data, number)?;
+                }
+            }
+            made.loaded = true;
+        }
+        Ok(())
+    }
+
+    /// What peft's `prepare_model_for_kbit_training` does before it freezes the model: what is not quantised becomes f32, one after
+    /// the other, then the cache is emptied.
+    pub fn prepare_for_training(&self, cx: &Context) -> OpResult<()> {
+        let whole = self.made.iter().flatten().filter(|made| made.four_bit.is_none());
+        whole.into_iter().try_for_each(|made| cx.convert(&made.data, DType::F32, &made.name))?;
+        cx.memory().release_cached();
+        Ok(())
     }
 
     /// A matrix of an adapter, which is trained: of values as `nn.Linear` has them where it is the first of two, else of zeros.
@@ -310,7 +396,14 @@ impl Parameters {
         init: Init,
     ) -> OpResult<Tensor> {
         let id = cx.memory().name(name);
-        let data = cx.memory().named_tensor(shape, self.dtype, Category::Parameter, id, StreamId::DEFAULT)?;
+        let data = match (self.quantization, kind) {
+            (Some(quantization), Kind::Adapter) => {
+                let dtype = quantization.compute;
+                cx.memory().named_tensor(shape, dtype, Category::Parameter, id, StreamId::DEFAULT)?
+            }
+            (Some(_), _) => cx.memory().meta(shape, self.dtype),
+            (None, _) => cx.memory().named_tensor(shape, self.dtype, Category::Parameter, id, StreamId::DEFAULT)?,
+        };
         let part = (part != shape).then_some(part);
         let held = part.map_or_else(|| data.clone(), |part| data.window(part, 0));
         let number = cx.parameter_count() + slot.0;
@@ -318,33 +411,58 @@ impl Parameters {
             Kind::Frozen => Context::future_frozen_parameter(&held, number),
             Kind::Trained | Kind::Adapter => Context::future_parameter(&held, number),
         };
-        self.made[slot.0] = Some(Made { name: name.into(), data, part, init, kind });
+        let name = name.into();
+        self.made[slot.0] = Some(Made { name, data, part, init, kind, four_bit: None, loaded: false });
         Ok(parameter)
     }
 
     /// Numbers the parameters and gives every one its first values. Places that nothing was made in fall away.
-    #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
     pub fn initialise(self, cx: &mut Context) -> OpResult<()> {
         let in_place = self.in_place;
-        for (p, Made { name, data, part, init, kind }) in self.made.into_iter().flatten().enumerate() {
+        for (p, Made { name, data, part, init, kind, loaded, .. }) in self.made.into_iter().flatten().enumerate() {
             let n = data.numel();
             let held = part.map_or_else(|| data.clone(), |part| data.window(part, 0));
             match kind {
                 Kind::Frozen => cx.adopt_frozen(held, &name),
                 Kind::Trained | Kind::Adapter => cx.adopt(held, &name),
             }
-            match init {
-                Init::Zero => write_float(cx, &data, |_| 0.0)?,
-                Init::One => write_float(cx, &data, |_| 1.0)?,
-                Init::Uniform(bound) => {
-                    let chain = || Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::F64);
-                    let _temporaries = if in_place { None } else { Some(chain()?) };
-                    write_float(cx, &data, |i| ((2.0 * unit_at(1000 + p as u32, i) - 1.0) * bound) as f32)?;
-                }
+            if loaded {
+                continue;
             }
+            let chain = || Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::F64);
+            let _temporaries = match init {
+                Init::Uniform(_) if !in_place => Some(chain()?),
+                _ => None,
+            };
+            init.write(cx, &data, p)?;
         }
         Ok(())
     }
+}
+
+impl Init {
+    /// Writes the values of parameter `number`.
+    #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
+    fn write(self, cx: &Context, data: &Tensor, number: usize) -> OpResult<()> {
+        match self {
+            Self::Zero => write_float(cx, data, |_| 0.0),
+            Self::One => write_float(cx, data, |_| 1.0),
+            Self::Uniform(bound) => {
+                write_float(cx, data, |i| ((2.0 * unit_at(1000 + number as u32, i) - 1.0) * bound) as f32)
+            }
+        }
+    }
+}
+
+/// One part of a name between dots, as transformers sorts them (`dot_natural_key`): numbers come first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum NamePart {
+    Number(u64),
+    Text(String),
+}
+
+fn natural_key(name: &str) -> Vec<NamePart> {
+    name.split('.').map(|part| part.parse().map_or_else(|_| NamePart::Text(part.into()), NamePart::Number)).collect()
 }
 
 /// Writes a value for each element, by its number; a simulated device has no use for them.

@@ -5,7 +5,6 @@ use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 
 use super::hash::Parameters;
 use super::lora::{Adaptable, Lora, Target};
-use super::modules::Linear;
 
 /// Divides the last dimension by the root of its mean square.
 pub(super) struct RmsNorm {
@@ -72,9 +71,9 @@ impl GatedMlp {
         Ok(Self {
             scope: cx.memory().name(name),
             function,
-            gate: Linear::plain(cx, all, &format!("{name}.gate_proj"), [width, hidden])?.into(),
-            up: Linear::plain(cx, all, &format!("{name}.up_proj"), [width, hidden])?.into(),
-            down: Linear::plain(cx, all, &format!("{name}.down_proj"), [hidden, width])?.into(),
+            gate: Adaptable::plain(cx, all, &format!("{name}.gate_proj"), [width, hidden])?,
+            up: Adaptable::plain(cx, all, &format!("{name}.up_proj"), [width, hidden])?,
+            down: Adaptable::plain(cx, all, &format!("{name}.down_proj"), [hidden, width])?,
         })
     }
 

@@ -8,8 +8,10 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::bounds::Extent;
+use super::four_bit::FourBitLinear;
 use super::hash::Parameters;
 use super::modules::Linear;
+use super::quantization::Quantization;
 use super::unread::Unread;
 use vramlab_device::DType;
 use vramlab_model::NameId;
@@ -146,13 +148,16 @@ pub struct Lora {
     /// The layers that get an adapter.
     #[serde(default)]
     pub targets: Targets,
+    /// How the frozen linear layers are kept, where they are quantised (QLoRA).
+    #[serde(default, rename = "quantize")]
+    pub quantization: Option<Quantization>,
 }
 
 impl Lora {
     /// Adapters of a rank at peft's own targets.
     #[must_use]
     pub fn of_rank(rank: Extent) -> Self {
-        Self { rank, alpha: None, targets: Targets::default() }
+        Self { rank, alpha: None, targets: Targets::default(), quantization: None }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
@@ -214,14 +219,21 @@ impl AdapterConfig {
         let alpha = self.lora_alpha.unwrap_or(8.0);
         // A scale by the root of the rank is one by the rank of a larger alpha.
         let factor = if self.use_rslora == Some(true) { (rank.get() as f64).sqrt() } else { 1.0 };
-        Ok(Lora { rank, alpha: Some(alpha * factor), targets: self.target_modules.unwrap_or_default() })
+        let targets = self.target_modules.unwrap_or_default();
+        Ok(Lora { rank, alpha: Some(alpha * factor), targets, quantization: None })
     }
 }
 
 /// A linear layer, with an adapter beside it where LoRA has one: `base(x) + B(A(x)) · scaling` in the type of `base(x)`.
 pub(super) struct Adaptable {
-    base: Linear,
+    base: Base,
     adapter: Option<Adapter>,
+}
+
+/// What stands beside an adapter.
+enum Base {
+    Whole(Linear),
+    FourBit(FourBitLinear),
 }
 
 /// Two matrices in f32, whatever the type of the layer's weight.
@@ -232,13 +244,41 @@ struct Adapter {
     scaling: f64,
 }
 
-impl From<Linear> for Adaptable {
-    fn from(base: Linear) -> Self {
-        Self { base, adapter: None }
+impl Base {
+    fn sizes(&self) -> [usize; 2] {
+        match self {
+            Self::Whole(linear) => linear.sizes(),
+            Self::FourBit(linear) => linear.sizes(),
+        }
+    }
+
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        match self {
+            Self::Whole(linear) => linear.forward(cx, input),
+            Self::FourBit(linear) => linear.forward(cx, input),
+        }
     }
 }
 
 impl Adaptable {
+    /// A layer without a bias, in 4 bits where those of the model are.
+    pub fn plain(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
+        let base = match all.quantization() {
+            Some(quantization) => Base::FourBit(FourBitLinear::plain(cx, all, name, ends, quantization)),
+            None => Base::Whole(Linear::plain(cx, all, name, ends)?),
+        };
+        Ok(Self { base, adapter: None })
+    }
+
+    /// The same with a bias.
+    pub fn biased(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
+        let base = match all.quantization() {
+            Some(quantization) => Base::FourBit(FourBitLinear::biased(cx, all, name, ends, quantization)?),
+            None => Base::Whole(Linear::make(cx, all, name, ends)?),
+        };
+        Ok(Self { base, adapter: None })
+    }
+
     /// Puts an adapter beside the layer `name` where `target` is one of those of `lora`; it gets its values later, as its
     /// layer did.
     pub fn adapt(
@@ -264,30 +304,69 @@ impl Adaptable {
     }
 }
 
-impl Repeatable for Adaptable {
-    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let result = self.base.forward(cx, input)?;
-        let Some(Adapter { scope, a, b, scaling }) = &self.adapter else { return Ok(result) };
-        let dtype = result.dtype();
+impl Adapter {
+    /// `B(A(x)) · scaling`, in f32 or as autocast has it.
+    fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        let high = {
+            let low = self.a.forward(cx, x)?;
+            self.b.forward(cx, &low)?
+        };
+        cx.within(self.scope, |cx| cx.scale(&high, self.scaling, "adapter output"))
+    }
+
+    /// Beside a layer whose weight is whole: the sum is cast to the type of the layer's output.
+    fn beside_whole(&self, cx: &mut Context, input: &Tensor, result: Tensor) -> OpResult<Tensor> {
+        let (scope, dtype) = (self.scope, result.dtype());
         // A variable of the layer's forward: it lives until that returns.
         let x = match input.dtype() {
-            DType::F16 | DType::Bf16 => cx.within(*scope, |cx| cx.cast(input, DType::F32, "adapter input"))?,
+            DType::F16 | DType::Bf16 => cx.within(scope, |cx| cx.cast(input, DType::F32, "adapter input"))?,
             _ => input.clone(),
         };
         let sum = {
-            let scaled = {
-                let high = {
-                    let low = a.forward(cx, &x)?;
-                    b.forward(cx, &low)?
-                };
-                cx.within(*scope, |cx| cx.scale(&high, *scaling, "adapter output"))?
-            };
-            cx.within(*scope, |cx| cx.add(&result, &scaled))?
+            let scaled = self.forward(cx, &x)?;
+            cx.within(scope, |cx| cx.add(&result, &scaled))?
         };
         drop(result);
-        let output =
-            if sum.dtype() == dtype { sum } else { cx.within(*scope, |cx| cx.cast(&sum, dtype, "adapted output"))? };
-        cx.put_out(*scope, &output);
+        if sum.dtype() == dtype { Ok(sum) } else { cx.within(scope, |cx| cx.cast(&sum, dtype, "adapted output")) }
+    }
+
+    /// Beside a layer in 4 bits, whose output peft copies first; outside of autocast what is added is cast to its type.
+    fn beside_four_bit(&self, cx: &mut Context, input: &Tensor, result: Tensor) -> OpResult<Tensor> {
+        let (scope, converts) = (self.scope, !cx.autocasts());
+        let result = {
+            let copy = cx.within(scope, |cx| cx.clone_of(&result, "copy of the output"))?;
+            drop(result);
+            copy
+        };
+        let x = match input.dtype() {
+            DType::F16 | DType::Bf16 if converts => {
+                cx.within(scope, |cx| cx.cast(input, DType::F32, "adapter input"))?
+            }
+            _ => input.clone(),
+        };
+        let scaled = self.forward(cx, &x)?;
+        let scaled = if converts && scaled.dtype() != result.dtype() {
+            cx.within(scope, |cx| cx.cast(&scaled, result.dtype(), "adapter output in the layer's type"))?
+        } else {
+            scaled
+        };
+        let sum = cx.within(scope, |cx| cx.add(&result, &scaled))?;
+        // The name of the sum is that of the copy, which goes first.
+        drop(result);
+        drop(scaled);
+        Ok(sum)
+    }
+}
+
+impl Repeatable for Adaptable {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let result = self.base.forward(cx, input)?;
+        let Some(adapter) = &self.adapter else { return Ok(result) };
+        let output = match self.base {
+            Base::Whole(_) => adapter.beside_whole(cx, input, result)?,
+            Base::FourBit(_) => adapter.beside_four_bit(cx, input, result)?,
+        };
+        cx.put_out(adapter.scope, &output);
         Ok(output)
     }
 }

@@ -15,8 +15,8 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Data, Decoder, DecoderSizes, Entry, Extent, Lengths, Llama3Scaling, Lora, Sizes, SlidingWindows, SoftCaps, Style,
-    Target, Targets,
+    Data, Decoder, DecoderSizes, Entry, Extent, Lengths, Llama3Scaling, Lora, Quantization, Sizes, SlidingWindows,
+    SoftCaps, Style, Target, Targets,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -57,13 +57,14 @@ const GEMMA_MINI: DecoderSizes = DecoderSizes {
 };
 
 /// A model, and how its recording was made: `bf16wckpt` has weights in bf16 and checkpoints its layers, `every2` every second one,
-/// `loraall` adapters of rank 8 beside all of its linear layers.
+/// `loraall` adapters of rank 8 beside all of its linear layers, `nf4` those layers in 4 bits, `double` with magnitudes in 8.
 fn program(name: &str) -> (DecoderSizes, Config) {
     let (model, variant) = name.split_once('.').unwrap();
     let (sizes, batch) = match model {
         "llama-mini" => (MINI, 4),
         "llama-five" => (DecoderSizes { layers: 5, ..MINI }, 4),
         "gemma-mini" => (GEMMA_MINI, 4),
+        "qwen2-mini" => (DecoderSizes { style: Style { biases: true, ..Style::default() }, ..MINI }, 4),
         "mistral-mini" => (DecoderSizes { windows: SlidingWindows::Every(4096), ..MINI }, 4),
         // Llama 3.2 1B and Qwen3 0.6B with two layers each.
         "llama-1b-two" => {
@@ -111,8 +112,10 @@ fn program(name: &str) -> (DecoderSizes, Config) {
         (true, _) => Targets::of(Target::ALL),
         _ => Targets::default(),
     };
-    let lora = has("lora").then(|| Lora { targets, ..Lora::of_rank(Extent::nearest(8)) });
-    let sizes = DecoderSizes { lora, ..sizes };
+    let compute = if has("f32") { DType::F32 } else { DType::Bf16 };
+    let quantization = (has("nf4") || has("double")).then(|| Quantization { nested: has("double"), compute });
+    let lora = has("lora").then(|| Lora { targets, quantization, ..Lora::of_rank(Extent::nearest(8)) });
+    let sizes = DecoderSizes { lora, seq: if has("short") { 16 } else { sizes.seq }, ..sizes };
     (DecoderSizes { weights: if has("bf16w") { DType::Bf16 } else { DType::F32 }, ..sizes }, config)
 }
 
@@ -197,6 +200,46 @@ fn they_ask_as_transformers_does() {
         difference(&ours, &recorded(name)).map(|difference| format!("{name}: {difference}"))
     });
     let failures: Vec<String> = failures.collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// bitsandbytes' `Linear4bit` beneath peft's adapters, from `from_pretrained` on: the loading, `prepare_model_for_kbit_training`, three
+/// steps.
+const QUANTIZED: [&str; 10] = [
+    "llama-mini.bf16wnf4loraall",
+    "llama-mini.bf16wnf4lora",
+    "llama-mini.bf16wdoubleloraall",
+    "llama-mini.bf16nf4loraall",
+    "llama-mini.f32nf4loraall",
+    "llama-mini.bf16wckptnf4loraall",
+    "llama-mini.bf16wckptdoublelora",
+    "llama-mini.bf16woneshortnf4loraall",
+    "qwen2-mini.bf16wnf4loraall",
+    "qwen3-two.bf16wckptonedoubleloraall",
+];
+
+/// What asks otherwise than it was recorded, on a device.
+fn differences(names: &[&str], device: impl Fn() -> Box<dyn vramlab::device::Device>) -> Vec<String> {
+    let failures = names.iter().filter_map(|name| {
+        let (sizes, config) = program(name);
+        let workload = decoder_on(sizes, Data::Reference);
+        let (mut trainer, events) =
+            crate::training::on(device(), workload, config, Libraries::HOPPER, LoopStyle::Logging);
+        for _ in 0..3 {
+            trainer.step().unwrap();
+        }
+        difference(&made(&events.borrow()), &recorded(name)).map(|difference| format!("{name}: {difference}"))
+    });
+    failures.collect()
+}
+
+#[test]
+fn layers_in_4_bits_ask_as_those_of_bitsandbytes_do() {
+    let failures = differences(&QUANTIZED, || Box::new(SimDevice::h200().unwrap()));
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+    let mini: Vec<_> = QUANTIZED.into_iter().filter(|name| name.contains("mini")).collect();
+    let options = || CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) };
+    let failures = differences(&mini, || Box::new(CpuDevice::open(options()).unwrap()));
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
@@ -363,6 +406,55 @@ fn losses_are_those_of_peft() {
     }
 }
 
+/// The same beneath bitsandbytes' own values: `dequantize_4bit(quantize_4bit(weight))` of 0.50, plain and nested, with peft's adapters.
+#[test]
+fn losses_above_layers_in_4_bits_are_those_of_bitsandbytes() {
+    let plain = [
+        6.250_236_988_067_627,
+        6.252_892_017_364_502,
+        6.253_649_711_608_887,
+        6.252_139_568_328_857,
+        6.170_916_557_312_012,
+        6.237_492_561_340_332,
+    ];
+    let nested = [
+        6.250_237_941_741_943,
+        6.252_896_785_736_084,
+        6.253_600_597_381_592,
+        6.252_169_609_069_824,
+        6.170_733_451_843_262,
+        6.237_754_821_777_344,
+    ];
+    let sizes = |quantization| {
+        let lora = Lora { targets: Targets::of(Target::ALL), ..Lora::of_rank(Extent::nearest(8)) };
+        DecoderSizes { lora: Some(Lora { quantization: Some(quantization), ..lora }), ..MINI }
+    };
+    for (is_nested, theirs) in [(false, plain), (true, nested)] {
+        let exact = sizes(Quantization { nested: is_nested, compute: DType::F32 });
+        for checkpointing in [Checkpointing::Off, Checkpointing::ALL] {
+            let learn = |config: &mut Config| {
+                config.checkpointing = checkpointing;
+                config.hyper.adam_lr = 0.02;
+            };
+            assert_near(&losses(exact, learn), theirs);
+        }
+        // Products in bf16, and a batch whose products are made from packed weights.
+        let narrow = sizes(Quantization { nested: is_nested, compute: DType::Bf16 });
+        for (ours, theirs) in losses(narrow, |config| config.hyper.adam_lr = 0.02).iter().zip(theirs) {
+            assert!((ours - theirs).abs() < 1e-2, "{ours} for {theirs}");
+        }
+    }
+    let short = DecoderSizes { seq: 7, ..sizes(Quantization { nested: true, compute: DType::Bf16 }) };
+    let one = losses(short, |config| config.batch = 1);
+    let whole =
+        losses(DecoderSizes { lora: short.lora.map(|lora| Lora { quantization: None, ..lora }), ..short }, |config| {
+            config.batch = 1;
+        });
+    for (ours, whole) in one.iter().zip(whole) {
+        assert!((ours - whole).abs() < 2e-2, "{ours} for {whole} of whole weights");
+    }
+}
+
 /// Gemma 2 with SDPA, which knows no cap of scores, and eagerly, with a tight cap and a window that bites.
 #[test]
 fn losses_are_those_of_gemma() {
@@ -438,7 +530,14 @@ fn a_config_json_is_a_model_or_a_sentence() {
     assert_eq!(build(r#", "mlp_bias": false, "quantization_config": null, "attention_dropout": 0.0"#), Ok(()));
     for (more, words) in [
         (r#", "mlp_bias": true"#, "mine: mlp_bias asks for biases within the MLP, which is not there"),
-        (r#", "quantization_config": {"bits": 4}"#, "mine: quantization_config asks for something that is not there"),
+        (
+            r#", "quantization_config": {"bits": 4}"#,
+            "mine: quantization_config: bits asks for something that is not there",
+        ),
+        (
+            r#", "quantization_config": {"load_in_4bit": true, "bnb_4bit_quant_type": "nf4"}"#,
+            "the layers of mine are in 4 bits, which no step changes; add --lora",
+        ),
         (r#", "num_local_experts": 8"#, "mine: num_local_experts asks for something that is not there"),
         (r#", "attention_dropout": 0.1"#, "attention_dropout asks for dropout of attention weights"),
         (

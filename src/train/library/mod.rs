@@ -2,6 +2,7 @@
 //! take it.
 
 mod convolution;
+mod four_bit;
 
 use std::collections::BTreeMap;
 

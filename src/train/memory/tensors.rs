@@ -52,6 +52,20 @@ impl Memory {
         Ok(Tensor::new(storage, shape))
     }
 
+    /// A tensor on the meta device: a shape and a type, until it takes over another's block.
+    #[must_use]
+    pub fn meta(&self, shape: Shape, dtype: DType) -> Tensor {
+        Tensor::new(Rc::new(Storage::absent(self, dtype, StreamId::DEFAULT)), shape)
+    }
+
+    /// Takes a block for a parameter on the meta device.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`](crate::TrainError::OutOfMemory).
+    pub fn materialise(&self, tensor: &Tensor, name: &str) -> OpResult<()> {
+        Ok(tensor.storage().refill(tensor.numel(), Category::Parameter, self.name(name))?)
+    }
+
     /// Notes that `stream` uses the tensor's block: freed, it waits for that stream's work.
     ///
     /// # Errors

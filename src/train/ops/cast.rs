@@ -95,6 +95,29 @@ impl Context {
         })
     }
 
+    /// Whether the ops of this region may run in 16 bit.
+    #[must_use]
+    pub const fn autocasts(&self) -> bool {
+        self.autocast.dtype().is_some()
+    }
+
+    /// A copy of `input` (`input.clone()`), whose gradient is the copy's.
+    ///
+    /// # Errors
+    /// Out of memory, or a device that fails.
+    pub fn clone_of(&mut self, input: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        self.op("clone", |cx| {
+            let output = cx.laid_out_as(input, input.dtype(), what)?;
+            cx.launch(&Kernel::Cast { src: input.flat(), dst: output.flat() })?;
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let source =
+                cx.record("cloneBackward", [Some(input), None, None], |_, [gradient, ..]| Ok([gradient, None, None]));
+            Ok(output.with_source(source))
+        })
+    }
+
     /// Puts on the tape that `copy` is `input` in another type.
     pub(crate) fn record_cast(&mut self, input: &Tensor, copy: Tensor) -> Tensor {
         if !self.differentiates(&[input]) {

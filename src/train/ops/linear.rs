@@ -140,7 +140,7 @@ impl Context {
     }
 
     /// `x Wᵀ (+ b)`. With a bias it is one cuBLASLt call, except for the shapes that cuBLASLt does not take.
-    fn product(&mut self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> OpResult<Tensor> {
+    pub(super) fn product(&mut self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> OpResult<Tensor> {
         let (m, k, n) = (input.shape().rows(), input.shape().last(), weight.shape().dims()[0]);
         let output = self.activation(input.shape().with_last(n), input.dtype(), "output")?;
         let memory = self.memory().clone();
@@ -154,7 +154,7 @@ impl Context {
     }
 
     /// `weight` is transposed: (in, out).
-    fn input_gradient(&mut self, grad: &Tensor, weight: &Tensor, shape: Shape) -> OpResult<Tensor> {
+    pub(super) fn input_gradient(&mut self, grad: &Tensor, weight: &Tensor, shape: Shape) -> OpResult<Tensor> {
         let (m, n, k) = (grad.shape().rows(), grad.shape().last(), shape.last());
         let output = self.temporary(shape, grad.dtype(), "input gradient")?;
         let memory = self.memory().clone();

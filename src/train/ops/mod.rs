@@ -14,6 +14,7 @@ mod classifier;
 mod convolution;
 mod elementwise;
 mod embedding;
+mod four_bit;
 mod layout;
 mod linear;
 mod loss;
@@ -28,6 +29,7 @@ mod rotary;
 
 pub use attention::EagerScores;
 pub use batch_norm::RunningStatistics;
+pub use four_bit::FourBitWeight;
 pub use masks::MaskShape;
 pub use norm::{Normalised, Wanted};
 pub use rotary::RotaryTables;

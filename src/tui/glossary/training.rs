@@ -233,6 +233,13 @@ pub(super) const WORDS: &[Entry] = &[
         meaning: "low-rank adaptation: weights are frozen, and two narrow matrices beside a layer are trained. The frozen weights have no gradients and no optimizer state; activations mostly stay.",
     },
     Entry {
+        word: "QLoRA",
+        also: &["nf4", "quantize", "4 bits", "bitsandbytes"],
+        panels: &[Header],
+        figure: None,
+        meaning: "LoRA above frozen layers in 4 bits (NF4 of bitsandbytes). A layer's weight is unpacked into a block of its own for each product, forward and backward; what is between layers is f32.",
+    },
+    Entry {
         word: "checkpoint",
         also: &["ckpt", "checkpointing"],
         panels: &[Switches, Configurations],

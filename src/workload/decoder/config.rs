@@ -7,6 +7,7 @@ use serde::Deserialize;
 use vramlab_device::DType;
 
 use super::super::bounds::{Extent, Repeats};
+use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::sizes::{DecoderSizes, Llama3Scaling, SlidingWindows, SoftCaps, Style};
 
@@ -77,6 +78,7 @@ pub struct ModelConfig {
     /// The type of its weights: `bfloat16` or `float32`.
     #[serde(alias = "torch_dtype")]
     pub dtype: Option<String>,
+    quantization_config: Option<BitsAndBytesConfig>,
     #[serde(flatten)]
     rest: BTreeMap<String, Unread>,
 }
@@ -141,6 +143,15 @@ impl ModelConfig {
             windows: self.windows(),
             lora: None,
         })
+    }
+
+    /// How its linear layers are quantised, where they are.
+    ///
+    /// # Errors
+    /// A sentence: the key of its `quantization_config` that asks for something that is not there.
+    pub fn quantization(&self) -> Result<Option<Quantization>, String> {
+        let quantization = self.quantization_config.as_ref().map(BitsAndBytesConfig::quantization).transpose();
+        quantization.map_err(|why| format!("quantization_config: {why}"))
     }
 
     fn windows(&self) -> SlidingWindows {

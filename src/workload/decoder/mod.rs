@@ -49,6 +49,9 @@ impl Decoder {
                 "text has 256 different bytes and the vocabulary is {vocab}; use --vocab 256 or --data synthetic"
             ));
         }
+        if sizes.style.gemma && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
+            return refused("Gemma 2 is not there in 4 bits; leave --quantize out".to_owned());
+        }
         Ok(Self { name: name.into(), sizes, data, seed })
     }
 }
@@ -59,7 +62,9 @@ impl Workload for Decoder {
     }
 
     fn build(&self, cx: &mut Context) -> OpResult<Task> {
-        let mut all = Parameters::in_place(Spread::Transformer, self.sizes.weights).frozen(self.sizes.lora.is_some());
+        let DecoderSizes { weights, lora, .. } = self.sizes;
+        let all = Parameters::in_place(Spread::Transformer, weights).frozen(lora.is_some());
+        let mut all = all.quantized(lora.and_then(|lora| lora.quantization));
         let model = DecoderModel::make(cx, &mut all, &self.sizes)?;
         all.initialise(cx)?;
         Ok(Task::Supervised(Rc::new(model)))

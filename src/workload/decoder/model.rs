@@ -35,11 +35,11 @@ impl Attention {
         let DecoderSizes { width, heads, kv_heads, head_size, .. } = *sizes;
         let mut projection = |cx: &mut Context, part: &str, heads: usize| {
             let (name, ends) = (format!("{name}.{part}_proj"), [width, heads * head_size]);
-            let made = if sizes.style.biases { Linear::make } else { Linear::plain };
-            made(cx, all, &name, ends).map(Adaptable::from)
+            let make = if sizes.style.biases { Adaptable::biased } else { Adaptable::plain };
+            make(cx, all, &name, ends)
         };
         let projections = [projection(cx, "q", heads)?, projection(cx, "k", kv_heads)?, projection(cx, "v", kv_heads)?];
-        let output = Linear::plain(cx, all, &format!("{name}.o_proj"), [heads * head_size, width])?.into();
+        let output = Adaptable::plain(cx, all, &format!("{name}.o_proj"), [heads * head_size, width])?;
         let mut norm = |part: &str| RmsNorm::make(cx, all, &format!("{name}.{part}_norm"), head_size, sizes.eps);
         let norms = if sizes.style.norms_heads { Some([norm("q")?, norm("k")?]) } else { None };
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
@@ -208,13 +208,25 @@ impl DecoderModel {
         let mut layers: Vec<Layer> =
             (0..sizes.layers).map(|layer| Layer::make(cx, all, &name(layer), sizes)).collect::<OpResult<_>>()?;
         let norm = norm(cx, all, "model.norm", sizes)?;
-        let frequencies = rotary::frequencies(cx, sizes)?;
+        let loads = all.quantization().is_some();
+        let made = if loads { None } else { Some(rotary::frequencies(cx, sizes)?) };
         let head = if sizes.tied {
             // The head is made with a weight of its own first.
-            drop(all.unused(cx, "lm_head.weight", &[sizes.vocab, sizes.width])?);
+            if !loads {
+                drop(all.unused(cx, "lm_head.weight", &[sizes.vocab, sizes.width])?);
+            }
             Linear::tied(cx, "lm_head", table)
         } else {
             Linear::plain(cx, all, "lm_head", [sizes.width, sizes.vocab])?
+        };
+        let frequencies = match made {
+            Some(made) => made,
+            None => {
+                all.load(cx)?;
+                let frequencies = rotary::loaded(cx, sizes)?;
+                all.prepare_for_training(cx)?;
+                frequencies
+            }
         };
         if let Some(lora) = sizes.lora {
             for (number, layer) in layers.iter_mut().enumerate() {

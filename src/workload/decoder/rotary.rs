@@ -59,6 +59,16 @@ pub(super) fn frequencies(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Te
     Ok(frequencies)
 }
 
+/// The same two in a model that was made on the meta device: they come from the host.
+pub(super) fn loaded(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Tensor> {
+    let values = sizes.frequencies();
+    let shape = Shape::new(&[values.len()]);
+    let frequencies = cx.buffer("model.rotary_emb.inv_freq", shape, DType::F32, 0.0)?;
+    cx.buffer("model.rotary_emb.original_inv_freq", shape, DType::F32, 0.0)?;
+    write_float(cx, &frequencies, |i| values.get(i).copied().unwrap_or(0.0))?;
+    Ok(frequencies)
+}
+
 /// Blocks by their numbers.
 struct Blocks<'a> {
     cx: &'a mut Context,

@@ -14,6 +14,7 @@ mod gemm;
 mod layer_norm;
 mod loss;
 mod mean;
+mod nf4;
 mod optimizer;
 mod partial;
 mod planes;
@@ -123,6 +124,17 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         }
         Kernel::Rotary { shape, src, cos, sin, dst, backward } => {
             rotary::rotate(cores, apart(), shape, [src, dst], [cos, sin], backward)
+        }
+        Kernel::QuantizeNf4 { src, dst, absmax } => nf4::quantize(cores, apart(), src, [dst, absmax]),
+        Kernel::DequantizeNf4 { src, absmax, dst } => nf4::dequantize(cores, apart(), [src, absmax], dst),
+        Kernel::QuantizeBytes { src, codes, dst, absmax } => {
+            nf4::quantize_bytes(cores, apart(), [src, codes], [dst, absmax])
+        }
+        Kernel::DequantizeBytes { src, codes, absmax, dst } => {
+            nf4::dequantize_bytes(cores, apart(), [src, codes, absmax], dst)
+        }
+        Kernel::GemmNf4 { m, n, k, a, w, magnitudes, bias, dst } => {
+            nf4::gemm(cores, apart(), [m, n, k], &nf4::Gemm { a, w, magnitudes, bias, dst })
         }
         Kernel::Attention { by: _, ref shape, q, k, v, out, logsumexp, lse_stride } => {
             attention::forward(cores, apart(), shape, [q, k, v, out], logsumexp, lse_stride)

@@ -15,6 +15,7 @@ mod gemm;
 mod geometry;
 mod layer_norm;
 mod loss;
+mod nf4;
 mod optimizer;
 mod pool;
 mod rms_norm;
@@ -68,6 +69,11 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             attention::launch(queue, kernel)
         }
         Kernel::RotaryTables { .. } | Kernel::Rotary { .. } => rotary::launch(queue, kernel),
+        Kernel::QuantizeNf4 { .. }
+        | Kernel::DequantizeNf4 { .. }
+        | Kernel::QuantizeBytes { .. }
+        | Kernel::DequantizeBytes { .. }
+        | Kernel::GemmNf4 { .. } => nf4::launch(queue, kernel),
         Kernel::CrossEntropy { .. } | Kernel::CrossEntropyBackward { .. } => classifier::launch(queue, kernel),
         Kernel::Softmax { .. }
         | Kernel::SoftmaxBackward { .. }

@@ -29,6 +29,7 @@ pub(in crate::cuda) const UNITS: &[(&str, &str)] = &[
     ("gemm", include_str!("gemm.cu")),
     ("layer_norm", concat!(include_str!("layer_norm.cuh"), include_str!("layer_norm.cu"))),
     ("loss", include_str!("loss.cu")),
+    ("nf4", include_str!("nf4.cu")),
     ("optimizer", include_str!("optimizer.cu")),
     ("pool", include_str!("pool.cu")),
     ("rms_norm", concat!(include_str!("layer_norm.cuh"), include_str!("rms_norm.cu"))),

@@ -9,6 +9,7 @@ mod embedding;
 mod gemm;
 mod layer_norm;
 mod loss;
+mod nf4;
 mod optimizer;
 mod pool;
 mod rms_norm;
@@ -33,6 +34,7 @@ pub(super) fn run(session: &mut Session<'_>) {
     loss::run(session);
     attention::run(session);
     rotary::run(session);
+    nf4::run(session);
     convolution::run(session);
     batch_norm::run(session);
     pool::run(session);

@@ -1,0 +1,111 @@
+//! Values in 4 and in 8 bits.
+
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Precision};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{BYTES_RUN, DType, Kernel, Magnitudes, NF4, NF4_RUN};
+
+/// Magnitudes of runs.
+const MAGNITUDES: Values = Values::Uniform(0.01, 2.0);
+/// 256 values that ascend, a step apart.
+const CODES: Values = Values::Each(|i| (i as f64 - 127.0) / 128.0);
+
+/// Values of the table and no others, so that no rounding decides which is nearest; every run has one of magnitude 1, and one in
+/// eleven is zero.
+fn of_table(i: usize) -> f64 {
+    match (i / NF4_RUN % 11, i % NF4_RUN) {
+        (10, _) => 0.0,
+        (run, 0) => (run as f64 - 4.5).signum() * 0.5,
+        (_, place) => 0.5 * f64::from(NF4[(place * 7 + i / NF4_RUN) % 16]),
+    }
+}
+
+pub(super) fn run(session: &mut Session<'_>) {
+    for precision in Precision::FLOATS {
+        let dtype = precision.dtype();
+        for len in [1, 2, 63, 64, 65, 4096, 70_001] {
+            let mut case = Case::new("quantize_nf4", precision, format!("{len} elements"));
+            let src = case.input("src", dtype, len, Values::Each(of_table));
+            let dst = case.output("dst", DType::U8, len.div_ceil(2), Bound::Exact);
+            let absmax = case.output("absmax", DType::F32, len.div_ceil(NF4_RUN), Bound::Exact);
+            session.check(&case, |at| Kernel::QuantizeNf4 { src: at[src], dst: at[dst], absmax: at[absmax] });
+
+            let mut case = Case::new("dequantize_nf4", precision, format!("{len} elements"));
+            let src = case.input("src", DType::U8, len.div_ceil(2), Values::Below(256));
+            let absmax = case.input("absmax", DType::F32, len.div_ceil(NF4_RUN), MAGNITUDES);
+            let dst = case.output("dst", dtype, len, Bound::Formula);
+            session.check(&case, |at| Kernel::DequantizeNf4 { src: at[src], absmax: at[absmax], dst: at[dst] });
+        }
+        for [m, n, k] in [[1, 1, 64], [4, 96, 64], [16, 33, 256], [5, 64, 1024]] {
+            for nested in [false, true] {
+                for biased in [false, true] {
+                    let how = if nested { ", nested" } else { "" };
+                    let with = if biased { ", with a bias" } else { "" };
+                    let title = format!("{m} × {n} × {k}{how}{with}");
+                    let mut case = Case::new("gemm_nf4", precision, title).work(m * n * k);
+                    let runs = n * k / NF4_RUN;
+                    let a = case.input("a", dtype, m * k, Values::STANDARD);
+                    let w = case.input("w", DType::U8, n * k / 2, Values::Below(256));
+                    let absmax = case.input(
+                        "absmax",
+                        DType::F32,
+                        if nested { runs.div_ceil(BYTES_RUN) } else { runs },
+                        MAGNITUDES,
+                    );
+                    let nested = nested.then(|| {
+                        let bytes = case.input("bytes", DType::U8, runs, Values::Below(256));
+                        let codes = case.input("codes", DType::F32, 256, CODES);
+                        [bytes, codes, case.input("offset", DType::F32, 1, Values::Constant(2.5))]
+                    });
+                    let bias = biased.then(|| case.input("bias", dtype, n, Values::STANDARD));
+                    let dst = case.output("dst", dtype, m * n, Bound::Sum(k));
+                    session.check(&case, |at| Kernel::GemmNf4 {
+                        m,
+                        n,
+                        k,
+                        a: at[a],
+                        w: at[w],
+                        magnitudes: match nested {
+                            None => Magnitudes::Plain(at[absmax]),
+                            Some([bytes, codes, offset]) => Magnitudes::Nested {
+                                bytes: at[bytes],
+                                codes: at[codes],
+                                absmax: at[absmax],
+                                offset: at[offset],
+                            },
+                        },
+                        bias: bias.map(|bias| at[bias]),
+                        dst: at[dst],
+                    });
+                }
+            }
+        }
+    }
+    for len in [1, 255, 256, 257, 5000] {
+        let mut case = Case::new("quantize_bytes", Precision::F32, format!("{len} elements"));
+        // Whole steps over a largest magnitude of a power of two: each is one of the codes.
+        let src = case.input("src", DType::F32, len, Values::Each(|i| (i * 37 % 256) as f64 / 64.0 - 2.0));
+        let codes = case.input("codes", DType::F32, 256, Values::Each(|i| (i as f64 - 128.0) / 128.0));
+        let dst = case.output("dst", DType::U8, len, Bound::Exact);
+        let absmax = case.output("absmax", DType::F32, len.div_ceil(BYTES_RUN), Bound::Exact);
+        session.check(&case, |at| Kernel::QuantizeBytes {
+            src: at[src],
+            codes: at[codes],
+            dst: at[dst],
+            absmax: at[absmax],
+        });
+
+        let mut case = Case::new("dequantize_bytes", Precision::F32, format!("{len} elements"));
+        let src = case.input("src", DType::U8, len, Values::Below(256));
+        let codes = case.input("codes", DType::F32, 256, CODES);
+        let absmax = case.input("absmax", DType::F32, len.div_ceil(BYTES_RUN), MAGNITUDES);
+        let dst = case.output("dst", DType::F32, len, Bound::Formula);
+        session.check(&case, |at| Kernel::DequantizeBytes {
+            src: at[src],
+            codes: at[codes],
+            absmax: at[absmax],
+            dst: at[dst],
+        });
+    }
+}

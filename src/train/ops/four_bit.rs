@@ -1,0 +1,301 @@
+//! Linear layers whose weight lies in 4 bits, as bitsandbytes' `Linear4bit` keeps and multiplies it.
+
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_allocator::units::StreamId;
+use vramlab_device::{BYTES_RUN, DType, Kernel, Magnitudes, NF4, NF4_RUN};
+use vramlab_model::Category;
+
+/// A matrix in NF4: two elements a byte, and the largest magnitude of each run of 64.
+#[derive(Clone)]
+pub struct FourBitWeight {
+    shape: Shape,
+    /// The type that it had, and has again when it is unpacked in backward.
+    dtype: DType,
+    packed: Tensor,
+    magnitudes: Runs,
+    /// bitsandbytes keeps the table of values with every matrix.
+    codes: Tensor,
+}
+
+/// The largest magnitudes of its runs.
+#[derive(Clone)]
+enum Runs {
+    Plain(Tensor),
+    /// In 8 bits (double quantisation).
+    Nested {
+        bytes: Tensor,
+        codes: Tensor,
+        absmax: Tensor,
+        offset: Tensor,
+    },
+}
+
+impl FourBitWeight {
+    /// A matrix of `shape` on the meta device, which [`Context::quantize`] fills from one of type `dtype`.
+    #[must_use]
+    pub fn meta(cx: &Context, shape: Shape, dtype: DType, nested: bool) -> Self {
+        let meta = |len: usize, dtype| cx.memory().meta(Shape::new(&[len]), dtype);
+        let runs = shape.numel().div_ceil(NF4_RUN);
+        let magnitudes = if nested {
+            Runs::Nested {
+                bytes: meta(runs, DType::U8),
+                codes: meta(256, DType::F32),
+                absmax: meta(runs.div_ceil(BYTES_RUN), DType::F32),
+                offset: meta(1, DType::F32),
+            }
+        } else {
+            Runs::Plain(meta(runs, DType::F32))
+        };
+        let packed = cx.memory().meta(Shape::new(&[shape.numel().div_ceil(2), 1]), DType::U8);
+        Self { shape, dtype, packed, magnitudes, codes: meta(NF4.len(), DType::F32) }
+    }
+
+    /// (out, in).
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// What its parameter is.
+    #[must_use]
+    pub const fn packed(&self) -> &Tensor {
+        &self.packed
+    }
+
+    /// The same as the parameter `packed`, a handle to the same bytes.
+    #[must_use]
+    pub fn of_parameter(self, packed: Tensor) -> Self {
+        Self { packed, ..self }
+    }
+
+    fn magnitudes(&self) -> Magnitudes {
+        match &self.magnitudes {
+            Runs::Plain(absmax) => Magnitudes::Plain(absmax.operand()),
+            Runs::Nested { bytes, codes, absmax, offset } => Magnitudes::Nested {
+                bytes: bytes.operand(),
+                codes: codes.operand(),
+                absmax: absmax.operand(),
+                offset: offset.operand(),
+            },
+        }
+    }
+}
+
+/// The 256 values of `create_dynamic_map` of bitsandbytes, ascending: seven decades, each cut finer than the one below it.
+#[expect(clippy::cast_possible_truncation, reason = "the table is f32")]
+fn dynamic_map() -> Vec<f32> {
+    let mut values = vec![0.0, 1.0];
+    for decade in 0..7_u8 {
+        let parts = 1_u16 << decade;
+        let step = (1.0 - 0.1_f32) / f32::from(parts);
+        // `torch.linspace` counts from the nearer end, with one rounding.
+        let edge = |i: u16| match i < parts.div_ceil(2) {
+            true => step.mul_add(f32::from(i), 0.1),
+            false => step.mul_add(-f32::from(parts - i), 1.0),
+        };
+        let scale = 10_f64.powi(i32::from(decade) - 6) as f32;
+        for part in 0..parts {
+            let value = scale * ((edge(part) + edge(part + 1)) / 2.0);
+            values.extend([value, -value]);
+        }
+    }
+    values.sort_by(f32::total_cmp);
+    values
+}
+
+impl Context {
+    /// Fills `into` from `weight`, a matrix on the device, and lets go of that, with the blocks of `quantize_4bit`.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn quantize(&mut self, weight: Tensor, into: &FourBitWeight, name: &str) -> OpResult<()> {
+        let runs = weight.numel().div_ceil(NF4_RUN);
+        let absmax = self.constant(runs, DType::F32, &format!("{name}.absmax"))?;
+        self.memory().materialise(&into.packed, name)?;
+        self.launch(&Kernel::QuantizeNf4 {
+            src: weight.operand(),
+            dst: into.packed.operand(),
+            absmax: absmax.operand(),
+        })?;
+        let codes = self.constant(NF4.len(), DType::F32, &format!("{name}.quant_map"))?;
+        self.write_values(&codes, &NF4)?;
+        // The table is divided by its largest magnitude, which is 1.
+        let magnitudes = self.temporary(codes.shape(), DType::F32, "magnitudes of codes")?;
+        let most = self.temporary(Shape::new(&[]), DType::F32, "largest code")?;
+        drop((magnitudes, most));
+        into.codes.replace(&codes);
+        match &into.magnitudes {
+            Runs::Plain(runs) => runs.replace(&absmax),
+            Runs::Nested { .. } => self.quantize_magnitudes(absmax, into, name)?,
+        }
+        drop(weight);
+        Ok(())
+    }
+
+    /// The largest magnitudes `absmax` in 8 bits, around their mean.
+    fn quantize_magnitudes(&mut self, absmax: Tensor, into: &FourBitWeight, name: &str) -> OpResult<()> {
+        let Runs::Nested { bytes, codes, absmax: nested, offset } = &into.magnitudes else { return Ok(()) };
+        let len = absmax.numel();
+        let mean = self.constant(1, DType::F32, &format!("{name}.nested_offset"))?;
+        self.launch(&Kernel::Mean { src: absmax.operand(), dst: mean.operand(), outer: 1, middle: len, inner: 1 })?;
+        let difference = self.temporary(absmax.shape(), DType::F32, "magnitudes around their mean")?;
+        // `absmax - mean` as `-(-absmax + mean)`: kernels add.
+        let (src, dst) = (absmax.operand(), difference.operand());
+        self.launch(&Kernel::Scale { src, dst, factor: -1.0 })?;
+        self.launch(&Kernel::Add { a: dst, b: mean.operand(), dst })?;
+        self.launch(&Kernel::Scale { src: dst, dst, factor: -1.0 })?;
+        offset.replace(&mean);
+        let table = match self.byte_codes.clone() {
+            Some(table) => table,
+            None => {
+                let table = self.constant(256, DType::F32, "bitsandbytes.functional.name2qmap")?;
+                self.write_values(&table, &dynamic_map())?;
+                self.byte_codes = Some(table.clone());
+                table
+            }
+        };
+        let most = self.constant(len.div_ceil(BYTES_RUN), DType::F32, &format!("{name}.nested_absmax"))?;
+        let coded = self.constant(len, DType::U8, &format!("{name}.absmax"))?;
+        self.launch(&Kernel::QuantizeBytes {
+            src: difference.operand(),
+            codes: table.operand(),
+            dst: coded.operand(),
+            absmax: most.operand(),
+        })?;
+        let own = self.constant(256, DType::F32, &format!("{name}.nested_quant_map"))?;
+        self.launch(&Kernel::Cast { src: table.operand(), dst: own.operand() })?;
+        for (place, made) in [(nested, most), (bytes, coded), (codes, own)] {
+            place.replace(&made);
+        }
+        drop(difference);
+        Ok(())
+    }
+
+    /// A tensor that a quantised parameter keeps beside its bytes.
+    fn constant(&self, len: usize, dtype: DType, name: &str) -> OpResult<Tensor> {
+        let name = self.memory().name(name);
+        self.memory().named_tensor(Shape::new(&[len]), dtype, Category::Parameter, name, StreamId::DEFAULT)
+    }
+
+    fn write_values(&self, tensor: &Tensor, values: &[f32]) -> OpResult<()> {
+        if !self.memory().holds_bytes() {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.memory().write(tensor, &bytes)
+    }
+
+    /// `input` (…, in) times a packed `weight` (out, in) transposed, plus `bias` (out), in the type of the input. The weight gets no
+    /// gradient; nothing of the input is saved.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn linear_4bit(&mut self, input: &Tensor, weight: &FourBitWeight, bias: Option<&Tensor>) -> OpResult<Tensor> {
+        let sizes = [input.shape().rows(), weight.shape.rows(), input.shape().last()];
+        self.op("linear_4bit", |cx| {
+            let output = if cx.workspaces.policy.multiplies_packed(input.dtype(), sizes) {
+                cx.packed_product(input, weight, bias, sizes)?
+            } else {
+                let (magnitudes, bytes) = cx.magnitudes(weight, false)?;
+                let whole = cx.unpacked(weight, &magnitudes, input.dtype())?;
+                let output = cx.product(input, &whole, bias)?;
+                drop(magnitudes);
+                drop(bytes);
+                output
+            };
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let (weight, shape) = (weight.clone(), input.shape());
+            let source = cx.record("linear_4bitBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let whole = {
+                    let whole = {
+                        let (magnitudes, _) = cx.magnitudes(&weight, true)?;
+                        cx.unpacked(&weight, &magnitudes, weight.dtype)?
+                    };
+                    cx.cast_gradient(&whole, grad.dtype())?
+                };
+                let to_input = cx.input_gradient(&grad, &whole.transpose(), shape)?;
+                drop(whole);
+                Ok([Some(to_input), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// One kernel that unpacks as it multiplies.
+    fn packed_product(
+        &self,
+        input: &Tensor,
+        weight: &FourBitWeight,
+        bias: Option<&Tensor>,
+        [m, n, k]: [usize; 3],
+    ) -> OpResult<Tensor> {
+        let output = self.activation(input.shape().with_last(n), input.dtype(), "output")?;
+        self.launch(&Kernel::GemmNf4 {
+            m,
+            n,
+            k,
+            a: input.operand(),
+            w: weight.packed.operand(),
+            magnitudes: weight.magnitudes(),
+            bias: bias.map(Tensor::operand),
+            dst: output.operand(),
+        })?;
+        Ok(output)
+    }
+
+    /// The largest magnitudes of its runs in f32, and what they were made of, where that lives on: the mean is added `in_place` or not.
+    fn magnitudes(&self, weight: &FourBitWeight, in_place: bool) -> OpResult<(Tensor, Option<Tensor>)> {
+        let (bytes, codes, absmax, offset) = match &weight.magnitudes {
+            Runs::Plain(absmax) => return Ok((absmax.clone(), None)),
+            Runs::Nested { bytes, codes, absmax, offset } => (bytes, codes, absmax, offset),
+        };
+        let around = self.temporary(bytes.shape(), DType::F32, "unpacked magnitudes")?;
+        self.launch(&Kernel::DequantizeBytes {
+            src: bytes.operand(),
+            codes: codes.operand(),
+            absmax: absmax.operand(),
+            dst: around.operand(),
+        })?;
+        let sum = if in_place {
+            around.clone()
+        } else {
+            self.temporary(bytes.shape(), DType::F32, "unpacked magnitudes around their mean")?
+        };
+        self.launch(&Kernel::Add { a: around.operand(), b: offset.operand(), dst: sum.operand() })?;
+        Ok((sum, Some(around).filter(|_| !in_place)))
+    }
+
+    fn unpacked(&self, weight: &FourBitWeight, magnitudes: &Tensor, dtype: DType) -> OpResult<Tensor> {
+        let whole = self.temporary(weight.shape, dtype, "unpacked weight")?;
+        self.launch(&Kernel::DequantizeNf4 {
+            src: weight.packed.operand(),
+            absmax: magnitudes.operand(),
+            dst: whole.operand(),
+        })?;
+        Ok(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `create_dynamic_map()` of bitsandbytes 0.50 has them, bit for bit where they are looked at.
+    #[test]
+    fn values_in_8_bits_are_those_of_bitsandbytes() {
+        let values = dynamic_map();
+        assert_eq!(values.len(), 256);
+        assert_eq!(values[..3], [-0.992_968_74, -0.978_906_27, -0.964_843_75]);
+        assert_eq!(values[127..130], [0.0, 5.500_000_4e-7, 3.250_000_2e-6]);
+        let squares: f64 = values.iter().map(|&value| f64::from(value).powi(2)).sum();
+        assert!((squares - 48.595_837_667_290_17).abs() < 1e-12, "{squares}");
+        assert_eq!(values.iter().map(|&value| f64::from(value)).sum::<f64>(), 1.0);
+    }
+}
