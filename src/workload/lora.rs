@@ -232,8 +232,8 @@ pub(super) struct Adaptable {
 
 /// What stands beside an adapter.
 enum Base {
-    Whole(Linear),
-    FourBit(FourBitLinear),
+    Whole(Box<Linear>),
+    FourBit(Box<FourBitLinear>),
 }
 
 /// Two matrices in f32, whatever the type of the layer's weight.
@@ -264,8 +264,8 @@ impl Adaptable {
     /// A layer without a bias, in 4 bits where those of the model are.
     pub fn plain(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
         let base = match all.quantization() {
-            Some(quantization) => Base::FourBit(FourBitLinear::plain(cx, all, name, ends, quantization)),
-            None => Base::Whole(Linear::plain(cx, all, name, ends)?),
+            Some(quantization) => Base::FourBit(Box::new(FourBitLinear::plain(cx, all, name, ends, quantization))),
+            None => Base::Whole(Box::new(Linear::plain(cx, all, name, ends)?)),
         };
         Ok(Self { base, adapter: None })
     }
@@ -273,8 +273,8 @@ impl Adaptable {
     /// The same with a bias.
     pub fn biased(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
         let base = match all.quantization() {
-            Some(quantization) => Base::FourBit(FourBitLinear::biased(cx, all, name, ends, quantization)?),
-            None => Base::Whole(Linear::make(cx, all, name, ends)?),
+            Some(quantization) => Base::FourBit(Box::new(FourBitLinear::biased(cx, all, name, ends, quantization)?)),
+            None => Base::Whole(Box::new(Linear::make(cx, all, name, ends)?)),
         };
         Ok(Self { base, adapter: None })
     }
