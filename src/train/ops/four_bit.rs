@@ -295,7 +295,7 @@ mod tests {
     fn values_in_8_bits_are_those_of_bitsandbytes() {
         let values = dynamic_map();
         assert_eq!(values.len(), 256);
-        assert_eq!(values[..3], [-0.992_968_7, -0.978_906_3, -0.964_843_75]);
+        assert_eq!(values[..3], [-0.992_968_74, -0.978_906_3, -0.964_843_75]);
         assert_eq!(values[127..130], [0.0, 5.500_000_4e-7, 3.250_000_2e-6]);
         let squares: f64 = values.iter().map(|&value| f64::from(value).powi(2)).sum();
         assert!((squares - 48.595_837_667_290_17).abs() < 1e-12, "{squares}");
