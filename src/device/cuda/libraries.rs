@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::env;
+use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
@@ -83,7 +84,15 @@ impl Needed {
                 }
                 Self::CublasLt => cudarc::cublaslt::sys::cublasLtGetVersion(),
                 Self::Cudnn => cudarc::cudnn::sys::cudnnGetVersion(),
-                Self::Nccl => return super::nccl::version().unwrap_or_default(),
+                Self::Nccl => {
+                    let mut number: c_int = 0;
+                    if let Ok(library) = Library::new(NCCL)
+                        && let Ok(ask) = library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion")
+                    {
+                        ask(&raw mut number);
+                    }
+                    usize::try_from(number).unwrap_or_default()
+                }
             }
         };
         format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)

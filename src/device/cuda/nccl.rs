@@ -75,7 +75,6 @@ type Reduction = unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, 
 
 /// NCCL's functions, which stay loaded.
 struct Functions {
-    get_version: unsafe extern "C" fn(*mut c_int) -> Status,
     get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Status,
     init: unsafe extern "C" fn(*mut Handle, c_int, UniqueId, c_int, *mut Config) -> Status,
     abort: unsafe extern "C" fn(Handle) -> Status,
@@ -102,7 +101,6 @@ impl Functions {
         // SAFETY: each has the type that nccl.h gives the function of this name, in every version 2.17 and later.
         let functions = unsafe {
             Self {
-                get_version: *library.get(b"ncclGetVersion").map_err(told)?,
                 get_unique_id: *library.get(b"ncclGetUniqueId").map_err(told)?,
                 init: *library.get(b"ncclCommInitRankConfig").map_err(told)?,
                 abort: *library.get(b"ncclCommAbort").map_err(told)?,
@@ -145,14 +143,6 @@ fn functions() -> Result<&'static Functions, String> {
 /// The sentence that says what is missing and where it was looked for.
 pub fn prepare_ranks() -> Result<(), String> {
     functions().map(|_| ())
-}
-
-/// Its version, as `2.28.9`; `None` where it can't be loaded.
-pub(super) fn version() -> Option<String> {
-    let (functions, mut number) = (functions().ok()?, 0);
-    // SAFETY: NCCL writes one number.
-    unsafe { (functions.get_version)(&raw mut number) };
-    Some(format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100))
 }
 
 /// A name for a new communicator, which all of its ranks get.
