@@ -40,8 +40,8 @@ pub(super) struct RunArgs {
     /// Steps to train [default: 24; with --lengths an epoch].
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
-    /// Train on several simulated GPUs, such as --device sim:h200x2, sharing the work so: ddp, ddp-view (gradients are views of
-    /// the buckets), zero1 (sharded optimizer state), zero2 (and gradients), fsdp (and parameters), tp (layers split),
+    /// Train on several GPUs (--device cuda:0,1 or sim:h200x2) or threads (cpux2), sharing the work so: ddp, ddp-view (gradients are
+    /// views of the buckets), zero1 (sharded optimizer state), zero2 (and gradients), fsdp (and parameters), tp (layers split),
     /// pp-gpipe or pp-1f1b (blocks in a pipeline). The batch is that of all ranks.
     #[arg(long, value_name = "WAY", conflicts_with_all = ["kernels", "summary", "modules", "reset_peaks_after", "ghost"])]
     parallel: Option<Parallelism>,
