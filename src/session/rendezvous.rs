@@ -43,7 +43,9 @@ pub struct Rendezvous {
 #[derive(Debug, Error)]
 pub enum RendezvousError {
     /// The host is not known.
-    #[error("the host of rank 0, '{host}', can't be found ({error}); set MASTER_ADDR to a name or an address that all ranks reach")]
+    #[error(
+        "the host of rank 0, '{host}', can't be found ({error}); set MASTER_ADDR to a name or an address that all ranks reach"
+    )]
     Host {
         /// Its name.
         host: String,
@@ -51,7 +53,9 @@ pub enum RendezvousError {
         error: io::Error,
     },
     /// Rank 0 can't listen.
-    #[error("rank 0 can't listen on {host} at port {port} or the {PORTS} that follow ({error}); set MASTER_PORT to a free one")]
+    #[error(
+        "rank 0 can't listen on {host} at port {port} or the {PORTS} that follow ({error}); set MASTER_PORT to a free one"
+    )]
     Listen {
         /// Where.
         host: String,
@@ -117,7 +121,8 @@ impl Rendezvous {
             came[rank] = Some((stream, SocketAddr::new(from.ip(), port)));
         }
         let token = token();
-        let places: Vec<String> = came.iter().map(|came| came.as_ref().map_or_else(String::new, |(_, place)| place.to_string())).collect();
+        let places: Vec<String> =
+            came.iter().map(|came| came.as_ref().map_or_else(String::new, |(_, place)| place.to_string())).collect();
         let mut connections = Vec::with_capacity(size - 1);
         for (rank, came) in came.into_iter().enumerate() {
             let Some((mut stream, _)) = came else { continue };
@@ -139,7 +144,8 @@ impl Rendezvous {
             }
             // The address may be one that only others see.
             if why.kind() == io::ErrorKind::AddrNotAvailable {
-                match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind(("0.0.0.0", port))) {
+                match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))
+                {
                     Ok(listener) => return Ok(listener),
                     Err(error) => why = error,
                 }

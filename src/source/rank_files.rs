@@ -149,8 +149,7 @@ pub(super) fn open(paths: &[PathBuf]) -> Result<Source, (PathBuf, RecordingError
 /// Tells the events of all files by time, each file's as a device of its own, until the receiver is gone. Each file's clock began
 /// with its process: where they begin the first step all stand alike.
 fn tell(mut lanes: Vec<Lane>, arrive: &mpsc::Sender<Arrival>) {
-    let begun: Vec<Option<u64>> =
-        lanes.iter_mut().map(|lane| lane.first_step().map(|event| event.time.0)).collect();
+    let begun: Vec<Option<u64>> = lanes.iter_mut().map(|lane| lane.first_step().map(|event| event.time.0)).collect();
     let latest = begun.iter().flatten().max().copied().unwrap_or_default();
     for (lane, begun) in lanes.iter_mut().zip(begun) {
         lane.behind = begun.map_or(0, |begun| latest - begun);

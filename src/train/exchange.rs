@@ -24,9 +24,8 @@ impl Seat {
     #[must_use]
     pub fn for_all(size: usize) -> Vec<Arc<Self>> {
         let meeting = Arc::new(Meeting::of(size));
-        let seat = |rank| {
-            Some(Arc::new(Self { meeting: Arc::clone(&meeting), world: World::new(size, rank)?, peers: None }))
-        };
+        let seat =
+            |rank| Some(Arc::new(Self { meeting: Arc::clone(&meeting), world: World::new(size, rank)?, peers: None }));
         (0..size).filter_map(seat).collect()
     }
 
@@ -159,7 +158,8 @@ mod tests {
                     return None;
                 }
                 // One waits for all, one for a rank that did not fail.
-                let ended = if rank == 0 { seat.gather(Vec::new()).err() } else { seat.receive(0).err().map(Into::into) };
+                let ended =
+                    if rank == 0 { seat.gather(Vec::new()).err() } else { seat.receive(0).err().map(Into::into) };
                 seat.fail();
                 assert_eq!(seat.failed(), Some(1));
                 ended

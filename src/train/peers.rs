@@ -171,7 +171,8 @@ fn hear(links: &[Link], place: usize, world: World, meeting: &Meeting) {
             Ok((Kind::Give, bytes)) => drop(meeting.give(from, bytes)),
             Ok((Kind::Send, bytes)) => meeting.send(from, own, bytes),
             Ok((Kind::Fail, bytes)) => {
-                let number = bytes.try_into().map_or(from, |bytes| usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(from));
+                let number =
+                    bytes.try_into().map_or(from, |bytes| usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(from));
                 meeting.fail(if number < world.size() { number } else { from });
             }
             Ok((Kind::End, _)) => return meeting.end(from),

@@ -50,18 +50,21 @@ fn of_variables(variable: impl Fn(&str) -> Option<String>, parent: u32) -> Resul
     let Some([rank, size, local, on_host]) = LAUNCHERS.iter().find(started) else { return Ok(None) };
     let number = |name: &str| -> Result<usize> {
         let text = variable(name).unwrap_or_default();
-        text.parse().map_err(|_| Usage(format!("{name} is '{text}', which is no number; unset it or set it right")).into())
+        text.parse()
+            .map_err(|_| Usage(format!("{name} is '{text}', which is no number; unset it or set it right")).into())
     };
     let (rank_number, ranks) = (number(rank)?, number(size)?);
     if ranks < 2 {
         return Ok(None);
     }
-    let world = World::new(ranks, rank_number)
-        .ok_or_else(|| Usage(format!("{rank} is {rank_number}, and {size} {ranks}; ranks count from 0 to {}", ranks - 1)))?;
+    let world = World::new(ranks, rank_number).ok_or_else(|| {
+        Usage(format!("{rank} is {rank_number}, and {size} {ranks}; ranks count from 0 to {}", ranks - 1))
+    })?;
     let local_rank = if variable(local).is_some() { number(local)? } else { rank_number };
     let names: Vec<String> = NAMES.iter().filter_map(|name| variable(name)).collect();
     let on_one_host = variable(on_host).and_then(|count| count.parse().ok()) == Some(ranks);
-    let host = variable("MASTER_ADDR").or_else(|| first_host(&variable)).or(on_one_host.then(|| "127.0.0.1".to_owned()));
+    let host =
+        variable("MASTER_ADDR").or_else(|| first_host(&variable)).or(on_one_host.then(|| "127.0.0.1".to_owned()));
     let host = host.ok_or_else(|| {
         Usage("MASTER_ADDR is not set, and the ranks are on several hosts; set it to the host of rank 0".to_owned())
     })?;
