@@ -516,6 +516,7 @@ fn recordings_of_the_ranks_of_one_run_open_side_by_side() {
     let bytes = fs::read(&paths[0]).unwrap();
     fs::write(&paths[0], &bytes[..bytes.len() - 5]).unwrap();
     let mut front = Front::of(source::open(&paths, false, None).unwrap());
+    front.wait("both ranks", |picture| picture.ranks.len() == 2 && picture.view.steps.finished == 3);
     front.ask(Request::NextDevice);
     front.wait("what is said of the end", |picture| {
         picture.device.place == 1 && picture.view.log.iter().any(|line| line.text.contains("cut off"))
