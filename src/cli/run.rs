@@ -42,7 +42,8 @@ pub(super) struct RunArgs {
     steps: Option<u64>,
     /// Train on several GPUs (--device cuda:0,1 or sim:h200x2) or threads (cpux2), sharing the work so: ddp, ddp-view (gradients are
     /// views of the buckets), zero1 (sharded optimizer state), zero2 (and gradients), fsdp (and parameters), tp (layers split),
-    /// pp-gpipe or pp-1f1b (blocks in a pipeline). The batch is that of all ranks.
+    /// pp-gpipe or pp-1f1b (blocks in a pipeline). The batch is that of all ranks. Under torchrun --no-python, mpirun or srun each
+    /// process is a rank, on --device cuda or cpu.
     #[arg(long, value_name = "WAY", conflicts_with_all = ["kernels", "summary", "modules", "reset_peaks_after", "ghost"])]
     parallel: Option<Parallelism>,
     /// Call torch.cuda.reset_peak_memory_stats() after this many steps: max_memory_allocated and max_memory_reserved then cover the
@@ -55,7 +56,8 @@ pub(super) struct RunArgs {
     /// Print the time of every kernel in the later half of the steps. Waits for each kernel, so steps are slower.
     #[arg(long, conflicts_with = "json")]
     kernels: bool,
-    /// Record to this file, or to standard output (`-`) instead of the table: `vramlab open` plays it.
+    /// Record to this file, or to standard output (`-`) instead of the table: `vramlab open` plays it. Where each rank is a process,
+    /// to one for each: run.rank0.vram for run.vram.
     #[arg(long, value_name = "FILE|-", conflicts_with = "kernels")]
     record: Option<PathBuf>,
     /// Print torch.cuda.memory_summary() after the table.
@@ -78,19 +80,30 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     let device = args.spec.device.clone().or_else(|| settings.device());
     settings.told.iter().for_each(warn);
     let (device, ranks) = ranks::split_count(device);
-    let parallel = ranks::parallel(args.parallel, ranks)?;
+    // One that a launcher has started is a rank by itself.
+    let launched = match (args.parallel, ranks) {
+        (Some(way), None) => ranks::launched()?.map(|launched| (way, launched)),
+        _ => None,
+    };
+    let parallel = if launched.is_some() { None } else { ranks::parallel(args.parallel, ranks)? };
+    let device_is_named = device.as_deref().is_some_and(|device| device != "cuda");
     let spec = SpecArgs { device, ..args.spec.clone() };
     let mut spec = spec.lab(Some(&args.workload), None)?;
     let epoch = epoch::steps(&spec);
-    if epoch.is_some() && parallel.is_some() {
+    if epoch.is_some() && args.parallel.is_some() {
         return Err(
             Usage("an epoch of lengths runs on one device; leave --parallel or --lengths out".to_owned()).into()
         );
     }
     let count = args.steps.or(epoch).unwrap_or(STEPS);
     spec.steps = Some(count);
-    if parallel.is_some() && args.spec.data.is_none() {
+    if args.parallel.is_some() && args.spec.data.is_none() {
         ranks::keep_batches(&mut spec);
+    }
+    if let Some((way, launched)) = launched {
+        let record = args.record.as_deref();
+        let told = ranks::Told { steps: count, as_json: args.json, record, device_is_named };
+        return ranks::run_launched(&mut stdout(), &spec, way, &launched, &told);
     }
     foresight::announce(&spec);
     if args.kernels {

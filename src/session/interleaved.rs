@@ -67,6 +67,17 @@ impl Interleaved {
         Some(happened)
     }
 
+    /// The next of all that happened, up to this time.
+    pub fn next_until(&mut self, time: Micros) -> Option<Happened> {
+        let fronts = self.runs.iter().filter_map(|of| Some(of.pending.front()?.event.time));
+        if fronts.min()? > time { None } else { self.next() }
+    }
+
+    /// The time of a run's last event.
+    pub fn reached(&self, run: usize) -> Micros {
+        self.runs[run].reached
+    }
+
     /// All clocks stand where the latest does.
     pub fn align(&mut self) {
         let latest = self.runs.iter().map(|of| of.reached).max().unwrap_or_default();

@@ -24,6 +24,7 @@ mod pending_history;
 mod picture;
 mod pins;
 mod rank_figures;
+mod rank_files;
 mod reading;
 mod recorder;
 mod request;

@@ -12,6 +12,7 @@ use super::counted::Counted;
 use super::file::{of_reader, recording};
 use super::handle::Source;
 use super::opening;
+use super::rank_files;
 use super::snapshot::{OpenError, Opened, is_snapshot, keep};
 use crate::allocator::TorchVersion;
 use crate::recording::RecordingError;
@@ -26,12 +27,19 @@ pub enum FileError {
     /// It is no snapshot that can be looked at.
     #[error(transparent)]
     Snapshot(#[from] OpenError),
-    /// Only snapshots are looked at together.
-    #[error("it is no PyTorch snapshot, and only those open side by side; open it alone, or use `vramlab compare`")]
+    /// Only snapshots and the ranks of one run are looked at together.
+    #[error(
+        "it is neither a PyTorch snapshot nor a recording of a rank, and only those open side by side; open it alone, or use \
+         `vramlab compare`"
+    )]
     Alone,
+    /// It is still being written.
+    #[error("recordings of several ranks open once they are whole; leave --follow out, or open one")]
+    Grows,
 }
 
-/// Opens a recording, or PyTorch snapshots: the ranks of one job, or runs to look at together. `-` is the standard input.
+/// Opens a recording, recordings of the ranks of one run, or PyTorch snapshots: the ranks of one job, or runs to look at together.
+/// `-` is the standard input.
 /// Where it `follows`, what is written to a recording later comes too.
 ///
 /// # Errors
@@ -39,6 +47,17 @@ pub enum FileError {
 pub fn open(paths: &[PathBuf], follows: bool, torch: Option<TorchVersion>) -> Result<Source, (PathBuf, FileError)> {
     if let [path] = paths {
         return one(path, follows, torch).map_err(|error| (path.clone(), error));
+    }
+    let first = paths.first().map(|path| (path, look(path).map(|looked| looked.snapshot)));
+    if let Some((path, Ok(false))) = first {
+        if follows {
+            return Err((path.clone(), FileError::Grows));
+        }
+        let (_, strangers) = rank_files::belonging(path, &paths[1..]);
+        return match strangers.into_iter().next() {
+            Some(stranger) => Err((stranger, FileError::Alone)),
+            None => rank_files::open(paths).map_err(|(path, error)| (path, error.into())),
+        };
     }
     let mut files = Vec::new();
     for path in paths {
@@ -54,13 +73,18 @@ pub fn open(paths: &[PathBuf], follows: bool, torch: Option<TorchVersion>) -> Re
     keep(files).map_err(|error| (paths.first().cloned().unwrap_or_default(), error.into()))
 }
 
-/// Which of several files open side by side: the first, and with a snapshot all other snapshots. What is left can be compared
-/// with them.
+/// Which of several files open side by side: the first, with a snapshot all other snapshots, and with a recording of a rank those
+/// of the other ranks. What is left can be compared with them.
 #[must_use]
 pub fn side_by_side(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
     // What comes through a pipe comes once: it can't be looked at before it is read.
     let snapshot = |path: &PathBuf| path.is_file() && look(path).is_ok_and(|looked| looked.snapshot);
     let Some((first, others)) = paths.split_first() else { return Default::default() };
+    if first.is_file() && look(first).is_ok_and(|looked| !looked.snapshot) {
+        let (mut beside, compared) = rank_files::belonging(first, others);
+        beside.insert(0, first.clone());
+        return (beside, compared);
+    }
     let together = snapshot(first);
     let (mut beside, compared): (Vec<_>, Vec<_>) = others.iter().cloned().partition(|path| together && snapshot(path));
     beside.insert(0, first.clone());

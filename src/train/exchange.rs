@@ -1,106 +1,73 @@
-//! Where the ranks of one process meet: what they pass on goes through host memory.
+//! Where ranks meet: what they pass on goes through host memory, and to other processes through connections.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
 
 use super::error::{OpResult, TrainError};
+use super::meeting::{Given, Meeting};
 use super::member::World;
+use super::peers::Peers;
 use vramlab_device::SharedAbort;
 
-/// Bytes of every rank.
-pub(crate) type Given = Arc<Vec<Vec<u8>>>;
-
-#[derive(Debug, Default)]
-struct Meeting {
-    /// Collectives that are over.
-    rounds: u64,
-    /// What ranks have given to the next one.
-    given: Vec<Option<Vec<u8>>>,
-    /// What they gave to the last one.
-    last: Given,
-    /// What was sent and not received, by sender and receiver.
-    mail: BTreeMap<[usize; 2], VecDeque<Vec<u8>>>,
-    /// Ranks that have ended.
-    ended: Vec<bool>,
-    /// The rank whose failure ended all.
-    failed: Option<usize>,
-    /// What ends the exchanges of devices.
-    aborts: Vec<SharedAbort>,
-}
-
-#[derive(Debug)]
-struct Exchange {
-    meeting: Mutex<Meeting>,
-    changed: Condvar,
-}
-
-/// A rank's place where the ranks of one process meet. Who waits for a rank whose place is gone gets an error.
+/// A rank's place where ranks meet. Who waits for a rank whose place is gone gets an error.
 #[derive(Debug)]
 pub struct Seat {
-    exchange: Arc<Exchange>,
+    meeting: Arc<Meeting>,
     world: World,
+    /// The other ranks, where each is a process.
+    peers: Option<Peers>,
 }
 
 impl Seat {
-    /// One for every rank of a world of this size.
+    /// One for every rank of a world of this size, all in this process.
     #[must_use]
     pub fn for_all(size: usize) -> Vec<Arc<Self>> {
-        let given = (0..size).map(|_| None).collect();
-        let meeting = Mutex::new(Meeting { given, ended: vec![false; size], ..Meeting::default() });
-        let exchange = Arc::new(Exchange { meeting, changed: Condvar::new() });
-        let seat = |rank| Some(Arc::new(Self { exchange: Arc::clone(&exchange), world: World::new(size, rank)? }));
+        let meeting = Arc::new(Meeting::of(size));
+        let seat =
+            |rank| Some(Arc::new(Self { meeting: Arc::clone(&meeting), world: World::new(size, rank)?, peers: None }));
         (0..size).filter_map(seat).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Meeting> {
-        self.exchange.meeting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'a>(&self, meeting: MutexGuard<'a, Meeting>) -> MutexGuard<'a, Meeting> {
-        self.exchange.changed.wait(meeting).unwrap_or_else(PoisonError::into_inner)
+    /// The one of this process, with a connection to each of the other ranks.
+    ///
+    /// # Errors
+    /// Where a connection can't be used, or the system gives no thread.
+    pub fn among(world: World, connections: Vec<(usize, TcpStream)>) -> io::Result<Arc<Self>> {
+        let meeting = Arc::new(Meeting::of(world.size()));
+        let peers = Peers::new(world, connections, &meeting)?;
+        Ok(Arc::new(Self { meeting, world, peers: Some(peers) }))
     }
 
     /// Gives `bytes` to all ranks, and gets what each of them gives.
     pub(crate) fn all(&self, bytes: Vec<u8>) -> OpResult<Given> {
-        let mut meeting = self.lock();
-        let round = meeting.rounds;
-        meeting.given[self.world.rank()] = Some(bytes);
-        if meeting.given.iter().all(Option::is_some) {
-            let given = meeting.given.iter_mut().filter_map(Option::take).collect();
-            meeting.last = Arc::new(given);
-            meeting.rounds += 1;
-            self.exchange.changed.notify_all();
+        if let Some(peers) = &self.peers {
+            peers.give(&bytes);
         }
-        while meeting.rounds == round {
-            if let Some(rank) = meeting.failed {
-                return Err(TrainError::RankEnded(rank).into());
-            }
-            let missing = |rank: &usize| meeting.ended[*rank] && meeting.given[*rank].is_none();
-            if let Some(rank) = (0..self.world.size()).find(missing) {
-                return Err(TrainError::RankEnded(rank).into());
-            }
-            meeting = self.wait(meeting);
-        }
-        Ok(Arc::clone(&meeting.last))
+        self.meeting.take(self.meeting.give(self.world.rank(), bytes))
+    }
+
+    /// What every rank gives, by rank; all have to ask.
+    ///
+    /// # Errors
+    /// [`TrainError::RankEnded`].
+    pub fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, TrainError> {
+        Ok(self.all(bytes)?.to_vec())
     }
 
     /// Ends all ranks, because this one has failed: devices that wait for it go on, and what they ask next is refused. Only the
     /// first failure counts.
     pub fn fail(&self) {
-        let aborts = {
-            let mut meeting = self.lock();
-            meeting.ended[self.world.rank()] = true;
-            meeting.failed.get_or_insert(self.world.rank());
-            std::mem::take(&mut meeting.aborts)
-        };
-        self.exchange.changed.notify_all();
-        aborts.iter().for_each(|abort| abort.abort());
+        let first = self.meeting.fail(self.world.rank());
+        if let Some(peers) = &self.peers {
+            peers.fail(first);
+        }
     }
 
     /// The rank that has ended all, where one has.
     #[must_use]
     pub fn failed(&self) -> Option<usize> {
-        self.lock().failed
+        self.meeting.failed()
     }
 
     /// Waits until all ranks are here, or one has ended.
@@ -110,71 +77,110 @@ impl Seat {
 
     /// Has `abort` called when a rank fails.
     pub(crate) fn abort_on_failure(&self, abort: SharedAbort) {
-        let mut meeting = self.lock();
-        if meeting.failed.is_none() {
-            meeting.aborts.push(abort);
-            return;
-        }
-        drop(meeting);
-        abort.abort();
+        self.meeting.abort_on_failure(abort);
     }
 
     /// Sends `bytes` to a rank, which need not wait for them yet.
     pub(crate) fn send(&self, to: usize, bytes: Vec<u8>) {
-        self.lock().mail.entry([self.world.rank(), to]).or_default().push_back(bytes);
-        self.exchange.changed.notify_all();
+        match &self.peers {
+            Some(peers) => peers.send(to, &bytes),
+            None => self.meeting.send(self.world.rank(), to, bytes),
+        }
     }
 
     /// Waits for what a rank sends.
     pub(crate) fn receive(&self, from: usize) -> OpResult<Vec<u8>> {
-        let mut meeting = self.lock();
-        loop {
-            if let Some(bytes) = meeting.mail.get_mut(&[from, self.world.rank()]).and_then(VecDeque::pop_front) {
-                return Ok(bytes);
-            }
-            if meeting.ended[from] {
-                return Err(TrainError::RankEnded(from).into());
-            }
-            meeting = self.wait(meeting);
-        }
+        self.meeting.receive(from, self.world.rank())
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let rank = self.world.rank();
-        self.lock().ended[rank] = true;
-        self.exchange.changed.notify_all();
+        self.meeting.end(self.world.rank());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
     use std::thread;
 
     use super::*;
 
+    /// Each rank connected to each.
+    fn connected(size: usize) -> Vec<Arc<Seat>> {
+        let mut connections: Vec<Vec<(usize, TcpStream)>> = (0..size).map(|_| Vec::new()).collect();
+        for one in 0..size {
+            for other in 0..one {
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                connections[one].push((other, TcpStream::connect(listener.local_addr().unwrap()).unwrap()));
+                connections[other].push((one, listener.accept().unwrap().0));
+            }
+        }
+        let seat = |(rank, connections)| Seat::among(World::new(size, rank).unwrap(), connections).unwrap();
+        connections.into_iter().enumerate().map(seat).collect()
+    }
+
+    fn each(seats: Vec<Arc<Seat>>, act: fn(usize, &Seat) -> Option<TrainError>) -> Vec<Option<TrainError>> {
+        let ranks: Vec<_> =
+            seats.into_iter().enumerate().map(|(rank, seat)| thread::spawn(move || act(rank, &seat))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    }
+
     #[test]
     fn all_get_what_each_gives_and_nobody_waits_for_who_is_gone() {
-        let ranks: Vec<_> = Seat::for_all(3)
-            .into_iter()
-            .enumerate()
-            .map(|(rank, seat)| {
-                thread::spawn(move || {
-                    for round in 0..50_u8 {
-                        let given = seat.all(vec![rank as u8, round]).ok()?;
-                        assert_eq!(*given, [[0, round], [1, round], [2, round]]);
-                    }
-                    if rank == 2 {
-                        return None;
-                    }
-                    seat.send(1 - rank, vec![rank as u8]);
-                    assert_eq!(seat.receive(1 - rank).ok()?, [1 - rank as u8]);
-                    seat.all(Vec::new()).err()
-                })
-            })
-            .collect();
-        let ended: Vec<bool> = ranks.into_iter().map(|rank| rank.join().unwrap().is_some()).collect();
-        assert_eq!(ended, [true, true, false]);
+        for seats in [Seat::for_all(3), connected(3)] {
+            let ended = each(seats, |rank, seat| {
+                for round in 0..50_u8 {
+                    let given = seat.gather(vec![rank as u8, round]).unwrap();
+                    assert_eq!(given, [[0, round], [1, round], [2, round]]);
+                }
+                if rank == 2 {
+                    return None;
+                }
+                seat.send(1 - rank, vec![rank as u8; 1 << 20]);
+                assert_eq!(seat.receive(1 - rank).ok()?, vec![1 - rank as u8; 1 << 20]);
+                seat.gather(Vec::new()).err()
+            });
+            assert!(ended[2].is_none());
+            for ended in &ended[..2] {
+                assert!(matches!(ended, Some(TrainError::RankEnded(2))), "{ended:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_that_fails_is_named_by_all() {
+        for seats in [Seat::for_all(3), connected(3)] {
+            let ended = each(seats, |rank, seat| {
+                if rank == 1 {
+                    seat.fail();
+                    return None;
+                }
+                // One waits for all, one for a rank that did not fail.
+                let ended =
+                    if rank == 0 { seat.gather(Vec::new()).err() } else { seat.receive(0).err().map(Into::into) };
+                seat.fail();
+                assert_eq!(seat.failed(), Some(1));
+                ended
+            });
+            for ended in [&ended[0], &ended[2]] {
+                assert!(matches!(ended, Some(TrainError::RankEnded(1))), "{ended:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_that_breaks_or_says_nonsense_ends_the_rank_behind_it() {
+        for nonsense in [&b""[..], &[9; 64], &[0, 255, 255, 255, 255, 255, 255, 255, 127]] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let connection = listener.accept().unwrap().0;
+            let seat = Seat::among(World::new(2, 0).unwrap(), vec![(1, connection)]).unwrap();
+            io::Write::write_all(&mut other, nonsense).unwrap();
+            drop(other);
+            assert!(matches!(seat.gather(Vec::new()), Err(TrainError::RankEnded(1))));
+            assert_eq!(seat.failed(), Some(1));
+        }
     }
 }

@@ -222,15 +222,48 @@ fn ranks_on_the_processor_have_losses() {
 
 #[test]
 fn a_recording_of_ranks_has_a_device_for_each() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ranks.vram").to_str().unwrap().to_owned();
-    let run = ["run", "gpt-mini", "--steps", "3", "--parallel", "pp-1f1b", "--device", "sim:h200x2", "--record", &path];
-    let output = vramlab(&run);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report = vramlab(&["report", &path]);
-    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
-    let report = String::from_utf8(report.stdout).unwrap();
-    assert!(report.contains("Devices"), "{report}");
+    for device in ["sim:h200x2", "cpux2"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ranks.vram").to_str().unwrap().to_owned();
+        let run = ["run", "gpt-mini", "--steps", "3", "--parallel", "pp-1f1b", "--record", &path, "--device", device];
+        let output = vramlab(&run);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report = vramlab(&["report", &path]);
+        assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+        let report = String::from_utf8(report.stdout).unwrap();
+        assert!(report.contains("Devices"), "{report}");
+    }
+}
+
+/// What the lab's screen Why says of ranks, `run` says too.
+#[test]
+fn findings_of_ranks_are_in_the_table_and_in_its_json() {
+    let run = |arguments: &[&str]| {
+        let output = vramlab(&[&["run", "gpt2", "--steps", "2", "--amp", "bf16"], arguments].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let kinds = |findings: &serde_json::Value| -> Vec<String> {
+        let kind = |finding: &serde_json::Value| finding["evidence"]["kind"].as_str().unwrap().to_owned();
+        findings.as_array().unwrap().iter().map(kind).collect()
+    };
+    for (way, kind, words) in
+        [("ddp", "buckets", "Of rank 0: DDP's buckets"), ("fsdp", "gathered", "26 all-gathers a step.")]
+    {
+        let arguments = ["--parallel", way, "--device", "sim:h200x2", "--batch", "8"];
+        let table = run(&arguments);
+        assert!(table.contains(words), "{table}");
+        let object: serde_json::Value = serde_json::from_str(&run(&[&arguments[..], &["--json"]].concat())).unwrap();
+        for rank in object["ranks"].as_array().unwrap() {
+            assert!(kinds(&rank["findings"]).contains(&kind.to_owned()), "{way}: {}", rank["findings"]);
+        }
+        assert!(kinds(&object["findings"]).is_empty(), "ranks are even: {}", object["findings"]);
+    }
+    let stages = ["--parallel", "pp-1f1b", "--device", "sim:h200x2", "--batch", "8"];
+    let object: serde_json::Value = serde_json::from_str(&run(&[&stages[..], &["--json"]].concat())).unwrap();
+    assert_eq!((kinds(&object["findings"]), &object["worst"]), (vec!["uneven".to_owned()], &1.into()));
+    let table = run(&stages);
+    assert!(table.contains("The worst is rank 1: ") && table.contains(" more than rank 0."), "{table}");
 }
 
 #[test]

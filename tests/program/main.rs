@@ -17,6 +17,7 @@ mod cli;
 mod demo;
 mod diagnose;
 mod ends;
+mod launched;
 mod lengths;
 mod measured;
 mod pty;

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vramlab::device::sim::CardCatalog;
-use vramlab::model::{Event, EventKind, Grouping, Lab, RunState, Study, View};
+use vramlab::model::{AlikeRanks, Event, EventKind, Grouping, Lab, RunState, Study, View};
 use vramlab::recording::Direction::{Backward, Forward};
 use vramlab::recording::{FrameBuilder, Next, Reader, RecordingError, Writer};
-use vramlab::session::{Command, DeviceChoice, LabSpec, MemoryLimit, Parallel, StepSize, Switch, Way};
+use vramlab::session::{
+    self, Command, DeviceChoice, Headless, LabSpec, Listener, MemoryLimit, Parallel, StepSize, Switch, Way,
+};
 use vramlab::source::{
-    self, Ability, Cursor, Kind, Landmark, Moment, Move, Picture, Request, Source, Unit, Wanted, Window,
+    self, Ability, Cursor, Kind, Landmark, Moment, Move, Picture, Recorder, Request, Source, Unit, Wanted, Window,
 };
 use vramlab::train::{Config, Parallelism, PipelineSchedule};
 use vramlab::units::Bytes;
@@ -458,6 +460,67 @@ fn ranks_stand_side_by_side_in_a_lab_and_in_its_recording() {
     let mut front = Front::recording(&path, false);
     front.wait("the end", |picture| !picture.extent.grows);
     assert!(front.go(Move::To(0)).1.ranks.is_empty());
+}
+
+/// Records one rank to a file of its own, as a process does that a launcher has started.
+fn record_rank(path: &Path, rank: usize) {
+    let spec = ranks();
+    let parallel = spec.parallel.unwrap();
+    let recorder = RefCell::new(Some(Recorder::create(path).unwrap()));
+    let recorder = Rc::new(recorder);
+    let hears = Rc::clone(&recorder);
+    let listener: Listener = Box::new(move |event: &Event| {
+        if let Some(recorder) = &mut *hears.borrow_mut() {
+            recorder.push(event);
+        }
+    });
+    let mut run = Headless::start_before(session::of_rank(parallel, &spec, rank, 0).unwrap(), Some(listener)).unwrap();
+    let ranks = vec![u16::try_from(rank).unwrap()];
+    let alike = AlikeRanks { parallelism: parallel.parallelism, world: 2, ranks };
+    run.announce(EventKind::AlikeRanks(alike.into()));
+    // What was recorded up to here can be read however the process ends.
+    recorder.borrow_mut().as_mut().unwrap().close_frame();
+    for _ in 0..3 {
+        run.step().unwrap();
+    }
+    run.finish();
+    recorder.take().unwrap().finish().unwrap();
+}
+
+#[test]
+fn recordings_of_the_ranks_of_one_run_open_side_by_side() {
+    let folder = folder();
+    let paths = [1, 0].map(|rank| folder.path().join(format!("run.rank{rank}.vram")));
+    record_rank(&paths[0], 1);
+    record_rank(&paths[1], 0);
+    // A second file of the same rank is compared, and so is what is no rank.
+    let (again, other) = (folder.path().join("again.vram"), folder.path().join("other.vram"));
+    fs::copy(&paths[0], &again).unwrap();
+    fs::write(&other, pieces().1.concat()).unwrap();
+    let all = [paths[0].clone(), other.clone(), paths[1].clone(), again.clone()];
+    assert_eq!(source::side_by_side(&all), (paths.to_vec(), vec![other.clone(), again.clone()]));
+    assert_eq!(source::side_by_side(&[other.clone(), paths[0].clone()]).0, [other.as_path()]);
+    assert_eq!(source::open(&[paths[0].clone(), again.clone()], false, None).unwrap_err().0, again);
+    assert_eq!(source::open(&paths, true, None).unwrap_err().0, paths[0]);
+    let mut front = Front::of(source::open(&paths, false, None).unwrap());
+    let picture = front.wait("both ranks", |picture| {
+        let whole = picture.ranks.len() == 2 && picture.view.steps.finished == 3;
+        whole && picture.run == RunState::Finished && picture.ranks[1].peak_reserved > Bytes::ZERO
+    });
+    let numbers: Vec<String> = picture.ranks.iter().map(|of| of.alike.numbers()).collect();
+    assert_eq!(numbers, ["0", "1"], "by rank, in whatever order they are given");
+    front.ask(Request::NextDevice);
+    let second = front.wait("the next rank", |picture| picture.device.place == 1);
+    assert!(second.view.about.detail.starts_with("pp-gpipe, rank 1 of 2"), "{}", second.view.about.detail);
+    // What was cut off shows what is whole, and says so.
+    let bytes = fs::read(&paths[0]).unwrap();
+    fs::write(&paths[0], &bytes[..bytes.len() - 5]).unwrap();
+    let mut front = Front::of(source::open(&paths, false, None).unwrap());
+    front.wait("both ranks", |picture| picture.ranks.len() == 2 && picture.view.steps.finished == 3);
+    front.ask(Request::NextDevice);
+    front.wait("what is said of the end", |picture| {
+        picture.device.place == 1 && picture.view.log.iter().any(|line| line.text.contains("cut off"))
+    });
 }
 
 #[test]

@@ -1,23 +1,28 @@
 //! `--parallel`: several ranks, and without a screen their figures side by side.
 
 mod fit;
+mod launcher;
+mod process;
+mod row;
 mod table;
+mod threads;
 
 use std::io::Write;
 
-use color_eyre::eyre::{Report, Result, eyre};
+use color_eyre::eyre::{Report, Result};
 
 pub(super) use self::fit::{Search, Ways, ways};
-use self::table::{Row, Table};
-use super::flags;
+pub(super) use self::launcher::launched;
+pub(super) use self::process::{Told, run as run_launched};
+use self::row::Row;
+use self::table::Table;
 use super::followers::Followers;
 use super::row::Steps;
 use super::{Status, Usage};
-use crate::device::cuda;
-use crate::session::{self, DeviceChoice, GroupError, Headless, LabSpec, Parallel, ProcessGroup};
+use crate::model::AlikeRanks;
+use crate::session::{self, DeviceChoice, GroupError, LabSpec, Parallel, ProcessGroup};
 use crate::source::Recorder;
-use crate::train::{Parallelism, Seat, TrainError};
-use crate::tui;
+use crate::train::Parallelism;
 use crate::workload::Data;
 
 const WITHOUT_LOAD: &str = "a checkpoint is loaded on one device; leave --load out with --parallel";
@@ -103,18 +108,25 @@ pub(super) fn run(
         return Err(Usage(WITHOUT_LOAD.to_owned()).into());
     }
     let (table, ended) = match spec.device {
-        DeviceChoice::Cpu | DeviceChoice::Cuda(_) => on_threads(spec, parallel, count, recorder.is_some())?,
+        DeviceChoice::Cpu | DeviceChoice::Cuda(_) => threads::train(spec, parallel, count, recorder)?,
         DeviceChoice::Sim(_) => simulated(spec, parallel, count, recorder)?,
     };
+    print(out, &table, (spec, parallel), as_json, ended)
+}
+
+/// Prints what ranks came to, and ends as they did.
+fn print(
+    out: &mut dyn Write,
+    table: &Table,
+    (spec, parallel): (&LabSpec, Parallel),
+    as_json: bool,
+    ended: Option<Report>,
+) -> Result<Status> {
     if as_json {
         writeln!(out, "{}", table.json(spec, parallel))?;
     } else {
-        if let Some(failed) = ended.as_ref().and(table.failed()) {
-            // What would have made it fit is tried on one device only.
-            let lines = tui::autopsy_lines(&failed.view, 100, flags::flag);
-            for line in lines.iter().filter(|line| !line.starts_with("fits:")) {
-                writeln!(out, "{line}")?;
-            }
+        if let Some(autopsy) = ended.as_ref().and(table.autopsy()) {
+            autopsy.iter().try_for_each(|line| writeln!(out, "{line}"))?;
         }
         table.write(out, spec, parallel)?;
     }
@@ -144,89 +156,16 @@ fn simulated(
     group.finish();
     let of_rank = group.of_rank().to_vec();
     let ranks_of = |run| (0..of_rank.len()).filter(|rank| of_rank[*rank] == run).collect();
-    let rows = group.runs().iter_mut().zip(steps).enumerate();
-    let rows = rows.map(|(run, (headless, steps))| Row::of(headless, steps, ranks_of(run))).collect();
+    let rows = group.runs().iter_mut().zip(&steps).enumerate();
+    let rows = rows.map(|(run, (headless, steps))| Row::of(headless, steps, alike(parallel, ranks_of(run)))).collect();
     followers.finish()?;
     Ok((Table { rows, of_rank }, ended))
 }
 
-/// Ranks on the processor or each on a GPU, each on a thread of its own; they compute, and wait for each other.
-fn on_threads(spec: &LabSpec, parallel: Parallel, count: u64, records: bool) -> Result<(Table, Option<Report>)> {
-    const MOST: usize = 16;
-    if !(2..=MOST).contains(&parallel.ranks) {
-        let text = format!("{} ranks can't train in one process; give from 2 to {MOST}", parallel.ranks);
-        return Err(Usage(text).into());
-    }
-    if records {
-        let text = "ranks that compute are not recorded; give simulated cards, such as --device sim:h200x2";
-        return Err(Usage(text.to_owned()).into());
-    }
-    let on_gpus = matches!(spec.device, DeviceChoice::Cuda(_));
-    if on_gpus {
-        cuda::prepare_ranks().map_err(|why| eyre!("ranks can't train on GPUs: {why}"))?;
-    }
-    let mut specs = Vec::with_capacity(parallel.ranks);
-    for (rank, seat) in Seat::for_all(parallel.ranks).into_iter().enumerate() {
-        let index = u16::try_from(rank).unwrap_or(u16::MAX);
-        specs.push(LabSpec { seat: Some(seat), ..session::of_rank(parallel, spec, rank, index).map_err(refused)? });
-    }
-    let meeting = specs.first().and_then(|spec| spec.seat.clone());
-    let train = |rank: usize, spec: LabSpec| -> Result<(Row, Option<TrainError>), GroupError> {
-        let seat = spec.seat.clone();
-        let failed = || seat.as_ref().and_then(|seat| seat.failed());
-        let fail = || seat.iter().for_each(|seat| seat.fail());
-        let mut run = Headless::start(spec).map_err(|error| {
-            fail();
-            GroupError::of(rank, error)
-        })?;
-        let (mut steps, mut ended) = (Steps::new(count, true), None);
-        for _ in 0..count {
-            match (run.step(), failed()) {
-                // What a GPU computed while its exchanges were ended is nothing.
-                (Ok(_), Some(other)) if on_gpus => ended = Some(TrainError::RankEnded(other)),
-                (Ok(report), _) => steps.push(&report),
-                (Err(error), _) => {
-                    fail();
-                    ended = Some(error);
-                }
-            }
-            if ended.is_some() {
-                break;
-            }
-        }
-        run.finish();
-        let row = Row::of(&mut run, steps, vec![rank]);
-        if ended.is_none() {
-            // Another rank may still be reading what this one's device sent.
-            run.trainer().memory().synchronize();
-            seat.iter().for_each(|seat| seat.meet());
-        }
-        Ok((row, ended))
-    };
-    let trained: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            specs.into_iter().enumerate().map(|(rank, spec)| scope.spawn(move || train(rank, spec))).collect();
-        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
-    });
-    let (mut rows, mut ended) = (Vec::new(), Vec::new());
-    for (rank, trained) in trained.into_iter().enumerate() {
-        let (row, error) = match trained {
-            Ok(trained) => trained.map_err(refused)?,
-            Err(panicked) => std::panic::resume_unwind(panicked),
-        };
-        let step = row.steps.finished;
-        ended.extend(error.map(|error| (rank, step, error)));
-        rows.push(row);
-    }
-    // Who only waited for another that has ended is not the reason.
-    let first = meeting.and_then(|seat| seat.failed());
-    let cause = ended.iter().position(|(rank, _, _)| Some(*rank) == first).unwrap_or_default();
-    let ended = (cause < ended.len()).then(|| {
-        let (rank, step, error) = ended.swap_remove(cause);
-        Report::new(error).wrap_err(format!("training ended in step {step} of rank {rank}"))
-    });
-    let of_rank = (0..rows.len()).collect();
-    Ok((Table { rows, of_rank }, ended))
+/// These ranks do the same.
+fn alike(parallel: Parallel, ranks: Vec<usize>) -> AlikeRanks {
+    let ranks = ranks.into_iter().filter_map(|rank| u16::try_from(rank).ok()).collect();
+    AlikeRanks { parallelism: parallel.parallelism, world: u32::try_from(parallel.ranks).unwrap_or(u32::MAX), ranks }
 }
 
 /// What is wrong with what was asked for is told as such.

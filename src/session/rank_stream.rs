@@ -1,0 +1,174 @@
+//! What ranks that run on threads of their own tell, as one stream.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::headless::{Follow, Listener};
+use super::interleaved::Interleaved;
+use crate::model::{Event, Lab, Micros};
+
+/// What a rank tells.
+enum Told {
+    Events(usize, Vec<Event>),
+    /// It tells no more.
+    Ended(usize),
+}
+
+/// The stream of several ranks, in the order of time. A rank's events are passed on once all others that still run have come as
+/// far.
+pub struct RankStream {
+    told: Receiver<Told>,
+    interleaved: Interleaved,
+    /// By rank, how far it is.
+    runs: Vec<Run>,
+    /// Their clocks stand alike.
+    aligned: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Run {
+    /// Its model is being made.
+    Starting,
+    Running,
+    Ended,
+}
+
+/// A rank's end of the stream: what follows its run.
+struct OfRank {
+    rank: usize,
+    batch: Vec<Event>,
+    tells: Sender<Told>,
+}
+
+impl Follow for OfRank {
+    fn event(&mut self, event: &Event, _: Option<&Lab>) {
+        self.batch.push(event.clone());
+    }
+
+    fn caught_up(&mut self) {
+        // Who no longer listens has a reason of its own.
+        let _ = self.tells.send(Told::Events(self.rank, std::mem::take(&mut self.batch)));
+    }
+}
+
+impl Drop for OfRank {
+    fn drop(&mut self) {
+        self.caught_up();
+        let _ = self.tells.send(Told::Ended(self.rank));
+    }
+}
+
+impl RankStream {
+    /// A stream of so many ranks, and by rank what makes the listener of its run, on the rank's own thread.
+    #[must_use]
+    pub fn of(ranks: usize) -> (Self, Vec<impl FnOnce() -> Listener + Send>) {
+        let (tells, told) = channel();
+        let mut interleaved = Interleaved::default();
+        let makers = (0..ranks)
+            .map(|rank| {
+                let end = OfRank { rank: interleaved.add(), batch: Vec::new(), tells: tells.clone() };
+                debug_assert_eq!(end.rank, rank);
+                move || Box::new(end) as Listener
+            })
+            .collect();
+        (Self { told, interleaved, runs: vec![Run::Starting; ranks], aligned: false }, makers)
+    }
+
+    /// Passes on what is told until all ranks have ended.
+    pub fn pass_on(mut self, mut listener: Listener) {
+        // What ranks tell of steps while the models of others are being made.
+        let mut early = Vec::new();
+        while let Ok(told) = self.told.recv() {
+            match told {
+                Told::Events(rank, events) if self.runs[rank] == Run::Starting => {
+                    self.push(rank, events);
+                    self.runs[rank] = Run::Running;
+                }
+                told if !self.has_begun() && !self.is_starting(&told) => {
+                    early.push(told);
+                    continue;
+                }
+                told => self.take(told),
+            }
+            if !self.has_begun() {
+                continue;
+            }
+            if !self.aligned {
+                // Each has a clock of its own, and all begin their first step together.
+                self.interleaved.align();
+                self.aligned = true;
+            }
+            early.drain(..).for_each(|told| self.take(told));
+            let running = (0..self.runs.len()).filter(|rank| self.runs[*rank] == Run::Running);
+            let reached = running.map(|rank| self.interleaved.reached(rank)).min().unwrap_or(Micros(u64::MAX));
+            while let Some(happened) = self.interleaved.next_until(reached) {
+                listener.event(&happened.event, None);
+            }
+            listener.caught_up();
+        }
+    }
+
+    fn take(&mut self, told: Told) {
+        match told {
+            Told::Events(rank, events) => self.push(rank, events),
+            Told::Ended(rank) => self.runs[rank] = Run::Ended,
+        }
+    }
+
+    fn push(&mut self, rank: usize, events: Vec<Event>) {
+        events.into_iter().for_each(|event| self.interleaved.push(rank, event));
+    }
+
+    fn is_starting(&self, told: &Told) -> bool {
+        let (Told::Events(rank, _) | Told::Ended(rank)) = told;
+        self.runs[*rank] == Run::Starting
+    }
+
+    /// The models of all ranks are made.
+    fn has_begun(&self) -> bool {
+        self.runs.iter().all(|run| *run != Run::Starting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::thread;
+
+    use super::*;
+    use crate::model::EventKind;
+    use crate::units::DeviceIndex;
+
+    #[test]
+    fn ranks_are_told_by_time_and_all_of_what_they_did() {
+        let (stream, makers) = RankStream::of(3);
+        let ranks: Vec<_> = (0_u16..)
+            .zip(makers)
+            .map(|(rank, make)| {
+                thread::spawn(move || {
+                    let mut listener = make();
+                    // Models take unequal time, and one rank ends early.
+                    for step in 0..=100 - u64::from(rank) * 40 {
+                        let time = u64::from(rank) * 1000 + step * 10;
+                        let event = Event::new(Micros(time), EventKind::StepBegin { step });
+                        listener.event(&Event { device: DeviceIndex(rank), ..event }, None);
+                        listener.caught_up();
+                    }
+                })
+            })
+            .collect();
+        let seen: Rc<RefCell<Vec<Event>>> = Rc::default();
+        let hears = Rc::clone(&seen);
+        stream.pass_on(Box::new(move |event: &Event| hears.borrow_mut().push(event.clone())));
+        ranks.into_iter().for_each(|rank| rank.join().unwrap());
+        let seen = seen.borrow();
+        assert!(seen.is_sorted_by_key(|event| event.time));
+        let of = |rank| seen.iter().filter(|event| event.device == DeviceIndex(rank)).count();
+        assert_eq!([of(0), of(1), of(2)], [101, 61, 21]);
+        // After the first event of each all clocks stand alike.
+        let tenth: Vec<u64> = (0..3)
+            .map(|rank| seen.iter().filter(|event| event.device == DeviceIndex(rank)).nth(10).unwrap().time.0)
+            .collect();
+        assert_eq!(tenth, [2100, 2100, 2100]);
+    }
+}

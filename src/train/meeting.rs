@@ -1,0 +1,152 @@
+//! What ranks have given each other and not taken yet, and who has ended.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::error::{OpResult, TrainError};
+use vramlab_device::SharedAbort;
+
+/// Bytes of every rank.
+pub(crate) type Given = Arc<Vec<Vec<u8>>>;
+
+#[derive(Debug, Default)]
+struct State {
+    /// Collectives that are over.
+    rounds: u64,
+    /// By rank, what it has given to the next ones: a rank in another process may be ahead by one.
+    given: Vec<VecDeque<Vec<u8>>>,
+    /// What they gave to the last one.
+    last: Given,
+    /// What was sent and not received, by sender and receiver.
+    mail: BTreeMap<[usize; 2], VecDeque<Vec<u8>>>,
+    /// Ranks that have ended.
+    ended: Vec<bool>,
+    /// The rank whose failure ended all.
+    failed: Option<usize>,
+    /// What ends the exchanges of devices.
+    aborts: Vec<SharedAbort>,
+}
+
+/// Where what ranks pass on lies until it is taken.
+#[derive(Debug)]
+pub(super) struct Meeting {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Meeting {
+    pub fn of(ranks: usize) -> Self {
+        let given = (0..ranks).map(|_| VecDeque::new()).collect();
+        let state = State { given, ended: vec![false; ranks], ..State::default() };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A rank gives `bytes` to a collective; the number of those before it that are over.
+    pub fn give(&self, rank: usize, bytes: Vec<u8>) -> u64 {
+        let mut state = self.lock();
+        let round = state.rounds;
+        state.given[rank].push_back(bytes);
+        if state.given.iter().all(|given| !given.is_empty()) {
+            let given = state.given.iter_mut().filter_map(VecDeque::pop_front).collect();
+            state.last = Arc::new(given);
+            state.rounds += 1;
+            self.changed.notify_all();
+        }
+        round
+    }
+
+    /// Waits until all have given to a collective.
+    pub fn take(&self, round: u64) -> OpResult<Given> {
+        let mut state = self.lock();
+        while state.rounds == round {
+            if let Some(rank) = state.failed {
+                return Err(TrainError::RankEnded(rank).into());
+            }
+            let missing = |rank: &usize| state.ended[*rank] && state.given[*rank].is_empty();
+            if let Some(rank) = (0..state.ended.len()).find(missing) {
+                return Err(TrainError::RankEnded(rank).into());
+            }
+            state = self.wait(state);
+        }
+        Ok(Arc::clone(&state.last))
+    }
+
+    /// A rank sends `bytes` to another.
+    pub fn send(&self, from: usize, to: usize, bytes: Vec<u8>) {
+        self.lock().mail.entry([from, to]).or_default().push_back(bytes);
+        self.changed.notify_all();
+    }
+
+    /// Waits for what a rank sends to another.
+    pub fn receive(&self, from: usize, to: usize) -> OpResult<Vec<u8>> {
+        let mut state = self.lock();
+        loop {
+            if let Some(bytes) = state.mail.get_mut(&[from, to]).and_then(VecDeque::pop_front) {
+                return Ok(bytes);
+            }
+            if let Some(rank) = state.failed.or(state.ended[from].then_some(from)) {
+                return Err(TrainError::RankEnded(rank).into());
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// A rank takes part no more.
+    pub fn end(&self, rank: usize) {
+        self.lock().ended[rank] = true;
+        self.changed.notify_all();
+    }
+
+    /// A rank has failed: devices that wait for it go on, and what they ask next is refused. Only the first failure counts, and is
+    /// returned.
+    pub fn fail(&self, rank: usize) -> usize {
+        let (first, aborts) = {
+            let mut state = self.lock();
+            state.ended[rank] = true;
+            (*state.failed.get_or_insert(rank), std::mem::take(&mut state.aborts))
+        };
+        self.changed.notify_all();
+        aborts.iter().for_each(|abort| abort.abort());
+        first
+    }
+
+    /// The rank that has ended all, where one has.
+    pub fn failed(&self) -> Option<usize> {
+        self.lock().failed
+    }
+
+    /// Whether a rank takes part no more.
+    pub fn has_ended(&self, rank: usize) -> bool {
+        self.lock().ended[rank]
+    }
+
+    /// Has `abort` called when a rank fails.
+    pub fn abort_on_failure(&self, abort: SharedAbort) {
+        let mut state = self.lock();
+        if state.failed.is_none() {
+            state.aborts.push(abort);
+            return;
+        }
+        drop(state);
+        abort.abort();
+    }
+
+    /// Waits until all ranks have ended, but no longer than that.
+    pub fn wait_for_the_end(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        while !state.ended.iter().all(|ended| *ended) {
+            let Some(left) = until.checked_duration_since(Instant::now()) else { return };
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

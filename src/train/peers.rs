@@ -1,0 +1,191 @@
+//! Ranks in other processes: what they pass on comes through a connection to each.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::meeting::Meeting;
+use super::member::World;
+
+/// How long a rank may say nothing until it counts as gone.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How often a rank says that it is there.
+const BEAT: Duration = Duration::from_secs(5);
+/// How long a rank that has ended waits for the others to have heard it.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// What a message is. Each is a byte for that, the length of what follows in eight bytes, and so many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// To a collective.
+    Give,
+    /// To this rank alone.
+    Send,
+    /// The rank of this number, in eight bytes, has failed.
+    Fail,
+    /// Nothing more comes.
+    End,
+    /// It is still there.
+    Beat,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Give, Self::Send, Self::Fail, Self::End, Self::Beat];
+}
+
+/// The connection to a rank.
+struct Link {
+    rank: usize,
+    writer: Mutex<TcpStream>,
+    /// Another handle, which ends it whoever is writing.
+    stream: TcpStream,
+}
+
+impl Link {
+    fn lock(&self) -> MutexGuard<'_, TcpStream> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn write(writer: &mut TcpStream, kind: Kind, bytes: &[u8]) -> io::Result<()> {
+    let mut header = [kind as u8; 9];
+    header[1..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+    writer.write_all(&header)?;
+    writer.write_all(bytes)
+}
+
+fn read(reader: &mut impl Read) -> io::Result<(Kind, Vec<u8>)> {
+    let mut header = [0; 9];
+    reader.read_exact(&mut header)?;
+    let [kind, length @ ..] = header;
+    let kind = Kind::ALL.into_iter().find(|known| *known as u8 == kind).ok_or(io::ErrorKind::InvalidData)?;
+    let length = u64::from_le_bytes(length);
+    let mut bytes = Vec::new();
+    // It grows with what comes, not with what is said to come.
+    if reader.take(length).read_to_end(&mut bytes)? as u64 == length {
+        return Ok((kind, bytes));
+    }
+    Err(io::ErrorKind::UnexpectedEof.into())
+}
+
+/// Connections to all other ranks.
+pub(super) struct Peers {
+    links: Arc<Vec<Link>>,
+    meeting: Arc<Meeting>,
+    /// Ends the thread that says that this rank is there.
+    _beating: Sender<()>,
+}
+
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peers").field("links", &self.links.len()).finish_non_exhaustive()
+    }
+}
+
+impl Peers {
+    /// Connections to these ranks. A thread for each takes what comes to the meeting.
+    pub fn new(world: World, streams: Vec<(usize, TcpStream)>, meeting: &Arc<Meeting>) -> io::Result<Self> {
+        let mut links = Vec::with_capacity(streams.len());
+        for (rank, stream) in streams {
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(false)?;
+            stream.set_read_timeout(Some(SILENCE))?;
+            stream.set_write_timeout(Some(SILENCE))?;
+            links.push(Link { rank, writer: Mutex::new(stream.try_clone()?), stream });
+        }
+        let links = Arc::new(links);
+        for (place, link) in links.iter().enumerate() {
+            let (meeting, links) = (Arc::clone(meeting), Arc::clone(&links));
+            let name = format!("rank {}", link.rank);
+            thread::Builder::new().name(name).spawn(move || hear(&links, place, world, &meeting))?;
+        }
+        let (beating, beats) = channel::<()>();
+        let (each, told) = (Arc::clone(&links), Arc::clone(meeting));
+        thread::Builder::new().name("ranks".to_owned()).spawn(move || {
+            while beats.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+                for link in each.iter().filter(|link| !told.has_ended(link.rank)) {
+                    // Who is being written to hears that this rank is there.
+                    if let Ok(mut writer) = link.writer.try_lock() {
+                        // Its reader finds out where it is gone.
+                        let _ = write(&mut writer, Kind::Beat, &[]);
+                    }
+                }
+            }
+        })?;
+        Ok(Self { links, meeting: Arc::clone(meeting), _beating: beating })
+    }
+
+    /// Gives `bytes` to all.
+    pub fn give(&self, bytes: &[u8]) {
+        self.links.iter().for_each(|link| self.tell(link, Kind::Give, bytes));
+    }
+
+    /// Sends `bytes` to a rank.
+    pub fn send(&self, to: usize, bytes: &[u8]) {
+        self.links.iter().filter(|link| link.rank == to).for_each(|link| self.tell(link, Kind::Send, bytes));
+    }
+
+    /// Tells all that a rank has failed.
+    pub fn fail(&self, rank: usize) {
+        tell_of_failure(&self.links, rank);
+    }
+
+    fn tell(&self, link: &Link, kind: Kind, bytes: &[u8]) {
+        let written = write(&mut link.lock(), kind, bytes);
+        if written.is_err() && !self.meeting.has_ended(link.rank) {
+            self.meeting.fail(link.rank);
+        }
+    }
+}
+
+impl Drop for Peers {
+    /// Says goodbye, and waits until all have: who closes a connection with something in it that was not read takes back what he
+    /// said last.
+    fn drop(&mut self) {
+        for link in self.links.iter() {
+            let _ = write(&mut link.lock(), Kind::End, &[]);
+        }
+        self.meeting.wait_for_the_end(PARTING);
+        for link in self.links.iter() {
+            let _ = link.stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn tell_of_failure(links: &[Link], rank: usize) {
+    for link in links.iter().filter(|link| link.rank != rank) {
+        // Who is gone need not know.
+        let _ = write(&mut link.lock(), Kind::Fail, &(rank as u64).to_le_bytes());
+    }
+}
+
+/// Takes what a rank passes on to the meeting, until nothing more comes.
+fn hear(links: &[Link], place: usize, world: World, meeting: &Meeting) {
+    let (from, own) = (links[place].rank, world.rank());
+    let mut reader = io::BufReader::with_capacity(1 << 16, &links[place].stream);
+    loop {
+        match read(&mut reader) {
+            Ok((Kind::Give, bytes)) => drop(meeting.give(from, bytes)),
+            Ok((Kind::Send, bytes)) => meeting.send(from, own, bytes),
+            Ok((Kind::Fail, bytes)) => {
+                let number =
+                    bytes.try_into().map_or(from, |bytes| usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(from));
+                meeting.fail(if number < world.size() { number } else { from });
+            }
+            Ok((Kind::End, _)) => return meeting.end(from),
+            Ok((Kind::Beat, _)) => {}
+            Err(_) => {
+                // Whoever writes to it would wait as long as it is silent.
+                let _ = links[place].stream.shutdown(Shutdown::Both);
+                if !meeting.has_ended(from) {
+                    let first = meeting.fail(from);
+                    tell_of_failure(links, first);
+                }
+                return;
+            }
+        }
+    }
+}
