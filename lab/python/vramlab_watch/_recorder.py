@@ -24,6 +24,8 @@ LABELLED_STEPS = 8
 """Steps after which the optimizers' tensors are told: their state comes with the first, or later where a scaler skips it."""
 SAMPLE = 64
 """From then on one of so many looks is one with lines: taking them costs a few microseconds an allocation."""
+_looking = threading.local()
+"""Whether this thread is inside PyTorch's snapshot."""
 WINDOW, RISES = 4, 5
 """Memory grows where the least that is held in so many looks has risen from one such window to the next, all of so many."""
 
@@ -56,10 +58,7 @@ class Recorder:
 
     def begin(self):
         """Turns PyTorch's recording on; one that the program turned on already is left as it is."""
-        # PyTorch looks for this when it tells lines of source, and imports it where it is not there: on the watching thread
-        # that import could meet the program's own halfway.
-        if self.lines:
-            hasattr(torch, "_inductor")
+        _looks_import_nothing()
         enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
         if not (enabled and enabled()):
             self._record()
@@ -244,11 +243,29 @@ class Recorder:
 
 
 def _snapshot():
+    _looking.on = True
     try:
         return torch._C._cuda_memorySnapshot(None)
     except TypeError:
         # Before 2.8 there are no pools to choose from.
         return torch._C._cuda_memorySnapshot()
+    finally:
+        _looking.on = False
+
+
+def _looks_import_nothing():
+    """Where it tells lines of source, PyTorch asks for ``torch._inductor``, and so imports the whole compiler where the program has not: two
+    seconds, and on the watching thread it could meet the program's own import halfway. A look is told that there is none."""
+    given = torch.__dict__.get("__getattr__")
+    if given is None:
+        return
+
+    def __getattr__(name):
+        if name == "_inductor" and getattr(_looking, "on", False):
+            raise AttributeError(name)
+        return given(name)
+
+    torch.__getattr__ = __getattr__
 
 
 def _label(labels, tensor, use):

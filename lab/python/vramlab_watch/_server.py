@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import pickle
@@ -112,12 +113,12 @@ class Server(threading.Thread):
                 began = time.monotonic()
                 # Those alone that wait already: behind the look others go on.
                 waiting = len(self.awaited)
-                seen = self.recorder.look(self._whole())
+                whole, frame = self._look(self._whole())
                 self.looked += self.awaited[:waiting]
                 del self.awaited[:waiting]
                 # It need not wait until that is handed on as well.
                 self._let_go()
-                self._tell(*seen)
+                self._tell(whole, frame)
                 due = time.monotonic() + _pause(time.monotonic() - began)
             if any(viewer.gone for viewer in self.viewers):
                 self.viewers = [viewer for viewer in self.viewers if not viewer.gone]
@@ -138,7 +139,7 @@ class Server(threading.Thread):
             viewer.close()
             return
         viewer.send(_frame({"hello": self.recorder.hello}))
-        viewer.send(_frame(*self.recorder.look(whole=True)))
+        viewer.send(self._look(True)[1])
         # Those that were there have everything once more: the state begins anew for all.
         for other in self.viewers:
             other.lost = True
@@ -174,9 +175,16 @@ class Server(threading.Thread):
         """Whether somebody lost events and has caught up."""
         return any(viewer.lost and not viewer.behind for viewer in self.viewers)
 
-    def _tell(self, part, snapshot):
-        whole = part["part"]["whole"]
-        frame = _frame(part, snapshot)
+    def _look(self, whole):
+        """Whether a look was at the whole state, and the message that tells it."""
+        with _nothing_collected():
+            return self._seen(whole)
+
+    def _seen(self, whole):
+        part, snapshot = self.recorder.look(whole)
+        return part["part"]["whole"], _frame(part, snapshot)
+
+    def _tell(self, whole, frame):
         for viewer in self.viewers:
             if viewer.lost and (not whole or viewer.behind):
                 continue
@@ -229,6 +237,19 @@ class Server(threading.Thread):
                 remove(path)
             except OSError:
                 pass
+
+
+@contextlib.contextmanager
+def _nothing_collected():
+    """Keeps Python's collector of garbage away while a look makes and drops its many small objects. It would go through them several times,
+    and through the program's own with them: a tenth of a second. And what the program left to be collected is collected when it would have been."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _pause(cost):

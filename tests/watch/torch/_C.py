@@ -1,3 +1,5 @@
+import gc
+import sys
 import threading
 import time
 
@@ -73,6 +75,10 @@ def allocated():
 
 
 def _cuda_memorySnapshot(pool):
+    # PyTorch asks for it to tell lines of source.
+    hasattr(sys.modules["torch"], "_inductor")
+    if gc.isenabled() and threading.current_thread() is not threading.main_thread():
+        print("a look's objects are collected", file=sys.stderr)
     with _lock:
         segments = []
         for base, total in _segments:
