@@ -184,16 +184,17 @@ impl Blocks {
     #[inline]
     fn cut(&mut self, id: BlockId, front: Bytes, ties: (Tie, Tie)) -> BlockId {
         let block = &mut self[id];
-        let mut rest =
-            Block::new(block.address.offset(front), block.size - front, block.stream, block.pool, block.range);
-        (block.tie, rest.tie) = ties;
-        rest.requested = block.requested;
-        rest.owner = block.owner;
-        rest.mapped = block.mapped;
-        rest.previous = Some(id);
-        rest.next = block.next;
-        block.size = front;
         let above = block.next;
+        let rest = Block {
+            address: block.address.offset(front),
+            size: block.size - front,
+            tie: ties.1,
+            usage: Usage::Free,
+            previous: Some(id),
+            age_base: 0,
+            ..*block
+        };
+        (block.size, block.tie) = (front, ties.0);
         let rest = self.insert(rest);
         self[id].next = Some(rest);
         if let Some(above) = above {
@@ -216,9 +217,10 @@ impl Blocks {
     /// Joins a block and the one behind it under the name of the first.
     #[inline]
     pub fn join(&mut self, lower: BlockId, upper: BlockId) {
-        let (size, above) = (self[upper].size, self[upper].next);
-        self[lower].size += size;
-        self[lower].next = above;
+        let &Block { size, next: above, .. } = &self[upper];
+        let block = &mut self[lower];
+        block.size += size;
+        block.next = above;
         if let Some(above) = above {
             self[above].previous = Some(lower);
         }

@@ -8,7 +8,7 @@ use super::source::{EventToken, SegmentSource};
 use crate::block::{Block, BlockId, Blocks, PoolKind};
 use crate::home::{Home, OwnerId};
 use crate::live::LiveBlocks;
-use crate::pool::{FreeKey, Pool, Replaced};
+use crate::pool::{FreeKey, FreeSet, Pool, Position};
 use crate::private::PrivatePools;
 use crate::range::Ranges;
 use crate::settings::{Settings, SettingsError};
@@ -154,11 +154,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     #[inline]
     pub(super) fn pool_mut(&mut self, home: Home) -> &mut Pool {
-        match (home.owner, home.kind) {
-            (None, PoolKind::Small) => &mut self.small,
-            (None, PoolKind::Large) => &mut self.large,
-            (Some(owner), kind) => self.private_pool_mut(owner, kind),
-        }
+        pool_of(&mut self.small, &mut self.large, &mut self.private, home)
     }
 
     /// Out of the way of the default pools, which serve nearly all requests.
@@ -172,16 +168,6 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    #[cold]
-    fn private_pool_mut(&mut self, owner: OwnerId, kind: PoolKind) -> &mut Pool {
-        match (self.private.of_mut(owner), kind) {
-            (None, PoolKind::Small) => &mut self.small,
-            (None, PoolKind::Large) => &mut self.large,
-            (Some(pool), PoolKind::Small) => &mut pool.small,
-            (Some(pool), PoolKind::Large) => &mut pool.large,
-        }
-    }
-
     /// Garbage is collected, and free blocks age, only under a limit.
     pub(super) fn collects_garbage(&self) -> bool {
         self.limit.is_some() && self.settings.garbage_collection_threshold > 0.0
@@ -192,16 +178,31 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.limit.is_none_or(|limit| self.reserved.0.saturating_add(segment.0) <= limit.0)
     }
 
-    /// Enters a free block in its set, in place of an entry that leaves.
+    /// Enters a free block in its set.
     #[inline]
-    pub(super) fn insert_free(&mut self, id: BlockId, replaced: Option<Replaced>) {
-        let block = &self.blocks[id];
-        let (key, home) = (FreeKey::of(block), block.home());
-        let pool = self.pool_mut(home);
-        pool.insert(id, key, replaced);
-        let now = pool.lookups;
+    pub(super) fn insert_free(&mut self, id: BlockId) {
+        self.enter_free(id, |set, key| set.insert(key, id));
+    }
+
+    /// Enters a free block in its set, in place of the entry at `position`.
+    #[inline]
+    pub(super) fn replace_free_at(&mut self, id: BlockId, position: Position) {
+        self.enter_free(id, |set, key| set.replace_at(position, key, id));
+    }
+
+    /// Enters a free block in its set, in place of the entry under `old`.
+    #[inline]
+    fn replace_free(&mut self, id: BlockId, old: &FreeKey) {
+        self.enter_free(id, |set, key| set.replace(old, key, id));
+    }
+
+    #[inline(always)]
+    fn enter_free(&mut self, id: BlockId, enter: impl FnOnce(&mut FreeSet, FreeKey)) {
+        let block = &mut self.blocks[id];
+        let pool = pool_of(&mut self.small, &mut self.large, &mut self.private, block.home());
+        enter(&mut pool.free, FreeKey::of(block));
         // Its age starts over.
-        self.blocks[id].age_base = now;
+        block.age_base = pool.lookups;
     }
 
     /// Joins a free mapped block that is in no set with such neighbours, and enters the result in their set in place of
@@ -210,24 +211,26 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     pub(super) fn insert_merged(&mut self, id: BlockId) -> Merged {
         let block = &self.blocks[id];
         let (previous, next, pool) = (block.previous, block.next, block.home());
+        let lower = self.mergeable(previous, true);
+        let upper = self.mergeable(next, true);
         let mut merged = Merged { id, neighbours: 0, absorbed: Bytes::ZERO };
-        let mut replaced = None;
-        if let Some(lower) = self.mergeable(previous, true) {
-            let key = FreeKey::of(&self.blocks[lower]);
-            replaced = Some(key);
+        if let Some((lower, key)) = lower {
             self.blocks.absorb_below(lower, id);
             merged = Merged { id: lower, neighbours: 1, absorbed: key.size };
         }
-        if let Some(upper) = self.mergeable(next, true) {
-            let key = FreeKey::of(&self.blocks[upper]);
-            if let Some(lower) = replaced.replace(key) {
-                self.pool_mut(pool).free.remove(&lower);
-            }
+        if let Some((upper, key)) = upper {
             self.blocks.join(merged.id, upper);
             merged.neighbours += 1;
             merged.absorbed += key.size;
         }
-        self.insert_free(merged.id, replaced.map(Replaced::Key));
+        match (lower, upper) {
+            (None, None) => self.insert_free(id),
+            (Some((_, key)), None) | (None, Some((_, key))) => self.replace_free(merged.id, &key),
+            (Some((_, below)), Some((_, above))) => {
+                self.pool_mut(pool).free.remove(&below);
+                self.replace_free(merged.id, &above);
+            }
+        }
         merged
     }
 
@@ -236,12 +239,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let block = &self.blocks[id];
         let (previous, next, pool) = (block.previous, block.next, block.home());
         let mut merged = id;
-        if let Some(lower) = self.mergeable(previous, false) {
+        if let Some((lower, _)) = self.mergeable(previous, false) {
             self.remove_space(lower);
             self.blocks.absorb_below(lower, id);
             merged = lower;
         }
-        if let Some(upper) = self.mergeable(next, false) {
+        if let Some((upper, _)) = self.mergeable(next, false) {
             self.remove_space(upper);
             self.blocks.join(merged, upper);
         }
@@ -261,8 +264,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.pool_mut(block.home()).remove_space(&block);
     }
 
-    fn mergeable(&self, neighbour: Option<BlockId>, mapped: bool) -> Option<BlockId> {
-        neighbour.filter(|&id| self.blocks[id].is_free() && self.blocks[id].mapped == mapped)
+    /// A neighbour to merge with, and where it stands among free blocks.
+    #[inline]
+    fn mergeable(&self, neighbour: Option<BlockId>, mapped: bool) -> Option<(BlockId, FreeKey)> {
+        let id = neighbour?;
+        let block = &self.blocks[id];
+        (block.is_free() && block.mapped == mapped).then(|| (id, FreeKey::of(block)))
     }
 
     /// The blocks of a segment or range from its first one on.
@@ -279,6 +286,21 @@ pub(super) struct Merged {
     pub neighbours: i64,
     /// Their bytes.
     pub absorbed: Bytes,
+}
+
+/// The pool of blocks that belong to `home`. A default pool serves for a private one that is gone.
+#[inline]
+fn pool_of<'a>(small: &'a mut Pool, large: &'a mut Pool, private: &'a mut PrivatePools, home: Home) -> &'a mut Pool {
+    let owned = match home.owner {
+        None => None,
+        Some(owner) => private.of_mut(owner),
+    };
+    match (owned, home.kind) {
+        (None, PoolKind::Small) => small,
+        (None, PoolKind::Large) => large,
+        (Some(pool), PoolKind::Small) => &mut pool.small,
+        (Some(pool), PoolKind::Large) => &mut pool.large,
+    }
 }
 
 /// The limit for a share of the device's memory: none for all of it.

@@ -147,12 +147,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         if before > Bytes::ZERO {
             middle = self.blocks.split(id, before);
             self.blocks[id].requested = Bytes::ZERO;
-            self.insert_free(id, None);
+            self.insert_free(id);
         }
         if after > Bytes::ZERO {
             let rest = self.blocks.split_off(middle, size);
             self.blocks[rest].requested = Bytes::ZERO;
-            self.insert_free(rest, None);
+            self.insert_free(rest);
         }
         self.blocks[middle].requested = requested;
         self.blocks[middle].mapped = false;

@@ -91,6 +91,12 @@ impl Run {
         run
     }
 
+    /// The first entry that is not before `key`.
+    #[inline]
+    fn locate(&self, key: &FreeKey) -> usize {
+        self.entries.partition_point(|(entry, _)| entry.is_before(key))
+    }
+
     #[inline]
     fn update_last(&mut self) {
         if let Some((last, _)) = self.entries.last() {
@@ -109,15 +115,20 @@ impl FreeSet {
     /// The first entry that is not before `key`; behind the last entry if there is none.
     #[inline(always)]
     fn locate(&self, key: &FreeKey) -> Position {
-        let last = self.runs.len() - 1;
-        let run = if last == 0 {
-            0
-        } else if self.is_at(self.recent, key) {
+        match &*self.runs {
+            [run] => Position { run: 0, at: run.locate(key) },
+            _ => self.locate_among_runs(key),
+        }
+    }
+
+    #[inline(never)]
+    fn locate_among_runs(&self, key: &FreeKey) -> Position {
+        if self.is_at(self.recent, key) {
             return self.recent;
-        } else {
-            self.runs[..last].partition_point(|run| run.last.is_before(key))
-        };
-        Position { run, at: self.runs[run].entries.partition_point(|(entry, _)| entry.is_before(key)) }
+        }
+        let last = self.runs.len() - 1;
+        let run = self.runs[..last].partition_point(|run| run.last.is_before(key));
+        Position { run, at: self.runs[run].locate(key) }
     }
 
     /// True if `position` is between two entries of a run and `key` belongs there.
@@ -150,7 +161,7 @@ impl FreeSet {
 
     #[inline]
     pub fn remove(&mut self, key: &FreeKey) {
-        if let Some((position, _)) = self.find(key) {
+        if let Some(position) = self.find(key) {
             self.remove_at(position);
         }
     }
@@ -182,23 +193,34 @@ impl FreeSet {
             }
             self.recent = position;
         } else {
-            self.remove_at(position);
-            self.insert(key, id);
+            self.move_entry(position, key, id);
         }
     }
 
-    fn find(&self, key: &FreeKey) -> Option<(Position, BlockId)> {
-        let position = self.locate(key);
-        self.at(position).filter(|(entry, _)| entry == key).map(|(_, id)| (position, id))
+    #[inline(never)]
+    fn move_entry(&mut self, from: Position, key: FreeKey, id: BlockId) {
+        self.remove_at(from);
+        self.insert(key, id);
+    }
+
+    /// Where the entry under `key` stands.
+    #[inline]
+    fn find(&self, key: &FreeKey) -> Option<Position> {
+        let is_there = |position| self.at(position).is_some_and(|(entry, _)| entry == key);
+        // A block is often merged with what was cut off from it last.
+        if is_there(self.recent) {
+            return Some(self.recent);
+        }
+        Some(self.locate(key)).filter(|&position| is_there(position))
     }
 
     pub fn get(&self, key: &FreeKey) -> Option<BlockId> {
-        self.find(key).map(|(_, id)| id)
+        self.at(self.find(key)?).map(|&(_, id)| id)
     }
 
     #[inline]
-    fn at(&self, Position { run, at }: Position) -> Option<(FreeKey, BlockId)> {
-        self.runs.get(run)?.entries.get(at).copied()
+    fn at(&self, Position { run, at }: Position) -> Option<&(FreeKey, BlockId)> {
+        self.runs.get(run)?.entries.get(at)
     }
 
     /// The position behind.
@@ -214,7 +236,7 @@ impl FreeSet {
     #[inline]
     pub fn replace(&mut self, old: &FreeKey, key: FreeKey, id: BlockId) {
         match self.find(old) {
-            Some((position, _)) => self.replace_at(position, key, id),
+            Some(position) => self.replace_at(position, key, id),
             None => self.insert(key, id),
         }
     }
@@ -266,17 +288,8 @@ impl Pool {
 
     #[inline]
     fn candidate(&self, position: Position, stream: StreamId) -> Option<Candidate> {
-        self.free.at(position).filter(|(found, _)| found.stream == stream).map(|(_, id)| Candidate { id, position })
-    }
-
-    /// Enters a free block that is mapped. The replaced entry leaves.
-    #[inline]
-    pub fn insert(&mut self, id: BlockId, key: FreeKey, replaced: Option<Replaced>) {
-        match replaced {
-            None => self.free.insert(key, id),
-            Some(Replaced::At(position)) => self.free.replace_at(position, key, id),
-            Some(Replaced::Key(old)) => self.free.replace(&old, key, id),
-        }
+        let &(ref found, id) = self.free.at(position)?;
+        (found.stream == stream).then_some(Candidate { id, position })
     }
 
     /// Enters address space without memory.
@@ -288,15 +301,6 @@ impl Pool {
     pub fn remove_space(&mut self, block: &Block) {
         self.unmapped.remove(&(block.stream, block.address));
     }
-}
-
-/// The entry that a free block takes the place of. They share memory and so often stand side by side.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Replaced {
-    /// The one that was found there, in a set that has not changed since.
-    At(Position),
-    /// The one under this key.
-    Key(FreeKey),
 }
 
 #[cfg(test)]
@@ -338,7 +342,7 @@ mod tests {
                 set.replace(&old, new, id);
             }
             assert_eq!(set.get(&key).is_some(), model.contains(&key));
-            assert_eq!(set.at(set.locate(&key)).map(|(found, _)| found), model.range(key..).next().copied());
+            assert_eq!(set.at(set.locate(&key)).map(|(found, _)| *found), model.range(key..).next().copied());
             if step % 500 == 0 {
                 assert!(set.iter().map(|(key, _)| key).eq(model.iter().copied()));
                 assert_eq!(set.len(), model.len());

@@ -171,7 +171,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             let (pool, size) = (segment.pool, amount(seed.size));
             let id = self.seed_block(block, chain);
             match seed.state {
-                BlockState::Inactive => self.insert_free(id, None),
+                BlockState::Inactive => self.insert_free(id),
                 state => {
                     self.statistics.active.increase(pool, 1);
                     self.statistics.active_bytes.increase(pool, size);

@@ -7,7 +7,7 @@ use crate::attempt::{Attempt, Refusal};
 use crate::block::{Block, BlockId, PoolKind, Usage};
 use crate::caching::CachingAllocator;
 use crate::oom::OutOfMemory;
-use crate::pool::{Candidate, FreeKey, Position, Replaced};
+use crate::pool::{Candidate, FreeKey, Position};
 use crate::request::Request;
 use crate::rounding::{MIN_BLOCK, SMALL_SIZE};
 use crate::statistics::amount;
@@ -283,7 +283,10 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let pool = request.pool;
         if self.splits(request, rest) {
             let rest_id = self.blocks.split(id, request.rounded);
-            self.insert_free(rest_id, position.map(Replaced::At));
+            match position {
+                Some(position) => self.replace_free_at(rest_id, position),
+                None => self.insert_free(rest_id),
+            }
             if plain && was_split {
                 self.statistics.inactive_split_bytes.decrease(pool, amount(request.rounded));
             } else if plain {
