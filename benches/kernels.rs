@@ -72,7 +72,16 @@ fn attention(c: &mut Criterion) {
     for (batch, count, rows, size) in [(4, 4, 32, 8), (8, 4, 256, 32)] {
         let mut memory = Memory::new();
         let n = batch * count * rows * size;
-        let shape = AttentionShape { batch, heads: count, group: 1, rows, head_size: size, causal: true, scale: 0.2 };
+        let shape = AttentionShape {
+            batch,
+            heads: count,
+            group: 1,
+            rows,
+            head_size: size,
+            causal: true,
+            window: None,
+            scale: 0.2,
+        };
         let mut heads = || HeadView {
             address: memory.take(DType::F32, n).address,
             dtype: DType::F32,

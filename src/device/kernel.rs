@@ -180,6 +180,8 @@ pub struct AttentionShape {
     pub head_size: usize,
     /// Position i sees only positions up to i.
     pub causal: bool,
+    /// Of those, it sees so many, itself included, where attention has a window; only causal attention has one.
+    pub window: Option<usize>,
     /// Factor on q·k, usually 1/√head_size.
     pub scale: f32,
 }
@@ -191,6 +193,15 @@ impl AttentionShape {
         // No group is as one of one head.
         let group = if self.group == 0 { 1 } else { self.group };
         Self { heads: self.heads / group, group: 1, ..self }
+    }
+
+    /// The first position that position `row` sees.
+    #[must_use]
+    pub const fn first_seen(self, row: usize) -> usize {
+        match self.window {
+            Some(window) if self.causal => (row + 1).saturating_sub(window),
+            _ => 0,
+        }
     }
 }
 

@@ -267,7 +267,16 @@ mod tests {
         assert_eq!(Span::matrix(&repeated, [1, 1000, 4]).bytes, Bytes(16));
         let heads =
             HeadView { address: Address(0), dtype: DType::Bf16, batch_stride: 96, head_stride: 8, row_stride: 24 };
-        let shape = AttentionShape { batch: 2, heads: 3, group: 1, rows: 4, head_size: 8, causal: true, scale: 1.0 };
+        let shape = AttentionShape {
+            batch: 2,
+            heads: 3,
+            group: 1,
+            rows: 4,
+            head_size: 8,
+            causal: true,
+            window: None,
+            scale: 1.0,
+        };
         assert_eq!(Span::heads(&heads, &shape, shape.rows).bytes, Bytes(2 * (96 + 16 + 72 + 8)));
     }
 

@@ -56,7 +56,7 @@ pub use library::Libraries;
 pub use member::{Member, UnevenSplit, World};
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
-pub use ops::{EagerScores, FourBitWeight, MaskShape, Normalised, RotaryTables, RunningStatistics, Wanted};
+pub use ops::{EagerScores, FourBitWeight, MaskShape, Normalised, RotaryTables, RunningStatistics, SdpaMask, Wanted};
 pub use parallel::batch_unit;
 pub use shape::Shape;
 pub use split::TensorSplit;

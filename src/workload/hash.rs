@@ -466,22 +466,22 @@ fn natural_key(name: &str) -> Vec<NamePart> {
 }
 
 /// Writes a value for each element, by its number; a simulated device has no use for them.
-fn write_f32(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> f32) -> OpResult<()> {
+fn write_f32(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> f32 + Sync) -> OpResult<()> {
     if !cx.memory().holds_bytes() {
         return Ok(());
     }
-    cx.memory().fill(tensor, |first, bytes| put_f32(first, bytes, &value))
+    cx.memory().fill_by_cores(tensor, |first, bytes| put_f32(first, bytes, &value))
 }
 
 /// The same, rounded to the tensor's type where that is bf16.
-pub(super) fn write_float(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> f32) -> OpResult<()> {
+pub(super) fn write_float(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> f32 + Sync) -> OpResult<()> {
     if tensor.dtype() != DType::Bf16 {
         return write_f32(cx, tensor, value);
     }
     if !cx.memory().holds_bytes() {
         return Ok(());
     }
-    cx.memory().fill(tensor, |first, bytes| {
+    cx.memory().fill_by_cores(tensor, |first, bytes| {
         for (i, bytes) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
             *bytes = half::bf16::from_f32(value(first + i)).to_le_bytes();
         }

@@ -1,5 +1,6 @@
 //! Tensors: how they are made, and how bytes get into them and out of them.
 
+use std::num::NonZero;
 use std::rc::Rc;
 
 use crate::error::OpResult;
@@ -113,6 +114,32 @@ impl Memory {
             make((start / size) as usize, &mut piece);
             let address = tensor.address().offset(Bytes(start));
             self.0.device.borrow_mut().copy_pageable(&piece, address, tensor.stream())?;
+        }
+        Ok(())
+    }
+
+    /// The same by all cores: the values of an element depend on its number alone.
+    ///
+    /// # Errors
+    /// A failed copy.
+    pub fn fill_by_cores(&self, tensor: &Tensor, make: impl Fn(usize, &mut [u8]) + Sync) -> OpResult<()> {
+        let (size, whole) = (tensor.dtype().size() as usize, tensor.bytes().get());
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        if cores == 1 || whole <= PIECE as u64 || !self.holds_bytes() {
+            return self.fill(tensor, make);
+        }
+        let run = cores * PIECE;
+        let mut pieces = Vec::new();
+        for start in (0..whole).step_by(run) {
+            pieces.resize((whole - start).min(run as u64) as usize, 0);
+            std::thread::scope(|scope| {
+                for (place, piece) in pieces.chunks_mut(PIECE).enumerate() {
+                    let (first, make) = ((start as usize + place * PIECE) / size, &make);
+                    scope.spawn(move || make(first, piece));
+                }
+            });
+            let address = tensor.address().offset(Bytes(start));
+            self.0.device.borrow_mut().copy_pageable(&pieces, address, tensor.stream())?;
         }
         Ok(())
     }

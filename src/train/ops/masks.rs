@@ -27,7 +27,60 @@ impl MaskShape {
     }
 }
 
+/// A mask of yes and no for `scaled_dot_product_attention`, which a forward pass makes once: `sdpa_mask`.
+#[derive(Clone)]
+pub struct SdpaMask {
+    shape: MaskShape,
+    /// It is never read.
+    _seen: Tensor,
+}
+
+impl SdpaMask {
+    /// Its window.
+    #[must_use]
+    pub const fn window(&self) -> Option<usize> {
+        self.shape.window
+    }
+}
+
 impl Context {
+    /// A mask that SDPA is given.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn sdpa_mask(&mut self, shape: MaskShape) -> OpResult<SdpaMask> {
+        self.op("mask", |cx| Ok(SdpaMask { shape, _seen: cx.seen(shape)? }))
+    }
+
+    /// What SDPA adds to scores in `dtype`, (batch, rows, rows): 0 where a position sees another, else minus infinity
+    /// (`convert_boolean_attn_mask`). It has values only where a kernel reads them: fused ones know the window.
+    pub(super) fn added_mask(&self, mask: &SdpaMask, dtype: DType, read: bool) -> OpResult<Tensor> {
+        let MaskShape { batch, rows, .. } = mask.shape;
+        let scalar = |what| self.temporary(Shape::new(&[]), dtype, what);
+        let scalars = (scalar("zero")?, scalar("minus infinity")?);
+        let added = self.activation(Shape::new(&[batch, rows, rows]), dtype, "attention mask")?;
+        drop(scalars);
+        if read {
+            self.write_mask(&added, mask.shape, &minus_infinity(dtype))?;
+        }
+        Ok(added)
+    }
+
+    /// Writes `hidden` where a position does not see another, and zeros elsewhere.
+    fn write_mask(&self, mask: &Tensor, shape: MaskShape, hidden: &[u8]) -> OpResult<()> {
+        let rows = shape.rows;
+        self.memory().fill(mask, |first, bytes| {
+            for (i, element) in bytes.chunks_exact_mut(hidden.len()).enumerate() {
+                let at = (first + i) % (rows * rows);
+                if shape.sees(at / rows, at % rows) {
+                    element.fill(0);
+                } else {
+                    element.copy_from_slice(hidden);
+                }
+            }
+        })
+    }
+
     /// What is added to scores: 0 where a position sees another, else the least number of `dtype`. The mask is (batch, rows, rows).
     ///
     /// # Errors
@@ -40,17 +93,7 @@ impl Context {
             let MaskShape { batch, rows, .. } = shape;
             let mask = cx.activation(Shape::new(&[batch, rows, rows]), dtype, "attention mask")?;
             drop((scalars, seen));
-            let hidden = least(dtype);
-            cx.memory().fill(&mask, |first, bytes| {
-                for (i, element) in bytes.chunks_exact_mut(hidden.len()).enumerate() {
-                    let at = (first + i) % (rows * rows);
-                    if shape.sees(at / rows, at % rows) {
-                        element.fill(0);
-                    } else {
-                        element.copy_from_slice(&hidden);
-                    }
-                }
-            })?;
+            cx.write_mask(&mask, shape, &least(dtype))?;
             Ok(mask)
         })
     }
@@ -83,6 +126,16 @@ impl Context {
         };
         drop(indices);
         Ok(seen)
+    }
+}
+
+/// The bytes of a hidden position's element, where it is minus infinity.
+pub(super) fn minus_infinity(dtype: DType) -> Vec<u8> {
+    match dtype {
+        DType::F64 => f64::NEG_INFINITY.to_le_bytes().to_vec(),
+        DType::F16 => half::f16::NEG_INFINITY.to_le_bytes().to_vec(),
+        DType::Bf16 => half::bf16::NEG_INFINITY.to_le_bytes().to_vec(),
+        _ => f32::NEG_INFINITY.to_le_bytes().to_vec(),
     }
 }
 

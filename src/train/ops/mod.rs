@@ -30,6 +30,6 @@ mod rotary;
 pub use attention::EagerScores;
 pub use batch_norm::RunningStatistics;
 pub use four_bit::FourBitWeight;
-pub use masks::MaskShape;
+pub use masks::{MaskShape, SdpaMask};
 pub use norm::{Normalised, Wanted};
 pub use rotary::RotaryTables;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Checkpointing, Context, EagerScores, LossHead, MaskShape, Model, OpResult, Repeatable, RotaryTables, Shape,
-    Tensor, TrainError, checkpoint,
+    Batch, Checkpointing, Context, EagerScores, LossHead, MaskShape, Model, OpResult, Repeatable, RotaryTables,
+    SdpaMask, Shape, Tensor, checkpoint,
 };
 
 use super::super::hash::Parameters;
@@ -87,10 +87,12 @@ impl Attention {
             [k, v]
         };
         let (attended, weights) = cx.within(self.scope, |cx| match mask {
-            Some(mask) => {
+            Some(Mask::Added(mask)) => {
                 let by = EagerScores { scale: self.scale, cap: self.cap, mask };
                 cx.eager_attention([&q, &k, &v], by).map(|(attended, weights)| (attended, Some(weights)))
             }
+            #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
+            Some(Mask::Sdpa(mask)) => Ok((cx.masked_attention([&q, &k, &v], mask, self.scale as f32)?, None)),
             None => {
                 #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
                 let attended = cx.grouped_attention([&q, &k, &v], Some(self.scale as f32))?;
@@ -136,12 +138,20 @@ impl Layer {
     }
 }
 
+/// Who sees whom, where attention is given that.
+#[derive(Clone)]
+enum Mask {
+    /// Added to the scores of eager attention.
+    Added(Tensor),
+    /// Given to SDPA.
+    Sdpa(SdpaMask),
+}
+
 /// One call of a layer, which holds its arguments as long as a checkpoint may repeat it.
 struct Call {
     layer: Rc<Layer>,
     tables: RotaryTables,
-    /// What is added to scores, where attention is eager.
-    mask: Option<Tensor>,
+    mask: Option<Mask>,
     /// Keys and values go into a cache.
     caches: bool,
     /// Handed to every layer, and read by none.
@@ -289,23 +299,18 @@ impl DecoderModel {
         tokens: &Tensor,
         dtype: DType,
         caches: bool,
-    ) -> OpResult<Vec<(Option<usize>, Tensor)>> {
+    ) -> OpResult<Vec<(Option<usize>, Mask)>> {
         let (batch, rows) = (tokens.shape().rows(), tokens.shape().last());
         let mut masks = Vec::new();
         for window in self.windows.kinds() {
             if !caches {
                 cx.find_sequences(tokens)?;
             }
+            let shape = MaskShape { batch, rows, window };
             if cx.attends_eagerly() {
-                masks.push((window, cx.attention_mask(MaskShape { batch, rows, window }, dtype)?));
-            } else if let Some(window) = window.filter(|window| *window <= rows) {
-                return Err(TrainError::NoKernel {
-                    kernel: "scaled_dot_product_attention",
-                    why: format!(
-                        "with a window of {window} among {rows} positions is not there; --attention eager has it"
-                    ),
-                }
-                .into());
+                masks.push((window, Mask::Added(cx.attention_mask(shape, dtype)?)));
+            } else if window.is_some_and(|window| window <= rows) {
+                masks.push((window, Mask::Sdpa(cx.sdpa_mask(shape)?)));
             }
         }
         Ok(masks)

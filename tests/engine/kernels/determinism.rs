@@ -46,8 +46,16 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
     bench.run(&Kernel::GeluBackward { src: half, grad: half, dst: gelu, tanh: true });
     keep(&mut bench, &[table, logp, dst, gelu], &mut made);
     let (batch, count, positions, size) = (2, 3, 200, 16);
-    let shape =
-        AttentionShape { batch, heads: count, group: 1, rows: positions, head_size: size, causal: true, scale: 0.25 };
+    let shape = AttentionShape {
+        batch,
+        heads: count,
+        group: 1,
+        rows: positions,
+        head_size: size,
+        causal: true,
+        window: None,
+        scale: 0.25,
+    };
     let len = batch * count * positions * size;
     let operands = [6, 7, 8, 9].map(|seed| bench.random(DType::F32, len, seed).0);
     let [q, k, v, grad] = operands.map(|x| heads(x, count, positions, size));

@@ -457,14 +457,17 @@ fn nll_loss_averages_over_the_rows_that_count() {
 #[test]
 fn attention_weighs_values_by_the_softmax_of_scores() {
     for dtype in FLOATS {
-        for (rows, size, causal, [count, group]) in [
-            (1, 4, true, [3, 1]),
-            (5, 8, false, [3, 1]),
-            (64, 3, true, [3, 1]),
-            (70, 16, true, [3, 1]),
-            (131, 8, false, [3, 1]),
-            (5, 8, false, [6, 3]),
-            (70, 16, true, [4, 2]),
+        for (rows, size, causal, window, [count, group]) in [
+            (1, 4, true, None, [3, 1]),
+            (5, 8, false, None, [3, 1]),
+            (64, 3, true, None, [3, 1]),
+            (70, 16, true, None, [3, 1]),
+            (131, 8, false, None, [3, 1]),
+            (5, 8, false, None, [6, 3]),
+            (70, 16, true, None, [4, 2]),
+            (131, 8, true, Some(1), [3, 1]),
+            (70, 16, true, Some(33), [4, 2]),
+            (20, 8, true, Some(64), [3, 1]),
         ] {
             let (batch, shared) = (2, count / group);
             let mut bench = Bench::new();
@@ -491,7 +494,7 @@ fn attention_weighs_values_by_the_softmax_of_scores() {
             let lse_stride = rows.next_multiple_of(32);
             let logsumexp = bench.put(statistic, &vec![0.0; batch * count * lse_stride]);
             let scale = 2.0 / (size as f32).sqrt();
-            let shape = AttentionShape { batch, heads: count, group, rows, head_size: size, causal, scale };
+            let shape = AttentionShape { batch, heads: count, group, rows, head_size: size, causal, window, scale };
             let (q, k, v) = (part(0), part(1), part(2));
             bench.run(&Kernel::Attention {
                 by: FusedAttention::Flash,
@@ -513,11 +516,12 @@ fn attention_weighs_values_by_the_softmax_of_scores() {
                 for h in 0..count {
                     for i in 0..rows {
                         let seen = if causal { i + 1 } else { rows };
+                        let first = window.map_or(0, |window| seen.saturating_sub(window));
                         let dot = |j| at(0, b, h, i).iter().zip(at(1, b, h, j)).map(|(x, y)| x * y).sum::<f64>();
-                        let scores: Vec<f64> = (0..seen).map(|j| f64::from(scale) * dot(j)).collect();
+                        let scores: Vec<f64> = (first..seen).map(|j| f64::from(scale) * dot(j)).collect();
                         let sum: f64 = scores.iter().map(|s| s.exp()).sum();
                         sums[(b * count + h) * lse_stride + i] = sum.ln();
-                        for (j, s) in scores.iter().enumerate() {
+                        for (j, s) in (first..).zip(&scores) {
                             for (c, v) in at(2, b, h, j).iter().enumerate() {
                                 truth[(b * rows + i) * width + h * size + c] += s.exp() / sum * v;
                             }
@@ -537,7 +541,16 @@ fn attention_backward_in_sixteen_bits_agrees_with_f64() {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         let (batch, count, rows, size) = (2, 2, 70, 8);
         let n = batch * count * rows * size;
-        let shape = AttentionShape { batch, heads: count, group: 1, rows, head_size: size, causal: true, scale: 0.35 };
+        let shape = AttentionShape {
+            batch,
+            heads: count,
+            group: 1,
+            rows,
+            head_size: size,
+            causal: true,
+            window: None,
+            scale: 0.35,
+        };
         let run = |dtype: DType, rounded: DType| {
             let mut bench = Bench::new();
             let statistic = if dtype == DType::F64 { DType::F64 } else { DType::F32 };

@@ -259,11 +259,23 @@ fn embedding() {
 
 #[test]
 fn attention_with_and_without_the_causal_mask() {
-    for (rows, causal, group) in [(1, true, 1), (6, true, 1), (6, false, 1), (67, true, 1), (6, true, 2), (5, false, 4)]
-    {
+    let causal = |rows, window| (rows, true, window, 1);
+    for (rows, causal, window, group) in [
+        causal(1, None),
+        causal(6, None),
+        (6, false, None, 1),
+        causal(67, None),
+        (6, true, None, 2),
+        (5, false, None, 4),
+        causal(6, Some(2)),
+        causal(6, Some(3)),
+        causal(67, Some(9)),
+        causal(67, Some(66)),
+        (6, true, Some(2), 2),
+    ] {
         let (batch, count, size) = if rows > 10 { (1, 1, 2) } else { (2, 2 * group, 3) };
         let n = batch * count * rows * size;
-        let shape = AttentionShape { batch, heads: count, group, rows, head_size: size, causal, scale: 0.7 };
+        let shape = AttentionShape { batch, heads: count, group, rows, head_size: size, causal, window, scale: 0.7 };
         let inputs = [random(n, 1), random(n / group, 2), random(n / group, 3)];
         let w = random(n, 4);
         let run = |x: &[Vec<f64>]| {

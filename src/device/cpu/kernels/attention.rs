@@ -1,6 +1,8 @@
 //! Scaled dot-product attention. Scores live only in scratch, a block of rows at a time; backward computes them
 //! again from the saved logarithm of the sum of exponents.
 
+use std::ops::Range;
+
 use super::dispatch::real;
 use super::tile::{self, Store, TILE, padded, transpose};
 use crate::cpu::cores::Cores;
@@ -96,6 +98,12 @@ impl ScoreBlock {
         if shape.causal { self.first + i + 1 } else { self.keys }
     }
 
+    /// The first position that row `i` of the block sees.
+    #[inline(always)]
+    fn begins(&self, shape: &AttentionShape, i: usize) -> usize {
+        shape.first_seen(self.first + i)
+    }
+
     /// Positions that the tile from row `i` of the block on sees, in whole tiles.
     #[inline(always)]
     fn seen(&self, shape: &AttentionShape, i: usize) -> usize {
@@ -109,10 +117,11 @@ impl ScoreBlock {
     }
 }
 
-/// e^(s − shift) of the first `visible` scores, zero for those behind them.
+/// e^(s − shift) of the `visible` scores, zero for the others.
 #[inline(always)]
-fn exponents<R: Real>(scores: &mut [R], visible: usize, shift: R) {
-    scores[visible..].fill(R::NEG_INFINITY);
+fn exponents<R: Real>(scores: &mut [R], visible: Range<usize>, shift: R) {
+    scores[visible.end..].fill(R::NEG_INFINITY);
+    scores[..visible.start].fill(R::NEG_INFINITY);
     for tile in scores.as_chunks_mut::<TILE>().0 {
         for s in tile {
             *s = (*s - shift).exp();
@@ -216,8 +225,8 @@ fn forward_all<R: Real>(
                             );
                             for row in i..block.n.min(i + TILE) {
                                 let p = &mut scores[(row - i) * seq..][..seen];
-                                let visible = block.visible(shape, row);
-                                let max = max_of(&p[..visible]);
+                                let visible = block.begins(shape, row)..block.visible(shape, row);
+                                let max = max_of(&p[visible.clone()]);
                                 exponents(p, visible, max);
                                 let sum = sum_by(
                                     seen,
@@ -375,7 +384,8 @@ fn backward_all<R: Real>(
                                     #[inline(always)]
                                     |j| grad[j] * out[j],
                                 );
-                                exponents(p, block.visible(shape, i + row), lse[block.first + i + row]);
+                                let visible = block.begins(shape, i + row)..block.visible(shape, i + row);
+                                exponents(p, visible, lse[block.first + i + row]);
                                 for (ds, &p) in ds.iter_mut().zip(p.iter()) {
                                     *ds = p * (*ds - delta);
                                 }

@@ -103,7 +103,7 @@ impl AttentionKey {
         let &Attention { shape, keys, views, sums } = attention;
         let &AttentionShape { batch, heads, group, rows, head_size, causal, .. } = shape;
         let dtype = views.first()?.dtype;
-        let known = matches!(dtype, DType::F16 | DType::Bf16);
+        let known = matches!(dtype, DType::F16 | DType::Bf16) && shape.window.is_none();
         let sized = keys == rows
             && rows >= POSITIONS
             && (sums.is_some() || rows.is_multiple_of(POSITIONS))
@@ -331,8 +331,16 @@ impl Draft {
 mod tests {
     use super::*;
 
-    const SHAPE: AttentionShape =
-        AttentionShape { batch: 2, heads: 3, group: 1, rows: 192, head_size: 64, causal: true, scale: 0.125 };
+    const SHAPE: AttentionShape = AttentionShape {
+        batch: 2,
+        heads: 3,
+        group: 1,
+        rows: 192,
+        head_size: 64,
+        causal: true,
+        window: None,
+        scale: 0.125,
+    };
 
     /// A view into packed queries, keys and values.
     fn view(part: u64) -> HeadView {

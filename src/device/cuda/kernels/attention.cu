@@ -181,16 +181,25 @@ __device__ __forceinline__ void keep(f32* to, const f32 (&from)[ROWS][COLUMNS], 
     }
 }
 
+// Some of the `columns` from `column` on are hidden from some of the `rows` from `row` on.
+__device__ __forceinline__ bool hides(const Attention& shape, int row, int rows, int column, int columns) {
+    const bool late = column + columns > row + 1, early = row + rows - 1 - column >= int(shape.window);
+    return column + columns > int(shape.keys) || (shape.causal && (late || early));
+}
+
 // Sets what the rows from `row` on do not see of the columns from `column` on.
 template <int ROWS, int COLUMNS>
 __device__ __forceinline__ void
-hide(f32 (&s)[ROWS][COLUMNS], int row, int column, int keys, bool causal, f32 value) {
+hide(f32 (&s)[ROWS][COLUMNS], int row, int column, const Attention& shape, f32 value) {
+    const int keys = int(shape.keys), window = int(shape.window);
+    const bool causal = shape.causal;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) {
             const int key = column + j * ACROSS;
-            if (key >= keys || (causal && key > row + i * DOWN)) s[i][j] = value;
+            const int behind = row + i * DOWN - key;
+            if (key >= keys || (causal && (behind < 0 || behind >= window))) s[i][j] = value;
         }
     }
 }
@@ -215,7 +224,9 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
     // Where attention is causal the last queries see most: they begin first.
     const int first_row = int(tiles - 1 - place.tile) * Tile::Q;
     const int end = causal ? min(keys, first_row + Tile::Q) : keys;
-    const T *some_k = a.k.of(place.b, place.shared), *some_v = a.v.of(place.b, place.shared);
+    const int begin = first_seen(shape, first_row, Tile::K);
+    const T* some_k = a.k.of(place.b, place.shared) + begin * a.k.row;
+    const T* some_v = a.v.of(place.b, place.shared) + begin * a.v.row;
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     stage<T, Tile::Q, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
     const f32 to_power = scale * LOG2_E;
@@ -226,7 +237,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
         sum[i] = 0.f;
     }
 
-    for (int first_key = 0; first_key < end; first_key += Tile::K) {
+    for (int first_key = begin; first_key < end; first_key += Tile::K) {
         __syncthreads();
         stage<T, Tile::K, D>(k, some_k, a.k.row, keys - first_key, width, aligned);
         stage<T, Tile::K, D>(v, some_v, a.v.row, keys - first_key, width, aligned);
@@ -236,8 +247,8 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
 
         f32 s[ROWS][COLUMNS] = {};
         multiply_rows<ROWS, COLUMNS, D>(s, q + down * pitch(D), k + across * pitch(D));
-        if (first_key + Tile::K > keys || (causal && first_key + Tile::K > first_row + 1)) {
-            hide<ROWS, COLUMNS>(s, first_row + down, first_key + across, keys, causal, -INFINITE);
+        if (hides(shape, first_row, Tile::Q, first_key, Tile::K)) {
+            hide<ROWS, COLUMNS>(s, first_row + down, first_key + across, shape, HIDDEN);
         }
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
@@ -313,8 +324,7 @@ __device__ __forceinline__ void score_gradients(
     const f32* q, const f32* grad, const f32* k, const f32* v, int first_row, int first_key
 ) {
     const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
-    const int rows = int(a.shape.rows), keys = int(a.shape.keys);
-    const bool causal = a.shape.causal;
+    const int rows = int(a.shape.rows);
     const f32 *const lse = a.shape.lse + place.head * a.shape.lse_stride;
     const f32* const delta = a.delta + place.head * a.shape.rows;
     f32 shift[ROWS], minus[ROWS];
@@ -327,9 +337,9 @@ __device__ __forceinline__ void score_gradients(
     }
     multiply_rows<ROWS, COLUMNS, D>(p, q + down * pitch(D), k + across * pitch(D));
     multiply_rows<ROWS, COLUMNS, D>(ds, grad + down * pitch(D), v + across * pitch(D));
-    if (first_key + COLUMNS * ACROSS > keys || (causal && first_key + COLUMNS * ACROSS > first_row + 1)) {
-        hide<ROWS, COLUMNS>(p, first_row + down, first_key + across, keys, causal, -INFINITE);
-        hide<ROWS, COLUMNS>(ds, first_row + down, first_key + across, keys, causal, 0.f);
+    if (hides(a.shape, first_row, ROWS * DOWN, first_key, COLUMNS * ACROSS)) {
+        hide<ROWS, COLUMNS>(p, first_row + down, first_key + across, a.shape, -INFINITE);
+        hide<ROWS, COLUMNS>(ds, first_row + down, first_key + across, a.shape, 0.f);
     }
     const f32 to_power = scale * LOG2_E;
 #pragma unroll
@@ -358,6 +368,8 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     const Place place(shape, tiles_of(shape.keys, Tile::K));
     const int first_key = int(place.tile) * Tile::K, keys = int(shape.keys) - first_key;
     const int begin = shape.causal ? first_key : 0;
+    // No later query sees one of these keys.
+    const int end = shape.causal ? min(rows, first_key + Tile::K - 1 + int(shape.window)) : rows;
     const T* const some_k = a.k.of(place.b, place.shared) + first_key * a.k.row;
     const T* const some_v = a.v.of(place.b, place.shared) + first_key * a.v.row;
     const T* some_q = a.q.of(place.b, place.h) + begin * a.q.row;
@@ -366,7 +378,7 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     stage<T, Tile::K, D>(v, some_v, a.v.row, keys, width, aligned);
 
     f32 dk[KEYS][Columns<D>::COUNT] = {}, dv[KEYS][Columns<D>::COUNT] = {};
-    for (int first_row = begin; first_row < rows; first_row += Tile::Q) {
+    for (int first_row = begin; first_row < end; first_row += Tile::Q) {
         __syncthreads();
         stage<T, Tile::Q, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
         stage<T, Tile::Q, D>(grad, some_grad, a.grad.row, rows - first_row, width, aligned);
@@ -407,15 +419,16 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
     const u32 tiles = tiles_of(shape.rows, Tile::Q);
     const Place place(shape, tiles);
     const int first_row = int(tiles - 1 - place.tile) * Tile::Q, rows = int(shape.rows) - first_row;
-    const int end = shape.causal ? min(keys, first_row + Tile::Q) : keys;
-    const T *some_k = a.k.of(place.b, place.shared), *some_v = a.v.of(place.b, place.shared);
+    const int begin = first_seen(shape, first_row, Tile::K), end = shape.causal ? min(keys, first_row + Tile::Q) : keys;
+    const T* some_k = a.k.of(place.b, place.shared) + begin * a.k.row;
+    const T* some_v = a.v.of(place.b, place.shared) + begin * a.v.row;
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     const T* const some_grad = a.grad.of(place.b, place.h) + first_row * a.grad.row;
     stage<T, Tile::Q, D>(q, some_q, a.q.row, rows, width, aligned);
     stage<T, Tile::Q, D>(grad, some_grad, a.grad.row, rows, width, aligned);
 
     f32 dq[ROWS][Columns<D>::COUNT] = {};
-    for (int first_key = 0; first_key < end; first_key += Tile::K) {
+    for (int first_key = begin; first_key < end; first_key += Tile::K) {
         __syncthreads();
         stage<T, Tile::K, D>(k, some_k, a.k.row, keys - first_key, width, aligned);
         stage<T, Tile::K, D>(v, some_v, a.v.row, keys - first_key, width, aligned);

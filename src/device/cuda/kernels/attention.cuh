@@ -15,6 +15,8 @@ struct Attention {
     u64 heads, group;
     u64 rows, keys, width;
     u64 causal;
+    // Where attention is causal a position sees so many, itself included.
+    u64 window;
     // All addresses and strides permit four elements at once (eight where they have 16 bits).
     u64 aligned;
     // Logarithms of sums of exponents, `lse_stride` for each head; null where nobody asks for them.
@@ -53,6 +55,16 @@ struct Place {
 };
 
 __device__ __forceinline__ u32 tiles_of(u64 n, u32 unit) { return u32((n + unit - 1) / unit); }
+
+// Scores of hidden positions: less than any other, and finite, so that a tile of which a row sees nothing is corrected away by
+// the next one.
+constexpr f32 HIDDEN = -1e30f;
+
+// The tile in which lies the first position that the rows from `row` on see.
+__device__ __forceinline__ int first_seen(const Attention& shape, int row, int unit) {
+    const int before = shape.causal ? row + 1 - int(shape.window) : 0;
+    return before > 0 ? before / unit * unit : 0;
+}
 
 constexpr f32 LOG2_E = 1.44269504088896340736f;
 constexpr f32 LN_2 = 0.693147180559945309417f;

@@ -256,12 +256,14 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
     const Place place(shape, tiles);
     // Where attention is causal the last queries see most: they begin first.
     const int first_row = int(tiles - 1 - place.tile) * WARPS * ROWS, own_row = first_row + warp * ROWS;
-    const int end = causal ? min(keys, first_row + WARPS * ROWS) : keys;
-    const T *some_k = a.k.of(place.b, place.shared), *some_v = a.v.of(place.b, place.shared);
+    const int begin = first_seen(shape, first_row, KEYS), end = causal ? min(keys, first_row + WARPS * ROWS) : keys;
+    const int window = int(shape.window);
+    const T* some_k = a.k.of(place.b, place.shared) + begin * a.k.row;
+    const T* some_v = a.v.of(place.b, place.shared) + begin * a.v.row;
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     stage<T, WARPS * ROWS, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
-    stage<T, KEYS, D>(k, some_k, a.k.row, keys, width, aligned);
-    stage<T, KEYS, D>(v, some_v, a.v.row, keys, width, aligned);
+    stage<T, KEYS, D>(k, some_k, a.k.row, keys - begin, width, aligned);
+    stage<T, KEYS, D>(v, some_v, a.v.row, keys - begin, width, aligned);
     await_copies();
     __syncthreads();
 
@@ -279,7 +281,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
         sum[i][0] = sum[i][1] = 0.f;
     }
 
-    for (int first_key = 0, now = 0; first_key < end; first_key += KEYS, now ^= 1) {
+    for (int first_key = begin, now = 0; first_key < end; first_key += KEYS, now ^= 1) {
         await_copies();
         __syncthreads();
         const int next_key = first_key + KEYS;
@@ -289,7 +291,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
             stage<T, KEYS, D>(k + (now ^ 1) * SIZE, some_k, a.k.row, keys - next_key, width, aligned);
             stage<T, KEYS, D>(v + (now ^ 1) * SIZE, some_v, a.v.row, keys - next_key, width, aligned);
         }
-        if (causal && first_key >= own_row + ROWS) continue;
+        if (causal && (first_key >= own_row + ROWS || next_key + window <= own_row + 1)) continue;
 
         f32 s[STRIPS][KEYS / 8][4] = {};
         if constexpr (Tile::KEPT) {
@@ -297,7 +299,7 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
         } else {
             multiply_rows<T, STRIPS, KEYS, D>(s, own, k + now * SIZE, lane);
         }
-        if (next_key > keys || (causal && next_key > own_row + 1)) {
+        if (next_key > keys || (causal && (next_key > own_row + 1 || first_key + window < own_row + ROWS))) {
 #pragma unroll
             for (int i = 0; i < STRIPS; i++) {
 #pragma unroll
@@ -306,7 +308,8 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
                     for (int e = 0; e < 4; e++) {
                         const int key = first_key + n * 8 + lane % 4 * 2 + e % 2;
                         const int row = own_row + i * 16 + e / 2 * 8 + lane / 4;
-                        if (key >= keys || (causal && key > row)) s[i][n][e] = -INFINITE;
+                        const bool hidden = key >= keys || (causal && (key > row || key + window <= row));
+                        if (hidden) s[i][n][e] = HIDDEN;
                     }
                 }
             }
@@ -376,7 +379,9 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     const bool causal = shape.causal, aligned = shape.aligned;
     const Place place(shape, tiles_of(shape.keys, WARPS * ROWS));
     const int first_key = int(place.tile) * WARPS * ROWS, own_key = first_key + warp * ROWS;
-    const int begin = causal ? first_key : 0;
+    const int begin = causal ? first_key : 0, window = int(shape.window);
+    // No later query sees one of these keys.
+    const int end = causal ? min(rows, first_key + WARPS * ROWS - 1 + window) : rows;
     const T *some_q = a.q.of(place.b, place.h) + begin * a.q.row;
     const T *some_grad = a.grad.of(place.b, place.h) + begin * a.grad.row;
     const f32 *const lse = shape.lse + place.head * shape.lse_stride, *const delta = a.delta + place.head * shape.rows;
@@ -404,20 +409,20 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     T *const own_k = k + warp * ROWS * pitch(D), *const own_v = v + warp * ROWS * pitch(D);
     const f32 to_power = scale * LOG2_E;
     f32 dk[STRIPS][D / 8][4] = {}, dv[STRIPS][D / 8][4] = {};
-    for (int first_row = begin, now = 0; first_row < rows; first_row += QUERIES, now ^= 1) {
+    for (int first_row = begin, now = 0; first_row < end; first_row += QUERIES, now ^= 1) {
         await_copies();
         __syncthreads();
-        if (first_row + QUERIES < rows) stage_queries(first_row + QUERIES, now ^ 1);
+        if (first_row + QUERIES < end) stage_queries(first_row + QUERIES, now ^ 1);
 #pragma unroll 1
         for (int chunk = 0; chunk < QUERIES; chunk += CHUNK) {
             const int first = first_row + chunk;
-            if (first >= rows) break;
-            if (causal && first + CHUNK <= own_key) continue;
+            if (first >= end) break;
+            if (causal && (first + CHUNK <= own_key || first >= own_key + ROWS - 1 + window)) continue;
             const T *const chunk_q = q + now * SIZE + chunk * pitch(D), *const chunk_grad = chunk_q + 2 * SIZE;
             f32 p[STRIPS][CHUNK / 8][4] = {}, ds[STRIPS][CHUNK / 8][4] = {};
             multiply_rows<T, STRIPS, CHUNK, D>(p, own_k, chunk_q, lane);
             multiply_rows<T, STRIPS, CHUNK, D>(ds, own_v, chunk_grad, lane);
-            if (causal && first < own_key + ROWS - 1) {
+            if (causal && (first < own_key + ROWS - 1 || first + CHUNK > own_key + window)) {
 #pragma unroll
                 for (int i = 0; i < STRIPS; i++) {
 #pragma unroll
@@ -426,8 +431,9 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
                         for (int e = 0; e < 4; e++) {
                             const int key = own_key + i * 16 + e / 2 * 8 + lane / 4;
                             const int row = first + n * 8 + lane % 4 * 2 + e % 2;
-                            if (key > row) p[i][n][e] = -INFINITE;
-                            if (key > row) ds[i][n][e] = 0.f;
+                            const bool hidden = key > row || key + window <= row;
+                            if (hidden) p[i][n][e] = -INFINITE;
+                            if (hidden) ds[i][n][e] = 0.f;
                         }
                     }
                 }
@@ -478,14 +484,16 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
     const u32 tiles = tiles_of(shape.rows, WARPS * ROWS);
     const Place place(shape, tiles);
     const int first_row = int(tiles - 1 - place.tile) * WARPS * ROWS, own_row = first_row + warp * ROWS;
-    const int end = causal ? min(keys, first_row + WARPS * ROWS) : keys;
-    const T *some_k = a.k.of(place.b, place.shared), *some_v = a.v.of(place.b, place.shared);
+    const int begin = first_seen(shape, first_row, KEYS), end = causal ? min(keys, first_row + WARPS * ROWS) : keys;
+    const int window = int(shape.window);
+    const T* some_k = a.k.of(place.b, place.shared) + begin * a.k.row;
+    const T* some_v = a.v.of(place.b, place.shared) + begin * a.v.row;
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     const T* const some_grad = a.grad.of(place.b, place.h) + first_row * a.grad.row;
     stage<T, WARPS * ROWS, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
     stage<T, WARPS * ROWS, D>(grad, some_grad, a.grad.row, rows - first_row, width, aligned);
-    stage<T, KEYS, D>(k, some_k, a.k.row, keys, width, aligned);
-    stage<T, KEYS, D>(v, some_v, a.v.row, keys, width, aligned);
+    stage<T, KEYS, D>(k, some_k, a.k.row, keys - begin, width, aligned);
+    stage<T, KEYS, D>(v, some_v, a.v.row, keys - begin, width, aligned);
     await_copies();
     __syncthreads();
 
@@ -507,7 +515,7 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
     }
     const f32 to_power = scale * LOG2_E;
     f32 dq[STRIPS][D / 8][4] = {};
-    for (int first_key = 0, now = 0; first_key < end; first_key += KEYS, now ^= 1) {
+    for (int first_key = begin, now = 0; first_key < end; first_key += KEYS, now ^= 1) {
         await_copies();
         __syncthreads();
         const int next_key = first_key + KEYS;
@@ -521,11 +529,12 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
         for (int chunk = 0; chunk < KEYS; chunk += CHUNK) {
             const int first = first_key + chunk;
             if (first >= end || (causal && first >= own_row + ROWS)) break;
+            if (causal && first + CHUNK + window <= own_row + 1) continue;
             const T *const chunk_k = k + now * SIZE + chunk * pitch(D), *const chunk_v = chunk_k + 2 * SIZE;
             f32 p[STRIPS][CHUNK / 8][4] = {}, ds[STRIPS][CHUNK / 8][4] = {};
             multiply_rows<T, STRIPS, CHUNK, D>(p, of_q, chunk_k, lane);
             multiply_rows<T, STRIPS, CHUNK, D>(ds, of_grad, chunk_v, lane);
-            if (first + CHUNK > keys || (causal && first + CHUNK > own_row + 1)) {
+            if (first + CHUNK > keys || (causal && (first + CHUNK > own_row + 1 || first + window < own_row + ROWS))) {
 #pragma unroll
                 for (int i = 0; i < STRIPS; i++) {
 #pragma unroll
@@ -534,7 +543,7 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
                         for (int e = 0; e < 4; e++) {
                             const int key = first + n * 8 + lane % 4 * 2 + e % 2;
                             const int row = own_row + i * 16 + e / 2 * 8 + lane / 4;
-                            const bool hidden = key >= keys || (causal && key > row);
+                            const bool hidden = key >= keys || (causal && (key > row || key + window <= row));
                             if (hidden) p[i][n][e] = -INFINITE;
                             if (hidden) ds[i][n][e] = 0.f;
                         }

@@ -38,7 +38,7 @@ struct Attention {
 impl Attention {
     fn new([batch, heads, rows, head_size]: [usize; 4], causal: bool, layout: Layout) -> Self {
         let scale = 1.0 / (head_size as f32).sqrt();
-        let shape = AttentionShape { batch, heads, group: 1, rows, head_size, causal, scale };
+        let shape = AttentionShape { batch, heads, group: 1, rows, head_size, causal, window: None, scale };
         // The sums of some kernels are aligned, those of others are not.
         let lse_stride = if layout == Layout::Packed { rows.next_multiple_of(32) } else { rows };
         Self { shape, layout, lse_stride }
@@ -50,9 +50,16 @@ impl Attention {
         self
     }
 
+    /// The same in which each position sees so many at most.
+    const fn within(mut self, window: usize) -> Self {
+        self.shape.window = Some(window);
+        self
+    }
+
     fn title(&self) -> String {
-        let AttentionShape { batch, heads, group, rows, head_size, causal, .. } = self.shape;
+        let AttentionShape { batch, heads, group, rows, head_size, causal, window, .. } = self.shape;
         let causal = if causal { ", causal" } else { "" };
+        let causal = &*window.map_or(causal.to_owned(), |window| format!("{causal} within {window}"));
         let causal = if group > 1 { format!("{causal}, {group} heads a key") } else { causal.to_owned() };
         let layout = match self.layout {
             Layout::Packed => "packed",
@@ -215,6 +222,13 @@ pub(super) fn run(session: &mut Session<'_>) {
                     let grouped = Attention::new([2, heads, rows, head_size], causal, layout).shared_by(group);
                     grouped.check(session, precision);
                 }
+            }
+        }
+        for (rows, head_size, window) in
+            [(33, 10, 7), (64, 64, 64), (100, 64, 1), (197, 64, 40), (512, 64, 129), (300, 128, 70), (1024, 32, 500)]
+        {
+            for layout in [Layout::Packed, Layout::ByHead] {
+                Attention::new([2, 2, rows, head_size], true, layout).within(window).check(session, precision);
             }
         }
         for [batch, heads, rows, head_size] in [[1, 1, 1, 64], [2, 3, 33, 10], [2, 4, 128, 64], [1, 2, 197, 80]] {

@@ -1,6 +1,6 @@
 //! Which of PyTorch's attention kernels takes which inputs on which GPU.
 //!
-//! The rules are those of PyTorch 2.11's `sdp_utils.cpp`, for inputs without a mask and without dropout.
+//! The rules are those of PyTorch 2.11's `sdp_utils.cpp`, for inputs without dropout.
 
 use crate::config::AttentionKernel;
 use crate::error::TrainError;
@@ -29,6 +29,8 @@ pub(super) struct Inputs {
     pub keys: usize,
     /// Several heads of queries share one of keys and values (`enable_gqa`).
     pub grouped: bool,
+    /// A mask is added to scores.
+    pub masked: bool,
     pub differentiates: bool,
     pub libraries: Libraries,
 }
@@ -91,7 +93,8 @@ impl Backend {
                     && (193..=224).contains(&head_size)
                     && inputs.differentiates;
                 let backward = || when(unsupported, format!("has no backward for heads of {head_size} on this card"));
-                since(80).or_else(sixteen_bits).or_else(|| heads(256, 1)).or_else(backward)
+                let mask = || when(inputs.masked, "takes no mask".to_owned());
+                since(80).or_else(sixteen_bits).or_else(|| heads(256, 1)).or_else(backward).or_else(mask)
             }
             Self::Efficient => {
                 let tensor_cores = capability >= 80 || (capability >= 70 && inputs.half());
@@ -180,7 +183,7 @@ mod tests {
 
     fn inputs(dtype: DType, head_size: usize, compute_capability: u32) -> Inputs {
         let libraries = Libraries { compute_capability, ..Libraries::HOPPER };
-        Inputs { dtype, head_size, keys: 64, grouped: false, differentiates: true, libraries }
+        Inputs { dtype, head_size, keys: 64, grouped: false, masked: false, differentiates: true, libraries }
     }
 
     fn auto(dtype: DType, head_size: usize, capability: u32) -> Backend {
@@ -247,6 +250,15 @@ mod tests {
         let one_key = Inputs { keys: 1, ..inputs(DType::Bf16, 64, 90) };
         assert!(Backend::choose(CuDnn, one_key).is_err());
         assert_eq!(Backend::choose(AttentionKernel::Auto, one_key).unwrap(), Backend::Flash);
+    }
+
+    #[test]
+    fn flash_attention_takes_no_mask() {
+        for (capability, expected) in [(90, Backend::CuDnn), (89, Backend::Efficient), (80, Backend::Efficient)] {
+            let masked = Inputs { masked: true, ..inputs(DType::Bf16, 64, capability) };
+            assert_eq!(Backend::choose(AttentionKernel::Auto, masked).unwrap(), expected, "sm_{capability}");
+            assert!(Backend::choose(AttentionKernel::Flash, masked).is_err());
+        }
     }
 
     #[test]

@@ -11,7 +11,12 @@ use vramlab_device::{AttentionShape, DType, FusedAttention};
 use super::heads::{Computed, Heads};
 
 impl Context {
-    pub(super) fn cudnn_attention(&mut self, parts: &Heads, shape: AttentionShape) -> OpResult<Tensor> {
+    pub(super) fn cudnn_attention(
+        &mut self,
+        parts: &Heads,
+        shape: AttentionShape,
+        bias: Option<Tensor>,
+    ) -> OpResult<Tensor> {
         let AttentionShape { batch, heads, rows, head_size, .. } = shape;
         let dtype = parts.q.dtype();
         self.op("attention", |cx| {
@@ -32,10 +37,12 @@ impl Context {
             let computed = Computed { out, logsumexp, lse_stride: rows };
             cx.fused(FusedAttention::CuDnn, shape, parts, &computed)?;
             let results = [cx.save(&computed.out)?, cx.save(&computed.logsumexp)?, cx.save(&seed)?, cx.save(&offset)?];
+            let bias = bias.map(|bias| cx.save(&bias)).transpose()?;
             let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let parts = Heads { q: q.unpack(cx)?, k: k.unpack(cx)?, v: v.unpack(cx)? };
+                let _bias = bias.as_ref().map(|bias| bias.unpack(cx)).transpose()?;
                 let [out, logsumexp, seed, offset] = &results;
                 let logsumexp = logsumexp.unpack(cx)?;
                 let computed = Computed { out: out.unpack(cx)?, logsumexp, lse_stride: rows };

@@ -10,12 +10,18 @@ use vramlab_device::{AttentionShape, DType, FusedAttention};
 use super::heads::{Computed, Heads};
 
 impl Context {
-    pub(super) fn efficient_attention(&mut self, parts: &Heads, shape: AttentionShape) -> OpResult<Tensor> {
+    pub(super) fn efficient_attention(
+        &mut self,
+        parts: &Heads,
+        shape: AttentionShape,
+        bias: Option<Tensor>,
+    ) -> OpResult<Tensor> {
         let AttentionShape { batch, heads, rows, head_size, .. } = shape;
         let dtype = parts.q.dtype();
         // The kernel aligns each head's statistics.
         let lse_stride = rows.next_multiple_of(32);
         self.op("attention", |cx| {
+            let bias = bias.map(|bias| cx.aligned_mask(bias)).transpose()?;
             let differentiates = cx.differentiates(&parts.all());
             let saved =
                 if differentiates { Some([cx.save(&parts.q)?, cx.save(&parts.k)?, cx.save(&parts.v)?]) } else { None };
@@ -31,14 +37,19 @@ impl Context {
             let computed = Computed { out, logsumexp, lse_stride };
             cx.fused(FusedAttention::Efficient, shape, parts, &computed)?;
             let results = [cx.save(&computed.out)?, cx.save(&computed.logsumexp)?];
+            let bias = bias.map(|bias| cx.save(&bias)).transpose()?;
             let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let parts = Heads { q: q.unpack(cx)?, k: k.unpack(cx)?, v: v.unpack(cx)? };
+                // Keys and values that were repeated beside a mask lie head by head, and so do their gradients.
+                let by_head = bias.is_some() && parts.k.is_row_major();
+                let _bias = bias.as_ref().map(|bias| bias.unpack(cx)).transpose()?;
                 let [out, logsumexp] = &results;
                 let logsumexp = logsumexp.unpack(cx)?;
                 let computed = Computed { out: out.unpack(cx)?, logsumexp, lse_stride };
-                let gradients = cx.part_gradients([grad.shape(); 2], dtype)?;
+                let keys = if by_head { parts.k.shape() } else { grad.shape() };
+                let gradients = cx.part_gradients([grad.shape(), keys], dtype)?;
                 // Row sums of gradient · output: in f32 by two ops and a copy into the layout that the kernel reads, in
                 // 16 bit by the kernel.
                 let per_row = Shape::new(&[batch, heads, rows]);
@@ -62,7 +73,10 @@ impl Context {
                 };
                 drop(cx.scratch(efficient_workspace(shape, dtype), "attention workspace")?);
                 drop(delta);
-                let views = gradients.each_ref().map(|g| Self::by_heads(g, shape, head_size));
+                let views = gradients.each_ref().map(|gradient| match gradient.shape().dims().len() {
+                    4 => gradient.clone(),
+                    _ => Self::by_heads(gradient, shape, head_size),
+                });
                 let grad = Self::by_heads(&grad, shape, head_size);
                 cx.attend_backward(
                     (FusedAttention::Efficient, shape),
@@ -121,6 +135,7 @@ mod tests {
             rows,
             head_size,
             causal: true,
+            window: None,
             scale: 1.0,
         };
         for (rows, head_size, bytes) in [

@@ -202,8 +202,16 @@ mod tests {
 
     #[test]
     fn keys_are_split_where_queries_are_few() {
-        let shape =
-            |batch, rows| AttentionShape { batch, heads: 12, group: 1, rows, head_size: 64, causal: false, scale: 1.0 };
+        let shape = |batch, rows| AttentionShape {
+            batch,
+            heads: 12,
+            group: 1,
+            rows,
+            head_size: 64,
+            causal: false,
+            window: None,
+            scale: 1.0,
+        };
         // Sixteen GPT-2 sequences fill the GPU; one of them, in one piece, does not.
         assert_eq!(flash_splits(shape(16, 1024), 1024, 132), 1);
         assert_eq!(flash_splits(shape(1, 1024), 1024, 132), 4);

@@ -11,6 +11,7 @@ use vramlab_allocator::units::Address;
 use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, Kernel, Operand};
 use vramlab_model::Category;
 
+use super::Scores;
 use super::heads::{Computed, Heads};
 
 /// The gradients of keys (or of values), one for every head of queries: head by head, or side by side as a projection lies.
@@ -34,9 +35,8 @@ impl Context {
         let q = self.cast_to_lower(q, "queries copy")?;
         let differentiates = self.differentiates(&[&q, &k, &v]);
         let parts = Heads { q, k, v };
-        let keys = [parts.keys(), parts.group()];
-        let backend = self.attention_backend(parts.q.dtype(), parts.q.shape().last(), keys, differentiates)?;
-        self.attend(backend, &parts, true, scale)
+        let backend = self.backend_of(&parts, differentiates, false)?;
+        self.attend(backend, &parts, Scores { scale, ..Scores::plain(true) })
     }
 
     /// A projection (batch, rows, heads × head size), or the same with heads apart, as (batch, heads, rows, head size):

@@ -8,6 +8,7 @@ use crate::tensor::Tensor;
 use vramlab_device::{AttentionShape, DType, Kernel, MatrixView, Operand};
 
 use super::heads::Heads;
+use crate::ops::masks::minus_infinity;
 
 /// The matrices of all heads; a batch of several sequences must lie head by head.
 fn matrices(tensor: &Tensor, transposed: bool) -> MatrixView {
@@ -27,10 +28,15 @@ fn evenly_spaced(tensor: &Tensor) -> bool {
 }
 
 impl Context {
-    pub(super) fn math_attention(&mut self, parts: &Heads, shape: AttentionShape) -> OpResult<Tensor> {
+    pub(super) fn math_attention(
+        &mut self,
+        parts: &Heads,
+        shape: AttentionShape,
+        bias: Option<Tensor>,
+    ) -> OpResult<Tensor> {
         let dtype = parts.q.dtype();
         if !matches!(dtype, DType::F16 | DType::Bf16) {
-            return self.attention_products(parts, shape, dtype);
+            return self.attention_products(parts, (shape, bias), dtype);
         }
         // 16-bit inputs are computed in f32; the copies live to the end.
         let parts = Heads {
@@ -38,17 +44,27 @@ impl Context {
             k: self.widened(&parts.k, "f32 keys")?,
             v: self.widened(&parts.v, "f32 values")?,
         };
-        self.attention_products(&parts, shape, dtype)
+        self.attention_products(&parts, (shape, bias), dtype)
     }
 
     /// Attention in the type of its parts; output and weights are given in `dtype`.
-    fn attention_products(&mut self, parts: &Heads, shape: AttentionShape, dtype: DType) -> OpResult<Tensor> {
+    fn attention_products(
+        &mut self,
+        parts: &Heads,
+        (shape, bias): (AttentionShape, Option<Tensor>),
+        dtype: DType,
+    ) -> OpResult<Tensor> {
         let AttentionShape { rows, scale, causal, .. } = shape;
         let computed = parts.q.dtype();
         // Half of the scale goes to either operand, which keeps 16-bit products in range.
         let half = f64::from(scale).sqrt();
         let q = self.scaled(&parts.q, half, "scaled queries")?;
-        let mask = if causal { Some(self.causal_mask(rows, computed)?) } else { None };
+        let mask = match bias {
+            // All sequences see alike.
+            Some(bias) => Some(bias.window(Shape::new(&[rows, rows]), 0)),
+            None if causal => Some(self.causal_mask(rows, computed)?),
+            None => None,
+        };
         let repeated = Heads {
             q: q.clone(),
             k: self.repeat_heads(&parts.k, parts.group(), "keys of every head")?,
@@ -281,15 +297,5 @@ impl Context {
             });
             Ok(output.with_source(source))
         })
-    }
-}
-
-/// The bytes of a hidden position's element; zeros are those of one that is seen.
-fn minus_infinity(dtype: DType) -> Vec<u8> {
-    match dtype {
-        DType::F64 => f64::NEG_INFINITY.to_le_bytes().to_vec(),
-        DType::F16 => half::f16::NEG_INFINITY.to_le_bytes().to_vec(),
-        DType::Bf16 => half::bf16::NEG_INFINITY.to_le_bytes().to_vec(),
-        _ => f32::NEG_INFINITY.to_le_bytes().to_vec(),
     }
 }

@@ -11,6 +11,7 @@ mod efficient;
 mod flash;
 mod grouped;
 mod heads;
+mod masked;
 mod math;
 
 pub use eager::EagerScores;
@@ -25,6 +26,24 @@ use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::{Source, Tensor};
 use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, Kernel};
+
+/// What becomes of the products of queries and keys.
+struct Scores {
+    /// A position sees only itself and those before it.
+    causal: bool,
+    /// They are multiplied by this, or divided by the root of a head's size.
+    scale: Option<f32>,
+    /// This is added to those of every head: a mask (batch, rows, rows) in their type.
+    bias: Option<Tensor>,
+    /// What the mask lets through, where it is that of a sliding window.
+    window: Option<usize>,
+}
+
+impl Scores {
+    const fn plain(causal: bool) -> Self {
+        Self { causal, scale: None, bias: None, window: None }
+    }
+}
 
 impl Backend {
     /// Which of the three gradients lie head by head, so that they are copied on their way to the packed projection.
@@ -52,10 +71,12 @@ impl Context {
             return self.cached_attention(cache, qkv, heads, causal);
         }
         let head_size = packed / 3 / heads.max(1);
-        let (rows, differentiates) = (qkv.shape().dims()[1], self.differentiates(&[qkv]));
-        let backend = self.attention_backend(qkv.dtype(), head_size, [rows, 1], differentiates)?;
+        let (keys, differentiates) = (qkv.shape().dims()[1], self.differentiates(&[qkv]));
+        let (dtype, libraries) = (qkv.dtype(), self.workspaces.policy);
+        let inputs = Inputs { dtype, head_size, keys, grouped: false, masked: false, differentiates, libraries };
+        let backend = self.attention_backend(inputs)?;
         let parts = self.split_heads(qkv, heads, Some(backend));
-        self.attend(backend, &parts, causal, None)
+        self.attend(backend, &parts, Scores::plain(causal))
     }
 
     /// Queries, keys and values of a packed projection (batch, rows, 3 × width), as views of (batch, heads, rows, head
@@ -73,8 +94,8 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn attention_over(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> OpResult<Tensor> {
         let parts = Heads { q: q.detach(), k: k.detach(), v: v.detach() };
-        let backend = self.attention_backend(q.dtype(), q.shape().last(), [parts.keys(), parts.group()], false)?;
-        self.attend(backend, &parts, causal, None)
+        let backend = self.backend_of(&parts, false, false)?;
+        self.attend(backend, &parts, Scores::plain(causal))
     }
 
     /// Chooses the attention kernel of what runs from now on.
@@ -88,33 +109,37 @@ impl Context {
         self.attention.ran
     }
 
-    /// The kernel for such inputs: positions of keys, and heads of queries that share one of keys.
-    fn attention_backend(
-        &mut self,
-        dtype: DType,
-        head_size: usize,
-        [keys, group]: [usize; 2],
-        differentiates: bool,
-    ) -> OpResult<Backend> {
-        let inputs =
-            Inputs { dtype, head_size, keys, grouped: group > 1, differentiates, libraries: self.workspaces.policy };
+    /// The kernel for queries, keys and values that lie apart.
+    fn backend_of(&mut self, parts: &Heads, differentiates: bool, masked: bool) -> OpResult<Backend> {
+        self.attention_backend(Inputs {
+            dtype: parts.q.dtype(),
+            head_size: parts.q.shape().last(),
+            keys: parts.keys(),
+            grouped: parts.group() > 1,
+            masked,
+            differentiates,
+            libraries: self.workspaces.policy,
+        })
+    }
+
+    fn attention_backend(&mut self, inputs: Inputs) -> OpResult<Backend> {
         let backend = Backend::choose(self.attention.kernel, inputs)?;
         self.attention.ran = Some(backend.word());
         Ok(backend)
     }
 
-    /// Products of queries and keys are multiplied by `scale`, or divided by the root of a head's size.
-    fn attend(&mut self, backend: Backend, parts: &Heads, causal: bool, scale: Option<f32>) -> OpResult<Tensor> {
+    fn attend(&mut self, backend: Backend, parts: &Heads, scores: Scores) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *parts.q.shape().dims() else { return Ok(parts.q.clone()) };
+        let Scores { causal, scale, bias, window } = scores;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
         let scale = scale.unwrap_or(1.0 / (head_size as f32).sqrt());
         let group = parts.group().max(1);
-        let shape = AttentionShape { batch, heads, group, rows, head_size, causal, scale };
+        let shape = AttentionShape { batch, heads, group, rows, head_size, causal, window, scale };
         match backend {
-            Backend::CuDnn => self.cudnn_attention(parts, shape),
-            Backend::Efficient => self.efficient_attention(parts, shape),
+            Backend::CuDnn => self.cudnn_attention(parts, shape, bias),
+            Backend::Efficient => self.efficient_attention(parts, shape, bias),
             Backend::Flash => self.flash_attention(parts, shape),
-            Backend::Math => self.math_attention(parts, shape),
+            Backend::Math => self.math_attention(parts, shape, bias),
         }
     }
 
