@@ -44,6 +44,9 @@ const KINDS_OF_CHOICES: i32 = 9;
 const DESCRIPTOR: i32 = 15;
 const CHARACTERS: i32 = 24;
 
+/// From so many bytes on a workspace has copies of tensors in it, beside what cuBLASLt takes.
+const LEAST_COPY: i64 = 1024;
+
 fn version() -> usize {
     real!(c"cudnnGetVersion", fn() -> usize).map_or(0, |ask| ask())
 }
@@ -190,6 +193,12 @@ fn workspace_on_card(made: u64, configuration: Option<u64>) -> Option<u64> {
         Known::Usual => {
             report::estimated_workspace();
             None
+        }
+        Known::Nothing => {
+            report::estimated_workspace();
+            let mut bytes = [0_i64];
+            ask(made, PLAN_WORKSPACE, INTEGERS, &mut bytes)?;
+            (bytes[0] < LEAST_COPY).then_some(0)
         }
         Known::Shared(bytes) => {
             report::estimated_workspace();

@@ -61,6 +61,19 @@ fn what_was_recorded_counts_on_the_card_and_for_the_library_that_were_asked() {
 }
 
 #[test]
+fn products_of_few_columns_in_half_precision_take_nothing() {
+    let asks_blas = r#""CUDNN_KNOB_TYPE_WORKSPACE":2"#;
+    let gradient = |side| json(92_600, [[16, 64, side, side], [32, 64, 1, 1], [16, 32, side, side]], 58, asks_blas);
+    let forward =
+        |side| gradient(side).replace("CONVOLUTION_BACKWARD_FILTER", "CONVOLUTION_FORWARD").replace("\"dW\"", "\"W\"");
+    let known = |json: String| Plan::read(&json).unwrap().known(90, 132);
+    assert_eq!(known(forward(11)), Known::Nothing, "1936 columns");
+    assert_eq!(known(forward(12)), Known::Usual, "2304 columns");
+    assert_eq!(known(forward(11).replace("DATA_HALF", "DATA_FLOAT")), Known::Usual);
+    assert_eq!(known(gradient(11)), Known::Usual, "a weight's gradient sums over the columns");
+}
+
+#[test]
 fn an_answer_of_the_table_is_found() {
     let (sizes, engine, workspace, answer) = RECORDED;
     let knobs = format!(r#""CUDNN_KNOB_TYPE_WORKSPACE":{workspace}"#);
