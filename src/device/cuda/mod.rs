@@ -31,8 +31,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{
-    Collective, Device, DeviceError, DeviceEvent, DeviceInfo, GroupId, HostBuffer, Kernel, Mark, MatrixPrecision,
-    Operand, PinnedMemory, ProgramStart, Sensors, SharedAbort,
+    Abort as _, Collective, Device, DeviceError, DeviceEvent, DeviceInfo, GroupId, HostBuffer, Kernel, Mark,
+    MatrixPrecision, Operand, PinnedMemory, ProgramStart, Sensors, SharedAbort,
 };
 use blas::Blas;
 use convolution::Convolutions;
@@ -75,6 +75,8 @@ pub struct CudaDevice {
 impl Drop for CudaDevice {
     fn drop(&mut self) {
         self.streams.lock().synchronize();
+        // Whoever would end them when a rank fails may hold them longer than there is a context.
+        self.groups.iter().for_each(|communicator| communicator.abort());
     }
 }
 
