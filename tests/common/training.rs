@@ -79,6 +79,12 @@ pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
         "bert-med" => bert(2000, 256, 256, 3, 4, 8, 200),
         "bert-s128" => bert(30522, 512, 1024, 24, 16, 32, 128),
         "bert-s200" => bert(30522, 512, 1024, 24, 16, 6, 200),
+        // Rows of logits that kernels make up to whole tiles.
+        "llama-odd" => {
+            let entry = catalog.entry("llama-mini").unwrap();
+            let sizes = Sizes { vocab: Some(size(257)), ..Sizes::default() };
+            (entry.workload(sizes, Data::Reference, 1).unwrap(), entry.batch.get())
+        }
         "resnet-odd" => resnet([2, 1, 2, 1], 10, 16, 12, 64),
         "resnet-med" => resnet([1, 2, 1, 1], 100, 32, 24, 96),
         other => panic!("no workload {other}"),

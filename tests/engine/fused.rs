@@ -22,6 +22,7 @@ fn fused_training_loses_what_eager_training_does() {
         ("gpt-mini", Amp::Bf16, 2e-2),
         ("llama-mini", Amp::Bf16, 2e-2),
         ("bert-odd", Amp::Fp16, 2e-2),
+        ("llama-odd", Amp::Bf16, 2e-2),
     ] {
         let ((eager, eager_peak), (fused, fused_peak)) = (run(name, amp, false), run(name, amp, true));
         for (step, (eager, fused)) in eager.iter().zip(&fused).enumerate() {
@@ -33,9 +34,13 @@ fn fused_training_loses_what_eager_training_does() {
 
 #[test]
 fn where_tensors_wait_and_what_is_made_again_changes_no_fused_loss() {
-    for (name, amp) in
-        [("gpt-mini", Amp::Bf16), ("bert-odd", Amp::Off), ("vit-mini", Amp::Bf16), ("llama-mini", Amp::Bf16)]
-    {
+    for (name, amp) in [
+        ("gpt-mini", Amp::Bf16),
+        ("bert-odd", Amp::Off),
+        ("vit-mini", Amp::Bf16),
+        ("llama-mini", Amp::Bf16),
+        ("llama-odd", Amp::Bf16),
+    ] {
         let losses = |change: fn(&mut Config)| {
             let (model, batch) = crate::training::workload(name);
             let mut config = Config { amp, fuse: true, accumulation: 2, ..Config::new(batch) };

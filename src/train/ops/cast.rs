@@ -89,6 +89,12 @@ impl Context {
     /// Out of memory, or a device that fails.
     pub fn cast(&mut self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         self.op("cast", |cx| {
+            if !input.is_dense() {
+                // What lies between rows, as between those of padded logits, is left out.
+                let output = cx.activation(input.shape(), dtype, what)?;
+                cx.arrange(input, &output)?;
+                return Ok(cx.record_cast(input, output));
+            }
             let output = cx.laid_out_as(input, dtype, what)?;
             cx.launch(&Kernel::Cast { src: input.flat(), dst: output.flat() })?;
             Ok(cx.record_cast(input, output))
