@@ -324,7 +324,10 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
                     highest = fmaxf(highest, fmaxf(s[i][n][half * 2], s[i][n][half * 2 + 1]));
                 }
                 highest = row_reduce<Larger>(highest);
-                const f32 correction = power_of_two((max[i][half] - highest) * to_power), shift = highest * to_power;
+                const f32 correction = power_of_two((max[i][half] - highest) * to_power);
+                // A row that sees none of these keys: its exponents are zero. The rounding of so large a shift would be
+                // larger than any exponent.
+                const f32 shift = highest > HIDDEN ? highest * to_power : 0.f;
                 max[i][half] = highest;
                 sum[i][half] *= correction;
 #pragma unroll

@@ -224,9 +224,16 @@ pub(super) fn run(session: &mut Session<'_>) {
                 }
             }
         }
-        for (rows, head_size, window) in
-            [(33, 10, 7), (64, 64, 64), (100, 64, 1), (197, 64, 40), (512, 64, 129), (300, 128, 70), (1024, 32, 500)]
-        {
+        for (rows, head_size, window) in [
+            (33, 10, 7),
+            (64, 64, 64),
+            (100, 64, 1),
+            (197, 64, 40),
+            (256, 128, 24),
+            (512, 64, 129),
+            (300, 128, 70),
+            (1024, 32, 500),
+        ] {
             for layout in [Layout::Packed, Layout::ByHead] {
                 Attention::new([2, 2, rows, head_size], true, layout).within(window).check(session, precision);
             }
