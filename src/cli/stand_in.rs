@@ -108,8 +108,8 @@ fn complain_of_workspaces(count: u64) {
     if count > 0 {
         let workspaces = if count == 1 { "1 workspace".to_owned() } else { format!("{count} workspaces") };
         complain(format!(
-            "{workspaces} of cuDNN's convolutions or recurrent nets estimated: no card was asked for these shapes. Peaks may differ on a card \
-             (vramlab guide stand-in)."
+            "{workspaces} of cuDNN's convolutions or recurrent nets estimated: this card was not asked for these shapes. Peaks may differ \
+             on it (vramlab guide stand-in)."
         ));
     }
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::sync::OnceLock;
 
+use crate::plans::Chip;
+
 /// Says where the file is.
 pub const VARIABLE: &str = "VRAMLAB_CARD";
 /// No machine has more.
@@ -56,6 +58,11 @@ impl Card {
     /// The second.
     pub fn minor(&self) -> i32 {
         self.capability % 10
+    }
+
+    /// What workspaces depend on.
+    pub fn chip(&self) -> Chip<'_> {
+        Chip { title: &self.title, capability: self.capability, multiprocessors: self.multiprocessors }
     }
 
     /// The card of this process; none where its file is not read, which is said once.

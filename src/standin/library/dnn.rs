@@ -182,9 +182,13 @@ fn workspace_on_card(made: u64, configuration: Option<u64>) -> Option<u64> {
     let mut json = vec![0_u8; 1 << 14];
     let length = ask(made, PLAN_JSON, CHARACTERS, &mut json)?.min(json.len());
     let plan = Plan::read(&String::from_utf8_lossy(&json[..length]))?;
-    match plan.known(card.capability, card.multiprocessors) {
+    match plan.known(card.chip()) {
         Known::Computed => None,
         Known::Recorded(bytes) => Some(bytes),
+        Known::Borrowed(bytes) => {
+            report::estimated_workspace();
+            Some(bytes)
+        }
         Known::Uncounted => {
             let mut bytes = [0_i64];
             ask(made, PLAN_WORKSPACE, INTEGERS, &mut bytes)?;

@@ -1,6 +1,8 @@
 //! Workspaces of plans: what is known of one without a card.
 
-use super::plans::{Known, Plan, without_counter};
+use vramlab::device::sim::CardCatalog;
+
+use super::plans::{Chip, Known, Plan, without_counter};
 
 /// cuDNN's JSON of a plan, shortened: a weight's gradient of 1 × 1 windows in half precision.
 fn json(version: u64, sizes: [[u64; 4]; 3], engine: i64, knobs: &str) -> String {
@@ -15,6 +17,8 @@ fn json(version: u64, sizes: [[u64; 4]; 3], engine: i64, knobs: &str) -> String 
         r#"{{"cudnnVersion":{version},"operationGraph":{{"tensors":[{tensors}],"nodes":[{{"operation":"CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR","pad":[0,0],"stride":[1,1],"dilation":[1,1],"X":"120","dW":"119","dY":"121"}}]}},"engine":{{"engineId":{engine},"smVersion":900,"knobChoices":{{{knobs}}}}}}}"#
     )
 }
+
+const H200: Chip<'_> = Chip { title: "NVIDIA H200", capability: 90, multiprocessors: 132 };
 
 const SIZES: [[u64; 4]; 3] = [[32, 64, 56, 56], [256, 64, 1, 1], [32, 256, 56, 56]];
 
@@ -34,13 +38,13 @@ fn sharing(workspace: i64) -> String {
 fn sums_are_shared_by_as_many_clusters_as_the_card_runs() {
     // An H200 answered 67,961,511 for this plan: 64,225,296 for copies of the tensors, 57 parts of each of two columns of tiles.
     let plan = Plan::read(&json(1, SIZES, 65, &sharing(0))).unwrap();
-    assert_eq!(plan.known(90, 132), Known::Shared(67_961_511 - 64_225_296));
+    assert_eq!(plan.known(H200), Known::Shared(67_961_511 - 64_225_296));
     // A card with half the multiprocessors runs half the clusters.
-    let Known::Shared(bytes) = plan.known(90, 66) else { panic!("{plan:?}") };
+    let Known::Shared(bytes) = plan.known(Chip { multiprocessors: 66, ..H200 }) else { panic!("{plan:?}") };
     assert!(bytes < (67_961_511 - 64_225_296) / 2 + 4096, "{bytes}");
     // Two tiles that run at once need no counter.
     let plan = Plan::read(&json(1, SIZES, 65, &sharing(1))).unwrap();
-    assert_eq!(plan.known(90, 132), Known::Uncounted);
+    assert_eq!(plan.known(H200), Known::Uncounted);
     assert_eq!(
         (without_counter(64_225_427), without_counter(64_225_296), without_counter(0)),
         (Some(64_225_296), None, None)
@@ -51,13 +55,13 @@ fn sums_are_shared_by_as_many_clusters_as_the_card_runs() {
 fn what_was_recorded_counts_on_the_card_and_for_the_library_that_were_asked() {
     let sizes = [[32, 64, 56, 56], [64, 64, 1, 1], [32, 64, 56, 56]];
     let asks_blas = r#""CUDNN_KNOB_TYPE_WORKSPACE":1"#;
-    let known = |version, capability| Plan::read(&json(version, sizes, 62, asks_blas)).unwrap().known(capability, 132);
-    assert_eq!(known(91_900, 80), Known::Usual);
-    assert_eq!(known(92_600, 90), Known::Usual);
+    let known = |version, chip| Plan::read(&json(version, sizes, 62, asks_blas)).unwrap().known(chip);
+    assert_eq!(known(91_900, Chip { capability: 80, ..H200 }), Known::Usual);
+    assert_eq!(known(92_600, H200), Known::Usual);
     let without = r#""CUDNN_KNOB_TYPE_WORKSPACE":0"#;
-    assert_eq!(Plan::read(&json(91_900, sizes, 62, without)).unwrap().known(90, 132), Known::Computed);
+    assert_eq!(Plan::read(&json(91_900, sizes, 62, without)).unwrap().known(H200), Known::Computed);
     let other = r#""CUDNN_KNOB_TYPE_SPLIT_K":27,"CUDNN_KNOB_TYPE_TILE_SIZE":5"#;
-    assert_eq!(Plan::read(&json(91_900, sizes, 49, other)).unwrap().known(90, 132), Known::Computed);
+    assert_eq!(Plan::read(&json(91_900, sizes, 49, other)).unwrap().known(H200), Known::Computed);
 }
 
 #[test]
@@ -66,7 +70,7 @@ fn products_of_few_columns_in_half_precision_take_nothing() {
     let gradient = |side| json(92_600, [[16, 64, side, side], [32, 64, 1, 1], [16, 32, side, side]], 58, asks_blas);
     let forward =
         |side| gradient(side).replace("CONVOLUTION_BACKWARD_FILTER", "CONVOLUTION_FORWARD").replace("\"dW\"", "\"W\"");
-    let known = |json: String| Plan::read(&json).unwrap().known(90, 132);
+    let known = |json: String| Plan::read(&json).unwrap().known(H200);
     assert_eq!(known(forward(11)), Known::Nothing, "1936 columns");
     assert_eq!(known(forward(12)), Known::Usual, "2304 columns");
     assert_eq!(known(forward(11).replace("DATA_HALF", "DATA_FLOAT")), Known::Usual);
@@ -78,7 +82,29 @@ fn an_answer_of_the_table_is_found() {
     let (sizes, engine, workspace, answer) = RECORDED;
     let knobs = format!(r#""CUDNN_KNOB_TYPE_WORKSPACE":{workspace}"#);
     let plan = Plan::read(&json(91_900, sizes, engine, &knobs)).unwrap();
-    assert_eq!(plan.known(90, 132), Known::Recorded(answer));
+    assert_eq!(plan.known(H200), Known::Recorded(answer));
+    // Another card with as many multiprocessors was not asked: the same answer is an estimate there.
+    for title in ["NVIDIA H100 80GB HBM3", "NVIDIA H100 NVL"] {
+        assert_eq!(plan.known(Chip { title, ..H200 }), Known::Borrowed(answer));
+    }
+    assert_eq!(plan.known(Chip { multiprocessors: 114, ..H200 }), Known::Usual);
+}
+
+#[test]
+fn recorded_answers_belong_to_one_card_of_the_catalog() {
+    let catalog = CardCatalog::with_user_cards(None);
+    let recorded = catalog.names().filter(|name| {
+        let card = catalog.card(name).unwrap();
+        let chip = Chip {
+            title: &card.title,
+            capability: i32::try_from(card.compute_capability).unwrap(),
+            multiprocessors: i32::try_from(card.multiprocessors).unwrap(),
+        };
+        let (sizes, engine, workspace, _) = RECORDED;
+        let knobs = format!(r#""CUDNN_KNOB_TYPE_WORKSPACE":{workspace}"#);
+        matches!(Plan::read(&json(91_900, sizes, engine, &knobs)).unwrap().known(chip), Known::Recorded(_))
+    });
+    assert_eq!(recorded.collect::<Vec<_>>(), ["h200"]);
 }
 
 /// As an H200 answered: an input's, a weight's and an output's sizes, the engine, its knob, the workspace.
