@@ -73,8 +73,8 @@ pub(super) struct Gate {
     /// What is to be done with the allocator at the next safe point, in order.
     chores: VecDeque<Chore>,
     use_processor: bool,
-    /// Another run is to begin.
-    next: Option<Arc<LabSpec>>,
+    /// Another run is to begin, and why.
+    next: Option<(Arc<LabSpec>, &'static str)>,
     held: Duration,
     pace: Pace,
 }
@@ -182,9 +182,15 @@ impl Gate {
         self.ended()
     }
 
-    /// The run that is to begin in place of this one, if any.
-    pub(super) fn take_next(&mut self) -> Option<Arc<LabSpec>> {
+    /// The run that is to begin in place of this one, if any, and why.
+    pub(super) fn take_next(&mut self) -> Option<(Arc<LabSpec>, &'static str)> {
         self.next.take().filter(|_| !self.quit)
+    }
+
+    /// Ends this run; another one begins.
+    pub(super) fn begin_next(&mut self, spec: LabSpec, why: &'static str) {
+        self.chores.clear();
+        self.next = Some((Arc::new(spec), why));
     }
 
     /// Before the first step: obeys a pause that was asked for meanwhile.
@@ -350,7 +356,7 @@ impl Gate {
             Command::Begin(Anew(spec)) => {
                 self.mode = Mode::first(&spec);
                 self.chores.clear();
-                self.next = Some(spec);
+                self.next = Some((spec, "started again"));
             }
             Command::Lesson(note) => {
                 self.tell(EventKind::Lesson(note));

@@ -120,7 +120,8 @@ impl Memory {
     }
 
     /// Whether the device passes bytes on to those of other ranks by itself.
-    pub(crate) fn exchanges(&self) -> bool {
+    #[must_use]
+    pub fn exchanges(&self) -> bool {
         self.0.device.borrow().exchanges()
     }
 
