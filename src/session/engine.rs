@@ -41,7 +41,7 @@ pub(super) fn train(
         if let Some((next, why)) = next {
             drop(ended);
             spec = Arc::unwrap_or_clone(next);
-            gate.borrow_mut().begin_anew(&spec, why);
+            gate.borrow_mut().begin_anew(&spec, &why);
             continue;
         }
         let Err(Broken { why, kept, .. }) = ended else { return };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use super::another_way::another_way;
 use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Shortage, StepSize, Switch, Way, switches};
 use crate::device::{HostAccount, Sensors};
 use crate::model::{About, Event, EventKind, Micros, Remedied, RunState, Settings};
@@ -74,7 +75,7 @@ pub(super) struct Gate {
     chores: VecDeque<Chore>,
     use_processor: bool,
     /// Another run is to begin, and why.
-    next: Option<(Arc<LabSpec>, &'static str)>,
+    next: Option<(Arc<LabSpec>, Arc<str>)>,
     held: Duration,
     pace: Pace,
 }
@@ -183,14 +184,14 @@ impl Gate {
     }
 
     /// The run that is to begin in place of this one, if any, and why.
-    pub(super) fn take_next(&mut self) -> Option<(Arc<LabSpec>, &'static str)> {
+    pub(super) fn take_next(&mut self) -> Option<(Arc<LabSpec>, Arc<str>)> {
         self.next.take().filter(|_| !self.quit)
     }
 
     /// Ends this run; another one begins.
-    pub(super) fn begin_next(&mut self, spec: LabSpec, why: &'static str) {
+    pub(super) fn begin_next(&mut self, spec: LabSpec, why: &str) {
         self.chores.clear();
-        self.next = Some((Arc::new(spec), why));
+        self.next = Some((Arc::new(spec), why.into()));
     }
 
     /// Before the first step: obeys a pause that was asked for meanwhile.
@@ -356,12 +357,22 @@ impl Gate {
             Command::Begin(Anew(spec)) => {
                 self.mode = Mode::first(&spec);
                 self.chores.clear();
-                self.next = Some((spec, "started again"));
+                self.next = Some((spec, "started again".into()));
             }
             Command::Lesson(note) => {
                 self.tell(EventKind::Lesson(note));
                 self.flush();
             }
+            Command::NextWay => match another_way(&self.spec, &self.wanted) {
+                Ok(next) => {
+                    let words = next.words();
+                    self.begin_next(next.spec, &words);
+                }
+                Err(why) => {
+                    self.tell(EventKind::Notice { text: format!("refused: {why}").into() });
+                    self.flush();
+                }
+            },
             Command::UseProcessor => self.use_processor = true,
             Command::Quit => self.quit = true,
         }

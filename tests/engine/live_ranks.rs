@@ -317,6 +317,34 @@ fn a_rank_of_the_processor_that_lacks_memory_stops_all_and_they_begin_again() {
 }
 
 #[test]
+fn another_way_begins_again_with_the_switches_as_they_are() {
+    for spec in [stages(None), on_processor(Parallelism::Pipeline(PipelineSchedule::GPipe), None)] {
+        let mut driver = Driver::start(spec);
+        driver.wait_for_steps(2);
+        driver.set("opt", "sgd");
+        driver.wait("the flip", |driver| [0, 1].iter().all(|device| driver.value(*device, "opt") == "sgd"));
+        driver.pause();
+        let way = |driver: &Driver| driver.lab(0).alike().map(|alike| alike.parallelism);
+        for expected in [PipelineSchedule::OneForwardOneBackward].map(Parallelism::Pipeline).into_iter().chain([
+            Parallelism::Ddp,
+            Parallelism::DdpView,
+            Parallelism::Zero1,
+        ]) {
+            driver.send(Command::NextWay);
+            driver.wait("another way", |driver| way(driver) == Some(expected));
+            driver.wait("the pause", |driver| driver.lab(0).run() == &RunState::Paused);
+            assert_eq!((driver.value(0, "opt"), driver.lab(0).finished()), ("sgd".to_owned(), 0));
+            let words = format!("started again with {expected}, from the same weights");
+            let said = |event: &Event| matches!(&event.kind, EventKind::Note { text } if **text == words);
+            assert!(driver.seen.iter().any(said), "{words}");
+        }
+        driver.send(Command::Resume);
+        driver.wait("steps", |driver| driver.lab(0).finished() >= 2);
+        driver.quit();
+    }
+}
+
+#[test]
 fn who_leaves_ranks_in_the_midst_of_a_step_waits_for_none() {
     for parallelism in [Parallelism::Fsdp, Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward)] {
         let mut spec = on_processor(parallelism, None);
