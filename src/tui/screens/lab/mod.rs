@@ -186,7 +186,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let steps = &stage.picture.known().steps;
     let timed = steps::are_timed(steps) && (steps.finished > 0 || body.height >= 40);
     if timed && take(0).1 >= LEAST_ROWS {
-        let (part, _) = take(steps::WANTED_ROWS);
+        let (part, _) = take(steps::wanted_rows(steps));
         steps::render(steps, stage.clock(), theme, part, buf);
         layout.panels.push((part, Panel::StepTimes));
     }
