@@ -174,8 +174,11 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let why = why::wanted_rows(stage, right.width).clamp(6, 12) + 2;
     // A pane of no more than a title says nothing.
     let steps = &stage.picture.known().steps;
+    let wanted = steps::wanted_rows(steps);
     let why = match rest.height.checked_sub(why) {
-        Some(left) if left >= LEAST_ROWS => why.min(rest.height.saturating_sub(steps::wanted_rows(steps)).max(why - 1)),
+        // The row of exchanges with other ranks is worth one of the words.
+        Some(left) if wanted > steps::USUAL_ROWS && (LEAST_ROWS..wanted).contains(&left) => why - 1,
+        Some(left) if left >= LEAST_ROWS => why,
         _ => rest.height,
     };
     let mut take = |rows: u16| {
@@ -189,7 +192,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     layout.panels.push((part, Panel::Why));
     let timed = steps::are_timed(steps) && (steps.finished > 0 || body.height >= 40);
     if timed && take(0).1 >= LEAST_ROWS {
-        let (part, _) = take(steps::wanted_rows(steps));
+        let (part, _) = take(wanted);
         steps::render(steps, stage.clock(), theme, part, buf);
         layout.panels.push((part, Panel::StepTimes));
     }

@@ -11,9 +11,12 @@ use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::stage::Clock;
 use crate::tui::theme::{Theme, Token};
 
-/// Rows that the pane wants, with its frame: the phases and the copies, and what ranks exchange.
+/// Rows that the pane wants where there is one device, with its frame: the phases and the copies.
+pub(crate) const USUAL_ROWS: u16 = 8;
+
+/// Rows that the pane wants: ranks have one more, for what they exchange.
 pub(crate) fn wanted_rows(steps: &StepsView) -> u16 {
-    8 + u16::from(exchanges(steps))
+    USUAL_ROWS + u16::from(exchanges(steps))
 }
 
 /// There are other ranks to exchange something with.
