@@ -34,11 +34,25 @@ pub enum Target {
     Up,
     /// The MLP's way back.
     Down,
+    /// The one projection to queries, keys and values (Phi-3).
+    QueryKeyValue,
+    /// The one layer of the MLP's gate and of what it lets through (Phi-3).
+    GateUp,
 }
 
 impl Target {
-    /// All, in the order in which a layer has them.
-    pub const ALL: [Self; 7] = [Self::Query, Self::Key, Self::Value, Self::Output, Self::Gate, Self::Up, Self::Down];
+    /// All: those of most models in the order in which a layer has them, then those of some.
+    pub const ALL: [Self; 9] = [
+        Self::Query,
+        Self::Key,
+        Self::Value,
+        Self::Output,
+        Self::Gate,
+        Self::Up,
+        Self::Down,
+        Self::QueryKeyValue,
+        Self::GateUp,
+    ];
 
     /// Its name in transformers.
     #[must_use]
@@ -51,6 +65,8 @@ impl Target {
             Self::Gate => "gate_proj",
             Self::Up => "up_proj",
             Self::Down => "down_proj",
+            Self::QueryKeyValue => "qkv_proj",
+            Self::GateUp => "gate_up_proj",
         }
     }
 }
@@ -81,6 +97,12 @@ impl Targets {
     #[must_use]
     pub const fn has(self, target: Target) -> bool {
         self.0[target as usize]
+    }
+
+    /// Those that a model has whose projections are `packed` into one, or are not: peft's own stand for its own.
+    #[must_use]
+    pub(super) fn of_model(self, packed: bool) -> Self {
+        if packed && self == Self::default() { Self::of([Target::QueryKeyValue]) } else { self }
     }
 
     fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
@@ -385,7 +407,7 @@ mod tests {
         assert_eq!(all.parse::<Targets>().unwrap().to_string(), "all-linear");
         assert_eq!(
             "q_proj,lm_head".parse::<Targets>().unwrap_err(),
-            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
+            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj"
         );
         assert!("".parse::<Targets>().is_err());
     }

@@ -22,6 +22,7 @@ mod loss_heads;
 mod masks;
 mod mean;
 mod norm;
+mod packed;
 mod pooling;
 mod reduce;
 mod rms_norm;
