@@ -77,9 +77,9 @@ pub(super) struct GatedMlp {
 /// The layers that a gated MLP begins with.
 enum Opening {
     /// The gate, and what it lets through.
-    Apart(Adaptable, Adaptable),
+    Apart(Box<[Adaptable; 2]>),
     /// Both as one (Phi-3).
-    Packed(Adaptable),
+    Packed(Box<Adaptable>),
 }
 
 impl GatedMlp {
@@ -93,7 +93,8 @@ impl GatedMlp {
     ) -> OpResult<Self> {
         let make = if biases { Adaptable::biased } else { Adaptable::plain };
         let gate = make(cx, all, &format!("{name}.gate_proj"), [width, hidden])?;
-        let opening = Opening::Apart(gate, make(cx, all, &format!("{name}.up_proj"), [width, hidden])?);
+        let up = make(cx, all, &format!("{name}.up_proj"), [width, hidden])?;
+        let opening = Opening::Apart(Box::new([gate, up]));
         let down = make(cx, all, &format!("{name}.down_proj"), [hidden, width])?;
         Ok(Self { scope: cx.memory().name(name), function, opening, down })
     }
@@ -102,13 +103,14 @@ impl GatedMlp {
     pub fn packed(cx: &mut Context, all: &mut Parameters, name: &str, [width, hidden]: [usize; 2]) -> OpResult<Self> {
         let both = Adaptable::plain(cx, all, &format!("{name}.gate_up_proj"), [width, 2 * hidden])?;
         let down = Adaptable::plain(cx, all, &format!("{name}.down_proj"), [hidden, width])?;
-        Ok(Self { scope: cx.memory().name(name), function: Gate::Silu, opening: Opening::Packed(both), down })
+        Ok(Self { scope: cx.memory().name(name), function: Gate::Silu, opening: Opening::Packed(Box::new(both)), down })
     }
 
     /// Puts adapters beside its layers.
     pub fn adapt(&mut self, cx: &Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         match &mut self.opening {
-            Opening::Apart(gate, up) => {
+            Opening::Apart(layers) => {
+                let [gate, up] = &mut **layers;
                 gate.adapt(cx, all, name, lora, Target::Gate)?;
                 up.adapt(cx, all, name, lora, Target::Up)?;
             }
@@ -119,8 +121,8 @@ impl GatedMlp {
 
     /// What goes into the last layer, and what else lives until that has returned.
     fn hidden(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
-        let (gate, up) = match &self.opening {
-            Opening::Apart(gate, up) => (gate, up),
+        let [gate, up] = match &self.opening {
+            Opening::Apart(layers) => &**layers,
             Opening::Packed(both) => {
                 let both = both.forward(cx, input)?;
                 let (hidden, gate) = cx.within(self.scope, |cx| cx.packed_gate(both))?;

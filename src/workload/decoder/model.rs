@@ -30,10 +30,10 @@ enum NormOrder {
 
 /// The layers that make queries, keys and values.
 enum Projections {
-    Apart([Adaptable; 3]),
+    Apart(Box<[Adaptable; 3]>),
     /// One makes all three (Phi-3): columns of queries, then so many of keys and as many of values.
     Packed {
-        all: Adaptable,
+        all: Box<Adaptable>,
         widths: [usize; 2],
     },
 }
@@ -69,8 +69,11 @@ impl Attention {
         }
         let mut input =
             |cx: &mut Context, part: &str, heads: usize| projection(cx, part, [width, heads * head_size], biased);
-        let projections =
-            Projections::Apart([input(cx, "q", heads)?, input(cx, "k", kv_heads)?, input(cx, "v", kv_heads)?]);
+        let projections = Projections::Apart(Box::new([
+            input(cx, "q", heads)?,
+            input(cx, "k", kv_heads)?,
+            input(cx, "v", kv_heads)?,
+        ]));
         let output = projection(cx, "o", [heads * head_size, width], style.biases == Biases::All)?;
         let mut norm = |part: &str, heads: usize| {
             let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
@@ -89,7 +92,8 @@ impl Attention {
         let widths = [heads * head_size, kv_heads * head_size];
         let output = Adaptable::plain(cx, all, &format!("{name}.o_proj"), [widths[0], width])?;
         let all = Adaptable::plain(cx, all, &format!("{name}.qkv_proj"), [width, widths[0] + 2 * widths[1]])?;
-        Ok(Self::of(cx, name, sizes, Projections::Packed { all, widths }, output, None))
+        let projections = Projections::Packed { all: Box::new(all), widths };
+        Ok(Self::of(cx, name, sizes, projections, output, None))
     }
 
     fn of(
@@ -135,7 +139,7 @@ impl Attention {
     /// Queries, keys and values (batch, heads, rows, head size), where asked for with their norms.
     fn parts(&self, cx: &mut Context, input: &Tensor) -> OpResult<[Tensor; 3]> {
         let [q, k, v] = match &self.projections {
-            Projections::Apart(projections) => projections,
+            Projections::Apart(projections) => &**projections,
             Projections::Packed { all, widths: [queries, keys] } => {
                 let packed = all.forward(cx, input)?;
                 let (key, value) = (*queries, queries + keys);
