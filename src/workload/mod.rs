@@ -50,7 +50,7 @@ pub use inference::{Generation, Inference, InferenceMode, InferencePlan, Models}
 pub use lengths::{Epochs, LengthPolicy, Lengths, LengthsError, PlannedBatch, read_lengths};
 pub use llama::NormKind;
 pub use loading::{Loaded, Loading};
-pub use lora::{AdapterConfig, Lora, Target, Targets};
+pub use lora::{AdapterConfig, Lora, Share, Target, Targets};
 pub use mlp::{MlpSizes, mlp};
 pub use own::Input;
 pub use quantization::{BitsAndBytesConfig, Quantization};

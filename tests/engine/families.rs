@@ -9,7 +9,7 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::train::{Checkpointing, Config, Libraries, LoopStyle, Workload};
 use vramlab::units::Bytes;
-use vramlab::workload::{Data, Entry, Extent, Lora, Sizes, Target, Targets};
+use vramlab::workload::{Data, Entry, Extent, Lora, Share, Sizes, Target, Targets};
 
 use crate::alignment::{difference, made, recorded};
 use crate::llama::configured;
@@ -31,7 +31,9 @@ fn workload(name: &str) -> Box<dyn Workload> {
         (_, true) => Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
         _ => Targets::default(),
     };
-    entry.lora = has("lora").then(|| Lora { targets, ..Lora::of_rank(Extent::nearest(8)) });
+    let dropout = if has("drop") { 0.1 } else { 0.0 };
+    let dropout = Share::try_from(dropout).unwrap();
+    entry.lora = has("lora").then(|| Lora { targets, dropout, ..Lora::of_rank(Extent::nearest(8)) });
     let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
     entry.workload(sizes, Data::Reference, 1).unwrap()
 }
@@ -103,6 +105,27 @@ fn a_key_of_another_family_is_named() {
     }
     assert_eq!(build("llama-biased", "attention_bias", json!(false)), Ok(()));
     assert_eq!(build("qwen2-mini", "layer_types", json!(["full_attention", "sliding_attention"])), Ok(()));
+}
+
+/// What dropout leaves out in a checkpoint's second run is what it left out in the first, and each step draws anew.
+#[test]
+fn dropout_beside_checkpoints_is_the_same_dropout() {
+    let losses = |name: &str, checkpointing| {
+        let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap();
+        let mut config = configured("base", 4);
+        (config.checkpointing, config.hyper.adam_lr) = (checkpointing, 0.02);
+        let style = LoopStyle::Logging;
+        let (mut trainer, _) =
+            crate::training::on(Box::new(device), workload(name), config, Libraries::PROCESSOR, style);
+        (0..4).map(|_| trainer.step().unwrap().loss.unwrap()).collect::<Vec<_>>()
+    };
+    let dropped = losses("llama-biased.loraalldrop", Checkpointing::Off);
+    let plain = losses("llama-biased.loraall", Checkpointing::Off);
+    assert_eq!(dropped[0], plain[0], "an adapter adds nothing before its first step");
+    assert!(dropped[3] != plain[3] && (dropped[3] - plain[3]).abs() < 0.1, "{dropped:?} {plain:?}");
+    for (one, other) in losses("llama-biased.loraalldrop", Checkpointing::ALL).iter().zip(&dropped) {
+        assert!((one - other).abs() < 1e-5, "{one} for {other}");
+    }
 }
 
 /// Six steps with the reference's weights, tokens and AdamW, in f32.

@@ -12,6 +12,7 @@ mod cast;
 mod causal;
 mod classifier;
 mod convolution;
+mod dropout;
 mod elementwise;
 mod embedding;
 mod four_bit;
