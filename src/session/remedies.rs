@@ -17,6 +17,8 @@ const STEPS: usize = 3;
 const PATIENCE: Duration = Duration::from_millis(2500);
 /// Remedies that fit, and that are enough to choose from.
 const ENOUGH: usize = 4;
+/// The switch that makes a run leak.
+const LEAK: &str = "retain";
 /// The card whose libraries and driver a trial has.
 const CARD: &str = "h200";
 
@@ -43,7 +45,9 @@ impl Shortage {
         let mut tried: Vec<Remedied> = Vec::new();
         for (remedy, setup) in self.candidates() {
             let fits = tried.iter().filter(|tried| tried.fits).count();
-            if fits >= ENOUGH || begun.elapsed() > PATIENCE {
+            // With a leak anything but its end would fit for some steps only.
+            let leak_ends = tried.iter().any(|tried| tried.fits && switch_of(&tried.remedy) == Some(LEAK));
+            if fits >= ENOUGH || leak_ends || begun.elapsed() > PATIENCE {
                 break;
             }
             // Of one switch the first value that helps is kept, else the last that did not.
@@ -69,8 +73,7 @@ impl Shortage {
         let scene = Scene::of(&self.spec, &self.setup.config);
         let standing = switches::settings(&self.setup, &self.setup, &scene);
         let mut measures = MEASURES.iter().filter(|measure| measure.helps(&standing)).map(Measure::remedy).peekable();
-        // A leak comes first: anything else would fit for some steps only.
-        let leak = measures.next_if(|remedy| switch_of(remedy) == Some("retain"));
+        let leak = measures.next_if(|remedy| switch_of(remedy) == Some(LEAK));
         let expandable = advice::expandable_segments(&standing, self.setup.torch);
         let flips = leak.into_iter().chain(expandable).chain(measures);
         let mut all: Vec<_> = flips.filter_map(|remedy| self.flipped(remedy)).collect();
@@ -224,6 +227,15 @@ mod tests {
         assert!(flips(&shortage).iter().all(|flip| !flip.starts_with("alloc-conf")));
         shortage.setup.config.retain = crate::train::Retain::Graph;
         assert_eq!(flips(&shortage)[0], "retain off");
+    }
+
+    #[test]
+    fn with_a_leak_only_its_end_is_advised() {
+        let mut shortage = shortage(Bytes::mib(40));
+        shortage.setup.config.retain = crate::train::Retain::Graph;
+        let tried = shortage.try_remedies();
+        let [only] = &*tried else { panic!("{tried:?}") };
+        assert!(only.fits && switch_of(&only.remedy) == Some(LEAK), "{tried:?}");
     }
 
     #[test]

@@ -106,8 +106,8 @@ fn what_the_guide_says_is_what_one_sees() {
     assert!(seen.contains("history ■ reserved ") && !seen.contains("history ■ reserved 66.0"), "{seen}");
 
     person.press("p");
-    person.see(&["pinned off → on", "s s1"]);
-    assert!(explore.contains("`s s1`"));
+    person.see(&["pinned off → on", "sml s1"]);
+    assert!(explore.contains("`sml s1`"));
 
     person.press(" ");
     person.see(&["PAUSED"]);

@@ -389,6 +389,6 @@ pub(super) const WORDS: &[Entry] = &[
             Some(format!("{text}: reserved {} now, peak {}", bytes(figures.reserved), bytes(figures.peak_reserved)))
         }),
         meaning: "a second allocator with other settings that gets the same requests as the run's own. Its figures are predicted: \
-                  nobody ran it, and the program is taken to do the same",
+                  nobody ran it, and the program is taken to do the same.",
     },
 ];

@@ -52,12 +52,22 @@ pub(crate) fn row_label(
     let group = match (leads, segment.stream == StreamId::DEFAULT) {
         (false, _) => String::new(),
         (true, true) => pool.to_owned(),
-        (true, false) => format!("{} {}", &pool[..1], stream_name(segment.stream)),
+        (true, false) => format!("{} {}", short_pool(segment), stream_name(segment.stream)),
     };
     let size = figures::short_bytes(segment.size);
     let size = if shared && size.len() < 8 { format!("≤{size}") } else { size };
     let line = vec![span(theme, Token::Dim, format!("{group:<6.6}")), span(theme, Token::Text, format!("{size:>8}"))];
     put(Rect { width: LABEL - 1, ..map }, y, line, buf);
+}
+
+/// A pool where its stream stands beside it.
+const fn short_pool(segment: &SegmentView) -> &'static str {
+    match (segment.pool, segment.expandable) {
+        (PoolKind::Small, false) => "sml",
+        (PoolKind::Large, false) => "lrg",
+        (PoolKind::Small, true) => "eS",
+        (PoolKind::Large, true) => "eL",
+    }
 }
 
 /// A stream's handle in as few characters as tell it from others.

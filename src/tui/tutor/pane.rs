@@ -21,10 +21,8 @@ const BESIDE: (u16, u16) = (50, 64);
 const BESIDE_SHARE: u16 = 30;
 const BESIDE_PRESENTED: (u16, u16) = (60, 72);
 const BESIDE_SHARE_PRESENTED: u16 = 40;
-/// Rows of the pane below: what a question needs, and at most this part of the screen.
+/// The least rows of the pane below: a short text does not make it jump.
 const BELOW: u16 = 9;
-/// A body of fewer rows is small.
-const SMALL: u16 = 30;
 /// Longer lines are hard to read, from the back of a room the more.
 const LONGEST_LINE: usize = 96;
 const LONGEST_PRESENTED: usize = 66;
@@ -53,12 +51,9 @@ pub(crate) fn beside(scene: &Scene<'_>, tutor: &Tutor, body: Rect) -> (Rect, Rec
         let screen = Rect { width: body.width - width, ..body };
         return (screen, Rect { x: screen.right(), width, ..body });
     }
-    if scene.presenting {
-        let text = lines(scene, tutor, longest_line(scene, body.width.saturating_sub(2)));
-        return below(u16::try_from(text.len() + AROUND).unwrap_or(u16::MAX));
-    }
-    // On a small screen the text needs more of it.
-    below(if body.height < SMALL { most } else { BELOW.max(body.height * 2 / 5) })
+    // As high as its text: the rest is the lab's.
+    let text = lines(scene, tutor, longest_line(scene, body.width.saturating_sub(2)));
+    below(u16::try_from(text.len() + AROUND).unwrap_or(u16::MAX).max(BELOW))
 }
 
 fn longest_line(scene: &Scene<'_>, width: u16) -> usize {

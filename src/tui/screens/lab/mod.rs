@@ -58,6 +58,8 @@ pub(crate) const SCREEN: Screen = Screen {
 
 /// From this size on there is a column of panes at the right.
 const TWO_COLUMNS: (u16, u16) = (100, 27);
+/// From this height on a second finding has room of its own.
+const TWO_FINDINGS: u16 = 45;
 /// Cells of that column: what the switches need, and more where there is plenty.
 const RIGHT: u16 = 49;
 
@@ -171,7 +173,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let part = take(effect::wanted_rows(stage));
     effect::render(stage, part, buf);
     layout.panels.push((part, Panel::Effect));
-    let why = why::wanted_rows(stage, right.width).clamp(6, 12) + 2;
+    let why = why::wanted_rows(stage, right.width, findings_in(body.height)).clamp(6, 12) + 2;
     // A pane of no more than a title says nothing.
     let why = if rest.height < why + LEAST_ROWS { rest.height } else { why };
     let mut take = |rows: u16| {
@@ -255,6 +257,11 @@ fn leaks(stage: &Stage<'_>) -> bool {
     stage.findings().iter().any(|finding| matches!(finding.evidence, Evidence::Leak { .. }))
 }
 
+/// Findings that a column of `rows` has room for.
+const fn findings_in(rows: u16) -> usize {
+    if rows < TWO_FINDINGS { 1 } else { 2 }
+}
+
 /// Memory over time, and nothing that trains: neither steps nor switches.
 fn is_snapshot(stage: &Stage<'_>) -> bool {
     matches!(stage.picture.kind, Kind::Snapshot(_))
@@ -262,7 +269,7 @@ fn is_snapshot(stage: &Stage<'_>) -> bool {
 
 fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let view = stage.view();
-    let why = why::wanted_rows(stage, right.width).clamp(3, 12) + 2;
+    let why = why::wanted_rows(stage, right.width, findings_in(right.height)).clamp(3, 12) + 2;
     // What was said while it was read, if anything was: the rest is for who holds the memory shown.
     let said = if view.log.is_empty() { 0 } else { log::wanted_rows(&view.log, right.width).min(8) };
     let rows = [ledger::WANTED_ROWS, why, said].map(Constraint::Length);
@@ -313,9 +320,9 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let effect = if stepped && stage.picture.effect().is_none() { 0 } else { told };
     let why = match (autopsy, body.height) {
         (Some(autopsy), height) => autopsy::rows(stage, autopsy, body.width, (height * 2 / 5).max(1)),
-        (None, 20..) => why::wanted_rows(stage, body.width).min(5),
-        (None, WITH_MAP..) => why::wanted_rows(stage, body.width).min(3),
-        (None, _) => why::wanted_rows(stage, body.width).min(2),
+        (None, 20..) => why::wanted_rows(stage, body.width, 1).min(5),
+        (None, WITH_MAP..) => why::wanted_rows(stage, body.width, 1).min(3),
+        (None, _) => why::wanted_rows(stage, body.width, 1).min(2),
     };
     let areas = Split::vertical([
         match (two_charts, has_news(stage)) {

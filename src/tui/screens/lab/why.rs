@@ -72,11 +72,12 @@ fn quiet(stage: &Stage<'_>) -> String {
     }
 }
 
-/// Rows that the first finding takes in `width` cells; 0 where there is none.
-pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
-    let first = said(stage).into_iter().next();
-    let rows = first.map_or(0, |said| pane::wrap(&text(&said), usize::from(width.saturating_sub(7))).len());
-    u16::try_from(rows).unwrap_or(u16::MAX)
+/// Rows that the first `findings` take in `width` cells, with air between; 0 where there is none.
+pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, findings: usize) -> u16 {
+    let width = usize::from(width.saturating_sub(7));
+    let rows: Vec<usize> = said(stage).iter().take(findings).map(|said| pane::wrap(&text(said), width).len()).collect();
+    let air = rows.len().saturating_sub(1);
+    u16::try_from(rows.iter().sum::<usize>() + air).unwrap_or(u16::MAX)
 }
 
 /// Both as sentences, with or without a full stop of their own.
