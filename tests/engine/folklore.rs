@@ -12,7 +12,7 @@ use vramlab::session::DeviceChoice;
 use vramlab::workload::Catalog;
 
 /// What every built-in claim comes to on an H200.
-const VERDICTS: [(&str, Verdict); 54] = [
+const VERDICTS: [(&str, Verdict); 55] = [
     ("amp-memory", Verdict::Depends),
     ("amp-speed", Verdict::Depends),
     ("checkpointing", Verdict::Depends),
@@ -60,6 +60,7 @@ const VERDICTS: [(&str, Verdict); 54] = [
     ("autocast-region", Verdict::Partly),
     ("shared-parameters", Verdict::False),
     ("lora-tenth", Verdict::False),
+    ("qlora-65b", Verdict::Depends),
     ("checkpoint-root", Verdict::False),
     ("ddp-splits", Verdict::False),
     ("ddp-linear", Verdict::False),
@@ -311,10 +312,10 @@ fn what_does_not_fit_is_told_in_place_of_a_verdict() {
 #[test]
 fn small_cards_have_verdicts_too() {
     for (card, without) in [
-        ("t4", &["empty-cache-oom", "attention-softmax", "power-of-two"][..]),
+        ("t4", &["empty-cache-oom", "attention-softmax", "power-of-two", "qlora-65b"][..]),
         // All weights of 1.2 billion in AdamW: more than 12 GiB with one sequence.
-        ("rtx-3060-12g", &["empty-cache-oom", "attention-softmax", "power-of-two", "lora-tenth"]),
-        ("rtx-4090", &["power-of-two"]),
+        ("rtx-3060-12g", &["empty-cache-oom", "attention-softmax", "power-of-two", "lora-tenth", "qlora-65b"]),
+        ("rtx-4090", &["power-of-two", "qlora-65b"]),
     ] {
         let (bench, folklore) = (bench(card), built_in());
         let mut unfit = Vec::new();
