@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{AlikeRanks, Evidence, Finding, Lab, Level, Ranks};
+use crate::model::{AlikeRanks, Evidence, Finding, Lab, Level, Profile, Ranks};
 use crate::units::{Bytes, DeviceIndex};
 
 /// One rank and those that do the same, at the cursor.
@@ -18,6 +18,8 @@ pub struct RankFigures {
     pub peak_reserved: Bytes,
     /// A request failed, and no whole step went through since.
     pub out_of_memory: bool,
+    /// The curve of its last whole step.
+    pub step: Option<Arc<Profile>>,
 }
 
 impl RankFigures {
@@ -32,6 +34,7 @@ impl RankFigures {
                 peak_allocated: memory.peak_allocated(),
                 peak_reserved: memory.peak_reserved(),
                 out_of_memory: lab.autopsy().is_some(),
+                step: lab.last_profile().cloned(),
             })
         };
         devices.iter().filter_map(|device| figures(ranks.lab(*device)?)).collect()
@@ -45,6 +48,15 @@ impl RankFigures {
         let most = all.iter().map(need).max()?;
         let same = all.iter().all(|of| need(of) == most);
         if same { None } else { all.iter().position(|of| need(of) == most) }
+    }
+
+    /// The place of the one to look at beside that at `shown`: the worst; beside that the one that needs least. `None` where all do
+    /// the same.
+    #[must_use]
+    pub fn beside(all: &[Self], shown: usize) -> Option<usize> {
+        let others = || (0..all.len()).filter(|place| *place != shown);
+        let least = || others().min_by_key(|place| (all[*place].peak_reserved, all[*place].peak_allocated));
+        Self::worst(all).filter(|worst| *worst != shown).or_else(least)
     }
 
     /// That some reserved more than others, where it is worth a word: a tenth, and a mebibyte.
@@ -82,6 +94,9 @@ mod tests {
         assert_eq!(RankFigures::worst(&[of(8, 6, false), of(8, 7, false)]), Some(1));
         assert_eq!(RankFigures::worst(&[of(9, 6, false), of(8, 7, false)]), Some(0));
         assert_eq!(RankFigures::worst(&[of(9, 6, false), of(8, 7, true)]), Some(1));
+        let three = [of(9, 6, false), of(8, 7, false), of(8, 6, false)];
+        assert_eq!([0, 1, 2].map(|shown| RankFigures::beside(&three, shown)), [Some(2), Some(0), Some(0)]);
+        assert_eq!(RankFigures::beside(&three[..1], 0), None);
         let uneven = |all: &[RankFigures]| RankFigures::uneven(all).map(|finding| finding.to_string());
         let (mut small, mut large) = (of(10, 7, false), of(15, 7, false));
         for (rank, of) in [(0, &mut small), (1, &mut large)] {

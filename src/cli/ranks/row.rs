@@ -80,6 +80,7 @@ impl Row {
             peak_allocated: self.peak_allocated,
             peak_reserved: self.peak_reserved,
             out_of_memory: self.autopsy.is_some(),
+            step: None,
         }
     }
 }

@@ -23,6 +23,7 @@ mod loss;
 mod ranks;
 mod reading;
 mod step;
+mod step_beside;
 mod steps;
 mod switches;
 mod why;
@@ -383,7 +384,7 @@ fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut B
     let plot = history::render(stage, kind, history, buf);
     layout.history_columns = usize::from(plot.width);
     layout.charts.push((plot, Chart::History));
-    layout.charts.push((step::render(stage, kind, step, buf), Chart::Step));
+    layout.charts.push((step_beside::render(stage, kind, step, buf), Chart::Step));
     layout.panels.extend([(history, Panel::History), (step, Panel::StepCurve)]);
 }
 
@@ -397,7 +398,7 @@ fn only_chart(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layo
         layout.panels.push((area, Panel::History));
     } else {
         layout.history_columns = usize::from(area.width);
-        layout.charts.push((step::render(stage, kind, area, buf), Chart::Step));
+        layout.charts.push((step_beside::render(stage, kind, area, buf), Chart::Step));
         layout.panels.push((area, Panel::StepCurve));
     }
 }

@@ -19,6 +19,11 @@ use crate::units::Bytes;
 
 /// Draws the pane; returns its plot, in which a click moves the cursor.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
+    render_up_to(stage, kind, Bytes::ZERO, area, buf)
+}
+
+/// The same with an axis that reaches so far at least.
+pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: Rect, buf: &mut Buffer) -> Rect {
     let theme = stage.theme;
     if let Some(reading) = &stage.picture.reading {
         reading::render(reading, theme, kind, area, buf);
@@ -43,14 +48,11 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         put_at(inner, 1, inner.height / 2, vec![span(theme, Token::Dim, text)], buf);
         return plot;
     };
-    let highest = |profile: &Profile| profile.peak().map_or(Bytes::ZERO, |sample| sample.allocated);
-    let largest = highest(profile).max(before.map_or(Bytes::ZERO, highest));
+    let largest = highest(profile).max(before.map_or(Bytes::ZERO, highest)).max(least);
     let ceiling = stage.ceiling();
     let axis = Ceiling::axis(ceiling, largest, plot.height);
     axis.draw(theme, inner, plot, buf);
-    let inks = Category::STACKED.map(|category| (category, legend::ink(category, theme)));
-    let stacks: Vec<Stack> = profile.in_columns(plot.width).map(|sample| stack(&sample, &inks)).collect();
-    areas(&stacks, axis.top, theme, plot, buf);
+    areas(&stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
     if let Some(ceiling) = ceiling {
         ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
     }
@@ -69,6 +71,17 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
 fn compared<'a>(stage: &'a Stage<'_>) -> Option<(&'a Profile, String)> {
     let pinned = stage.picture.pinned.as_ref().map(|pinned| (&*pinned.step, format!("step {}", pinned.step.step)));
     pinned.or_else(|| Some((stage.picture.known().profiles.before.as_deref()?, "before".to_owned())))
+}
+
+/// The most that was allocated in it.
+pub(super) fn highest(profile: &Profile) -> Bytes {
+    profile.peak().map_or(Bytes::ZERO, |sample| sample.allocated)
+}
+
+/// A stack of categories for each of so many columns.
+pub(super) fn stacks(profile: &Profile, theme: &Theme, width: u16) -> Vec<Stack> {
+    let inks = Category::STACKED.map(|category| (category, legend::ink(category, theme)));
+    profile.in_columns(width).map(|sample| stack(&sample, &inks)).collect()
 }
 
 fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
@@ -164,7 +177,7 @@ fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: 
 }
 
 /// The phases, each below its part of the curve.
-fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
+pub(super) fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
     let row = plot.height;
     let unit = Unit::for_largest(axis.top).name();
     put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{unit:>4}"))], buf);
