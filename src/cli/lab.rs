@@ -37,8 +37,8 @@ pub(super) struct LabArgs {
     workload: Option<String>,
     #[command(flatten)]
     spec: SpecArgs,
-    /// Train on several simulated GPUs, such as --device sim:h200x2, sharing the work so: ddp, ddp-view, zero1, zero2, fsdp, tp,
-    /// pp-gpipe or pp-1f1b. The batch is that of all ranks.
+    /// Train on several GPUs (--device cuda:0,1 or sim:h200x2) or threads (cpux2), sharing the work so: ddp, ddp-view (gradients are
+    /// views of the buckets), zero1, zero2, fsdp, tp, pp-gpipe or pp-1f1b. The batch is that of all ranks.
     #[arg(long, value_name = "WAY")]
     parallel: Option<Parallelism>,
     /// Stop after this many steps; the lab stays open.

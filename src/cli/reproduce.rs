@@ -53,6 +53,7 @@ pub(super) fn flags(args: &SpecArgs) -> Vec<String> {
     give("lora", args.lora.map(|rank| rank.get().to_string()));
     give("lora-targets", args.lora_targets.map(|targets| targets.to_string()));
     give("lora-alpha", args.lora_alpha.map(|alpha| alpha.to_string()));
+    give("lora-dropout", args.lora_dropout.map(|share| share.to_string()));
     give("quantize", args.quantize.map(|quantization| quantization.to_string()));
     give("data", args.data.as_ref().map(|data| data.to_string_lossy().into_owned()));
     give("lengths", args.lengths.as_ref().map(|lengths| lengths.to_string_lossy().into_owned()));

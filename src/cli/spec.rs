@@ -19,7 +19,7 @@ use crate::units::DeviceIndex;
 use crate::user_input::{Kind, read_text};
 use crate::workload::{
     self, AdapterConfig, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode,
-    InferencePlan, LengthPolicy, Lengths, Loading, Lora, Models, Quantization, Repeats, Sizes, Targets, Text,
+    InferencePlan, LengthPolicy, Lengths, Loading, Lora, Models, Quantization, Repeats, Share, Sizes, Targets, Text,
     read_lengths,
 };
 
@@ -127,6 +127,9 @@ pub struct SpecArgs {
     /// What an adapter adds is multiplied by this over the rank [default: twice the rank].
     #[arg(long, value_name = "X", requires = "lora", help_heading = "LoRA")]
     pub lora_alpha: Option<f64>,
+    /// Leave out this share of what goes into an adapter, drawn anew in every step [default: 0].
+    #[arg(long, value_name = "SHARE", requires = "lora", help_heading = "LoRA")]
+    pub lora_dropout: Option<Share>,
     /// Keep the frozen linear layers in 4 bits, as bitsandbytes does (QLoRA): their largest magnitudes in f32 (`nf4`) or in 8 bits
     /// (`nf4-double`).
     #[arg(long, value_name = "nf4|nf4-double", help_heading = "LoRA")]
@@ -243,7 +246,8 @@ impl SpecArgs {
                 return Err(usage(format!("{} has no layers for LoRA; --lora is for Llama and its kin", entry.name)));
             }
             let targets = self.lora_targets.unwrap_or_default();
-            entry.lora = Some(Lora { rank, alpha: self.lora_alpha, targets, quantization: None });
+            let dropout = self.lora_dropout.unwrap_or_default();
+            entry.lora = Some(Lora { rank, alpha: self.lora_alpha, targets, dropout, quantization: None });
         }
         if let Some(quantization) = self.quantize {
             let lora = entry.lora.as_mut().ok_or_else(|| {

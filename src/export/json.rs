@@ -133,7 +133,7 @@ fn state(
         let autopsy = Arc::make_mut(autopsy);
         (autopsy.remedied, autopsy.tried) = (Arc::clone(remedied), true);
     }
-    let by_category = |bytes: &[Bytes; 8]| {
+    let by_category = |bytes: &[Bytes; 9]| {
         let pairs =
             Category::ALL.into_iter().zip(bytes).map(|(category, bytes)| (category.label().to_owned(), json!(bytes)));
         Value::Object(pairs.collect())

@@ -5,13 +5,14 @@ use crate::model::{Autopsy, Category};
 use crate::units::Bytes;
 
 /// What live blocks are for, as figures name it.
-const BY_CATEGORY: [(Category, &str); 8] = [
+const BY_CATEGORY: [(Category, &str); 9] = [
     (Category::Parameter, "parameters"),
     (Category::Gradient, "gradients"),
     (Category::OptimizerState, "optimizer"),
     (Category::Activation, "activations"),
     (Category::Temporary, "temporaries"),
     (Category::Workspace, "workspaces"),
+    (Category::Communication, "communication"),
     (Category::Input, "inputs"),
     (Category::Other, "other"),
 ];

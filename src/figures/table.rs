@@ -295,6 +295,9 @@ const TABLE: &[Entry] = &[
         live(known, Category::Temporary)
     }),
     entry("workspaces", Unit::Bytes, "Scratch memory of libraries.", |known| live(known, Category::Workspace)),
+    entry("communication", Unit::Bytes, "What ranks exchange while it is on its way.", |known| {
+        live(known, Category::Communication)
+    }),
     entry("inputs", Unit::Bytes, "Batches.", |known| live(known, Category::Input)),
     entry("other", Unit::Bytes, "Anything else.", |known| live(known, Category::Other)),
     entry("peak_parameters", Unit::Bytes, "Parameters when allocated was highest in the last whole step.", |known| {
@@ -307,6 +310,9 @@ const TABLE: &[Entry] = &[
     entry("peak_activations", Unit::Bytes, "Activations at that moment.", |known| at_peak(known, Category::Activation)),
     entry("peak_temporaries", Unit::Bytes, "Temporaries at that moment.", |known| at_peak(known, Category::Temporary)),
     entry("peak_workspaces", Unit::Bytes, "Workspaces at that moment.", |known| at_peak(known, Category::Workspace)),
+    entry("peak_communication", Unit::Bytes, "What ranks exchange at that moment.", |known| {
+        at_peak(known, Category::Communication)
+    }),
     entry("peak_inputs", Unit::Bytes, "Batches at that moment.", |known| at_peak(known, Category::Input)),
     entry("peak_other", Unit::Bytes, "Anything else at that moment.", |known| at_peak(known, Category::Other)),
     // Time.
@@ -328,6 +334,12 @@ const TABLE: &[Entry] = &[
     entry("copy_ms", Milliseconds, "Copies to the device, in the last step, beside the computation or not.", |known| {
         Some(last_step(known)?.copy.0 as f64 / 1e3)
     }),
+    entry(
+        "communication_ms",
+        Milliseconds,
+        "Exchanges with other ranks, in the last step, beside the computation or not.",
+        |known| Some(last_step(known)?.exchange.0 as f64 / 1e3),
+    ),
     entry(
         "copy_gbps",
         BytesPerSecond,

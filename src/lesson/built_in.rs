@@ -24,9 +24,12 @@ pub(super) const BUILT_IN: &[(&str, &str)] = &[
     ("optimizers", include_str!("../../lab/lessons/optimizers.md")),
     ("out-of-memory", include_str!("../../lab/lessons/out-of-memory.md")),
     ("pinned-memory", include_str!("../../lab/lessons/pinned-memory.md")),
+    ("qlora", include_str!("../../lab/lessons/qlora.md")),
     ("saves-too-much", include_str!("../../lab/lessons/saves-too-much.md")),
     ("sharding", include_str!("../../lab/lessons/sharding.md")),
     ("static-pool", include_str!("../../lab/lessons/static-pool.md")),
+    ("tensor-or-pipeline", include_str!("../../lab/lessons/tensor-or-pipeline.md")),
     ("variable-lengths", include_str!("../../lab/lessons/variable-lengths.md")),
     ("where-memory-goes", include_str!("../../lab/lessons/where-memory-goes.md")),
+    ("worst-rank", include_str!("../../lab/lessons/worst-rank.md")),
 ];

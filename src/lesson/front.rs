@@ -63,6 +63,7 @@ struct Raw {
     preallocate: Option<Written>,
     parallel: Option<Written>,
     ranks: Option<usize>,
+    rank: Option<usize>,
     #[serde(default)]
     run: BTreeMap<Spanned<String>, RawRun>,
 }
@@ -91,6 +92,7 @@ impl Front {
             preallocate: raw.preallocate,
             parallel: raw.parallel,
             ranks: raw.ranks,
+            rank: raw.rank,
         };
         let run = Run::read(&first, None, block)?;
         let mut named = BTreeMap::new();

@@ -32,8 +32,10 @@ pub(super) struct Run {
     seed: u64,
     load: Option<Loading>,
     preallocate: Option<MemoryLimit>,
-    /// It is the first of several ranks.
+    /// It is one of several ranks.
     parallel: Option<Parallel>,
+    /// Which of them.
+    rank: usize,
     /// A learner may choose another device for it.
     movable: bool,
     places: RunPlaces,
@@ -85,6 +87,7 @@ pub(super) struct RawRun {
     pub preallocate: Option<Written>,
     pub parallel: Option<Written>,
     pub ranks: Option<usize>,
+    pub rank: Option<usize>,
 }
 
 /// Where a lesson runs that names no device.
@@ -136,7 +139,8 @@ impl Run {
             seed,
             load: given(raw.load.as_ref(), block)?.or(base.and_then(|base| base.load)),
             preallocate: given(raw.preallocate.as_ref(), block)?.or(base.and_then(|base| base.preallocate)),
-            parallel: parallel(raw, block)?.or(base.and_then(|base| base.parallel)),
+            parallel: parallel(raw, base, block)?,
+            rank: raw.rank.or(base.map(|base| base.rank)).unwrap_or_default(),
             movable: base.is_none() || raw.device.is_none(),
             places: RunPlaces {
                 workload: place(&raw.workload, places.workload),
@@ -205,7 +209,10 @@ impl Run {
         if !matches!(spec.device, DeviceChoice::Sim(_)) {
             return Err(wrong("its ranks train on simulated cards; take it on sim:h200 or another".to_owned()));
         }
-        session::of_rank(parallel, &spec, 0, 0).map_err(|error| wrong(error.to_string()))
+        if self.rank >= parallel.ranks {
+            return Err(wrong(format!("of {} ranks there is no rank {}: the first is 0", parallel.ranks, self.rank)));
+        }
+        session::of_rank(parallel, &spec, self.rank, 0).map_err(|error| wrong(error.to_string()))
     }
 
     /// The device that it asks for.
@@ -222,9 +229,11 @@ impl Run {
 }
 
 /// How the work is shared, where it is; by two ranks unless there are more.
-fn parallel(raw: &RawRun, block: &Block<'_>) -> Result<Option<Parallel>, LessonError> {
-    let way = given(raw.parallel.as_ref(), block)?;
-    Ok(way.map(|parallelism| Parallel { parallelism, ranks: raw.ranks.unwrap_or(2) }))
+fn parallel(raw: &RawRun, base: Option<&Run>, block: &Block<'_>) -> Result<Option<Parallel>, LessonError> {
+    let base = base.and_then(|base| base.parallel);
+    let way = given(raw.parallel.as_ref(), block)?.or(base.map(|base| base.parallelism));
+    let ranks = raw.ranks.or(base.map(|base| base.ranks)).unwrap_or(2);
+    Ok(way.map(|parallelism| Parallel { parallelism, ranks }))
 }
 
 /// The workload that stands for this one on the processor, where a step of it would take a minute.

@@ -183,6 +183,7 @@ fn a_run_can_be_the_first_of_several_ranks() {
     let (catalog, cards) = (Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
     for (from, to, part) in [
         ("ranks = 4", "ranks = 3", "8 samples can't be split over 3 ranks"),
+        ("ranks = 4", "ranks = 4\nrank = 4", "of 4 ranks there is no rank 4: the first is 0"),
         ("ranks = 4", "ranks = 1", "give from 2 to 1024"),
         ("device = \"sim:h200\"\ndata", "device = \"cpu\"\ndata", "its ranks train on simulated cards"),
     ] {

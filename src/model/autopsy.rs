@@ -26,7 +26,7 @@ pub struct Autopsy {
     /// The five accounts then.
     pub ledger: Ledger,
     /// Live bytes by category, in the order of [`Category::ALL`].
-    pub by_category: [Bytes; 8],
+    pub by_category: [Bytes; 9],
     /// Who held most of what was live, the largest first; `blocks.*` stands for all of them.
     pub owners: Vec<Owner>,
     /// Modules that held most of what was live, the largest first.
@@ -138,7 +138,7 @@ impl Autopsy {
 }
 
 #[derive(Default)]
-struct Owners(BTreeMap<String, ([Bytes; 8], u64)>);
+struct Owners(BTreeMap<String, ([Bytes; 9], u64)>);
 
 impl Owners {
     fn add(&mut self, name: String, category: Category, size: Bytes) {
@@ -148,7 +148,7 @@ impl Owners {
     }
 
     fn largest(self) -> Vec<Owner> {
-        let owner = |(name, (bytes, blocks)): (String, ([Bytes; 8], u64))| {
+        let owner = |(name, (bytes, blocks)): (String, ([Bytes; 9], u64))| {
             let most = Category::ALL.into_iter().rev().max_by_key(|category| bytes[*category as usize]);
             let category = most.unwrap_or_default();
             Owner { name: name.into(), category, bytes: bytes.into_iter().sum(), blocks }

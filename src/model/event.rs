@@ -37,6 +37,8 @@ pub enum Category {
     Temporary,
     /// Scratch memory of a library (cuBLAS, cuDNN) or of a reduction.
     Workspace,
+    /// What ranks exchange while it is on its way: buckets, gathered shards, received activations.
+    Communication,
     /// A batch: tokens, images, labels.
     Input,
     /// Anything else, and everything in a snapshot without stacks.
@@ -46,25 +48,27 @@ pub enum Category {
 
 impl Category {
     /// All categories, in the order in which legends list them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Parameter,
         Self::Gradient,
         Self::OptimizerState,
         Self::Activation,
         Self::Temporary,
         Self::Workspace,
+        Self::Communication,
         Self::Input,
         Self::Other,
     ];
 
     /// All categories in the order in which areas of them are stacked: what stays lies at the bottom, what comes and goes with every
     /// op on top, so that nothing below it jumps. Themes make those that lie upon each other most dark and light in turn.
-    pub const STACKED: [Self; 8] = [
+    pub const STACKED: [Self; 9] = [
         Self::Parameter,
         Self::OptimizerState,
         Self::Gradient,
         Self::Input,
         Self::Activation,
+        Self::Communication,
         Self::Other,
         Self::Workspace,
         Self::Temporary,
@@ -80,6 +84,7 @@ impl Category {
             Self::Activation => "activations",
             Self::Temporary => "temporaries",
             Self::Workspace => "workspaces",
+            Self::Communication => "communication",
             Self::Input => "inputs",
             Self::Other => "other",
         }
@@ -142,6 +147,8 @@ pub struct StepReport {
     pub phases: [Micros; 5],
     /// Time that copies to the device took, overlapped or not, in microseconds.
     pub copy: Micros,
+    /// Time that exchanges with other ranks took, waiting for them included, overlapped or not, in microseconds.
+    pub exchange: Micros,
     /// Tokens (language models) or samples (others) trained on.
     pub items: u64,
     /// False when the gradient scaler skipped the optimizer (an fp16 gradient overflowed).

@@ -143,7 +143,7 @@ pub(super) struct Known<'a> {
     /// Cached bytes that no moment of the last step used.
     pub spare: Bytes,
     pub oom: Option<&'a Autopsy>,
-    pub peak_by_category: &'a [Bytes; 8],
+    pub peak_by_category: &'a [Bytes; 9],
     pub peak_position: Option<u64>,
     pub steps: &'a Steps,
     pub growth: Growth,
@@ -327,7 +327,7 @@ impl Known<'_> {
     }
 
     /// What most of some bytes are for, and what makes that less.
-    fn remedies_for(&self, by_category: &[Bytes; 8]) -> Option<(Category, Vec<Remedy>)> {
+    fn remedies_for(&self, by_category: &[Bytes; 9]) -> Option<(Category, Vec<Remedy>)> {
         let bytes = |category: &Category| by_category[*category as usize];
         let largest =
             Category::ALL.into_iter().rev().max_by_key(bytes).filter(|largest| bytes(largest) > Bytes::ZERO)?;

@@ -8,7 +8,7 @@ use vramlab_allocator::units::Bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footing {
     /// Live bytes by category when most was allocated, in the order of [`super::Category::ALL`].
-    pub by_category: [Bytes; 8],
+    pub by_category: [Bytes; 9],
     /// The most that was reserved.
     pub reserved: Bytes,
     /// Cached bytes that no moment of it used.

@@ -66,7 +66,7 @@ fn inner_frame<'a>(names: &'a Names, stacks: &Stacks, name: NameId) -> Option<Fr
 fn held_by(memory: &MemoryModel, key: impl Fn(NameId, Category) -> String) -> Vec<Survivor> {
     // Texts are made once a name.
     let mut keys: BTreeMap<(NameId, Category), String> = BTreeMap::new();
-    let mut held: BTreeMap<String, ([Bytes; 8], u64)> = BTreeMap::new();
+    let mut held: BTreeMap<String, ([Bytes; 9], u64)> = BTreeMap::new();
     for segment in memory.segments() {
         for block in segment.blocks().filter(|block| !block.pending) {
             let (name, category) = (block.name, block.category);
@@ -76,7 +76,7 @@ fn held_by(memory: &MemoryModel, key: impl Fn(NameId, Category) -> String) -> Ve
             *blocks += 1;
         }
     }
-    let survivor = |(name, (bytes, blocks)): (String, ([Bytes; 8], u64))| {
+    let survivor = |(name, (bytes, blocks)): (String, ([Bytes; 9], u64))| {
         let category = Category::ALL.into_iter().rev().max_by_key(|category| bytes[*category as usize]);
         Survivor { name, category: category.unwrap_or_default(), bytes: bytes.into_iter().sum(), blocks }
     };

@@ -173,7 +173,7 @@ mod tests {
         let (setup, churn) = synthetic::churn(2000, 5000);
         let mut memory = MemoryModel::new();
         let mut profile = Profile::begin(3, 0);
-        let (mut events, mut peak) = (0, (Bytes::ZERO, [Bytes::ZERO; 8]));
+        let (mut events, mut peak) = (0, (Bytes::ZERO, [Bytes::ZERO; 9]));
         for event in setup.iter().chain(&churn) {
             memory.apply(event).unwrap();
             if matches!(event.kind, EventKind::Define { .. }) {

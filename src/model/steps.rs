@@ -67,6 +67,7 @@ impl Steps {
             median: median_of(&|report| report.total),
             phases: std::array::from_fn(|phase| median_of(&|report| report.phases[phase])),
             copy: median_of(&|report| report.copy),
+            exchange: median_of(&|report| report.exchange),
             copies: self.copies(),
             throughput: median_by(self.recent.iter().map(throughput), f64::total_cmp).unwrap_or_default(),
             losses: self.losses.points.clone(),
@@ -165,7 +166,7 @@ pub(super) struct StepPeaks {
     pub allocated: Bytes,
     pub reserved: Bytes,
     /// Live bytes by category when allocated was highest.
-    pub by_category: [Bytes; 8],
+    pub by_category: [Bytes; 9],
     /// Events when allocated was highest, the one that made it so included.
     pub position: u64,
     /// The least that was releasable: cached bytes that no moment of the step used.
@@ -213,6 +214,7 @@ mod tests {
             total: Micros(total),
             phases: [Micros(1), Micros(total / 3), Micros(total / 2), Micros(2), Micros(3)],
             copy: Micros(4),
+            exchange: Micros(0),
             items: 1000,
             optimizer_ran: step != 1,
         }

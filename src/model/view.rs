@@ -51,9 +51,9 @@ pub struct View {
     /// The most that may be reserved.
     pub limit: Option<Bytes>,
     /// Live bytes (block sizes) by category, in the order of [`Category::ALL`].
-    pub by_category: [Bytes; 8],
+    pub by_category: [Bytes; 9],
     /// Live bytes by category when allocated was highest during the last whole step.
-    pub peak_by_category: [Bytes; 8],
+    pub peak_by_category: [Bytes; 9],
     /// Page-locked host memory: handed out and held.
     pub host: HostMemory,
     /// All segments in address order, each with its blocks.
@@ -281,6 +281,8 @@ pub struct StepsView {
     pub phases: [Micros; 5],
     /// Median copy time over the same steps.
     pub copy: Micros,
+    /// Median time of exchanges with other ranks over the same steps.
+    pub exchange: Micros,
     /// How fast those copies are, and from what memory; `None` where nothing is copied.
     pub copies: Option<CopiesView>,
     /// Tokens or samples a second over the same steps.

@@ -83,6 +83,7 @@ impl Steps {
             total: Micros(time.0.saturating_sub(begun.0)),
             phases: std::mem::take(&mut self.phases),
             copy: Micros(0),
+            exchange: Micros(0),
             items: 0,
             optimizer_ran: true,
         };

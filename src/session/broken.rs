@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{BuildError, Setup};
+use super::{BuildError, GroupError, Setup};
 use crate::train::{TrainError, Trainer};
 
 /// A run that can't go on.
@@ -18,6 +18,11 @@ impl Broken {
     /// What there is of a run that `error` ended.
     pub fn new(error: &BuildError, kept: Vec<Trainer>) -> Self {
         Self { why: error.to_string().into(), lost: error.lost(), kept }
+    }
+
+    /// The same of several ranks.
+    pub fn of_ranks(error: &GroupError) -> Self {
+        Self { why: error.to_string().into(), lost: error.lost(), kept: Vec::new() }
     }
 }
 

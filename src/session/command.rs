@@ -50,6 +50,9 @@ pub enum Command {
     /// Begin another run, or the same again: the model as it is made, the switches as they are at the start. Where
     /// [`LabSpec::rests`] says so, it stops before its first step.
     Begin(Anew),
+    /// Begin the run again with the next way of parallelism that its ranks can have: the model as it is made, the switches as they
+    /// are wanted now.
+    NextWay,
     /// After the device was lost: start the same run on the processor.
     UseProcessor,
     /// Tell where in a lesson the run is.

@@ -38,10 +38,10 @@ pub(super) fn train(
             }
         };
         let next = gate.borrow_mut().take_next();
-        if let Some(next) = next {
+        if let Some((next, why)) = next {
             drop(ended);
             spec = Arc::unwrap_or_clone(next);
-            gate.borrow_mut().begin_anew(&spec, "started again");
+            gate.borrow_mut().begin_anew(&spec, &why);
             continue;
         }
         let Err(Broken { why, kept, .. }) = ended else { return };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use super::another_way::another_way;
 use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Shortage, StepSize, Switch, Way, switches};
 use crate::device::{HostAccount, Sensors};
 use crate::model::{About, Event, EventKind, Micros, Remedied, RunState, Settings};
@@ -73,8 +74,8 @@ pub(super) struct Gate {
     /// What is to be done with the allocator at the next safe point, in order.
     chores: VecDeque<Chore>,
     use_processor: bool,
-    /// Another run is to begin.
-    next: Option<Arc<LabSpec>>,
+    /// Another run is to begin, and why.
+    next: Option<(Arc<LabSpec>, Arc<str>)>,
     held: Duration,
     pace: Pace,
 }
@@ -182,9 +183,15 @@ impl Gate {
         self.ended()
     }
 
-    /// The run that is to begin in place of this one, if any.
-    pub(super) fn take_next(&mut self) -> Option<Arc<LabSpec>> {
+    /// The run that is to begin in place of this one, if any, and why.
+    pub(super) fn take_next(&mut self) -> Option<(Arc<LabSpec>, Arc<str>)> {
         self.next.take().filter(|_| !self.quit)
+    }
+
+    /// Ends this run; another one begins.
+    pub(super) fn begin_next(&mut self, spec: LabSpec, why: &str) {
+        self.chores.clear();
+        self.next = Some((Arc::new(spec), why.into()));
     }
 
     /// Before the first step: obeys a pause that was asked for meanwhile.
@@ -350,12 +357,22 @@ impl Gate {
             Command::Begin(Anew(spec)) => {
                 self.mode = Mode::first(&spec);
                 self.chores.clear();
-                self.next = Some(spec);
+                self.next = Some((spec, "started again".into()));
             }
             Command::Lesson(note) => {
                 self.tell(EventKind::Lesson(note));
                 self.flush();
             }
+            Command::NextWay => match another_way(&self.spec, &self.wanted) {
+                Ok(next) => {
+                    let words = next.words();
+                    self.begin_next(next.spec, &words);
+                }
+                Err(why) => {
+                    self.tell(EventKind::Notice { text: format!("refused: {why}").into() });
+                    self.flush();
+                }
+            },
             Command::UseProcessor => self.use_processor = true,
             Command::Quit => self.quit = true,
         }

@@ -19,6 +19,8 @@ pub(super) struct Interleaved {
     runs: Vec<OfRun>,
     /// Runs that have ended their step, and whose events up to there are still here.
     ended: usize,
+    /// Runs that have not yet come to the end of the step under way, where that is known.
+    awaited: usize,
 }
 
 #[derive(Debug, Default)]
@@ -48,9 +50,16 @@ impl Interleaved {
     /// A run has come to a safe point.
     pub fn mark(&mut self, run: usize, point: SafePoint) {
         if let Some(last) = self.runs[run].pending.back_mut() {
-            self.ended += usize::from(point == SafePoint::Step);
+            let ends = usize::from(point == SafePoint::Step);
+            self.ended += ends;
+            self.awaited = self.awaited.saturating_sub(ends);
             last.point = Some(point);
         }
+    }
+
+    /// So many runs begin a step, and what they do is passed on before all have ended it.
+    pub fn await_steps(&mut self, runs: usize) {
+        self.awaited = runs;
     }
 
     /// The next of all that happened. A step ends where the last run's does.
@@ -60,7 +69,7 @@ impl Interleaved {
         let mut happened = self.runs[run].pending.pop_front()?;
         if happened.point == Some(SafePoint::Step) {
             self.ended -= 1;
-            if self.ended > 0 {
+            if self.ended > 0 || self.awaited > 0 {
                 happened.point = Some(SafePoint::Op);
             }
         }

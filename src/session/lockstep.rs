@@ -1,5 +1,6 @@
-//! Trains simulated ranks in lockstep: all begin a step together, under the same switches. Each rank's step is computed by itself,
-//! for none waits for what another holds; what happened is then told by time, and there the gate holds all of them at once.
+//! Trains ranks in lockstep: all begin a step together, under the same switches. Simulated ones compute their steps one after the
+//! other, for none waits for what another holds; what happened is then told by time, and there the gate holds all of them at once.
+//! Ranks on real devices have a thread each, and are told while they compute.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,12 +9,14 @@ use std::sync::Arc;
 use super::broken::{Broken, back};
 use super::force::{self, note_first_values};
 use super::gate::{Chore, Gate, WEIGHED};
-use super::interleaved::Interleaved;
-use super::process_group::{GroupError, alike, of_rank};
-use super::{LabSpec, Parallel, Setup, Shortage, switches};
-use crate::device::DeviceError;
+use super::hand::{Asked, Hand};
+use super::interleaved::{Happened, Interleaved};
+use super::process_group::{GroupError, alike, check_ranks, of_rank};
+use super::rank_threads::{Made, RankThreads, step_beside};
+use super::{BuildError, DeviceChoice, LabSpec, PANICKED, Parallel, Setup, Shortage, switches};
+use crate::device::{DeviceError, cuda};
 use crate::model::{AlikeRanks, EventKind, Ranks, Remedied, Remedy, RunState};
-use crate::train::{Answer, Config, Observer, SafePoint, TrainError, Trainer};
+use crate::train::{Answer, Config, Observer, SafePoint, Seat, TrainError, Trainer};
 
 /// Flips are weighed for so many runs at most: each takes a thread.
 const MOST_WEIGHED: usize = 4;
@@ -21,7 +24,10 @@ const MOST_WEIGHED: usize = 4;
 /// One run for all ranks that do the same.
 struct Run {
     spec: LabSpec,
-    trainer: Trainer,
+    hand: Hand,
+    made: Made,
+    /// Where it meets the others.
+    seat: Option<Arc<Seat>>,
     /// The lowest of them.
     first: usize,
     /// Steps that it has finished.
@@ -31,7 +37,10 @@ struct Run {
 
 struct Lockstep {
     runs: Vec<Run>,
+    /// What simulated ranks did.
     told: Rc<RefCell<Interleaved>>,
+    /// Ranks that have a thread each.
+    threads: Option<RankThreads>,
     gate: Rc<RefCell<Gate>>,
     /// What was asked for in the midst of a step.
     chores: Vec<Chore>,
@@ -55,10 +64,14 @@ impl Observer for OfRun {
     }
 }
 
-/// Trains as `spec` says on all ranks, from making their models to the last step.
+/// Trains as `spec` says on all ranks, from making their models to the last step. Where ranks that wait for each other can't go on
+/// from where they are, the run begins again.
 pub(super) fn run(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) -> Result<(), Broken> {
-    let broken = |why: String| Broken { why: why.into(), lost: false, kept: Vec::new() };
-    let mut lockstep = Lockstep::start(spec, parallel, gate).map_err(|error| broken(error.to_string()))?;
+    let mut lockstep = match Lockstep::start(spec, parallel, gate) {
+        Ok(lockstep) => lockstep,
+        Err(_) if gate.borrow().ended() => return Ok(()),
+        Err(error) => return Err(Broken::of_ranks(&error)),
+    };
     gate.borrow_mut().in_force(spec.setup());
     gate.borrow_mut().announce(RunState::Running);
     gate.borrow_mut().wait_if_asked();
@@ -67,8 +80,7 @@ pub(super) fn run(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) 
     while !gate.borrow().ended() {
         let (present, wanted) = (gate.borrow().present().clone(), gate.borrow().wanted().clone());
         if wanted != present {
-            let setup = lockstep.flip(&present, &wanted).map_err(|error| broken(error.to_string()))?;
-            lockstep.play();
+            let setup = lockstep.flip(&present, &wanted).map_err(|error| Broken::of_ranks(&error))?;
             gate.borrow_mut().in_force(setup);
             lockstep.describe();
             due = lockstep.finished() + WEIGHED;
@@ -78,15 +90,17 @@ pub(super) fn run(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) 
             continue;
         }
         let Some(outcomes) = lockstep.step() else { break };
-        let Some((failed, error)) =
-            outcomes.iter().enumerate().find_map(|(run, outcome)| Some((run, outcome.as_ref()?)))
-        else {
+        let Some((failed, error)) = lockstep.cause(&outcomes) else {
             proven = Some(gate.borrow().present().clone());
             if lockstep.finished() == due {
                 lockstep.weigh();
             }
             continue;
         };
+        if let TrainError::Device(lost @ DeviceError::Lost { .. }) = error {
+            let why = format!("{}: {lost}", lockstep.runs[failed].alike.words());
+            return Err(Broken { why: why.into(), lost: true, kept: Vec::new() });
+        }
         let setup = gate.borrow().present().clone();
         let before = proven.clone().map(|proven| back(error, &setup, proven)).filter(|before| *before != setup);
         if let Some(before) = before.filter(|_| *gate.borrow().wanted() == setup) {
@@ -99,6 +113,10 @@ pub(super) fn run(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) 
         }
         let states = lockstep.after_failure(parallel, failed, &outcomes);
         lockstep.rest(&states);
+        if lockstep.threads.is_some() && !gate.borrow().ended() {
+            let wanted = gate.borrow().wanted().clone();
+            gate.borrow_mut().begin_next(spec.clone().under(&wanted), "started again, because a rank had failed");
+        }
     }
     Ok(())
 }
@@ -106,60 +124,136 @@ pub(super) fn run(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) 
 impl Lockstep {
     /// Makes the models of all ranks that differ; says what each stands for.
     fn start(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) -> Result<Self, GroupError> {
-        let told = Rc::default();
-        let mut lockstep = Self { runs: Vec::new(), told, gate: Rc::clone(gate), chores: Vec::new() };
-        lockstep.add(spec, parallel, 0)?;
-        let firsts = lockstep.runs[0].trainer.alike_ranks();
-        for rank in 1..parallel.ranks {
-            if firsts.get(rank) == Some(&rank) {
-                lockstep.add(spec, parallel, rank)?;
-            }
-        }
+        let mut lockstep =
+            Self { runs: Vec::new(), told: Rc::default(), threads: None, gate: Rc::clone(gate), chores: Vec::new() };
+        let firsts = match spec.device {
+            DeviceChoice::Sim(_) => lockstep.make_here(spec, parallel)?,
+            DeviceChoice::Cpu | DeviceChoice::Cuda(_) => lockstep.make_on_threads(spec, parallel)?,
+        };
         for run in &mut lockstep.runs {
             run.alike = Arc::new(alike(parallel, &firsts, run.first));
-        }
-        {
-            let mut gate = gate.borrow_mut();
-            for run in &lockstep.runs[1..] {
-                gate.begin_beside(run.spec.index, run.spec.about(None));
-            }
         }
         lockstep.play();
         for run in &lockstep.runs {
             let alike = EventKind::AlikeRanks(Arc::clone(&run.alike));
             gate.borrow_mut().tell_of(run.spec.index, alike);
-            note_first_values(&run.trainer, &run.spec);
         }
+        let sensors = lockstep.runs[0].made.sensors.clone();
+        gate.borrow_mut().watch(sensors);
+        lockstep.ask_all(|run| {
+            let spec = run.spec.clone();
+            move |trainer| note_first_values(trainer, &spec)
+        });
         lockstep.describe();
-        lockstep.play();
         lockstep.told.borrow_mut().align();
         Ok(lockstep)
     }
 
-    fn add(&mut self, spec: &LabSpec, parallel: Parallel, rank: usize) -> Result<(), GroupError> {
+    /// Makes ranks of a simulated card, one of all that do the same; by rank the lowest one that does the same.
+    fn make_here(&mut self, spec: &LabSpec, parallel: Parallel) -> Result<Vec<usize>, GroupError> {
+        self.add_here(spec, parallel, 0)?;
+        let firsts = self.runs[0].made.firsts.clone();
+        for rank in 1..parallel.ranks {
+            if firsts.get(rank) == Some(&rank) {
+                self.add_here(spec, parallel, rank)?;
+            }
+        }
+        for run in &self.runs[1..] {
+            self.gate.borrow_mut().begin_beside(run.spec.index, run.spec.about(None));
+        }
+        Ok(firsts)
+    }
+
+    fn add_here(&mut self, spec: &LabSpec, parallel: Parallel, rank: usize) -> Result<(), GroupError> {
         let run = self.told.borrow_mut().add();
         let index = u16::try_from(run).ok().filter(|_| run < Ranks::MOST).ok_or(GroupError::TooDifferent)?;
         let spec = of_rank(parallel, spec, rank, index)?;
         let observer = OfRun { run, told: Rc::clone(&self.told), gate: Rc::clone(&self.gate) };
         let trainer = spec.build(Box::new(observer)).map_err(|error| GroupError::of(rank, error))?;
-        self.runs.push(Run { spec, trainer, first: rank, steps: 0, alike: Arc::default() });
+        let (made, hand) = (Made::of(&trainer), Hand::Here(Box::new(trainer)));
+        self.runs.push(Run { spec, hand, made, seat: None, first: rank, steps: 0, alike: Arc::default() });
         Ok(())
     }
 
+    /// Makes ranks on threads of their own; each is a run.
+    fn make_on_threads(&mut self, spec: &LabSpec, parallel: Parallel) -> Result<Vec<usize>, GroupError> {
+        check_ranks(parallel, spec)?;
+        if let DeviceChoice::Cuda(_) = spec.device {
+            cuda::prepare_ranks().map_err(|why| GroupError::Refused(format!("ranks can't train on GPUs: {why}")))?;
+        }
+        let mut specs = Vec::with_capacity(parallel.ranks);
+        for (rank, index) in (0..parallel.ranks).zip(0..) {
+            specs.push(of_rank(parallel, spec, rank, index)?);
+        }
+        for spec in &specs[1..] {
+            self.gate.borrow_mut().begin_beside(spec.index, spec.about(None));
+        }
+        let mut threads = RankThreads::new();
+        let mut asked = Vec::with_capacity(specs.len());
+        for (spec, seat) in specs.into_iter().zip(Seat::for_all(parallel.ranks)) {
+            let (hand, made) = threads.add(spec.clone(), &seat).map_err(|error| {
+                GroupError::Refused(format!("the system gives no thread for another rank: {error}; take fewer"))
+            })?;
+            asked.push((spec, seat, hand, made));
+        }
+        self.threads = Some(threads);
+        self.play();
+        let mut errors = Vec::new();
+        for (rank, (spec, seat, hand, made)) in asked.into_iter().enumerate() {
+            let gone = || Err(BuildError::Train(TrainError::Workload(PANICKED.to_owned())));
+            match made.answer().unwrap_or_else(gone) {
+                Ok(made) => {
+                    let seat = Some(seat);
+                    self.runs.push(Run { spec, hand, made, seat, first: rank, steps: 0, alike: Arc::default() });
+                }
+                Err(error) => errors.push((rank, error)),
+            }
+        }
+        // Who only waited for another that has ended is not the reason.
+        let first = self.threads.as_ref().and_then(RankThreads::failed);
+        let cause = errors.iter().position(|(rank, _)| Some(*rank) == first).unwrap_or_default();
+        match errors.into_iter().nth(cause) {
+            Some((rank, error)) => Err(GroupError::of(rank, error)),
+            None => Ok((0..parallel.ranks).collect()),
+        }
+    }
+
+    /// Has every rank do something, and tells what happens meanwhile; what each comes to, `None` where it has ended.
+    fn ask_all<T: Send + 'static, J>(&mut self, mut job: impl FnMut(&Run) -> J) -> Vec<Option<T>>
+    where
+        J: FnOnce(&mut Trainer) -> T + Send + 'static,
+    {
+        if let Some(threads) = &mut self.threads {
+            threads.all_are_asked();
+        }
+        let asked: Vec<_> = self
+            .runs
+            .iter_mut()
+            .map(|run| {
+                let job = job(run);
+                run.hand.ask(job)
+            })
+            .collect();
+        self.play();
+        asked.into_iter().map(Asked::answer).collect()
+    }
+
     /// Says of every run what it trains, and where.
-    fn describe(&self) {
-        for run in &self.runs {
-            let about = EventKind::About(Arc::new(run.spec.about(Some(&run.trainer))));
-            self.gate.borrow_mut().tell_of(run.spec.index, about);
+    fn describe(&mut self) {
+        let abouts = self.ask_all(|run| {
+            let spec = run.spec.clone();
+            move |trainer| spec.about(Some(trainer))
+        });
+        for (run, about) in self.runs.iter().zip(abouts) {
+            if let Some(about) = about {
+                self.gate.borrow_mut().tell_of(run.spec.index, EventKind::About(Arc::new(about)));
+            }
         }
     }
 
     /// Puts what is wanted in force on all ranks, or on none; returns what then is.
-    fn flip(&mut self, present: &Setup, wanted: &Setup) -> Result<Setup, DeviceError> {
-        let mut had = Vec::with_capacity(self.runs.len());
-        for run in &mut self.runs {
-            had.push(force::flip_with(&mut run.trainer, present, wanted, configure_rank)?);
-        }
+    fn flip(&mut self, present: &Setup, wanted: &Setup) -> Result<Setup, GroupError> {
+        let had = self.flip_each(&vec![present.clone(); self.runs.len()], wanted)?;
         let mut agreed = wanted.clone();
         if had.iter().any(|had| had.config != wanted.config) {
             agreed.config = present.config;
@@ -167,8 +261,8 @@ impl Lockstep {
         if had.iter().any(|had| had.alloc_conf != wanted.alloc_conf) {
             agreed.alloc_conf = Arc::clone(&present.alloc_conf);
         }
-        for (run, had) in self.runs.iter_mut().zip(&had).filter(|(_, had)| **had != agreed) {
-            force::flip_with(&mut run.trainer, had, &agreed, configure_rank)?;
+        if had.iter().any(|had| *had != agreed) {
+            self.flip_each(&had, &agreed)?;
         }
         // What a rank is made of changes with the batch of all.
         for run in &mut self.runs {
@@ -178,31 +272,57 @@ impl Lockstep {
         Ok(agreed)
     }
 
+    /// Has every rank put what is wanted in force, where it has something else; what each then has.
+    fn flip_each(&mut self, present: &[Setup], wanted: &Setup) -> Result<Vec<Setup>, GroupError> {
+        let had = self.ask_all(|run| {
+            let place = usize::from(run.spec.index.0);
+            let (present, wanted) = (present.get(place).unwrap_or(wanted).clone(), wanted.clone());
+            move |trainer: &mut Trainer| match present == wanted {
+                true => Ok(wanted),
+                false => force::flip_with(trainer, &present, &wanted, configure_rank),
+            }
+        });
+        let each = self.runs.iter().zip(had).map(|(run, had)| {
+            let gone = || Err(DeviceError::Lost { device: format!("rank {}", run.first), reason: PANICKED.to_owned() });
+            had.unwrap_or_else(gone).map_err(|error| GroupError::of(run.first, error.into()))
+        });
+        each.collect()
+    }
+
     /// Steps that all ranks have finished.
     fn finished(&self) -> u64 {
         self.runs.iter().map(|run| run.steps).min().unwrap_or_default()
     }
 
-    /// Trains one step on every rank and tells what happened; by run, what it ended with where it failed. A rank that went
+    /// Trains one step on every rank and tells what happened; by run, what it ended with where it failed. A simulated rank that went
     /// through a step in which another failed waits until that one has, too. `None`: the lab ends.
     fn step(&mut self) -> Option<Vec<Option<TrainError>>> {
         let finished = self.finished();
-        let mut outcomes = Vec::with_capacity(self.runs.len());
-        for run in &mut self.runs {
-            if run.steps > finished {
-                outcomes.push(None);
-                continue;
+        if let Some(threads) = &mut self.threads {
+            threads.begin_step();
+        }
+        let stepped = self.ask_all(|run| {
+            let (ahead, seat) = (run.steps > finished, run.seat.clone());
+            move |trainer: &mut Trainer| match seat {
+                _ if ahead => Ok(()),
+                Some(seat) => step_beside(trainer, &seat),
+                None => trainer.step().map(drop),
             }
-            match run.trainer.step() {
-                Ok(_) => {
-                    run.steps += 1;
+        });
+        if self.gate.borrow().ended() {
+            return None;
+        }
+        let mut outcomes = Vec::with_capacity(self.runs.len());
+        for (run, stepped) in self.runs.iter_mut().zip(stepped) {
+            match stepped {
+                Some(Ok(())) => {
+                    run.steps = finished + 1;
                     outcomes.push(None);
                 }
-                Err(TrainError::Stopped) => return None,
-                Err(error) => outcomes.push(Some(error)),
+                Some(Err(error)) => outcomes.push(Some(error)),
+                None => outcomes.push(Some(TrainError::Workload(PANICKED.to_owned()))),
             }
         }
-        self.play();
         for chore in std::mem::take(&mut self.chores) {
             self.do_chore(chore);
         }
@@ -210,37 +330,81 @@ impl Lockstep {
         Some(outcomes)
     }
 
-    /// Tells what happened, as fast as the lab's clock goes, and stops where somebody asks to.
+    /// The run whose failure is the reason of all others, and what it ended with.
+    fn cause<'a>(&self, outcomes: &'a [Option<TrainError>]) -> Option<(usize, &'a TrainError)> {
+        let first = self.threads.as_ref().and_then(RankThreads::failed);
+        let of = |run: usize| Some((run, outcomes.get(run)?.as_ref()?));
+        first.and_then(of).or_else(|| (0..outcomes.len()).find_map(of))
+    }
+
+    /// Tells what happened, as fast as the lab's clock goes, and stops where somebody asks to; until all ranks have done what they
+    /// were asked.
     fn play(&mut self) {
+        if self.threads.is_some() {
+            self.listen();
+            return;
+        }
         loop {
             let Some(happened) = self.told.borrow_mut().next() else { return };
-            let mut gate = self.gate.borrow_mut();
-            gate.event(happened.event);
-            let Some(point) = happened.point else { continue };
-            loop {
-                let chore = match gate.safe_point(point) {
-                    Answer::Continue => break,
-                    Answer::Stop => return,
-                    Answer::EmptyCache => Chore::EmptyCache,
-                    Answer::ResetPeaks => Chore::ResetPeaks,
-                };
-                if !self.chores.contains(&chore) {
-                    self.chores.push(chore);
-                    gate.tell(EventKind::Notice { text: "all ranks do that when they have ended the step".into() });
-                    gate.flush();
+            if !self.tell(happened) {
+                return;
+            }
+        }
+    }
+
+    /// Tells what ranks on threads do until all have answered.
+    fn listen(&mut self) {
+        while self.threads.as_ref().is_some_and(RankThreads::busy) {
+            let heard = self.threads.as_mut().is_some_and(RankThreads::hear);
+            if !heard {
+                self.gate.borrow_mut().flush();
+            }
+            while let Some(happened) = self.threads.as_mut().and_then(RankThreads::next) {
+                if !self.tell(happened) {
+                    break;
                 }
+                self.note_pause();
+            }
+            if self.gate.borrow_mut().leaves() {
+                self.threads.iter_mut().for_each(RankThreads::stop);
+                return;
+            }
+        }
+    }
+
+    /// Ranks on threads are told how long a person has held them.
+    fn note_pause(&mut self) {
+        let held = self.gate.borrow_mut().take_held();
+        self.threads.iter_mut().for_each(|threads| threads.held(held));
+    }
+
+    /// Tells one event, and obeys at the safe point behind it; false where the lab ends.
+    fn tell(&mut self, happened: Happened) -> bool {
+        let mut gate = self.gate.borrow_mut();
+        gate.event(happened.event);
+        let Some(point) = happened.point else { return true };
+        loop {
+            let chore = match gate.safe_point(point) {
+                Answer::Continue => return true,
+                Answer::Stop => return false,
+                Answer::EmptyCache => Chore::EmptyCache,
+                Answer::ResetPeaks => Chore::ResetPeaks,
+            };
+            if !self.chores.contains(&chore) {
+                self.chores.push(chore);
+                gate.tell(EventKind::Notice { text: "all ranks do that when they have ended the step".into() });
+                gate.flush();
             }
         }
     }
 
     fn do_chore(&mut self, chore: Chore) {
-        for run in &self.runs {
-            match chore {
-                Chore::EmptyCache => run.trainer.empty_cache(),
-                Chore::ResetPeaks => run.trainer.reset_peak_memory_stats(),
+        self.ask_all(|_| {
+            move |trainer: &mut Trainer| match chore {
+                Chore::EmptyCache => trainer.empty_cache(),
+                Chore::ResetPeaks => trainer.reset_peak_memory_stats(),
             }
-        }
-        self.play();
+        });
     }
 
     /// Has somebody try what flips would do to the peak of each rank, unless there are many.
@@ -256,6 +420,7 @@ impl Lockstep {
     fn rest(&mut self, states: &[RunState]) {
         loop {
             self.gate.borrow_mut().wait_each(states);
+            self.note_pause();
             let Some(chore) = self.gate.borrow_mut().take_chore() else { return };
             self.do_chore(chore);
         }
@@ -263,7 +428,7 @@ impl Lockstep {
 
     /// What each rank does now that one has failed; what would have helped it is being tried.
     fn after_failure(&self, parallel: Parallel, failed: usize, outcomes: &[Option<TrainError>]) -> Vec<RunState> {
-        let ranks = &self.runs[failed].alike;
+        let ranks = self.runs[failed].alike.words();
         let what = match &outcomes[failed] {
             Some(TrainError::OutOfMemory { .. }) => "ran out of memory".to_owned(),
             Some(error) => format!("failed ({error})"),
@@ -276,23 +441,33 @@ impl Lockstep {
                 gate.try_remedies(shortage(run, &setup), run.spec.index, move |tried| of_all_ranks(tried, parallel));
                 RunState::OutOfMemory
             }
+            Some(TrainError::RankEnded(_)) => {
+                let text = format!("{ranks} {what}; this rank can't end the step without it and has stopped").into();
+                gate.tell_of(run.spec.index, EventKind::Notice { text });
+                RunState::Paused
+            }
             Some(error) => RunState::StepFailed(error.to_string().into()),
             None => {
-                let text = format!("{} {what}; this rank has ended the step and waits", ranks.words()).into();
+                let text = format!("{ranks} {what}; this rank has ended the step and waits").into();
                 gate.tell_of(run.spec.index, EventKind::Notice { text });
                 RunState::Paused
             }
         });
-        each.collect()
+        let states = each.collect();
+        if self.threads.is_some() {
+            let text =
+                "ranks that wait for each other can't go on from here: the run begins again from the same weights";
+            gate.tell(EventKind::Note { text: text.into() });
+        }
+        states
     }
 }
 
 /// A rank's run as it is, for whoever tries other switches on it.
 fn shortage(run: &Run, setup: &Setup) -> Shortage {
-    let (trainer, steps) = (&run.trainer, run.steps);
     let config = Config { batch: run.spec.config.batch, ..setup.config };
-    let (memory, libraries) = (trainer.device_info().memory, trainer.libraries());
-    Shortage { spec: run.spec.clone(), setup: Setup { config, ..setup.clone() }, memory, libraries, steps }
+    let (memory, libraries) = (run.made.memory, run.made.libraries);
+    Shortage { spec: run.spec.clone(), setup: Setup { config, ..setup.clone() }, memory, libraries, steps: run.steps }
 }
 
 /// Configures a rank: the batch is that of all ranks.

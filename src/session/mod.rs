@@ -3,6 +3,7 @@
 //! The engine trains on a thread of its own and asks the gate at every safe point what a person wants; everything that
 //! happens leaves as events. Nothing here waits for a front end.
 
+mod another_way;
 mod broken;
 mod combinations;
 mod command;
@@ -10,6 +11,7 @@ mod engine;
 mod force;
 mod foresight;
 mod gate;
+mod hand;
 mod handle;
 mod headless;
 mod interleaved;
@@ -18,6 +20,7 @@ mod pace;
 mod parallel;
 mod process_group;
 mod rank_stream;
+mod rank_threads;
 mod remedies;
 mod rendezvous;
 mod setup;
@@ -44,7 +47,7 @@ pub use handle::{Engine, Feed, Feeder, Session};
 pub use headless::{Follow, Headless, Listener, NotMade};
 pub use pace::{Pace, Speed};
 pub use parallel::Parallel;
-pub use process_group::{GroupError, ProcessGroup, RankFailed, of_rank};
+pub use process_group::{GroupError, ProcessGroup, RankFailed, check_ranks, of_rank};
 pub use rank_stream::RankStream;
 pub use remedies::Shortage;
 pub use rendezvous::{PATIENCE, Rendezvous, RendezvousError};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::interleaved::Interleaved;
+use super::rank_threads::RankThreads;
 use super::{BuildError, DeviceChoice, Follow, Headless, LabSpec, Listener, Parallel};
 use crate::model::{AlikeRanks, Event, EventKind, Lab, Ranks, StepReport};
 use crate::train::{Member, TrainError, UnevenSplit, World};
@@ -28,6 +29,18 @@ pub fn of_rank(parallel: Parallel, spec: &LabSpec, rank: usize, index: u16) -> R
         *ordinal += u32::try_from(rank).unwrap_or(u32::MAX);
     }
     Ok(of_rank)
+}
+
+/// Checks of a run as `spec` says what can be told before anything is made.
+///
+/// # Errors
+/// [`GroupError::Size`], [`GroupError::Threads`], [`GroupError::Uneven`].
+pub fn check_ranks(parallel: Parallel, spec: &LabSpec) -> Result<(), GroupError> {
+    let threads = !matches!(spec.device, DeviceChoice::Sim(_));
+    if threads && !(2..=RankThreads::MOST).contains(&parallel.ranks) {
+        return Err(GroupError::Threads(parallel.ranks));
+    }
+    of_rank(parallel, spec, 0, 0).map(drop)
 }
 
 /// The ranks that do the same as `first`, where `firsts` has the lowest such rank of each.
@@ -53,6 +66,9 @@ pub enum GroupError {
     /// There are too few ranks, or too many.
     #[error("{0} ranks can't train together; give from 2 to {most}", most = ProcessGroup::MOST)]
     Size(usize),
+    /// There are too few ranks for one process, or too many.
+    #[error("{0} ranks can't train in one process; give from 2 to {most}", most = RankThreads::MOST)]
+    Threads(usize),
     /// More ranks do something of their own than are followed.
     #[error("more than {most} ranks do different things; choose fewer ranks or another way of parallelism", most = Ranks::MOST)]
     TooDifferent,
@@ -73,6 +89,11 @@ pub enum GroupError {
 }
 
 impl GroupError {
+    /// Its device is gone.
+    pub(super) const fn lost(&self) -> bool {
+        matches!(self, Self::Build { error, .. } if error.lost())
+    }
+
     /// Why a rank could not be made.
     #[must_use]
     pub fn of(rank: usize, error: BuildError) -> Self {

@@ -205,19 +205,22 @@ impl LabSpec {
         Setup { config: self.config, limit: self.limit, alloc_conf: Arc::clone(&self.alloc_conf), torch }
     }
 
-    /// The same on the processor, from the start, with the switches as they are now.
-    pub(super) fn on_processor(self, setup: &Setup) -> Self {
+    /// The same with the switches as they are now, from the start.
+    pub(super) fn under(self, setup: &Setup) -> Self {
         Self {
-            device: DeviceChoice::Cpu,
             config: setup.config,
             limit: setup.limit,
             // Settings that were refused are not in force.
             settings: Settings::parse_for(setup.torch, &setup.alloc_conf).unwrap_or(self.settings),
             alloc_conf: Arc::clone(&setup.alloc_conf),
-            // A pool as large as a part of the GPU was meant for the GPU.
-            preallocate: None,
             ..self
         }
+    }
+
+    /// The same on the processor, from the start, with the switches as they are now.
+    pub(super) fn on_processor(self, setup: &Setup) -> Self {
+        // A pool as large as a part of the GPU was meant for the GPU.
+        Self { device: DeviceChoice::Cpu, preallocate: None, ..self.under(setup) }
     }
 
     /// The words of the header: parameters, and the switches in force, are known once there is a trainer.

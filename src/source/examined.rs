@@ -44,7 +44,7 @@ pub struct Standing {
     /// Where every reserved byte stood.
     pub ledger: Ledger,
     /// Live bytes by category, in the order of [`crate::model::Category::ALL`].
-    pub by_category: [Bytes; 8],
+    pub by_category: [Bytes; 9],
     /// Live blocks by name, the most bytes first.
     pub holders: Vec<Survivor>,
     /// The same by module.

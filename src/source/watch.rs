@@ -345,6 +345,7 @@ impl Steps {
                 total: Micros(took),
                 phases: [Micros(0); Phase::ALL.len()],
                 copy: Micros(0),
+                exchange: Micros(0),
                 items: 0,
                 optimizer_ran: true,
             };

@@ -42,10 +42,12 @@ impl SecondRun {
     fn recompute(&self, this: &Rc<Self>, cx: &mut Context) -> OpResult<()> {
         let outer = std::mem::replace(&mut cx.saving, Saving::Recompute(Rc::clone(this)));
         let scope = cx.memory().set_scope(self.scope);
+        let drawn = std::mem::replace(&mut cx.generator, self.generator);
         let result = self.input.unpack(cx).and_then(|input| {
             let input = input.with_source(self.source);
             cx.autocast(self.autocast, |cx| self.segment.forward(cx, &input))
         });
+        cx.generator = drawn;
         cx.memory().set_scope(scope);
         cx.saving = outer;
         match result {
@@ -73,6 +75,7 @@ pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor
         },
         autocast: cx.autocast.dtype(),
         scope: cx.memory().scope(),
+        generator: cx.generator,
         saved: Cell::new(0),
         recomputed: RefCell::default(),
     });

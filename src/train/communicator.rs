@@ -1,5 +1,6 @@
 //! A rank's end of its collectives: they run on a stream of their own.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use vramlab_device::{Collective, GroupId};
 use super::error::{OpResult, TrainError};
 use super::exchange::Seat;
 use super::member::World;
-use super::memory::Memory;
+use super::memory::{Memory, Moment};
 use super::shape::Shape;
 use super::tensor::Tensor;
 
@@ -19,6 +20,8 @@ pub(crate) struct Communicator {
     stream: StreamId,
     /// How bytes are passed on; a device without bytes passes time alone.
     path: Option<Path>,
+    /// When the exchange under way could begin on the stream, the first of several that are noted together.
+    begun: Cell<Option<Moment>>,
 }
 
 /// How bytes are passed on.
@@ -39,7 +42,7 @@ impl Communicator {
             Some(seat) if memory.exchanges() => Some(Path::Device(join(memory, world, seat)?, Arc::clone(seat))),
             Some(seat) => Some(Path::Host(Arc::clone(seat))),
         };
-        Ok(Self { world, stream, path })
+        Ok(Self { world, stream, path, begun: Cell::default() })
     }
 
     /// How many ranks take part.
@@ -55,44 +58,51 @@ impl Communicator {
     /// Gathers every rank's part into `output`, where this rank's own lies already, behind what the compute stream has to do so far.
     pub fn all_gather(&self, memory: &Memory, output: &Tensor) -> OpResult<()> {
         let passed = self.others(output.bytes());
-        let Some(seat) = self.exchange(memory, passed, || Collective::AllGather(output.flat()))? else { return Ok(()) };
-        let elements = output.numel() / self.world.size();
-        let own = output.window(Shape::new(&[elements]), elements * self.world.rank());
-        memory.write(output, &seat.all(bytes_of(memory, &own)?)?.concat())
+        if let Some(seat) = self.exchange(memory, passed, || Collective::AllGather(output.flat()))? {
+            let elements = output.numel() / self.world.size();
+            let own = output.window(Shape::new(&[elements]), elements * self.world.rank());
+            memory.write(output, &seat.all(bytes_of(memory, &own)?)?.concat())?;
+        }
+        self.note(memory)
     }
 
     /// Averages `input` over all ranks and leaves each its part in `output`, behind what the compute stream has to do so far.
     pub fn reduce_scatter(&self, memory: &Memory, input: &Tensor, output: &Tensor) -> OpResult<()> {
         let passed = self.others(input.bytes());
         let collective = || Collective::ReduceScatter { given: input.flat(), own: output.flat() };
-        let Some(seat) = self.exchange(memory, passed, collective)? else { return Ok(()) };
-        let given = seat.all(bytes_of(memory, input)?)?;
-        let (own, size) = (self.world.rank() * output.numel(), 1.0 / self.world.size() as f32);
-        let mut sum = sum(&given, own..own + output.numel());
-        sum.iter_mut().for_each(|value| *value *= size);
-        memory.write(output, &to_bytes(&sum))
+        if let Some(seat) = self.exchange(memory, passed, collective)? {
+            let given = seat.all(bytes_of(memory, input)?)?;
+            let (own, size) = (self.world.rank() * output.numel(), 1.0 / self.world.size() as f32);
+            let mut sum = sum(&given, own..own + output.numel());
+            sum.iter_mut().for_each(|value| *value *= size);
+            memory.write(output, &to_bytes(&sum))?;
+        }
+        self.note(memory)
     }
 
     /// Sums a tensor over all ranks, behind what the compute stream has to do so far.
     pub fn all_reduce(&self, memory: &Memory, tensor: &Tensor) -> OpResult<()> {
         let passed = Bytes(2 * self.others(tensor.bytes()).get());
-        let Some(seat) = self.exchange(memory, passed, || Collective::AllReduce(tensor.flat()))? else { return Ok(()) };
-        let given = seat.all(bytes_of(memory, tensor)?)?;
-        memory.write(tensor, &to_bytes(&sum(&given, 0..tensor.numel())))
+        if let Some(seat) = self.exchange(memory, passed, || Collective::AllReduce(tensor.flat()))? {
+            let given = seat.all(bytes_of(memory, tensor)?)?;
+            memory.write(tensor, &to_bytes(&sum(&given, 0..tensor.numel())))?;
+        }
+        self.note(memory)
     }
 
     /// Makes tensors what they are on the rank that `owner` says, each of them.
     pub fn broadcast(&self, memory: &Memory, tensors: &[Tensor], owner: impl Fn(usize) -> usize) -> OpResult<()> {
         for (number, tensor) in tensors.iter().enumerate() {
             let collective = || Collective::Broadcast { tensor: tensor.flat(), from: owner(number) };
-            let Some(seat) = self.exchange(memory, tensor.bytes(), collective)? else { continue };
-            let mine = owner(number) == self.world.rank();
-            let given = seat.all(if mine { bytes_of(memory, tensor)? } else { Vec::new() })?;
-            if !mine && let Some(bytes) = given.get(owner(number)) {
-                memory.write(tensor, bytes)?;
+            if let Some(seat) = self.exchange(memory, tensor.bytes(), collective)? {
+                let mine = owner(number) == self.world.rank();
+                let given = seat.all(if mine { bytes_of(memory, tensor)? } else { Vec::new() })?;
+                if !mine && let Some(bytes) = given.get(owner(number)) {
+                    memory.write(tensor, bytes)?;
+                }
             }
         }
-        Ok(())
+        self.note(memory)
     }
 
     /// Sends a tensor to another rank: its block waits for that once it is freed.
@@ -101,6 +111,7 @@ impl Communicator {
         if let Some(seat) = self.exchange(memory, tensor.bytes(), collective)? {
             seat.send(to, bytes_of(memory, tensor)?);
         }
+        self.note(memory)?;
         Ok(memory.record_stream(tensor, self.stream)?)
     }
 
@@ -110,6 +121,7 @@ impl Communicator {
         if let Some(seat) = self.exchange(memory, tensor.bytes(), collective)? {
             memory.write(tensor, &seat.receive(from)?)?;
         }
+        self.note(memory)?;
         self.join(memory)
     }
 
@@ -129,9 +141,12 @@ impl Communicator {
     ) -> OpResult<Option<&Arc<Seat>>> {
         memory.with_device(|device| {
             let ready = device.record_event(StreamId::DEFAULT)?;
-            device.wait_event(self.stream, ready)?;
-            device.spend_exchange(bytes, self.stream)
+            device.wait_event(self.stream, ready)
         })?;
+        if self.begun.get().is_none() {
+            self.begun.set(Some(memory.mark(self.stream)?));
+        }
+        memory.with_device(|device| device.spend_exchange(bytes, self.stream))?;
         match &self.path {
             None => Ok(None),
             Some(Path::Host(seat)) => Ok(Some(seat)),
@@ -145,6 +160,14 @@ impl Communicator {
                 }
             }
         }
+    }
+
+    /// Notes how long what was exchanged since the last call takes: from when the stream could begin it until it has ended there.
+    fn note(&self, memory: &Memory) -> OpResult<()> {
+        if let Some(begun) = self.begun.take() {
+            memory.note_exchange(begun, memory.mark(self.stream)?);
+        }
+        Ok(())
     }
 
     /// Lets the compute stream wait for all collectives so far.

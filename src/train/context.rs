@@ -75,6 +75,8 @@ pub(crate) struct SecondRun {
     pub(super) source: Source,
     pub(super) autocast: Option<DType>,
     pub(super) scope: NameId,
+    /// How often random numbers had been drawn.
+    pub(super) generator: u64,
     /// Tensors that the first run saved.
     pub(super) saved: Cell<usize>,
     /// What the second run saved, each handed out once.
@@ -130,6 +132,8 @@ pub struct Context {
     pub(crate) cache: Option<KvCache>,
     /// The gradient of the op that goes backward, in the type that it wanted besides its own.
     pub(crate) gradient_copy: Option<Tensor>,
+    /// How often random numbers were drawn; a checkpoint's second run draws those of its first.
+    pub(crate) generator: u64,
     /// Tensors that are no longer needed, held by local variables of the model's forward.
     locals: Vec<Tensor>,
     /// What frames of failed steps hold, where the program keeps their exceptions.
@@ -180,6 +184,7 @@ impl Context {
             classifying: false,
             cache: None,
             gradient_copy: None,
+            generator: 0,
             locals: Vec::new(),
             frames: Vec::new(),
             outputs: Outputs::default(),

@@ -28,6 +28,8 @@ pub enum Action {
     Advance(StepSize),
     /// Start the same run over on the processor.
     UseProcessor,
+    /// Start the run over with another way of parallelism.
+    NextWay,
     /// Move the cursor to the next or the last end of something.
     Cursor(Unit, Direction),
     /// Move the cursor to the next or the last of its kind.
@@ -141,6 +143,7 @@ impl Action {
             Self::Advance(StepSize::Phase) => "phase",
             Self::Advance(StepSize::Step) => "step",
             Self::UseProcessor => "processor",
+            Self::NextWay => "way",
             Self::Cursor(of, direction) => return way(unit(of), direction).into(),
             Self::Jump(to, direction) => return way(landmark(to), direction).into(),
             Self::CursorStart => "start",
@@ -197,7 +200,9 @@ impl Action {
     #[must_use]
     pub const fn needs(self) -> Option<Ability> {
         match self {
-            Self::Flip(..) | Self::Edit(_) | Self::EmptyCache | Self::ResetPeaks | Self::Remedy => Some(Ability::Flip),
+            Self::Flip(..) | Self::Edit(_) | Self::EmptyCache | Self::ResetPeaks | Self::Remedy | Self::NextWay => {
+                Some(Ability::Flip)
+            }
             Self::UseProcessor => Some(Ability::Run),
             Self::Record => Some(Ability::Record),
             Self::Cursor(..) | Self::Jump(..) | Self::CursorStart | Self::Faster(_) | Self::GoTo | Self::Pin => {

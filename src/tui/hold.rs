@@ -74,7 +74,12 @@ impl Hold {
 /// Whether something else would be trained than was, or go on. Looking back is neither.
 pub(crate) fn acts_on_lab(action: Action, picture: &Picture) -> bool {
     match action {
-        Action::Flip(..) | Action::Edit(_) | Action::EmptyCache | Action::ResetPeaks | Action::Remedy => true,
+        Action::Flip(..)
+        | Action::Edit(_)
+        | Action::EmptyCache
+        | Action::ResetPeaks
+        | Action::Remedy
+        | Action::NextWay => true,
         Action::Advance(_) => picture.is_live() && picture.is_now(),
         Action::TogglePause => picture.is_live() && (picture.is_now() || picture.run != RunState::Running),
         _ => false,

@@ -89,6 +89,14 @@ fn common() -> Vec<Binding> {
             "after a lost GPU: start the same run on the processor",
         ),
         Binding::new(
+            &[plain('W')],
+            "W",
+            Action::NextWay,
+            Run,
+            "another way",
+            "several ranks: start again with the next --parallel",
+        ),
+        Binding::new(
             &[named(KeyCode::Left), plain('h')],
             "← h",
             Action::Cursor(Unit::Op, Backward),
@@ -309,6 +317,9 @@ pub fn acts(action: Action, picture: &Picture) -> Result<(), &'static str> {
     let there = match action {
         Action::Flip(..) | Action::Edit(_) | Action::EmptyCache | Action::ResetPeaks | Action::Remedy => alive,
         Action::TogglePause | Action::Advance(_) => alive || !live || !picture.is_now(),
+        Action::NextWay => {
+            !picture.ranks.is_empty() && (alive || matches!(run, RunState::Finished | RunState::Failed(_)))
+        }
         Action::UseProcessor => matches!(run, RunState::Lost(_)),
         Action::CursorNow => !picture.is_now() || !live && picture.place() < picture.extent.end,
         Action::Faster(_) => !picture.is_now() || !live,

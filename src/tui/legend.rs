@@ -18,6 +18,7 @@ pub(crate) const fn category_letter(category: Category) -> &'static str {
         Category::Activation => "A",
         Category::Temporary => "T",
         Category::Workspace => "W",
+        Category::Communication => "C",
         Category::Input => "I",
         Category::Other => "X",
     }
@@ -32,6 +33,7 @@ pub(crate) const fn short_label(category: Category) -> &'static str {
         Category::Activation => "activ",
         Category::Temporary => "temp",
         Category::Workspace => "works",
+        Category::Communication => "comm",
         Category::Input => "input",
         Category::Other => "other",
     }

@@ -34,7 +34,7 @@ impl Origin {
                 match picture.ranks.first().map(|of| &of.alike) {
                     Some(alike) => words.extend([
                         "--device".to_owned(),
-                        format!("{device}x{}", alike.world),
+                        devices(device, picture, alike.world),
                         "--parallel".to_owned(),
                         alike.parallelism.to_string(),
                     ]),
@@ -57,12 +57,45 @@ impl Origin {
     }
 }
 
+/// The devices of all ranks, where `device` is that of the one shown: GPUs by their numbers.
+fn devices(device: &str, picture: &Picture, world: u32) -> String {
+    let shown = picture.ranks.get(picture.device.place).and_then(|of| of.alike.ranks.first());
+    let ordinal = device.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse::<u32>().ok());
+    match ordinal.and_then(|ordinal| ordinal.checked_sub(u32::from(*shown?))) {
+        Some(first) => {
+            let ordinals: Vec<String> = (first..first.saturating_add(world)).map(|of| of.to_string()).collect();
+            format!("cuda:{}", ordinals.join(","))
+        }
+        None => format!("{device}x{world}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{About, Setting, Settings, View};
+    use crate::model::{About, AlikeRanks, Setting, Settings, View};
+    use crate::source::RankFigures;
+
+    #[test]
+    fn ranks_are_run_again_on_as_many_devices() {
+        let command = |device: &str, place: usize| {
+            let rank = |rank| RankFigures {
+                alike: AlikeRanks { ranks: vec![rank], world: 2, ..AlikeRanks::default() }.into(),
+                ..RankFigures::default()
+            };
+            let about = About { workload: "gpt2".into(), device: device.into(), ..About::default() };
+            let view = View { about: Arc::new(about), ..View::default() };
+            let mut picture = Picture { view: Arc::new(view), ranks: [0, 1].map(rank).into(), ..Picture::default() };
+            picture.device.place = place;
+            Origin::default().command(&picture)
+        };
+        assert_eq!(command("cpu", 1), "vramlab run gpt2 --device cpux2 --parallel ddp");
+        assert_eq!(command("sim:h200 · NVIDIA H200", 0), "vramlab run gpt2 --device sim:h200x2 --parallel ddp");
+        assert_eq!(command("cuda:2 · NVIDIA H200", 0), "vramlab run gpt2 --device cuda:2,3 --parallel ddp");
+        assert_eq!(command("cuda:3 · NVIDIA H200", 1), "vramlab run gpt2 --device cuda:2,3 --parallel ddp");
+    }
 
     #[test]
     fn a_lab_is_run_again_with_the_switches_in_force() {

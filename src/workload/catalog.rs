@@ -6,7 +6,7 @@ use super::entry::Entry;
 use super::error::CatalogError;
 use vramlab_user_input::{Place, Shelf, ShelfError};
 
-const BUILT_IN: [(&str, &str); 28] = [
+const BUILT_IN: [(&str, &str); 29] = [
     ("bert-large", include_str!("lab/bert-large.toml")),
     ("bert-mini", include_str!("lab/bert-mini.toml")),
     ("churn", include_str!("lab/churn.toml")),
@@ -26,6 +26,7 @@ const BUILT_IN: [(&str, &str); 28] = [
     ("mlp", include_str!("lab/mlp.toml")),
     ("mlp-mini", include_str!("lab/mlp-mini.toml")),
     ("mlp-saves-input", include_str!("lab/mlp-saves-input.toml")),
+    ("qlora-llama-65b", include_str!("lab/qlora-llama-65b.toml")),
     ("qwen3-0.6b", include_str!("lab/qwen3-0.6b.toml")),
     ("qwen3-8b", include_str!("lab/qwen3-8b.toml")),
     ("resnet-mini", include_str!("lab/resnet-mini.toml")),

@@ -6,13 +6,24 @@ use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 use super::hash::Parameters;
 use super::lora::{Adaptable, Lora, Target};
 
+/// What a norm does beyond dividing by the root of the mean square.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NormKind {
+    /// Its result is multiplied by the weight in the type of the input (Llama).
+    #[default]
+    Plain,
+    /// It is multiplied by the weight before it is cast to that type (OLMo 2).
+    Late,
+    /// The same with a weight that is added to 1 (Gemma).
+    Centred,
+}
+
 /// Divides the last dimension by the root of its mean square.
 pub(super) struct RmsNorm {
     scope: NameId,
     weight: Tensor,
     eps: f64,
-    /// The weight is added to 1 (Gemma).
-    centred: bool,
+    kind: NormKind,
 }
 
 impl RmsNorm {
@@ -20,23 +31,27 @@ impl RmsNorm {
     pub const EPS: f64 = 1e-6;
 
     /// A norm of `width` values that adds `eps` to their mean square.
-    pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, width: usize, eps: f64) -> OpResult<Self> {
-        let weight = all.weight(cx, &format!("{name}.weight"), &[width])?;
-        Ok(Self { scope: cx.memory().name(name), weight, eps, centred: false })
-    }
-
-    /// The same with a weight that is added to 1.
-    pub fn centred(cx: &mut Context, all: &mut Parameters, name: &str, width: usize, eps: f64) -> OpResult<Self> {
-        let weight = all.centred(cx, &format!("{name}.weight"), width)?;
-        Ok(Self { scope: cx.memory().name(name), weight, eps, centred: true })
+    pub fn make(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        width: usize,
+        (kind, eps): (NormKind, f64),
+    ) -> OpResult<Self> {
+        let weight = match kind {
+            NormKind::Centred => all.centred(cx, &format!("{name}.weight"), width)?,
+            NormKind::Plain | NormKind::Late => all.weight(cx, &format!("{name}.weight"), &[width])?,
+        };
+        Ok(Self { scope: cx.memory().name(name), weight, eps, kind })
     }
 }
 
 impl Repeatable for RmsNorm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let run = |cx: &mut Context| match self.centred {
-            true => cx.centred_rms_norm(input, &self.weight, self.eps),
-            false => cx.rms_norm(input, &self.weight, self.eps),
+        let run = |cx: &mut Context| match self.kind {
+            NormKind::Plain => cx.rms_norm(input, &self.weight, self.eps),
+            NormKind::Late => cx.late_rms_norm(input, &self.weight, self.eps),
+            NormKind::Centred => cx.centred_rms_norm(input, &self.weight, self.eps),
         };
         cx.module(self.scope, |cx| cx.with_parameters([&self.weight], run))
     }
@@ -55,9 +70,16 @@ pub(super) enum Gate {
 pub(super) struct GatedMlp {
     scope: NameId,
     function: Gate,
-    gate: Adaptable,
-    up: Adaptable,
+    opening: Opening,
     down: Adaptable,
+}
+
+/// The layers that a gated MLP begins with.
+enum Opening {
+    /// The gate, and what it lets through.
+    Apart(Box<[Adaptable; 2]>),
+    /// Both as one (Phi-3).
+    Packed(Box<Adaptable>),
 }
 
 impl GatedMlp {
@@ -67,21 +89,60 @@ impl GatedMlp {
         name: &str,
         [width, hidden]: [usize; 2],
         function: Gate,
+        biases: bool,
     ) -> OpResult<Self> {
-        Ok(Self {
-            scope: cx.memory().name(name),
-            function,
-            gate: Adaptable::plain(cx, all, &format!("{name}.gate_proj"), [width, hidden])?,
-            up: Adaptable::plain(cx, all, &format!("{name}.up_proj"), [width, hidden])?,
-            down: Adaptable::plain(cx, all, &format!("{name}.down_proj"), [hidden, width])?,
-        })
+        let make = if biases { Adaptable::biased } else { Adaptable::plain };
+        let gate = make(cx, all, &format!("{name}.gate_proj"), [width, hidden])?;
+        let up = make(cx, all, &format!("{name}.up_proj"), [width, hidden])?;
+        let opening = Opening::Apart(Box::new([gate, up]));
+        let down = make(cx, all, &format!("{name}.down_proj"), [hidden, width])?;
+        Ok(Self { scope: cx.memory().name(name), function, opening, down })
+    }
+
+    /// With one layer for gate and what it lets through.
+    pub fn packed(cx: &mut Context, all: &mut Parameters, name: &str, [width, hidden]: [usize; 2]) -> OpResult<Self> {
+        let both = Adaptable::plain(cx, all, &format!("{name}.gate_up_proj"), [width, 2 * hidden])?;
+        let down = Adaptable::plain(cx, all, &format!("{name}.down_proj"), [hidden, width])?;
+        Ok(Self { scope: cx.memory().name(name), function: Gate::Silu, opening: Opening::Packed(Box::new(both)), down })
     }
 
     /// Puts adapters beside its layers.
     pub fn adapt(&mut self, cx: &Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
-        self.gate.adapt(cx, all, name, lora, Target::Gate)?;
-        self.up.adapt(cx, all, name, lora, Target::Up)?;
+        match &mut self.opening {
+            Opening::Apart(layers) => {
+                let [gate, up] = &mut **layers;
+                gate.adapt(cx, all, name, lora, Target::Gate)?;
+                up.adapt(cx, all, name, lora, Target::Up)?;
+            }
+            Opening::Packed(both) => both.adapt(cx, all, name, lora, Target::GateUp)?,
+        }
         self.down.adapt(cx, all, name, lora, Target::Down)
+    }
+
+    /// What goes into the last layer, and what else lives until that has returned.
+    fn hidden(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
+        let [gate, up] = match &self.opening {
+            Opening::Apart(layers) => &**layers,
+            Opening::Packed(both) => {
+                let both = both.forward(cx, input)?;
+                let (hidden, gate) = cx.within(self.scope, |cx| cx.packed_gate(both))?;
+                return Ok((hidden, Some(gate)));
+            }
+        };
+        if cx.is_fused() && self.function == Gate::Silu {
+            let gate = gate.forward(cx, input)?;
+            let up = up.forward(cx, input)?;
+            return Ok((cx.within(self.scope, |cx| cx.gated_silu(&gate, &up))?, None));
+        }
+        let activated = {
+            let gate = gate.forward(cx, input)?;
+            cx.within(self.scope, |cx| match self.function {
+                Gate::Silu => cx.silu(&gate),
+                Gate::Gelu => cx.gelu(&gate, true),
+            })?
+        };
+        let up = up.forward(cx, input)?;
+        Ok((cx.within(self.scope, |cx| cx.mul(&activated, &up))?, None))
     }
 }
 
@@ -89,21 +150,7 @@ impl Repeatable for GatedMlp {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         // What goes into a product is an argument: it lives until that has returned.
         let output = {
-            let hidden = if cx.is_fused() && self.function == Gate::Silu {
-                let gate = self.gate.forward(cx, input)?;
-                let up = self.up.forward(cx, input)?;
-                cx.within(self.scope, |cx| cx.gated_silu(&gate, &up))?
-            } else {
-                let activated = {
-                    let gate = self.gate.forward(cx, input)?;
-                    cx.within(self.scope, |cx| match self.function {
-                        Gate::Silu => cx.silu(&gate),
-                        Gate::Gelu => cx.gelu(&gate, true),
-                    })?
-                };
-                let up = self.up.forward(cx, input)?;
-                cx.within(self.scope, |cx| cx.mul(&activated, &up))?
-            };
+            let (hidden, _local) = self.hidden(cx, input)?;
             self.down.forward(cx, &hidden)?
         };
         cx.put_out(self.scope, &output);

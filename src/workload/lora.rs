@@ -34,11 +34,25 @@ pub enum Target {
     Up,
     /// The MLP's way back.
     Down,
+    /// The one projection to queries, keys and values (Phi-3).
+    QueryKeyValue,
+    /// The one layer of the MLP's gate and of what it lets through (Phi-3).
+    GateUp,
 }
 
 impl Target {
-    /// All, in the order in which a layer has them.
-    pub const ALL: [Self; 7] = [Self::Query, Self::Key, Self::Value, Self::Output, Self::Gate, Self::Up, Self::Down];
+    /// All: those of most models in the order in which a layer has them, then those of some.
+    pub const ALL: [Self; 9] = [
+        Self::Query,
+        Self::Key,
+        Self::Value,
+        Self::Output,
+        Self::Gate,
+        Self::Up,
+        Self::Down,
+        Self::QueryKeyValue,
+        Self::GateUp,
+    ];
 
     /// Its name in transformers.
     #[must_use]
@@ -51,6 +65,8 @@ impl Target {
             Self::Gate => "gate_proj",
             Self::Up => "up_proj",
             Self::Down => "down_proj",
+            Self::QueryKeyValue => "qkv_proj",
+            Self::GateUp => "gate_up_proj",
         }
     }
 }
@@ -81,6 +97,12 @@ impl Targets {
     #[must_use]
     pub const fn has(self, target: Target) -> bool {
         self.0[target as usize]
+    }
+
+    /// Those that a model has whose projections are `packed` into one, or are not: peft's own stand for its own.
+    #[must_use]
+    pub(super) fn of_model(self, packed: bool) -> Self {
+        if packed && self == Self::default() { Self::of([Target::QueryKeyValue]) } else { self }
     }
 
     fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
@@ -137,6 +159,37 @@ impl<'de> Deserialize<'de> for Targets {
     }
 }
 
+/// A part of a whole that is left out: at least 0 and below 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(try_from = "f64")]
+pub struct Share(f64);
+
+impl TryFrom<f64> for Share {
+    type Error = String;
+
+    fn try_from(share: f64) -> Result<Self, String> {
+        if (0.0..1.0).contains(&share) {
+            Ok(Self(share))
+        } else {
+            Err(format!("{share} is no share to leave out; choose a number from 0 on, below 1"))
+        }
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse::<f64>().map_err(|_| format!("'{text}' is no number; 0.05 is one"))?.try_into()
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// What LoRA trains.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -148,6 +201,9 @@ pub struct Lora {
     /// The layers that get an adapter.
     #[serde(default)]
     pub targets: Targets,
+    /// The share of an adapter's input that is left out in each step.
+    #[serde(default)]
+    pub dropout: Share,
     /// How the frozen linear layers are kept, where they are quantised (QLoRA).
     #[serde(default, rename = "quantize")]
     pub quantization: Option<Quantization>,
@@ -157,7 +213,7 @@ impl Lora {
     /// Adapters of a rank at peft's own targets.
     #[must_use]
     pub fn of_rank(rank: Extent) -> Self {
-        Self { rank, alpha: None, targets: Targets::default(), quantization: None }
+        Self { rank, alpha: None, targets: Targets::default(), dropout: Share::default(), quantization: None }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
@@ -189,6 +245,7 @@ pub struct AdapterConfig {
     r: Option<Extent>,
     lora_alpha: Option<f64>,
     target_modules: Option<Targets>,
+    lora_dropout: Option<Share>,
     bias: Option<String>,
     use_rslora: Option<bool>,
     rank_pattern: Option<BTreeMap<String, IgnoredAny>>,
@@ -220,7 +277,8 @@ impl AdapterConfig {
         // A scale by the root of the rank is one by the rank of a larger alpha.
         let factor = if self.use_rslora == Some(true) { (rank.get() as f64).sqrt() } else { 1.0 };
         let targets = self.target_modules.unwrap_or_default();
-        Ok(Lora { rank, alpha: Some(alpha * factor), targets, quantization: None })
+        let dropout = self.lora_dropout.unwrap_or_default();
+        Ok(Lora { rank, alpha: Some(alpha * factor), targets, dropout, quantization: None })
     }
 }
 
@@ -242,6 +300,7 @@ struct Adapter {
     a: Linear,
     b: Linear,
     scaling: f64,
+    dropout: f64,
 }
 
 impl Base {
@@ -298,7 +357,8 @@ impl Adaptable {
             };
             let a = part("A", [rank, inputs], true)?;
             let b = part("B", [outputs, rank], false)?;
-            self.adapter = Some(Adapter { scope: cx.memory().name(&name), a, b, scaling: lora.scaling() });
+            let (scope, dropout) = (cx.memory().name(&name), lora.dropout.0);
+            self.adapter = Some(Adapter { scope, a, b, scaling: lora.scaling(), dropout });
         }
         Ok(())
     }
@@ -308,7 +368,10 @@ impl Adapter {
     /// `B(A(x)) · scaling`, in f32 or as autocast has it.
     fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         let high = {
-            let low = self.a.forward(cx, x)?;
+            let low = {
+                let x = cx.within(self.scope, |cx| cx.dropout(x, self.dropout))?;
+                self.a.forward(cx, &x)?
+            };
             self.b.forward(cx, &low)?
         };
         cx.within(self.scope, |cx| cx.scale(&high, self.scaling, "adapter output"))
@@ -385,7 +448,7 @@ mod tests {
         assert_eq!(all.parse::<Targets>().unwrap().to_string(), "all-linear");
         assert_eq!(
             "q_proj,lm_head".parse::<Targets>().unwrap_err(),
-            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
+            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj"
         );
         assert!("".parse::<Targets>().is_err());
     }
@@ -413,7 +476,8 @@ mod tests {
         ] {
             assert_eq!(read(&text(more)), Err(format!("{key} asks for something that is not there; leave it out")));
         }
-        assert!(read(r#"{"lora_dropout": 0.1}"#).unwrap_err().starts_with("lora_dropout asks"));
+        assert_eq!(read(r#"{"lora_dropout": 0.1}"#).unwrap().dropout, Share(0.1));
+        assert!(read(r#"{"lora_dropout": 1.0}"#).unwrap_err().starts_with("1 is no share to leave out"));
         assert!(read(r#"{"peft_type": "IA3"}"#).unwrap_err().contains("there is LORA"));
         assert!(read(r#"{"target_modules": ["lm_head"]}"#).unwrap_err().contains("no target 'lm_head'"));
     }

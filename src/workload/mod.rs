@@ -38,15 +38,19 @@ pub use catalog::{Catalog, DEFAULT};
 pub use churn::{Churn, ChurnSizes};
 pub use data::{Data, DataKind};
 pub use dcgan::Dcgan;
-pub use decoder::{Decoder, DecoderSizes, Llama3Scaling, ModelConfig, SlidingWindows, SoftCaps, Style};
+pub use decoder::{
+    Biases, Decoder, DecoderSizes, HeadNorms, LayerPattern, Llama3Scaling, ModelConfig, Multipliers, NormPlaces,
+    RotaryScaling, SlidingWindows, SoftCaps, Style,
+};
 pub use entry::{Architecture, Entry, Group, LearningRates};
 pub use error::CatalogError;
 pub use gpt::{LanguageSizes, gpt};
 pub use hash::Spread;
 pub use inference::{Generation, Inference, InferenceMode, InferencePlan, Models};
 pub use lengths::{Epochs, LengthPolicy, Lengths, LengthsError, PlannedBatch, read_lengths};
+pub use llama::NormKind;
 pub use loading::{Loaded, Loading};
-pub use lora::{AdapterConfig, Lora, Target, Targets};
+pub use lora::{AdapterConfig, Lora, Share, Target, Targets};
 pub use mlp::{MlpSizes, mlp};
 pub use own::Input;
 pub use quantization::{BitsAndBytesConfig, Quantization};

@@ -343,6 +343,7 @@ fn train_step(
         total: Micros(source.time - begin),
         phases,
         copy: Micros(150),
+        exchange: Micros(0),
         items: 1024,
         optimizer_ran: !(setup.amp && step == 10),
     }));

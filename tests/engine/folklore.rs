@@ -12,7 +12,7 @@ use vramlab::session::DeviceChoice;
 use vramlab::workload::Catalog;
 
 /// What every built-in claim comes to on an H200.
-const VERDICTS: [(&str, Verdict); 52] = [
+const VERDICTS: [(&str, Verdict); 55] = [
     ("amp-memory", Verdict::Depends),
     ("amp-speed", Verdict::Depends),
     ("checkpointing", Verdict::Depends),
@@ -60,11 +60,14 @@ const VERDICTS: [(&str, Verdict); 52] = [
     ("autocast-region", Verdict::Partly),
     ("shared-parameters", Verdict::False),
     ("lora-tenth", Verdict::False),
+    ("qlora-65b", Verdict::Depends),
     ("checkpoint-root", Verdict::False),
     ("ddp-splits", Verdict::False),
     ("ddp-linear", Verdict::False),
     ("fsdp-ten-times", Verdict::Depends),
     ("zero-1", Verdict::False),
+    ("tensor-half", Verdict::False),
+    ("pipeline-even", Verdict::False),
 ];
 
 fn bench(card: &str) -> Bench {
@@ -309,10 +312,10 @@ fn what_does_not_fit_is_told_in_place_of_a_verdict() {
 #[test]
 fn small_cards_have_verdicts_too() {
     for (card, without) in [
-        ("t4", &["empty-cache-oom", "attention-softmax", "power-of-two"][..]),
+        ("t4", &["empty-cache-oom", "attention-softmax", "power-of-two", "qlora-65b"][..]),
         // All weights of 1.2 billion in AdamW: more than 12 GiB with one sequence.
-        ("rtx-3060-12g", &["empty-cache-oom", "attention-softmax", "power-of-two", "lora-tenth"]),
-        ("rtx-4090", &["power-of-two"]),
+        ("rtx-3060-12g", &["empty-cache-oom", "attention-softmax", "power-of-two", "lora-tenth", "qlora-65b"]),
+        ("rtx-4090", &["power-of-two", "qlora-65b"]),
     ] {
         let (bench, folklore) = (bench(card), built_in());
         let mut unfit = Vec::new();
@@ -377,6 +380,16 @@ fn claims_about_ranks_come_to_what_pytorch_measured() {
     near("ddp-linear", "two", peak("ddp", "gpt2") / peak("eager", "gpt2"), 1e-4);
     near("zero-1", "peak", peak("zero1", "gpt2") / peak("ddp", "gpt2"), 1e-3);
     near("fsdp-ten-times", "gpt2", peak("fsdp", "gpt2") / peak("ddp", "gpt2"), 1e-3);
+    let text = std::fs::read_to_string("tests/data/pytorch-ranks-rows.jsonl").unwrap();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (figure, mode) in [("alternate", "pp-1f1b"), ("gpipe", "pp-gpipe")] {
+        let stage = |rank: u64| {
+            let is_it = |row: &&Value| row["mode"] == mode && row["workload"] == "gpt2" && row["rank"] == rank;
+            rows.iter().find(is_it).unwrap()["peak_allocated"].as_f64().unwrap()
+        };
+        near("pipeline-even", figure, stage(1) / stage(0), 5e-3);
+    }
+    near("tensor-half", "peak", peak("tp", "gpt2") / peak("eager", "gpt2"), 1e-3);
 }
 
 #[test]

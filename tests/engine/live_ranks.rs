@@ -37,6 +37,15 @@ fn stages(limit: Option<Bytes>) -> LabSpec {
     spec
 }
 
+/// The same on the processor, where they compute and wait for each other.
+fn on_processor(parallelism: Parallelism, limit: Option<Bytes>) -> LabSpec {
+    let parallel = Some(Parallel { parallelism, ranks: 2 });
+    let spec = stages(limit);
+    // Small steps, where none has to fail.
+    let sizes = if limit.is_some() { spec.sizes } else { Sizes::default() };
+    LabSpec { device: DeviceChoice::Cpu, parallel, sizes, ..spec }
+}
+
 struct Driver {
     session: Session,
     ranks: Ranks,
@@ -109,6 +118,16 @@ impl Driver {
     fn pause(&mut self) {
         self.send(Command::Pause);
         self.wait("pause", |driver| driver.runs() == [&RunState::Paused; 2]);
+    }
+
+    /// Quits; fails where that takes longer than a person waits.
+    fn quit(mut self) {
+        self.send(Command::Quit);
+        let feed = &mut self.session.feed;
+        let ended = self.runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(2), async { while feed.recv().await.is_some() {} }).await
+        });
+        assert!(ended.is_ok(), "quitting ends it");
     }
 
     /// Steps that a rank had finished when a switch was flipped.
@@ -224,4 +243,121 @@ fn memory_that_a_rank_lacks_stops_all_and_more_of_it_helps() {
         tokio::time::timeout(Duration::from_secs(10), async { while feed.recv().await.is_some() {} }).await
     });
     assert!(ended.is_ok(), "quitting ends it");
+}
+
+#[test]
+fn ranks_of_the_processor_train_in_the_lab_in_every_way() {
+    for parallelism in Parallelism::ALL {
+        let mut driver = Driver::start(on_processor(parallelism, None));
+        driver.wait_for_steps(2);
+        let has_loss = |event: &Event| matches!(&event.kind, EventKind::StepEnd(report) if report.loss.is_some());
+        assert!(driver.seen.iter().any(has_loss), "{parallelism}: they compute");
+        driver.set("opt", "sgd");
+        driver.wait("the flip", |driver| [0, 1].iter().all(|device| driver.value(*device, "opt") == "sgd"));
+        driver.wait_for_steps(1);
+        assert_eq!(driver.flips(0), driver.flips(1), "{parallelism}");
+        driver.pause();
+        let place = |driver: &Driver| [driver.lab(0).time(), driver.lab(1).time()];
+        let paused = place(&driver);
+        driver.send(Command::Advance(session::StepSize::Step));
+        driver.wait("the end of the step", |driver| place(driver) != paused && driver.runs() == [&RunState::Paused; 2]);
+        let [first, second] = driver.finished();
+        assert_eq!(first, second, "{parallelism}: a step ends where the last rank's does");
+        let times = driver.seen.iter().filter(|event| !matches!(event.kind, EventKind::Weighed(_)));
+        assert!(times.is_sorted_by_key(|event| event.time), "{parallelism}: told in the order of time");
+        driver.quit();
+    }
+}
+
+/// Longer than a small step takes on any machine.
+const PAUSE: Duration = Duration::from_secs(4);
+
+#[test]
+fn a_pause_of_ranks_that_compute_is_no_part_of_their_steps() {
+    let mut driver = Driver::start(on_processor(Parallelism::Ddp, None));
+    driver.wait_for_steps(2);
+    driver.pause();
+    let paused = driver.lab(0).time();
+    std::thread::sleep(PAUSE);
+    driver.send(Command::EmptyCache);
+    driver.send(Command::Resume);
+    driver.wait("an empty cache", |driver| {
+        let emptied = |event: &&Event| matches!(event.kind, EventKind::EmptyCache);
+        let of = |device| driver.seen.iter().filter(emptied).any(|event| event.device == DeviceIndex(device));
+        of(0) && of(1)
+    });
+    let passed = driver.lab(0).time().0 - paused.0;
+    driver.wait_for_steps(2);
+    let steps = driver.seen.iter().filter_map(|event| match &event.kind {
+        EventKind::StepEnd(report) => Some(report.total.0),
+        _ => None,
+    });
+    let longest = steps.max().unwrap();
+    let pause = PAUSE.as_micros() as u64;
+    assert!(passed < pause && longest < pause, "{passed} and {longest} µs, with a pause of {pause}");
+    driver.quit();
+}
+
+#[test]
+fn a_rank_of_the_processor_that_lacks_memory_stops_all_and_they_begin_again() {
+    let pipeline = Parallelism::Pipeline(PipelineSchedule::GPipe);
+    let mut driver = Driver::start(on_processor(pipeline, Some(Bytes::mib(130))));
+    driver.wait("out of memory", |driver| {
+        driver.ranks.len() == 2 && driver.runs() == [&RunState::Paused, &RunState::OutOfMemory]
+    });
+    assert!(driver.lab(1).autopsy().is_some() && driver.lab(0).autopsy().is_none());
+    let said: Vec<String> =
+        driver.ranks.lab_mut(DeviceIndex(0)).unwrap().view().log.iter().map(|line| line.text.to_string()).collect();
+    assert!(said.iter().any(|line| line.starts_with("rank 1 ran out of memory; this rank")), "{said:?}");
+    assert!(said.iter().any(|line| line.ends_with("the run begins again from the same weights")), "{said:?}");
+    driver.wait("what would help", |driver| {
+        let told = |event: &Event| matches!(event.kind, EventKind::Remedied(_)) && event.device == DeviceIndex(1);
+        driver.seen.iter().any(told)
+    });
+    driver.set("limit", "none");
+    driver.send(Command::Resume);
+    driver.wait("the first step", |driver| driver.finished()[0] == 0);
+    driver.wait_for_steps(2);
+    assert_eq!(driver.runs(), [&RunState::Running; 2]);
+    assert_eq!([0, 1].map(|device| driver.value(device, "limit")), ["none"; 2]);
+    driver.quit();
+}
+
+#[test]
+fn another_way_begins_again_with_the_switches_as_they_are() {
+    for spec in [stages(None), on_processor(Parallelism::Pipeline(PipelineSchedule::GPipe), None)] {
+        let mut driver = Driver::start(spec);
+        driver.wait_for_steps(2);
+        driver.set("opt", "sgd");
+        driver.wait("the flip", |driver| [0, 1].iter().all(|device| driver.value(*device, "opt") == "sgd"));
+        driver.pause();
+        let way = |driver: &Driver| driver.lab(0).alike().map(|alike| alike.parallelism);
+        for expected in [PipelineSchedule::OneForwardOneBackward].map(Parallelism::Pipeline).into_iter().chain([
+            Parallelism::Ddp,
+            Parallelism::DdpView,
+            Parallelism::Zero1,
+        ]) {
+            driver.send(Command::NextWay);
+            driver.wait("another way", |driver| way(driver) == Some(expected));
+            driver.wait("the pause", |driver| driver.lab(0).run() == &RunState::Paused);
+            assert_eq!((driver.value(0, "opt"), driver.lab(0).finished()), ("sgd".to_owned(), 0));
+            let words = format!("started again with {expected}, from the same weights");
+            let said = |event: &Event| matches!(&event.kind, EventKind::Note { text } if **text == words);
+            assert!(driver.seen.iter().any(said), "{words}");
+        }
+        driver.send(Command::Resume);
+        driver.wait("steps", |driver| driver.lab(0).finished() >= 2);
+        driver.quit();
+    }
+}
+
+#[test]
+fn who_leaves_ranks_in_the_midst_of_a_step_waits_for_none() {
+    for parallelism in [Parallelism::Fsdp, Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward)] {
+        let mut spec = on_processor(parallelism, None);
+        spec.sizes.width = Some(Extent::nearest(512));
+        let mut driver = Driver::start(spec);
+        driver.wait("the first op", |driver| driver.seen.iter().any(|event| matches!(event.kind, EventKind::OpEnd)));
+        driver.quit();
+    }
 }

@@ -15,8 +15,8 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Data, Decoder, DecoderSizes, Entry, Extent, Lengths, Llama3Scaling, Lora, Quantization, Sizes, SlidingWindows,
-    SoftCaps, Style, Target, Targets,
+    Biases, Data, Decoder, DecoderSizes, Entry, Extent, HeadNorms, LayerPattern, Lengths, Llama3Scaling, Lora,
+    NormKind, NormPlaces, Quantization, RotaryScaling, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -33,29 +33,40 @@ const MINI: DecoderSizes = DecoderSizes {
     eps: 1e-6,
     theta: 1e4,
     scaling: None,
+    local_theta: None,
+    unrotated: LayerPattern::NONE,
     seq: 64,
     weights: DType::F32,
-    style: Style { norms_heads: false, biases: false, gemma: false },
+    style: Style {
+        norm: NormKind::Plain,
+        places: NormPlaces::Before,
+        heads: HeadNorms::None,
+        biases: Biases::None,
+        mlp_biases: false,
+        packed: false,
+        gemma: false,
+    },
     padding: None,
     query_scalar: None,
     caps: SoftCaps { scores: None, logits: None },
-    windows: SlidingWindows::None,
+    multipliers: None,
+    windows: SlidingWindows::NONE,
     lora: None,
 };
 
 /// Mistral with a window that is shorter than its samples.
-const WINDOWED: DecoderSizes = DecoderSizes { windows: SlidingWindows::Every(24), ..MINI };
+const WINDOWED: DecoderSizes = DecoderSizes { windows: SlidingWindows::every(24), ..MINI };
 
 const EVERY_SECOND: Checkpointing = Checkpointing::Every(NonZero::new(2).unwrap());
 
 /// Gemma 2 of these sizes, as its config has it.
 const GEMMA_MINI: DecoderSizes = DecoderSizes {
     tied: true,
-    style: Style { gemma: true, ..MINI.style },
+    style: Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..MINI.style },
     padding: Some(0),
     query_scalar: Some(16.0),
     caps: SoftCaps { scores: Some(50.0), logits: Some(30.0) },
-    windows: SlidingWindows::Alternate(4096),
+    windows: SlidingWindows::some(4096, LayerPattern::EVEN),
     ..MINI
 };
 
@@ -67,28 +78,46 @@ fn program(name: &str) -> (DecoderSizes, Config) {
         "llama-mini" => (MINI, 4),
         "llama-five" => (DecoderSizes { layers: 5, ..MINI }, 4),
         "gemma-mini" => (GEMMA_MINI, 4),
-        "qwen2-mini" => (DecoderSizes { style: Style { biases: true, ..Style::default() }, ..MINI }, 4),
-        "mistral-mini" => (DecoderSizes { windows: SlidingWindows::Every(4096), ..MINI }, 4),
+        "qwen2-mini" => (DecoderSizes { style: Style { biases: Biases::Inputs, ..Style::default() }, ..MINI }, 4),
+        "mistral-mini" => (DecoderSizes { windows: SlidingWindows::every(4096), ..MINI }, 4),
         "mistral-window" => (WINDOWED, 4),
         // Rows of a mask that begin where the memory-efficient kernel can read them, and others.
         "mistral-40" => (DecoderSizes { seq: 40, ..WINDOWED }, 4),
         "mistral-61" => (DecoderSizes { seq: 61, ..WINDOWED }, 4),
         // Heads for which only matrix products are left.
         "mistral-hd10" => (DecoderSizes { head_size: 10, ..WINDOWED }, 4),
-        "gemma-window" => (DecoderSizes { windows: SlidingWindows::Alternate(24), ..GEMMA_MINI }, 4),
+        "gemma-window" => (DecoderSizes { windows: SlidingWindows::some(24, LayerPattern::EVEN), ..GEMMA_MINI }, 4),
         // Llama 3.2 1B and Qwen3 0.6B with two layers each.
         "llama-1b-two" => {
             let scaling = Llama3Scaling { factor: 32.0, low: 1.0, high: 4.0, original: 8192.0 };
+            let scaling = RotaryScaling::Llama3(scaling);
             let sizes = DecoderSizes { vocab: 128_256, width: 2048, hidden: 8192, heads: 32, kv_heads: 8, ..MINI };
             (DecoderSizes { head_size: 64, tied: true, scaling: Some(scaling), seq: 1024, ..sizes }, 2)
         }
         "qwen3-two" => {
             let sizes = DecoderSizes { vocab: 151_936, width: 1024, hidden: 3072, heads: 16, kv_heads: 8, ..MINI };
-            let style = Style { norms_heads: true, ..Style::default() };
+            let style = Style { heads: HeadNorms::Each, ..Style::default() };
             (DecoderSizes { head_size: 128, tied: true, seq: 512, style, ..sizes }, 2)
         }
         other => panic!("no model {other}"),
     };
+    let has = |word: &str| variant.contains(word);
+    let mut config = configured(variant, batch);
+    config.data = data(name).0.path();
+    let targets = match (has("loraall"), has("loraattn")) {
+        (_, true) => Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
+        (true, _) => Targets::of(Target::ALL),
+        _ => Targets::default(),
+    };
+    let compute = if has("f32") { DType::F32 } else { DType::Bf16 };
+    let quantization = (has("nf4") || has("double")).then(|| Quantization { nested: has("double"), compute });
+    let lora = has("lora").then(|| Lora { targets, quantization, ..Lora::of_rank(Extent::nearest(8)) });
+    let sizes = DecoderSizes { lora, seq: if has("short") { 16 } else { sizes.seq }, ..sizes };
+    (DecoderSizes { weights: if has("bf16w") { DType::Bf16 } else { DType::F32 }, ..sizes }, config)
+}
+
+/// The switches that a recording's variant names.
+pub fn configured(variant: &str, batch: usize) -> Config {
     let has = |word: &str| variant.contains(word);
     let mut config = Config::new(if has("one") { 1 } else { batch });
     let step = ["ckpt", "every2", "every3"].into_iter().position(has);
@@ -116,17 +145,7 @@ fn program(name: &str) -> (DecoderSizes, Config) {
         config.attention = AttentionKernel::Eager;
     }
     config.use_cache = has("cache");
-    config.data = data(name).0.path();
-    let targets = match (has("loraall"), has("loraattn")) {
-        (_, true) => Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
-        (true, _) => Targets::of(Target::ALL),
-        _ => Targets::default(),
-    };
-    let compute = if has("f32") { DType::F32 } else { DType::Bf16 };
-    let quantization = (has("nf4") || has("double")).then(|| Quantization { nested: has("double"), compute });
-    let lora = has("lora").then(|| Lora { targets, quantization, ..Lora::of_rank(Extent::nearest(8)) });
-    let sizes = DecoderSizes { lora, seq: if has("short") { 16 } else { sizes.seq }, ..sizes };
-    (DecoderSizes { weights: if has("bf16w") { DType::Bf16 } else { DType::F32 }, ..sizes }, config)
+    config
 }
 
 /// Its samples, whose lengths differ from batch to batch where the recording's name says so, and how many steps it has.
@@ -343,7 +362,7 @@ fn losses_are_those_of_transformers() {
         5.991_620_540_618_896_5,
         6.039_442_062_377_93,
     ];
-    let style = Style { norms_heads: true, ..Style::default() };
+    let style = Style { heads: HeadNorms::Each, ..Style::default() };
     for (sizes, theirs) in [(MINI, llama), (DecoderSizes { tied: true, style, ..MINI }, qwen)] {
         for checkpointing in [Checkpointing::Off, Checkpointing::ALL, EVERY_SECOND] {
             let ours = losses(sizes, |config| config.checkpointing = checkpointing);
@@ -517,7 +536,7 @@ fn losses_are_those_of_gemma() {
     }
     let caps = SoftCaps { scores: Some(0.5), ..sizes.caps };
     assert_near(
-        &losses(DecoderSizes { windows: SlidingWindows::Alternate(8), caps, ..sizes }, eager),
+        &losses(DecoderSizes { windows: SlidingWindows::some(8, LayerPattern::EVEN), caps, ..sizes }, eager),
         [
             6.253_012_180_328_369,
             6.277_179_718_017_578,
@@ -535,8 +554,8 @@ fn losses_within_windows_are_those_of_transformers() {
     let of_24 = [6.253_828_05, 6.253_213_88, 6.257_410_53, 6.261_987_69, 5.960_904_12, 6.019_811_15];
     let of_8 = [6.250_051_98, 6.248_213_29, 6.268_434_05, 6.252_782_34, 5.936_766_15, 6.008_021_83];
     let gemma = [6.246_983_05, 6.265_738_49, 6.261_133_67, 6.242_248_54, 6.060_835_84, 6.095_508_1];
-    let of_gemma = DecoderSizes { windows: SlidingWindows::Alternate(24), ..GEMMA_MINI };
-    let shorter = DecoderSizes { windows: SlidingWindows::Every(8), ..MINI };
+    let of_gemma = DecoderSizes { windows: SlidingWindows::some(24, LayerPattern::EVEN), ..GEMMA_MINI };
+    let shorter = DecoderSizes { windows: SlidingWindows::every(8), ..MINI };
     for (sizes, theirs) in [(WINDOWED, of_24), (shorter, of_8), (of_gemma, gemma)] {
         for checkpointing in [Checkpointing::Off, Checkpointing::ALL] {
             assert_near(&losses(sizes, |config| config.checkpointing = checkpointing), theirs);
@@ -569,7 +588,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     assert_eq!(build(""), Ok(()));
     assert_eq!(build(r#", "mlp_bias": false, "quantization_config": null, "attention_dropout": 0.0"#), Ok(()));
     for (more, words) in [
-        (r#", "mlp_bias": true"#, "mine: mlp_bias asks for biases within the MLP, which is not there"),
+        (r#", "residual_multiplier": 0.22"#, "mine: residual_multiplier asks for something that llama does not have"),
         (
             r#", "quantization_config": {"bits": 4}"#,
             "mine: quantization_config: bits asks for something that is not there",
@@ -582,12 +601,9 @@ fn a_config_json_is_a_model_or_a_sentence() {
         (r#", "attention_dropout": 0.1"#, "attention_dropout asks for dropout of attention weights"),
         (
             r#", "rope_parameters": {"rope_type": "yarn"}"#,
-            "rope_type 'yarn' is not there; there are default and llama3",
+            "rope_type 'yarn' is not there; there are default, linear and llama3",
         ),
-        (
-            r#", "sliding_window": 1024, "use_sliding_window": true"#,
-            "use_sliding_window asks for windows of some layers",
-        ),
+        (r#", "partial_rotary_factor": 0.5"#, "partial_rotary_factor asks for heads that are rotated in part"),
         (r#", "head_dim": 15"#, "heads of 15 elements"),
     ] {
         let error = build(more).unwrap_err();
@@ -596,7 +612,10 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let other = text("").replace("\"llama\"", "\"mamba\"");
     let entry = vramlab::workload::Entry::of_config("mine", serde_json::from_str(&other).unwrap());
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
-    assert_eq!(error, "mine: model_type 'mamba' is not there; there are gemma2, llama, mistral, qwen2, qwen3");
+    assert_eq!(
+        error,
+        "mine: model_type 'mamba' is not there; there are gemma2, gemma3_text, granite, llama, mistral, olmo2, phi3, qwen2, qwen3, smollm3"
+    );
 }
 
 /// Rows of PyTorch 2.11 and transformers 5.17 on an H200. Each has one block of 512 bytes that torchaudio put there before the

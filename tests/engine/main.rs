@@ -17,6 +17,7 @@ mod alignment;
 mod allocator_properties;
 mod combinations;
 mod epoch;
+mod families;
 mod fit;
 mod folklore;
 mod fused;

@@ -79,6 +79,7 @@ fn every_kind() -> Vec<EventKind> {
         total: Micros(5),
         phases: [Micros(0), Micros(1), Micros(2), Micros(3), Micros(u64::MAX)],
         copy: Micros(9),
+        exchange: Micros(3),
         items: 1,
         optimizer_ran: false,
     };

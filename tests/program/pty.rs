@@ -247,6 +247,26 @@ fn ranks_train_in_a_lab_that_goes_from_one_to_the_next_and_leaves_at_once() {
     lab.assert_restored();
 }
 
+#[test]
+fn ranks_of_the_processor_train_in_a_lab_that_ends_them_all() {
+    for code in [0, 143] {
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_vramlab"));
+        command.args(["gpt-mini", "--parallel", "ddp", "--device", "cpux2"]);
+        let mut lab = Session::start(in_environment(command, &[]), 120, 40);
+        lab.wait_for_training();
+        lab.wait_for_text("ranks ddp · 2");
+        lab.wait_for_text("ddp, rank 0 of 2");
+        lab.press("D");
+        lab.wait_for_text("ddp, rank 1 of 2");
+        match code {
+            0 => lab.press("q"),
+            _ => lab.signal(Signal::TERM),
+        }
+        assert_eq!(lab.wait_for_end(END).exit_code(), code);
+        lab.assert_restored();
+    }
+}
+
 /// What was put on the terminal's clipboard, the last one: the payload of OSC 52, decoded.
 fn clipboard(raw: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(raw);

@@ -72,6 +72,14 @@ fn the_processor_is_offered_where_a_gpu_was_lost_and_nowhere_else() {
 }
 
 #[test]
+fn ranks_go_to_another_way_of_parallelism_and_one_device_does_not() {
+    assert_eq!(typed(&mut app_on(crate::lab_states::running()), "W"), []);
+    let mut ranks = crate::lab_states::running();
+    ranks.ranks = vec![vramlab::source::RankFigures::default(); 2].into();
+    assert_eq!(typed(&mut app_on(ranks), "W"), [lab(Command::NextWay)]);
+}
+
+#[test]
 fn every_switch_key_sends_its_command() {
     let mut app = app_on(crate::lab_states::running());
     let mut expected: Vec<Effect> =
@@ -407,7 +415,7 @@ fn every_place_that_shows_a_key_shows_the_one_in_force() {
         ("amp", "Q"),
         ("empty-cache", "f5"),
         ("pause", "N"),
-        ("findings", "W"),
+        ("findings", "U"),
         ("help", "f1"),
         ("close", "Y"),
     ]);
@@ -416,7 +424,7 @@ fn every_place_that_shows_a_key_shows_the_one_in_force() {
     assert_eq!(typed(&mut app, "QN"), [flip("amp"), lab(Command::Pause)]);
     let text = |app: &mut App| -> String { drawn(app, 200, 60).content().iter().map(|cell| cell.symbol()).collect() };
     let seen = text(&mut app);
-    for shown in [" Q AMP", " F5 empty_cache", "N pause", "W why", "F1 help"] {
+    for shown in [" Q AMP", " F5 empty_cache", "N pause", "U why", "F1 help"] {
         assert!(seen.contains(shown), "{shown} in {seen}");
     }
     assert!(!seen.contains("space pause") && !seen.contains(" m AMP"));

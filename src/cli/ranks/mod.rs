@@ -79,7 +79,7 @@ pub(super) fn keep_batches(spec: &mut LabSpec) {
     }
 }
 
-/// Checks what can be told before a screen opens: the lab has ranks of simulated cards.
+/// Checks what can be told before a screen opens.
 ///
 /// # Errors
 /// [`Usage`].
@@ -87,12 +87,7 @@ pub(super) fn check_live(spec: &LabSpec, parallel: Parallel) -> Result<()> {
     if spec.load.is_some() {
         return Err(Usage(WITHOUT_LOAD.to_owned()).into());
     }
-    if !matches!(spec.device, DeviceChoice::Sim(_)) {
-        let text = "the lab shows ranks of simulated cards, such as --device sim:h200x2; on GPUs and on the processor they train \
-                    with `vramlab run --parallel`";
-        return Err(Usage(text.to_owned()).into());
-    }
-    session::of_rank(parallel, spec, 0, 0).map(|_| ()).map_err(refused)
+    session::check_ranks(parallel, spec).map_err(refused)
 }
 
 /// Trains on all ranks and prints a table of them, or one JSON object.

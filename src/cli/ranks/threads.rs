@@ -5,7 +5,6 @@ use color_eyre::eyre::{Report, Result, eyre};
 use super::row::Row;
 use super::table::Table;
 use super::{alike, refused};
-use crate::cli::Usage;
 use crate::cli::followers::Followers;
 use crate::cli::row::Steps;
 use crate::device::cuda;
@@ -21,11 +20,7 @@ pub(super) fn train(
     count: u64,
     recorder: Option<Recorder>,
 ) -> Result<(Table, Option<Report>)> {
-    const MOST: usize = 16;
-    if !(2..=MOST).contains(&parallel.ranks) {
-        let text = format!("{} ranks can't train in one process; give from 2 to {MOST}", parallel.ranks);
-        return Err(Usage(text).into());
-    }
+    session::check_ranks(parallel, spec).map_err(refused)?;
     prepare(spec)?;
     let mut specs = Vec::with_capacity(parallel.ranks);
     for (rank, seat) in Seat::for_all(parallel.ranks).into_iter().enumerate() {

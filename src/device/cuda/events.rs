@@ -26,7 +26,7 @@ impl SharedStreams {
 }
 
 /// Marks that are kept, of all streams together.
-const MARKS: usize = 512;
+const MARKS: usize = 2048;
 
 /// Work is done in order on each stream, so events end in the order of their recording.
 pub(super) struct Streams {

@@ -10,6 +10,7 @@ fn report(effects: &Effects, micros: u64) -> StepReport {
         total: Micros(micros),
         phases: [Micros(0); 5],
         copy: Micros(0),
+        exchange: Micros(0),
         items: 100,
         optimizer_ran: true,
     }

@@ -101,6 +101,7 @@ fn findings(memory: &MemoryModel, told: Told<'_>) -> Vec<Finding> {
             total: Micros(1),
             phases: [Micros(0); 5],
             copy: Micros(0),
+            exchange: Micros(0),
             items: 1,
             optimizer_ran: !skipped,
         });
@@ -282,7 +283,7 @@ fn a_leak_is_told_with_what_keeps_it() {
 }
 
 fn autopsy() -> Autopsy {
-    let mut by_category = [Bytes::mib(20); 8];
+    let mut by_category = [Bytes::mib(20); 9];
     by_category[Category::Activation as usize] = Bytes::mib(240);
     let full =
         Ledger { live: Bytes::mib(380), stranded: Bytes::mib(10), largest_free: Bytes::mib(4), ..Ledger::default() };

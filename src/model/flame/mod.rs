@@ -72,7 +72,7 @@ pub struct Node {
     /// Blocks.
     pub blocks: u64,
     /// Its bytes in the order of [`Category::ALL`].
-    pub by_category: [Bytes; 8],
+    pub by_category: [Bytes; 9],
     /// The node that it is part of; `None` for the root.
     pub parent: Option<usize>,
     /// Its parts, the most bytes first.
@@ -258,7 +258,7 @@ impl Flame {
 
     /// One node for many branches.
     fn fold(&mut self, tree: &Tree, branches: &[usize], parent: usize) -> usize {
-        let mut bytes = [0; 8];
+        let mut bytes = [0; 9];
         let mut blocks = 0;
         for branch in branches {
             let node = &tree.nodes[*branch];
@@ -310,7 +310,7 @@ struct Tree {
 
 struct Branch {
     part: Part,
-    bytes: [u64; 8],
+    bytes: [u64; 9],
     blocks: u64,
     children: Vec<usize>,
 }
@@ -318,7 +318,7 @@ struct Branch {
 impl Tree {
     fn new() -> Self {
         let part = Part { key: "".into(), label: "all".into(), origin: Origin::Own, frame: None };
-        Self { nodes: vec![Branch { part, bytes: [0; 8], blocks: 0, children: Vec::new() }], places: HashMap::new() }
+        Self { nodes: vec![Branch { part, bytes: [0; 9], blocks: 0, children: Vec::new() }], places: HashMap::new() }
     }
 
     fn add(&mut self, path: &[Part], category: Category, bytes: u64, blocks: u64) {
@@ -331,7 +331,7 @@ impl Tree {
                 None if self.nodes.len() >= Flame::MOST => return,
                 None => {
                     let next = self.nodes.len();
-                    self.nodes.push(Branch { part: part.clone(), bytes: [0; 8], blocks: 0, children: Vec::new() });
+                    self.nodes.push(Branch { part: part.clone(), bytes: [0; 9], blocks: 0, children: Vec::new() });
                     self.nodes[at].children.push(next);
                     self.places.insert(key, next);
                     next

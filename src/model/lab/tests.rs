@@ -63,7 +63,7 @@ fn a_training_run_is_seen_whole() {
 #[test]
 fn the_peak_of_a_step_is_split_by_what_was_live_then() {
     let mut lab = Lab::new();
-    let (mut highest, mut split) = (Bytes::ZERO, [Bytes::ZERO; 8]);
+    let (mut highest, mut split) = (Bytes::ZERO, [Bytes::ZERO; 9]);
     for event in synthetic::training_run() {
         lab.apply(&event);
         match event.kind {

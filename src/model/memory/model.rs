@@ -26,7 +26,7 @@ pub struct MemoryModel {
     /// Runs by their first byte.
     pub(super) by_start: BTreeMap<u64, RunId>,
     pub(super) accounts: Accounts,
-    by_category: [u64; 8],
+    by_category: [u64; 9],
     peak_allocated: u64,
     /// Bytes asked for in blocks that are live or pending, and the most there were.
     requested: u64,
@@ -246,7 +246,7 @@ impl MemoryModel {
 
     /// Bytes of live blocks by category, in the order of [`Category::ALL`].
     #[must_use]
-    pub fn by_category(&self) -> [Bytes; 8] {
+    pub fn by_category(&self) -> [Bytes; 9] {
         self.by_category.map(Bytes)
     }
 

@@ -358,8 +358,8 @@ impl Obvious {
         }
     }
 
-    fn by_category(&self) -> [Bytes; 8] {
-        let mut sums = [Bytes::ZERO; 8];
+    fn by_category(&self) -> [Bytes; 9] {
+        let mut sums = [Bytes::ZERO; 9];
         for (size, _, pending, category) in self.blocks.values() {
             if !pending {
                 sums[*category as usize] += Bytes(*size);
@@ -378,7 +378,7 @@ fn next_event(memory: &Obvious, [choice, a, b, c]: [u32; 4]) -> EventKind {
     let pick = |count: usize| (a as usize) % count.max(1);
     let block = memory.blocks.keys().copied().nth(pick(memory.blocks.len())).unwrap_or(u64::from(a % 64) * 512);
     let runs = memory.runs();
-    let category = Category::ALL[c as usize % 8];
+    let category = Category::ALL[c as usize % Category::ALL.len()];
     match choice % 16 {
         0 => segment(SEGMENTS + u64::from(a % 16) * 4096, 4096 * u64::from(1 + b % 3)),
         1 => {

@@ -225,8 +225,8 @@ impl Stacks {
         let group = *self.by_text.entry(Arc::clone(&text)).or_insert(next);
         if group == next {
             self.names.push(text);
-            self.now.push(<[u64; 8]>::default());
-            self.ever.push(<[u64; 8]>::default());
+            self.now.push(<[u64; 9]>::default());
+            self.ever.push(<[u64; 9]>::default());
         }
         self.by_key.insert(key, group);
         group

@@ -44,6 +44,8 @@ pub(super) struct Shared {
     pub(super) pageable: Cell<Bytes>,
     /// All host memory, of either kind.
     pub(super) account: HostAccount,
+    /// Exchanges with other ranks since the step began: their begins and ends.
+    pub(super) exchanges: RefCell<Vec<(Moment, Moment)>>,
     /// What the observer was last told of host memory.
     pub(super) told_host: Cell<(Bytes, Bytes)>,
     /// Time that safe points spent waiting for a person.
@@ -92,6 +94,7 @@ impl Memory {
             account,
             told_host: Cell::default(),
             held: Cell::default(),
+            exchanges: RefCell::default(),
             frames: Frames::default(),
             watch: watched.then(Watch::default),
         }))
@@ -120,7 +123,8 @@ impl Memory {
     }
 
     /// Whether the device passes bytes on to those of other ranks by itself.
-    pub(crate) fn exchanges(&self) -> bool {
+    #[must_use]
+    pub fn exchanges(&self) -> bool {
         self.0.device.borrow().exchanges()
     }
 
@@ -169,6 +173,17 @@ impl Memory {
     pub fn between(&self, from: Moment, to: Moment) -> Micros {
         let elapsed = micros(self.0.device.borrow_mut().between(from.mark, to.mark));
         Micros(elapsed.0.saturating_sub(to.held.0.saturating_sub(from.held.0)))
+    }
+
+    /// Takes note of an exchange with other ranks.
+    pub(crate) fn note_exchange(&self, begun: Moment, ended: Moment) {
+        self.0.exchanges.borrow_mut().push((begun, ended));
+    }
+
+    /// How long the exchanges since the last call took.
+    pub(crate) fn take_exchange_time(&self) -> Micros {
+        let exchanges = std::mem::take(&mut *self.0.exchanges.borrow_mut());
+        Micros(exchanges.into_iter().map(|(begun, ended)| self.between(begun, ended).0).sum())
     }
 
     /// Tells the observer.

@@ -126,13 +126,15 @@ impl Context {
         self.op("silu", |cx| {
             let saved = if cx.differentiates(&[input]) { Some(cx.save(input)?) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "silu output")?;
-            cx.launch(&Kernel::Silu { src: input.operand(), dst: output.operand() })?;
+            let src = cx.in_rows(input, &output)?;
+            cx.launch(&Kernel::Silu { src: src.operand(), dst: output.operand() })?;
             let Some(saved) = saved else { return Ok(output) };
             let source = cx.record("siluBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let input = saved.unpack(cx)?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "silu gradient")?;
-                cx.launch(&Kernel::SiluBackward { src: input.operand(), grad: grad.operand(), dst: dst.operand() })?;
+                let src = cx.in_rows(&input, &dst)?;
+                cx.launch(&Kernel::SiluBackward { src: src.operand(), grad: grad.operand(), dst: dst.operand() })?;
                 Ok([Some(dst), None, None])
             });
             Ok(output.with_source(source))

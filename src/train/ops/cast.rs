@@ -143,7 +143,12 @@ impl Context {
             return Ok(gradient.clone());
         }
         let cast = self.memory().tensor(gradient.shape(), dtype, Category::Temporary, "gradient cast")?;
-        self.launch(&Kernel::Cast { src: gradient.operand(), dst: cast.operand() })?;
+        if !gradient.is_dense() {
+            self.arrange(gradient, &cast)?;
+            return Ok(cast);
+        }
+        let cast = cast.restrided(gradient.layout());
+        self.launch(&Kernel::Cast { src: gradient.flat(), dst: cast.flat() })?;
         Ok(cast)
     }
 }

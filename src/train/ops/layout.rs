@@ -27,6 +27,16 @@ impl Context {
         Ok(copy)
     }
 
+    /// `tensor` itself where its elements follow each other in the order of its shape, else `room`, into which they are copied: kernels
+    /// over runs of elements write there what they read there.
+    pub(super) fn in_rows(&self, tensor: &Tensor, room: &Tensor) -> OpResult<Tensor> {
+        if tensor.is_contiguous() {
+            return Ok(tensor.clone());
+        }
+        self.copy(tensor, room)?;
+        Ok(room.clone())
+    }
+
     /// `tensor` itself where it has these strides, which leave no gaps, else a copy with them.
     pub(super) fn arranged(&self, tensor: &Tensor, strides: [usize; 4], what: &'static str) -> OpResult<Tensor> {
         if tensor.layout() == strides {

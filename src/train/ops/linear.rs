@@ -45,7 +45,7 @@ impl Context {
                 let x = saved_input.map(|s| s.unpack(cx).map(|x| (x, s))).transpose()?;
                 let w = saved_weight.map(|s| s.unpack(cx).map(|w| (w, s))).transpose()?;
                 let to_input = match &w {
-                    Some((w, _)) => Some(cx.input_gradient(&grad, w, shape)?),
+                    Some((w, _)) => Some(viewed(shape, cx.input_gradient(&grad, w, shape)?)),
                     None => None,
                 };
                 let to_weight = match &x {
@@ -130,10 +130,7 @@ impl Context {
                     None => None,
                 };
                 let to_input = w.as_ref().map(|(w, _)| cx.input_gradient(&grad, w, shape)).transpose()?;
-                // The product is one of matrices; of more dimensions its gradient is a view of theirs.
-                let viewed = shape.dims().len() > 2;
-                let to_input = to_input.map(|to_input| if viewed { to_input.marked_as_view() } else { to_input });
-                Ok([to_input, to_weight, None])
+                Ok([to_input.map(|to_input| viewed(shape, to_input)), to_weight, None])
             });
             Ok(output.with_source(source))
         })
@@ -199,6 +196,12 @@ impl Context {
         let bias = bias.map(Tensor::operand);
         self.launch(&Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias, alpha: 1.0, accumulate: false })
     }
+}
+
+/// The gradient of an input of this shape. The product is one of matrices; of more dimensions its gradient is a view of theirs, which
+/// autograd does not add to in place.
+fn viewed(shape: Shape, to_input: Tensor) -> Tensor {
+    if shape.dims().len() > 2 { to_input.marked_as_view() } else { to_input }
 }
 
 fn save_if(cx: &mut Context, condition: bool, tensor: &Tensor) -> OpResult<Option<Saved>> {

@@ -14,6 +14,15 @@ enum Factor {
     Second,
 }
 
+/// When a weight is multiplied.
+#[derive(Clone, Copy)]
+enum Weighted {
+    /// After the cast back to the type of the input.
+    Narrow,
+    /// Before it.
+    Wide,
+}
+
 impl Context {
     /// `weight · (x · rsqrt(mean(x²) + eps))` over the last dimension, with `x` in f32 and what comes of it in the type of
     /// `input`: `x = input.float(); variance = x.pow(2).mean(-1, keepdim=True);
@@ -25,6 +34,21 @@ impl Context {
         if self.fused && input.dtype() == weight.dtype() {
             return self.fused_rms_norm(input, weight, eps);
         }
+        self.weighted_norm(input, weight, eps, Weighted::Narrow)
+    }
+
+    /// The same with the weight before the cast: `(weight * (x * torch.rsqrt(variance + eps))).to(input.dtype)` (OLMo 2).
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn late_rms_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f64) -> OpResult<Tensor> {
+        if self.fused && input.dtype() == weight.dtype() {
+            return self.fused_rms_norm(input, weight, eps);
+        }
+        self.weighted_norm(input, weight, eps, Weighted::Wide)
+    }
+
+    fn weighted_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f64, by: Weighted) -> OpResult<Tensor> {
         let dtype = input.dtype();
         let narrow = matches!(dtype, DType::F16 | DType::Bf16);
         let x = if narrow { self.cast(input, DType::F32, "norm input in f32")? } else { input.clone() };
@@ -38,8 +62,16 @@ impl Context {
         drop(shifted);
         let normalised = self.scale_rows(&x, &factors)?;
         drop((x, factors));
-        let normalised = if narrow { self.cast(&normalised, dtype, "normalised")? } else { normalised };
-        let output = self.scale_columns(&normalised, weight, Factor::First);
+        let output = match by {
+            Weighted::Narrow => {
+                let normalised = if narrow { self.cast(&normalised, dtype, "normalised")? } else { normalised };
+                self.scale_columns(&normalised, weight, Factor::First)
+            }
+            Weighted::Wide => {
+                let wide = self.scale_columns(&normalised, weight, Factor::First)?;
+                if wide.dtype() == dtype { Ok(wide) } else { self.cast(&wide, dtype, "norm output") }
+            }
+        };
         drop(variance);
         output
     }
@@ -269,6 +301,14 @@ impl Context {
         Ok(output)
     }
 
+    /// The same for any strides of `b`, whose shape is that of `a`.
+    fn product_of_rows(&self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        let output = self.temporary(a.shape(), a.dtype(), what)?;
+        let b = self.in_rows(b, &output)?;
+        self.launch(&Kernel::Mul { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+        Ok(output)
+    }
+
     /// The same in the order of the shape, for any strides of `a`.
     fn row_major_product(&self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
         if a.is_contiguous() {
@@ -280,7 +320,7 @@ impl Context {
         Ok(output)
     }
 
-    /// `a · b` of tensors of one shape and type. Saves each where the other needs a gradient.
+    /// `a · b` of tensors of one shape and type; `a` may have any strides. Saves each where the other needs a gradient.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -290,7 +330,8 @@ impl Context {
             let saved_a = if differentiates && b.requires_grad() { Some(cx.save(a)?) } else { None };
             let saved_b = if differentiates && a.requires_grad() { Some(cx.save(b)?) } else { None };
             let output = cx.activation(a.shape(), a.dtype(), "product")?;
-            cx.launch(&Kernel::Mul { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+            let first = cx.in_rows(a, &output)?;
+            cx.launch(&Kernel::Mul { a: first.operand(), b: b.operand(), dst: output.operand() })?;
             if !differentiates {
                 return Ok(output);
             }
@@ -299,7 +340,8 @@ impl Context {
                 let a = saved_a.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 let b = saved_b.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 let product = |factor: &Option<Tensor>| {
-                    factor.as_ref().map(|factor| cx.product_of(&grad, factor, "product gradient")).transpose()
+                    let product = |factor| cx.product_of_rows(&grad, factor, "product gradient");
+                    factor.as_ref().map(product).transpose()
                 };
                 let to_b = product(&a)?;
                 let to_a = product(&b)?;

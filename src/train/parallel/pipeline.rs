@@ -191,7 +191,10 @@ impl Stage {
             let neighbours = [one("a neighbour's number")?, one("own number")?];
             let output = self.infer_shapes(cx, model, tokens)?;
             let rooms = |cx: &mut Context, like: &(Shape, DType), what| -> OpResult<Vec<Tensor>> {
-                micro_batches.iter().map(|_| cx.activation(like.0, like.1, what)).collect()
+                micro_batches
+                    .iter()
+                    .map(|_| cx.memory().tensor(like.0, like.1, Category::Communication, what))
+                    .collect()
             };
             let [input, output] = output;
             self.inputs = if self.part.first { Vec::new() } else { rooms(cx, &input, "received input")? };

@@ -89,7 +89,9 @@ impl Reducer {
             let memory = cx.memory();
             let name = memory.name(&format!("{DDP_BUCKET} {number}"));
             let shape = Shape::new(&[elements]);
-            let data = memory.named_tensor(shape, dtype, Category::Gradient, name, StreamId::DEFAULT)?;
+            // Gradients that are views of a bucket are the bucket.
+            let category = if self.views { Category::Gradient } else { Category::Communication };
+            let data = memory.named_tensor(shape, dtype, category, name, StreamId::DEFAULT)?;
             self.buckets.push(Bucket { data, awaited: parameters.len(), parameters });
         }
         Ok(())

@@ -103,10 +103,10 @@ impl Sharded {
                 None
             } else {
                 let name = memory.name_here("shards in lower precision");
-                Some(memory.named_tensor(Shape::new(&[elements]), dtype, Category::Temporary, name, stream)?)
+                Some(memory.named_tensor(Shape::new(&[elements]), dtype, Category::Communication, name, stream)?)
             };
             let (shape, name) = (Shape::new(&[elements * self.world().size()]), memory.name_here("all-gather output"));
-            let output = memory.named_tensor(shape, dtype, Category::Temporary, name, stream)?;
+            let output = memory.named_tensor(shape, dtype, Category::Communication, name, stream)?;
             drop(cast);
             if memory.holds_bytes() {
                 self.copy_in(cx, group, &output)?;
@@ -217,7 +217,8 @@ impl Sharded {
         self.reduced = None;
         let (parameters, mut gradients): (Vec<usize>, Vec<Tensor>) = gradients.into_iter().unzip();
         let output = cx.op("reduce-scatter", |cx| {
-            let input = cx.temporary(Shape::new(&[whole * world.size()]), DType::F32, "reduce-scatter input")?;
+            let (room, name) = (Shape::new(&[whole * world.size()]), cx.memory().name_here("reduce-scatter input"));
+            let input = cx.memory().named_tensor(room, DType::F32, Category::Communication, name, StreamId::DEFAULT)?;
             let pieces: u64 = elements.iter().map(|&n| DType::F32.bytes(n).get().div_ceil(PIECE)).sum();
             drop(addresses_on_device(cx, 6 * elements.len() as u64 + 2 + pieces)?);
             if cx.memory().holds_bytes() {

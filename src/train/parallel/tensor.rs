@@ -38,7 +38,7 @@ impl Context {
         }
         let source = self.record("CopyBackward", [Some(input), None, None], move |cx, [gradient, ..]| {
             let Some(gradient) = gradient else { return Ok(Gradients::default()) };
-            let sum = cx.all_reduced(&gradient, Category::Temporary, "gradient of all ranks")?;
+            let sum = cx.all_reduced(&gradient, Category::Communication, "gradient of all ranks")?;
             Ok([Some(sum), None, None])
         });
         Ok(input.clone().with_source(source))

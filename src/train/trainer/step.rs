@@ -65,6 +65,8 @@ impl Trainer {
         self.memory().emit(EventKind::StepBegin { step: self.steps });
         let begun = self.memory().now();
         self.timing = Timing::default();
+        // Of a step that failed nobody asks.
+        self.memory().take_exchange_time();
         self.memory().begin_frames(self.config.on_oom == OnOom::HalveHeld);
         self.cx.tf32 = self.config.tf32;
         let ran = if self.batchless { self.make_batches().map_err(Interrupt::from) } else { Ok(()) };
@@ -86,6 +88,7 @@ impl Trainer {
                     total: Micros(self.memory().now().0.saturating_sub(begun.0)),
                     phases: self.timing.times(self.memory()),
                     copy,
+                    exchange: self.memory().take_exchange_time(),
                     items: (samples * self.workload.items_per_sample()) as u64,
                     optimizer_ran: !skipped,
                 };

@@ -62,6 +62,7 @@ impl App {
             | Action::TogglePause
             | Action::Advance(_)
             | Action::UseProcessor
+            | Action::NextWay
             | Action::Cursor(..)
             | Action::Jump(..)
             | Action::CursorStart

@@ -14,6 +14,7 @@ pub(super) fn of(action: Action, picture: &Picture) -> Vec<Request> {
         Action::EmptyCache => Request::Lab(Command::EmptyCache),
         Action::ResetPeaks => Request::Lab(Command::ResetPeaks),
         Action::UseProcessor => Request::Lab(Command::UseProcessor),
+        Action::NextWay => Request::Lab(Command::NextWay),
         Action::Cursor(unit, direction) => Request::Move(Move::By(unit, direction)),
         Action::Jump(landmark, direction) => Request::Move(Move::Jump(landmark, direction)),
         Action::CursorStart => Request::Move(Move::Start),

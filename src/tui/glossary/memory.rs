@@ -5,7 +5,8 @@ use crate::model::{Category, Ledger};
 use crate::tui::figures::bytes;
 use crate::tui::panel::Panel::{
     Accounts, Alive, AtCursor, Configurations, Curves, Detail, Driver, Effect, Forward, Fragmentation, Gpu, Header,
-    History, LedgerChart, Log, Map, Ops, Pools, Reserved, Segments, Stacked, StepCurve, Switches, Why, Worst,
+    History, LedgerChart, Log, Map, Ops, Pools, Reserved, Segments, Stacked, StepCurve, StepTimes, Switches, Why,
+    Worst,
 };
 use crate::tui::stage::Stage;
 use crate::tui::when;
@@ -322,6 +323,13 @@ pub(super) const WORDS: &[Entry] = &[
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Workspace)),
         meaning: "scratch memory of cuBLAS, cuDNN and reductions. cuBLAS keeps one for each stream and thread.",
+    },
+    Entry {
+        word: "communication",
+        also: &["comm", "bucket", "all-gather", "all-reduce", "reduce-scatter", "NCCL"],
+        panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, StepTimes, Detail],
+        figure: Some(|stage| category(stage, Category::Communication)),
+        meaning: "what ranks exchange while it is on its way: DDP's buckets, what FSDP gathers and reduces, what a stage of a pipeline receives. In the step: how long exchanges take, waiting for other ranks included, overlapped or not.",
     },
     Entry {
         word: "inputs",

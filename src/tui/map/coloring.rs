@@ -61,7 +61,7 @@ impl Coloring {
 
     /// How a tone looks: its colour, and the letter that stands for it where there is none.
     pub(crate) fn ink(self, tone: Tone) -> Ink {
-        const MODULES: [&str; Tone::COUNT] = ["a", "b", "c", "d", "e", "f", "g", "z"];
+        const MODULES: [&str; Tone::COUNT] = ["a", "b", "c", "d", "e", "f", "g", "h", "z"];
         /// From the youngest on.
         const AGES: [(Token, &str); 5] =
             [(Token::Forward, "0"), (Token::Update, "1"), (Token::Loss, "2"), (Token::Copy, "3"), (Token::Data, "4")];
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn tones_are_told_apart_with_and_without_colour() {
         for (coloring, tones) in
-            [(Coloring::Category, 8), (Coloring::Module, 8), (Coloring::Pool, 8), (Coloring::Age, 5)]
+            [(Coloring::Category, 9), (Coloring::Module, 9), (Coloring::Pool, 9), (Coloring::Age, 5)]
         {
             for (one, other) in (0..tones).flat_map(|one| (0..one).map(move |other| (one, other))) {
                 let (one, other) = (coloring.ink(Tone(one)), coloring.ink(Tone(other)));

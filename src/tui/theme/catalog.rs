@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn parts_that_lie_upon_each_other_are_dark_and_light_in_turn_in_every_painted_theme() {
         use crate::model::Category::{
-            Activation, Gradient, Input, OptimizerState, Other, Parameter, Temporary, Workspace,
+            Activation, Communication, Gradient, Input, OptimizerState, Other, Parameter, Temporary, Workspace,
         };
         // In the order of the stack, with those left out that are often absent.
         let categories = [
@@ -370,6 +370,7 @@ mod tests {
             (Gradient, Input),
             (OptimizerState, Activation),
             (Gradient, Activation),
+            (Activation, Communication),
             (Activation, Other),
             (Activation, Workspace),
             (Activation, Temporary),

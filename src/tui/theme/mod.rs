@@ -81,6 +81,8 @@ tokens! {
     Temporaries = "temporaries",
     /// Blocks of workspaces.
     Workspaces = "workspaces",
+    /// Blocks of what ranks exchange, and the time that takes.
+    Communication = "communication",
     /// Blocks of inputs.
     Inputs = "inputs",
     /// All other blocks.
@@ -114,6 +116,7 @@ impl From<Category> for Token {
             Category::Activation => Self::Activations,
             Category::Temporary => Self::Temporaries,
             Category::Workspace => Self::Workspaces,
+            Category::Communication => Self::Communication,
             Category::Input => Self::Inputs,
             Category::Other => Self::Other,
         }

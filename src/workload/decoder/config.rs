@@ -2,20 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use vramlab_device::DType;
 
 use super::super::bounds::{Extent, Repeats};
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
-use super::sizes::{DecoderSizes, Llama3Scaling, SlidingWindows, SoftCaps, Style};
+use super::family::{FAMILIES, Family, Windows};
+use super::pattern::LayerPattern;
+use super::sizes::{Biases, DecoderSizes, Llama3Scaling, Multipliers, RotaryScaling, SlidingWindows, SoftCaps, Style};
 
-/// The families that there are, by `model_type`.
-const FAMILIES: [&str; 5] = ["gemma2", "llama", "mistral", "qwen2", "qwen3"];
 /// Keys that change neither memory nor arithmetic of a training step.
 const HARMLESS: [&str; 30] = [
     "_attn_implementation",
+    "_attn_implementation_autoset",
     "_name_or_path",
     "add_cross_attention",
     "architectures",
@@ -29,10 +30,9 @@ const HARMLESS: [&str; 30] = [
     "is_decoder",
     "is_encoder_decoder",
     "label2id",
-    "layer_types",
     "max_length",
     "max_position_embeddings",
-    "max_window_layers",
+    "original_max_position_embeddings",
     "output_attentions",
     "output_hidden_states",
     "pretraining_tp",
@@ -72,9 +72,22 @@ pub struct ModelConfig {
     use_sliding_window: Option<bool>,
     hidden_activation: Option<String>,
     query_pre_attn_scalar: Option<f64>,
-    pad_token_id: Option<i64>,
+    /// Given, and then perhaps as none.
+    #[serde(default, deserialize_with = "given")]
+    pad_token_id: Option<Option<i64>>,
     attn_logit_softcapping: Option<f64>,
     final_logit_softcapping: Option<f64>,
+    layer_types: Option<Vec<String>>,
+    max_window_layers: Option<usize>,
+    sliding_window_pattern: Option<usize>,
+    no_rope_layers: Option<Vec<u8>>,
+    no_rope_layer_interval: Option<usize>,
+    rope_local_base_freq: Option<f64>,
+    partial_rotary_factor: Option<f64>,
+    embedding_multiplier: Option<f64>,
+    attention_multiplier: Option<f64>,
+    residual_multiplier: Option<f64>,
+    logits_scaling: Option<f64>,
     /// The type of its weights: `bfloat16` or `float32`.
     #[serde(alias = "torch_dtype")]
     pub dtype: Option<String>,
@@ -89,10 +102,15 @@ struct Rope {
     #[serde(alias = "type")]
     rope_type: Option<String>,
     rope_theta: Option<f64>,
+    partial_rotary_factor: Option<f64>,
     factor: Option<f64>,
     low_freq_factor: Option<f64>,
     high_freq_factor: Option<f64>,
     original_max_position_embeddings: Option<f64>,
+    /// Of layers without a window, where the two kinds differ.
+    full_attention: Option<Box<Self>>,
+    /// Of layers with one.
+    sliding_attention: Option<Box<Self>>,
 }
 
 impl ModelConfig {
@@ -101,48 +119,77 @@ impl ModelConfig {
     /// # Errors
     /// A sentence: the key that asks for something that is not there, and what it may be.
     pub fn sizes(&self, seq: Extent, layers: Option<Repeats>, vocab: Option<Extent>) -> Result<DecoderSizes, String> {
-        let family = &*self.model_type;
-        if !FAMILIES.contains(&family) {
-            return Err(format!("model_type '{family}' is not there; there are {}", FAMILIES.join(", ")));
-        }
-        self.refuse_what_is_not_there()?;
-        let gemma = family == "gemma2";
+        let family = self.family()?;
+        self.refuse_what_is_not_there(family)?;
+        let gemma2 = family.name == "gemma2";
         let heads = self.num_attention_heads.get();
-        let own_heads = match family {
-            "gemma2" => 4,
-            "mistral" => 8,
-            "qwen2" | "qwen3" => 32,
-            _ => heads,
-        };
-        let own_size = match family {
-            "gemma2" => 256,
-            "qwen3" => 128,
-            _ => self.hidden_size.get() / heads,
-        };
+        let unrotated = self.unrotated(family)?;
         Ok(DecoderSizes {
             vocab: vocab.unwrap_or(self.vocab_size).get(),
             width: self.hidden_size.get(),
             hidden: self.intermediate_size.get(),
             layers: layers.unwrap_or(self.num_hidden_layers).get(),
             heads,
-            kv_heads: self.num_key_value_heads.map_or(own_heads, Extent::get),
-            head_size: self.head_dim.map_or(own_size, Extent::get),
-            tied: self.tie_word_embeddings.unwrap_or(gemma),
-            eps: self.rms_norm_eps.unwrap_or(1e-6),
-            theta: self.theta(),
+            kv_heads: self.num_key_value_heads.map_or(family.kv_heads.unwrap_or(heads), Extent::get),
+            head_size: self.head_dim.map_or(family.head_size.unwrap_or(self.hidden_size.get() / heads), Extent::get),
+            tied: self.tie_word_embeddings.unwrap_or(family.tied),
+            eps: self.rms_norm_eps.unwrap_or(family.eps),
+            theta: self.theta(family),
             scaling: self.scaling()?,
+            local_theta: self.local_theta(family),
+            unrotated,
             seq: seq.get(),
             weights: self.weights()?,
-            style: Style { norms_heads: family == "qwen3", biases: family == "qwen2", gemma },
-            padding: self.pad_token_id.or(gemma.then_some(0)).and_then(|token| usize::try_from(token).ok()),
-            query_scalar: self.query_pre_attn_scalar.or(gemma.then_some(256.0)),
+            style: self.style(family),
+            padding: self.pad_token_id.unwrap_or(family.padding).and_then(|token| usize::try_from(token).ok()),
+            query_scalar: self.query_pre_attn_scalar.or(family.style.gemma.then_some(256.0)),
             caps: SoftCaps {
-                scores: self.attn_logit_softcapping.or(gemma.then_some(50.0)),
-                logits: self.final_logit_softcapping.or(gemma.then_some(30.0)),
+                scores: self.attn_logit_softcapping.or(gemma2.then_some(50.0)),
+                logits: self.final_logit_softcapping.or(gemma2.then_some(30.0)),
             },
-            windows: self.windows(),
+            multipliers: self.multipliers(family),
+            windows: self.windows(family, unrotated)?,
             lora: None,
         })
+    }
+
+    fn family(&self) -> Result<&'static Family, String> {
+        FAMILIES.iter().find(|family| family.name == self.model_type).ok_or_else(|| {
+            let known: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
+            format!("model_type '{}' is not there; there are {}", self.model_type, known.join(", "))
+        })
+    }
+
+    fn style(&self, family: &Family) -> Style {
+        // Qwen2 has its own biases, whatever it says.
+        let biases = match family.style.biases {
+            Biases::None if self.attention_bias == Some(true) => Biases::All,
+            own => own,
+        };
+        Style { biases, mlp_biases: self.mlp_bias == Some(true), ..family.style }
+    }
+
+    fn multipliers(&self, family: &Family) -> Option<Multipliers> {
+        family.own_keys.contains(&"residual_multiplier").then(|| Multipliers {
+            embedding: self.embedding_multiplier.unwrap_or(1.0),
+            attention: self.attention_multiplier.unwrap_or(1.0),
+            residual: self.residual_multiplier.unwrap_or(1.0),
+            logits: self.logits_scaling.unwrap_or(1.0),
+        })
+    }
+
+    /// The layers whose queries and keys are not rotated.
+    fn unrotated(&self, family: &Family) -> Result<LayerPattern, String> {
+        if !family.own_keys.contains(&"no_rope_layers") {
+            return Ok(LayerPattern::NONE);
+        }
+        // A 1 in the list is a layer that is rotated.
+        let given = self.no_rope_layers.as_ref().map(|layers| layers.iter().map(|&rotated| rotated == 0).collect());
+        let layers = given.unwrap_or_else(|| {
+            let interval = self.no_rope_layer_interval.unwrap_or(4).max(1);
+            (1..=self.num_hidden_layers.get()).map(|layer| layer.is_multiple_of(interval)).collect()
+        });
+        pattern("no_rope_layers", layers)
     }
 
     /// How its linear layers are quantised, where they are.
@@ -154,38 +201,64 @@ impl ModelConfig {
         quantization.map_err(|why| format!("quantization_config: {why}"))
     }
 
-    fn windows(&self) -> SlidingWindows {
-        match (&*self.model_type, self.sliding_window) {
-            ("gemma2", window) => SlidingWindows::Alternate(window.unwrap_or(4096)),
-            ("mistral", Some(window)) => SlidingWindows::Every(window),
-            _ => SlidingWindows::None,
-        }
+    fn windows(&self, family: &Family, unrotated: LayerPattern) -> Result<SlidingWindows, String> {
+        let wanted = self.sliding_window.filter(|_| self.use_sliding_window == Some(true));
+        let window = match family.windows {
+            Windows::Never => None,
+            Windows::All => return Ok(self.sliding_window.map_or(SlidingWindows::NONE, SlidingWindows::every)),
+            Windows::AllButEvery(_) => Some(self.sliding_window.unwrap_or(4096)),
+            Windows::Late | Windows::Unrotated => wanted,
+        };
+        let Some(window) = window else { return Ok(SlidingWindows::NONE) };
+        let layers = match (&self.layer_types, family.windows) {
+            (Some(types), _) => types.iter().map(|kind| has_window(kind)).collect::<Result<_, _>>()?,
+            (None, Windows::AllButEvery(own)) => {
+                let every = self.sliding_window_pattern.unwrap_or(own).max(1);
+                (1..=self.num_hidden_layers.get()).map(|layer| !layer.is_multiple_of(every)).collect()
+            }
+            (None, Windows::Late) => {
+                (0..self.num_hidden_layers.get()).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()
+            }
+            (None, _) => (0..self.num_hidden_layers.get()).map(|layer| unrotated.has(layer)).collect(),
+        };
+        let layers = pattern("layer_types", layers)?;
+        // Where no layer has one, some families make no mask for them.
+        let none = layers == LayerPattern::NONE && !matches!(family.windows, Windows::AllButEvery(_));
+        Ok(if none { SlidingWindows::NONE } else { SlidingWindows::some(window, layers) })
     }
 
     fn rope(&self) -> impl Iterator<Item = &Rope> {
-        self.rope_parameters.iter().chain(&self.rope_scaling)
+        let all = self.rope_parameters.iter().chain(&self.rope_scaling);
+        all.map(|rope| rope.full_attention.as_deref().unwrap_or(rope))
     }
 
-    fn theta(&self) -> f64 {
-        self.rope().find_map(|rope| rope.rope_theta).or(self.rope_theta).unwrap_or(10_000.0)
+    fn theta(&self, family: &Family) -> f64 {
+        self.rope().find_map(|rope| rope.rope_theta).or(self.rope_theta).unwrap_or(family.theta)
     }
 
-    fn scaling(&self) -> Result<Option<Llama3Scaling>, String> {
+    fn local_theta(&self, family: &Family) -> Option<f64> {
+        let given = self.rope_parameters.as_ref().and_then(|rope| rope.sliding_attention.as_ref()?.rope_theta);
+        let has = family.own_keys.contains(&"rope_local_base_freq");
+        has.then(|| given.or(self.rope_local_base_freq).unwrap_or(10_000.0))
+    }
+
+    fn scaling(&self) -> Result<Option<RotaryScaling>, String> {
         let Some((rope, kind)) = self.rope().find_map(|rope| Some((rope, rope.rope_type.as_deref()?))) else {
             return Ok(None);
         };
         let need = |value: Option<f64>, key: &str| {
-            value.filter(|value| *value > 0.0).ok_or_else(|| format!("rope_type 'llama3' needs a {key} above 0"))
+            value.filter(|value| *value > 0.0).ok_or_else(|| format!("rope_type '{kind}' needs a {key} above 0"))
         };
         match kind {
             "default" => Ok(None),
-            "llama3" => Ok(Some(Llama3Scaling {
+            "linear" => Ok(Some(RotaryScaling::Linear(need(rope.factor, "factor")?))),
+            "llama3" => Ok(Some(RotaryScaling::Llama3(Llama3Scaling {
                 factor: need(rope.factor, "factor")?,
                 low: need(rope.low_freq_factor, "low_freq_factor")?,
                 high: need(rope.high_freq_factor, "high_freq_factor")?,
                 original: need(rope.original_max_position_embeddings, "original_max_position_embeddings")?,
-            })),
-            other => Err(format!("rope_type '{other}' is not there; there are default and llama3")),
+            }))),
+            other => Err(format!("rope_type '{other}' is not there; there are default, linear and llama3")),
         }
     }
 
@@ -197,25 +270,36 @@ impl ModelConfig {
         }
     }
 
-    fn refuse_what_is_not_there(&self) -> Result<(), String> {
+    fn refuse_what_is_not_there(&self, family: &Family) -> Result<(), String> {
         let missing = |key: &str, what: &str| Err(format!("{key} asks for {what}, which is not there; leave it out"));
-        let own = if self.model_type == "gemma2" { "gelu_pytorch_tanh" } else { "silu" };
         // Gemma's older key says something else and is not read.
-        let given = if self.model_type == "gemma2" { &self.hidden_activation } else { &self.hidden_act };
-        if let Some(other) = given.as_deref().filter(|act| *act != own) {
-            return Err(format!("the activation '{other}' of {} is not there; there is {own}", self.model_type));
-        }
-        if self.attention_bias == Some(true) {
-            return missing("attention_bias", "biases of all four projections");
-        }
-        if self.mlp_bias == Some(true) {
-            return missing("mlp_bias", "biases within the MLP");
+        let given = if family.style.gemma { &self.hidden_activation } else { &self.hidden_act };
+        if let Some(other) = given.as_deref().filter(|act| *act != family.activation) {
+            return Err(format!(
+                "the activation '{other}' of {} is not there; there is {}",
+                family.name, family.activation
+            ));
         }
         if self.attention_dropout.is_some_and(|share| share != 0.0) {
             return missing("attention_dropout", "dropout of attention weights");
         }
-        if self.use_sliding_window == Some(true) && self.sliding_window.is_some() {
-            return missing("use_sliding_window", "windows of some layers");
+        let parts = self.rope().map(|rope| rope.partial_rotary_factor).chain([self.partial_rotary_factor]);
+        if parts.flatten().any(|part| part != 1.0) {
+            return missing("partial_rotary_factor", "heads that are rotated in part");
+        }
+        let own = [
+            ("mlp_bias", self.mlp_bias == Some(true)),
+            ("embedding_multiplier", self.embedding_multiplier.is_some()),
+            ("attention_multiplier", self.attention_multiplier.is_some()),
+            ("residual_multiplier", self.residual_multiplier.is_some()),
+            ("logits_scaling", self.logits_scaling.is_some()),
+            ("no_rope_layers", self.no_rope_layers.is_some()),
+            ("rope_local_base_freq", self.rope_local_base_freq.is_some()),
+            ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
+            ("final_logit_softcapping", self.final_logit_softcapping.is_some()),
+        ];
+        if let Some((key, _)) = own.iter().find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
+            return Err(format!("{key} asks for something that {} does not have; leave it out", family.name));
         }
         let asks = |(key, value): &(&String, &Unread)| !HARMLESS.contains(&key.as_str()) && !value.is_off();
         match self.rest.iter().find(asks) {
@@ -223,4 +307,28 @@ impl ModelConfig {
             None => Ok(()),
         }
     }
+}
+
+/// A key that is there, whatever it says.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// Whether layers of a type have a window.
+fn has_window(kind: &str) -> Result<bool, String> {
+    match kind {
+        "full_attention" => Ok(false),
+        "sliding_attention" => Ok(true),
+        other => Err(format!(
+            "layer_types has '{other}', which is not there; there are full_attention and sliding_attention"
+        )),
+    }
+}
+
+/// A list of layers under a key, as a pattern.
+fn pattern(key: &str, layers: Vec<bool>) -> Result<LayerPattern, String> {
+    LayerPattern::of(&layers).ok_or_else(|| {
+        let most = LayerPattern::LONGEST;
+        format!("{key} is a list without a pattern that begins again after {most} layers; use a list that repeats")
+    })
 }

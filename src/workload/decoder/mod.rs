@@ -1,7 +1,9 @@
 //! Decoders that people fine-tune: Llama and its kin, as transformers builds and trains them.
 
 mod config;
+mod family;
 mod model;
+mod pattern;
 mod rotary;
 mod sizes;
 
@@ -15,7 +17,11 @@ use super::text::Windows;
 use model::DecoderModel;
 
 pub use config::ModelConfig;
-pub use sizes::{DecoderSizes, Llama3Scaling, SlidingWindows, SoftCaps, Style};
+pub use pattern::LayerPattern;
+pub use sizes::{
+    Biases, DecoderSizes, HeadNorms, Llama3Scaling, Multipliers, NormPlaces, RotaryScaling, SlidingWindows, SoftCaps,
+    Style,
+};
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.
 #[derive(Clone, Debug)]
@@ -50,7 +56,7 @@ impl Decoder {
             ));
         }
         if sizes.style.gemma && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
-            return refused("Gemma 2 is not there in 4 bits; leave --quantize out".to_owned());
+            return refused("Gemma is not there in 4 bits; leave --quantize out".to_owned());
         }
         Ok(Self { name: name.into(), sizes, data, seed })
     }

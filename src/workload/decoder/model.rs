@@ -10,19 +10,45 @@ use vramlab_train::{
 };
 
 use super::super::hash::Parameters;
-use super::super::llama::{Gate, GatedMlp, RmsNorm};
+use super::super::llama::{Gate, GatedMlp, NormKind, RmsNorm};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::modules::Linear;
-use super::rotary;
-use super::sizes::{DecoderSizes, SlidingWindows, SoftCaps};
+use super::pattern::LayerPattern;
+use super::rotary::{self, Frequencies};
+use super::sizes::{Biases, DecoderSizes, HeadNorms, Multipliers, NormPlaces, SlidingWindows, SoftCaps};
+
+/// When queries and keys are normalised.
+#[derive(Clone, Copy)]
+enum NormOrder {
+    /// The heads of each when they are there.
+    OneByOne,
+    /// The heads of both when values are there too (Gemma 3).
+    Projected,
+    /// Both as a whole; heads are told apart when values are there too.
+    Whole,
+}
+
+/// The layers that make queries, keys and values.
+enum Projections {
+    Apart(Box<[Adaptable; 3]>),
+    /// One makes all three (Phi-3): columns of queries, then so many of keys and as many of values.
+    Packed {
+        all: Box<Adaptable>,
+        widths: [usize; 2],
+    },
+}
 
 /// Queries, keys and values of their own, rotated by position; keys and values may serve several heads of queries.
 struct Attention {
     scope: NameId,
-    projections: [Adaptable; 3],
+    projections: Projections,
     output: Adaptable,
-    /// Of queries and of keys, head by head.
+    /// Of queries and of keys.
     norms: Option<[RmsNorm; 2]>,
+    /// When these come.
+    order: NormOrder,
+    /// What was rotated is cast back to its type.
+    casts_rotated: bool,
     head_size: usize,
     /// Products of queries and keys are multiplied by this.
     scale: f64,
@@ -32,51 +58,154 @@ struct Attention {
 
 impl Attention {
     fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
-        let DecoderSizes { width, heads, kv_heads, head_size, .. } = *sizes;
-        let mut projection = |cx: &mut Context, part: &str, heads: usize| {
-            let (name, ends) = (format!("{name}.{part}_proj"), [width, heads * head_size]);
-            let make = if sizes.style.biases { Adaptable::biased } else { Adaptable::plain };
-            make(cx, all, &name, ends)
+        let DecoderSizes { width, heads, kv_heads, head_size, style, .. } = *sizes;
+        let mut projection = |cx: &mut Context, part: &str, ends: [usize; 2], biased: bool| {
+            let make = if biased { Adaptable::biased } else { Adaptable::plain };
+            make(cx, all, &format!("{name}.{part}_proj"), ends)
         };
-        let projections = [projection(cx, "q", heads)?, projection(cx, "k", kv_heads)?, projection(cx, "v", kv_heads)?];
-        let output = Adaptable::plain(cx, all, &format!("{name}.o_proj"), [heads * head_size, width])?;
-        let mut norm = |part: &str| RmsNorm::make(cx, all, &format!("{name}.{part}_norm"), head_size, sizes.eps);
-        let norms = if sizes.style.norms_heads { Some([norm("q")?, norm("k")?]) } else { None };
+        let biased = style.biases != Biases::None;
+        if style.packed {
+            return Self::packed(cx, all, name, sizes);
+        }
+        let mut input =
+            |cx: &mut Context, part: &str, heads: usize| projection(cx, part, [width, heads * head_size], biased);
+        let projections = Projections::Apart(Box::new([
+            input(cx, "q", heads)?,
+            input(cx, "k", kv_heads)?,
+            input(cx, "v", kv_heads)?,
+        ]));
+        let output = projection(cx, "o", [heads * head_size, width], style.biases == Biases::All)?;
+        let mut norm = |part: &str, heads: usize| {
+            let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
+            RmsNorm::make(cx, all, &format!("{name}.{part}_norm"), width, (style.norm, sizes.eps))
+        };
+        let norms = match style.heads {
+            HeadNorms::None => None,
+            HeadNorms::Each | HeadNorms::Together => Some([norm("q", heads)?, norm("k", kv_heads)?]),
+        };
+        Ok(Self::of(cx, name, sizes, projections, output, norms))
+    }
+
+    /// With one projection to queries, keys and values, which a module has behind that of the output.
+    fn packed(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
+        let DecoderSizes { width, heads, kv_heads, head_size, .. } = *sizes;
+        let widths = [heads * head_size, kv_heads * head_size];
+        let output = Adaptable::plain(cx, all, &format!("{name}.o_proj"), [widths[0], width])?;
+        let all = Adaptable::plain(cx, all, &format!("{name}.qkv_proj"), [width, widths[0] + 2 * widths[1]])?;
+        let projections = Projections::Packed { all: Box::new(all), widths };
+        Ok(Self::of(cx, name, sizes, projections, output, None))
+    }
+
+    fn of(
+        cx: &Context,
+        name: &str,
+        sizes: &DecoderSizes,
+        projections: Projections,
+        output: Adaptable,
+        norms: Option<[RmsNorm; 2]>,
+    ) -> Self {
+        let DecoderSizes { head_size, style, .. } = *sizes;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
-        let scale = 1.0 / sizes.query_scalar.unwrap_or(head_size as f64).sqrt();
+        let scale = match sizes.multipliers {
+            Some(multipliers) => multipliers.attention,
+            None => 1.0 / sizes.query_scalar.unwrap_or(head_size as f64).sqrt(),
+        };
         let cap = sizes.caps.scores;
-        Ok(Self { scope: cx.memory().name(name), projections, output, norms, head_size, scale, cap })
+        let order = match (style.heads, style.gemma) {
+            (HeadNorms::Together, _) => NormOrder::Whole,
+            (_, true) => NormOrder::Projected,
+            (_, false) => NormOrder::OneByOne,
+        };
+        let casts_rotated = style.norm == NormKind::Late;
+        let scope = cx.memory().name(name);
+        Self { scope, projections, output, norms, order, casts_rotated, head_size, scale, cap }
     }
 
     fn adapt(&mut self, cx: &Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
-        for (projection, target) in self.projections.iter_mut().zip([Target::Query, Target::Key, Target::Value]) {
-            projection.adapt(cx, all, name, lora, target)?;
+        match &mut self.projections {
+            Projections::Apart(projections) => {
+                for (projection, target) in projections.iter_mut().zip([Target::Query, Target::Key, Target::Value]) {
+                    projection.adapt(cx, all, name, lora, target)?;
+                }
+                self.output.adapt(cx, all, name, lora, Target::Output)
+            }
+            Projections::Packed { all: packed, .. } => {
+                self.output.adapt(cx, all, name, lora, Target::Output)?;
+                packed.adapt(cx, all, name, lora, Target::QueryKeyValue)
+            }
         }
-        self.output.adapt(cx, all, name, lora, Target::Output)
+    }
+
+    /// Queries, keys and values (batch, heads, rows, head size), where asked for with their norms.
+    fn parts(&self, cx: &mut Context, input: &Tensor) -> OpResult<[Tensor; 3]> {
+        let [q, k, v] = match &self.projections {
+            Projections::Apart(projections) => &**projections,
+            Projections::Packed { all, widths: [queries, keys] } => {
+                let packed = all.forward(cx, input)?;
+                let (key, value) = (*queries, queries + keys);
+                let columns = [(0, *queries), (key, *keys), (value, *keys)];
+                let parts = columns.map(|(start, width)| cx.columns(&packed, start, width));
+                return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
+            }
+        };
+        let by_head = |cx: &mut Context, projection: &Adaptable| {
+            let made = projection.forward(cx, input)?;
+            OpResult::Ok(cx.by_head_size(&made, self.head_size))
+        };
+        let Some([of_q, of_k]) = &self.norms else {
+            return Ok([by_head(cx, q)?, by_head(cx, k)?, by_head(cx, v)?]);
+        };
+        let apart = |cx: &mut Context, projection: &Adaptable| {
+            let made = projection.forward(cx, input)?;
+            OpResult::Ok(cx.heads_apart(&made, self.head_size))
+        };
+        let normalised = |cx: &mut Context, norm: &RmsNorm, apart: Tensor| {
+            let made = norm.forward(cx, &apart)?;
+            drop(apart);
+            OpResult::Ok(cx.by_head_size(&made, self.head_size))
+        };
+        match self.order {
+            NormOrder::OneByOne => {
+                let q = apart(cx, q).and_then(|q| normalised(cx, of_q, q))?;
+                let k = apart(cx, k).and_then(|k| normalised(cx, of_k, k))?;
+                Ok([q, k, by_head(cx, v)?])
+            }
+            NormOrder::Projected => {
+                let (q, k) = (apart(cx, q)?, apart(cx, k)?);
+                let v = by_head(cx, v)?;
+                Ok([normalised(cx, of_q, q)?, normalised(cx, of_k, k)?, v])
+            }
+            NormOrder::Whole => {
+                let whole = |cx: &mut Context, projection: &Adaptable, norm: &RmsNorm| {
+                    let made = projection.forward(cx, input)?;
+                    norm.forward(cx, &made)
+                };
+                let parts = [whole(cx, q, of_q)?, whole(cx, k, of_k)?, v.forward(cx, input)?];
+                Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)))
+            }
+        }
+    }
+
+    fn rotated(&self, cx: &mut Context, q: Tensor, k: Tensor, tables: &RotaryTables) -> OpResult<[Tensor; 2]> {
+        if matches!(self.projections, Projections::Packed { .. }) {
+            return cx.rotary_with_rest([&q, &k], tables);
+        }
+        let both = [cx.rotary(&q, tables)?, cx.rotary(&k, tables)?];
+        let dtype = q.dtype();
+        if !self.casts_rotated || both[0].dtype() == dtype {
+            return Ok(both);
+        }
+        Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?])
     }
 
     /// The output, and the weights of attention where somebody has them.
     fn forward(&self, cx: &mut Context, input: &Tensor, call: &Call) -> OpResult<(Tensor, Option<Tensor>)> {
-        let Call { tables, mask, caches, .. } = call;
-        let [q, k, v] = &self.projections;
-        let heads = |cx: &mut Context, projection: &Adaptable, norm: Option<&RmsNorm>| {
-            let mut heads = projection.forward(cx, input)?;
-            if let Some(norm) = norm {
-                heads = cx.heads_apart(&heads, self.head_size);
-                heads = norm.forward(cx, &heads)?;
-            }
-            OpResult::Ok(cx.by_head_size(&heads, self.head_size))
-        };
-        let norms = self.norms.as_ref();
-        let q = heads(cx, q, norms.map(|[q, _]| q))?;
-        let k = heads(cx, k, norms.map(|[_, k]| k))?;
-        let v = heads(cx, v, None)?;
+        let Call { tables, rotates, mask, caches, .. } = call;
+        let [q, k, v] = self.parts(cx, input)?;
         // What was not rotated is nobody's any more once both are.
-        let [q, k] = {
-            let rotated_q = cx.within(self.scope, |cx| cx.rotary(&q, tables))?;
-            let rotated_k = cx.within(self.scope, |cx| cx.rotary(&k, tables))?;
-            drop((q, k));
-            [rotated_q, rotated_k]
+        let [q, k] = match tables {
+            tables if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
+            _ => [q, k],
         };
         let [k, v] = if *caches {
             let both =
@@ -107,34 +236,57 @@ impl Attention {
 
 /// A norm of the residual stream.
 fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<RmsNorm> {
-    let make = if sizes.style.gemma { RmsNorm::centred } else { RmsNorm::make };
-    make(cx, all, name, sizes.width, sizes.eps)
+    RmsNorm::make(cx, all, name, sizes.width, (sizes.style.norm, sizes.eps))
 }
 
-/// Attention and an MLP, each behind a norm and beside a residual connection.
+/// Attention and an MLP, each beside a residual connection.
 struct Layer {
     scope: NameId,
     attention: Attention,
     mlp: GatedMlp,
-    before_attention: RmsNorm,
-    before_mlp: RmsNorm,
+    /// Before attention and before the MLP.
+    before: Option<[RmsNorm; 2]>,
     /// Behind attention and behind the MLP.
     behind: Option<[RmsNorm; 2]>,
+    /// What both add is multiplied by it, where it is.
+    multiplier: Option<f64>,
 }
 
 impl Layer {
     fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
         let attention = Attention::make(cx, all, &format!("{name}.self_attn"), sizes)?;
         let gate = if sizes.style.gemma { Gate::Gelu } else { Gate::Silu };
-        let mlp = GatedMlp::make(cx, all, &format!("{name}.mlp"), [sizes.width, sizes.hidden], gate)?;
-        let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
-        let (before_attention, second) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
-        let (before_mlp, behind) = if sizes.style.gemma {
-            (norm("pre_feedforward_layernorm")?, Some([second, norm("post_feedforward_layernorm")?]))
-        } else {
-            (second, None)
+        let ends = [sizes.width, sizes.hidden];
+        let part = format!("{name}.mlp");
+        let mlp = match sizes.style.packed {
+            true => GatedMlp::packed(cx, all, &part, ends)?,
+            false => GatedMlp::make(cx, all, &part, ends, gate, sizes.style.mlp_biases)?,
         };
-        Ok(Self { scope: cx.memory().name(name), attention, mlp, before_attention, before_mlp, behind })
+        let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
+        let (before, behind) = match sizes.style.places {
+            NormPlaces::Before => (Some([norm("input_layernorm")?, norm("post_attention_layernorm")?]), None),
+            NormPlaces::Around => {
+                let (first, second) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
+                let third = norm("pre_feedforward_layernorm")?;
+                (Some([first, third]), Some([second, norm("post_feedforward_layernorm")?]))
+            }
+            NormPlaces::Behind => {
+                (None, Some([norm("post_attention_layernorm")?, norm("post_feedforward_layernorm")?]))
+            }
+        };
+        let multiplier = sizes.multipliers.map(|multipliers| multipliers.residual);
+        Ok(Self { scope: cx.memory().name(name), attention, mlp, before, behind, multiplier })
+    }
+
+    /// The residual stream with what a part of the layer adds.
+    fn add(&self, cx: &mut Context, stream: &Tensor, added: &Tensor) -> OpResult<Tensor> {
+        cx.within(self.scope, |cx| match self.multiplier {
+            Some(factor) => {
+                let scaled = cx.scale(added, factor, "scaled addition")?;
+                cx.add(stream, &scaled)
+            }
+            None => cx.add(stream, added),
+        })
     }
 }
 
@@ -151,6 +303,8 @@ enum Mask {
 struct Call {
     layer: Rc<Layer>,
     tables: RotaryTables,
+    /// Queries and keys are rotated.
+    rotates: bool,
     mask: Option<Mask>,
     /// Keys and values go into a cache.
     caches: bool,
@@ -160,8 +314,13 @@ struct Call {
 
 impl Repeatable for Call {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Layer { scope, attention, mlp, before_attention, before_mlp, behind } = &*self.layer;
+        let Layer { scope, attention, mlp, before, behind, .. } = &*self.layer;
+        let [before_attention, before_mlp] = before.as_ref().map_or([None; 2], |before| before.each_ref().map(Some));
         let [behind_attention, behind_mlp] = behind.as_ref().map_or([None; 2], |behind| behind.each_ref().map(Some));
+        let first = |cx: &mut Context, norm: Option<&RmsNorm>, input: &Tensor| match norm {
+            Some(norm) => norm.forward(cx, input),
+            None => Ok(input.clone()),
+        };
         // What a norm was made of goes when it is there.
         let then = |cx: &mut Context, norm: Option<&RmsNorm>, made: Tensor| match norm {
             Some(norm) => norm.forward(cx, &made),
@@ -169,19 +328,19 @@ impl Repeatable for Call {
         };
         let (x, weights) = {
             let (attended, weights) = {
-                let normalised = before_attention.forward(cx, input)?;
+                let normalised = first(cx, before_attention, input)?;
                 attention.forward(cx, &normalised, self)?
             };
             let attended = then(cx, behind_attention, attended)?;
-            (cx.within(*scope, |cx| cx.add(input, &attended))?, weights)
+            (self.layer.add(cx, input, &attended)?, weights)
         };
         let output = {
             let y = {
-                let normalised = before_mlp.forward(cx, &x)?;
+                let normalised = first(cx, before_mlp, &x)?;
                 mlp.forward(cx, &normalised)?
             };
             let y = then(cx, behind_mlp, y)?;
-            cx.within(*scope, |cx| cx.add(&x, &y))?
+            self.layer.add(cx, &x, &y)?
         };
         cx.put_out(*scope, &output);
         drop(weights);
@@ -195,13 +354,17 @@ pub(super) struct DecoderModel {
     embedding: (NameId, Tensor),
     layers: Vec<Rc<Layer>>,
     norm: RmsNorm,
-    frequencies: Tensor,
+    frequencies: Frequencies,
+    /// The type of rotary tables, where it is not that of embeddings.
+    tables: Option<DType>,
     head: Linear,
     /// Embeddings are multiplied by it, where they are.
     embedding_scale: Option<Tensor>,
+    multipliers: Option<Multipliers>,
     padding: Option<usize>,
     caps: SoftCaps,
     windows: SlidingWindows,
+    unrotated: LayerPattern,
 }
 
 impl DecoderModel {
@@ -239,6 +402,7 @@ impl DecoderModel {
             }
         };
         if let Some(lora) = sizes.lora {
+            let lora = Lora { targets: lora.targets.of_model(sizes.style.packed), ..lora };
             for (number, layer) in layers.iter_mut().enumerate() {
                 let name = name(number);
                 layer.attention.adapt(cx, all, &format!("{name}.self_attn"), lora)?;
@@ -247,9 +411,22 @@ impl DecoderModel {
             all.widen_adapters(cx)?;
         }
         let layers = layers.into_iter().map(Rc::new).collect();
-        let DecoderSizes { caps, windows, padding, .. } = *sizes;
-        let scope = cx.memory().name("model");
-        Ok(Self { scope, embedding, layers, norm, frequencies, head, embedding_scale, padding, caps, windows })
+        let DecoderSizes { caps, windows, padding, multipliers, unrotated, .. } = *sizes;
+        Ok(Self {
+            scope: cx.memory().name("model"),
+            embedding,
+            layers,
+            norm,
+            frequencies,
+            tables: (sizes.style.norm == NormKind::Late).then_some(DType::F32),
+            head,
+            embedding_scale,
+            multipliers,
+            padding,
+            caps,
+            windows,
+            unrotated,
+        })
     }
 }
 
@@ -273,17 +450,26 @@ impl DecoderModel {
             }
             None => embedded,
         };
+        // A hook on a frozen embedding (`enable_input_require_grads`): a checkpoint recomputes what gets gradients.
+        let mut embedded = embedded;
+        if checkpointing.is_on() {
+            embedded = cx.want_gradient(&embedded);
+        }
+        if let Some(Multipliers { embedding, .. }) = self.multipliers {
+            embedded = cx.within(self.scope, |cx| cx.scale(&embedded, embedding, "scaled embedding"))?;
+        }
         let dtype = embedded.dtype();
         let positions = cx.within(self.scope, |cx| cx.positions(tokens))?;
         let masks = cx.within(self.scope, |cx| self.masks(cx, tokens, dtype, caches))?;
-        let tables = cx.within(self.scope, |cx| cx.rotary_tables(&positions, &self.frequencies, dtype, 1.0))?;
-        // A hook on a frozen embedding (`enable_input_require_grads`): a checkpoint recomputes what gets gradients.
-        let mut x = if checkpointing.is_on() { cx.want_gradient(&embedded) } else { embedded.clone() };
+        let tables =
+            cx.within(self.scope, |cx| self.frequencies.tables(cx, &positions, self.tables.unwrap_or(dtype)))?;
+        let mut x = embedded.clone();
         for (number, layer) in self.layers.iter().enumerate() {
-            let (layer, tables, _positions) = (Rc::clone(layer), tables.clone(), positions.clone());
+            let tables = tables.of(self.windows.has(number)).clone();
+            let (layer, rotates, _positions) = (Rc::clone(layer), !self.unrotated.has(number), positions.clone());
             let mask =
                 masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
-            let call: Rc<dyn Repeatable> = Rc::new(Call { layer, tables, mask, caches, _positions });
+            let call: Rc<dyn Repeatable> = Rc::new(Call { layer, tables, rotates, mask, caches, _positions });
             x = if checkpointing.of(number) { checkpoint(cx, &call, &x)? } else { call.forward(cx, &x)? };
         }
         let hidden = self.norm.forward(cx, &x)?;
@@ -318,6 +504,9 @@ impl DecoderModel {
 
     fn logits(&self, cx: &mut Context, hidden: &Tensor) -> OpResult<Tensor> {
         let mut logits = cx.classify(|cx| self.head.forward(cx, hidden))?;
+        if let Some(Multipliers { logits: divisor, .. }) = self.multipliers {
+            logits = cx.scale(&logits, 1.0 / divisor, "scaled logits")?;
+        }
         if let Some(cap) = self.caps.logits {
             logits = cx.capped(logits, cap)?;
         }
@@ -337,6 +526,13 @@ impl Model for DecoderModel {
         let caches = cx.uses_cache() && !checkpointing.is_on();
         let hidden = self.hidden(cx, &batch.input, checkpointing, caches)?;
         if cx.loss_head() == LossHead::Fused {
+            // The fused loss knows no divisor of logits; one of what they are made of is the same.
+            let hidden = match self.multipliers {
+                Some(Multipliers { logits: divisor, .. }) => {
+                    cx.scale(&hidden, 1.0 / divisor, "scaled hidden values")?
+                }
+                None => hidden,
+            };
             let loss = self.head.fused_loss(cx, &hidden, &batch.target, self.caps.logits)?;
             return Ok((loss.detach(), loss));
         }

@@ -2,10 +2,10 @@
 
 use vramlab_device::DType;
 use vramlab_model::Category;
-use vramlab_train::{Context, OpResult, Shape, Tensor};
+use vramlab_train::{Context, OpResult, RotaryTables, Shape, Tensor};
 
 use super::super::hash::write_float;
-use super::sizes::DecoderSizes;
+use super::sizes::{DecoderSizes, RotaryScaling};
 
 /// A block that is taken, or given back by its number.
 #[derive(Clone, Copy)]
@@ -27,6 +27,11 @@ use Step::{Counts, Drop, Flags, Scalar, Values};
 const PLAIN: &[Step] =
     &[Values, Values, Drop(0), Values, Scalar, Drop(3), Drop(1), Values, Values, Drop(4), Drop(2), Drop(5)];
 
+/// The same of whole numbers; the division by a factor is done in place.
+#[rustfmt::skip]
+const LINEAR: &[Step] =
+    &[Counts, Values, Drop(0), Values, Drop(1), Values, Scalar, Drop(4), Drop(2), Values, Values, Drop(5), Drop(3), Drop(6)];
+
 /// The same of whole numbers, then the wavelengths, the long ones divided, those between smoothed.
 #[rustfmt::skip]
 const LLAMA3: &[Step] = &[
@@ -37,36 +42,122 @@ const LLAMA3: &[Step] = &[
     Drop(11), Drop(6), Drop(8), Drop(15), Drop(20), Drop(25), Drop(26),
 ];
 
-/// The frequencies, and the second copy of them that transformers keeps.
-pub(super) fn frequencies(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Tensor> {
-    let values = sizes.frequencies();
-    let shape = Shape::new(&[values.len()]);
-    let steps = if sizes.scaling.is_some() { LLAMA3 } else { PLAIN };
-    // What comes out is the buffer itself.
-    let (last, before) = steps.split_last().map_or((None, steps), |(last, before)| (Some(last), before));
-    let mut blocks = Blocks { cx, shape, taken: Vec::new() };
-    let result = steps.iter().rposition(|step| !matches!(step, Drop(_))).unwrap_or(0);
-    debug_assert!(matches!(last, Some(Drop(_))), "the result is given back last");
-    blocks.run(&before[..result])?;
-    let frequencies = blocks.cx.buffer("model.rotary_emb.inv_freq", shape, DType::F32, 0.0)?;
-    blocks.taken.push(None);
-    blocks.run(&before[result + 1..])?;
-    drop(blocks);
-    cx.buffer("model.rotary_emb.original_inv_freq", shape, DType::F32, 0.0)?;
-    // Initialising the weights computes them once more.
-    Blocks { cx, shape, taken: Vec::new() }.run(steps)?;
-    write_float(cx, &frequencies, |i| values.get(i).copied().unwrap_or(0.0))?;
-    Ok(frequencies)
+/// The frequencies of a model.
+pub(super) struct Frequencies {
+    all: Tensor,
+    /// Those of layers with a window, where they have their own.
+    local: Option<Tensor>,
 }
 
-/// The same two in a model that was made on the meta device: they come from the host.
-pub(super) fn loaded(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Tensor> {
-    let values = sizes.frequencies();
-    let shape = Shape::new(&[values.len()]);
-    let frequencies = cx.buffer("model.rotary_emb.inv_freq", shape, DType::F32, 0.0)?;
-    cx.buffer("model.rotary_emb.original_inv_freq", shape, DType::F32, 0.0)?;
-    write_float(cx, &frequencies, |i| values.get(i).copied().unwrap_or(0.0))?;
-    Ok(frequencies)
+/// The tables that follow from them in a forward pass.
+pub(super) struct Tables {
+    all: RotaryTables,
+    local: Option<RotaryTables>,
+}
+
+impl Tables {
+    /// Those of a layer, which has a window or not.
+    pub fn of(&self, window: bool) -> &RotaryTables {
+        self.local.as_ref().filter(|_| window).unwrap_or(&self.all)
+    }
+}
+
+impl Frequencies {
+    fn written(self, cx: &Context, all: &Kind, local: Option<&Kind>) -> OpResult<Self> {
+        all.write(cx, &self.all)?;
+        if let Some((kind, frequencies)) = local.zip(self.local.as_ref()) {
+            kind.write(cx, frequencies)?;
+        }
+        Ok(self)
+    }
+
+    /// The tables for `positions` in `dtype`.
+    pub fn tables(&self, cx: &mut Context, positions: &Tensor, dtype: DType) -> OpResult<Tables> {
+        let all = cx.rotary_tables(positions, &self.all, dtype, 1.0)?;
+        let local = self.local.as_ref().map(|local| cx.rotary_tables(positions, local, dtype, 1.0)).transpose()?;
+        Ok(Tables { all, local })
+    }
+}
+
+/// One kind of frequencies: what their buffers are called, their values, the blocks in which they are computed.
+struct Kind {
+    prefix: &'static str,
+    values: Vec<f32>,
+    steps: &'static [Step],
+}
+
+/// That of all layers, and that of layers with a window where they have their own.
+fn kinds(sizes: &DecoderSizes) -> (Kind, Option<Kind>) {
+    let steps = match sizes.scaling {
+        None => PLAIN,
+        Some(RotaryScaling::Linear(_)) => LINEAR,
+        Some(RotaryScaling::Llama3(_)) => LLAMA3,
+    };
+    let all = |prefix| Kind { prefix, values: sizes.frequencies(false), steps };
+    match sizes.local_theta {
+        None => (all(""), None),
+        Some(_) => {
+            let local = Kind { prefix: "sliding_attention_", values: sizes.frequencies(true), steps: PLAIN };
+            (all("full_attention_"), Some(local))
+        }
+    }
+}
+
+impl Kind {
+    /// Both buffers that transformers keeps, the first of which is what the last step makes.
+    fn made(&self, cx: &mut Context) -> OpResult<Tensor> {
+        let shape = Shape::new(&[self.values.len()]);
+        // What comes out is the buffer itself.
+        let result = self.steps.iter().rposition(|step| !matches!(step, Drop(_))).unwrap_or(0);
+        debug_assert!(matches!(self.steps.last(), Some(Drop(_))), "the result is given back last");
+        let before = &self.steps[..self.steps.len().saturating_sub(1)];
+        let mut blocks = Blocks { cx, shape, taken: Vec::new() };
+        blocks.run(&before[..result])?;
+        let frequencies = blocks.cx.buffer(&self.name("inv_freq"), shape, DType::F32, 0.0)?;
+        blocks.taken.push(None);
+        blocks.run(&before[result + 1..])?;
+        drop(blocks);
+        cx.buffer(&self.name("original_inv_freq"), shape, DType::F32, 0.0)?;
+        Ok(frequencies)
+    }
+
+    /// The same two as they come from the host.
+    fn copied(&self, cx: &mut Context) -> OpResult<Tensor> {
+        let shape = Shape::new(&[self.values.len()]);
+        let frequencies = cx.buffer(&self.name("inv_freq"), shape, DType::F32, 0.0)?;
+        cx.buffer(&self.name("original_inv_freq"), shape, DType::F32, 0.0)?;
+        Ok(frequencies)
+    }
+
+    fn name(&self, buffer: &str) -> String {
+        format!("model.rotary_emb.{}{buffer}", self.prefix)
+    }
+
+    fn write(&self, cx: &Context, to: &Tensor) -> OpResult<()> {
+        write_float(cx, to, |i| self.values.get(i).copied().unwrap_or(0.0))
+    }
+}
+
+/// The frequencies, and the second copy of them that transformers keeps.
+pub(super) fn frequencies(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Frequencies> {
+    let (all, local) = kinds(sizes);
+    let made = Frequencies { all: all.made(cx)?, local: local.as_ref().map(|kind| kind.made(cx)).transpose()? };
+    // Initialising the weights computes them once more; what one kind came to lives until the next one is there.
+    let mut before = None;
+    for kind in std::iter::once(&all).chain(&local) {
+        let mut blocks = Blocks { cx: &mut *cx, shape: Shape::new(&[kind.values.len()]), taken: Vec::new() };
+        blocks.run(kind.steps.split_last().map_or(&[], |(_, steps)| steps))?;
+        before = blocks.taken.into_iter().flatten().last().or(before);
+    }
+    drop(before);
+    made.written(cx, &all, local.as_ref())
+}
+
+/// The same in a model that was made on the meta device: they come from the host.
+pub(super) fn loaded(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Frequencies> {
+    let (all, local) = kinds(sizes);
+    let made = Frequencies { all: all.copied(cx)?, local: local.as_ref().map(|kind| kind.copied(cx)).transpose()? };
+    made.written(cx, &all, local.as_ref())
 }
 
 /// Blocks by their numbers.

@@ -2,18 +2,76 @@
 
 use vramlab_device::DType;
 
+use super::super::llama::NormKind;
 use super::super::lora::Lora;
+use super::pattern::LayerPattern;
+
+/// Where norms of the residual stream stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NormPlaces {
+    /// Before attention and before the MLP (Llama).
+    #[default]
+    Before,
+    /// Before and behind both (Gemma).
+    Around,
+    /// Behind both (OLMo 2).
+    Behind,
+}
+
+/// How queries and keys are normalised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeadNorms {
+    /// Not at all.
+    #[default]
+    None,
+    /// Head by head (Qwen3, Gemma 3).
+    Each,
+    /// All heads together (OLMo 2).
+    Together,
+}
+
+/// Which projections of attention have a bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Biases {
+    /// None.
+    #[default]
+    None,
+    /// Those to queries, keys and values (Qwen2).
+    Inputs,
+    /// Those, and that of the output (`attention_bias`).
+    All,
+}
 
 /// How a decoder's parts differ from Llama's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// Queries and keys are normalised head by head (Qwen3).
-    pub norms_heads: bool,
-    /// Projections of queries, keys and values have a bias (Qwen2).
-    pub biases: bool,
-    /// Embeddings are scaled, gates go through GELU, and norms, whose weights are added to 1, stand behind attention and MLP too
-    /// (Gemma 2).
+    /// What its norms do.
+    pub norm: NormKind,
+    /// Where they stand.
+    pub places: NormPlaces,
+    /// Norms of queries and keys.
+    pub heads: HeadNorms,
+    /// Biases of attention.
+    pub biases: Biases,
+    /// Linear layers of the MLP have biases.
+    pub mlp_biases: bool,
+    /// One layer makes queries, keys and values, and one the MLP's gate and what it lets through (Phi-3).
+    pub packed: bool,
+    /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
+}
+
+/// Numbers that parts of a decoder are multiplied by (Granite).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Multipliers {
+    /// Embeddings.
+    pub embedding: f64,
+    /// Products of queries and keys.
+    pub attention: f64,
+    /// What attention and the MLP add to the residual stream.
+    pub residual: f64,
+    /// Logits, as a divisor.
+    pub logits: f64,
 }
 
 /// Bounds that values are kept within by the tanh of their part of it.
@@ -25,36 +83,58 @@ pub struct SoftCaps {
     pub logits: Option<f64>,
 }
 
-/// SlidingWindows of attention: a position sees itself and those before it within one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SlidingWindows {
-    /// No layer has one.
-    #[default]
-    None,
-    /// Every layer has one of so many positions (Mistral).
-    Every(usize),
-    /// The first layer has one, and every second one after it (Gemma 2).
-    Alternate(usize),
+/// Sliding windows of attention: a position sees itself and those before it within one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingWindows {
+    /// Positions of one, where there are windows.
+    window: Option<usize>,
+    /// The layers that have one.
+    layers: LayerPattern,
 }
 
 impl SlidingWindows {
+    /// No layer has one.
+    pub const NONE: Self = Self { window: None, layers: LayerPattern::NONE };
+
+    /// Every layer has one of so many positions (Mistral).
+    #[must_use]
+    pub const fn every(window: usize) -> Self {
+        Self::some(window, LayerPattern::ALL)
+    }
+
+    /// These layers have one.
+    #[must_use]
+    pub const fn some(window: usize, layers: LayerPattern) -> Self {
+        Self { window: Some(window), layers }
+    }
+
+    /// Whether a layer has one.
+    pub(super) fn has(self, layer: usize) -> bool {
+        self.window.is_some() && self.layers.has(layer)
+    }
+
     /// That of a layer.
-    pub(super) const fn of(self, layer: usize) -> Option<usize> {
-        match self {
-            Self::Every(window) => Some(window),
-            Self::Alternate(window) if layer.is_multiple_of(2) => Some(window),
-            Self::None | Self::Alternate(_) => None,
-        }
+    pub(super) fn of(self, layer: usize) -> Option<usize> {
+        self.window.filter(|_| self.layers.has(layer))
     }
 
     /// The kinds of masks that a forward pass makes, in their order.
     pub(super) fn kinds(self) -> Vec<Option<usize>> {
-        match self {
-            Self::None => vec![None],
-            Self::Every(window) => vec![Some(window)],
-            Self::Alternate(window) => vec![None, Some(window)],
+        match self.window {
+            None => vec![None],
+            window if self.layers == LayerPattern::ALL => vec![window],
+            window => vec![None, window],
         }
     }
+}
+
+/// How rotary frequencies reach further than the positions that a model first learned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RotaryScaling {
+    /// All are divided by this.
+    Linear(f64),
+    /// Those of long wavelengths are.
+    Llama3(Llama3Scaling),
 }
 
 /// Rotary frequencies that reach further than the positions that a model first learned.
@@ -94,7 +174,11 @@ pub struct DecoderSizes {
     /// The longest rotary wavelength is about 2π times this.
     pub theta: f64,
     /// Stretched frequencies.
-    pub scaling: Option<Llama3Scaling>,
+    pub scaling: Option<RotaryScaling>,
+    /// Layers with a window have frequencies of their own, whose longest wavelength is about 2π times this (Gemma 3).
+    pub local_theta: Option<f64>,
+    /// Layers whose queries and keys are not rotated (SmolLM3).
+    pub unrotated: LayerPattern,
     /// Positions of a training sample.
     pub seq: usize,
     /// The type of weights: f32 or bf16.
@@ -107,6 +191,8 @@ pub struct DecoderSizes {
     pub query_scalar: Option<f64>,
     /// What scores and logits are kept within.
     pub caps: SoftCaps,
+    /// What its parts are multiplied by.
+    pub multipliers: Option<Multipliers>,
     /// How far back positions see.
     pub windows: SlidingWindows,
     /// Adapters that are trained instead of it.
@@ -114,13 +200,19 @@ pub struct DecoderSizes {
 }
 
 impl DecoderSizes {
-    /// The rotary frequencies, in f32: half as many as a head has elements.
+    /// The rotary frequencies, in f32: half as many as a head has elements. Those of layers with a window, where they have their
+    /// own and `local` is asked for.
     #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
-    pub(super) fn frequencies(&self) -> Vec<f32> {
-        let of = |i: usize| 1.0 / (self.theta as f32).powf(2.0 * i as f32 / self.head_size as f32);
-        let stretched = |frequency: f32| match self.scaling {
+    pub(super) fn frequencies(&self, local: bool) -> Vec<f32> {
+        let (theta, scaling) = match self.local_theta.filter(|_| local) {
+            Some(theta) => (theta, None),
+            None => (self.theta, self.scaling),
+        };
+        let of = |i: usize| 1.0 / (theta as f32).powf(2.0 * i as f32 / self.head_size as f32);
+        let stretched = |frequency: f32| match scaling {
             None => frequency,
-            Some(scaling) => scaling.stretched(f64::from(frequency)) as f32,
+            Some(RotaryScaling::Linear(factor)) => frequency / factor as f32,
+            Some(RotaryScaling::Llama3(scaling)) => scaling.stretched(f64::from(frequency)) as f32,
         };
         (0..self.head_size / 2).map(of).map(stretched).collect()
     }

@@ -25,8 +25,13 @@ impl Context {
                 if differentiates { Some([cx.save(&parts.q)?, cx.save(&parts.k)?, cx.save(&parts.v)?]) } else { None };
             let seed = cx.activation(Shape::new(&[]), DType::I64, "seed")?;
             let offset = cx.activation(Shape::new(&[]), DType::I64, "offset")?;
-            let output = cx.activation(Shape::new(&[batch, rows, heads * head_size]), dtype, "attention output")?;
-            let out = Self::by_heads(&output, shape, head_size);
+            // The output has the layout of the queries.
+            let out = if parts.q.is_row_major() {
+                cx.activation(parts.q.shape(), dtype, "attention output")?
+            } else {
+                let output = cx.activation(Shape::new(&[batch, rows, heads * head_size]), dtype, "attention output")?;
+                Self::by_heads(&output, shape, head_size)
+            };
             let Some([q, k, v]) = saved else {
                 drop(cx.scratch(256, "attention workspace")?);
                 cx.fused_inference(FusedAttention::CuDnn, shape, parts, &out)?;
@@ -47,15 +52,14 @@ impl Context {
                 let logsumexp = logsumexp.unpack(cx)?;
                 let computed = Computed { out: out.unpack(cx)?, logsumexp, lse_stride: rows };
                 let _generator = (seed.unpack(cx)?, offset.unpack(cx)?);
-                // A gradient takes the layout of its part: head by head where that comes from page-locked memory, or from a cache.
-                let by_head = [&parts.q, &parts.k].map(Tensor::is_row_major);
+                // A gradient takes the layout of its part: head by head where that comes from page-locked memory, from a cache or from
+                // a concatenation.
                 let group = parts.group();
-                let side_by_side = [grad.shape(), grad.shape().with_last(heads / group * head_size)];
-                let [queries, keys] = by_head;
-                let layouts = [
-                    if queries { parts.q.shape() } else { side_by_side[0] },
-                    if keys { parts.k.shape() } else { side_by_side[1] },
-                ];
+                let queries = parts.q.is_row_major();
+                let layouts = [(&parts.q, 1), (&parts.k, group), (&parts.v, group)].map(|(part, group)| {
+                    let side_by_side = grad.shape().with_last(heads / group * head_size);
+                    if part.is_row_major() { part.shape() } else { side_by_side }
+                });
                 // Only the parts of a packed projection can have their gradients packed.
                 let together = cx.fused && !queries && parts.are_packed();
                 let gradients =

@@ -49,7 +49,7 @@ impl Context {
                 let logsumexp = logsumexp.unpack(cx)?;
                 let computed = Computed { out: out.unpack(cx)?, logsumexp, lse_stride };
                 let keys = if by_head { parts.k.shape() } else { grad.shape() };
-                let gradients = cx.part_gradients([grad.shape(), keys], dtype)?;
+                let gradients = cx.part_gradients([grad.shape(), keys, keys], dtype)?;
                 // Row sums of gradient · output: in f32 by two ops and a copy into the layout that the kernel reads, in
                 // 16 bit by the kernel.
                 let per_row = Shape::new(&[batch, heads, rows]);

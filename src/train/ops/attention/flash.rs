@@ -130,7 +130,7 @@ impl Kept {
             Some((gradient, cx.temporary(grad.shape(), grad.dtype(), "output copy")?))
         };
         let keys = grad.shape().with_last(grad.shape().last() / parts.group());
-        let gradients = cx.part_gradients([grad.shape(), keys], grad.dtype())?;
+        let gradients = cx.part_gradients([grad.shape(), keys, keys], grad.dtype())?;
         let padded_rows = batch * heads * rows.next_multiple_of(128);
         let sums = cx.scratch(4 * padded_rows, "row sums")?;
         let partial = cx.scratch(4 * padded_rows * rounded_head(*padded_size), "query gradient partials")?;

@@ -46,7 +46,10 @@ impl Context {
         let [batch, rows, ..] = *shape.dims() else { return input.clone() };
         let heads = shape.numel() / (batch * rows * head_size).max(1);
         let strides = [rows * heads * head_size, head_size, heads * head_size, 1];
-        let view = input.strided(Shape::new(&[batch, heads, rows, head_size]), strides, 0);
+        // Columns of a wider projection lie further apart.
+        let [by_batch, by_row, ..] = input.layout();
+        let lies = [by_batch, head_size, by_row, 1];
+        let view = input.strided(Shape::new(&[batch, heads, rows, head_size]), lies, 0);
         if !self.differentiates(&[input]) {
             return view;
         }
@@ -170,17 +173,20 @@ impl Context {
         expanded: [Address; 2],
     ) -> OpResult<()> {
         let AttentionShape { batch, heads, group, rows, head_size, .. } = shape;
-        let [queries_by_head, by_head] = [dq, dk].map(|part| part.shape().dims().len() == 4);
-        let of_queries = if queries_by_head { dq.clone() } else { Self::by_heads(dq, shape, head_size) };
-        let dtype = dk.dtype();
-        let [of_keys, of_values] = expanded.map(|address| of_every_head(shape, by_head, address, dtype));
-        let gradients = [of_queries.heads(), of_keys, of_values];
-        self.attend_backward((by, shape), parts, computed, grad, gradients)?;
-        // Groups that lie one after the other, and elements of one head in each.
-        let [groups, elements] =
-            if by_head { [batch * heads / group, rows * head_size] } else { [batch * rows * heads / group, head_size] };
+        let by_head = |part: &Tensor| part.shape().dims().len() == 4;
+        let of_queries = if by_head(dq) { dq.clone() } else { Self::by_heads(dq, shape, head_size) };
+        let views = [(dk, expanded[0]), (dv, expanded[1])]
+            .map(|(part, address)| of_every_head(shape, by_head(part), address, part.dtype()));
+        let [of_keys, of_values] = views;
+        self.attend_backward((by, shape), parts, computed, grad, [of_queries.heads(), of_keys, of_values])?;
         for (sum, address) in [dk, dv].into_iter().zip(expanded) {
-            let all = Operand { address, dtype, len: groups * group * elements };
+            // Groups that lie one after the other, and elements of one head in each.
+            let [groups, elements] = if by_head(sum) {
+                [batch * heads / group, rows * head_size]
+            } else {
+                [batch * rows * heads / group, head_size]
+            };
+            let all = Operand { address, dtype: sum.dtype(), len: groups * group * elements };
             self.sum_groups(all, sum, [groups, group, elements])?;
         }
         Ok(())

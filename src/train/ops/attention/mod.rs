@@ -310,12 +310,12 @@ impl Context {
         all.then(|| first.strided(shape, shape.contiguous_strides(), 0))
     }
 
-    /// Gradients of queries and of keys and values: three tensors apart, asked for in this order.
-    fn part_gradients(&self, [queries, keys]: [Shape; 2], dtype: DType) -> OpResult<[Tensor; 3]> {
+    /// Gradients of queries, keys and values: three tensors apart, asked for in this order.
+    fn part_gradients(&self, [queries, keys, values]: [Shape; 3], dtype: DType) -> OpResult<[Tensor; 3]> {
         Ok([
             self.temporary(queries, dtype, "query gradient")?,
             self.temporary(keys, dtype, "key gradient")?,
-            self.temporary(keys, dtype, "value gradient")?,
+            self.temporary(values, dtype, "value gradient")?,
         ])
     }
 }

@@ -60,7 +60,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
 }
 
 /// A bar of categories, largest part named beside it.
-fn composition(parts: &[Bytes; 8], unit: Unit, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
+fn composition(parts: &[Bytes; 9], unit: Unit, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
     let total: u64 = parts.iter().map(|bytes| bytes.get()).sum();
     if y >= area.height || total == 0 {
         return;

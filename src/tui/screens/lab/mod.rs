@@ -175,7 +175,14 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     layout.panels.push((part, Panel::Effect));
     let why = why::wanted_rows(stage, right.width, findings_in(body.height)).clamp(6, 12) + 2;
     // A pane of no more than a title says nothing.
-    let why = if rest.height < why + LEAST_ROWS { rest.height } else { why };
+    let steps = &stage.picture.known().steps;
+    let wanted = steps::wanted_rows(steps);
+    let why = match rest.height.checked_sub(why) {
+        // The row of exchanges with other ranks is worth one of the words.
+        Some(left) if wanted > steps::USUAL_ROWS && (LEAST_ROWS..wanted).contains(&left) => why - 1,
+        Some(left) if left >= LEAST_ROWS => why,
+        _ => rest.height,
+    };
     let mut take = |rows: u16| {
         let rows = rows.min(rest.height);
         let part = Rect { height: rows, ..rest };
@@ -185,10 +192,9 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let (part, _) = take(why);
     why::render(stage, part, buf);
     layout.panels.push((part, Panel::Why));
-    let steps = &stage.picture.known().steps;
     let timed = steps::are_timed(steps) && (steps.finished > 0 || body.height >= 40);
     if timed && take(0).1 >= LEAST_ROWS {
-        let (part, _) = take(steps::WANTED_ROWS);
+        let (part, _) = take(wanted);
         steps::render(steps, stage.clock(), theme, part, buf);
         layout.panels.push((part, Panel::StepTimes));
     }

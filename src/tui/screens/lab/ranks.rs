@@ -100,10 +100,12 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         }
     }
     let more = all.len().saturating_sub(places.len());
-    if all.len() > 1 {
-        let key = stage.keys.opens(Action::NextDevice, "next rank");
-        let text = if more > 0 { format!("{} · {key}", figures::counted(more as u64, "more rank")) } else { key };
-        pane::remark(span(theme, Token::Key, text), area, buf);
+    let more = (more > 0).then(|| figures::counted(more as u64, "more rank"));
+    let next = (all.len() > 1).then(|| stage.keys.opens(Action::NextDevice, "next rank"));
+    let way = stage.picture.is_live().then(|| stage.keys.opens(Action::NextWay, "another way"));
+    let text: Vec<String> = [more, next, way].into_iter().flatten().filter(|text| !text.is_empty()).collect();
+    if !text.is_empty() {
+        pane::remark(span(theme, Token::Key, text.join(" · ")), area, buf);
     }
 }
 

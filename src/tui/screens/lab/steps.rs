@@ -11,8 +11,19 @@ use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::stage::Clock;
 use crate::tui::theme::{Theme, Token};
 
-/// Rows that the pane wants, with its frame: the phases and the copies.
-pub(crate) const WANTED_ROWS: u16 = 8;
+/// Rows that the pane wants where there is one device, with its frame: the phases and the copies.
+pub(crate) const USUAL_ROWS: u16 = 8;
+
+/// Rows that the pane wants: ranks have one more, for what they exchange.
+pub(crate) fn wanted_rows(steps: &StepsView) -> u16 {
+    USUAL_ROWS + u16::from(exchanges(steps))
+}
+
+/// There are other ranks to exchange something with.
+fn exchanges(steps: &StepsView) -> bool {
+    steps.exchange > Micros(0)
+}
+
 /// Cells of a phase's name.
 const LABEL: u16 = 10;
 /// Cells of its milliseconds and share.
@@ -41,12 +52,14 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let phases =
         Phase::ALL.into_iter().zip(steps.phases).map(|(phase, time)| (phase.label(), Token::from(phase), time));
-    let rows = phases.chain([("copy", Token::Copy, steps.copy)]);
+    let exchange = exchanges(steps).then_some(("comm", Token::Communication, steps.exchange));
+    let rows = phases.chain([("copy", Token::Copy, steps.copy)]).chain(exchange);
     if !are_timed(steps) {
         put(inner, 0, vec![span(theme, Token::Dim, "phases unknown")], buf);
         return;
     }
-    let longest = steps.phases.iter().chain([&steps.copy]).map(|time| time.0).max().unwrap_or(0).max(1);
+    let longest =
+        steps.phases.iter().chain([&steps.copy, &steps.exchange]).map(|time| time.0).max().unwrap_or(0).max(1);
     for (y, (label, token, time)) in (0..inner.height).zip(rows) {
         put(inner, y, vec![span(theme, Token::Dim, label)], buf);
         let bar = inner.width.saturating_sub(LABEL + FIGURES);
@@ -102,6 +115,9 @@ pub(crate) fn render_line(steps: &StepsView, clock: Clock, theme: &Theme, area: 
             line.extend(figure(short_label(phase, shorter), phase.into(), time));
         }
         line.extend(figure("copy", Token::Copy, steps.copy));
+        if exchanges(steps) {
+            line.extend(figure("comm", Token::Communication, steps.exchange));
+        }
         line.push(span(theme, Token::Dim, clock.of("ms", "ms sim")));
         line
     };

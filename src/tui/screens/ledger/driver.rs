@@ -18,6 +18,9 @@ fn unknown(stage: &Stage<'_>) -> &'static str {
     match (&stage.picture.kind, stage.view().about.kind) {
         (Kind::Snapshot(_), _) => "a snapshot does not say what else was on the GPU",
         (_, DeviceKind::Processor) => "no GPU here: no context, no other processes",
+        (_, DeviceKind::Simulated) if !stage.picture.ranks.is_empty() => {
+            "a simulated GPU: beside the context NCCL would take about 1 GiB for each rank, as on two H200s"
+        }
         (_, DeviceKind::Simulated) => "a simulated GPU: no other process uses it",
         (_, DeviceKind::Absent) => "a card that is not there: no other process uses it",
         (_, DeviceKind::Gpu) => "the driver has not been read yet: context and others unknown",
@@ -32,7 +35,8 @@ struct Part {
     bytes: Bytes,
 }
 
-fn parts(reading: &Reading, memory: &DriverMemory) -> Vec<Part> {
+/// The parts; ranks exchange through NCCL, whose buffers lie beside the context.
+fn parts(reading: &Reading, memory: &DriverMemory, ranks: bool) -> Vec<Part> {
     let shares = memory.shares();
     let part = |name: &str, token, fill, bytes| Part { name: name.to_owned(), token, fill, bytes };
     let strangers = reading.processes.iter().filter(|process| !process.own).count();
@@ -44,9 +48,11 @@ fn parts(reading: &Reading, memory: &DriverMemory) -> Vec<Part> {
     let mut all = vec![part("allocator (reserved)", Token::Allocated, "█", shares.allocator)];
     match shares.context {
         Some(context) => {
-            all.push(part("context and libraries", Token::Workspaces, "▓", context));
+            let name = if ranks { "context and NCCL" } else { "context and libraries" };
+            all.push(part(name, Token::Workspaces, "▓", context));
             all.push(part(&others, Token::Other, "▒", shares.others));
         }
+        None if ranks => all.push(part("context, NCCL, others", Token::Other, "▒", shares.others)),
         None => all.push(part("context, libraries, others", Token::Other, "▒", shares.others)),
     }
     all.push(part("free", Token::FreeMark, "·", shares.free));
@@ -86,7 +92,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         put_right(inner, y, figures, buf);
         y += 1;
     };
-    for part in parts(reading, &memory) {
+    for part in parts(reading, &memory, !stage.picture.ranks.is_empty()) {
         row(Some((part.token, part.fill)), &part.name, part.bytes, true);
     }
     row(None, "in all", total, false);
@@ -103,7 +109,7 @@ pub(super) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         None => line.push(span(theme, Token::Dim, unknown(stage))),
         Some((reading, memory)) => {
             let unit = Unit::for_largest(memory.shares().total());
-            for part in parts(reading, &memory) {
+            for part in parts(reading, &memory, !stage.picture.ranks.is_empty()) {
                 let name = part.name.split(" (").next().unwrap_or_default().replace("context and libraries", "context");
                 line.push(span(theme, Token::Dim, format!("{name} ")));
                 line.push(span(theme, Token::Text, format!("{}  ", unit.figure(part.bytes))));

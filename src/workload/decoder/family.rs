@@ -1,0 +1,156 @@
+//! What the families of decoders differ in, by the `model_type` of a `config.json`, and their values where a key is missing.
+
+use super::super::llama::NormKind;
+use super::sizes::{Biases, HeadNorms, NormPlaces, Style};
+
+/// One family.
+pub(super) struct Family {
+    /// Its `model_type`.
+    pub name: &'static str,
+    pub style: Style,
+    /// Heads of keys; as many as of queries where there is no number.
+    pub kv_heads: Option<usize>,
+    /// Elements of a head; the width over the heads where there is no number.
+    pub head_size: Option<usize>,
+    pub tied: bool,
+    pub eps: f64,
+    pub theta: f64,
+    pub padding: Option<i64>,
+    /// What gates go through.
+    pub activation: &'static str,
+    /// Which layers have a window.
+    pub windows: Windows,
+    /// Keys that it reads and most others do not.
+    pub own_keys: &'static [&'static str],
+}
+
+/// How a family tells which layers have a sliding window.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Windows {
+    /// It knows none.
+    Never,
+    /// All of them, where a window is given.
+    All,
+    /// All but every so many, `layer_types` aside, in a window of 4,096 positions unless another is given.
+    AllButEvery(usize),
+    /// Those behind `max_window_layers`, `layer_types` aside, where `use_sliding_window` says so.
+    Late,
+    /// Those that are not rotated, `layer_types` aside, where `use_sliding_window` says so.
+    Unrotated,
+}
+
+const LLAMA: Family = Family {
+    name: "llama",
+    style: Style {
+        norm: NormKind::Plain,
+        places: NormPlaces::Before,
+        heads: HeadNorms::None,
+        biases: Biases::None,
+        mlp_biases: false,
+        packed: false,
+        gemma: false,
+    },
+    kv_heads: None,
+    head_size: None,
+    tied: false,
+    eps: 1e-6,
+    theta: 10_000.0,
+    padding: None,
+    activation: "silu",
+    windows: Windows::Never,
+    own_keys: &["mlp_bias"],
+};
+
+const GEMMA: Style = Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..LLAMA.style };
+
+/// All, in the order of their names.
+pub(super) const FAMILIES: [Family; 10] = [
+    Family {
+        name: "gemma2",
+        style: GEMMA,
+        kv_heads: Some(4),
+        head_size: Some(256),
+        tied: true,
+        padding: Some(0),
+        activation: "gelu_pytorch_tanh",
+        windows: Windows::AllButEvery(2),
+        own_keys: &["attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"],
+        ..LLAMA
+    },
+    Family {
+        name: "gemma3_text",
+        style: Style { heads: HeadNorms::Each, ..GEMMA },
+        kv_heads: Some(4),
+        head_size: Some(256),
+        tied: true,
+        theta: 1e6,
+        padding: Some(0),
+        activation: "gelu_pytorch_tanh",
+        windows: Windows::AllButEvery(6),
+        own_keys: &[
+            "attn_logit_softcapping",
+            "final_logit_softcapping",
+            "query_pre_attn_scalar",
+            "rope_local_base_freq",
+            "sliding_window_pattern",
+        ],
+        ..LLAMA
+    },
+    Family {
+        name: "granite",
+        own_keys: &[
+            "attention_multiplier",
+            "embedding_multiplier",
+            "logits_scaling",
+            "mlp_bias",
+            "residual_multiplier",
+        ],
+        ..LLAMA
+    },
+    LLAMA,
+    Family { name: "mistral", kv_heads: Some(8), windows: Windows::All, own_keys: &[], ..LLAMA },
+    Family {
+        name: "olmo2",
+        style: Style { norm: NormKind::Late, places: NormPlaces::Behind, heads: HeadNorms::Together, ..LLAMA.style },
+        eps: 1e-5,
+        padding: Some(1),
+        own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "phi3",
+        style: Style { packed: true, ..LLAMA.style },
+        eps: 1e-5,
+        padding: Some(32_000),
+        windows: Windows::All,
+        own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "qwen2",
+        style: Style { biases: Biases::Inputs, ..LLAMA.style },
+        kv_heads: Some(32),
+        windows: Windows::Late,
+        own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "qwen3",
+        style: Style { heads: HeadNorms::Each, ..LLAMA.style },
+        kv_heads: Some(32),
+        head_size: Some(128),
+        windows: Windows::Late,
+        own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "smollm3",
+        kv_heads: Some(4),
+        tied: true,
+        theta: 2e6,
+        padding: Some(128_004),
+        windows: Windows::Unrotated,
+        own_keys: &["mlp_bias", "no_rope_layer_interval", "no_rope_layers"],
+        ..LLAMA
+    },
+];

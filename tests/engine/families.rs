@@ -1,0 +1,157 @@
+//! Families of decoders, by the `config.json` of a mini of each: requests and figures beside transformers on a card that is not
+//! there, losses beside transformers on the processor.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use vramlab::device::DType;
+use vramlab::device::cpu::{CpuDevice, CpuOptions};
+use vramlab::device::sim::SimDevice;
+use vramlab::train::{Checkpointing, Config, Libraries, LoopStyle, Workload};
+use vramlab::units::Bytes;
+use vramlab::workload::{Data, Entry, Extent, Lora, Share, Sizes, Target, Targets};
+
+use crate::alignment::{difference, made, recorded};
+use crate::llama::configured;
+
+/// The `config.json` of each mini.
+fn minis() -> BTreeMap<String, Value> {
+    serde_json::from_str(include_str!("../data/families/minis.json")).unwrap()
+}
+
+/// A mini as a variant wants it.
+fn workload(name: &str) -> Box<dyn Workload> {
+    let (mini, variant) = name.split_once('.').unwrap();
+    let has = |word: &str| variant.contains(word);
+    let mut entry = Entry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
+    let weights = if has("bf16w") { DType::Bf16 } else { DType::F32 };
+    entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
+    let targets = match (has("loraall"), has("loraattn")) {
+        (true, _) => Targets::of(Target::ALL),
+        (_, true) => Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
+        _ => Targets::default(),
+    };
+    let dropout = if has("drop") { 0.1 } else { 0.0 };
+    let dropout = Share::try_from(dropout).unwrap();
+    entry.lora = has("lora").then(|| Lora { targets, dropout, ..Lora::of_rank(Extent::nearest(8)) });
+    let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
+    entry.workload(sizes, Data::Reference, 1).unwrap()
+}
+
+/// Every recorded row: requests one by one from the first parameter on, three steps, and what the allocator says in the end.
+#[test]
+fn families_ask_as_those_of_transformers_do() {
+    let mut differences = Vec::new();
+    for line in include_str!("../data/families/rows.jsonl").lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let name = row["name"].as_str().unwrap();
+        let config = configured(name.split_once('.').unwrap().1, 4);
+        let device = Box::new(SimDevice::h200().unwrap());
+        let (mut trainer, events) =
+            crate::training::on(device, workload(name), config, Libraries::HOPPER, LoopStyle::Logging);
+        for _ in 0..3 {
+            trainer.step().unwrap();
+        }
+        if let Some(difference) = difference(&made(&events.borrow()), &recorded(name)) {
+            differences.push(format!("{name}: {difference}"));
+            continue;
+        }
+        let statistics = trainer.statistics();
+        let (allocated, reserved) = (statistics.allocated_bytes.all, statistics.reserved_bytes.all);
+        let ours = [allocated.current, allocated.peak, reserved.peak];
+        let theirs = ["allocated", "peak", "reserved"].map(|key| row[key].as_i64().unwrap());
+        if ours != theirs {
+            differences.push(format!("{name}: allocated, peak and reserved are {ours:?} for {theirs:?}"));
+        }
+    }
+    assert!(differences.is_empty(), "\n{}", differences.join("\n"));
+}
+
+/// The `config.json` of published models: as many values are trained as transformers counts.
+#[test]
+fn published_models_have_their_parameters() {
+    let all: BTreeMap<String, Value> = serde_json::from_str(include_str!("../data/families/published.json")).unwrap();
+    for (name, model) in all {
+        let entry = Entry::of_config(&name, serde_json::from_value(model["config"].clone()).unwrap());
+        let workload = entry.workload(Sizes::default(), Data::Reference, 1).unwrap();
+        let device = Box::new(SimDevice::h200().unwrap());
+        let (trainer, _) = crate::training::on(device, workload, Config::new(1), Libraries::HOPPER, LoopStyle::Logging);
+        assert_eq!(trainer.parameter_count() as u64, model["parameters"].as_u64().unwrap(), "{name}");
+    }
+}
+
+/// What a `config.json` asks of a family in vain, and what it asks for rightly.
+#[test]
+fn a_key_of_another_family_is_named() {
+    let build = |mini: &str, key: &str, value: Value| {
+        let mut config = minis()[mini].clone();
+        config[key] = value;
+        let entry = Entry::of_config("mine", serde_json::from_value(config).unwrap());
+        entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
+    };
+    for (mini, key, value, words) in [
+        ("qwen2-mini", "mlp_bias", json!(true), "mlp_bias asks for something that qwen2 does not have"),
+        ("olmo2-mini", "logits_scaling", json!(8.0), "logits_scaling asks for something that olmo2 does not have"),
+        ("llama-biased", "no_rope_layers", json!([1, 0]), "no_rope_layers asks for something that llama does not have"),
+        ("phi3-mini", "partial_rotary_factor", json!(0.75), "heads that are rotated in part"),
+        ("phi3-mini", "resid_pdrop", json!(0.1), "resid_pdrop asks for something that is not there"),
+        ("phi3-mini", "rope_parameters", json!({"type": "longrope"}), "rope_type 'longrope' is not there"),
+        ("gemma3-mini", "layer_types", json!(["chunked_attention"]), "layer_types has 'chunked_attention'"),
+        ("granite-mini", "attention_dropout", json!(0.1), "attention_dropout asks for dropout"),
+        ("qwen2-mini", "num_experts", json!(8), "num_experts asks for something that is not there"),
+    ] {
+        let error = build(mini, key, value).unwrap_err();
+        assert!(error.starts_with("mine: ") && error.contains(words), "{error}");
+    }
+    assert_eq!(build("llama-biased", "attention_bias", json!(false)), Ok(()));
+    assert_eq!(build("qwen2-mini", "layer_types", json!(["full_attention", "sliding_attention"])), Ok(()));
+}
+
+/// What dropout leaves out in a checkpoint's second run is what it left out in the first, and each step draws anew.
+#[test]
+fn dropout_beside_checkpoints_is_the_same_dropout() {
+    let losses = |name: &str, checkpointing| {
+        let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap();
+        let mut config = configured("base", 4);
+        (config.checkpointing, config.hyper.adam_lr) = (checkpointing, 0.02);
+        let style = LoopStyle::Logging;
+        let (mut trainer, _) =
+            crate::training::on(Box::new(device), workload(name), config, Libraries::PROCESSOR, style);
+        (0..4).map(|_| trainer.step().unwrap().loss.unwrap()).collect::<Vec<_>>()
+    };
+    let dropped = losses("llama-biased.loraalldrop", Checkpointing::Off);
+    let plain = losses("llama-biased.loraall", Checkpointing::Off);
+    assert_eq!(dropped[0], plain[0], "an adapter adds nothing before its first step");
+    assert!(dropped[3] != plain[3] && (dropped[3] - plain[3]).abs() < 0.1, "{dropped:?} {plain:?}");
+    for (one, other) in losses("llama-biased.loraalldrop", Checkpointing::ALL).iter().zip(&dropped) {
+        assert!((one - other).abs() < 1e-5, "{one} for {other}");
+    }
+}
+
+/// Six steps with the reference's weights, tokens and AdamW, in f32.
+#[test]
+fn families_learn_as_those_of_transformers_do() {
+    let all: BTreeMap<String, [f64; 6]> = serde_json::from_str(include_str!("../data/families/losses.json")).unwrap();
+    for (name, theirs) in all {
+        let variant = name.split_once('.').unwrap().1;
+        for checkpointing in [Checkpointing::Off, Checkpointing::ALL] {
+            let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap();
+            let mut config = configured(variant, 4);
+            config.checkpointing = checkpointing;
+            if variant.contains("lora") {
+                config.hyper.adam_lr = 0.02;
+            }
+            let (mut trainer, _) = crate::training::on(
+                Box::new(device),
+                workload(&name),
+                config,
+                Libraries::PROCESSOR,
+                LoopStyle::Logging,
+            );
+            for theirs in theirs {
+                let ours = f64::from(trainer.step().unwrap().loss.unwrap());
+                assert!((ours - theirs).abs() < 1e-4, "{name}, checkpointing {checkpointing}: {ours} for {theirs}");
+            }
+        }
+    }
+}
