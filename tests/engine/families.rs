@@ -99,6 +99,7 @@ fn a_key_of_another_family_is_named() {
         ("gemma3-mini", "layer_types", json!(["chunked_attention"]), "layer_types has 'chunked_attention'"),
         ("granite-mini", "attention_dropout", json!(0.1), "attention_dropout asks for dropout"),
         ("qwen2-mini", "num_experts", json!(8), "num_experts asks for something that is not there"),
+        ("qwen2-mini", "dtype", json!("float16"), "dtype 'float16' is not there; there are bfloat16 and float32"),
     ] {
         let error = build(mini, key, value).unwrap_err();
         assert!(error.starts_with("mine: ") && error.contains(words), "{error}");

@@ -14,13 +14,14 @@ use super::pattern::LayerPattern;
 use super::sizes::{Biases, DecoderSizes, Llama3Scaling, Multipliers, RotaryScaling, SlidingWindows, SoftCaps, Style};
 
 /// Keys that change neither memory nor arithmetic of a training step.
-const HARMLESS: [&str; 30] = [
+const HARMLESS: [&str; 35] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
     "add_cross_attention",
     "architectures",
     "auto_map",
+    "base_model_name_or_path",
     "bos_token_id",
     "cache_implementation",
     "chunk_size_feed_forward",
@@ -29,6 +30,7 @@ const HARMLESS: [&str; 30] = [
     "initializer_range",
     "is_decoder",
     "is_encoder_decoder",
+    "is_llama_config",
     "label2id",
     "max_length",
     "max_position_embeddings",
@@ -39,11 +41,14 @@ const HARMLESS: [&str; 30] = [
     "problem_type",
     "return_dict",
     "rope_interleaved",
+    "sliding_window_size",
     "temperature",
     "tokenizer_class",
     "top_p",
+    "transformers.js_config",
     "transformers_version",
     "unsloth_fixed",
+    "unsloth_version",
     "use_cache",
 ];
 
@@ -79,6 +84,7 @@ pub struct ModelConfig {
     final_logit_softcapping: Option<f64>,
     layer_types: Option<Vec<String>>,
     max_window_layers: Option<usize>,
+    #[serde(alias = "_sliding_window_pattern")]
     sliding_window_pattern: Option<usize>,
     no_rope_layers: Option<Vec<u8>>,
     no_rope_layer_interval: Option<usize>,
