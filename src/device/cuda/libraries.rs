@@ -143,12 +143,26 @@ pub(super) fn load(library: Needed) -> Result<Option<PathBuf>, String> {
 }
 
 fn missing(library: Needed, folders: &[PathBuf]) -> String {
+    format!("{} was not found {}", library.name(), looked(folders, "its folder"))
+}
+
+/// Where all of `libraries` were looked for, and how to get them: a sentence for what was not found.
+pub(super) fn how_to_get(libraries: &[Needed]) -> String {
+    let mut places: Vec<PathBuf> = Vec::new();
+    for folder in libraries.iter().flat_map(|library| folders(*library)) {
+        if !places.contains(&folder) {
+            places.push(folder);
+        }
+    }
+    format!("Looked for {}.", looked(&places, "their folder"))
+}
+
+fn looked(folders: &[PathBuf], named: &str) -> String {
     let shown: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-    let places = if shown.is_empty() { String::new() } else { format!(" and not in {}", shown.join(", ")) };
+    let places = if shown.is_empty() { String::new() } else { format!(" and in {}", shown.join(", ")) };
     format!(
-        "{} was not found on the loader's path{places}: install CUDA 12 or 13 (pip install torch brings all of it), or \
-         name its folder in {VARIABLE}",
-        library.name()
+        "on the loader's path{places}: install CUDA 12 or 13 (pip install torch brings all of it), or name {named} in \
+         {VARIABLE}"
     )
 }
 

@@ -39,7 +39,17 @@ impl Probe {
 pub fn probe() -> Vec<Probe> {
     let mut probes = driver();
     probes.push(nvml());
-    probes.extend(LIBRARIES.map(library));
+    let libraries = LIBRARIES.map(|needed| (needed, library(needed)));
+    let missing: Vec<Needed> =
+        libraries.iter().filter(|(_, probe)| probe.is_none()).map(|(needed, _)| *needed).collect();
+    for (needed, probe) in libraries {
+        let absent = || Probe::missing(needed.name(), format!("Not found; it {}.", needed.purpose()));
+        probes.push(probe.unwrap_or_else(absent));
+    }
+    // Where they were looked for is the same for all: it is said once.
+    if !missing.is_empty() {
+        probes.push(Probe::missing("CUDA's libraries", libraries::how_to_get(&missing)));
+    }
     if driver_present().is_ok() {
         probes.push(training());
     }
@@ -49,22 +59,16 @@ pub fn probe() -> Vec<Probe> {
 /// Libraries beside the driver.
 const LIBRARIES: [Needed; 3] = [Needed::Nvrtc, Needed::CublasLt, Needed::Cudnn];
 
-fn library(needed: Needed) -> Probe {
-    match libraries::load(needed) {
-        Ok(folder) => {
-            let place =
-                folder.map_or_else(|| "on the loader's path".to_owned(), |folder| format!("in {}", folder.display()));
-            let there = format!("{} {} is there, {place}", needed.name(), needed.version());
-            let refused = if needed == Needed::Cudnn { dnn::usable().err() } else { None };
-            match refused {
-                Some(reason) => {
-                    Probe::missing(needed.name(), format!("{there}. {reason}: own kernels run, more slowly."))
-                }
-                None => Probe::found(needed.name(), format!("{there}: it {}.", needed.purpose())),
-            }
-        }
-        Err(sentence) => Probe::missing(needed.name(), format!("{sentence}; it {}.", needed.purpose())),
-    }
+/// What there is to say of a library; `None` where it was not found.
+fn library(needed: Needed) -> Option<Probe> {
+    let folder = libraries::load(needed).ok()?;
+    let place = folder.map_or_else(|| "on the loader's path".to_owned(), |folder| format!("in {}", folder.display()));
+    let there = format!("{} {} is there, {place}", needed.name(), needed.version());
+    let refused = if needed == Needed::Cudnn { dnn::usable().err() } else { None };
+    Some(match refused {
+        Some(reason) => Probe::missing(needed.name(), format!("{there}. {reason}: own kernels run, more slowly.")),
+        None => Probe::found(needed.name(), format!("{there}: it {}.", needed.purpose())),
+    })
 }
 
 /// Whether all of it together trains.
