@@ -93,6 +93,8 @@ impl Session {
             let seen = |cell: &vt100::Cell| match (cell.contents(), cell.inverse() || cell.underline()) {
                 // Of a blank, only what is behind it can be seen.
                 ("" | " ", false) => format!(" on {:?}", cell.bgcolor()),
+                // A full block is a blank on its colour: what is sent is the one or the other, whichever takes fewer bytes.
+                ("█", false) => format!(" on {:?}", cell.fgcolor()),
                 (symbol, _) => {
                     format!("{symbol} in {:?} on {:?}, bold {}", cell.fgcolor(), cell.bgcolor(), cell.bold())
                 }
