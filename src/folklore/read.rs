@@ -98,6 +98,7 @@ struct RawSide {
     actions: Option<Vec<Spanned<String>>>,
     parallel: Option<Spanned<String>>,
     ranks: Option<usize>,
+    rank: Option<usize>,
     may_run_out: Option<bool>,
     program: Option<Vec<Spanned<String>>>,
 }
@@ -309,6 +310,7 @@ impl Reader<'_> {
         let parallelism = way.transpose()?.or(of_like.map(|like| like.parallelism));
         Ok(Training {
             parallel: parallelism.map(|parallelism| Parallel { parallelism, ranks }),
+            rank: raw.rank.or_else(|| Some(like?.rank)).unwrap_or_default(),
             workload,
             data: raw.data.or_else(|| like?.data),
             sizes: like.map_or(raw.sizes, |like| raw.sizes.or(like.sizes)),

@@ -33,8 +33,10 @@ pub struct Training {
     pub settings: Vec<(Switch, String)>,
     /// What is done, in this order.
     pub actions: Vec<Action>,
-    /// It is the first of several ranks; its batch is that of all.
+    /// It is one of several ranks; its batch is that of all.
     pub parallel: Option<Parallel>,
+    /// Which of them.
+    pub rank: usize,
     /// To run out of memory is an answer, and ends it; else the side can't be run where it does.
     pub may_run_out: bool,
 }
@@ -292,7 +294,10 @@ impl Training {
         if !matches!(device, DeviceChoice::Sim(_)) {
             return Err(Unfit("its ranks train on simulated cards".to_owned()));
         }
-        session::of_rank(parallel, &spec, 0, 0).map_err(|error| Unfit(error.to_string()))
+        if self.rank >= parallel.ranks {
+            return Err(Unfit(format!("of {} ranks there is no rank {}: the first is 0", parallel.ranks, self.rank)));
+        }
+        session::of_rank(parallel, &spec, self.rank, 0).map_err(|error| Unfit(error.to_string()))
     }
 
     /// Runs it on `device` from a clean state: `mark` gets the figures of every mark, `go_on` is asked before every step.

@@ -28,6 +28,8 @@ pub(super) const BUILT_IN: &[(&str, &str)] = &[
     ("saves-too-much", include_str!("../../lab/lessons/saves-too-much.md")),
     ("sharding", include_str!("../../lab/lessons/sharding.md")),
     ("static-pool", include_str!("../../lab/lessons/static-pool.md")),
+    ("tensor-or-pipeline", include_str!("../../lab/lessons/tensor-or-pipeline.md")),
     ("variable-lengths", include_str!("../../lab/lessons/variable-lengths.md")),
     ("where-memory-goes", include_str!("../../lab/lessons/where-memory-goes.md")),
+    ("worst-rank", include_str!("../../lab/lessons/worst-rank.md")),
 ];

@@ -139,7 +139,7 @@ impl Run {
             seed,
             load: given(raw.load.as_ref(), block)?.or(base.and_then(|base| base.load)),
             preallocate: given(raw.preallocate.as_ref(), block)?.or(base.and_then(|base| base.preallocate)),
-            parallel: parallel(raw, block)?.or(base.and_then(|base| base.parallel)),
+            parallel: parallel(raw, base, block)?,
             rank: raw.rank.or(base.map(|base| base.rank)).unwrap_or_default(),
             movable: base.is_none() || raw.device.is_none(),
             places: RunPlaces {
@@ -229,9 +229,11 @@ impl Run {
 }
 
 /// How the work is shared, where it is; by two ranks unless there are more.
-fn parallel(raw: &RawRun, block: &Block<'_>) -> Result<Option<Parallel>, LessonError> {
-    let way = given(raw.parallel.as_ref(), block)?;
-    Ok(way.map(|parallelism| Parallel { parallelism, ranks: raw.ranks.unwrap_or(2) }))
+fn parallel(raw: &RawRun, base: Option<&Run>, block: &Block<'_>) -> Result<Option<Parallel>, LessonError> {
+    let base = base.and_then(|base| base.parallel);
+    let way = given(raw.parallel.as_ref(), block)?.or(base.map(|base| base.parallelism));
+    let ranks = raw.ranks.or(base.map(|base| base.ranks)).unwrap_or(2);
+    Ok(way.map(|parallelism| Parallel { parallelism, ranks }))
 }
 
 /// The workload that stands for this one on the processor, where a step of it would take a minute.

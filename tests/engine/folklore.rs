@@ -12,7 +12,7 @@ use vramlab::session::DeviceChoice;
 use vramlab::workload::Catalog;
 
 /// What every built-in claim comes to on an H200.
-const VERDICTS: [(&str, Verdict); 53] = [
+const VERDICTS: [(&str, Verdict); 55] = [
     ("amp-memory", Verdict::Depends),
     ("amp-speed", Verdict::Depends),
     ("checkpointing", Verdict::Depends),
@@ -66,6 +66,8 @@ const VERDICTS: [(&str, Verdict); 53] = [
     ("ddp-linear", Verdict::False),
     ("fsdp-ten-times", Verdict::Depends),
     ("zero-1", Verdict::False),
+    ("tensor-half", Verdict::False),
+    ("pipeline-even", Verdict::False),
 ];
 
 fn bench(card: &str) -> Bench {
@@ -378,6 +380,16 @@ fn claims_about_ranks_come_to_what_pytorch_measured() {
     near("ddp-linear", "two", peak("ddp", "gpt2") / peak("eager", "gpt2"), 1e-4);
     near("zero-1", "peak", peak("zero1", "gpt2") / peak("ddp", "gpt2"), 1e-3);
     near("fsdp-ten-times", "gpt2", peak("fsdp", "gpt2") / peak("ddp", "gpt2"), 1e-3);
+    let text = std::fs::read_to_string("tests/data/pytorch-ranks-rows.jsonl").unwrap();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (figure, mode) in [("alternate", "pp-1f1b"), ("gpipe", "pp-gpipe")] {
+        let stage = |rank: u64| {
+            let is_it = |row: &&Value| row["mode"] == mode && row["workload"] == "gpt2" && row["rank"] == rank;
+            rows.iter().find(is_it).unwrap()["peak_allocated"].as_f64().unwrap()
+        };
+        near("pipeline-even", figure, stage(1) / stage(0), 5e-3);
+    }
+    near("tensor-half", "peak", peak("tp", "gpt2") / peak("eager", "gpt2"), 1e-3);
 }
 
 #[test]

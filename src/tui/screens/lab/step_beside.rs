@@ -1,0 +1,91 @@
+//! The last step of another rank, beside that of the one shown, to the same scale.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout as Split, Rect};
+
+use super::step;
+use crate::model::{Category, Profile};
+use crate::source::RankFigures;
+use crate::tui::chart::{Axis, Ceiling, areas};
+use crate::tui::figures::Unit;
+use crate::tui::legend;
+use crate::tui::pane::{self, Frame, put_at, span};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::units::Bytes;
+
+/// From this width on two curves have room side by side.
+const LEAST_WIDTH: u16 = 100;
+
+/// The rank whose step stands beside the one shown, where there is one and room for it.
+fn other<'a>(stage: &Stage<'a>, area: Rect) -> Option<(&'a RankFigures, &'a Profile)> {
+    let picture = stage.picture;
+    let place = RankFigures::beside(&picture.ranks, picture.device.place).filter(|_| area.width >= LEAST_WIDTH)?;
+    let of = &picture.ranks[place];
+    Some((of, of.step.as_deref()?))
+}
+
+/// Draws the step of the rank shown, and another one's beside it; returns the plot of the first.
+pub(super) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
+    let Some((of, profile)) = other(stage, area) else { return step::render(stage, kind, area, buf) };
+    let [left, right] = Split::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
+    let shown = stage.picture.shown_step();
+    let largest = step::highest(profile).max(shown.map_or(Bytes::ZERO, step::highest));
+    render_other(stage, kind, (of, profile, shown), largest, right, buf);
+    step::render_up_to(stage, kind, largest, left, buf)
+}
+
+fn render_other(
+    stage: &Stage<'_>,
+    kind: Frame,
+    (of, profile, shown): (&RankFigures, &Profile, Option<&Profile>),
+    largest: Bytes,
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    let theme = stage.theme;
+    let unit = Unit::for_largest(largest);
+    let mut title = vec![
+        span(theme, Token::Title, of.alike.words()),
+        span(theme, Token::Text, " peak "),
+        span(theme, Token::Strong, unit.figure(step::highest(profile))),
+        span(theme, Token::Dim, format!(" {}", unit.name())),
+    ];
+    if let Some((category, words)) = shown.and_then(|shown| difference(shown, profile, unit)) {
+        title.extend([
+            span(theme, Token::Text, " "),
+            legend::legend_of(category, theme),
+            span(theme, Token::Dim, format!(" {} {words}", legend::short_label(category))),
+        ]);
+    }
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+    let footer = u16::from(inner.height >= 3);
+    let margin = u16::from(kind == Frame::Box);
+    let plot = Rect {
+        x: inner.x + Axis::WIDTH.min(inner.width),
+        width: inner.width.saturating_sub(Axis::WIDTH + margin),
+        height: inner.height.saturating_sub(footer),
+        ..inner
+    };
+    if plot.is_empty() {
+        put_at(inner, 0, 0, vec![span(theme, Token::Dim, unit.figure(step::highest(profile)))], buf);
+        return;
+    }
+    let axis = Ceiling::axis(stage.ceiling(), largest, plot.height);
+    axis.draw(theme, inner, plot, buf);
+    areas(&step::stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
+    if footer > 0 {
+        step::phases(profile, axis, theme, inner, plot, buf);
+    }
+}
+
+/// The category of which the two hold most unequal amounts at their peaks, and by how much.
+fn difference(shown: &Profile, other: &Profile, unit: Unit) -> Option<(Category, String)> {
+    let at = |profile: &Profile, category: Category| {
+        profile.peak().map_or(Bytes::ZERO, |sample| sample.by_category[category as usize])
+    };
+    let category = Category::ALL.into_iter().max_by_key(|of| at(shown, *of).get().abs_diff(at(other, *of).get()))?;
+    let [here, there] = [at(shown, category), at(other, category)];
+    let (sign, by) = if there >= here { ("+", there - here) } else { ("−", here - there) };
+    (by > Bytes::ZERO).then(|| (category, format!("{sign}{}", unit.or_smaller(by))))
+}
