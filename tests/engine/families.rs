@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
-use vramlab::device::sim::SimDevice;
+use vramlab::device::sim::{CardCatalog, SimDevice};
 use vramlab::train::{Checkpointing, Config, Libraries, LoopStyle, Workload};
 use vramlab::units::Bytes;
 use vramlab::workload::{Data, Entry, Extent, Lora, Share, Sizes, Target, Targets};
@@ -65,6 +65,21 @@ fn families_ask_as_those_of_transformers_do() {
         }
     }
     assert!(differences.is_empty(), "\n{}", differences.join("\n"));
+}
+
+/// A card with flash attention in the place of cuDNN's: requests one by one.
+#[test]
+fn families_ask_an_ada_card_as_those_of_transformers_do() {
+    let libraries = Libraries { compute_capability: 89, multiprocessors: 128, workspaces: true };
+    for name in ["phi3-mini.bf16w", "qwen2-mini.bf16w", "gemma3-window.bf16w"] {
+        let card = CardCatalog::with_user_cards(None).card("rtx-4090").unwrap();
+        let (device, config) = (Box::new(SimDevice::new(card)), configured("bf16w", 4));
+        let (mut trainer, events) = crate::training::on(device, workload(name), config, libraries, LoopStyle::Logging);
+        for _ in 0..3 {
+            trainer.step().unwrap();
+        }
+        assert_eq!(difference(&made(&events.borrow()), &recorded(&format!("ada.{name}"))), None, "{name}");
+    }
 }
 
 /// The `config.json` of published models: as many values are trained as transformers counts.

@@ -37,7 +37,10 @@ impl Context {
             let differentiates = cx.differentiates(&parts.all());
             let saved =
                 if differentiates { Some([cx.save(&parts.q)?, cx.save(&parts.k)?, cx.save(&parts.v)?]) } else { None };
-            let output = cx.activation(Shape::new(&[batch, rows, heads * padded_size]), dtype, "attention output")?;
+            // The output has the layout of the queries.
+            let by_head = parts.q.is_row_major() && padded_size == shape.head_size;
+            let whole = if by_head { parts.q.shape() } else { Shape::new(&[batch, rows, heads * padded_size]) };
+            let output = cx.activation(whole, dtype, "attention output")?;
             let logsumexp = cx.activation(Shape::new(&[batch, heads, rows]), DType::F32, "logsumexp")?;
             let splits = flash_splits(shape, parts.keys(), cx.workspaces.policy.multiprocessors);
             let partial = if splits > 1 {
@@ -49,7 +52,7 @@ impl Context {
             };
             let seed = cx.activation(Shape::new(&[2]), DType::I64, "generator state")?;
             let unused = cx.activation(Shape::new(&[]), DType::I64, "generator offset")?;
-            let out = Self::by_heads(&output, shape, padded_size);
+            let out = if by_head { output.clone() } else { Self::by_heads(&output, shape, padded_size) };
             let Some([q, k, v]) = saved else {
                 cx.fused_inference(FusedAttention::Flash, shape, parts, &out)?;
                 return Ok(out);
@@ -119,15 +122,17 @@ impl Kept {
         // Heads that share keys have their gradients summed with their padding.
         let grouped = parts.group() > 1;
         let kernel_shape = if grouped { AttentionShape { head_size: *padded_size, ..*shape } } else { *shape };
-        let out = Context::by_heads(&out.unpack(cx)?, kernel_shape, *padded_size);
+        let out = out.unpack(cx)?;
+        let by_head = out.shape().dims().len() == 4;
+        let out = if by_head { out } else { Context::by_heads(&out, kernel_shape, *padded_size) };
         let computed = Computed { out, logsumexp: logsumexp.unpack(cx)?, lse_stride: rows };
         let _generator = (seed.unpack(cx)?, unused.unpack(cx)?);
-        // What was padded is no longer contiguous to PyTorch.
-        let copies = if *padded_size == shape.head_size {
-            None
-        } else {
-            let gradient = cx.temporary(grad.shape(), grad.dtype(), "gradient copy")?;
-            Some((gradient, cx.temporary(grad.shape(), grad.dtype(), "output copy")?))
+        // What was padded is no longer contiguous to PyTorch, nor is an output that lies head by head.
+        let copy = |what| cx.temporary(grad.shape(), grad.dtype(), what);
+        let gradient_copy = (*padded_size != shape.head_size).then(|| copy("gradient copy")).transpose()?;
+        let copies = match by_head || gradient_copy.is_some() {
+            true => (gradient_copy, Some(copy("output copy")?)),
+            false => (None, None),
         };
         let keys = grad.shape().with_last(grad.shape().last() / parts.group());
         let gradients = cx.part_gradients([grad.shape(), keys, keys], grad.dtype())?;
