@@ -66,9 +66,6 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if config.checkpointing.is_on() && (pipeline || parallelism.shards_parameters()) {
         return Some(format!("checkpoints are not simulated with {parallelism}; leave --ckpt out"));
     }
-    if config.accumulation > 1 && parallelism.shards_parameters() {
-        return Some(format!("accumulation is not simulated with {parallelism}; leave --accum out"));
-    }
     let whole = matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1);
     if config.hyper.clip.is_some() && !whole {
         return Some(format!(

@@ -235,6 +235,11 @@ impl Sharded {
             self.reduced = Some(input);
             Ok(output)
         })?;
+        let accumulates = parameters.iter().any(|&parameter| cx.leaves[parameter].trained().1.is_some());
+        if accumulates && cx.memory().exchanges() {
+            // What is added has to be there.
+            self.reducing.join(cx.memory())?;
+        }
         let mut offset = 0;
         for (parameter, elements) in parameters.into_iter().zip(elements) {
             let leaf = &mut cx.leaves[parameter];
