@@ -672,7 +672,7 @@ fn the_c_locale_gets_ascii() {
     let mut lab = Session::lab(&[("LANG", "C")]);
     lab.wait_for_training();
     lab.press("q");
-    lab.wait_for_end(END);
+    lab.wait_for_end(PATIENCE);
     assert!(lab.raw.lock().unwrap().is_ascii());
 }
 
