@@ -38,7 +38,7 @@ pub(super) struct LabArgs {
     #[command(flatten)]
     spec: SpecArgs,
     /// Train on several GPUs (--device cuda:0,1 or sim:h200x2) or threads (cpux2), sharing the work so: ddp, ddp-view (gradients are
-    /// views of the buckets), zero1, zero2, fsdp, tp, pp-gpipe or pp-1f1b. The batch is that of all ranks.
+    /// views of the buckets), zero1, zero2, fsdp, tp, pp-gpipe, pp-1f1b or ps (a parameter server). The batch is that of all ranks.
     #[arg(long, value_name = "WAY")]
     parallel: Option<Parallelism>,
     /// Stop after this many steps; the lab stays open.

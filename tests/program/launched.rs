@@ -64,7 +64,7 @@ fn learn_as_threads_do(ranks: usize, way: &str, batch: &str) {
 
 #[test]
 fn two_processes_learn_what_two_threads_do() {
-    for way in ["ddp", "zero1", "fsdp", "tp", "pp-1f1b"] {
+    for way in ["ddp", "zero1", "fsdp", "tp", "pp-1f1b", "ps"] {
         learn_as_threads_do(2, way, "8");
     }
 }
