@@ -60,7 +60,8 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
 fn asks_as_pytorch_does(way: Parallelism) {
     let minis = [0, 1].map(|rank| (format!("ranks.gpt-mini.{way}.rank{rank}"), 4, 6));
     let full = [0, 1].map(|rank| (format!("ranks.gpt2.{way}.rank{rank}"), 16, 3));
-    let recorded = if matches!(way, Parallelism::Ddp | Parallelism::Fsdp | Parallelism::Server) { &full[..] } else { &[] };
+    let recorded =
+        if matches!(way, Parallelism::Ddp | Parallelism::Fsdp | Parallelism::Server) { &full[..] } else { &[] };
     let all = minis.iter().chain(recorded);
     let failures: Vec<String> = all.filter_map(|(name, batch, steps)| different(name, *batch, *steps)).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
@@ -276,8 +277,7 @@ fn compare(row: &Value) -> Compared {
         config.amp = Amp::Bf16;
     }
     let seen = Rc::new(RefCell::new(Model::default()));
-    let mut trainer =
-        of_world(workload, way, [number("rank"), number("world")], config, Box::new(Rc::clone(&seen)));
+    let mut trainer = of_world(workload, way, [number("rank"), number("world")], config, Box::new(Rc::clone(&seen)));
     for _ in 0..number("steps") {
         trainer.step().unwrap();
     }

@@ -49,8 +49,7 @@ impl Hooks<Context> for Server {
     }
 
     fn after_optimizer(&mut self, cx: &mut Context) -> OpResult<()> {
-        let trained: Vec<Tensor> =
-            cx.leaves.iter().filter(|leaf| !leaf.frozen).map(|leaf| leaf.data.clone()).collect();
+        let trained: Vec<Tensor> = cx.leaves.iter().filter(|leaf| !leaf.frozen).map(|leaf| leaf.data.clone()).collect();
         self.communicator.broadcast(cx.memory(), &trained, |_| SERVER)?;
         self.communicator.join(cx.memory())
     }
