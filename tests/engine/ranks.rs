@@ -1,6 +1,7 @@
 //! Training over several devices beside PyTorch's: requests of recorded ranks one by one, and figures of measured ones.
 
 use std::cell::RefCell;
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 
 use serde_json::Value;
@@ -8,8 +9,8 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::Event;
 use vramlab::train::{
-    Amp, Config, Libraries, LoopStyle, Member, Observer, Parallelism, PipelineSchedule, Seat, Trainer, TrainerOptions,
-    World,
+    Amp, Checkpointing, Config, Libraries, LoopStyle, Member, Observer, Parallelism, PipelineSchedule, Seat, Trainer,
+    TrainerOptions, World,
 };
 use vramlab::units::{Bytes, MIB};
 
@@ -46,6 +47,9 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
     let mut config = Config::new(batch);
     if words.contains(&"bf16") || words[..] == ["ranks", "gpt2", words[2], words[3]] {
         config.amp = Amp::Bf16;
+    }
+    if words.contains(&"ckpt") {
+        config.checkpointing = Checkpointing::Every(NonZeroUsize::MIN);
     }
     let place = [rank.parse().unwrap(), if words.contains(&"of4") { 4 } else { 2 }];
     let events: Rc<RefCell<Vec<Event>>> = Rc::default();
@@ -93,6 +97,29 @@ fn ranks_of_four_ask_as_pytorch_does() {
     ];
     let failures: Vec<String> = names.iter().filter_map(|&(name, batch)| different(name, batch, 3)).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// Blocks that run again in backward, of two ranks: three steps of PyTorch on cards that are not there.
+#[test]
+fn ranks_with_checkpoints_ask_as_pytorch_does() {
+    let minis = ["fsdp", "zero2", "pp-gpipe", "pp-1f1b"]
+        .into_iter()
+        .flat_map(|way| [0, 1].map(|rank| (format!("ranks.gpt-mini.{way}.rank{rank}.ckpt"), 4)));
+    let full = ["fsdp.rank0", "zero2.rank1", "pp-gpipe.rank0", "pp-gpipe.rank1", "pp-1f1b.rank0", "pp-1f1b.rank1"];
+    let full = full.into_iter().map(|of| (format!("ranks.gpt2.{of}.bf16.ckpt"), 16));
+    let failures: Vec<String> = minis.chain(full).filter_map(|(name, batch)| different(&name, batch, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// They compute the same as without.
+#[test]
+fn ranks_with_checkpoints_learn_the_same() {
+    for way in [Parallelism::Fsdp, Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward)] {
+        let plain = losses(way, 2, 4);
+        let again =
+            losses_of(way, 2, Config { checkpointing: Checkpointing::Every(NonZeroUsize::MIN), ..Config::new(4) });
+        assert_eq!(plain, again, "{way}");
+    }
 }
 
 #[test]
@@ -276,6 +303,9 @@ fn compare(row: &Value) -> Compared {
     if row["amp"].is_string() {
         config.amp = Amp::Bf16;
     }
+    if row["ckpt"] == true {
+        config.checkpointing = Checkpointing::Every(NonZeroUsize::MIN);
+    }
     let seen = Rc::new(RefCell::new(Model::default()));
     let mut trainer = of_world(workload, way, [number("rank"), number("world")], config, Box::new(Rc::clone(&seen)));
     for _ in 0..number("steps") {
@@ -283,7 +313,8 @@ fn compare(row: &Value) -> Compared {
     }
     let accumulated = if config.accumulation > 1 { format!(" accum {}", config.accumulation) } else { String::new() };
     let amp = row["amp"].as_str().unwrap_or("fp32");
-    let run = format!("{workload} {way} {amp}{accumulated} steps {}", number("steps"));
+    let again = if config.checkpointing.is_on() { " ckpt" } else { "" };
+    let run = format!("{workload} {way} {amp}{accumulated}{again} steps {}", number("steps"));
     let parameters = trainer.parameters().map(|(_, data)| i64::try_from(data.bytes().get()).unwrap()).sum();
     let figures = figures(row, &seen.borrow(), &trainer);
     for &(figure, ours, theirs) in &figures {
@@ -373,6 +404,11 @@ fn ddp_shares_adapters_alone() {
 
 /// Losses of ranks that compute, by rank: each on a thread of its own.
 fn losses(way: Parallelism, size: usize, batch: usize) -> Vec<Vec<f32>> {
+    losses_of(way, size, Config::new(batch))
+}
+
+/// The same under a configuration, whose batch is that of all ranks.
+fn losses_of(way: Parallelism, size: usize, config: Config) -> Vec<Vec<f32>> {
     let ranks: Vec<_> = Seat::for_all(size)
         .into_iter()
         .enumerate()
@@ -382,7 +418,7 @@ fn losses(way: Parallelism, size: usize, batch: usize) -> Vec<Vec<f32>> {
                 let member = Member { parallelism: way, world: World::new(size, rank).unwrap() };
                 let options = TrainerOptions { member: Some(member), seat: Some(seat), ..TrainerOptions::default() };
                 let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::mib(256)), threads: Some(1) }).unwrap();
-                let config = Config::new(member.samples(batch).unwrap());
+                let config = Config { batch: member.samples(config.batch).unwrap(), ..config };
                 let mut trainer = Trainer::new(Box::new(device), model, config, options, Box::new(Deaf)).unwrap();
                 (0..6).filter_map(|_| trainer.step().unwrap().loss).collect()
             })

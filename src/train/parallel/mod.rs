@@ -73,9 +73,6 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if by_host && config.amp.dtype().is_some() {
         return Some("ranks on the processor share f32 alone; leave --amp out, or take cards".to_owned());
     }
-    if config.checkpointing.is_on() && (pipeline || parallelism.shards_parameters()) {
-        return Some(format!("checkpoints are not simulated with {parallelism}; leave --ckpt out"));
-    }
     let whole =
         matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Server);
     if config.hyper.clip.is_some() && !whole {
