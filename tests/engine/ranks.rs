@@ -1,7 +1,6 @@
 //! Training over several devices beside PyTorch's: requests of recorded ranks one by one, and figures of measured ones.
 
 use std::cell::RefCell;
-use std::num::NonZeroUsize;
 use std::rc::Rc;
 
 use serde_json::Value;
@@ -49,7 +48,7 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
         config.amp = Amp::Bf16;
     }
     if words.contains(&"ckpt") {
-        config.checkpointing = Checkpointing::Every(NonZeroUsize::MIN);
+        config.checkpointing = Checkpointing::ALL;
     }
     let place = [rank.parse().unwrap(), if words.contains(&"of4") { 4 } else { 2 }];
     let events: Rc<RefCell<Vec<Event>>> = Rc::default();
@@ -116,8 +115,7 @@ fn ranks_with_checkpoints_ask_as_pytorch_does() {
 fn ranks_with_checkpoints_learn_the_same() {
     for way in [Parallelism::Fsdp, Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward)] {
         let plain = losses(way, 2, 4);
-        let again =
-            losses_of(way, 2, Config { checkpointing: Checkpointing::Every(NonZeroUsize::MIN), ..Config::new(4) });
+        let again = losses_of(way, 2, Config { checkpointing: Checkpointing::ALL, ..Config::new(4) });
         assert_eq!(plain, again, "{way}");
     }
 }
@@ -304,7 +302,7 @@ fn compare(row: &Value) -> Compared {
         config.amp = Amp::Bf16;
     }
     if row["ckpt"] == true {
-        config.checkpointing = Checkpointing::Every(NonZeroUsize::MIN);
+        config.checkpointing = Checkpointing::ALL;
     }
     let seen = Rc::new(RefCell::new(Model::default()));
     let mut trainer = of_world(workload, way, [number("rank"), number("world")], config, Box::new(Rc::clone(&seen)));
