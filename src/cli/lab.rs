@@ -61,6 +61,11 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let mut settings = config::settings();
     let device = args.spec.device.clone().or_else(|| settings.device());
     let (device, ranks) = ranks::split_count(device);
+    if let (Some(_), None) = (args.parallel, ranks)
+        && let Some(launched) = ranks::launched()?
+    {
+        return ranks::without_lab(&launched);
+    }
     let parallel = ranks::parallel(args.parallel, ranks)?;
     let spec = SpecArgs { device, ..args.spec.clone() };
     let workload = args.workload.clone().or_else(|| settings.workload());
