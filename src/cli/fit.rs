@@ -33,7 +33,7 @@ pub(super) struct FitArgs {
     /// Steps that a batch must train, each time from a clean state; for a program: steps of its optimizer, unless it ends before.
     #[arg(long, value_name = "N", default_value_t = fit::STEPS, value_parser = clap::value_parser!(u64).range(1..=1000))]
     steps: u64,
-    /// Share the work among simulated GPUs so (ddp, ddp-view, zero1, zero2, fsdp, tp, pp-gpipe, pp-1f1b) or in each of these ways
+    /// Share the work among simulated GPUs so (ddp, ddp-view, zero1, zero2, fsdp, tp, pp-gpipe, pp-1f1b, ps) or in each of these ways
     /// (all): the fewest cards for the batch of all ranks, and with --device sim:h200x4 the largest batch of four.
     #[arg(long, value_name = "WAY", conflicts_with = "batch_only")]
     parallel: Option<ranks::Ways>,

@@ -38,7 +38,7 @@ pub(super) struct LabArgs {
     #[command(flatten)]
     spec: SpecArgs,
     /// Train on several GPUs (--device cuda:0,1 or sim:h200x2) or threads (cpux2), sharing the work so: ddp, ddp-view (gradients are
-    /// views of the buckets), zero1, zero2, fsdp, tp, pp-gpipe or pp-1f1b. The batch is that of all ranks.
+    /// views of the buckets), zero1, zero2, fsdp, tp, pp-gpipe, pp-1f1b or ps (a parameter server). The batch is that of all ranks.
     #[arg(long, value_name = "WAY")]
     parallel: Option<Parallelism>,
     /// Stop after this many steps; the lab stays open.
@@ -61,6 +61,11 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let mut settings = config::settings();
     let device = args.spec.device.clone().or_else(|| settings.device());
     let (device, ranks) = ranks::split_count(device);
+    if let (Some(_), None) = (args.parallel, ranks)
+        && let Some(launched) = ranks::launched()?
+    {
+        return ranks::without_lab(&launched);
+    }
     let parallel = ranks::parallel(args.parallel, ranks)?;
     let spec = SpecArgs { device, ..args.spec.clone() };
     let workload = args.workload.clone().or_else(|| settings.workload());

@@ -42,7 +42,7 @@ pub(super) struct RunArgs {
     steps: Option<u64>,
     /// Train on several GPUs (--device cuda:0,1 or sim:h200x2) or threads (cpux2), sharing the work so: ddp, ddp-view (gradients are
     /// views of the buckets), zero1 (sharded optimizer state), zero2 (and gradients), fsdp (and parameters), tp (layers split),
-    /// pp-gpipe or pp-1f1b (blocks in a pipeline). The batch is that of all ranks. Under torchrun --no-python, mpirun or srun each
+    /// pp-gpipe or pp-1f1b (blocks in a pipeline), or ps (a parameter server: rank 0 has the optimizer). The batch is that of all ranks. Under torchrun --no-python, mpirun or srun each
     /// process is a rank, on --device cuda or cpu.
     #[arg(long, value_name = "WAY", conflicts_with_all = ["kernels", "summary", "modules", "reset_peaks_after", "ghost"])]
     parallel: Option<Parallelism>,

@@ -24,6 +24,13 @@ pub enum Collective {
     },
     /// Sums a tensor over all ranks, in place.
     AllReduce(Operand),
+    /// Sums a tensor over all ranks on rank `to`, in place; what the others have stays.
+    Reduce {
+        /// What each rank gives.
+        tensor: Operand,
+        /// Who gets the sum.
+        to: usize,
+    },
     /// All ranks get what rank `from` has.
     Broadcast {
         /// What is sent, and on the other ranks overwritten.
@@ -55,6 +62,7 @@ impl Collective {
             Self::AllGather(_) => "all-gather",
             Self::ReduceScatter { .. } => "reduce-scatter",
             Self::AllReduce(_) => "all-reduce",
+            Self::Reduce { .. } => "reduce",
             Self::Broadcast { .. } => "broadcast",
             Self::Send { .. } => "send",
             Self::Receive { .. } => "receive",

@@ -95,6 +95,15 @@ pub enum Evidence {
         /// How much.
         least_reserved: Bytes,
     },
+    /// A rank takes longer than the others, which wait for it.
+    Straggler {
+        /// Who: `rank 3`.
+        rank: String,
+        /// What a step takes there without exchanges, in milliseconds.
+        own: u64,
+        /// What it takes the others.
+        others: u64,
+    },
     /// Cached segments that nothing holds.
     Releasable {
         /// How many bytes.
@@ -296,6 +305,12 @@ impl fmt::Display for Evidence {
             }
             Self::Uneven { most, reserved, least, least_reserved } => {
                 write!(f, "ranks are uneven: {most} reserved {reserved}, {least} {least_reserved}")
+            }
+            Self::Straggler { rank, own, others } => {
+                write!(
+                    f,
+                    "{rank} is a straggler: between exchanges a step takes it {own} ms, the others {others} ms, and they wait"
+                )
             }
             Self::Releasable { bytes, reserved, when } => {
                 write!(f, "{bytes} ({} of reserved) ", percent(*bytes, *reserved))?;

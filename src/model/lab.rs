@@ -24,7 +24,7 @@ use super::log::{LineId, Log};
 use super::memory::{MemoryModel, ModelError};
 use super::profile::{Profile, Sample};
 use super::reading::Reading;
-use super::run::{About, RunState, Settings};
+use super::run::{About, DeviceKind, RunState, Settings};
 use super::segment_views::SegmentViews;
 use super::sharing::Sharing;
 use super::steps::{StepPeaks, Steps};
@@ -130,6 +130,13 @@ impl Lab {
     #[must_use]
     pub const fn finished(&self) -> u64 {
         self.steps.finished()
+    }
+
+    /// What the last five steps took without exchanges with other ranks, the median: waiting for these is part of an
+    /// exchange. `None` before there are as many, and where times are not measured.
+    #[must_use]
+    pub fn own_time(&self) -> Option<Micros> {
+        matches!(self.about.kind, DeviceKind::Gpu | DeviceKind::Processor).then(|| self.steps.own()).flatten()
     }
 
     /// What is trained, and on what.

@@ -26,6 +26,8 @@ pub enum Parallelism {
     Tensor,
     /// `torch.distributed.pipelining`: every rank has some blocks, and micro-batches pass from rank to rank.
     Pipeline(PipelineSchedule),
+    /// A parameter server: gradients are reduced onto rank 0, which alone has the optimizer and sends the parameters back.
+    Server,
 }
 
 /// The order in which a pipeline's stages work on micro-batches.
@@ -39,7 +41,7 @@ pub enum PipelineSchedule {
 
 impl Parallelism {
     /// All of them, as they are listed.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Ddp,
         Self::DdpView,
         Self::Zero1,
@@ -48,6 +50,7 @@ impl Parallelism {
         Self::Tensor,
         Self::Pipeline(PipelineSchedule::GPipe),
         Self::Pipeline(PipelineSchedule::OneForwardOneBackward),
+        Self::Server,
     ];
 
     /// Its word on the command line.
@@ -62,6 +65,7 @@ impl Parallelism {
             Self::Tensor => "tp",
             Self::Pipeline(PipelineSchedule::GPipe) => "pp-gpipe",
             Self::Pipeline(PipelineSchedule::OneForwardOneBackward) => "pp-1f1b",
+            Self::Server => "ps",
         }
     }
 
@@ -69,7 +73,7 @@ impl Parallelism {
     #[must_use]
     pub const fn splits_batch(self) -> bool {
         match self {
-            Self::Ddp | Self::DdpView | Self::Zero1 | Self::Zero2 | Self::Fsdp => true,
+            Self::Ddp | Self::DdpView | Self::Zero1 | Self::Zero2 | Self::Fsdp | Self::Server => true,
             Self::Tensor | Self::Pipeline(_) => false,
         }
     }

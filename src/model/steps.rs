@@ -35,6 +35,13 @@ impl Steps {
         (self.recent.iter().filter(|report| !report.optimizer_ran).count(), self.recent.len())
     }
 
+    /// Between its exchanges with other ranks, the median time of the last few steps; `None` before there are as many.
+    pub(super) fn own(&self) -> Option<Micros> {
+        const FEW: usize = 5;
+        let last = self.recent.len().checked_sub(FEW)?;
+        median(self.recent.iter().skip(last).map(|report| Micros(report.total.0.saturating_sub(report.exchange.0))))
+    }
+
     /// Counts a copy of the step under way. The caller of a pageable copy to the host waits for the computation too: its
     /// time is not the copy's.
     pub(super) fn copy(&mut self, direction: CopyDirection, bytes: Bytes, pinned: bool) {
@@ -68,6 +75,7 @@ impl Steps {
             phases: std::array::from_fn(|phase| median_of(&|report| report.phases[phase])),
             copy: median_of(&|report| report.copy),
             exchange: median_of(&|report| report.exchange),
+            own: self.own(),
             copies: self.copies(),
             throughput: median_by(self.recent.iter().map(throughput), f64::total_cmp).unwrap_or_default(),
             losses: self.losses.points.clone(),

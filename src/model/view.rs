@@ -283,6 +283,8 @@ pub struct StepsView {
     pub copy: Micros,
     /// Median time of exchanges with other ranks over the same steps.
     pub exchange: Micros,
+    /// Median time of the last five steps without exchanges; `None` before there are as many.
+    pub own: Option<Micros>,
     /// How fast those copies are, and from what memory; `None` where nothing is copied.
     pub copies: Option<CopiesView>,
     /// Tokens or samples a second over the same steps.

@@ -4,7 +4,7 @@
 //! a gradient scaler or the clipping of gradients is the optimizer; `backward` or `torch/autograd` is backward, and so
 //! is a request without any Python stack where others have one, because the engine of autograd runs on threads of its own;
 //! `torch/nn` and `forward` are forward; `__init__`, `_apply`, `reset_parameters` and their like set a model up; a
-//! data loader brings data. Where the stack says nothing, the scopes that PyTorch wrote (`Optimizer.step#…`) do. Without
+//! data loader brings data. `torch.distributed`, DDP and FSDP exchange, gather and reduce. Where the stack says nothing, the scopes that PyTorch wrote (`Optimizer.step#…`) do. Without
 //! any stack, what comes before the fullest moment between two optimizer scopes is forward, the rest backward.
 //!
 //! Then, what a block is for follows from when it was asked for and how long it lived:
@@ -24,6 +24,10 @@
 //! | in forward | into backward | an activation |
 //! | | | a temporary |
 //! | for data, or by the loop itself | beyond backward | an input |
+//! | to exchange something with other ranks | | communication |
+//! | to gather the shards of a parameter | | a parameter |
+//! | to reduce gradients to shards | beyond backward | a gradient |
+//! | | | communication |
 //!
 //! Screens and exports with such categories say that they are guessed ([`vramlab_model::About::guessed`]).
 
@@ -47,7 +51,20 @@ enum Doing {
     /// Forward once more, in backward.
     Recompute,
     Optimizer,
+    /// Passing something to other ranks or from them: a bucket, a message, what an all-gather fills.
+    Exchange,
+    /// Making a parameter whole.
+    Gather,
+    /// Reducing gradients to shards.
+    Reduce,
     Unknown,
+}
+
+impl Doing {
+    /// Whether it is done in the midst of what else a program does.
+    const fn is_of_ranks(self) -> bool {
+        matches!(self, Self::Exchange | Self::Gather | Self::Reduce)
+    }
 }
 
 /// A request, by the entries of the trace.
@@ -176,7 +193,8 @@ fn conclude(requests: &mut [Request], part: Option<Vec<Bytes>>, mut told: impl F
     let is_part = part.is_some();
     // What a set-up holds at the end stays, though no backward came: the part ends before, memory ran out, or nothing is trained.
     let first_backward = first(|doing| doing == Doing::Backward).min(NEVER - 1);
-    let is_set_up = |request: &Request| request.doing == Doing::SetUp || request.at < first_step;
+    let is_set_up =
+        |request: &Request| request.doing == Doing::SetUp || request.at < first_step && !request.doing.is_of_ranks();
     let stays = |request: &Request| is_set_up(request) && request.freed > first_backward;
     let mut parameters: Vec<Bytes> = requests.iter().filter(|request| stays(request)).map(|of| of.size).collect();
     parameters.extend(part.unwrap_or_default());
@@ -198,6 +216,9 @@ fn conclude(requests: &mut [Request], part: Option<Vec<Bytes>>, mut told: impl F
         let outlives = |at: u32| request.freed > at;
         let saved = || if outlives(next_backward) { Category::Activation } else { Category::Temporary };
         let category = match request.doing {
+            Doing::Gather => Category::Parameter,
+            Doing::Reduce if outlives(beyond_backward) => Category::Gradient,
+            Doing::Exchange | Doing::Reduce => Category::Communication,
             Doing::SetUp if stays(request) => Category::Parameter,
             _ if stays(request) && has_gradient(request.size) => Category::Parameter,
             _ if stays(request) => Category::Input,
@@ -224,6 +245,9 @@ fn conclude(requests: &mut [Request], part: Option<Vec<Bytes>>, mut told: impl F
             Doing::Forward => next_forward = request.at,
             _ => {}
         }
+        if request.doing.is_of_ranks() {
+            continue;
+        }
         if !matches!(request.doing, Doing::Backward | Doing::Recompute) {
             beyond_backward = request.at;
         }
@@ -240,7 +264,7 @@ fn outliving_backward(requests: &[Request]) -> HashSet<Bytes> {
     for request in requests.iter().rev() {
         match request.doing {
             Doing::Backward if request.freed > beyond => drop(sizes.insert(request.size)),
-            Doing::Backward | Doing::Recompute => {}
+            Doing::Backward | Doing::Recompute | Doing::Exchange | Doing::Gather | Doing::Reduce => {}
             _ => beyond = request.at,
         }
     }
@@ -272,6 +296,9 @@ fn said_by(file: &str, function: &str) -> Doing {
         "backward" if lies_in(&["torch/utils/checkpoint.py"]) => return Doing::Recompute,
         _ => {}
     }
+    if let Some(doing) = said_of_ranks(file, function) {
+        return doing;
+    }
     if lies_in(&["torch/optim/", "torch/amp/grad_scaler.py", "/clip_grad.py", "/optimizers/", "bitsandbytes/optim"])
         && !file.ends_with("lr_scheduler.py")
     {
@@ -301,6 +328,25 @@ fn said_by(file: &str, function: &str) -> Doing {
         Doing::Data
     } else {
         Doing::Unknown
+    }
+}
+
+/// What a frame of PyTorch's that serves several ranks tells.
+fn said_of_ranks(file: &str, function: &str) -> Option<Doing> {
+    let (_, file) = file.rsplit_once("torch/")?;
+    match (file, function) {
+        ("distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage" | "init_all_gather_outputs") => {
+            Some(Doing::Gather)
+        }
+        ("distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce") => Some(Doing::Reduce),
+        (
+            "distributed/fsdp/_fully_shard/_fsdp_collectives.py",
+            "foreach_all_gather" | "foreach_all_gather_copy_out" | "_get_param_all_gather_inputs",
+        )
+        | ("nn/parallel/distributed.py", "_pre_forward" | "_ddp_init_helper" | "_sync_buffers")
+        | ("distributed/pipelining/stage.py", "_make_tensor_from_meta" | "_get_init_p2p_neighbors_ops")
+        | ("distributed/distributed_c10d.py" | "distributed/utils.py", _) => Some(Doing::Exchange),
+        _ => None,
     }
 }
 
@@ -401,6 +447,26 @@ mod tests {
     }
 
     #[test]
+    fn what_ranks_exchange_is_told_apart() {
+        use Category::{Activation, Communication, Gradient, OptimizerState, Parameter, Temporary};
+        let step = [
+            (Doing::SetUp, 40, NEVER, Parameter),
+            (Doing::Exchange, 80, NEVER, Communication),
+            (Doing::Exchange, 160, 4, Communication),
+            (Doing::Gather, 80, 5, Parameter),
+            (Doing::Forward, 99, 8, Activation),
+            (Doing::Gather, 80, 9, Parameter),
+            (Doing::Backward, 80, 8, Temporary),
+            (Doing::Reduce, 160, 9, Communication),
+            (Doing::Reduce, 40, NEVER, Gradient),
+            (Doing::Backward, 7, 10, Temporary),
+            (Doing::Optimizer, 40, NEVER, OptimizerState),
+        ];
+        let asked = step.map(|(doing, size, freed, _)| (doing, size, freed));
+        assert_eq!(guessed(&asked), step.map(|(.., category)| category));
+    }
+
+    #[test]
     fn what_a_set_up_holds_stays_though_no_backward_came() {
         let asked =
             [(Doing::SetUp, 40, NEVER), (Doing::SetUp, 41, 3), (Doing::Forward, 99, NEVER), (Doing::Forward, 98, 5)];
@@ -419,6 +485,12 @@ mod tests {
             ("/v/site-packages/torch/utils/checkpoint.py", "recompute_fn", Doing::Recompute),
             ("/v/site-packages/torch/utils/checkpoint.py", "checkpoint", Doing::Unknown),
             ("/job/train.py", "main", Doing::Unknown),
+            ("/v/torch/nn/parallel/distributed.py", "_pre_forward", Doing::Exchange),
+            ("/v/torch/nn/parallel/distributed.py", "forward", Doing::Forward),
+            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce", Doing::Reduce),
+            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage", Doing::Gather),
+            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "_init_sharded_param", Doing::Unknown),
+            ("/v/torch/distributed/distributed_c10d.py", "barrier", Doing::Exchange),
             (
                 "??",
                 "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",

@@ -85,9 +85,9 @@ mod tests {
         assert!(Parallelism::ALL.iter().all(|way| round.contains(way)), "{round:?}");
         // Four heads have no three equal parts, and two blocks neither.
         let next = from(3, Parallelism::Fsdp).unwrap_or_else(|why| panic!("{why}"));
-        assert_eq!(next.parallelism, Parallelism::Ddp);
+        assert_eq!(next.parallelism, Parallelism::Server);
         let words = next.words();
-        assert!(words.starts_with("started again with ddp, from the same weights; tp is left out: 4 attention heads"));
+        assert!(words.starts_with("started again with ps, from the same weights; tp is left out: 4 attention heads"));
         assert_eq!(next.left_out.len(), 3);
         let none = from(5, Parallelism::Ddp).map(|_| ()).unwrap_err();
         assert!(none.starts_with("no other way of parallelism can train this (ddp-view: 12 samples"), "{none}");

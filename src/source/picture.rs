@@ -221,9 +221,9 @@ impl Picture {
             Some(diagnosis) => diagnosis.amended(&known.findings, &known.settings).into(),
             None => (&*known.findings).into(),
         };
-        if let Some(uneven) = RankFigures::uneven(&self.ranks) {
-            let louder = all.iter().take_while(|finding| finding.level > uneven.level).count();
-            all.to_mut().insert(louder, uneven);
+        for finding in RankFigures::findings(&self.ranks) {
+            let louder = all.iter().take_while(|other| other.level > finding.level).count();
+            all.to_mut().insert(louder, finding);
         }
         all
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{AlikeRanks, Evidence, Finding, Lab, Level, Profile, Ranks};
+use crate::model::{AlikeRanks, Evidence, Finding, Lab, Level, Micros, Profile, Ranks};
 use crate::units::{Bytes, DeviceIndex};
 
 /// One rank and those that do the same, at the cursor.
@@ -20,6 +20,8 @@ pub struct RankFigures {
     pub out_of_memory: bool,
     /// The curve of its last whole step.
     pub step: Option<Arc<Profile>>,
+    /// What its last steps took without exchanges, where times are measured.
+    pub own: Option<Micros>,
 }
 
 impl RankFigures {
@@ -35,6 +37,7 @@ impl RankFigures {
                 peak_reserved: memory.peak_reserved(),
                 out_of_memory: lab.autopsy().is_some(),
                 step: lab.last_profile().cloned(),
+                own: lab.own_time(),
             })
         };
         devices.iter().filter_map(|device| figures(ranks.lab(*device)?)).collect()
@@ -57,6 +60,26 @@ impl RankFigures {
         let others = || (0..all.len()).filter(|place| *place != shown);
         let least = || others().min_by_key(|place| (all[*place].peak_reserved, all[*place].peak_allocated));
         Self::worst(all).filter(|worst| *worst != shown).or_else(least)
+    }
+
+    /// What is concluded of ranks side by side.
+    #[must_use]
+    pub fn findings(all: &[Self]) -> Vec<Finding> {
+        Self::straggler(all).into_iter().chain(Self::uneven(all)).collect()
+    }
+
+    /// That one takes longer than all others, where it is worth a word: a quarter, and two milliseconds.
+    fn straggler(all: &[Self]) -> Option<Finding> {
+        const SHORTEST: u64 = 2_000;
+        let times: Vec<u64> = all.iter().map(|of| Some(of.own?.0)).collect::<Option<_>>()?;
+        let place = (0..all.len()).max_by_key(|place| times[*place])?;
+        let others = (0..all.len()).filter(|other| *other != place).map(|other| times[other]).max()?;
+        let (own, alike) = (times[place], &all[place].alike);
+        if own - others < SHORTEST.max(others / 4) || alike.ranks.len() > 1 {
+            return None;
+        }
+        let evidence = Evidence::Straggler { rank: alike.words(), own: own / 1000, others: others / 1000 };
+        Some(Finding { level: Level::Warning, evidence, remedies: Vec::new(), position: None, gain: None })
     }
 
     /// That some reserved more than others, where it is worth a word: a tenth, and a mebibyte.
@@ -105,6 +128,14 @@ mod tests {
         let said = "ranks are uneven: rank 1 reserved 15.00 MiB, rank 0 10.00 MiB";
         assert_eq!(uneven(&[small.clone(), large.clone()]).as_deref(), Some(said));
         assert_eq!(uneven(&[of(20, 7, false), of(19, 7, false)]), None);
+        let found = |all: &[RankFigures]| RankFigures::straggler(all).map(|finding| finding.to_string());
+        (small.own, large.own) = (Some(Micros(20_900)), Some(Micros(34_000)));
+        let said = "rank 1 is a straggler: between exchanges a step takes it 34 ms, the others 20 ms, and they wait";
+        assert_eq!(found(&[small.clone(), large.clone()]).as_deref(), Some(said));
+        large.own = Some(Micros(24_000));
+        assert_eq!(found(&[small.clone(), large.clone()]), None, "less than a quarter");
+        large.own = None;
+        assert_eq!(found(&[small.clone(), large.clone()]), None, "times that are not measured");
         large.out_of_memory = true;
         assert_eq!(uneven(&[small, large]), None, "a rank that failed says nothing of what it needs");
     }

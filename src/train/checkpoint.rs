@@ -2,6 +2,7 @@
 //! backward first needs one of them.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use vramlab_device::HostWork;
@@ -47,6 +48,11 @@ impl SecondRun {
             let input = input.with_source(self.source);
             cx.autocast(self.autocast, |cx| self.segment.forward(cx, &input))
         });
+        if cx.autocasts_backward && self.autocast.is_some() {
+            // Regions of autocast count by thread: that of the second run is the outermost on the engine's, so that its end empties
+            // the cache that the program's own region keeps.
+            cx.weight_copies = Some(BTreeMap::new());
+        }
         cx.generator = drawn;
         cx.memory().set_scope(scope);
         cx.saving = outer;

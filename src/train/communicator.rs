@@ -90,6 +90,20 @@ impl Communicator {
         self.note(memory)
     }
 
+    /// Sums each of these tensors over all ranks on rank `to`, in place; the other ranks keep what they have.
+    pub fn reduce(&self, memory: &Memory, tensors: &[Tensor], to: usize) -> OpResult<()> {
+        for tensor in tensors {
+            let collective = || Collective::Reduce { tensor: tensor.flat(), to };
+            if let Some(seat) = self.exchange(memory, tensor.bytes(), collective)? {
+                let given = seat.all(bytes_of(memory, tensor)?)?;
+                if to == self.world.rank() {
+                    memory.write(tensor, &to_bytes(&sum(&given, 0..tensor.numel())))?;
+                }
+            }
+        }
+        self.note(memory)
+    }
+
     /// Makes tensors what they are on the rank that `owner` says, each of them.
     pub fn broadcast(&self, memory: &Memory, tensors: &[Tensor], owner: impl Fn(usize) -> usize) -> OpResult<()> {
         for (number, tensor) in tensors.iter().enumerate() {

@@ -98,11 +98,18 @@ pub trait Model {
     /// What its ops return.
     fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor>;
 
-    /// What a stage of a pipeline makes of its input: tokens on the first, what the stage before put out on the others.
+    /// What a stage of a pipeline makes of its input: tokens on the first, what the stage before put out on the others. Blocks
+    /// that are checkpointed are counted from the first of the stage.
     ///
     /// # Errors
     /// [`TrainError::Workload`] for a model that can't be cut, and what its ops return.
-    fn stage_forward(&self, _cx: &mut Context, _input: &Tensor, _part: &Part) -> OpResult<Tensor> {
+    fn stage_forward(
+        &self,
+        _cx: &mut Context,
+        _input: &Tensor,
+        _part: &Part,
+        _checkpointing: Checkpointing,
+    ) -> OpResult<Tensor> {
         Err(TrainError::Workload("this model can't be cut into the stages of a pipeline; use ddp".into()).into())
     }
 

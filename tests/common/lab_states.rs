@@ -251,7 +251,15 @@ pub fn with_ranks(picture: Picture) -> Picture {
         let [allocated, peak_allocated, peak_reserved] = figures.map(Bytes::mib);
         let alike = AlikeRanks { parallelism: Parallelism::Fsdp, world: 4, ranks: ranks.to_vec() };
         let step = picture.shown_step().cloned().map(Arc::new);
-        RankFigures { alike: Arc::new(alike), allocated, peak_allocated, peak_reserved, out_of_memory: false, step }
+        RankFigures {
+            alike: Arc::new(alike),
+            allocated,
+            peak_allocated,
+            peak_reserved,
+            out_of_memory: false,
+            step,
+            own: None,
+        }
     };
     let ranks = Arc::new([of(&[0], [196, 212, 226]), of(&[1, 2], [188, 204, 218]), of(&[3], [180, 196, 210])]);
     let about = |view: &mut View| {

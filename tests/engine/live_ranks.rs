@@ -334,6 +334,7 @@ fn another_way_begins_again_with_the_switches_as_they_are() {
         driver.pause();
         let way = |driver: &Driver| driver.lab(0).alike().map(|alike| alike.parallelism);
         for expected in [PipelineSchedule::OneForwardOneBackward].map(Parallelism::Pipeline).into_iter().chain([
+            Parallelism::Server,
             Parallelism::Ddp,
             Parallelism::DdpView,
             Parallelism::Zero1,

@@ -8,8 +8,8 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::Event;
 use vramlab::train::{
-    Amp, Config, Libraries, LoopStyle, Member, Observer, Parallelism, PipelineSchedule, Seat, Trainer, TrainerOptions,
-    World,
+    Amp, Checkpointing, Config, Libraries, LoopStyle, Member, Observer, Parallelism, PipelineSchedule, Seat, Trainer,
+    TrainerOptions, World,
 };
 use vramlab::units::{Bytes, MIB};
 
@@ -47,6 +47,9 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
     if words.contains(&"bf16") || words[..] == ["ranks", "gpt2", words[2], words[3]] {
         config.amp = Amp::Bf16;
     }
+    if words.contains(&"ckpt") {
+        config.checkpointing = Checkpointing::ALL;
+    }
     let place = [rank.parse().unwrap(), if words.contains(&"of4") { 4 } else { 2 }];
     let events: Rc<RefCell<Vec<Event>>> = Rc::default();
     let mut trainer = of_world(workload, way, place, config, Box::new(Rc::clone(&events)));
@@ -60,7 +63,8 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
 fn asks_as_pytorch_does(way: Parallelism) {
     let minis = [0, 1].map(|rank| (format!("ranks.gpt-mini.{way}.rank{rank}"), 4, 6));
     let full = [0, 1].map(|rank| (format!("ranks.gpt2.{way}.rank{rank}"), 16, 3));
-    let recorded = if matches!(way, Parallelism::Ddp | Parallelism::Fsdp) { &full[..] } else { &[] };
+    let recorded =
+        if matches!(way, Parallelism::Ddp | Parallelism::Fsdp | Parallelism::Server) { &full[..] } else { &[] };
     let all = minis.iter().chain(recorded);
     let failures: Vec<String> = all.filter_map(|(name, batch, steps)| different(name, *batch, *steps)).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
@@ -87,9 +91,33 @@ fn ranks_of_four_ask_as_pytorch_does() {
         ("ranks.gpt2.pp-1f1b.rank2.of4.bf16", 16),
         ("ranks.gpt2.pp-1f1b.rank3.of4.bf16", 16),
         ("ranks.bert-mini.fsdp.rank3.of4.bf16", 8),
+        ("ranks.gpt-mini.ps.rank0.of4", 8),
+        ("ranks.gpt-mini.ps.rank3.of4", 8),
     ];
     let failures: Vec<String> = names.iter().filter_map(|&(name, batch)| different(name, batch, 3)).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// Blocks that run again in backward, of two ranks: three steps of PyTorch on cards that are not there.
+#[test]
+fn ranks_with_checkpoints_ask_as_pytorch_does() {
+    let minis = ["fsdp", "zero2", "pp-gpipe", "pp-1f1b"]
+        .into_iter()
+        .flat_map(|way| [0, 1].map(|rank| (format!("ranks.gpt-mini.{way}.rank{rank}.ckpt"), 4)));
+    let full = ["fsdp.rank0", "zero2.rank1", "pp-gpipe.rank0", "pp-gpipe.rank1", "pp-1f1b.rank0", "pp-1f1b.rank1"];
+    let full = full.into_iter().map(|of| (format!("ranks.gpt2.{of}.bf16.ckpt"), 16));
+    let failures: Vec<String> = minis.chain(full).filter_map(|(name, batch)| different(&name, batch, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// They compute the same as without.
+#[test]
+fn ranks_with_checkpoints_learn_the_same() {
+    for way in [Parallelism::Fsdp, Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward)] {
+        let plain = losses(way, 2, 4);
+        let again = losses_of(way, 2, Config { checkpointing: Checkpointing::ALL, ..Config::new(4) });
+        assert_eq!(plain, again, "{way}");
+    }
 }
 
 #[test]
@@ -115,6 +143,12 @@ fn fsdp_asks_as_pytorch_does() {
 #[test]
 fn zero_2_asks_as_pytorch_does() {
     asks_as_pytorch_does(Parallelism::Zero2);
+}
+
+/// Recorded of PyTorch on two cards that are not there.
+#[test]
+fn a_parameter_server_asks_as_pytorch_does() {
+    asks_as_pytorch_does(Parallelism::Server);
 }
 
 #[test]
@@ -250,6 +284,66 @@ fn line(run: &str, rank: u64, figures: &[(&str, i64, i64)]) -> String {
     format!("| {run} | {rank} | {} | {} | {} |\n", gib("before_step"), gib("peak_allocated"), gib("peak_reserved"))
 }
 
+/// A measured rank, trained here.
+struct Compared {
+    run: String,
+    rank: u64,
+    parameters: i64,
+    figures: Vec<(&'static str, i64, i64)>,
+}
+
+fn compare(row: &Value) -> Compared {
+    let (workload, rank) = (row["workload"].as_str().unwrap(), row["rank"].as_u64().unwrap());
+    let way: Parallelism = row["mode"].as_str().unwrap().parse().unwrap();
+    let number = |key: &str| usize::try_from(row[key].as_u64().unwrap()).unwrap();
+    let mut config = Config::new(number("batch"));
+    config.accumulation = number("accum");
+    if row["amp"].is_string() {
+        config.amp = Amp::Bf16;
+    }
+    if row["ckpt"] == true {
+        config.checkpointing = Checkpointing::ALL;
+    }
+    let seen = Rc::new(RefCell::new(Model::default()));
+    let mut trainer = of_world(workload, way, [number("rank"), number("world")], config, Box::new(Rc::clone(&seen)));
+    for _ in 0..number("steps") {
+        trainer.step().unwrap();
+    }
+    let accumulated = if config.accumulation > 1 { format!(" accum {}", config.accumulation) } else { String::new() };
+    let amp = row["amp"].as_str().unwrap_or("fp32");
+    let again = if config.checkpointing.is_on() { " ckpt" } else { "" };
+    let run = format!("{workload} {way} {amp}{accumulated}{again} steps {}", number("steps"));
+    let parameters = trainer.parameters().map(|(_, data)| i64::try_from(data.bytes().get()).unwrap()).sum();
+    let figures = figures(row, &seen.borrow(), &trainer);
+    for &(figure, ours, theirs) in &figures {
+        if ours != theirs {
+            println!("{run} rank {rank}: {figure} {ours} for {theirs} ({:+.3} %)", percent(ours, theirs));
+        }
+    }
+    Compared { run, rank, parameters, figures }
+}
+
+/// Figures of PyTorch's ranks on cards that are not there.
+#[test]
+fn ranks_on_cards_that_are_not_there_are_pytorchs() {
+    let rows = include_str!("../data/pytorch-ranks-standin.jsonl").lines();
+    let mut wrong = Vec::new();
+    for row in rows {
+        let Compared { run, rank, figures, .. } = compare(&serde_json::from_str(row).unwrap());
+        for (figure, ours, theirs) in figures {
+            // When a block that a stage has sent is free again is timing, and decides into how many segments the same bytes go.
+            if figure == "segments" && run.contains(" pp-") {
+                continue;
+            }
+            let exact = figure == "allocations";
+            if if exact { ours != theirs } else { percent(ours, theirs).abs() > tolerance(&run, figure) } {
+                wrong.push(format!("{run} rank {rank}: {figure} is {ours}, PyTorch's {theirs}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
 /// All 54 ranks that were measured on two H200s, in all eight ways.
 #[test]
 fn measured_ranks_are_pytorchs() {
@@ -259,28 +353,8 @@ fn measured_ranks_are_pytorchs() {
     rows.sort_by_key(way);
     let (mut wrong, mut table) = (Vec::new(), String::new());
     for row in &rows {
-        let (workload, way, rank) = (row["workload"].as_str().unwrap(), way(row), row["rank"].as_u64().unwrap());
-        let number = |key: &str| usize::try_from(row[key].as_u64().unwrap()).unwrap();
-        let mut config = Config::new(number("batch"));
-        config.accumulation = number("accum");
-        if row["amp"].is_string() {
-            config.amp = Amp::Bf16;
-        }
-        let seen = Rc::new(RefCell::new(Model::default()));
-        let mut trainer = of_world(workload, way, [number("rank"), 2], config, Box::new(Rc::clone(&seen)));
-        for _ in 0..number("steps") {
-            trainer.step().unwrap();
-        }
-        let accumulated =
-            if config.accumulation > 1 { format!(" accum {}", config.accumulation) } else { String::new() };
-        let amp = row["amp"].as_str().unwrap_or("fp32");
-        let run = format!("{workload} {way} {amp}{accumulated} steps {}", number("steps"));
-        let parameters = trainer.parameters().map(|(_, data)| i64::try_from(data.bytes().get()).unwrap()).sum();
-        let compared = figures(row, &seen.borrow(), &trainer);
+        let Compared { run, rank, parameters, figures: compared } = compare(row);
         for &(figure, ours, theirs) in &compared {
-            if ours != theirs {
-                println!("{run} rank {rank}: {figure} {ours} for {theirs} ({:+.3} %)", percent(ours, theirs));
-            }
             if !agrees(&run, rank, parameters, (figure, ours, theirs)) {
                 wrong.push(format!("{run} rank {rank}: {figure} is {ours}, PyTorch's {theirs}"));
             }
@@ -332,6 +406,11 @@ fn ddp_shares_adapters_alone() {
 
 /// Losses of ranks that compute, by rank: each on a thread of its own.
 fn losses(way: Parallelism, size: usize, batch: usize) -> Vec<Vec<f32>> {
+    losses_of(way, size, Config::new(batch))
+}
+
+/// The same under a configuration, whose batch is that of all ranks.
+fn losses_of(way: Parallelism, size: usize, config: Config) -> Vec<Vec<f32>> {
     let ranks: Vec<_> = Seat::for_all(size)
         .into_iter()
         .enumerate()
@@ -341,7 +420,7 @@ fn losses(way: Parallelism, size: usize, batch: usize) -> Vec<Vec<f32>> {
                 let member = Member { parallelism: way, world: World::new(size, rank).unwrap() };
                 let options = TrainerOptions { member: Some(member), seat: Some(seat), ..TrainerOptions::default() };
                 let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::mib(256)), threads: Some(1) }).unwrap();
-                let config = Config::new(member.samples(batch).unwrap());
+                let config = Config { batch: member.samples(config.batch).unwrap(), ..config };
                 let mut trainer = Trainer::new(Box::new(device), model, config, options, Box::new(Deaf)).unwrap();
                 (0..6).filter_map(|_| trainer.step().unwrap().loss).collect()
             })
@@ -364,7 +443,7 @@ fn are_close(run: &str, ours: &[f32], theirs: &[f32]) {
     }
 }
 
-/// Six steps of two ranks, in all ways, beside the losses of two H200s.
+/// Six steps of two ranks, in all ways that were measured, beside the losses of two H200s.
 #[test]
 fn ranks_that_compute_learn_as_pytorchs_do() {
     for way in Parallelism::ALL {
@@ -390,7 +469,7 @@ fn ranks_that_compute_learn_as_pytorchs_do() {
 #[test]
 fn four_ranks_learn_the_same_in_every_way() {
     let ddp = losses(Parallelism::Ddp, 4, 8);
-    for way in [Parallelism::DdpView, Parallelism::Zero1, Parallelism::Zero2, Parallelism::Fsdp] {
+    for way in [Parallelism::DdpView, Parallelism::Zero1, Parallelism::Zero2, Parallelism::Fsdp, Parallelism::Server] {
         for (rank, ours) in losses(way, 4, 8).iter().enumerate() {
             are_close(&format!("{way} rank {rank} of 4"), ours, &ddp[rank]);
         }

@@ -64,9 +64,25 @@ fn learn_as_threads_do(ranks: usize, way: &str, batch: &str) {
 
 #[test]
 fn two_processes_learn_what_two_threads_do() {
-    for way in ["ddp", "zero1", "fsdp", "tp", "pp-1f1b"] {
+    for way in ["ddp", "zero1", "fsdp", "tp", "pp-1f1b", "ps"] {
         learn_as_threads_do(2, way, "8");
     }
+}
+
+#[test]
+fn the_lab_is_for_ranks_of_one_process_and_rank_0_says_so() {
+    let of = |rank: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vramlab"));
+        command.args(["gpt-mini", "--device", "cpu", "--parallel", "ddp"]);
+        command.env("RANK", rank).env("LOCAL_RANK", rank).env("WORLD_SIZE", "2");
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port()).env("XDG_CONFIG_HOME", "/nowhere");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let told = of("0");
+    assert!(told.contains("a launcher has started 2 here; train with `vramlab run`"), "{told}");
+    assert_eq!(of("1"), "", "the others are quiet");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::cli::flags;
 use crate::cli::row::{Between, Peaks, Steps, bytes, object};
-use crate::model::{AlikeRanks, Evidence, Finding, Level, Phase};
+use crate::model::{AlikeRanks, Evidence, Finding, Level, Micros, Phase};
 use crate::session::Headless;
 use crate::source::RankFigures;
 use crate::tui;
@@ -26,6 +26,8 @@ pub(super) struct Row {
     pub finished: u64,
     /// The median of their times, in milliseconds.
     pub step_ms: f64,
+    /// What its last steps took without exchanges, where times are measured.
+    pub own: Option<Micros>,
     /// The first loss and the last; a stage of a pipeline that is not the last has none.
     pub losses: Option<[f32; 2]>,
     /// What is to be said of it behind the table.
@@ -61,6 +63,7 @@ impl Row {
             peak_reserved: bytes(reserved),
             finished: steps.finished,
             step_ms: steps.times.median(),
+            own: view.steps.own.filter(|_| !trainer.device_info().simulated),
             losses: steps.first_loss.zip(steps.last_loss).map(|(first, last)| [first, last]),
             said: view.findings.iter().filter(|finding| is_said(finding)).map(sentence).collect(),
             autopsy,
@@ -81,6 +84,7 @@ impl Row {
             peak_reserved: self.peak_reserved,
             out_of_memory: self.autopsy.is_some(),
             step: None,
+            own: self.own,
         }
     }
 }

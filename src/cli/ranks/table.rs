@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::row::Row;
 use crate::cli::flags;
 use crate::export;
+use crate::model::Level;
 use crate::session::{DeviceChoice, LabSpec, Parallel};
 use crate::source::RankFigures;
 use crate::units::Bytes;
@@ -53,7 +54,7 @@ impl Table {
             object.insert("per_rank_batch".into(), json!(each));
             Some(value)
         });
-        let uneven = RankFigures::uneven(&self.figures());
+        let found = RankFigures::findings(&self.figures());
         json!({
             "workload": spec.workload.name,
             "mode": parallelism.word(),
@@ -61,7 +62,7 @@ impl Table {
             "batch": spec.config.batch,
             "steps": self.finished(),
             "worst": self.worst().map(Row::first),
-            "findings": uneven.iter().map(|finding| export::finding(finding, &flags::WORDS)).collect::<Vec<_>>(),
+            "findings": found.iter().map(|finding| export::finding(finding, &flags::WORDS)).collect::<Vec<_>>(),
             "ranks": rows.collect::<Vec<_>>(),
         })
     }
@@ -101,6 +102,9 @@ impl Table {
         writeln!(out)?;
         let Some(worst) = self.worst() else { return Ok(()) };
         self.write_worst(out, worst)?;
+        for finding in RankFigures::findings(&self.figures()).iter().filter(|found| found.level >= Level::Warning) {
+            writeln!(out, "  {finding}.")?;
+        }
         for said in &worst.said {
             writeln!(out, "  Of rank {}: {said}", worst.first())?;
         }

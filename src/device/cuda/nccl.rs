@@ -83,6 +83,7 @@ struct Functions {
     all_gather: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Handle, CUstream) -> Status,
     all_reduce: Reduction,
     reduce_scatter: Reduction,
+    reduce: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Handle, CUstream) -> Status,
     broadcast: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Handle, CUstream) -> Status,
     send: unsafe extern "C" fn(*const c_void, usize, c_int, c_int, Handle, CUstream) -> Status,
     receive: unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, Handle, CUstream) -> Status,
@@ -109,6 +110,7 @@ impl Functions {
                 all_gather: *library.get(b"ncclAllGather").map_err(told)?,
                 all_reduce: *library.get(b"ncclAllReduce").map_err(told)?,
                 reduce_scatter: *library.get(b"ncclReduceScatter").map_err(told)?,
+                reduce: *library.get(b"ncclReduce").map_err(told)?,
                 broadcast: *library.get(b"ncclBroadcast").map_err(told)?,
                 send: *library.get(b"ncclSend").map_err(told)?,
                 receive: *library.get(b"ncclRecv").map_err(told)?,
@@ -241,6 +243,10 @@ impl Communicator {
                 ),
                 Collective::AllReduce(all) => {
                     (functions.all_reduce)(pointer(all), pointer(all), all.len, dtype(all.dtype), SUM, comm, stream)
+                }
+                Collective::Reduce { tensor, to } => {
+                    let at = pointer(tensor);
+                    (functions.reduce)(at, at, tensor.len, dtype(tensor.dtype), SUM, peer(*to), comm, stream)
                 }
                 Collective::Broadcast { tensor, from } => {
                     let at = pointer(tensor);

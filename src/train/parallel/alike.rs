@@ -9,6 +9,7 @@ use crate::member::{Member, World};
 
 use super::partition::share_of;
 use super::pipeline::{Action, order};
+use super::server::SERVER;
 
 /// For every rank of a world the lowest one that asks for the same blocks, in the same order.
 pub(crate) fn alike(cx: &Context, member: Member) -> Vec<usize> {
@@ -24,6 +25,7 @@ fn key(cx: &Context, sizes: &[usize], member: Member) -> Vec<usize> {
     match parallelism {
         // Equal parts of the batch, or of every layer.
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Tensor => Vec::new(),
+        Parallelism::Server => vec![usize::from(world.rank() == SERVER)],
         Parallelism::Zero1 => share_of(member, sizes).unwrap_or_default().into_iter().map(|own| sizes[own]).collect(),
         Parallelism::Zero2 | Parallelism::Fsdp => {
             let rows = cx.leaves.iter().map(|leaf| leaf.data.shape().dims().first().copied().unwrap_or(1));

@@ -8,6 +8,7 @@ mod construction;
 mod partition;
 mod pipeline;
 mod reducer;
+mod server;
 mod sharded;
 mod tensor;
 
@@ -20,9 +21,15 @@ use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::member::Member;
 use reducer::Reducer;
+use server::Server;
 use sharded::Sharded;
 use vramlab_device::DType;
 use vramlab_model::Parallelism;
+
+/// Whether a rank runs an optimizer at all.
+pub(super) const fn updates(member: Member) -> bool {
+    !matches!(member.parallelism, Parallelism::Server) || member.world.rank() == server::SERVER
+}
 
 /// What a batch of all ranks is a multiple of: equal parts of each rank, in whole micro-batches.
 #[must_use]
@@ -31,9 +38,12 @@ pub const fn batch_unit(parallelism: Parallelism, ranks: usize, accumulation: us
     match parallelism {
         Parallelism::Pipeline(_) => micro_batches(accumulation),
         Parallelism::Tensor => accumulation,
-        Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Zero2 | Parallelism::Fsdp => {
-            ranks * accumulation
-        }
+        Parallelism::Ddp
+        | Parallelism::DdpView
+        | Parallelism::Zero1
+        | Parallelism::Zero2
+        | Parallelism::Fsdp
+        | Parallelism::Server => ranks * accumulation,
     }
 }
 
@@ -63,10 +73,8 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if by_host && config.amp.dtype().is_some() {
         return Some("ranks on the processor share f32 alone; leave --amp out, or take cards".to_owned());
     }
-    if config.checkpointing.is_on() && (pipeline || parallelism.shards_parameters()) {
-        return Some(format!("checkpoints are not simulated with {parallelism}; leave --ckpt out"));
-    }
-    let whole = matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1);
+    let whole =
+        matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Server);
     if config.hyper.clip.is_some() && !whole {
         return Some(format!(
             "the norm of gradients that ranks share is not simulated with {parallelism}; leave --clip out"
@@ -96,7 +104,7 @@ pub(super) fn fixed(member: Member, present: &Config, wanted: &Config) -> Option
 /// `lower` is the type of mixed precision, where there is one. Of a pipeline, the stage.
 pub(super) fn wrap(cx: &mut Context, member: Member, lower: Option<DType>) -> OpResult<Option<Stage>> {
     let needs_blocks = match member.parallelism {
-        Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 => false,
+        Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Server => false,
         Parallelism::Zero2 | Parallelism::Fsdp => cx.units.is_empty(),
         Parallelism::Tensor => cx.splits.is_empty(),
         Parallelism::Pipeline(_) => false,
@@ -106,7 +114,7 @@ pub(super) fn wrap(cx: &mut Context, member: Member, lower: Option<DType>) -> Op
             format!("{} shares transformer blocks, and this model has none that it knows; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
     }
-    let replicated = matches!(member.parallelism, Parallelism::Ddp | Parallelism::DdpView);
+    let replicated = matches!(member.parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Server);
     if !replicated && cx.leaves.iter().any(|leaf| leaf.frozen) {
         let text = format!("adapters beside frozen parameters are not simulated with {}; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
@@ -127,6 +135,7 @@ pub(super) fn wrap(cx: &mut Context, member: Member, lower: Option<DType>) -> Op
         Parallelism::Zero2 => cx.hooks = Some(Box::new(Sharded::wrap(cx, member.world, lower, false)?)),
         Parallelism::Tensor => tensor::split(cx)?,
         Parallelism::Fsdp => cx.hooks = Some(Box::new(Sharded::wrap(cx, member.world, lower, true)?)),
+        Parallelism::Server => cx.hooks = Some(Box::new(Server::wrap(cx, member.world)?)),
     }
     construction::barrier(cx)?;
     Ok(stage)

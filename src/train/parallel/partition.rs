@@ -2,6 +2,7 @@
 
 use vramlab_model::Parallelism;
 
+use super::server::SERVER;
 use crate::member::Member;
 
 /// The parameters that this rank's optimizer updates, in its order; `None`: all of them.
@@ -9,8 +10,10 @@ use crate::member::Member;
 /// `ZeroRedundancyOptimizer` sorts parameters by size, the largest first, and hands each to the rank with the fewest elements
 /// so far, the lowest of equals.
 pub(crate) fn share_of(member: Member, sizes: &[usize]) -> Option<Vec<usize>> {
-    if member.parallelism != Parallelism::Zero1 {
-        return None;
+    match member.parallelism {
+        Parallelism::Zero1 => {}
+        Parallelism::Server if member.world.rank() != SERVER => return Some(Vec::new()),
+        _ => return None,
     }
     let owners = owners(member.world.size(), sizes);
     Some(by_size(sizes).into_iter().filter(|&parameter| owners[parameter] == member.world.rank()).collect())

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::communicator::Communicator;
+use crate::config::Checkpointing;
 use crate::context::Context;
 use crate::error::{OpResult, TrainError};
 use crate::graph::Graph;
@@ -78,6 +79,8 @@ pub(crate) struct Stage {
     /// nothing that goes the other way.
     backwards: Option<Communicator>,
     part: Part,
+    /// Which of its blocks the step under way checkpoints.
+    checkpointing: Checkpointing,
     /// Parameters of the stage, in the order of its modules.
     parameters: Vec<usize>,
     /// Inputs that are received, one for each micro-batch; none on the first stage.
@@ -144,6 +147,7 @@ impl Stage {
             communicator,
             backwards,
             part,
+            checkpointing: Checkpointing::Off,
             parameters,
             inputs,
             output_gradients,
@@ -179,7 +183,14 @@ impl Stage {
     }
 
     /// A step begins: what the last one put out goes. Before the first, stages find out what shapes they pass on, by running.
-    pub fn begin(&mut self, cx: &mut Context, model: &dyn Model, micro_batches: &[[Tensor; 2]]) -> OpResult<()> {
+    pub fn begin(
+        &mut self,
+        cx: &mut Context,
+        model: &dyn Model,
+        micro_batches: &[[Tensor; 2]],
+        checkpointing: Checkpointing,
+    ) -> OpResult<()> {
+        self.checkpointing = checkpointing;
         self.outputs.clear();
         self.passed = micro_batches.iter().map(|_| None).collect();
         if self.inputs.len().max(self.output_gradients.len()) == micro_batches.len() {
@@ -225,7 +236,7 @@ impl Stage {
             drop((sizes, object));
             cx.temporary(shape, DType::F32, "empty micro-batch")?
         };
-        let output = cx.no_grad(|cx| model.stage_forward(cx, &input, &self.part))?;
+        let output = cx.no_grad(|cx| model.stage_forward(cx, &input, &self.part, self.checkpointing))?;
         let shapes = [&input, &output].map(|tensor| (tensor.shape(), tensor.dtype()));
         if !self.part.last {
             let object = bytes(cx, pickled(output.shape()), "shapes for the next stage")?;
@@ -260,7 +271,7 @@ impl Stage {
                 received.clone().with_source(source)
             }
         };
-        let output = model.stage_forward(cx, &input, &self.part)?;
+        let output = model.stage_forward(cx, &input, &self.part, self.checkpointing)?;
         let loss = if self.part.last { Some(cx.cross_entropy(&output, targets)?) } else { None };
         if self.part.last {
             self.outputs.push(output.detach());

@@ -7,6 +7,7 @@ use crate::member::Member;
 use crate::memory::BlockHandle;
 use crate::offload::Offloader;
 use crate::optim::clip_gradients;
+use crate::parallel;
 use crate::tensor::Tensor;
 use crate::workload::Batch;
 use vramlab_allocator::units::StreamId;
@@ -98,6 +99,9 @@ impl Trainer {
         let Some(Learner { optimizer, parameters, updated }) = self.optimizers.get_mut(player) else {
             return Ok((false, None));
         };
+        if !self.member.is_none_or(parallel::updates) {
+            return Ok((true, None));
+        }
         let (cx, config, steps) = (&mut self.cx, &self.config, self.steps);
         let clip = |cx: &mut Context| match config.hyper.clip {
             Some(most) => clip_gradients(cx, &parameters.clone().collect::<Vec<_>>(), most),

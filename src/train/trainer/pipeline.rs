@@ -34,7 +34,8 @@ impl Trainer {
         self.cx.autocasts_backward = self.config.amp.dtype().is_some();
         self.cx.weight_copies = self.config.amp.dtype().map(|_| BTreeMap::new());
         self.begin(Phase::Forward);
-        self.forward_pass(|cx| stage.begin(cx, &**model, &parts))?;
+        let checkpointing = self.config.checkpointing;
+        self.forward_pass(|cx| stage.begin(cx, &**model, &parts, checkpointing))?;
         self.end(Phase::Forward)?;
 
         let actions = stage.actions(parts.len());

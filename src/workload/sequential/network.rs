@@ -85,15 +85,22 @@ impl Model for Network {
         })
     }
 
-    fn stage_forward(&self, cx: &mut Context, input: &Tensor, part: &Part) -> OpResult<Tensor> {
+    fn stage_forward(
+        &self,
+        cx: &mut Context,
+        input: &Tensor,
+        part: &Part,
+        checkpointing: Checkpointing,
+    ) -> OpResult<Tensor> {
         cx.model_forward(|cx| {
-            let (mut x, mut behind) = (input.clone(), false);
+            let (mut x, mut behind, mut blocks) = (input.clone(), false, 0..);
             for stage in &self.stages {
                 match stage {
                     Stage::Block(unit, block) => {
                         behind = true;
                         if part.units.contains(unit) {
-                            x = block.forward(cx, &x)?;
+                            let again = blocks.next().is_some_and(|number| checkpointing.of(number));
+                            x = if again { checkpoint(cx, block, &x)? } else { block.forward(cx, &x)? };
                         }
                     }
                     Stage::Plain(segment) if (behind && part.last) || (!behind && part.first) => {
