@@ -353,6 +353,8 @@ pub(super) struct DecoderModel {
     scope: NameId,
     embedding: (NameId, Tensor),
     layers: Vec<Rc<Layer>>,
+    /// By layer, its number among what can be wrapped by itself.
+    units: Vec<usize>,
     norm: RmsNorm,
     frequencies: Frequencies,
     /// The type of rotary tables, where it is not that of embeddings.
@@ -410,12 +412,14 @@ impl DecoderModel {
             }
             all.widen_adapters(cx)?;
         }
+        let units = (0..sizes.layers).map(|layer| cx.unit(all.of_module(cx, &name(layer)))).collect();
         let layers = layers.into_iter().map(Rc::new).collect();
         let DecoderSizes { caps, windows, padding, multipliers, unrotated, .. } = *sizes;
         Ok(Self {
             scope: cx.memory().name("model"),
             embedding,
             layers,
+            units,
             norm,
             frequencies,
             tables: (sizes.style.norm == NormKind::Late).then_some(DType::F32),
@@ -464,13 +468,15 @@ impl DecoderModel {
         let tables =
             cx.within(self.scope, |cx| self.frequencies.tables(cx, &positions, self.tables.unwrap_or(dtype)))?;
         let mut x = embedded.clone();
-        for (number, layer) in self.layers.iter().enumerate() {
+        for (number, (layer, unit)) in self.layers.iter().zip(&self.units).enumerate() {
             let tables = tables.of(self.windows.has(number)).clone();
             let (layer, rotates, _positions) = (Rc::clone(layer), !self.unrotated.has(number), positions.clone());
             let mask =
                 masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
             let call: Rc<dyn Repeatable> = Rc::new(Call { layer, tables, rotates, mask, caches, _positions });
-            x = if checkpointing.of(number) { checkpoint(cx, &call, &x)? } else { call.forward(cx, &x)? };
+            x = cx.unit_forward(*unit, &x, |cx, x| {
+                if checkpointing.of(number) { checkpoint(cx, &call, x) } else { call.forward(cx, x) }
+            })?;
         }
         let hidden = self.norm.forward(cx, &x)?;
         // Variables of the forward pass, which live until it returns.
@@ -534,6 +540,7 @@ impl Model for DecoderModel {
                 None => hidden,
             };
             let loss = self.head.fused_loss(cx, &hidden, &batch.target, self.caps.logits)?;
+            let [loss, _] = cx.leave_model(loss)?;
             return Ok((loss.detach(), loss));
         }
         let logits = self.logits(cx, &hidden)?;
@@ -541,6 +548,7 @@ impl Model for DecoderModel {
         let hidden = Some(hidden).filter(|_| cx.loss_head() == LossHead::Labels);
         let loss = cx.loss_of_next(&logits, &batch.target)?;
         drop(hidden);
+        let [loss, _] = cx.leave_model(loss)?;
         Ok((logits, loss))
     }
 }
