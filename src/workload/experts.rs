@@ -44,7 +44,10 @@ impl SparseMlp {
 
 impl Repeatable for SparseMlp {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let logits = self.router.forward(cx, input)?;
+        let logits = {
+            let rows = cx.as_rows(input);
+            self.router.forward(cx, &rows)?
+        };
         let routes = cx.within(self.scope, |cx| cx.routes(logits, self.rule))?;
         let output = cx.module(self.experts, |cx| {
             let weights = [&self.gate_up, &self.down];

@@ -55,6 +55,16 @@ const SUM_STORAGE: usize = 1023;
 const PRODUCT_STORAGE: usize = 512;
 
 impl Context {
+    /// `input` as rows: a view, which hands gradients on behind those of the ops before it.
+    #[must_use]
+    pub fn as_rows(&mut self, input: &Tensor) -> Tensor {
+        if !self.differentiates(&[input]) {
+            return input.clone();
+        }
+        let source = self.record("viewBackward", [Some(input), None, None], |_, [grad, ..]| Ok([grad, None, None]));
+        input.clone().with_source(source)
+    }
+
     /// Where `logits` (…, experts) send their rows: the probabilities of the chosen experts, and these.
     ///
     /// # Errors
@@ -164,14 +174,18 @@ impl Context {
                 let dst = cx.temporary(shape, dtype, "gradient of shares")?;
                 let (a, b, to) = (grad.operand(), reciprocals.operand(), dst.operand());
                 cx.launch(&Kernel::MulRows { a, b, dst: to, cols: k })?;
+                // Divided by the square of the sum.
+                let of_product = product.operand();
+                for _ in 0..2 {
+                    cx.launch(&Kernel::MulRows { a: of_product, b, dst: of_product, cols: k })?;
+                }
+                // Sums come after the node.
+                drop((original, reciprocals));
                 let sum = cx.temporary(of_rows, dtype, "gradient of the sum")?;
                 let [src, of_sum] = [&product, &sum].map(Tensor::operand);
                 cx.launch(&Kernel::Mean { src, dst: of_sum, outer: rows, middle: k, inner: 1 })?;
-                // −Σ grad · values / sum²; a gradient of a mean is spread as one of a sum, but divided.
+                // The negative sum of a mean; spread as the gradient of a mean, which divides once more.
                 cx.launch(&Kernel::Scale { src: of_sum, dst: of_sum, factor: -each * each })?;
-                for _ in 0..2 {
-                    cx.launch(&Kernel::Mul { a: of_sum, b, dst: of_sum })?;
-                }
                 cx.launch(&Kernel::MeanBackward { grad: of_sum, dst: src, outer: rows, middle: k, inner: 1 })?;
                 cx.launch(&Kernel::Add { a: to, b: src, dst: to })?;
                 Ok([Some(dst), None, None])
@@ -324,30 +338,27 @@ impl Context {
             let source = cx.record("grouped_mmBackward", [Some(rows), Some(weight), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let ends = saved_ends.unpack(cx)?;
+                // What a checkpoint recomputed goes with the node.
+                let rows = saved_rows.map(|saved| saved.unpack(cx)).transpose()?;
+                let weight = saved_weight.map(|saved| saved.unpack(cx)).transpose()?;
+                let of_ends = ends.operand();
+                let result = |cx: &Self, shape: Shape, what| {
+                    let dst = cx.temporary(shape, grad.dtype(), what)?;
+                    cx.set_grouped_product_up(groups, grad.dtype())?;
+                    OpResult::Ok(dst)
+                };
                 // The second argument's gradient comes first: its name (mat2) sorts before self.
-                let to_weight = match &saved_rows {
-                    Some(saved) => {
-                        let rows = saved.unpack(cx)?;
-                        let dst = cx.temporary(shape, grad.dtype(), "weight gradient")?;
-                        cx.set_grouped_product_up(groups, grad.dtype())?;
-                        let [a, b, to, ends] = [&grad, &rows, &dst, &ends].map(Tensor::operand);
-                        cx.launch(&Kernel::GroupedGemmOuter { m: outputs, n: inputs, a, b, dst: to, ends })?;
-                        Some(dst)
-                    }
-                    None => None,
-                };
-                let to_rows = match &saved_weight {
-                    Some(saved) => {
-                        let weight = saved.unpack(cx)?;
-                        let dst = cx.temporary(Shape::new(&[n, inputs]), grad.dtype(), "input gradient")?;
-                        cx.set_grouped_product_up(groups, grad.dtype())?;
-                        let [a, to, ends] = [&grad, &dst, &ends].map(Tensor::operand);
-                        let b = matrices(&weight, [inputs, 1]);
-                        cx.launch(&Kernel::GroupedGemm { n: inputs, k: outputs, a, b, dst: to, ends })?;
-                        Some(dst)
-                    }
-                    None => None,
-                };
+                let to_weight = rows.as_ref().map(|_| result(cx, shape, "weight gradient")).transpose()?;
+                if let (Some(rows), Some(dst)) = (&rows, &to_weight) {
+                    let [a, b, dst] = [&grad, rows, dst].map(Tensor::operand);
+                    cx.launch(&Kernel::GroupedGemmOuter { m: outputs, n: inputs, a, b, dst, ends: of_ends })?;
+                }
+                let of_rows = Shape::new(&[n, inputs]);
+                let to_rows = weight.as_ref().map(|_| result(cx, of_rows, "input gradient")).transpose()?;
+                if let (Some(weight), Some(dst)) = (&weight, &to_rows) {
+                    let ([a, dst], b) = ([&grad, dst].map(Tensor::operand), matrices(weight, [inputs, 1]));
+                    cx.launch(&Kernel::GroupedGemm { n: inputs, k: outputs, a, b, dst, ends: of_ends })?;
+                }
                 Ok([to_rows, to_weight, None])
             });
             Ok(output.with_source(source))
@@ -383,13 +394,14 @@ impl Context {
                 let (rows, shares) = (saved_rows.unpack(cx)?, saved_shares.unpack(cx)?);
                 // The second argument's gradient comes first: its name (other) sorts before self.
                 let products = cx.product_of(&grad, &rows, "gradient times rows")?;
-                let to_rows = cx.temporary(grad.shape(), grad.dtype(), "gradient of rows")?;
+                let wide = cx.temporary(grad.shape(), grad.dtype(), "gradient of rows")?;
                 let (a, b) = (grad.operand(), shares.operand());
-                cx.launch(&Kernel::MulRows { a, b, dst: to_rows.operand(), cols })?;
+                cx.launch(&Kernel::MulRows { a, b, dst: wide.operand(), cols })?;
                 let (n, shape) = (shares.numel(), shares.shape());
                 drop((rows, shares));
                 // Casts and sums come after the node.
-                let to_rows = cx.cast_gradient(&to_rows, of_rows)?;
+                let to_rows = cx.cast_gradient(&wide, of_rows)?;
+                drop(wide);
                 let to_shares = cx.temporary(shape, grad.dtype(), "gradient of shares")?;
                 let (src, sums) = (products.operand(), to_shares.operand());
                 cx.launch(&Kernel::Mean { src, dst: sums, outer: n, middle: cols, inner: 1 })?;
