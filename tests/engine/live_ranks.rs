@@ -71,6 +71,15 @@ impl Driver {
         self.ranks.lab(DeviceIndex(device)).unwrap()
     }
 
+    /// Pauses, and goes on to the end of the step.
+    fn advance_a_step(&mut self) {
+        self.pause();
+        let place = |driver: &Self| [driver.lab(0).time(), driver.lab(1).time()];
+        let paused = place(self);
+        self.send(Command::Advance(session::StepSize::Step));
+        self.wait("the end of the step", |driver| place(driver) != paused && driver.runs() == [&RunState::Paused; 2]);
+    }
+
     fn finished(&self) -> [u64; 2] {
         [0, 1].map(|device| self.ranks.lab(DeviceIndex(device)).map_or(0, Lab::finished))
     }
@@ -153,11 +162,7 @@ fn ranks_say_which_they_are_and_a_flip_reaches_all_between_the_same_two_steps() 
     });
     assert_eq!(driver.flips(0).len(), 3);
     assert_eq!(driver.flips(0), driver.flips(1));
-    driver.pause();
-    let place = |driver: &Driver| [driver.lab(0).time(), driver.lab(1).time()];
-    let paused = place(&driver);
-    driver.send(Command::Advance(session::StepSize::Step));
-    driver.wait("the end of the step", |driver| place(driver) != paused && driver.runs() == [&RunState::Paused; 2]);
+    driver.advance_a_step();
     let [first, second] = driver.finished();
     assert_eq!(first, second, "a step ends where the last rank's does");
 }
@@ -256,11 +261,7 @@ fn ranks_of_the_processor_train_in_the_lab_in_every_way() {
         driver.wait("the flip", |driver| [0, 1].iter().all(|device| driver.value(*device, "opt") == "sgd"));
         driver.wait_for_steps(1);
         assert_eq!(driver.flips(0), driver.flips(1), "{parallelism}");
-        driver.pause();
-        let place = |driver: &Driver| [driver.lab(0).time(), driver.lab(1).time()];
-        let paused = place(&driver);
-        driver.send(Command::Advance(session::StepSize::Step));
-        driver.wait("the end of the step", |driver| place(driver) != paused && driver.runs() == [&RunState::Paused; 2]);
+        driver.advance_a_step();
         let [first, second] = driver.finished();
         assert_eq!(first, second, "{parallelism}: a step ends where the last rank's does");
         let times = driver.seen.iter().filter(|event| !matches!(event.kind, EventKind::Weighed(_)));

@@ -146,114 +146,40 @@ const LATE_BUCKET: &[&str] = &[
 /// What a bucket that is late may change.
 const BY_THE_BUCKET: [&str; 4] = ["peak_allocated", "peak_reserved", "reserved", "segments"];
 
+/// All figures but the number of allocations.
+const BYTES_AND_SEGMENTS: &[&str] = &[
+    "before_step",
+    "forward",
+    "backward",
+    "optimizer",
+    "zero_grad",
+    "peak_allocated",
+    "peak_reserved",
+    "reserved",
+    "segments",
+];
+/// Those of them that are bytes.
+const BYTES: &[&str] = BYTES_AND_SEGMENTS.split_at(8).0;
+
 /// Figures that are not exact, by run: blocks whose rest was too small to split off are other ones than PyTorch's, as they are
 /// between the two ranks of one run. All others are exact, and the number of allocations always is.
 const INEXACT: &[(&str, &[&str])] = &[
     ("gpt2 ddp bf16 accum 2 steps 8", &["forward", "backward", "optimizer", "zero_grad", "peak_allocated"]),
-    (
-        "gpt2 fsdp bf16 accum 2 steps 8",
-        &[
-            "before_step",
-            "forward",
-            "backward",
-            "optimizer",
-            "zero_grad",
-            "peak_allocated",
-            "peak_reserved",
-            "reserved",
-            "segments",
-        ],
-    ),
-    (
-        "gpt2 fsdp bf16 steps 3",
-        &[
-            "before_step",
-            "forward",
-            "backward",
-            "optimizer",
-            "zero_grad",
-            "peak_allocated",
-            "peak_reserved",
-            "reserved",
-            "segments",
-        ],
-    ),
-    (
-        "gpt2 fsdp bf16 steps 8",
-        &[
-            "before_step",
-            "forward",
-            "backward",
-            "optimizer",
-            "zero_grad",
-            "peak_allocated",
-            "peak_reserved",
-            "reserved",
-            "segments",
-        ],
-    ),
+    ("gpt2 fsdp bf16 accum 2 steps 8", BYTES_AND_SEGMENTS),
+    ("gpt2 fsdp bf16 steps 3", BYTES_AND_SEGMENTS),
+    ("gpt2 fsdp bf16 steps 8", BYTES_AND_SEGMENTS),
     ("gpt2 fsdp fp32 steps 6", &["before_step", "forward", "backward", "optimizer", "zero_grad", "peak_allocated"]),
     (
         "gpt2 pp-1f1b bf16 steps 8",
         &["backward", "optimizer", "zero_grad", "peak_allocated", "peak_reserved", "reserved"],
     ),
     ("gpt2 pp-gpipe bf16 steps 8", &["backward", "optimizer", "zero_grad", "peak_allocated"]),
-    (
-        "gpt2 tp bf16 steps 8",
-        &[
-            "before_step",
-            "forward",
-            "backward",
-            "optimizer",
-            "zero_grad",
-            "peak_allocated",
-            "peak_reserved",
-            "reserved",
-        ],
-    ),
+    ("gpt2 tp bf16 steps 8", BYTES),
     ("gpt2 tp fp32 steps 6", &["backward", "optimizer", "peak_reserved", "reserved", "segments"]),
-    (
-        "gpt2 zero2 bf16 accum 2 steps 8",
-        &[
-            "before_step",
-            "forward",
-            "backward",
-            "optimizer",
-            "zero_grad",
-            "peak_allocated",
-            "peak_reserved",
-            "reserved",
-            "segments",
-        ],
-    ),
-    (
-        "gpt2 zero2 bf16 steps 8",
-        &[
-            "before_step",
-            "forward",
-            "backward",
-            "optimizer",
-            "zero_grad",
-            "peak_allocated",
-            "peak_reserved",
-            "reserved",
-            "segments",
-        ],
-    ),
+    ("gpt2 zero2 bf16 accum 2 steps 8", BYTES_AND_SEGMENTS),
+    ("gpt2 zero2 bf16 steps 8", BYTES_AND_SEGMENTS),
     ("vit-b16 ddp bf16 steps 8", &["forward", "backward", "optimizer"]),
-    (
-        "vit-b16 fsdp bf16 steps 8",
-        &[
-            "before_step",
-            "forward",
-            "backward",
-            "optimizer",
-            "zero_grad",
-            "peak_allocated",
-            "peak_reserved",
-            "reserved",
-        ],
-    ),
+    ("vit-b16 fsdp bf16 steps 8", BYTES),
 ];
 
 /// How far, in percent, a figure that is not exact may be off.

@@ -25,5 +25,6 @@ mod ranks_standin;
 mod read_back;
 mod report;
 mod standin;
+mod terminal;
 mod watch;
 mod wheel;

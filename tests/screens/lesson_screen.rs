@@ -76,7 +76,7 @@ fn no_key_answers_or_disturbs_a_question_by_accident() {
     assert_eq!((taken.switches(), taken.app.latest().view.steps.finished), (switches, steps));
     // What the flip before it came to is not shown; everything else of the lab can be looked at.
     let screen = taken.press(KeyCode::Char('1'));
-    assert!(screen.contains("effects are shown again"), "{screen}");
+    assert!(screen.contains("Answer first: effects are shown again"), "{screen}");
     assert!(taken.press(KeyCode::Char('6')).contains("[6 "));
     // The letters of the choices are theirs, whatever they flip elsewhere.
     assert!(taken.press(KeyCode::Char('b')).contains("▸ B."));

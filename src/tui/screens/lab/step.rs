@@ -32,14 +32,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     let profile = stage.picture.shown_step();
     let before = compared(stage).map(|(profile, _)| profile);
     let inner = pane::frame(kind, title(stage, profile, area, theme), theme.style(Token::Border), area, buf);
-    let footer = u16::from(inner.height >= 3);
-    let margin = u16::from(kind == Frame::Box);
-    let plot = Rect {
-        x: inner.x + Axis::WIDTH.min(inner.width),
-        width: inner.width.saturating_sub(Axis::WIDTH + margin),
-        height: inner.height.saturating_sub(footer),
-        ..inner
-    };
+    let plot = chart::plot_in(inner, kind, 1);
     let Some(profile) = profile.filter(|_| !plot.is_empty()) else {
         let text = match stage.picture.kind {
             Kind::Snapshot(_) => "this snapshot has no history",
@@ -61,7 +54,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
     }
     cursor(stage, profile, theme, plot, buf);
-    if footer > 0 {
+    if plot.height < inner.height {
         phases(profile, axis, theme, inner, plot, buf);
     }
     plot

@@ -6,7 +6,7 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 use super::step;
 use crate::model::{Category, Profile};
 use crate::source::RankFigures;
-use crate::tui::chart::{Axis, Ceiling, areas};
+use crate::tui::chart::{self, Ceiling, areas};
 use crate::tui::figures::Unit;
 use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put_at, span};
@@ -59,14 +59,7 @@ fn render_other(
         ]);
     }
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
-    let footer = u16::from(inner.height >= 3);
-    let margin = u16::from(kind == Frame::Box);
-    let plot = Rect {
-        x: inner.x + Axis::WIDTH.min(inner.width),
-        width: inner.width.saturating_sub(Axis::WIDTH + margin),
-        height: inner.height.saturating_sub(footer),
-        ..inner
-    };
+    let plot = chart::plot_in(inner, kind, 1);
     if plot.is_empty() {
         put_at(inner, 0, 0, vec![span(theme, Token::Dim, unit.figure(step::highest(profile)))], buf);
         return;
@@ -74,7 +67,7 @@ fn render_other(
     let axis = Ceiling::axis(stage.ceiling(), largest, plot.height);
     axis.draw(theme, inner, plot, buf);
     areas(&step::stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
-    if footer > 0 {
+    if plot.height < inner.height {
         step::phases(profile, axis, theme, inner, plot, buf);
     }
 }
