@@ -260,7 +260,7 @@ struct Layer {
 
 /// What stands behind attention.
 enum Mlp {
-    Dense(GatedMlp),
+    Dense(Box<GatedMlp>),
     Sparse(Box<SparseMlp>),
 }
 
@@ -291,8 +291,8 @@ impl Layer {
         let experts = sizes.experts.filter(|experts| experts.layers.has(number));
         let mlp = match experts {
             Some(experts) => Mlp::Sparse(Box::new(SparseMlp::make(cx, all, &part, sizes.width, experts)?)),
-            None if sizes.style.packed => Mlp::Dense(GatedMlp::packed(cx, all, &part, ends)?),
-            None => Mlp::Dense(GatedMlp::make(cx, all, &part, ends, gate, sizes.style.mlp_biases)?),
+            None if sizes.style.packed => Mlp::Dense(Box::new(GatedMlp::packed(cx, all, &part, ends)?)),
+            None => Mlp::Dense(Box::new(GatedMlp::make(cx, all, &part, ends, gate, sizes.style.mlp_biases)?)),
         };
         let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
         let (before, behind) = match sizes.style.places {
