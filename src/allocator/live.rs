@@ -13,19 +13,19 @@ const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 #[derive(Clone, Debug)]
 pub(super) struct LiveBlocks {
     /// A power of two, less than three quarters of them in use.
-    slots: Vec<Slot>,
+    slots: Vec<LiveSlot>,
     used: usize,
     /// Leaves of a hash the bits that number a slot.
     shift: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct LiveSlot {
     address: Address,
     id: Option<BlockId>,
 }
 
-const EMPTY: Slot = Slot { address: Address(0), id: None };
+const EMPTY: LiveSlot = LiveSlot { address: Address(0), id: None };
 
 impl Default for LiveBlocks {
     fn default() -> Self {
@@ -65,7 +65,7 @@ impl LiveBlocks {
     pub fn insert(&mut self, address: Address, id: BlockId) {
         let at = self.find(address);
         self.used += usize::from(self.slots[at].id.is_none());
-        self.slots[at] = Slot { address, id: Some(id) };
+        self.slots[at] = LiveSlot { address, id: Some(id) };
         if self.used >= self.slots.len() / 4 * 3 {
             self.grow();
         }

@@ -49,26 +49,26 @@ impl fmt::Display for OutOfMemory {
         write!(
             f,
             "out of device memory: tried to allocate {}; the device has {}, of which {} is free",
-            Figure(self.segment),
-            Figure(self.device_total),
-            Figure(self.device_free)
+            MessageSize(self.segment),
+            MessageSize(self.device_total),
+            MessageSize(self.device_free)
         )?;
         if let Some(limit) = self.limit {
-            write!(f, "; {} is allowed", Figure(limit))?;
+            write!(f, "; {} is allowed", MessageSize(limit))?;
         }
         write!(
             f,
             "; {} is allocated, {} is reserved but unallocated. If the latter is large, try expandable_segments:True",
-            Figure(self.allocated),
-            Figure(self.reserved_but_unallocated())
+            MessageSize(self.allocated),
+            MessageSize(self.reserved_but_unallocated())
         )
     }
 }
 
 /// A size as PyTorch's message writes it: two decimals, and each unit up to and including the next one's start.
-struct Figure(Bytes);
+struct MessageSize(Bytes);
 
-impl fmt::Display for Figure {
+impl fmt::Display for MessageSize {
     #[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0.0;
@@ -126,7 +126,7 @@ mod tests {
             (GIB, "1024.00 MiB"),
             (3 * GIB / 2, "1.50 GiB"),
         ] {
-            assert_eq!(Figure(Bytes(bytes)).to_string(), text);
+            assert_eq!(MessageSize(Bytes(bytes)).to_string(), text);
         }
     }
 }

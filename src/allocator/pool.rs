@@ -64,13 +64,13 @@ const RUN: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct FreeSet {
     /// Never empty; no run is empty unless it is the only one.
-    runs: Vec<Run>,
+    runs: Vec<FreeRun>,
     /// Where the set changed last. What is freed next often belongs there; among many runs one look saves the search.
     recent: Position,
 }
 
 #[derive(Clone, Debug)]
-struct Run {
+struct FreeRun {
     /// Key of the last entry, kept here so that looking for the run reads nothing else. Meaningless while empty.
     last: FreeKey,
     entries: Vec<(FreeKey, BlockId)>,
@@ -83,7 +83,7 @@ pub(super) struct Position {
     at: usize,
 }
 
-impl Run {
+impl FreeRun {
     fn new(entries: impl Iterator<Item = (FreeKey, BlockId)>) -> Self {
         let mut run = Self { last: FreeKey::at_least(StreamId(0), Bytes::ZERO), entries: Vec::with_capacity(RUN + 1) };
         run.entries.extend(entries);
@@ -107,7 +107,7 @@ impl Run {
 
 impl Default for FreeSet {
     fn default() -> Self {
-        Self { runs: vec![Run::new(std::iter::empty())], recent: Position { run: 0, at: 0 } }
+        Self { runs: vec![FreeRun::new(std::iter::empty())], recent: Position { run: 0, at: 0 } }
     }
 }
 
@@ -154,7 +154,7 @@ impl FreeSet {
 
     #[cold]
     fn cut(&mut self, run: usize) {
-        let upper = Run::new(self.runs[run].entries.drain(RUN / 2..));
+        let upper = FreeRun::new(self.runs[run].entries.drain(RUN / 2..));
         self.runs[run].update_last();
         self.runs.insert(run + 1, upper);
     }

@@ -9,12 +9,12 @@ const WIDTH: usize = 77;
 
 /// How the numbers of a row are written.
 #[derive(Clone, Copy)]
-enum Unit {
+enum CellUnit {
     Bytes,
     Count,
 }
 
-impl Unit {
+impl CellUnit {
     /// The scale (divisor and name) for a column, chosen by the value of its first row.
     const fn scale(self, value: i64) -> (i64, &'static str) {
         let (most, step, names): (i64, i64, &[&str]) = match self {
@@ -53,16 +53,16 @@ impl Statistics {
         let _ = writeln!(text, "|  {:9} CUDA OOMs: {ooms:<12} | {:6} cudaMalloc retries: {retries:<8}  |", "", "");
         text += &double;
         text += "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |\n";
-        let rows: [(&str, &PoolCounters, Unit); 9] = [
-            ("Allocated memory", &self.allocated_bytes, Unit::Bytes),
-            ("Active memory", &self.active_bytes, Unit::Bytes),
-            ("Requested memory", &self.requested_bytes, Unit::Bytes),
-            ("GPU reserved memory", &self.reserved_bytes, Unit::Bytes),
-            ("Non-releasable memory", &self.inactive_split_bytes, Unit::Bytes),
-            ("Allocations", &self.allocation, Unit::Count),
-            ("Active allocs", &self.active, Unit::Count),
-            ("GPU reserved segments", &self.segment, Unit::Count),
-            ("Non-releasable allocs", &self.inactive_split, Unit::Count),
+        let rows: [(&str, &PoolCounters, CellUnit); 9] = [
+            ("Allocated memory", &self.allocated_bytes, CellUnit::Bytes),
+            ("Active memory", &self.active_bytes, CellUnit::Bytes),
+            ("Requested memory", &self.requested_bytes, CellUnit::Bytes),
+            ("GPU reserved memory", &self.reserved_bytes, CellUnit::Bytes),
+            ("Non-releasable memory", &self.inactive_split_bytes, CellUnit::Bytes),
+            ("Allocations", &self.allocation, CellUnit::Count),
+            ("Active allocs", &self.active, CellUnit::Count),
+            ("GPU reserved segments", &self.segment, CellUnit::Count),
+            ("Non-releasable allocs", &self.inactive_split, CellUnit::Count),
         ];
         for (name, pools, unit) in rows {
             text += &single;
@@ -76,7 +76,7 @@ impl Statistics {
             [("Oversize allocations", &self.oversize_allocations), ("Oversize GPU segments", &self.oversize_segments)]
         {
             text += &single;
-            push_row(&mut text, name, counter, counter, Unit::Count);
+            push_row(&mut text, name, counter, counter, CellUnit::Count);
         }
         text += &double;
         text
@@ -84,7 +84,7 @@ impl Statistics {
 }
 
 /// One line; the units are those that fit `scale_of`.
-fn push_row(text: &mut String, name: &str, counter: &Counter, scale_of: &Counter, unit: Unit) {
+fn push_row(text: &mut String, name: &str, counter: &Counter, scale_of: &Counter, unit: CellUnit) {
     let _ = write!(text, "| {name:<22}|");
     for (value, first) in [
         (counter.current, scale_of.current),
@@ -148,11 +148,11 @@ mod tests {
 
     #[test]
     fn units_change_at_three_quarters_of_a_million() {
-        assert_eq!(Unit::Bytes.scale(768 * 1024 - 1), (1, "B  "));
-        assert_eq!(Unit::Bytes.scale(768 * 1024), (1024, "KiB"));
-        assert_eq!(Unit::Bytes.scale(768 << 20), (1 << 20, "MiB"));
-        assert_eq!(Unit::Count.scale(749_999), (1, " "));
-        assert_eq!(Unit::Count.scale(750_000), (1000, "K"));
-        assert_eq!(Unit::Count.scale(i64::MAX), (1_000_000, "M"));
+        assert_eq!(CellUnit::Bytes.scale(768 * 1024 - 1), (1, "B  "));
+        assert_eq!(CellUnit::Bytes.scale(768 * 1024), (1024, "KiB"));
+        assert_eq!(CellUnit::Bytes.scale(768 << 20), (1 << 20, "MiB"));
+        assert_eq!(CellUnit::Count.scale(749_999), (1, " "));
+        assert_eq!(CellUnit::Count.scale(750_000), (1000, "K"));
+        assert_eq!(CellUnit::Count.scale(i64::MAX), (1_000_000, "M"));
     }
 }

@@ -24,12 +24,12 @@ impl Tie {
 /// Gives blocks their ties.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ties {
-    order: Order,
+    order: TieOrder,
     next: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum TieOrder {
     Address,
     /// By number, in the order in which PyTorch makes its block objects.
     Object,
@@ -41,9 +41,9 @@ enum Order {
 impl Ties {
     pub fn of(version: TorchVersion) -> Self {
         let order = match version {
-            _ if version < TorchVersion::V2_12 => Order::Address,
-            TorchVersion::V2_12 => Order::Object,
-            _ => Order::Segment,
+            _ if version < TorchVersion::V2_12 => TieOrder::Address,
+            TorchVersion::V2_12 => TieOrder::Object,
+            _ => TieOrder::Segment,
         };
         Self { order, next: Tie::FIRST.0 }
     }
@@ -51,9 +51,9 @@ impl Ties {
     /// That of a new segment or range.
     pub const fn segment(&mut self, address: Address, size: Bytes) -> Tie {
         match self.order {
-            Order::Address => Tie(address.0),
-            Order::Object => self.object(),
-            Order::Segment => {
+            TieOrder::Address => Tie(address.0),
+            TieOrder::Object => self.object(),
+            TieOrder::Segment => {
                 self.next += size.0;
                 Tie(self.next - size.0)
             }
@@ -63,25 +63,25 @@ impl Ties {
     /// Those of the two parts of a block that is cut `front` bytes behind its start. The front is a new object.
     #[inline]
     pub fn cut(&mut self, whole: Tie, front: Bytes) -> (Tie, Tie) {
-        if self.order == Order::Object { (self.object(), whole) } else { (whole, whole.behind(front)) }
+        if self.order == TieOrder::Object { (self.object(), whole) } else { (whole, whole.behind(front)) }
     }
 
     /// The same where the rest is the new object.
     pub fn cut_off(&mut self, whole: Tie, front: Bytes) -> (Tie, Tie) {
-        if self.order == Order::Object { (whole, self.object()) } else { (whole, whole.behind(front)) }
+        if self.order == TieOrder::Object { (whole, self.object()) } else { (whole, whole.behind(front)) }
     }
 
     /// That of a block which absorbs the one below it: its own where it stays the same object.
     #[inline]
     pub fn absorbed(&self, below: Tie, own: Tie) -> Tie {
-        if self.order == Order::Object { own } else { below }
+        if self.order == TieOrder::Object { own } else { below }
     }
 
     /// That of a block which was found behind another one of so many bytes.
     pub const fn found_behind(&mut self, below: Tie, size: Bytes) -> Tie {
         match self.order {
-            Order::Object => self.object(),
-            Order::Address | Order::Segment => below.behind(size),
+            TieOrder::Object => self.object(),
+            TieOrder::Address | TieOrder::Segment => below.behind(size),
         }
     }
 

@@ -62,7 +62,7 @@ fn milliseconds(of: &Figure) -> String {
 }
 
 /// One configuration of one file.
-struct Row {
+struct ConfigurationRow {
     file: String,
     /// Values of switches, by their words.
     settings: BTreeMap<String, String>,
@@ -88,16 +88,16 @@ pub(super) fn run(args: &CompareArgs) -> Result<Status> {
 }
 
 /// The configurations of a file.
-fn read(path: &Path) -> Result<Vec<Row>> {
+fn read(path: &Path) -> Result<Vec<ConfigurationRow>> {
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let compared = source::compared(path, |_, _| {})?;
     if let Some(remark) = compared.remark {
         warn(format_args!("{}: {remark}", path.display()));
     }
-    Ok(compared.configurations.iter().map(|of| Row::of_configuration(&name, of)).collect())
+    Ok(compared.configurations.iter().map(|of| ConfigurationRow::of_configuration(&name, of)).collect())
 }
 
-impl Row {
+impl ConfigurationRow {
     fn of_configuration(file: &str, of: &Configuration) -> Self {
         let setting = |setting: &crate::model::Setting| (setting.switch.to_string(), setting.value.to_string());
         let measured = of.measured.as_ref().map(|(_, measured)| measured);
@@ -131,7 +131,7 @@ impl Row {
 }
 
 /// Which rows are best by each metric.
-fn best(rows: &[Row]) -> Vec<Vec<usize>> {
+fn best(rows: &[ConfigurationRow]) -> Vec<Vec<usize>> {
     let of = |(place, metric): (usize, &Metric)| {
         let figures: Vec<Option<Figure>> = rows.iter().map(|row| row.figures[place]).collect();
         metric.less_is_good.map_or_else(Vec::new, |less| Figure::best_of(&figures, less))
@@ -140,15 +140,15 @@ fn best(rows: &[Row]) -> Vec<Vec<usize>> {
 }
 
 /// The change against the first row in words: per cent, `same` or `noise`.
-fn changed(rows: &[Row], row: usize, metric: usize) -> Option<String> {
+fn changed(rows: &[ConfigurationRow], row: usize, metric: usize) -> Option<String> {
     METRICS[metric].less_is_good?;
     let (before, after) = (rows.first()?.figures[metric]?, rows[row].figures[metric]?);
     (row > 0).then(|| tui::change(&before, &after))
 }
 
-fn array(rows: &[Row]) -> Value {
+fn array(rows: &[ConfigurationRow]) -> Value {
     let best = best(rows);
-    let object = |(place, row): (usize, &Row)| {
+    let object = |(place, row): (usize, &ConfigurationRow)| {
         let mut object = Map::new();
         object.insert("file".into(), json!(row.file));
         object.insert("name".into(), json!(row.name(&rows[0])));
@@ -173,7 +173,7 @@ fn array(rows: &[Row]) -> Value {
     Value::Array(rows.iter().enumerate().map(object).collect())
 }
 
-fn table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
+fn table(out: &mut dyn Write, rows: &[ConfigurationRow]) -> io::Result<()> {
     let best = best(rows);
     // Columns of which nothing is known stay away.
     let shown: Vec<usize> =
@@ -234,9 +234,9 @@ mod tests {
 
     #[test]
     fn what_run_printed_is_compared_with_the_first_of_it() {
-        let rows: Vec<Row> = [(json!(null), 3 << 20, 2.0), (json!("bf16"), 2 << 20, 4.0)]
+        let rows: Vec<ConfigurationRow> = [(json!(null), 3 << 20, 2.0), (json!("bf16"), 2 << 20, 4.0)]
             .map(|(amp, peak, step)| {
-                Row::of_configuration("a.json", &source::of_printed(&printed(amp, peak, step)).unwrap())
+                ConfigurationRow::of_configuration("a.json", &source::of_printed(&printed(amp, peak, step)).unwrap())
             })
             .into();
         assert_eq!((rows[0].name(&rows[0]), rows[1].name(&rows[0])), (String::new(), "AMP bf16".to_owned()));

@@ -38,13 +38,13 @@ pub(super) struct DoctorArgs {
 
 /// One thing that was looked for.
 #[derive(Debug, Serialize)]
-struct Line {
+struct DoctorLine {
     subject: String,
     found: bool,
     sentence: String,
 }
 
-impl Line {
+impl DoctorLine {
     fn new(subject: &str, found: bool, sentence: String) -> Self {
         Self { subject: subject.to_owned(), found, sentence }
     }
@@ -61,7 +61,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Status> {
     let mut lines = vec![processor(), terminal(), config_file()];
     lines.extend(themes());
     lines.push(settings());
-    lines.extend(cuda::probe().into_iter().map(|probe| Line {
+    lines.extend(cuda::probe().into_iter().map(|probe| DoctorLine {
         subject: probe.subject,
         found: probe.found,
         sentence: probe.sentence,
@@ -78,22 +78,22 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-fn processor() -> Line {
+fn processor() -> DoctorLine {
     match CpuDevice::open(CpuOptions::default()) {
         Ok(device) => {
             let info = device.info();
             let sentence = format!("{}; segments may take {} unless --limit says less.", info.name, info.memory);
-            Line::new("processor", true, sentence)
+            DoctorLine::new("processor", true, sentence)
         }
-        Err(error) => Line::new("processor", false, error.to_string()),
+        Err(error) => DoctorLine::new("processor", false, error.to_string()),
     }
 }
 
-fn terminal() -> Line {
+fn terminal() -> DoctorLine {
     let variable = |name: &str| std::env::var(name).ok();
     if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         let sentence = "Not on a terminal: the lab would print tables instead.";
-        return Line::new("terminal", false, sentence.to_owned());
+        return DoctorLine::new("terminal", false, sentence.to_owned());
     }
     let size = crossterm::terminal::size().map_or_else(|_| "unknown size".to_owned(), |(w, h)| format!("{w}×{h}"));
     let sentence = format!(
@@ -101,40 +101,40 @@ fn terminal() -> Line {
         ColorTier::detect(variable).name(),
         GlyphTier::detect(variable).name(),
     );
-    Line::new("terminal", true, sentence)
+    DoctorLine::new("terminal", true, sentence)
 }
 
-fn config_file() -> Line {
+fn config_file() -> DoctorLine {
     const SUBJECT: &str = "settings";
     let told = config::settings().told;
     match config::place() {
-        _ if !told.is_empty() => Line::new(SUBJECT, false, told.join("; ")),
-        Some(file) if file.exists() => Line::new(SUBJECT, true, format!("From {}.", file.display())),
+        _ if !told.is_empty() => DoctorLine::new(SUBJECT, false, told.join("; ")),
+        Some(file) if file.exists() => DoctorLine::new(SUBJECT, true, format!("From {}.", file.display())),
         Some(file) => {
-            Line::new(SUBJECT, true, format!("The defaults; `vramlab config --init` writes {}.", file.display()))
+            DoctorLine::new(SUBJECT, true, format!("The defaults; `vramlab config --init` writes {}.", file.display()))
         }
-        None => Line::new(SUBJECT, true, "The defaults; HOME and XDG_CONFIG_HOME are not set.".to_owned()),
+        None => DoctorLine::new(SUBJECT, true, "The defaults; HOME and XDG_CONFIG_HOME are not set.".to_owned()),
     }
 }
 
-fn themes() -> Vec<Line> {
+fn themes() -> Vec<DoctorLine> {
     let place = spec::user_folder(Kind::Themes);
     let place = place.map_or_else(String::new, |folder| format!("; your own go to {}", folder.display()));
     let catalog = spec::themes();
-    let all = Line::new("themes", true, format!("{}{place}.", catalog.names().collect::<Vec<_>>().join(", ")));
-    let wrong = catalog.warnings().into_iter().map(|warning| Line::new("themes", false, warning));
+    let all = DoctorLine::new("themes", true, format!("{}{place}.", catalog.names().collect::<Vec<_>>().join(", ")));
+    let wrong = catalog.warnings().into_iter().map(|warning| DoctorLine::new("themes", false, warning));
     std::iter::once(all).chain(wrong).collect()
 }
 
-fn settings() -> Line {
+fn settings() -> DoctorLine {
     const SUBJECT: &str = "allocator settings";
     match spec::environment_settings() {
-        Err(why) => Line::new(SUBJECT, false, format!("{why}.")),
-        Ok(None) => Line::new(SUBJECT, true, "PyTorch's defaults; no PYTORCH_ALLOC_CONF is set. The allocator is that of 2.11, or of --torch 2.1 to 2.15."
+        Err(why) => DoctorLine::new(SUBJECT, false, format!("{why}.")),
+        Ok(None) => DoctorLine::new(SUBJECT, true, "PyTorch's defaults; no PYTORCH_ALLOC_CONF is set. The allocator is that of 2.11, or of --torch 2.1 to 2.15."
                 .to_owned()),
         Ok(Some(text)) => match Settings::parse_for(TorchVersion::V2_15, &text) {
-            Ok(_) => Line::new(SUBJECT, true, format!("From the environment: {text}")),
-            Err(error) => Line::new(SUBJECT, false, format!("From the environment, refused: {error}")),
+            Ok(_) => DoctorLine::new(SUBJECT, true, format!("From the environment: {text}")),
+            Err(error) => DoctorLine::new(SUBJECT, false, format!("From the environment, refused: {error}")),
         },
     }
 }

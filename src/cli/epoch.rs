@@ -46,7 +46,7 @@ pub(super) fn run(out: &mut dyn Write, spec: &LabSpec, count: u64, as_json: bool
         Err(error) => return Err(error.into()),
     };
     let Some((first, _)) = epochs.split_first() else { return Ok(None) };
-    let report = Report { spec, lengths: &lengths, count, asked: &asked, epochs: &epochs, first };
+    let report = EpochReport { spec, lengths: &lengths, count, asked: &asked, epochs: &epochs, first };
     if as_json {
         writeln!(out, "{}", report.json())?;
     } else {
@@ -83,7 +83,7 @@ fn asked(spec: &LabSpec, lengths: &Lengths) -> Result<Vec<Asked>> {
 }
 
 /// All that is printed.
-struct Report<'a> {
+struct EpochReport<'a> {
     spec: &'a LabSpec,
     lengths: &'a Lengths,
     count: u64,
@@ -93,7 +93,7 @@ struct Report<'a> {
     first: &'a Epoch,
 }
 
-impl Report<'_> {
+impl EpochReport<'_> {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let (spec, lengths, first) = (self.spec, self.lengths, self.first);
         let about = spec.about(None);

@@ -90,7 +90,7 @@ pub(super) struct EstimateArgs {
 }
 
 /// One way to train: its formulas, and what a run of it measured.
-struct Row {
+struct EstimateRow {
     switches: String,
     estimate: Estimate,
     /// `None` where the run did not go through: a sentence.
@@ -164,7 +164,7 @@ fn model(kind: Kind, spec: &LabSpec) -> Result<Model> {
 }
 
 /// The way that was asked for, and each of the switches on top of it.
-fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<Row>> {
+fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<EstimateRow>> {
     let mut rows = Vec::new();
     let as_is: &[(&str, &str)] = &[];
     for flips in [as_is].into_iter().chain(SWITCHES.iter().copied()) {
@@ -178,7 +178,7 @@ fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<Ro
             switch.set(&mut setup, value).map_err(Usage)?;
         }
         let words: Vec<String> = flips.iter().map(|(word, value)| format!("{word} {value}")).collect();
-        rows.push(Row {
+        rows.push(EstimateRow {
             switches: if words.is_empty() { "as asked".to_owned() } else { words.join(", ") },
             estimate: estimate(model, &setup, compute_capability)?,
             measured: measured(spec, &setup),
@@ -249,7 +249,7 @@ fn difference(formula: Bytes, measured: Option<Bytes>) -> String {
     }
 }
 
-fn write(out: &mut impl Write, spec: &LabSpec, model: &Model, rows: &[Row]) -> Result<()> {
+fn write(out: &mut impl Write, spec: &LabSpec, model: &Model, rows: &[EstimateRow]) -> Result<()> {
     let Model { layers, width, heads, seq, context, vocab, kind } = *model;
     let sizes = match kind {
         Kind::Mlp => format!("L {layers} · d {width} · T {seq} (elements of a sample) · V {vocab} (classes)"),
@@ -298,7 +298,7 @@ fn write(out: &mut impl Write, spec: &LabSpec, model: &Model, rows: &[Row]) -> R
     Ok(())
 }
 
-fn row_json(row: &Row) -> Value {
+fn row_json(row: &EstimateRow) -> Value {
     let measured = row.measured.as_ref().ok();
     let figure = |(index, figure): (usize, &crate::estimate::Figure)| {
         let measured = measured.and_then(|measured| measured.get(index).copied().flatten());

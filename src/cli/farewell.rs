@@ -35,14 +35,14 @@ pub(super) fn print(left: &Left, origin: &Origin) -> io::Result<()> {
 }
 
 /// A line of the summary.
-struct Line {
+struct SummaryLine {
     head: &'static str,
     text: String,
     /// It is to be pasted: a terminal that breaks it gives it back whole.
     literal: bool,
 }
 
-impl Line {
+impl SummaryLine {
     /// As a terminal of so many cells shows it: words stay whole, and what goes on stands below its own begin.
     fn rows(&self, width: usize) -> Vec<String> {
         let before = if self.head.is_empty() { 0 } else { HEAD + 2 };
@@ -57,11 +57,11 @@ impl Line {
     }
 }
 
-fn lines(left: &Left, origin: &Origin) -> Vec<Line> {
+fn lines(left: &Left, origin: &Origin) -> Vec<SummaryLine> {
     let picture = &*left.picture;
     let view = &*picture.view;
-    let mut lines = vec![Line { head: "", text: title(picture), literal: false }];
-    let mut tell = |head, text| lines.push(Line { head, text, literal: false });
+    let mut lines = vec![SummaryLine { head: "", text: title(picture), literal: false }];
+    let mut tell = |head, text| lines.push(SummaryLine { head, text, literal: false });
     if !view.knows_peaks() {
         tell("at the end", format!("{} allocated, {} reserved", view.ledger.allocated(), view.ledger.reserved()));
     } else if !view.segments.is_empty() || view.peak_reserved.get() > 0 {
@@ -76,7 +76,7 @@ fn lines(left: &Left, origin: &Origin) -> Vec<Line> {
     for finding in view.findings.iter().take(FINDINGS) {
         tell("found", finding_told(finding, |remedy| word(picture, remedy)));
     }
-    let mut paste = |head, text| lines.push(Line { head, text, literal: true });
+    let mut paste = |head, text| lines.push(SummaryLine { head, text, literal: true });
     let mut files = |head, files: &[PathBuf]| {
         files.iter().for_each(|path| paste(head, path.display().to_string()));
     };

@@ -75,7 +75,7 @@ const NOT_OF_PROGRAMS: [&str; 22] = [
 ];
 
 /// What was found, and for whom it is worded.
-struct Report<'a> {
+struct FitReport<'a> {
     args: &'a FitArgs,
     spec: &'a LabSpec,
     largest: Largest,
@@ -127,7 +127,7 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
     };
     follow.end();
     let interrupted = stop.load(Ordering::Relaxed);
-    let report = Report {
+    let report = FitReport {
         args,
         spec: &spec,
         largest: largest?,
@@ -160,7 +160,7 @@ fn of_program(args: &FitArgs) -> Result<Status> {
     fit_program::run(&Search { program: &args.program, cards: &cards, start, steps, json: args.json })
 }
 
-impl Report<'_> {
+impl FitReport<'_> {
     fn is_simulated(&self) -> bool {
         matches!(self.spec.device, DeviceChoice::Sim(_))
     }

@@ -17,9 +17,9 @@ const WRITE: Duration = Duration::from_millis(100);
 
 /// Those of one run. A copy is another handle of the same.
 #[derive(Clone)]
-pub(super) struct Followers(Rc<RefCell<Kept>>);
+pub(super) struct Followers(Rc<RefCell<FollowerSet>>);
 
-struct Kept {
+struct FollowerSet {
     recorder: Option<Recorder>,
     ghost: Option<Follower>,
     step: Option<LastStep>,
@@ -53,7 +53,7 @@ impl LastStep {
 impl Followers {
     /// A recording and another allocator, where they are wanted.
     pub fn new(recorder: Option<Recorder>, ghost: Option<Follower>) -> Self {
-        Self(Rc::new(RefCell::new(Kept { recorder, ghost, step: None })))
+        Self(Rc::new(RefCell::new(FollowerSet { recorder, ghost, step: None })))
     }
 
     /// The same, which keep the last step.

@@ -99,16 +99,16 @@ fn read(path: &Path) -> Result<Snapshot, SnapshotError> {
     }
     let file = File::open(path)?;
     let length = file.metadata()?.len();
-    Snapshot::read(BufReader::with_capacity(1 << 16, Counted { file, progress: Progress::new("reading", length) }))
+    Snapshot::read(BufReader::with_capacity(1 << 16, ReadSoFar { file, progress: Progress::new("reading", length) }))
 }
 
 /// A file that tells how far it has been read.
-struct Counted {
+struct ReadSoFar {
     file: File,
     progress: Progress,
 }
 
-impl Read for Counted {
+impl Read for ReadSoFar {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         self.progress.advance(read as u64);

@@ -37,7 +37,7 @@ pub(super) struct TuneArgs {
 }
 
 /// Settings, and the smallest limit that does for them.
-struct Row<'a> {
+struct TuneRow<'a> {
     tried: &'a Tried,
     smallest: Option<Bytes>,
 }
@@ -61,13 +61,13 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
     // What is advised is the simplest of those that are about as good: it may be beaten by a little.
     let best = tuning.recommended(&run);
     rows.extend(best.filter(|best| !rows.iter().any(|row| row.conditions == best.conditions)));
-    let rows: Vec<Row<'_>> = rows
+    let rows: Vec<TuneRow<'_>> = rows
         .into_par_iter()
-        .map(|tried| Row { tried, smallest: smallest_limit(&run.program, &tried.conditions) })
+        .map(|tried| TuneRow { tried, smallest: smallest_limit(&run.program, &tried.conditions) })
         .collect();
     let again = run.again().figures;
     if args.json {
-        let row = |row: &Row<'_>| {
+        let row = |row: &TuneRow<'_>| {
             json!({
                 "conf": row.tried.conditions.text(),
                 "limit": row.tried.conditions.limit,
@@ -123,7 +123,7 @@ pub(super) fn tune(run: &Recorded, limit: Option<Bytes>, effort: Effort, oldest:
     Ok(tuning)
 }
 
-fn table(out: &mut impl Write, run: &Recorded, rows: &[Row<'_>]) -> io::Result<()> {
+fn table(out: &mut impl Write, run: &Recorded, rows: &[TuneRow<'_>]) -> io::Result<()> {
     let mut lines = vec![
         line(["", "peak", "", "driver", "", "out of", "smallest limit"]),
         line(["", "reserved", "", "calls", "retries", "memory", "that fits"]),
@@ -139,7 +139,7 @@ fn table(out: &mut impl Write, run: &Recorded, rows: &[Row<'_>]) -> io::Result<(
         of.retries.to_string(),
         told(of.ooms),
     ]);
-    for Row { tried, smallest } in rows {
+    for TuneRow { tried, smallest } in rows {
         let figures = &tried.figures;
         lines.push(vec![
             format!("predicted: {}", tried.conditions),

@@ -37,7 +37,7 @@ pub(super) struct WhatifArgs {
 }
 
 /// Figures of one row.
-struct Row {
+struct WhatIfRow {
     conditions: Conditions,
     figures: Figures,
     /// Stranded where most was reserved.
@@ -50,7 +50,7 @@ pub(super) fn run(args: &WhatifArgs) -> Result<Status> {
     if args.empty_cache_every.is_some() && run.facts.steps == 0 {
         warn("no step ends in it, so that --empty-cache-every changes nothing");
     }
-    let rows: Result<Vec<Row>> = args.asked(&run)?.into_par_iter().map(|of| Ok(row(&run, of))).collect();
+    let rows: Result<Vec<WhatIfRow>> = args.asked(&run)?.into_par_iter().map(|of| Ok(row(&run, of))).collect();
     let rows = rows?;
     let again = row(&run, run.facts.conditions.clone());
     if args.json {
@@ -91,9 +91,9 @@ fn refused(conf: &str, error: &ConditionsError) -> Report {
     Usage(format!("--alloc-conf \"{conf}\": {error}{more}")).into()
 }
 
-fn row(run: &Recorded, conditions: Conditions) -> Row {
+fn row(run: &Recorded, conditions: Conditions) -> WhatIfRow {
     let figures = run.program.replay(&conditions).figures;
-    Row { stranded: run.program.stranded_at_peak(&conditions), figures, conditions }
+    WhatIfRow { stranded: run.program.stranded_at_peak(&conditions), figures, conditions }
 }
 
 /// The keys of the contract.
@@ -112,7 +112,7 @@ fn figures(figures: &Figures, stranded: Bytes) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-fn predicted(run: &Recorded, row: &Row) -> Value {
+fn predicted(run: &Recorded, row: &WhatIfRow) -> Value {
     let starting = run.program.starting(&row.conditions);
     let mut object = figures(&row.figures, row.stranded);
     object.insert("conf".into(), json!(row.conditions.text()));
@@ -124,7 +124,7 @@ fn predicted(run: &Recorded, row: &Row) -> Value {
     Value::Object(object)
 }
 
-fn object(run: &Recorded, again: &Row, rows: &[Row]) -> Value {
+fn object(run: &Recorded, again: &WhatIfRow, rows: &[WhatIfRow]) -> Value {
     let mut recorded = figures(&run.facts.figures, run.facts.stranded_at_peak);
     recorded.insert("conf".into(), json!(run.facts.conditions.text()));
     recorded.insert("limit".into(), json!(run.facts.conditions.limit));
@@ -187,7 +187,7 @@ pub(super) fn reproduced(run: &Recorded, again: &Figures) -> String {
     )
 }
 
-fn table(out: &mut impl Write, name: &str, run: &Recorded, again: &Row, rows: &[Row]) -> io::Result<()> {
+fn table(out: &mut impl Write, name: &str, run: &Recorded, again: &WhatIfRow, rows: &[WhatIfRow]) -> io::Result<()> {
     writeln!(out, "{name}: device {}, {}", run.facts.device.0, run.facts.conditions)?;
     writeln!(out, "{}", reproduced(run, &again.figures))?;
     if let Some(started) = started(run, rows.iter().map(|row| &row.conditions)) {

@@ -23,9 +23,9 @@ pub struct HostBuffer {
 const PAGE: u64 = 4 * KIB;
 
 /// One block: a mapping that one thread at a time may look into.
-type PinnedBlock = Mutex<Pinned>;
+type PinnedBlock = Mutex<PinnedArea>;
 
-struct Pinned {
+struct PinnedArea {
     mapping: Mapping,
     /// Given back with the mapping, which a copy may keep.
     _charge: Charge,
@@ -124,7 +124,7 @@ impl PinnedMemory {
             self.0.unlocked.store(true, Ordering::Relaxed);
         }
         let address = Address(mapping.address() as u64);
-        self.blocks().insert(address.0, Arc::new(Mutex::new(Pinned { mapping, _charge: charge })));
+        self.blocks().insert(address.0, Arc::new(Mutex::new(PinnedArea { mapping, _charge: charge })));
         Ok(HostBuffer { address, bytes })
     }
 

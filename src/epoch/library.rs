@@ -39,7 +39,7 @@ pub(super) struct Library {
     pub steps: HashMap<Kind, Step>,
 }
 
-struct Job {
+struct StepsJob {
     spec: LabSpec,
     lengths: Lengths,
     first: Kind,
@@ -54,11 +54,11 @@ impl Library {
         let firsts: Vec<&Kind> = firsts.into_iter().collect();
         let steps: Vec<Kind> = steps.into_iter().collect();
         let chunks = steps.len().div_ceil(CHUNK).max(firsts.len());
-        let jobs: Vec<Job> = (0..chunks)
+        let jobs: Vec<StepsJob> = (0..chunks)
             .filter_map(|number| {
                 let first = (*firsts.get(number % firsts.len().max(1))?).clone();
                 let steps = steps.iter().skip(number).step_by(chunks).cloned().collect();
-                Some(Job { spec: roomy.clone(), lengths: lengths.clone(), first, steps })
+                Some(StepsJob { spec: roomy.clone(), lengths: lengths.clone(), first, steps })
             })
             .collect();
         let taken = AtomicUsize::new(0);
@@ -72,13 +72,13 @@ impl Library {
     }
 }
 
-impl Job {
+impl StepsJob {
     /// The first step, one of each kind, and one more: what a step leaves shows when another follows.
     fn run(&self, taken: &AtomicUsize) -> Result<(Beginning, Vec<Step>), EpochError> {
         let kinds: Vec<&Kind> = [&self.first].into_iter().chain(&self.steps).chain([&self.first]).collect();
         let batches: Arc<[PlannedBatch]> = kinds.iter().flat_map(|kind| kind.iter().map(planned)).collect();
         let data = Data::Lengths(self.lengths.in_batches(batches));
-        let writer = Rc::new(RefCell::new(Kept(StepsWriter::default())));
+        let writer = Rc::new(RefCell::new(StepRecorder(StepsWriter::default())));
         let mut trainer = LabSpec { data, ..self.spec.clone() }.build(Box::new(Rc::clone(&writer)))?;
         for _ in &kinds {
             trainer.step()?;
@@ -110,9 +110,9 @@ fn roomy(spec: &LabSpec) -> LabSpec {
 }
 
 /// Keeps what steps ask for.
-struct Kept(StepsWriter);
+struct StepRecorder(StepsWriter);
 
-impl Observer for Kept {
+impl Observer for StepRecorder {
     fn event(&mut self, event: Event) {
         self.0.push(&event);
     }

@@ -65,12 +65,12 @@ impl Epoch {
 }
 
 /// The batches of an epoch in their order, as many as a step has after the other.
-struct Plan {
+struct BatchPlan {
     batches: Vec<PlannedBatch>,
     in_step: usize,
 }
 
-impl Plan {
+impl BatchPlan {
     fn of(spec: &LabSpec, lengths: &Lengths, steps: u64) -> Self {
         let in_step = spec.config.accumulation.max(1);
         let mut epochs = Epochs::new(lengths, spec.config.micro_batch());
@@ -92,17 +92,17 @@ pub fn simulate(spec: &LabSpec, lengths: &Lengths, steps: u64, asked: &[Asked]) 
     let lengths = spec.workload.packed(lengths.clone(), spec.sizes);
     let policies: Vec<LengthPolicy> =
         LengthPolicy::ALL.into_iter().filter(|policy| asked.iter().any(|asked| asked.policy == *policy)).collect();
-    let plans = share(&policies, |policy| Plan::of(spec, &lengths.under(*policy), steps));
+    let plans = share(&policies, |policy| BatchPlan::of(spec, &lengths.under(*policy), steps));
     let firsts: Vec<Kind> = plans.iter().filter_map(|plan| plan.steps().next().map(kind)).collect();
     let kinds: BTreeSet<Kind> = plans.iter().flat_map(|plan| plan.steps().skip(1).map(kind)).collect();
     let library = Library::fill(spec, &lengths, &firsts, kinds)?;
     let plan = |policy| policies.iter().position(|known| *known == policy).and_then(|at| plans.get(at));
-    let jobs: Vec<(&Plan, &Conditions)> =
+    let jobs: Vec<(&BatchPlan, &Conditions)> =
         asked.iter().filter_map(|asked| Some((plan(asked.policy)?, &asked.conditions))).collect();
     Ok(share(&jobs, |(plan, conditions)| play(plan, conditions, &library)))
 }
 
-fn play(plan: &Plan, conditions: &Conditions, library: &Library) -> Epoch {
+fn play(plan: &BatchPlan, conditions: &Conditions, library: &Library) -> Epoch {
     let positions = plan.batches.iter().map(|batch| u64::from(batch.samples) * u64::from(batch.length)).sum();
     let tokens = plan.batches.iter().map(|batch| batch.tokens).sum();
     let mut epoch = Epoch { steps: Vec::new(), failed: None, largest: None, positions: [positions, tokens] };

@@ -101,25 +101,25 @@ pub struct Estimate {
 }
 
 /// Bytes that samples of a micro-batch take, and the same in letters.
-struct Part {
+struct SampleBytes {
     bytes: u128,
     letters: String,
 }
 
 /// What forward keeps.
-struct Kept {
+struct KeptBytes {
     /// Bytes when the loss is known.
     at_loss: u128,
     /// The most there is of it at once.
-    most: Part,
+    most: SampleBytes,
 }
 
 /// A moment that may be the peak: what is alive then beside parameters, optimizer state and workspaces.
-struct Moment {
+struct PeakCandidate {
     name: &'static str,
     activations: bool,
     gradients: bool,
-    temporaries: Part,
+    temporaries: SampleBytes,
 }
 
 impl Estimate {
@@ -138,7 +138,7 @@ impl Estimate {
         let workspaces = u128::from(2 * cublas + cublas_lt);
         let batch = batch(model, config, micro);
         let kept = parameters + state + workspaces + batch.bytes;
-        let mut peak = (0, "", String::new(), Part { bytes: 0, letters: "0".into() });
+        let mut peak = (0, "", String::new(), SampleBytes { bytes: 0, letters: "0".into() });
         for moment in moments(model, config, &weights, micro) {
             let with = |yes: bool, bytes: u128| if yes { bytes } else { 0 };
             let all = kept
@@ -196,7 +196,7 @@ fn state(config: &Config, weights: &Weights) -> (u128, String) {
 }
 
 /// Bytes that a token (or a sample of an MLP) keeps of one block.
-fn of_block(model: &Model, amp: bool) -> Part {
+fn of_block(model: &Model, amp: bool) -> SampleBytes {
     let (d, heads) = (u128::from(model.width), u128::from(model.heads));
     let (bytes, letters) = match model.kind {
         Kind::Gpt | Kind::Bert if amp => (36 * d + 16 + 4 * heads, "36·d + 16 + 4·H"),
@@ -204,7 +204,7 @@ fn of_block(model: &Model, amp: bool) -> Part {
         Kind::Mlp if amp => (2 * d, "2·d"),
         Kind::Mlp => (4 * d, "4·d"),
     };
-    Part { bytes, letters: letters.to_owned() }
+    SampleBytes { bytes, letters: letters.to_owned() }
 }
 
 /// Bytes that a token keeps outside of the blocks: the norm before the head (or behind the embedding), the input of the head,
@@ -263,7 +263,7 @@ impl Blocks {
     }
 
     /// The sum of `again` of a block that runs again and `whole` of another one, and its formula.
-    fn sum(&self, again: &Part, whole: &Part) -> Part {
+    fn sum(&self, again: &SampleBytes, whole: &SampleBytes) -> SampleBytes {
         let Self { letters, apart, .. } = self;
         let bytes = u128::from(self.again) * again.bytes + u128::from(self.whole()) * whole.bytes;
         let letters = match (self.again, self.whole()) {
@@ -273,7 +273,7 @@ impl Blocks {
                 format!("⌈{letters}/{apart}⌉·({}) + ({letters}−⌈{letters}/{apart}⌉)·({})", again.letters, whole.letters)
             }
         };
-        Part { bytes, letters }
+        SampleBytes { bytes, letters }
     }
 
     /// Those that keep everything among the first so many.
@@ -289,12 +289,12 @@ impl Blocks {
 
 /// Bytes that a token (or a sample of an MLP) keeps of a block that runs again: its input, in f32 between blocks; an MLP's hidden
 /// layers put out what the product's type is.
-fn input_of_block(model: &Model, amp: bool) -> Part {
+fn input_of_block(model: &Model, amp: bool) -> SampleBytes {
     let (bytes, letters) = match (model.kind, amp) {
         (Kind::Mlp, true) => (2, "2·d"),
         _ => (4, "4·d"),
     };
-    Part { bytes: bytes * u128::from(model.width), letters: letters.to_owned() }
+    SampleBytes { bytes: bytes * u128::from(model.width), letters: letters.to_owned() }
 }
 
 /// Parameters of the matrices of a block; of an MLP's first one they are others.
@@ -307,16 +307,16 @@ const fn matrices(model: &Model) -> (u128, &'static str) {
 }
 
 /// The batch: tokens and the next ones, 8 bytes each; of an MLP numbers and classes.
-fn batch(model: &Model, config: &Config, micro: u128) -> Part {
+fn batch(model: &Model, config: &Config, micro: u128) -> SampleBytes {
     let rows = rows(model, micro);
     let (of_row, letters) = match model.kind {
         Kind::Mlp => (4 * u128::from(model.seq) + 8, "(4·T + 8)"),
         Kind::Gpt | Kind::Bert => (16, "16"),
     };
-    Part { bytes: rows * of_row, letters: format!("{}·{letters}", rows_in_letters(model, config)) }
+    SampleBytes { bytes: rows * of_row, letters: format!("{}·{letters}", rows_in_letters(model, config)) }
 }
 
-fn activations(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Kept {
+fn activations(model: &Model, config: &Config, weights: &Weights, micro: u128) -> KeptBytes {
     let amp = config.amp != Amp::Off;
     let ((head, head_letters), blocks) = (of_head(model, amp), Blocks::of(model, config));
     let of_blocks = blocks.sum(&input_of_block(model, amp), &of_block(model, amp));
@@ -343,11 +343,11 @@ fn activations(model: &Model, config: &Config, weights: &Weights, micro: u128) -
             letters = letters.replace("8·V", &format!("{element}·d"));
         }
     }
-    Kept { at_loss, most: Part { bytes, letters } }
+    KeptBytes { at_loss, most: SampleBytes { bytes, letters } }
 }
 
 /// The moments of a step at which most may be allocated.
-fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Vec<Moment> {
+fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Vec<PeakCandidate> {
     let amp = config.amp != Amp::Off;
     let (rows, letters) = (rows(model, micro), rows_in_letters(model, config));
     let (vocab, d) = (u128::from(model.vocab), u128::from(model.width));
@@ -356,11 +356,11 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
     let carried = config.accumulation > 1 || config.zero_grad == ZeroGrad::Zeroed;
     // The gradients of the loss: of the log-probabilities, and in f32 of the logits beside it.
     let (loss, loss_letters) = if amp { (4, "4·V") } else { (8, "8·V") };
-    let mut moments = vec![Moment {
+    let mut moments = vec![PeakCandidate {
         name: "the loss goes backward",
         activations: true,
         gradients: carried,
-        temporaries: Part { bytes: rows * loss * vocab, letters: format!("{letters}·{loss_letters}") },
+        temporaries: SampleBytes { bytes: rows * loss * vocab, letters: format!("{letters}·{loss_letters}") },
     }];
     let blocks = Blocks::of(model, config);
     if let Some(last) = blocks.last() {
@@ -378,11 +378,11 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
         };
         let behind_letters = if behind == 0 { "" } else { " + gradients of the blocks behind" };
         let wide = if model.kind == Kind::Mlp { 0 } else { 16 / if amp { 2 } else { 1 } * d };
-        moments.push(Moment {
+        moments.push(PeakCandidate {
             name: "the last checkpointed block runs again",
             activations: false,
             gradients: carried,
-            temporaries: Part {
+            temporaries: SampleBytes {
                 bytes: kept + behind + rows * (block.bytes + wide + vocab * if amp { 2 } else { 4 }),
                 letters: format!(
                     "inputs of blocks{before_letters}{behind_letters} + {letters}·({} + its gradient + logits)",
@@ -401,11 +401,11 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
         Kind::Gpt | Kind::Bert => {
             let tables = u128::from(carried) + if amp { 1 } else { 2 };
             let element = if amp { 2 } else { 4 };
-            moments.push(Moment {
+            moments.push(PeakCandidate {
                 name: "the embedding goes backward",
                 activations: false,
                 gradients: true,
-                temporaries: Part {
+                temporaries: SampleBytes {
                     bytes: 4 * tables * vocab * d + rows * element * vocab,
                     letters: format!("{}·V·d + {letters}·{element}·V", 4 * tables),
                 },
@@ -414,22 +414,22 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
     }
     let step = match (config.optimizer, config.form) {
         (OptimizerKind::Sgd | OptimizerKind::Momentum, _) | (_, OptimizerForm::Fused) => {
-            Part { bytes: 0, letters: "0".to_owned() }
+            SampleBytes { bytes: 0, letters: "0".to_owned() }
         }
         (_, OptimizerForm::Foreach) => {
-            Part { bytes: 4 * all, letters: "4·N (a root of all second moments)".to_owned() }
+            SampleBytes { bytes: 4 * all, letters: "4·N (a root of all second moments)".to_owned() }
         }
         (_, OptimizerForm::Loop) => {
-            Part { bytes: 8 * u128::from(weights.largest), letters: "8·(the largest matrix)".to_owned() }
+            SampleBytes { bytes: 8 * u128::from(weights.largest), letters: "8·(the largest matrix)".to_owned() }
         }
     };
-    moments.push(Moment { name: "the optimizer steps", activations: false, gradients: true, temporaries: step });
+    moments.push(PeakCandidate { name: "the optimizer steps", activations: false, gradients: true, temporaries: step });
     moments
 }
 
 /// Backward of a hidden layer of an MLP, counted from 1: gradients of those behind it are there, and of those before it what they
 /// put out; the logits still have a name.
-fn hidden_layer(model: &Model, config: &Config, micro: u128, layer: u64, carried: bool) -> Moment {
+fn hidden_layer(model: &Model, config: &Config, micro: u128, layer: u64, carried: bool) -> PeakCandidate {
     let amp = config.amp != Amp::Off;
     let (rows, letters) = (rows(model, micro), rows_in_letters(model, config));
     let element = if amp { 2 } else { 4 };
@@ -450,11 +450,11 @@ fn hidden_layer(model: &Model, config: &Config, micro: u128, layer: u64, carried
         (true, _) => (whole * 2 * d * d, format!(" + {whole}·2·d²")),
     };
     let outputs = before + own;
-    Moment {
+    PeakCandidate {
         name: "a hidden layer goes backward",
         activations: false,
         gradients: carried,
-        temporaries: Part {
+        temporaries: SampleBytes {
             bytes: gradients
                 + element * weight
                 + rows * element * (outputs * d + vocab)

@@ -25,7 +25,7 @@ pub(super) fn write(
     let mut devices = Devices::default();
     let mut line = Vec::new();
     whole.each(0..end, |index, event| {
-        let mut row = Row { kind: word(&event.kind), ..Row::default() };
+        let mut row = CsvRow { kind: word(&event.kind), ..CsvRow::default() };
         // What is given back is described as it was before.
         row.describe(event, devices.get(event.device));
         let device = devices.apply(event);
@@ -40,7 +40,7 @@ pub(super) fn write(
 
 /// What a row says beside what every event has.
 #[derive(Default)]
-struct Row {
+struct CsvRow {
     kind: &'static str,
     address: Option<Address>,
     size: Option<Bytes>,
@@ -51,7 +51,7 @@ struct Row {
     name: String,
 }
 
-impl Row {
+impl CsvRow {
     /// Fills in what the event and the state before it tell.
     fn describe(&mut self, event: &Event, device: Option<&Device>) {
         let block = |address| device.and_then(|device| device.state().block(address));

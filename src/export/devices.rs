@@ -14,7 +14,7 @@ pub(super) struct Devices(Vec<Device>);
 #[derive(Debug, Default)]
 pub(super) struct Device {
     state: AllocatorState,
-    names: Names,
+    names: BoundedNames,
     stacks: HashMap<NameId, Arc<[NameId]>>,
     /// Frames of all stacks.
     frames: usize,
@@ -43,12 +43,12 @@ pub(super) struct Label {
 
 /// Texts that were defined, in bounded memory.
 #[derive(Debug, Default)]
-struct Names {
+struct BoundedNames {
     texts: HashMap<NameId, Arc<str>>,
     bytes: usize,
 }
 
-impl Names {
+impl BoundedNames {
     /// Far more than any run has.
     const MOST: usize = 1 << 21;
     const MOST_BYTES: usize = 1 << 26;

@@ -29,7 +29,7 @@ pub struct Known<'a> {
 pub struct Figure(usize);
 
 /// What is known of a figure.
-struct Entry {
+struct FigureEntry {
     name: &'static str,
     unit: Unit,
     says: &'static str,
@@ -199,11 +199,11 @@ fn statistic(known: &Known<'_>, read: fn(&Statistics) -> i64, told: u64) -> Opti
     Some(known.statistics.map_or(told as f64, |statistics| read(statistics) as f64))
 }
 
-const fn entry(name: &'static str, unit: Unit, says: &'static str, read: fn(&Known<'_>) -> Option<f64>) -> Entry {
-    Entry { name, unit, says, read }
+const fn entry(name: &'static str, unit: Unit, says: &'static str, read: fn(&Known<'_>) -> Option<f64>) -> FigureEntry {
+    FigureEntry { name, unit, says, read }
 }
 
-const TABLE: &[Entry] = &[
+const TABLE: &[FigureEntry] = &[
     // Memory now.
     entry("allocated", Unit::Bytes, "Blocks handed out: torch.cuda.memory_allocated().", |known| {
         bytes(known.view.ledger.allocated())

@@ -8,17 +8,17 @@ use super::token::Misread;
 /// A text with quantities in braces; `{a / b:%}` prints in per cent, `{steps:step|steps}` as many steps as there are, `{{` and
 /// `}}` are braces.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Template(Vec<Piece>);
+pub struct Template(Vec<TemplatePiece>);
 
 #[derive(Clone, Debug, PartialEq)]
-enum Piece {
+enum TemplatePiece {
     Text(String),
-    Figure { quantity: Quantity, form: Form },
+    Figure { quantity: Quantity, form: PrintedForm },
 }
 
 /// How a quantity is printed.
 #[derive(Clone, Debug, PartialEq)]
-enum Form {
+enum PrintedForm {
     /// With its unit.
     Plain,
     /// In per cent.
@@ -48,7 +48,7 @@ impl Template {
                     Misread::new(at, "a brace opens and none closes; write {{ for a brace that is text")
                 })?;
                 if !plain.is_empty() {
-                    pieces.push(Piece::Text(std::mem::take(&mut plain)));
+                    pieces.push(TemplatePiece::Text(std::mem::take(&mut plain)));
                 }
                 pieces.push(figure(&rest[1..length], at + 1, scope)?);
                 at += length + 1;
@@ -60,7 +60,7 @@ impl Template {
             }
         }
         if !plain.is_empty() {
-            pieces.push(Piece::Text(plain));
+            pieces.push(TemplatePiece::Text(plain));
         }
         Ok(Self(pieces))
     }
@@ -82,9 +82,9 @@ impl Template {
     /// The text with its expressions as they were written, for use without a run.
     #[must_use]
     pub fn unfilled(&self) -> String {
-        let shown = |piece: &Piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Figure { quantity, .. } => format!("‹{quantity}›"),
+        let shown = |piece: &TemplatePiece| match piece {
+            TemplatePiece::Text(text) => text.clone(),
+            TemplatePiece::Figure { quantity, .. } => format!("‹{quantity}›"),
         };
         self.0.iter().map(shown).collect()
     }
@@ -95,8 +95,8 @@ impl Template {
         let mut text = String::new();
         for piece in &self.0 {
             text.push_str(match piece {
-                Piece::Text(text) => text,
-                Piece::Figure { .. } => "________",
+                TemplatePiece::Text(text) => text,
+                TemplatePiece::Figure { .. } => "________",
             });
         }
         text
@@ -111,23 +111,23 @@ impl Template {
     /// The quantities in it.
     pub fn quantities(&self) -> impl Iterator<Item = &Quantity> {
         self.0.iter().filter_map(|piece| match piece {
-            Piece::Text(_) => None,
-            Piece::Figure { quantity, .. } => Some(quantity),
+            TemplatePiece::Text(_) => None,
+            TemplatePiece::Figure { quantity, .. } => Some(quantity),
         })
     }
 }
 
-impl Piece {
+impl TemplatePiece {
     fn fill(&self, moments: &Moments) -> Result<String, Unanswered> {
         Ok(match self {
             Self::Text(text) => text.clone(),
             Self::Figure { quantity, form } => {
                 let amount = quantity.measure(moments)?;
                 match form {
-                    Form::Plain => amount.to_string(),
-                    Form::Share => amount.as_share().to_string(),
-                    Form::Counted { one, .. } if amount.to_string() == "1" => format!("1 {one}"),
-                    Form::Counted { many, .. } => format!("{amount} {many}"),
+                    PrintedForm::Plain => amount.to_string(),
+                    PrintedForm::Share => amount.as_share().to_string(),
+                    PrintedForm::Counted { one, .. } if amount.to_string() == "1" => format!("1 {one}"),
+                    PrintedForm::Counted { many, .. } => format!("{amount} {many}"),
                 }
             }
         })
@@ -135,23 +135,25 @@ impl Piece {
 }
 
 /// What stands between two braces, of which the first byte lies at `offset`.
-fn figure(inside: &str, offset: usize, scope: &Scope<'_>) -> Result<Piece, Misread> {
+fn figure(inside: &str, offset: usize, scope: &Scope<'_>) -> Result<TemplatePiece, Misread> {
     let (written, format) = inside.split_once(':').map_or((inside, None), |(written, format)| (written, Some(format)));
     let misread = |misread: Misread| Misread { offset: offset + misread.offset, ..misread };
     let quantity = Quantity::parse(written, scope).map_err(misread)?;
     let bare = quantity.unit().is_bare();
     let wrong = |reason: String| Err(Misread::new(offset + written.len(), reason));
     let form = match format.map(str::trim) {
-        None => Form::Plain,
-        Some("%") if bare => Form::Share,
+        None => PrintedForm::Plain,
+        Some("%") if bare => PrintedForm::Share,
         Some("%") => {
             return wrong(format!("{} are no part of a whole; :% is for shares and ratios", quantity.unit().label()));
         }
         Some(words) => match words.split_once('|') {
-            Some((one, many)) if bare => Form::Counted { one: one.trim().to_owned(), many: many.trim().to_owned() },
+            Some((one, many)) if bare => {
+                PrintedForm::Counted { one: one.trim().to_owned(), many: many.trim().to_owned() }
+            }
             Some(_) => return wrong(format!("{} are not counted; :one|many is for counts", quantity.unit().label())),
             None => return wrong(format!("':{words}' is no way to print; there are :% and :step|steps")),
         },
     };
-    Ok(Piece::Figure { quantity, form })
+    Ok(TemplatePiece::Figure { quantity, form })
 }

@@ -41,7 +41,7 @@ impl Largest {
 /// See [`probe`].
 pub fn largest_batch(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -> Result<Largest, FitError> {
     let unit = spec.config.accumulation.max(1);
-    let mut search = Search { spec, steps, terms, control, unit, found: Largest::default() };
+    let mut search = LargestSearch { spec, steps, terms, control, unit, found: Largest::default() };
     let most = BatchSize::MOST.get() / unit;
     let start = (spec.config.batch / unit).max(1);
     let Some(outcome) = search::largest(start, most, |units| search.fits(units))? else { return Ok(search.found) };
@@ -55,7 +55,7 @@ pub fn largest_batch(spec: &LabSpec, steps: u64, terms: Terms, control: &Control
     Ok(found)
 }
 
-struct Search<'a> {
+struct LargestSearch<'a> {
     spec: &'a LabSpec,
     steps: u64,
     terms: Terms,
@@ -65,7 +65,7 @@ struct Search<'a> {
     found: Largest,
 }
 
-impl Search<'_> {
+impl LargestSearch<'_> {
     /// Whether a batch of so many units fits; `None`: it was stopped.
     fn fits(&mut self, units: usize) -> Result<Option<bool>, FitError> {
         let batch = units * self.unit;

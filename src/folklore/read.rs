@@ -93,7 +93,7 @@ struct RawSide {
     half: Option<bool>,
     models: Option<ModelsWord>,
     #[serde(default)]
-    settings: BTreeMap<String, Spanned<Value>>,
+    settings: BTreeMap<String, Spanned<SwitchValue>>,
     #[serde(rename = "do")]
     actions: Option<Vec<Spanned<String>>>,
     parallel: Option<Spanned<String>>,
@@ -106,7 +106,7 @@ struct RawSide {
 /// A switch's value.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Value {
+enum SwitchValue {
     Text(String),
     Number(u64),
 }
@@ -126,7 +126,7 @@ pub(super) struct Claims {
 /// What is wrong, with line and column.
 pub(super) fn read(text: &TomlText, workloads: &Catalog, users_own: bool) -> Result<Claims, Malformed> {
     let file: File = text.parse()?;
-    let reader = Reader { text, workloads, users_own };
+    let reader = ClaimReader { text, workloads, users_own };
     let mut claims: Vec<Claim> = Vec::new();
     for raw in file.claim {
         if claims.iter().any(|known| known.name == *raw.name.get_ref()) {
@@ -146,13 +146,13 @@ pub(super) fn read(text: &TomlText, workloads: &Catalog, users_own: bool) -> Res
     Ok(Claims { claims, not_here })
 }
 
-struct Reader<'a> {
+struct ClaimReader<'a> {
     text: &'a TomlText,
     workloads: &'a Catalog,
     users_own: bool,
 }
 
-impl Reader<'_> {
+impl ClaimReader<'_> {
     fn wrong<T>(&self, at: &Spanned<T>, within: usize, reason: impl Into<String>) -> Malformed {
         self.text.malformed(at.span(), within, reason)
     }
@@ -296,8 +296,8 @@ impl Reader<'_> {
         for (word, value) in &raw.settings {
             let switch = steps::switch(word).map_err(|reason| self.wrong(value, 0, reason))?;
             let text = match value.get_ref() {
-                Value::Text(text) => text.clone(),
-                Value::Number(number) => number.to_string(),
+                SwitchValue::Text(text) => text.clone(),
+                SwitchValue::Number(number) => number.to_string(),
             };
             steps::check(switch, &text, &Config::new(1)).map_err(|reason| self.wrong(value, 0, reason))?;
             settings.retain(|(known, _)| *known != switch);

@@ -40,16 +40,18 @@ pub fn lines(text: &str, width: usize) -> Vec<Line> {
             out.push(Line::new());
         }
         match block {
-            Block::Heading(text) => out.extend(wrapped(&marked(&text, Role::Heading), width, "", "")),
-            Block::Paragraph(text) => out.extend(wrapped(&marked(&text, Role::Text), width, "", "")),
-            Block::Items(items) => {
+            MarkdownBlock::Heading(text) => out.extend(wrapped(&marked(&text, Role::Heading), width, "", "")),
+            MarkdownBlock::Paragraph(text) => out.extend(wrapped(&marked(&text, Role::Text), width, "", "")),
+            MarkdownBlock::Items(items) => {
                 for (mark, text) in items {
                     let rest = " ".repeat(columns_of(&mark));
                     out.extend(wrapped(&marked(&text, Role::Text), width, &mark, &rest));
                 }
             }
-            Block::Code(lines) => out.extend(lines.into_iter().map(|line| vec![(Role::Code, format!("    {line}"))])),
-            Block::Table(rows) => out.extend(table(&rows, width)),
+            MarkdownBlock::Code(lines) => {
+                out.extend(lines.into_iter().map(|line| vec![(Role::Code, format!("    {line}"))]))
+            }
+            MarkdownBlock::Table(rows) => out.extend(table(&rows, width)),
         }
     }
     out
@@ -63,7 +65,7 @@ pub fn plain(lines: &[Line]) -> String {
 }
 
 /// What stands between two empty lines, more or less.
-enum Block {
+enum MarkdownBlock {
     Heading(String),
     Paragraph(String),
     /// Items of a list, each with its indented mark.
@@ -73,17 +75,17 @@ enum Block {
     Table(Vec<Vec<String>>),
 }
 
-fn blocks(text: &str) -> Vec<Block> {
+fn blocks(text: &str) -> Vec<MarkdownBlock> {
     let mut blocks = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         let next = match line.trim_start() {
             "" => continue,
             start if start.starts_with("<!--") || start.starts_with("![") => continue,
-            start if start.starts_with('#') => Block::Heading(start.trim_start_matches('#').trim().to_owned()),
+            start if start.starts_with('#') => MarkdownBlock::Heading(start.trim_start_matches('#').trim().to_owned()),
             start if start.starts_with("```") => {
                 let code = lines.by_ref().take_while(|line| !line.trim_start().starts_with("```"));
-                Block::Code(code.map(str::to_owned).collect())
+                MarkdownBlock::Code(code.map(str::to_owned).collect())
             }
             start if start.starts_with('|') => {
                 let mut rows = vec![cells(line)];
@@ -94,7 +96,7 @@ fn blocks(text: &str) -> Vec<Block> {
                     row.iter().all(|cell| !cell.is_empty() && cell.chars().all(|c| "-: ".contains(c)))
                 };
                 rows.retain(|row| !is_rule(row));
-                Block::Table(rows)
+                MarkdownBlock::Table(rows)
             }
             _ if line.starts_with("    ") => {
                 let mut code = vec![line[4..].to_owned()];
@@ -104,7 +106,7 @@ fn blocks(text: &str) -> Vec<Block> {
                 while code.last().is_some_and(String::is_empty) {
                     code.pop();
                 }
-                Block::Code(code)
+                MarkdownBlock::Code(code)
             }
             _ if item(line).is_some() => {
                 let mut items: Vec<(String, String)> = item(line).into_iter().collect();
@@ -115,7 +117,7 @@ fn blocks(text: &str) -> Vec<Block> {
                         (None, None) => {}
                     }
                 }
-                Block::Items(items)
+                MarkdownBlock::Items(items)
             }
             start => {
                 let mut text = start.to_owned();
@@ -126,7 +128,7 @@ fn blocks(text: &str) -> Vec<Block> {
                 while let Some(line) = lines.next_if(goes_on) {
                     append(&mut text, line);
                 }
-                Block::Paragraph(text)
+                MarkdownBlock::Paragraph(text)
             }
         };
         blocks.push(next);

@@ -39,7 +39,7 @@ struct Named {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Raw {
+struct RawFront {
     title: String,
     #[serde(default = "last")]
     order: u32,
@@ -76,7 +76,7 @@ impl Front {
     /// # Errors
     /// What is wrong, and where.
     pub(super) fn parse(block: &Block<'_>) -> Result<Self, LessonError> {
-        let raw: Raw = block.parse()?;
+        let raw: RawFront = block.parse()?;
         let first = RawRun {
             workload: Some(raw.workload),
             device: raw.device,

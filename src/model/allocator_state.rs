@@ -20,7 +20,7 @@ pub struct AllocatorState {
     /// Segments and expandable ranges by their first byte.
     homes: BTreeMap<u64, Home>,
     /// All blocks of all homes by their first byte; those of a home cover it.
-    blocks: BTreeMap<u64, Block>,
+    blocks: BTreeMap<u64, MirrorBlock>,
     statistics: Statistics,
     settings: Settings,
     limit: Option<Bytes>,
@@ -52,7 +52,7 @@ struct Home {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct MirrorBlock {
     size: u64,
     requested: u64,
     state: BlockState,
@@ -61,7 +61,7 @@ struct Block {
     home: u64,
 }
 
-impl Block {
+impl MirrorBlock {
     const fn is_free(&self) -> bool {
         self.mapped && matches!(self.state, BlockState::Inactive)
     }
@@ -311,7 +311,7 @@ impl AllocatorState {
     fn free_completed(&mut self, address: u64) -> Option<()> {
         let block = self.blocks.get_mut(&address).filter(|block| block.state == BlockState::ActivePendingFree)?;
         block.state = BlockState::Inactive;
-        let Block { size, requested, home, .. } = *block;
+        let MirrorBlock { size, requested, home, .. } = *block;
         let Home { pool, page, .. } = *self.homes.get(&home)?;
         let merged = self.merge(address)?;
         self.statistics.active.decrease(pool, 1);
@@ -340,7 +340,7 @@ impl AllocatorState {
         }
         self.homes.insert(address, home);
         let state = BlockState::Inactive;
-        self.blocks.insert(address, Block { size, requested: 0, state, mapped: true, home: address });
+        self.blocks.insert(address, MirrorBlock { size, requested: 0, state, mapped: true, home: address });
         self.statistics.segment.increase(home.pool, 1);
         self.count_growth(home.pool, size);
         if Bytes(size) >= self.settings.max_split_size {
@@ -372,7 +372,7 @@ impl AllocatorState {
             self.homes.insert(range, home);
             // Where the range ends is not known, and nothing depends on it.
             let (size, state) = (u64::MAX - range, BlockState::Inactive);
-            self.blocks.insert(range, Block { size, requested: 0, state, mapped: false, home: range });
+            self.blocks.insert(range, MirrorBlock { size, requested: 0, state, mapped: false, home: range });
         }
         let (start, block) = self.around(address).filter(|(_, block)| block.home == range && !block.mapped)?;
         let end = address + size;
@@ -473,7 +473,7 @@ impl AllocatorState {
     }
 
     /// The block that holds `address`.
-    fn around(&self, address: u64) -> Option<(u64, Block)> {
+    fn around(&self, address: u64) -> Option<(u64, MirrorBlock)> {
         let (&start, block) = self.blocks.range(..=address).next_back()?;
         (address - start < block.size).then_some((start, *block))
     }
@@ -481,7 +481,7 @@ impl AllocatorState {
     /// The neighbours of a block in its home, by their first bytes.
     fn neighbours(&self, start: u64) -> (Option<u64>, Option<u64>) {
         let Some(block) = self.blocks.get(&start) else { return (None, None) };
-        let same = |(at, other): (&u64, &Block)| (other.home == block.home).then_some(*at);
+        let same = |(at, other): (&u64, &MirrorBlock)| (other.home == block.home).then_some(*at);
         let previous = self.blocks.range(..start).next_back().and_then(same);
         (previous, self.blocks.get_key_value(&(start + block.size)).and_then(same))
     }
@@ -491,7 +491,7 @@ impl AllocatorState {
     }
 
     /// Whether a block is only a part of its home: the blocks of a home cover it.
-    fn is_part(&self, start: u64, block: &Block) -> bool {
+    fn is_part(&self, start: u64, block: &MirrorBlock) -> bool {
         let next = || self.blocks.get(&(start + block.size)).is_some_and(|next| next.home == block.home);
         start != block.home || next()
     }
@@ -499,30 +499,30 @@ impl AllocatorState {
     /// Cuts `front` bytes off the start of a free block; the rest keeps its size asked for, as PyTorch's does.
     fn cut(&mut self, start: u64, front: u64) -> Option<()> {
         let block = self.blocks.get_mut(&start)?;
-        let rest = Block { size: block.size - front, ..*block };
+        let rest = MirrorBlock { size: block.size - front, ..*block };
         block.size = front;
         self.blocks.insert(start + front, rest);
         Some(())
     }
 
     /// Joins a free block with free neighbours of its kind. The result has the size asked for of the block.
-    fn merge(&mut self, start: u64) -> Option<Merged> {
+    fn merge(&mut self, start: u64) -> Option<MergedBlock> {
         let (previous, next) = self.neighbours(start);
         let mut block = *self.blocks.get(&start)?;
-        let alike = |other: &Block| other.state == BlockState::Inactive && other.mapped == block.mapped;
+        let alike = |other: &MirrorBlock| other.state == BlockState::Inactive && other.mapped == block.mapped;
         let taken =
             |at: Option<u64>| at.and_then(|at| Some((at, self.blocks.get(&at).filter(|other| alike(other))?.size)));
         let (lower, upper) = (taken(previous), taken(next));
-        let mut merged = Merged { start, neighbours: 0, absorbed: 0 };
+        let mut merged = MergedBlock { start, neighbours: 0, absorbed: 0 };
         if let Some((at, size)) = upper {
             self.blocks.remove(&at);
             block.size += size;
-            merged = Merged { neighbours: merged.neighbours + 1, absorbed: merged.absorbed + size, ..merged };
+            merged = MergedBlock { neighbours: merged.neighbours + 1, absorbed: merged.absorbed + size, ..merged };
         }
         if let Some((at, size)) = lower {
             self.blocks.remove(&start);
             block.size += size;
-            merged = Merged { start: at, neighbours: merged.neighbours + 1, absorbed: merged.absorbed + size };
+            merged = MergedBlock { start: at, neighbours: merged.neighbours + 1, absorbed: merged.absorbed + size };
         }
         self.blocks.insert(merged.start, block);
         Some(merged)
@@ -531,14 +531,14 @@ impl AllocatorState {
 
 /// What a merge left.
 #[derive(Clone, Copy, Debug)]
-struct Merged {
+struct MergedBlock {
     start: u64,
     neighbours: i64,
     /// Bytes of them.
     absorbed: u64,
 }
 
-fn snapshot(start: u64, block: &Block) -> BlockSnapshot {
+fn snapshot(start: u64, block: &MirrorBlock) -> BlockSnapshot {
     let (size, requested) = (Bytes(block.size), Bytes(block.requested));
     BlockSnapshot { address: Address(start), size, requested, state: block.state }
 }

@@ -40,14 +40,14 @@ impl Configuration {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Configurations {
     /// In the order in which they were first in force.
-    all: Vec<Arc<Tried>>,
+    all: Vec<Arc<TriedConfiguration>>,
     /// The one in force, by its place.
     in_force: usize,
 }
 
 /// A configuration and its last steps.
 #[derive(Clone, Debug)]
-struct Tried {
+struct TriedConfiguration {
     configuration: Arc<Configuration>,
     samples: Vec<Sample>,
 }
@@ -80,12 +80,15 @@ impl Configurations {
             curve: None,
         };
         self.in_force = self.all.len();
-        self.all.push(Arc::new(Tried { configuration: Arc::new(configuration), samples: Vec::new() }));
+        self.all.push(Arc::new(TriedConfiguration { configuration: Arc::new(configuration), samples: Vec::new() }));
     }
 
     /// It ended.
     pub fn end_step(&mut self, sample: Sample, curve: Option<&Arc<Profile>>) {
-        let Some(Tried { configuration, samples }) = self.all.get_mut(self.in_force).map(Arc::make_mut) else { return };
+        let Some(TriedConfiguration { configuration, samples }) = self.all.get_mut(self.in_force).map(Arc::make_mut)
+        else {
+            return;
+        };
         // Steps that warm up stand in only until others come.
         let warm = samples.iter().any(|sample| !sample.warm_up);
         if !sample.warm_up && !warm {
@@ -117,7 +120,7 @@ impl Configurations {
     }
 }
 
-impl Tried {
+impl TriedConfiguration {
     fn is_under(&self, settings: &Arc<Settings>) -> bool {
         let own = &self.configuration.settings;
         Arc::ptr_eq(own, settings) || in_force(own).eq(in_force(settings))

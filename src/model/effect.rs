@@ -105,7 +105,7 @@ pub(super) struct Sample {
 
 /// The effect that is being measured.
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenEffect {
     effect: Effect,
     warm_up: usize,
     after: Vec<Sample>,
@@ -120,7 +120,7 @@ pub(super) struct Effects {
     samples: VecDeque<Sample>,
     warm_up: usize,
     closed: VecDeque<Arc<Effect>>,
-    open: Option<Open>,
+    open: Option<OpenEffect>,
     finished: u64,
     /// How the last step stood.
     footing: Option<Footing>,
@@ -147,7 +147,7 @@ impl Effects {
         if self.finished == 0 {
             return;
         }
-        let joins = |open: &&mut Open| open.after.len() < Self::ENOUGH && !open.effect.flips.is_empty();
+        let joins = |open: &&mut OpenEffect| open.after.len() < Self::ENOUGH && !open.effect.flips.is_empty();
         if let Some(open) = self.open.as_mut().filter(joins) {
             let flips = &mut open.effect.flips;
             match flips.iter_mut().find(|earlier| earlier.switch == flip.switch) {
@@ -262,7 +262,7 @@ impl Effects {
     /// Ends the measurement under way with what it has and begins another.
     fn begin(&mut self, effect: Effect, warm_up: usize) {
         self.close();
-        self.open = Some(Open { effect, warm_up, after: Vec::new(), steps: 0 });
+        self.open = Some(OpenEffect { effect, warm_up, after: Vec::new(), steps: 0 });
     }
 
     fn close(&mut self) {

@@ -83,7 +83,7 @@ pub enum MarkKind {
 /// Recording costs two columns a step on average. Full chunks of columns are shared, so a clone is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    levels: Vec<Columns>,
+    levels: Vec<LevelColumns>,
     marks: Arc<VecDeque<Mark>>,
     columns: u64,
     /// The step under way.
@@ -133,7 +133,8 @@ impl History {
         if let Some(open) = self.open.filter(|open| open.position <= position) {
             return Some((open.step, 1));
         }
-        let kept = |(level, columns): (usize, &Columns)| Some((columns.around(position)?.step, 1 << level.min(63)));
+        let kept =
+            |(level, columns): (usize, &LevelColumns)| Some((columns.around(position)?.step, 1 << level.min(63)));
         self.levels.iter().enumerate().find_map(kept)
     }
 
@@ -198,7 +199,7 @@ impl History {
         let mut carry = column;
         for level in 0.. {
             if level == self.levels.len() {
-                self.levels.push(Columns::default());
+                self.levels.push(LevelColumns::default());
             }
             match self.levels[level].push(carry) {
                 Some(pair) => carry = pair,
@@ -212,7 +213,7 @@ impl History {
     #[must_use]
     pub(super) fn tail(&self) -> Self {
         Self {
-            levels: self.levels.iter().map(Columns::tail).collect(),
+            levels: self.levels.iter().map(LevelColumns::tail).collect(),
             marks: Arc::new(self.marks.back().cloned().into_iter().collect()),
             columns: self.columns,
             open: self.open,
@@ -298,7 +299,7 @@ fn level_for(columns: u64, width: usize) -> usize {
 
 /// The last columns of a level, oldest first.
 #[derive(Clone, Debug, Default)]
-struct Columns {
+struct LevelColumns {
     full: VecDeque<Arc<[Column]>>,
     /// Fewer than a chunk. Shared too, as long as nothing is added.
     open: Arc<Vec<Column>>,
@@ -306,7 +307,7 @@ struct Columns {
     dropped: u64,
 }
 
-impl Columns {
+impl LevelColumns {
     /// Even, so that a pair of columns is always in one chunk.
     const CHUNK: usize = 64;
 

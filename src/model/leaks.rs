@@ -157,7 +157,7 @@ pub struct LeakFinder {
     live: HashMap<Address, (usize, Bytes)>,
     lines: HashMap<(NameId, Category), usize>,
     by_text: HashMap<String, usize>,
-    held: Vec<Line>,
+    held: Vec<NameTotal>,
     /// A step ended, and none has begun since.
     between: bool,
     /// Events before the one that is observed, and before the last look.
@@ -167,7 +167,7 @@ pub struct LeakFinder {
 
 /// What one name holds.
 #[derive(Clone, Debug)]
-struct Line {
+struct NameTotal {
     name: String,
     category: Category,
     bytes: Bytes,
@@ -252,7 +252,7 @@ impl LeakFinder {
                 let index = *self.by_text.entry(text.clone()).or_insert(self.held.len());
                 if index == self.held.len() {
                     let since = self.looks.len();
-                    self.held.push(Line {
+                    self.held.push(NameTotal {
                         name: text,
                         category,
                         bytes: Bytes::ZERO,
@@ -310,7 +310,7 @@ impl LeakFinder {
     }
 }
 
-impl Line {
+impl NameTotal {
     fn leave(&mut self, size: Bytes) {
         self.bytes = self.bytes.saturating_sub(size);
         self.blocks = self.blocks.saturating_sub(1);

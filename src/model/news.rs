@@ -51,7 +51,7 @@ impl News {
             });
             return Some(Self { parts, spare: Bytes::ZERO });
         }
-        let told = Told { before, after, from, to };
+        let told = MeasurementPair { before, after, from, to };
         parts.extend(told.leak());
         parts.extend(told.peak());
         let (reserved, spare) = told.reserved();
@@ -70,14 +70,14 @@ impl fmt::Display for News {
     }
 }
 
-struct Told<'a> {
+struct MeasurementPair<'a> {
     before: &'a Measurement,
     after: &'a Measurement,
     from: &'a Footing,
     to: &'a Footing,
 }
 
-impl Told<'_> {
+impl MeasurementPair<'_> {
     /// Steps began to leave memory behind, or ceased to.
     fn leak(&self) -> Option<String> {
         let leaked = self.from.rise.1 >= RISING;

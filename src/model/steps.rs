@@ -11,8 +11,8 @@ pub(super) struct Steps {
     finished: u64,
     recent: VecDeque<StepReport>,
     /// Bytes copied in each of them, and in the step under way.
-    copied: VecDeque<Copied>,
-    copying: Copied,
+    copied: VecDeque<CopiedBytes>,
+    copying: CopiedBytes,
     losses: LossChart,
     skipped: u64,
 }
@@ -103,7 +103,7 @@ impl Steps {
 
 /// Bytes copied within a step, by the kind of the host's memory.
 #[derive(Clone, Copy, Debug, Default)]
-struct Copied {
+struct CopiedBytes {
     pinned: Bytes,
     pageable: Bytes,
 }

@@ -44,7 +44,7 @@ pub struct Narrator<'a> {
     callers: Callers<'a>,
     guesses: Option<&'a Guesses>,
     scopes: Scopes,
-    steps: Steps,
+    steps: ScopedSteps,
     /// The entry told last is part of what a request did: no step and no phase ends there.
     in_request: bool,
     /// The cache is being emptied.
@@ -55,7 +55,7 @@ pub struct Narrator<'a> {
 
 /// Steps as the program's scopes tell them. What the file holds before the first ends is one.
 #[derive(Debug, Default)]
-struct Steps {
+struct ScopedSteps {
     /// Steps that ended.
     ended: u64,
     /// The one under way began then; `None` between two.
@@ -65,7 +65,7 @@ struct Steps {
     phases: [Micros; 5],
 }
 
-impl Steps {
+impl ScopedSteps {
     /// The next step begins, unless one is under way.
     fn begin(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
         if self.begun.is_none() {
@@ -156,7 +156,7 @@ impl<'a> Narrator<'a> {
             callers: Callers::new(snapshot),
             guesses,
             scopes: Scopes::of(snapshot, device),
-            steps: Steps::default(),
+            steps: ScopedSteps::default(),
             in_request: false,
             emptying: false,
             most_segments: beginning.space.home_count(),

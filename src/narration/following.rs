@@ -21,7 +21,7 @@ const DEEPEST: usize = 256;
 pub struct Following {
     settings: Settings,
     space: Space,
-    ranges: Vec<Reach>,
+    ranges: Vec<MappedRange>,
     /// The last two entries told: they tell the place where a part goes on from all others.
     last: Option<[Mark; 2]>,
     /// Texts that were told.
@@ -49,7 +49,7 @@ type Mark = (&'static str, Address, Bytes, StreamId, Micros);
 
 /// A range of an expandable segment.
 #[derive(Clone, Copy, Debug)]
-struct Reach {
+struct MappedRange {
     base: Address,
     page: Bytes,
     stream: StreamId,
@@ -113,7 +113,7 @@ impl Following {
         let time = part.device_trace(device).first().map_or(Micros(0), |entry| entry.time);
         let ranges = beginning.ranges.iter().map(|(_, range)| range);
         self.ranges = ranges
-            .map(|range| Reach { base: range.base, page: range.page, stream: range.stream, pool: range.pool })
+            .map(|range| MappedRange { base: range.base, page: range.page, stream: range.stream, pool: range.pool })
             .collect();
         let before = std::mem::replace(&mut self.space, beginning.space);
         let plain = |event: &TraceEvent| Event::new(time, EventKind::of_trace(event, Category::Other, NameId::NONE));
@@ -333,10 +333,11 @@ impl Following {
             0 => PoolKind::Large,
             _ => PoolKind::Small,
         });
-        let fits = |range: &(usize, &Reach)| range.1.stream == stream && range.1.pool == pool && range.1.base <= start;
+        let fits =
+            |range: &(usize, &MappedRange)| range.1.stream == stream && range.1.pool == pool && range.1.base <= start;
         let below = self.ranges.iter().enumerate().filter(fits).max_by_key(|(_, range)| range.base);
         let index = below.map(|(index, _)| index).unwrap_or_else(|| {
-            self.ranges.push(Reach { base: start, page: nominal_page(pool, &self.settings), stream, pool });
+            self.ranges.push(MappedRange { base: start, page: nominal_page(pool, &self.settings), stream, pool });
             self.ranges.len() - 1
         });
         RangeIndex::new(index)

@@ -33,7 +33,7 @@ pub(super) enum Mark {
 
 /// A scope with its end; of one that is open at the end of the file there is none.
 #[derive(Clone, Copy, Debug)]
-struct Scope {
+struct ClosedScope {
     name: TextId,
     begin: Micros,
     end: Option<Micros>,
@@ -56,7 +56,7 @@ impl Scopes {
             snapshot.annotations.iter().filter(|of| !own || of.device as usize == device).collect();
         annotations.sort_by_key(|annotation| annotation.time);
         let scopes = scopes(&annotations, |name| phase_of(snapshot.texts.get(name)));
-        let text = |scope: &Scope| snapshot.texts.get(scope.name);
+        let text = |scope: &ClosedScope| snapshot.texts.get(scope.name);
         let mut steps = begun(&scopes, text);
         if steps.is_empty() {
             steps = ended(&scopes, text, trace);
@@ -98,16 +98,16 @@ impl Mark {
 }
 
 /// All scopes, by their begin.
-fn scopes(annotations: &[&Annotation], phase_of: impl Fn(TextId) -> Option<Phase>) -> Vec<Scope> {
-    struct Open {
+fn scopes(annotations: &[&Annotation], phase_of: impl Fn(TextId) -> Option<Phase>) -> Vec<ClosedScope> {
+    struct OpenScopes {
         index: usize,
         mixed: bool,
     }
-    let mut scopes: Vec<Scope> = Vec::new();
-    let mut open: Vec<Open> = Vec::new();
+    let mut scopes: Vec<ClosedScope> = Vec::new();
+    let mut open: Vec<OpenScopes> = Vec::new();
     // Scopes that hold one of another phase are none themselves.
-    let close = |scopes: &mut Vec<Scope>, open: &mut Vec<Open>, end: Option<Micros>| {
-        let Some(Open { index, mixed }) = open.pop() else { return };
+    let close = |scopes: &mut Vec<ClosedScope>, open: &mut Vec<OpenScopes>, end: Option<Micros>| {
+        let Some(OpenScopes { index, mixed }) = open.pop() else { return };
         scopes[index].end = end;
         if mixed {
             scopes[index].phase = None;
@@ -123,8 +123,8 @@ fn scopes(annotations: &[&Annotation], phase_of: impl Fn(TextId) -> Option<Phase
             }
             let within = |phase: &Phase| open.iter().any(|around| scopes[around.index].phase == Some(*phase));
             let phase = phase_of(annotation.name).filter(|phase| !within(phase));
-            let scope = Scope { name: annotation.name, begin: annotation.time, end: None, phase };
-            open.push(Open { index: scopes.len(), mixed: false });
+            let scope = ClosedScope { name: annotation.name, begin: annotation.time, end: None, phase };
+            open.push(OpenScopes { index: scopes.len(), mixed: false });
             scopes.push(scope);
         } else if let Some(at) = open.iter().rposition(|of| scopes[of.index].name == annotation.name) {
             while open.len() > at {
@@ -139,12 +139,12 @@ fn scopes(annotations: &[&Annotation], phase_of: impl Fn(TextId) -> Option<Phase
 }
 
 /// Where steps begin, as a profiler or an export of ours says; empty where neither does.
-fn begun<'a>(scopes: &[Scope], text: impl Fn(&Scope) -> &'a str) -> Vec<Micros> {
-    let numbered = |scope: &Scope, before: &str| {
+fn begun<'a>(scopes: &[ClosedScope], text: impl Fn(&ClosedScope) -> &'a str) -> Vec<Micros> {
+    let numbered = |scope: &ClosedScope, before: &str| {
         text(scope).strip_prefix(before).is_some_and(|number| number.parse::<u64>().is_ok())
     };
     for before in ["ProfilerStep#", "step "] {
-        let steps: Vec<&Scope> = scopes.iter().filter(|scope| numbered(scope, before)).collect();
+        let steps: Vec<&ClosedScope> = scopes.iter().filter(|scope| numbered(scope, before)).collect();
         if steps.len() > 1 {
             // What follows the last is none of them.
             return steps.iter().map(|scope| scope.begin).chain(steps.last().and_then(|last| last.end)).collect();
@@ -154,8 +154,8 @@ fn begun<'a>(scopes: &[Scope], text: impl Fn(&Scope) -> &'a str) -> Vec<Micros> 
 }
 
 /// Where steps end, as optimizers do.
-fn ended<'a>(scopes: &[Scope], text: impl Fn(&Scope) -> &'a str, trace: &[TraceEntry]) -> Vec<Micros> {
-    let is_step = |scope: &Scope| text(scope).starts_with("Optimizer.step");
+fn ended<'a>(scopes: &[ClosedScope], text: impl Fn(&ClosedScope) -> &'a str, trace: &[TraceEntry]) -> Vec<Micros> {
+    let is_step = |scope: &ClosedScope| text(scope).starts_with("Optimizer.step");
     let mut runs: Vec<(TextId, Micros)> = Vec::new();
     let mut behind = Micros(0);
     for scope in scopes {

@@ -55,7 +55,7 @@ const COLUMNS: usize = 8;
 
 /// One of something for each column.
 #[derive(Clone, Copy, Debug, Default)]
-struct Columns<T> {
+struct PerColumn<T> {
     /// A [`mark`] for every event.
     marks: T,
     /// Time since the event before, for every event.
@@ -74,7 +74,7 @@ struct Columns<T> {
     rare: T,
 }
 
-impl<T> Columns<T> {
+impl<T> PerColumn<T> {
     fn each(&self) -> [&T; COLUMNS] {
         let Self { marks, times, addresses, sizes, slack, labels, others, rare } = self;
         [marks, times, addresses, sizes, slack, labels, others, rare]
@@ -88,7 +88,7 @@ impl<T> Columns<T> {
 
 /// What differences are to.
 #[derive(Clone, Copy, Debug, Default)]
-struct Before {
+struct Previous {
     time: u64,
     device: u16,
     address: u64,
@@ -98,8 +98,8 @@ struct Before {
 /// Encodes the events of one frame.
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
-    columns: Columns<Vec<u8>>,
-    before: Before,
+    columns: PerColumn<Vec<u8>>,
+    before: Previous,
 }
 
 impl Encoder {
@@ -112,7 +112,7 @@ impl Encoder {
     /// Starts again: what is encoded next can be decoded by itself.
     pub fn clear(&mut self) {
         self.columns.each_mut().into_iter().for_each(Vec::clear);
-        self.before = Before::default();
+        self.before = Previous::default();
     }
 
     /// Bytes that [`Self::finish`] adds.
@@ -208,19 +208,19 @@ impl Encoder {
     /// The events encoded so far.
     #[must_use]
     pub fn decoder(&self) -> Decoder<'_> {
-        let Columns { marks, times, addresses, sizes, slack, labels, others, rare } = &self.columns;
+        let PerColumn { marks, times, addresses, sizes, slack, labels, others, rare } = &self.columns;
         Decoder {
-            columns: Columns {
-                marks: Input(marks),
-                times: Input(times),
-                addresses: Input(addresses),
-                sizes: Input(sizes),
-                slack: Input(slack),
-                labels: Input(labels),
-                others: Input(others),
-                rare: Input(rare),
+            columns: PerColumn {
+                marks: Undecoded(marks),
+                times: Undecoded(times),
+                addresses: Undecoded(addresses),
+                sizes: Undecoded(sizes),
+                slack: Undecoded(slack),
+                labels: Undecoded(labels),
+                others: Undecoded(others),
+                rare: Undecoded(rare),
             },
-            before: Before::default(),
+            before: Previous::default(),
         }
     }
 
@@ -273,8 +273,8 @@ fn rare(kind: &EventKind) -> Vec<u8> {
 /// Decodes the events of one frame. It ends behind the last one, or with [`Malformed`].
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
-    columns: Columns<Input<'a>>,
-    before: Before,
+    columns: PerColumn<Undecoded<'a>>,
+    before: Previous,
 }
 
 impl<'a> Decoder<'a> {
@@ -283,19 +283,19 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// [`Malformed`] where `bytes` are not the columns of a frame.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut input = Input(bytes);
+        let mut input = Undecoded(bytes);
         let mut lengths = [0; COLUMNS];
         for length in &mut lengths {
             *length = usize::try_from(input.varint()?).map_err(|_| Malformed)?;
         }
-        let mut columns = Columns::default();
+        let mut columns = PerColumn::default();
         for (column, length) in columns.each_mut().into_iter().zip(lengths) {
-            *column = Input(input.take(length)?);
+            *column = Undecoded(input.take(length)?);
         }
         if !input.0.is_empty() {
             return Err(Malformed);
         }
-        Ok(Self { columns, before: Before::default() })
+        Ok(Self { columns, before: Previous::default() })
     }
 
     /// Events that are left.
@@ -435,9 +435,9 @@ impl Iterator for Decoder<'_> {
 
 /// Bytes yet to be decoded.
 #[derive(Clone, Copy, Debug, Default)]
-struct Input<'a>(&'a [u8]);
+struct Undecoded<'a>(&'a [u8]);
 
-impl<'a> Input<'a> {
+impl<'a> Undecoded<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
         self.0 = rest;

@@ -23,13 +23,13 @@ pub struct Reader<R> {
     source: R,
     /// What was read of the part under way.
     buffer: Vec<u8>,
-    part: Part,
+    part: FilePart,
     events: u64,
 }
 
 /// The part of the file that is read next.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum FilePart {
     Preface,
     Header,
     Payload(Header),
@@ -43,7 +43,7 @@ impl<R: Read> Reader<R> {
 
     /// Begins to read; nothing is read yet.
     pub const fn new(source: R) -> Self {
-        Self { source, buffer: Vec::new(), part: Part::Preface, events: 0 }
+        Self { source, buffer: Vec::new(), part: FilePart::Preface, events: 0 }
     }
 
     /// Events of the frames read so far.
@@ -60,36 +60,36 @@ impl<R: Read> Reader<R> {
     pub fn next(&mut self) -> Result<Next, RecordingError> {
         loop {
             let wanted = match &self.part {
-                Part::Preface => PREFACE,
-                Part::Header => HEADER,
-                Part::Payload(header) => header.length as usize,
-                Part::Damaged => return Err(RecordingError::Damaged(self.events)),
+                FilePart::Preface => PREFACE,
+                FilePart::Header => HEADER,
+                FilePart::Payload(header) => header.length as usize,
+                FilePart::Damaged => return Err(RecordingError::Damaged(self.events)),
             };
             let whole = self.fill(wanted)?;
-            if matches!(self.part, Part::Preface) {
+            if matches!(self.part, FilePart::Preface) {
                 check_preface(&self.buffer)?;
             }
             if !whole {
-                let between = matches!(self.part, Part::Header) && self.buffer.is_empty();
+                let between = matches!(self.part, FilePart::Header) && self.buffer.is_empty();
                 return Ok(if between { Next::End } else { Next::NotYet });
             }
             match self.part {
-                Part::Preface => self.part = Part::Header,
-                Part::Header => {
+                FilePart::Preface => self.part = FilePart::Header,
+                FilePart::Header => {
                     self.part = Header::of_bytes(&self.buffer)
                         .filter(|header| header.first == self.events)
-                        .map_or(Part::Damaged, Part::Payload);
+                        .map_or(FilePart::Damaged, FilePart::Payload);
                 }
-                Part::Payload(header) => match Frame::of_parts(&header, &self.buffer) {
+                FilePart::Payload(header) => match Frame::of_parts(&header, &self.buffer) {
                     Some(frame) => {
                         self.buffer.clear();
-                        self.part = Part::Header;
+                        self.part = FilePart::Header;
                         self.events = frame.end();
                         return Ok(Next::Frame(frame));
                     }
-                    None => self.part = Part::Damaged,
+                    None => self.part = FilePart::Damaged,
                 },
-                Part::Damaged => {}
+                FilePart::Damaged => {}
             }
             self.buffer.clear();
         }

@@ -91,7 +91,7 @@ impl Rendezvous {
     /// # Errors
     /// [`RendezvousError`].
     pub fn meet(&self, patience: Duration) -> Result<Arc<Seat>, RendezvousError> {
-        let clock = Clock { until: Instant::now() + patience, patience };
+        let clock = WaitingTime { until: Instant::now() + patience, patience };
         let connections = if self.world.rank() == 0 { self.gather(&clock)? } else { self.join(&clock)? };
         Ok(Seat::among(self.world, connections)?)
     }
@@ -106,7 +106,7 @@ impl Rendezvous {
     }
 
     /// Rank 0's part: it listens, and tells each where the others are.
-    fn gather(&self, clock: &Clock) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
+    fn gather(&self, clock: &WaitingTime) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
         let size = self.world.size();
         let listener = self.listen()?;
         let mut came: Vec<Option<(TcpStream, SocketAddr)>> = (0..size).map(|_| None).collect();
@@ -168,7 +168,7 @@ impl Rendezvous {
     }
 
     /// The part of all others: they say where they listen, and connect to those before them.
-    fn join(&self, clock: &Clock) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
+    fn join(&self, clock: &WaitingTime) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
         let (own, size) = (self.world.rank(), self.world.size());
         let (mut first, listener) = self.reach_first(clock)?;
         let mut token = [0; 16];
@@ -212,7 +212,7 @@ impl Rendezvous {
     }
 
     /// A connection to rank 0, and where this rank listens for others.
-    fn reach_first(&self, clock: &Clock) -> Result<(TcpStream, TcpListener), RendezvousError> {
+    fn reach_first(&self, clock: &WaitingTime) -> Result<(TcpStream, TcpListener), RendezvousError> {
         loop {
             for port in self.ports() {
                 for address in self.addresses(port)? {
@@ -246,12 +246,12 @@ impl Rendezvous {
 }
 
 /// How long there is to wait.
-struct Clock {
+struct WaitingTime {
     until: Instant,
     patience: Duration,
 }
 
-impl Clock {
+impl WaitingTime {
     fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }

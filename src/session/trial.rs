@@ -94,7 +94,7 @@ pub fn try_all(
     let reference = LabSpec { device: DeviceChoice::Cpu, ..spec.clone() };
     let mut known: HashMap<String, Vec<f32>> = HashMap::new();
     let norms_samples = spec.workload.workload(spec.sizes, spec.data.clone(), spec.seed)?.least_micro_batch() > 1;
-    let mut open = Open::new(spec)?;
+    let mut open = OpenDevice::new(spec)?;
     for combination in combinations {
         progress(&format!("{}: {combination}", spec.workload.name));
         let config = combination.config(&spec.config);
@@ -126,7 +126,7 @@ pub fn try_all(
         let expected = match known.get(&key) {
             Some(losses) => losses,
             None => {
-                let losses = Open::new(&reference)?.losses(&reference, &computed)?;
+                let losses = OpenDevice::new(&reference)?.losses(&reference, &computed)?;
                 known.entry(key).or_insert(losses)
             }
         };
@@ -148,12 +148,12 @@ pub fn try_all(
 }
 
 /// A device that one trainer after the other has: opening a GPU takes long.
-struct Open {
+struct OpenDevice {
     device: Option<Box<dyn Device>>,
     libraries: Libraries,
 }
 
-impl Open {
+impl OpenDevice {
     fn new(spec: &LabSpec) -> Result<Self, BuildError> {
         let (device, libraries) = spec.device.open()?;
         Ok(Self { device: Some(device), libraries })
@@ -193,7 +193,7 @@ pub fn flip_through(
     mut progress: impl FnMut(&str),
 ) -> Result<Trials, BuildError> {
     let mut trials = Trials { workload: spec.workload.name.clone(), ..Trials::default() };
-    let mut open = Open::new(spec)?;
+    let mut open = OpenDevice::new(spec)?;
     let Some(device) = open.device.take() else { return Ok(trials) };
     let mut trainer = spec.build_on(device, open.libraries, Box::new(()), true)?;
     for combination in combinations {

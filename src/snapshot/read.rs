@@ -18,32 +18,32 @@ const MAX_DEVICES: usize = 128;
 const MOST_KEYS: usize = 16;
 
 /// Why a pickle is no snapshot.
-enum Wrong {
+enum NotASnapshot {
     /// It holds something else: where, and what.
     Shape(String),
     /// It asks for more than its length explains.
     Problem(Problem),
 }
 
-impl From<String> for Wrong {
+impl From<String> for NotASnapshot {
     fn from(shape: String) -> Self {
         Self::Shape(shape)
     }
 }
 
-impl From<&str> for Wrong {
+impl From<&str> for NotASnapshot {
     fn from(shape: &str) -> Self {
         Self::Shape(shape.to_owned())
     }
 }
 
-impl From<Problem> for Wrong {
+impl From<Problem> for NotASnapshot {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
     }
 }
 
-type Shape<T> = Result<T, Wrong>;
+type Shape<T> = Result<T, NotASnapshot>;
 
 /// Who hears of a snapshot while it is read. What was heard may turn out to be no part of one.
 pub trait Listener {
@@ -62,8 +62,8 @@ pub trait Listener {
 pub fn snapshot(source: &mut dyn Source, listener: Option<&mut dyn Listener>) -> Result<Snapshot, SnapshotError> {
     let (mut arena, top, offset) = pickle::read(source, &mut Teller { listener, told: 0, memory_told: false })?;
     let mut snapshot = convert(&mut arena, top).map_err(|wrong| match wrong {
-        Wrong::Shape(shape) => SnapshotError::Shape(shape),
-        Wrong::Problem(problem) => SnapshotError::Pickle(PickleError { offset, problem }),
+        NotASnapshot::Shape(shape) => SnapshotError::Shape(shape),
+        NotASnapshot::Problem(problem) => SnapshotError::Pickle(PickleError { offset, problem }),
     })?;
     snapshot.entries = arena.entries;
     snapshot.texts = arena.texts;
@@ -104,8 +104,8 @@ impl pickle::Listener for Teller<'_> {
                     }
                 }
                 // What is wrong with it is told when all is read.
-                Err(Wrong::Shape(_)) => {}
-                Err(Wrong::Problem(problem)) => return Err(problem),
+                Err(NotASnapshot::Shape(_)) => {}
+                Err(NotASnapshot::Problem(problem)) => return Err(problem),
             }
         }
         let new = arena.entries.get(self.told..).unwrap_or_default();
@@ -218,8 +218,8 @@ fn device_trace(arena: &mut Arena, trace: Value, device: usize) -> Shape<Range<u
         let entry = match arena.entry_index(item) {
             Some(index) => arena.entries[index],
             None => arena.entry(item).map_err(|error| match error {
-                EntryError::Problem(problem) => Wrong::Problem(problem),
-                EntryError::Field(FieldError { key, expected }) => Wrong::Shape(format!(
+                EntryError::Problem(problem) => NotASnapshot::Problem(problem),
+                EntryError::Field(FieldError { key, expected }) => NotASnapshot::Shape(format!(
                     "has an entry {at} in the trace of device {device} whose `{key}` is not {expected}"
                 )),
             })?,
@@ -238,8 +238,8 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn wrong(&self, error: FieldError) -> Wrong {
-        Wrong::Shape(format!("has a {} whose `{}` is not {}", self.what, error.key, error.expected))
+    fn wrong(&self, error: FieldError) -> NotASnapshot {
+        NotASnapshot::Shape(format!("has a {} whose `{}` is not {}", self.what, error.key, error.expected))
     }
 
     fn get(&mut self, key: &str) -> Shape<Option<Value>> {
@@ -395,8 +395,8 @@ fn annotations(arena: &mut Arena, list: Value) -> Shape<Vec<Annotation>> {
                 arena.budget.charge(size_of::<Annotation>())?;
                 annotations.push(annotation);
             }
-            Ok(None) | Err(Wrong::Shape(_)) => {}
-            Err(Wrong::Problem(problem)) => return Err(problem.into()),
+            Ok(None) | Err(NotASnapshot::Shape(_)) => {}
+            Err(NotASnapshot::Problem(problem)) => return Err(problem.into()),
         }
     }
     Ok(annotations)

@@ -106,7 +106,7 @@ impl Diagnoses {
         if !due {
             return;
         }
-        let run = Run {
+        let run = ExaminedRun {
             of,
             names: lab.names().clone(),
             // The first whole step under the switches in force, behind the one that takes the cache for them.
@@ -120,7 +120,7 @@ impl Diagnoses {
     }
 
     /// Without a thread nothing is found out, and nothing is advised.
-    fn start(&mut self, excerpt: Excerpt, run: Run) {
+    fn start(&mut self, excerpt: Excerpt, run: ExaminedRun) {
         let stopped = Arc::new(AtomicBool::new(false));
         let (stop, finished, of) = (Arc::clone(&stopped), self.finished.0.clone(), run.of);
         let look = move || {
@@ -136,7 +136,7 @@ impl Diagnoses {
 }
 
 /// A run to look at.
-struct Run {
+struct ExaminedRun {
     of: Of,
     names: Names,
     /// The step from which remedies are tried, of a run that goes on: they are put in force where it is, not where it began.
@@ -147,7 +147,7 @@ struct Run {
     tries: bool,
 }
 
-impl Run {
+impl ExaminedRun {
     /// `None` if it was stopped.
     fn diagnose(&self, excerpt: &Excerpt, stop: &AtomicBool) -> Option<Diagnosis> {
         let goes_on = || !stop.load(Ordering::Relaxed);

@@ -32,10 +32,10 @@ pub(super) struct Ghosts {
     /// As it was when it began.
     origin: Option<Follower>,
     follower: Option<Follower>,
-    job: Option<Job>,
+    job: Option<GhostJob>,
     /// Where the cursor looks back, and who is on the way there.
     back: Option<LookedBack>,
-    seeking: Option<Job>,
+    seeking: Option<GhostJob>,
     /// Counts requests: a result that comes back too late is dropped.
     number: u64,
     /// As it was when a step began lately, and when one began before that: a mark in the last step is not far from there.
@@ -64,7 +64,7 @@ enum Came {
 
 /// One that catches up.
 #[derive(Debug)]
-struct Job {
+struct GhostJob {
     /// The result is no longer needed.
     stop: Arc<AtomicBool>,
     /// Events followed so far, of so many.
@@ -72,13 +72,13 @@ struct Job {
     of: u64,
 }
 
-impl Job {
+impl GhostJob {
     fn share(&self) -> f64 {
         self.read.load(Ordering::Relaxed) as f64 / self.of.max(1) as f64
     }
 }
 
-impl Drop for Job {
+impl Drop for GhostJob {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -254,10 +254,10 @@ impl Ghosts {
         excerpt: Excerpt,
         passes: u64,
         come: impl FnOnce(&Excerpt, &mut dyn FnMut() -> bool) -> Option<Came> + Send + 'static,
-    ) -> Option<Job> {
+    ) -> Option<GhostJob> {
         let (stop, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let Range { start, end } = excerpt.range();
-        let job = Job { stop: Arc::clone(&stop), read: Arc::clone(&read), of: passes * (end - start) };
+        let job = GhostJob { stop: Arc::clone(&stop), read: Arc::clone(&read), of: passes * (end - start) };
         let (finished, number) = (self.finished.0.clone(), self.number);
         let follow = move || {
             let mut unread = 0;
@@ -286,7 +286,8 @@ impl Ghosts {
         position: u64,
     ) -> Option<Arc<Ghost>> {
         let conditions = Arc::clone(self.wanted.as_ref()?);
-        let (catching_up, seeking) = (self.job.as_ref().map(Job::share), self.seeking.as_ref().map(Job::share));
+        let (catching_up, seeking) =
+            (self.job.as_ref().map(GhostJob::share), self.seeking.as_ref().map(GhostJob::share));
         let Some(follower) = &self.follower else {
             return Some(Arc::new(Ghost {
                 conditions,

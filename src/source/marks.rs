@@ -30,7 +30,7 @@ pub(super) struct Marks {
 
 /// What is to be marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+enum WantedMark {
     /// Nothing: the last event is what there is to see.
     Nothing,
     /// The last event, now and then.
@@ -41,7 +41,7 @@ enum Wanted {
     Still(u64, Moment),
 }
 
-impl Wanted {
+impl WantedMark {
     /// Of a run as it stands at its end; `goes_on` where more may happen.
     fn of(lab: &Lab, goes_on: bool) -> Self {
         if !goes_on {
@@ -90,11 +90,11 @@ impl Marks {
     /// Marks what is worth showing of a run that `goes_on` or not.
     pub fn renew(&mut self, timeline: &mut Timeline, device: DeviceIndex, goes_on: bool, ghosts: &mut Ghosts) {
         let Some(lab) = timeline.now().lab(device) else { return self.begin_anew() };
-        let (wanted, last_step) = (Wanted::of(lab, goes_on), lab.last_profile().cloned());
+        let (wanted, last_step) = (WantedMark::of(lab, goes_on), lab.last_profile().cloned());
         let newest = self.coming.as_ref().or(self.shown.as_ref());
         match wanted {
-            Wanted::Nothing => self.begin_anew(),
-            Wanted::Now => {
+            WantedMark::Nothing => self.begin_anew(),
+            WantedMark::Now => {
                 if newest.is_none() || Instant::now() >= self.due {
                     let Some(view) = timeline.now().lab_mut(device).map(Lab::view).map(Arc::new) else { return };
                     let ghost = ghosts.at_mark(timeline, view.position, &view.segments);
@@ -102,7 +102,7 @@ impl Marks {
                     self.due = Instant::now() + REFRESH;
                 }
             }
-            Wanted::StepPeak(position) => {
+            WantedMark::StepPeak(position) => {
                 let of_a_step = newest.filter(|mark| mark.moment == Moment::StepPeak);
                 let waits = self.coming.is_some() || Instant::now() < self.due;
                 if of_a_step.is_some_and(|mark| mark.view.position == position || waits) {
@@ -118,7 +118,7 @@ impl Marks {
                 }
                 self.due = Instant::now() + BEAT.max(began.elapsed() * REST);
             }
-            Wanted::Still(position, moment) => {
+            WantedMark::Still(position, moment) => {
                 if newest.is_some_and(|mark| (mark.view.position, mark.moment) == (position, moment)) {
                     return;
                 }

@@ -44,7 +44,7 @@ pub(super) fn open(
     let stands = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stands);
     let read = move || {
-        let mut reader = Reader::new(&owned, arrive, part, told);
+        let mut reader = OpeningReader::new(&owned, arrive, part, told);
         let read = Snapshot::read_aloud(source, &mut reader);
         // Once a screen has opened, no one takes it any more.
         let Err(SendError(read)) = give.send(read) else { return };
@@ -70,7 +70,7 @@ pub(super) fn open(
 }
 
 /// Tells the keeper of a file while it is read.
-struct Reader<'a, P> {
+struct OpeningReader<'a, P> {
     path: &'a Path,
     arrive: mpsc::Sender<Arrival>,
     part: P,
@@ -84,7 +84,7 @@ struct Reader<'a, P> {
     stands: Arc<AtomicBool>,
 }
 
-impl<'a, P: Fn() -> Option<f64>> Reader<'a, P> {
+impl<'a, P: Fn() -> Option<f64>> OpeningReader<'a, P> {
     fn new(path: &'a Path, arrive: mpsc::Sender<Arrival>, part: P, stands: Arc<AtomicBool>) -> Self {
         Self { path, arrive, part, standing: None, curves: Vec::new(), told: None, stands }
     }
@@ -143,7 +143,7 @@ impl<'a, P: Fn() -> Option<f64>> Reader<'a, P> {
     }
 }
 
-impl<P: Fn() -> Option<f64>> Listener for Reader<'_, P> {
+impl<P: Fn() -> Option<f64>> Listener for OpeningReader<'_, P> {
     fn memory(&mut self, memory: Snapshot) {
         let standing = Opened::standing(self.path, memory);
         let mut events = Vec::new();

@@ -53,14 +53,14 @@ pub(super) struct Studies {
     began: Instant,
     /// How long the last one took.
     took: Duration,
-    job: Option<Job>,
+    job: Option<StudyJob>,
     done: Option<Arc<Study>>,
     finished: (mpsc::UnboundedSender<Study>, mpsc::UnboundedReceiver<Study>),
 }
 
 /// A study under way.
 #[derive(Debug)]
-struct Job {
+struct StudyJob {
     /// The result is no longer needed.
     stop: Arc<AtomicBool>,
     /// Events read so far, of so many: they are read twice.
@@ -68,7 +68,7 @@ struct Job {
     of: u64,
 }
 
-impl Drop for Job {
+impl Drop for StudyJob {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -192,10 +192,10 @@ impl Studies {
         step_around(timeline, device, position)
     }
 
-    fn start(&self, excerpt: Excerpt, device: DeviceIndex, grouping: Grouping) -> Option<Job> {
+    fn start(&self, excerpt: Excerpt, device: DeviceIndex, grouping: Grouping) -> Option<StudyJob> {
         let (stop, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let range = excerpt.range();
-        let job = Job { stop: Arc::clone(&stop), read: Arc::clone(&read), of: 2 * (range.end - range.start) };
+        let job = StudyJob { stop: Arc::clone(&stop), read: Arc::clone(&read), of: 2 * (range.end - range.start) };
         let finished = self.finished.0.clone();
         let study = move || {
             let nothing = Lab::new();

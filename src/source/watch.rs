@@ -84,12 +84,12 @@ struct Device {
     /// What the stream calls it: the rank of its process, where it has one.
     number: DeviceIndex,
     following: Following,
-    steps: Steps,
+    steps: StreamSteps,
 }
 
 /// The steps of a device's stream.
 #[derive(Default)]
-struct Steps {
+struct StreamSteps {
     /// The first was emitted.
     begun: bool,
     finished: u64,
@@ -267,7 +267,7 @@ impl Watcher {
         let limit = share.zip(hello.device_bytes.get(index)).map(|(share, bytes)| limit_of(share, Bytes(*bytes)));
         emit(EventKind::Limit { limit });
         let following = Following::new(snapshot.allocator_settings.conf.as_deref());
-        Device { process, index, number, following, steps: Steps::default() }
+        Device { process, index, number, following, steps: StreamSteps::default() }
     }
 
     /// Whether nothing more will come; says so then.
@@ -333,7 +333,7 @@ impl Device {
     }
 }
 
-impl Steps {
+impl StreamSteps {
     /// Tells the steps that ended before `time`.
     fn tell_until(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
         while let Some(end) = self.ends.front().copied().filter(|end| *end < time) {
@@ -396,7 +396,7 @@ mod tests {
         };
         for &process in devices {
             let number = watcher.number_for(process).unwrap();
-            let (following, steps) = (Following::new(None), Steps::default());
+            let (following, steps) = (Following::new(None), StreamSteps::default());
             watcher.devices.push(Device { process, index: watcher.devices.len(), number, following, steps });
         }
         watcher.devices.iter().map(|device| device.number.0).collect()

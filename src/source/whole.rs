@@ -91,7 +91,7 @@ impl Whole {
             match Snapshot::read(source) {
                 Ok(snapshot) => Self::of_snapshot(snapshot, path, torch, progress)?,
                 // What stands before the damage can be used.
-                Err(error) => match Heard::of(path) {
+                Err(error) => match IntactPart::of(path) {
                     Some((memory, entries)) => {
                         let mut whole = Self::of_snapshot(memory, path, torch, progress)?;
                         whole.remarks = vec![format!(
@@ -235,12 +235,12 @@ impl Whole {
 
 /// What stands before the damage in a snapshot: memory at its end, and how many entries of the history.
 #[derive(Default)]
-struct Heard {
+struct IntactPart {
     memory: Option<Snapshot>,
     entries: u64,
 }
 
-impl Listener for Heard {
+impl Listener for IntactPart {
     fn memory(&mut self, memory: Snapshot) {
         self.memory = Some(memory);
     }
@@ -251,7 +251,7 @@ impl Listener for Heard {
     }
 }
 
-impl Heard {
+impl IntactPart {
     /// Reads a damaged file once more; `None` where nothing of it can be used, or it comes but once.
     fn of(path: &Path) -> Option<(Snapshot, u64)> {
         let source = BufReader::with_capacity(1 << 16, File::open(path).ok().filter(|_| path.is_file())?);

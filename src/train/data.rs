@@ -54,18 +54,18 @@ impl HostBatch {
 }
 
 /// Memory for one batch on the host: input, then target. Empty where the device has no bytes.
-enum Place {
+enum BatchMemory {
     Pageable(HostVec<u8>),
     Pinned(HostBuffer),
 }
 
-struct Order {
-    place: Place,
+struct SampleOrder {
+    place: BatchMemory,
     layout: BatchLayout,
 }
 
 struct Filled {
-    place: Place,
+    place: BatchMemory,
     layout: BatchLayout,
     result: Result<(), String>,
 }
@@ -73,11 +73,11 @@ struct Filled {
 /// Who fills batches.
 enum Loader {
     Thread {
-        orders: SyncSender<Order>,
+        orders: SyncSender<SampleOrder>,
         filled: Receiver<Filled>,
     },
     /// No loader: a batch is there as soon as there is a place for it.
-    Nobody(VecDeque<Order>),
+    Nobody(VecDeque<SampleOrder>),
 }
 
 impl Loader {
@@ -91,7 +91,7 @@ impl Loader {
         Ok(Self::Thread { orders, filled })
     }
 
-    fn order(&mut self, order: Order) -> Result<(), TrainError> {
+    fn order(&mut self, order: SampleOrder) -> Result<(), TrainError> {
         match self {
             Self::Thread { orders, .. } => orders.send(order).map_err(|_| loader_gone()),
             Self::Nobody(orders) => {
@@ -105,7 +105,7 @@ impl Loader {
         match self {
             Self::Thread { filled, .. } => filled.recv().map_err(|_| loader_gone()),
             Self::Nobody(orders) => {
-                let Order { place, layout } = orders.pop_front().ok_or_else(loader_gone)?;
+                let SampleOrder { place, layout } = orders.pop_front().ok_or_else(loader_gone)?;
                 Ok(Filled { place, layout, result: Ok(()) })
             }
         }
@@ -201,8 +201,8 @@ impl Feed {
     }
 
     /// The batch that waits in pageable memory, on the device.
-    fn give_pageable(memory: &Memory, place: &Place, layout: BatchLayout) -> OpResult<Batch> {
-        let Place::Pageable(bytes) = place else { return Err(other_kind().into()) };
+    fn give_pageable(memory: &Memory, place: &BatchMemory, layout: BatchLayout) -> OpResult<Batch> {
+        let BatchMemory::Pageable(bytes) = place else { return Err(other_kind().into()) };
         let batch = tensors(memory, layout, StreamId::DEFAULT)?;
         if memory.holds_bytes() {
             let (input, target) = bytes.split_at(layout.input_bytes());
@@ -237,12 +237,12 @@ impl Feed {
 
     /// Starts the copy of the batch after this one.
     fn copy_ahead(&mut self, memory: &Memory) -> OpResult<()> {
-        let (Place::Pinned(buffer), layout) = self.filled(memory)? else { return Err(other_kind().into()) };
+        let (BatchMemory::Pinned(buffer), layout) = self.filled(memory)? else { return Err(other_kind().into()) };
         let stream = memory.with_device(|device| device.copy_stream());
         let batch = match tensors(memory, layout, stream) {
             Ok(batch) => batch,
             Err(error) => {
-                self.recycle(Place::Pinned(buffer), layout);
+                self.recycle(BatchMemory::Pinned(buffer), layout);
                 self.order(memory)?;
                 return Err(error);
             }
@@ -254,7 +254,7 @@ impl Feed {
         memory.copy_pinned(&batch.target, target)?;
         let event = memory.with_device(|device| device.record_event(stream))?;
         memory.record_host_stream(buffer, stream)?;
-        self.recycle(Place::Pinned(buffer), layout);
+        self.recycle(BatchMemory::Pinned(buffer), layout);
         self.ahead.push_back(Ahead { batch, bytes: buffer.bytes, event });
         self.order(memory)?;
         Ok(())
@@ -268,7 +268,7 @@ impl Feed {
                 Err(TrainError::OutOfMemory { .. }) if self.ordered > 0 => break,
                 place => place?,
             };
-            self.loader.order(Order { place, layout })?;
+            self.loader.order(SampleOrder { place, layout })?;
             self.ordered += 1;
             self.next += 1;
         }
@@ -277,25 +277,25 @@ impl Feed {
     }
 
     /// Memory for a batch.
-    fn place(&mut self, memory: &Memory, layout: BatchLayout) -> Result<Place, TrainError> {
+    fn place(&mut self, memory: &Memory, layout: BatchLayout) -> Result<BatchMemory, TrainError> {
         let size = layout.bytes();
         if self.pinned {
-            return memory.pin(Bytes(size as u64)).map(Place::Pinned);
+            return memory.pin(Bytes(size as u64)).map(BatchMemory::Pinned);
         }
         let fits = self.spare.iter().position(|(bytes, _)| *bytes == size);
         let buffer = fits.map(|at| self.spare.swap_remove(at).1);
-        Ok(Place::Pageable(buffer.map_or_else(|| memory.host_vec(size, "a batch in host memory"), Ok)?))
+        Ok(BatchMemory::Pageable(buffer.map_or_else(|| memory.host_vec(size, "a batch in host memory"), Ok)?))
     }
 
     /// A filled batch; what a step that failed did not order is ordered now.
-    fn filled(&mut self, memory: &Memory) -> Result<(Place, BatchLayout), TrainError> {
+    fn filled(&mut self, memory: &Memory) -> Result<(BatchMemory, BatchLayout), TrainError> {
         if self.ordered == 0 {
             self.order(memory)?;
         }
         self.receive()
     }
 
-    fn receive(&mut self) -> Result<(Place, BatchLayout), TrainError> {
+    fn receive(&mut self) -> Result<(BatchMemory, BatchLayout), TrainError> {
         let Filled { place, layout, result } = self.loader.receive()?;
         self.ordered -= 1;
         match result {
@@ -307,16 +307,16 @@ impl Feed {
         }
     }
 
-    fn recycle(&mut self, place: Place, layout: BatchLayout) {
+    fn recycle(&mut self, place: BatchMemory, layout: BatchLayout) {
         match place {
-            Place::Pageable(buffer) => {
+            BatchMemory::Pageable(buffer) => {
                 // Batches of other sizes want other buffers: the oldest goes.
                 if self.spare.len() == PREFETCH {
                     self.spare.remove(0);
                 }
                 self.spare.push((layout.bytes(), buffer));
             }
-            Place::Pinned(buffer) => self.memory.unpin(buffer),
+            BatchMemory::Pinned(buffer) => self.memory.unpin(buffer),
         }
     }
 }
@@ -353,17 +353,19 @@ fn loader_gone() -> TrainError {
 fn load(
     mut source: Box<dyn BatchSource>,
     pinned: &PinnedMemory,
-    orders: &Receiver<Order>,
+    orders: &Receiver<SampleOrder>,
     filled: &SyncSender<Filled>,
 ) {
-    while let Ok(Order { mut place, layout }) = orders.recv() {
+    while let Ok(SampleOrder { mut place, layout }) = orders.recv() {
         let mut fill = |bytes: &mut [u8]| {
             let (input, target) = bytes.split_at_mut(layout.input_bytes());
             source.fill(&layout, input, target)
         };
         let result = match &mut place {
-            Place::Pageable(buffer) => fill(buffer),
-            Place::Pinned(buffer) => pinned.with_bytes(*buffer, fill).unwrap_or_else(|error| Err(error.to_string())),
+            BatchMemory::Pageable(buffer) => fill(buffer),
+            BatchMemory::Pinned(buffer) => {
+                pinned.with_bytes(*buffer, fill).unwrap_or_else(|error| Err(error.to_string()))
+            }
         };
         if filled.send(Filled { place, layout, result }).is_err() {
             return;

@@ -11,7 +11,7 @@ use vramlab_device::SharedAbort;
 pub(crate) type Given = Arc<Vec<Vec<u8>>>;
 
 #[derive(Debug, Default)]
-struct State {
+struct MeetingState {
     /// Collectives that are over.
     rounds: u64,
     /// By rank, what it has given to the next ones: a rank in another process may be ahead by one.
@@ -31,22 +31,22 @@ struct State {
 /// Where what ranks pass on lies until it is taken.
 #[derive(Debug)]
 pub(super) struct Meeting {
-    state: Mutex<State>,
+    state: Mutex<MeetingState>,
     changed: Condvar,
 }
 
 impl Meeting {
     pub fn of(ranks: usize) -> Self {
         let given = (0..ranks).map(|_| VecDeque::new()).collect();
-        let state = State { given, ended: vec![false; ranks], ..State::default() };
+        let state = MeetingState { given, ended: vec![false; ranks], ..MeetingState::default() };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MeetingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, MeetingState>) -> MutexGuard<'a, MeetingState> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 

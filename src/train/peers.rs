@@ -19,7 +19,7 @@ const PARTING: Duration = Duration::from_secs(2);
 
 /// What a message is. Each is a byte for that, the length of what follows in eight bytes, and so many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum MessageKind {
     /// To a collective.
     Give,
     /// To this rank alone.
@@ -32,7 +32,7 @@ enum Kind {
     Beat,
 }
 
-impl Kind {
+impl MessageKind {
     const ALL: [Self; 5] = [Self::Give, Self::Send, Self::Fail, Self::End, Self::Beat];
 }
 
@@ -50,18 +50,18 @@ impl Link {
     }
 }
 
-fn write(writer: &mut TcpStream, kind: Kind, bytes: &[u8]) -> io::Result<()> {
+fn write(writer: &mut TcpStream, kind: MessageKind, bytes: &[u8]) -> io::Result<()> {
     let mut header = [kind as u8; 9];
     header[1..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
     writer.write_all(&header)?;
     writer.write_all(bytes)
 }
 
-fn read(reader: &mut impl Read) -> io::Result<(Kind, Vec<u8>)> {
+fn read(reader: &mut impl Read) -> io::Result<(MessageKind, Vec<u8>)> {
     let mut header = [0; 9];
     reader.read_exact(&mut header)?;
     let [kind, length @ ..] = header;
-    let kind = Kind::ALL.into_iter().find(|known| *known as u8 == kind).ok_or(io::ErrorKind::InvalidData)?;
+    let kind = MessageKind::ALL.into_iter().find(|known| *known as u8 == kind).ok_or(io::ErrorKind::InvalidData)?;
     let length = u64::from_le_bytes(length);
     let mut bytes = Vec::new();
     // It grows with what comes, not with what is said to come.
@@ -110,7 +110,7 @@ impl Peers {
                     // Who is being written to hears that this rank is there.
                     if let Ok(mut writer) = link.writer.try_lock() {
                         // Its reader finds out where it is gone.
-                        let _ = write(&mut writer, Kind::Beat, &[]);
+                        let _ = write(&mut writer, MessageKind::Beat, &[]);
                     }
                 }
             }
@@ -120,12 +120,12 @@ impl Peers {
 
     /// Gives `bytes` to all.
     pub fn give(&self, bytes: &[u8]) {
-        self.links.iter().for_each(|link| self.tell(link, Kind::Give, bytes));
+        self.links.iter().for_each(|link| self.tell(link, MessageKind::Give, bytes));
     }
 
     /// Sends `bytes` to a rank.
     pub fn send(&self, to: usize, bytes: &[u8]) {
-        self.links.iter().filter(|link| link.rank == to).for_each(|link| self.tell(link, Kind::Send, bytes));
+        self.links.iter().filter(|link| link.rank == to).for_each(|link| self.tell(link, MessageKind::Send, bytes));
     }
 
     /// Tells all that a rank has failed.
@@ -133,7 +133,7 @@ impl Peers {
         tell_of_failure(&self.links, rank);
     }
 
-    fn tell(&self, link: &Link, kind: Kind, bytes: &[u8]) {
+    fn tell(&self, link: &Link, kind: MessageKind, bytes: &[u8]) {
         let written = write(&mut link.lock(), kind, bytes);
         if written.is_err() && !self.meeting.has_ended(link.rank) {
             self.meeting.fail(link.rank);
@@ -146,7 +146,7 @@ impl Drop for Peers {
     /// said last.
     fn drop(&mut self) {
         for link in self.links.iter() {
-            let _ = write(&mut link.lock(), Kind::End, &[]);
+            let _ = write(&mut link.lock(), MessageKind::End, &[]);
         }
         self.meeting.wait_for_the_end(PARTING);
         for link in self.links.iter() {
@@ -158,7 +158,7 @@ impl Drop for Peers {
 fn tell_of_failure(links: &[Link], rank: usize) {
     for link in links.iter().filter(|link| link.rank != rank) {
         // Who is gone need not know.
-        let _ = write(&mut link.lock(), Kind::Fail, &(rank as u64).to_le_bytes());
+        let _ = write(&mut link.lock(), MessageKind::Fail, &(rank as u64).to_le_bytes());
     }
 }
 
@@ -168,15 +168,15 @@ fn hear(links: &[Link], place: usize, world: World, meeting: &Meeting) {
     let mut reader = io::BufReader::with_capacity(1 << 16, &links[place].stream);
     loop {
         match read(&mut reader) {
-            Ok((Kind::Give, bytes)) => drop(meeting.give(from, bytes)),
-            Ok((Kind::Send, bytes)) => meeting.send(from, own, bytes),
-            Ok((Kind::Fail, bytes)) => {
+            Ok((MessageKind::Give, bytes)) => drop(meeting.give(from, bytes)),
+            Ok((MessageKind::Send, bytes)) => meeting.send(from, own, bytes),
+            Ok((MessageKind::Fail, bytes)) => {
                 let number =
                     bytes.try_into().map_or(from, |bytes| usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(from));
                 meeting.fail(if number < world.size() { number } else { from });
             }
-            Ok((Kind::End, _)) => return meeting.end(from),
-            Ok((Kind::Beat, _)) => {}
+            Ok((MessageKind::End, _)) => return meeting.end(from),
+            Ok((MessageKind::Beat, _)) => {}
             Err(_) => {
                 // Whoever writes to it would wait as long as it is silent.
                 let _ = links[place].stream.shutdown(Shutdown::Both);

@@ -11,9 +11,9 @@ use super::shape::Shape;
 use super::tensor::Tensor;
 
 /// What `torch.save(model.state_dict(), file)` has written, held in host memory; in the order in which it was made.
-pub struct StateDict(Vec<Entry>);
+pub struct StateDict(Vec<SavedTensor>);
 
-struct Entry {
+struct SavedTensor {
     name: String,
     shape: Shape,
     dtype: DType,
@@ -31,7 +31,7 @@ impl Context {
             for (name, data) in cx.state() {
                 let mut bytes = HostBlock::new(cx.memory(), data.bytes(), false)?;
                 bytes.take(&data, StreamId::DEFAULT)?;
-                entries.push(Entry { name, shape: data.shape(), dtype: data.dtype(), bytes });
+                entries.push(SavedTensor { name, shape: data.shape(), dtype: data.dtype(), bytes });
             }
             Ok(StateDict(entries))
         })
@@ -43,7 +43,7 @@ impl Context {
     /// Out of memory, a failed copy.
     pub fn load_on_device(&mut self, file: &StateDict) -> OpResult<Vec<Tensor>> {
         self.op("torch.load", |cx| {
-            let load = |entry: &Entry| {
+            let load = |entry: &SavedTensor| {
                 let name = cx.memory().name(&format!("state_dict.{}", entry.name));
                 let (shape, dtype) = (entry.shape, entry.dtype);
                 let tensor = cx.memory().named_tensor(shape, dtype, Category::Other, name, StreamId::DEFAULT)?;

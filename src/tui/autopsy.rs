@@ -15,7 +15,7 @@ use crate::tui::words;
 use crate::units::Bytes;
 
 /// A paragraph: its heading, its look, its text.
-struct Part {
+struct Passage {
     heading: &'static str,
     token: Token,
     text: String,
@@ -96,7 +96,7 @@ fn kept(wrapped: &[Vec<String>], room: u16) -> Vec<bool> {
 }
 
 /// Draws whole paragraphs; true where some had no room.
-fn draw(stage: &Stage<'_>, parts: &[Part], area: Rect, buf: &mut Buffer) -> bool {
+fn draw(stage: &Stage<'_>, parts: &[Passage], area: Rect, buf: &mut Buffer) -> bool {
     let theme = stage.theme;
     let wrapped = wrapped(parts, area.width);
     let kept = kept(&wrapped, area.height);
@@ -119,8 +119,8 @@ const FITS: &str = "fits";
 const HEADING: usize = 7;
 
 /// The lines of every part.
-fn wrapped(parts: &[Part], width: u16) -> Vec<Vec<String>> {
-    let lines = |part: &Part| {
+fn wrapped(parts: &[Passage], width: u16) -> Vec<Vec<String>> {
+    let lines = |part: &Passage| {
         let indent = if part.heading.is_empty() { 0 } else { HEADING };
         pane::wrap(&part.text, usize::from(width).saturating_sub(indent))
     };
@@ -128,7 +128,7 @@ fn wrapped(parts: &[Part], width: u16) -> Vec<Vec<String>> {
 }
 
 /// What a screen shows: what would have helped only once the learner has answered.
-fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Part> {
+fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Passage> {
     let mut parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
     if !stage.hold.advises()
         && let Some(fits) = parts.iter_mut().find(|part| part.heading == FITS)
@@ -138,8 +138,8 @@ fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Part> {
     parts
 }
 
-fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Vec<Part> {
-    let part = |heading, token, text| Part { heading, token, text };
+fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Vec<Passage> {
+    let part = |heading, token, text| Passage { heading, token, text };
     let mut parts = vec![
         part("", Token::Danger, asked(view, autopsy)),
         part("tried", Token::Text, tried(autopsy)),

@@ -19,17 +19,17 @@ const LINE: usize = 1;
 
 /// What keys of a panel do, in a word; two that belong together stand as one.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct KeyHint {
     actions: [Option<Action>; 2],
     word: &'static str,
 }
 
-const fn one(action: Action, word: &'static str) -> Said {
-    Said { actions: [Some(action), None], word }
+const fn one(action: Action, word: &'static str) -> KeyHint {
+    KeyHint { actions: [Some(action), None], word }
 }
 
-const fn both(first: Action, second: Action, word: &'static str) -> Said {
-    Said { actions: [Some(first), Some(second)], word }
+const fn both(first: Action, second: Action, word: &'static str) -> KeyHint {
+    KeyHint { actions: [Some(first), Some(second)], word }
 }
 
 const fn lab(action: LabAction) -> Action {
@@ -57,7 +57,7 @@ const fn ledger(action: LedgerAction) -> Action {
 }
 
 /// A panel's keys on any screen: those of another screen act on that one alone.
-fn of(panel: Panel) -> &'static [Said] {
+fn of(panel: Panel) -> &'static [KeyHint] {
     match panel {
         Panel::History => {
             const { &[both(lab(LabAction::ZoomOut), lab(LabAction::ZoomIn), "zoom"), one(Action::Ghost, "ghost")] }
@@ -143,7 +143,7 @@ pub(crate) fn render(
         let free = free(area, buf);
         let mut room = free.saturating_sub(2 * LINE);
         let mut said: Vec<(Vec<Span<'static>>, Action)> = Vec::new();
-        for Said { actions, word } in of(*panel) {
+        for KeyHint { actions, word } in of(*panel) {
             let acting = actions.iter().flatten().filter(|action| acts(stage, **action, screen));
             let keys: Vec<&str> =
                 acting.map(|action| stage.keys.key_of(*action)).filter(|key| !key.is_empty()).collect();

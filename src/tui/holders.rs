@@ -37,7 +37,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     ];
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    let row = |indent: usize, category, label: &str, blocks: u64, bytes: Bytes| Row {
+    let row = |indent: usize, category, label: &str, blocks: u64, bytes: Bytes| HolderRow {
         indent,
         category,
         label: label.to_owned(),
@@ -46,7 +46,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         share: figures::percent(bytes.get(), looked.flame.total.get()),
     };
     let height = usize::from(inner.height);
-    let rows: Vec<Row> = if looked.flame.stacks {
+    let rows: Vec<HolderRow> = if looked.flame.stacks {
         let nodes = opened(&looked.flame, height);
         let nodes = nodes.iter().filter_map(|index| looked.flame.get(*index)).take(height);
         nodes.map(|node| row(2 * node.depth.saturating_sub(1), node.category(), &node.label, 1, node.bytes)).collect()
@@ -55,7 +55,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         names.map(|held| row(0, held.category, &held.name, held.blocks, held.bytes)).collect()
     };
     // Figures take no more room than the widest of them: the rest is for names.
-    let widest = |of: fn(&Row) -> &String| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
+    let widest = |of: fn(&HolderRow) -> &String| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
     let (bytes, counts) = (widest(|row| &row.bytes), widest(|row| &row.count));
     for (y, row) in (0..inner.height).zip(&rows) {
         // Looks change twice a row: each change costs as many bytes on the line as a word.
@@ -71,7 +71,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
 }
 
 /// Who holds something, as it is written.
-struct Row {
+struct HolderRow {
     indent: usize,
     category: Category,
     label: String,

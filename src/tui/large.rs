@@ -27,7 +27,7 @@ pub(crate) enum Large {
 }
 
 /// What a figure is drawn from.
-struct Told {
+struct LargeFigure {
     digits: String,
     label: String,
     token: Token,
@@ -135,12 +135,12 @@ fn draw(stage: &Stage<'_>, text: &str, token: Token, scale: u16, area: Rect, buf
 }
 
 /// A figure now; `None` where there is none.
-fn told(figure: Large, stage: &Stage<'_>) -> Option<Told> {
+fn told(figure: Large, stage: &Stage<'_>) -> Option<LargeFigure> {
     let (view, ledger) = (stage.view(), &stage.shown.ledger);
     // A unit that stays while figures move.
     let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
     let bytes = |bytes, name: &str, token| {
-        Some(Told { digits: unit.figure(bytes), label: format!("{name}, {}", unit.name()), token })
+        Some(LargeFigure { digits: unit.figure(bytes), label: format!("{name}, {}", unit.name()), token })
     };
     match figure {
         Large::Allocated => bytes(ledger.allocated(), "allocated", Token::Strong),
@@ -148,7 +148,7 @@ fn told(figure: Large, stage: &Stage<'_>) -> Option<Told> {
         Large::Stranded => bytes(ledger.stranded, "stranded", Token::Stranded),
         Large::Peak if !view.knows_peaks() => None,
         Large::Peak => bytes(view.peak_allocated, "peak allocated", Token::Strong),
-        Large::StepTime => (view.steps.finished > 0).then(|| Told {
+        Large::StepTime => (view.steps.finished > 0).then(|| LargeFigure {
             digits: figures::milliseconds(view.steps.median),
             label: stage.clock().of("ms a step", "ms a step, simulated").to_owned(),
             token: Token::Accent,
@@ -160,7 +160,7 @@ fn told(figure: Large, stage: &Stage<'_>) -> Option<Told> {
             let percent = 100.0 * (after.median - before.median) / before.median.max(1.0);
             let digits = format!("{percent:+.0}%");
             let label = format!("peak allocated by {} {}", flip.switch, flip.to);
-            Some(Told { digits, label, token: if percent > 0.0 { Token::Warn } else { Token::Ok } })
+            Some(LargeFigure { digits, label, token: if percent > 0.0 { Token::Warn } else { Token::Ok } })
         }
     }
 }

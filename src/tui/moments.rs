@@ -45,10 +45,10 @@ impl<'a> Columns<'a> {
     pub fn axis_of_time(self, theme: &Theme, area: Rect, row: u16, buf: &mut Buffer) {
         let study = self.study;
         let several = study.steps.len() > 1;
-        let places: Vec<(u64, Option<Mark>)> = if several {
-            study.steps.iter().map(|step| (step.event, Some(Mark::Step(step.what)))).collect()
+        let places: Vec<(u64, Option<AxisMark>)> = if several {
+            study.steps.iter().map(|step| (step.event, Some(AxisMark::Step(step.what)))).collect()
         } else {
-            study.phases.iter().map(|place| (place.event, place.what.map(Mark::Phase))).collect()
+            study.phases.iter().map(|place| (place.event, place.what.map(AxisMark::Phase))).collect()
         };
         let mut end = 0;
         for (index, (event, mark)) in places.iter().enumerate() {
@@ -64,8 +64,8 @@ impl<'a> Columns<'a> {
                 continue;
             };
             let (text, style) = match mark {
-                Mark::Step(step) => (step.to_string(), theme.style(Token::Dim)),
-                Mark::Phase(phase) => {
+                AxisMark::Step(step) => (step.to_string(), theme.style(Token::Dim)),
+                AxisMark::Phase(phase) => {
                     let style = Style::new().fg(theme.color(Token::from(*phase)));
                     (legend::phase_label(*phase, room - 1).to_owned(), style)
                 }
@@ -83,7 +83,7 @@ impl<'a> Columns<'a> {
 }
 
 /// What begins at a place of the axis.
-enum Mark {
+enum AxisMark {
     Step(u64),
     Phase(Phase),
 }

@@ -115,7 +115,7 @@ enum Happened {
     Input(Option<Event>),
     Picture(bool),
     Saved(Saved),
-    Read(Read),
+    Read(FileNews),
     Timer,
 }
 
@@ -126,7 +126,7 @@ struct Saved {
 }
 
 /// What a thread found out that reads files, where the screen must not wait.
-enum Read {
+enum FileNews {
     /// A sentence for the footer.
     Told(String),
     /// Something to show.
@@ -239,8 +239,8 @@ async fn show(
                 app.notify(told);
                 Vec::new()
             }
-            Happened::Read(Read::Found(message)) => app.update(message),
-            Happened::Read(Read::Told(text)) => {
+            Happened::Read(FileNews::Found(message)) => app.update(message),
+            Happened::Read(FileNews::Told(text)) => {
                 app.notify(text);
                 Vec::new()
             }
@@ -353,7 +353,7 @@ fn in_background(
 }
 
 /// Reads files to compare with, one after the other, on a thread of its own; tells how far it is, and what can't be read.
-fn read_others(paths: Vec<PathBuf>, reader: &mpsc::UnboundedSender<Read>) {
+fn read_others(paths: Vec<PathBuf>, reader: &mpsc::UnboundedSender<FileNews>) {
     if paths.is_empty() {
         return;
     }
@@ -363,7 +363,7 @@ fn read_others(paths: Vec<PathBuf>, reader: &mpsc::UnboundedSender<Read>) {
             let name: Arc<str> = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into()).into();
             let mut next = Instant::now() + PROGRESS;
             // The listener may be gone.
-            let tell = |text: String| drop(reader.send(Read::Told(text)));
+            let tell = |text: String| drop(reader.send(FileNews::Told(text)));
             let compared = source::compared(&path, |done, all| {
                 if Instant::now() >= next {
                     next = Instant::now() + PROGRESS;
@@ -375,7 +375,7 @@ fn read_others(paths: Vec<PathBuf>, reader: &mpsc::UnboundedSender<Read>) {
                     let count = figures::counted(all.len() as u64, "configuration");
                     let remark = remark.map_or_else(String::new, |remark| format!("; {remark}"));
                     tell(format!("{name}: {count} beside the run's on Compare{remark}"));
-                    drop(reader.send(Read::Found(Message::Compared(Other { name, all }))));
+                    drop(reader.send(FileNews::Found(Message::Compared(Other { name, all }))));
                 }
                 Err(error) => tell(format!("{} can't be compared: {error}", path.display())),
             }
@@ -386,9 +386,9 @@ fn read_others(paths: Vec<PathBuf>, reader: &mpsc::UnboundedSender<Read>) {
 }
 
 /// Finds out what may follow the beginning of a path, on a thread of its own: a folder may lie far away.
-fn complete(text: String, reader: &mpsc::UnboundedSender<Read>) {
+fn complete(text: String, reader: &mpsc::UnboundedSender<FileNews>) {
     let reader = reader.clone();
-    let look = move || drop(reader.send(Read::Found(Message::Completed(completion::complete(&text)))));
+    let look = move || drop(reader.send(FileNews::Found(Message::Completed(completion::complete(&text)))));
     let _ = std::thread::Builder::new().name("complete".to_owned()).spawn(look);
 }
 

@@ -35,7 +35,7 @@ static MOUSE: AtomicBool = AtomicBool::new(false);
 /// The terminal, ours as long as this lives.
 #[derive(Debug)]
 pub struct Guard {
-    terminal: Terminal<WireBackend<BufWriter<Gate>>>,
+    terminal: Terminal<WireBackend<BufWriter<TerminalOutput>>>,
 }
 
 impl Guard {
@@ -47,7 +47,7 @@ impl Guard {
         MOUSE.store(mouse, Ordering::SeqCst);
         enter_modes()?;
         let erases = wire::erases_in_colour(|name| std::env::var(name).ok());
-        let backend = WireBackend::new(BufWriter::with_capacity(BUFFER, Gate)).erasing(erases);
+        let backend = WireBackend::new(BufWriter::with_capacity(BUFFER, TerminalOutput)).erasing(erases);
         Terminal::new(backend).map(|terminal| Self { terminal }).inspect_err(|_| leave())
     }
 
@@ -102,9 +102,9 @@ impl Drop for Guard {
 
 /// Standard output as long as the terminal is ours; afterwards a place where bytes vanish.
 #[derive(Debug)]
-struct Gate;
+struct TerminalOutput;
 
-impl Write for Gate {
+impl Write for TerminalOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
         if *ours { write_once(bytes) } else { Ok(bytes.len()) }

@@ -116,8 +116,9 @@ impl<W: Write> WireBackend<W> {
     /// Draws cells of one row. Those that look alike are drawn together, as moving costs less than colours do.
     fn draw_row(&mut self, y: u16, row: &[(u16, &Cell)], pen: &mut Pen) {
         let (erases, out) = (self.erases, &mut self.out);
-        let follows = |a: &(u16, &Cell), b: &(u16, &Cell)| a.0.checked_add(1) == Some(b.0) && Look::are_one(a.1, b.1);
-        let mut left: Vec<Option<Run<'_>>> = row.chunk_by(follows).map(Run::of).collect();
+        let follows =
+            |a: &(u16, &Cell), b: &(u16, &Cell)| a.0.checked_add(1) == Some(b.0) && CellLook::are_one(a.1, b.1);
+        let mut left: Vec<Option<CellRun<'_>>> = row.chunk_by(follows).map(CellRun::of).collect();
         loop {
             for index in 0..left.len() {
                 let next = left.get(index + 1).copied().flatten();
@@ -126,7 +127,7 @@ impl<W: Write> WireBackend<W> {
                     run.draw(pen, erases, out);
                 }
             }
-            let is_seen = |run: &Option<Run<'_>>| run.is_some_and(|run| run.look != Look::Blank);
+            let is_seen = |run: &Option<CellRun<'_>>| run.is_some_and(|run| run.look != CellLook::Blank);
             let Some(index) = left.iter().position(is_seen).or_else(|| left.iter().position(Option::is_some)) else {
                 return;
             };
@@ -141,7 +142,7 @@ impl<W: Write> WireBackend<W> {
 
 /// What of a pen's style is seen of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum CellLook {
     /// All of it.
     Text,
     /// The background: nothing is in it.
@@ -150,7 +151,7 @@ enum Look {
     Filled,
 }
 
-impl Look {
+impl CellLook {
     fn of(cell: &Cell) -> Self {
         if is_blank(cell) {
             return Self::Blank;
@@ -169,16 +170,16 @@ impl Look {
 
 /// Cells side by side that a pen draws without a change.
 #[derive(Clone, Copy, Debug)]
-struct Run<'a> {
+struct CellRun<'a> {
     x: u16,
     count: u16,
-    look: Look,
+    look: CellLook,
     cells: &'a [(u16, &'a Cell)],
     /// The first of them.
     cell: &'a Cell,
 }
 
-impl<'a> Run<'a> {
+impl<'a> CellRun<'a> {
     /// Fewer blanks are written: to erase them and go on behind them takes as many bytes.
     const ERASED: u16 = 12;
     /// Fewer cells of an area are written: to erase them the background changes, and after them back; one takes three bytes.
@@ -186,7 +187,7 @@ impl<'a> Run<'a> {
 
     fn of(cells: &'a [(u16, &'a Cell)]) -> Option<Self> {
         let &(x, cell) = cells.first()?;
-        Some(Self { x, count: u16::try_from(cells.len()).unwrap_or(u16::MAX), look: Look::of(cell), cells, cell })
+        Some(Self { x, count: u16::try_from(cells.len()).unwrap_or(u16::MAX), look: CellLook::of(cell), cells, cell })
     }
 
     /// An area that is drawn as a background.
@@ -198,9 +199,9 @@ impl<'a> Run<'a> {
     fn fits(&self, pen: &Pen, erases: bool) -> bool {
         let cell = self.cell;
         match self.look {
-            Look::Text => (pen.foreground, pen.background, pen.modifier) == (cell.fg, cell.bg, cell.modifier),
-            Look::Blank => (pen.background, pen.modifier) == (cell.bg, cell.modifier),
-            Look::Filled => {
+            CellLook::Text => (pen.foreground, pen.background, pen.modifier) == (cell.fg, cell.bg, cell.modifier),
+            CellLook::Blank => (pen.background, pen.modifier) == (cell.bg, cell.modifier),
+            CellLook::Filled => {
                 let written = (pen.foreground, pen.background) == (cell.fg, cell.bg) && !self.is_wide(erases);
                 pen.modifier.is_empty() && (written || pen.background == cell.fg)
             }
@@ -210,23 +211,23 @@ impl<'a> Run<'a> {
     /// Whether the pen draws it now: blanks only where it is, or where it is going.
     fn is_due(&self, pen: &Pen, y: u16, next: Option<&Self>, erases: bool) -> bool {
         let goes_on = || next.is_some_and(|next| self.leads_to(next) && next.fits(pen, erases));
-        self.fits(pen, erases) && (self.look != Look::Blank || pen.at == Some((self.x, y)) || goes_on())
+        self.fits(pen, erases) && (self.look != CellLook::Blank || pen.at == Some((self.x, y)) || goes_on())
     }
 
     /// A few blanks just before it.
     fn leads_to(&self, next: &Self) -> bool {
         let follows = self.x.checked_add(self.count) == Some(next.x);
-        self.look == Look::Blank && self.count < Self::ERASED && follows && next.look != Look::Blank
+        self.look == CellLook::Blank && self.count < Self::ERASED && follows && next.look != CellLook::Blank
     }
 
     /// Whether a pen that draws `next` draws these blanks.
     fn looks_like(&self, next: &Self) -> bool {
-        next.look == Look::Text && (self.cell.bg, self.cell.modifier) == (next.cell.bg, next.cell.modifier)
+        next.look == CellLook::Text && (self.cell.bg, self.cell.modifier) == (next.cell.bg, next.cell.modifier)
     }
 
     /// Makes the pen draw it.
     fn take_style(&self, pen: &mut Pen, erases: bool, out: &mut Vec<u8>) {
-        if self.look == Look::Filled && self.is_wide(erases) {
+        if self.look == CellLook::Filled && self.is_wide(erases) {
             let mut cell = Cell::EMPTY;
             cell.bg = self.cell.fg;
             pen.take_style(&cell, out);
@@ -237,7 +238,7 @@ impl<'a> Run<'a> {
 
     /// Draws it where the pen is, which fits.
     fn draw(&self, pen: &mut Pen, erases: bool, out: &mut Vec<u8>) {
-        let blank = self.look == Look::Blank || self.look == Look::Filled && pen.background == self.cell.fg;
+        let blank = self.look == CellLook::Blank || self.look == CellLook::Filled && pen.background == self.cell.fg;
         if blank && erases && self.count >= Self::ERASED {
             // The cursor stays.
             let _ = write!(out, "\x1b[{}X", self.count);

@@ -74,7 +74,7 @@ pub enum ShelfError {
 
 /// Where a text is.
 #[derive(Clone, Debug)]
-enum Place {
+enum TextPlace {
     Here(Cow<'static, str>),
     /// In the user's folder; it is read when it is asked for.
     File(PathBuf),
@@ -83,7 +83,7 @@ enum Place {
 /// Named texts: built-in ones first, then the user's by name.
 #[derive(Clone, Debug)]
 pub struct Shelf {
-    texts: Vec<(String, Place)>,
+    texts: Vec<(String, TextPlace)>,
     warnings: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ impl Shelf {
     /// The built-in texts and, over them, the files in `folder` whose names end so.
     #[must_use]
     pub fn of_files(built_in: &[(&'static str, &'static str)], folder: Option<&Path>, extension: &str) -> Self {
-        let here = |&(name, text): &(&str, &'static str)| (name.to_owned(), Place::Here(text.into()));
+        let here = |&(name, text): &(&str, &'static str)| (name.to_owned(), TextPlace::Here(text.into()));
         let mut shelf = Self { texts: built_in.iter().map(here).collect(), warnings: Vec::new() };
         if let Some(folder) = folder {
             shelf.add_folder(folder, extension);
@@ -126,13 +126,13 @@ impl Shelf {
         files.sort();
         for path in files {
             match path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned) {
-                Some(name) => self.put(&name, Place::File(path)),
+                Some(name) => self.put(&name, TextPlace::File(path)),
                 None => self.warnings.push(format!("the name of {} is no UTF-8 text; rename it", path.display())),
             }
         }
     }
 
-    fn put(&mut self, name: &str, place: Place) {
+    fn put(&mut self, name: &str, place: TextPlace) {
         match self.texts.iter_mut().find(|(known, _)| known == name) {
             Some((_, present)) => *present = place,
             None => self.texts.push((name.to_owned(), place)),
@@ -141,7 +141,7 @@ impl Shelf {
 
     /// Adds a text, or replaces the one of that name.
     pub fn insert(&mut self, name: &str, text: &str) {
-        self.put(name, Place::Here(text.to_owned().into()));
+        self.put(name, TextPlace::Here(text.to_owned().into()));
     }
 
     /// All names.
@@ -158,10 +158,10 @@ impl Shelf {
     /// Whether the user's folder has a file of that name.
     #[must_use]
     pub fn is_users_own(&self, name: &str) -> bool {
-        matches!(self.place(name), Some(Place::File(_)))
+        matches!(self.place(name), Some(TextPlace::File(_)))
     }
 
-    fn place(&self, name: &str) -> Option<&Place> {
+    fn place(&self, name: &str) -> Option<&TextPlace> {
         self.texts.iter().find(|(known, _)| known == name).map(|(_, place)| place)
     }
 
@@ -171,8 +171,8 @@ impl Shelf {
     /// [`ShelfError::Unknown`], [`ShelfError::File`].
     pub fn text(&self, name: &str) -> Result<TomlText, ShelfError> {
         Ok(match self.place(name).ok_or(ShelfError::Unknown)? {
-            Place::Here(text) => TomlText::built_in(text.clone()),
-            Place::File(path) => TomlText::read(path)?,
+            TextPlace::Here(text) => TomlText::built_in(text.clone()),
+            TextPlace::File(path) => TomlText::read(path)?,
         })
     }
 

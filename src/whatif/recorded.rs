@@ -81,12 +81,12 @@ pub struct FactsWriter {
     /// Calls of the driver that tell what was there when the history began.
     early: (i64, i64),
     /// Bounds that failures show, where no limit is recorded.
-    shown: Option<Shown>,
+    shown: Option<FailureBounds>,
 }
 
 /// What a failure shows of the bounds of memory.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct FailureBounds {
     /// The driver had nothing left: all that this process could have.
     device: Option<Bytes>,
     /// A limit that is not recorded lies below this.
@@ -235,7 +235,7 @@ impl FactsWriter {
     }
 
     fn look_at(&mut self, request: &FailedRequest) {
-        let shown = self.shown.get_or_insert(Shown { device: None, below: None });
+        let shown = self.shown.get_or_insert(FailureBounds { device: None, below: None });
         let reserved = self.memory.reserved();
         if request.device_free < request.segment {
             let all = reserved + request.device_free;
@@ -261,7 +261,7 @@ impl FactsWriter {
         if self.changed {
             remarks.push("its settings changed while it ran; it is replayed under the last ones".to_owned());
         }
-        let shown = self.shown.unwrap_or(Shown { device: None, below: None });
+        let shown = self.shown.unwrap_or(FailureBounds { device: None, below: None });
         let device = memory.or_else(|| {
             let all = shown.device?.max(self.peak_reserved);
             remarks.push(format!("what the device had for it is taken from its out-of-memory error: {all}"));

@@ -36,7 +36,7 @@ pub struct Tuning {
 }
 
 /// A key of the settings, and the values that are tried.
-struct Key {
+struct TunedKey {
     name: &'static str,
     values: &'static [&'static str],
     /// It does something only where memory is bounded.
@@ -44,11 +44,15 @@ struct Key {
 }
 
 /// What is tried with and without expandable segments.
-const KEYS: [Key; 4] = [
-    Key { name: "max_split_size_mb", values: &["21", "32", "64", "128", "256", "512", "1024", "2048"], bounded: false },
-    Key { name: "roundup_power2_divisions", values: &["1", "2", "4", "8", "16"], bounded: false },
-    Key { name: "large_segment_size_mb", values: &["12", "16", "32", "64", "128"], bounded: false },
-    Key { name: "garbage_collection_threshold", values: &["0.6", "0.8", "0.9"], bounded: true },
+const KEYS: [TunedKey; 4] = [
+    TunedKey {
+        name: "max_split_size_mb",
+        values: &["21", "32", "64", "128", "256", "512", "1024", "2048"],
+        bounded: false,
+    },
+    TunedKey { name: "roundup_power2_divisions", values: &["1", "2", "4", "8", "16"], bounded: false },
+    TunedKey { name: "large_segment_size_mb", values: &["12", "16", "32", "64", "128"], bounded: false },
+    TunedKey { name: "garbage_collection_threshold", values: &["0.6", "0.8", "0.9"], bounded: true },
 ];
 
 const EXPANDABLE: &str = "expandable_segments:True";
@@ -60,12 +64,12 @@ const TOLD: usize = 3;
 
 /// One choice: whether segments expand, and for each of [`KEYS`] a value, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Choice {
+struct SettingsChoice {
     expandable: bool,
     values: [Option<&'static str>; KEYS.len()],
 }
 
-impl Choice {
+impl SettingsChoice {
     fn text(&self) -> String {
         let keys = KEYS.iter().zip(self.values).filter_map(|(key, value)| Some(format!("{}:{}", key.name, value?)));
         let words: Vec<String> = self.expandable.then(|| EXPANDABLE.to_owned()).into_iter().chain(keys).collect();
@@ -117,7 +121,7 @@ impl Tuning {
         oldest: TorchVersion,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self, ConditionsError> {
-        let known = |choice: &Choice| {
+        let known = |choice: &SettingsChoice| {
             !matches!(recorded.under(&choice.text()), Err(ConditionsError::Settings(_)))
                 && Settings::parse_for(oldest, &choice.text()).is_ok()
         };
@@ -125,7 +129,7 @@ impl Tuning {
         let keys = || (0..KEYS.len()).filter(|key| bounded || !KEYS[*key].bounded);
         let mut choices = Vec::new();
         for expandable in [false, true] {
-            let bare = Choice { expandable, ..Choice::default() };
+            let bare = SettingsChoice { expandable, ..SettingsChoice::default() };
             choices.push(bare);
             for key in keys() {
                 choices.extend(KEYS[key].values.iter().map(|value| bare.with(key, Some(value))));
@@ -145,7 +149,8 @@ impl Tuning {
         }
         let first = choices.len() as u64;
         // The best values of each key, wherever segments expand or not.
-        let mut products = vec![Choice::default(), Choice { expandable: true, ..Choice::default() }];
+        let mut products =
+            vec![SettingsChoice::default(), SettingsChoice { expandable: true, ..SettingsChoice::default() }];
         for key in keys() {
             let mut alone: Vec<(usize, &str)> =
                 (0..choices.len()).filter_map(|index| Some((index, choices[index].values[key]?))).collect();
@@ -161,7 +166,7 @@ impl Tuning {
                     best.push(value);
                 }
             }
-            let with = |choice: &Choice| -> Vec<Choice> {
+            let with = |choice: &SettingsChoice| -> Vec<SettingsChoice> {
                 std::iter::once(*choice).chain(best.iter().map(|value| choice.with(key, Some(value)))).collect()
             };
             products = products.iter().flat_map(with).collect();
@@ -269,14 +274,14 @@ impl Tuning {
 }
 
 fn try_all(
-    choices: &[Choice],
+    choices: &[SettingsChoice],
     recorded: &Recorded,
     limit: Option<Bytes>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Vec<Tried>, ConditionsError> {
     let done = std::sync::atomic::AtomicU64::new(0);
     let program: &Program = &recorded.program;
-    let try_one = |choice: &Choice| {
+    let try_one = |choice: &SettingsChoice| {
         let mut conditions = recorded.under(&choice.text())?;
         conditions.limit = limit.or(conditions.limit);
         let figures = program.replay(&conditions).figures;

@@ -43,8 +43,8 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     no_oom: bool,
     /// Format: text for a terminal, json for programs, github for annotations in a workflow.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
+    format: CheckFormat,
     /// The same as --format json.
     #[arg(long, conflicts_with = "format")]
     json: bool,
@@ -52,7 +52,7 @@ pub(super) struct CheckArgs {
 
 /// How the outcome is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum CheckFormat {
     /// For a terminal.
     Text,
     /// For programs.
@@ -95,7 +95,7 @@ impl FromStr for Rate {
 }
 
 /// What was found of one device of a file.
-struct Outcome {
+struct DeviceOutcome {
     file: String,
     /// What it is called in sentences, where there are several.
     which: String,
@@ -129,9 +129,9 @@ pub(super) fn run(args: &CheckArgs) -> Result<Status> {
         }
     };
     let worst = outcomes.iter().flat_map(|of| &of.checked).map(|checked| checked.verdict).max().unwrap_or_default();
-    let format = if args.json { Format::Json } else { args.format };
+    let format = if args.json { CheckFormat::Json } else { args.format };
     write(&mut stdout(), format, &outcomes, worst)?;
-    if worst == Verdict::Unknown && format == Format::Text {
+    if worst == Verdict::Unknown && format == CheckFormat::Text {
         complain("a limit that can't be checked is neither kept nor broken: exit code 3");
     }
     Ok(match worst {
@@ -151,7 +151,7 @@ impl CheckArgs {
         &self,
         subjects: &[Subject<R>],
         program: impl Fn(&R) -> Option<&Program>,
-    ) -> Result<Vec<Outcome>> {
+    ) -> Result<Vec<DeviceOutcome>> {
         let mut outcomes = Vec::new();
         for subject in subjects {
             let examined = if self.max_leak.is_some() { examine(&subject.whole)? } else { Vec::new() };
@@ -170,7 +170,7 @@ impl CheckArgs {
                 }
                 let leak = of.filter(|of| of.rhythm.is_some()).map(leak);
                 let checked = self.checked(facts, program(run), of);
-                outcomes.push(Outcome { file: subject.name.clone(), which, run: facts.clone(), leak, checked });
+                outcomes.push(DeviceOutcome { file: subject.name.clone(), which, run: facts.clone(), leak, checked });
             }
         }
         Ok(outcomes)
@@ -261,10 +261,10 @@ impl CheckArgs {
     }
 }
 
-fn write(out: &mut impl Write, format: Format, outcomes: &[Outcome], worst: Verdict) -> io::Result<()> {
+fn write(out: &mut impl Write, format: CheckFormat, outcomes: &[DeviceOutcome], worst: Verdict) -> io::Result<()> {
     match format {
-        Format::Json => writeln!(out, "{}", object(outcomes, worst)),
-        Format::Text => {
+        CheckFormat::Json => writeln!(out, "{}", object(outcomes, worst)),
+        CheckFormat::Text => {
             for (outcome, checked) in all(outcomes).filter(|(_, checked)| checked.verdict != Verdict::Kept) {
                 writeln!(out, "{}{}", outcome.which, checked.sentence)?;
             }
@@ -279,7 +279,7 @@ fn write(out: &mut impl Write, format: Format, outcomes: &[Outcome], worst: Verd
             }
             Ok(())
         }
-        Format::Github => {
+        CheckFormat::Github => {
             for (outcome, checked) in all(outcomes) {
                 let level = match checked.verdict {
                     Verdict::Kept => "notice",
@@ -294,16 +294,16 @@ fn write(out: &mut impl Write, format: Format, outcomes: &[Outcome], worst: Verd
     }
 }
 
-fn all(outcomes: &[Outcome]) -> impl Iterator<Item = (&Outcome, &Checked)> {
+fn all(outcomes: &[DeviceOutcome]) -> impl Iterator<Item = (&DeviceOutcome, &Checked)> {
     outcomes.iter().flat_map(|outcome| outcome.checked.iter().map(move |checked| (outcome, checked)))
 }
 
-fn object(outcomes: &[Outcome], worst: Verdict) -> Value {
+fn object(outcomes: &[DeviceOutcome], worst: Verdict) -> Value {
     let sentences = |wanted: Verdict| -> Vec<String> {
         let those = all(outcomes).filter(|(_, checked)| checked.verdict == wanted);
         those.map(|(outcome, checked)| format!("{}{}", outcome.which, checked.sentence)).collect()
     };
-    let run = |outcome: &Outcome| {
+    let run = |outcome: &DeviceOutcome| {
         let figures = &outcome.run.figures;
         json!({
             "file": outcome.file,

@@ -15,14 +15,14 @@ struct Given {
 
 /// One question of a lesson.
 #[derive(Default)]
-struct Asked {
+struct QuestionTally {
     title: String,
     said: BTreeMap<String, Given>,
 }
 
 /// All answered questions, by lesson and step.
 #[derive(Default)]
-pub(super) struct Answers(BTreeMap<(String, u32), Asked>);
+pub(super) struct Answers(BTreeMap<(String, u32), QuestionTally>);
 
 impl Answers {
     /// Those of some learners.
@@ -67,7 +67,7 @@ impl Answers {
     /// The same for other programs.
     pub fn json(&self) -> Value {
         let answer = |(text, given): (&String, &Given)| json!({ "said": text, "count": given.count, "points": given.halves.map(|halves| f64::from(halves) / 2.0) });
-        let question = |((lesson, step), asked): (&(String, u32), &Asked)| {
+        let question = |((lesson, step), asked): (&(String, u32), &QuestionTally)| {
             let said: Vec<Value> = asked.said.iter().map(answer).collect();
             json!({ "lesson": lesson, "step": step, "title": asked.title, "answers": said })
         };

@@ -43,12 +43,12 @@ pub(super) struct ClassArgs {
     answers: bool,
     /// How learners are sorted.
     #[arg(long, value_enum, default_value_t)]
-    sort: Order,
+    sort: ClassOrder,
 }
 
 /// The order of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Order {
+enum ClassOrder {
     /// By the names of the files.
     #[default]
     Who,
@@ -113,12 +113,12 @@ impl Class {
         }
     }
 
-    fn sorted(&self, order: Order) -> Vec<(&PathBuf, &Pupil)> {
+    fn sorted(&self, order: ClassOrder) -> Vec<(&PathBuf, &Pupil)> {
         let mut pupils: Vec<_> = self.pupils.iter().collect();
         match order {
-            Order::Who => {}
-            Order::Step => pupils.sort_by_key(|(_, pupil)| pupil.note().map_or(0, |note| note.step)),
-            Order::Waiting => pupils.sort_by_key(|(_, pupil)| std::cmp::Reverse(pupil.waits())),
+            ClassOrder::Who => {}
+            ClassOrder::Step => pupils.sort_by_key(|(_, pupil)| pupil.note().map_or(0, |note| note.step)),
+            ClassOrder::Waiting => pupils.sort_by_key(|(_, pupil)| std::cmp::Reverse(pupil.waits())),
         }
         pupils
     }
@@ -127,7 +127,7 @@ impl Class {
         Answers::of(self.pupils.values().filter_map(Pupil::note))
     }
 
-    fn table(&self, order: Order) -> Table {
+    fn table(&self, order: ClassOrder) -> Table {
         let mut table = Table::new(COLUMNS);
         self.sorted(order).into_iter().for_each(|(path, pupil)| table.row(pupil.row(path)));
         table

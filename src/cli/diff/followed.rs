@@ -10,7 +10,7 @@ use crate::model::{Survivor, naming};
 
 /// A function in its file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Function {
+struct FileFunction {
     file: String,
     name: String,
 }
@@ -23,13 +23,13 @@ pub(super) fn followed(before: &[Survivor], after: &[Survivor]) -> (Vec<Survivor
     let (mut one, mut other) = (Vec::new(), Vec::new());
     let (mut before, mut after) = (by_function(before, &mut one), by_function(after, &mut other));
     // First those that stayed where they were.
-    let stayed: Vec<Function> = before.keys().filter(|function| after.contains_key(function)).cloned().collect();
+    let stayed: Vec<FileFunction> = before.keys().filter(|function| after.contains_key(function)).cloned().collect();
     for function in stayed {
         if let (Some(a), Some(b)) = (before.remove(&function), after.remove(&function)) {
             pair(&function, &function.file, a, b, &mut one, &mut other);
         }
     }
-    let alone = |name: &str, of: &BTreeMap<Function, Lines>| {
+    let alone = |name: &str, of: &BTreeMap<FileFunction, Lines>| {
         let mut found = of.keys().filter(|function| function.name == name);
         found.next().cloned().filter(|_| found.next().is_none())
     };
@@ -50,14 +50,14 @@ pub(super) fn followed(before: &[Survivor], after: &[Survivor]) -> (Vec<Survivor
 }
 
 /// Names that are lines, by function; the others go to `rest` as they are.
-fn by_function(held: &[Survivor], rest: &mut Vec<Survivor>) -> BTreeMap<Function, Lines> {
-    let mut functions: BTreeMap<Function, Lines> = BTreeMap::new();
+fn by_function(held: &[Survivor], rest: &mut Vec<Survivor>) -> BTreeMap<FileFunction, Lines> {
+    let mut functions: BTreeMap<FileFunction, Lines> = BTreeMap::new();
     for held in held {
         let place =
             naming::place(&held.name).rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?)));
         match place.filter(|_| held.name.ends_with(')')) {
             Some((file, line)) => {
-                let function = Function { file: file.to_owned(), name: naming::thing(&held.name).to_owned() };
+                let function = FileFunction { file: file.to_owned(), name: naming::thing(&held.name).to_owned() };
                 functions.entry(function).or_default().insert(line, held.clone());
             }
             None => rest.push(held.clone()),
@@ -68,7 +68,7 @@ fn by_function(held: &[Survivor], rest: &mut Vec<Survivor>) -> BTreeMap<Function
 
 /// The lines of one function in two runs.
 fn pair(
-    function: &Function,
+    function: &FileFunction,
     file: &str,
     mut before: Lines,
     mut after: Lines,
@@ -126,7 +126,7 @@ fn shift(before: &Lines, after: &Lines) -> i64 {
         .map_or(0, |of| of.0)
 }
 
-fn sum(function: &Function, file: &str, lines: Lines) -> Survivor {
+fn sum(function: &FileFunction, file: &str, lines: Lines) -> Survivor {
     let most = lines.values().max_by_key(|held| held.bytes).map(|held| held.category);
     Survivor {
         name: format!("{} ({file})", function.name),

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::text::{measured, verdict, word};
-use super::{Place, Row};
+use super::{JudgedClaim, MeasuredOn};
 use crate::folklore::{NotHere, Outcome, Side};
 
 /// One object: the device, and a row for each claim. Figures are in the unit beside them.
-pub(super) fn json(place: &Place, rows: &[Row<'_>], not_here: &[&NotHere]) -> Value {
+pub(super) fn json(place: &MeasuredOn, rows: &[JudgedClaim<'_>], not_here: &[&NotHere]) -> Value {
     let rows: Vec<Value> = rows.iter().map(|row| object(place, row)).collect();
     let elsewhere = |claim: &&NotHere| {
         let NotHere { name, claim, needs, verdict, found } = *claim;
@@ -19,7 +19,7 @@ pub(super) fn json(place: &Place, rows: &[Row<'_>], not_here: &[&NotHere]) -> Va
     json!({ "device": place.device, "simulated": place.simulated, "rows": rows, "not_here": not_here })
 }
 
-fn object(place: &Place, row: &Row<'_>) -> Value {
+fn object(place: &MeasuredOn, row: &JudgedClaim<'_>) -> Value {
     let claim = &*row.claim;
     let commands: Vec<String> = claim.sides.iter().flat_map(|side| side.commands(&place.device)).collect();
     let sides: Vec<Value> = claim.sides.iter().map(|side| of_side(place, side)).collect();
@@ -63,12 +63,17 @@ fn object(place: &Place, row: &Row<'_>) -> Value {
     object
 }
 
-fn of_side(place: &Place, side: &Side) -> Value {
+fn of_side(place: &MeasuredOn, side: &Side) -> Value {
     json!({ "name": side.name, "commands": side.commands(&place.device) })
 }
 
 /// A table for a page.
-pub(super) fn markdown(out: &mut impl Write, place: &Place, rows: &[Row<'_>], not_here: &[&NotHere]) -> io::Result<()> {
+pub(super) fn markdown(
+    out: &mut impl Write,
+    place: &MeasuredOn,
+    rows: &[JudgedClaim<'_>],
+    not_here: &[&NotHere],
+) -> io::Result<()> {
     if !rows.is_empty() {
         measured_here(out, place, rows)?;
     }
@@ -86,7 +91,7 @@ pub(super) fn markdown(out: &mut impl Write, place: &Place, rows: &[Row<'_>], no
     Ok(())
 }
 
-fn measured_here(out: &mut impl Write, place: &Place, rows: &[Row<'_>]) -> io::Result<()> {
+fn measured_here(out: &mut impl Write, place: &MeasuredOn, rows: &[JudgedClaim<'_>]) -> io::Result<()> {
     writeln!(out, "Measured on {}.\n", place.words())?;
     writeln!(out, "| Claim | Verdict | Measured | Why | Where it holds | Where not |")?;
     writeln!(out, "|---|---|---|---|---|---|")?;

@@ -37,13 +37,13 @@ pub(super) struct FolkloreArgs {
     #[arg(long, conflicts_with = "format")]
     json: bool,
     /// The format of the table.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ClaimsFormat::Text)]
+    format: ClaimsFormat,
 }
 
 /// How the table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ClaimsFormat {
     /// For a terminal.
     Text,
     /// For a page.
@@ -51,21 +51,21 @@ enum Format {
 }
 
 /// A claim, and its outcome.
-struct Row<'a> {
+struct JudgedClaim<'a> {
     /// As it was run: with smaller sides, where they did not fit.
     claim: Cow<'a, Claim>,
     outcome: Outcome,
 }
 
 /// Where it was measured.
-struct Place {
+struct MeasuredOn {
     /// `sim:h200`.
     device: String,
     /// Times and bytes are a model's.
     simulated: bool,
 }
 
-impl Place {
+impl MeasuredOn {
     fn of(device: &DeviceChoice) -> Self {
         match device {
             DeviceChoice::Cpu => Self { device: "cpu".to_owned(), simulated: false },
@@ -92,7 +92,7 @@ pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
             gpu => gpu,
         },
     };
-    let place = Place::of(&device);
+    let place = MeasuredOn::of(&device);
     let bench = Bench { device, workloads: workloads() };
     let folder = config_folder(|name| std::env::var_os(name));
     let folklore = Folklore::with_user_claims(folder.as_deref(), &bench.workloads)?;
@@ -104,9 +104,11 @@ pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
     let paper = Paper::stdout();
     match (args.json, args.format, &rows[..]) {
         (true, ..) => writeln!(stdout(), "{}", document::json(&place, &rows, &not_here))?,
-        (false, Format::Markdown, rows) => document::markdown(&mut stdout(), &place, rows, &not_here)?,
-        (false, Format::Text, [row]) if args.names.len() == 1 => text::in_full(&mut paper.out(), &place, row, paper)?,
-        (false, Format::Text, rows) => {
+        (false, ClaimsFormat::Markdown, rows) => document::markdown(&mut stdout(), &place, rows, &not_here)?,
+        (false, ClaimsFormat::Text, [row]) if args.names.len() == 1 => {
+            text::in_full(&mut paper.out(), &place, row, paper)?
+        }
+        (false, ClaimsFormat::Text, rows) => {
             let mut out = paper.out();
             if !rows.is_empty() {
                 text::table(&mut out, &place, rows, paper)?;
@@ -140,7 +142,7 @@ fn chosen<'a>(folklore: &'a Folklore, names: &[String]) -> Result<(Vec<&'a Claim
 }
 
 /// Measures one claim after the other, until it is interrupted.
-fn measure<'a>(bench: &Bench, claims: &[&'a Claim], interrupt: &Interrupt) -> Vec<Row<'a>> {
+fn measure<'a>(bench: &Bench, claims: &[&'a Claim], interrupt: &Interrupt) -> Vec<JudgedClaim<'a>> {
     let sides = |claims: &[&Claim]| claims.iter().map(|claim| claim.sides.len() as u64).sum::<u64>();
     let mut progress = Progress::new("measuring", sides(claims));
     let mut rows = Vec::new();
@@ -158,7 +160,7 @@ fn measure<'a>(bench: &Bench, claims: &[&'a Claim], interrupt: &Interrupt) -> Ve
             Outcome::Unfit { .. } | Outcome::Cancelled => None,
         };
         let smaller = reduced.map(|reduction| Cow::Owned(reduction.of(claim, &bench.workloads)));
-        rows.push(Row { claim: smaller.unwrap_or(Cow::Borrowed(*claim)), outcome });
+        rows.push(JudgedClaim { claim: smaller.unwrap_or(Cow::Borrowed(*claim)), outcome });
     }
     rows
 }

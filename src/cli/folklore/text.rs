@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::{Place, Row};
+use super::{JudgedClaim, MeasuredOn};
 use crate::cli::columns::{Cell, Column, Paper, Table, Tone};
 use crate::folklore::{NotHere, Outcome, Side, Verdict, Work};
 use crate::tui::wrap;
@@ -15,7 +15,12 @@ const SIDE_BY_SIDE: usize = 110;
 const INDENT: usize = 2;
 
 /// All rows: name, verdict, the claim and what was measured.
-pub(super) fn table(out: &mut impl Write, place: &Place, rows: &[Row<'_>], paper: Paper) -> io::Result<()> {
+pub(super) fn table(
+    out: &mut impl Write,
+    place: &MeasuredOn,
+    rows: &[JudgedClaim<'_>],
+    paper: Paper,
+) -> io::Result<()> {
     paper.paragraph(out, &format!("Folklore, measured on {}", place.words()), 0, Tone::Strong)?;
     writeln!(out)?;
     let columns = [
@@ -78,11 +83,11 @@ pub(super) fn not_here(out: &mut impl Write, claims: &[&NotHere], below: bool, p
     Ok(())
 }
 
-fn name(row: &Row<'_>) -> Cell {
+fn name(row: &JudgedClaim<'_>) -> Cell {
     Cell::toned(row.claim.name.as_str(), Tone::Strong)
 }
 
-fn said(row: &Row<'_>) -> String {
+fn said(row: &JudgedClaim<'_>) -> String {
     format!("{}{}", row.claim.claim, if row.claim.users_own { " (your own)" } else { "" })
 }
 
@@ -101,7 +106,7 @@ const fn tone(verdict: Option<Verdict>) -> Tone {
 }
 
 /// How many claims have which verdict.
-fn tally(rows: &[Row<'_>]) -> String {
+fn tally(rows: &[JudgedClaim<'_>]) -> String {
     let count = |wanted: Option<Verdict>| rows.iter().filter(|row| verdict_of(&row.outcome) == wanted).count();
     let mut parts: Vec<String> = [Verdict::True, Verdict::Partly, Verdict::Depends, Verdict::False]
         .into_iter()
@@ -117,7 +122,7 @@ fn tally(rows: &[Row<'_>]) -> String {
 }
 
 /// One row with all there is to say.
-pub(super) fn in_full(out: &mut impl Write, place: &Place, row: &Row<'_>, paper: Paper) -> io::Result<()> {
+pub(super) fn in_full(out: &mut impl Write, place: &MeasuredOn, row: &JudgedClaim<'_>, paper: Paper) -> io::Result<()> {
     let (claim, width) = (&*row.claim, paper.width);
     writeln!(out, "{} on {}", claim.name, place.words())?;
     writeln!(out)?;
@@ -219,12 +224,12 @@ mod tests {
     fn no_line_of_the_table_is_wider_than_the_terminal() {
         let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
         let device = DeviceChoice::Sim(Box::new(card));
-        let (place, workloads) = (Place::of(&device), Catalog::with_user_workloads(None));
+        let (place, workloads) = (MeasuredOn::of(&device), Catalog::with_user_workloads(None));
         let folklore = Folklore::with_user_claims(None, &workloads).unwrap();
         let bench = Bench { device, workloads };
-        let rows: Vec<Row<'_>> = ["randn-size", "delete-returns"]
+        let rows: Vec<JudgedClaim<'_>> = ["randn-size", "delete-returns"]
             .map(|name| folklore.named(name).unwrap())
-            .map(|claim| Row { claim: Cow::Borrowed(claim), outcome: bench.measure(claim, |_| true) })
+            .map(|claim| JudgedClaim { claim: Cow::Borrowed(claim), outcome: bench.measure(claim, |_| true) })
             .into();
         for width in [40, 60, 80, 120] {
             let mut out = Vec::new();

@@ -31,7 +31,7 @@ pub(super) enum Left {
 }
 
 /// What the learner wrote.
-enum Line {
+enum LearnerLine {
     Text(String),
     Quit,
     Again,
@@ -68,20 +68,22 @@ impl Taking {
                     return Ok(Left::Over);
                 }
                 Stage::Asking | Stage::Acting => match self.ask(player)? {
-                    Line::Quit => return Ok(Left::Quit),
-                    Line::Again => return Ok(Left::Again),
+                    LearnerLine::Quit => return Ok(Left::Quit),
+                    LearnerLine::Again => return Ok(Left::Again),
                     // A goal that was missed may be tried for again.
-                    Line::Text(_) if player.course().stage() == Stage::Acting => self.tell_tries(player.course())?,
-                    Line::Text(_) => self.explain(player.course())?,
+                    LearnerLine::Text(_) if player.course().stage() == Stage::Acting => {
+                        self.tell_tries(player.course())?
+                    }
+                    LearnerLine::Text(_) => self.explain(player.course())?,
                 },
                 Stage::Introduction | Stage::Explained => {
                     if player.course().stage() == Stage::Explained {
                         self.keep(player.course());
                     }
                     match read("Enter goes on, r begins again, q leaves > ")? {
-                        Line::Quit => return Ok(Left::Quit),
-                        Line::Again => return Ok(Left::Again),
-                        Line::Text(_) => {}
+                        LearnerLine::Quit => return Ok(Left::Quit),
+                        LearnerLine::Again => return Ok(Left::Again),
+                        LearnerLine::Text(_) => {}
                     }
                     player.proceed()?;
                     if player.course().stage() != Stage::Over {
@@ -115,10 +117,10 @@ impl Taking {
     }
 
     /// Asks until there is an answer.
-    fn ask(&self, player: &mut Player) -> Result<Line> {
+    fn ask(&self, player: &mut Player) -> Result<LearnerLine> {
         let course = player.course();
         let (Some(question), Some(asked)) = (&course.step().question, &course.told().question) else {
-            return Ok(Line::Text(String::new()));
+            return Ok(LearnerLine::Text(String::new()));
         };
         let (form, hint) = (question.form.clone(), asked.hint.clone());
         self.tell(&asked.ask)?;
@@ -140,7 +142,7 @@ impl Taking {
         let prompt = format!("Your answer ({how}{help}, - passes, q leaves) > ");
         loop {
             let text = match read(&prompt)? {
-                Line::Text(text) => text,
+                LearnerLine::Text(text) => text,
                 left => return Ok(left),
             };
             match (text.trim(), &hint) {
@@ -149,17 +151,17 @@ impl Taking {
                 ("?", None) => self.tell("There is no hint for this one.")?,
                 ("-", _) => {
                     player.answer(Answer::Passed)?;
-                    return Ok(Line::Text(text));
+                    return Ok(LearnerLine::Text(text));
                 }
                 ("try", _) if matches!(form, Form::Goal(_)) => {
                     player.answer(Answer::Tried)?;
-                    return Ok(Line::Text(text));
+                    return Ok(LearnerLine::Text(text));
                 }
                 (line, _) if matches!(form, Form::Goal(_)) => self.set(player, line)?,
                 (answer, _) => match form.read(answer) {
                     Ok(answer) => {
                         player.answer(answer)?;
-                        return Ok(Line::Text(text));
+                        return Ok(LearnerLine::Text(text));
                     }
                     Err(why) => self.tell(&format!("{why}."))?,
                 },
@@ -224,7 +226,7 @@ impl Taking {
 }
 
 /// Reads a line; without one more, the learner has left.
-fn read(prompt: &str) -> Result<Line> {
+fn read(prompt: &str) -> Result<LearnerLine> {
     let mut out = stdout();
     write!(out, "{prompt}")?;
     out.flush()?;
@@ -235,9 +237,9 @@ fn read(prompt: &str) -> Result<Line> {
         writeln!(out)?;
     }
     Ok(match line.trim() {
-        _ if read == 0 => Line::Quit,
-        "q" | "quit" => Line::Quit,
-        "r" | "again" => Line::Again,
-        _ => Line::Text(line),
+        _ if read == 0 => LearnerLine::Quit,
+        "q" | "quit" => LearnerLine::Quit,
+        "r" | "again" => LearnerLine::Again,
+        _ => LearnerLine::Text(line),
     })
 }

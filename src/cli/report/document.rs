@@ -22,11 +22,11 @@ pub(super) struct Writer<W> {
     out: W,
     style: Style,
     /// The part before was a table, a heading, or the first.
-    before: Before,
+    before: Preceding,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Before {
+enum Preceding {
     Nothing,
     Heading,
     Table,
@@ -39,7 +39,7 @@ impl<W: Write> Writer<W> {
         if style == Style::Html {
             page::begin(&mut out)?;
         }
-        Ok(Self { out, style, before: Before::Nothing })
+        Ok(Self { out, style, before: Preceding::Nothing })
     }
 
     /// Writes more of it.
@@ -51,9 +51,9 @@ impl<W: Write> Writer<W> {
                 Style::Html => page::part(&mut self.out, part)?,
             }
             self.before = match part {
-                Part::Title(_) | Part::Heading(_) => Before::Heading,
-                Part::Table(_) => Before::Table,
-                _ => Before::Other,
+                Part::Title(_) | Part::Heading(_) => Preceding::Heading,
+                Part::Table(_) => Preceding::Table,
+                _ => Preceding::Other,
             };
         }
         self.out.flush()
@@ -73,14 +73,14 @@ impl<W: Write> Writer<W> {
             Part::Title(text) => writeln!(out, "{text}"),
             Part::Heading(text) => writeln!(out, "\n{text}\n{}", "─".repeat(text.chars().count())),
             Part::Text(text) => {
-                if self.before == Before::Table {
+                if self.before == Preceding::Table {
                     writeln!(out)?;
                 }
                 writeln!(out, "{text}")
             }
             Part::Items(items) => items.iter().try_for_each(|item| writeln!(out, "• {item}")),
             Part::Table(lines) => {
-                if self.before != Before::Heading && self.before != Before::Nothing {
+                if self.before != Preceding::Heading && self.before != Preceding::Nothing {
                     writeln!(out)?;
                 }
                 table::print(out, lines)

@@ -45,13 +45,13 @@ pub(super) struct ReportArgs {
     #[arg(long)]
     no_settings: bool,
     /// Format: text for a terminal, json for programs, markdown for an issue tracker, html as one page.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    format: ReportFormat,
 }
 
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ReportFormat {
     /// For a terminal.
     Text,
     /// For programs.
@@ -157,7 +157,7 @@ fn title(files: &[File]) -> Vec<Part> {
     parts
 }
 
-impl Format {
+impl ReportFormat {
     /// How it is written as a document; `None` for programs.
     const fn style(self) -> Option<Style> {
         match self {

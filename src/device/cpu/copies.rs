@@ -19,7 +19,7 @@ struct Unordered {
 }
 
 #[derive(Default)]
-struct Progress {
+struct CopyProgress {
     completed: u64,
     /// Copies up to this one happened before all that the compute stream does now.
     ordered: u64,
@@ -28,7 +28,7 @@ struct Progress {
     ends: VecDeque<(u64, Instant)>,
 }
 
-impl Progress {
+impl CopyProgress {
     /// Copies whose end is remembered.
     const ENDS: usize = 512;
 
@@ -47,17 +47,17 @@ pub(super) struct CopyState {
     submitted: AtomicU64,
     /// Number of entries in `unordered`, to leave the lock alone where there is none.
     open: AtomicU64,
-    progress: Mutex<Progress>,
+    progress: Mutex<CopyProgress>,
     moved: Condvar,
     busy_nanos: AtomicU64,
 }
 
 impl CopyState {
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, CopyProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn order(&self, progress: &mut Progress, event: u64) {
+    fn order(&self, progress: &mut CopyProgress, event: u64) {
         progress.ordered = progress.ordered.max(event);
         while progress.unordered.front().is_some_and(|copy| copy.ticket <= event) {
             progress.unordered.pop_front();
@@ -119,7 +119,7 @@ impl CopyState {
 }
 
 /// One copy. The target stays mapped until it is done: the arena finishes copies before it gives memory back.
-struct Job {
+struct CopyJob {
     from: PinnedPart,
     to: *mut u8,
     ticket: u64,
@@ -127,18 +127,18 @@ struct Job {
 
 // SAFETY: `to` points to device memory that only this copy touches until it is done (`CopyState::writes` and the
 // arena's `finish` see to it).
-unsafe impl Send for Job {}
+unsafe impl Send for CopyJob {}
 
 /// The thread and its queue. Dropping it finishes what was submitted.
 pub(super) struct CopyThread {
-    queue: Option<mpsc::Sender<Job>>,
+    queue: Option<mpsc::Sender<CopyJob>>,
     state: Arc<CopyState>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl CopyThread {
     pub(super) fn start(state: Arc<CopyState>) -> Result<Self, DeviceError> {
-        let (queue, jobs) = mpsc::channel::<Job>();
+        let (queue, jobs) = mpsc::channel::<CopyJob>();
         let shared = Arc::clone(&state);
         let thread = std::thread::Builder::new()
             .name("cpu-device-copies".into())
@@ -171,7 +171,7 @@ impl CopyThread {
             self.state.open.store(progress.unordered.len() as u64, Ordering::Release);
         }
         self.state.submitted.store(ticket, Ordering::Release);
-        let sent = self.queue.as_ref().map(|queue| queue.send(Job { from, to, ticket }));
+        let sent = self.queue.as_ref().map(|queue| queue.send(CopyJob { from, to, ticket }));
         if let Some(Ok(())) = sent {
             return Ok(());
         }

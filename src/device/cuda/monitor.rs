@@ -56,7 +56,7 @@ impl ReservedBytes {
 
 /// What was on the GPU before this process made its context there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Before {
+struct BeforeContext {
     used: Bytes,
     pids: Vec<u32>,
 }
@@ -64,14 +64,14 @@ struct Before {
 /// A monitor whose GPU is not open yet: the context must come after [`Monitor::start`].
 pub(super) struct Waiting {
     monitor: Monitor,
-    before: Option<Before>,
+    before: Option<BeforeContext>,
 }
 
 /// The thread that watches a GPU, until this is dropped.
 pub(super) struct Monitor {
     sensors: Sensors,
     /// Tells the thread that the GPU is open; it ends when this is gone.
-    opened: Option<Sender<(ReservedBytes, Option<Before>)>>,
+    opened: Option<Sender<(ReservedBytes, Option<BeforeContext>)>>,
     /// Nothing ever comes: it closes when the thread has ended.
     ended: Receiver<Infallible>,
 }
@@ -124,8 +124,8 @@ impl Drop for Monitor {
 /// The monitor's thread.
 fn watch(
     ordinal: u32,
-    noted: Sender<Before>,
-    context: Receiver<(ReservedBytes, Option<Before>)>,
+    noted: Sender<BeforeContext>,
+    context: Receiver<(ReservedBytes, Option<BeforeContext>)>,
     reader: &SensorReader,
 ) {
     let nvml = Nvml::init().ok();
@@ -134,7 +134,7 @@ fn watch(
         && let Ok(memory) = device.memory_info()
     {
         // It goes nowhere when opening has lost its patience.
-        let _ = noted.send(Before { used: Bytes(memory.used), pids: pids(device) });
+        let _ = noted.send(BeforeContext { used: Bytes(memory.used), pids: pids(device) });
     }
     drop(noted); // where there is nothing to note, nobody waits for it
     // Opening failed when nobody is there any more.
@@ -187,7 +187,7 @@ impl<'nvml> Gpu<'nvml> {
         nvml: Option<&'nvml Nvml>,
         device: Option<Device<'nvml>>,
         held: ReservedBytes,
-        before: Option<Before>,
+        before: Option<BeforeContext>,
     ) -> Self {
         let mut own_pid = std::process::id();
         let mut context = None;
@@ -296,7 +296,7 @@ impl<'nvml> Gpu<'nvml> {
     }
 
     /// Waits for the next reading, or for an error of the device; false when the device is closed.
-    fn wait_until(&mut self, next: Instant, device: &Receiver<(ReservedBytes, Option<Before>)>) -> bool {
+    fn wait_until(&mut self, next: Instant, device: &Receiver<(ReservedBytes, Option<BeforeContext>)>) -> bool {
         loop {
             let left = next.saturating_duration_since(Instant::now());
             // NVML's own wait can't be woken.

@@ -17,9 +17,9 @@ const SPAN: u64 = 4;
 
 /// A handle: the device tells it of the program's start, its memory asks it for places.
 #[derive(Clone, Default)]
-pub(super) struct Places(Option<Rc<RefCell<Range>>>);
+pub(super) struct Places(Option<Rc<RefCell<PlacedRange>>>);
 
-struct Range {
+struct PlacedRange {
     /// Gives out addresses; that memory is there is the real driver's business.
     order: SimulatedDriver,
     start: Address,
@@ -32,7 +32,7 @@ impl Places {
     pub fn reserve(memory: Bytes) -> Self {
         let size = Bytes((memory.get() * SPAN).next_multiple_of(PAGE));
         let order = SimulatedDriver::new(Bytes(u64::MAX), Bytes::ZERO);
-        let range = pages::reserve(Bytes(2 * size.get())).ok().map(|start| Range { order, start, size });
+        let range = pages::reserve(Bytes(2 * size.get())).ok().map(|start| PlacedRange { order, start, size });
         Self(range.map(|range| Rc::new(RefCell::new(range))))
     }
 
@@ -68,7 +68,7 @@ impl Places {
     }
 }
 
-impl Range {
+impl PlacedRange {
     /// The model's two parts, each of `size` below its end, follow each other in the range.
     fn place(&self, modelled: Address, size: Bytes) -> Option<Address> {
         let ends = [SimulatedDriver::SEGMENTS_END, SimulatedDriver::HOST_TOP];
@@ -86,7 +86,7 @@ impl Range {
     }
 }
 
-impl Drop for Range {
+impl Drop for PlacedRange {
     fn drop(&mut self) {
         let _ = pages::release(self.start, Bytes(2 * self.size.get()));
     }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn places_are_in_the_models_order_and_lead_back_to_it() {
         let size = Bytes::gib(4);
-        let range = std::mem::ManuallyDrop::new(Range {
+        let range = std::mem::ManuallyDrop::new(PlacedRange {
             order: SimulatedDriver::new(Bytes(u64::MAX), Bytes::ZERO),
             start: Address(1 << 40),
             size,

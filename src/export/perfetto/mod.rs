@@ -21,7 +21,7 @@ pub(super) fn write(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), ExportError> {
     let mut devices = Devices::default();
-    let mut writer = Writer { packets: Packets::new(out), rows: Vec::new() };
+    let mut writer = TraceWriter { packets: Packets::new(out), rows: Vec::new() };
     whole.each(0..end, |index, event| {
         progress(index, end);
         let released = devices.get(event.device).and_then(|device| released(device, event));
@@ -35,7 +35,7 @@ pub(super) fn write(
 
 /// The tracks of a device.
 #[derive(Clone, Copy, Debug)]
-enum Row {
+enum DeviceTracks {
     Process,
     Steps,
     Phases,
@@ -46,7 +46,7 @@ enum Row {
     Active,
 }
 
-impl Row {
+impl DeviceTracks {
     const ALL: [Self; 8] = [
         Self::Process,
         Self::Steps,
@@ -65,7 +65,7 @@ impl Row {
 
 /// What of a device is under way.
 #[derive(Debug, Default)]
-struct Rows {
+struct DeviceRows {
     described: bool,
     step: bool,
     phase: bool,
@@ -75,16 +75,16 @@ struct Rows {
     counted: [Option<i64>; 3],
 }
 
-struct Writer<W> {
+struct TraceWriter<W> {
     packets: Packets<W>,
-    rows: Vec<Rows>,
+    rows: Vec<DeviceRows>,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> TraceWriter<W> {
     fn push(&mut self, event: &Event, device: &Device, released: Option<Bytes>) -> io::Result<()> {
         let index = usize::from(event.device.0);
         if index >= self.rows.len() {
-            self.rows.resize_with(index + 1, Rows::default);
+            self.rows.resize_with(index + 1, DeviceRows::default);
         }
         let rows = &mut self.rows[index];
         // A notice behind the end of what could be read has no time of its own.
@@ -97,24 +97,24 @@ impl<W: Write> Writer<W> {
             describe(&mut self.packets, event)?;
         }
         let rows = &mut self.rows[index];
-        let track = |row: Row| row.of(event.device);
+        let track = |row: DeviceTracks| row.of(event.device);
         let packets = &mut self.packets;
         match &event.kind {
             EventKind::StepBegin { step } => {
                 rows.close(packets, event.device, time)?;
-                packets.begin(track(Row::Steps), time, &format!("step {step}"))?;
+                packets.begin(track(DeviceTracks::Steps), time, &format!("step {step}"))?;
                 rows.step = true;
             }
             EventKind::StepEnd(_) | EventKind::Begin(_) => rows.close(packets, event.device, time)?,
             EventKind::PhaseBegin { phase } => {
                 rows.close_phase(packets, event.device, time)?;
-                packets.begin(track(Row::Phases), time, phase.label())?;
+                packets.begin(track(DeviceTracks::Phases), time, phase.label())?;
                 rows.phase = true;
             }
             EventKind::PhaseEnd { .. } => rows.close_phase(packets, event.device, time)?,
             EventKind::OpBegin { name } => {
                 rows.close_op(packets, event.device, time)?;
-                packets.begin(track(Row::Ops), time, device.name(*name))?;
+                packets.begin(track(DeviceTracks::Ops), time, device.name(*name))?;
                 rows.op = true;
             }
             EventKind::OpEnd => rows.close_op(packets, event.device, time)?,
@@ -123,8 +123,10 @@ impl<W: Write> Writer<W> {
         mark(packets, event, device, released, time)?;
         let statistics = device.state().statistics();
         let values = [&statistics.allocated_bytes, &statistics.reserved_bytes, &statistics.active_bytes];
-        for ((row, value), counted) in
-            [Row::Allocated, Row::Reserved, Row::Active].into_iter().zip(values).zip(&mut rows.counted)
+        for ((row, value), counted) in [DeviceTracks::Allocated, DeviceTracks::Reserved, DeviceTracks::Active]
+            .into_iter()
+            .zip(values)
+            .zip(&mut rows.counted)
         {
             let value = value.all.current;
             if *counted != Some(value) {
@@ -144,41 +146,41 @@ impl<W: Write> Writer<W> {
     }
 }
 
-impl Rows {
+impl DeviceRows {
     fn close(&mut self, packets: &mut Packets<impl Write>, device: DeviceIndex, time: u64) -> io::Result<()> {
         self.close_phase(packets, device, time)?;
-        if std::mem::take(&mut self.step) { packets.end(Row::Steps.of(device), time) } else { Ok(()) }
+        if std::mem::take(&mut self.step) { packets.end(DeviceTracks::Steps.of(device), time) } else { Ok(()) }
     }
 
     fn close_phase(&mut self, packets: &mut Packets<impl Write>, device: DeviceIndex, time: u64) -> io::Result<()> {
         self.close_op(packets, device, time)?;
-        if std::mem::take(&mut self.phase) { packets.end(Row::Phases.of(device), time) } else { Ok(()) }
+        if std::mem::take(&mut self.phase) { packets.end(DeviceTracks::Phases.of(device), time) } else { Ok(()) }
     }
 
     fn close_op(&mut self, packets: &mut Packets<impl Write>, device: DeviceIndex, time: u64) -> io::Result<()> {
-        if std::mem::take(&mut self.op) { packets.end(Row::Ops.of(device), time) } else { Ok(()) }
+        if std::mem::take(&mut self.op) { packets.end(DeviceTracks::Ops.of(device), time) } else { Ok(()) }
     }
 }
 
 /// Says what the tracks of a device are.
 fn describe(packets: &mut Packets<impl Write>, event: &Event) -> io::Result<()> {
     let device = event.device;
-    let parent = Row::Process.of(device);
+    let parent = DeviceTracks::Process.of(device);
     let what = match &event.kind {
         EventKind::Begin(about) if !about.workload.is_empty() => format!(": {} on {}", about.workload, about.device),
         _ => String::new(),
     };
     let name = format!("device {}{what}", device.0);
-    for row in Row::ALL {
+    for row in DeviceTracks::ALL {
         let of = match row {
-            Row::Process => Of::Process { pid: u32::from(device.0) + 1, name: &name },
-            Row::Steps => Of::Slices { parent, name: "steps" },
-            Row::Phases => Of::Slices { parent, name: "phases" },
-            Row::Ops => Of::Slices { parent, name: "ops" },
-            Row::Marks => Of::Slices { parent, name: "events" },
-            Row::Allocated => Of::Bytes { parent, name: "allocated" },
-            Row::Reserved => Of::Bytes { parent, name: "reserved" },
-            Row::Active => Of::Bytes { parent, name: "active" },
+            DeviceTracks::Process => Of::Process { pid: u32::from(device.0) + 1, name: &name },
+            DeviceTracks::Steps => Of::Slices { parent, name: "steps" },
+            DeviceTracks::Phases => Of::Slices { parent, name: "phases" },
+            DeviceTracks::Ops => Of::Slices { parent, name: "ops" },
+            DeviceTracks::Marks => Of::Slices { parent, name: "events" },
+            DeviceTracks::Allocated => Of::Bytes { parent, name: "allocated" },
+            DeviceTracks::Reserved => Of::Bytes { parent, name: "reserved" },
+            DeviceTracks::Active => Of::Bytes { parent, name: "active" },
         };
         packets.track(row.of(device), of)?;
     }
@@ -203,7 +205,7 @@ fn mark(
     released: Option<Bytes>,
     time: u64,
 ) -> io::Result<()> {
-    let track = Row::Marks.of(event.device);
+    let track = DeviceTracks::Marks.of(event.device);
     let mut tell = |name: &str, details: &[(&str, Detail<'_>)]| packets.instant(track, time, name, details);
     match &event.kind {
         EventKind::SegmentAlloc { address, size, stream, .. } => tell(

@@ -16,7 +16,7 @@ pub(super) struct Frames {
 
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Frame<'a> {
+struct ExportedFrame<'a> {
     name: &'a str,
     filename: &'a str,
     line: u32,
@@ -63,22 +63,22 @@ impl Frames {
 }
 
 /// The stack that the source recorded; none where it did not.
-fn stack<'a>(device: &'a Device, label: Label) -> impl Iterator<Item = Frame<'a>> {
+fn stack<'a>(device: &'a Device, label: Label) -> impl Iterator<Item = ExportedFrame<'a>> {
     device.stack(label.name).iter().filter_map(|frame| {
         let frame = frames::Frame::of(device.name(*frame))?;
-        Some(Frame { name: frame.function, filename: frame.file, line: frame.line.unwrap_or(0) })
+        Some(ExportedFrame { name: frame.function, filename: frame.file, line: frame.line.unwrap_or(0) })
     })
 }
 
-fn labels(device: &Device, label: Label) -> [Option<Frame<'_>>; 3] {
-    let place = |name, filename| Some(Frame { name, filename, line: 0 });
+fn labels(device: &Device, label: Label) -> [Option<ExportedFrame<'_>>; 3] {
+    let place = |name, filename| Some(ExportedFrame { name, filename, line: 0 });
     // What is guessed is no frame of the program.
     let category = if device.guessed { Category::Other } else { label.category };
     let asked = label.name != NameId::NONE || category != Category::Other;
     let tensor = (asked && device.stack(label.name).is_empty()).then(|| match (category, device.name(label.name)) {
         (Category::Other, name) => of_caller(name),
-        (category, "") => Frame { name: category.label(), filename: category.label(), line: 0 },
-        (category, name) => Frame { name, filename: category.label(), line: 0 },
+        (category, "") => ExportedFrame { name: category.label(), filename: category.label(), line: 0 },
+        (category, name) => ExportedFrame { name, filename: category.label(), line: 0 },
     });
     let op = (label.op != NameId::NONE).then(|| device.name(label.op));
     let phase = label.phase.filter(|_| !device.pytorchs);
@@ -87,12 +87,12 @@ fn labels(device: &Device, label: Label) -> [Option<Frame<'_>>; 3] {
 
 /// The frame that `name (file.py:12)` tells of, which is how the names of a snapshot's events are made; any other text is
 /// the name alone.
-fn of_caller(text: &str) -> Frame<'_> {
-    let alone = Frame { name: text, filename: Category::Other.label(), line: 0 };
+fn of_caller(text: &str) -> ExportedFrame<'_> {
+    let alone = ExportedFrame { name: text, filename: Category::Other.label(), line: 0 };
     let Some((name, place)) = text.strip_suffix(')').and_then(|text| text.rsplit_once(" (")) else { return alone };
     match place.rsplit_once(':').map(|(file, line)| (file, line.parse())) {
-        Some((filename, Ok(line))) => Frame { name, filename, line },
-        _ => Frame { name, filename: place, line: 0 },
+        Some((filename, Ok(line))) => ExportedFrame { name, filename, line },
+        _ => ExportedFrame { name, filename: place, line: 0 },
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_callers_name_becomes_its_frame_again() {
-        let frame = |name, filename, line| Frame { name, filename, line };
+        let frame = |name, filename, line| ExportedFrame { name, filename, line };
         assert_eq!(of_caller("gelu (model.py:88)"), frame("gelu", "model.py", 88));
         assert_eq!(of_caller("call (<eval_with_key>.1)"), frame("call", "<eval_with_key>.1", 0));
         assert_eq!(of_caller("operator() (a b.cpp:7)"), frame("operator()", "a b.cpp", 7));

@@ -162,7 +162,7 @@ struct Trace<'a, W> {
 }
 
 /// What an entry says beside its time.
-struct Entry {
+struct TraceExtras {
     action: Action,
     /// For [`Action::Oom`] the driver's free bytes.
     address: Address,
@@ -183,7 +183,7 @@ impl<W: Write> Trace<'_, W> {
         Ok(())
     }
 
-    fn write(&mut self, what: &Entry, time: Micros) -> io::Result<()> {
+    fn write(&mut self, what: &TraceExtras, time: Micros) -> io::Result<()> {
         let Some(device) = self.device.get(self.index) else { return Ok(()) };
         let pickler = &mut *self.pickler;
         pickler.item()?;
@@ -211,15 +211,15 @@ impl<W: Write> Trace<'_, W> {
 }
 
 /// The entry of an event that gives something back, from the state before it.
-fn given_back(device: &Device, event: &Event) -> Option<Entry> {
+fn given_back(device: &Device, event: &Event) -> Option<TraceExtras> {
     let block = |action, address| {
         let block = device.state().block(address)?;
         let label = Label { op: device.op, phase: device.phase, ..device.label(address) };
-        Some(Entry { action, address, size: block.requested, stream: block.stream, label })
+        Some(TraceExtras { action, address, size: block.requested, stream: block.stream, label })
     };
     let segment = |action, address, size| {
         let (stream, _) = device.state().home(address)?;
-        Some(Entry { action, address, size, stream, label: device.now() })
+        Some(TraceExtras { action, address, size, stream, label: device.now() })
     };
     match event.kind {
         EventKind::FreeRequested { address } => block(Action::FreeRequested, address),
@@ -231,20 +231,20 @@ fn given_back(device: &Device, event: &Event) -> Option<Entry> {
 }
 
 /// The entry of an event that takes something, or fails to, from the state behind it.
-fn taken(device: &Device, event: &Event) -> Option<Entry> {
+fn taken(device: &Device, event: &Event) -> Option<TraceExtras> {
     let label = device.now();
     match event.kind {
         EventKind::SegmentAlloc { address, size, stream, .. } => {
-            Some(Entry { action: Action::SegmentAlloc, address, size, stream, label })
+            Some(TraceExtras { action: Action::SegmentAlloc, address, size, stream, label })
         }
         EventKind::SegmentMap { address, size, stream, .. } => {
-            Some(Entry { action: Action::SegmentMap, address, size, stream, label })
+            Some(TraceExtras { action: Action::SegmentMap, address, size, stream, label })
         }
         EventKind::Alloc { address, requested, stream, .. } => {
             let label = device.label(address);
-            Some(Entry { action: Action::Alloc, address, size: requested, stream, label })
+            Some(TraceExtras { action: Action::Alloc, address, size: requested, stream, label })
         }
-        EventKind::Oom(ref request) => Some(Entry {
+        EventKind::Oom(ref request) => Some(TraceExtras {
             action: Action::Oom,
             address: Address(request.device_free.0),
             size: request.rounded,
@@ -293,44 +293,44 @@ fn write_settings(pickler: &mut Pickler<impl Write>, settings: &Settings) -> io:
 struct Annotations<'a, W> {
     pickler: &'a mut Pickler<W>,
     /// Scopes that have not ended, with their devices.
-    open: Vec<(DeviceIndex, Scope)>,
+    open: Vec<(DeviceIndex, OpenScope)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
+enum OpenScope {
     Step(u64),
     Phase(crate::model::Phase),
 }
 
 impl<W: Write> Annotations<'_, W> {
     fn push(&mut self, event: &Event) -> Result<(), ExportError> {
-        let all = |_: Scope| true;
+        let all = |_: OpenScope| true;
         match event.kind {
             // A step that was given up has no end of its own.
             EventKind::Begin(_) => self.close(event, all)?,
             EventKind::StepBegin { step } => {
                 self.close(event, all)?;
-                self.begin(event, Scope::Step(step))?;
+                self.begin(event, OpenScope::Step(step))?;
             }
             EventKind::StepEnd(_) => self.close(event, all)?,
             EventKind::PhaseBegin { phase } => {
-                self.close(event, |scope| matches!(scope, Scope::Phase(_)))?;
-                self.begin(event, Scope::Phase(phase))?;
+                self.close(event, |scope| matches!(scope, OpenScope::Phase(_)))?;
+                self.begin(event, OpenScope::Phase(phase))?;
             }
-            EventKind::PhaseEnd { phase } => self.close(event, |scope| scope == Scope::Phase(phase))?,
+            EventKind::PhaseEnd { phase } => self.close(event, |scope| scope == OpenScope::Phase(phase))?,
             _ => {}
         }
         Ok(())
     }
 
-    fn begin(&mut self, event: &Event, scope: Scope) -> io::Result<()> {
+    fn begin(&mut self, event: &Event, scope: OpenScope) -> io::Result<()> {
         self.open.push((event.device, scope));
         self.write(event, scope, "START")
     }
 
     /// Ends those of the device's open scopes that are `wanted`, the innermost first.
-    fn close(&mut self, event: &Event, wanted: impl Fn(Scope) -> bool) -> io::Result<()> {
-        let ended: Vec<Scope> = self
+    fn close(&mut self, event: &Event, wanted: impl Fn(OpenScope) -> bool) -> io::Result<()> {
+        let ended: Vec<OpenScope> = self
             .open
             .extract_if(.., |(device, scope)| *device == event.device && wanted(*scope))
             .map(|(_, scope)| scope)
@@ -338,7 +338,7 @@ impl<W: Write> Annotations<'_, W> {
         ended.into_iter().rev().try_for_each(|scope| self.write(event, scope, "END"))
     }
 
-    fn write(&mut self, event: &Event, scope: Scope, stage: &str) -> io::Result<()> {
+    fn write(&mut self, event: &Event, scope: OpenScope, stage: &str) -> io::Result<()> {
         let pickler = &mut *self.pickler;
         pickler.item()?;
         pickler.open_dict()?;
@@ -346,8 +346,8 @@ impl<W: Write> Annotations<'_, W> {
         pickler.shared(stage)?;
         pickler.shared("name")?;
         match scope {
-            Scope::Step(step) => pickler.text(&format!("step {step}"))?,
-            Scope::Phase(phase) => pickler.shared(phase.label())?,
+            OpenScope::Step(step) => pickler.text(&format!("step {step}"))?,
+            OpenScope::Phase(phase) => pickler.shared(phase.label())?,
         }
         entry(pickler, "device", event.device.0)?;
         entry(pickler, "time_us", event.time.0)?;

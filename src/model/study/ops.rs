@@ -122,7 +122,7 @@ impl Study {
     /// One row for each of what `totals` asks for.
     pub(super) fn table(&self, totals: Totals) -> Vec<OpRow> {
         let mut table =
-            Table { study: self, totals, rows: Vec::new(), by_text: HashMap::new(), by_name: HashMap::new() };
+            OpTable { study: self, totals, rows: Vec::new(), by_text: HashMap::new(), by_name: HashMap::new() };
         for run in &self.ops {
             let row = table.row(run.name);
             row.calls += 1;
@@ -165,7 +165,7 @@ fn key(row: &OpRow, sort: Sort) -> u64 {
     }
 }
 
-struct Table<'a> {
+struct OpTable<'a> {
     study: &'a Study,
     totals: Totals,
     rows: Vec<OpRow>,
@@ -173,7 +173,7 @@ struct Table<'a> {
     by_name: HashMap<NameId, usize>,
 }
 
-impl Table<'_> {
+impl OpTable<'_> {
     /// The row of who made a block: the op that took it. Where no op did, what it is for, or its name.
     fn row_of(&mut self, life: &Life) -> &mut OpRow {
         let named = self.study.names.get(life.name).ends_with(')');

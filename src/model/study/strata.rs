@@ -14,7 +14,7 @@ pub(super) struct Strata<'a> {
     moments: &'a [Moment],
     /// Live blocks by their first byte, each with its group, and with its life where that is kept.
     held: HashMap<Address, LiveBlock>,
-    stacks: Stacks,
+    stacks: GroupBytes,
     /// The moment whose fullest position comes next.
     next: usize,
     lives: Vec<Life>,
@@ -50,7 +50,7 @@ impl<'a> Strata<'a> {
             grouping,
             moments,
             held: HashMap::new(),
-            stacks: Stacks::default(),
+            stacks: GroupBytes::default(),
             next: 0,
             lives: Vec::new(),
             ops: Vec::new(),
@@ -181,7 +181,7 @@ impl<'a> Strata<'a> {
 
 /// Live bytes of every group, now and at the moments kept so far.
 #[derive(Default)]
-struct Stacks {
+struct GroupBytes {
     names: Vec<Arc<str>>,
     now: Vec<[u64; Category::ALL.len()]>,
     /// What was ever there, by category.
@@ -189,27 +189,27 @@ struct Stacks {
     /// Of each moment, the bytes of the groups that there were.
     kept: Vec<Vec<u64>>,
     by_text: HashMap<Arc<str>, usize>,
-    by_key: HashMap<Key, usize>,
+    by_key: HashMap<GroupKey, usize>,
 }
 
 /// What the group of a block follows from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum GroupKey {
     Named(Category, NameId),
     /// The pool for small blocks or that for large ones, of a stream.
     Pool(bool, StreamId),
 }
 
-impl Stacks {
+impl GroupBytes {
     /// Groups that are told apart at most: those that come later are one.
     const MOST: usize = 512;
 
     fn group(&mut self, grouping: Grouping, life: &Life, names: &Names) -> usize {
         // What the text follows from: a block without a name is told by its category.
         let key = match grouping {
-            Grouping::Category => Key::Named(life.category, NameId::NONE),
-            Grouping::Module | Grouping::Name => Key::Named(life.category, life.name),
-            Grouping::Pool => Key::Pool(pool_of(life.size) == PoolKind::Small, life.stream),
+            Grouping::Category => GroupKey::Named(life.category, NameId::NONE),
+            Grouping::Module | Grouping::Name => GroupKey::Named(life.category, life.name),
+            Grouping::Pool => GroupKey::Pool(pool_of(life.size) == PoolKind::Small, life.stream),
         };
         if let Some(&group) = self.by_key.get(&key) {
             return group;
@@ -234,7 +234,7 @@ impl Stacks {
 
     /// A name stands for another text from here on.
     fn forget(&mut self, name: NameId) {
-        self.by_key.retain(|key, _| !matches!(key, Key::Named(_, known) if *known == name));
+        self.by_key.retain(|key, _| !matches!(key, GroupKey::Named(_, known) if *known == name));
     }
 
     fn add(&mut self, group: usize, category: Category, size: Bytes) {

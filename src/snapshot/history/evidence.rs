@@ -67,7 +67,7 @@ pub struct Evidence {
 
 /// What an address holds. There is one for every address of a history: it is small.
 #[derive(Clone, Copy, Debug)]
-enum Holder {
+enum AddressHolder {
     /// A block that was taken by this entry.
     Within(Index),
     /// The same, its free requested.
@@ -102,7 +102,7 @@ enum Taken {
 impl Evidence {
     /// Reads a device's history and the segments at its end.
     pub fn of(snapshot: &Snapshot, device: usize) -> Self {
-        let mut reader = Reader::default();
+        let mut reader = EvidenceReader::default();
         let mut entries = snapshot.device_trace(device).iter().enumerate().peekable();
         while let Some((index, entry)) = entries.next() {
             let completes = |next: &TraceEntry| next.action == Action::FreeCompleted && next.address == entry.address;
@@ -124,37 +124,37 @@ impl Evidence {
 }
 
 #[derive(Debug, Default)]
-struct Reader {
+struct EvidenceReader {
     found: Evidence,
     // Asked for every entry: the standard hasher would take a fifth of a replay. Seeds are random, files may be hostile.
-    blocks: HashMap<Address, Holder, RandomState>,
+    blocks: HashMap<Address, AddressHolder, RandomState>,
     segments: HashMap<Address, Taken, RandomState>,
     mapped: Intervals,
     /// Pages that were there before, and went back.
     unmapped: Intervals,
 }
 
-impl Reader {
+impl EvidenceReader {
     fn entry(&mut self, index: usize, entry: &TraceEntry) {
         let (start, end) = (entry.address.0, entry.address.offset(entry.size).0);
         match entry.action {
-            Action::Alloc => match self.blocks.insert(entry.address, Holder::Within(Index::of(index))) {
-                None | Some(Holder::Gone) => {}
+            Action::Alloc => match self.blocks.insert(entry.address, AddressHolder::Within(Index::of(index))) {
+                None | Some(AddressHolder::Gone) => {}
                 Some(_) => self.found.contradictions += 1,
             },
             Action::FreeRequested => match self.blocks.get_mut(&entry.address) {
                 Some(holder) => match *holder {
-                    Holder::Within(index) => *holder = Holder::PendingWithin(index),
+                    AddressHolder::Within(index) => *holder = AddressHolder::PendingWithin(index),
                     _ => self.found.contradictions += 1,
                 },
                 None => self.early(entry, false),
             },
-            Action::FreeCompleted => match self.blocks.insert(entry.address, Holder::Gone) {
-                Some(Holder::Gone) => self.found.contradictions += 1,
+            Action::FreeCompleted => match self.blocks.insert(entry.address, AddressHolder::Gone) {
+                Some(AddressHolder::Gone) => self.found.contradictions += 1,
                 Some(_) => {}
                 None => {
                     self.early(entry, true);
-                    self.blocks.insert(entry.address, Holder::Gone);
+                    self.blocks.insert(entry.address, AddressHolder::Gone);
                 }
             },
             Action::SegmentAlloc => {
@@ -193,8 +193,8 @@ impl Reader {
     /// A block that was taken by an entry is free again. False if there is none that can be.
     fn free(&mut self, address: Address) -> bool {
         match self.blocks.get_mut(&address) {
-            Some(holder @ Holder::Within(_)) => {
-                *holder = Holder::Gone;
+            Some(holder @ AddressHolder::Within(_)) => {
+                *holder = AddressHolder::Gone;
                 true
             }
             _ => false,
@@ -203,7 +203,7 @@ impl Reader {
 
     /// A block that is given back was there before.
     fn early(&mut self, entry: &TraceEntry, pending: bool) {
-        self.blocks.insert(entry.address, Holder::Before(Index::of(self.found.blocks.len())));
+        self.blocks.insert(entry.address, AddressHolder::Before(Index::of(self.found.blocks.len())));
         self.found.blocks.push(EarlyBlock {
             address: entry.address,
             requested: entry.size,
@@ -241,15 +241,15 @@ impl Reader {
         }
         for block in segment.blocks.iter().filter(|block| block.state != BlockState::Inactive) {
             match self.blocks.get(&block.address) {
-                Some(Holder::Within(index) | Holder::PendingWithin(index)) => {
+                Some(AddressHolder::Within(index) | AddressHolder::PendingWithin(index)) => {
                     self.found.sizes.insert(index.get(), block.size);
                 }
-                Some(Holder::Before(early)) => {
+                Some(AddressHolder::Before(early)) => {
                     if let Some(early) = self.found.blocks.get_mut(early.get()) {
                         early.size = Some(block.size);
                     }
                 }
-                Some(Holder::Gone) => self.found.contradictions += 1,
+                Some(AddressHolder::Gone) => self.found.contradictions += 1,
                 None => self.found.blocks.push(EarlyBlock {
                     address: block.address,
                     requested: block.requested.unwrap_or(block.size),

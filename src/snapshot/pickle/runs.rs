@@ -17,7 +17,7 @@ const KEPT: usize = 16 << 20;
 
 /// A run of references to stored values, with the opcode that ends it.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct ReferenceRun {
     start: usize,
     end: usize,
     stack: StackId,
@@ -30,7 +30,7 @@ struct Run {
 pub struct Runs {
     /// Of all runs, one after the other.
     bytes: Vec<u8>,
-    runs: Vec<Run>,
+    runs: Vec<ReferenceRun>,
     by_hash: HashMap<u64, usize>,
     last: usize,
 }
@@ -80,11 +80,11 @@ impl Runs {
         if self.bytes.len() + run.len() > KEPT {
             return Ok(());
         }
-        budget.charge(run.len() + size_of::<Run>() + 4 * size_of::<u64>())?;
+        budget.charge(run.len() + size_of::<ReferenceRun>() + 4 * size_of::<u64>())?;
         let index = self.runs.len();
         let start = self.bytes.len();
         self.bytes.extend_from_slice(run);
-        self.runs.push(Run { start, end: self.bytes.len(), stack, next: 0 });
+        self.runs.push(ReferenceRun { start, end: self.bytes.len(), stack, next: 0 });
         self.by_hash.insert(hash(run), index);
         self.follow(index);
         Ok(())

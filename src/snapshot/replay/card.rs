@@ -24,7 +24,7 @@ pub struct Ranges {
 
 /// A range that exists.
 #[derive(Clone, Copy, Debug)]
-struct Range {
+struct CardRange {
     stream: StreamId,
     /// Where the pages that were mapped so far end.
     end: Address,
@@ -34,7 +34,7 @@ struct Range {
 /// What exists at a moment.
 #[derive(Debug, Default)]
 struct Space {
-    ranges: BTreeMap<Address, Range>,
+    ranges: BTreeMap<Address, CardRange>,
     segments: BTreeMap<Address, Bytes>,
     reach: Bytes,
     longest: Option<Bytes>,
@@ -94,7 +94,7 @@ impl Space {
                 last = run.address.offset(run.size);
                 mapped += run.size;
             }
-            self.ranges.insert(range.base, Range { stream: range.stream, end: last, mapped });
+            self.ranges.insert(range.base, CardRange { stream: range.stream, end: last, mapped });
             self.reach = self.reach.max(last.distance(range.base));
         }
         for segment in seed.segments.iter().filter(|segment| !segment.expandable) {
@@ -121,7 +121,7 @@ impl Space {
         if let Some(next) = above.into_iter().chain(segment).min() {
             self.bound(next.distance(entry.address));
         }
-        self.ranges.insert(entry.address, Range { stream: entry.stream, end, mapped: entry.size });
+        self.ranges.insert(entry.address, CardRange { stream: entry.stream, end, mapped: entry.size });
         self.reach = self.reach.max(entry.size);
     }
 

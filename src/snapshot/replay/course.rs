@@ -71,7 +71,7 @@ impl<'a> Course<'a> {
                 _ => seed(self.beginning, story.space(), &guessed.early),
             };
             let tape = Tape::from(entries, from).without_private_pools(self.private);
-            let mut placed = Placed { observer: &mut *observer, place };
+            let mut placed = WithIndices { observer: &mut *observer, place };
             let allocator = match Player::new(&tape, &seed, self.conditions, &mut placed) {
                 Ok(mut player) => {
                     player.play();
@@ -208,12 +208,12 @@ fn behind_request(entries: &[TraceEntry], at: usize) -> usize {
 }
 
 /// Tells indices of the whole trace.
-struct Placed<'o, O, F> {
+struct WithIndices<'o, O, F> {
     observer: &'o mut O,
     place: F,
 }
 
-impl<O: Observer, F: Fn(usize) -> usize> Observer for Placed<'_, O, F> {
+impl<O: Observer, F: Fn(usize) -> usize> Observer for WithIndices<'_, O, F> {
     #[inline]
     fn event(&mut self, index: usize, entry: &TraceEntry, event: &TraceEvent) {
         self.observer.event((self.place)(index), entry, event);

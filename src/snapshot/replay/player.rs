@@ -40,7 +40,7 @@ pub struct Player<'a, 'o, O> {
 
 /// How completions and releases are read that stand before a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
+enum ReleaseReading {
     /// They are the request's own: its event processing, garbage collection or retries.
     Request,
     /// They are the request's own, and what they begin with is what its retry waited for: nothing had come before.
@@ -49,7 +49,7 @@ enum Reading {
     EmptyCache,
 }
 
-impl Reading {
+impl ReleaseReading {
     const ALL: [Self; 3] = [Self::Request, Self::Retry, Self::EmptyCache];
 }
 
@@ -218,19 +218,21 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         let reading = self.reading(&spot);
         let either = releases && spot.request.action == Action::Alloc && spot.grows_last();
         match reading {
-            Reading::EmptyCache if either => self.weigh_call(&spot),
+            ReleaseReading::EmptyCache if either => self.weigh_call(&spot),
             // As it was read for being the likelier.
-            Reading::Retry if either && self.attempt(Reading::EmptyCache, &spot).is_some() => {
+            ReleaseReading::Retry if either && self.attempt(ReleaseReading::EmptyCache, &spot).is_some() => {
                 self.ambiguous.read_as_retries += 1;
             }
             _ => {}
         }
-        let may_have_waited =
-            reading == Reading::Request && either && spot.waits() && self.attempt(Reading::Retry, &spot) == Some(true);
+        let may_have_waited = reading == ReleaseReading::Request
+            && either
+            && spot.waits()
+            && self.attempt(ReleaseReading::Retry, &spot) == Some(true);
         let retries = self.allocator.statistics().num_alloc_retries;
         self.follow(reading, request);
         let retried = self.allocator.statistics().num_alloc_retries > retries;
-        if reading == Reading::Request && either && retried && retries::in_release_order(head) {
+        if reading == ReleaseReading::Request && either && retried && retries::in_release_order(head) {
             self.ambiguous.read_as_retries += 1;
         } else if may_have_waited && !retried {
             self.ambiguous.read_as_searches += 1;
@@ -238,7 +240,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
     }
 
     /// The likeliest reading under which our allocator does what the history has, up to the request.
-    fn reading(&mut self, spot: &Spot<'_>) -> Reading {
+    fn reading(&mut self, spot: &Spot<'_>) -> ReleaseReading {
         if self.releases_in_order(spot) {
             return self.owner(spot);
         }
@@ -252,16 +254,18 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
             trial.allocator.process_events();
             match trial.owner(spot) {
                 // The request had to retry, as things stood before.
-                Reading::EmptyCache if spot.request.action == Action::Oom => Reading::Retry,
-                Reading::EmptyCache if self.would_retry(spot) && self.is_refused(spot.request.size) => Reading::Retry,
+                ReleaseReading::EmptyCache if spot.request.action == Action::Oom => ReleaseReading::Retry,
+                ReleaseReading::EmptyCache if self.would_retry(spot) && self.is_refused(spot.request.size) => {
+                    ReleaseReading::Retry
+                }
                 owner => owner,
             }
         } else {
             self.owner(spot)
         };
-        let others = Reading::ALL
+        let others = ReleaseReading::ALL
             .into_iter()
-            .filter(|reading| *reading != likeliest && (*reading != Reading::Retry || spot.waits()));
+            .filter(|reading| *reading != likeliest && (*reading != ReleaseReading::Retry || spot.waits()));
         std::iter::once(likeliest)
             .chain(others)
             .find(|reading| self.attempt(*reading, spot).is_some())
@@ -275,15 +279,15 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
     }
 
     /// Does what a reading says, up to the request.
-    fn follow(&mut self, reading: Reading, request: &TraceEntry) {
+    fn follow(&mut self, reading: ReleaseReading, request: &TraceEntry) {
         match reading {
-            Reading::Request => self.request(request),
-            Reading::Retry => {
+            ReleaseReading::Request => self.request(request),
+            ReleaseReading::Retry => {
                 self.tape.wait_for_completions(true);
                 self.request(request);
                 self.tape.wait_for_completions(false);
             }
-            Reading::EmptyCache => {
+            ReleaseReading::EmptyCache => {
                 // What it begins with is completed by whichever of the two comes first.
                 self.allocator.process_events();
                 if !self.tape.stopped() {
@@ -295,13 +299,13 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
 
     /// Whether the request was tried again, if under a reading our allocator does what the history has, up to the request.
     /// `None` too where that costs too much to try.
-    fn attempt(&mut self, reading: Reading, spot: &Spot<'_>) -> Option<bool> {
+    fn attempt(&mut self, reading: ReleaseReading, spot: &Spot<'_>) -> Option<bool> {
         let tape = self.tape.fork();
         let mut nobody = ();
         let mut trial = self.fork(&tape, &mut nobody)?;
         let retries = trial.allocator.statistics().num_alloc_retries;
         trial.follow(reading, spot.request);
-        if reading == Reading::EmptyCache && !tape.stopped() {
+        if reading == ReleaseReading::EmptyCache && !tape.stopped() {
             trial.request(spot.request);
         }
         let retried = trial.allocator.statistics().num_alloc_retries > retries;
@@ -329,7 +333,9 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         let retries = if self.releases_in_order(spot) {
             self.would_retry(spot)
         } else {
-            [Reading::Request, Reading::Retry].into_iter().any(|reading| self.attempt(reading, spot) == Some(true))
+            [ReleaseReading::Request, ReleaseReading::Retry]
+                .into_iter()
+                .any(|reading| self.attempt(reading, spot) == Some(true))
         };
         if !retries {
             return;
@@ -383,14 +389,14 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         !self.growth_possible(size, Bytes::ZERO)
     }
 
-    fn owner(&self, spot: &Spot<'_>) -> Reading {
+    fn owner(&self, spot: &Spot<'_>) -> ReleaseReading {
         let (size, stream) = (spot.request.size, spot.request.stream);
         // A synchronisation would have waited for them.
         if self.allocator.pending().next().is_some() {
-            return Reading::Request;
+            return ReleaseReading::Request;
         }
         if self.allocator.peek_free(size, stream) {
-            return Reading::EmptyCache;
+            return ReleaseReading::EmptyCache;
         }
         let victims = self.allocator.gc_victims(size, stream);
         let mut released = spot.head.iter().filter(|entry| is_release(entry));
@@ -399,13 +405,13 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         });
         let collected = !victims.is_empty() && begins_with_victims;
         if collected && released.next().is_none() {
-            return Reading::Request;
+            return ReleaseReading::Request;
         }
         if spot.request.action == Action::Oom {
-            return Reading::Request;
+            return ReleaseReading::Request;
         }
         let given_back = if collected { victims.iter().map(|(_, size)| *size).sum() } else { Bytes::ZERO };
-        if self.growth_possible(size, given_back) { Reading::EmptyCache } else { Reading::Request }
+        if self.growth_possible(size, given_back) { ReleaseReading::EmptyCache } else { ReleaseReading::Request }
     }
 
     fn empty_cache(&mut self) {

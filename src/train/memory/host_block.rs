@@ -12,10 +12,10 @@ use super::handle::Memory;
 pub(crate) struct HostBlock {
     memory: Memory,
     bytes: Bytes,
-    place: Place,
+    place: HostPlace,
 }
 
-enum Place {
+enum HostPlace {
     /// Ordinary memory; nothing on a device without bytes.
     Pageable(HostVec<u8>),
     /// A block of the caching host allocator.
@@ -29,12 +29,12 @@ impl HostBlock {
     /// [`TrainError::OutOfMemory`] of the host.
     pub fn new(memory: &Memory, bytes: Bytes, pinned: bool) -> Result<Self, TrainError> {
         let place = if pinned {
-            Place::Pinned(memory.pin(bytes)?)
+            HostPlace::Pinned(memory.pin(bytes)?)
         } else {
             let held =
                 memory.host_vec(usize::try_from(bytes.get()).unwrap_or(usize::MAX), "a tensor in host memory")?;
             memory.0.pageable.set(memory.0.pageable.get() + bytes);
-            Place::Pageable(held)
+            HostPlace::Pageable(held)
         };
         Ok(Self { memory: memory.clone(), bytes, place })
     }
@@ -47,14 +47,14 @@ impl HostBlock {
         let begun = self.memory.now();
         self.check(tensor)?;
         match &mut self.place {
-            Place::Pageable(bytes) if bytes.is_empty() => {
+            HostPlace::Pageable(bytes) if bytes.is_empty() => {
                 let path = CopyPath { to_host: true, pinned: false };
                 self.memory.with_device(|device| device.spend_copy(path, self.bytes, stream))?;
             }
-            Place::Pageable(bytes) => {
+            HostPlace::Pageable(bytes) => {
                 self.memory.with_device(|device| device.read(tensor.address(), bytes, stream))?;
             }
-            Place::Pinned(buffer) => {
+            HostPlace::Pinned(buffer) => {
                 self.memory.with_device(|device| device.copy_to_pinned(tensor.address(), *buffer, stream))?;
                 if stream == StreamId::DEFAULT {
                     self.memory.with_device(|device| device.synchronize());
@@ -75,14 +75,14 @@ impl HostBlock {
         let begun = self.memory.now();
         self.check(tensor)?;
         match &self.place {
-            Place::Pageable(bytes) if bytes.is_empty() => {
+            HostPlace::Pageable(bytes) if bytes.is_empty() => {
                 let path = CopyPath { to_host: false, pinned: false };
                 self.memory.with_device(|device| device.spend_copy(path, self.bytes, stream))?;
             }
-            Place::Pageable(bytes) => {
+            HostPlace::Pageable(bytes) => {
                 self.memory.with_device(|device| device.copy_pageable(bytes, tensor.address(), stream))?;
             }
-            Place::Pinned(buffer) => {
+            HostPlace::Pinned(buffer) => {
                 self.memory.with_device(|device| device.copy_pinned(*buffer, tensor.address(), stream))?;
                 self.memory.record_host_stream(*buffer, stream)?;
             }
@@ -97,7 +97,7 @@ impl HostBlock {
 
     /// A copy beside the computation takes none of its time here: its duration is that of the submission.
     fn tell(&self, direction: CopyDirection, begun: Micros, stream: StreamId) {
-        let pinned = matches!(self.place, Place::Pinned(_));
+        let pinned = matches!(self.place, HostPlace::Pinned(_));
         let elapsed = Micros(self.memory.now().0.saturating_sub(begun.0));
         let duration = if stream == StreamId::DEFAULT { elapsed } else { Micros(0) };
         self.memory.emit(EventKind::Copy { direction, bytes: self.bytes, pinned, duration });
@@ -107,11 +107,11 @@ impl HostBlock {
 impl Drop for HostBlock {
     fn drop(&mut self) {
         match self.place {
-            Place::Pageable(_) => {
+            HostPlace::Pageable(_) => {
                 let pageable = &self.memory.0.pageable;
                 pageable.set(pageable.get().saturating_sub(self.bytes));
             }
-            Place::Pinned(buffer) => self.memory.unpin(buffer),
+            HostPlace::Pinned(buffer) => self.memory.unpin(buffer),
         }
     }
 }

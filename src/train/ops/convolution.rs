@@ -13,13 +13,13 @@ use vramlab_model::EventKind;
 
 /// A convolution of tensors: what the kernels need to know, and what cuDNN's plans depend on.
 #[derive(Clone, Copy)]
-struct Plan {
+struct ConvolutionPlan {
     kernels: ConvShape,
     convolution: Convolution,
     arithmetic: Option<Arithmetic>,
 }
 
-impl Plan {
+impl ConvolutionPlan {
     /// The plan for `input` (batch, in, height, width) and `weight`: (out, in, k, k), or (in, out, k, k) where it is
     /// transposed.
     fn new(
@@ -126,7 +126,7 @@ impl Context {
         let bias = bias.map(|b| self.cast_to_lower(b, "bias copy")).transpose()?;
         let weight = self.weight_for(input, weight)?;
         let input = self.cast_to_lower(input, "input copy")?;
-        let plan = Plan::new(&input, &weight, [stride, padding], false, self.tf32)?;
+        let plan = ConvolutionPlan::new(&input, &weight, [stride, padding], false, self.tf32)?;
         self.convolve("conv2d", "conv2dBackward", plan, [&input, &weight], bias.as_ref())
     }
 
@@ -144,7 +144,7 @@ impl Context {
     ) -> OpResult<Tensor> {
         let weight = self.weight_for(input, weight)?;
         let input = self.cast_to_lower(input, "input copy")?;
-        let plan = Plan::new(&input, &weight, [stride, padding], true, self.tf32)?;
+        let plan = ConvolutionPlan::new(&input, &weight, [stride, padding], true, self.tf32)?;
         self.convolve("conv_transpose2d", "conv_transpose2dBackward", plan, [&input, &weight], None)
     }
 
@@ -160,7 +160,7 @@ impl Context {
         &mut self,
         name: &'static str,
         backward: &'static str,
-        plan: Plan,
+        plan: ConvolutionPlan,
         [input, weight]: [&Tensor; 2],
         bias: Option<&Tensor>,
     ) -> OpResult<Tensor> {
@@ -191,7 +191,7 @@ impl Context {
     }
 
     /// A workspace for one pass; it goes when the pass has been launched.
-    fn convolution_workspace(&mut self, pass: Pass, plan: Plan) -> OpResult<Option<Tensor>> {
+    fn convolution_workspace(&mut self, pass: Pass, plan: ConvolutionPlan) -> OpResult<Option<Tensor>> {
         // The tables are of eager mode's layout.
         let Some(arithmetic) = plan.arithmetic.filter(|_| !plan.is_channels_last()) else { return Ok(None) };
         let memory = self.memory().clone();
@@ -208,7 +208,7 @@ impl Context {
 
     fn forward_pass(
         &mut self,
-        plan: Plan,
+        plan: ConvolutionPlan,
         [input, weight]: [&Tensor; 2],
         bias: Option<&Tensor>,
         output: &Tensor,
@@ -226,7 +226,7 @@ impl Context {
     /// The gradients of input and weight, where they are wanted, in this order.
     fn convolution_gradients(
         &mut self,
-        plan: Plan,
+        plan: ConvolutionPlan,
         [input, weight]: [&Tensor; 2],
         grad: &Tensor,
         wanted: [bool; 2],

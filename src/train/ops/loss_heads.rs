@@ -20,7 +20,7 @@ struct Chunk {
 }
 
 /// What a chunk saves.
-struct Kept {
+struct ChunkSaved {
     log_probabilities: Saved,
     targets: Saved,
     total_weight: Saved,
@@ -122,7 +122,7 @@ impl Context {
     }
 
     /// The loss of a chunk, times its share of all positions.
-    fn chunk_loss(&mut self, logits: &Tensor, targets: &Tensor, share: f64) -> OpResult<(Tensor, Kept)> {
+    fn chunk_loss(&mut self, logits: &Tensor, targets: &Tensor, share: f64) -> OpResult<(Tensor, ChunkSaved)> {
         let cols = logits.shape().last();
         let wide = match logits.dtype() {
             DType::F16 | DType::Bf16 => self.activation(logits.shape(), DType::F32, "chunk in f32")?,
@@ -150,12 +150,12 @@ impl Context {
             self.launch(&Kernel::Fill { dst: loss.operand(), value: 0.0 })?;
             self.launch(&Kernel::Fill { dst: total_weight.operand(), value: 0.0 })?;
         }
-        let kept = Kept { log_probabilities: saved.0, targets: saved.1, total_weight: self.save(&total_weight)? };
+        let kept = ChunkSaved { log_probabilities: saved.0, targets: saved.1, total_weight: self.save(&total_weight)? };
         Ok((loss, kept))
     }
 
     /// The gradient of a chunk's logits in `dtype`; `grad` is that of its mean loss.
-    fn chunk_gradient(&mut self, kept: Kept, grad: Tensor, share: f64, dtype: DType) -> OpResult<Tensor> {
+    fn chunk_gradient(&mut self, kept: ChunkSaved, grad: Tensor, share: f64, dtype: DType) -> OpResult<Tensor> {
         let log_probabilities = kept.log_probabilities.unpack(self)?;
         let (targets, total_weight) = (kept.targets.unpack(self)?, kept.total_weight.unpack(self)?);
         let (shape, wide, cols) =

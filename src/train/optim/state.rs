@@ -16,10 +16,10 @@ pub(super) struct State {
     name: NameId,
     shape: Shape,
     dtype: DType,
-    place: Place,
+    place: StatePlace,
 }
 
-enum Place {
+enum StatePlace {
     Device(Tensor),
     Host(HostBlock),
 }
@@ -28,33 +28,33 @@ impl State {
     /// State like `parameter`, on the device, not initialised.
     pub fn new(memory: &Memory, like: &Tensor, name: NameId) -> OpResult<Self> {
         let (shape, dtype) = (like.shape(), like.dtype());
-        Ok(Self { name, shape, dtype, place: Place::Device(room(memory, name, shape, dtype)?) })
+        Ok(Self { name, shape, dtype, place: StatePlace::Device(room(memory, name, shape, dtype)?) })
     }
 
     /// The tensor, while it is on the device.
     pub const fn tensor(&self) -> Option<&Tensor> {
         match &self.place {
-            Place::Device(tensor) => Some(tensor),
-            Place::Host(_) => None,
+            StatePlace::Device(tensor) => Some(tensor),
+            StatePlace::Host(_) => None,
         }
     }
 
     /// Brings it to the device.
     pub fn fetch(&mut self, memory: &Memory) -> OpResult<()> {
-        if let Place::Host(block) = &self.place {
+        if let StatePlace::Host(block) = &self.place {
             let tensor = room(memory, self.name, self.shape, self.dtype)?;
             block.give(&tensor, StreamId::DEFAULT)?;
-            self.place = Place::Device(tensor);
+            self.place = StatePlace::Device(tensor);
         }
         Ok(())
     }
 
     /// Sends it to host memory and frees its block.
     pub fn park(&mut self, memory: &Memory, pinned: bool) -> OpResult<()> {
-        if let Place::Device(tensor) = &self.place {
+        if let StatePlace::Device(tensor) = &self.place {
             let mut block = HostBlock::new(memory, tensor.bytes(), pinned)?;
             block.take(tensor, StreamId::DEFAULT)?;
-            self.place = Place::Host(block);
+            self.place = StatePlace::Host(block);
         }
         Ok(())
     }

@@ -9,10 +9,10 @@ const LOUD: Duration = Duration::from_secs(5);
 
 /// The effect that was shown last.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LoudEffect(Option<Shown>);
+pub(super) struct LoudEffect(Option<ShownNews>);
 
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct ShownNews {
     /// Its position in the event stream.
     position: u64,
     /// Nothing of it is still being measured.
@@ -29,7 +29,7 @@ impl LoudEffect {
         };
         let (position, complete) = (effect.position, !effect.is_under_way());
         if self.0.is_none_or(|shown| (shown.position, shown.complete) != (position, complete)) {
-            self.0 = Some(Shown { position, complete, until: now + LOUD });
+            self.0 = Some(ShownNews { position, complete, until: now + LOUD });
         }
     }
 

@@ -70,7 +70,7 @@ impl Stack {
     }
 
     /// Its cells from the bottom up.
-    fn cells(&self, top: Bytes, theme: &Theme, rows: u16) -> Vec<Cell> {
+    fn cells(&self, top: Bytes, theme: &Theme, rows: u16) -> Vec<StackCell> {
         // Without colour a cell has one letter.
         let units = if theme.is_colorless() { 1 } else { 8 };
         let edges = self.edges(top, u64::from(rows) * units);
@@ -80,7 +80,7 @@ impl Stack {
                 while edges.get(next).is_some_and(|(end, _)| *end <= row * units) {
                     next += 1;
                 }
-                Cell::new(&edges[next..], row, units)
+                StackCell::new(&edges[next..], row, units)
             })
             .collect()
     }
@@ -90,7 +90,7 @@ impl Stack {
 /// the edge of a cell and in many columns side by side, a line in the colour of the surface runs within the upper one.
 pub(crate) fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let plot = plot.intersection(buf.area);
-    let columns: Vec<Vec<Cell>> =
+    let columns: Vec<Vec<StackCell>> =
         stacks.iter().take(usize::from(plot.width)).map(|stack| stack.cells(top, theme, plot.height)).collect();
     let lined: Vec<Vec<bool>> = columns.iter().map(|cells| lines(cells, theme)).collect();
     for (row, y) in (plot.top()..plot.bottom()).rev().enumerate() {
@@ -108,12 +108,12 @@ pub(crate) fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf
 
 /// Above which cells' lower edges a line may run: between whole cells of parts that colours don't tell apart, both of which are high
 /// enough.
-fn lines(cells: &[Cell], theme: &Theme) -> Vec<bool> {
+fn lines(cells: &[StackCell], theme: &Theme) -> Vec<bool> {
     let mut lined = vec![false; cells.len()];
     if theme.is_colorless() {
         return lined;
     }
-    let high = |mut rows: &mut dyn Iterator<Item = &Cell>, ink: Ink| {
+    let high = |mut rows: &mut dyn Iterator<Item = &StackCell>, ink: Ink| {
         (&mut rows).take_while(|cell| cell.is_whole() && cell.lower == ink).count() as u64 >= LINED
     };
     for row in 1..cells.len() {
@@ -137,14 +137,14 @@ fn needs_line(a: Ink, b: Ink, theme: &Theme) -> bool {
 
 /// What a cell shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cell {
+struct StackCell {
     lower: Ink,
     upper: Ink,
     /// How many eighths belong to the lower.
     eighths: usize,
 }
 
-impl Cell {
+impl StackCell {
     const fn whole(ink: Ink) -> Self {
         Self { lower: ink, upper: ink, eighths: 8 }
     }
@@ -266,11 +266,11 @@ mod tests {
     #[test]
     fn where_three_parts_meet_the_least_gives_way_and_the_top_stays() {
         let thin = Ink { token: Token::Stranded, fill: "▒" };
-        let cell = |edges: &[Edge]| Cell::new(edges, 0, 8);
-        assert_eq!(cell(&[(3, LOW), (4, thin), (8, HIGH)]), Cell { lower: LOW, upper: HIGH, eighths: 3 });
-        assert_eq!(cell(&[(3, LOW), (5, thin), (8, HIGH)]), Cell { lower: LOW, upper: HIGH, eighths: 4 });
-        assert_eq!(cell(&[(3, LOW), (5, thin)]), Cell { lower: LOW, upper: Ink::NOTHING, eighths: 5 });
-        assert_eq!(cell(&[(1, LOW), (5, thin)]), Cell { lower: thin, upper: Ink::NOTHING, eighths: 5 });
+        let cell = |edges: &[Edge]| StackCell::new(edges, 0, 8);
+        assert_eq!(cell(&[(3, LOW), (4, thin), (8, HIGH)]), StackCell { lower: LOW, upper: HIGH, eighths: 3 });
+        assert_eq!(cell(&[(3, LOW), (5, thin), (8, HIGH)]), StackCell { lower: LOW, upper: HIGH, eighths: 4 });
+        assert_eq!(cell(&[(3, LOW), (5, thin)]), StackCell { lower: LOW, upper: Ink::NOTHING, eighths: 5 });
+        assert_eq!(cell(&[(1, LOW), (5, thin)]), StackCell { lower: thin, upper: Ink::NOTHING, eighths: 5 });
     }
 
     /// What a cell shows, read from the glyph and the colours alone: eighths of it by ink, from the bottom.

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What a person does at the terminal.
 #[derive(Debug)]
 pub(super) struct Input {
-    pieces: Receiver<Piece>,
+    pieces: Receiver<TimedBytes>,
     resized: Signal,
     sequences: Sequences,
     events: VecDeque<Event>,
@@ -40,7 +40,7 @@ pub(super) struct Input {
 
 /// Bytes, and when they came: the loop may see them long after that, and several pieces at once.
 #[derive(Debug)]
-struct Piece {
+struct TimedBytes {
     at: Instant,
     bytes: Vec<u8>,
 }
@@ -66,7 +66,7 @@ impl Input {
             tokio::select! {
                 biased;
                 piece = self.pieces.recv() => match piece {
-                    Some(Piece { at, bytes }) => self.events.extend(self.sequences.take(at, &bytes)),
+                    Some(TimedBytes { at, bytes }) => self.events.extend(self.sequences.take(at, &bytes)),
                     None => {
                         sleep(PATIENCE).await;
                         return None;
@@ -90,7 +90,7 @@ async fn until(moment: Option<Instant>) {
 }
 
 /// Reads until the terminal or the program is gone.
-fn read_all(pieces: &Sender<Piece>) {
+fn read_all(pieces: &Sender<TimedBytes>) {
     // The standard input may be a recording: keys come from the terminal itself then.
     let terminal: OwnedFd = match io::stdin().is_terminal() {
         true => match io::stdin().as_fd().try_clone_to_owned() {
@@ -107,7 +107,7 @@ fn read_all(pieces: &Sender<Piece>) {
         match retry_on_intr(|| read(&terminal, &mut piece[..])) {
             Ok(0) => return,
             Ok(n) => {
-                if pieces.blocking_send(Piece { at: Instant::now(), bytes: piece[..n].to_vec() }).is_err() {
+                if pieces.blocking_send(TimedBytes { at: Instant::now(), bytes: piece[..n].to_vec() }).is_err() {
                     return;
                 }
             }

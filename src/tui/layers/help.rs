@@ -37,14 +37,14 @@ const LONGEST: usize = 40;
 
 /// Which of its parts is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum HelpPart {
     Keys,
     Words,
 }
 
 /// What is looked for in both parts.
 #[derive(Clone, Debug, Default)]
-struct Search {
+struct HelpSearch {
     text: String,
     /// It is being written.
     open: bool,
@@ -57,26 +57,26 @@ struct Search {
 pub(crate) struct Help {
     /// The first line that is seen.
     pub(super) first: usize,
-    part: Part,
+    part: HelpPart,
     /// The panel that it was asked about.
     panel: Option<Panel>,
     /// The panels that were on the screen, from the first to the last.
     panels: Vec<Panel>,
     screen: usize,
-    search: Option<Search>,
+    search: Option<HelpSearch>,
 }
 
 impl Help {
     /// Begins with the words of `panel`, or with the keys; `panels` are those of the screen with this place in the list.
     pub const fn new(panel: Option<Panel>, panels: Vec<Panel>, screen: usize) -> Self {
-        let part = if panel.is_some() { Part::Words } else { Part::Keys };
+        let part = if panel.is_some() { HelpPart::Words } else { HelpPart::Keys };
         Self { first: 0, part, panel, panels, screen, search: None }
     }
 
     /// Begins with a word, on the screen with this place in the list.
     pub fn on_word(word: &str, screen: usize) -> Self {
-        let search = Some(Search { text: word.to_owned(), ..Search::default() });
-        Self { part: Part::Words, search, ..Self::new(None, Vec::new(), screen) }
+        let search = Some(HelpSearch { text: word.to_owned(), ..HelpSearch::default() });
+        Self { part: HelpPart::Words, search, ..Self::new(None, Vec::new(), screen) }
     }
 
     /// The first line that is seen.
@@ -93,7 +93,7 @@ impl Help {
 
     /// Whether what is looked for is being written.
     pub(super) const fn is_written(&self) -> bool {
-        matches!(&self.search, Some(Search { open: true, .. }))
+        matches!(&self.search, Some(HelpSearch { open: true, .. }))
     }
 
     pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
@@ -134,10 +134,10 @@ impl Help {
         }
         match (action, &mut self.search) {
             (DialogAction::Search, search) => search.get_or_insert_default().open = true,
-            (DialogAction::Clear, Some(search)) => *search = Search { open: search.open, ..Search::default() },
+            (DialogAction::Clear, Some(search)) => *search = HelpSearch { open: search.open, ..HelpSearch::default() },
             (DialogAction::Cancel, search @ Some(_)) => *search = None,
             (DialogAction::Part, None) => {
-                self.part = if self.part == Part::Keys { Part::Words } else { Part::Keys };
+                self.part = if self.part == HelpPart::Keys { HelpPart::Words } else { HelpPart::Keys };
             }
             _ => return if self.is_written() { Pressed::Taken } else { Pressed::Passed },
         }
@@ -158,7 +158,7 @@ impl Help {
     pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> (usize, usize) {
         let theme = stage.theme;
         let width = area.width.min(WIDTH);
-        let columns = if self.search.is_none() && self.part == Part::Keys && width >= TWO_COLUMNS { 2 } else { 1 };
+        let columns = if self.search.is_none() && self.part == HelpPart::Keys && width >= TWO_COLUMNS { 2 } else { 1 };
         let room = (usize::from(width.saturating_sub(4)) - GAP * (columns - 1)) / columns;
         let lines = self.lines(stage, room);
         // What is looked for leaves the box as it is.
@@ -205,13 +205,13 @@ impl Help {
             title.push(span(theme, Token::Dim, answer));
             return title;
         }
-        for (part, name) in [(Part::Keys, "keys"), (Part::Words, "words")] {
+        for (part, name) in [(HelpPart::Keys, "keys"), (HelpPart::Words, "words")] {
             let shown = part == self.part;
             let (token, text) =
                 if shown { (Token::Strong, format!("[{name}] ")) } else { (Token::Dim, format!("{name} ")) };
             title.push(span(theme, token, text));
         }
-        let other = if self.part == Part::Keys { "words" } else { "keys" };
+        let other = if self.part == HelpPart::Keys { "words" } else { "keys" };
         let said = [(DialogAction::Part, other), (DialogAction::Search, "search")];
         let said: Vec<String> = said
             .into_iter()
@@ -225,7 +225,7 @@ impl Help {
     }
 
     fn lines(&self, stage: &Stage<'_>, width: usize) -> Vec<Line<'static>> {
-        let mut page = Page { theme: stage.theme, width, lines: Vec::new() };
+        let mut page = HelpPage { theme: stage.theme, width, lines: Vec::new() };
         match (&self.search, self.part) {
             (Some(search), _) => {
                 let sought = search.text.trim().to_lowercase();
@@ -238,7 +238,8 @@ impl Help {
                 // For a word that is known by its name the explanation comes before the keys.
                 let is_word = !search.open && entries.first().is_some_and(|entry| entry.is_called(&sought));
                 let chosen = search.open.then_some(search.chosen);
-                let keys = |page: &mut Page<'_>| page.keys(&format!("keys · {}", found.len()), &found, chosen, true);
+                let keys =
+                    |page: &mut HelpPage<'_>| page.keys(&format!("keys · {}", found.len()), &found, chosen, true);
                 if !is_word {
                     keys(&mut page);
                 }
@@ -247,7 +248,7 @@ impl Help {
                     keys(&mut page);
                 }
             }
-            (None, Part::Keys) => {
+            (None, HelpPart::Keys) => {
                 let all = stage.keys.bindings();
                 let of_screen = |index: usize| -> Vec<&Binding> {
                     all.iter().filter(|binding| binding.screen == Some(index)).collect()
@@ -262,7 +263,7 @@ impl Help {
                     page.keys(&format!("on {}", title(index)), &of_screen(index), None, false);
                 }
             }
-            (None, Part::Words) => {
+            (None, HelpPart::Words) => {
                 let mut told: Vec<&'static str> = Vec::new();
                 let mut rest: Vec<Panel> = self.panels.clone();
                 rest.retain(|panel| Some(*panel) != self.panel);
@@ -280,7 +281,7 @@ impl Help {
 }
 
 /// The keys that a search finds, those of the screen with this place in the list first.
-fn found<'a>(keys: &'a Keymap, search: &Search, screen: usize) -> Vec<&'a Binding> {
+fn found<'a>(keys: &'a Keymap, search: &HelpSearch, screen: usize) -> Vec<&'a Binding> {
     let sought = search.text.trim().to_lowercase();
     let mut found: Vec<&Binding> = keys.bindings().iter().filter(|binding| says(binding, &sought)).collect();
     found.sort_by_key(|binding| {
@@ -299,13 +300,13 @@ fn says(binding: &Binding, sought: &str) -> bool {
 }
 
 /// Lines that are being put down.
-struct Page<'a> {
+struct HelpPage<'a> {
     theme: &'a Theme,
     width: usize,
     lines: Vec<Line<'static>>,
 }
 
-impl Page<'_> {
+impl HelpPage<'_> {
     fn heading(&mut self, text: &str) {
         self.lines.push(Line::from(span(self.theme, Token::Title, text.to_owned())));
     }

@@ -29,7 +29,7 @@ const TOLD: u16 = 4;
 
 /// One theme of the list.
 #[derive(Clone, Debug)]
-struct Choice {
+struct ThemeChoice {
     name: String,
     /// How it looks, or why it can't be had.
     look: Result<Theme, String>,
@@ -40,7 +40,7 @@ struct Choice {
 /// The list, and what was worn when it was opened.
 #[derive(Clone, Debug)]
 pub(crate) struct ThemeList {
-    choices: Vec<Choice>,
+    choices: Vec<ThemeChoice>,
     chosen: usize,
     before: Theme,
 }
@@ -49,10 +49,10 @@ impl ThemeList {
     /// Begins at the theme that is worn.
     pub fn new(catalog: &Catalog, worn: &Theme) -> Self {
         let choice = |name: &str| match catalog.load(name, worn.tier()) {
-            Ok((theme, warnings)) => Choice { name: name.to_owned(), look: Ok(theme), warnings },
-            Err(error) => Choice { name: name.to_owned(), look: Err(error.to_string()), warnings: Vec::new() },
+            Ok((theme, warnings)) => ThemeChoice { name: name.to_owned(), look: Ok(theme), warnings },
+            Err(error) => ThemeChoice { name: name.to_owned(), look: Err(error.to_string()), warnings: Vec::new() },
         };
-        let choices: Vec<Choice> = catalog.names().map(choice).collect();
+        let choices: Vec<ThemeChoice> = catalog.names().map(choice).collect();
         let chosen = choices.iter().position(|choice| choice.name == worn.name()).unwrap_or(0);
         Self { choices, chosen, before: worn.clone() }
     }
@@ -119,7 +119,7 @@ impl ThemeList {
         }
     }
 
-    fn line(&self, theme: &Theme, choice: &Choice, chosen: bool, area: Rect, y: u16, buf: &mut Buffer) {
+    fn line(&self, theme: &Theme, choice: &ThemeChoice, chosen: bool, area: Rect, y: u16, buf: &mut Buffer) {
         let mark = if chosen { "▸" } else { " " };
         let token = match (&choice.look, chosen) {
             (Err(_), _) => Token::Danger,

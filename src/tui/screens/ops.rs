@@ -229,7 +229,7 @@ fn window(stage: &Stage<'_>, study: &Study) -> String {
 }
 
 /// One column of figures.
-struct Column {
+struct OpsColumn {
     head: &'static str,
     sort: Option<Sort>,
     width: usize,
@@ -246,8 +246,8 @@ const LEAST_NAMES: usize = 24;
 /// Cells of a name in a sentence at least.
 const LEAST_NAME: usize = 12;
 
-const COLUMNS: &[Column] = &[
-    Column {
+const COLUMNS: &[OpsColumn] = &[
+    OpsColumn {
         head: "calls",
         sort: Some(Sort::Calls),
         width: 6,
@@ -255,7 +255,7 @@ const COLUMNS: &[Column] = &[
         from: 50,
         of_a_run: true,
     },
-    Column {
+    OpsColumn {
         head: "host ms",
         sort: Some(Sort::Time),
         width: 9,
@@ -263,7 +263,7 @@ const COLUMNS: &[Column] = &[
         from: 60,
         of_a_run: true,
     },
-    Column {
+    OpsColumn {
         head: "taken",
         sort: Some(Sort::Taken),
         width: 9,
@@ -271,7 +271,7 @@ const COLUMNS: &[Column] = &[
         from: 0,
         of_a_run: false,
     },
-    Column {
+    OpsColumn {
         head: "kept",
         sort: Some(Sort::Kept),
         width: 9,
@@ -279,7 +279,7 @@ const COLUMNS: &[Column] = &[
         from: 0,
         of_a_run: true,
     },
-    Column {
+    OpsColumn {
         head: "workspace",
         sort: None,
         width: 11,
@@ -287,7 +287,7 @@ const COLUMNS: &[Column] = &[
         from: 96,
         of_a_run: false,
     },
-    Column {
+    OpsColumn {
         head: "at peak",
         sort: Some(Sort::AtPeak),
         width: 9,
@@ -338,12 +338,12 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         ];
         pane::put(inner, 0, line, buf);
     }
-    let can_be_known = |column: &&Column| !column.of_a_run || !matches!(stage.picture.kind, Kind::Snapshot(_));
-    let mut columns: Vec<&Column> =
+    let can_be_known = |column: &&OpsColumn| !column.of_a_run || !matches!(stage.picture.kind, Kind::Snapshot(_));
+    let mut columns: Vec<&OpsColumn> =
         COLUMNS.iter().filter(|column| inner.width >= column.from).filter(can_be_known).collect();
     let delta = if differences.is_some() { DELTA } else { 0 };
     let least = if inner.width >= 90 { 14 } else { 6 };
-    let taken = |columns: &[&Column]| columns.iter().map(|column| column.width).sum::<usize>() + delta;
+    let taken = |columns: &[&OpsColumn]| columns.iter().map(|column| column.width).sum::<usize>() + delta;
     // Differences come before what a run of an op took of time.
     while delta > 0 && columns.len() > 2 && taken(&columns) + least + LEAST_NAMES > usize::from(inner.width) {
         columns.remove(0);

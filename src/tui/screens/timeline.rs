@@ -82,7 +82,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         );
         return layout;
     };
-    let shown = Shown { stage, study, cursor: cursor(stage, study) };
+    let shown = TimelineView { stage, study, cursor: cursor(stage, study) };
     if area.width >= TWO_COLUMNS && area.height >= 12 {
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(LEGEND)]));
         let [chart, under] = left.layout::<2>(&Split::vertical([Constraint::Fill(5), Constraint::Fill(2)]));
@@ -114,14 +114,14 @@ fn cursor(stage: &Stage<'_>, study: &Study) -> Option<usize> {
 }
 
 /// What is drawn.
-struct Shown<'a> {
+struct TimelineView<'a> {
     stage: &'a Stage<'a>,
     study: &'a Study,
     /// The moment at the cursor, by its place.
     cursor: Option<usize>,
 }
 
-impl Shown<'_> {
+impl TimelineView<'_> {
     fn theme(&self) -> &Theme {
         self.stage.theme
     }

@@ -73,12 +73,12 @@ pub struct StacksState {
     before: Option<Cursor>,
     /// The first row to show, where something was to be brought into view.
     scroll: Option<usize>,
-    kept: RefCell<Option<Kept>>,
+    kept: RefCell<Option<LastTree>>,
 }
 
 /// The last tree, and what it was made of.
 #[derive(Clone, Debug)]
-struct Kept {
+struct LastTree {
     segments: Arc<Vec<SegmentView>>,
     names: Names,
     stacks: Stacks,
@@ -87,7 +87,7 @@ struct Kept {
     flame: Arc<Flame>,
 }
 
-impl Kept {
+impl LastTree {
     fn is_of(&self, view: &View, shape: Shape, search: &str) -> bool {
         Arc::ptr_eq(&self.segments, &view.segments)
             && Arc::ptr_eq(&self.names.0, &view.names.0)
@@ -155,7 +155,7 @@ impl StacksState {
             Some(kept) if kept.is_of(view, self.shape, &self.search) => Arc::clone(&kept.flame),
             _ => {
                 let flame = Arc::new(Flame::of(view, self.shape, &self.tags, &self.search));
-                *kept = Some(Kept {
+                *kept = Some(LastTree {
                     segments: Arc::clone(&view.segments),
                     names: view.names.clone(),
                     stacks: view.stacks.clone(),

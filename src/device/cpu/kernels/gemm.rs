@@ -43,13 +43,13 @@ pub(super) struct Gemm {
 
 /// A matrix in host memory: first element, elements from row to row and from column to column.
 #[derive(Clone, Copy)]
-struct Raw<R> {
+struct RawMatrix<R> {
     data: *const R,
     row: usize,
     col: usize,
 }
 
-impl<R> Raw<R> {
+impl<R> RawMatrix<R> {
     fn transposed(self) -> Self {
         Self { data: self.data, row: self.col, col: self.row }
     }
@@ -74,8 +74,8 @@ impl<R> Out<R> {
 unsafe fn raw<R: Real>(
     [m, n, k]: [usize; 3],
     alpha: R,
-    a: Raw<R>,
-    b: Raw<R>,
+    a: RawMatrix<R>,
+    b: RawMatrix<R>,
     c: Out<R>,
     accumulate: bool,
     parallelism: Parallelism,
@@ -226,14 +226,14 @@ fn with_source<R: Real>(
     layout: MatrixView,
     i: usize,
     [[first_row, rows], [first_col, cols]]: [[usize; 2]; 2],
-    body: impl FnOnce(Raw<R>),
+    body: impl FnOnce(RawMatrix<R>),
 ) {
     let (row, col) = (layout.row_stride, layout.col_stride);
     let offset = i * layout.batch_stride + first_row * row + first_col * col;
     if layout.dtype == R::DTYPE || rows * cols == 0 {
         // SAFETY: `offset` is within the claimed matrix, which is not empty where it is dereferenced.
         let data = unsafe { view.as_ptr().cast::<R>().cast_const().add(if rows * cols == 0 { 0 } else { offset }) };
-        return body(Raw { data, row, col });
+        return body(RawMatrix { data, row, col });
     }
     cores.scratch(rows * cols, |scratch: &mut [R]| {
         // Runs are contiguous along rows or along columns; the scratch keeps that order.
@@ -252,7 +252,7 @@ fn with_source<R: Real>(
             },
         );
         let (row, col) = if row == 1 && col != 1 { (1, rows) } else { (cols, 1) };
-        body(Raw { data: scratch.as_ptr(), row, col });
+        body(RawMatrix { data: scratch.as_ptr(), row, col });
     });
 }
 

@@ -187,12 +187,12 @@ pub(super) struct Gemm {
 }
 
 /// The magnitudes of a packed matrix, read.
-enum Read<'a> {
+enum ReadMagnitudes<'a> {
     Plain(View<'a>),
     Nested { bytes: View<'a>, codes: View<'a>, absmax: View<'a>, offset: f64 },
 }
 
-impl Read<'_> {
+impl ReadMagnitudes<'_> {
     /// That of one run.
     #[inline(always)]
     fn of<R: Real>(&self, run: usize) -> R {
@@ -216,7 +216,7 @@ pub(super) fn gemm(cores: &Cores, mut access: Access<'_>, [m, n, k]: [usize; 3],
         cores: &Cores,
         [m, n, k]: [usize; 3],
         [a, w, dst]: [View<'_>; 3],
-        magnitudes: &Read<'_>,
+        magnitudes: &ReadMagnitudes<'_>,
         bias: Option<View<'_>>,
     ) {
         let codes = table::<R>();
@@ -255,8 +255,8 @@ pub(super) fn gemm(cores: &Cores, mut access: Access<'_>, [m, n, k]: [usize; 3],
     }
     let views = [access.read(a)?, access.read(w)?, access.write(dst)?];
     let read = match magnitudes {
-        Magnitudes::Plain(absmax) => Read::Plain(access.read(absmax)?),
-        Magnitudes::Nested { bytes, codes, absmax, offset } => Read::Nested {
+        Magnitudes::Plain(absmax) => ReadMagnitudes::Plain(access.read(absmax)?),
+        Magnitudes::Nested { bytes, codes, absmax, offset } => ReadMagnitudes::Nested {
             bytes: access.read(bytes)?,
             codes: access.read(codes)?,
             absmax: access.read(absmax)?,

@@ -18,7 +18,7 @@ pub(super) fn copy(
     let dims = |strides: [usize; 4]| std::array::from_fn(|i| (shape[i], strides[i]));
     let from = access.claim(src, dtype, dims(src_strides), false)?;
     let to = access.claim(dst, dtype, dims(dst_strides), true)?;
-    let plan = Plan::new(shape, src_strides, dst_strides);
+    let plan = JoinedCopy::new(shape, src_strides, dst_strides);
     match dtype.size() {
         8 => plan.run::<i64>(cores, from, to),
         4 => plan.run::<i32>(cores, from, to),
@@ -39,12 +39,12 @@ pub(super) fn cast(
     let dims = |strides: [usize; 4]| std::array::from_fn(|i| (shape[i], strides[i]));
     let from = access.claim(src, src_dtype, dims(src_strides), false)?;
     let to = access.claim(dst, dst_dtype, dims(dst_strides), true)?;
-    let plan = Plan::new(shape, src_strides, dst_strides);
+    let plan = JoinedCopy::new(shape, src_strides, dst_strides);
     real!([src_dtype, dst_dtype], cast_all(cores, &plan, from, to));
     Ok(())
 }
 
-fn cast_all<R: Real>(cores: &Cores, plan: &Plan, from: View<'_>, to: View<'_>) {
+fn cast_all<R: Real>(cores: &Cores, plan: &JoinedCopy, from: View<'_>, to: View<'_>) {
     plan.for_each_run(cores, |[(src, src_step), (dst, dst_step)], run| {
         if src_step == 1 && dst_step == 1 {
             cores.scratch(run, |values: &mut [R]| {
@@ -62,12 +62,12 @@ fn cast_all<R: Real>(cores: &Cores, plan: &Plan, from: View<'_>, to: View<'_>) {
 }
 
 /// The copy with dimensions joined where both layouts allow it, so that inner runs are long.
-struct Plan {
+struct JoinedCopy {
     /// (size, source stride, destination stride), outermost first.
     dims: Vec<(usize, usize, usize)>,
 }
 
-impl Plan {
+impl JoinedCopy {
     fn new(shape: [usize; 4], src: [usize; 4], dst: [usize; 4]) -> Self {
         let mut dims: Vec<(usize, usize, usize)> = Vec::with_capacity(4);
         for i in 0..4 {

@@ -32,7 +32,7 @@ pub(super) fn rows<R: Real>(
     c: (&mut [R], usize),
     store: Store,
 ) {
-    cores.dispatch(Product { n, k, alpha, a, transposed: false, b, c, store });
+    cores.dispatch(TileOperands { n, k, alpha, a, transposed: false, b, c, store });
 }
 
 /// [`rows`] with the transpose of `a`, which has `k` rows at `a_stride` of which the first eight columns count.
@@ -45,12 +45,12 @@ pub(super) fn rows_of_transposed<R: Real>(
     c: (&mut [R], usize),
     store: Store,
 ) {
-    cores.dispatch(Product { n, k, alpha, a, transposed: true, b, c, store });
+    cores.dispatch(TileOperands { n, k, alpha, a, transposed: true, b, c, store });
 }
 
 /// The operands of [`rows`]. Vectors are explicit here: left to itself the compiler cuts the sums into odd parts and
 /// keeps half of them in memory.
-struct Product<'a, R> {
+struct TileOperands<'a, R> {
     n: usize,
     k: usize,
     alpha: R,
@@ -61,7 +61,7 @@ struct Product<'a, R> {
     store: Store,
 }
 
-impl<R: Real> pulp::WithSimd for Product<'_, R> {
+impl<R: Real> pulp::WithSimd for TileOperands<'_, R> {
     type Output = ();
 
     #[inline(always)]
@@ -88,7 +88,7 @@ impl<R: Real> pulp::WithSimd for Product<'_, R> {
     }
 }
 
-impl<R: Real> Product<'_, R> {
+impl<R: Real> TileOperands<'_, R> {
     /// All columns, a vector at a time; `factor(p, i)` is what row i takes of row p of `b`.
     #[inline(always)]
     fn columns<S: pulp::Simd>(&mut self, simd: S, factor: impl Fn(usize, usize) -> R) {

@@ -54,13 +54,13 @@ impl Products {
         let [columns, folded, parts, workspace, bytes] = areas.offsets();
         let base = queue.scratch(bytes)?;
         let place = |offset: usize| Address(base.0 + offset as u64);
-        let scratch = Scratch {
+        let scratch = ScratchAreas {
             columns: (areas.columns > 0).then(|| place(columns)),
             folded: (areas.folded > 0).then(|| place(folded)),
             parts: (areas.parts > 0).then(|| place(parts)),
             workspace: place(workspace),
         };
-        let mut run = Run { queue, products: self, task, src, weight, dst, tf32, scratch };
+        let mut run = QueuedConvolution { queue, products: self, task, src, weight, dst, tf32, scratch };
         let batch = shape.batch;
         for (group, first) in (0..batch).step_by(self.images).enumerate() {
             run.group(group, first, self.images.min(batch - first))?;
@@ -71,7 +71,7 @@ impl Products {
 
 /// Where areas of scratch are, those that there are.
 #[derive(Clone, Copy)]
-struct Scratch {
+struct ScratchAreas {
     columns: Option<Address>,
     folded: Option<Address>,
     parts: Option<Address>,
@@ -79,7 +79,7 @@ struct Scratch {
 }
 
 /// One convolution as it is queued.
-struct Run<'q, 'g> {
+struct QueuedConvolution<'q, 'g> {
     queue: &'q mut Queue<'g>,
     products: Products,
     task: Task,
@@ -87,10 +87,10 @@ struct Run<'q, 'g> {
     weight: Operand,
     dst: Operand,
     tf32: bool,
-    scratch: Scratch,
+    scratch: ScratchAreas,
 }
 
-impl Run<'_, '_> {
+impl QueuedConvolution<'_, '_> {
     /// The images from `first` on, `count` of them.
     fn group(&mut self, group: usize, first: usize, count: usize) -> Result<(), Refusal> {
         let Self { task, src, weight, dst, scratch, .. } = *self;

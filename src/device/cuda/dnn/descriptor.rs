@@ -45,7 +45,7 @@ values! {
     Note => CUDNN_TYPE_NUMERICAL_NOTE,
     Knob => CUDNN_TYPE_KNOB_TYPE,
     sys::cudnnHandle_t => CUDNN_TYPE_HANDLE,
-    Raw => CUDNN_TYPE_BACKEND_DESCRIPTOR,
+    RawDescriptor => CUDNN_TYPE_BACKEND_DESCRIPTOR,
 }
 
 /// Where a tensor lies: device memory, or one number of the host.
@@ -84,11 +84,11 @@ pub(super) struct Knob(u32);
 
 #[repr(transparent)]
 #[derive(Clone, Copy)]
-struct Raw(sys::cudnnBackendDescriptor_t);
+struct RawDescriptor(sys::cudnnBackendDescriptor_t);
 
 /// An owned descriptor.
 pub(super) struct Descriptor {
-    raw: Raw,
+    raw: RawDescriptor,
     kind: Kind,
 }
 
@@ -98,7 +98,7 @@ impl Descriptor {
         // SAFETY: the library is loaded and writes one descriptor.
         let made = unsafe { sys::cudnnBackendCreateDescriptor(kind, &raw mut raw) };
         check(made, format_args!("creating {kind:?}"))?;
-        Ok(Self { raw: Raw(raw), kind })
+        Ok(Self { raw: RawDescriptor(raw), kind })
     }
 
     /// Sets an attribute to a list of values.
@@ -117,7 +117,7 @@ impl Descriptor {
 
     /// Sets an attribute to other descriptors, which must outlive this one.
     pub fn link(self, name: Name, others: &[&Self]) -> Result<Self, Refusal> {
-        let raw: Vec<Raw> = others.iter().map(|other| other.raw).collect();
+        let raw: Vec<RawDescriptor> = others.iter().map(|other| other.raw).collect();
         self.set(name, &raw)
     }
 
@@ -147,7 +147,7 @@ impl Descriptor {
 
     /// Reads an attribute that is a list of descriptors.
     pub fn list(&self, name: Name, kind: Kind) -> Result<Vec<Self>, Refusal> {
-        let count = self.get::<Raw>(name, &mut [])?;
+        let count = self.get::<RawDescriptor>(name, &mut [])?;
         self.first(name, kind, count)
     }
 
@@ -157,7 +157,7 @@ impl Descriptor {
             return Ok(Vec::new());
         }
         let mut made: Vec<Self> = (0..count).map(|_| Self::new(kind)).collect::<Result<_, _>>()?;
-        let mut raw: Vec<Raw> = made.iter().map(|descriptor| descriptor.raw).collect();
+        let mut raw: Vec<RawDescriptor> = made.iter().map(|descriptor| descriptor.raw).collect();
         let filled = self.get(name, &mut raw)?;
         made.truncate(filled);
         Ok(made)

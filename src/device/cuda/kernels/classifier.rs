@@ -7,14 +7,14 @@ use crate::{DType, Kernel, Operand};
 const SUMMING: u32 = 1024;
 
 /// Rows that a grid can have and columns that 32 bits count; `None` where a number does not fit.
-struct Shape {
+struct GridShape {
     rows: u32,
     cols: u32,
     aligned: bool,
     threads: u32,
 }
 
-impl Shape {
+impl GridShape {
     fn of(logits: &Operand, cols: usize, stride: usize) -> Option<Self> {
         let size = usize::try_from(logits.dtype.size()).ok()?;
         let whole = cols > 0 && cols <= stride && logits.len.is_multiple_of(stride);
@@ -34,7 +34,7 @@ impl Shape {
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     match kernel {
         Kernel::CrossEntropy { logits, targets, loss, total_weight, logsumexp, cols, stride } => {
-            let shape = Shape::of(logits, *cols, *stride).ok_or_else(|| Refusal::unsupported(kernel))?;
+            let shape = GridShape::of(logits, *cols, *stride).ok_or_else(|| Refusal::unsupported(kernel))?;
             if [loss, total_weight, logsumexp].iter().any(|x| x.dtype != DType::F32) || shape.rows == 0 {
                 return Err(Refusal::unsupported(kernel));
             }
@@ -49,7 +49,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             queue.launch("cross_entropy_mean", &[], Grid::row(1, SUMMING), &mut arguments)
         }
         Kernel::CrossEntropyBackward { grad, logits, targets, total_weight, logsumexp, cols, stride } => {
-            let shape = Shape::of(logits, *cols, *stride).ok_or_else(|| Refusal::unsupported(kernel))?;
+            let shape = GridShape::of(logits, *cols, *stride).ok_or_else(|| Refusal::unsupported(kernel))?;
             if [grad, total_weight, logsumexp].iter().any(|x| x.dtype != DType::F32) {
                 return Err(Refusal::unsupported(kernel));
             }

@@ -38,12 +38,12 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             {
                 return Err(Refusal::unsupported(kernel));
             }
-            let entry = |gradient: &Operand| Entry {
+            let entry = |gradient: &Operand| TensorEntry {
                 dtype: gradient.dtype,
                 addresses: [0, gradient.address.0, 0, 0],
                 len: gradient.len,
             };
-            let tensors: Vec<Entry> = gradients.iter().map(entry).collect();
+            let tensors: Vec<TensorEntry> = gradients.iter().map(entry).collect();
             for_lists(queue, "unscale", &tensors, CHUNK, || Arguments::new().operand(inverse_scale).operand(found_inf))
         }
         Kernel::SquareSums { tensors, sums } => {
@@ -54,9 +54,9 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             }
             let entry = |(number, tensor): (usize, &Operand)| {
                 let of_tensor = sums.address.offset(DType::F32.bytes(number * row));
-                Entry { dtype: tensor.dtype, addresses: [0, tensor.address.0, of_tensor.0, 0], len: tensor.len }
+                TensorEntry { dtype: tensor.dtype, addresses: [0, tensor.address.0, of_tensor.0, 0], len: tensor.len }
             };
-            let tensors: Vec<Entry> = tensors.iter().enumerate().map(entry).collect();
+            let tensors: Vec<TensorEntry> = tensors.iter().enumerate().map(entry).collect();
             for_lists(queue, "square_sums", &tensors, NORM_RUN, Arguments::new)
         }
         Kernel::ClipFactor { sums, rows, factor, most }
@@ -108,7 +108,7 @@ fn scaled(scaling: Option<GradScaling>) -> Arguments {
 }
 
 /// One tensor of a list: what belongs to a parameter, or a gradient alone.
-struct Entry {
+struct TensorEntry {
     dtype: DType,
     /// Parameter, gradient, first and second moment; 0 where there is none.
     addresses: [u64; 4],
@@ -116,7 +116,7 @@ struct Entry {
 }
 
 /// What an optimizer updates; `None` where there is no kernel for it.
-fn entries(updates: &[ParameterUpdate], scaling: Option<GradScaling>, with_moments: bool) -> Option<Vec<Entry>> {
+fn entries(updates: &[ParameterUpdate], scaling: Option<GradScaling>, with_moments: bool) -> Option<Vec<TensorEntry>> {
     if !scaling.iter().all(|scaling| is_number(&scaling.scale) && is_number(&scaling.found_inf)) {
         return None;
     }
@@ -126,7 +126,7 @@ fn entries(updates: &[ParameterUpdate], scaling: Option<GradScaling>, with_momen
         let alike = all.iter().flatten().all(|operand| (operand.dtype, operand.len) == (dtype, len));
         let complete = !with_moments || all.iter().all(Option::is_some);
         let addresses = all.map(|operand| operand.map_or(0, |operand| operand.address.0));
-        (alike && complete && TYPES.contains(&dtype)).then_some(Entry { dtype, addresses, len })
+        (alike && complete && TYPES.contains(&dtype)).then_some(TensorEntry { dtype, addresses, len })
     };
     updates.iter().map(entry).collect()
 }
@@ -135,12 +135,12 @@ fn entries(updates: &[ParameterUpdate], scaling: Option<GradScaling>, with_momen
 fn for_lists(
     queue: &mut Queue<'_>,
     name: &'static str,
-    tensors: &[Entry],
+    tensors: &[TensorEntry],
     chunk: usize,
     arguments: impl Fn() -> Arguments,
 ) -> Result<(), Refusal> {
     for dtype in TYPES {
-        let alike: Vec<&Entry> = tensors.iter().filter(|entry| entry.dtype == dtype && entry.len > 0).collect();
+        let alike: Vec<&TensorEntry> = tensors.iter().filter(|entry| entry.dtype == dtype && entry.len > 0).collect();
         for list in alike.chunks(ENTRIES) {
             let (mut words, mut blocks) = (Vec::with_capacity(ENTRIES * WORDS), 0);
             for entry in list {

@@ -43,7 +43,7 @@ pub(in crate::cuda) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Res
     if shape.contains(&0) {
         return Ok(());
     }
-    let Plan { dims, manner } = Plan::new(shape, &src, &dst);
+    let OrderedCopy { dims, manner } = OrderedCopy::new(shape, &src, &dst);
     let fields: Vec<usize> =
         dims.iter().map(|d| d.size).chain(dims.iter().map(|d| d.src)).chain(dims.iter().map(|d| d.dst)).collect();
     let fields: Vec<u64> = fields.into_iter().map(|field| field as u64).collect();
@@ -112,12 +112,12 @@ enum Manner {
 
 /// The copy with dimensions in the order of the destination's strides, joined where both layouts allow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
+struct OrderedCopy {
     dims: [Dim; 4],
     manner: Manner,
 }
 
-impl Plan {
+impl OrderedCopy {
     fn new(shape: [usize; 4], src: &Side, dst: &Side) -> Self {
         let all = (0..4).map(|i| Dim { size: shape[i], src: src.strides[i], dst: dst.strides[i] });
         let mut sorted: Vec<Dim> = all.filter(|dim| dim.size != 1).collect();
@@ -157,9 +157,9 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan(shape: [usize; 4], src: [usize; 4], dst: [usize; 4], address: u64) -> Plan {
+    fn plan(shape: [usize; 4], src: [usize; 4], dst: [usize; 4], address: u64) -> OrderedCopy {
         let side = |strides| Side { address: Address(address), dtype: DType::Bf16, strides };
-        Plan::new(shape, &side(src), &side(dst))
+        OrderedCopy::new(shape, &side(src), &side(dst))
     }
 
     #[test]

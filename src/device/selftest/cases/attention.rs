@@ -8,7 +8,7 @@ use crate::{AttentionShape, DType, FusedAttention, HeadView, Kernel};
 
 /// How (batch, heads, rows, head size) lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Layout {
+enum HeadLayout {
     /// Queries, keys and values side by side in the rows of a projection; results side by side.
     Packed,
     /// The same, and the gradients of the three as the three.
@@ -17,7 +17,7 @@ enum Layout {
     ByHead,
 }
 
-impl Layout {
+impl HeadLayout {
     /// Batch, head and row of `heads` in a tensor of their own.
     const fn strides(self, heads: usize, [rows, head_size]: [usize; 2]) -> [usize; 3] {
         match self {
@@ -29,18 +29,18 @@ impl Layout {
 
 /// One attention.
 #[derive(Clone, Copy)]
-struct Attention {
+struct AttentionCase {
     shape: AttentionShape,
-    layout: Layout,
+    layout: HeadLayout,
     lse_stride: usize,
 }
 
-impl Attention {
-    fn new([batch, heads, rows, head_size]: [usize; 4], causal: bool, layout: Layout) -> Self {
+impl AttentionCase {
+    fn new([batch, heads, rows, head_size]: [usize; 4], causal: bool, layout: HeadLayout) -> Self {
         let scale = 1.0 / (head_size as f32).sqrt();
         let shape = AttentionShape { batch, heads, group: 1, rows, head_size, causal, window: None, scale };
         // The sums of some kernels are aligned, those of others are not.
-        let lse_stride = if layout == Layout::Packed { rows.next_multiple_of(32) } else { rows };
+        let lse_stride = if layout == HeadLayout::Packed { rows.next_multiple_of(32) } else { rows };
         Self { shape, layout, lse_stride }
     }
 
@@ -62,9 +62,9 @@ impl Attention {
         let causal = &*window.map_or(causal.to_owned(), |window| format!("{causal} within {window}"));
         let causal = if group > 1 { format!("{causal}, {group} heads a key") } else { causal.to_owned() };
         let layout = match self.layout {
-            Layout::Packed => "packed",
-            Layout::Together => "packed with its gradients",
-            Layout::ByHead => "by head",
+            HeadLayout::Packed => "packed",
+            HeadLayout::Together => "packed with its gradients",
+            HeadLayout::ByHead => "by head",
         };
         format!("{batch} × {heads} heads × {rows} rows × {head_size}{causal}, {layout}")
     }
@@ -93,12 +93,12 @@ impl Attention {
         let shared = self.shape.of_keys().heads;
         let (own, before) = [(heads, 0), (shared, heads), (shared, heads + shared)][part];
         match self.layout {
-            Layout::Packed | Layout::Together => {
+            HeadLayout::Packed | HeadLayout::Together => {
                 let width = (heads + 2 * shared) * head_size;
                 at.heads(slot, before * head_size, [rows * width, head_size, width])
             }
-            Layout::ByHead => {
-                at.heads(slot, before * batch * rows * head_size, Layout::ByHead.strides(own, [rows, head_size]))
+            HeadLayout::ByHead => {
+                at.heads(slot, before * batch * rows * head_size, HeadLayout::ByHead.strides(own, [rows, head_size]))
             }
         }
     }
@@ -130,7 +130,7 @@ impl Attention {
         let logsumexp = case.output("logsumexp", DType::F32, self.sums(), self.bound_of_sums());
         let kernel = move |at: &Placed| {
             let [q, k, v] = this.inputs(at, qkv);
-            let Attention { shape, lse_stride, .. } = this;
+            let AttentionCase { shape, lse_stride, .. } = this;
             Kernel::Attention {
                 by: FusedAttention::Flash,
                 shape,
@@ -157,7 +157,7 @@ impl Attention {
         // What a score's gradient is made of cancels where a position sees only itself.
         let bound = Bound::Cancelling(self.shape.rows + self.shape.head_size, 0.1);
         let grad = case.input("grad", dtype, self.len(), Values::STANDARD);
-        let together = (self.layout == Layout::Together).then(|| case.output("dqkv", dtype, 3 * self.len(), bound));
+        let together = (self.layout == HeadLayout::Together).then(|| case.output("dqkv", dtype, 3 * self.len(), bound));
         let apart = match together {
             Some(dqkv) => [dqkv; 3],
             None => ["dq", "dk", "dv"].map(|name| case.output(name, dtype, self.len(), bound)),
@@ -198,28 +198,28 @@ impl Attention {
 pub(super) fn run(session: &mut Session<'_>) {
     for precision in Precision::FLOATS {
         for causal in [false, true] {
-            for layout in [Layout::Packed, Layout::ByHead] {
+            for layout in [HeadLayout::Packed, HeadLayout::ByHead] {
                 for head_size in [4, 8, 10, 16, 24, 32, 40, 48, 64, 80, 96, 128] {
-                    Attention::new([2, 3, 33, head_size], causal, layout).check(session, precision);
+                    AttentionCase::new([2, 3, 33, head_size], causal, layout).check(session, precision);
                 }
                 for rows in [1, 7, 64, 65, 100, 128, 197] {
-                    Attention::new([1, 2, rows, 64], causal, layout).check(session, precision);
-                    Attention::new([2, 2, rows, 16], causal, layout).check(session, precision);
+                    AttentionCase::new([1, 2, rows, 64], causal, layout).check(session, precision);
+                    AttentionCase::new([2, 2, rows, 16], causal, layout).check(session, precision);
                 }
-                Attention::new([5, 6, 48, 8], causal, layout).check(session, precision);
+                AttentionCase::new([5, 6, 48, 8], causal, layout).check(session, precision);
             }
-            Attention::new([1, 2, 512, 64], causal, Layout::Packed).check(session, precision);
-            Attention::new([1, 1, 300, 128], causal, Layout::ByHead).check(session, precision);
-            Attention::new([1, 1, 1024, 32], causal, Layout::Packed).check(session, precision);
-            Attention::new([16, 12, 64, 64], causal, Layout::Packed).check(session, precision);
+            AttentionCase::new([1, 2, 512, 64], causal, HeadLayout::Packed).check(session, precision);
+            AttentionCase::new([1, 1, 300, 128], causal, HeadLayout::ByHead).check(session, precision);
+            AttentionCase::new([1, 1, 1024, 32], causal, HeadLayout::Packed).check(session, precision);
+            AttentionCase::new([16, 12, 64, 64], causal, HeadLayout::Packed).check(session, precision);
             for (rows, head_size) in [(33, 10), (64, 64), (128, 64), (197, 64), (512, 64)] {
-                Attention::new([2, 2, rows, head_size], causal, Layout::Together).check(session, precision);
+                AttentionCase::new([2, 2, rows, head_size], causal, HeadLayout::Together).check(session, precision);
             }
-            for layout in [Layout::Packed, Layout::ByHead] {
+            for layout in [HeadLayout::Packed, HeadLayout::ByHead] {
                 for ([heads, rows, head_size], group) in
                     [([4, 33, 10], 2), ([6, 64, 64], 3), ([8, 128, 64], 4), ([4, 197, 128], 4), ([32, 256, 64], 4)]
                 {
-                    let grouped = Attention::new([2, heads, rows, head_size], causal, layout).shared_by(group);
+                    let grouped = AttentionCase::new([2, heads, rows, head_size], causal, layout).shared_by(group);
                     grouped.check(session, precision);
                 }
             }
@@ -234,21 +234,21 @@ pub(super) fn run(session: &mut Session<'_>) {
             (300, 128, 70),
             (1024, 32, 500),
         ] {
-            for layout in [Layout::Packed, Layout::ByHead] {
-                Attention::new([2, 2, rows, head_size], true, layout).within(window).check(session, precision);
+            for layout in [HeadLayout::Packed, HeadLayout::ByHead] {
+                AttentionCase::new([2, 2, rows, head_size], true, layout).within(window).check(session, precision);
             }
         }
         for [batch, heads, rows, head_size] in [[1, 1, 1, 64], [2, 3, 33, 10], [2, 4, 128, 64], [1, 2, 197, 80]] {
             for causal in [false, true] {
-                let attention = Attention::new([batch, heads, rows, head_size], causal, Layout::Packed);
+                let attention = AttentionCase::new([batch, heads, rows, head_size], causal, HeadLayout::Packed);
                 inference(session, precision, attention, rows);
             }
         }
         for (rows, keys) in [(1, 2), (1, 65), (1, 257), (1, 1024), (5, 64), (33, 100), (64, 1000)] {
             for head_size in [8, 10, 64, 128] {
-                let attention = Attention::new([2, 3, rows, head_size], false, Layout::Packed);
+                let attention = AttentionCase::new([2, 3, rows, head_size], false, HeadLayout::Packed);
                 inference(session, precision, attention, keys);
-                let attention = Attention::new([2, 8, rows, head_size], false, Layout::Packed);
+                let attention = AttentionCase::new([2, 8, rows, head_size], false, HeadLayout::Packed);
                 inference(session, precision, attention.shared_by(4), keys);
             }
         }
@@ -256,7 +256,7 @@ pub(super) fn run(session: &mut Session<'_>) {
 }
 
 /// Queries of a projection over a cache that has room for more positions.
-fn inference(session: &mut Session<'_>, precision: Precision, of_queries: Attention, keys: usize) {
+fn inference(session: &mut Session<'_>, precision: Precision, of_queries: AttentionCase, keys: usize) {
     let dtype = precision.dtype();
     let AttentionShape { batch, heads, rows, head_size, .. } = of_queries.shape.of_keys();
     let room = if keys > rows { keys + 3 } else { keys };

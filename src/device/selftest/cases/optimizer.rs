@@ -44,7 +44,7 @@ struct Operands {
 
 /// Which state an optimizer keeps, and whether it is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum OptimizerState {
     None,
     /// Written without being read.
     New,
@@ -52,7 +52,7 @@ enum State {
 }
 
 impl Operands {
-    fn declare(case: &mut Case, sizes: &[usize], [first, second]: [State; 2], scaler: Scaler) -> Self {
+    fn declare(case: &mut Case, sizes: &[usize], [first, second]: [OptimizerState; 2], scaler: Scaler) -> Self {
         let bound = if scaler == Scaler::Found { Bound::Exact } else { Bound::Formula };
         let unscale = if scaler == Scaler::Clear { 512.0 } else { 1.0 };
         let f32 = DType::F32;
@@ -63,9 +63,9 @@ impl Operands {
                 Scaler::None => case.input("gradient", f32, len, gradients),
                 _ => case.update("gradient", f32, len, gradients, bound),
             };
-            let mut state = |name, state: State, values: Values| match state {
-                State::None => None,
-                State::New if scaler != Scaler::Found => Some(case.output(name, f32, len, bound)),
+            let mut state = |name, state: OptimizerState, values: Values| match state {
+                OptimizerState::None => None,
+                OptimizerState::New if scaler != Scaler::Found => Some(case.output(name, f32, len, bound)),
                 _ => Some(case.update(name, f32, len, values, bound)),
             };
             let first = state("first", first, Values::Normal(0.0, 0.1));
@@ -126,14 +126,14 @@ fn sgd(session: &mut Session<'_>, sizes: &[usize], title: &str, skew: Skew, scal
         [(0.0, 0.0, true), (0.0, 0.1, false), (0.9, 0.0, true), (0.9, 0.01, true), (0.9, 0.0, false), (0.9, 0.1, false)]
     {
         let state = match (momentum == 0.0, first_step) {
-            (true, _) => State::None,
-            (false, true) => State::New,
-            (false, false) => State::Kept,
+            (true, _) => OptimizerState::None,
+            (false, true) => OptimizerState::New,
+            (false, false) => OptimizerState::Kept,
         };
         let first = if first_step { ", first step" } else { "" };
         let title = format!("{title}, momentum {momentum}, decay {weight_decay}{first}");
         let mut case = Case::new("sgd", Precision::F32, title).skewed(skew);
-        let operands = Operands::declare(&mut case, sizes, [state, State::None], scaler);
+        let operands = Operands::declare(&mut case, sizes, [state, OptimizerState::None], scaler);
         session.check_launch(&case, &|at, launch| {
             launch(&Kernel::Sgd {
                 updates: &operands.updates(at),
@@ -155,7 +155,7 @@ fn adam(session: &mut Session<'_>, sizes: &[usize], title: &str, skew: Skew, sca
         let name = if decoupled { "AdamW" } else { "Adam" };
         let title = format!("{title}, {name}, decay {weight_decay}, step {step}");
         let mut case = Case::new("adam", Precision::F32, title).skewed(skew);
-        let operands = Operands::declare(&mut case, sizes, [State::Kept; 2], scaler);
+        let operands = Operands::declare(&mut case, sizes, [OptimizerState::Kept; 2], scaler);
         let parameters =
             AdamParameters { lr: 1e-2, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay, decoupled, step };
         session.check_launch(&case, &|at, launch| {

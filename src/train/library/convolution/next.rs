@@ -11,12 +11,12 @@ const TABLE: &str = include_str!("next.txt");
 /// The further plans of one shape, by arithmetic, then by pass.
 struct Further {
     like: Convolution,
-    runs: [[Vec<Run>; 3]; 4],
+    runs: [[Vec<BatchRun>; 3]; 4],
 }
 
 /// Batches whose further plans come in the same order.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Run {
+struct BatchRun {
     first: usize,
     /// Plans that take less than all before them.
     lower: Vec<Lower>,
@@ -84,7 +84,7 @@ fn measured() -> &'static [Further] {
 fn shape(line: &str) -> Option<Further> {
     let (shape, curves) = line.split_once(':')?;
     let like = table::shape(shape)?;
-    let mut runs: [[Vec<Run>; 3]; 4] = Default::default();
+    let mut runs: [[Vec<BatchRun>; 3]; 4] = Default::default();
     let mut kinds = curves.split(';');
     for passes in &mut runs {
         let mut texts = kinds.next()?.split('|');
@@ -95,14 +95,14 @@ fn shape(line: &str) -> Option<Further> {
     Some(Further { like, runs })
 }
 
-fn run(word: &str) -> Option<Run> {
+fn run(word: &str) -> Option<BatchRun> {
     let (first, plans) = word.split_once('=')?;
     let lower = |text: &str| {
         let (place, line) = text.split_once('*')?;
         let (fixed, per_image) = table::line(line)?;
         Some(Lower { place: place.parse().ok()?, fixed, per_image })
     };
-    Some(Run { first: first.parse().ok()?, lower: plans.split(',').map(lower).collect::<Option<_>>()? })
+    Some(BatchRun { first: first.parse().ok()?, lower: plans.split(',').map(lower).collect::<Option<_>>()? })
 }
 
 #[cfg(test)]

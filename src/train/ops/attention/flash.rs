@@ -10,7 +10,7 @@ use vramlab_device::{AttentionShape, DType, FusedAttention, Kernel};
 use super::heads::{Computed, Heads};
 
 /// What backward needs of a flash attention beside queries, keys and values.
-struct Kept {
+struct FlashSaved {
     results: [Saved; 4],
     shape: AttentionShape,
     padded_size: usize,
@@ -61,7 +61,7 @@ impl Context {
             cx.fused(FusedAttention::Flash, shape, parts, &computed)?;
             drop(partial);
             let results = [cx.save(&output)?, cx.save(&computed.logsumexp)?, cx.save(&seed)?, cx.save(&unused)?];
-            let kept = Kept { results, shape, padded_size };
+            let kept = FlashSaved { results, shape, padded_size };
             let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
@@ -115,7 +115,7 @@ impl Context {
     }
 }
 
-impl Kept {
+impl FlashSaved {
     fn backward(&self, cx: &mut Context, parts: &Heads, grad: &Tensor) -> OpResult<Gradients> {
         let Self { results: [out, logsumexp, seed, unused], shape, padded_size } = self;
         let AttentionShape { batch, heads, rows, .. } = *shape;

@@ -20,7 +20,7 @@ const FIGURE: u16 = 9;
 const HEAD: u16 = 11;
 
 /// Bars of one scale: one for each configuration that has the figure.
-struct Group {
+struct BarGroup {
     head: String,
     bars: Vec<Bar>,
     /// What a full bar stands for; 0.0 where a bar would say nothing.
@@ -34,7 +34,7 @@ struct Bar {
 }
 
 /// The figures of the table. All bytes have one scale, so that every bar of them can be held against every other.
-fn figures(compared: &Compared<'_>) -> Vec<Group> {
+fn figures(compared: &Compared<'_>) -> Vec<BarGroup> {
     let unit = unit(compared);
     let group = |metric: Metric| {
         let figure = |(place, configuration)| {
@@ -48,7 +48,7 @@ fn figures(compared: &Compared<'_>) -> Vec<Group> {
             _ if bars.len() < 2 => 0.0,
             _ => bars.iter().map(|bar| bar.value).fold(0.0, f64::max),
         };
-        Group { head: metric.head(compared.stage, unit), bars, full }
+        BarGroup { head: metric.head(compared.stage, unit), bars, full }
     };
     // A loss is no cost, and a rate is the time of a step again.
     let drawn = [Metric::Allocated, Metric::Reserved, Metric::Step, Metric::Stranded];
@@ -56,7 +56,7 @@ fn figures(compared: &Compared<'_>) -> Vec<Group> {
 }
 
 /// The most that was allocated in each phase of the step whose curve is drawn.
-fn phases(compared: &Compared<'_>) -> Vec<Group> {
+fn phases(compared: &Compared<'_>) -> Vec<BarGroup> {
     let unit = unit(compared);
     let curve = |place: usize| -> Option<&Profile> { compared.all.get(place)?.curve.as_deref() };
     let highest: Vec<(usize, &[(Phase, Bytes)])> =
@@ -69,7 +69,7 @@ fn phases(compared: &Compared<'_>) -> Vec<Group> {
             Some(Bar { place: *place, value: bytes.get() as f64, text: unit.figure(*bytes) })
         };
         let head = legend::phase_label(phase, usize::from(HEAD)).to_owned();
-        Group { head, bars: highest.iter().filter_map(bar).collect(), full: most(compared) }
+        BarGroup { head, bars: highest.iter().filter_map(bar).collect(), full: most(compared) }
     };
     order.iter().map(|(phase, _)| group(*phase)).filter(|group| !group.bars.is_empty()).collect()
 }
@@ -88,7 +88,7 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) -> u
     let mut y = 0;
     let unit = unit(compared).name();
     let highest =
-        phases(compared).into_iter().map(|group| Group { head: format!("peak in {}, {unit}", group.head), ..group });
+        phases(compared).into_iter().map(|group| BarGroup { head: format!("peak in {}, {unit}", group.head), ..group });
     for group in figures(compared).into_iter().chain(highest) {
         let rows = u16::try_from(group.bars.len()).unwrap_or(u16::MAX).saturating_add(1);
         if y + rows > area.height {
@@ -117,7 +117,7 @@ pub(super) fn render_one(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) 
     let half = area.width.saturating_sub(4) / 2;
     let left = Rect { width: half, ..area };
     let right = Rect { x: area.x + half + 4.min(area.width - half), width: half, ..area };
-    let column = |groups: Vec<Group>, from: u16, area: Rect, buf: &mut Buffer| {
+    let column = |groups: Vec<BarGroup>, from: u16, area: Rect, buf: &mut Buffer| {
         for (group, y) in groups.iter().zip(from..area.height) {
             let Some(bar) = group.bars.first() else { continue };
             put(area, y, vec![span(theme, Token::Dim, group.head.clone())], buf);

@@ -30,7 +30,7 @@ fn shown<'a>(stage: &'a Stage<'_>) -> Option<&'a Effect> {
 }
 
 /// One compared figure.
-struct Row {
+struct EffectRow {
     label: &'static str,
     before: String,
     after: String,
@@ -142,16 +142,17 @@ fn title(keys: &Keymap, effect: &Effect, loud: bool, width: usize, theme: &Theme
     title
 }
 
-fn rows(before: &Measurement, after: &Measurement, clock: Clock, items: &str) -> Vec<Row> {
+fn rows(before: &Measurement, after: &Measurement, clock: Clock, items: &str) -> Vec<EffectRow> {
     let unit = Unit::for_largest(before.peak_reserved.bytes().max(after.peak_reserved.bytes()));
-    let row = |label, a: &Figure, b: &Figure, show: &dyn Fn(&Figure) -> String, unit: &str, less_is_good: bool| Row {
-        label,
-        before: show(a),
-        after: show(b),
-        unit: unit.to_owned(),
-        change: change(a, b),
-        verdict: verdict(a, b, less_is_good),
-    };
+    let row =
+        |label, a: &Figure, b: &Figure, show: &dyn Fn(&Figure) -> String, unit: &str, less_is_good: bool| EffectRow {
+            label,
+            before: show(a),
+            after: show(b),
+            unit: unit.to_owned(),
+            change: change(a, b),
+            verdict: verdict(a, b, less_is_good),
+        };
     let bytes = |figure: &Figure| unit.figure(figure.bytes());
     let time = |figure: &Figure| figures::milliseconds(figure.micros());
     let count = |figure: &Figure| figures::short_count(figure.median);
@@ -171,12 +172,12 @@ fn rows(before: &Measurement, after: &Measurement, clock: Clock, items: &str) ->
     }
     if let (Some(before), Some(after)) = (&before.loss, &after.loss) {
         let loss = |figure: &Figure| format!("{:.3}", figure.median);
-        rows.push(Row { change: String::new(), ..row("loss", before, after, &loss, "", true) });
+        rows.push(EffectRow { change: String::new(), ..row("loss", before, after, &loss, "", true) });
     }
     rows
 }
 
-fn draw_row(row: &Row, loud: bool, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
+fn draw_row(row: &EffectRow, loud: bool, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
     let figure = if loud { Token::Strong } else { Token::Text };
     let line = vec![
         span(theme, Token::Dim, format!("{:<15}", row.label)),
@@ -218,7 +219,7 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     if let (Some(before), Some(after)) = (&effect.before, &effect.after) {
         let all = rows(before, after, stage.clock(), "");
         for (index, name) in [(0, "alloc"), (1, "resvd"), (3, stage.clock().of("step", "sim step"))] {
-            if let Some(Row { change, verdict, .. }) = all.get(index) {
+            if let Some(EffectRow { change, verdict, .. }) = all.get(index) {
                 let change = span(theme, *verdict, format!("{change}  "));
                 figures.push(vec![span(theme, Token::Dim, format!("{name} ")), change]);
             }

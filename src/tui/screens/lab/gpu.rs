@@ -26,20 +26,21 @@ pub(crate) const fn wanted_rows(width: u16) -> u16 {
 }
 
 /// A part of the memory: its glyph (it must be told apart without colour), colour, name and size.
-struct Part {
+struct GpuMemoryPart {
     glyph: &'static str,
     token: Token,
     label: &'static str,
     bytes: Bytes,
 }
 
-fn parts(shares: &MemoryShares) -> Vec<Part> {
-    let allocator = Part { glyph: "█", token: Token::Allocated, label: "allocator", bytes: shares.allocator };
-    let free = Part { glyph: "·", token: Token::FreeMark, label: "free", bytes: shares.free };
-    let others = |label| Part { glyph: "▒", token: Token::Other, label, bytes: shares.others };
+fn parts(shares: &MemoryShares) -> Vec<GpuMemoryPart> {
+    let allocator =
+        GpuMemoryPart { glyph: "█", token: Token::Allocated, label: "allocator", bytes: shares.allocator };
+    let free = GpuMemoryPart { glyph: "·", token: Token::FreeMark, label: "free", bytes: shares.free };
+    let others = |label| GpuMemoryPart { glyph: "▒", token: Token::Other, label, bytes: shares.others };
     match shares.context {
         Some(bytes) => {
-            let context = Part { glyph: "▓", token: Token::Workspaces, label: "context", bytes };
+            let context = GpuMemoryPart { glyph: "▓", token: Token::Workspaces, label: "context", bytes };
             vec![allocator, context, others("others"), free]
         }
         None => vec![allocator, others("context and others"), free],
@@ -65,7 +66,7 @@ pub(crate) fn render(gpu: &Reading, theme: &Theme, area: Rect, buf: &mut Buffer)
         let parts = parts(&shares);
         bar(&parts, theme, inner, buf);
         let unit = Unit::for_largest(shares.total());
-        let entry = |part: &Part| {
+        let entry = |part: &GpuMemoryPart| {
             vec![
                 Span::styled(part.glyph, Style::new().fg(theme.color(part.token))),
                 span(theme, Token::Text, format!(" {} ", part.label)),
@@ -148,7 +149,7 @@ fn load(gpu: &Reading, theme: &Theme) -> Vec<Vec<Span<'static>>> {
 }
 
 /// One bar of all memory. Every part takes a cell at least, at the expense of what is free.
-fn bar(parts: &[Part], theme: &Theme, area: Rect, buf: &mut Buffer) {
+fn bar(parts: &[GpuMemoryPart], theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut x = 0;
     for (part, cells) in parts.iter().zip(cells(parts, area.width)) {
         let text = part.glyph.repeat(usize::from(cells));
@@ -158,7 +159,7 @@ fn bar(parts: &[Part], theme: &Theme, area: Rect, buf: &mut Buffer) {
 }
 
 /// Cells of each part; the last one takes what is left.
-fn cells(parts: &[Part], width: u16) -> Vec<u16> {
+fn cells(parts: &[GpuMemoryPart], width: u16) -> Vec<u16> {
     let total: u128 = parts.iter().map(|part| u128::from(part.bytes.get())).sum::<u128>().max(1);
     let mut left = width;
     let last = parts.len().saturating_sub(1);

@@ -18,7 +18,7 @@ use crate::units::Bytes;
 
 /// What a part of a column is.
 #[derive(Clone, Copy)]
-enum Part {
+enum ColumnPart {
     /// Allocated throughout the step.
     Floor,
     /// Allocated at some moment of it.
@@ -27,7 +27,7 @@ enum Part {
     Reserved,
 }
 
-impl Part {
+impl ColumnPart {
     /// Colours differ enough to tell parts apart; without them density does.
     fn ink(self, theme: &Theme) -> Ink {
         let (token, density) = match self {
@@ -103,9 +103,9 @@ fn ghost_of(stage: &Stage<'_>, page: &Page, level: usize) -> Vec<Option<Bytes>> 
 
 fn stack(column: &Column, theme: &Theme) -> Stack {
     let mut stack = Stack::default();
-    stack.add(column.floor, Part::Floor.ink(theme));
-    stack.add(column.peak.saturating_sub(column.floor), Part::Peak.ink(theme));
-    stack.add(column.reserved.saturating_sub(column.peak), Part::Reserved.ink(theme));
+    stack.add(column.floor, ColumnPart::Floor.ink(theme));
+    stack.add(column.peak.saturating_sub(column.floor), ColumnPart::Peak.ink(theme));
+    stack.add(column.reserved.saturating_sub(column.peak), ColumnPart::Reserved.ink(theme));
     stack
 }
 
@@ -113,7 +113,7 @@ fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span
     let history = &stage.picture.history;
     let step = shown(stage).unwrap_or_default();
     let unit = Unit::for_largest(step.reserved.max(stage.view().peak_reserved));
-    let entry = |part: Part, label: &str, bytes: Bytes| {
+    let entry = |part: ColumnPart, label: &str, bytes: Bytes| {
         let ink = part.ink(theme);
         let symbol = if ink.fill == "█" { "■" } else { ink.fill };
         vec![
@@ -136,9 +136,9 @@ fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span
         }
     };
     if history.columns() > 0 {
-        push(entry(Part::Reserved, "reserved", step.reserved));
-        push(entry(Part::Peak, "peak", step.peak));
-        push(entry(Part::Floor, "floor", step.floor));
+        push(entry(ColumnPart::Reserved, "reserved", step.reserved));
+        push(entry(ColumnPart::Peak, "peak", step.peak));
+        push(entry(ColumnPart::Floor, "floor", step.floor));
         if let Some((step, _)) = stage.picture.ghost.as_deref().and_then(|ghost| ghost.step) {
             push(vec![
                 span(theme, Token::Ghost, format!(" {}", beside::MARK)),

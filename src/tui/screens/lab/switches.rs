@@ -18,7 +18,7 @@ use crate::units::Bytes;
 const CELLS: [(usize, u16); 2] = [(12, 26), (10, 21)];
 
 /// A switch's key, label and value, and what a click there does.
-struct Cell {
+struct SwitchCell {
     key: String,
     label: &'static str,
     short: &'static str,
@@ -30,7 +30,7 @@ struct Cell {
 }
 
 /// The cells of a group, and `empty_cache` at the end of what is about memory.
-fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
+fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<SwitchCell> {
     let settings = stage.picture.switches();
     let fixed = stage.picture.can(crate::source::Ability::Flip).is_err();
     let kept = fixed || !stage.hold.permits(Action::EmptyCache, stage.picture);
@@ -48,7 +48,7 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
             }
             None => Token::Accent,
         };
-        Some(Cell {
+        Some(SwitchCell {
             key: stage.keys.key_of(Action::of_switch(switch)).to_owned(),
             label: switch.label(),
             short: short_label(switch),
@@ -61,7 +61,7 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
             action: Action::of_switch(switch),
         })
     });
-    let empty_cache = (group == SwitchGroup::Memory).then(|| Cell {
+    let empty_cache = (group == SwitchGroup::Memory).then(|| SwitchCell {
         key: stage.keys.key_of(Action::EmptyCache).to_owned(),
         label: "empty_cache",
         short: "empty",
@@ -166,7 +166,7 @@ fn short_value(value: &str) -> String {
 pub(crate) fn render_compact(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
     let theme = stage.theme;
     let all = [SwitchGroup::Memory, SwitchGroup::Training].into_iter().flat_map(|group| cells(stage, group));
-    let (idle, useful): (Vec<Cell>, Vec<Cell>) = all.partition(|cell| cell.idle);
+    let (idle, useful): (Vec<SwitchCell>, Vec<SwitchCell>) = all.partition(|cell| cell.idle);
     let (mut x, mut y) = (1u16, 0u16);
     for cell in useful.into_iter().chain(idle) {
         let entry = vec![

@@ -15,22 +15,22 @@ use crate::tui::words;
 use crate::units::Bytes;
 
 /// One finding: how loud, what is the case, what can be done.
-struct Said {
+struct WhyFinding {
     level: Level,
     what: String,
     remedy: String,
 }
 
-fn said(stage: &Stage<'_>) -> Vec<Said> {
-    let finding = |finding: &crate::model::Finding| Said {
+fn said(stage: &Stage<'_>) -> Vec<WhyFinding> {
+    let finding = |finding: &crate::model::Finding| WhyFinding {
         level: finding.level,
         what: finding.to_string(),
         remedy: words::remedies(stage, finding),
     };
-    let mut all: Vec<Said> = stage.findings().iter().map(finding).collect();
+    let mut all: Vec<WhyFinding> = stage.findings().iter().map(finding).collect();
     if let Some((what, remedy)) = words::news(stage) {
         let behind_failures = all.iter().take_while(|said| said.level == Level::Danger).count();
-        all.insert(behind_failures, Said { level: Level::Switch, what, remedy });
+        all.insert(behind_failures, WhyFinding { level: Level::Switch, what, remedy });
     }
     let key = |action| stage.keys.key_of(action);
     let quit = key(Action::Quit);
@@ -50,7 +50,7 @@ fn said(stage: &Stage<'_>) -> Vec<Said> {
         _ => None,
     };
     if let Some((what, remedy)) = stopped {
-        all.insert(0, Said { level: Level::Danger, what, remedy });
+        all.insert(0, WhyFinding { level: Level::Danger, what, remedy });
     }
     all
 }
@@ -81,7 +81,7 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, findings: usize) -> u16
 }
 
 /// Both as sentences, with or without a full stop of their own.
-fn text(said: &Said) -> String {
+fn text(said: &WhyFinding) -> String {
     let what = said.what.trim_end_matches('.');
     match said.remedy.trim_end_matches('.') {
         "" => format!("{what}."),
@@ -134,7 +134,7 @@ pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
 const MORE: &str = " … w: all of it";
 
 /// Draws those that fit whole; returns how many do not. One that does not fit alone ends in the key that shows it whole.
-fn draw(stage: &Stage<'_>, all: &[Said], area: Rect, buf: &mut Buffer) -> usize {
+fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> usize {
     let theme = stage.theme;
     let mut y = 0;
     for (index, said) in all.iter().enumerate() {
@@ -184,8 +184,9 @@ mod tests {
 
     #[test]
     fn a_sentence_begins_with_a_capital_unless_a_key_or_a_name_does() {
-        let said =
-            |remedy: &str| text(&Said { level: Level::Info, what: "cached".to_owned(), remedy: remedy.to_owned() });
+        let said = |remedy: &str| {
+            text(&WhyFinding { level: Level::Info, what: "cached".to_owned(), remedy: remedy.to_owned() })
+        };
         assert_eq!(said("drop it"), "cached. Drop it.");
         assert_eq!(said("e returns them"), "cached. e returns them.", "E resets the peaks");
         assert_eq!(said("torch.cuda.empty_cache() returns them"), "cached. torch.cuda.empty_cache() returns them.");

@@ -28,7 +28,7 @@ fn unknown(stage: &Stage<'_>) -> &'static str {
 }
 
 /// A part of the GPU's memory.
-struct Part {
+struct DriverPart {
     name: String,
     token: Token,
     fill: &'static str,
@@ -36,9 +36,9 @@ struct Part {
 }
 
 /// The parts; ranks exchange through NCCL, whose buffers lie beside the context.
-fn parts(reading: &Reading, memory: &DriverMemory, ranks: bool) -> Vec<Part> {
+fn parts(reading: &Reading, memory: &DriverMemory, ranks: bool) -> Vec<DriverPart> {
     let shares = memory.shares();
-    let part = |name: &str, token, fill, bytes| Part { name: name.to_owned(), token, fill, bytes };
+    let part = |name: &str, token, fill, bytes| DriverPart { name: name.to_owned(), token, fill, bytes };
     let strangers = reading.processes.iter().filter(|process| !process.own).count();
     let others = match strangers {
         0 => "other processes".to_owned(),

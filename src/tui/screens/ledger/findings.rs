@@ -18,7 +18,7 @@ use crate::tui::words;
 const MARGIN: usize = 4;
 
 /// A row of the list, and the finding that it belongs to.
-struct Row {
+struct FindingRow {
     finding: usize,
     line: Vec<Span<'static>>,
 }
@@ -44,7 +44,7 @@ pub(super) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
     u16::try_from(rows(stage, width).len()).unwrap_or(u16::MAX).max(1)
 }
 
-fn rows(stage: &Stage<'_>, width: u16) -> Vec<Row> {
+fn rows(stage: &Stage<'_>, width: u16) -> Vec<FindingRow> {
     let findings = &*stage.findings();
     let selected = stage.states.ledger.selected(findings);
     let mut all = Vec::new();
@@ -54,7 +54,7 @@ fn rows(stage: &Stage<'_>, width: u16) -> Vec<Row> {
         } else {
             vec![head(stage.theme, finding, finding.to_string(), false)]
         };
-        all.extend(lines.into_iter().map(|line| Row { finding: index, line }));
+        all.extend(lines.into_iter().map(|line| FindingRow { finding: index, line }));
     }
     all
 }
@@ -125,7 +125,7 @@ fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'st
 }
 
 /// The first row that is drawn: the selected finding whole, and as much before it as there is room for.
-fn first_row(rows: &[Row], selected: Option<usize>, seen: usize) -> usize {
+fn first_row(rows: &[FindingRow], selected: Option<usize>, seen: usize) -> usize {
     let begin = rows.iter().position(|row| Some(row.finding) == selected).unwrap_or(0);
     let end = rows.iter().rposition(|row| Some(row.finding) == selected).map_or(0, |last| last + 1);
     end.saturating_sub(seen).min(begin)
@@ -160,8 +160,8 @@ mod tests {
 
     #[test]
     fn the_selected_finding_is_seen_whole_where_it_fits_and_from_its_begin_where_not() {
-        let row = |finding| Row { finding, line: Vec::new() };
-        let rows: Vec<Row> = [0, 1, 2, 2, 2, 3].map(row).into();
+        let row = |finding| FindingRow { finding, line: Vec::new() };
+        let rows: Vec<FindingRow> = [0, 1, 2, 2, 2, 3].map(row).into();
         assert_eq!(first_row(&rows, Some(0), 4), 0);
         assert_eq!(first_row(&rows, Some(2), 4), 1, "rows 1 to 4");
         assert_eq!(first_row(&rows, Some(2), 2), 2);

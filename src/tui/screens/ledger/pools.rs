@@ -11,22 +11,22 @@ use crate::tui::theme::{Theme, Token};
 use crate::units::{Bytes, StreamId};
 
 /// One column of figures: its heading, its cells, from which width on it is shown.
-struct Column {
+struct PoolColumn {
     head: &'static str,
     width: usize,
     figure: fn(&PoolTotals, Unit) -> String,
     from: u16,
 }
 
-const COLUMNS: &[Column] = &[
-    Column { head: "segments", width: 9, figure: |row, _| row.segments.to_string(), from: 0 },
-    Column { head: "reserved", width: 10, figure: |row, unit| unit.or_smaller(row.reserved), from: 0 },
-    Column { head: "live", width: 9, figure: |row, unit| unit.or_smaller(row.live), from: 0 },
-    Column { head: "rounding", width: 10, figure: |row, unit| unit.or_smaller(row.rounding), from: 80 },
-    Column { head: "pending", width: 9, figure: |row, unit| unit.or_smaller(row.pending), from: 89 },
-    Column { head: "free", width: 9, figure: |row, unit| unit.or_smaller(row.free), from: 0 },
-    Column { head: "largest free", width: 13, figure: |row, unit| unit.or_smaller(row.largest_free), from: 62 },
-    Column { head: "used", width: 6, figure: |row, _| used(row), from: 68 },
+const COLUMNS: &[PoolColumn] = &[
+    PoolColumn { head: "segments", width: 9, figure: |row, _| row.segments.to_string(), from: 0 },
+    PoolColumn { head: "reserved", width: 10, figure: |row, unit| unit.or_smaller(row.reserved), from: 0 },
+    PoolColumn { head: "live", width: 9, figure: |row, unit| unit.or_smaller(row.live), from: 0 },
+    PoolColumn { head: "rounding", width: 10, figure: |row, unit| unit.or_smaller(row.rounding), from: 80 },
+    PoolColumn { head: "pending", width: 9, figure: |row, unit| unit.or_smaller(row.pending), from: 89 },
+    PoolColumn { head: "free", width: 9, figure: |row, unit| unit.or_smaller(row.free), from: 0 },
+    PoolColumn { head: "largest free", width: 13, figure: |row, unit| unit.or_smaller(row.largest_free), from: 62 },
+    PoolColumn { head: "used", width: 6, figure: |row, _| used(row), from: 68 },
 ];
 
 /// Cells of the pool's name.
@@ -66,7 +66,7 @@ pub(super) fn render(pools: &[PoolTotals], theme: &Theme, kind: Frame, area: Rec
         put(inner, 0, vec![span(theme, Token::Dim, "no segments yet")], buf);
         return;
     }
-    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| inner.width >= column.from).collect();
+    let columns: Vec<&PoolColumn> = COLUMNS.iter().filter(|column| inner.width >= column.from).collect();
     let mut x = NAME;
     for column in &columns {
         put_at(inner, x, 0, vec![span(theme, Token::Dim, format!("{:>1$}", column.head, column.width))], buf);

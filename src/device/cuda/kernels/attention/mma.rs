@@ -51,14 +51,14 @@ const VARIANTS: [Variant; 4] = [
 
 /// What a block works on, as attention_mma.cu has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tile {
+struct MmaTile {
     /// Rows of the result, for all warps.
     own: usize,
     /// Rows of the other side that are in shared memory at once.
     passing: usize,
 }
 
-impl Tile {
+impl MmaTile {
     const fn new(strips: usize, passing: usize) -> Self {
         Self { own: WARPS * STRIP * strips, passing }
     }
@@ -98,13 +98,13 @@ impl Mma {
     }
 
     /// A block for each `own` of the `rows` of each head.
-    fn grid(problem: &Problem<'_>, rows: usize, tile: Tile, bytes: usize) -> Grid {
+    fn grid(problem: &Problem<'_>, rows: usize, tile: MmaTile, bytes: usize) -> Grid {
         let blocks = blocks_of(problem.heads() * rows.div_ceil(tile.own), 1);
         Grid::row(blocks, 32 * WARPS as u32).with_shared(bytes as u32)
     }
 
     pub fn forward(&self, queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<(), Refusal> {
-        let tile = Tile::forward(self.0.width);
+        let tile = MmaTile::forward(self.0.width);
         let grid = Self::grid(problem, problem.shape.rows, tile, tile.bytes(self.0.width, 1));
         queue.launch(self.0.forward, &[problem.dtype], grid, &mut problem.arguments(VECTOR, None))
     }
@@ -113,11 +113,11 @@ impl Mma {
         let (width, types) = (self.0.width, [problem.dtype]);
         let mut arguments = problem.arguments(VECTOR, Some(delta));
 
-        let tile = Tile::key_gradients(width);
+        let tile = MmaTile::key_gradients(width);
         let keys = Self::grid(problem, problem.keys, tile, tile.bytes_with_sums(width));
         queue.launch(self.0.key_gradients, &types, keys, &mut arguments)?;
 
-        let tile = Tile::query_gradients(width);
+        let tile = MmaTile::query_gradients(width);
         let queries = Self::grid(problem, problem.shape.rows, tile, tile.bytes(width, 2));
         queue.launch(self.0.query_gradients, &types, queries, &mut arguments)
     }
@@ -130,9 +130,9 @@ mod tests {
     #[test]
     fn tiles_fit_shared_memory() {
         for Variant { width, .. } in VARIANTS {
-            let forward = Tile::forward(width).bytes(width, 1);
-            let of_keys = Tile::key_gradients(width).bytes_with_sums(width);
-            let of_queries = Tile::query_gradients(width).bytes(width, 2);
+            let forward = MmaTile::forward(width).bytes(width, 1);
+            let of_keys = MmaTile::key_gradients(width).bytes_with_sums(width);
+            let of_queries = MmaTile::query_gradients(width).bytes(width, 2);
             assert!([forward, of_keys, of_queries].iter().all(|&bytes| bytes <= 99 << 10), "{width}");
         }
     }

@@ -53,7 +53,7 @@ fn variant(width: usize) -> &'static Variant {
 
 /// Queries and keys that are in shared memory at once, as attention.cu has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tile {
+struct PlainTile {
     queries: usize,
     keys: usize,
 }
@@ -63,7 +63,7 @@ const fn pitch(width: usize) -> usize {
     width + 4
 }
 
-impl Tile {
+impl PlainTile {
     /// Chips before sm_80 have 64 KiB of shared memory a block.
     const fn forward(width: usize, large: bool) -> Self {
         Self { queries: if width <= 80 || large { 64 } else { 32 }, keys: if width <= 80 { 64 } else { 32 } }
@@ -103,7 +103,7 @@ fn grid(problem: &Problem<'_>, rows: usize, unit: usize, floats: usize) -> Grid 
 
 pub(super) fn forward(queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<(), Refusal> {
     let variant = variant(problem.shape.head_size);
-    let tile = Tile::forward(variant.width, queue.capability() >= 80);
+    let tile = PlainTile::forward(variant.width, queue.capability() >= 80);
     let grid = grid(problem, problem.shape.rows, tile.queries, tile.forward_floats(variant.width));
     queue.launch(variant.forward, &[problem.dtype], grid, &mut problem.arguments(VECTOR, None))
 }
@@ -121,11 +121,11 @@ pub(super) fn backward(queue: &mut Queue<'_>, problem: &Problem<'_>, delta: Addr
     let (large, types) = (queue.capability() >= 80, [problem.dtype]);
     let mut arguments = problem.arguments(VECTOR, Some(delta));
 
-    let tile = Tile::key_gradients(variant.width, large);
+    let tile = PlainTile::key_gradients(variant.width, large);
     let keys = grid(problem, problem.keys, tile.keys, tile.backward_floats(variant.width, 2));
     queue.launch(variant.key_gradients, &types, keys, &mut arguments)?;
 
-    let tile = Tile::query_gradients(variant.width, large);
+    let tile = PlainTile::query_gradients(variant.width, large);
     let queries = grid(problem, problem.shape.rows, tile.queries, tile.backward_floats(variant.width, 1));
     queue.launch(variant.query_gradients, &types, queries, &mut arguments)
 }
@@ -138,9 +138,9 @@ mod tests {
     fn tiles_fit_shared_memory() {
         for Variant { width, .. } in VARIANTS {
             for (large, bytes) in [(false, 64 << 10), (true, 99 << 10)] {
-                let forward = Tile::forward(width, large).forward_floats(width);
-                let of_keys = Tile::key_gradients(width, large).backward_floats(width, 2);
-                let of_queries = Tile::query_gradients(width, large).backward_floats(width, 1);
+                let forward = PlainTile::forward(width, large).forward_floats(width);
+                let of_keys = PlainTile::key_gradients(width, large).backward_floats(width, 2);
+                let of_queries = PlainTile::query_gradients(width, large).backward_floats(width, 1);
                 let most = [forward, of_keys, of_queries].into_iter().max();
                 assert!(most.is_some_and(|floats| 4 * floats <= bytes), "{width}, {large}");
             }
