@@ -443,7 +443,7 @@ impl DecoderModel {
             }
             all.widen_adapters(cx)?;
         }
-        let units = (0..sizes.layers).map(|layer| cx.unit(all.of_module(cx, &name(layer)))).collect();
+        let units = (0..sizes.layers).map(|layer| cx.unit(all.of_module(cx, &layer_name(layer)))).collect();
         let layers = layers.into_iter().map(Rc::new).collect();
         let DecoderSizes { caps, windows, padding, multipliers, unrotated, .. } = *sizes;
         Ok(Self {
