@@ -436,6 +436,22 @@ pub enum Kernel<'a> {
     Embedding { weight: Operand, indices: Operand, dst: Operand, width: usize },
     /// `dst` (rows × width) becomes the sum of `grad` rows by index; rows without index become zero.
     EmbeddingBackward { grad: Operand, indices: Operand, dst: Operand, width: usize },
+    /// The `k` largest of each row of `cols`, largest first and of equal ones the first, and where they stand in it.
+    TopK { src: Operand, values: Operand, indices: Operand, cols: usize, k: usize },
+    /// Rows of `cols` zeros but for `dst[r, indices[r, i]] = grad[r, i]`, `k` of each row.
+    TopKBackward { grad: Operand, indices: Operand, dst: Operand, cols: usize, k: usize },
+    /// Sorts positions by the group (below `count`) that `groups` says of each, and within one by themselves: `order` lists
+    /// them, `rows[i] = order[i] / each`.
+    GroupRows { groups: Operand, order: Operand, rows: Operand, count: usize, each: usize },
+    /// Where each group ends when positions are sorted by them: `ends[g]` (i32) is how many are of group g or one before.
+    GroupEnds { groups: Operand, ends: Operand },
+    /// `dst[order[i]] = i`.
+    Invert { order: Operand, dst: Operand },
+    /// Products of runs of rows with matrices of their own: `dst[r, :] = a[r, :] b[g]` for the rows r of group g, which ends
+    /// before `ends[g]`; `a` has rows of `k`, each matrix is k × n.
+    GroupedGemm { n: usize, k: usize, a: Operand, b: MatrixView, dst: Operand, ends: Operand },
+    /// `dst[g] = Σ_r a[r, :]ᵀ b[r, :]` over the rows r of group g: m × n each, zeros where it has none.
+    GroupedGemmOuter { m: usize, n: usize, a: Operand, b: Operand, dst: Operand, ends: Operand },
     /// Scaled dot-product attention. `logsumexp` is f32 of (batch, heads, `lse_stride`), rows beyond
     /// [`AttentionShape::rows`] unused.
     Attention {
@@ -730,6 +746,13 @@ impl Kernel<'_> {
             Self::AddLayerNormBackward { .. } => "add_layer_norm_backward",
             Self::Embedding { .. } => "embedding",
             Self::EmbeddingBackward { .. } => "embedding_backward",
+            Self::TopK { .. } => "top_k",
+            Self::TopKBackward { .. } => "top_k_backward",
+            Self::GroupRows { .. } => "group_rows",
+            Self::GroupEnds { .. } => "group_ends",
+            Self::Invert { .. } => "invert",
+            Self::GroupedGemm { .. } => "grouped_gemm",
+            Self::GroupedGemmOuter { .. } => "grouped_gemm_outer",
             Self::Attention { .. } => "attention",
             Self::AttentionInference { .. } => "attention_inference",
             Self::AttentionBackward { .. } => "attention_backward",

@@ -125,6 +125,16 @@ impl Kernel<'_> {
             }
             Self::Embedding { weight, indices, dst, .. } => all(&[weight, indices, dst]),
             Self::EmbeddingBackward { grad, indices, dst, .. } => all(&[grad, indices, dst]),
+            Self::TopK { src, values, indices, .. } => all(&[src, values, indices]),
+            Self::TopKBackward { grad, indices, dst, .. } => all(&[grad, indices, dst]),
+            Self::GroupRows { groups, order, rows, .. } => all(&[groups, order, rows]),
+            Self::GroupEnds { groups, ends } => all(&[groups, ends]),
+            Self::Invert { order, dst } => all(&[order, dst]),
+            Self::GroupedGemm { n, k, a, b, dst, ends } => {
+                all(&[a, dst, ends]);
+                tell(Span::matrix(b, [ends.len, *k, *n]));
+            }
+            Self::GroupedGemmOuter { a, b, dst, ends, .. } => all(&[a, b, dst, ends]),
             Self::Attention { shape, q, k, v, out, logsumexp, .. } => {
                 all(&[logsumexp]);
                 for (view, shape) in [(q, *shape), (k, shape.of_keys()), (v, shape.of_keys()), (out, *shape)] {

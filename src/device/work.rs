@@ -127,6 +127,19 @@ impl Work {
         }
     }
 
+    /// A product of `rows` rows in all with (or into) one matrix of each of `groups`; `bytes` is what the rest moves. Tiles begin anew
+    /// with every group, and one kernel sets the products of all up.
+    fn grouped_gemm([rows, n, k]: [usize; 3], groups: usize, bytes: f64, dtype: DType) -> Self {
+        let tiles = rows.div_ceil(128) + groups;
+        Self {
+            flops: 2.0 * count(rows) * count(n) * count(k),
+            bytes: bytes + count(groups * n * k) * count_bytes(dtype),
+            blocks: count(tiles * n.div_ceil(128)),
+            ..Self::of(OpClass::Gemm { alignment: 16, inner_contiguous: 2, inner: k }, dtype)
+        }
+        .launches(2, 1.5)
+    }
+
     fn convolution(shape: &ConvShape, dtype: DType, backward: bool) -> Self {
         let class = OpClass::Convolution {
             backward,
@@ -279,6 +292,28 @@ impl Kernel<'_> {
                 blocks: count(m.div_ceil(64) * n.div_ceil(64)),
                 ..Work::of(OpClass::Gemm { alignment: 16, inner_contiguous: 2, inner: *k }, a.dtype)
             },
+            // Every row is read again for each pass of a selection.
+            Self::TopK { src, values, indices, .. } => Work::pass(OpClass::Reduction, &[src, src, values, indices]),
+            // Zeros, and a scatter into them.
+            Self::TopKBackward { grad, indices, dst, .. } => {
+                Work::pass(OpClass::Scatter, &[grad, indices, dst]).launches(2, 1.5)
+            }
+            // A sort with its passes, and a division.
+            Self::GroupRows { groups, order, rows, .. } => {
+                Work::pass(OpClass::Scatter, &[groups, order, order, rows]).launches(9, 3.0)
+            }
+            // A histogram of narrower numbers, and its running sum.
+            Self::GroupEnds { groups, ends } => Work::pass(OpClass::Scatter, &[groups, groups, ends]).launches(4, 3.0),
+            // Numbers in a row, and a scatter of them.
+            Self::Invert { order, dst } => Work::pass(OpClass::Scatter, &[order, dst]).launches(2, 2.0),
+            Self::GroupedGemm { n, k, a, b, dst, ends } => {
+                let rows = a.len / (*k).max(1);
+                Work::grouped_gemm([rows, *n, *k], ends.len, size(a) + size(dst), b.dtype)
+            }
+            Self::GroupedGemmOuter { m, n, a, b, ends, .. } => {
+                let rows = a.len / (*m).max(1);
+                Work::grouped_gemm([rows, *n, *m], ends.len, size(a) + size(b), b.dtype)
+            }
             Self::Attention { by, shape, q, .. } => {
                 // Heads are split off and joined again by views.
                 Work::attention(OpClass::Attention(*by), shape, shape.rows, q.dtype, 2.0).launches(1, 3.0)

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -144,7 +143,7 @@ pub struct Context {
     /// This pass's gradients are averaged with those of the other ranks (`require_backward_grad_sync`).
     pub(crate) synchronises: bool,
     /// Parts of the model that may be wrapped by themselves: their parameters.
-    pub(crate) units: Vec<Range<usize>>,
+    pub(crate) units: Vec<Vec<usize>>,
     /// The ranks among which layers are split.
     pub(crate) tensor_ranks: Option<Communicator>,
     /// Where this rank meets the others, on a device that holds bytes.

@@ -56,7 +56,10 @@ pub use library::Libraries;
 pub use member::{Member, UnevenSplit, World};
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
-pub use ops::{EagerScores, FourBitWeight, MaskShape, Normalised, RotaryTables, RunningStatistics, SdpaMask, Wanted};
+pub use ops::{
+    EagerScores, FourBitWeight, MaskShape, Normalised, RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask,
+    Wanted,
+};
 pub use parallel::batch_unit;
 pub use shape::Shape;
 pub use split::TensorSplit;

@@ -1,7 +1,5 @@
 //! Where training over several devices comes between the ops of a step.
 
-use std::ops::Range;
-
 use super::context::Context;
 use super::error::OpResult;
 use super::hooks::Hooks;
@@ -22,8 +20,8 @@ impl Context {
 
     /// Notes that the model has a part that may be wrapped by itself, such as a transformer block, with these parameters;
     /// returns its number.
-    pub fn unit(&mut self, parameters: Range<usize>) -> usize {
-        self.units.push(parameters);
+    pub fn unit(&mut self, parameters: impl IntoIterator<Item = usize>) -> usize {
+        self.units.push(parameters.into_iter().collect());
         self.units.len() - 1
     }
 
@@ -57,7 +55,10 @@ impl Context {
 
     /// The `output` of the model, whose forward has returned, and what a program takes for scores: f32 under a policy of
     /// mixed precision that is no autocast.
-    pub(crate) fn leave_model(&mut self, output: Tensor) -> OpResult<[Tensor; 2]> {
+    ///
+    /// # Errors
+    /// What sharing its parameters may fail with: out of memory, a device that is lost.
+    pub fn leave_model(&mut self, output: Tensor) -> OpResult<[Tensor; 2]> {
         if !self.hooks.as_ref().is_some_and(|hooks| hooks.wraps_units()) {
             return Ok([output.clone(), output]);
         }

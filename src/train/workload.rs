@@ -113,6 +113,11 @@ pub trait Model {
         Err(TrainError::Workload("this model can't be cut into the stages of a pipeline; use ddp".into()).into())
     }
 
+    /// Whether stages of a pipeline can be made of it.
+    fn can_be_cut(&self) -> bool {
+        false
+    }
+
     /// The shape of what passes between stages for these tokens; `None` for models of anything else.
     fn stage_input(&self, _tokens: &Tensor) -> Option<Shape> {
         None

@@ -6,7 +6,7 @@ use super::entry::Entry;
 use super::error::CatalogError;
 use vramlab_user_input::{Place, Shelf, ShelfError};
 
-const BUILT_IN: [(&str, &str); 29] = [
+const BUILT_IN: [(&str, &str); 31] = [
     ("bert-large", include_str!("lab/bert-large.toml")),
     ("bert-mini", include_str!("lab/bert-mini.toml")),
     ("churn", include_str!("lab/churn.toml")),
@@ -23,11 +23,13 @@ const BUILT_IN: [(&str, &str); 29] = [
     ("lora-llama-3.2-1b", include_str!("lab/lora-llama-3.2-1b.toml")),
     ("lora-llama-mini", include_str!("lab/lora-llama-mini.toml")),
     ("mistral-7b", include_str!("lab/mistral-7b.toml")),
+    ("mixtral-mini", include_str!("lab/mixtral-mini.toml")),
     ("mlp", include_str!("lab/mlp.toml")),
     ("mlp-mini", include_str!("lab/mlp-mini.toml")),
     ("mlp-saves-input", include_str!("lab/mlp-saves-input.toml")),
     ("qlora-llama-65b", include_str!("lab/qlora-llama-65b.toml")),
     ("qwen3-0.6b", include_str!("lab/qwen3-0.6b.toml")),
+    ("qwen3-30b-a3b", include_str!("lab/qwen3-30b-a3b.toml")),
     ("qwen3-8b", include_str!("lab/qwen3-8b.toml")),
     ("resnet-mini", include_str!("lab/resnet-mini.toml")),
     ("resnet152", include_str!("lab/resnet152.toml")),

@@ -316,6 +316,20 @@ impl Parameters {
         adapters.into_iter().try_for_each(|made| cx.convert(&made.data, DType::F32, &made.name))
     }
 
+    /// Numbers of the parameters of the module `name` as they are listed: those of an adapter behind the weight that it stands beside.
+    pub fn of_module(&self, cx: &Context, name: &str) -> Vec<usize> {
+        let (before, prefix) = (cx.parameter_count(), format!("{name}."));
+        let made = || self.made.iter().flatten().enumerate().map(move |(number, made)| (before + number, made));
+        let mut numbers = Vec::new();
+        for (number, whole) in made().filter(|(_, made)| made.kind != Kind::Adapter && made.name.starts_with(&prefix)) {
+            numbers.push(number);
+            let layer = whole.name.strip_suffix("weight").unwrap_or(&whole.name);
+            let beside = |made: &Made| made.name.strip_prefix(layer).is_some_and(|rest| rest.starts_with("lora_"));
+            numbers.extend(made().filter(|(_, made)| made.kind == Kind::Adapter && beside(made)).map(|(n, _)| n));
+        }
+        numbers
+    }
+
     /// How many places are taken.
     pub const fn len(&self) -> usize {
         self.made.len()

@@ -382,6 +382,7 @@ impl Adapter {
         let (scope, dtype) = (self.scope, result.dtype());
         // A variable of the layer's forward: it lives until that returns.
         let x = match input.dtype() {
+            present if present == self.a.dtype() => input.clone(),
             DType::F16 | DType::Bf16 => cx.within(scope, |cx| cx.cast(input, DType::F32, "adapter input"))?,
             _ => input.clone(),
         };

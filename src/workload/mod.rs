@@ -9,6 +9,7 @@ mod dcgan;
 mod decoder;
 mod entry;
 mod error;
+mod experts;
 mod four_bit;
 mod gpt;
 mod hash;

@@ -14,6 +14,11 @@ pub(super) struct Linear {
 }
 
 impl Linear {
+    /// The present type of its weight: under a policy of mixed precision the one that it is gathered in.
+    pub fn dtype(&self) -> DType {
+        self.weight.dtype()
+    }
+
     pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, [inputs, outputs]: [usize; 2]) -> OpResult<Self> {
         Self::plain(cx, all, name, [inputs, outputs])?.biased(cx, all, name, outputs)
     }

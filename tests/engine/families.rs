@@ -113,12 +113,18 @@ fn a_key_of_another_family_is_named() {
         ("phi3-mini", "rope_parameters", json!({"type": "longrope"}), "rope_type 'longrope' is not there"),
         ("gemma3-mini", "layer_types", json!(["chunked_attention"]), "layer_types has 'chunked_attention'"),
         ("granite-mini", "attention_dropout", json!(0.1), "attention_dropout asks for dropout"),
-        ("qwen2-mini", "num_experts", json!(8), "num_experts asks for something that is not there"),
+        ("qwen2-mini", "num_experts", json!(8), "num_experts asks for something that qwen2 does not have"),
+        ("mixtral-mini", "moe_intermediate_size", json!(8), "moe_intermediate_size asks for something that mixtral"),
+        ("mixtral-mini", "output_router_logits", json!(true), "output_router_logits asks for something that is not"),
+        ("mixtral-mini", "router_jitter_noise", json!(0.1), "router_jitter_noise asks for something that is not"),
+        ("mixtral-mini", "num_experts_per_tok", json!(5), "num_experts_per_tok is 5 of 4 experts; use 4 at most"),
         ("qwen2-mini", "dtype", json!("float16"), "dtype 'float16' is not there; there are bfloat16 and float32"),
     ] {
         let error = build(mini, key, value).unwrap_err();
         assert!(error.starts_with("mine: ") && error.contains(words), "{error}");
     }
+    assert_eq!(build("mixtral-mini", "output_router_logits", json!(false)), Ok(()));
+    assert_eq!(build("qwen3moe-mini", "mlp_only_layers", json!([1])), Ok(()));
     assert_eq!(build("llama-biased", "attention_bias", json!(false)), Ok(()));
     assert_eq!(build("qwen2-mini", "layer_types", json!(["full_attention", "sliding_attention"])), Ok(()));
 }

@@ -51,6 +51,7 @@ const MINI: DecoderSizes = DecoderSizes {
     caps: SoftCaps { scores: None, logits: None },
     multipliers: None,
     windows: SlidingWindows::NONE,
+    experts: None,
     lora: None,
 };
 

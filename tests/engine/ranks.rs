@@ -110,6 +110,19 @@ fn ranks_with_checkpoints_ask_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
+/// Llama of transformers, with peft's adapters too: mixed groups of frozen weights and trained ones, of two ranks on cards that are
+/// not there.
+#[test]
+fn sharded_adapters_ask_as_pytorch_does() {
+    let of = ["llama-mini.fsdp.rank", "lora-llama-mini.fsdp.rank"].map(|run| [0, 1].map(|rank| format!("{run}{rank}")));
+    let plain = of.as_flattened().iter().cloned();
+    let lower = [0, 1].map(|rank| format!("lora-llama-mini.fsdp.rank{rank}.bf16"));
+    let again = [0, 1].map(|rank| format!("lora-llama-mini.fsdp.rank{rank}.bf16.ckpt"));
+    let all = plain.chain(lower).chain(again);
+    let failures: Vec<String> = all.filter_map(|run| different(&format!("ranks.{run}"), 4, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
 /// They compute the same as without.
 #[test]
 fn ranks_with_checkpoints_learn_the_same() {

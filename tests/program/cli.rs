@@ -153,7 +153,7 @@ fn ways_to_share_the_work_are_compared_by_what_fits() {
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(object["one_card"]["fits"], true);
     let ways = object["ways"].as_array().unwrap();
-    assert_eq!(ways.len(), 8);
+    assert_eq!(ways.len(), 9);
     let fsdp = ways.iter().find(|way| way["parallel"] == "fsdp").unwrap();
     assert_eq!(fsdp["fewest_cards"]["best"]["cards"], 2);
     let (best, beyond) = (&fsdp["largest_batch"]["best"], &fsdp["largest_batch"]["beyond"]);

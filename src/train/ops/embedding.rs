@@ -119,7 +119,7 @@ const PIECE: usize = 256;
 
 /// Storage of a radix sort of `n` pairs of i64: second buffers for both, digit counts of eight passes, and a table of
 /// 256 digits per thread block.
-const fn sort_storage(n: usize) -> usize {
+pub(super) const fn sort_storage(n: usize) -> usize {
     let buffers = 2 * (8 * n).next_multiple_of(PIECE);
     let digit_counts = 8 * 256 * 8;
     buffers + digit_counts + 256 * 4 * n.div_ceil(SORT_TILE) + PIECE + PIECE - 1

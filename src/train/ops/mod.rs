@@ -15,6 +15,7 @@ mod convolution;
 mod dropout;
 mod elementwise;
 mod embedding;
+mod experts;
 mod four_bit;
 mod layout;
 mod linear;
@@ -31,6 +32,7 @@ mod rotary;
 
 pub use attention::EagerScores;
 pub use batch_norm::RunningStatistics;
+pub use experts::{RouterRule, Routes};
 pub use four_bit::FourBitWeight;
 pub use masks::{MaskShape, SdpaMask};
 pub use norm::{Normalised, Wanted};

@@ -320,7 +320,7 @@ impl Context {
         Ok(output)
     }
 
-    /// `a · b` of tensors of one shape and type; `a` may have any strides. Saves each where the other needs a gradient.
+    /// `a · b` of tensors of one shape and type, one of which may have any strides. Saves each where the other needs a gradient.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -330,8 +330,9 @@ impl Context {
             let saved_a = if differentiates && b.requires_grad() { Some(cx.save(a)?) } else { None };
             let saved_b = if differentiates && a.requires_grad() { Some(cx.save(b)?) } else { None };
             let output = cx.activation(a.shape(), a.dtype(), "product")?;
-            let first = cx.in_rows(a, &output)?;
-            cx.launch(&Kernel::Mul { a: first.operand(), b: b.operand(), dst: output.operand() })?;
+            let (strided, other) = if b.is_contiguous() { (a, b) } else { (b, a) };
+            let rows = cx.in_rows(strided, &output)?;
+            cx.launch(&Kernel::Mul { a: rows.operand(), b: other.operand(), dst: output.operand() })?;
             if !differentiates {
                 return Ok(output);
             }

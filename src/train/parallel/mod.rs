@@ -101,8 +101,13 @@ pub(super) fn fixed(member: Member, present: &Config, wanted: &Config) -> Option
 
 /// Wraps a model that is made, with its batches: construction, and the hooks of the steps.
 ///
-/// `lower` is the type of mixed precision, where there is one. Of a pipeline, the stage.
-pub(super) fn wrap(cx: &mut Context, member: Member, lower: Option<DType>) -> OpResult<Option<Stage>> {
+/// `lower` is the type of mixed precision, where there is one; the model `can_be_cut` into stages or not. Of a pipeline, the stage.
+pub(super) fn wrap(
+    cx: &mut Context,
+    member: Member,
+    lower: Option<DType>,
+    can_be_cut: bool,
+) -> OpResult<Option<Stage>> {
     let needs_blocks = match member.parallelism {
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Server => false,
         Parallelism::Zero2 | Parallelism::Fsdp => cx.units.is_empty(),
@@ -114,10 +119,25 @@ pub(super) fn wrap(cx: &mut Context, member: Member, lower: Option<DType>) -> Op
             format!("{} shares transformer blocks, and this model has none that it knows; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
     }
-    let replicated = matches!(member.parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Server);
-    if !replicated && cx.leaves.iter().any(|leaf| leaf.frozen) {
+    let shards = member.parallelism.shards_parameters();
+    let mixes = shards || matches!(member.parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Server);
+    if !mixes && cx.leaves.iter().any(|leaf| leaf.frozen) {
         let text = format!("adapters beside frozen parameters are not simulated with {}; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
+    }
+    // The reduced gradients of others would be cast once more.
+    if shards && cx.leaves.iter().any(|leaf| !leaf.frozen && leaf.data.dtype() != DType::F32) {
+        let text =
+            format!("{} shards what is trained in f32 alone; give --weights fp32, or use ddp", member.parallelism);
+        return Err(TrainError::Workload(text).into());
+    }
+    if shards && cx.leaves.iter().any(|leaf| leaf.data.dtype() == DType::U8) {
+        let text = format!("{} does not shard weights in 4 bits here; use ddp", member.parallelism);
+        return Err(TrainError::Workload(text).into());
+    }
+    if matches!(member.parallelism, Parallelism::Pipeline(_)) && !cx.units.is_empty() && !can_be_cut {
+        let text = "this model can't be cut into the stages of a pipeline here; use ddp or fsdp";
+        return Err(TrainError::Workload(text.into()).into());
     }
     if cx.memory().holds_bytes() && cx.leaves.iter().any(|leaf| leaf.data.dtype() != DType::F32) {
         let text = "ranks that compute share f32 alone; leave --weights out, or take simulated cards";

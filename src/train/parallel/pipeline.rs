@@ -113,7 +113,8 @@ impl Stage {
         let each = blocks / ranks;
         let units = each * world.rank()..each * (world.rank() + 1);
         let part = Part { units: units.clone(), first: world.rank() == 0, last: world.rank() + 1 == ranks };
-        let (front, back) = (0..first.start, last.end..cx.leaves.len());
+        let front = 0..first.first().copied().unwrap_or_default();
+        let back = last.last().map_or(0, |last| last + 1)..cx.leaves.len();
         let mut parameters: Vec<usize> = units.flat_map(|unit| cx.units[unit].clone()).collect();
         if part.first {
             parameters.extend(front);

@@ -37,8 +37,8 @@ enum State {
 pub(super) struct Sharded {
     gathering: Communicator,
     reducing: Communicator,
-    /// The type of gathered parameters, and of gradients before they are reduced in f32.
-    dtype: DType,
+    /// The type of gathered parameters, and of gradients before they are reduced in f32; each has its own where there is none.
+    lower: Option<DType>,
     /// Parameters are sharded again when their unit's forward has returned.
     reshards: bool,
     /// Units in order, the root last.
@@ -54,11 +54,11 @@ impl Sharded {
     pub fn wrap(cx: &mut Context, world: World, lower: Option<DType>, reshards: bool) -> OpResult<Self> {
         let units = cx.units.clone();
         let root = (0..cx.leaves.len()).filter(|parameter| !units.iter().any(|unit| unit.contains(parameter)));
-        let groups: Vec<Vec<usize>> = units.iter().map(|unit| unit.clone().collect()).chain([root.collect()]).collect();
+        let groups: Vec<Vec<usize>> = units.iter().cloned().chain([root.collect()]).collect();
         let mut sharded = Self {
             gathering: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
             reducing: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
-            dtype: lower.unwrap_or(DType::F32),
+            lower,
             reshards,
             groups: Vec::new(),
             last_gathered: None,
@@ -93,17 +93,39 @@ impl Sharded {
         self.groups[group].parameters.iter().map(|&p| padded(self.world(), cx.leaves[p].data.shape())).collect()
     }
 
-    /// Shards in the type that is gathered, then the all-gather into one flat tensor of all ranks.
+    /// The type that a parameter is gathered in.
+    fn gathered(&self, cx: &Context, parameter: usize) -> DType {
+        self.lower.unwrap_or_else(|| cx.leaves[parameter].trained().0.dtype())
+    }
+
+    /// Shards in the type that is gathered, where that is not their own, then the all-gather into one flat tensor of all ranks.
     fn start_gather(&self, cx: &mut Context, group: usize) -> OpResult<Tensor> {
-        let (stream, dtype) = (self.gathering.stream(), self.dtype);
-        let elements: usize = self.shard_elements(cx, group).iter().sum();
+        let stream = self.gathering.stream();
+        let shards: Vec<(usize, DType, usize)> = self.groups[group]
+            .parameters
+            .iter()
+            .zip(self.shard_elements(cx, group))
+            .map(|(&parameter, elements)| (parameter, self.gathered(cx, parameter), elements))
+            .collect();
+        let is_cast =
+            |&&(parameter, dtype, _): &&(usize, DType, usize)| cx.leaves[parameter].trained().0.dtype() != dtype;
+        let cast: usize = shards.iter().filter(is_cast).map(|(.., elements)| elements).sum();
+        // Parts of several types are gathered as bytes.
+        let dtype = shards.first().map_or(DType::F32, |(_, dtype, _)| *dtype);
+        let (dtype, elements) = if shards.iter().all(|(_, other, _)| *other == dtype) {
+            (dtype, shards.iter().map(|(.., elements)| elements).sum::<usize>())
+        } else {
+            let bytes: u64 = shards.iter().map(|(_, dtype, elements)| dtype.bytes(*elements).get()).sum();
+            (DType::U8, usize::try_from(bytes).unwrap_or(usize::MAX))
+        };
+        let lower = self.lower.unwrap_or(DType::F32);
         cx.op(ALL_GATHER, |cx| {
             let memory = cx.memory();
-            let cast = if dtype == DType::F32 {
+            let cast = if cast == 0 {
                 None
             } else {
                 let name = memory.name_here("shards in lower precision");
-                Some(memory.named_tensor(Shape::new(&[elements]), dtype, Category::Communication, name, stream)?)
+                Some(memory.named_tensor(Shape::new(&[cast]), lower, Category::Communication, name, stream)?)
             };
             let (shape, name) = (Shape::new(&[elements * self.world().size()]), memory.name_here("all-gather output"));
             let output = memory.named_tensor(shape, dtype, Category::Communication, name, stream)?;
@@ -129,16 +151,19 @@ impl Sharded {
 
     /// Copies what was gathered into whole parameters.
     fn finish_gather(&mut self, cx: &mut Context, group: usize, gathered: &Tensor) -> OpResult<()> {
-        let (dtype, world) = (self.dtype, self.world());
+        let world = self.world();
         let elements = self.shard_elements(cx, group);
+        let dtypes: Vec<DType> = self.groups[group].parameters.iter().map(|&p| self.gathered(cx, p)).collect();
         cx.op("copy out", |cx| {
             self.gathering.join(cx.memory())?;
-            for (&parameter, elements) in self.groups[group].parameters.iter().zip(&elements) {
+            for ((&parameter, elements), dtype) in self.groups[group].parameters.iter().zip(&elements).zip(&dtypes) {
                 let leaf = &cx.leaves[parameter];
                 let name = cx.memory().name(&leaf.name);
-                leaf.data.storage().refill_as(dtype, elements * world.size(), Category::Parameter, name)?;
+                leaf.data.storage().refill_as(*dtype, elements * world.size(), Category::Parameter, name)?;
             }
-            let pieces = |of: u64| elements.iter().map(|&n| dtype.bytes(n).get().div_ceil(of)).sum::<u64>();
+            let pieces = |of: u64| {
+                elements.iter().zip(&dtypes).map(|(&n, dtype)| dtype.bytes(n).get().div_ceil(of)).sum::<u64>()
+            };
             let addresses = 4 * elements.len() as u64 + 1 + pieces(PIECE * self.rounds(cx, pieces(PIECE)));
             drop(addresses_on_device(cx, addresses)?);
             if cx.memory().holds_bytes() {
@@ -260,8 +285,10 @@ impl Sharded {
 
 impl Hooks<Context> for Sharded {
     fn enter_model(&mut self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
-        let casts = input.dtype() == DType::F32 && self.dtype != DType::F32;
-        let input = if casts { cx.cast(&input, self.dtype, "input in lower precision")? } else { input };
+        let input = match self.lower {
+            Some(lower) if input.dtype() == DType::F32 => cx.cast(&input, lower, "input in lower precision")?,
+            _ => input,
+        };
         let root = self.root();
         self.last_gathered = self.gather(cx, root)?;
         Ok(input)
@@ -311,6 +338,12 @@ impl Hooks<Context> for Sharded {
 
     fn after_backward(&mut self, cx: &mut Context) -> OpResult<()> {
         self.reduce(cx, self.root())?;
+        // Units whose input wants no gradient, because all before them is frozen.
+        for unit in 0..self.root() {
+            if !matches!(self.groups[unit].state, State::Sharded) {
+                self.reduce(cx, unit)?;
+            }
+        }
         self.reducing.join(cx.memory())?;
         self.reduced = None;
         Ok(())

@@ -1,5 +1,6 @@
 //! A trainer: how it is made, configured and asked.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::communicator::Communicator;
@@ -144,12 +145,13 @@ impl Trainer {
         trainer.make_batches()?;
         trainer.cx.place_parameters(&trainer.config)?;
         if let Some(member) = trainer.member {
-            if !matches!(trainer.task, Task::Supervised(_)) {
+            let Task::Supervised(model) = &trainer.task else {
                 let text =
                     format!("{} shares the training of one model; leave --parallel out here", member.parallelism);
                 return Err(TrainError::Workload(text));
-            }
-            trainer.stage = parallel::wrap(&mut trainer.cx, member, trainer.config.amp.dtype())?;
+            };
+            let (model, lower) = (Rc::clone(model), trainer.config.amp.dtype());
+            trainer.stage = parallel::wrap(&mut trainer.cx, member, lower, model.can_be_cut())?;
         }
         trainer.make_optimizers();
         // Programs that make their batches as they go begin with what building has left in the cache.

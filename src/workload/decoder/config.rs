@@ -5,16 +5,19 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer};
 
 use vramlab_device::DType;
+use vramlab_train::RouterRule;
 
 use super::super::bounds::{Extent, Repeats};
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, Windows};
 use super::pattern::LayerPattern;
-use super::sizes::{Biases, DecoderSizes, Llama3Scaling, Multipliers, RotaryScaling, SlidingWindows, SoftCaps, Style};
+use super::sizes::{
+    Biases, DecoderSizes, ExpertSizes, Llama3Scaling, Multipliers, RotaryScaling, SlidingWindows, SoftCaps, Style,
+};
 
 /// Keys that change neither memory nor arithmetic of a training step.
-const HARMLESS: [&str; 35] = [
+const HARMLESS: [&str; 36] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -41,6 +44,7 @@ const HARMLESS: [&str; 35] = [
     "problem_type",
     "return_dict",
     "rope_interleaved",
+    "router_aux_loss_coef",
     "sliding_window_size",
     "temperature",
     "tokenizer_class",
@@ -94,6 +98,13 @@ pub struct ModelConfig {
     attention_multiplier: Option<f64>,
     residual_multiplier: Option<f64>,
     logits_scaling: Option<f64>,
+    #[serde(alias = "num_local_experts")]
+    num_experts: Option<Extent>,
+    num_experts_per_tok: Option<Extent>,
+    moe_intermediate_size: Option<Extent>,
+    norm_topk_prob: Option<bool>,
+    decoder_sparse_step: Option<usize>,
+    mlp_only_layers: Option<Vec<usize>>,
     /// The type of its weights: `bfloat16` or `float32`.
     #[serde(alias = "torch_dtype")]
     pub dtype: Option<String>,
@@ -155,6 +166,7 @@ impl ModelConfig {
             },
             multipliers: self.multipliers(family),
             windows: self.windows(family, unrotated)?,
+            experts: self.experts(family)?,
             lora: None,
         })
     }
@@ -182,6 +194,27 @@ impl ModelConfig {
             residual: self.residual_multiplier.unwrap_or(1.0),
             logits: self.logits_scaling.unwrap_or(1.0),
         })
+    }
+
+    /// The experts of its layers.
+    fn experts(&self, family: &Family) -> Result<Option<ExpertSizes>, String> {
+        let Some(own) = family.experts else { return Ok(None) };
+        let count = self.num_experts.map_or(own.count, Extent::get);
+        let chosen = self.num_experts_per_tok.map_or(own.chosen, Extent::get);
+        if chosen > count {
+            return Err(format!("num_experts_per_tok is {chosen} of {count} experts; use {count} at most"));
+        }
+        let hidden = match own.hidden {
+            Some(own) => self.moe_intermediate_size.map_or(own, Extent::get),
+            None => self.intermediate_size.get(),
+        };
+        let normalises = own.normalises || self.norm_topk_prob == Some(true);
+        let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
+        let step = self.decoder_sparse_step.unwrap_or(1).max(1);
+        let sparse = |layer: usize| !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
+        let layers = pattern("mlp_only_layers", (0..self.num_hidden_layers.get()).map(sparse).collect())?;
+        let rule = RouterRule { chosen, normalises, narrows: own.narrows };
+        Ok(Some(ExpertSizes { count, hidden, rule, router_first: own.router_first, layers }))
     }
 
     /// The layers whose queries and keys are not rotated.
@@ -212,6 +245,11 @@ impl ModelConfig {
         let window = match family.windows {
             Windows::Never => None,
             Windows::All => return Ok(self.sliding_window.map_or(SlidingWindows::NONE, SlidingWindows::every)),
+            Windows::AllWhereAsked => {
+                let asked = self.use_sliding_window == Some(true);
+                let window = asked.then(|| self.sliding_window.unwrap_or(4096));
+                return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
+            }
             Windows::AllButEvery(_) => Some(self.sliding_window.unwrap_or(4096)),
             Windows::Late | Windows::Unrotated => wanted,
         };
@@ -300,6 +338,12 @@ impl ModelConfig {
             ("residual_multiplier", self.residual_multiplier.is_some()),
             ("logits_scaling", self.logits_scaling.is_some()),
             ("no_rope_layers", self.no_rope_layers.is_some()),
+            ("num_experts", self.num_experts.is_some()),
+            ("num_experts_per_tok", self.num_experts_per_tok.is_some()),
+            ("moe_intermediate_size", self.moe_intermediate_size.is_some()),
+            ("norm_topk_prob", self.norm_topk_prob.is_some()),
+            ("decoder_sparse_step", self.decoder_sparse_step.is_some()),
+            ("mlp_only_layers", self.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty())),
             ("rope_local_base_freq", self.rope_local_base_freq.is_some()),
             ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
             ("final_logit_softcapping", self.final_logit_softcapping.is_some()),

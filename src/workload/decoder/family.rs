@@ -20,8 +20,26 @@ pub(super) struct Family {
     pub activation: &'static str,
     /// Which layers have a window.
     pub windows: Windows,
+    pub experts: Option<OwnExperts>,
     /// Keys that it reads and most others do not.
     pub own_keys: &'static [&'static str],
+}
+
+/// How a family has experts.
+#[derive(Clone, Copy)]
+pub(super) struct OwnExperts {
+    /// How many.
+    pub count: usize,
+    /// How many of them a position goes to.
+    pub chosen: usize,
+    /// Hidden values of one; those of an MLP where there is no number.
+    pub hidden: Option<usize>,
+    /// Shares add up to 1, whatever the config says.
+    pub normalises: bool,
+    /// Shares are cast back to the type of the logits.
+    pub narrows: bool,
+    /// The router is made first.
+    pub router_first: bool,
 }
 
 /// How a family tells which layers have a sliding window.
@@ -31,6 +49,8 @@ pub(super) enum Windows {
     Never,
     /// All of them, where a window is given.
     All,
+    /// All of them, in a window of 4,096 positions unless another is given, where `use_sliding_window` says so.
+    AllWhereAsked,
     /// All but every so many, `layer_types` aside, in a window of 4,096 positions unless another is given.
     AllButEvery(usize),
     /// Those behind `max_window_layers`, `layer_types` aside, where `use_sliding_window` says so.
@@ -58,13 +78,14 @@ const LLAMA: Family = Family {
     padding: None,
     activation: "silu",
     windows: Windows::Never,
+    experts: None,
     own_keys: &["mlp_bias"],
 };
 
 const GEMMA: Style = Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..LLAMA.style };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 10] = [
+pub(super) const FAMILIES: [Family; 12] = [
     Family {
         name: "gemma2",
         style: GEMMA,
@@ -110,6 +131,22 @@ pub(super) const FAMILIES: [Family; 10] = [
     LLAMA,
     Family { name: "mistral", kv_heads: Some(8), windows: Windows::All, own_keys: &[], ..LLAMA },
     Family {
+        name: "mixtral",
+        kv_heads: Some(8),
+        eps: 1e-5,
+        windows: Windows::All,
+        experts: Some(OwnExperts {
+            count: 8,
+            chosen: 2,
+            hidden: None,
+            normalises: true,
+            narrows: false,
+            router_first: true,
+        }),
+        own_keys: &["num_experts", "num_experts_per_tok"],
+        ..LLAMA
+    },
+    Family {
         name: "olmo2",
         style: Style { norm: NormKind::Late, places: NormPlaces::Behind, heads: HeadNorms::Together, ..LLAMA.style },
         eps: 1e-5,
@@ -141,6 +178,29 @@ pub(super) const FAMILIES: [Family; 10] = [
         head_size: Some(128),
         windows: Windows::Late,
         own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "qwen3_moe",
+        style: Style { heads: HeadNorms::Each, ..LLAMA.style },
+        kv_heads: Some(4),
+        windows: Windows::AllWhereAsked,
+        experts: Some(OwnExperts {
+            count: 128,
+            chosen: 8,
+            hidden: Some(768),
+            normalises: false,
+            narrows: true,
+            router_first: false,
+        }),
+        own_keys: &[
+            "decoder_sparse_step",
+            "mlp_only_layers",
+            "moe_intermediate_size",
+            "norm_topk_prob",
+            "num_experts",
+            "num_experts_per_tok",
+        ],
         ..LLAMA
     },
     Family {

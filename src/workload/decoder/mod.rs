@@ -19,8 +19,8 @@ use model::DecoderModel;
 pub use config::ModelConfig;
 pub use pattern::LayerPattern;
 pub use sizes::{
-    Biases, DecoderSizes, HeadNorms, Llama3Scaling, Multipliers, NormPlaces, RotaryScaling, SlidingWindows, SoftCaps,
-    Style,
+    Biases, DecoderSizes, ExpertSizes, HeadNorms, Llama3Scaling, Multipliers, NormPlaces, RotaryScaling,
+    SlidingWindows, SoftCaps, Style,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.
@@ -57,6 +57,9 @@ impl Decoder {
         }
         if sizes.style.gemma && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
             return refused("Gemma is not there in 4 bits; leave --quantize out".to_owned());
+        }
+        if sizes.experts.is_some() && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
+            return refused("experts are not there in 4 bits; leave --quantize out".to_owned());
         }
         Ok(Self { name: name.into(), sizes, data, seed })
     }

@@ -9,6 +9,7 @@ use vramlab_train::{
     SdpaMask, Shape, Tensor, checkpoint,
 };
 
+use super::super::experts::SparseMlp;
 use super::super::hash::Parameters;
 use super::super::llama::{Gate, GatedMlp, NormKind, RmsNorm};
 use super::super::lora::{Adaptable, Lora, Target};
@@ -234,6 +235,11 @@ impl Attention {
     }
 }
 
+/// What a layer is called.
+fn layer_name(number: usize) -> String {
+    format!("model.layers.{number}")
+}
+
 /// A norm of the residual stream.
 fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<RmsNorm> {
     RmsNorm::make(cx, all, name, sizes.width, (sizes.style.norm, sizes.eps))
@@ -243,7 +249,7 @@ fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes
 struct Layer {
     scope: NameId,
     attention: Attention,
-    mlp: GatedMlp,
+    mlp: Mlp,
     /// Before attention and before the MLP.
     before: Option<[RmsNorm; 2]>,
     /// Behind attention and behind the MLP.
@@ -252,15 +258,41 @@ struct Layer {
     multiplier: Option<f64>,
 }
 
+/// What stands behind attention.
+enum Mlp {
+    Dense(Box<GatedMlp>),
+    Sparse(Box<SparseMlp>),
+}
+
+impl Mlp {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        match self {
+            Self::Dense(mlp) => mlp.forward(cx, input),
+            Self::Sparse(experts) => experts.forward(cx, input),
+        }
+    }
+
+    /// Puts adapters beside its linear layers. Experts are none.
+    fn adapt(&mut self, cx: &Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
+        match self {
+            Self::Dense(mlp) => mlp.adapt(cx, all, name, lora),
+            Self::Sparse(_) => Ok(()),
+        }
+    }
+}
+
 impl Layer {
-    fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
+    fn make(cx: &mut Context, all: &mut Parameters, number: usize, sizes: &DecoderSizes) -> OpResult<Self> {
+        let name = layer_name(number);
         let attention = Attention::make(cx, all, &format!("{name}.self_attn"), sizes)?;
         let gate = if sizes.style.gemma { Gate::Gelu } else { Gate::Silu };
         let ends = [sizes.width, sizes.hidden];
         let part = format!("{name}.mlp");
-        let mlp = match sizes.style.packed {
-            true => GatedMlp::packed(cx, all, &part, ends)?,
-            false => GatedMlp::make(cx, all, &part, ends, gate, sizes.style.mlp_biases)?,
+        let experts = sizes.experts.filter(|experts| experts.layers.has(number));
+        let mlp = match experts {
+            Some(experts) => Mlp::Sparse(Box::new(SparseMlp::make(cx, all, &part, sizes.width, experts)?)),
+            None if sizes.style.packed => Mlp::Dense(Box::new(GatedMlp::packed(cx, all, &part, ends)?)),
+            None => Mlp::Dense(Box::new(GatedMlp::make(cx, all, &part, ends, gate, sizes.style.mlp_biases)?)),
         };
         let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
         let (before, behind) = match sizes.style.places {
@@ -275,7 +307,7 @@ impl Layer {
             }
         };
         let multiplier = sizes.multipliers.map(|multipliers| multipliers.residual);
-        Ok(Self { scope: cx.memory().name(name), attention, mlp, before, behind, multiplier })
+        Ok(Self { scope: cx.memory().name(&name), attention, mlp, before, behind, multiplier })
     }
 
     /// The residual stream with what a part of the layer adds.
@@ -353,6 +385,8 @@ pub(super) struct DecoderModel {
     scope: NameId,
     embedding: (NameId, Tensor),
     layers: Vec<Rc<Layer>>,
+    /// By layer, its number among what can be wrapped by itself.
+    units: Vec<usize>,
     norm: RmsNorm,
     frequencies: Frequencies,
     /// The type of rotary tables, where it is not that of embeddings.
@@ -377,9 +411,8 @@ impl DecoderModel {
         let scale =
             |cx: &mut Context| cx.buffer("model.embed_tokens.embed_scale", Shape::new(&[]), sizes.weights, root);
         let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
-        let name = |layer: usize| format!("model.layers.{layer}");
         let mut layers: Vec<Layer> =
-            (0..sizes.layers).map(|layer| Layer::make(cx, all, &name(layer), sizes)).collect::<OpResult<_>>()?;
+            (0..sizes.layers).map(|layer| Layer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
         let norm = norm(cx, all, "model.norm", sizes)?;
         let loads = all.quantization().is_some();
         let made = if loads { None } else { Some(rotary::frequencies(cx, sizes)?) };
@@ -404,18 +437,20 @@ impl DecoderModel {
         if let Some(lora) = sizes.lora {
             let lora = Lora { targets: lora.targets.of_model(sizes.style.packed), ..lora };
             for (number, layer) in layers.iter_mut().enumerate() {
-                let name = name(number);
+                let name = layer_name(number);
                 layer.attention.adapt(cx, all, &format!("{name}.self_attn"), lora)?;
                 layer.mlp.adapt(cx, all, &format!("{name}.mlp"), lora)?;
             }
             all.widen_adapters(cx)?;
         }
+        let units = (0..sizes.layers).map(|layer| cx.unit(all.of_module(cx, &layer_name(layer)))).collect();
         let layers = layers.into_iter().map(Rc::new).collect();
         let DecoderSizes { caps, windows, padding, multipliers, unrotated, .. } = *sizes;
         Ok(Self {
             scope: cx.memory().name("model"),
             embedding,
             layers,
+            units,
             norm,
             frequencies,
             tables: (sizes.style.norm == NormKind::Late).then_some(DType::F32),
@@ -464,13 +499,15 @@ impl DecoderModel {
         let tables =
             cx.within(self.scope, |cx| self.frequencies.tables(cx, &positions, self.tables.unwrap_or(dtype)))?;
         let mut x = embedded.clone();
-        for (number, layer) in self.layers.iter().enumerate() {
+        for (number, (layer, unit)) in self.layers.iter().zip(&self.units).enumerate() {
             let tables = tables.of(self.windows.has(number)).clone();
             let (layer, rotates, _positions) = (Rc::clone(layer), !self.unrotated.has(number), positions.clone());
             let mask =
                 masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
             let call: Rc<dyn Repeatable> = Rc::new(Call { layer, tables, rotates, mask, caches, _positions });
-            x = if checkpointing.of(number) { checkpoint(cx, &call, &x)? } else { call.forward(cx, &x)? };
+            x = cx.unit_forward(*unit, &x, |cx, x| {
+                if checkpointing.of(number) { checkpoint(cx, &call, x) } else { call.forward(cx, x) }
+            })?;
         }
         let hidden = self.norm.forward(cx, &x)?;
         // Variables of the forward pass, which live until it returns.
@@ -534,6 +571,7 @@ impl Model for DecoderModel {
                 None => hidden,
             };
             let loss = self.head.fused_loss(cx, &hidden, &batch.target, self.caps.logits)?;
+            let [loss, _] = cx.leave_model(loss)?;
             return Ok((loss.detach(), loss));
         }
         let logits = self.logits(cx, &hidden)?;
@@ -541,6 +579,7 @@ impl Model for DecoderModel {
         let hidden = Some(hidden).filter(|_| cx.loss_head() == LossHead::Labels);
         let loss = cx.loss_of_next(&logits, &batch.target)?;
         drop(hidden);
+        let [loss, _] = cx.leave_model(loss)?;
         Ok((logits, loss))
     }
 }

@@ -1,6 +1,7 @@
 //! What makes one decoder another.
 
 use vramlab_device::DType;
+use vramlab_train::RouterRule;
 
 use super::super::llama::NormKind;
 use super::super::lora::Lora;
@@ -59,6 +60,21 @@ pub struct Style {
     pub packed: bool,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
+}
+
+/// A mixture of experts in the place of MLPs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertSizes {
+    /// Experts of a layer.
+    pub count: usize,
+    /// Hidden values of one.
+    pub hidden: usize,
+    /// How many of them a position goes to, and with which shares.
+    pub rule: RouterRule,
+    /// The router is made before the experts (Mixtral).
+    pub router_first: bool,
+    /// The layers that have them.
+    pub layers: LayerPattern,
 }
 
 /// Numbers that parts of a decoder are multiplied by (Granite).
@@ -195,6 +211,8 @@ pub struct DecoderSizes {
     pub multipliers: Option<Multipliers>,
     /// How far back positions see.
     pub windows: SlidingWindows,
+    /// Experts, where it has them.
+    pub experts: Option<ExpertSizes>,
     /// Adapters that are trained instead of it.
     pub lora: Option<Lora>,
 }

@@ -117,6 +117,10 @@ impl Model for Network {
         })
     }
 
+    fn can_be_cut(&self) -> bool {
+        self.width.is_some()
+    }
+
     fn stage_input(&self, tokens: &Tensor) -> Option<Shape> {
         tokens.shape().with_appended(self.width?)
     }

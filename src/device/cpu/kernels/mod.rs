@@ -21,6 +21,7 @@ mod planes;
 mod pool;
 mod rms_norm;
 mod rotary;
+mod routing;
 mod rows;
 mod strided;
 mod tasks;
@@ -118,6 +119,21 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         }
         Kernel::EmbeddingBackward { grad, indices, dst, width } => {
             embedding::backward(cores, apart(), grad, indices, dst, width)
+        }
+        Kernel::TopK { src, values, indices, cols, k } => {
+            routing::top_k(cores, apart(), src, [values, indices], [cols, k])
+        }
+        Kernel::TopKBackward { grad, indices, dst, cols, k } => {
+            routing::top_k_backward(cores, apart(), [grad, indices, dst], [cols, k])
+        }
+        Kernel::GroupRows { groups, order, rows, count, each } => {
+            routing::group_rows(cores, apart(), groups, [order, rows], [count, each])
+        }
+        Kernel::GroupEnds { groups, ends } => routing::group_ends(apart(), [groups, ends]),
+        Kernel::Invert { order, dst } => routing::invert(apart(), [order, dst]),
+        Kernel::GroupedGemm { n, k, a, b, dst, ends } => routing::grouped_gemm(cores, apart, [n, k], a, b, [dst, ends]),
+        Kernel::GroupedGemmOuter { m, n, a, b, dst, ends } => {
+            routing::grouped_outer(cores, apart, [m, n], [a, b], [dst, ends])
         }
         Kernel::RotaryTables { frequencies, cos, sin, scaling } => {
             rotary::tables(cores, apart(), frequencies, [cos, sin], scaling)

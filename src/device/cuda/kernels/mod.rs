@@ -20,6 +20,7 @@ mod optimizer;
 mod pool;
 mod rms_norm;
 mod rotary;
+mod routing;
 mod rows;
 mod softmax;
 pub(super) mod sources;
@@ -65,6 +66,13 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::LayerNorm { .. } | Kernel::LayerNormBackward { .. } => layer_norm::launch(queue, kernel),
         Kernel::AddLayerNorm { .. } | Kernel::AddLayerNormBackward { .. } => add_layer_norm::launch(queue, kernel),
         Kernel::Embedding { .. } | Kernel::EmbeddingBackward { .. } => embedding::launch(queue, kernel),
+        Kernel::TopK { .. }
+        | Kernel::TopKBackward { .. }
+        | Kernel::GroupRows { .. }
+        | Kernel::GroupEnds { .. }
+        | Kernel::Invert { .. }
+        | Kernel::GroupedGemm { .. }
+        | Kernel::GroupedGemmOuter { .. } => routing::launch(queue, kernel),
         Kernel::Attention { .. } | Kernel::AttentionInference { .. } | Kernel::AttentionBackward { .. } => {
             attention::launch(queue, kernel)
         }

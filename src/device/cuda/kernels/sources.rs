@@ -34,6 +34,7 @@ pub(in crate::cuda) const UNITS: &[(&str, &str)] = &[
     ("pool", include_str!("pool.cu")),
     ("rms_norm", concat!(include_str!("layer_norm.cuh"), include_str!("rms_norm.cu"))),
     ("rotary", include_str!("rotary.cu")),
+    ("routing", include_str!("routing.cu")),
     ("softmax", include_str!("softmax.cu")),
     ("strided", include_str!("strided.cu")),
     ("sums", include_str!("sums.cu")),

@@ -14,6 +14,7 @@ mod optimizer;
 mod pool;
 mod rms_norm;
 mod rotary;
+mod routing;
 mod softmax;
 mod strided;
 mod sums;
@@ -34,6 +35,7 @@ pub(super) fn run(session: &mut Session<'_>) {
     loss::run(session);
     attention::run(session);
     rotary::run(session);
+    routing::run(session);
     nf4::run(session);
     convolution::run(session);
     batch_norm::run(session);

@@ -92,7 +92,7 @@ impl Context {
     }
 
     /// `softmax(input, -1, dtype=float32)`. Saves its result.
-    fn softmax_in_f32(&mut self, input: &Tensor) -> OpResult<Tensor> {
+    pub(in crate::ops) fn softmax_in_f32(&mut self, input: &Tensor) -> OpResult<Tensor> {
         let wide = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         let input = self.converted(input.clone(), wide, "scores in f32")?;
         self.op("softmax", |cx| {

@@ -1,0 +1,493 @@
+//! Mixtures of experts, op for op as transformers runs them on a GPU (`grouped_mm`): rows are sorted by the expert that they go
+//! to, and one product serves all experts. Which expert gets how many rows changes no size.
+
+use crate::context::{Context, Saved};
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel, MatrixView};
+
+use super::embedding::sort_storage;
+
+/// Where the rows of a batch go.
+pub struct Routes {
+    /// The logits of the router, which its caller holds.
+    _logits: Tensor,
+    /// For each row, what the outputs of its experts are multiplied by.
+    shares: Tensor,
+    /// For each row, its experts.
+    experts: Tensor,
+}
+
+/// How shares are made of probabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouterRule {
+    /// Experts of a row.
+    pub chosen: usize,
+    /// The shares of a row add up to 1.
+    pub normalises: bool,
+    /// They are cast back to the type of the logits.
+    pub narrows: bool,
+}
+
+/// Rows once for each of their experts, sorted by these.
+struct Sorted {
+    rows: Tensor,
+    shares: Tensor,
+    /// Where each row stood before.
+    order: Tensor,
+    /// Where the rows of each expert end.
+    ends: Tensor,
+    /// Rows of experts of other ranks: none.
+    mask: Tensor,
+    /// Variables of the forward that nothing else holds.
+    _locals: [Tensor; 3],
+}
+
+/// A sort of up to so many numbers needs no storage.
+const SORTED_IN_PLACE: usize = 4096;
+/// Nor does a radix sort that one thread block does.
+const ONE_TILE: usize = 2304;
+/// Storage of a running sum over a number for each expert.
+const SUM_STORAGE: usize = 1023;
+/// Bytes that CUTLASS keeps of a product for each multiprocessor.
+const PRODUCT_STORAGE: usize = 512;
+
+impl Context {
+    /// `input` as rows: a view, which hands gradients on behind those of the ops before it.
+    #[must_use]
+    pub fn as_rows(&mut self, input: &Tensor) -> Tensor {
+        if !self.differentiates(&[input]) {
+            return input.clone();
+        }
+        let source = self.record("viewBackward", [Some(input), None, None], |_, [grad, ..]| Ok([grad, None, None]));
+        input.clone().with_source(source)
+    }
+
+    /// Where `logits` (…, experts) send their rows: the probabilities of the chosen experts, and these.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn routes(&mut self, logits: Tensor, rule: RouterRule) -> OpResult<Routes> {
+        let probabilities = self.softmax_in_f32(&logits)?;
+        let (largest, experts) = self.top_k(&probabilities, rule.chosen)?;
+        let shares = if rule.normalises { self.normalised_in_place(largest)? } else { largest };
+        let shares = if rule.narrows && shares.dtype() != logits.dtype() {
+            self.cast(&shares, logits.dtype(), "shares in the type of the logits")?
+        } else {
+            shares
+        };
+        Ok(Routes { _logits: logits, shares, experts })
+    }
+
+    /// What the experts of each row make of it, times their shares: `down(silu(gate(x)) · up(x))`, where `gate_up` (experts, twice
+    /// as many hidden values, width) makes gate and up, and `down` is (experts, width, hidden values).
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn experts(&mut self, input: &Tensor, routes: &Routes, gate_up: &Tensor, down: &Tensor) -> OpResult<Tensor> {
+        let chosen = routes.shares.shape().last();
+        let count = gate_up.shape().dims().first().copied().unwrap_or(1);
+        let mut sorted = self.sorted_by_expert(input, routes, count)?;
+        self.fill_masked_in_place(&mut sorted)?;
+        let hidden = {
+            let both = self.grouped_product(&sorted.rows, gate_up, &sorted.ends)?;
+            let both = self.without_masked(both, &sorted.mask)?;
+            let [gate, up] = self.halves(&both);
+            drop(both);
+            let activated = self.silu(&gate)?;
+            self.mul(&activated, &up)?
+        };
+        let output = self.grouped_product(&hidden, down, &sorted.ends)?;
+        drop(hidden);
+        let output = self.without_masked(output, &sorted.mask)?;
+        let weighted = self.times_shares(&output, &sorted.shares)?;
+        let (back, places) = self.in_their_order(weighted, &sorted.order)?;
+        let sum = self.sum_of_each(&back, input.shape(), chosen)?;
+        let sum = if sum.dtype() == input.dtype() { sum } else { self.cast(&sum, input.dtype(), "output of experts")? };
+        drop((sorted, output, back, places));
+        Ok(sum)
+    }
+
+    /// `torch.topk(input, k)`. Saves the indices.
+    fn top_k(&mut self, input: &Tensor, k: usize) -> OpResult<(Tensor, Tensor)> {
+        self.op("topk", |cx| {
+            let (cols, shape) = (input.shape().last(), input.shape());
+            let values = cx.activation(shape.with_last(k), input.dtype(), "largest probabilities")?;
+            let indices = cx.activation(shape.with_last(k), DType::I64, "chosen experts")?;
+            let [src, largest, at] = [input, &values, &indices].map(Tensor::operand);
+            cx.launch(&Kernel::TopK { src, values: largest, indices: at, cols, k })?;
+            if !cx.differentiates(&[input]) {
+                return Ok((values, indices));
+            }
+            let saved = cx.save(&indices)?;
+            let source = cx.record("topkBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let indices = saved.unpack(cx)?;
+                let dst = cx.temporary(shape, grad.dtype(), "gradient of probabilities")?;
+                let [grad, indices, to] = [&grad, &indices, &dst].map(Tensor::operand);
+                cx.launch(&Kernel::TopKBackward { grad, indices, dst: to, cols, k })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok((values.with_source(source), indices))
+        })
+    }
+
+    /// `values /= values.sum(dim=-1, keepdim=True)`. Saves the sum and what was divided.
+    fn normalised_in_place(&mut self, values: Tensor) -> OpResult<Tensor> {
+        self.op("div_", |cx| {
+            let (shape, dtype) = (values.shape(), values.dtype());
+            let (rows, k) = (shape.rows(), shape.last());
+            #[expect(clippy::cast_precision_loss, reason = "experts are few")]
+            let each = k as f64;
+            let of_rows = Shape::new(&[rows]);
+            // The reciprocal of the sum: all that its readers want of it.
+            let sums = cx.activation(of_rows, dtype, "sum of shares")?;
+            cx.launch(&Kernel::Mean { src: values.operand(), dst: sums.operand(), outer: rows, middle: k, inner: 1 })?;
+            cx.launch(&Kernel::Scale { src: sums.operand(), dst: sums.operand(), factor: each })?;
+            cx.launch(&Kernel::Rsqrt { src: sums.operand(), dst: sums.operand() })?;
+            cx.launch(&Kernel::Mul { a: sums.operand(), b: sums.operand(), dst: sums.operand() })?;
+            let divide = |cx: &Self| {
+                let (a, b) = (values.operand(), sums.operand());
+                cx.launch(&Kernel::MulRows { a, b, dst: a, cols: k })
+            };
+            if !cx.differentiates(&[&values]) {
+                divide(cx)?;
+                return Ok(values);
+            }
+            let original = cx.activation(shape, dtype, "shares before their division")?;
+            cx.launch(&Kernel::Cast { src: values.operand(), dst: original.operand() })?;
+            let saved = [cx.save(&original)?, cx.save(&sums)?];
+            divide(cx)?;
+            let source = cx.record("div_Backward", [Some(&values), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let [original, reciprocals] = [saved[0].unpack(cx)?, saved[1].unpack(cx)?];
+                // −grad, and the quotient divided once more, before their product.
+                let parts = [
+                    cx.temporary(shape, dtype, "negative gradient")?,
+                    cx.temporary(shape, dtype, "quotient")?,
+                    cx.temporary(shape, dtype, "quotient divided")?,
+                ];
+                let product = cx.product_of(&grad, &original, "gradient of the divisor")?;
+                drop(parts);
+                let dst = cx.temporary(shape, dtype, "gradient of shares")?;
+                let (a, b, to) = (grad.operand(), reciprocals.operand(), dst.operand());
+                cx.launch(&Kernel::MulRows { a, b, dst: to, cols: k })?;
+                // Divided by the square of the sum.
+                let of_product = product.operand();
+                for _ in 0..2 {
+                    cx.launch(&Kernel::MulRows { a: of_product, b, dst: of_product, cols: k })?;
+                }
+                // Sums come after the node.
+                drop((original, reciprocals));
+                let sum = cx.temporary(of_rows, dtype, "gradient of the sum")?;
+                let [src, of_sum] = [&product, &sum].map(Tensor::operand);
+                cx.launch(&Kernel::Mean { src, dst: of_sum, outer: rows, middle: k, inner: 1 })?;
+                // The negative sum of a mean; spread as the gradient of a mean, which divides once more.
+                cx.launch(&Kernel::Scale { src: of_sum, dst: of_sum, factor: -each * each })?;
+                cx.launch(&Kernel::MeanBackward { grad: of_sum, dst: src, outer: rows, middle: k, inner: 1 })?;
+                cx.launch(&Kernel::Add { a: to, b: src, dst: to })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(values.with_source(source))
+        })
+    }
+
+    /// Sorts the rows of `input`, each once for each of its experts: `input[torch.sort(experts)[1] // k]`, and their shares.
+    fn sorted_by_expert(&mut self, input: &Tensor, routes: &Routes, count: usize) -> OpResult<Sorted> {
+        let Routes { shares, experts, .. } = routes;
+        let (n, each, width) = (experts.numel(), experts.shape().last(), input.shape().last());
+        let of_all = Shape::new(&[n]);
+        let groups = experts.operand();
+        let (sorted, order) = self.op("sort", |cx| {
+            let sorted = cx.activation(of_all, DType::I64, "sorted experts")?;
+            let order = cx.activation(of_all, DType::I64, "order of rows")?;
+            let _positions = cx.temporary(of_all, DType::I64, "positions")?;
+            let _storage = (n > SORTED_IN_PLACE).then(|| cx.scratch(sort_storage(n), "sort storage")).transpose()?;
+            OpResult::Ok((sorted, order))
+        })?;
+        let rows = self.op("floor_divide", |cx| {
+            let rows = cx.activation(of_all, DType::I64, "rows of the order")?;
+            cx.launch(&Kernel::GroupRows { groups, order: order.operand(), rows: rows.operand(), count, each })?;
+            OpResult::Ok(rows)
+        })?;
+        let taken = self.rows_at(input, &rows, Shape::new(&[n, width]), "rows by expert")?;
+        drop(rows);
+        let taken_shares = self.rows_at(shares, &order, of_all, "shares by expert")?;
+        let (narrow, counts, ends) = self.op("histc", |cx| {
+            let narrow = cx.temporary(of_all, DType::I32, "experts in 32 bits")?;
+            let counts = cx.temporary(Shape::new(&[count]), DType::I32, "rows of each expert")?;
+            let ends = cx.activation(Shape::new(&[count]), DType::I32, "where experts end")?;
+            drop(cx.scratch(SUM_STORAGE, "storage of the running sum")?);
+            cx.launch(&Kernel::GroupEnds { groups, ends: ends.operand() })?;
+            OpResult::Ok((narrow, counts, ends))
+        })?;
+        let mask = self.op("ge", |cx| {
+            let mask = cx.activation(of_all, DType::U8, "rows of no expert")?;
+            cx.launch(&Kernel::Fill { dst: mask.operand(), value: 0.0 })?;
+            OpResult::Ok(mask)
+        })?;
+        Ok(Sorted { rows: taken, shares: taken_shares, order, ends, mask, _locals: [sorted, narrow, counts] })
+    }
+
+    /// `input[indices]` of its rows, or of its elements where the result has one dimension. Saves the indices.
+    fn rows_at(&mut self, input: &Tensor, indices: &Tensor, shape: Shape, what: &'static str) -> OpResult<Tensor> {
+        self.op("index", |cx| {
+            let differentiates = cx.differentiates(&[input]);
+            let width = shape.numel() / shape.dims().first().copied().unwrap_or(1).max(1);
+            let saved = if differentiates { Some(cx.save(indices)?) } else { None };
+            let output = cx.activation(shape, input.dtype(), what)?;
+            let [weight, at, dst] = [input, indices, &output].map(Tensor::operand);
+            cx.launch(&Kernel::Embedding { weight, indices: at, dst, width })?;
+            let Some(saved) = saved else { return Ok(output) };
+            let source_shape = input.shape();
+            let source = cx.record("indexBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let indices = saved.unpack(cx)?;
+                Ok([Some(cx.put_back(&grad, &indices, source_shape, width)?), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `zeros.index_put_([indices], grad, accumulate=True)`: the indices are sorted first.
+    fn put_back(&self, grad: &Tensor, indices: &Tensor, shape: Shape, width: usize) -> OpResult<Tensor> {
+        let dst = self.temporary(shape, grad.dtype(), "gradient of what was indexed")?;
+        let n = indices.numel();
+        let list = |what| self.temporary(Shape::new(&[n]), DType::I64, what);
+        let wrapped = list("indices from 0 on")?;
+        let linear = list("linear indices")?;
+        drop(wrapped);
+        let sorted = [list("sorted indices")?, list("original positions")?, list("positions")?];
+        let _storage = self.scratch(put_storage(n, shape.numel() / width.max(1)), "sort storage")?;
+        let [from, at, to] = [grad, indices, &dst].map(Tensor::operand);
+        self.launch(&Kernel::EmbeddingBackward { grad: from, indices: at, dst: to, width })?;
+        drop((sorted, linear));
+        Ok(dst)
+    }
+
+    /// `rows.masked_fill_(mask, 0)`: its gradient is filled alike, in a copy. Saves the mask.
+    fn fill_masked_in_place(&mut self, sorted: &mut Sorted) -> OpResult<()> {
+        let source = self.op("masked_fill_", |cx| cx.record_masked(&sorted.rows, &sorted.mask))?;
+        if let Some(source) = source {
+            sorted.rows = sorted.rows.clone().with_source(source);
+        }
+        Ok(())
+    }
+
+    /// `input.masked_fill(mask, 0)`, a copy. Saves the mask.
+    fn without_masked(&mut self, input: Tensor, mask: &Tensor) -> OpResult<Tensor> {
+        self.op("masked_fill", |cx| {
+            let output = cx.activation(input.shape(), input.dtype(), "rows of experts")?;
+            cx.launch(&Kernel::Cast { src: input.operand(), dst: output.operand() })?;
+            let source = cx.record_masked(&input, mask)?;
+            Ok(match source {
+                Some(source) => output.with_source(source),
+                None => output,
+            })
+        })
+    }
+
+    fn record_masked(&mut self, input: &Tensor, mask: &Tensor) -> OpResult<Option<crate::tensor::Source>> {
+        if !self.differentiates(&[input]) {
+            return Ok(None);
+        }
+        let saved = self.save(mask)?;
+        let source = self.record("masked_fillBackward", [Some(input), None, None], move |cx, grads| {
+            let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+            let _mask = saved.unpack(cx)?;
+            let dst = cx.temporary(grad.shape(), grad.dtype(), "gradient of rows of experts")?;
+            cx.launch(&Kernel::Cast { src: grad.operand(), dst: dst.operand() })?;
+            Ok([Some(dst), None, None])
+        });
+        Ok(Some(source))
+    }
+
+    /// Every row times the matrix of its expert, transposed: `grouped_mm(rows, weight.transpose(-2, -1), offs=ends)`. Saves the rows
+    /// where the weight needs a gradient, and the weight where they do.
+    fn grouped_product(&mut self, rows: &Tensor, weight: &Tensor, ends: &Tensor) -> OpResult<Tensor> {
+        let &[groups, outputs, inputs] = weight.shape().dims() else { return Ok(rows.clone()) };
+        let rows = if rows.dtype() == weight.dtype() {
+            rows.clone()
+        } else {
+            self.cast(rows, weight.dtype(), "rows in the type of the weight")?
+        };
+        let rows = &rows;
+        self.op("grouped_mm", |cx| {
+            let differentiates = cx.differentiates(&[rows, weight]);
+            let save = |cx: &mut Self, condition: bool, tensor: &Tensor| {
+                (differentiates && condition).then(|| cx.save(tensor)).transpose()
+            };
+            let saved_rows: Option<Saved> = save(cx, weight.requires_grad(), rows)?;
+            let saved_weight: Option<Saved> = save(cx, rows.requires_grad(), weight)?;
+            let saved_ends = save(cx, true, ends)?;
+            let n = rows.shape().rows();
+            let output = cx.activation(Shape::new(&[n, outputs]), rows.dtype(), "products of experts")?;
+            cx.set_grouped_product_up(groups, rows.dtype())?;
+            cx.launch(&Kernel::GroupedGemm {
+                n: outputs,
+                k: inputs,
+                a: rows.operand(),
+                b: matrices(weight, [1, inputs]),
+                dst: output.operand(),
+                ends: ends.operand(),
+            })?;
+            let Some(saved_ends) = saved_ends else { return Ok(output) };
+            let shape = weight.shape();
+            let source = cx.record("grouped_mmBackward", [Some(rows), Some(weight), None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let ends = saved_ends.unpack(cx)?;
+                // What a checkpoint recomputed goes with the node.
+                let rows = saved_rows.map(|saved| saved.unpack(cx)).transpose()?;
+                let weight = saved_weight.map(|saved| saved.unpack(cx)).transpose()?;
+                let of_ends = ends.operand();
+                let result = |cx: &Self, shape: Shape, what| {
+                    let dst = cx.temporary(shape, grad.dtype(), what)?;
+                    cx.set_grouped_product_up(groups, grad.dtype())?;
+                    OpResult::Ok(dst)
+                };
+                // The second argument's gradient comes first: its name (mat2) sorts before self.
+                let to_weight = rows.as_ref().map(|_| result(cx, shape, "weight gradient")).transpose()?;
+                if let (Some(rows), Some(dst)) = (&rows, &to_weight) {
+                    let [a, b, dst] = [&grad, rows, dst].map(Tensor::operand);
+                    cx.launch(&Kernel::GroupedGemmOuter { m: outputs, n: inputs, a, b, dst, ends: of_ends })?;
+                }
+                let of_rows = Shape::new(&[n, inputs]);
+                let to_rows = weight.as_ref().map(|_| result(cx, of_rows, "input gradient")).transpose()?;
+                if let (Some(weight), Some(dst)) = (&weight, &to_rows) {
+                    let ([a, dst], b) = ([&grad, dst].map(Tensor::operand), matrices(weight, [inputs, 1]));
+                    cx.launch(&Kernel::GroupedGemm { n: inputs, k: outputs, a, b, dst, ends: of_ends })?;
+                }
+                Ok([to_rows, to_weight, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// What a product of bf16 takes while it is set up, where there is one kernel for all groups: their sizes, strides and pointers,
+    /// and CUTLASS's workspace. Other types and older cards go group by group.
+    fn set_grouped_product_up(&self, groups: usize, dtype: DType) -> OpResult<()> {
+        let policy = self.workspaces.policy;
+        if dtype != DType::Bf16 || !matches!(policy.compute_capability, 90 | 100) {
+            return Ok(());
+        }
+        let (sizes, strides, pointers) = (12 * groups, 3 * 8 * groups, 3 * (8 * groups).next_multiple_of(16));
+        let _arguments = self.scratch(sizes + strides + pointers, "arguments of the groups")?;
+        let _storage = self.scratch(PRODUCT_STORAGE * policy.multiprocessors, "workspace of the product")?;
+        Ok(())
+    }
+
+    /// Every row times its share, in the wider of both types. Saves both.
+    fn times_shares(&mut self, rows: &Tensor, shares: &Tensor) -> OpResult<Tensor> {
+        self.op("mul", |cx| {
+            let differentiates = cx.differentiates(&[rows, shares]);
+            let saved = if differentiates { Some((cx.save(rows)?, cx.save(shares)?)) } else { None };
+            let (of_rows, of_shares) = (rows.dtype(), shares.dtype());
+            let wide = if of_shares.size() > of_rows.size() { of_shares } else { of_rows };
+            let output = cx.activation(rows.shape(), wide, "rows times shares")?;
+            let cols = rows.shape().last();
+            cx.launch(&Kernel::MulRows { a: rows.operand(), b: shares.operand(), dst: output.operand(), cols })?;
+            let Some((saved_rows, saved_shares)) = saved else { return Ok(output) };
+            let source = cx.record("mulBackward", [Some(rows), Some(shares), None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let (rows, shares) = (saved_rows.unpack(cx)?, saved_shares.unpack(cx)?);
+                // The second argument's gradient comes first: its name (other) sorts before self.
+                let products = cx.product_of(&grad, &rows, "gradient times rows")?;
+                let wide = cx.temporary(grad.shape(), grad.dtype(), "gradient of rows")?;
+                let (a, b) = (grad.operand(), shares.operand());
+                cx.launch(&Kernel::MulRows { a, b, dst: wide.operand(), cols })?;
+                let (n, shape) = (shares.numel(), shares.shape());
+                drop((rows, shares));
+                // Casts and sums come after the node.
+                let to_rows = cx.cast_gradient(&wide, of_rows)?;
+                drop(wide);
+                let to_shares = cx.temporary(shape, grad.dtype(), "gradient of shares")?;
+                let (src, sums) = (products.operand(), to_shares.operand());
+                cx.launch(&Kernel::Mean { src, dst: sums, outer: n, middle: cols, inner: 1 })?;
+                #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
+                cx.launch(&Kernel::Scale { src: sums, dst: sums, factor: cols as f64 })?;
+                drop(products);
+                let to_shares = cx.cast_gradient(&to_shares, of_shares)?;
+                drop(grad);
+                Ok([Some(to_rows), Some(to_shares), None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// Rows as they stood before they were sorted into `order`, and where each of them was.
+    fn in_their_order(&mut self, rows: Tensor, order: &Tensor) -> OpResult<(Tensor, Tensor)> {
+        let shape = rows.shape();
+        let places = self.op("index_put_", |cx| {
+            let places = cx.activation(order.shape(), DType::I64, "places of rows")?;
+            let _numbers = cx.temporary(order.shape(), DType::I64, "numbers of rows")?;
+            cx.launch(&Kernel::Invert { order: order.operand(), dst: places.operand() })?;
+            OpResult::Ok(places)
+        })?;
+        let back = self.rows_at(&rows, &places, shape, "rows in their order")?;
+        Ok((back, places))
+    }
+
+    /// The sum of each `chosen` rows, of the shape of what went in: `rows.view(tokens, k, width).sum(dim=1)`.
+    fn sum_of_each(&mut self, rows: &Tensor, shape: Shape, chosen: usize) -> OpResult<Tensor> {
+        self.op("sum", |cx| {
+            let (outer, inner, of_all) = (shape.rows(), shape.last(), rows.shape());
+            #[expect(clippy::cast_precision_loss, reason = "experts are few")]
+            let factor = chosen as f64;
+            let output = cx.activation(shape, rows.dtype(), "sum over experts")?;
+            let (src, dst) = (rows.operand(), output.operand());
+            cx.launch(&Kernel::Mean { src, dst, outer, middle: chosen, inner })?;
+            cx.launch(&Kernel::Scale { src: dst, dst, factor })?;
+            if !cx.differentiates(&[rows]) {
+                return Ok(output);
+            }
+            let source = cx.record("sumBackward", [Some(rows), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let copy = cx.temporary(of_all, grad.dtype(), "gradient of each expert")?;
+                let dst = copy.operand();
+                cx.launch(&Kernel::MeanBackward { grad: grad.operand(), dst, outer, middle: chosen, inner })?;
+                cx.launch(&Kernel::Scale { src: dst, dst, factor })?;
+                Ok([Some(copy), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+}
+
+/// One matrix for each expert, with these strides.
+fn matrices(weight: &Tensor, [row_stride, col_stride]: [usize; 2]) -> MatrixView {
+    let each = weight.shape().dims().iter().skip(1).product();
+    MatrixView { address: weight.address(), dtype: weight.dtype(), row_stride, col_stride, batch_stride: each }
+}
+
+/// Storage of the sort of `n` indices of `rows` rows: by the bits that these have, in whole bytes.
+fn put_storage(n: usize, rows: usize) -> usize {
+    const DIGITS: usize = 8 * 256;
+    if n <= ONE_TILE {
+        return 1;
+    }
+    let bits = rows.saturating_sub(1).checked_ilog2().map_or(1, |bits| bits as usize + 1);
+    sort_storage(n) - DIGITS * (8 - bits.div_ceil(8).min(8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Read from histories of PyTorch 2.11 on a card of sm_90.
+    #[test]
+    fn storage_of_sorts_is_what_pytorch_asked_for() {
+        for (n, rows, bytes) in [
+            (2049, 1024, 1),
+            (3072, 1536, 54_783),
+            (4096, 2048, 71_167),
+            (16_384, 8192, 270_847),
+            (131_072, 65_536, 2_131_455),
+            (524_288, 262_144, 8_511_999),
+        ] {
+            assert_eq!(put_storage(n, rows), bytes, "{n} indices");
+        }
+        assert_eq!([4097, 131_072].map(sort_storage), [83_967, 2_143_743]);
+    }
+}
