@@ -598,7 +598,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
             r#", "quantization_config": {"load_in_4bit": true, "bnb_4bit_quant_type": "nf4"}"#,
             "the layers of mine are in 4 bits, which no step changes; add --lora",
         ),
-        (r#", "num_local_experts": 8"#, "mine: num_local_experts asks for something that is not there"),
+        (r#", "num_local_experts": 8"#, "mine: num_local_experts asks for something that llama does not have"),
         (r#", "attention_dropout": 0.1"#, "attention_dropout asks for dropout of attention weights"),
         (
             r#", "rope_parameters": {"rope_type": "yarn"}"#,
@@ -615,7 +615,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mine: model_type 'mamba' is not there; there are gemma2, gemma3_text, granite, llama, mistral, olmo2, phi3, qwen2, qwen3, smollm3"
+        "mine: model_type 'mamba' is not there; there are gemma2, gemma3_text, granite, llama, mistral, mixtral, olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3"
     );
 }
 

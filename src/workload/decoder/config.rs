@@ -98,8 +98,9 @@ pub struct ModelConfig {
     attention_multiplier: Option<f64>,
     residual_multiplier: Option<f64>,
     logits_scaling: Option<f64>,
-    #[serde(alias = "num_local_experts")]
     num_experts: Option<Extent>,
+    /// Mixtral's word for the same.
+    num_local_experts: Option<Extent>,
     num_experts_per_tok: Option<Extent>,
     moe_intermediate_size: Option<Extent>,
     norm_topk_prob: Option<bool>,
@@ -199,7 +200,7 @@ impl ModelConfig {
     /// The experts of its layers.
     fn experts(&self, family: &Family) -> Result<Option<ExpertSizes>, String> {
         let Some(own) = family.experts else { return Ok(None) };
-        let count = self.num_experts.map_or(own.count, Extent::get);
+        let count = self.num_experts.or(self.num_local_experts).map_or(own.count, Extent::get);
         let chosen = self.num_experts_per_tok.map_or(own.chosen, Extent::get);
         if chosen > count {
             return Err(format!("num_experts_per_tok is {chosen} of {count} experts; use {count} at most"));
@@ -339,6 +340,7 @@ impl ModelConfig {
             ("logits_scaling", self.logits_scaling.is_some()),
             ("no_rope_layers", self.no_rope_layers.is_some()),
             ("num_experts", self.num_experts.is_some()),
+            ("num_local_experts", self.num_local_experts.is_some()),
             ("num_experts_per_tok", self.num_experts_per_tok.is_some()),
             ("moe_intermediate_size", self.moe_intermediate_size.is_some()),
             ("norm_topk_prob", self.norm_topk_prob.is_some()),

@@ -143,7 +143,7 @@ pub(super) const FAMILIES: [Family; 12] = [
             narrows: false,
             router_first: true,
         }),
-        own_keys: &["num_experts", "num_experts_per_tok"],
+        own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
     },
     Family {
@@ -200,6 +200,7 @@ pub(super) const FAMILIES: [Family; 12] = [
             "norm_topk_prob",
             "num_experts",
             "num_experts_per_tok",
+            "num_local_experts",
         ],
         ..LLAMA
     },
