@@ -104,6 +104,15 @@ pub enum Evidence {
         /// What it takes the others.
         others: u64,
     },
+    /// A stage of a pipeline has more to do than the others, which wait for it.
+    UnbalancedStages {
+        /// Who: `rank 3`.
+        rank: String,
+        /// What a step takes there without exchanges, in milliseconds.
+        own: u64,
+        /// What it takes the others, at most.
+        others: u64,
+    },
     /// Cached segments that nothing holds.
     Releasable {
         /// How many bytes.
@@ -310,6 +319,12 @@ impl fmt::Display for Evidence {
                 write!(
                     f,
                     "{rank} is a straggler: between exchanges a step takes it {own} ms, the others {others} ms, and they wait"
+                )
+            }
+            Self::UnbalancedStages { rank, own, others } => {
+                write!(
+                    f,
+                    "stages are unbalanced: between exchanges a step takes {rank} {own} ms, the others {others} ms at most, and they wait"
                 )
             }
             Self::Releasable { bytes, reserved, when } => {

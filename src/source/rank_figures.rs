@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{AlikeRanks, Evidence, Finding, Lab, Level, Micros, Profile, Ranks};
+use crate::model::{AlikeRanks, Evidence, Finding, Lab, Level, Micros, Parallelism, Profile, Ranks};
 use crate::units::{Bytes, DeviceIndex};
 
 /// One rank and those that do the same, at the cursor.
@@ -78,7 +78,11 @@ impl RankFigures {
         if own - others < SHORTEST.max(others / 4) || alike.ranks.len() > 1 {
             return None;
         }
-        let evidence = Evidence::Straggler { rank: alike.words(), own: own / 1000, others: others / 1000 };
+        let (rank, own, others) = (alike.words(), own / 1000, others / 1000);
+        let evidence = match alike.parallelism {
+            Parallelism::Pipeline(_) => Evidence::UnbalancedStages { rank, own, others },
+            _ => Evidence::Straggler { rank, own, others },
+        };
         Some(Finding { level: Level::Warning, evidence, remedies: Vec::new(), position: None, gain: None })
     }
 
@@ -104,6 +108,7 @@ impl RankFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::PipelineSchedule;
 
     #[test]
     fn the_worst_ran_out_of_memory_or_reserved_most() {
@@ -132,6 +137,11 @@ mod tests {
         (small.own, large.own) = (Some(Micros(20_900)), Some(Micros(34_000)));
         let said = "rank 1 is a straggler: between exchanges a step takes it 34 ms, the others 20 ms, and they wait";
         assert_eq!(found(&[small.clone(), large.clone()]).as_deref(), Some(said));
+        let mut last = large.clone();
+        let parallelism = Parallelism::Pipeline(PipelineSchedule::GPipe);
+        last.alike = AlikeRanks { parallelism, ..AlikeRanks::clone(&large.alike) }.into();
+        let said = "stages are unbalanced: between exchanges a step takes rank 1 34 ms, the others 20 ms at most, and they wait";
+        assert_eq!(found(&[small.clone(), last]).as_deref(), Some(said));
         large.own = Some(Micros(24_000));
         assert_eq!(found(&[small.clone(), large.clone()]), None, "less than a quarter");
         large.own = None;
