@@ -9,7 +9,6 @@ mod dcgan;
 mod decoder;
 mod entry;
 mod error;
-mod experts;
 mod four_bit;
 mod gpt;
 mod hash;

@@ -1,6 +1,7 @@
 //! Decoders that people fine-tune: Llama and its kin, as transformers builds and trains them.
 
 mod config;
+mod experts;
 mod family;
 mod model;
 mod pattern;
@@ -19,8 +20,8 @@ use model::DecoderModel;
 pub use config::ModelConfig;
 pub use pattern::LayerPattern;
 pub use sizes::{
-    Biases, DecoderSizes, ExpertSizes, HeadNorms, Llama3Scaling, Multipliers, NormPlaces, RotaryScaling,
-    SlidingWindows, SoftCaps, Style,
+    Biases, DecoderSizes, HeadNorms, Llama3Scaling, Multipliers, NormPlaces, RotaryScaling, SlidingWindows, SoftCaps,
+    Style,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.

@@ -9,11 +9,11 @@ use vramlab_train::{
     SdpaMask, Shape, Tensor, checkpoint,
 };
 
-use super::super::experts::SparseMlp;
 use super::super::hash::Parameters;
 use super::super::llama::{Gate, GatedMlp, NormKind, RmsNorm};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::modules::Linear;
+use super::experts::SparseMlp;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
 use super::sizes::{Biases, DecoderSizes, HeadNorms, Multipliers, NormPlaces, SlidingWindows, SoftCaps};

@@ -3,9 +3,9 @@
 use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Repeatable, RouterRule, Tensor};
 
-use super::decoder::ExpertSizes;
-use super::hash::Parameters;
-use super::modules::Linear;
+use super::super::hash::Parameters;
+use super::super::modules::Linear;
+use super::sizes::ExpertSizes;
 
 /// A router, and the experts that it sends positions to.
 pub(super) struct SparseMlp {
