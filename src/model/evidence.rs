@@ -324,7 +324,7 @@ impl fmt::Display for Evidence {
             Self::UnbalancedStages { rank, own, others } => {
                 write!(
                     f,
-                    "stages are unbalanced: between exchanges a step takes {rank} {own} ms, the others {others} ms at most, and they wait"
+                    "stages are unbalanced: {rank} works {own} ms a step, the others {others} ms at most, and wait for it"
                 )
             }
             Self::Releasable { bytes, reserved, when } => {

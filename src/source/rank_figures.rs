@@ -140,7 +140,7 @@ mod tests {
         let mut last = large.clone();
         let parallelism = Parallelism::Pipeline(PipelineSchedule::GPipe);
         last.alike = AlikeRanks { parallelism, ..AlikeRanks::clone(&large.alike) }.into();
-        let said = "stages are unbalanced: between exchanges a step takes rank 1 34 ms, the others 20 ms at most, and they wait";
+        let said = "stages are unbalanced: rank 1 works 34 ms a step, the others 20 ms at most, and wait for it";
         assert_eq!(found(&[small.clone(), last]).as_deref(), Some(said));
         large.own = Some(Micros(24_000));
         assert_eq!(found(&[small.clone(), large.clone()]), None, "less than a quarter");
