@@ -153,6 +153,12 @@ impl StackCell {
     /// give way to their neighbours, and the upper end of all stays where it is.
     fn new(edges: &[Edge], row: u64, units: u64) -> Self {
         let (mut begin, end) = (row * units, (row + 1) * units);
+        // Most cells lie within one part, or above all.
+        match edges.first() {
+            None => return Self::whole(Ink::NOTHING),
+            Some((edge, ink)) if *edge >= end => return Self::whole(*ink),
+            Some(_) => {}
+        }
         let mut parts: Vec<(Ink, usize)> = Vec::with_capacity(4);
         for (edge, ink) in edges {
             if begin >= end {

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::allocator::PoolKind;
 use crate::model::SegmentView;
 use crate::tui::figures;
-use crate::units::Bytes;
+use crate::units::{Bytes, StreamId};
 
 /// The finest scale: a cell is no less than the smallest block.
 pub(crate) const FINEST: u64 = 1 << 9;
@@ -111,6 +111,11 @@ pub(crate) fn grouped<K: Ord>(segments: &[SegmentView], key: impl Fn(usize, &Seg
     order
 }
 
+/// Segments of one stream's pool are drawn side by side.
+const fn group(segment: &SegmentView) -> (StreamId, PoolKind, bool) {
+    (segment.stream, segment.pool, segment.expandable)
+}
+
 impl Plan {
     /// All segments on the finest scale on which they fit into `height` rows of `width` cells; on the coarsest where none is
     /// coarse enough. A scale is a power of two, or, where so asked, lies a quarter, a half or three quarters of the way to the next.
@@ -129,20 +134,33 @@ impl Plan {
         let bound = total / (width as u128 * height.max(1) as u128);
         let finest = u64::try_from(bound).unwrap_or(u64::MAX >> 1).next_power_of_two() / 2;
         let finest = finest.max(FINEST);
+        let mut sizes: Vec<u64> = segments.iter().map(|segment| segment.size.get()).collect();
+        sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
+        let groups = order.chunk_by(|one, other| group(&segments[*one]) == group(&segments[*other])).count();
+        // What surely needs more cells than there are isn't laid out. Rounding saves a group one at most, the end of a row the air.
+        let room = (width as u128 + 1) * height as u128 + groups as u128;
+        let fits = |scale: u64, air: usize| {
+            let apart = sizes.partition_point(|size| *size >= scale) * air;
+            if total / u128::from(scale) + apart as u128 > room {
+                return None;
+            }
+            Some(Self::lay_out(segments, order, width, scale, air)).filter(|plan| plan.rows <= height)
+        };
         // Where even one cell each is too much, there is no air between them.
         for air in [1, 0] {
             let mut scale = finest;
             loop {
-                let plan = Self::lay_out(segments, order, width, scale, air);
-                if plan.rows <= height || (air == 0 && scale >= largest) {
+                if let Some(plan) = fits(scale, air) {
                     return plan;
+                }
+                if scale >= largest && air == 0 {
+                    return Self::lay_out(segments, order, width, scale, air);
                 }
                 if scale >= largest {
                     break;
                 }
                 for quarter in if quarters { 5..8 } else { 0..0 } {
-                    let plan = Self::lay_out(segments, order, width, scale / 4 * quarter, air);
-                    if plan.rows <= height {
+                    if let Some(plan) = fits(scale / 4 * quarter, air) {
                         return plan;
                     }
                 }
@@ -167,18 +185,14 @@ impl Plan {
     }
 
     fn lay_out(segments: &[SegmentView], order: &[usize], width: usize, scale: u64, air: usize) -> Self {
-        let own = |index: usize| {
-            let segment = &segments[index];
-            (segment.stream, segment.pool, segment.expandable)
-        };
         let mut plan = Self { scale, width, order: Vec::with_capacity(order.len()), ..Self::default() };
         let (mut row, mut x) = (0, 0);
-        for group in order.chunk_by(|one, other| own(*one) == own(*other)) {
+        for alike in order.chunk_by(|one, other| group(&segments[*one]) == group(&segments[*other])) {
             if x > 0 {
                 (row, x) = (row + 1, 0);
             }
             let size = |index: &usize| segments[*index].size.get();
-            let (large, small): (Vec<usize>, Vec<usize>) = group.iter().partition(|index| size(index) >= scale);
+            let (large, small): (Vec<usize>, Vec<usize>) = alike.iter().partition(|index| size(index) >= scale);
             let small_bytes: u64 = small.iter().map(size).fold(0, u64::saturating_add);
             let strip = if small.is_empty() { 0 } else { halves(i128::from(small_bytes), scale).max(1) };
             // What the strip takes beyond its bytes the others give, so that all of them are as large as theirs.

@@ -1,13 +1,13 @@
 //! Sums of all segments: figures of each and of all, tones and what is looked for. Kept from frame to frame, and
 //! counted again only where something changed.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::coloring::{Coloring, OTHERS, Tone};
 use super::filter::Filter;
+use super::kept::KeptStrips;
 use super::strip::Strip;
 use crate::allocator::PoolKind;
 use crate::model::{BlockView, Category, History, Hole, NameId, Names, SegmentView, View, naming};
@@ -64,15 +64,6 @@ impl Sum {
 /// Segments that serve one stream from one pool.
 type Pool = (StreamId, PoolKind, bool);
 
-/// A strip, and what it was made of.
-#[derive(Clone, Debug)]
-struct Divided {
-    segments: Vec<(u64, Arc<Vec<BlockView>>, Bytes)>,
-    of: usize,
-    cells: Range<usize>,
-    strip: Strip,
-}
-
 /// Figures of all segments.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Survey {
@@ -92,19 +83,15 @@ pub(crate) struct Survey {
     pools: Vec<Pool>,
     /// Tones that held something since they were chosen: their entries stay where they are.
     held: [bool; Tone::COUNT],
-    /// Strips as they were drawn last, by the address of their segment, those of a ghost for themselves; none that was divided in
-    /// another way.
-    strips: RefCell<HashMap<u64, Divided>>,
-    beside: RefCell<HashMap<u64, Divided>>,
+    /// Strips as they were drawn last, those of a ghost for themselves.
+    strips: KeptStrips,
+    beside: KeptStrips,
     /// Blocks counted so far.
     #[cfg(test)]
     counted: usize,
 }
 
 impl Survey {
-    /// Strips that are kept, however few segments there are.
-    const KEPT: usize = 1024;
-
     /// Takes note of what is shown, and of how.
     pub fn update(&mut self, view: &View, history: &History, coloring: Coloring, text: &Arc<str>) {
         let (ages, by_steps) = ages(view, history);
@@ -135,8 +122,8 @@ impl Survey {
         }
         let fresh = recolored || refiltered || colored_by_module || aged || (renamed && self.filter.is_on());
         if fresh {
-            self.strips.get_mut().clear();
-            self.beside.get_mut().clear();
+            self.strips.clear();
+            self.beside.clear();
         }
         if fresh || !Arc::ptr_eq(&self.segments, &view.segments) {
             self.count(&view.segments, fresh);
@@ -222,43 +209,12 @@ impl Survey {
 
     /// Some of the cells of segments that are so many half cells long; as before where nothing changed.
     pub fn strip(&self, segments: &[&SegmentView], of: usize, cells: Range<usize>) -> Strip {
-        self.kept(&self.strips, segments, of, cells)
+        self.strips.strip(segments, self.segments.len(), of, cells, self.tones())
     }
 
     /// The same for segments of a ghost, whose blocks are told apart as the run's are.
     pub fn strip_beside(&self, segments: &[&SegmentView], of: usize, cells: Range<usize>) -> Strip {
-        self.kept(&self.beside, segments, of, cells)
-    }
-
-    fn kept(
-        &self,
-        strips: &RefCell<HashMap<u64, Divided>>,
-        segments: &[&SegmentView],
-        of: usize,
-        cells: Range<usize>,
-    ) -> Strip {
-        let mut strips = strips.borrow_mut();
-        let same = |known: &&Divided| {
-            let all = known.segments.iter().zip(segments);
-            known.segments.len() == segments.len()
-                && (known.of, &known.cells) == (of, &cells)
-                && all.into_iter().all(|((address, blocks, size), now)| {
-                    *address == now.address.0 && Arc::ptr_eq(blocks, &now.blocks) && *size == now.size
-                })
-        };
-        let address = segments.first().map_or(0, |segment| segment.address.0);
-        if let Some(known) = strips.get(&address).filter(same) {
-            return known.strip.clone();
-        }
-        let strip = Strip::new(segments.iter().copied(), of, cells.clone(), self.tones());
-        // Segments that are gone are forgotten now and then.
-        if strips.len() > (2 * self.segments.len()).max(Self::KEPT) {
-            strips.clear();
-        }
-        let of_one = |segment: &&SegmentView| (segment.address.0, Arc::clone(&segment.blocks), segment.size);
-        let segments = segments.iter().map(of_one).collect();
-        strips.insert(address, Divided { segments, of, cells, strip: strip.clone() });
-        strip
+        self.beside.strip(segments, self.segments.len(), of, cells, self.tones())
     }
 
     /// The tones of blocks; `None` sets one aside.

@@ -2,6 +2,7 @@
 
 use crate::model::Profile;
 use crate::source::{Move, Picture};
+use crate::tui::map::KeptStrips;
 
 /// The most steps of a column of the history, as a power of two.
 const FURTHEST: usize = 40;
@@ -34,10 +35,12 @@ impl LabAction {
 }
 
 /// What the Lab remembers.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LabState {
     /// Steps per column of the history as a power of two; `None`: all that there are.
     pub zoom: Option<usize>,
+    /// Strips of the map of all segments.
+    pub(crate) strips: KeptStrips,
 }
 
 impl LabState {
@@ -62,7 +65,7 @@ impl LabState {
     }
 
     /// The moment that a column of the history stands for.
-    fn history_column(self, picture: &Picture, column: u16, of: u16) -> Option<Move> {
+    fn history_column(&self, picture: &Picture, column: u16, of: u16) -> Option<Move> {
         let level = self.zoom.unwrap_or_else(|| picture.history.level_of_run(usize::from(of)));
         let page = picture.history.page(level, usize::from(of));
         page.columns.get(usize::from(column)).map(|column| Move::To(column.position + 1))

@@ -4,10 +4,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use crate::model::{Category, SegmentView, View};
+use crate::model::{BlockView, Category, SegmentView, View};
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend::{legend_of, short_label};
-use crate::tui::map::{self, Coloring, Entry, Plan, Sheet, Strip, Tone};
+use crate::tui::map::{self, Coloring, Entry, Plan, Sheet, Tone};
 use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::theme::{Theme, Token};
@@ -36,7 +36,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let (segments, plan) = (view.segments.as_slice(), &plan);
     let sheet = Sheet { segments, plan, coloring: Coloring::Category, touched: stage.touched(), picked: None, theme };
     let divide = |segments: &[&SegmentView], of, cells| {
-        Strip::new(segments.iter().copied(), of, cells, |_, block| Some(Tone::of(block.category)))
+        let tone = |_: &SegmentView, block: &BlockView| Some(Tone::of(block.category));
+        stage.states.lab.strips.strip(segments, view.segments.len(), of, cells, tone)
     };
     sheet.draw(first, divide, rows, buf);
     for (y, line) in (rows.height..inner.height).zip(legend) {
