@@ -70,18 +70,19 @@ impl Bench {
 }
 
 pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
-    let each = |x: f64| -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(values.len() * dtype.size() as usize);
+    for &x in values {
         match dtype {
-            DType::F32 => (x as f32).to_le_bytes().to_vec(),
-            DType::F16 => f16::from_f64(x).to_le_bytes().to_vec(),
-            DType::Bf16 => bf16::from_f64(x).to_le_bytes().to_vec(),
-            DType::F64 => x.to_le_bytes().to_vec(),
-            DType::I64 => (x as i64).to_le_bytes().to_vec(),
-            DType::I32 => (x as i32).to_le_bytes().to_vec(),
-            DType::U8 => vec![x as u8],
+            DType::F32 => bytes.extend_from_slice(&(x as f32).to_le_bytes()),
+            DType::F16 => bytes.extend_from_slice(&f16::from_f64(x).to_le_bytes()),
+            DType::Bf16 => bytes.extend_from_slice(&bf16::from_f64(x).to_le_bytes()),
+            DType::F64 => bytes.extend_from_slice(&x.to_le_bytes()),
+            DType::I64 => bytes.extend_from_slice(&(x as i64).to_le_bytes()),
+            DType::I32 => bytes.extend_from_slice(&(x as i32).to_le_bytes()),
+            DType::U8 => bytes.push(x as u8),
         }
-    };
-    values.iter().flat_map(|&x| each(x)).collect()
+    }
+    bytes
 }
 
 pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
