@@ -130,6 +130,9 @@ pub struct SpecArgs {
     /// Leave out this share of what goes into an adapter, drawn anew in every step [default: 0].
     #[arg(long, value_name = "SHARE", requires = "lora", help_heading = "LoRA")]
     pub lora_dropout: Option<Share>,
+    /// Train the length of each row of an adapted weight by itself, as peft does with `use_dora` (DoRA).
+    #[arg(long, requires = "lora", help_heading = "LoRA")]
+    pub dora: bool,
     /// Keep the frozen linear layers in 4 bits, as bitsandbytes does (QLoRA): their largest magnitudes in f32 (`nf4`) or in 8 bits
     /// (`nf4-double`).
     #[arg(long, value_name = "nf4|nf4-double", help_heading = "LoRA")]
@@ -247,7 +250,8 @@ impl SpecArgs {
             }
             let targets = self.lora_targets.unwrap_or_default();
             let dropout = self.lora_dropout.unwrap_or_default();
-            entry.lora = Some(Lora { rank, alpha: self.lora_alpha, targets, dropout, quantization: None });
+            let (alpha, dora) = (self.lora_alpha, self.dora);
+            entry.lora = Some(Lora { rank, alpha, targets, dropout, dora, quantization: None });
         }
         if let Some(quantization) = self.quantize {
             let lora = entry.lora.as_mut().ok_or_else(|| {

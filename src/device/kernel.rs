@@ -300,6 +300,8 @@ pub enum Kernel<'a> {
     Fill { dst: Operand, value: f64 },
     /// `dst[i] = i`.
     Arange { dst: Operand },
+    /// Rows of `cols` zeros but for `dst[r,r] = 1`.
+    Identity { dst: Operand, cols: usize },
     /// `dst[i] = src[i]` in dst's type; lengths equal.
     Cast { src: Operand, dst: Operand },
     /// Copies a four-dimensional array between layouts, and from one of f32, f16 and bf16 to another; of every type to the
@@ -339,8 +341,12 @@ pub enum Kernel<'a> {
     ColumnSum { src: Operand, dst: Operand, rows: usize, cols: usize },
     /// `dst[i] = a[i] + b[i % b.len]`; dst may be a.
     Add { a: Operand, b: Operand, dst: Operand },
+    /// `dst[i] = a[i] − b[i % b.len]`; dst may be a.
+    Sub { a: Operand, b: Operand, dst: Operand },
     /// `dst[i] = a[i] · b[i % b.len]`; dst may be a.
     Mul { a: Operand, b: Operand, dst: Operand },
+    /// `dst[i] = a[i] / b[i % b.len]`; dst may be a.
+    Div { a: Operand, b: Operand, dst: Operand },
     /// `dst[i] = factor · src[i]`; dst may be src.
     Scale { src: Operand, dst: Operand, factor: f64 },
     /// `dst[i] = max(src[i], 0)`; dst may be src.
@@ -378,6 +384,8 @@ pub enum Kernel<'a> {
         dweight: Operand,
         cols: usize,
     },
+    /// `dst[r] = √(Σ_c src[r,c]²)` of rows of `cols`.
+    RowNorm { src: Operand, dst: Operand, cols: usize },
     /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row.
     LayerNorm {
         src: Operand,
@@ -719,13 +727,16 @@ impl Kernel<'_> {
         match self {
             Self::Fill { .. } => "fill",
             Self::Arange { .. } => "arange",
+            Self::Identity { .. } => "identity",
             Self::Cast { .. } => "cast",
             Self::CastStrided { .. } => "cast_strided",
             Self::CopyStrided { .. } => "copy_strided",
             Self::Gemm { .. } => "gemm",
             Self::ColumnSum { .. } => "column_sum",
             Self::Add { .. } => "add",
+            Self::Sub { .. } => "sub",
             Self::Mul { .. } => "mul",
+            Self::Div { .. } => "div",
             Self::Scale { .. } => "scale",
             Self::Relu { .. } => "relu",
             Self::ReluBackward { .. } => "relu_backward",
@@ -740,6 +751,7 @@ impl Kernel<'_> {
             Self::GeluBackwardSum { .. } => "gelu_backward_sum",
             Self::RmsNorm { .. } => "rms_norm",
             Self::RmsNormBackward { .. } => "rms_norm_backward",
+            Self::RowNorm { .. } => "row_norm",
             Self::LayerNorm { .. } => "layer_norm",
             Self::LayerNormBackward { .. } => "layer_norm_backward",
             Self::AddLayerNorm { .. } => "add_layer_norm",

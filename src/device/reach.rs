@@ -50,7 +50,7 @@ impl Kernel<'_> {
     pub fn reach(&self, mut tell: impl FnMut(Span)) {
         let mut all = |operands: &[&Operand]| operands.iter().for_each(|&operand| tell(operand.into()));
         match self {
-            Self::Fill { dst, .. } | Self::Arange { dst } => all(&[dst]),
+            Self::Fill { dst, .. } | Self::Arange { dst } | Self::Identity { dst, .. } => all(&[dst]),
             Self::Cast { src, dst }
             | Self::ColumnSum { src, dst, .. }
             | Self::ChannelSum { src, dst, .. }
@@ -65,9 +65,14 @@ impl Kernel<'_> {
             | Self::Softmax { src, dst, .. }
             | Self::LogSoftmax { src, dst, .. }
             | Self::Mean { src, dst, .. }
+            | Self::RowNorm { src, dst, .. }
             | Self::Reciprocal { src, dst } => all(&[src, dst]),
             Self::MeanBackward { grad, dst, .. } => all(&[grad, dst]),
-            Self::Add { a, b, dst } | Self::Mul { a, b, dst } | Self::MulRows { a, b, dst, .. } => all(&[a, b, dst]),
+            Self::Add { a, b, dst }
+            | Self::Sub { a, b, dst }
+            | Self::Mul { a, b, dst }
+            | Self::Div { a, b, dst }
+            | Self::MulRows { a, b, dst, .. } => all(&[a, b, dst]),
             Self::ReluBackward { output, grad, dst }
             | Self::LeakyReluBackward { output, grad, dst, .. }
             | Self::TanhBackward { output, grad, dst }

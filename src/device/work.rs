@@ -210,6 +210,8 @@ impl Kernel<'_> {
     pub fn work(&self) -> Work {
         match self {
             Self::Fill { dst, .. } | Self::Arange { dst } => Work::pass(OpClass::Elementwise, &[dst]),
+            // Zeros, then the diagonal.
+            Self::Identity { dst, .. } => Work::pass(OpClass::Elementwise, &[dst]).launches(2, 1.0),
             Self::Cast { src, dst } => Work::elementwise(&[src, dst]).launches(1, CAST),
             Self::CopyStrided { dtype, shape, src_strides, dst_strides, .. } => {
                 let class = if src_strides[3] == dst_strides[3] { OpClass::Convert } else { OpClass::Transpose };
@@ -225,10 +227,12 @@ impl Kernel<'_> {
             Self::ColumnSum { src, dst, .. } | Self::ChannelSum { src, dst, .. } => {
                 Work::pass(OpClass::Reduction, &[src, dst])
             }
-            Self::Mean { src, dst, .. } => Work::pass(OpClass::Reduction, &[src, dst]),
-            Self::Add { a, b, dst } | Self::Mul { a, b, dst } | Self::MulRows { a, b, dst, .. } => {
-                Work::elementwise(&[a, b, dst])
-            }
+            Self::Mean { src, dst, .. } | Self::RowNorm { src, dst, .. } => Work::pass(OpClass::Reduction, &[src, dst]),
+            Self::Add { a, b, dst }
+            | Self::Sub { a, b, dst }
+            | Self::Mul { a, b, dst }
+            | Self::Div { a, b, dst }
+            | Self::MulRows { a, b, dst, .. } => Work::elementwise(&[a, b, dst]),
             Self::Scale { src, dst, .. }
             | Self::AddScalar { src, dst, .. }
             | Self::Relu { src, dst }

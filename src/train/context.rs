@@ -158,6 +158,8 @@ pub struct Context {
     pub(crate) byte_codes: Option<Tensor>,
     /// Tensors that last as long as the program.
     kept: Vec<Tensor>,
+    /// What the model does with whole frozen weights beside its layers' own products, which hooks of layers know nothing of.
+    pub(crate) needs_whole: Option<&'static str>,
 }
 
 impl Context {
@@ -197,6 +199,7 @@ impl Context {
             autocasts_backward: false,
             byte_codes: None,
             kept: Vec::new(),
+            needs_whole: None,
         }
     }
 
@@ -332,8 +335,14 @@ impl Context {
         all
     }
 
+    /// The model reads whole frozen weights for `what`.
+    pub const fn need_whole_weights(&mut self, what: &'static str) {
+        self.needs_whole = Some(what);
+    }
+
     /// Forgets all parameters and buffers: without another owner the model is gone.
     pub fn drop_model(&mut self) {
+        self.needs_whole = None;
         self.leaves.clear();
         self.buffers.clear();
         self.units.clear();

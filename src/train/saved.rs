@@ -73,7 +73,7 @@ impl Context {
     }
 
     /// Copies a saved tensor to host memory, on the device first where it does not lie as it travels.
-    fn offload(&self, offloader: &Rc<Offloader>, tensor: &Tensor) -> OpResult<Saved> {
+    pub(crate) fn offload(&self, offloader: &Rc<Offloader>, tensor: &Tensor) -> OpResult<Saved> {
         let (shape, strides) = (tensor.shape(), offloader.strides_of(tensor));
         let whole = if tensor.has_layout(strides) {
             tensor.clone()

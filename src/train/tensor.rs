@@ -303,7 +303,7 @@ impl Tensor {
 
     /// Rows and columns exchanged: a view of a matrix.
     #[must_use]
-    pub(crate) fn transpose(&self) -> Self {
+    pub fn transpose(&self) -> Self {
         let &[rows, cols] = self.shape.dims() else { return self.clone() };
         let mut view = self.clone();
         view.shape = Shape::new(&[cols, rows]);

@@ -47,6 +47,14 @@ impl FourBitLinear {
         [shape.rows(), shape.last()]
     }
 
+    pub const fn weight(&self) -> &FourBitWeight {
+        &self.weight
+    }
+
+    pub fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref().map(|(_, bias)| bias)
+    }
+
     /// The product in the type for that, cast back to the type of the input.
     pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let bias = self.bias.as_ref().map(|(_, bias)| bias);

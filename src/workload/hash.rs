@@ -310,6 +310,32 @@ impl Parameters {
         self.make_as(Kind::Adapter, slot, cx, name, [shape, shape], init)
     }
 
+    /// A parameter of an adapter that was computed of others: it has its values.
+    pub fn computed_adapter(&mut self, cx: &Context, name: &str, data: Tensor) -> Tensor {
+        let (slot, shape) = (self.reserve(), data.shape());
+        cx.becomes_parameter(&data, cx.memory().name(name));
+        let parameter = Context::future_parameter(&data, cx.parameter_count() + slot.0);
+        self.made[slot.0] = Some(Made {
+            name: name.into(),
+            data,
+            part: None,
+            init: self.spread.init(shape),
+            kind: Kind::Adapter,
+            four_bit: None,
+            loaded: true,
+        });
+        parameter
+    }
+
+    /// What is made so far gets its first values now, because others are computed of them.
+    pub fn settle(&mut self, cx: &Context) -> OpResult<()> {
+        for (number, made) in self.made.iter_mut().flatten().enumerate().filter(|(_, made)| !made.loaded) {
+            made.init.write(cx, &made.data, number)?;
+            made.loaded = true;
+        }
+        Ok(())
+    }
+
     /// Adapters become f32, one after the other.
     pub fn widen_adapters(&self, cx: &Context) -> OpResult<()> {
         let adapters = self.made.iter().flatten().filter(|made| made.kind == Kind::Adapter);

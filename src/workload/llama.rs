@@ -107,7 +107,7 @@ impl GatedMlp {
     }
 
     /// Puts adapters beside its layers.
-    pub fn adapt(&mut self, cx: &Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
+    pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         match &mut self.opening {
             Opening::Apart(layers) => {
                 let [gate, up] = &mut **layers;

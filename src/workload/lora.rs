@@ -7,8 +7,9 @@ use std::str::FromStr;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
+use super::base::Base;
 use super::bounds::Extent;
-use super::four_bit::FourBitLinear;
+use super::dora::{LowRank, Magnitude};
 use super::hash::Parameters;
 use super::modules::Linear;
 use super::quantization::Quantization;
@@ -204,6 +205,9 @@ pub struct Lora {
     /// The share of an adapter's input that is left out in each step.
     #[serde(default)]
     pub dropout: Share,
+    /// The lengths of the rows of adapted weights are trained by themselves (DoRA).
+    #[serde(default)]
+    pub dora: bool,
     /// How the frozen linear layers are kept, where they are quantised (QLoRA).
     #[serde(default, rename = "quantize")]
     pub quantization: Option<Quantization>,
@@ -213,7 +217,8 @@ impl Lora {
     /// Adapters of a rank at peft's own targets.
     #[must_use]
     pub fn of_rank(rank: Extent) -> Self {
-        Self { rank, alpha: None, targets: Targets::default(), dropout: Share::default(), quantization: None }
+        let (targets, dropout) = (Targets::default(), Share::default());
+        Self { rank, alpha: None, targets, dropout, dora: false, quantization: None }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
@@ -248,6 +253,7 @@ pub struct AdapterConfig {
     lora_dropout: Option<Share>,
     bias: Option<String>,
     use_rslora: Option<bool>,
+    use_dora: Option<bool>,
     rank_pattern: Option<BTreeMap<String, IgnoredAny>>,
     alpha_pattern: Option<BTreeMap<String, IgnoredAny>>,
     #[serde(flatten)]
@@ -278,7 +284,8 @@ impl AdapterConfig {
         let factor = if self.use_rslora == Some(true) { (rank.get() as f64).sqrt() } else { 1.0 };
         let targets = self.target_modules.unwrap_or_default();
         let dropout = self.lora_dropout.unwrap_or_default();
-        Ok(Lora { rank, alpha: Some(alpha * factor), targets, dropout, quantization: None })
+        let dora = self.use_dora == Some(true);
+        Ok(Lora { rank, alpha: Some(alpha * factor), targets, dropout, dora, quantization: None })
     }
 }
 
@@ -288,12 +295,6 @@ pub(super) struct Adaptable {
     adapter: Option<Adapter>,
 }
 
-/// What stands beside an adapter.
-enum Base {
-    Whole(Box<Linear>),
-    FourBit(Box<FourBitLinear>),
-}
-
 /// Two matrices in f32, whatever the type of the layer's weight.
 struct Adapter {
     scope: NameId,
@@ -301,40 +302,20 @@ struct Adapter {
     b: Linear,
     scaling: f64,
     dropout: f64,
-}
-
-impl Base {
-    fn sizes(&self) -> [usize; 2] {
-        match self {
-            Self::Whole(linear) => linear.sizes(),
-            Self::FourBit(linear) => linear.sizes(),
-        }
-    }
-
-    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        match self {
-            Self::Whole(linear) => linear.forward(cx, input),
-            Self::FourBit(linear) => linear.forward(cx, input),
-        }
-    }
+    /// What DoRA trains beside them.
+    magnitude: Option<Magnitude>,
 }
 
 impl Adaptable {
     /// A layer without a bias, in 4 bits where those of the model are.
     pub fn plain(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
-        let base = match all.quantization() {
-            Some(quantization) => Base::FourBit(Box::new(FourBitLinear::plain(cx, all, name, ends, quantization))),
-            None => Base::Whole(Box::new(Linear::plain(cx, all, name, ends)?)),
-        };
+        let base = Base::plain(cx, all, name, ends)?;
         Ok(Self { base, adapter: None })
     }
 
     /// The same with a bias.
     pub fn biased(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
-        let base = match all.quantization() {
-            Some(quantization) => Base::FourBit(Box::new(FourBitLinear::biased(cx, all, name, ends, quantization)?)),
-            None => Base::Whole(Box::new(Linear::make(cx, all, name, ends)?)),
-        };
+        let base = Base::biased(cx, all, name, ends)?;
         Ok(Self { base, adapter: None })
     }
 
@@ -342,7 +323,7 @@ impl Adaptable {
     /// layer did.
     pub fn adapt(
         &mut self,
-        cx: &Context,
+        cx: &mut Context,
         all: &mut Parameters,
         name: &str,
         lora: Lora,
@@ -357,8 +338,14 @@ impl Adaptable {
             };
             let a = part("A", [rank, inputs], true)?;
             let b = part("B", [outputs, rank], false)?;
-            let (scope, dropout) = (cx.memory().name(&name), lora.dropout.0);
-            self.adapter = Some(Adapter { scope, a, b, scaling: lora.scaling(), dropout });
+            let (scope, dropout, scaling) = (cx.memory().name(&name), lora.dropout.0, lora.scaling());
+            let magnitude = if lora.dora {
+                let name = format!("{name}.lora_magnitude_vector");
+                Some(Magnitude::make(cx, all, &name, &self.base, LowRank { a: &a, b: &b, scaling })?)
+            } else {
+                None
+            };
+            self.adapter = Some(Adapter { scope, a, b, scaling, dropout, magnitude });
         }
         Ok(())
     }
@@ -377,8 +364,24 @@ impl Adapter {
         cx.within(self.scope, |cx| cx.scale(&high, self.scaling, "adapter output"))
     }
 
+    /// The sum of a layer's `result` and what DoRA adds to it.
+    fn with_magnitude(
+        &self,
+        cx: &mut Context,
+        magnitude: &Magnitude,
+        base: &Base,
+        x: &Tensor,
+        result: &Tensor,
+    ) -> OpResult<Tensor> {
+        let drops = cx.drops_out(self.dropout);
+        let x = cx.within(self.scope, |cx| cx.dropout(x, self.dropout))?;
+        let adapter = LowRank { a: &self.a, b: &self.b, scaling: self.scaling };
+        let added = magnitude.forward(cx, &x, base, (!drops).then_some(result), adapter)?;
+        cx.within(self.scope, |cx| cx.add(result, &added))
+    }
+
     /// Beside a layer whose weight is whole: the sum is cast to the type of the layer's output.
-    fn beside_whole(&self, cx: &mut Context, input: &Tensor, result: Tensor) -> OpResult<Tensor> {
+    fn beside_whole(&self, cx: &mut Context, base: &Base, input: &Tensor, result: Tensor) -> OpResult<Tensor> {
         let (scope, dtype) = (self.scope, result.dtype());
         // A variable of the layer's forward: it lives until that returns.
         let x = match input.dtype() {
@@ -386,16 +389,19 @@ impl Adapter {
             DType::F16 | DType::Bf16 => cx.within(scope, |cx| cx.cast(input, DType::F32, "adapter input"))?,
             _ => input.clone(),
         };
-        let sum = {
-            let scaled = self.forward(cx, &x)?;
-            cx.within(scope, |cx| cx.add(&result, &scaled))?
+        let sum = match &self.magnitude {
+            Some(magnitude) => self.with_magnitude(cx, magnitude, base, &x, &result)?,
+            None => {
+                let scaled = self.forward(cx, &x)?;
+                cx.within(scope, |cx| cx.add(&result, &scaled))?
+            }
         };
         drop(result);
         if sum.dtype() == dtype { Ok(sum) } else { cx.within(scope, |cx| cx.cast(&sum, dtype, "adapted output")) }
     }
 
     /// Beside a layer in 4 bits, whose output peft copies first; outside of autocast what is added is cast to its type.
-    fn beside_four_bit(&self, cx: &mut Context, input: &Tensor, result: Tensor) -> OpResult<Tensor> {
+    fn beside_four_bit(&self, cx: &mut Context, base: &Base, input: &Tensor, result: Tensor) -> OpResult<Tensor> {
         let (scope, converts) = (self.scope, !cx.autocasts());
         let result = {
             let copy = cx.within(scope, |cx| cx.clone_of(&result, "copy of the output"))?;
@@ -408,6 +414,16 @@ impl Adapter {
             }
             _ => input.clone(),
         };
+        if let Some(magnitude) = &self.magnitude {
+            let sum = self.with_magnitude(cx, magnitude, base, &x, &result)?;
+            let dtype = result.dtype();
+            drop(result);
+            return if converts && sum.dtype() != dtype {
+                cx.within(scope, |cx| cx.cast(&sum, dtype, "adapted output"))
+            } else {
+                Ok(sum)
+            };
+        }
         let scaled = self.forward(cx, &x)?;
         let scaled = if converts && scaled.dtype() != result.dtype() {
             cx.within(scope, |cx| cx.cast(&scaled, result.dtype(), "adapter output in the layer's type"))?
@@ -427,8 +443,8 @@ impl Repeatable for Adaptable {
         let result = self.base.forward(cx, input)?;
         let Some(adapter) = &self.adapter else { return Ok(result) };
         let output = match self.base {
-            Base::Whole(_) => adapter.beside_whole(cx, input, result)?,
-            Base::FourBit(_) => adapter.beside_four_bit(cx, input, result)?,
+            Base::Whole(_) => adapter.beside_whole(cx, &self.base, input, result)?,
+            Base::FourBit(_) => adapter.beside_four_bit(cx, &self.base, input, result)?,
         };
         cx.put_out(adapter.scope, &output);
         Ok(output)
@@ -469,9 +485,12 @@ mod tests {
         let lora = read(&text("")).unwrap();
         assert_eq!((lora.rank.get(), lora.scaling(), lora.targets.to_string()), (16, 2.0, "q_proj,v_proj".to_owned()));
         assert_eq!(read(&text(r#", "use_rslora": true"#)).unwrap().scaling(), 8.0);
+        assert!(
+            read(&text(r#", "use_dora": true"#)).unwrap().dora && !read(&text(r#", "use_dora": false"#)).unwrap().dora
+        );
         assert_eq!(read(r#"{"target_modules": "all-linear"}"#).unwrap().targets, Targets::of(Target::ALL));
         for (more, key) in [
-            (r#", "use_dora": true"#, "use_dora"),
+            (r#", "lora_bias": true"#, "lora_bias"),
             (r#", "layers_to_transform": [1]"#, "layers_to_transform"),
             (r#", "alpha_pattern": {"q_proj": 4}"#, "alpha_pattern"),
         ] {

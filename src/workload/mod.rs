@@ -1,5 +1,6 @@
 //! The models and their data.
 
+mod base;
 mod bert;
 mod bounds;
 mod catalog;
@@ -7,6 +8,7 @@ mod churn;
 mod data;
 mod dcgan;
 mod decoder;
+mod dora;
 mod entry;
 mod error;
 mod four_bit;

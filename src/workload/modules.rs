@@ -2,7 +2,7 @@
 
 use vramlab_device::{DType, Kernel};
 use vramlab_model::{Category, NameId};
-use vramlab_train::{Context, Normalised, OpResult, Repeatable, Shape, Tensor, TensorSplit, Wanted};
+use vramlab_train::{Aside, Context, Normalised, OpResult, Repeatable, Shape, Tensor, TensorSplit, Wanted};
 
 use super::hash::Parameters;
 
@@ -97,6 +97,21 @@ impl Linear {
     pub fn fused_loss(&self, cx: &mut Context, input: &Tensor, labels: &Tensor, cap: Option<f64>) -> OpResult<Tensor> {
         let run = |cx: &mut Context| cx.fused_linear_loss(input, &self.weight, labels, cap);
         cx.within(self.scope, |cx| cx.with_parameters([&self.weight], run))
+    }
+
+    pub const fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    pub const fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
+    }
+
+    /// What it makes of `input` without its bias, detached: its graph is `aside`. Whether the input `wants` a gradient decides what
+    /// that has saved.
+    pub fn aside(&self, cx: &mut Context, input: &Tensor, wants: bool, aside: &mut Aside) -> OpResult<Tensor> {
+        let run = |cx: &mut Context| cx.linear_aside(input, &self.weight, wants, aside);
+        cx.module(self.scope, |cx| cx.with_parameters([&self.weight], run))
     }
 
     /// Its parameters.

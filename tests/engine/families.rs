@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::{CardCatalog, SimDevice};
-use vramlab::train::{Checkpointing, Config, Libraries, LoopStyle, Workload};
+use vramlab::train::{
+    Checkpointing, Config, Libraries, LoopStyle, Member, Parallelism, Trainer, TrainerOptions, Workload, World,
+};
 use vramlab::units::Bytes;
 use vramlab::workload::{Data, Entry, Extent, Lora, Share, Sizes, Target, Targets};
 
@@ -33,7 +35,8 @@ fn workload(name: &str) -> Box<dyn Workload> {
     };
     let dropout = if has("drop") { 0.1 } else { 0.0 };
     let dropout = Share::try_from(dropout).unwrap();
-    entry.lora = has("lora").then(|| Lora { targets, dropout, ..Lora::of_rank(Extent::nearest(8)) });
+    let dora = has("dora");
+    entry.lora = has("lora").then(|| Lora { targets, dropout, dora, ..Lora::of_rank(Extent::nearest(8)) });
     let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
     entry.workload(sizes, Data::Reference, 1).unwrap()
 }
@@ -148,6 +151,45 @@ fn dropout_beside_checkpoints_is_the_same_dropout() {
     for (one, other) in losses("llama-biased.loraalldrop", Checkpointing::ALL).iter().zip(&dropped) {
         assert!((one - other).abs() < 1e-5, "{one} for {other}");
     }
+}
+
+/// peft's DoRA on the processor, with weights in bf16 and under autocast: each op of PyTorch rounds, and some of ours are one kernel.
+#[test]
+fn dora_in_16_bits_learns_as_that_of_peft() {
+    for (variant, theirs) in [
+        ("bf16wloraalldora", [6.250_165, 6.253_321, 6.263_660, 6.272_082, 6.198_245, 6.186_800]),
+        ("bf16loraalldora", [6.250_145, 6.253_762, 6.263_499, 6.273_397, 6.195_478, 6.190_632]),
+    ] {
+        let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap();
+        let mut config = configured(variant, 4);
+        config.hyper.adam_lr = 0.02;
+        let workload = workload(&format!("llama-mini.{variant}"));
+        let (mut trainer, _) =
+            crate::training::on(Box::new(device), workload, config, Libraries::PROCESSOR, LoopStyle::Logging);
+        for theirs in theirs {
+            let ours = f64::from(trainer.step().unwrap().loss.unwrap());
+            assert!((ours - theirs).abs() < 1e-2, "{variant}: {ours} for {theirs}");
+        }
+    }
+}
+
+/// Its norms need whole weights, which only those who don't shard them have.
+#[test]
+fn dora_is_shared_but_not_sharded() {
+    let trainer = |parallelism| {
+        let member = Member { parallelism, world: World::new(2, 0).unwrap() };
+        let style = LoopStyle::Logging;
+        let options = TrainerOptions { style, member: Some(member), ..TrainerOptions::default() };
+        let (device, config) = (Box::new(SimDevice::h200().unwrap()), configured("base", 2));
+        Trainer::new(device, workload("llama-mini.loraalldora"), config, options, Box::new(()))
+    };
+    for (way, words) in [
+        (Parallelism::Fsdp, "DoRA with fsdp is not there; use ddp"),
+        (Parallelism::Zero2, "DoRA with zero2 is not there; use ddp"),
+    ] {
+        assert_eq!(trainer(way).err().unwrap().to_string(), words);
+    }
+    trainer(Parallelism::Ddp).unwrap().step().unwrap();
 }
 
 /// Six steps with the reference's weights, tokens and AdamW, in f32.

@@ -227,6 +227,24 @@ fn sums_broadcast_and_repeated() {
     check(&[&[3, 5]], &|cx, p| cx.scale(&p[0], -1.75, "scaled"));
 }
 
+/// What DoRA scales: quotients by constants, differences with them, products of each row with a vector, factors less 1.
+#[test]
+fn outputs_scaled_column_by_column() {
+    fn constant(cx: &Context) -> Tensor {
+        tensor(cx, &[4], DType::F64, &[0.7, -1.3, 2.1, 0.4])
+    }
+    check(&[&[2, 3, 4]], &|cx, p| cx.subtract_columns(&p[0], &constant(cx), "difference"));
+    check(&[&[4], &[2, 3, 4]], &|cx, p| cx.multiply_columns(&p[0], &p[1], "products"));
+    check(&[&[2, 3, 4]], &|cx, p| cx.multiply_columns(&constant(cx), &p[0], "products"));
+    check(&[&[4], &[2, 3, 4]], &|cx, p| {
+        let factors = cx.quotient(&p[0], &constant(cx), "factors")?;
+        let less = cx.add_number(&factors, -1.0)?;
+        let twice = cx.multiply_columns(&factors, &p[1], "products")?;
+        let more = cx.multiply_columns(&less, &twice, "products of products")?;
+        cx.add(&more, &twice)
+    });
+}
+
 #[test]
 fn embedding_tied_to_the_head() {
     check(&[&[5, 4]], &|cx, p| {

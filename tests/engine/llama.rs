@@ -16,7 +16,7 @@ use vramlab::train::{
 use vramlab::units::Bytes;
 use vramlab::workload::{
     Biases, Data, Decoder, DecoderSizes, Entry, Extent, HeadNorms, LayerPattern, Lengths, Llama3Scaling, Lora,
-    NormKind, NormPlaces, Quantization, RotaryScaling, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets,
+    NormKind, NormPlaces, Quantization, RotaryScaling, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -112,7 +112,9 @@ fn program(name: &str) -> (DecoderSizes, Config) {
     };
     let compute = if has("f32") { DType::F32 } else { DType::Bf16 };
     let quantization = (has("nf4") || has("double")).then(|| Quantization { nested: has("double"), compute });
-    let lora = has("lora").then(|| Lora { targets, quantization, ..Lora::of_rank(Extent::nearest(8)) });
+    let dropout = Share::try_from(if has("drop") { 0.1 } else { 0.0 }).unwrap();
+    let adapters = Lora { targets, dropout, dora: has("dora"), quantization, ..Lora::of_rank(Extent::nearest(8)) };
+    let lora = has("lora").then_some(adapters);
     let sizes = DecoderSizes { lora, seq: if has("short") { 16 } else { sizes.seq }, ..sizes };
     (DecoderSizes { weights: if has("bf16w") { DType::Bf16 } else { DType::F32 }, ..sizes }, config)
 }
@@ -254,7 +256,7 @@ fn they_ask_as_transformers_does() {
 
 /// bitsandbytes' `Linear4bit` beneath peft's adapters, from `from_pretrained` on: the loading, `prepare_model_for_kbit_training`, three
 /// steps.
-const QUANTIZED: [&str; 10] = [
+const QUANTIZED: [&str; 19] = [
     "llama-mini.bf16wnf4loraall",
     "llama-mini.bf16wnf4lora",
     "llama-mini.bf16wdoubleloraall",
@@ -265,6 +267,15 @@ const QUANTIZED: [&str; 10] = [
     "llama-mini.bf16woneshortnf4loraall",
     "qwen2-mini.bf16wnf4loraall",
     "qwen3-two.bf16wckptonedoubleloraall",
+    "llama-mini.bf16wnf4loradora",
+    "llama-mini.bf16nf4loraalldora",
+    "llama-mini.bf16wdoubleloraalldora",
+    "llama-mini.bf16wckptnf4loraalldora",
+    "llama-mini.f32nf4loraalldora",
+    "llama-mini.bf16wnf4loradoradrop",
+    "llama-mini.bf16nf4loradoradrop",
+    "llama-mini.bf16wckptdoubleloraalldoradrop",
+    "qwen2-mini.bf16wnf4loraalldora",
 ];
 
 /// What asks otherwise than it was recorded, on a device.
@@ -480,12 +491,30 @@ fn losses_above_layers_in_4_bits_are_those_of_bitsandbytes() {
         6.170_733_451_843_262,
         6.237_754_821_777_344,
     ];
-    let sizes = |quantization| {
-        let lora = Lora { targets: Targets::of(Target::ALL), ..Lora::of_rank(Extent::nearest(8)) };
+    let dora_plain = [
+        6.250_236_988_067_627,
+        6.255_091_667_175_293,
+        6.264_396_667_480_469,
+        6.270_721_435_546_875,
+        6.183_592_796_325_684,
+        6.202_095_508_575_44,
+    ];
+    let dora_nested = [
+        6.250_237_941_741_943,
+        6.255_097_389_221_191,
+        6.264_688_014_984_131,
+        6.270_668_983_459_473,
+        6.184_473_514_556_885,
+        6.201_695_442_199_707,
+    ];
+    let adapted = |quantization, dora| {
+        let lora = Lora { targets: Targets::of(Target::ALL), dora, ..Lora::of_rank(Extent::nearest(8)) };
         DecoderSizes { lora: Some(Lora { quantization: Some(quantization), ..lora }), ..MINI }
     };
-    for (is_nested, theirs) in [(false, plain), (true, nested)] {
-        let exact = sizes(Quantization { nested: is_nested, compute: DType::F32 });
+    let sizes = |quantization| adapted(quantization, false);
+    let cases = [(false, false, plain), (true, false, nested), (false, true, dora_plain), (true, true, dora_nested)];
+    for (is_nested, dora, theirs) in cases {
+        let exact = adapted(Quantization { nested: is_nested, compute: DType::F32 }, dora);
         for checkpointing in [Checkpointing::Off, Checkpointing::ALL] {
             let learn = |config: &mut Config| {
                 config.checkpointing = checkpointing;
@@ -494,7 +523,7 @@ fn losses_above_layers_in_4_bits_are_those_of_bitsandbytes() {
             assert_near(&losses(exact, learn), theirs);
         }
         // Products in bf16, and a batch whose products are made from packed weights.
-        let narrow = sizes(Quantization { nested: is_nested, compute: DType::Bf16 });
+        let narrow = adapted(Quantization { nested: is_nested, compute: DType::Bf16 }, dora);
         for (ours, theirs) in losses(narrow, |config| config.hyper.adam_lr = 0.02).iter().zip(theirs) {
             assert!((ours - theirs).abs() < 1e-2, "{ours} for {theirs}");
         }

@@ -7,13 +7,19 @@ use crate::tensor::Tensor;
 use vramlab_device::{DType, Kernel};
 
 impl Context {
+    /// Whether a `share` is left out of an input: nothing is by a model in evaluation mode, or without a backward pass to come.
+    #[must_use]
+    pub const fn drops_out(&self, share: f64) -> bool {
+        share > 0.0 && self.training && !matches!(self.saving, Saving::Nothing)
+    }
+
     /// `input` without a `share` of its elements, drawn anew at each call; the others are divided by 1 − `share`
-    /// (`torch.nn.functional.dropout`). Saves which they were. Without a backward pass to come nothing is left out.
+    /// (`torch.nn.functional.dropout`), where [`Context::drops_out`] says so. Saves which they were.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn dropout(&mut self, input: &Tensor, share: f64) -> OpResult<Tensor> {
-        if share <= 0.0 || matches!(self.saving, Saving::Nothing) {
+        if !self.drops_out(share) {
             return Ok(input.clone());
         }
         let draw = Draw { call: self.generator, share };

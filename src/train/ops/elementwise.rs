@@ -16,7 +16,7 @@ impl Context {
         self.op("add", |cx| {
             let dtype = if a.dtype().size() >= b.dtype().size() { a.dtype() } else { b.dtype() };
             let output = cx.laid_out_as(a, dtype, "sum")?;
-            if a.is_contiguous() {
+            if a.is_contiguous() && b.is_contiguous() {
                 cx.launch(&Kernel::Add { a: a.operand(), b: b.operand(), dst: output.operand() })?;
             } else {
                 cx.arrange(b, &output)?;
@@ -93,6 +93,22 @@ impl Context {
                 cx.launch(&Kernel::Scale { src: grad.operand(), dst: dst.operand(), factor })?;
                 Ok([Some(dst), None, None])
             });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `input + value`. Saves nothing.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn add_number(&mut self, input: &Tensor, value: f64) -> OpResult<Tensor> {
+        self.op("add", |cx| {
+            let output = cx.activation(input.shape(), input.dtype(), "sum")?;
+            cx.launch(&Kernel::AddScalar { src: input.operand(), dst: output.operand(), value })?;
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let source = cx.record("addBackward", [Some(input), None, None], |_, [grad, ..]| Ok([grad, None, None]));
             Ok(output.with_source(source))
         })
     }

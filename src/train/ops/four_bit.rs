@@ -275,6 +275,45 @@ impl Context {
         Ok((sum, Some(around).filter(|_| !in_place)))
     }
 
+    /// A matrix in the type that it had (`dequantize_4bit`).
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn dequantized(&mut self, weight: &FourBitWeight) -> OpResult<Tensor> {
+        self.op("dequantize_4bit", |cx| {
+            let (magnitudes, _) = cx.magnitudes(weight, true)?;
+            cx.unpacked(weight, &magnitudes, weight.dtype)
+        })
+    }
+
+    /// The blocks of `copy.deepcopy` of a layer, in its order: of every tensor its bytes and, for a moment, a tensor of one element
+    /// that gets them. What belongs to the quantisation is copied on the way to the parameter, and once more with the layer.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn copy_of_four_bit(&mut self, weight: &FourBitWeight, bias: Option<&Tensor>) -> OpResult<Vec<Tensor>> {
+        let state: Vec<&Tensor> = match &weight.magnitudes {
+            Runs::Plain(absmax) => vec![absmax, &weight.codes],
+            Runs::Nested(nested) => vec![&nested.bytes, &weight.codes, &nested.offset, &nested.absmax, &nested.codes],
+        };
+        self.op("deepcopy", |cx| {
+            let copy = |tensor: &Tensor| cx.temporary(tensor.shape(), tensor.dtype(), "copy of a layer in 4 bits");
+            let filled = |tensor: &Tensor| {
+                let bytes = copy(tensor)?;
+                drop(cx.temporary(Shape::new(&[]), tensor.dtype(), "tensor that gets a copy")?);
+                OpResult::Ok(bytes)
+            };
+            let quantised = state.iter().copied().chain([&weight.packed]).map(filled);
+            let mut copies = quantised.collect::<OpResult<Vec<_>>>()?;
+            // A parameter is cloned.
+            copies.extend(bias.map(copy).transpose()?);
+            for tensor in state {
+                copies.push(filled(tensor)?);
+            }
+            Ok(copies)
+        })
+    }
+
     fn unpacked(&self, weight: &FourBitWeight, magnitudes: &Tensor, dtype: DType) -> OpResult<Tensor> {
         let whole = self.temporary(weight.shape, dtype, "unpacked weight")?;
         self.launch(&Kernel::DequantizeNf4 {

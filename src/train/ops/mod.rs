@@ -12,6 +12,7 @@ mod cast;
 mod causal;
 mod classifier;
 mod convolution;
+mod dora;
 mod dropout;
 mod elementwise;
 mod embedding;
@@ -32,6 +33,7 @@ mod rotary;
 
 pub use attention::EagerScores;
 pub use batch_norm::RunningStatistics;
+pub use dora::Aside;
 pub use experts::{RouterRule, Routes};
 pub use four_bit::FourBitWeight;
 pub use masks::{MaskShape, SdpaMask};

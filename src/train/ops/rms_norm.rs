@@ -173,19 +173,6 @@ impl Context {
         })
     }
 
-    /// `input + number`. Saves nothing.
-    fn add_number(&mut self, input: &Tensor, value: f64) -> OpResult<Tensor> {
-        self.op("add", |cx| {
-            let output = cx.activation(input.shape(), input.dtype(), "sum")?;
-            cx.launch(&Kernel::AddScalar { src: input.operand(), dst: output.operand(), value })?;
-            if !cx.differentiates(&[input]) {
-                return Ok(output);
-            }
-            let source = cx.record("addBackward", [Some(input), None, None], |_, [grad, ..]| Ok([grad, None, None]));
-            Ok(output.with_source(source))
-        })
-    }
-
     /// `1 / √input`. Saves its output; backward is `−½ · grad · output³`.
     fn rsqrt(&mut self, input: &Tensor) -> OpResult<Tensor> {
         self.op("rsqrt", |cx| {

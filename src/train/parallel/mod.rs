@@ -125,6 +125,10 @@ pub(super) fn wrap(
         let text = format!("adapters beside frozen parameters are not simulated with {}; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
     }
+    if let Some(what) = cx.needs_whole.filter(|_| shards) {
+        let text = format!("{what} with {} is not there; use ddp", member.parallelism);
+        return Err(TrainError::Workload(text).into());
+    }
     // The reduced gradients of others would be cast once more.
     if shards && cx.leaves.iter().any(|leaf| !leaf.frozen && leaf.data.dtype() != DType::F32) {
         let text =

@@ -122,7 +122,7 @@ impl Attention {
         Self { scope, projections, output, norms, order, casts_rotated, head_size, scale, cap }
     }
 
-    fn adapt(&mut self, cx: &Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
+    fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         match &mut self.projections {
             Projections::Apart(projections) => {
                 for (projection, target) in projections.iter_mut().zip([Target::Query, Target::Key, Target::Value]) {
@@ -273,7 +273,7 @@ impl Mlp {
     }
 
     /// Puts adapters beside its linear layers. Experts are none.
-    fn adapt(&mut self, cx: &Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
+    fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         match self {
             Self::Dense(mlp) => mlp.adapt(cx, all, name, lora),
             Self::Sparse(_) => Ok(()),

@@ -113,6 +113,10 @@ fn binary_kernels_follow_their_formulas_and_broadcast() {
             assert_close(&bench.get(dst), &truth(&|x, y| x + y), tolerance(result), 1.0, "add");
             bench.run(&Kernel::Mul { a, b, dst });
             assert_close(&bench.get(dst), &truth(&|x, y| x * y), tolerance(result), 1.0, "mul");
+            bench.run(&Kernel::Sub { a, b, dst });
+            assert_close(&bench.get(dst), &truth(&|x, y| x - y), tolerance(result), 1.0, "sub");
+            bench.run(&Kernel::Div { a, b, dst });
+            assert_close(&bench.get(dst), &truth(&|x, y| x / y), tolerance(result), 1.0, "div");
             if n == m {
                 bench.run(&Kernel::ReluBackward { output: a, grad: b, dst });
                 let relu = truth(&|x, y| if x > 0.0 { y } else { 0.0 });
@@ -124,6 +128,24 @@ fn binary_kernels_follow_their_formulas_and_broadcast() {
                     assert_close(&bench.get(dst), &slope, tolerance, 2.0, "gelu backward");
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn identities_and_norms_of_rows_follow_their_formulas() {
+    for (from, to) in [(DType::F32, DType::F32), (DType::Bf16, DType::Bf16), (DType::Bf16, DType::F32)] {
+        for (rows, cols) in [(1, 1), (3, 7), (7, 3), (700, 700), (5, 4097), (1500, 2)] {
+            let mut bench = Bench::new();
+            let dst = bench.empty(from, rows * cols);
+            bench.run(&Kernel::Identity { dst, cols });
+            let diagonal: Vec<f64> = (0..rows * cols).map(|i| f64::from(i / cols == i % cols)).collect();
+            assert_eq!(bench.get(dst), diagonal, "{rows} × {cols}");
+            let (src, x) = bench.random(from, rows * cols, 1);
+            let dst = bench.empty(to, rows);
+            bench.run(&Kernel::RowNorm { src, dst, cols });
+            let norms: Vec<f64> = x.chunks(cols).map(|row| row.iter().map(|x| x * x).sum::<f64>().sqrt()).collect();
+            assert_close(&bench.get(dst), &norms, tolerance(to), 1.0, "row norm");
         }
     }
 }

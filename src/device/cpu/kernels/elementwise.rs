@@ -2,6 +2,7 @@
 //! output may be the same operand as an input.
 
 use super::dispatch::real;
+use super::rows::rows_of;
 use super::tasks::{TASK, estimate};
 use crate::Operand;
 use crate::cpu::cores::Cores;
@@ -172,6 +173,32 @@ pub(super) fn arange(cores: &Cores, mut access: Access<'_>, dst: Operand) -> Ker
     Ok(())
 }
 
+pub(super) fn identity(cores: &Cores, mut access: Access<'_>, dst: Operand, cols: usize) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, dst: View<'_>, cols: usize) {
+        chunks(
+            cores,
+            dst.len(),
+            0.15,
+            #[inline(always)]
+            |start, len, [values]: &mut [[R; CHUNK]; 1]| {
+                let values = &mut values[..len];
+                values.fill(R::ZERO);
+                // Elements of the diagonal are a row and one apart; rows beyond the last column have none.
+                let mut at = start.next_multiple_of(cols + 1);
+                while at < start + len && at < cols * (cols + 1) {
+                    values[at - start] = R::ONE;
+                    at += cols + 1;
+                }
+                R::store(&dst, start, values);
+            },
+        );
+    }
+    rows_of(&dst, cols)?;
+    let view = access.write(&dst)?;
+    real!([dst.dtype], go(cores, view, cols));
+    Ok(())
+}
+
 pub(super) fn cast(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
         map1::<R>(
@@ -193,7 +220,9 @@ pub(super) fn cast(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Ope
 #[derive(Clone, Copy)]
 pub(super) enum Binary {
     Add,
+    Sub,
     Mul,
+    Div,
 }
 
 pub(super) fn binary(
@@ -214,6 +243,14 @@ pub(super) fn binary(
                 #[inline(always)]
                 |x, y| x + y,
             ),
+            Binary::Sub => map2::<R>(
+                cores,
+                operands,
+                dst,
+                0.4,
+                #[inline(always)]
+                |x, y| x - y,
+            ),
             Binary::Mul => map2::<R>(
                 cores,
                 operands,
@@ -221,6 +258,14 @@ pub(super) fn binary(
                 0.4,
                 #[inline(always)]
                 |x, y| x * y,
+            ),
+            Binary::Div => map2::<R>(
+                cores,
+                operands,
+                dst,
+                0.4,
+                #[inline(always)]
+                |x, y| x / y,
             ),
         }
     }

@@ -44,6 +44,7 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
     match *kernel {
         Kernel::Fill { dst, value } => elementwise::fill(cores, in_place(), dst, value),
         Kernel::Arange { dst } => elementwise::arange(cores, in_place(), dst),
+        Kernel::Identity { dst, cols } => elementwise::identity(cores, in_place(), dst, cols),
         Kernel::Cast { src, dst } => elementwise::cast(cores, in_place(), src, dst),
         Kernel::CastStrided { src, src_dtype, dst, dst_dtype, shape, src_strides, dst_strides } => {
             strided::cast(cores, apart(), shape, (src, src_dtype, src_strides), (dst, dst_dtype, dst_strides))
@@ -56,7 +57,9 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         }
         Kernel::ColumnSum { src, dst, rows, cols } => rows::column_sum(cores, apart(), src, dst, rows, cols),
         Kernel::Add { a, b, dst } => elementwise::binary(cores, in_place(), a, b, dst, elementwise::Binary::Add),
+        Kernel::Sub { a, b, dst } => elementwise::binary(cores, in_place(), a, b, dst, elementwise::Binary::Sub),
         Kernel::Mul { a, b, dst } => elementwise::binary(cores, in_place(), a, b, dst, elementwise::Binary::Mul),
+        Kernel::Div { a, b, dst } => elementwise::binary(cores, in_place(), a, b, dst, elementwise::Binary::Div),
         Kernel::Scale { src, dst, factor } => elementwise::scale(cores, in_place(), src, dst, factor),
         Kernel::Relu { src, dst } => activation::relu(cores, in_place(), src, dst),
         Kernel::ReluBackward { output, grad, dst } => activation::relu_backward(cores, in_place(), output, grad, dst),
@@ -76,6 +79,7 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
             activation::gelu_backward(cores, in_place(), src, grad, dst, tanh)?;
             rows::column_sum(cores, apart(), dst, sums, dst.len.checked_div(cols).unwrap_or(0), cols)
         }
+        Kernel::RowNorm { src, dst, cols } => rms_norm::row_norm(cores, apart(), src, dst, cols),
         Kernel::RmsNorm { src, weight, dst, rstd, cols, eps } => {
             rms_norm::forward(cores, in_place(), &rms_norm::Forward { src, weight, dst, rstd }, cols, eps)
         }

@@ -76,6 +76,33 @@ fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, [rows, cols]:
     });
 }
 
+/// The root of the sum of squares of each row.
+pub(super) fn row_norm(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand, cols: usize) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, [rows, cols]: [usize; 2]) {
+        for_rows(
+            cores,
+            [rows, cols],
+            0.2,
+            cols,
+            #[inline(always)]
+            |row, x: &mut [R]| {
+                R::load(&src, row * cols, x);
+                let squares = sum_by(
+                    cols,
+                    #[inline(always)]
+                    |i| x[i] * x[i],
+                );
+                R::store(&dst, row, &[squares.sqrt()]);
+            },
+        );
+    }
+    let rows = rows_of(&src, cols)?;
+    require(dst.len == rows, || format!("{} norms of {rows} rows of {cols}", dst.len))?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to, [rows, cols]));
+    Ok(())
+}
+
 pub(super) fn backward(
     cores: &Cores,
     mut access: Access<'_>,

@@ -183,7 +183,9 @@ UNARY(gelu_erf, 0.5f * x * (1.f + erff(x * SQRT_HALF)))
 UNARY(gelu_tanh, x * gelu_gate(x))
 
 BINARY(add, x + y)
+BINARY(sub, x - y)
 BINARY(mul, x * y)
+BINARY(divide, x / y)
 BINARY(relu_backward, x > 0.f ? y : 0.f)
 BINARY(leaky_relu_backward, y * (x > 0.f ? 1.f : p))
 BINARY(tanh_backward, y * (1.f - x * x))
@@ -239,6 +241,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     mul_rows(const void* a, u32 a_type, const void* b, u32 b_type, u64 cols, void* dst, u32 dst_type, u64 len) {
     for (u64 i = thread_index(); i < len; i += thread_count()) {
         store_one(dst, dst_type, i, load_one(a, a_type, i) * load_one(b, b_type, i / cols));
+    }
+}
+
+// Rows of `cols` zeros but for a diagonal of ones.
+extern "C" __global__ void __launch_bounds__(THREADS) identity(void* dst, u32 dst_type, u64 cols, u64 len) {
+    for (u64 i = thread_index(); i < len; i += thread_count()) {
+        store_one(dst, dst_type, i, i / cols == i % cols ? 1.f : 0.f);
     }
 }
 

@@ -18,6 +18,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
     match *kernel {
         Kernel::Fill { dst, value } => fill(queue, &dst, value),
         Kernel::Arange { dst } => arange(queue, &dst),
+        Kernel::Identity { dst, cols } => identity(queue, kernel, &dst, cols),
         Kernel::Cast { src, dst } if computes(src) && computes(dst) => unary(queue, kernel, "cast", [src, dst], 0.0),
         Kernel::Cast { src, dst } => exact(queue, kernel, [src, dst], 0.0),
         Kernel::Scale { src, dst, factor } => unary(queue, kernel, "scale", [src, dst], factor as f32),
@@ -40,7 +41,9 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             unary(queue, kernel, if tanh { "gelu_tanh" } else { "gelu_erf" }, [src, dst], 0.0)
         }
         Kernel::Add { a, b, dst } => binary(queue, kernel, "add", [a, b, dst], 0.0),
+        Kernel::Sub { a, b, dst } => binary(queue, kernel, "sub", [a, b, dst], 0.0),
         Kernel::Mul { a, b, dst } => binary(queue, kernel, "mul", [a, b, dst], 0.0),
+        Kernel::Div { a, b, dst } => binary(queue, kernel, "divide", [a, b, dst], 0.0),
         Kernel::ReluBackward { output, grad, dst } => binary(queue, kernel, "relu_backward", [output, grad, dst], 0.0),
         Kernel::LeakyReluBackward { output, grad, dst, slope } => {
             binary(queue, kernel, "leaky_relu_backward", [output, grad, dst], slope)
@@ -167,6 +170,18 @@ fn arange(queue: &mut Queue<'_>, dst: &Operand) -> Result<(), Refusal> {
     }
     let grid = Grid::row(blocks_of(dst.len, THREADS as usize), THREADS);
     queue.launch("arange", &[], grid, &mut typed(Arguments::new(), dst).count(dst.len))
+}
+
+/// Rows of zeros with a diagonal of ones.
+fn identity(queue: &mut Queue<'_>, kernel: &Kernel<'_>, dst: &Operand, cols: usize) -> Result<(), Refusal> {
+    if !computes(*dst) || cols == 0 || !dst.len.is_multiple_of(cols) {
+        return Err(Refusal::unsupported(kernel));
+    }
+    if dst.len == 0 {
+        return Ok(());
+    }
+    let grid = Grid::row(blocks_of(dst.len, PER_BLOCK), THREADS);
+    queue.launch("identity", &[], grid, &mut typed(Arguments::new(), dst).count(cols).count(dst.len))
 }
 
 /// `dst[i] = src[i] + value` of integers: counters and indices.

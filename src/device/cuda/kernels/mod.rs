@@ -39,9 +39,12 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::GeluBackwardSum { .. } => gelu_sums::launch(queue, kernel),
         Kernel::Fill { .. }
         | Kernel::Arange { .. }
+        | Kernel::Identity { .. }
         | Kernel::Cast { .. }
         | Kernel::Add { .. }
+        | Kernel::Sub { .. }
         | Kernel::Mul { .. }
+        | Kernel::Div { .. }
         | Kernel::Scale { .. }
         | Kernel::AddScalar { .. }
         | Kernel::Relu { .. }
@@ -62,7 +65,9 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::ColumnSum { .. } | Kernel::ChannelSum { .. } | Kernel::Mean { .. } | Kernel::MeanBackward { .. } => {
             sums::launch(queue, kernel)
         }
-        Kernel::RmsNorm { .. } | Kernel::RmsNormBackward { .. } => rms_norm::launch(queue, kernel),
+        Kernel::RmsNorm { .. } | Kernel::RmsNormBackward { .. } | Kernel::RowNorm { .. } => {
+            rms_norm::launch(queue, kernel)
+        }
         Kernel::LayerNorm { .. } | Kernel::LayerNormBackward { .. } => layer_norm::launch(queue, kernel),
         Kernel::AddLayerNorm { .. } | Kernel::AddLayerNormBackward { .. } => add_layer_norm::launch(queue, kernel),
         Kernel::Embedding { .. } | Kernel::EmbeddingBackward { .. } => embedding::launch(queue, kernel),

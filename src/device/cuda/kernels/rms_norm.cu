@@ -26,6 +26,22 @@ __device__ void forward_row(const T* src, const W* weight, T* dst, f32* rstds, u
     if (lane<BLOCK>() == 0) rstds[row] = rstd;
 }
 
+template <class T, class D, int N, bool BLOCK>
+__device__ void norm_of_row(const T* src, D* dst, u64 rows, u32 cols) {
+    const u64 row = BLOCK ? blockIdx.x : thread_index() / 32;
+    if (row >= rows) return;
+    src += row * cols;
+    f32 squares = 0.f;
+    for (u32 col = lane<BLOCK>() * N; col < cols; col += lanes<BLOCK>() * N) {
+        f32 x[N];
+        load_f32(src + col, x);
+#pragma unroll
+        for (int i = 0; i < N; i++) squares += x[i] * x[i];
+    }
+    squares = sum_over<BLOCK>(squares);
+    if (lane<BLOCK>() == 0) dst[row] = from_f32<D>(sqrtf(squares));
+}
+
 template <class T, class W, int N, bool BLOCK>
 __device__ void backward_row(const T* grad, const T* src, const f32* rstds, const W* weight, T* dsrc, u64 rows, u32 cols) {
     const u64 row = BLOCK ? blockIdx.x : thread_index() / 32;
@@ -77,6 +93,10 @@ __device__ void columns(const T* grad, const T* src, const f32* rstds, f32* part
     extern "C" __global__ __launch_bounds__(1024) void rms_norm_backward_##NAME##_##T##_##W( \
         const T* grad, const T* src, const f32* rstd, const W* weight, T* dsrc, u64 rows, u32 cols) { \
         backward_row<T, W, N, BLOCK>(grad, src, rstd, weight, dsrc, rows, cols); \
+    } \
+    extern "C" __global__ __launch_bounds__(1024) void row_norm_##NAME##_##T##_##W( \
+        const T* src, W* dst, u64 rows, u32 cols) { \
+        norm_of_row<T, W, N, BLOCK>(src, dst, rows, cols); \
     }
 #define PAIR(T, W) \
     FORMS(T, W, warp, WIDE<T>, false) FORMS(T, W, block, WIDE<T>, true) FORMS(T, W, any, 1, true)

@@ -16,6 +16,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
     let launched = match kernel {
         Kernel::RmsNorm { .. } => forward(queue, kernel),
         Kernel::RmsNormBackward { .. } => backward(queue, kernel),
+        Kernel::RowNorm { .. } => row_norm(queue, kernel),
         _ => None,
     };
     launched.unwrap_or_else(|| Err(Refusal::unsupported(kernel)))
@@ -51,6 +52,21 @@ fn forward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Option<Result<(), Refu
     let arguments = operands.iter().fold(Arguments::new(), |arguments, operand| arguments.operand(operand));
     let arguments = &mut arguments.count(rows.rows).int(rows.width).float(*eps);
     Some(queue.launch(name, &[src.dtype, weight.dtype], grid, arguments))
+}
+
+/// `None` where there is no kernel for these operands.
+fn row_norm(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Option<Result<(), Refusal>> {
+    let Kernel::RowNorm { src, dst, cols } = kernel else { return None };
+    let rows = Rows::of(src, *cols)?;
+    if dst.len != rows.rows || !(src.dtype == dst.dtype || [src.dtype, dst.dtype].contains(&DType::F32)) {
+        return None;
+    }
+    if rows.rows == 0 {
+        return Some(Ok(()));
+    }
+    let (name, grid) = form(&rows, vectors(&rows, &[src]), ["row_norm_warp", "row_norm_block", "row_norm_any"]);
+    let arguments = &mut Arguments::new().operand(src).operand(dst).count(rows.rows).int(rows.width);
+    Some(queue.launch(name, &[src.dtype, dst.dtype], grid, arguments))
 }
 
 /// `None` where there is no kernel for these operands.

@@ -36,6 +36,7 @@ fn each(kernel: &'static str, what: &str, mut body: impl FnMut(Case, DType, usiz
 
 pub(super) fn run(session: &mut Session<'_>) {
     fill(session);
+    identity(session);
     cast(session);
     unary(session);
     backward(session);
@@ -67,6 +68,24 @@ fn fill(session: &mut Session<'_>) {
             case.optional = optional;
             let dst = case.output("dst", dtype, len, Bound::Exact);
             session.check(&case, |at| Kernel::Arange { dst: at[dst] });
+        }
+    }
+}
+
+/// Whole ones, and those that are cut off at either side.
+fn identity(session: &mut Session<'_>) {
+    for precision in Precision::FLOATS {
+        for (rows, cols, skew) in [
+            (1, 1, Skew::Aligned),
+            (3, 7, Skew::Aligned),
+            (7, 3, Skew::Together(1)),
+            (64, 64, Skew::Aligned),
+            (1025, 1025, Skew::Aligned),
+            (4096, 512, Skew::Aligned),
+        ] {
+            let mut case = Case::new("identity", precision, format!("{rows} × {cols}")).skewed(skew);
+            let dst = case.output("dst", precision.dtype(), rows * cols, Bound::Exact);
+            session.check(&case, |at| Kernel::Identity { dst: at[dst], cols });
         }
     }
 }
@@ -280,8 +299,9 @@ fn backward(session: &mut Session<'_>) {
 fn binary(session: &mut Session<'_>) {
     type Make = fn(&Placed, [Slot; 3]) -> Kernel<'static>;
     let add: Make = |at, [a, b, dst]| Kernel::Add { a: at[a], b: at[b], dst: at[dst] };
+    let sub: Make = |at, [a, b, dst]| Kernel::Sub { a: at[a], b: at[b], dst: at[dst] };
     let mul: Make = |at, [a, b, dst]| Kernel::Mul { a: at[a], b: at[b], dst: at[dst] };
-    for (kernel, make) in [("add", add), ("mul", mul)] {
+    for (kernel, make) in [("add", add), ("sub", sub), ("mul", mul)] {
         each(kernel, "", |mut case, dtype, len| {
             let a = case.input("a", dtype, len, Values::STANDARD);
             let b = case.input("b", dtype, len, Values::STANDARD);
@@ -332,17 +352,38 @@ fn binary(session: &mut Session<'_>) {
             }
         }
     }
-    // Autocast adds what is f32 and what is not.
+    quotients(session);
+    // A sum of what is f32 and what is not, as autocast adds; so are a difference and a product.
     for narrow in [DType::F16, DType::Bf16] {
         for types in [[DType::F32, narrow, DType::F32], [narrow, DType::F32, DType::F32]] {
             for (len, repeated) in [(1, 1), (1000, 1000), (1024 * 33, 1024), (769, 769), (5 * 77, 77)] {
                 let shape = format!("{len} elements and {repeated}");
-                let mut case = Case::of_types("add", &types, shape);
-                let a = case.input("a", types[0], len, Values::STANDARD);
-                let b = case.input("b", types[1], repeated, Values::STANDARD);
-                let dst = case.output("dst", types[2], len, Bound::Formula);
-                session.check(&case, |at| add(at, [a, b, dst]));
+                for (kernel, make) in [("add", add), ("sub", sub), ("mul", mul)] {
+                    let mut case = Case::of_types(kernel, &types, shape.clone());
+                    let a = case.input("a", types[0], len, Values::STANDARD);
+                    let b = case.input("b", types[1], repeated, Values::STANDARD);
+                    let dst = case.output("dst", types[2], len, Bound::Formula);
+                    session.check(&case, |at| make(at, [a, b, dst]));
+                }
             }
+        }
+    }
+}
+
+/// Quotients of one type, apart and in place, and of two.
+fn quotients(session: &mut Session<'_>) {
+    each("div", "", |mut case, dtype, len| {
+        let a = case.input("a", dtype, len, Values::STANDARD);
+        let b = case.input("b", dtype, len, Values::Uniform(0.5, 4.0));
+        let dst = case.output("dst", dtype, len, Bound::Formula);
+        session.check(&case, |at| Kernel::Div { a: at[a], b: at[b], dst: at[dst] });
+    });
+    for types in [[DType::F32; 3], [DType::F16; 3], [DType::Bf16; 3], [DType::F32, DType::Bf16, DType::F32]] {
+        for (len, repeated) in [(1, 1), (5 * 77, 77), (64 * 768, 768), (33 * 1025, 1025)] {
+            let mut case = Case::of_types("div", &types, format!("{len} elements by {repeated}, in place"));
+            let b = case.input("b", types[1], repeated, Values::Uniform(-4.0, -0.5));
+            let dst = case.update("dst", types[2], len, Values::STANDARD, Bound::Formula);
+            session.check(&case, |at| Kernel::Div { a: at[dst], b: at[b], dst: at[dst] });
         }
     }
 }

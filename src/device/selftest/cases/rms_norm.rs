@@ -28,6 +28,7 @@ pub(super) fn run(session: &mut Session<'_>) {
         for (rows, cols, skew) in SHAPES {
             for parameters in [DType::F32, precision.dtype()] {
                 forward(session, precision, parameters, [rows, cols], skew);
+                row_norm(session, precision, parameters, [rows, cols], skew);
                 backward(session, precision, parameters, [rows, cols], skew);
                 if precision == Precision::F32 {
                     break;
@@ -57,6 +58,16 @@ fn forward(session: &mut Session<'_>, precision: Precision, parameters: DType, s
         cols,
         eps: 1e-6,
     });
+}
+
+/// Of rows that differ in size.
+fn row_norm(session: &mut Session<'_>, precision: Precision, to: DType, [rows, cols]: [usize; 2], skew: Skew) {
+    let into = if to == precision.dtype() { "" } else { ", norms in f32" };
+    let mut case = Case::new("row_norm", precision, format!("{rows} × {cols}{into}")).skewed(skew);
+    let values = Values::Each(|i| ((i * 7919 % 1009) as f64 / 504.5 - 1.0) * (1 + i % 5) as f64);
+    let src = case.input("src", precision.dtype(), rows * cols, values);
+    let dst = case.output("dst", to, rows, Bound::Sum(cols));
+    session.check(&case, |at| Kernel::RowNorm { src: at[src], dst: at[dst], cols });
 }
 
 fn backward(session: &mut Session<'_>, precision: Precision, parameters: DType, shape: [usize; 2], skew: Skew) {

@@ -1,0 +1,192 @@
+//! What peft's DoRA computes beside LoRA: norms of adapted weights, and outputs that are scaled column by column.
+
+use crate::context::{Context, Saved, Saving};
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel, MatrixView};
+use vramlab_model::{Category, NameId};
+
+/// A graph that nothing will go back through: what it saved lives as long as it does.
+#[derive(Default)]
+pub struct Aside(Vec<Saved>);
+
+impl Aside {
+    fn save(&mut self, cx: &Context, tensor: &Tensor) -> OpResult<()> {
+        let saved = match &cx.saving {
+            Saving::Keep | Saving::Recompute(_) => Saved::Kept(tensor.detach()),
+            Saving::Offload(offloader) => cx.offload(offloader, tensor)?,
+            // A checkpoint's first run keeps nothing, and its second one hands on what backward asks for.
+            Saving::Placeholder(_) | Saving::Nothing => return Ok(()),
+        };
+        self.0.push(saved);
+        Ok(())
+    }
+}
+
+/// What PyTorch promotes two types of floats to, one of which is f32 unless they are the same.
+fn wider(a: DType, b: DType) -> DType {
+    if a.size() >= b.size() { a } else { b }
+}
+
+impl Context {
+    /// `torch.eye(len)`.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn identity(&mut self, len: usize, dtype: DType) -> OpResult<Tensor> {
+        self.op("eye", |cx| {
+            let output = cx.activation(Shape::new(&[len, len]), dtype, "identity")?;
+            cx.launch(&Kernel::Identity { dst: output.operand(), cols: len })?;
+            Ok(output)
+        })
+    }
+
+    /// [`Context::linear`] without a bias, whose result is detached: its graph is `aside`. Where the input `wants` a gradient the
+    /// weight is saved too.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn linear_aside(
+        &mut self,
+        input: &Tensor,
+        weight: &Tensor,
+        wants: bool,
+        aside: &mut Aside,
+    ) -> OpResult<Tensor> {
+        // The weight's copy serves the rest of the region, where it wants a gradient.
+        let weight = self.cast_to_lower(weight, "weight copy")?;
+        let input = self.cast_to_lower(input, "input copy")?;
+        self.op("matmul", |cx| {
+            aside.save(cx, &input)?;
+            if wants {
+                aside.save(cx, &weight.transpose())?;
+            }
+            cx.product(&input, &weight, None)
+        })
+    }
+
+    /// `left @ right` of two matrices, without a gradient.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn matmul(&mut self, left: &Tensor, right: &Tensor) -> OpResult<Tensor> {
+        let [m, n, k] = [left.shape().rows(), right.shape().last(), left.shape().last()];
+        self.op("matmul", |cx| {
+            let output = cx.temporary(Shape::new(&[m, n]), left.dtype(), "product")?;
+            let memory = cx.memory().clone();
+            cx.workspaces.gemm(&memory)?;
+            let [a, b, c]: [MatrixView; 3] = [left, right, &output].map(Tensor::matrix);
+            cx.launch(&Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })?;
+            Ok(output)
+        })
+    }
+
+    /// `torch.linalg.norm(matrix, dim=1)` in the type of the matrix, without a gradient. Autocast has it put out f32.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn row_norms(&mut self, matrix: &Tensor) -> OpResult<Tensor> {
+        let dtype = if self.autocasts() { DType::F32 } else { matrix.dtype() };
+        let norms = self.op("linalg_vector_norm", |cx| {
+            let norms = cx.activation(Shape::new(&[matrix.shape().rows()]), dtype, "norms of rows")?;
+            cx.launch(&Kernel::RowNorm { src: matrix.operand(), dst: norms.operand(), cols: matrix.shape().last() })?;
+            Ok(norms)
+        })?;
+        if norms.dtype() == matrix.dtype() { Ok(norms) } else { self.cast(&norms, matrix.dtype(), "norms of rows") }
+    }
+
+    /// `data` turned out to be the parameter `name`.
+    pub fn becomes_parameter(&self, data: &Tensor, name: NameId) {
+        self.memory().relabel(data, Category::Parameter, name);
+    }
+
+    /// `a / b` of as many elements, where `b` gets no gradient. Saves `b`.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn quotient(&mut self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        self.op("div", |cx| {
+            let saved = if cx.differentiates(&[a]) { Some(cx.save(b)?) } else { None };
+            let output = cx.activation(a.shape(), wider(a.dtype(), b.dtype()), what)?;
+            cx.launch(&Kernel::Div { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+            let Some(saved) = saved else { return Ok(output) };
+            let dtype = a.dtype();
+            let source = cx.record("divBackward", [Some(a), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let b = saved.unpack(cx)?;
+                let dst = cx.temporary(grad.shape(), grad.dtype(), "gradient of the dividend")?;
+                cx.launch(&Kernel::Div { a: grad.operand(), b: b.operand(), dst: dst.operand() })?;
+                drop(b);
+                Ok([Some(cx.cast_gradient(&dst, dtype)?), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `input - columns`, a vector that each row loses and that gets no gradient. Saves nothing.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn subtract_columns(&mut self, input: &Tensor, columns: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        self.op("sub", |cx| {
+            let output = cx.activation(input.shape(), wider(input.dtype(), columns.dtype()), what)?;
+            cx.launch(&Kernel::Sub { a: input.operand(), b: columns.operand(), dst: output.operand() })?;
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let dtype = input.dtype();
+            let source = cx.record("subBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                Ok([Some(cx.cast_gradient(&grad, dtype)?), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `columns * input`, a vector that each row is multiplied by. Saves each where the other wants a gradient.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn multiply_columns(&mut self, columns: &Tensor, input: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        self.op("mul", |cx| {
+            let differentiates = cx.differentiates(&[columns, input]);
+            let saved_columns = if differentiates && input.requires_grad() { Some(cx.save(columns)?) } else { None };
+            let saved_input = if differentiates && columns.requires_grad() { Some(cx.save(input)?) } else { None };
+            let output = cx.activation(input.shape(), wider(input.dtype(), columns.dtype()), what)?;
+            cx.launch(&Kernel::Mul { a: input.operand(), b: columns.operand(), dst: output.operand() })?;
+            if !differentiates {
+                return Ok(output);
+            }
+            let (shape, dtype, rows) = (columns.shape(), input.dtype(), input.numel() / columns.numel().max(1));
+            let source = cx.record("mulBackward", [Some(columns), Some(input), None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let [input, columns] = [&saved_input, &saved_columns]
+                    .map(|saved| saved.as_ref().map(|saved| saved.unpack(cx)).transpose());
+                let (input, columns) = (input?, columns?);
+                let times = |factor: &Tensor, what| {
+                    let dst = cx.temporary(grad.shape(), grad.dtype(), what)?;
+                    cx.launch(&Kernel::Mul { a: grad.operand(), b: factor.operand(), dst: dst.operand() })?;
+                    OpResult::Ok(dst)
+                };
+                // The second factor's gradient comes first: its name (other) sorts before self. Both are there before the first
+                // is summed, and the other one cast.
+                let to_input = columns.as_ref().map(|columns| times(columns, "gradient of the input")).transpose()?;
+                let products = input.as_ref().map(|input| times(input, "gradient of each factor")).transpose()?;
+                // What a checkpoint recomputed goes here; what the node saved goes with the node.
+                drop((input, columns));
+                let to_columns = match products {
+                    Some(products) => {
+                        Some(cx.sum_rows(&products, rows, shape, "gradient of the factors")?.marked_as_view())
+                    }
+                    None => None,
+                };
+                let to_input = to_input.map(|to_input| cx.cast_gradient(&to_input, dtype)).transpose()?;
+                drop((saved_input, saved_columns));
+                Ok([to_columns, to_input, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+}

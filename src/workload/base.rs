@@ -1,0 +1,68 @@
+//! A linear layer that may lie beneath an adapter: its weight is whole, or in 4 bits.
+
+use super::four_bit::FourBitLinear;
+use super::hash::Parameters;
+use super::modules::Linear;
+use vramlab_train::{Context, OpResult, Repeatable, Tensor};
+
+/// What stands beside an adapter.
+pub(super) enum Base {
+    Whole(Box<Linear>),
+    FourBit(Box<FourBitLinear>),
+}
+
+impl Base {
+    /// A layer without a bias, in 4 bits where those of the model are.
+    pub fn plain(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
+        Ok(match all.quantization() {
+            Some(quantization) => Self::FourBit(Box::new(FourBitLinear::plain(cx, all, name, ends, quantization))),
+            None => Self::Whole(Box::new(Linear::plain(cx, all, name, ends)?)),
+        })
+    }
+
+    /// The same with a bias.
+    pub fn biased(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
+        Ok(match all.quantization() {
+            Some(quantization) => Self::FourBit(Box::new(FourBitLinear::biased(cx, all, name, ends, quantization)?)),
+            None => Self::Whole(Box::new(Linear::make(cx, all, name, ends)?)),
+        })
+    }
+
+    /// Outputs and inputs.
+    pub fn sizes(&self) -> [usize; 2] {
+        match self {
+            Self::Whole(linear) => linear.sizes(),
+            Self::FourBit(linear) => linear.sizes(),
+        }
+    }
+
+    pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        match self {
+            Self::Whole(linear) => linear.forward(cx, input),
+            Self::FourBit(linear) => linear.forward(cx, input),
+        }
+    }
+
+    /// Its weight as a matrix, unpacked where it is in 4 bits.
+    pub fn weight(&self, cx: &mut Context) -> OpResult<Tensor> {
+        match self {
+            Self::Whole(linear) => Ok(linear.weight().clone()),
+            Self::FourBit(linear) => cx.dequantized(linear.weight()),
+        }
+    }
+
+    /// The parameter that its weight is.
+    pub fn parameter(&self) -> &Tensor {
+        match self {
+            Self::Whole(linear) => linear.weight(),
+            Self::FourBit(linear) => linear.weight().packed(),
+        }
+    }
+
+    pub fn bias(&self) -> Option<&Tensor> {
+        match self {
+            Self::Whole(linear) => linear.bias(),
+            Self::FourBit(linear) => linear.bias(),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! DoRA as peft makes it: beside LoRA, the length of each row of the adapted weight is trained by itself.
+
+use super::base::Base;
+use super::hash::Parameters;
+use super::modules::Linear;
+use vramlab_model::NameId;
+use vramlab_train::{Aside, Context, OpResult, Repeatable, Tensor};
+
+/// The two matrices of an adapter, and what their product is multiplied by.
+#[derive(Clone, Copy)]
+pub(super) struct LowRank<'a> {
+    pub a: &'a Linear,
+    pub b: &'a Linear,
+    pub scaling: f64,
+}
+
+/// The trained lengths of the rows of a layer's weight (peft's `DoraLinearLayer`).
+pub(super) struct Magnitude {
+    scope: NameId,
+    lengths: Tensor,
+}
+
+impl Magnitude {
+    /// Of the layer `base` beside `adapter`: the lengths that the rows have now.
+    pub fn make(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        base: &Base,
+        adapter: LowRank<'_>,
+    ) -> OpResult<Self> {
+        cx.need_whole_weights("DoRA");
+        all.settle(cx)?;
+        let norms = {
+            // A layer in 4 bits is copied as a whole first.
+            let _copies = match base {
+                Base::Whole(_) => Vec::new(),
+                Base::FourBit(linear) => cx.copy_of_four_bit(linear.weight(), linear.bias())?,
+            };
+            let weight = base.weight(cx)?;
+            let change = cx.matmul(adapter.b.weight(), adapter.a.weight())?;
+            Self::norms(cx, &weight, &change, adapter.scaling, Tensor::clone)?
+        };
+        let lengths = all.computed_adapter(cx, &format!("{name}.weight"), norms);
+        Ok(Self { scope: cx.memory().name(name), lengths })
+    }
+
+    /// The lengths of the rows of `weight + scaling * view(product)`.
+    fn norms(
+        cx: &mut Context,
+        weight: &Tensor,
+        product: &Tensor,
+        scaling: f64,
+        view: fn(&Tensor) -> Tensor,
+    ) -> OpResult<Tensor> {
+        let sum = {
+            let scaled = cx.scale(product, scaling, "scaled change of the weight")?;
+            cx.add(weight, &view(&scaled))?
+        };
+        cx.row_norms(&sum)
+    }
+
+    /// What is added to the output of `base`: that `output` itself is scaled, or where dropout has changed `x`, another one.
+    pub fn forward(
+        &self,
+        cx: &mut Context,
+        x: &Tensor,
+        base: &Base,
+        output: Option<&Tensor>,
+        adapter: LowRank<'_>,
+    ) -> OpResult<Tensor> {
+        let parameters = [base.parameter(), &self.lengths].into_iter().chain(base.bias());
+        cx.module(self.scope, |cx| cx.with_parameters(parameters, |cx| self.run(cx, x, base, output, adapter)))
+    }
+
+    fn run(
+        &self,
+        cx: &mut Context,
+        x: &Tensor,
+        base: &Base,
+        output: Option<&Tensor>,
+        adapter: LowRank<'_>,
+    ) -> OpResult<Tensor> {
+        let LowRank { a, b, scaling } = adapter;
+        // Backward takes the lengths for constants: nothing goes back through them.
+        let mut aside = Aside::default();
+        let change = {
+            let identity = cx.identity(a.sizes()[1], a.dtype())?;
+            let low = a.aside(cx, &identity, false, &mut aside)?;
+            b.aside(cx, &low, true, &mut aside)?
+        };
+        let change = in_type_of(cx, change, x, "change of the weight")?;
+        let weight = base.weight(cx)?;
+        let weight = in_type_of(cx, weight, x, "weight in the type of the input")?;
+        let norms = Self::norms(cx, &weight, &change, scaling, Tensor::transpose)?;
+        let factors = cx.quotient(&self.lengths, &norms, "factors of outputs")?;
+        let adapted = {
+            let low = a.forward(cx, x)?;
+            b.forward(cx, &low)?
+        };
+        let output = match (output, base.bias()) {
+            (Some(output), Some(bias)) => cx.subtract_columns(output, bias, "output without the bias")?,
+            (Some(output), None) => output.clone(),
+            (None, _) => cx.linear(x, &weight, None)?,
+        };
+        let more = {
+            let less = cx.add_number(&factors, -1.0)?;
+            cx.multiply_columns(&less, &output, "scaled output")?
+        };
+        let adapted = {
+            let product = cx.multiply_columns(&factors, &adapted, "scaled adapter output")?;
+            cx.scale(&product, scaling, "adapter output")?
+        };
+        cx.add(&more, &adapted)
+    }
+}
+
+fn in_type_of(cx: &mut Context, tensor: Tensor, x: &Tensor, what: &'static str) -> OpResult<Tensor> {
+    if tensor.dtype() == x.dtype() { Ok(tensor) } else { cx.cast(&tensor, x.dtype(), what) }
+}
