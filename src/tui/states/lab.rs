@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn columns_of_both_charts_lead_to_their_moments() {
         let run = run();
-        let mut state = LabState { zoom: Some(0) };
+        let mut state = LabState { zoom: Some(0), ..LabState::default() };
         let page = run.history.page(0, 40);
         let to = |state: &mut LabState, action| match state.act(action, &run, 40) {
             Some(Move::To(position)) => Some(position),
