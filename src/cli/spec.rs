@@ -296,6 +296,7 @@ impl SpecArgs {
             parallel: None,
             member: None,
             seat: None,
+            timetable: None,
             index: DeviceIndex::FIRST,
             inference,
             load: self.load,

@@ -160,6 +160,16 @@ pub trait Device {
         Ok(())
     }
 
+    /// Later work of `stream` begins `time` behind `since`, or after it: when another simulated device will have passed on what is
+    /// waited for. Devices that compute wait for that itself.
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownStream`].
+    fn delay(&mut self, stream: StreamId, since: DeviceEvent, time: Duration) -> Result<(), DeviceError> {
+        let _ = (stream, since, time);
+        Ok(())
+    }
+
     /// Whether it passes bytes on to other devices of its kind by itself, without the host ([`Device::exchange`]).
     fn exchanges(&self) -> bool {
         false

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::dropout::DropoutMask;
 use super::shape::{ChannelShape, ConvShape, PoolShape};
 use vramlab_allocator::units::{Address, Bytes};
 
@@ -349,6 +350,8 @@ pub enum Kernel<'a> {
     Div { a: Operand, b: Operand, dst: Operand },
     /// `dst[i] = factor · src[i]`; dst may be src.
     Scale { src: Operand, dst: Operand, factor: f64 },
+    /// `dst[i]` is 0 where the mask leaves it out, else `src[i]` times the mask's factor.
+    Dropout { src: Operand, dst: Operand, mask: DropoutMask },
     /// `dst[i] = max(src[i], 0)`; dst may be src.
     Relu { src: Operand, dst: Operand },
     /// `dst[i] = output[i] > 0 ? grad[i] : 0`.
@@ -738,6 +741,7 @@ impl Kernel<'_> {
             Self::Mul { .. } => "mul",
             Self::Div { .. } => "div",
             Self::Scale { .. } => "scale",
+            Self::Dropout { .. } => "dropout",
             Self::Relu { .. } => "relu",
             Self::ReluBackward { .. } => "relu_backward",
             Self::Silu { .. } => "silu",

@@ -7,6 +7,7 @@
 
 mod collective;
 mod contract;
+mod dropout;
 mod error;
 mod host;
 mod kernel;
@@ -28,6 +29,7 @@ pub mod sim;
 
 pub use collective::{Abort, Collective, GroupId, SharedAbort};
 pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, MatrixPrecision, ProgramStart};
+pub use dropout::DropoutMask;
 pub use error::DeviceError;
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
 pub use kernel::{

@@ -55,6 +55,7 @@ impl Kernel<'_> {
             | Self::ColumnSum { src, dst, .. }
             | Self::ChannelSum { src, dst, .. }
             | Self::Scale { src, dst, .. }
+            | Self::Dropout { src, dst, .. }
             | Self::AddScalar { src, dst, .. }
             | Self::Relu { src, dst }
             | Self::LeakyRelu { src, dst, .. }

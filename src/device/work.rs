@@ -241,6 +241,11 @@ impl Kernel<'_> {
             | Self::Silu { src, dst }
             | Self::Rsqrt { src, dst }
             | Self::Gelu { src, dst, .. } => Work::elementwise(&[src, dst]),
+            // PyTorch's mask of bytes is written by it, or read.
+            Self::Dropout { src, dst, .. } => {
+                let pass = Work::elementwise(&[src, dst]);
+                Work { bytes: pass.bytes + count(dst.len), ..pass }
+            }
             Self::ReluBackward { output, grad, dst }
             | Self::LeakyReluBackward { output, grad, dst, .. }
             | Self::TanhBackward { output, grad, dst } => Work::elementwise(&[output, grad, dst]),

@@ -91,6 +91,10 @@ impl<W: Wrapper> Device for W {
         self.wrapped_mut().copy_pinned(from, to, stream)
     }
 
+    fn delay(&mut self, stream: StreamId, since: DeviceEvent, time: Duration) -> Result<(), DeviceError> {
+        self.wrapped_mut().delay(stream, since, time)
+    }
+
     fn spend_exchange(&mut self, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
         self.wrapped_mut().spend_exchange(bytes, stream)
     }

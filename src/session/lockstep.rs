@@ -151,6 +151,7 @@ impl Lockstep {
 
     /// Makes ranks of a simulated card, one of all that do the same; by rank the lowest one that does the same.
     fn make_here(&mut self, spec: &LabSpec, parallel: Parallel) -> Result<Vec<usize>, GroupError> {
+        let spec = &LabSpec { timetable: Some(Arc::default()), ..spec.clone() };
         self.add_here(spec, parallel, 0)?;
         let firsts = self.runs[0].made.firsts.clone();
         for rank in 1..parallel.ranks {

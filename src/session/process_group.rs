@@ -156,6 +156,7 @@ impl ProcessGroup {
     pub fn start(spec: &LabSpec, parallel: Parallel, listener: Option<Listener>) -> Result<Self, GroupError> {
         let merged = Rc::new(RefCell::new(Merged { listener, ..Merged::default() }));
         let mut group = Self { runs: Vec::new(), of_rank: Vec::new(), merged };
+        let spec = &LabSpec { timetable: Some(Arc::default()), ..spec.clone() };
         group.add(spec, parallel, 0)?;
         let firsts = group.runs[0].trainer().alike_ranks();
         let mut places = vec![None; firsts.len()];

@@ -12,7 +12,7 @@ use crate::device::sim::{Card, SimDevice};
 use crate::device::{Device, DeviceError, KernelTimes, Profiled};
 use crate::model::{About, DeviceKind, Items};
 use crate::train::{
-    Config, DataPath, Libraries, LoopStyle, Member, Observer, Seat, TrainError, Trainer, TrainerOptions,
+    Config, DataPath, Libraries, LoopStyle, Member, Observer, Seat, Timetable, TrainError, Trainer, TrainerOptions,
 };
 use crate::units::{Bytes, DeviceIndex};
 use crate::workload::{
@@ -128,6 +128,8 @@ pub struct LabSpec {
     pub member: Option<Member>,
     /// Where it meets the other ranks, on a device that holds bytes.
     pub seat: Option<Arc<Seat>>,
+    /// When the stages of a simulated pipeline work, the same for all of its ranks.
+    pub timetable: Option<Arc<Timetable>>,
     /// Which device of the run it is: all of its events say so.
     pub index: DeviceIndex,
 }
@@ -194,6 +196,7 @@ impl LabSpec {
             parallel: None,
             member: None,
             seat: None,
+            timetable: None,
             index: DeviceIndex::FIRST,
         }
     }
@@ -323,6 +326,7 @@ impl LabSpec {
             rank: self.index,
             member: self.member,
             seat: self.seat.clone(),
+            timetable: self.timetable.clone(),
             workspaces: libraries,
             settings: self.settings.clone(),
             limit: self.limit.map(|limit| limit.of(memory)),

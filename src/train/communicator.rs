@@ -3,9 +3,11 @@
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vramlab_allocator::units::{Bytes, StreamId};
-use vramlab_device::{Collective, GroupId};
+use vramlab_device::{Collective, DeviceEvent, GroupId};
+use vramlab_model::Micros;
 
 use super::error::{OpResult, TrainError};
 use super::exchange::Seat;
@@ -13,6 +15,9 @@ use super::member::World;
 use super::memory::{Memory, Moment};
 use super::shape::Shape;
 use super::tensor::Tensor;
+
+/// When something arrives from another simulated device: so long behind an event of this one.
+pub(crate) type Arrival = (DeviceEvent, Micros);
 
 /// An NCCL communicator as one rank sees it. None of its own memory comes from the allocator.
 pub(crate) struct Communicator {
@@ -129,8 +134,12 @@ impl Communicator {
         Ok(memory.record_stream(tensor, self.stream)?)
     }
 
-    /// Receives a tensor from another rank before the compute stream goes on.
-    pub fn receive(&self, memory: &Memory, tensor: &Tensor, from: usize) -> OpResult<()> {
+    /// Receives a tensor from another rank before the compute stream goes on; a simulated one has it from its `arrival` on.
+    pub fn receive(&self, memory: &Memory, tensor: &Tensor, from: usize, arrival: Option<Arrival>) -> OpResult<()> {
+        if let Some((since, behind)) = arrival {
+            self.begins(memory)?;
+            memory.with_device(|device| device.delay(self.stream, since, Duration::from_micros(behind.0)))?;
+        }
         let collective = || Collective::Receive { tensor: tensor.flat(), from };
         if let Some(seat) = self.exchange(memory, tensor.bytes(), collective)? {
             memory.write(tensor, &seat.receive(from)?)?;
@@ -145,6 +154,18 @@ impl Communicator {
         Bytes(bytes.get() / ranks * (ranks - 1))
     }
 
+    /// An exchange begins behind what the compute stream has to do so far.
+    fn begins(&self, memory: &Memory) -> OpResult<()> {
+        memory.with_device(|device| {
+            let ready = device.record_event(StreamId::DEFAULT)?;
+            device.wait_event(self.stream, ready)
+        })?;
+        if self.begun.get().is_none() {
+            self.begun.set(Some(memory.mark(self.stream)?));
+        }
+        Ok(())
+    }
+
     /// Passes `bytes` on, behind what the compute stream has to do so far: a device that can does it. Where host memory has to,
     /// the seat at which it is left to the caller.
     fn exchange(
@@ -153,13 +174,7 @@ impl Communicator {
         bytes: Bytes,
         collective: impl FnOnce() -> Collective,
     ) -> OpResult<Option<&Arc<Seat>>> {
-        memory.with_device(|device| {
-            let ready = device.record_event(StreamId::DEFAULT)?;
-            device.wait_event(self.stream, ready)
-        })?;
-        if self.begun.get().is_none() {
-            self.begun.set(Some(memory.mark(self.stream)?));
-        }
+        self.begins(memory)?;
         memory.with_device(|device| device.spend_exchange(bytes, self.stream))?;
         match &self.path {
             None => Ok(None),

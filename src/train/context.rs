@@ -25,6 +25,7 @@ use super::shape::Shape;
 use super::split::TensorSplit;
 use super::tape::{Backward, Gradients, INPUTS, Leaf, Tape};
 use super::tensor::{Source, Tensor};
+use super::timetable::Timetable;
 
 /// What becomes of the tensors that ops save.
 #[derive(Clone, Default)]
@@ -148,6 +149,8 @@ pub struct Context {
     pub(crate) tensor_ranks: Option<Communicator>,
     /// Where this rank meets the others, on a device that holds bytes.
     pub(crate) seat: Option<Arc<Seat>>,
+    /// When the stages of a simulated pipeline work.
+    pub(crate) timetable: Option<Arc<Timetable>>,
     /// Parameters that are made whole and split then, in order.
     pub(crate) splits: Vec<(TensorSplit, [usize; 2])>,
     /// The model is a stage of a pipeline, whose program is another one.
@@ -194,6 +197,7 @@ impl Context {
             units: Vec::new(),
             tensor_ranks: None,
             seat: None,
+            timetable: None,
             splits: Vec::new(),
             in_stage: false,
             autocasts_backward: false,

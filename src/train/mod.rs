@@ -33,6 +33,7 @@ mod peers;
 mod retain;
 mod saved;
 mod scaler;
+mod schedule;
 mod seams;
 mod shape;
 mod split;
@@ -40,6 +41,7 @@ mod state_dict;
 mod storage;
 mod tape;
 mod tensor;
+mod timetable;
 mod trainer;
 mod workload;
 
@@ -65,6 +67,7 @@ pub use shape::Shape;
 pub use split::TensorSplit;
 pub use state_dict::StateDict;
 pub use tensor::Tensor;
+pub use timetable::Timetable;
 pub use trainer::{LoopStyle, Trainer, TrainerOptions};
 pub use vramlab_model::{Parallelism, PipelineSchedule};
 pub use workload::{

@@ -163,6 +163,11 @@ impl Device for SimDevice {
         queued.map(|_| ()).ok_or_else(|| self.unknown("a collective", stream))
     }
 
+    fn delay(&mut self, stream: StreamId, since: DeviceEvent, time: Duration) -> Result<(), DeviceError> {
+        let end = since.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.clock.hold(stream, end).ok_or_else(|| self.unknown("a wait", stream))
+    }
+
     fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
         self.copy(path, bytes, stream)
     }

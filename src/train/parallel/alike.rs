@@ -8,8 +8,8 @@ use crate::context::Context;
 use crate::member::{Member, World};
 
 use super::partition::share_of;
-use super::pipeline::{Action, order};
 use super::server::SERVER;
+use crate::schedule::{Action, order};
 
 /// For every rank of a world the lowest one that asks for the same blocks, in the same order.
 pub(crate) fn alike(cx: &Context, member: Member) -> Vec<usize> {

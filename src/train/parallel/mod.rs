@@ -14,12 +14,13 @@ mod tensor;
 
 pub(super) use alike::alike;
 pub(super) use partition::share_of;
-pub(super) use pipeline::{Action, Stage, micro_batches};
+pub(super) use pipeline::Stage;
 
 use super::config::{Config, Offload, OnOom};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::member::Member;
+use super::schedule::micro_batches;
 use reducer::Reducer;
 use server::Server;
 use sharded::Sharded;
@@ -80,7 +81,7 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
             "the norm of gradients that ranks share is not simulated with {parallelism}; leave --clip out"
         ));
     }
-    let micro_batches = pipeline::micro_batches(config.accumulation);
+    let micro_batches = micro_batches(config.accumulation);
     if pipeline && !config.batch.is_multiple_of(micro_batches) {
         let batch = config.batch.next_multiple_of(micro_batches);
         return Some(format!(

@@ -3,14 +3,17 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::communicator::Communicator;
+use crate::communicator::{Arrival, Communicator};
 use crate::config::Checkpointing;
 use crate::context::Context;
 use crate::error::{OpResult, TrainError};
 use crate::graph::Graph;
 use crate::member::{UnevenSplit, World};
+use crate::memory::Moment;
+use crate::schedule::{Action, order};
 use crate::shape::Shape;
 use crate::tensor::{Source, Tensor};
+use crate::timetable::Entry;
 use crate::workload::{Model, Part};
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, Kernel};
@@ -29,37 +32,6 @@ fn pickled(shape: Shape) -> usize {
     let strides = shape.contiguous_strides();
     ALL_BUT_NUMBERS
         + shape.dims().iter().chain(&strides[..shape.dims().len()]).map(|&number| bytes(number)).sum::<usize>()
-}
-
-/// Micro-batches of a step, where accumulation asks for no other number.
-const MICRO_BATCHES: usize = 4;
-
-/// How many micro-batches a step is cut into.
-pub(crate) const fn micro_batches(accumulation: usize) -> usize {
-    if accumulation > 1 { accumulation } else { MICRO_BATCHES }
-}
-
-/// What a stage does next with a micro-batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    Forward(usize),
-    Backward(usize),
-}
-
-/// The order of work of one rank over `micro_batches`.
-pub(crate) fn order(schedule: PipelineSchedule, world: World, micro_batches: usize) -> Vec<Action> {
-    let warmup = match schedule {
-        PipelineSchedule::GPipe => micro_batches,
-        PipelineSchedule::OneForwardOneBackward => micro_batches.min(world.size() - world.rank()),
-    };
-    let mut actions: Vec<Action> = (0..warmup).map(Action::Forward).collect();
-    for backward in 0..micro_batches {
-        actions.push(Action::Backward(backward));
-        if warmup + backward < micro_batches {
-            actions.push(Action::Forward(warmup + backward));
-        }
-    }
-    actions
 }
 
 /// A micro-batch between its forward and its backward.
@@ -93,6 +65,8 @@ pub(crate) struct Stage {
     losses: Vec<Tensor>,
     /// The gradient of an input on its way to the stage before.
     sent: Option<Tensor>,
+    /// What it waits for, where ranks are simulated.
+    entry: Option<Entry>,
 }
 
 impl Stage {
@@ -143,6 +117,7 @@ impl Stage {
         let backwards = if cx.memory().exchanges() { Some(new()?) } else { None };
         let (inputs, output_gradients, passed) = (Vec::new(), Vec::new(), Vec::new());
         let (outputs, losses, sent) = (Vec::new(), Vec::new(), None);
+        let entry = cx.timetable.clone().map(|table| Entry::new(table, world));
         Ok(Self {
             schedule,
             communicator,
@@ -156,6 +131,7 @@ impl Stage {
             outputs,
             losses,
             sent,
+            entry,
         })
     }
 
@@ -194,6 +170,9 @@ impl Stage {
         self.checkpointing = checkpointing;
         self.outputs.clear();
         self.passed = micro_batches.iter().map(|_| None).collect();
+        if let Some(entry) = &mut self.entry {
+            entry.begin(cx.memory(), self.schedule, micro_batches.len())?;
+        }
         if self.inputs.len().max(self.output_gradients.len()) == micro_batches.len() {
             return Ok(());
         }
@@ -260,10 +239,11 @@ impl Stage {
     ) -> OpResult<()> {
         let input_gradient = Rc::new(RefCell::new(None));
         cx.begin_graph();
+        let arrival = self.arrival(cx)?;
         let input = match self.inputs.get(number) {
             None => tokens.clone(),
             Some(received) => {
-                self.communicator.receive(cx.memory(), received, self.rank() - 1)?;
+                self.communicator.receive(cx.memory(), received, self.rank() - 1, arrival)?;
                 let arrives = Rc::clone(&input_gradient);
                 let source = cx.record("stage input", [None::<&Tensor>], move |_, [gradient, ..]| {
                     *arrives.borrow_mut() = gradient;
@@ -272,6 +252,7 @@ impl Stage {
                 received.clone().with_source(source)
             }
         };
+        let begun = cx.memory().mark(StreamId::DEFAULT)?;
         let output = model.stage_forward(cx, &input, &self.part, self.checkpointing)?;
         let loss = if self.part.last { Some(cx.cross_entropy(&output, targets)?) } else { None };
         if self.part.last {
@@ -284,7 +265,17 @@ impl Stage {
         if let Some(place) = self.passed.get_mut(number) {
             *place = Some(Passed { graph, output, loss, input_gradient });
         }
-        Ok(())
+        self.done(cx, begun)
+    }
+
+    /// When what the next action receives is there, where ranks are simulated.
+    fn arrival(&mut self, cx: &Context) -> OpResult<Option<Arrival>> {
+        self.entry.as_mut().map_or(Ok(None), |entry| entry.arrival(cx.memory()))
+    }
+
+    /// An action is done that began at `begun`.
+    fn done(&mut self, cx: &Context, begun: Moment) -> OpResult<()> {
+        self.entry.as_mut().map_or(Ok(()), |entry| entry.done(cx.memory(), begun))
     }
 
     /// Backward of one micro-batch.
@@ -294,13 +285,16 @@ impl Stage {
             return Ok(());
         };
         cx.resume_graph(graph);
+        let arrival = self.arrival(cx)?;
+        let mut begun = cx.memory().mark(StreamId::DEFAULT)?;
         if let Some(loss) = loss {
             drop(output);
             let one = cx.temporary(loss.shape(), loss.dtype(), "gradient of the loss")?;
             cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
             cx.on_backward_thread(|cx| cx.backward(&loss, &one))?;
         } else if let Some(gradient) = self.output_gradients.get(number).cloned() {
-            self.backwards().receive(cx.memory(), &gradient, self.rank() + 1)?;
+            self.backwards().receive(cx.memory(), &gradient, self.rank() + 1, arrival)?;
+            begun = cx.memory().mark(StreamId::DEFAULT)?;
             cx.on_backward_thread(|cx| cx.backward(&output, &gradient))?;
         }
         let gradient = input_gradient.borrow_mut().take();
@@ -312,7 +306,7 @@ impl Stage {
                 PipelineSchedule::OneForwardOneBackward => Some(gradient),
             };
         }
-        Ok(())
+        self.done(cx, begun)
     }
 
     /// All micro-batches are through: the last stage puts its outputs together, though they are not used. Returns the losses.
@@ -336,6 +330,9 @@ impl Stage {
         self.losses.clear();
         self.outputs.clear();
         self.sent = None;
+        if let Some(entry) = &mut self.entry {
+            entry.abandon();
+        }
     }
 }
 
@@ -362,27 +359,10 @@ fn own_head(cx: &mut Context) -> OpResult<Tensor> {
 mod tests {
     use super::*;
 
-    fn actions(schedule: PipelineSchedule, rank: usize, size: usize) -> String {
-        let actions = order(schedule, World::new(size, rank).unwrap(), 4);
-        let words = actions.iter().map(|action| match action {
-            Action::Forward(number) => format!("F{number}"),
-            Action::Backward(number) => format!("B{number}"),
-        });
-        words.collect::<Vec<_>>().join(" ")
-    }
-
     /// Of gpt-mini and of GPT-2.
     #[test]
     fn shapes_are_as_long_as_pytorchs() {
         assert_eq!(pickled(Shape::new(&[1, 32, 32])), 108);
         assert_eq!(pickled(Shape::new(&[4, 1024, 768])), 113);
-    }
-
-    /// Read from recordings of two ranks.
-    #[test]
-    fn orders_are_pytorchs() {
-        assert_eq!(actions(PipelineSchedule::GPipe, 0, 2), "F0 F1 F2 F3 B0 B1 B2 B3");
-        assert_eq!(actions(PipelineSchedule::OneForwardOneBackward, 0, 2), "F0 F1 B0 F2 B1 F3 B2 B3");
-        assert_eq!(actions(PipelineSchedule::OneForwardOneBackward, 1, 2), "F0 B0 F1 B1 F2 B2 F3 B3");
     }
 }

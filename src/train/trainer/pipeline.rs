@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::error::OpResult;
-use crate::parallel::{Action, Stage, micro_batches};
+use crate::parallel::Stage;
+use crate::schedule::{Action, micro_batches};
 use crate::tensor::Tensor;
 use crate::workload::{Batch, Model, Outcome};
 use vramlab_model::Phase;

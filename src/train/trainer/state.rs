@@ -17,6 +17,7 @@ use crate::parallel::{self, Stage};
 use crate::scaler::Scaler;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
+use crate::timetable::Timetable;
 use crate::workload::{Batch, Outcome, Task, Workload};
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_allocator::{Settings, SettingsError, Statistics};
@@ -49,6 +50,8 @@ pub struct TrainerOptions {
     pub member: Option<Member>,
     /// Where it meets the other ranks, on a device that holds bytes.
     pub seat: Option<Arc<Seat>>,
+    /// When the stages of a simulated pipeline work, the same for all of its ranks.
+    pub timetable: Option<Arc<Timetable>>,
     /// What the loop does with the loss.
     pub style: LoopStyle,
     /// Which library workspaces the device has.
@@ -118,6 +121,7 @@ impl Trainer {
         }
         let mut cx = Context::new(memory, options.workspaces);
         cx.seat = options.seat;
+        cx.timetable = options.timetable;
         if let Some(Member { parallelism: Parallelism::Tensor, world }) = options.member {
             cx.tensor_ranks = Some(Communicator::new(cx.memory(), world, cx.seat.as_ref())?);
         }

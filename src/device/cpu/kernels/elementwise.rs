@@ -4,10 +4,10 @@
 use super::dispatch::real;
 use super::rows::rows_of;
 use super::tasks::{TASK, estimate};
-use crate::Operand;
 use crate::cpu::cores::Cores;
 use crate::cpu::operand::{Access, KernelResult, View, require};
 use crate::cpu::real::{Real, elements};
+use crate::{DropoutMask, Operand};
 
 /// Elements that are converted and computed at once: they stay in the first-level cache.
 pub(super) const CHUNK: usize = 512;
@@ -292,6 +292,38 @@ pub(super) fn scale(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Op
     same_length(&src, &dst)?;
     let (from, to) = (access.read(&src)?, access.write(&dst)?);
     real!([src.dtype, dst.dtype], go(cores, from, to, factor));
+    Ok(())
+}
+
+pub(super) fn dropout(
+    cores: &Cores,
+    mut access: Access<'_>,
+    src: Operand,
+    dst: Operand,
+    mask: DropoutMask,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, mask: DropoutMask) {
+        let (seed, threshold, factor) = (mask.seed(), mask.threshold(), R::of(f64::from(mask.factor())));
+        chunks(
+            cores,
+            dst.len(),
+            1.5,
+            #[inline(always)]
+            |start, len, [x, y]: &mut [[R; CHUNK]; 2]| {
+                let x = elements(&src, start, &mut x[..len]);
+                let (y, stored) = results(&dst, [&src], start, &mut y[..len]);
+                for (index, (y, &x)) in (start as u64..).zip(y.iter_mut().zip(x)) {
+                    *y = if DropoutMask::leaves_out(seed, threshold, index) { R::ZERO } else { factor * x };
+                }
+                if !stored {
+                    R::store(&dst, start, y);
+                }
+            },
+        );
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to, mask));
     Ok(())
 }
 

@@ -61,6 +61,7 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         Kernel::Mul { a, b, dst } => elementwise::binary(cores, in_place(), a, b, dst, elementwise::Binary::Mul),
         Kernel::Div { a, b, dst } => elementwise::binary(cores, in_place(), a, b, dst, elementwise::Binary::Div),
         Kernel::Scale { src, dst, factor } => elementwise::scale(cores, in_place(), src, dst, factor),
+        Kernel::Dropout { src, dst, mask } => elementwise::dropout(cores, in_place(), src, dst, mask),
         Kernel::Relu { src, dst } => activation::relu(cores, in_place(), src, dst),
         Kernel::ReluBackward { output, grad, dst } => activation::relu_backward(cores, in_place(), output, grad, dst),
         Kernel::Silu { src, dst } => activation::silu(cores, in_place(), src, dst),

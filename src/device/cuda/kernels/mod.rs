@@ -46,6 +46,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         | Kernel::Mul { .. }
         | Kernel::Div { .. }
         | Kernel::Scale { .. }
+        | Kernel::Dropout { .. }
         | Kernel::AddScalar { .. }
         | Kernel::Relu { .. }
         | Kernel::ReluBackward { .. }

@@ -4,7 +4,7 @@ use crate::selftest::bound::Bound;
 use crate::selftest::case::{Case, Placed, Precision, Skew, Slot};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
-use crate::{DType, Kernel};
+use crate::{DType, DropoutMask, Kernel};
 
 /// Lengths around the widths of vectors, thread blocks and grids, and where operands begin.
 const LENGTHS: [(usize, Skew); 14] = [
@@ -183,6 +183,11 @@ fn unary(session: &mut Session<'_>) {
         let what = format!(" by {factor:.3}");
         let make = move |at: &Placed, src, dst| Kernel::Scale { src: at[src], dst: at[dst], factor };
         map(session, "scale", &what, Bound::Formula, make);
+    }
+    for (call, share) in [(0, 0.1), (7, 0.5), (1 << 40, 0.0)] {
+        let mask = DropoutMask::new(call, share);
+        let make = move |at: &Placed, src, dst| Kernel::Dropout { src: at[src], dst: at[dst], mask };
+        map(session, "dropout", &format!(" without {share}"), Bound::Formula, make);
     }
     for value in [1.0, -0.3] {
         let what = format!(" and {value}");
