@@ -272,6 +272,11 @@ impl Context {
         Ok(data)
     }
 
+    /// A module has another tensor in the place of this buffer.
+    pub fn forget_buffer(&mut self, buffer: &Tensor) {
+        self.buffers.retain(|kept| !kept.data.shares_storage(buffer));
+    }
+
     /// How many parameters there are.
     pub const fn parameter_count(&self) -> usize {
         self.leaves.len()

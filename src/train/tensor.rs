@@ -188,6 +188,12 @@ impl Tensor {
         &self.storage
     }
 
+    /// Both lie in the same memory.
+    #[must_use]
+    pub fn shares_storage(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.storage, &other.storage)
+    }
+
     /// The same elements in another shape of as many elements: a view.
     #[must_use]
     pub(crate) fn reshaped(&self, shape: Shape) -> Self {

@@ -41,8 +41,8 @@ pub use churn::{Churn, ChurnSizes};
 pub use data::{Data, DataKind};
 pub use dcgan::Dcgan;
 pub use decoder::{
-    Biases, Decoder, DecoderSizes, HeadNorms, LayerPattern, Llama3Scaling, ModelConfig, Multipliers, NormPlaces,
-    RotaryScaling, SlidingWindows, SoftCaps, Style,
+    Biases, Decoder, DecoderSizes, Factors, HeadNorms, LayerPattern, Llama3Scaling, LongScaling, ModelConfig,
+    Multipliers, NormPlaces, RotaryScaling, SlidingWindows, SoftCaps, Style,
 };
 pub use entry::{Architecture, Entry, Group, LearningRates};
 pub use error::CatalogError;

@@ -29,6 +29,7 @@ const MINI: DecoderSizes = DecoderSizes {
     heads: 4,
     kv_heads: 2,
     head_size: 16,
+    rotated: None,
     tied: false,
     eps: 1e-6,
     theta: 1e4,

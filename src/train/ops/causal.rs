@@ -30,6 +30,22 @@ impl Context {
         })
     }
 
+    /// How many positions there are, as a program asks for it on the device and compares it on the host: `torch.max(positions) + 1`
+    /// and whether that is more than some number.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn count_positions(&mut self) -> OpResult<Tensor> {
+        self.op("count positions", |cx| {
+            let number = |dtype, what| cx.temporary(Shape::new(&[]), dtype, what);
+            let last = number(DType::I64, "last position")?;
+            let count = number(DType::I64, "number of positions")?;
+            drop(last);
+            drop(number(DType::U8, "there are more")?);
+            Ok(count)
+        })
+    }
+
     /// The search for several sequences in a row that `create_causal_mask` makes of the positions of `tokens`, where there is no
     /// cache. It finds none.
     ///

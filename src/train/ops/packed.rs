@@ -14,6 +14,15 @@ use super::rotary::RotaryTables;
 /// The gradient of heads that were joined: what was not rotated of them holds it, though it has no elements.
 type Held = Rc<RefCell<Option<Tensor>>>;
 
+/// Heads cut in two.
+struct Cut {
+    /// What is rotated.
+    first: Tensor,
+    /// What is not, where there is such a part.
+    rest: Option<Tensor>,
+    held: Held,
+}
+
 impl Context {
     /// Columns of `packed` (batch, rows, columns), a view: `packed[..., start : start + width]`. Backward makes zeros of the whole and
     /// copies the gradient into them.
@@ -68,48 +77,79 @@ impl Context {
         Ok((self.mul(&up, &activated)?, gate))
     }
 
-    /// Queries and keys (batch, heads, rows, head size) rotated as [`Context::rotary`] does it, where the program leaves room for a part of
-    /// each head that is not: `torch.cat([rotated, rest], dim=-1)` with a rest of no elements. The results lie head by head.
+    /// Queries and keys (batch, heads, rows, head size) of which the first elements of each head are rotated as [`Context::rotary`] does
+    /// it, as many as the tables have: `torch.cat([rotated, rest], dim=-1)`, where the rest may have no elements. The results lie head
+    /// by head.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn rotary_with_rest(&mut self, parts: [&Tensor; 2], tables: &RotaryTables) -> OpResult<[Tensor; 2]> {
-        let [(q, of_q), (k, of_k)] = parts.map(|part| self.with_rest(part));
-        Ok([self.rotated_and_rest(&q, tables, of_q)?, self.rotated_and_rest(&k, tables, of_k)?])
+        let [q, k] = parts.map(|part| self.with_rest(part, tables.width()));
+        Ok([self.rotated_and_rest(q, tables)?, self.rotated_and_rest(k, tables)?])
     }
 
-    /// Heads before the rest is cut off: its gradient, zeros of the whole, is there before that of what was rotated.
-    fn with_rest(&mut self, input: &Tensor) -> (Tensor, Held) {
+    /// Heads cut in two, views: the gradient of the rest, zeros of the whole but for it, is there before that of what is rotated.
+    fn with_rest(&mut self, input: &Tensor, rotated: usize) -> Cut {
         let (held, shape, dtype) = (Held::default(), input.shape(), input.dtype());
+        let has_rest = rotated < shape.last();
+        let part = |start, width| input.strided(shape.with_last(width), input.layout(), start);
+        let rest = has_rest.then(|| part(rotated, shape.last() - rotated));
+        // All of a tensor is no slice of it.
+        let first = if has_rest { part(0, rotated) } else { input.clone() };
         if !self.differentiates(&[input]) {
-            return (input.clone(), held);
+            return Cut { first, rest, held };
         }
         let kept = Rc::clone(&held);
+        let strides = shape.contiguous_strides();
         let source = self.record("sliceBackward", [Some(input), None, None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
             let whole = cx.temporary(shape, dtype, "gradient of the rest")?;
-            kept.take();
-            cx.copy(&grad, &whole)?;
+            if let Some(rest) = kept.take().filter(|_| has_rest) {
+                cx.copy(&rest, &whole.strided(rest.shape(), strides, rotated))?;
+            }
+            // Both are one tensor in the end: what was rotated is put into its place at once.
+            let other = has_rest.then(|| cx.temporary(shape, dtype, "gradient of what was rotated")).transpose()?;
+            cx.copy(&grad, &whole.strided(grad.shape(), strides, 0))?;
+            drop(other);
             Ok([Some(whole), None, None])
         });
-        (input.clone().with_source(source), held)
+        Cut { first: first.with_source(source), rest, held }
     }
 
-    fn rotated_and_rest(&mut self, input: &Tensor, tables: &RotaryTables, held: Held) -> OpResult<Tensor> {
-        let rotated = self.rotary(input, tables)?;
-        let is_narrow = input.dtype() == rotated.dtype();
+    fn rotated_and_rest(&mut self, Cut { first, rest, held }: Cut, tables: &RotaryTables) -> OpResult<Tensor> {
+        let rotated = self.rotary(&first, tables)?;
+        let (narrow, wide) = (first.dtype(), rotated.dtype());
+        let width = first.shape().last();
+        let shape = first.shape().with_last(width + rest.as_ref().map_or(0, |rest| rest.shape().last()));
         self.op("cat", |cx| {
-            let output = cx.activation(rotated.shape(), rotated.dtype(), "rotated and rest")?;
-            cx.copy(&rotated, &output)?;
+            let output = cx.activation(shape, wide, "rotated and rest")?;
+            let strides = shape.contiguous_strides();
+            cx.copy(&rotated, &output.strided(rotated.shape(), strides, 0))?;
+            if let Some(rest) = &rest {
+                cx.arrange(rest, &output.strided(rest.shape(), strides, width))?;
+            }
             if !cx.differentiates(&[&rotated]) {
                 return Ok(output);
             }
-            let source = cx.record("catBackward", [Some(&rotated), None, None], move |_, [grad, ..]| {
+            let of_rest = rest.map(|rest| rest.shape());
+            let rotated_shape = rotated.shape();
+            let source = cx.record("catBackward", [Some(&rotated), None, None], move |cx, [grad, ..]| {
+                let Some(grad) = grad else { return Ok(Gradients::default()) };
+                let part = |shape, start| grad.strided(shape, grad.layout(), start);
+                let rest = of_rest.map(|shape| part(shape, width));
                 // In another type the rest's gradient is a tensor of its own.
-                if is_narrow {
-                    held.replace(grad.clone());
-                }
-                Ok([grad, None, None])
+                let rest = match rest {
+                    _ if narrow == wide => Some(rest.unwrap_or_else(|| grad.clone())),
+                    Some(rest) => {
+                        let cast = cx.temporary(rest.shape(), narrow, "gradient of the rest in the narrower type")?;
+                        cx.arrange(&rest, &cast)?;
+                        Some(cast)
+                    }
+                    None => None,
+                };
+                held.replace(rest);
+                let rotated = if of_rest.is_some() { part(rotated_shape, 0) } else { grad };
+                Ok([Some(rotated), None, None])
             });
             Ok(output.with_source(source))
         })

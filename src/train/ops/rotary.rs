@@ -14,6 +14,13 @@ pub struct RotaryTables {
     sin: Tensor,
 }
 
+impl RotaryTables {
+    /// Elements of a head that they rotate.
+    pub(super) fn width(&self) -> usize {
+        self.cos.shape().last()
+    }
+}
+
 impl Context {
     /// The tables for `positions` (rows; i64, counted from 0) and `frequencies` (half of a head's elements; f32), in `dtype`:
     /// computed in f32, multiplied by `scaling`, cast. Nothing is differentiated.

@@ -44,6 +44,8 @@ pub(super) struct Reducer {
     places: Vec<Place>,
     /// Parameters in the order of the first synchronised pass; `None` once buckets were made by it.
     order: Option<Vec<usize>>,
+    /// Buffers of the model when it was wrapped, which is what is sent, whatever stands in their place since.
+    modules_buffers: Vec<Tensor>,
     /// The last forward's pass is synchronised: buffers are sent before the next one.
     sends_buffers: bool,
     /// By parameter, the rank whose optimizer updates it, where they share the state.
@@ -54,7 +56,9 @@ impl Reducer {
     /// `DistributedDataParallel(model)`.
     pub fn wrap(cx: &mut Context, Member { parallelism, world }: Member) -> OpResult<Self> {
         construction::verify_shapes(cx, world)?;
-        let state: Vec<Tensor> = cx.leaves.iter().map(|leaf| leaf.data.clone()).chain(cx.buffers()).collect();
+        let modules_buffers: Vec<Tensor> = cx.buffers().collect();
+        let leaves = cx.leaves.iter().map(|leaf| leaf.data.clone());
+        let state: Vec<Tensor> = leaves.chain(modules_buffers.iter().cloned()).collect();
         construction::broadcast(cx, &state)?;
         let mut reducer = Self {
             communicator: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
@@ -62,6 +66,7 @@ impl Reducer {
             buckets: Vec::new(),
             places: Vec::new(),
             order: Some(Vec::new()),
+            modules_buffers,
             sends_buffers: true,
             owners: (parallelism == Parallelism::Zero1).then(|| {
                 let sizes: Vec<usize> = cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
@@ -144,10 +149,10 @@ impl Hooks<Context> for Reducer {
             self.rebuild(cx, &order)?;
         }
         if self.sends_buffers {
-            let buffers: Vec<Tensor> = cx.buffers().collect();
+            let buffers = &self.modules_buffers;
             if !buffers.is_empty() {
-                construction::broadcast(cx, &buffers)?;
-                self.communicator.broadcast(cx.memory(), &buffers, |_| 0)?;
+                construction::broadcast(cx, buffers)?;
+                self.communicator.broadcast(cx.memory(), buffers, |_| 0)?;
                 self.communicator.join(cx.memory())?;
             }
         }

@@ -13,7 +13,8 @@ use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, Windows};
 use super::pattern::LayerPattern;
 use super::sizes::{
-    Biases, DecoderSizes, ExpertSizes, Llama3Scaling, Multipliers, RotaryScaling, SlidingWindows, SoftCaps, Style,
+    Biases, DecoderSizes, ExpertSizes, Factors, Llama3Scaling, LongScaling, Multipliers, RotaryScaling, SlidingWindows,
+    SoftCaps, Style,
 };
 
 /// Keys that change neither memory nor arithmetic of a training step.
@@ -29,15 +30,15 @@ const HARMLESS: [&str; 36] = [
     "cache_implementation",
     "chunk_size_feed_forward",
     "eos_token_id",
+    "full_attn_mod",
     "id2label",
     "initializer_range",
+    "interpolate_factor",
     "is_decoder",
     "is_encoder_decoder",
     "is_llama_config",
     "label2id",
     "max_length",
-    "max_position_embeddings",
-    "original_max_position_embeddings",
     "output_attentions",
     "output_hidden_states",
     "pretraining_tp",
@@ -73,6 +74,8 @@ pub struct ModelConfig {
     rope_theta: Option<f64>,
     rope_scaling: Option<Rope>,
     rope_parameters: Option<Rope>,
+    max_position_embeddings: Option<f64>,
+    original_max_position_embeddings: Option<f64>,
     hidden_act: Option<String>,
     attention_bias: Option<bool>,
     mlp_bias: Option<bool>,
@@ -117,18 +120,29 @@ pub struct ModelConfig {
 /// How positions become rotations.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 struct Rope {
-    #[serde(alias = "type")]
     rope_type: Option<String>,
+    /// The older word for it; some files have both.
+    #[serde(rename = "type")]
+    older_type: Option<String>,
     rope_theta: Option<f64>,
     partial_rotary_factor: Option<f64>,
     factor: Option<f64>,
     low_freq_factor: Option<f64>,
     high_freq_factor: Option<f64>,
     original_max_position_embeddings: Option<f64>,
+    short_factor: Option<Vec<f32>>,
+    long_factor: Option<Vec<f32>>,
+    attention_factor: Option<f64>,
     /// Of layers without a window, where the two kinds differ.
     full_attention: Option<Box<Self>>,
     /// Of layers with one.
     sliding_attention: Option<Box<Self>>,
+}
+
+impl Rope {
+    fn kind(&self) -> Option<&str> {
+        self.rope_type.as_deref().or(self.older_type.as_deref())
+    }
 }
 
 impl ModelConfig {
@@ -142,6 +156,8 @@ impl ModelConfig {
         let gemma2 = family.name == "gemma2";
         let heads = self.num_attention_heads.get();
         let unrotated = self.unrotated(family)?;
+        let head_size = self.head_dim.map_or(family.head_size.unwrap_or(self.hidden_size.get() / heads), Extent::get);
+        let rotated = self.rotated(head_size)?;
         Ok(DecoderSizes {
             vocab: vocab.unwrap_or(self.vocab_size).get(),
             width: self.hidden_size.get(),
@@ -149,11 +165,12 @@ impl ModelConfig {
             layers: layers.unwrap_or(self.num_hidden_layers).get(),
             heads,
             kv_heads: self.num_key_value_heads.map_or(family.kv_heads.unwrap_or(heads), Extent::get),
-            head_size: self.head_dim.map_or(family.head_size.unwrap_or(self.hidden_size.get() / heads), Extent::get),
+            head_size,
+            rotated: (rotated < head_size).then_some(rotated),
             tied: self.tie_word_embeddings.unwrap_or(family.tied),
             eps: self.rms_norm_eps.unwrap_or(family.eps),
             theta: self.theta(family),
-            scaling: self.scaling()?,
+            scaling: self.scaling(family, rotated)?,
             local_theta: self.local_theta(family),
             unrotated,
             seq: seq.get(),
@@ -287,13 +304,44 @@ impl ModelConfig {
         has.then(|| given.or(self.rope_local_base_freq).unwrap_or(10_000.0))
     }
 
-    fn scaling(&self) -> Result<Option<RotaryScaling>, String> {
-        let Some((rope, kind)) = self.rope().find_map(|rope| Some((rope, rope.rope_type.as_deref()?))) else {
+    /// How many elements of a head are rotated.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a part of a head, cut off as in transformers"
+    )]
+    fn rotated(&self, head_size: usize) -> Result<usize, String> {
+        let part = self.rope().find_map(|rope| rope.partial_rotary_factor).or(self.partial_rotary_factor);
+        let part = part.unwrap_or(1.0);
+        if !(part > 0.0 && part <= 1.0) {
+            return Err(format!("partial_rotary_factor is {part}; use a number above 0 and at most 1"));
+        }
+        let rotated = (head_size as f64 * part) as usize;
+        // A whole head is looked at where the model is made.
+        if rotated < head_size && (rotated == 0 || !rotated.is_multiple_of(2)) {
+            return Err(format!(
+                "partial_rotary_factor rotates {rotated} of a head's {head_size} elements, which have no two halves; choose one that makes an even number"
+            ));
+        }
+        Ok(rotated)
+    }
+
+    fn scaling(&self, family: &Family, rotated: usize) -> Result<Option<RotaryScaling>, String> {
+        let Some((rope, kind)) = self.rope().find_map(|rope| Some((rope, rope.kind()?))) else {
             return Ok(None);
         };
         let need = |value: Option<f64>, key: &str| {
             value.filter(|value| *value > 0.0).ok_or_else(|| format!("rope_type '{kind}' needs a {key} above 0"))
         };
+        if family.own_keys.contains(&"short_factor") {
+            return match kind {
+                "default" => Ok(None),
+                // As earlier versions of Phi-3 called it.
+                "longrope" | "su" | "yarn" => Ok(Some(RotaryScaling::Long(self.long_scaling(rope, rotated)?))),
+                other => Err(format!("rope_type '{other}' is not there; {} has default and longrope", family.name)),
+            };
+        }
         match kind {
             "default" => Ok(None),
             "linear" => Ok(Some(RotaryScaling::Linear(need(rope.factor, "factor")?))),
@@ -305,6 +353,34 @@ impl ModelConfig {
             }))),
             other => Err(format!("rope_type '{other}' is not there; there are default, linear and llama3")),
         }
+    }
+
+    /// Phi-3's frequencies: what stands beside them in the file goes before what their own keys say.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
+    fn long_scaling(&self, rope: &Rope, rotated: usize) -> Result<LongScaling, String> {
+        let (most, original) =
+            (self.max_position_embeddings.unwrap_or(4096.0), self.original_max_position_embeddings.unwrap_or(4096.0));
+        if original < 1.0 {
+            return Err(format!("original_max_position_embeddings is {original}; use 1 at least"));
+        }
+        let factors = |given: &Option<Vec<f32>>, key: &str| {
+            let given = given.as_deref().unwrap_or_default();
+            let fits = given.len() == rotated / 2 && given.iter().all(|factor| *factor > 0.0);
+            Factors::of(given).filter(|_| fits).ok_or_else(|| {
+                let (need, have, most) = (rotated / 2, given.len(), Factors::MOST);
+                format!(
+                    "{key} has {have} numbers; rope_type 'longrope' needs {need} above 0, and {most} at most are there"
+                )
+            })
+        };
+        let factor = rope.factor.unwrap_or(most / original);
+        let own = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() };
+        Ok(LongScaling {
+            short: factors(&rope.short_factor, "short_factor")?,
+            long: factors(&rope.long_factor, "long_factor")?,
+            original: original as usize,
+            attention: rope.attention_factor.unwrap_or(own),
+        })
     }
 
     fn weights(&self) -> Result<DType, String> {
@@ -329,7 +405,7 @@ impl ModelConfig {
             return missing("attention_dropout", "dropout of attention weights");
         }
         let parts = self.rope().map(|rope| rope.partial_rotary_factor).chain([self.partial_rotary_factor]);
-        if parts.flatten().any(|part| part != 1.0) {
+        if parts.flatten().any(|part| part != 1.0) && !family.own_keys.contains(&"partial_rotary_factor") {
             return missing("partial_rotary_factor", "heads that are rotated in part");
         }
         let own = [
@@ -383,4 +459,44 @@ fn pattern(key: &str, layers: Vec<bool>) -> Result<LayerPattern, String> {
         let most = LayerPattern::LONGEST;
         format!("{key} is a list without a pattern that begins again after {most} layers; use a list that repeats")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// As `Phi3RotaryEmbedding` of transformers 5.17 has them before and behind the positions first learned.
+    #[test]
+    fn frequencies_of_longrope_are_those_of_transformers() {
+        let mut config = json!({
+            "model_type": "phi3", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "vocab_size": 512, "max_position_embeddings": 2048, "original_max_position_embeddings": 1024,
+            "partial_rotary_factor": 0.75, "rope_scaling": {
+                "type": "su", "short_factor": [1.0, 1.05, 1.1, 1.2, 1.35, 1.5], "long_factor": [1.0, 1.25, 2.0, 4.5, 9.0, 18.0],
+            },
+        });
+        let sizes = |config: &serde_json::Value| {
+            let config: ModelConfig = serde_json::from_value(config.clone()).unwrap();
+            config.sizes(Extent::nearest(64), None, None).unwrap()
+        };
+        let near = |ours: &[f32], theirs: [f32; 6]| {
+            assert!(ours.iter().zip(theirs).all(|(ours, theirs)| (ours / theirs - 1.0).abs() < 1e-6), "{ours:?}");
+            assert_eq!(ours.len(), 6);
+        };
+        let made = sizes(&config);
+        assert_eq!(made.rotated, Some(12));
+        let short = [1.0, 0.205_184_27, 0.042_196_255, 0.008_333_333, 0.001_595_877_2, 0.000_309_439_32];
+        near(&made.frequencies(false), short);
+        let Some(RotaryScaling::Long(scaling)) = made.scaling else { panic!("{:?}", made.scaling) };
+        let long = [1.0, 0.172_354_76, 0.023_207_942, 0.002_222_222_3, 0.000_239_381_6, 0.000_025_786_61];
+        near(&made.divided(&scaling.long), long);
+        assert_eq!(scaling.original, 1024);
+        assert!((scaling.attention - 1.048_808_848_170_151_6).abs() < 1e-12, "{}", scaling.attention);
+
+        config["rope_scaling"]["attention_factor"] = json!(1.25);
+        let Some(RotaryScaling::Long(scaling)) = sizes(&config).scaling else { panic!("{config}") };
+        assert_eq!(scaling.attention, 1.25);
+    }
 }

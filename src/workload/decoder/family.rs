@@ -160,7 +160,7 @@ pub(super) const FAMILIES: [Family; 12] = [
         eps: 1e-5,
         padding: Some(32_000),
         windows: Windows::All,
-        own_keys: &[],
+        own_keys: &["long_factor", "partial_rotary_factor", "short_factor"],
         ..LLAMA
     },
     Family {

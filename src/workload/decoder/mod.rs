@@ -20,8 +20,8 @@ use model::DecoderModel;
 pub use config::ModelConfig;
 pub use pattern::LayerPattern;
 pub use sizes::{
-    Biases, DecoderSizes, HeadNorms, Llama3Scaling, Multipliers, NormPlaces, RotaryScaling, SlidingWindows, SoftCaps,
-    Style,
+    Biases, DecoderSizes, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers, NormPlaces, RotaryScaling,
+    SlidingWindows, SoftCaps, Style,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.

@@ -203,6 +203,8 @@ impl Attention {
     fn forward(&self, cx: &mut Context, input: &Tensor, call: &Call) -> OpResult<(Tensor, Option<Tensor>)> {
         let Call { tables, rotates, mask, caches, .. } = call;
         let [q, k, v] = self.parts(cx, input)?;
+        // What all three were cut out of is a variable of its own.
+        let _packed = matches!(self.projections, Projections::Packed { .. }).then(|| v.clone());
         // What was not rotated is nobody's any more once both are.
         let [q, k] = match tables {
             tables if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,

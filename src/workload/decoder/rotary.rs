@@ -1,5 +1,7 @@
 //! The rotary frequencies of a model, with the blocks in which transformers computes them on the device.
 
+use std::cell::RefCell;
+
 use vramlab_device::DType;
 use vramlab_model::Category;
 use vramlab_train::{Context, OpResult, RotaryTables, Shape, Tensor};
@@ -42,11 +44,34 @@ const LLAMA3: &[Step] = &[
     Drop(11), Drop(6), Drop(8), Drop(15), Drop(20), Drop(25), Drop(26),
 ];
 
+/// `1 / (factors * theta ** (arange(0, size, 2) / size))` of whole numbers.
+#[rustfmt::skip]
+const LONG: &[Step] = &[
+    Values, Counts, Values, Drop(1), Values, Drop(2), Values, Scalar, Drop(5), Values, Drop(4), Values, Values, Drop(7), Drop(6),
+    Drop(0), Drop(3), Drop(8),
+];
+
 /// The frequencies of a model.
 pub(super) struct Frequencies {
-    all: Tensor,
+    all: RefCell<Tensor>,
     /// Those of layers with a window, where they have their own.
     local: Option<Tensor>,
+    /// Those that follow the length of samples.
+    long: Option<Long>,
+}
+
+/// Frequencies that are looked for again in every forward pass (`longrope_frequency_update`).
+struct Long {
+    /// Positions up to which the first ones hold.
+    original: usize,
+    /// Those that the model was made with.
+    first: Tensor,
+    /// Those of longer samples.
+    kind: Kind,
+    /// What they last came to, which the module keeps.
+    kept: RefCell<Option<Tensor>>,
+    /// Cosines and sines are multiplied by it.
+    attention: f64,
 }
 
 /// The tables that follow from them in a forward pass.
@@ -63,8 +88,24 @@ impl Tables {
 }
 
 impl Frequencies {
+    /// Those of a model, the buffers of each kind as `made` makes them.
+    fn of(
+        cx: &mut Context,
+        sizes: &DecoderSizes,
+        all: &Kind,
+        local: Option<&Kind>,
+        made: fn(&Kind, &mut Context) -> OpResult<[Tensor; 2]>,
+    ) -> OpResult<Self> {
+        let [all, original] = made(all, cx)?;
+        let local = local.map(|kind| made(kind, cx)).transpose()?.map(|[local, _]| local);
+        Ok(Self { all: RefCell::new(all), local, long: Long::of(sizes, &original) })
+    }
+
     fn written(self, cx: &Context, all: &Kind, local: Option<&Kind>) -> OpResult<Self> {
-        all.write(cx, &self.all)?;
+        all.write(cx, &self.all.borrow())?;
+        if let Some(long) = &self.long {
+            all.write(cx, &long.first)?;
+        }
         if let Some((kind, frequencies)) = local.zip(self.local.as_ref()) {
             kind.write(cx, frequencies)?;
         }
@@ -73,9 +114,37 @@ impl Frequencies {
 
     /// The tables for `positions` in `dtype`.
     pub fn tables(&self, cx: &mut Context, positions: &Tensor, dtype: DType) -> OpResult<Tables> {
-        let all = cx.rotary_tables(positions, &self.all, dtype, 1.0)?;
+        let mut attention = 1.0;
+        if let Some(long) = &self.long {
+            long.update(cx, positions, &self.all)?;
+            attention = long.attention;
+        }
+        let all = cx.rotary_tables(positions, &self.all.borrow(), dtype, attention)?;
         let local = self.local.as_ref().map(|local| cx.rotary_tables(positions, local, dtype, 1.0)).transpose()?;
         Ok(Tables { all, local })
+    }
+}
+
+impl Long {
+    /// Takes the frequencies that hold for so many positions. transformers looks for those of longer samples under a name that it
+    /// never gives them, and so computes them every time.
+    fn update(&self, cx: &mut Context, positions: &Tensor, current: &RefCell<Tensor>) -> OpResult<()> {
+        cx.op("longrope update", |cx| {
+            let count = cx.count_positions()?;
+            let before = if positions.numel() > self.original {
+                let computed = self.kind.computed(cx)?;
+                self.kind.write(cx, &computed)?;
+                self.kept.replace(Some(computed.clone()));
+                current.replace(computed)
+            } else {
+                current.replace(self.first.clone())
+            };
+            if !before.shares_storage(&self.first) {
+                cx.forget_buffer(&before);
+            }
+            drop(count);
+            Ok(())
+        })
     }
 }
 
@@ -88,10 +157,11 @@ struct Kind {
 
 /// That of all layers, and that of layers with a window where they have their own.
 fn kinds(sizes: &DecoderSizes) -> (Kind, Option<Kind>) {
-    let steps = match sizes.scaling {
+    let steps = match &sizes.scaling {
         None => PLAIN,
         Some(RotaryScaling::Linear(_)) => LINEAR,
         Some(RotaryScaling::Llama3(_)) => LLAMA3,
+        Some(RotaryScaling::Long(_)) => LONG,
     };
     let all = |prefix| Kind { prefix, values: sizes.frequencies(false), steps };
     match sizes.local_theta {
@@ -103,9 +173,25 @@ fn kinds(sizes: &DecoderSizes) -> (Kind, Option<Kind>) {
     }
 }
 
+impl Long {
+    /// Those of a model whose buffers are `first`, where it has them.
+    fn of(sizes: &DecoderSizes, first: &Tensor) -> Option<Self> {
+        let Some(RotaryScaling::Long(scaling)) = &sizes.scaling else { return None };
+        let kind = Kind { prefix: "", values: sizes.divided(&scaling.long), steps: LONG };
+        let (original, attention) = (scaling.original, scaling.attention);
+        Some(Self { original, first: first.clone(), kind, kept: RefCell::default(), attention })
+    }
+}
+
 impl Kind {
     /// Both buffers that transformers keeps, the first of which is what the last step makes.
-    fn made(&self, cx: &mut Context) -> OpResult<Tensor> {
+    fn made(&self, cx: &mut Context) -> OpResult<[Tensor; 2]> {
+        let frequencies = self.computed(cx)?;
+        Ok([frequencies, self.second(cx)?])
+    }
+
+    /// The buffer of frequencies, which is what the last step makes.
+    fn computed(&self, cx: &mut Context) -> OpResult<Tensor> {
         let shape = Shape::new(&[self.values.len()]);
         // What comes out is the buffer itself.
         let result = self.steps.iter().rposition(|step| !matches!(step, Drop(_))).unwrap_or(0);
@@ -117,16 +203,18 @@ impl Kind {
         blocks.taken.push(None);
         blocks.run(&before[result + 1..])?;
         drop(blocks);
-        cx.buffer(&self.name("original_inv_freq"), shape, DType::F32, 0.0)?;
         Ok(frequencies)
     }
 
+    /// The buffer that stays as it is.
+    fn second(&self, cx: &mut Context) -> OpResult<Tensor> {
+        cx.buffer(&self.name("original_inv_freq"), Shape::new(&[self.values.len()]), DType::F32, 0.0)
+    }
+
     /// The same two as they come from the host.
-    fn copied(&self, cx: &mut Context) -> OpResult<Tensor> {
-        let shape = Shape::new(&[self.values.len()]);
-        let frequencies = cx.buffer(&self.name("inv_freq"), shape, DType::F32, 0.0)?;
-        cx.buffer(&self.name("original_inv_freq"), shape, DType::F32, 0.0)?;
-        Ok(frequencies)
+    fn copied(&self, cx: &mut Context) -> OpResult<[Tensor; 2]> {
+        let frequencies = cx.buffer(&self.name("inv_freq"), Shape::new(&[self.values.len()]), DType::F32, 0.0)?;
+        Ok([frequencies, self.second(cx)?])
     }
 
     fn name(&self, buffer: &str) -> String {
@@ -141,7 +229,7 @@ impl Kind {
 /// The frequencies, and the second copy of them that transformers keeps.
 pub(super) fn frequencies(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Frequencies> {
     let (all, local) = kinds(sizes);
-    let made = Frequencies { all: all.made(cx)?, local: local.as_ref().map(|kind| kind.made(cx)).transpose()? };
+    let made = Frequencies::of(cx, sizes, &all, local.as_ref(), Kind::made)?;
     // Initialising the weights computes them once more; what one kind came to lives until the next one is there.
     let mut before = None;
     for kind in std::iter::once(&all).chain(&local) {
@@ -156,7 +244,7 @@ pub(super) fn frequencies(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Fr
 /// The same in a model that was made on the meta device: they come from the host.
 pub(super) fn loaded(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Frequencies> {
     let (all, local) = kinds(sizes);
-    let made = Frequencies { all: all.copied(cx)?, local: local.as_ref().map(|kind| kind.copied(cx)).transpose()? };
+    let made = Frequencies::of(cx, sizes, &all, local.as_ref(), Kind::copied)?;
     made.written(cx, &all, local.as_ref())
 }
 

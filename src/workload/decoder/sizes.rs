@@ -146,11 +146,27 @@ impl SlidingWindows {
 
 /// How rotary frequencies reach further than the positions that a model first learned.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one a model, and it is copied with its sizes")]
 pub enum RotaryScaling {
     /// All are divided by this.
     Linear(f64),
     /// Those of long wavelengths are.
     Llama3(Llama3Scaling),
+    /// Each is divided by a factor of its own.
+    Long(LongScaling),
+}
+
+/// Rotary frequencies with two factors each, one for samples as long as those that a model first learned, one for longer ones (Phi-3.5).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LongScaling {
+    /// Divisors of frequencies in samples that are no longer.
+    pub short: Factors,
+    /// Those in longer ones.
+    pub long: Factors,
+    /// Positions first learned.
+    pub original: usize,
+    /// Cosines and sines are multiplied by it.
+    pub attention: f64,
 }
 
 /// Rotary frequencies that reach further than the positions that a model first learned.
@@ -164,6 +180,30 @@ pub struct Llama3Scaling {
     pub high: f64,
     /// Positions first learned.
     pub original: f64,
+}
+
+/// Divisors of rotary frequencies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factors {
+    values: [f32; Self::MOST],
+    count: usize,
+}
+
+impl Factors {
+    /// As many as there may be: heads of 256 elements have them.
+    pub const MOST: usize = 128;
+
+    /// These; none where there are more than [`Self::MOST`].
+    #[must_use]
+    pub fn of(given: &[f32]) -> Option<Self> {
+        let mut values = [1.0; Self::MOST];
+        values.get_mut(..given.len())?.copy_from_slice(given);
+        Some(Self { values, count: given.len() })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = f32> {
+        self.values.iter().copied().take(self.count)
+    }
 }
 
 /// The sizes of a decoder.
@@ -183,6 +223,8 @@ pub struct DecoderSizes {
     pub kv_heads: usize,
     /// Elements of a head, an even number.
     pub head_size: usize,
+    /// How many of them are rotated, from the first on, where that is not all: an even number (`partial_rotary_factor`).
+    pub rotated: Option<usize>,
     /// The head's weight is the embedding's.
     pub tied: bool,
     /// Added to the mean squares of norms.
@@ -218,21 +260,38 @@ pub struct DecoderSizes {
 }
 
 impl DecoderSizes {
-    /// The rotary frequencies, in f32: half as many as a head has elements. Those of layers with a window, where they have their
+    /// The rotary frequencies, in f32: half as many as elements of a head are rotated. Those of layers with a window, where they have their
     /// own and `local` is asked for.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
+    #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
     pub(super) fn frequencies(&self, local: bool) -> Vec<f32> {
         let (theta, scaling) = match self.local_theta.filter(|_| local) {
             Some(theta) => (theta, None),
             None => (self.theta, self.scaling),
         };
-        let of = |i: usize| 1.0 / (theta as f32).powf(2.0 * i as f32 / self.head_size as f32);
-        let stretched = |frequency: f32| match scaling {
-            None => frequency,
-            Some(RotaryScaling::Linear(factor)) => frequency / factor as f32,
-            Some(RotaryScaling::Llama3(scaling)) => scaling.stretched(f64::from(frequency)) as f32,
+        if let Some(RotaryScaling::Long(scaling)) = &scaling {
+            return self.divided(&scaling.short);
+        }
+        let stretched = |wavelength: f32| match scaling {
+            None | Some(RotaryScaling::Long(_)) => 1.0 / wavelength,
+            Some(RotaryScaling::Linear(factor)) => 1.0 / wavelength / factor as f32,
+            Some(RotaryScaling::Llama3(scaling)) => scaling.stretched(f64::from(1.0 / wavelength)) as f32,
         };
-        (0..self.head_size / 2).map(of).map(stretched).collect()
+        self.wavelengths(theta).map(stretched).collect()
+    }
+
+    /// The rotary frequencies with a factor for each.
+    pub(super) fn divided(&self, factors: &Factors) -> Vec<f32> {
+        self.wavelengths(self.theta)
+            .zip(factors.iter())
+            .map(|(wavelength, factor)| 1.0 / (factor * wavelength))
+            .collect()
+    }
+
+    /// Positions in which each pair of elements turns by 1.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
+    fn wavelengths(&self, theta: f64) -> impl Iterator<Item = f32> {
+        let rotated = self.rotated.unwrap_or(self.head_size);
+        (0..rotated / 2).map(move |i| (theta as f32).powf(2.0 * i as f32 / rotated as f32))
     }
 }
 

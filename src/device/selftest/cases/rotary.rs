@@ -24,23 +24,33 @@ pub(super) fn run(session: &mut Session<'_>) {
     // Of queries or keys, the tables and the result: those of autocast are the last.
     let types = [[DType::F32; 3], [DType::F16; 3], [DType::Bf16; 3], [DType::Bf16, DType::F32, DType::F32]];
     for [src_type, table_type, dst_type] in types {
-        for [batch, heads, rows, head_size] in [[1, 1, 1, 2], [2, 3, 5, 8], [2, 4, 33, 64], [1, 8, 129, 128]] {
+        // The last two leave a rest of each head as it is.
+        for [batch, heads, rows, head_size, rest] in [
+            [1, 1, 1, 2, 0],
+            [2, 3, 5, 8, 0],
+            [2, 4, 33, 64, 0],
+            [1, 8, 129, 128, 0],
+            [2, 3, 7, 12, 4],
+            [1, 4, 33, 96, 32],
+        ] {
             for backward in [false, true] {
                 let shape = RotaryShape { batch, heads, rows, head_size };
                 let what = if backward { "backward" } else { "forward" };
-                let title = format!("{batch} × {heads} heads × {rows} rows × {head_size}, {what}");
+                let title = format!("{batch} × {heads} heads × {rows} rows × {head_size} and {rest}, {what}");
                 let mut case = Case::of_types("rotary", &[src_type, table_type, dst_type], title);
-                let src = case.input("src", src_type, shape.len(), Values::STANDARD);
+                let whole = head_size + rest;
+                let src = case.input("src", src_type, batch * heads * rows * whole, Values::STANDARD);
                 let tables = ["cos", "sin"];
                 let [cos, sin] =
                     tables.map(|name| case.input(name, table_type, shape.table(), Values::Uniform(-1.0, 1.0)));
                 let dst = case.output("dst", dst_type, shape.len(), Bound::Formula);
                 // As projections leave queries, and head by head.
                 let side_by_side = [rows * heads * head_size, head_size, heads * head_size];
+                let from = [rows * heads * whole, whole, heads * whole];
                 let by_head = [heads * rows * head_size, rows * head_size, head_size];
                 session.check(&case, |at| Kernel::Rotary {
                     shape,
-                    src: at.heads(src, 0, side_by_side),
+                    src: at.heads(src, 0, from),
                     cos: at[cos],
                     sin: at[sin],
                     dst: at.heads(dst, 0, if backward { by_head } else { side_by_side }),
