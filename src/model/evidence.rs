@@ -112,6 +112,8 @@ pub enum Evidence {
         own: u64,
         /// What it takes the others, at most.
         others: u64,
+        /// These are times of simulated cards.
+        simulated: bool,
     },
     /// Cached segments that nothing holds.
     Releasable {
@@ -321,10 +323,11 @@ impl fmt::Display for Evidence {
                     "{rank} is a straggler: between exchanges a step takes it {own} ms, the others {others} ms, and they wait"
                 )
             }
-            Self::UnbalancedStages { rank, own, others } => {
+            Self::UnbalancedStages { rank, own, others, simulated } => {
+                let simulated = if *simulated { " (simulated)" } else { "" };
                 write!(
                     f,
-                    "stages are unbalanced: {rank} works {own} ms a step, the others {others} ms at most, and wait for it"
+                    "stages are unbalanced: {rank} works {own} ms a step, the others {others} ms at most, and wait for it{simulated}"
                 )
             }
             Self::Releasable { bytes, reserved, when } => {

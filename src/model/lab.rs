@@ -5,6 +5,7 @@ mod view;
 
 use std::sync::Arc;
 
+use super::Parallelism;
 use super::alike::AlikeRanks;
 use super::autopsy::Autopsy;
 use super::boundaries::Boundaries;
@@ -133,10 +134,18 @@ impl Lab {
     }
 
     /// What the last five steps took without exchanges with other ranks, the median: waiting for these is part of an
-    /// exchange. `None` before there are as many, and where times are not measured.
+    /// exchange. `None` before there are as many, and where times are neither measured nor those of a simulated pipeline, whose
+    /// stages wait for each other.
     #[must_use]
     pub fn own_time(&self) -> Option<Micros> {
-        matches!(self.about.kind, DeviceKind::Gpu | DeviceKind::Processor).then(|| self.steps.own()).flatten()
+        let known = match self.about.kind {
+            DeviceKind::Gpu | DeviceKind::Processor => true,
+            DeviceKind::Simulated => {
+                self.alike().is_some_and(|alike| matches!(alike.parallelism, Parallelism::Pipeline(_)))
+            }
+            DeviceKind::Absent => false,
+        };
+        known.then(|| self.steps.own()).flatten()
     }
 
     /// What is trained, and on what.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{AlikeRanks, Evidence, Finding, Lab, Level, Micros, Parallelism, Profile, Ranks};
+use crate::model::{AlikeRanks, DeviceKind, Evidence, Finding, Lab, Level, Micros, Parallelism, Profile, Ranks};
 use crate::units::{Bytes, DeviceIndex};
 
 /// One rank and those that do the same, at the cursor.
@@ -20,8 +20,10 @@ pub struct RankFigures {
     pub out_of_memory: bool,
     /// The curve of its last whole step.
     pub step: Option<Arc<Profile>>,
-    /// What its last steps took without exchanges, where times are measured.
+    /// What its last steps took without exchanges, where times are measured or those of a simulated pipeline.
     pub own: Option<Micros>,
+    /// Times are simulated.
+    pub simulated: bool,
 }
 
 impl RankFigures {
@@ -38,6 +40,7 @@ impl RankFigures {
                 out_of_memory: lab.autopsy().is_some(),
                 step: lab.last_profile().cloned(),
                 own: lab.own_time(),
+                simulated: lab.about().kind == DeviceKind::Simulated,
             })
         };
         devices.iter().filter_map(|device| figures(ranks.lab(*device)?)).collect()
@@ -74,13 +77,13 @@ impl RankFigures {
         let times: Vec<u64> = all.iter().map(|of| Some(of.own?.0)).collect::<Option<_>>()?;
         let place = (0..all.len()).max_by_key(|place| times[*place])?;
         let others = (0..all.len()).filter(|other| *other != place).map(|other| times[other]).max()?;
-        let (own, alike) = (times[place], &all[place].alike);
+        let (own, alike, simulated) = (times[place], &all[place].alike, all[place].simulated);
         if own - others < SHORTEST.max(others / 4) || alike.ranks.len() > 1 {
             return None;
         }
         let (rank, own, others) = (alike.words(), own / 1000, others / 1000);
         let evidence = match alike.parallelism {
-            Parallelism::Pipeline(_) => Evidence::UnbalancedStages { rank, own, others },
+            Parallelism::Pipeline(_) => Evidence::UnbalancedStages { rank, own, others, simulated },
             _ => Evidence::Straggler { rank, own, others },
         };
         Some(Finding { level: Level::Warning, evidence, remedies: Vec::new(), position: None, gain: None })
@@ -141,7 +144,9 @@ mod tests {
         let parallelism = Parallelism::Pipeline(PipelineSchedule::GPipe);
         last.alike = AlikeRanks { parallelism, ..AlikeRanks::clone(&large.alike) }.into();
         let said = "stages are unbalanced: rank 1 works 34 ms a step, the others 20 ms at most, and wait for it";
-        assert_eq!(found(&[small.clone(), last]).as_deref(), Some(said));
+        assert_eq!(found(&[small.clone(), last.clone()]).as_deref(), Some(said));
+        last.simulated = true;
+        assert_eq!(found(&[small.clone(), last]), Some(format!("{said} (simulated)")));
         large.own = Some(Micros(24_000));
         assert_eq!(found(&[small.clone(), large.clone()]), None, "less than a quarter");
         large.own = None;

@@ -176,7 +176,8 @@ impl Report<'_> {
             self.write_table(out, &heading, largest.collect(), |probe| probe.batch, "batch")?;
         }
         writeln!(out)?;
-        let note = "Peaks are those of the worst rank. Times are a rank's own: it waits for no other.";
+        let note =
+            "Peaks are those of the worst rank. Times are simulated; only stages of a pipeline wait for each other.";
         Ok(self.paper.paragraph(out, note, 0, Tone::Dim)?)
     }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::cli::flags;
 use crate::cli::row::{Between, Peaks, Steps, bytes, object};
-use crate::model::{AlikeRanks, Evidence, Finding, Level, Micros, Phase};
+use crate::model::{AlikeRanks, Evidence, Finding, Level, Micros, Parallelism, Phase};
 use crate::session::Headless;
 use crate::source::RankFigures;
 use crate::tui;
@@ -26,8 +26,10 @@ pub(super) struct Row {
     pub finished: u64,
     /// The median of their times, in milliseconds.
     pub step_ms: f64,
-    /// What its last steps took without exchanges, where times are measured.
+    /// What its last steps took without exchanges, where it waits in these for the others.
     pub own: Option<Micros>,
+    /// Times are simulated.
+    pub simulated: bool,
     /// The first loss and the last; a stage of a pipeline that is not the last has none.
     pub losses: Option<[f32; 2]>,
     /// What is to be said of it behind the table.
@@ -50,6 +52,8 @@ impl Row {
             let lines = tui::autopsy_lines(&view, WIDTH, flags::flag).into_iter();
             lines.filter(|line| !line.starts_with("fits:")).collect()
         });
+        let simulated = trainer.device_info().simulated;
+        let waits = !simulated || matches!(alike.parallelism, Parallelism::Pipeline(_));
         Self {
             alike,
             sizes: [
@@ -63,7 +67,8 @@ impl Row {
             peak_reserved: bytes(reserved),
             finished: steps.finished,
             step_ms: steps.times.median(),
-            own: view.steps.own.filter(|_| !trainer.device_info().simulated),
+            own: view.steps.own.filter(|_| waits),
+            simulated,
             losses: steps.first_loss.zip(steps.last_loss).map(|(first, last)| [first, last]),
             said: view.findings.iter().filter(|finding| is_said(finding)).map(sentence).collect(),
             autopsy,
@@ -85,6 +90,7 @@ impl Row {
             out_of_memory: self.autopsy.is_some(),
             step: None,
             own: self.own,
+            simulated: self.simulated,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::row::Row;
 use crate::cli::flags;
 use crate::export;
-use crate::model::Level;
+use crate::model::{Level, Parallelism};
 use crate::session::{DeviceChoice, LabSpec, Parallel};
 use crate::source::RankFigures;
 use crate::units::Bytes;
@@ -113,7 +113,11 @@ impl Table {
             return Ok(());
         }
         if losses.is_empty() {
-            return writeln!(out, "  Times are simulated, and a rank's own: it waits for no other.");
+            let waits = match self.rows.first().map(|row| row.alike.parallelism) {
+                Some(Parallelism::Pipeline(_)) => "stages wait for each other",
+                _ => "a rank waits for no other",
+            };
+            return writeln!(out, "  Times are simulated; {waits}.");
         }
         let mean = |which: usize| losses.iter().map(|losses| losses[which]).sum::<f32>() / losses.len() as f32;
         writeln!(out, "  Mean loss of the ranks that have one, first → last: {:.4} → {:.4}.", mean(0), mean(1))
