@@ -30,6 +30,7 @@ fn gpt2(amp: Amp, observer: Box<dyn Observer>) -> Trainer {
         parallel: None,
         member: None,
         seat: None,
+        timetable: None,
         index: vramlab::units::DeviceIndex::FIRST,
         workload,
         sizes: Sizes::default(),

@@ -173,6 +173,7 @@ fn is_as_recorded(name: &str, workload: Box<dyn Workload>, config: Config, steps
         rank: DeviceIndex::FIRST,
         member: None,
         seat: None,
+        timetable: None,
         style: LoopStyle::Plain,
         workspaces: Libraries::HOPPER,
         settings: Settings::parse(facts["conf"].as_str().unwrap()).unwrap(),

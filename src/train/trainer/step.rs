@@ -76,12 +76,12 @@ impl Trainer {
             Ok(outcome) => {
                 let Outcome { loss, skipped, .. } = outcome;
                 self.outcome = outcome;
-                // A device without bytes has computed none.
-                let loss = loss.filter(|_| self.memory().holds_bytes());
                 // A stage of a pipeline before the last reads no loss: a step of it is over when its device has done it.
-                if self.stage.is_some() && loss.is_none() && self.memory().holds_bytes() {
+                if self.stage.is_some() && loss.is_none() {
                     self.memory().synchronize();
                 }
+                // A device without bytes has computed none.
+                let loss = loss.filter(|_| self.memory().holds_bytes());
                 // Only the compute stream is waited for (by reading the loss): the next batch may still be on its way.
                 let waited = self.memory().with_device(|device| device.take_copy_time());
                 let copy = Micros(micros(waited).0 + self.feed.as_mut().map_or(0, |feed| feed.take_copy_time().0));
