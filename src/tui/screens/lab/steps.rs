@@ -109,21 +109,25 @@ pub(crate) fn render_line(steps: &StepsView, clock: Clock, theme: &Theme, area: 
             span(theme, Token::Text, format!("{} ", figures::milliseconds(time))),
         ]
     };
-    let line = |shorter| {
+    // What takes no time is left out where there is no room for all.
+    let is_shown = |time: Micros, all: bool| all || time > Micros(0);
+    let line = |shorter, all| {
         let mut line = vec![Span::raw(" ")];
-        for (phase, time) in Phase::ALL.into_iter().zip(steps.phases) {
+        for (phase, time) in Phase::ALL.into_iter().zip(steps.phases).filter(|(_, time)| is_shown(*time, all)) {
             line.extend(figure(short_label(phase, shorter), phase.into(), time));
         }
-        line.extend(figure("copy", Token::Copy, steps.copy));
+        if is_shown(steps.copy, all) {
+            line.extend(figure("copy", Token::Copy, steps.copy));
+        }
         if exchanges(steps) {
             line.extend(figure("comm", Token::Communication, steps.exchange));
         }
         line.push(span(theme, Token::Dim, clock.of("ms", "ms sim")));
         line
     };
-    let whole = line(false);
-    let fits = whole.iter().map(Span::width).sum::<usize>() <= usize::from(area.width);
-    put(area, 0, if fits { whole } else { line(true) }, buf);
+    let fits = |line: &Vec<Span<'_>>| line.iter().map(Span::width).sum::<usize>() <= usize::from(area.width);
+    let longer = [line(false, true), line(true, true)].into_iter().find(fits);
+    put(area, 0, longer.unwrap_or_else(|| line(true, false)), buf);
 }
 
 #[cfg(test)]
@@ -143,6 +147,11 @@ mod tests {
             (0..width).map(|x| buffer[(x, 0)].symbol()).collect::<String>().trim_end().to_owned()
         };
         assert!(drawn(80).contains("▌forw 58.0") && drawn(80).ends_with("ms sim"), "{}", drawn(80));
+        assert!(
+            drawn(68).starts_with(" ▌data 0.06 ▌forw 58.0 ▌backw 76.2 ▌optim 0.18 ▌copy 0.002 ms sim"),
+            "{}",
+            drawn(68)
+        );
         assert!(drawn(100).contains("▌forward 58.0") && drawn(100).ends_with("ms sim"), "{}", drawn(100));
     }
 }
