@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::{DType, DropoutMask, Kernel, Operand};
+use crate::{DType, Kernel, Operand};
 use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
@@ -22,7 +22,9 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::Cast { src, dst } if computes(src) && computes(dst) => unary(queue, kernel, "cast", [src, dst], 0.0),
         Kernel::Cast { src, dst } => exact(queue, kernel, [src, dst], 0.0),
         Kernel::Scale { src, dst, factor } => unary(queue, kernel, "scale", [src, dst], factor as f32),
-        Kernel::Dropout { src, dst, mask } => dropout(queue, kernel, [src, dst], mask),
+        Kernel::Dropout { src, dst, mask } => map(queue, kernel, "dropout", [src, dst], |arguments| {
+            arguments.bits(mask.seed()).bits(mask.threshold()).float(mask.factor())
+        }),
         Kernel::AddScalar { src, dst, value } if !(computes(src) && computes(dst)) => {
             exact(queue, kernel, [src, dst], value)
         }
@@ -75,6 +77,17 @@ fn unary(
     [src, dst]: [Operand; 2],
     parameter: f32,
 ) -> Result<(), Refusal> {
+    map(queue, kernel, name, [src, dst], |arguments| arguments.float(parameter))
+}
+
+/// A kernel from `src` to `dst`, element by element, with `more` arguments behind their number.
+fn map(
+    queue: &mut Queue<'_>,
+    kernel: &Kernel<'_>,
+    name: &'static str,
+    [src, dst]: [Operand; 2],
+    more: impl FnOnce(Arguments) -> Arguments,
+) -> Result<(), Refusal> {
     if !(computes(src) && computes(dst) && src.len == dst.len) {
         return Err(Refusal::unsupported(kernel));
     }
@@ -82,8 +95,8 @@ fn unary(
         return Ok(());
     }
     let grid = Grid::row(blocks_of(dst.len, PER_BLOCK), THREADS);
-    let arguments = typed(typed(Arguments::new(), &src), &dst);
-    queue.launch(name, &[], grid, &mut arguments.count(dst.len).float(parameter))
+    let arguments = typed(typed(Arguments::new(), &src), &dst).count(dst.len);
+    queue.launch(name, &[], grid, &mut more(arguments))
 }
 
 fn binary(
@@ -171,24 +184,6 @@ fn arange(queue: &mut Queue<'_>, dst: &Operand) -> Result<(), Refusal> {
     }
     let grid = Grid::row(blocks_of(dst.len, THREADS as usize), THREADS);
     queue.launch("arange", &[], grid, &mut typed(Arguments::new(), dst).count(dst.len))
-}
-
-/// What a mask leaves of `src`.
-fn dropout(
-    queue: &mut Queue<'_>,
-    kernel: &Kernel<'_>,
-    [src, dst]: [Operand; 2],
-    mask: DropoutMask,
-) -> Result<(), Refusal> {
-    if !(computes(src) && computes(dst) && src.len == dst.len) {
-        return Err(Refusal::unsupported(kernel));
-    }
-    if dst.len == 0 {
-        return Ok(());
-    }
-    let grid = Grid::row(blocks_of(dst.len, PER_BLOCK), THREADS);
-    let arguments = typed(typed(Arguments::new(), &src), &dst).count(dst.len);
-    queue.launch("dropout", &[], grid, &mut arguments.bits(mask.seed()).bits(mask.threshold()).float(mask.factor()))
 }
 
 /// Rows of zeros with a diagonal of ones.
