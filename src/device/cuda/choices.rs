@@ -4,9 +4,13 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use super::cache;
+
+/// Ranks of one process have their choices in one file.
+static WRITING: Mutex<()> = Mutex::new(());
 
 /// Choices of one device and library version, each of so many words.
 pub(super) struct Choices<const WORDS: usize> {
@@ -26,18 +30,22 @@ impl<const WORDS: usize> Choices<WORDS> {
     pub fn open(kind: &str, device: &str, version: &str) -> Self {
         let name: String = device.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let path = cache::cache_folder().map(|folder| folder.join(format!("{kind}-{name}-{version}.txt")));
-        let text = path.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
-        Self { path, known: text.lines().filter_map(parse).collect() }
+        let known = path.as_deref().map(read).unwrap_or_default();
+        Self { path, known }
     }
 
     pub fn get(&self, key: &impl Hash) -> Option<[u64; WORDS]> {
         self.known.get(&fingerprint(key)).copied()
     }
 
-    /// Remembers a choice, here and on disk.
+    /// Remembers a choice, here and on disk, beside those that other ranks have kept there meanwhile.
     pub fn keep(&mut self, key: &impl Hash, choice: [u64; WORDS]) {
         self.known.insert(fingerprint(key), choice);
         let Some(path) = &self.path else { return };
+        let _one_at_a_time = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, choice) in read(path) {
+            self.known.entry(key).or_insert(choice);
+        }
         let mut lines: Vec<_> = self.known.iter().collect();
         lines.sort_unstable();
         let mut text = String::new();
@@ -50,6 +58,11 @@ impl<const WORDS: usize> Choices<WORDS> {
         }
         cache::keep(path, text.as_bytes());
     }
+}
+
+/// Choices on disk.
+fn read<const WORDS: usize>(path: &Path) -> HashMap<u64, [u64; WORDS]> {
+    fs::read_to_string(path).unwrap_or_default().lines().filter_map(parse).collect()
 }
 
 fn parse<const WORDS: usize>(line: &str) -> Option<(u64, [u64; WORDS])> {
@@ -65,6 +78,19 @@ fn parse<const WORDS: usize>(line: &str) -> Option<(u64, [u64; WORDS])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_one_rank_keeps_is_not_lost_by_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("choices.txt");
+        let [mut one, mut other] = [(); 2].map(|()| Choices::<1> { path: Some(path.clone()), known: HashMap::new() });
+        one.keep(&"a product", [1]);
+        other.keep(&"another", [2]);
+        one.keep(&"a third", [3]);
+        assert_eq!(read::<1>(&path).len(), 3);
+        assert_eq!(other.get(&"another"), Some([2]));
+        assert_eq!(one.get(&"another"), Some([2]));
+    }
 
     #[test]
     fn lines_that_were_not_written_here_are_ignored() {
