@@ -14,7 +14,7 @@ use crate::tui::copied;
 use crate::tui::hold::{self, Hold};
 use crate::tui::keymap;
 use crate::tui::layers::{CopyMenu, Editor, Filter, GhostEditor, GoTo, Help, Layer, PathPrompt, ThemeList};
-use crate::tui::map::{self, Cell, Plan};
+use crate::tui::map::{self, Cell};
 use crate::tui::palette::OnEnter;
 use crate::tui::pane;
 use crate::tui::panel::Panel;
@@ -228,7 +228,7 @@ impl App {
     fn show_cell(&mut self, [row, column]: [usize; 2]) -> Vec<Effect> {
         let Some(area) = self.layout.overview else { return Vec::new() };
         let segments = &self.latest.shown().segments;
-        let plan = Plan::overview(segments, (usize::from(area.width), usize::from(area.height)));
+        let plan = self.states.lab.overview(segments, (usize::from(area.width), usize::from(area.height)));
         let first = self.scroll.min(plan.rows.saturating_sub(usize::from(area.height)));
         let cell = Cell::at(&plan, segments, [first + row, column]);
         let address = cell.and_then(|cell| map::largest(&cell.blocks(|_| true)).or_else(|| cell.first()));

@@ -15,9 +15,9 @@ use crate::source::{Extent, Marked, Moment, Picture};
 use crate::synthetic;
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::layers::Layer;
-use crate::tui::map::Plan;
 use crate::tui::panel::Panel;
 use crate::tui::stage::Layout;
+use crate::tui::states::LabState;
 use crate::tui::theme::Catalog;
 use crate::tui::theme::ColorTier;
 use crate::units::Bytes;
@@ -189,7 +189,7 @@ fn a_click_into_the_map_of_the_lab_shows_that_block_on_blocks() {
         drawn
     };
     let map = draw(&mut app).overview.unwrap();
-    let scale = Plan::overview(&view.segments, (usize::from(map.width), usize::from(map.height))).scale;
+    let scale = LabState::default().overview(&view.segments, (usize::from(map.width), usize::from(map.height))).scale;
     let mut found = Vec::new();
     for position in map.positions() {
         typed(&mut app, "1");

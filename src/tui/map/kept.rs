@@ -1,4 +1,5 @@
-//! Strips from frame to frame: a strip is divided anew only where its segments changed.
+//! The map from frame to frame: segments find their places anew only where one came, went or changed its size, and a strip is
+//! divided anew only where its blocks changed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,9 +7,70 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::coloring::Tone;
+use super::plan::{DrawOrder, Plan};
 use super::strip::Strip;
 use crate::model::{BlockView, SegmentView};
 use crate::units::Bytes;
+
+/// Plans of the segments that were drawn last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeptPlans(RefCell<Planned>);
+
+/// Segments in their order, and the plans that were made of them.
+#[derive(Clone, Debug, Default)]
+struct Planned {
+    order: DrawOrder,
+    plans: Vec<(Wanted, Arc<Plan>)>,
+}
+
+/// What a plan is to be: as many cells and rows, and bytes to a cell, or as many of them as it takes to see all segments.
+type Wanted = ((usize, usize), Option<u64>);
+
+impl KeptPlans {
+    /// Plans that are kept of the same segments.
+    const MOST: usize = 4;
+
+    /// Where segments are drawn in a map of so many cells and rows, by stream and pool and then by `key`; on a scale of so many
+    /// bytes to a cell, or on the finest on which all are seen.
+    pub fn plan(
+        &self,
+        segments: &[SegmentView],
+        key: impl Fn(usize, &SegmentView) -> u64,
+        size: (usize, usize),
+        scale: Option<u64>,
+    ) -> Arc<Plan> {
+        let mut kept = self.0.borrow_mut();
+        kept.update(segments, key);
+        let wanted = (size, scale);
+        if let Some((_, plan)) = kept.plans.iter().find(|(known, _)| *known == wanted) {
+            return Arc::clone(plan);
+        }
+        let plan = Arc::new(match scale {
+            Some(scale) => Plan::at_scale(segments, kept.order.drawn(), size.0, scale),
+            None => Plan::of_all(segments, kept.order.drawn(), size, true),
+        });
+        if kept.plans.len() >= Self::MOST {
+            kept.plans.clear();
+        }
+        kept.plans.push((wanted, Arc::clone(&plan)));
+        plan
+    }
+
+    /// Segments by stream and pool and then by `key`, as they are drawn.
+    pub fn drawn(&self, segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> Vec<usize> {
+        let mut kept = self.0.borrow_mut();
+        kept.update(segments, key);
+        kept.order.drawn().to_vec()
+    }
+}
+
+impl Planned {
+    fn update(&mut self, segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) {
+        if !self.order.is_of(segments, &key) {
+            *self = Self { order: DrawOrder::new(segments, &key), plans: Vec::new() };
+        }
+    }
+}
 
 /// A strip, and what it was made of.
 #[derive(Clone, Debug)]
@@ -67,5 +129,43 @@ impl KeptStrips {
         let segments = segments.iter().map(of_one).collect();
         kept.insert(address, Divided { segments, of, cells, strip: strip.clone() });
         strip
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Lab;
+    use crate::synthetic;
+
+    #[test]
+    fn a_plan_that_is_kept_is_what_a_new_one_would_be() {
+        let largest_first = |_: usize, segment: &SegmentView| u64::MAX - segment.size.get();
+        let (mut lab, kept) = (Lab::new(), KeptPlans::default());
+        let (mut before, mut made, mut asked) = (Vec::new(), 0, 0);
+        for (index, event) in synthetic::training_run().iter().enumerate() {
+            lab.apply(event);
+            let size = (40 + index / 900 % 2, 6);
+            let scale = (index / 400 % 2 > 0).then_some(1 << 20);
+            let segments = lab.view().segments;
+            let plan = kept.plan(&segments, largest_first, size, scale);
+            asked += 1;
+            if before.iter().any(|known| Arc::ptr_eq(known, &plan)) {
+                if index % 7 > 0 {
+                    continue;
+                }
+            } else {
+                made += 1;
+                before.push(Arc::clone(&plan));
+            }
+            let order = DrawOrder::new(&segments, largest_first);
+            let fresh = match scale {
+                Some(scale) => Plan::at_scale(&segments, order.drawn(), size.0, scale),
+                None => Plan::of_all(&segments, order.drawn(), size, true),
+            };
+            assert_eq!(*plan, fresh);
+            assert_eq!(kept.drawn(&segments, largest_first), order.drawn());
+        }
+        assert!(made > 1 && made * 5 < asked, "{made} of {asked}");
     }
 }

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::allocator::PoolKind;
 use crate::model::SegmentView;
 use crate::tui::figures;
-use crate::units::{Bytes, StreamId};
+use crate::units::{Address, Bytes, StreamId};
 
 /// The finest scale: a cell is no less than the smallest block.
 pub(crate) const FINEST: u64 = 1 << 9;
@@ -101,14 +101,58 @@ impl Place {
     }
 }
 
-/// Segments by stream and pool, and then by `key`.
-pub(crate) fn grouped<K: Ord>(segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> K) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..segments.len()).collect();
-    order.sort_by_cached_key(|&index| {
-        let segment = &segments[index];
-        (segment.stream, segment.pool == PoolKind::Small, segment.expandable, key(index, segment), segment.address)
-    });
-    order
+/// Segments by stream and pool, and then by a key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DrawOrder {
+    /// What decides where each of them is drawn.
+    segments: Vec<Placed>,
+    /// Their indices as they are drawn.
+    drawn: Vec<usize>,
+}
+
+/// What decides where a segment is drawn, in the order of what counts most; its size does where others are drawn before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Placed {
+    stream: StreamId,
+    small: bool,
+    expandable: bool,
+    key: u64,
+    address: Address,
+    size: Bytes,
+}
+
+impl Placed {
+    fn new(segment: &SegmentView, key: u64) -> Self {
+        let SegmentView { stream, pool, expandable, address, size, .. } = *segment;
+        Self { stream, small: pool == PoolKind::Small, expandable, key, address, size }
+    }
+}
+
+impl DrawOrder {
+    /// Sorts segments.
+    pub(crate) fn new(segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> Self {
+        let segments: Vec<Placed> =
+            segments.iter().enumerate().map(|(index, segment)| Placed::new(segment, key(index, segment))).collect();
+        let mut drawn: Vec<usize> = (0..segments.len()).collect();
+        drawn.sort_by_key(|&index| segments[index]);
+        Self { segments, drawn }
+    }
+
+    /// Whether these are its segments, as they were when they were sorted.
+    pub(crate) fn is_of(&self, segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> bool {
+        self.segments.len() == segments.len()
+            && self
+                .segments
+                .iter()
+                .zip(segments)
+                .enumerate()
+                .all(|(index, (known, segment))| *known == Placed::new(segment, key(index, segment)))
+    }
+
+    /// The indices of segments, as they are drawn.
+    pub(crate) fn drawn(&self) -> &[usize] {
+        &self.drawn
+    }
 }
 
 /// Segments of one stream's pool are drawn side by side.
@@ -168,12 +212,6 @@ impl Plan {
             }
         }
         Self::default()
-    }
-
-    /// The map of the Lab: all segments, those of a stream's pool by size, in so many columns and rows.
-    pub(crate) fn overview(segments: &[SegmentView], cells: (usize, usize)) -> Self {
-        let order = grouped(segments, |_, segment| std::cmp::Reverse(segment.size));
-        Self::of_all(segments, &order, cells, true)
     }
 
     /// All segments on a scale of so many bytes to a cell.
@@ -349,7 +387,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::units::{Address, Bytes, MIB, StreamId};
+    use crate::units::MIB;
 
     fn segment(size: u64, pool: PoolKind) -> SegmentView {
         SegmentView {
@@ -364,7 +402,7 @@ mod tests {
     }
 
     fn by_size(segments: &[SegmentView]) -> Vec<usize> {
-        grouped(segments, |_, segment| std::cmp::Reverse(segment.size))
+        DrawOrder::new(segments, |_, segment| u64::MAX - segment.size.get()).drawn
     }
 
     fn places(plan: &Plan, rows: usize) -> Vec<(Vec<usize>, usize, usize, usize)> {

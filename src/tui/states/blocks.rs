@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::seen::Seen;
 use crate::model::{BlockView, History, NameId, Occupancy, Part, SegmentView, View};
 use crate::source::Move;
-use crate::tui::map::{self, Cell, Coloring, FINEST, Plan, Survey};
+use crate::tui::map::{self, Cell, Coloring, FINEST, KeptPlans, Plan, Survey};
 use crate::units::{Address, Bytes};
 
 /// What the blocks' own keys and clicks ask for.
@@ -170,6 +170,9 @@ pub struct BlocksState {
     /// The first row to show, where something was to be brought into view.
     scroll: Option<usize>,
     survey: RefCell<Survey>,
+    /// The maps of the segments and of a ghost's, as they were drawn last.
+    plans: KeptPlans,
+    plans_beside: KeptPlans,
 }
 
 impl BlocksState {
@@ -181,7 +184,13 @@ impl BlocksState {
 
     /// Where the segments are drawn in a map of so many cells and rows; beside one of the same size of a `ghost`, on a scale on
     /// which both fit.
-    pub(crate) fn plan(&self, view: &View, ghost: Option<&Occupancy>, survey: &Survey, size: (usize, usize)) -> Plan {
+    pub(crate) fn plan(
+        &self,
+        view: &View,
+        ghost: Option<&Occupancy>,
+        survey: &Survey,
+        size: (usize, usize),
+    ) -> Arc<Plan> {
         self.plan_at(self.scale, view, ghost, survey, size)
     }
 
@@ -192,45 +201,45 @@ impl BlocksState {
         ghost: Option<&Occupancy>,
         survey: &Survey,
         size: (usize, usize),
-    ) -> Plan {
-        let (segments, order) = (view.segments.as_slice(), self.ordered(view, survey));
-        if let Some(scale) = scale {
-            return Plan::at_scale(segments, &order, size.0, scale);
-        }
-        let plan = Plan::of_all(segments, &order, size, true);
-        let beside = ghost.map_or(0, |ghost| self.plan_of_ghost(ghost, size).scale);
-        if beside > plan.scale { Plan::at_scale(segments, &order, size.0, beside) } else { plan }
+    ) -> Arc<Plan> {
+        let plan = |scale| self.plans.plan(&view.segments, self.key(survey), size, scale);
+        let wanted = plan(scale);
+        let beside = ghost.filter(|_| scale.is_none()).map_or(0, |ghost| self.plan_of_ghost(ghost, size, None).scale);
+        if beside > wanted.scale { plan(Some(beside)) } else { wanted }
     }
 
     /// Where a ghost's segments are drawn beside [`Self::plan`].
-    pub(crate) fn plan_beside(&self, view: &View, ghost: &Occupancy, survey: &Survey, size: (usize, usize)) -> Plan {
+    pub(crate) fn plan_beside(
+        &self,
+        view: &View,
+        ghost: &Occupancy,
+        survey: &Survey,
+        size: (usize, usize),
+    ) -> Arc<Plan> {
         let scale = self.plan(view, Some(ghost), survey, size).scale;
-        if scale > 0 {
-            Plan::at_scale(&ghost.segments, &self.ordered_beside(ghost), size.0, scale)
-        } else {
-            self.plan_of_ghost(ghost, size)
-        }
+        self.plan_of_ghost(ghost, size, Some(scale).filter(|scale| *scale > 0))
     }
 
-    fn plan_of_ghost(&self, ghost: &Occupancy, size: (usize, usize)) -> Plan {
-        Plan::of_all(&ghost.segments, &self.ordered_beside(ghost), size, true)
+    fn plan_of_ghost(&self, ghost: &Occupancy, size: (usize, usize), scale: Option<u64>) -> Arc<Plan> {
+        let key = |_: usize, segment: &SegmentView| {
+            let held: Bytes = segment.blocks.iter().map(|block| block.size).sum();
+            let stranded: Bytes = segment.holes().map(|hole| hole.stranded()).sum();
+            self.order.key(segment, held.get(), stranded.get())
+        };
+        self.plans_beside.plan(&ghost.segments, key, size, scale)
     }
 
     /// Segments in the order in which they are drawn.
     pub(crate) fn ordered(&self, view: &View, survey: &Survey) -> Vec<usize> {
-        map::grouped(&view.segments, |index, segment| {
+        self.plans.drawn(&view.segments, self.key(survey))
+    }
+
+    fn key(&self, survey: &Survey) -> impl Fn(usize, &SegmentView) -> u64 {
+        |index, segment| {
             let sum = survey.sum(index);
             let (held, stranded) = sum.map_or((0, 0), |sum| (sum.held.get(), sum.stranded.get()));
             self.order.key(segment, held, stranded)
-        })
-    }
-
-    fn ordered_beside(&self, ghost: &Occupancy) -> Vec<usize> {
-        map::grouped(&ghost.segments, |_, segment| {
-            let held: Bytes = segment.blocks.iter().map(|block| block.size).sum();
-            let stranded: Bytes = segment.holes().map(|hole| hole.stranded()).sum();
-            self.order.key(segment, held.get(), stranded.get())
-        })
+        }
     }
 
     /// What the selection is; `None` where nothing is selected, or where nothing lies there any more.
@@ -504,7 +513,7 @@ mod tests {
             self.state.selected.map(|selected| (selected.address.0, selected.whole))
         }
 
-        fn plan(&self) -> Plan {
+        fn plan(&self) -> Arc<Plan> {
             let survey = self.state.survey(&self.picture.view, &self.picture.history);
             self.state.plan(&self.picture.view, None, &survey, (64, 8))
         }

@@ -1,8 +1,10 @@
 //! The Lab: how close its history is looked at, and the moments that its charts' columns stand for.
 
-use crate::model::Profile;
+use std::sync::Arc;
+
+use crate::model::{Profile, SegmentView};
 use crate::source::{Move, Picture};
-use crate::tui::map::KeptStrips;
+use crate::tui::map::{KeptPlans, KeptStrips, Plan};
 
 /// The most steps of a column of the history, as a power of two.
 const FURTHEST: usize = 40;
@@ -39,7 +41,8 @@ impl LabAction {
 pub struct LabState {
     /// Steps per column of the history as a power of two; `None`: all that there are.
     pub zoom: Option<usize>,
-    /// Strips of the map of all segments.
+    /// The map of all segments, as it was drawn last.
+    plans: KeptPlans,
     pub(crate) strips: KeptStrips,
 }
 
@@ -62,6 +65,11 @@ impl LabState {
             // Another screen shows it.
             LabAction::Cell(..) => None,
         }
+    }
+
+    /// Where all segments are drawn in so many columns and rows, those of a stream's pool by size.
+    pub(crate) fn overview(&self, segments: &[SegmentView], cells: (usize, usize)) -> Arc<Plan> {
+        self.plans.plan(segments, |_, segment| u64::MAX - segment.size.get(), cells, None)
     }
 
     /// The moment that a column of the history stands for.

@@ -7,7 +7,7 @@ use ratatui::text::Span;
 use crate::model::{BlockView, Category, SegmentView, View};
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend::{legend_of, short_label};
-use crate::tui::map::{self, Coloring, Entry, Plan, Sheet, Tone};
+use crate::tui::map::{self, Coloring, Entry, Sheet, Tone};
 use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::theme::{Theme, Token};
@@ -26,7 +26,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let legend_rows = u16::try_from(legend.len()).unwrap_or(0).min(most);
     let seen = usize::from(inside - legend_rows);
     let width = map::cells(Rect { width: wide, ..area }).width;
-    let plan = Plan::overview(&view.segments, (usize::from(width), seen));
+    let plan = stage.states.lab.overview(&view.segments, (usize::from(width), seen));
     let room = usize::from(area.width.saturating_sub(5));
     let title = title("blocks", view, plan.scale, room, theme);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
