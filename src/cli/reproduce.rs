@@ -18,7 +18,7 @@ pub(super) fn command(args: &SpecArgs, spec: &LabSpec, setup: &Setup, parallel: 
     let view = View { about: spec.about(None).into(), limit, ..View::default() };
     let ranks = parallel.map(|Parallel { parallelism, ranks }| {
         let world = u32::try_from(ranks).unwrap_or(u32::MAX);
-        let alike = AlikeRanks { parallelism, world, ranks: Vec::new() };
+        let alike = AlikeRanks { parallelism: Some(parallelism), world, ranks: Vec::new() };
         RankFigures { alike: alike.into(), ..RankFigures::default() }
     });
     let ranks = ranks.into_iter().collect();

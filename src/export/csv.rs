@@ -219,6 +219,7 @@ const fn word(kind: &EventKind) -> &'static str {
         EventKind::Modules(_) => "modules",
         EventKind::Lesson(_) => "lesson",
         EventKind::AlikeRanks(_) => "alike_ranks",
+        EventKind::ForeignContexts(_) => "foreign_contexts",
     }
 }
 

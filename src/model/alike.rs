@@ -7,8 +7,8 @@ use super::Parallelism;
 /// Which ranks of a run a device of the stream stands for. Those that do the same are computed once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlikeRanks {
-    /// How the ranks share the work.
-    pub parallelism: Parallelism,
+    /// How the ranks share the work; `None`: as a program of somebody else does it.
+    pub parallelism: Option<Parallelism>,
     /// How many ranks there are in all.
     pub world: u32,
     /// Their numbers, in order.

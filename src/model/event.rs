@@ -396,6 +396,8 @@ pub enum EventKind {
     ResetPeaks,
     /// The device stands for these ranks of the run.
     AlikeRanks(Arc<AlikeRanks>),
+    /// The ranks whose own GPUs the process of this device has a CUDA context on, besides its own.
+    ForeignContexts(Arc<[u16]>),
 }
 
 /// What a module's forward puts out, as a hook on every module would tell it.

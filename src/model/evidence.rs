@@ -95,6 +95,15 @@ pub enum Evidence {
         /// How much.
         least_reserved: Bytes,
     },
+    /// Processes of ranks have a CUDA context on the GPU of another rank.
+    ForeignContext {
+        /// They: `ranks 1–3`.
+        ranks: String,
+        /// How many they are.
+        count: usize,
+        /// Whose GPU: `rank 0`.
+        of: String,
+    },
     /// A rank takes longer than the others, which wait for it.
     Straggler {
         /// Who: `rank 3`.
@@ -316,6 +325,10 @@ impl fmt::Display for Evidence {
             }
             Self::Uneven { most, reserved, least, least_reserved } => {
                 write!(f, "ranks are uneven: {most} reserved {reserved}, {least} {least_reserved}")
+            }
+            Self::ForeignContext { ranks, count, of } => {
+                let (have, context) = if *count == 1 { ("has", "a CUDA context") } else { ("have", "CUDA contexts") };
+                write!(f, "{ranks} also {have} {context} on the GPU of {of}: memory there that no allocator counts")
             }
             Self::Straggler { rank, own, others } => {
                 write!(

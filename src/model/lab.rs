@@ -44,6 +44,7 @@ pub struct Lab {
     about: Arc<About>,
     /// The ranks that it stands for, where several train together.
     sharing: Option<Sharing>,
+    foreign_contexts: Arc<[u16]>,
     run: RunState,
     settings: Arc<Settings>,
     memory: MemoryModel,
@@ -141,7 +142,7 @@ impl Lab {
         let known = match self.about.kind {
             DeviceKind::Gpu | DeviceKind::Processor => true,
             DeviceKind::Simulated => {
-                self.alike().is_some_and(|alike| matches!(alike.parallelism, Parallelism::Pipeline(_)))
+                self.alike().is_some_and(|alike| matches!(alike.parallelism, Some(Parallelism::Pipeline(_))))
             }
             DeviceKind::Absent => false,
         };
@@ -158,6 +159,12 @@ impl Lab {
     #[must_use]
     pub fn alike(&self) -> Option<&Arc<AlikeRanks>> {
         self.sharing.as_ref().map(|sharing| &sharing.alike)
+    }
+
+    /// The ranks whose GPUs the process of this device has a context on, besides its own.
+    #[must_use]
+    pub const fn foreign_contexts(&self) -> &Arc<[u16]> {
+        &self.foreign_contexts
     }
 
     /// Something has happened in the run under way.

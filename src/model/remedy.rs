@@ -32,6 +32,8 @@ pub enum Remedy {
     LetGo,
     /// Change the program: no object that holds tensors reaches itself, or the garbage collector is called.
     BreakCycles,
+    /// Change the program: each process chooses its GPU before it uses any, and loads onto none but that.
+    ChooseGpu,
 }
 
 impl Remedy {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AlikeRanks, Category, MemoryModel, Names};
+use super::{AlikeRanks, Category, MemoryModel, Names, Parallelism};
 use vramlab_allocator::units::Bytes;
 
 /// What the op that gathers the shards of parameters is called.
@@ -51,7 +51,7 @@ impl Sharing {
     }
 
     pub fn end_step(&mut self, memory: &MemoryModel, names: &Names) {
-        let beside = self.alike.parallelism.has_buckets_beside_gradients();
+        let beside = self.alike.parallelism.is_some_and(Parallelism::has_buckets_beside_gradients);
         let buckets = memory.segments().filter(|_| beside).map(|segment| {
             let of = segment.blocks().filter(|block| names.get(block.name).starts_with(DDP_BUCKET));
             of.map(|block| block.size).sum::<Bytes>()

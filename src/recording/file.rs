@@ -16,7 +16,7 @@ use vramlab_model::Micros;
 
 /// The format that is written and read here. Every change of a frame's bytes counts it up: also another order of
 /// the variants or fields of [`vramlab_model::EventKind`].
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// What a recording begins with. The first byte is in no text.
 const MAGIC: [u8; 8] = *b"\xf6vramlab";

@@ -29,6 +29,9 @@ fn tell(lab: &mut Lab, emit: &mut impl FnMut(EventKind)) {
     if let Some(alike) = lab.alike() {
         emit(EventKind::AlikeRanks(Arc::clone(alike)));
     }
+    if !lab.foreign_contexts().is_empty() {
+        emit(EventKind::ForeignContexts(Arc::clone(lab.foreign_contexts())));
+    }
     for (index, text) in (0..).zip(view.names.0.iter()) {
         // Names without a text are gaps between defined ones.
         if !text.is_empty() {

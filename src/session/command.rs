@@ -70,7 +70,12 @@ impl Command {
             Remedy::SmallerBatch { batch: 0 } => Some(Self::Flip(Switch::named("batch")?, Way::Previous)),
             Remedy::SmallerBatch { batch } => Some(Self::Set(Switch::named("batch")?, batch.to_string().into())),
             Remedy::EmptyCache => Some(Self::EmptyCache),
-            Remedy::HigherLimit | Remedy::KeepNumbers | Remedy::Detach | Remedy::LetGo | Remedy::BreakCycles => None,
+            Remedy::HigherLimit
+            | Remedy::KeepNumbers
+            | Remedy::Detach
+            | Remedy::LetGo
+            | Remedy::BreakCycles
+            | Remedy::ChooseGpu => None,
         }
     }
 }

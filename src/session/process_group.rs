@@ -47,7 +47,7 @@ pub fn check_ranks(parallel: Parallel, spec: &LabSpec) -> Result<(), GroupError>
 pub(super) fn alike(parallel: Parallel, firsts: &[usize], first: usize) -> AlikeRanks {
     let ranks = (0..).zip(firsts).filter(|(_, of)| **of == first).map(|(rank, _)| rank).collect();
     let world = u32::try_from(parallel.ranks).unwrap_or(u32::MAX);
-    AlikeRanks { parallelism: parallel.parallelism, world, ranks }
+    AlikeRanks { parallelism: Some(parallel.parallelism), world, ranks }
 }
 
 /// Ranks of simulated devices that train together. None waits for another: what a rank asks of its allocator follows from its

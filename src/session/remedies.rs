@@ -167,7 +167,8 @@ fn switch_of(remedy: &Remedy) -> Option<&str> {
         | Remedy::KeepNumbers
         | Remedy::Detach
         | Remedy::LetGo
-        | Remedy::BreakCycles => None,
+        | Remedy::BreakCycles
+        | Remedy::ChooseGpu => None,
     }
 }
 

@@ -17,7 +17,7 @@ pub fn in_flags(remedy: &Remedy) -> String {
         Remedy::SmallerBatch { batch } => format!("--batch {batch}"),
         Remedy::EmptyCache => "torch.cuda.empty_cache()".to_owned(),
         Remedy::HigherLimit => "a higher --limit".to_owned(),
-        Remedy::KeepNumbers | Remedy::Detach | Remedy::LetGo | Remedy::BreakCycles => {
+        Remedy::KeepNumbers | Remedy::Detach | Remedy::LetGo | Remedy::BreakCycles | Remedy::ChooseGpu => {
             in_program(remedy, TorchVersion::default())
         }
     }
@@ -53,6 +53,9 @@ pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
         Remedy::KeepNumbers => "keep loss.item() instead of the loss",
         Remedy::Detach => "keep x.detach(), or x.item(), instead of x",
         Remedy::BreakCycles => "break the cycle (weakref, del), or call gc.collect() every few steps",
+        Remedy::ChooseGpu => {
+            "torch.cuda.set_device(local_rank) before anything uses CUDA; torch.load(…, map_location=\"cpu\")"
+        }
         Remedy::LetGo => "drop what the list or cache no longer needs, or bound it",
     };
     line.to_owned()

@@ -1,8 +1,11 @@
 //! The figures of all ranks of a run, side by side.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::{AlikeRanks, DeviceKind, Evidence, Finding, Lab, Level, Micros, Parallelism, Profile, Ranks};
+use crate::model::{
+    AlikeRanks, DeviceKind, Evidence, Finding, Lab, Level, Micros, Parallelism, Profile, Ranks, Remedy,
+};
 use crate::units::{Bytes, DeviceIndex};
 
 /// One rank and those that do the same, at the cursor.
@@ -24,6 +27,8 @@ pub struct RankFigures {
     pub own: Option<Micros>,
     /// Times are simulated.
     pub simulated: bool,
+    /// The ranks whose GPUs its process has a context on, too.
+    pub foreign_contexts: Arc<[u16]>,
 }
 
 impl RankFigures {
@@ -41,6 +46,7 @@ impl RankFigures {
                 step: lab.last_profile().cloned(),
                 own: lab.own_time(),
                 simulated: lab.about().kind == DeviceKind::Simulated,
+                foreign_contexts: Arc::clone(lab.foreign_contexts()),
             })
         };
         devices.iter().filter_map(|device| figures(ranks.lab(*device)?)).collect()
@@ -68,7 +74,24 @@ impl RankFigures {
     /// What is concluded of ranks side by side.
     #[must_use]
     pub fn findings(all: &[Self]) -> Vec<Finding> {
-        Self::straggler(all).into_iter().chain(Self::uneven(all)).collect()
+        let mut findings = Self::foreign_contexts(all);
+        findings.extend(Self::straggler(all).into_iter().chain(Self::uneven(all)));
+        findings
+    }
+
+    /// That ranks use the GPUs of others, for each of these.
+    fn foreign_contexts(all: &[Self]) -> Vec<Finding> {
+        let words = |ranks: Vec<u16>| AlikeRanks { ranks, ..AlikeRanks::default() }.words();
+        let owners: BTreeSet<u16> = all.iter().flat_map(|of| of.foreign_contexts.iter().copied()).collect();
+        let finding = |owner: u16| {
+            let guests = all.iter().filter(|of| of.foreign_contexts.contains(&owner));
+            let guests: Vec<u16> = guests.flat_map(|of| of.alike.ranks.iter().copied()).collect();
+            let (count, of) = (guests.len(), words(vec![owner]));
+            let evidence = Evidence::ForeignContext { ranks: words(guests), count, of };
+            let remedies = vec![Remedy::ChooseGpu];
+            Finding { level: Level::Warning, evidence, remedies, position: None, gain: None }
+        };
+        owners.into_iter().map(finding).collect()
     }
 
     /// That one takes longer than all others, where it is worth a word: a quarter, and two milliseconds.
@@ -83,7 +106,7 @@ impl RankFigures {
         }
         let (rank, own, others) = (alike.words(), own / 1000, others / 1000);
         let evidence = match alike.parallelism {
-            Parallelism::Pipeline(_) => Evidence::UnbalancedStages { rank, own, others, simulated },
+            Some(Parallelism::Pipeline(_)) => Evidence::UnbalancedStages { rank, own, others, simulated },
             _ => Evidence::Straggler { rank, own, others },
         };
         Some(Finding { level: Level::Warning, evidence, remedies: Vec::new(), position: None, gain: None })
@@ -141,7 +164,7 @@ mod tests {
         let said = "rank 1 is a straggler: between exchanges a step takes it 34 ms, the others 20 ms, and they wait";
         assert_eq!(found(&[small.clone(), large.clone()]).as_deref(), Some(said));
         let mut last = large.clone();
-        let parallelism = Parallelism::Pipeline(PipelineSchedule::GPipe);
+        let parallelism = Some(Parallelism::Pipeline(PipelineSchedule::GPipe));
         last.alike = AlikeRanks { parallelism, ..AlikeRanks::clone(&large.alike) }.into();
         let said = "stages are unbalanced: rank 1 works 34 ms a step, the others 20 ms at most, and wait for it";
         assert_eq!(found(&[small.clone(), last.clone()]).as_deref(), Some(said));
@@ -151,6 +174,16 @@ mod tests {
         assert_eq!(found(&[small.clone(), large.clone()]), None, "less than a quarter");
         large.own = None;
         assert_eq!(found(&[small.clone(), large.clone()]), None, "times that are not measured");
+        (small.foreign_contexts, large.foreign_contexts) = (Arc::default(), [0].into());
+        let mut another = large.clone();
+        another.alike = AlikeRanks { ranks: vec![2], ..AlikeRanks::default() }.into();
+        let found = |all: &[RankFigures]| {
+            RankFigures::foreign_contexts(all).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let said = "rank 1 also has a CUDA context on the GPU of rank 0: memory there that no allocator counts";
+        assert_eq!(found(&[small.clone(), large.clone()]), [said]);
+        let said = "ranks 1–2 also have CUDA contexts on the GPU of rank 0: memory there that no allocator counts";
+        assert_eq!(found(&[small.clone(), large.clone(), another]), [said]);
         large.out_of_memory = true;
         assert_eq!(uneven(&[small, large]), None, "a rank that failed says nothing of what it needs");
     }

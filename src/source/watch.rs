@@ -13,8 +13,8 @@ use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use crate::model::{
-    About, Begins, Category, DeviceKind, Event, EventKind, Micros, Phase, Ranks, RunState, Setting, Settings,
-    StepReport,
+    About, AlikeRanks, Begins, Category, DeviceKind, Event, EventKind, Micros, Phase, Ranks, RunState, Setting,
+    Settings, StepReport,
 };
 use crate::narration::Following;
 use crate::snapshot::{Action, Snapshot, TraceEntry};
@@ -75,6 +75,15 @@ struct Process {
     socket: PathBuf,
     hello: Hello,
     ended: bool,
+    /// GPUs that it has a context on, and what was told of that.
+    contexts: Vec<usize>,
+    told: Vec<u16>,
+}
+
+impl Process {
+    fn new(socket: PathBuf) -> Self {
+        Self { socket, hello: Hello::default(), ended: false, contexts: Vec::new(), told: Vec::new() }
+    }
 }
 
 /// A GPU that a process uses.
@@ -142,7 +151,7 @@ impl Watcher {
                 // It is not listening yet, or any more.
                 Err(_) if matches!(self.meeting, Meeting::Started(_)) => continue,
                 Err(error) => {
-                    self.met.push(Process { socket, hello: Hello::default(), ended: true });
+                    self.met.push(Process { ended: true, ..Process::new(socket) });
                     return self.notice(format!("the program can't be reached: {error}"));
                 }
             };
@@ -159,7 +168,7 @@ impl Watcher {
             if let Err(error) = listening {
                 return self.notice(format!("can't start a thread ({error})"));
             }
-            self.met.push(Process { socket, hello: Hello::default(), ended: false });
+            self.met.push(Process::new(socket));
             self.talking += 1;
         }
     }
@@ -188,6 +197,7 @@ impl Watcher {
 
     /// What one process did since its last message.
     fn part(&mut self, process: usize, part: &Part, snapshot: &Snapshot) {
+        self.met[process].contexts.clone_from(&part.contexts);
         for index in 0..snapshot.device_count() {
             // PyTorch notes our looks with all devices, those too that the process never uses.
             let looked = |entry: &TraceEntry| entry.action == Action::Snapshot;
@@ -202,7 +212,7 @@ impl Watcher {
             let mut batch = Vec::new();
             if known.is_none() {
                 // There are at most so many devices of a stream.
-                let Some(number) = self.number_for(process) else { continue };
+                let Some(number) = self.number_for(process, index) else { continue };
                 let mut emit = |kind| batch.push((Micros(0), kind));
                 let begun = self.begin(process, index, number, part, snapshot, &mut emit);
                 self.devices.push(begun);
@@ -219,17 +229,43 @@ impl Watcher {
             self.last = events.last().map_or(self.last, |event| event.time.max(self.last));
             self.hand_on(events);
         }
+        self.tell_contexts();
     }
 
-    /// What a new device of a process is called: the process's rank; else, and where the rank has a device already, what no rank of the
-    /// job is called.
-    fn number_for(&self, process: usize) -> Option<DeviceIndex> {
+    /// Tells which processes have a context on the GPU of another rank, where that is news.
+    fn tell_contexts(&mut self) {
+        let owned: Vec<(usize, usize, u16)> = self.devices.iter().filter_map(|device| self.owned(device)).collect();
+        for process in 0..self.met.len() {
+            let Some(&(_, own, rank)) = owned.iter().find(|(owner, ..)| *owner == process) else { continue };
+            let met = &mut self.met[process];
+            let foreign = |(_, index, _): &&(usize, usize, u16)| *index != own && met.contexts.contains(index);
+            let mut foreign: Vec<u16> = owned.iter().filter(foreign).map(|(_, _, rank)| *rank).collect();
+            foreign.sort_unstable();
+            if met.told != foreign {
+                met.told.clone_from(&foreign);
+                let kind = EventKind::ForeignContexts(foreign.into());
+                self.hand_on(vec![Event { time: self.last, device: DeviceIndex(rank), kind }]);
+            }
+        }
+    }
+
+    /// The process, the GPU and the rank, where a device is the own one of a rank.
+    fn owned(&self, device: &Device) -> Option<(usize, usize, u16)> {
+        let rank = self.met[device.process].hello.rank?;
+        (u32::from(device.number.0) == rank).then_some((device.process, device.index, device.number.0))
+    }
+
+    /// What a new device of a process is called: the process's rank, where it is the rank's own; else what no rank of the job is called.
+    fn number_for(&self, process: usize, index: usize) -> Option<DeviceIndex> {
         let free = |number: &u16| self.devices.iter().all(|device| device.number.0 != *number);
         // A job over many machines has ranks that no stream has room for.
         let fits = |ranks: &u16| usize::from(*ranks) <= Ranks::MOST;
         let world = |hello: &Hello| hello.world.and_then(|world| u16::try_from(world).ok()).filter(fits);
         let hello = &self.met[process].hello;
+        // Its own GPU is that of its rank on this machine; where no launcher says so, and where it sees no such GPU, its first.
+        let local = hello.local_rank.filter(|local| *local < hello.device_names.len());
         let rank = world(hello).and(hello.rank).and_then(|rank| u16::try_from(rank).ok());
+        let rank = rank.filter(|_| local.is_none_or(|local| local == index));
         let ranks = self.met.iter().filter_map(|process| world(&process.hello)).max().unwrap_or(0);
         rank.filter(free).or_else(|| (ranks..u16::MAX).find(free)).map(DeviceIndex)
     }
@@ -259,6 +295,12 @@ impl Watcher {
             guessed: true,
             ..About::default()
         })));
+        if let (Some(rank), Some(world)) = (hello.rank, hello.world)
+            && rank == u32::from(number.0)
+        {
+            let ranks = vec![number.0];
+            emit(EventKind::AlikeRanks(Arc::new(AlikeRanks { parallelism: None, world, ranks })));
+        }
         let conf = snapshot.allocator_settings.conf.clone().unwrap_or_default();
         let conf = Setting { switch: "alloc-conf".into(), value: conf, wanted: None, idle: None };
         emit(EventKind::Settings(Arc::new(Settings(vec![conf]))));
@@ -382,22 +424,27 @@ mod tests {
 
     /// The numbers that devices get, one after the other, of processes with this rank and so many ranks.
     fn numbers(processes: &[(Option<u32>, Option<u32>)], devices: &[usize]) -> Vec<u16> {
-        let said = |&(rank, world)| Hello { rank, world, ..Hello::default() };
-        let process = |hello| Process { socket: PathBuf::new(), hello, ended: false };
+        numbers_of(processes.iter().map(|&(rank, world)| Hello { rank, world, ..Hello::default() }).collect(), devices)
+    }
+
+    /// The same of processes that say this; each uses its GPUs in their order.
+    fn numbers_of(processes: Vec<Hello>, devices: &[usize]) -> Vec<u16> {
+        let process = |hello| Process { hello, ..Process::new(PathBuf::new()) };
         let (arrive, _arrivals) = mpsc::channel(1);
         let mut watcher = Watcher {
             program: "train.py".into(),
             meeting: Meeting::Socket(PathBuf::new()),
-            met: processes.iter().map(said).map(process).collect(),
+            met: processes.into_iter().map(process).collect(),
             talking: 0,
             devices: Vec::new(),
             last: Micros(0),
             arrive,
         };
         for &process in devices {
-            let number = watcher.number_for(process).unwrap();
+            let index = watcher.devices.iter().filter(|device| device.process == process).count();
+            let number = watcher.number_for(process, index).unwrap();
             let (following, steps) = (Following::new(None), StreamSteps::default());
-            watcher.devices.push(Device { process, index: watcher.devices.len(), number, following, steps });
+            watcher.devices.push(Device { process, index, number, following, steps });
         }
         watcher.devices.iter().map(|device| device.number.0).collect()
     }
@@ -408,6 +455,16 @@ mod tests {
         assert_eq!(numbers(&ranks, &[0, 1, 2]), [2, 0, 1], "whoever comes first");
         assert_eq!(numbers(&ranks, &[0, 0, 1, 2]), [2, 3, 0, 1], "a second card of a rank is behind all ranks");
         assert_eq!(numbers(&[(None, None), (None, None)], &[1, 0, 0]), [0, 1, 2], "without ranks as they come");
+        let local = |rank, gpus| Hello {
+            rank: Some(rank),
+            world: Some(2),
+            local_rank: Some(rank as usize),
+            device_names: vec!["GPU".to_owned(); gpus],
+            ..Hello::default()
+        };
+        let first_of_another = numbers_of(vec![local(0, 2), local(1, 2)], &[1, 0, 1]);
+        assert_eq!(first_of_another, [2, 0, 1], "a rank that uses the GPU of another before its own");
+        assert_eq!(numbers_of(vec![local(0, 1), local(1, 1)], &[1, 0]), [1, 0], "each sees its own GPU alone");
         assert_eq!(
             numbers(&[(Some(700), Some(1024)), (Some(701), Some(1024))], &[1, 0]),
             [0, 1],

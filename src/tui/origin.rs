@@ -32,12 +32,12 @@ impl Origin {
                 let mut words: Vec<String> = ["vramlab", "run"].map(str::to_owned).into();
                 words.push(about.workload.to_string());
                 match picture.ranks.first().map(|of| &of.alike) {
-                    Some(alike) => words.extend([
-                        "--device".to_owned(),
-                        devices(device, picture, alike.world),
-                        "--parallel".to_owned(),
-                        alike.parallelism.to_string(),
-                    ]),
+                    Some(alike) => {
+                        words.extend(["--device".to_owned(), devices(device, picture, alike.world)]);
+                        words.extend(
+                            alike.parallelism.into_iter().flat_map(|way| ["--parallel".into(), way.to_string()]),
+                        );
+                    }
                     None => words.extend(["--device".to_owned(), device.to_owned()]),
                 }
                 words.extend(session::as_flags(picture.switches(), picture.view.limit));

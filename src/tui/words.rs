@@ -45,7 +45,9 @@ fn pressed(keys: &Keymap, remedy: &Remedy) -> String {
             let action = Switch::named("limit").map(Action::of_switch);
             action.map_or_else(|| "a higher limit".to_owned(), |action| keys.with_key(action, "a higher limit"))
         }
-        Remedy::KeepNumbers | Remedy::Detach | Remedy::LetGo | Remedy::BreakCycles => session::in_flags(remedy),
+        Remedy::KeepNumbers | Remedy::Detach | Remedy::LetGo | Remedy::BreakCycles | Remedy::ChooseGpu => {
+            session::in_flags(remedy)
+        }
     }
 }
 

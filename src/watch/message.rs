@@ -37,6 +37,8 @@ pub struct Hello {
     pub rank: Option<u32>,
     /// How many they are.
     pub world: Option<u32>,
+    /// Its rank among those of this machine: by convention the number of its GPU.
+    pub local_rank: Option<usize>,
     /// PyTorch's version (`2.11.0+cu130`).
     pub torch: String,
     /// The names of its GPUs.
@@ -59,6 +61,8 @@ pub struct Part {
     pub limits: Vec<f64>,
     /// What blocks are for that live at its end: a device, an address, a use.
     pub labels: Vec<(usize, u64, Use)>,
+    /// GPUs that the process has a context on, by their numbers there.
+    pub contexts: Vec<usize>,
 }
 
 /// What the program says a block is for.
@@ -171,15 +175,14 @@ mod tests {
         // {"device_traces": [[]]}
         let pickle = b"\x80\x04}\x8c\x0ddevice_traces]]as.";
         let bytes = message(
-            r#"{"part": {"whole": false, "steps": [5, 9], "limits": [0.5], "labels": [[1, 4096, "g"]]}}"#,
+            r#"{"part": {"whole": false, "steps": [5, 9], "limits": [0.5], "labels": [[1, 4096, "g"]], "contexts": [0, 1]}}"#,
             pickle,
         );
         match Message::read(&mut &bytes[..]).unwrap() {
             Some(Message::Part(part, snapshot)) => {
-                assert_eq!(
-                    part,
-                    Part { whole: false, steps: vec![5, 9], limits: vec![0.5], labels: vec![(1, 4096, Use::Gradient)] }
-                );
+                let labels = vec![(1, 4096, Use::Gradient)];
+                let told = Part { whole: false, steps: vec![5, 9], limits: vec![0.5], labels, contexts: vec![0, 1] };
+                assert_eq!(part, told);
                 assert_eq!(snapshot.device_count(), 1);
             }
             other => panic!("{other:?}"),

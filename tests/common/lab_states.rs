@@ -249,7 +249,7 @@ pub fn recorded() -> Picture {
 pub fn with_ranks(picture: Picture) -> Picture {
     let of = |ranks: &[u16], figures: [u64; 3]| {
         let [allocated, peak_allocated, peak_reserved] = figures.map(Bytes::mib);
-        let alike = AlikeRanks { parallelism: Parallelism::Fsdp, world: 4, ranks: ranks.to_vec() };
+        let alike = AlikeRanks { parallelism: Some(Parallelism::Fsdp), world: 4, ranks: ranks.to_vec() };
         let step = picture.shown_step().cloned().map(Arc::new);
         RankFigures {
             alike: Arc::new(alike),

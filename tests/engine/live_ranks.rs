@@ -332,7 +332,7 @@ fn another_way_begins_again_with_the_switches_as_they_are() {
         driver.set("opt", "sgd");
         driver.wait("the flip", |driver| [0, 1].iter().all(|device| driver.value(*device, "opt") == "sgd"));
         driver.pause();
-        let way = |driver: &Driver| driver.lab(0).alike().map(|alike| alike.parallelism);
+        let way = |driver: &Driver| driver.lab(0).alike().and_then(|alike| alike.parallelism);
         for expected in [PipelineSchedule::OneForwardOneBackward].map(Parallelism::Pipeline).into_iter().chain([
             Parallelism::Server,
             Parallelism::Ddp,

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use vramlab::model::{DeviceKind, EventKind, Ranks, RunState};
 use vramlab::recording::{Next, Reader};
-use vramlab::units::DeviceIndex;
+use vramlab::source::RankFigures;
+use vramlab::units::{Bytes, DeviceIndex};
 
 /// Whether there is a Python to run the stand-in; said where there is none.
 fn python() -> bool {
@@ -426,6 +427,30 @@ fn a_program_on_a_card_that_is_not_there_is_seen_whole_however_fast_it_is() {
     assert_eq!(takes, 3 + 300 * 6 + 30, "every allocation from the first on, once");
     let lab = ranks.lab_mut(DeviceIndex::FIRST).unwrap();
     assert_eq!((lab.malformed(), lab.about().kind), (0, DeviceKind::Absent));
+}
+
+#[test]
+fn ranks_stand_side_by_side_and_a_context_on_the_gpu_of_another_is_seen() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    // As a launcher starts two ranks; the second used a GPU before it chose its own.
+    let ranks = r#"for rank in 1 0; do
+        RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 GPUS=2 CONTEXTS=0,$rank python3 "$0" 60 0.02 allocated$rank &
+    done; wait"#;
+    let run = watch(home.path())
+        .args(["--record", "run.vram", "--", "sh", "-c", ranks])
+        .arg(programs().join("train.py"))
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let (ranks, _) = read(&home.path().join("run.vram"));
+    let figures = RankFigures::of(&ranks, &[DeviceIndex(0), DeviceIndex(1)]);
+    assert_eq!(figures.iter().map(|of| of.alike.words()).collect::<Vec<_>>(), ["rank 0", "rank 1"]);
+    assert!(figures.iter().all(|of| of.alike.world == 2 && of.allocated > Bytes::ZERO));
+    let contexts: Vec<&[u16]> = figures.iter().map(|of| &*of.foreign_contexts).collect();
+    assert_eq!(contexts, [&[] as &[u16], &[0]]);
 }
 
 /// Waits for something, but not for ever.

@@ -476,7 +476,7 @@ fn record_rank(path: &Path, rank: usize) {
     });
     let mut run = Headless::start_before(session::of_rank(parallel, &spec, rank, 0).unwrap(), Some(listener)).unwrap();
     let ranks = vec![u16::try_from(rank).unwrap()];
-    let alike = AlikeRanks { parallelism: parallel.parallelism, world: 2, ranks };
+    let alike = AlikeRanks { parallelism: Some(parallel.parallelism), world: 2, ranks };
     run.announce(EventKind::AlikeRanks(alike.into()));
     // What was recorded up to here can be read however the process ends.
     recorder.borrow_mut().as_mut().unwrap().close_frame();

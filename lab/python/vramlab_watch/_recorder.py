@@ -156,6 +156,7 @@ class Recorder:
             "argv": [str(word) for word in getattr(sys, "orig_argv", sys.argv)],
             "rank": rank,
             "world": world,
+            "local_rank": _local_rank(),
             "torch": str(torch.__version__),
             "device_names": [str(device.name) for device in devices],
             "device_bytes": [int(device.total_memory) for device in devices],
@@ -183,6 +184,7 @@ class Recorder:
         part = {"whole": bool(whole or lost), "lost": bool(lost), "steps": self._take_steps(now)}
         part["limits"] = self._limits(len(traces))
         part["labels"], self.labels = self.labels, []
+        part["contexts"] = self._contexts()
         self._sample(snapshot["segments"])
         return {"part": part}, seen
 
@@ -242,6 +244,15 @@ class Recorder:
             return []
 
 
+    def _contexts(self):
+        """The devices that this process has a context on. Asking makes none."""
+        has = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+        try:
+            return [index for index in range(len(self.hello.get("device_names", ()))) if has and has(index)]
+        except Exception:
+            return []
+
+
 def _snapshot():
     _looking.on = True
     try:
@@ -289,6 +300,12 @@ def _rank():
         pass
     rank, world = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
     return (int(rank), int(world)) if rank.isdigit() and world.isdigit() else (None, None)
+
+
+def _local_rank():
+    """Its rank among the processes of this machine, as launchers tell it; none, where they don't."""
+    rank = os.environ.get("LOCAL_RANK", "")
+    return int(rank) if rank.isdigit() else None
 
 
 def _mark(trace, at):

@@ -178,7 +178,11 @@ fn simulated(
 /// These ranks do the same.
 fn alike(parallel: Parallel, ranks: Vec<usize>) -> AlikeRanks {
     let ranks = ranks.into_iter().filter_map(|rank| u16::try_from(rank).ok()).collect();
-    AlikeRanks { parallelism: parallel.parallelism, world: u32::try_from(parallel.ranks).unwrap_or(u32::MAX), ranks }
+    AlikeRanks {
+        parallelism: Some(parallel.parallelism),
+        world: u32::try_from(parallel.ranks).unwrap_or(u32::MAX),
+        ranks,
+    }
 }
 
 /// What is wrong with what was asked for is told as such.

@@ -1,5 +1,7 @@
 //! The figures of one rank, and of those that do the same: plain data, which ranks of several processes send each other.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -53,7 +55,7 @@ impl Row {
             lines.filter(|line| !line.starts_with("fits:")).collect()
         });
         let simulated = trainer.device_info().simulated;
-        let waits = !simulated || matches!(alike.parallelism, Parallelism::Pipeline(_));
+        let waits = !simulated || matches!(alike.parallelism, Some(Parallelism::Pipeline(_)));
         Self {
             alike,
             sizes: [
@@ -91,6 +93,7 @@ impl Row {
             step: None,
             own: self.own,
             simulated: self.simulated,
+            foreign_contexts: Arc::default(),
         }
     }
 }

@@ -113,7 +113,7 @@ impl Table {
             return Ok(());
         }
         if losses.is_empty() {
-            let waits = match self.rows.first().map(|row| row.alike.parallelism) {
+            let waits = match self.rows.first().and_then(|row| row.alike.parallelism) {
                 Some(Parallelism::Pipeline(_)) => "stages wait for each other",
                 _ => "a rank waits for no other",
             };

@@ -30,6 +30,7 @@ impl Lab {
             EventKind::Begin(about) => self.begin_anew(about),
             EventKind::About(about) => self.about = Arc::clone(about),
             EventKind::AlikeRanks(alike) => self.sharing = Some(Sharing::new(alike)),
+            EventKind::ForeignContexts(ranks) => self.foreign_contexts = Arc::clone(ranks),
             EventKind::Run(run) => self.run = run.clone(),
             EventKind::Settings(settings) => self.settings = Arc::clone(settings),
             EventKind::EmptyCache => self.empty_cache(),

@@ -1,9 +1,13 @@
 import gc
+import os
 import sys
 import threading
 import time
 
 MIB = 1 << 20
+# The GPU of this process, and those that it has a context on.
+_own = int(os.environ.get("LOCAL_RANK", "0"))
+_contexts = [int(index) for index in os.environ.get("CONTEXTS", str(_own)).split(",")]
 _lock = threading.Lock()
 _ring = []
 _ring_size = 0
@@ -34,6 +38,10 @@ def _cuda_record_memory_history(enabled, context, max_entries, clear_history=Fal
 
 def _cuda_isHistoryEnabled():
     return _ring_size > 0
+
+
+def _cuda_hasPrimaryContext(device):
+    return device in _contexts
 
 
 def _cuda_getMemoryFraction(device):
@@ -94,11 +102,11 @@ def _cuda_memorySnapshot(pool):
             if at < base + total:
                 blocks.append({"address": at, "size": base + total - at, "requested_size": 0, "state": "inactive"})
             segments.append({
-                "device": 0, "address": base, "total_size": total, "stream": 0, "segment_type": "large",
+                "device": _own, "address": base, "total_size": total, "stream": 0, "segment_type": "large",
                 "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": blocks,
                 "allocated_size": sum(_live[at][0] for at in _live if base <= at < base + total),
             })
         return {
-            "segments": segments, "device_traces": [list(_ring)], "external_annotations": [],
+            "segments": segments, "device_traces": [[] for _ in range(_own)] + [list(_ring)], "external_annotations": [],
             "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": ""},
         }

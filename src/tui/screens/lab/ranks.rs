@@ -69,8 +69,9 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let unit = unit(all);
     let mut title = vec![span(theme, Token::Title, "ranks")];
     if let Some(of) = all.first() {
-        let same = if all.len() == 1 { ", all do the same" } else { "" };
-        title.push(span(theme, Token::Strong, format!(" {} · {}{same}", of.alike.parallelism, of.alike.world)));
+        let same = if of.alike.ranks.len() == of.alike.world as usize { ", all do the same" } else { "" };
+        let way = of.alike.parallelism.map_or_else(String::new, |way| format!("{way} · "));
+        title.push(span(theme, Token::Strong, format!(" {way}{}{same}", of.alike.world)));
     }
     let when = if stage.picture.is_now() { "now" } else { "here" };
     title.push(span(theme, Token::Dim, format!(" · allocated {when} █, peak ▒, reserved peak ░, {}", unit.name())));
