@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::guess::Guesses;
+use super::rhythm::Rhythm;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{PoolId, PoolKind, Settings, TraceEvent, pool_of, round};
 use vramlab_model::{Category, Event, EventKind, Micros, NameId};
@@ -33,6 +34,8 @@ pub struct Following {
     by_stack: HashMap<(StackId, TextId), NameId>,
     /// What blocks are for, by the fresh entries of the part under way.
     guesses: Vec<Category>,
+    /// What the program was doing, by what it asked for.
+    rhythm: Rhythm,
     /// What live blocks are for, and their names, as it was told.
     labels: HashMap<Address, (Category, NameId)>,
 }
@@ -80,6 +83,7 @@ impl Following {
             defined: 0,
             by_stack: HashMap::new(),
             guesses: Vec::new(),
+            rhythm: Rhythm::default(),
             labels: HashMap::new(),
         }
     }
@@ -96,7 +100,8 @@ impl Following {
         let first = told.map_or(0, |at| at + 1);
         let is_parameter = |(_, label): &(_, &(Category, NameId))| label.0 == Category::Parameter;
         let parameters = self.labels.iter().filter(is_parameter).filter_map(|(address, _)| self.space.block(*address));
-        let guesses = Guesses::of_part(part, device, parameters.map(|held| held.requested).collect());
+        let parameters = parameters.map(|held| held.requested).collect();
+        let guesses = Guesses::of_part(part, device, parameters, &mut self.rhythm);
         self.guesses = (first..trace.len()).map(|entry| guesses.category(entry)).collect();
         Fresh { entries: trace.get(first..).unwrap_or_default(), begins_anew: whole && told.is_none() }
     }
@@ -499,6 +504,43 @@ mod tests {
         following.relabel(Address(1), said, Micros(1), &mut |event| relabelled.push(event.kind));
         let [EventKind::Relabel { address: at, category, name }] = relabelled[..] else { panic!("{relabelled:?}") };
         assert_eq!((at, category, name), (address, said, told.1), "once, and of what lives alone");
+    }
+
+    #[test]
+    fn blocks_without_stacks_are_for_what_those_of_earlier_steps_were_for() {
+        const PARTS: usize = 24;
+        for (name, from) in [("gpt-mini.all", 18), ("gpt-frames", 12)] {
+            let told = |stackless: bool| {
+                let mut snapshot = load(name);
+                let all = snapshot.device_traces[0].clone();
+                let length = all.len() / PARTS;
+                let (mut following, mut by_category) = (Following::new(None), [0_u64; Category::ALL.len()]);
+                for (number, start) in all.clone().step_by(length).enumerate() {
+                    snapshot.device_traces[0] = start..all.end.min(start + length);
+                    let late = number >= from;
+                    if stackless && late {
+                        let part = snapshot.device_traces[0].clone();
+                        snapshot.entries[part].iter_mut().for_each(|entry| entry.stack = StackId::EMPTY);
+                    }
+                    let fresh = following.fresh(&snapshot, 0, false);
+                    for index in 0..fresh.entries.len() {
+                        following.tell(&snapshot, fresh.entries, index, &mut |event| match event.kind {
+                            EventKind::Alloc { size, category, .. } if late => {
+                                by_category[category as usize] += size.get();
+                            }
+                            _ => {}
+                        });
+                    }
+                }
+                by_category
+            };
+            let (with, without) = (told(false), told(true));
+            let apart: u64 = with.iter().zip(without).map(|(with, without)| with.abs_diff(without)).sum();
+            assert!(with[Category::Gradient as usize] > 0);
+            assert!(apart * 100 < with.iter().sum::<u64>(), "{name}: {with:?}, without stacks {without:?}");
+            let gradients = [with, without].map(|told| told[Category::Gradient as usize]);
+            assert!(gradients[0].abs_diff(gradients[1]) * 10 < gradients[0], "{name}: {gradients:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! is a request without any Python stack where others have one, because the engine of autograd runs on threads of its own;
 //! `torch/nn` and `forward` are forward; `__init__`, `_apply`, `reset_parameters` and their like set a model up; a
 //! data loader brings data. `torch.distributed`, DDP and FSDP exchange, gather and reduce. Where the stack says nothing, the scopes that PyTorch wrote (`Optimizer.step#…`) do. Without
-//! any stack, what comes before the fullest moment between two optimizer scopes is forward, the rest backward.
+//! any stack, what comes before the fullest moment between two optimizer scopes is forward, the rest backward; in a part of a
+//! history that goes on, a request without a stack does what one of its size behind the same two sizes did before.
 //!
 //! Then, what a block is for follows from when it was asked for and how long it lived:
 //!
@@ -33,39 +34,15 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::doing::{Doing, doing, of_scope};
+use super::rhythm::Rhythm;
 use vramlab_allocator::units::{Address, Bytes};
 use vramlab_model::{Category, Micros};
-use vramlab_snapshot::{Action, Annotation, Frame, Snapshot, StackId, TraceEntry};
+use vramlab_snapshot::{Action, Annotation, Snapshot, StackId, TraceEntry};
 
 /// What blocks are for, by the entries that asked for them.
 #[derive(Debug)]
 pub struct Guesses(Vec<Category>);
-
-/// What the program was doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
-    SetUp,
-    Data,
-    Forward,
-    Backward,
-    /// Forward once more, in backward.
-    Recompute,
-    Optimizer,
-    /// Passing something to other ranks or from them: a bucket, a message, what an all-gather fills.
-    Exchange,
-    /// Making a parameter whole.
-    Gather,
-    /// Reducing gradients to shards.
-    Reduce,
-    Unknown,
-}
-
-impl Doing {
-    /// Whether it is done in the midst of what else a program does.
-    const fn is_of_ranks(self) -> bool {
-        matches!(self, Self::Exchange | Self::Gather | Self::Reduce)
-    }
-}
 
 /// A request, by the entries of the trace.
 #[derive(Clone, Copy, Debug)]
@@ -92,12 +69,24 @@ impl Guesses {
     }
 
     /// The same of a part of a history that goes on, whose end may lie anywhere, and before which parameters of these sizes were taken.
-    pub(super) fn of_part(snapshot: &Snapshot, device: usize, parameters: Vec<Bytes>) -> Self {
+    pub(super) fn of_part(snapshot: &Snapshot, device: usize, parameters: Vec<Bytes>, rhythm: &mut Rhythm) -> Self {
         let trace = snapshot.device_trace(device);
-        Self::from(requests(snapshot, device, trace).unwrap_or_default(), trace.len(), Some(parameters))
+        let mut requests = requests(snapshot, device, trace).unwrap_or_default();
+        let trains = !rhythm.is_empty();
+        if has_stacks(trace) {
+            requests.iter().for_each(|request| rhythm.learn(request.size, request.doing));
+        } else {
+            for request in &mut requests {
+                let known = rhythm.doing(request.size);
+                if request.doing == Doing::Unknown {
+                    request.doing = known;
+                }
+            }
+        }
+        Self::from(requests, trace.len(), Some(Part { parameters, trains }))
     }
 
-    fn from(mut requests: Vec<Request>, entries: usize, part: Option<Vec<Bytes>>) -> Self {
+    fn from(mut requests: Vec<Request>, entries: usize, part: Option<Part>) -> Self {
         let mut categories = vec![Category::Other; entries];
         conclude(&mut requests, part, |at, category| {
             if let Some(of) = categories.get_mut(at as usize) {
@@ -114,6 +103,18 @@ impl Guesses {
     }
 }
 
+/// What came before a part of a history that goes on.
+struct Part {
+    /// Sizes of parameters that were taken.
+    parameters: Vec<Bytes>,
+    /// The program was seen to train: what it asks for is no set-up.
+    trains: bool,
+}
+
+fn has_stacks(trace: &[TraceEntry]) -> bool {
+    trace.iter().any(|entry| entry.action == Action::Alloc && entry.stack != StackId::EMPTY)
+}
+
 /// All requests in order, with what the program was doing; `None` where they are too many.
 fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<Vec<Request>> {
     if trace.len() >= NEVER as usize {
@@ -121,7 +122,7 @@ fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<
     }
     let mut scopes = Scopes::of(snapshot, device);
     let mut stacks: HashMap<StackId, Doing> = HashMap::new();
-    let has_stacks = trace.iter().any(|entry| entry.action == Action::Alloc && entry.stack != StackId::EMPTY);
+    let has_stacks = has_stacks(trace);
     let mut live: HashMap<Address, usize> = HashMap::new();
     let mut requests: Vec<Request> = Vec::new();
     for (at, entry) in (0_u32..).zip(trace) {
@@ -183,21 +184,21 @@ fn split_steps(requests: &mut [Request]) {
 }
 
 /// Says of every request what its block is for.
-///
-/// Of a part of a history that goes on, the sizes of parameters that were taken before are known.
-fn conclude(requests: &mut [Request], part: Option<Vec<Bytes>>, mut told: impl FnMut(u32, Category)) {
+fn conclude(requests: &mut [Request], part: Option<Part>, mut told: impl FnMut(u32, Category)) {
     let first = |wanted: fn(Doing) -> bool| {
         requests.iter().find(|request| wanted(request.doing)).map_or(NEVER, |request| request.at)
     };
     let first_step = first(|doing| matches!(doing, Doing::Data | Doing::Forward | Doing::Backward | Doing::Optimizer));
     let is_part = part.is_some();
+    let Part { parameters: taken, trains } = part.unwrap_or(Part { parameters: Vec::new(), trains: false });
     // What a set-up holds at the end stays, though no backward came: the part ends before, memory ran out, or nothing is trained.
     let first_backward = first(|doing| doing == Doing::Backward).min(NEVER - 1);
-    let is_set_up =
-        |request: &Request| request.doing == Doing::SetUp || request.at < first_step && !request.doing.is_of_ranks();
+    let is_set_up = |request: &Request| {
+        request.doing == Doing::SetUp || !trains && request.at < first_step && !request.doing.is_of_ranks()
+    };
     let stays = |request: &Request| is_set_up(request) && request.freed > first_backward;
     let mut parameters: Vec<Bytes> = requests.iter().filter(|request| stays(request)).map(|of| of.size).collect();
-    parameters.extend(part.unwrap_or_default());
+    parameters.extend(taken);
     parameters.sort_unstable();
     parameters.dedup();
     let is_sized = |size: Bytes| parameters.is_empty() || parameters.binary_search(&size).is_ok();
@@ -269,104 +270,6 @@ fn outliving_backward(requests: &[Request]) -> HashSet<Bytes> {
         }
     }
     sizes
-}
-
-/// What a stack tells: the innermost frame that says something, but for a forward that runs again.
-fn doing(snapshot: &Snapshot, stack: StackId) -> Doing {
-    let said = |frame: Frame| said_by(snapshot.texts.get(frame.filename), snapshot.texts.get(frame.name));
-    if snapshot.stacks.frames(stack).map(said).any(|doing| doing == Doing::Recompute) {
-        return Doing::Recompute;
-    }
-    snapshot.stacks.frames(stack).map(said).find(|doing| *doing != Doing::Unknown).unwrap_or(Doing::Unknown)
-}
-
-/// What a frame tells.
-fn said_by(file: &str, function: &str) -> Doing {
-    // The engine of autograd, in stacks that have frames of C++.
-    if function.starts_with("torch::autograd::Engine::") {
-        return Doing::Backward;
-    }
-    if file == "phase" {
-        // So do exports of runs of our own.
-        return of_scope(function);
-    }
-    let lies_in = |parts: &[&str]| parts.iter().any(|part| file.contains(part));
-    match function {
-        "unpack_hook" | "recompute_fn" if lies_in(&["torch/utils/checkpoint.py"]) => return Doing::Recompute,
-        "backward" if lies_in(&["torch/utils/checkpoint.py"]) => return Doing::Recompute,
-        _ => {}
-    }
-    if let Some(doing) = said_of_ranks(file, function) {
-        return doing;
-    }
-    if lies_in(&["torch/optim/", "torch/amp/grad_scaler.py", "/clip_grad.py", "/optimizers/", "bitsandbytes/optim"])
-        && !file.ends_with("lr_scheduler.py")
-    {
-        return Doing::Optimizer;
-    }
-    match function {
-        "backward" | "_engine_run_backward" => return Doing::Backward,
-        "forward" => return Doing::Forward,
-        "__init__"
-        | "_apply"
-        | "reset_parameters"
-        | "_init_weights"
-        | "init_weights"
-        | "load_state_dict"
-        | "from_pretrained"
-        | "_load_from_state_dict" => return Doing::SetUp,
-        "send_to_device" | "transfer_batch_to_device" | "move_data_to_device" | "collate_fn" => return Doing::Data,
-        _ => {}
-    }
-    if lies_in(&["torch/autograd/"]) {
-        Doing::Backward
-    } else if lies_in(&["torch/nn/init.py"]) {
-        Doing::SetUp
-    } else if lies_in(&["torch/nn/functional.py"]) {
-        Doing::Forward
-    } else if lies_in(&["torch/utils/data/"]) {
-        Doing::Data
-    } else {
-        Doing::Unknown
-    }
-}
-
-/// What a frame of PyTorch's that serves several ranks tells.
-fn said_of_ranks(file: &str, function: &str) -> Option<Doing> {
-    let (_, file) = file.rsplit_once("torch/")?;
-    match (file, function) {
-        ("distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage" | "init_all_gather_outputs") => {
-            Some(Doing::Gather)
-        }
-        ("distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce") => Some(Doing::Reduce),
-        (
-            "distributed/fsdp/_fully_shard/_fsdp_collectives.py",
-            "foreach_all_gather" | "foreach_all_gather_copy_out" | "_get_param_all_gather_inputs",
-        )
-        | ("nn/parallel/distributed.py", "_pre_forward" | "_ddp_init_helper" | "_sync_buffers")
-        | ("distributed/pipelining/stage.py", "_make_tensor_from_meta" | "_get_init_p2p_neighbors_ops")
-        | ("distributed/distributed_c10d.py" | "distributed/utils.py", _) => Some(Doing::Exchange),
-        _ => None,
-    }
-}
-
-/// What the name of a scope tells.
-fn of_scope(name: &str) -> Doing {
-    let name = name.to_lowercase();
-    let has = |word: &str| name.contains(word);
-    if has("zero_grad") {
-        Doing::Unknown
-    } else if has("optimizer") {
-        Doing::Optimizer
-    } else if has("backward") {
-        Doing::Backward
-    } else if has("forward") {
-        Doing::Forward
-    } else if has("dataloader") || name == "data" {
-        Doing::Data
-    } else {
-        Doing::Unknown
-    }
 }
 
 /// Scopes of a device that are open as time goes by.
@@ -471,41 +374,6 @@ mod tests {
         let asked =
             [(Doing::SetUp, 40, NEVER), (Doing::SetUp, 41, 3), (Doing::Forward, 99, NEVER), (Doing::Forward, 98, 5)];
         assert_eq!(guessed(&asked)[..2], [Category::Parameter, Category::Temporary]);
-    }
-
-    #[test]
-    fn frames_tell_what_the_program_was_doing() {
-        for (file, function, doing) in [
-            ("/v/site-packages/torch/optim/adam.py", "_init_group", Doing::Optimizer),
-            ("/v/site-packages/torch/optim/lr_scheduler.py", "step", Doing::Unknown),
-            ("/v/site-packages/torch/nn/utils/clip_grad.py", "_clip_grads_with_norm_", Doing::Optimizer),
-            ("/v/site-packages/torch/nn/modules/linear.py", "__init__", Doing::SetUp),
-            ("/v/site-packages/torch/nn/modules/linear.py", "forward", Doing::Forward),
-            ("/v/site-packages/torch/autograd/graph.py", "_engine_run_backward", Doing::Backward),
-            ("/v/site-packages/torch/utils/checkpoint.py", "recompute_fn", Doing::Recompute),
-            ("/v/site-packages/torch/utils/checkpoint.py", "checkpoint", Doing::Unknown),
-            ("/job/train.py", "main", Doing::Unknown),
-            ("/v/torch/nn/parallel/distributed.py", "_pre_forward", Doing::Exchange),
-            ("/v/torch/nn/parallel/distributed.py", "forward", Doing::Forward),
-            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce", Doing::Reduce),
-            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage", Doing::Gather),
-            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "_init_sharded_param", Doing::Unknown),
-            ("/v/torch/distributed/distributed_c10d.py", "barrier", Doing::Exchange),
-            (
-                "??",
-                "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",
-                Doing::Backward,
-            ),
-            (
-                "VariableType_0.cpp",
-                "torch::autograd::VariableType::(anonymous namespace)::addmm(c10::DispatchKeySet)",
-                Doing::Unknown,
-            ),
-        ] {
-            assert_eq!(said_by(file, function), doing, "{file} {function}");
-        }
-        assert_eq!(of_scope("Optimizer.step#AdamW.step"), Doing::Optimizer);
-        assert_eq!(of_scope("Optimizer.zero_grad#AdamW.zero_grad"), Doing::Unknown);
     }
 
     #[test]

@@ -4,9 +4,11 @@
 //! and phase, for which [`vramlab_model::Category`], by which line. [`Following`] says it of a history that goes on.
 
 mod callers;
+mod doing;
 mod events;
 mod following;
 mod guess;
+mod rhythm;
 mod scopes;
 
 pub use events::{Narrator, events};

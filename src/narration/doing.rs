@@ -1,0 +1,167 @@
+//! What a PyTorch program was doing at a request, as far as a frame of its stack, or a scope that PyTorch wrote, tells.
+
+use vramlab_snapshot::{Frame, Snapshot, StackId};
+
+/// What the program was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    SetUp,
+    Data,
+    Forward,
+    Backward,
+    /// Forward once more, in backward.
+    Recompute,
+    Optimizer,
+    /// Passing something to other ranks or from them: a bucket, a message, what an all-gather fills.
+    Exchange,
+    /// Making a parameter whole.
+    Gather,
+    /// Reducing gradients to shards.
+    Reduce,
+    Unknown,
+}
+
+impl Doing {
+    /// Whether it is done in the midst of what else a program does.
+    pub const fn is_of_ranks(self) -> bool {
+        matches!(self, Self::Exchange | Self::Gather | Self::Reduce)
+    }
+}
+
+/// What a stack tells: the innermost frame that says something, but for a forward that runs again.
+pub(super) fn doing(snapshot: &Snapshot, stack: StackId) -> Doing {
+    let said = |frame: Frame| said_by(snapshot.texts.get(frame.filename), snapshot.texts.get(frame.name));
+    if snapshot.stacks.frames(stack).map(said).any(|doing| doing == Doing::Recompute) {
+        return Doing::Recompute;
+    }
+    snapshot.stacks.frames(stack).map(said).find(|doing| *doing != Doing::Unknown).unwrap_or(Doing::Unknown)
+}
+
+/// What a frame tells.
+fn said_by(file: &str, function: &str) -> Doing {
+    // The engine of autograd, in stacks that have frames of C++.
+    if function.starts_with("torch::autograd::Engine::") {
+        return Doing::Backward;
+    }
+    if file == "phase" {
+        // So do exports of runs of our own.
+        return of_scope(function);
+    }
+    let lies_in = |parts: &[&str]| parts.iter().any(|part| file.contains(part));
+    match function {
+        "unpack_hook" | "recompute_fn" if lies_in(&["torch/utils/checkpoint.py"]) => return Doing::Recompute,
+        "backward" if lies_in(&["torch/utils/checkpoint.py"]) => return Doing::Recompute,
+        _ => {}
+    }
+    if let Some(doing) = said_of_ranks(file, function) {
+        return doing;
+    }
+    if lies_in(&["torch/optim/", "torch/amp/grad_scaler.py", "/clip_grad.py", "/optimizers/", "bitsandbytes/optim"])
+        && !file.ends_with("lr_scheduler.py")
+    {
+        return Doing::Optimizer;
+    }
+    match function {
+        "backward" | "_engine_run_backward" => return Doing::Backward,
+        "forward" => return Doing::Forward,
+        "__init__"
+        | "_apply"
+        | "reset_parameters"
+        | "_init_weights"
+        | "init_weights"
+        | "load_state_dict"
+        | "from_pretrained"
+        | "_load_from_state_dict" => return Doing::SetUp,
+        "send_to_device" | "transfer_batch_to_device" | "move_data_to_device" | "collate_fn" => return Doing::Data,
+        _ => {}
+    }
+    if lies_in(&["torch/autograd/"]) {
+        Doing::Backward
+    } else if lies_in(&["torch/nn/init.py"]) {
+        Doing::SetUp
+    } else if lies_in(&["torch/nn/functional.py"]) {
+        Doing::Forward
+    } else if lies_in(&["torch/utils/data/"]) {
+        Doing::Data
+    } else {
+        Doing::Unknown
+    }
+}
+
+/// What a frame of PyTorch's that serves several ranks tells.
+fn said_of_ranks(file: &str, function: &str) -> Option<Doing> {
+    let (_, file) = file.rsplit_once("torch/")?;
+    match (file, function) {
+        ("distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage" | "init_all_gather_outputs") => {
+            Some(Doing::Gather)
+        }
+        ("distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce") => Some(Doing::Reduce),
+        (
+            "distributed/fsdp/_fully_shard/_fsdp_collectives.py",
+            "foreach_all_gather" | "foreach_all_gather_copy_out" | "_get_param_all_gather_inputs",
+        )
+        | ("nn/parallel/distributed.py", "_pre_forward" | "_ddp_init_helper" | "_sync_buffers")
+        | ("distributed/pipelining/stage.py", "_make_tensor_from_meta" | "_get_init_p2p_neighbors_ops")
+        | ("distributed/distributed_c10d.py" | "distributed/utils.py", _) => Some(Doing::Exchange),
+        _ => None,
+    }
+}
+
+/// What the name of a scope tells.
+pub(super) fn of_scope(name: &str) -> Doing {
+    let name = name.to_lowercase();
+    let has = |word: &str| name.contains(word);
+    if has("zero_grad") {
+        Doing::Unknown
+    } else if has("optimizer") {
+        Doing::Optimizer
+    } else if has("backward") {
+        Doing::Backward
+    } else if has("forward") {
+        Doing::Forward
+    } else if has("dataloader") || name == "data" {
+        Doing::Data
+    } else {
+        Doing::Unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_tell_what_the_program_was_doing() {
+        for (file, function, doing) in [
+            ("/v/site-packages/torch/optim/adam.py", "_init_group", Doing::Optimizer),
+            ("/v/site-packages/torch/optim/lr_scheduler.py", "step", Doing::Unknown),
+            ("/v/site-packages/torch/nn/utils/clip_grad.py", "_clip_grads_with_norm_", Doing::Optimizer),
+            ("/v/site-packages/torch/nn/modules/linear.py", "__init__", Doing::SetUp),
+            ("/v/site-packages/torch/nn/modules/linear.py", "forward", Doing::Forward),
+            ("/v/site-packages/torch/autograd/graph.py", "_engine_run_backward", Doing::Backward),
+            ("/v/site-packages/torch/utils/checkpoint.py", "recompute_fn", Doing::Recompute),
+            ("/v/site-packages/torch/utils/checkpoint.py", "checkpoint", Doing::Unknown),
+            ("/job/train.py", "main", Doing::Unknown),
+            ("/v/torch/nn/parallel/distributed.py", "_pre_forward", Doing::Exchange),
+            ("/v/torch/nn/parallel/distributed.py", "forward", Doing::Forward),
+            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce", Doing::Reduce),
+            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage", Doing::Gather),
+            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "_init_sharded_param", Doing::Unknown),
+            ("/v/torch/distributed/distributed_c10d.py", "barrier", Doing::Exchange),
+            (
+                "??",
+                "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",
+                Doing::Backward,
+            ),
+            (
+                "VariableType_0.cpp",
+                "torch::autograd::VariableType::(anonymous namespace)::addmm(c10::DispatchKeySet)",
+                Doing::Unknown,
+            ),
+        ] {
+            assert_eq!(said_by(file, function), doing, "{file} {function}");
+        }
+        assert_eq!(of_scope("Optimizer.step#AdamW.step"), Doing::Optimizer);
+        assert_eq!(of_scope("Optimizer.zero_grad#AdamW.zero_grad"), Doing::Unknown);
+    }
+}

@@ -1,0 +1,110 @@
+//! What a program was doing, by what it asks for: a training asks for the same sizes in the same order in every step, so that
+//! parts of its history without stacks follow from earlier ones with them.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::doing::Doing;
+use vramlab_allocator::units::Bytes;
+
+/// What the program was doing when it asked for a size behind certain others.
+#[derive(Debug, Default)]
+pub(super) struct Rhythm {
+    by_sizes: HashMap<Vec<Bytes>, Known>,
+    /// The sizes of the last requests, the youngest last.
+    last: VecDeque<Bytes>,
+}
+
+/// What was seen there, and how often more than something else.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    doing: Doing,
+    times: u8,
+}
+
+impl Rhythm {
+    /// How many sizes are compared: the most that are known tell, since what is told by few happens at several places of a step.
+    const LENGTHS: [usize; 4] = [12, 6, 3, 1];
+    /// Runs of sizes that are known at most; a training of unlike steps has ever new ones, and then all begins anew.
+    const MOST: usize = 1 << 16;
+    /// What was seen so often is not doubted by one part whose stacks begin or end in its midst.
+    const SURE: u8 = 8;
+
+    /// A request of a program whose stack says what it was doing.
+    pub fn learn(&mut self, size: Bytes, doing: Doing) {
+        self.follow(size);
+        if self.by_sizes.len() >= Self::MOST {
+            self.by_sizes.clear();
+        }
+        for length in Self::LENGTHS {
+            let Some(sizes) = self.run(length) else { continue };
+            let known = self.by_sizes.entry(sizes).or_insert(Known { doing, times: 0 });
+            if known.doing == doing {
+                known.times = known.times.saturating_add(1).min(Self::SURE);
+            } else if known.times > 1 {
+                known.times -= 1;
+            } else {
+                *known = Known { doing, times: 1 };
+            }
+        }
+    }
+
+    /// What it was doing at a request without a stack.
+    pub fn doing(&mut self, size: Bytes) -> Doing {
+        self.follow(size);
+        let mut known = Self::LENGTHS.iter().filter_map(|length| self.by_sizes.get(&self.run(*length)?));
+        known.next().map_or(Doing::Unknown, |known| known.doing)
+    }
+
+    /// Nothing was learned yet.
+    pub fn is_empty(&self) -> bool {
+        self.by_sizes.is_empty()
+    }
+
+    fn follow(&mut self, size: Bytes) {
+        if self.last.len() >= Self::LENGTHS[0] {
+            self.last.pop_front();
+        }
+        self.last.push_back(size);
+    }
+
+    /// The last sizes, so many.
+    fn run(&self, length: usize) -> Option<Vec<Bytes>> {
+        let from = self.last.len().checked_sub(length)?;
+        Some(self.last.range(from..).copied().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_without_stacks_is_told_by_those_with_them() {
+        let step = [
+            (4, Doing::Forward),
+            (4, Doing::Forward),
+            (8, Doing::Forward),
+            (4, Doing::Backward),
+            (8, Doing::Backward),
+            (2, Doing::Optimizer),
+        ];
+        let mut rhythm = Rhythm::default();
+        for (size, doing) in step.repeat(9) {
+            rhythm.learn(Bytes(size), doing);
+        }
+        // One part in which stacks began late.
+        for (size, _) in step {
+            rhythm.learn(Bytes(size), Doing::Backward);
+        }
+        for (size, doing) in step {
+            assert_eq!(rhythm.doing(Bytes(size)), doing, "{size}");
+        }
+        assert_eq!(rhythm.doing(Bytes(3)), Doing::Unknown);
+        for _ in 0..9 {
+            for (size, _) in step {
+                rhythm.learn(Bytes(size), Doing::Recompute);
+            }
+        }
+        assert_eq!(rhythm.doing(Bytes(4)), Doing::Recompute, "the program does something else by now");
+    }
+}
