@@ -142,13 +142,15 @@ impl Effects {
     const ENOUGH: usize = 3;
     const KEPT: usize = 64;
 
-    /// A switch went from one value to another.
-    pub(super) fn flip(&mut self, flip: Flip, position: u64) {
+    /// A switch went from one value to another. Whether what it does is measured by itself, rather than with a flip before it.
+    pub(super) fn flip(&mut self, flip: Flip, position: u64) -> bool {
         if self.finished == 0 {
-            return;
+            return true;
         }
         let joins = |open: &&mut OpenEffect| open.after.len() < Self::ENOUGH && !open.effect.flips.is_empty();
-        if let Some(open) = self.open.as_mut().filter(joins) {
+        let joined = self.open.as_mut().filter(joins);
+        let by_itself = joined.is_none();
+        if let Some(open) = joined {
             let flips = &mut open.effect.flips;
             match flips.iter_mut().find(|earlier| earlier.switch == flip.switch) {
                 Some(earlier) => earlier.to = flip.to,
@@ -169,6 +171,7 @@ impl Effects {
         }
         self.samples.clear();
         self.warm_up = Self::WARM_UP;
+        by_itself
     }
 
     /// `empty_cache()` was called with so much reserved. Its price falls in the first whole step after it, so that one is

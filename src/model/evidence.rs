@@ -242,6 +242,13 @@ impl fmt::Display for Evidence {
                 }
                 match limit {
                     Some(limit) => write!(f, "; of the {limit} allowed {reserved} are reserved")?,
+                    None if device_free >= segment && *segment > Bytes::ZERO => {
+                        let most = *reserved + *segment;
+                        write!(
+                            f,
+                            "; the device had {device_free} left, so a limit of this process stopped it, from {reserved} to {most}"
+                        )?;
+                    }
                     None => write!(f, "; the device has {device_free} left, {reserved} are reserved")?,
                 }
                 write!(f, ", {allocated} of them allocated")?;

@@ -1,7 +1,7 @@
 //! Moving in time: by op, phase and step, and to what is worth looking at.
 
 use super::picture::Cursor;
-use crate::model::{Event, EventKind, History, Mark, MarkKind, Profile, Ranks, Remedied, View};
+use crate::model::{Event, EventKind, Finding, History, Mark, MarkKind, Profile, Ranks, Remedied, View};
 use crate::recording::{Direction, Timeline};
 use crate::units::DeviceIndex;
 
@@ -58,6 +58,8 @@ pub(super) struct LookBack {
     step: Option<Arc<Profile>>,
     /// The step had not ended where its curve ends: there may be more of it by now.
     growing: bool,
+    /// What was concluded when that step had ended; `None` where the cursor is in none that has.
+    concluded: Option<Vec<Finding>>,
     /// What was tried for the failed request at the cursor, and where that failed.
     remedied: Option<(u64, Arc<[Remedied]>)>,
 }
@@ -66,7 +68,8 @@ impl LookBack {
     /// The state after `position` events.
     pub fn at(timeline: &mut Timeline, position: u64, device: DeviceIndex) -> Option<Self> {
         let position = position.clamp(timeline.first(), timeline.end());
-        let mut back = Self { ranks: timeline.at(position)?, step: None, growing: false, remedied: None };
+        let mut back =
+            Self { ranks: timeline.at(position)?, step: None, growing: false, concluded: None, remedied: None };
         back.find_step(timeline, device);
         Some(back)
     }
@@ -93,6 +96,9 @@ impl LookBack {
                 (autopsy.remedied, autopsy.tried) = (remedied, true);
             }
         }
+        if let Some(findings) = &self.concluded {
+            view.findings.clone_from(findings);
+        }
         Some(view)
     }
 
@@ -107,12 +113,12 @@ impl LookBack {
     fn find_step(&mut self, timeline: &mut Timeline, device: DeviceIndex) {
         let Some(lab) = self.ranks.lab(device) else { return };
         let Some(begun) = lab.profile_under_way() else {
-            (self.step, self.growing) = (lab.last_profile().cloned(), false);
+            (self.step, self.growing, self.concluded) = (lab.last_profile().cloned(), false, None);
             return;
         };
         if lab.autopsy().is_some_and(|autopsy| autopsy.position >= begun.position) {
             // What follows the failure is the clearing up.
-            (self.step, self.growing) = (Some(Arc::new(begun.clone())), false);
+            (self.step, self.growing, self.concluded) = (Some(Arc::new(begun.clone())), false, None);
             return;
         }
         if !self.growing && self.step.as_ref().is_some_and(|step| step.position == begun.position) {
@@ -128,10 +134,13 @@ impl LookBack {
         self.growing = found.is_none();
         let mut ahead = self.ranks.checkpoint();
         timeline.events(from..(end + 1).min(from + LONGEST_STEP), |_, event| ahead.apply(event));
-        self.step = ahead.lab(device).and_then(|lab| match lab.profile_under_way() {
-            Some(profile) => Some(Arc::new(profile.clone())),
-            None => lab.last_profile().cloned(),
-        });
+        (self.step, self.concluded) = match ahead.lab_mut(device) {
+            Some(lab) => match lab.profile_under_way() {
+                Some(profile) => (Some(Arc::new(profile.clone())), None),
+                None => (lab.last_profile().cloned(), Some(lab.view().findings)),
+            },
+            None => (None, None),
+        };
     }
 }
 

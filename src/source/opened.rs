@@ -74,7 +74,8 @@ pub fn open(paths: &[PathBuf], follows: bool, torch: Option<TorchVersion>) -> Re
 }
 
 /// Which of several files open side by side: the first, with a snapshot all other snapshots, and with a recording of a rank those
-/// of the other ranks. What is left can be compared with them.
+/// of the other ranks. And which are compared with it: what is left, and further snapshots too, of which nobody knows whether they
+/// are ranks of one job or runs of their own.
 #[must_use]
 pub fn side_by_side(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
     // What comes through a pipe comes once: it can't be looked at before it is read.
@@ -86,9 +87,9 @@ pub fn side_by_side(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
         return (beside, compared);
     }
     let together = snapshot(first);
-    let (mut beside, compared): (Vec<_>, Vec<_>) = others.iter().cloned().partition(|path| together && snapshot(path));
+    let mut beside: Vec<PathBuf> = others.iter().filter(|path| together && snapshot(path)).cloned().collect();
     beside.insert(0, first.clone());
-    (beside, compared)
+    (beside, others.to_vec())
 }
 
 fn one(path: &Path, follows: bool, torch: Option<TorchVersion>) -> Result<Source, FileError> {

@@ -75,14 +75,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{About, AlikeRanks, Setting, Settings, View};
+    use crate::model::{About, AlikeRanks, Parallelism, Setting, Settings, View};
     use crate::source::RankFigures;
 
     #[test]
     fn ranks_are_run_again_on_as_many_devices() {
         let command = |device: &str, place: usize| {
             let rank = |rank| RankFigures {
-                alike: AlikeRanks { ranks: vec![rank], world: 2, ..AlikeRanks::default() }.into(),
+                alike: AlikeRanks { parallelism: Some(Parallelism::Ddp), ranks: vec![rank], world: 2 }.into(),
                 ..RankFigures::default()
             };
             let about = About { workload: "gpt2".into(), device: device.into(), ..About::default() };

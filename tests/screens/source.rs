@@ -500,6 +500,10 @@ fn recordings_of_the_ranks_of_one_run_open_side_by_side() {
     let all = [paths[0].clone(), other.clone(), paths[1].clone(), again.clone()];
     assert_eq!(source::side_by_side(&all), (paths.to_vec(), vec![other.clone(), again.clone()]));
     assert_eq!(source::side_by_side(&[other.clone(), paths[0].clone()]).0, [other.as_path()]);
+    let snapshots = ["gpt-mini.all", "gpt-mini.base"]
+        .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/traces/{name}.pickle.xz")));
+    let (beside, compared) = source::side_by_side(&snapshots);
+    assert_eq!((beside, compared), (snapshots.to_vec(), vec![snapshots[1].clone()]), "both are shown, and compared");
     assert_eq!(source::open(&[paths[0].clone(), again.clone()], false, None).unwrap_err().0, again);
     assert_eq!(source::open(&paths, true, None).unwrap_err().0, paths[0]);
     let mut front = Front::of(source::open(&paths, false, None).unwrap());

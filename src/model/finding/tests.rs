@@ -67,6 +67,7 @@ fn in_words(remedy: &Remedy) -> String {
         Remedy::HigherLimit => "higher limit".to_owned(),
         Remedy::KeepNumbers => "keep numbers".to_owned(),
         Remedy::BreakCycles => "break cycles".to_owned(),
+        Remedy::ChooseGpu => "set_device".to_owned(),
         Remedy::Detach => "detach".to_owned(),
         Remedy::LetGo => "let go".to_owned(),
     }

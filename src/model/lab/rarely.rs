@@ -161,8 +161,9 @@ impl Lab {
         let (position, step) = (self.memory.position().saturating_sub(1), self.steps.finished());
         let kind = MarkKind::Flip { switch: Arc::clone(&flip.switch), to: Arc::clone(&flip.to) };
         self.history.mark(position, step, kind);
-        self.effects.flip(flip, position);
-        self.curves.keep();
+        if self.effects.flip(flip, position) {
+            self.curves.keep();
+        }
         self.tell(Level::Switch, &line);
     }
 

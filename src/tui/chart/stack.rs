@@ -37,8 +37,13 @@ const LONG: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stack(Vec<(Bytes, Ink)>);
 
-/// Where a part ends, in units from the bottom.
-type Edge = (u64, Ink);
+/// Where a part ends, in units from the bottom, and what it is.
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    end: u64,
+    height: Bytes,
+    ink: Ink,
+}
 
 impl Stack {
     /// Adds a part on top.
@@ -59,12 +64,13 @@ impl Stack {
             let scaled = (u128::from(sum) * u128::from(full) + top / 2) / top;
             let end = u64::try_from(scaled).unwrap_or(full).min(full);
             if end > below {
-                edges.push((end, *ink));
+                edges.push(Edge { end, height: *height, ink: *ink });
                 below = end;
             }
         }
         if edges.is_empty() && full > 0 {
-            edges.extend(self.0.iter().max_by_key(|(height, _)| *height).map(|(_, ink)| (1, *ink)));
+            let largest = self.0.iter().max_by_key(|(height, _)| *height);
+            edges.extend(largest.map(|(height, ink)| Edge { end: 1, height: *height, ink: *ink }));
         }
         edges
     }
@@ -77,7 +83,7 @@ impl Stack {
         let mut next = 0;
         (0..u64::from(rows))
             .map(|row| {
-                while edges.get(next).is_some_and(|(end, _)| *end <= row * units) {
+                while edges.get(next).is_some_and(|edge| edge.end <= row * units) {
                     next += 1;
                 }
                 StackCell::new(&edges[next..], row, units)
@@ -150,25 +156,29 @@ impl StackCell {
     }
 
     /// The cell in `row` from the bottom, of parts that end above its lower edge. It can show two: where more meet, the least of them
-    /// give way to their neighbours, and the upper end of all stays where it is.
+    /// give way to their neighbours, and the upper end of all stays where it is. Of two that are as high there, that of more bytes
+    /// is shown: the same one in column after column.
     fn new(edges: &[Edge], row: u64, units: u64) -> Self {
         let (mut begin, end) = (row * units, (row + 1) * units);
         // Most cells lie within one part, or above all.
         match edges.first() {
             None => return Self::whole(Ink::NOTHING),
-            Some((edge, ink)) if *edge >= end => return Self::whole(*ink),
+            Some(edge) if edge.end >= end => return Self::whole(edge.ink),
             Some(_) => {}
         }
-        let mut parts: Vec<(Ink, usize)> = Vec::with_capacity(4);
-        for (edge, ink) in edges {
+        let (mut parts, mut heights): (Vec<(Ink, usize)>, Vec<Bytes>) = (Vec::with_capacity(4), Vec::with_capacity(4));
+        for edge in edges {
             if begin >= end {
                 break;
             }
-            let length = (*edge).min(end).saturating_sub(begin);
+            let length = edge.end.min(end).saturating_sub(begin);
             begin += length;
             match parts.last_mut() {
-                Some((last, known)) if last == ink => *known += length as usize,
-                _ if length > 0 => parts.push((*ink, length as usize)),
+                Some((last, known)) if *last == edge.ink => *known += length as usize,
+                _ if length > 0 => {
+                    parts.push((edge.ink, length as usize));
+                    heights.push(edge.height);
+                }
                 _ => {}
             }
         }
@@ -176,7 +186,7 @@ impl StackCell {
         let room = if blank > 0 { 1 } else { 2 };
         // Those that cover most of it, and what the others leave goes to their neighbours.
         let mut kept: Vec<usize> = (0..parts.len()).collect();
-        kept.sort_by_key(|&index| std::cmp::Reverse((parts[index].1, index)));
+        kept.sort_by_key(|&index| std::cmp::Reverse((parts[index].1, heights[index])));
         kept.truncate(room);
         kept.sort_unstable();
         if let (&[low, high], true) = (kept.as_slice(), parts.len() > room) {
@@ -272,11 +282,18 @@ mod tests {
     #[test]
     fn where_three_parts_meet_the_least_gives_way_and_the_top_stays() {
         let thin = Ink { token: Token::Stranded, fill: "▒" };
-        let cell = |edges: &[Edge]| StackCell::new(edges, 0, 8);
-        assert_eq!(cell(&[(3, LOW), (4, thin), (8, HIGH)]), StackCell { lower: LOW, upper: HIGH, eighths: 3 });
-        assert_eq!(cell(&[(3, LOW), (5, thin), (8, HIGH)]), StackCell { lower: LOW, upper: HIGH, eighths: 4 });
-        assert_eq!(cell(&[(3, LOW), (5, thin)]), StackCell { lower: LOW, upper: Ink::NOTHING, eighths: 5 });
-        assert_eq!(cell(&[(1, LOW), (5, thin)]), StackCell { lower: thin, upper: Ink::NOTHING, eighths: 5 });
+        let cell = |edges: &[(u64, u64, Ink)]| {
+            let edges: Vec<Edge> =
+                edges.iter().map(|&(end, height, ink)| Edge { end, height: Bytes(height), ink }).collect();
+            StackCell::new(&edges, 0, 8)
+        };
+        let three = |end| [(3, 30, LOW), (end, 10, thin), (8, 40, HIGH)];
+        assert_eq!(cell(&three(4)), StackCell { lower: LOW, upper: HIGH, eighths: 3 });
+        assert_eq!(cell(&three(5)), StackCell { lower: LOW, upper: HIGH, eighths: 4 });
+        assert_eq!(cell(&[(3, 3, LOW), (5, 2, thin)]), StackCell { lower: LOW, upper: Ink::NOTHING, eighths: 5 });
+        assert_eq!(cell(&[(1, 1, LOW), (5, 4, thin)]), StackCell { lower: thin, upper: Ink::NOTHING, eighths: 5 });
+        let as_high = cell(&[(1, 9, LOW), (2, 5, thin)]);
+        assert_eq!(as_high, StackCell { lower: LOW, upper: Ink::NOTHING, eighths: 2 }, "that of more bytes");
     }
 
     /// What a cell shows, read from the glyph and the colours alone: eighths of it by ink, from the bottom.

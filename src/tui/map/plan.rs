@@ -161,8 +161,8 @@ const fn group(segment: &SegmentView) -> (StreamId, PoolKind, bool) {
 }
 
 impl Plan {
-    /// All segments on the finest scale on which they fit into `height` rows of `width` cells; on the coarsest where none is
-    /// coarse enough. A scale is a power of two, or, where so asked, lies a quarter, a half or three quarters of the way to the next.
+    /// All segments on the finest scale on which they fit into `height` rows of `width` cells, or, where there are more streams and
+    /// pools than that, into a row for each; on the coarsest where none is coarse enough. A scale is a power of two, or, where so asked, lies a quarter, a half or three quarters of the way to the next.
     pub(crate) fn of_all(
         segments: &[SegmentView],
         order: &[usize],
@@ -174,13 +174,15 @@ impl Plan {
         }
         let largest = segments.iter().map(|segment| segment.size.get()).max().unwrap_or(1);
         let total: u128 = segments.iter().map(|segment| u128::from(segment.size.get())).sum();
-        // On a finer scale there are more cells than the map has.
-        let bound = total / (width as u128 * height.max(1) as u128);
-        let finest = u64::try_from(bound).unwrap_or(u64::MAX >> 1).next_power_of_two() / 2;
-        let finest = finest.max(FINEST);
         let mut sizes: Vec<u64> = segments.iter().map(|segment| segment.size.get()).collect();
         sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
         let groups = order.chunk_by(|one, other| group(&segments[*one]) == group(&segments[*other])).count();
+        // Each of them takes a row, seen or not.
+        let height = height.max(groups);
+        // On a finer scale there are more cells than the map has.
+        let bound = total / (width as u128 * height as u128);
+        let finest = u64::try_from(bound).unwrap_or(u64::MAX >> 1).next_power_of_two() / 2;
+        let finest = finest.max(FINEST);
         // What surely needs more cells than there are isn't laid out. Rounding saves a group one at most, the end of a row the air.
         let room = (width as u128 + 1) * height as u128 + groups as u128;
         let fits = |scale: u64, air: usize| {

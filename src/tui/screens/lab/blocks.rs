@@ -28,7 +28,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let width = map::cells(Rect { width: wide, ..area }).width;
     let plan = stage.states.lab.overview(&view.segments, (usize::from(width), seen));
     let room = usize::from(area.width.saturating_sub(5));
-    let title = title("blocks", view, plan.scale, room, theme);
+    let hidden = plan.rows.saturating_sub(seen);
+    let title = title("blocks", view, (plan.scale, hidden), room, theme);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let rows = Rect { height: inner.height.saturating_sub(legend_rows), ..inner };
@@ -51,7 +52,13 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
 }
 
 /// As much as there is room for: how many, how much of it is lost in holes, and the largest hole.
-fn title(word: &'static str, view: &View, scale: u64, room: usize, theme: &Theme) -> Vec<Span<'static>> {
+fn title(
+    word: &'static str,
+    view: &View,
+    (scale, hidden): (u64, usize),
+    room: usize,
+    theme: &Theme,
+) -> Vec<Span<'static>> {
     let ledger = &view.ledger;
     let alarm = if ledger.fragmentation() >= 0.25 { Token::Warn } else { Token::Text };
     let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
@@ -59,6 +66,10 @@ fn title(word: &'static str, view: &View, scale: u64, room: usize, theme: &Theme
     let blocks: usize = view.segments.iter().map(|segment| segment.blocks.len()).sum();
     // The most telling first.
     let words = [
+        (
+            Token::Dim,
+            if hidden > 0 { format!("PgDn: {} more", figures::counted(hidden as u64, "row")) } else { String::new() },
+        ),
         (Token::Dim, if scale > 0 { format!("1 cell = {}", figures::scale(Bytes(scale))) } else { String::new() }),
         (alarm, format!("stranded {} ({share})", figures::bytes(ledger.stranded))),
         (Token::Text, segments),

@@ -66,6 +66,8 @@ const RIGHT: u16 = 49;
 
 /// Rows of the history with its frame while nothing happens from step to step, and the fewest once something did.
 const STRIP: u16 = 6;
+/// A body in one column that is lower has no words beneath the strip.
+const STRIP_WITH_AXIS: u16 = 26;
 const NEWS: u16 = 8;
 
 /// Rows of the smallest pane that says something, with its frame.
@@ -335,6 +337,8 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
         match (two_charts, has_news(stage)) {
             (false, _) => Constraint::Length(0),
             (true, true) => Constraint::Fill(4),
+            // Two rows of it, and those of the words beneath go to the step.
+            (true, false) if body.height < STRIP_WITH_AXIS => Constraint::Length(STRIP - 3),
             (true, false) => Constraint::Length(STRIP - 2),
         },
         Constraint::Length(ghost::wanted_rows(stage)),
