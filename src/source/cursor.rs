@@ -59,7 +59,7 @@ pub(super) struct LookBack {
     /// The step had not ended where its curve ends: there may be more of it by now.
     growing: bool,
     /// What was concluded when that step had ended; `None` where the cursor is in none that has.
-    concluded: Option<Vec<Finding>>,
+    concluded: Option<Arc<[Finding]>>,
     /// What was tried for the failed request at the cursor, and where that failed.
     remedied: Option<(u64, Arc<[Remedied]>)>,
 }
@@ -96,10 +96,12 @@ impl LookBack {
                 (autopsy.remedied, autopsy.tried) = (remedied, true);
             }
         }
-        if let Some(findings) = &self.concluded {
-            view.findings.clone_from(findings);
-        }
         Some(view)
+    }
+
+    /// What was concluded when the step around the cursor had ended; `None` where it is in none that has.
+    pub fn concluded(&self) -> Option<Arc<[Finding]>> {
+        self.concluded.clone()
     }
 
     /// The curve of the whole step around the cursor; of the last one where it is between two.
@@ -137,7 +139,7 @@ impl LookBack {
         (self.step, self.concluded) = match ahead.lab_mut(device) {
             Some(lab) => match lab.profile_under_way() {
                 Some(profile) => (Some(Arc::new(profile.clone())), None),
-                None => (lab.last_profile().cloned(), Some(lab.view().findings)),
+                None => (lab.last_profile().cloned(), Some(lab.view().findings.into())),
             },
             None => (None, None),
         };

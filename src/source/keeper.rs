@@ -638,12 +638,12 @@ impl Keeper {
         };
         let configurations = now.as_ref().map_or_else(Vec::new, |lab| lab.configurations()).into();
         let effects = now.as_ref().map_or_else(Vec::new, |lab| lab.effects()).into();
-        let (view, step) = match &mut self.back {
+        let (view, step, concluded) = match &mut self.back {
             Some(back) => {
                 let step = back.step(&mut self.timeline, device);
-                (back.view(&mut self.timeline, device), step)
+                (back.view(&mut self.timeline, device), step, back.concluded())
             }
-            None => (now.map(crate::model::Lab::view), None),
+            None => (now.map(crate::model::Lab::view), None, None),
         };
         let view = view.unwrap_or_default();
         let mut marked = self.marks.shown().cloned();
@@ -661,6 +661,7 @@ impl Keeper {
             configurations,
             effects,
             step,
+            concluded,
             cursor: self.cursor,
             extent: Extent { first, end, steps, time, grows: self.grows },
             playing: self.play.map(|_| self.speed),

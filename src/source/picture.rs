@@ -32,6 +32,8 @@ pub struct Picture {
     pub pinned: Option<Arc<Pinned>>,
     /// The curve of the step around the cursor, with what follows the cursor in it where that is known.
     pub step: Option<Arc<Profile>>,
+    /// What was concluded when that step had ended; `None` where the cursor is in none that has.
+    pub concluded: Option<Arc<[Finding]>>,
     /// Where the cursor is.
     pub cursor: Cursor,
     /// What can be asked for.
@@ -217,9 +219,10 @@ impl Picture {
     #[must_use]
     pub fn findings(&self) -> Cow<'_, [Finding]> {
         let known = if self.view.run == RunState::Finished { &self.view } else { self.known() };
+        let findings = self.concluded.as_deref().unwrap_or(&known.findings);
         let mut all: Cow<'_, [Finding]> = match &self.diagnosis {
-            Some(diagnosis) => diagnosis.amended(&known.findings, &known.settings).into(),
-            None => (&*known.findings).into(),
+            Some(diagnosis) => diagnosis.amended(findings, &known.settings).into(),
+            None => findings.into(),
         };
         for finding in RankFigures::findings(&self.ranks) {
             let louder = all.iter().take_while(|other| other.level > finding.level).count();

@@ -260,6 +260,7 @@ pub fn with_ranks(picture: Picture) -> Picture {
             step,
             own: None,
             simulated: true,
+            foreign_contexts: Arc::default(),
         }
     };
     let ranks = Arc::new([of(&[0], [196, 212, 226]), of(&[1, 2], [188, 204, 218]), of(&[3], [180, 196, 210])]);
