@@ -106,10 +106,17 @@ impl<'a> Compared<'a> {
         self.all.len() < 2
     }
 
-    /// What a configuration is called: its file, and how it differs from the first of all.
+    /// What a configuration is called: its file, where it is not one of several of a run, and how it differs from the first of all.
     fn name(&self, place: usize) -> String {
-        match self.files.get(place).cloned().flatten() {
-            Some(file) => format!("{file}: {}", switches::name(&self.all, place)),
+        let own = match &self.stage.picture.kind {
+            Kind::Snapshot(name) => Some(name),
+            _ => None,
+        };
+        match self.files.get(place).and_then(Option::as_ref).or(own) {
+            Some(file) => match switches::differences(&self.all, place).as_str() {
+                "" => file.to_string(),
+                differences => format!("{file}: {differences}"),
+            },
             None => switches::name(&self.all, place),
         }
     }

@@ -16,21 +16,27 @@ use crate::tui::words;
 
 /// What a configuration is called: how it differs from the first.
 pub(super) fn name(all: &[Arc<Configuration>], place: usize) -> String {
-    let Some(first) = all.first() else { return String::new() };
+    let words = differences(all, place);
+    match words.as_str() {
+        "" if all.get(place).is_some_and(|one| one.knows_no_steps()) => "recorded".to_owned(),
+        "" => "initial settings".to_owned(),
+        _ => words,
+    }
+}
+
+/// How a configuration differs from the first; empty where it does not.
+pub(super) fn differences(all: &[Arc<Configuration>], place: usize) -> String {
+    let (Some(first), Some(this)) = (all.first(), all.get(place)) else { return String::new() };
     let differs =
         |setting: &&Setting| first.settings.get(&setting.switch).is_none_or(|before| before.value != setting.value);
-    let words: Vec<String> = all[place]
+    let words: Vec<String> = this
         .settings
         .0
         .iter()
         .filter(differs)
         .map(|setting| format!("{} {}", words::label(&setting.switch), words::value(&setting.value)))
         .collect();
-    match &*words {
-        [] if all[place].knows_no_steps() => "recorded".to_owned(),
-        [] => "initial settings".to_owned(),
-        words => words.join(", "),
-    }
+    words.join(", ")
 }
 
 /// The switches that do not stand the same in all of them.
