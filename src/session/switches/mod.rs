@@ -91,7 +91,12 @@ impl<'a> Scene<'a> {
             attention: match model {
                 Architecture::Bert | Architecture::Gpt | Architecture::Llama | Architecture::Vit => true,
                 Architecture::Layers => spec.workload.has_attention(),
-                Architecture::Churn | Architecture::Dcgan | Architecture::Mlp | Architecture::Resnet => false,
+                // Its attention is written op by op: there is no kernel to choose.
+                Architecture::Churn
+                | Architecture::Cs336
+                | Architecture::Dcgan
+                | Architecture::Mlp
+                | Architecture::Resnet => false,
             },
         }
     }

@@ -8,6 +8,7 @@ mod activation;
 mod attention;
 mod batch_norm;
 mod binary_cross_entropy;
+mod by_hand;
 mod cast;
 mod causal;
 mod classifier;
@@ -32,6 +33,7 @@ mod rms_norm;
 mod rotary;
 
 pub use attention::EagerScores;
+pub use by_hand::Attended;
 pub use batch_norm::RunningStatistics;
 pub use dora::Aside;
 pub use experts::{RouterRule, Routes};
