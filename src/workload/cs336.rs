@@ -217,9 +217,8 @@ impl Attention {
         let [q, k, v] = made.map(|made| cx.by_head_size(&made, self.head_size));
         let output = {
             let [cos, sin] = self.tables.of(input.shape().dims().get(1).copied().unwrap_or(1));
-            let rotated = |cx: &mut Context, heads: Tensor| {
-                cx.within(self.scope, |cx| cx.rotary_by_hand(&heads, [&cos, &sin]))
-            };
+            let rotated =
+                |cx: &mut Context, heads: Tensor| cx.within(self.scope, |cx| cx.rotary_by_hand(&heads, [&cos, &sin]));
             let (q, k) = (rotated(cx, q)?, rotated(cx, k)?);
             let attended = cx.within(self.scope, |cx| cx.attention_by_hand([&q, &k, &v]))?;
             self.output.forward(cx, &attended.merged)?
@@ -262,13 +261,7 @@ struct Block {
 }
 
 impl Block {
-    fn make(
-        cx: &mut Context,
-        all: &mut Parameters,
-        name: &str,
-        sizes: Cs336Sizes,
-        tables: &Tables,
-    ) -> OpResult<Self> {
+    fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: Cs336Sizes, tables: &Tables) -> OpResult<Self> {
         let (width, hidden) = (sizes.width.get(), sizes.hidden.get());
         let mut linear = |part: &str, ends: [usize; 2]| Linear::make(cx, all, &format!("{name}.{part}"), ends);
         let projections = [
@@ -338,8 +331,7 @@ impl LanguageModel {
 impl Model for LanguageModel {
     fn forward(&self, cx: &mut Context, tokens: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
         let (scope, table) = &self.embedding;
-        let embedded =
-            cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.indexed_rows(table, tokens)))?;
+        let embedded = cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.indexed_rows(table, tokens)))?;
         let mut x = embedded.clone();
         for (number, (layer, unit)) in self.layers.iter().zip(&self.units).enumerate() {
             x = cx.unit_forward(*unit, &x, |cx, x| {

@@ -1,11 +1,14 @@
-//! The model of Stanford's CS336: requests and figures beside the course's own code on a card that is not there.
+//! The model of Stanford's CS336: requests and figures beside the course's own code on a card that is not there, losses beside it on
+//! the processor.
+
+use std::collections::BTreeMap;
 
 use serde_json::Value;
+use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
-use vramlab::train::{Config, Libraries, LoopStyle, Workload};
-use vramlab::workload::{
-    Cs336, Cs336Sizes, Data, Extent, Inference, InferenceMode, InferencePlan, Models, Repeats,
-};
+use vramlab::train::{Checkpointing, Config, Libraries, LoopStyle, OptimizerForm, Workload};
+use vramlab::units::Bytes;
+use vramlab::workload::{Cs336, Cs336Sizes, Data, Extent, Inference, InferenceMode, InferencePlan, Models, Repeats};
 
 use crate::alignment::{difference, made, recorded};
 use crate::llama::configured;
@@ -45,7 +48,7 @@ fn the_model_of_the_course_asks_as_its_code_does() {
             workload = Box::new(Inference::new(workload, plan));
         }
         if variant == "loop" {
-            config.form = vramlab::train::OptimizerForm::Loop;
+            config.form = OptimizerForm::Loop;
         }
         let device = Box::new(SimDevice::h200().unwrap());
         let (mut trainer, events) =
@@ -66,4 +69,44 @@ fn the_model_of_the_course_asks_as_its_code_does() {
         }
     }
     assert!(differences.is_empty(), "\n{}", differences.join("\n"));
+}
+
+/// Six steps with the reference's weights, tokens and AdamW, in f32.
+#[test]
+fn the_model_of_the_course_learns_as_its_code_does() {
+    let all: BTreeMap<String, [f64; 6]> = serde_json::from_str(include_str!("../data/cs336/losses.json")).unwrap();
+    for (name, theirs) in all {
+        let (model, variant) = name.split_once('.').unwrap();
+        for checkpointing in [Checkpointing::Off, Checkpointing::ALL] {
+            let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap();
+            let mut config = configured(variant, sizes(model).1);
+            config.checkpointing = checkpointing;
+            let (mut trainer, _) = crate::training::on(
+                Box::new(device),
+                workload(model),
+                config,
+                Libraries::PROCESSOR,
+                LoopStyle::Logging,
+            );
+            for theirs in theirs {
+                let ours = f64::from(trainer.step().unwrap().loss.unwrap());
+                assert!((ours - theirs).abs() < 1e-4, "{name}, checkpointing {checkpointing}: {ours} for {theirs}");
+            }
+        }
+    }
+}
+
+/// What makes no model, or nothing to learn from, is said.
+#[test]
+fn sizes_that_make_no_model_of_the_course_are_refused() {
+    let (mini, _) = sizes("cs336-mini");
+    let refused = |sizes: Cs336Sizes, data: Data| Cs336::new("mine", sizes, data, 1).err().unwrap().to_string();
+    let size = Extent::nearest;
+    for (error, words) in [
+        (refused(Cs336Sizes { heads: size(5), ..mini }, Data::Reference), "5 heads do not divide a width of 64"),
+        (refused(Cs336Sizes { heads: size(64), ..mini }, Data::Reference), "heads of 1 elements are no pairs"),
+        (refused(Cs336Sizes { context: size(32), ..mini }, Data::Reference), "give --context 64"),
+    ] {
+        assert!(error.contains(words), "{error}");
+    }
 }

@@ -33,8 +33,8 @@ mod rms_norm;
 mod rotary;
 
 pub use attention::EagerScores;
-pub use by_hand::Attended;
 pub use batch_norm::RunningStatistics;
+pub use by_hand::Attended;
 pub use dora::Aside;
 pub use experts::{RouterRule, Routes};
 pub use four_bit::FourBitWeight;

@@ -180,7 +180,13 @@ impl Context {
         Ok(output.with_source(part.source()))
     }
 
-    pub(in crate::ops) fn head_products(&mut self, [m, n, k]: [usize; 3], a: MatrixView, b: MatrixView, c: &Tensor) -> OpResult<()> {
+    pub(in crate::ops) fn head_products(
+        &mut self,
+        [m, n, k]: [usize; 3],
+        a: MatrixView,
+        b: MatrixView,
+        c: &Tensor,
+    ) -> OpResult<()> {
         let memory = self.memory().clone();
         self.workspaces.gemm(&memory)?;
         let batch = c.shape().dims()[0] * c.shape().dims()[1];

@@ -88,7 +88,8 @@ impl Context {
         let (masked, saved_mask) = self.masked_by_hand(scaled, mask)?;
         let (weights, softmax) = self.softmax_by_hand(&masked, wide)?;
         let (output, saved_weights, saved_v) = {
-            let weights = if wide == low { weights.clone() } else { self.elementwise(&weights, low, "weights copy")? };
+            let weights =
+                if wide == low { weights.clone() } else { self.elementwise_activation(&weights, low, "weights copy")? };
             let v = self.by_head(v, "values")?;
             let saved = (self.save(&weights)?, self.save(&v)?);
             let output = self.activation(sizes.heads, low, "heads output")?;
@@ -137,7 +138,7 @@ impl Context {
         let (low, cols) = (scores.dtype(), scores.shape().last());
         let (largest, shifted) = {
             let values = self.by_row(scores, low, "largest scores")?;
-            let places = self.temporary(row_numbers(scores), DType::I64, "their places")?;
+            let places = self.activation(row_numbers(scores), DType::I64, "places of the largest")?;
             let saved = self.save(&places)?;
             drop(places);
             let shifted = self.elementwise(scores, low, "shifted scores")?;
@@ -153,9 +154,9 @@ impl Context {
             exponentials
         };
         let saved = self.save(&exponentials)?;
-        let sums = self.by_row(&exponentials, wide, "sums of exponentials")?;
+        let sums = self.by_row_activation(&exponentials, wide, "sums of exponentials")?;
         let (dividends, saved_sums) = (self.save(&exponentials)?, self.save(&sums)?);
-        let weights = self.elementwise(&exponentials, wide, "attention weights")?;
+        let weights = self.elementwise_activation(&exponentials, wide, "attention weights")?;
         drop((sums, shifted, exponentials));
         Ok((weights, SoftmaxResiduals { largest, exponentials: saved, dividends, sums: saved_sums }))
     }

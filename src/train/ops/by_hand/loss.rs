@@ -29,7 +29,7 @@ impl Context {
             let (low, cols) = (logits.dtype(), logits.shape().last());
             let wide = if low == DType::F64 { low } else { DType::F32 };
             let values = cx.by_row(logits, low, "largest logits")?;
-            let places = cx.temporary(row_numbers(logits), DType::I64, "their places")?;
+            let places = cx.activation(row_numbers(logits), DType::I64, "places of the largest")?;
             let largest = cx.save(&places)?;
             drop(places);
             let shifted = cx.elementwise(logits, low, "shifted logits")?;
@@ -42,12 +42,12 @@ impl Context {
                 exponentials
             };
             let saved_exponentials = cx.save(&exponentials)?;
-            let sums = cx.by_row(&exponentials, wide, "sums of exponentials")?;
+            let sums = cx.by_row_activation(&exponentials, wide, "sums of exponentials")?;
             let saved_sums = cx.save(&sums)?;
             let logarithms = cx.elementwise(&sums, wide, "logarithms")?;
             let log_probabilities = cx.elementwise(&exponentials, wide, "log-probabilities")?;
             drop((exponentials, sums, logarithms, shifted, values));
-            let negative = cx.elementwise(&log_probabilities, wide, "negative log-probabilities")?;
+            let negative = cx.elementwise_activation(&log_probabilities, wide, "negative log-probabilities")?;
             drop(log_probabilities);
             let (saved_negative, saved_targets) = (cx.save(&negative)?, cx.save(targets)?);
             let gathered = cx.temporary(row_numbers(logits), wide, "of the targets")?;
@@ -109,8 +109,7 @@ impl Context {
         drop(gathered);
         let minus = self.elementwise(&to_log, wide, "negative gradient")?;
         // What is narrower gets its gradient in its own type.
-        let to_shifted =
-            if wide == low { to_log.clone() } else { self.elementwise(&to_log, low, "gradient copy")? };
+        let to_shifted = if wide == low { to_log.clone() } else { self.elementwise(&to_log, low, "gradient copy")? };
         let to_logarithms = self.by_row(&minus, wide, "logarithms gradient")?;
         drop((minus, to_log));
         let sums = saved.sums.unpack(self)?;

@@ -6,8 +6,8 @@
 //! op that PyTorch runs there.
 
 mod attention;
-mod loss;
 mod lookup;
+mod loss;
 mod norm;
 mod product;
 mod rotary;
@@ -29,13 +29,30 @@ impl Context {
         Ok(output)
     }
 
+    /// The same for backward.
+    fn elementwise_activation(&self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
+        let output = self.activation(input.shape(), dtype, what)?;
+        self.launch(&Kernel::Cast { src: input.operand(), dst: output.operand() })?;
+        Ok(output)
+    }
+
     /// A block of a number for each row of `input`, at the price of a reduction of it.
     fn by_row(&self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
-        let (rows, cols) = (input.shape().rows(), input.shape().last());
         let output = self.temporary(row_numbers(input), dtype, what)?;
-        let (src, dst) = (input.operand(), output.operand());
-        self.launch(&Kernel::Mean { src, dst, outer: rows, middle: cols, inner: 1 })?;
+        self.reduce_rows(input, &output)?;
         Ok(output)
+    }
+
+    /// The same for backward.
+    fn by_row_activation(&self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
+        let output = self.activation(row_numbers(input), dtype, what)?;
+        self.reduce_rows(input, &output)?;
+        Ok(output)
+    }
+
+    fn reduce_rows(&self, input: &Tensor, output: &Tensor) -> OpResult<()> {
+        let (outer, middle) = (input.shape().rows(), input.shape().last());
+        self.launch(&Kernel::Mean { src: input.operand(), dst: output.operand(), outer, middle, inner: 1 })
     }
 }
 

@@ -16,11 +16,8 @@ impl Context {
             let differentiates = cx.differentiates(&[input]);
             let sigmoid = cx.activation(input.shape(), input.dtype(), "sigmoid")?;
             cx.launch(&Kernel::Cast { src: input.operand(), dst: sigmoid.operand() })?;
-            let saved = if differentiates {
-                Some([cx.save(&sigmoid)?, cx.save(input)?, cx.save(&sigmoid)?])
-            } else {
-                None
-            };
+            let saved =
+                if differentiates { Some([cx.save(&sigmoid)?, cx.save(input)?, cx.save(&sigmoid)?]) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "silu output")?;
             cx.launch(&Kernel::Silu { src: input.operand(), dst: output.operand() })?;
             drop(sigmoid);
