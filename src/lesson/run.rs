@@ -241,6 +241,7 @@ fn small(workload: &str) -> Option<&'static str> {
     Some(match workload {
         "gpt2" => "gpt-mini",
         "bert-large" => "bert-mini",
+        "cs336-small" | "cs336-xl" => "cs336-mini",
         "vit-b16" => "vit-mini",
         "resnet50" | "resnet152" => "resnet-mini",
         "mlp" => "mlp-mini",

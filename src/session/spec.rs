@@ -335,7 +335,7 @@ impl LabSpec {
             watched,
             style: match (self.config.data, self.workload.model) {
                 (DataPath::Fresh, _) => LoopStyle::Plain,
-                (_, Architecture::Llama) => LoopStyle::Logging,
+                (_, Architecture::Cs336 | Architecture::Llama) => LoopStyle::Logging,
                 _ => LoopStyle::Accumulating,
             },
         };

@@ -219,6 +219,12 @@ impl Context {
         self.fused
     }
 
+    /// The model has no fused ops: this step runs them as they are written.
+    pub fn run_as_written(&mut self) {
+        self.fused = false;
+        self.weight_copies = None;
+    }
+
     /// Runs what makes the logits of a model.
     pub fn classify<T>(&mut self, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
         self.classifying = true;

@@ -142,6 +142,8 @@ pub(crate) struct Leaf {
     /// This rank's part, where that is all it has of the parameter between passes.
     pub shard: Option<Shard>,
     gradient_name: NameId,
+    /// Its gradients lie transposed, so that the first of them is copied instead of kept.
+    transposed: bool,
     /// Sum of the gradients that have arrived in this backward pass.
     arriving: Option<Tensor>,
     /// Uses in the present forward pass whose gradients have not arrived.
@@ -158,6 +160,7 @@ impl Leaf {
             parked: None,
             shard: None,
             gradient_name,
+            transposed: false,
             arriving: None,
             awaited: 0,
         }
@@ -171,6 +174,11 @@ impl Leaf {
     /// A use of the parameter was put on the tape.
     pub fn used(&mut self) {
         self.awaited += 1;
+    }
+
+    /// Its gradients come as those of a transposed view of it (`einsum`).
+    pub const fn gradients_come_transposed(&mut self) {
+        self.transposed = true;
     }
 
     /// What an optimizer updates, and the gradient that it has: the shard's where there is one.
@@ -221,6 +229,12 @@ impl Leaf {
         let Some(arrived) = self.arriving.take() else { return Ok(false) };
         let shape = self.data.shape();
         match &self.gradient {
+            None if self.transposed && shape.dims().iter().all(|&dim| dim > 1) => {
+                let (dtype, stream) = (arrived.dtype(), arrived.stream());
+                let copy = memory.named_tensor(shape, dtype, Category::Gradient, self.gradient_name, stream)?;
+                memory.launch(&Kernel::Cast { src: arrived.flat(), dst: copy.operand() })?;
+                self.gradient = Some(copy);
+            }
             None => {
                 memory.relabel(&arrived, Category::Gradient, self.gradient_name);
                 self.gradient = Some(arrived.reshaped(shape));

@@ -6,10 +6,16 @@ use super::entry::Entry;
 use super::error::CatalogError;
 use vramlab_user_input::{Place, Shelf, ShelfError};
 
-const BUILT_IN: [(&str, &str); 31] = [
+const BUILT_IN: [(&str, &str); 37] = [
     ("bert-large", include_str!("lab/bert-large.toml")),
     ("bert-mini", include_str!("lab/bert-mini.toml")),
     ("churn", include_str!("lab/churn.toml")),
+    ("cs336-10b", include_str!("lab/cs336-10b.toml")),
+    ("cs336-large", include_str!("lab/cs336-large.toml")),
+    ("cs336-medium", include_str!("lab/cs336-medium.toml")),
+    ("cs336-mini", include_str!("lab/cs336-mini.toml")),
+    ("cs336-small", include_str!("lab/cs336-small.toml")),
+    ("cs336-xl", include_str!("lab/cs336-xl.toml")),
     ("dcgan", include_str!("lab/dcgan.toml")),
     ("dcgan-mini", include_str!("lab/dcgan-mini.toml")),
     ("gemma-2-2b", include_str!("lab/gemma-2-2b.toml")),

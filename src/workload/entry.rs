@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::bounds::{BatchSize, Extent};
 use super::churn::{Churn, ChurnSizes};
+use super::cs336::{Cs336, Cs336Sizes};
 use super::data::{Data, DataKind};
 use super::decoder::{Decoder, ModelConfig};
 use super::error::CatalogError;
@@ -24,6 +25,8 @@ pub enum Architecture {
     Bert,
     /// No model: allocations of random sizes and lifetimes.
     Churn,
+    /// The transformer of Stanford's CS336, of elementary ops.
+    Cs336,
     /// Two nets of convolutions, trained against each other: one makes images, one tells them from real ones.
     Dcgan,
     /// A transformer that predicts the next token.
@@ -99,6 +102,9 @@ pub struct Entry {
     /// Its sizes.
     #[serde(default)]
     pub sizes: Sizes,
+    /// Channels within the MLPs of CS336's model, where they are not four times its width (`d_ff`).
+    #[serde(default)]
+    pub hidden: Option<Extent>,
     /// Its learning rates.
     #[serde(default)]
     pub learning_rate: LearningRates,
@@ -130,7 +136,7 @@ impl Entry {
         match (self.model, self.input) {
             _ if !self.lengths.is_empty() => Group::Fragmentation,
             (Architecture::Churn, _) => Group::Fragmentation,
-            (Architecture::Bert | Architecture::Gpt | Architecture::Llama, _)
+            (Architecture::Bert | Architecture::Cs336 | Architecture::Gpt | Architecture::Llama, _)
             | (Architecture::Layers, Some(Input::Tokens { .. })) => Group::Language,
             (Architecture::Dcgan | Architecture::Resnet | Architecture::Vit, _)
             | (Architecture::Layers, Some(Input::Image { .. })) => Group::Images,
@@ -142,7 +148,7 @@ impl Entry {
     #[must_use]
     pub fn sequence(&self, sizes: Sizes) -> Option<usize> {
         match (self.model, self.input) {
-            (Architecture::Bert | Architecture::Gpt | Architecture::Llama, _) => {
+            (Architecture::Bert | Architecture::Cs336 | Architecture::Gpt | Architecture::Llama, _) => {
                 sizes.or(self.sizes).seq.map(Extent::get)
             }
             (Architecture::Layers, Some(Input::Tokens { seq, .. })) => Some(seq.get()),
@@ -162,6 +168,7 @@ impl Entry {
             batch: BatchSize::nearest(1),
             data: DataKind::Synthetic,
             sizes,
+            hidden: None,
             learning_rate: LearningRates { adam: Some(1e-5), sgd: Some(1e-5) },
             sample_every: None,
             lengths: Vec::new(),
@@ -212,6 +219,10 @@ impl Entry {
             Architecture::Vit => vit(name, VitSizes::of(name, of_classifier)?)?,
             Architecture::Layers => self.own_model(all)?,
             Architecture::Llama => return Ok(Box::new(self.decoder(all, data, seed)?)),
+            Architecture::Cs336 => {
+                let sizes = Cs336Sizes::of(name, all, self.hidden)?;
+                return Ok(Box::new(Cs336::new(name, sizes, data, seed)?));
+            }
             Architecture::Resnet => {
                 self.only_images(&data)?;
                 return Ok(Box::new(ResNet::new(name, ResNetSizes::of(name, of_classifier)?)?));

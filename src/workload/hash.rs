@@ -593,6 +593,17 @@ pub(super) fn tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabula
     Ok(Batch { input: inputs, target: targets })
 }
 
+/// Token batch `b` as it is moved from the host.
+pub(super) fn moved_tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabulary: usize) -> OpResult<Batch> {
+    let shape = Shape::new(&[samples, rows]);
+    let tokens = |name, by| {
+        let tokens = input(cx, shape, DType::I64, name)?;
+        write_i64(cx, &tokens, |i| token_at(b, i, [rows, vocabulary], by))?;
+        OpResult::Ok(tokens)
+    };
+    Ok(Batch { input: tokens("batch input", 0)?, target: tokens("batch target", 1)? })
+}
+
 /// Token batch `b` whose labels are its own tokens, copied from the host.
 pub(super) fn own_tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabulary: usize) -> OpResult<Batch> {
     let shape = Shape::new(&[samples, rows]);

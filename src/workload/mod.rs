@@ -5,6 +5,7 @@ mod bert;
 mod bounds;
 mod catalog;
 mod churn;
+mod cs336;
 mod data;
 mod dcgan;
 mod decoder;
@@ -38,6 +39,7 @@ pub use bert::bert;
 pub use bounds::{BatchSize, Extent, Padding, Repeats};
 pub use catalog::{Catalog, DEFAULT};
 pub use churn::{Churn, ChurnSizes};
+pub use cs336::{Cs336, Cs336Sizes};
 pub use data::{Data, DataKind};
 pub use dcgan::Dcgan;
 pub use decoder::{

@@ -45,6 +45,7 @@ fn settings(kind: DeviceKind, in_force: &Setup, wanted: &Setup) -> EventKind {
         config: &wanted.config,
         no_model: false,
         trains: true,
+        fuses: true,
         attention: true,
         causal: false,
         blocks: true,

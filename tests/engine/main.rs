@@ -16,6 +16,7 @@ mod training;
 mod alignment;
 mod allocator_properties;
 mod combinations;
+mod cs336;
 mod epoch;
 mod families;
 mod fit;

@@ -63,6 +63,8 @@ pub struct Scene<'a> {
     pub no_model: bool,
     /// Gradients are computed and an optimizer runs.
     pub trains: bool,
+    /// The model has fused ops in the place of its own.
+    pub fuses: bool,
     /// The model has attention.
     pub attention: bool,
     /// The model predicts tokens as those of transformers do.
@@ -82,6 +84,7 @@ impl<'a> Scene<'a> {
             config,
             no_model,
             trains: !no_model && spec.inference.is_none(),
+            fuses: model != Architecture::Cs336,
             causal: model == Architecture::Llama,
             blocks: match model {
                 Architecture::Churn | Architecture::Dcgan => false,
@@ -91,7 +94,12 @@ impl<'a> Scene<'a> {
             attention: match model {
                 Architecture::Bert | Architecture::Gpt | Architecture::Llama | Architecture::Vit => true,
                 Architecture::Layers => spec.workload.has_attention(),
-                Architecture::Churn | Architecture::Dcgan | Architecture::Mlp | Architecture::Resnet => false,
+                // Its attention is written op by op: there is no kernel to choose.
+                Architecture::Churn
+                | Architecture::Cs336
+                | Architecture::Dcgan
+                | Architecture::Mlp
+                | Architecture::Resnet => false,
             },
         }
     }

@@ -308,7 +308,11 @@ pub(super) const TABLE: &[Entry] = &[
             get: |config| usize::from(config.fuse),
             set: |config, choice| config.fuse = choice == 1,
         },
-        idle: |scene| scene.no_model.then_some("there are no ops to fuse"),
+        idle: |scene| match (scene.no_model, scene.fuses) {
+            (true, _) => Some("there are no ops to fuse"),
+            (_, false) => Some("its ops stay as the course has them"),
+            _ => None,
+        },
     },
     Entry {
         word: "retain",

@@ -125,6 +125,17 @@ pub(super) const fn sort_storage(n: usize) -> usize {
     buffers + digit_counts + 256 * 4 * n.div_ceil(SORT_TILE) + PIECE + PIECE - 1
 }
 
+/// The same where only so many bits are sorted as numbers below `bound` have: a pass for each 8, and no second buffers for one pass.
+pub(super) const fn sort_storage_below(n: usize, bound: usize) -> usize {
+    let bits = match bound.saturating_sub(1) {
+        0 => 1,
+        largest => largest.ilog2() as usize + 1,
+    };
+    let passes = bits.div_ceil(8);
+    let buffers = if passes > 1 { 2 * (8 * n).next_multiple_of(PIECE) } else { 0 };
+    buffers + passes * 256 * 8 + 256 * 4 * n.div_ceil(SORT_TILE) + PIECE + PIECE - 1
+}
+
 /// Storage of a scan over `tiles` thread blocks: 8 bytes for each and for a warp's look-back.
 pub(super) const fn scan_storage(tiles: usize) -> usize {
     (8 * (tiles + 32)).next_multiple_of(PIECE) + 2 * PIECE + PIECE - 1
@@ -152,6 +163,18 @@ mod tests {
             (200_000, 3_261_951),
         ] {
             assert_eq!(sort_storage(n), bytes, "{n} indices");
+        }
+        for (n, bound, bytes) in [
+            (3072, 10_000, 54_783),
+            (4608, 10_000, 79_359),
+            (4609, 10_000, 80_895),
+            (32_768, 10_000, 537_087),
+            (8192, 256, 4607),
+            (8192, 257, 137_727),
+            (8192, 65_536, 137_727),
+            (8192, 65_537, 139_775),
+        ] {
+            assert_eq!(sort_storage_below(n, bound), bytes, "{n} indices below {bound}");
         }
         for (n, bytes) in [(3073_usize, 1279), (70_000, 1279), (80_000, 1535), (200_000, 1791)] {
             assert_eq!(scan_storage(n.div_ceil(DISTINCT_TILE)), bytes, "{n} indices");

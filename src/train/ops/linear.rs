@@ -175,7 +175,7 @@ impl Context {
         self.cast_gradient(&sum, dtype)
     }
 
-    fn weight_gradient(&mut self, grad: &Tensor, input: &Tensor, dtype: DType) -> OpResult<Tensor> {
+    pub(super) fn weight_gradient(&mut self, grad: &Tensor, input: &Tensor, dtype: DType) -> OpResult<Tensor> {
         let (m, n, k) = (grad.shape().rows(), grad.shape().last(), input.shape().last());
         let output = self.temporary(Shape::new(&[n, k]), dtype, "weight gradient")?;
         let memory = self.memory().clone();

@@ -8,6 +8,7 @@ mod activation;
 mod attention;
 mod batch_norm;
 mod binary_cross_entropy;
+mod by_hand;
 mod cast;
 mod causal;
 mod classifier;
@@ -33,6 +34,7 @@ mod rotary;
 
 pub use attention::EagerScores;
 pub use batch_norm::RunningStatistics;
+pub use by_hand::Attended;
 pub use dora::Aside;
 pub use experts::{RouterRule, Routes};
 pub use four_bit::FourBitWeight;

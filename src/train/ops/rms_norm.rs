@@ -9,7 +9,7 @@ use vramlab_device::{DType, Kernel};
 
 /// Which argument of a product a weight is.
 #[derive(Clone, Copy)]
-enum Factor {
+pub(super) enum Factor {
     First,
     Second,
 }
@@ -149,7 +149,7 @@ impl Context {
     }
 
     /// `input²`. Saves its input; backward makes a power of 1 and its double before their product with the gradient.
-    fn square(&mut self, input: &Tensor) -> OpResult<Tensor> {
+    pub(super) fn square(&mut self, input: &Tensor) -> OpResult<Tensor> {
         self.op("pow", |cx| {
             let saved = if cx.differentiates(&[input]) { Some(cx.save(input)?) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "square")?;
@@ -174,7 +174,7 @@ impl Context {
     }
 
     /// `1 / √input`. Saves its output; backward is `−½ · grad · output³`.
-    fn rsqrt(&mut self, input: &Tensor) -> OpResult<Tensor> {
+    pub(super) fn rsqrt(&mut self, input: &Tensor) -> OpResult<Tensor> {
         self.op("rsqrt", |cx| {
             let output = cx.activation(input.shape(), input.dtype(), "reciprocal root")?;
             cx.launch(&Kernel::Rsqrt { src: input.operand(), dst: output.operand() })?;
@@ -202,7 +202,7 @@ impl Context {
     }
 
     /// Every row of `input` times its own of `factors`, which have the shape of `input` without its last dimension. Saves both.
-    fn scale_rows(&mut self, input: &Tensor, factors: &Tensor) -> OpResult<Tensor> {
+    pub(super) fn scale_rows(&mut self, input: &Tensor, factors: &Tensor) -> OpResult<Tensor> {
         self.op("mul", |cx| {
             let differentiates = cx.differentiates(&[input, factors]);
             let saved = if differentiates { Some((cx.save(input)?, cx.save(factors)?)) } else { None };
@@ -235,7 +235,7 @@ impl Context {
     }
 
     /// Every row of `input` times `weight`, element by element. Saves each where the other needs a gradient.
-    fn scale_columns(&mut self, input: &Tensor, weight: &Tensor, place: Factor) -> OpResult<Tensor> {
+    pub(super) fn scale_columns(&mut self, input: &Tensor, weight: &Tensor, place: Factor) -> OpResult<Tensor> {
         self.op("mul", |cx| {
             let differentiates = cx.differentiates(&[input, weight]);
             let saved_input = if differentiates && weight.requires_grad() { Some(cx.save(input)?) } else { None };

@@ -11,7 +11,7 @@ use super::heads::Heads;
 use crate::ops::masks::minus_infinity;
 
 /// The matrices of all heads; a batch of several sequences must lie head by head.
-fn matrices(tensor: &Tensor, transposed: bool) -> MatrixView {
+pub(in crate::ops) fn matrices(tensor: &Tensor, transposed: bool) -> MatrixView {
     let &[_, by_head, by_row, by_element] = tensor.strides() else { return tensor.matrix() };
     let (row_stride, col_stride) = if transposed { (by_element, by_row) } else { (by_row, by_element) };
     // With one head each, the next matrix is the next sequence's.
@@ -20,7 +20,7 @@ fn matrices(tensor: &Tensor, transposed: bool) -> MatrixView {
 }
 
 /// The heads of all sequences are one run of matrices, with the same distance from each to the next.
-fn evenly_spaced(tensor: &Tensor) -> bool {
+pub(in crate::ops) fn evenly_spaced(tensor: &Tensor) -> bool {
     let (&[batch, heads, _, _], &[by_batch, by_head, ..]) = (tensor.shape().dims(), tensor.strides()) else {
         return true;
     };
@@ -171,7 +171,7 @@ impl Context {
 
     /// A copy with the rows of each head together, unless heads and sequences already follow each other evenly; its
     /// gradient passes through.
-    pub(super) fn by_head(&self, part: &Tensor, what: &'static str) -> OpResult<Tensor> {
+    pub(in crate::ops) fn by_head(&self, part: &Tensor, what: &'static str) -> OpResult<Tensor> {
         if evenly_spaced(part) {
             return Ok(part.clone());
         }
@@ -180,7 +180,13 @@ impl Context {
         Ok(output.with_source(part.source()))
     }
 
-    fn head_products(&mut self, [m, n, k]: [usize; 3], a: MatrixView, b: MatrixView, c: &Tensor) -> OpResult<()> {
+    pub(in crate::ops) fn head_products(
+        &mut self,
+        [m, n, k]: [usize; 3],
+        a: MatrixView,
+        b: MatrixView,
+        c: &Tensor,
+    ) -> OpResult<()> {
         let memory = self.memory().clone();
         self.workspaces.gemm(&memory)?;
         let batch = c.shape().dims()[0] * c.shape().dims()[1];

@@ -16,6 +16,8 @@ mod math;
 
 pub use eager::EagerScores;
 
+pub(super) use math::{evenly_spaced, matrices};
+
 use backend::{Backend, Inputs};
 use heads::{Computed, Heads};
 

@@ -1,0 +1,64 @@
+//! `weight[tokens, :]`: rows of a table by indexing, whose gradient is `index_put_` of a sum.
+
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel};
+
+use crate::ops::embedding::sort_storage_below;
+
+/// Up to so many indices one thread block sorts them, in memory of its own.
+const ONE_BLOCK: usize = 2304;
+
+impl Context {
+    /// The rows of `weight` (vocabulary, width) that `indices` (i64) name: (…, width). Saves the indices.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn indexed_rows(&mut self, weight: &Tensor, indices: &Tensor) -> OpResult<Tensor> {
+        self.op("index", |cx| {
+            let width = weight.shape().last();
+            let saved = if cx.differentiates(&[weight]) { Some(cx.save(indices)?) } else { None };
+            let Some(shape) = indices.shape().with_appended(width) else { return Ok(weight.clone()) };
+            let output = cx.activation(shape, weight.dtype(), "rows")?;
+            cx.launch(&Kernel::Embedding {
+                weight: weight.operand(),
+                indices: indices.operand(),
+                dst: output.operand(),
+                width,
+            })?;
+            let Some(saved) = saved else { return Ok(output) };
+            let table = weight.shape();
+            let source = cx.record("indexBackward", [Some(weight), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let indices = saved.unpack(cx)?;
+                let dst = cx.temporary(table, grad.dtype(), "weight gradient")?;
+                cx.index_blocks(indices.numel(), table.rows())?;
+                cx.launch(&Kernel::EmbeddingBackward {
+                    grad: grad.operand(),
+                    indices: indices.operand(),
+                    dst: dst.operand(),
+                    width: table.last(),
+                })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// The blocks of `index_put_(…, accumulate=True)` of so many indices of a table of `rows` rows.
+    fn index_blocks(&self, n: usize, rows: usize) -> OpResult<()> {
+        let list = |what| self.temporary(Shape::new(&[n]), DType::I64, what);
+        let wrapped = list("indices within the table")?;
+        let linear = list("indices of elements")?;
+        drop(wrapped);
+        let sorted = [list("sorted indices")?, list("original positions")?];
+        let positions = list("positions")?;
+        let storage = if n <= ONE_BLOCK { 1 } else { sort_storage_below(n, rows) };
+        drop(self.scratch(storage, "sort storage")?);
+        drop((positions, sorted, linear));
+        Ok(())
+    }
+}
