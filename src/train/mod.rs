@@ -59,8 +59,8 @@ pub use member::{Member, UnevenSplit, World};
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{
-    Aside, EagerScores, FourBitWeight, MaskShape, Normalised, RotaryTables, RouterRule, Routes, RunningStatistics,
-    SdpaMask, Wanted,
+    Aside, EagerScores, FourBitWeight, MaskShape, NextLabels, Normalised, RotaryTables, RouterRule, Routes,
+    RunningStatistics, SdpaMask, Wanted,
 };
 pub use parallel::batch_unit;
 pub use shape::Shape;

@@ -30,6 +30,7 @@ mod llama;
 mod loading;
 mod losses;
 mod own_models;
+mod padding;
 mod parity;
 mod placement;
 mod programs;
