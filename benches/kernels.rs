@@ -80,6 +80,7 @@ fn attention(c: &mut Criterion) {
             head_size: size,
             causal: true,
             window: None,
+            masked: false,
             scale: 0.2,
         };
         let mut heads = || HeadView {

@@ -288,6 +288,7 @@ impl SpecArgs {
         let setup = self.switches.setup(entry.batch, &environment, self.torch).map_err(usage)?;
         let mut config = setup.config;
         config.data = data.path();
+        config.attention_mask |= !self.switches.is_given("attention-mask") && entry.passes_attention_mask(&data);
         config.hyper.adam_lr = entry.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
         config.hyper.sgd_lr = entry.learning_rate.sgd.unwrap_or(config.hyper.sgd_lr);
         let inference = self.inference(&entry, sizes.or(entry.sizes))?;

@@ -60,6 +60,7 @@ pub struct OfProgram {
 fn argument(switch: Switch) -> Arg {
     let usual = switch.usual().map_or_else(String::new, |usual| match switch.word() {
         "opt-form" => " [default: foreach; fused with --fuse]".to_owned(),
+        "attention-mask" => " [default: off; on with --lengths]".to_owned(),
         "alloc-conf" => " [default: PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF]".to_owned(),
         _ => format!(" [default: {usual}]"),
     });
@@ -167,6 +168,11 @@ impl SwitchArgs {
         }
     }
 
+    /// Whether a value of the switch `word` is among them.
+    pub fn is_given(&self, word: &str) -> bool {
+        self.given.iter().any(|(switch, _)| switch.word() == word)
+    }
+
     /// The setup that these arguments ask for, with `batch` samples where they name none, and the allocator settings of the
     /// environment where they give none, as `torch` reads them.
     ///
@@ -174,15 +180,14 @@ impl SwitchArgs {
     /// A sentence: what can't be.
     pub fn setup(&self, batch: BatchSize, environment: &str, torch: TorchVersion) -> Result<Setup, String> {
         let mut setup = Setup { torch, ..Setup::new(Config::new(batch.get())) };
-        let is_given = |word: &str| self.given.iter().any(|(switch, _)| switch.word() == word);
-        if !is_given("alloc-conf") {
+        if !self.is_given("alloc-conf") {
             setup.alloc_conf = environment.into();
         }
         for (switch, text) in &self.given {
             switch.set(&mut setup, text)?;
         }
         let config = &mut setup.config;
-        if config.fuse && !is_given("opt-form") {
+        if config.fuse && !self.is_given("opt-form") {
             config.form = OptimizerForm::Fused;
         }
         config.hyper.weight_decay = self.hyper.weight_decay;

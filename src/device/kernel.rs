@@ -183,6 +183,8 @@ pub struct AttentionShape {
     pub causal: bool,
     /// Of those, it sees so many, itself included, where attention has a window; only causal attention has one.
     pub window: Option<usize>,
+    /// PyTorch's kernel reads a mask of numbers for it, and so skips no position.
+    pub masked: bool,
     /// Factor on q·k, usually 1/√head_size.
     pub scale: f32,
 }

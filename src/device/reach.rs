@@ -291,6 +291,7 @@ mod tests {
             head_size: 8,
             causal: true,
             window: None,
+            masked: false,
             scale: 1.0,
         };
         assert_eq!(Span::heads(&heads, &shape, shape.rows).bytes, Bytes(2 * (96 + 16 + 72 + 8)));

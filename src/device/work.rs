@@ -162,10 +162,9 @@ impl Work {
     }
 
     fn attention(class: OpClass, shape: &AttentionShape, keys: usize, dtype: DType, products: f64) -> Self {
-        // Whole tiles of 64 positions; causal attention skips the tiles above the diagonal. A window reaches PyTorch's kernels as a
-        // mask: they skip nothing.
+        // Whole tiles of 64 positions; causal attention skips the tiles above the diagonal, but none beside a mask.
         let (rows, keys) = (count(shape.rows.next_multiple_of(64)), count(keys.next_multiple_of(64)));
-        let seen = if shape.causal && shape.window.is_none() { 0.5 } else { 1.0 };
+        let seen = if shape.causal && !shape.masked { 0.5 } else { 1.0 };
         let [heads, shared] = [shape.heads, shape.of_keys().heads].map(|heads| count(shape.batch * heads));
         Self {
             flops: 2.0 * products * heads * rows * keys * count(shape.head_size) * seen,

@@ -22,12 +22,12 @@ const MOST: usize = 768 << 20;
 /// Steps whose kinds one engine runs.
 const CHUNK: usize = 256;
 
-/// Rows and positions of the batches of a step.
-pub(super) type Kind = Box<[[u32; 2]]>;
+/// Rows and positions of the batches of a step, and whether some hold padding.
+pub(super) type Kind = Box<[(u32, u32, bool)]>;
 
-/// The kind of a step of these batches.
-pub(super) fn kind(batches: &[PlannedBatch]) -> Kind {
-    batches.iter().map(|batch| [batch.samples, batch.length]).collect()
+/// The kind of a step of these batches; `masked` where a program says what is padding, and so asks for more where there is some.
+pub(super) fn kind(batches: &[PlannedBatch], masked: bool) -> Kind {
+    batches.iter().map(|batch| (batch.samples, batch.length, masked && batch.is_padded())).collect()
 }
 
 /// What steps ask for.
@@ -94,8 +94,9 @@ impl StepsJob {
     }
 }
 
-const fn planned(&[samples, length]: &[u32; 2]) -> PlannedBatch {
-    PlannedBatch { samples, length, longest: None, tokens: 0 }
+const fn planned(&(samples, length, padded): &(u32, u32, bool)) -> PlannedBatch {
+    let tokens = samples as u64 * length as u64 - padded as u64;
+    PlannedBatch { samples, length, longest: None, tokens }
 }
 
 /// The same where every step fits.

@@ -93,23 +93,25 @@ pub fn simulate(spec: &LabSpec, lengths: &Lengths, steps: u64, asked: &[Asked]) 
     let policies: Vec<LengthPolicy> =
         LengthPolicy::ALL.into_iter().filter(|policy| asked.iter().any(|asked| asked.policy == *policy)).collect();
     let plans = share(&policies, |policy| BatchPlan::of(spec, &lengths.under(*policy), steps));
+    let masked = spec.config.attention_mask;
+    let kind = |batches: &[PlannedBatch]| kind(batches, masked);
     let firsts: Vec<Kind> = plans.iter().filter_map(|plan| plan.steps().next().map(kind)).collect();
     let kinds: BTreeSet<Kind> = plans.iter().flat_map(|plan| plan.steps().skip(1).map(kind)).collect();
     let library = Library::fill(spec, &lengths, &firsts, kinds)?;
     let plan = |policy| policies.iter().position(|known| *known == policy).and_then(|at| plans.get(at));
     let jobs: Vec<(&BatchPlan, &Conditions)> =
         asked.iter().filter_map(|asked| Some((plan(asked.policy)?, &asked.conditions))).collect();
-    Ok(share(&jobs, |(plan, conditions)| play(plan, conditions, &library)))
+    Ok(share(&jobs, |(plan, conditions)| play(plan, conditions, (&library, masked))))
 }
 
-fn play(plan: &BatchPlan, conditions: &Conditions, library: &Library) -> Epoch {
+fn play(plan: &BatchPlan, conditions: &Conditions, (library, masked): (&Library, bool)) -> Epoch {
     let positions = plan.batches.iter().map(|batch| u64::from(batch.samples) * u64::from(batch.length)).sum();
     let tokens = plan.batches.iter().map(|batch| batch.tokens).sum();
     let mut epoch = Epoch { steps: Vec::new(), failed: None, largest: None, positions: [positions, tokens] };
     let mut most = None;
     let mut repeater = None;
     for batches in plan.steps() {
-        let kind = kind(batches);
+        let kind = kind(batches, masked);
         let peaks = match &mut repeater {
             None => {
                 let Some(beginning) = library.beginnings.get(&kind) else { break };

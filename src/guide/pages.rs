@@ -42,6 +42,7 @@ const PAGES: &[Page] = pages![
     "switches/offload",
     "switches/attention",
     "switches/loss",
+    "switches/attention-mask",
     "switches/tf32",
     "switches/schedule",
     "switches/fuse",

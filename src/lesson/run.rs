@@ -189,6 +189,7 @@ impl Run {
             return Err(wrong(format!("a batch of {batch} can't be cut into {accum} micro-batches; lower accum")));
         }
         setup.config.data = data.path();
+        setup.config.attention_mask |= !is_given("attention-mask") && spec.workload.passes_attention_mask(&data);
         let settings = Settings::parse_for(TorchVersion::default(), &setup.alloc_conf);
         let spec = LabSpec {
             settings: settings.map_err(|error| wrong(error.to_string()))?,

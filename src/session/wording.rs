@@ -62,14 +62,19 @@ pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
 }
 
 /// The words that switches are given by on the command line where they stand so: those that stand as usual are left out, and
-/// what depends on another one is not. `limit`: the bytes that the limit comes to, since its value is rounded for the eye.
+/// what depends on another one, or on `others` that are given beside them, is not. `limit`: the bytes that the limit comes to, since
+/// its value is rounded for the eye.
 #[must_use]
-pub fn as_flags(settings: &Settings, limit: Option<Bytes>) -> Vec<String> {
+pub fn as_flags(settings: &Settings, limit: Option<Bytes>, others: &[String]) -> Vec<String> {
     let fused = settings.get("fuse").is_some_and(|fuse| &*fuse.value != "off");
     let mut words = Vec::new();
     for switch in Switch::all() {
         let Some(setting) = settings.get(switch.word()) else { continue };
-        let implied = fused && switch.word() == "opt-form";
+        let implied = match switch.word() {
+            "opt-form" => fused,
+            "attention-mask" => setting.idle.is_none() && others.iter().any(|word| word == "--lengths"),
+            _ => false,
+        };
         if switch.usual().is_some_and(|usual| usual == *setting.value) && !implied {
             continue;
         }
@@ -122,20 +127,20 @@ mod tests {
             ("limit", "1.18 MiB"),
             ("alloc-conf", "expandable_segments:True"),
         ]);
-        let words = as_flags(&settings, Some(Bytes(1_234_567)));
+        let words = as_flags(&settings, Some(Bytes(1_234_567)), &[]);
         assert_eq!(
             words.join(" "),
             "--amp bf16 --ckpt --batch 8 --limit 1234567 --alloc-conf expandable_segments:True"
         );
-        assert_eq!(as_flags(&standing(&[("limit", "50 %")]), Some(Bytes(5))), ["--limit", "50%"]);
-        assert_eq!(as_flags(&standing(&[("limit", "2.00 GiB")]), Some(Bytes::gib(2))), ["--limit", "2GiB"]);
-        assert_eq!(as_flags(&standing(&[("warp", "9")]), None), [""; 0]);
+        assert_eq!(as_flags(&standing(&[("limit", "50 %")]), Some(Bytes(5)), &[]), ["--limit", "50%"]);
+        assert_eq!(as_flags(&standing(&[("limit", "2.00 GiB")]), Some(Bytes::gib(2)), &[]), ["--limit", "2GiB"]);
+        assert_eq!(as_flags(&standing(&[("warp", "9")]), None, &[]), [""; 0]);
     }
 
     #[test]
     fn fused_ops_alone_would_fuse_the_optimizer_too() {
         let settings = standing(&[("fuse", "on"), ("opt-form", "foreach")]);
-        assert_eq!(as_flags(&settings, None), ["--opt-form", "foreach", "--fuse"]);
+        assert_eq!(as_flags(&settings, None, &[]), ["--opt-form", "foreach", "--fuse"]);
     }
 
     #[test]
@@ -165,5 +170,15 @@ mod tests {
         ] {
             assert_eq!(in_flags(&remedy), flags);
         }
+    }
+
+    /// Programs that train on samples of several lengths pass a mask unless they say otherwise, others don't.
+    #[test]
+    fn what_lengths_imply_is_said_beside_them() {
+        let lengths = ["--lengths".to_owned(), "lens.txt".to_owned()];
+        for (value, flag) in [("off", "--attention-mask=off"), ("on", "--attention-mask")] {
+            assert_eq!(as_flags(&standing(&[("attention-mask", value)]), None, &lengths), [flag]);
+        }
+        assert_eq!(as_flags(&standing(&[("attention-mask", "off")]), None, &[]), [""; 0]);
     }
 }

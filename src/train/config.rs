@@ -422,6 +422,9 @@ pub struct Config {
     /// Such models are called with `use_cache=True`.
     #[serde(default)]
     pub use_cache: bool,
+    /// Such models are told which positions are padding (`attention_mask=`).
+    #[serde(default)]
+    pub attention_mask: bool,
     /// Fused ops replace chains of PyTorch's: less memory, and a curve that is not eager PyTorch's any more.
     pub fuse: bool,
     /// What is kept by mistake.
@@ -455,6 +458,7 @@ impl Config {
             attention: AttentionKernel::Auto,
             loss_head: LossHead::Labels,
             use_cache: false,
+            attention_mask: false,
             fuse: false,
             retain: Retain::Off,
             on_oom: OnOom::Stop,

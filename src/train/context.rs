@@ -95,6 +95,7 @@ pub(crate) struct AttentionChoice {
 pub(crate) struct CausalChoice {
     pub(super) head: LossHead,
     pub(super) use_cache: bool,
+    pub(super) attention_mask: bool,
 }
 
 /// State of a module that no gradient changes.
@@ -492,7 +493,18 @@ impl Context {
 
     /// Chooses how models of transformers are called from now on.
     pub const fn choose_causal(&mut self, head: LossHead, use_cache: bool) {
-        self.causal = CausalChoice { head, use_cache };
+        self.causal = CausalChoice { head, use_cache, ..self.causal };
+    }
+
+    /// Batches of tokens that are made from now on have a mask of padding beside them.
+    #[must_use]
+    pub const fn passes_attention_mask(&self) -> bool {
+        self.causal.attention_mask
+    }
+
+    /// Chooses whether they have.
+    pub(crate) const fn pass_attention_mask(&mut self, passes: bool) {
+        self.causal.attention_mask = passes;
     }
 
     /// Runs ops that are never differentiated.

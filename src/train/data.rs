@@ -29,6 +29,7 @@ const PREFETCH: usize = 2;
 pub(crate) struct HostBatch {
     input: (HostBlock, Shape, DType),
     target: (HostBlock, Shape, DType),
+    mask: Option<(HostBlock, Shape, DType)>,
 }
 
 impl HostBatch {
@@ -39,7 +40,8 @@ impl HostBatch {
             block.take(tensor, StreamId::DEFAULT)?;
             Ok::<_, Interrupt>((block, tensor.shape(), tensor.dtype()))
         };
-        Ok(Self { input: take(&batch.input)?, target: take(&batch.target)? })
+        let mask = batch.mask.as_ref().map(take).transpose()?;
+        Ok(Self { input: take(&batch.input)?, target: take(&batch.target)?, mask })
     }
 
     /// The batch on the device: the stream waits for the copies; the program only where they are not page-locked.
@@ -49,11 +51,13 @@ impl HostBatch {
             block.give(&tensor, StreamId::DEFAULT)?;
             Ok::<_, Interrupt>(tensor)
         };
-        Ok(Batch { input: give(&self.input, "batch input")?, target: give(&self.target, "batch target")? })
+        let input = give(&self.input, "batch input")?;
+        let mask = self.mask.as_ref().map(|mask| give(mask, "batch mask")).transpose()?;
+        Ok(Batch { input, target: give(&self.target, "batch target")?, mask, lengths: None })
     }
 }
 
-/// Memory for one batch on the host: input, then target. Empty where the device has no bytes.
+/// Memory for one batch on the host: input, then target, then mask. Empty where the device has no bytes.
 enum BatchMemory {
     Pageable(HostVec<u8>),
     Pinned(HostBuffer),
@@ -112,6 +116,15 @@ impl Loader {
     }
 }
 
+/// What batches of a feed are beside their layouts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FeedKind {
+    /// They come from page-locked memory, one ahead.
+    pub pinned: bool,
+    /// Each has a mask of padding.
+    pub masked: bool,
+}
+
 /// The loader and what is under way between it and the device.
 pub(crate) struct Feed {
     loader: Loader,
@@ -120,7 +133,7 @@ pub(crate) struct Feed {
     /// Those of the batches by their number, and the number of the next one to be ordered.
     layouts: Layouts,
     next: u64,
-    pinned: bool,
+    kind: FeedKind,
     /// Pageable buffers to use again, with the bytes of the batches that they are for.
     spare: Vec<(usize, HostVec<u8>)>,
     /// The batch whose copy is under way.
@@ -141,7 +154,7 @@ impl Feed {
         memory: &Memory,
         source: Box<dyn BatchSource>,
         layouts: Layouts,
-        pinned: bool,
+        kind: FeedKind,
     ) -> Result<Self, TrainError> {
         let lockable = memory.with_device(|device| device.pinned_memory());
         let loader =
@@ -151,7 +164,7 @@ impl Feed {
             ordered: 0,
             layouts,
             next: 0,
-            pinned,
+            kind,
             spare: Vec::new(),
             ahead: VecDeque::new(),
             copied: Micros(0),
@@ -161,28 +174,28 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Changes the size of batches or the kind of host memory; batches made for the old one are dropped.
-    pub fn configure(&mut self, memory: &Memory, layouts: Layouts, pinned: bool) -> Result<(), TrainError> {
-        if layouts == self.layouts && pinned == self.pinned {
+    /// Changes the size of batches, what belongs to them or the kind of host memory; batches made for the old ones are dropped.
+    pub fn configure(&mut self, memory: &Memory, layouts: Layouts, kind: FeedKind) -> Result<(), TrainError> {
+        if layouts == self.layouts && kind == self.kind {
             return Ok(());
         }
         self.next -= self.ordered as u64 + self.ahead.len() as u64;
         while self.ordered > 0 {
             let (place, layout) = self.receive()?;
-            self.recycle(place, layout);
+            self.recycle(place, &layout);
         }
         self.ahead.clear();
         self.spare.clear();
-        if !pinned {
+        if !kind.pinned {
             memory.release_pinned();
         }
-        (self.layouts, self.pinned) = (layouts, pinned);
+        (self.layouts, self.kind) = (layouts, kind);
         self.order(memory)
     }
 
     /// The next batch, on the device.
     pub fn next(&mut self, memory: &Memory) -> OpResult<Batch> {
-        if self.pinned { self.next_pinned(memory) } else { self.next_pageable(memory) }
+        if self.kind.pinned { self.next_pinned(memory) } else { self.next_pageable(memory) }
     }
 
     /// Time that copies took since the last call, overlapped or not.
@@ -192,8 +205,8 @@ impl Feed {
 
     fn next_pageable(&mut self, memory: &Memory) -> OpResult<Batch> {
         let (place, layout) = self.filled(memory)?;
-        let given = Self::give_pageable(memory, &place, layout);
-        self.recycle(place, layout);
+        let given = Self::give_pageable(memory, &place, &layout);
+        self.recycle(place, &layout);
         if given.is_ok() {
             self.order(memory)?;
         }
@@ -201,16 +214,19 @@ impl Feed {
     }
 
     /// The batch that waits in pageable memory, on the device.
-    fn give_pageable(memory: &Memory, place: &BatchMemory, layout: BatchLayout) -> OpResult<Batch> {
+    fn give_pageable(memory: &Memory, place: &BatchMemory, layout: &BatchLayout) -> OpResult<Batch> {
         let BatchMemory::Pageable(bytes) = place else { return Err(other_kind().into()) };
         let batch = tensors(memory, layout, StreamId::DEFAULT)?;
         if memory.holds_bytes() {
-            let (input, target) = bytes.split_at(layout.input_bytes());
+            let (input, rest) = bytes.split_at(layout.input_bytes());
+            let (target, mask) = rest.split_at(layout.target_bytes());
             memory.copy_pageable(&batch.input, input)?;
+            if let Some(tensor) = &batch.mask {
+                memory.copy_pageable(tensor, mask)?;
+            }
             memory.copy_pageable(&batch.target, target)?;
         } else {
-            memory.spend_copy_pageable(&batch.input)?;
-            memory.spend_copy_pageable(&batch.target)?;
+            batch.tensors().try_for_each(|tensor| memory.spend_copy_pageable(tensor))?;
         }
         Ok(batch)
     }
@@ -229,8 +245,7 @@ impl Feed {
         self.copied.0 += duration.0;
         memory.emit(EventKind::Copy { direction: CopyDirection::ToDevice, bytes, pinned: true, duration });
         // The blocks belong to the copy stream; freed, they wait for the computation that reads them.
-        memory.record_stream(&batch.input, StreamId::DEFAULT)?;
-        memory.record_stream(&batch.target, StreamId::DEFAULT)?;
+        batch.tensors().try_for_each(|tensor| memory.record_stream(tensor, StreamId::DEFAULT))?;
         self.copy_ahead(memory)?;
         Ok(batch)
     }
@@ -239,22 +254,27 @@ impl Feed {
     fn copy_ahead(&mut self, memory: &Memory) -> OpResult<()> {
         let (BatchMemory::Pinned(buffer), layout) = self.filled(memory)? else { return Err(other_kind().into()) };
         let stream = memory.with_device(|device| device.copy_stream());
-        let batch = match tensors(memory, layout, stream) {
+        let batch = match tensors(memory, &layout, stream) {
             Ok(batch) => batch,
             Err(error) => {
-                self.recycle(BatchMemory::Pinned(buffer), layout);
+                self.recycle(BatchMemory::Pinned(buffer), &layout);
                 self.order(memory)?;
                 return Err(error);
             }
         };
-        let split = Bytes(layout.input_bytes() as u64);
-        let input = HostBuffer { address: buffer.address, bytes: split };
-        let target = HostBuffer { address: buffer.address.offset(split), bytes: buffer.bytes - split };
-        memory.copy_pinned(&batch.input, input)?;
-        memory.copy_pinned(&batch.target, target)?;
+        let part = |at: usize, bytes: usize| HostBuffer {
+            address: buffer.address.offset(Bytes(at as u64)),
+            bytes: Bytes(bytes as u64),
+        };
+        let (of_input, of_target) = (layout.input_bytes(), layout.target_bytes());
+        memory.copy_pinned(&batch.input, part(0, of_input))?;
+        if let Some(tensor) = &batch.mask {
+            memory.copy_pinned(tensor, part(of_input + of_target, layout.mask_bytes()))?;
+        }
+        memory.copy_pinned(&batch.target, part(of_input, of_target))?;
         let event = memory.with_device(|device| device.record_event(stream))?;
         memory.record_host_stream(buffer, stream)?;
-        self.recycle(BatchMemory::Pinned(buffer), layout);
+        self.recycle(BatchMemory::Pinned(buffer), &layout);
         self.ahead.push_back(Ahead { batch, bytes: buffer.bytes, event });
         self.order(memory)?;
         Ok(())
@@ -263,8 +283,8 @@ impl Feed {
     /// Keeps the loader busy: with fewer batches where host memory is too small for all.
     fn order(&mut self, memory: &Memory) -> Result<(), TrainError> {
         while self.ordered < PREFETCH {
-            let layout = self.layouts.of(self.next);
-            let place = match self.place(memory, layout) {
+            let layout = BatchLayout { masked: self.kind.masked, ..self.layouts.of(self.next) };
+            let place = match self.place(memory, &layout) {
                 Err(TrainError::OutOfMemory { .. }) if self.ordered > 0 => break,
                 place => place?,
             };
@@ -277,9 +297,9 @@ impl Feed {
     }
 
     /// Memory for a batch.
-    fn place(&mut self, memory: &Memory, layout: BatchLayout) -> Result<BatchMemory, TrainError> {
+    fn place(&mut self, memory: &Memory, layout: &BatchLayout) -> Result<BatchMemory, TrainError> {
         let size = layout.bytes();
-        if self.pinned {
+        if self.kind.pinned {
             return memory.pin(Bytes(size as u64)).map(BatchMemory::Pinned);
         }
         let fits = self.spare.iter().position(|(bytes, _)| *bytes == size);
@@ -301,13 +321,13 @@ impl Feed {
         match result {
             Ok(()) => Ok((place, layout)),
             Err(reason) => {
-                self.recycle(place, layout);
+                self.recycle(place, &layout);
                 Err(TrainError::Data(reason))
             }
         }
     }
 
-    fn recycle(&mut self, place: BatchMemory, layout: BatchLayout) {
+    fn recycle(&mut self, place: BatchMemory, layout: &BatchLayout) {
         match place {
             BatchMemory::Pageable(buffer) => {
                 // Batches of other sizes want other buffers: the oldest goes.
@@ -326,19 +346,20 @@ impl Drop for Feed {
     fn drop(&mut self) {
         while self.ordered > 0 {
             let Ok((place, layout)) = self.receive() else { return };
-            self.recycle(place, layout);
+            self.recycle(place, &layout);
         }
         self.memory.release_pinned();
     }
 }
 
 /// The tensors of a batch, for a stream.
-fn tensors(memory: &Memory, layout: BatchLayout, stream: StreamId) -> OpResult<Batch> {
-    let (shape, dtype) = layout.input;
-    let input = memory.named_tensor(shape, dtype, Category::Input, memory.name("batch input"), stream)?;
-    let (shape, dtype) = layout.target;
-    let target = memory.named_tensor(shape, dtype, Category::Input, memory.name("batch target"), stream)?;
-    Ok(Batch { input, target })
+fn tensors(memory: &Memory, layout: &BatchLayout, stream: StreamId) -> OpResult<Batch> {
+    let tensor = |(shape, dtype): (Shape, DType), name: &str| {
+        memory.named_tensor(shape, dtype, Category::Input, memory.name(name), stream)
+    };
+    let input = tensor(layout.input, "batch input")?;
+    let mask = layout.mask().map(|mask| tensor(mask, "batch mask")).transpose()?;
+    Ok(Batch { input, target: tensor(layout.target, "batch target")?, mask, lengths: layout.lengths.clone() })
 }
 
 fn other_kind() -> TrainError {
@@ -358,7 +379,9 @@ fn load(
 ) {
     while let Ok(SampleOrder { mut place, layout }) = orders.recv() {
         let mut fill = |bytes: &mut [u8]| {
-            let (input, target) = bytes.split_at_mut(layout.input_bytes());
+            let (input, rest) = bytes.split_at_mut(layout.input_bytes());
+            let (target, mask) = rest.split_at_mut(layout.target_bytes());
+            layout.fill_mask(mask);
             source.fill(&layout, input, target)
         };
         let result = match &mut place {

@@ -59,7 +59,7 @@ pub use member::{Member, UnevenSplit, World};
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{
-    Aside, Attended, EagerScores, FourBitWeight, MaskShape, Normalised, RotaryTables, RouterRule, Routes,
+    Aside, Attended, EagerScores, FourBitWeight, MaskShape, NextLabels, Normalised, RotaryTables, RouterRule, Routes,
     RunningStatistics, SdpaMask, Wanted,
 };
 pub use parallel::batch_unit;

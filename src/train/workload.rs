@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use vramlab_allocator::units::Bytes;
 use vramlab_device::DType;
@@ -14,7 +15,7 @@ use super::tensor::Tensor;
 
 /// Makes batches; lives on the loader thread.
 pub trait BatchSource: Send {
-    /// Fills the next batch, which is laid out so: the bytes of both tensors, row-major, little-endian.
+    /// Fills the next batch, which is laid out so: the bytes of input and target, row-major, little-endian.
     ///
     /// # Errors
     /// A sentence: why there is no further batch.
@@ -22,15 +23,25 @@ pub trait BatchSource: Send {
 }
 
 /// The tensors of one batch.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BatchLayout {
     /// Shape and type of the input.
     pub input: (Shape, DType),
     /// Shape and type of the target.
     pub target: (Shape, DType),
+    /// Tokens of each sample, where some are shorter than the rows: what stands behind them is padding.
+    pub lengths: Option<Arc<[u32]>>,
+    /// There is a mask beside the input that says what is padding: see [`Batch::mask`].
+    pub masked: bool,
 }
 
 impl BatchLayout {
+    /// Tensors of these shapes and types, without padding.
+    #[must_use]
+    pub const fn new(input: (Shape, DType), target: (Shape, DType)) -> Self {
+        Self { input, target, lengths: None, masked: false }
+    }
+
     /// Bytes of the input.
     #[must_use]
     pub fn input_bytes(&self) -> usize {
@@ -43,10 +54,33 @@ impl BatchLayout {
         usize::try_from(self.target.1.bytes(self.target.0.numel()).get()).unwrap_or(usize::MAX)
     }
 
-    /// Bytes of both.
+    /// Shape and type of the mask, where there is one.
+    #[must_use]
+    pub fn mask(&self) -> Option<(Shape, DType)> {
+        self.masked.then_some((self.input.0, DType::I64))
+    }
+
+    /// Bytes of the mask.
+    #[must_use]
+    pub fn mask_bytes(&self) -> usize {
+        self.mask().map_or(0, |(shape, dtype)| usize::try_from(dtype.bytes(shape.numel()).get()).unwrap_or(usize::MAX))
+    }
+
+    /// Bytes of all.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.input_bytes().saturating_add(self.target_bytes())
+        self.input_bytes().saturating_add(self.target_bytes()).saturating_add(self.mask_bytes())
+    }
+
+    /// Writes the mask: 1 where a sample has a token, else 0.
+    pub(crate) fn fill_mask(&self, mask: &mut [u8]) {
+        let rows = self.input.0.last();
+        for (sample, row) in mask.chunks_exact_mut((8 * rows).max(8)).enumerate() {
+            let length = self.lengths.as_ref().and_then(|lengths| lengths.get(sample)).map_or(rows, |&n| n as usize);
+            for (position, element) in row.as_chunks_mut().0.iter_mut().enumerate() {
+                *element = i64::from(position < length).to_le_bytes();
+            }
+        }
     }
 }
 
@@ -64,7 +98,7 @@ impl Layouts {
     #[must_use]
     pub fn of(&self, number: u64) -> BatchLayout {
         match self {
-            Self::Alike(layout) => *layout,
+            Self::Alike(layout) => layout.clone(),
             Self::Each(layout) => layout(number),
         }
     }
@@ -88,6 +122,24 @@ pub struct Batch {
     pub input: Tensor,
     /// What its output is compared with: i64, one class per row of logits.
     pub target: Tensor,
+    /// `attention_mask`, as tokenizers and collators of transformers make it, where the program hands it on: 1 where the input has a
+    /// token, 0 where it is padding; i64, in the shape of the input.
+    pub mask: Option<Tensor>,
+    /// Tokens of each sample, where some are shorter than the rows: what stands behind them is padding, whose targets don't count.
+    pub lengths: Option<Arc<[u32]>>,
+}
+
+impl Batch {
+    /// A batch without padding, and without a mask that says so.
+    #[must_use]
+    pub const fn new(input: Tensor, target: Tensor) -> Self {
+        Self { input, target, mask: None, lengths: None }
+    }
+
+    /// All of its tensors, in the order in which a program makes them.
+    pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        [&self.input].into_iter().chain(&self.mask).chain([&self.target])
+    }
 }
 
 /// A model that is trained.
@@ -240,6 +292,11 @@ pub trait Workload {
         1
     }
 
+    /// Whether programs can pass a mask of padding along with a batch of its ([`Config::attention_mask`]).
+    fn takes_attention_mask(&self) -> bool {
+        false
+    }
+
     /// After every so many steps the model writes a piece of text.
     fn writes_every(&self) -> Option<u64> {
         None
@@ -252,5 +309,24 @@ pub trait Workload {
     fn write(&self, cx: &mut Context, model: &dyn Model, step: u64) -> OpResult<Option<String>> {
         let _ = (cx, model, step);
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_has_a_one_for_every_token() {
+        let tokens = (Shape::new(&[2, 3]), DType::I64);
+        let mask = |lengths: Option<Arc<[u32]>>| {
+            let layout = BatchLayout { lengths, masked: true, ..BatchLayout::new(tokens, tokens) };
+            let mut bytes = vec![0xFF; layout.mask_bytes()];
+            layout.fill_mask(&mut bytes);
+            bytes.as_chunks().0.iter().map(|number| i64::from_le_bytes(*number)).collect::<Vec<_>>()
+        };
+        assert_eq!(mask(None), [1; 6]);
+        assert_eq!(mask(Some([3, 1].into())), [1, 1, 1, 1, 0, 0]);
+        assert_eq!(BatchLayout::new(tokens, tokens).bytes(), 96, "without a mask");
     }
 }

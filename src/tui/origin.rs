@@ -40,7 +40,7 @@ impl Origin {
                     }
                     None => words.extend(["--device".to_owned(), device.to_owned()]),
                 }
-                words.extend(session::as_flags(picture.switches(), picture.view.limit));
+                words.extend(session::as_flags(picture.switches(), picture.view.limit, others));
                 words.extend(others.iter().cloned());
                 command_line(words)
             }

@@ -76,7 +76,7 @@ impl Workload for Churn {
 
     fn batch_layouts(&self, _: usize) -> Layouts {
         let nothing = (Shape::new(&[0]), DType::U8);
-        Layouts::Alike(BatchLayout { input: nothing, target: nothing })
+        Layouts::Alike(BatchLayout::new(nothing, nothing))
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {

@@ -44,13 +44,15 @@ impl Data {
     pub(super) fn token_layouts(&self, samples: usize, rows: usize) -> Layouts {
         let layout = |samples: usize, rows: usize| {
             let tokens = (Shape::new(&[samples, rows]), DType::I64);
-            BatchLayout { input: tokens, target: tokens }
+            BatchLayout::new(tokens, tokens)
         };
         let Self::Lengths(lengths) = self else { return Layouts::Alike(layout(samples, rows)) };
         let epochs = RefCell::new(Epochs::new(lengths, samples));
         Layouts::Each(Rc::new(move |number| {
-            let batch = epochs.borrow_mut().batch(number);
-            layout(batch.samples as usize, batch.length as usize)
+            let mut epochs = epochs.borrow_mut();
+            let batch = epochs.batch(number);
+            let lengths = batch.is_padded().then(|| epochs.lengths(number));
+            BatchLayout { lengths, ..layout(batch.samples as usize, batch.length as usize) }
         }))
     }
 

@@ -199,10 +199,8 @@ impl Workload for Dcgan {
     }
 
     fn batch_layouts(&self, samples: usize) -> Layouts {
-        Layouts::Alike(BatchLayout {
-            input: (Shape::new(&Self::images(samples)), DType::F32),
-            target: (Shape::new(&Self::noise(samples)), DType::F32),
-        })
+        let [images, noise] = [Shape::new(&Self::images(samples)), Shape::new(&Self::noise(samples))];
+        Layouts::Alike(BatchLayout::new((images, DType::F32), (noise, DType::F32)))
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {

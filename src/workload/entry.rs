@@ -181,6 +181,13 @@ impl Entry {
         }
     }
 
+    /// Whether programs that train it on `data` usually pass a mask of padding: collators of transformers make one where samples
+    /// differ in length.
+    #[must_use]
+    pub fn passes_attention_mask(&self, data: &Data) -> bool {
+        self.config.is_some() && matches!(data, Data::Lengths(_))
+    }
+
     /// Whether its frozen layers are in 4 bits.
     #[must_use]
     pub fn is_quantized(&self) -> bool {

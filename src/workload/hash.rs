@@ -555,7 +555,7 @@ fn signed(cx: &Context, seed: u32, shape: Shape, name: &str) -> OpResult<Tensor>
 pub(super) fn adversarial(cx: &Context, b: u32, shape: Shape, noise: Shape) -> OpResult<Batch> {
     let images = signed(cx, 2000 + b, shape, "batch input")?;
     let noise = signed(cx, 5000 + b, noise, "batch noise")?;
-    Ok(Batch { input: images, target: noise })
+    Ok(Batch::new(images, noise))
 }
 
 /// Inputs of `shape` in (−1, 1) and a class for each sample, made on the device as batch `b`.
@@ -566,7 +566,7 @@ pub(super) fn labelled(cx: &Context, b: u32, shape: Shape, classes: usize) -> Op
     let targets = input(cx, Shape::new(&[samples]), DType::I64, "batch target")?;
     drop(chain);
     write_i64(cx, &targets, |i| below_at(3000 + b, i, classes))?;
-    Ok(Batch { input: images, target: targets })
+    Ok(Batch::new(images, targets))
 }
 
 /// Token batch `b`, made on the device.
@@ -582,7 +582,7 @@ pub(super) fn tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabula
         write_i64(cx, &row, |i| below_at(4000 + b, i, vocabulary))?;
         let shape = Shape::new(&[1, rows]);
         cx.memory().relabel(&row, Category::Input, cx.memory().name("batch"));
-        return Ok(Batch { input: row.window(shape, 0), target: row.window(shape, 1) });
+        return Ok(Batch::new(row.window(shape, 0), row.window(shape, 1)));
     }
     let shape = Shape::new(&[samples, rows]);
     let inputs = input(cx, shape, DType::I64, "batch input")?;
@@ -590,7 +590,7 @@ pub(super) fn tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabula
     drop(chain);
     write_i64(cx, &inputs, |i| token_at(b, i, [rows, vocabulary], 0))?;
     write_i64(cx, &targets, |i| token_at(b, i, [rows, vocabulary], 1))?;
-    Ok(Batch { input: inputs, target: targets })
+    Ok(Batch::new(inputs, targets))
 }
 
 /// Token batch `b` as it is moved from the host.
@@ -601,10 +601,10 @@ pub(super) fn moved_tokens(cx: &Context, b: u32, samples: usize, rows: usize, vo
         write_i64(cx, &tokens, |i| token_at(b, i, [rows, vocabulary], by))?;
         OpResult::Ok(tokens)
     };
-    Ok(Batch { input: tokens("batch input", 0)?, target: tokens("batch target", 1)? })
+    Ok(Batch::new(tokens("batch input", 0)?, tokens("batch target", 1)?))
 }
 
-/// Token batch `b` whose labels are its own tokens, copied from the host.
+/// Token batch `b` whose labels are its own tokens, copied from the host. A mask of padding says that there is none.
 pub(super) fn own_tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabulary: usize) -> OpResult<Batch> {
     let shape = Shape::new(&[samples, rows]);
     let tokens = |name| {
@@ -612,7 +612,14 @@ pub(super) fn own_tokens(cx: &Context, b: u32, samples: usize, rows: usize, voca
         write_i64(cx, &tokens, |i| token_at(b, i, [rows, vocabulary], 0))?;
         OpResult::Ok(tokens)
     };
-    Ok(Batch { input: tokens("batch input")?, target: tokens("batch labels")? })
+    let of_input = tokens("batch input")?;
+    let mask = cx.passes_attention_mask().then(|| {
+        let tensor = input(cx, shape, DType::I64, "batch mask")?;
+        write_i64(cx, &tensor, |_| 1)?;
+        OpResult::Ok(tensor)
+    });
+    let mask = mask.transpose()?;
+    Ok(Batch { mask, ..Batch::new(of_input, tokens("batch labels")?) })
 }
 
 /// The four batches of a kind that `make` makes by number.

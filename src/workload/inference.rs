@@ -159,7 +159,7 @@ impl Passes {
     /// Makes the input, then halves what there is, as a program does that loads before it calls `half()`.
     fn make_input(&mut self, cx: &mut Context, samples: usize) -> OpResult<Tensor> {
         self.input = None;
-        let Batch { input, target } = self.trained.fresh_batch(cx, 0, samples, 0)?;
+        let Batch { input, target, .. } = self.trained.fresh_batch(cx, 0, samples, 0)?;
         drop(target);
         let mut input = match self.plan.mode {
             InferenceMode::Generate(generation) => generation.prompt(cx, &input)?,

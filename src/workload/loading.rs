@@ -115,6 +115,10 @@ impl Workload for Loaded {
         self.inner.least_micro_batch()
     }
 
+    fn takes_attention_mask(&self) -> bool {
+        self.inner.takes_attention_mask()
+    }
+
     fn writes_every(&self) -> Option<u64> {
         self.inner.writes_every()
     }

@@ -2,7 +2,7 @@
 
 use vramlab_device::{DType, Kernel};
 use vramlab_model::{Category, NameId};
-use vramlab_train::{Aside, Context, Normalised, OpResult, Repeatable, Shape, Tensor, TensorSplit, Wanted};
+use vramlab_train::{Aside, Context, NextLabels, Normalised, OpResult, Repeatable, Shape, Tensor, TensorSplit, Wanted};
 
 use super::hash::Parameters;
 
@@ -94,8 +94,14 @@ impl Linear {
     }
 
     /// Its loss against the next of `labels`, as one op with it; its outputs are kept within `cap`. A bias is left out.
-    pub fn fused_loss(&self, cx: &mut Context, input: &Tensor, labels: &Tensor, cap: Option<f64>) -> OpResult<Tensor> {
-        let run = |cx: &mut Context| cx.fused_linear_loss(input, &self.weight, labels, cap);
+    pub fn fused_loss(
+        &self,
+        cx: &mut Context,
+        input: &Tensor,
+        next: NextLabels<'_>,
+        cap: Option<f64>,
+    ) -> OpResult<Tensor> {
+        let run = |cx: &mut Context| cx.fused_linear_loss(input, &self.weight, next, cap);
         cx.within(self.scope, |cx| cx.with_parameters([&self.weight], run))
     }
 

@@ -273,10 +273,8 @@ impl Workload for ResNet {
 
     fn batch_layouts(&self, samples: usize) -> Layouts {
         let [channels, height, width] = self.sample();
-        Layouts::Alike(BatchLayout {
-            input: (Shape::new(&[samples, channels, height, width]), DType::F32),
-            target: (Shape::new(&[samples]), DType::I64),
-        })
+        let images = Shape::new(&[samples, channels, height, width]);
+        Layouts::Alike(BatchLayout::new((images, DType::F32), (Shape::new(&[samples]), DType::I64)))
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {

@@ -140,8 +140,7 @@ mod tests {
     use vramlab_train::Shape;
 
     /// Of windows, which have their own length.
-    const LAYOUT: BatchLayout =
-        BatchLayout { input: (Shape::new(&[16]), DType::I64), target: (Shape::new(&[16]), DType::I64) };
+    const LAYOUT: BatchLayout = BatchLayout::new((Shape::new(&[16]), DType::I64), (Shape::new(&[16]), DType::I64));
 
     #[test]
     fn targets_are_inputs_one_byte_later() {

@@ -8,7 +8,7 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
 use vramlab::train::{
-    AttentionKernel, Context, EagerScores, Libraries, LossHead, MaskShape, Memory, OpResult, Repeatable,
+    AttentionKernel, Context, EagerScores, Libraries, LossHead, MaskShape, Memory, NextLabels, OpResult, Repeatable,
     RunningStatistics, Shape, Tensor, checkpoint,
 };
 use vramlab::units::Bytes;
@@ -360,7 +360,7 @@ fn eager_attention_has_the_gradients_of_its_formula() {
     for cap in [None, Some(0.7)] {
         check(&[&[2, 5, 16], &[2, 5, 8], &[2, 5, 8]], &move |cx, p| {
             let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
-            let shape = MaskShape { batch: 2, rows: 5, window: Some(3) };
+            let shape = MaskShape { batch: 2, rows: 5, window: Some(3), padding: false };
             let mask = cx.attention_mask(shape, p[0].dtype())?;
             let (attended, _) = cx.eager_attention([&q, &k, &v], EagerScores { scale: 0.4, cap, mask: &mask })?;
             Ok(attended)
@@ -374,7 +374,7 @@ fn a_loss_by_hand_has_the_gradients_of_its_formula() {
         check(&[&[batch, 3, 5]], &move |cx, p| {
             let labels = tensor(cx, &[batch, 3], DType::I64, &vec![2.0; 3 * batch]);
             cx.choose_causal(LossHead::Shifted, false);
-            cx.loss_of_next(&p[0], &labels)
+            cx.loss_of_next(&p[0], NextLabels { labels: &labels, lengths: None })
         });
     }
 }

@@ -31,6 +31,7 @@ mod llama;
 mod loading;
 mod losses;
 mod own_models;
+mod padding;
 mod parity;
 mod placement;
 mod programs;

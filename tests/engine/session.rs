@@ -92,8 +92,8 @@ fn fifty_random_flips_change_memory_only_while_they_last() {
     let before = driver.advance(StepSize::Step).view.ledger.allocated();
     driver.send(Command::Resume);
     let mut random = Random::new(42);
-    // Every switch that has values, the leak among them, and empty_cache.
-    let levers: Vec<Switch> = Switch::levers().collect();
+    // Every switch that has values, the leak among them, and empty_cache; but for kernels of attention, some of which end a step here.
+    let levers: Vec<Switch> = Switch::levers().filter(|switch| switch.word() != "attention").collect();
     assert!(levers.contains(&Switch::named("retain").unwrap()));
     for flip in 0..50 {
         let flipped = levers.get(random.below(levers.len() + 1));

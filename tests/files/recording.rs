@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use vramlab::allocator::{Attempt, PoolId, PoolKind, Refusal};
 use vramlab::model::{
-    About, Activity, Category, CopyDirection, DeviceKind, DriverMemory, Event, EventKind, FailedRequest, GpuProcess,
-    Items, LessonAnswer, LessonNote, LessonPart, Micros, NameId, OwnUse, PcieTraffic, Phase, Ranks, Reading, Remedied,
-    Remedy, RunState, Setting, Settings, StepReport, Throttle, Weighed, Xid,
+    About, Activity, AlikeRanks, Category, CopyDirection, DeviceKind, DriverMemory, Event, EventKind, FailedRequest,
+    GpuProcess, Items, LessonAnswer, LessonNote, LessonPart, Micros, NameId, OwnUse, Parallelism, PcieTraffic, Phase,
+    Ranks, Reading, Remedied, Remedy, RunState, Setting, Settings, StepReport, Throttle, Weighed, Xid,
 };
 use vramlab::recording::{Frame, FrameBuilder};
 use vramlab::units::{Address, Bytes, DeviceIndex, StreamId};
@@ -177,6 +177,10 @@ fn every_kind() -> Vec<EventKind> {
         EventKind::Stack { name, frames: [NameId(0), NameId(u32::MAX)].into() },
         EventKind::Stack { name, frames: Arc::from([]) },
     ];
+    for parallelism in [None, Some(Parallelism::Zero1)] {
+        kinds.push(EventKind::AlikeRanks(Arc::new(AlikeRanks { parallelism, world: 1024, ranks: vec![0, 513] })));
+    }
+    kinds.push(EventKind::ForeignContexts([0, u16::MAX].into()));
     kinds.push(EventKind::PrivatePool { address, pool: PoolId(7, u32::MAX) });
     kinds.extend([LessonPart::Reading, LessonPart::Asked, LessonPart::Over, LessonPart::Acting].map(|doing| {
         EventKind::Lesson(Arc::new(LessonNote {

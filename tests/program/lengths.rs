@@ -5,6 +5,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::made;
+
 /// A file of 300 lengths: short ones, every tenth longer than the last, so that it fits no segment, and one of `longest`.
 struct File(PathBuf);
 
@@ -59,7 +61,7 @@ fn labels<'a>(text: &'a str, head: &str) -> Vec<&'a str> {
 #[test]
 fn an_epoch_is_told_on_80_columns_the_worst_first() {
     let file = File::new("told", 3796);
-    let text = file.text("run llama-mini --device sim:t4 --batch 4", 0);
+    let text = file.text("run llama-mini --device sim:t4 --batch 4 --attention-mask=off", 0);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     for told in [
         "llama-mini on sim:t4 · Tesla T4: 75 steps of an epoch of samples",
@@ -74,7 +76,7 @@ fn an_epoch_is_told_on_80_columns_the_worst_first() {
     let batches = labels(&text, "other batches");
     assert_eq!((batches[0], *batches.last().unwrap()), ("shuffle", "pack, rows of 64"), "{text}");
     // A limit is what PyTorch collects garbage under: nothing is needed beside it.
-    let limited = file.text("run llama-mini --device sim:t4 --batch 4 --limit 4GiB", 1);
+    let limited = file.text("run llama-mini --device sim:t4 --batch 4 --attention-mask=off --limit 4GiB", 1);
     assert!(!limited.contains("set_per_process_memory_fraction") && limited.contains("  step 71 is out of memory: "));
     let twice = file.text("run llama-mini --device sim:h200 --batch 4 --steps 100", 0);
     assert!(twice.contains(": 100 steps, 75 of them an epoch of samples\n"), "{twice}");
@@ -84,7 +86,7 @@ fn an_epoch_is_told_on_80_columns_the_worst_first() {
 #[test]
 fn an_epoch_in_json_has_every_step_and_every_alternative() {
     let file = File::new("json", 3796);
-    let told = file.json("run llama-mini --device sim:t4 --batch 4", 0);
+    let told = file.json("run llama-mini --device sim:t4 --batch 4 --attention-mask=off", 0);
     assert_eq!(
         (told["steps"].as_u64(), told["samples"].as_u64(), told["batch"].as_u64()),
         (Some(75), Some(300), Some(4))
@@ -109,7 +111,7 @@ fn an_epoch_in_json_has_every_step_and_every_alternative() {
     assert!(bytes(&collecting["reserved"]["max"]) < bytes(&run["reserved"]["max"]), "{collecting}");
     assert!(run["limit"].is_null() && of("expandable_segments:True")["limit"].is_null());
     assert!(bytes(&collecting["limit"]) > 14 << 30);
-    let limited = file.json("run llama-mini --device sim:t4 --batch 4 --limit 4GiB", 1);
+    let limited = file.json("run llama-mini --device sim:t4 --batch 4 --attention-mask=off --limit 4GiB", 1);
     assert_eq!((&limited["run"]["failed"]["step"], &limited["run"]["failed"]["sample"]), (&71.into(), &288.into()));
     assert_eq!(limited["alternatives"][1]["limit"], 4_u64 << 30);
 }
@@ -131,4 +133,44 @@ fn what_fits_is_decided_by_the_longest_samples() {
     let row = told.lines().find(|line| line.starts_with("largest batch: ")).unwrap();
     assert!(row.starts_with(&format!("largest batch: {batch}")), "{row}");
     assert!(told.contains("--lengths"), "the command has the file\n{told}");
+}
+
+/// Programs whose memory the guide gives with a mask of padding and without.
+const MASKED: [&str; 7] = [
+    "llama-3.2-1b --device sim:h200",
+    "llama-3.2-1b --device sim:h200 --ckpt",
+    "llama-3.2-1b --device sim:h200 --weights fp32 --amp bf16",
+    "llama-3.2-1b --device sim:h200 --attention eager",
+    "llama-3.2-1b --device sim:h200 --weights fp32",
+    "llama-3.2-1b --device sim:rtx-4090 --ckpt --lora 16 --lora-targets all-linear",
+    "gemma-2-2b --device sim:h200 --ckpt",
+];
+
+/// 64, 96, 128 and so on to 2,048.
+#[test]
+fn what_a_mask_of_padding_costs_stands_in_the_guide() {
+    let file = File(std::env::temp_dir().join(format!("vramlab-{}-mask.txt", std::process::id())));
+    let lines: Vec<String> = (64..=2048).step_by(32).map(|length| length.to_string()).collect();
+    std::fs::write(&file.0, lines.join("\n")).unwrap();
+    let mut table = String::from(
+        "`vramlab run … --lengths lens.txt --length-policy shuffle --batch 4` with the samples of `seq 64 32 2048 > lens.txt`, without \
+         a mask and with one: GiB at the peak of the epoch, on **simulated** cards.\n\n\
+         | program | allocated | with a mask | reserved | with a mask |\n|---|--:|--:|--:|--:|\n",
+    );
+    #[expect(clippy::cast_precision_loss, reason = "bytes of one card")]
+    let gib = |value: &Value| format!("{:.2}", bytes(value) as f64 / f64::from(1 << 30));
+    for program in MASKED {
+        let epoch = |mask: &str| {
+            let told = file.json(&format!("run {program} --length-policy shuffle --batch 4{mask}"), 0);
+            ["allocated", "reserved"].map(|figure| told["run"][figure]["max"].clone())
+        };
+        let ([allocated, reserved], with) = (epoch(" --attention-mask=off"), epoch(""));
+        // Heads that share keys leave only matrix products in f32, unless a mask has them repeated.
+        let grows = !program.ends_with("--weights fp32");
+        assert_eq!(bytes(&with[0]) > bytes(&allocated), grows, "{program}");
+        let cells = [&allocated, &with[0], &reserved, &with[1]].map(gib);
+        table.push_str(&format!("| `{program}` | {} |\n", cells.join(" | ")));
+    }
+    let command = "VRAMLAB_UPDATE=1 cargo test --test program mask_of_padding writes it";
+    made::assert_part("lab/guide/switches/attention-mask.md", "costs", &table, command);
 }

@@ -776,7 +776,7 @@ fn screens_that_study_say_so_before_they_have() {
 
 /// Names of models and units of time aside, words of everyday English that labels are made of.
 const PLAIN: &str = "\
-    byte A B C Compare Enter Figures First It Lab The What a add against all among an and another are as between by change changes do e \
+    byte A B C Compare Enter Figures First It Lab M The What a add against all among an and another are as between by change changes do e \
     each earlier elsewhere empty ends every fastest file filled first fits for force goes good has here in inside is it known \
     its lab larger largest last least left line may model more most ms name next no none not of off on one or order out outputs per put \
     ran read reads rest return returns right run s seen shows size so sort spread stands t than that the themselves they \

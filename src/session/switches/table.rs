@@ -265,6 +265,22 @@ pub(super) const TABLE: &[Entry] = &[
         idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin have this loss") },
     },
     Entry {
+        word: "attention-mask",
+        key: 'M',
+        back: None,
+        label: "attn mask",
+        group: Training,
+        help: "pass attention_mask: which positions are padding",
+        teaches: "A batch with padding reaches SDPA with a mask: no flash attention, keys and values for every head, and a mask of numbers in every layer.",
+        value: Value::List {
+            words: OFF_ON,
+            alone: Some("on"),
+            get: |config| usize::from(config.attention_mask),
+            set: |config, choice| config.attention_mask = choice == 1,
+        },
+        idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin take one here") },
+    },
+    Entry {
         word: "tf32",
         key: 't',
         back: None,

@@ -13,6 +13,24 @@ use super::embedding::{SCAN_TILE, scan_storage};
 /// Targets of positions that don't count: PyTorch's default `ignore_index`.
 const IGNORED: f64 = -100.0;
 
+/// What logits are compared with: at each position the label of the next one.
+#[derive(Clone, Copy, Debug)]
+pub struct NextLabels<'a> {
+    /// (batch, rows), i64; -100 where there is padding.
+    pub labels: &'a Tensor,
+    /// Labels of each sample that count, where that are not those of all positions: the first ones.
+    pub lengths: Option<&'a [u32]>,
+}
+
+impl NextLabels<'_> {
+    /// Positions from `first` to before `until` of sequence `sequence` that have a next label which counts.
+    pub(super) fn learned(self, sequence: usize, first: usize, until: usize) -> usize {
+        let rows = self.labels.shape().last();
+        let length = self.lengths.and_then(|lengths| lengths.get(sequence)).map_or(rows, |&length| length as usize);
+        until.min(length.saturating_sub(1)).saturating_sub(first)
+    }
+}
+
 impl Context {
     /// The positions of `tokens` (batch, rows), i64: `torch.arange(rows) + past`.
     ///
@@ -74,17 +92,17 @@ impl Context {
         })
     }
 
-    /// The loss of `logits` (batch, rows, classes) against the next of `labels`, in the way that was chosen.
+    /// The loss of `logits` (batch, rows, classes) against the next labels, in the way that was chosen.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn loss_of_next(&mut self, logits: &Tensor, labels: &Tensor) -> OpResult<Tensor> {
+    pub fn loss_of_next(&mut self, logits: &Tensor, next: NextLabels<'_>) -> OpResult<Tensor> {
         match self.causal.head {
-            LossHead::Labels => self.causal_loss(logits, labels),
-            LossHead::Shifted => self.shifted_loss(logits, labels),
-            LossHead::Chunked => self.chunked_loss(logits, labels),
+            LossHead::Labels => self.causal_loss(logits, next.labels),
+            LossHead::Shifted => self.shifted_loss(logits, next.labels),
+            LossHead::Chunked => self.chunked_loss(logits, next),
             // The op that makes the logits computes this loss; see `train/ops/loss_heads.rs`.
-            LossHead::Fused => self.causal_loss(logits, labels),
+            LossHead::Fused => self.causal_loss(logits, next.labels),
         }
     }
 

@@ -7,6 +7,8 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, Kernel, Operand};
 
+use super::causal::NextLabels;
+
 /// Chunks of [`Context::chunked_loss`], as torchtune has them by default.
 const CHUNKS: usize = 8;
 
@@ -27,27 +29,29 @@ struct ChunkSaved {
 }
 
 impl Chunk {
-    #[expect(clippy::cast_precision_loss, reason = "positions of a sequence")]
-    fn all(rows: usize) -> Vec<Self> {
-        let size = rows.div_ceil(CHUNKS).max(1);
+    #[expect(clippy::cast_precision_loss, reason = "positions of a batch")]
+    fn all(next: NextLabels<'_>) -> Vec<Self> {
+        let (batch, rows) = (next.labels.shape().rows(), next.labels.shape().last());
+        let learned = |first, until| (0..batch).map(|sequence| next.learned(sequence, first, until)).sum::<usize>();
+        let (size, total) = (rows.div_ceil(CHUNKS).max(1), learned(0, rows).max(1) as f64);
         let of = |first: usize| {
-            let rows_here = size.min(rows - first);
-            let learned = (first + rows_here).min(rows - 1).saturating_sub(first);
-            Self { first, rows: rows_here, share: learned as f64 / (rows - 1).max(1) as f64 }
+            let rows = size.min(rows - first);
+            Self { first, rows, share: learned(first, first + rows) as f64 / total }
         };
         (0..rows).step_by(size).map(of).collect()
     }
 }
 
 impl Context {
-    /// The mean cross-entropy of `logits` (batch, rows, classes) against the next of `labels`, of eighths of all positions in turn, as
+    /// The mean cross-entropy of `logits` (batch, rows, classes) against the next labels, of eighths of all positions in turn, as
     /// torchtune's `CEWithChunkedOutputLoss`: only a chunk's logits are in f32, log-probabilities of all chunks are kept.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub(super) fn chunked_loss(&mut self, logits: &Tensor, labels: &Tensor) -> OpResult<Tensor> {
+    pub(super) fn chunked_loss(&mut self, logits: &Tensor, next: NextLabels<'_>) -> OpResult<Tensor> {
+        let labels = next.labels;
         let [batch, rows, classes] = *logits.shape().dims() else { return self.cross_entropy(logits, labels) };
-        let (dtype, chunks) = (logits.dtype(), Chunk::all(rows));
+        let (dtype, chunks) = (logits.dtype(), Chunk::all(next));
         let of_logits = logits.shape().contiguous_strides();
         self.op("chunked_cross_entropy", |cx| {
             let differentiates = cx.differentiates(&[logits]);
@@ -189,7 +193,7 @@ impl Context {
     }
 
     /// The head and its loss as one op: the mean cross-entropy of `hidden` (batch, rows, width) times `weight` (classes, width)
-    /// transposed against the next of `labels`. As Liger's `fused_linear_cross_entropy` (0.8): forward makes the gradients too, chunk by
+    /// transposed against the next labels. As Liger's `fused_linear_cross_entropy` (0.8): forward makes the gradients too, chunk by
     /// chunk of positions, so that as many logits are there at once as `hidden` has elements, and in place their gradient. Where they are
     /// kept within a `cap`, the tanh of a chunk takes as much once more, which Liger's kernel computes on its way.
     ///
@@ -199,13 +203,13 @@ impl Context {
         &mut self,
         hidden: &Tensor,
         weight: &Tensor,
-        labels: &Tensor,
+        next: NextLabels<'_>,
         cap: Option<f64>,
     ) -> OpResult<Tensor> {
         let weight = &self.cast_to_lower(weight, "weight copy")?;
         let hidden = &self.cast_to_lower(hidden, "input copy")?;
-        let (padded, targets) = self.next_labels(labels)?;
-        let rows = labels.shape().last();
+        let (padded, targets) = self.next_labels(next.labels)?;
+        let rows = next.labels.shape().last();
         let loss = self.op("fused_linear_cross_entropy", |cx| {
             let (all, width, classes) = (hidden.shape().rows(), hidden.shape().last(), weight.shape().rows());
             let differentiates = cx.differentiates(&[hidden, weight]);
@@ -229,7 +233,9 @@ impl Context {
             let numbers = cx.temporary(Shape::new(&[4]), DType::F32, "numbers of a chunk")?;
             let number = |at: usize| numbers.window(Shape::new(&[]), at).operand();
             cx.launch(&Kernel::Fill { dst: numbers.operand(), value: 0.0 })?;
-            let learned_in = |first: usize, until: usize| (first..until).filter(|at| at % rows != rows - 1).count();
+            let learned_in = |first: usize, until: usize| {
+                (first..until).filter(|at| next.learned(at / rows, at % rows, at % rows + 1) > 0).count()
+            };
             #[expect(clippy::cast_precision_loss, reason = "positions of a batch")]
             let total = learned_in(0, all).max(1) as f64;
             for first in (0..all).step_by(size) {

@@ -1,10 +1,16 @@
-//! Masks of attention, op for op as transformers makes them (`masking_utils.py`), without padding.
+//! Masks of attention, op for op as transformers makes them (`masking_utils.py`).
+//!
+//! Padding stands behind a sample, so no position that has a token sees any, whatever a mask says. What padding itself sees is
+//! nobody's matter: its labels don't count, so its gradients are zero. A mask of padding is therefore its blocks and time alone, and
+//! the values are those of a causal mask.
 
 use crate::context::Context;
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_device::DType;
+
+use super::reduce::{Scratch, sum_scratch};
 
 /// Which positions see which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +21,8 @@ pub struct MaskShape {
     pub rows: usize,
     /// A position sees itself and so many less one before it, where there is a window.
     pub window: Option<usize>,
+    /// Each sequence has a mask of its own, because the program says which positions are padding.
+    pub padding: bool,
 }
 
 impl MaskShape {
@@ -98,10 +106,42 @@ impl Context {
         })
     }
 
-    /// The blocks of a mask of yes and no, (rows, rows). It is never read.
-    fn seen(&self, MaskShape { batch, rows, window }: MaskShape) -> OpResult<Tensor> {
+    /// `mask.to(torch.bool)`: what a program says of padding, as it is used in a forward pass.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn boolean_mask(&mut self, mask: &Tensor) -> OpResult<Tensor> {
+        self.op("mask", |cx| cx.temporary(mask.shape(), DType::U8, "positions with a token"))
+    }
+
+    /// Whether all of a mask's positions have a token, as a forward pass asks on the device and reads on the host: their number is that
+    /// of all. Where that is not so, it is asked again of those that come before the end of the rows.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn find_padding(&mut self, mask: &Tensor, pads: bool) -> OpResult<()> {
+        self.op("find padding", |cx| {
+            for _ in 0..=usize::from(pads) {
+                let number = cx.temporary(Shape::new(&[]), DType::I64, "number of tokens")?;
+                let counted = cx.temporary(mask.shape(), DType::I64, "tokens as numbers")?;
+                let scratch = sum_scratch(mask.numel(), 8, cx.workspaces.policy);
+                let scratch = scratch.map(|Scratch { partials, semaphores }| {
+                    OpResult::Ok((cx.scratch(partials, "sum partials")?, cx.scratch(semaphores, "sum semaphores")?))
+                });
+                drop(scratch.transpose()?);
+                drop(counted);
+                drop(cx.temporary(Shape::new(&[]), DType::U8, "all have a token")?);
+                drop(number);
+            }
+            Ok(())
+        })
+    }
+
+    /// The blocks of a mask of yes and no, (rows, rows), or (batch, rows, rows) with padding. It is never read.
+    fn seen(&self, MaskShape { batch, rows, window, padding }: MaskShape) -> OpResult<Tensor> {
         let list = |len, what| self.temporary(Shape::new(&[len]), DType::I64, what);
         let square = |what| self.temporary(Shape::new(&[rows, rows]), DType::U8, what);
+        let all = |what| self.temporary(Shape::new(&[]), DType::U8, what);
         let counted = |what| {
             let counted = list(rows, what)?;
             let shifted = list(rows, what);
@@ -109,10 +149,11 @@ impl Context {
             shifted
         };
         let indices = (list(batch, "sequences")?, list(1, "heads")?, counted("rows")?, counted("columns")?);
-        let seen = match window {
+        let outer = if padding { Some(all("all positions")?) } else { None };
+        let mut seen = match window {
             None => square("positions before")?,
             Some(_) => {
-                let all = self.temporary(Shape::new(&[]), DType::U8, "all positions")?;
+                let all = all("all positions")?;
                 let first = list(rows, "first of each window")?;
                 let near = square("positions within the window")?;
                 drop(first);
@@ -124,6 +165,17 @@ impl Context {
                 seen
             }
         };
+        if let Some(outer) = outer {
+            let both = square("all of them")?;
+            drop((seen, outer));
+            let padded = {
+                let each = |what| list(batch * rows, what);
+                let _indices = (each("sequences of tokens")?, each("positions of tokens")?);
+                self.temporary(Shape::new(&[batch, rows]), DType::U8, "positions with a token")?
+            };
+            seen = self.temporary(Shape::new(&[batch, rows, rows]), DType::U8, "positions seen")?;
+            drop((both, padded));
+        }
         drop(indices);
         Ok(seen)
     }
@@ -156,11 +208,11 @@ mod tests {
     #[test]
     fn a_window_ends_before_what_lies_further_back() {
         let seen = |window| {
-            let shape = MaskShape { batch: 1, rows: 4, window };
+            let shape = MaskShape { batch: 1, rows: 4, window, padding: false };
             (0..4).map(|column| shape.sees(3, column)).collect::<Vec<_>>()
         };
         assert_eq!(seen(None), [true; 4]);
         assert_eq!(seen(Some(2)), [false, false, true, true]);
-        assert!(!MaskShape { batch: 1, rows: 4, window: Some(9) }.sees(1, 2));
+        assert!(!MaskShape { batch: 1, rows: 4, window: Some(9), padding: true }.sees(1, 2));
     }
 }

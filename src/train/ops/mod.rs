@@ -35,6 +35,7 @@ mod rotary;
 pub use attention::EagerScores;
 pub use batch_norm::RunningStatistics;
 pub use by_hand::Attended;
+pub use causal::NextLabels;
 pub use dora::Aside;
 pub use experts::{RouterRule, Routes};
 pub use four_bit::FourBitWeight;

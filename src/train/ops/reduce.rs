@@ -52,6 +52,20 @@ pub(super) fn row_sum_scratch(rows: usize, cols: usize, accumulator: usize, gpu:
     (shares > 1).then_some(Scratch { partials: accumulator * cols * shares * width * vector, semaphores: 4 * grid })
 }
 
+/// The scratch of a sum of all of `count` elements that lie together, accumulated in `accumulator` bytes, by the same rules: one block
+/// of threads owns the only output, and others share it once a thread would get 256 elements.
+pub(super) fn sum_scratch(count: usize, accumulator: usize, gpu: Libraries) -> Option<Scratch> {
+    const MIN_VALUES: usize = 16;
+    const MAX_VALUES: usize = 256;
+    let per_thread = count.div_ceil(MAX_THREADS);
+    if per_thread < MAX_VALUES {
+        return None;
+    }
+    let target = gpu.multiprocessors * (gpu.threads_per_multiprocessor() / MAX_THREADS);
+    let shares = target.min(per_thread.div_ceil(MIN_VALUES)).max(per_thread.div_ceil(MAX_VALUES));
+    (shares > 1).then_some(Scratch { partials: accumulator * shares, semaphores: 4 })
+}
+
 impl Context {
     /// Sums the rows of `input` (`rows × cols`) into a new tensor of `shape`.
     pub(super) fn sum_rows(
@@ -117,5 +131,9 @@ mod tests {
         for (rows, cols) in [(1088, 96), (2048, 10), (768, 3072), (128, 32)] {
             assert_eq!(scratch(rows, cols), None, "{rows} × {cols}");
         }
+        // And of whole masks, counted in i64.
+        let whole = |count| sum_scratch(count, 8, Libraries::HOPPER);
+        assert_eq!(whole(160_000), Some(Scratch { partials: 160, semaphores: 4 }));
+        assert_eq!(whole(2048), None);
     }
 }

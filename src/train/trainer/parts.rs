@@ -45,7 +45,7 @@ impl Trainer {
     pub(super) fn next_batch(&mut self, micro: usize) -> OpResult<Batch> {
         let batch = self.find_batch(micro)?;
         if self.memory().watches_frames() {
-            for tensor in [&batch.input, &batch.target] {
+            for tensor in batch.tensors() {
                 self.memory().in_frame(&(tensor.hold() as BlockHandle));
             }
         }

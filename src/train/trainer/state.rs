@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::communicator::Communicator;
 use crate::config::{Config, DataPath};
 use crate::context::Context;
-use crate::data::{Feed, HostBatch};
+use crate::data::{Feed, FeedKind, HostBatch};
 use crate::error::{OpResult, TrainError};
 use crate::exchange::Seat;
 use crate::library::Libraries;
@@ -319,7 +319,9 @@ impl Trainer {
         let from_host = matches!(config.data, DataPath::Streamed | DataPath::Host);
         let new_path = from_host && old.pinned != config.pinned;
         let routine = matches!(self.task, Task::Routine(_));
-        let new_batches = old.micro_batch() != config.micro_batch() || old.data != config.data || new_path || routine;
+        let new_mask = old.attention_mask != config.attention_mask && self.workload.takes_attention_mask();
+        let new_path = new_path || new_mask || old.data != config.data;
+        let new_batches = old.micro_batch() != config.micro_batch() || new_path || routine;
         if new_batches && let Err(error) = self.make_batches() {
             self.config = old;
             self.make_batches()?;
@@ -376,6 +378,8 @@ impl Trainer {
             return Err(TrainError::TooFewSamples { given: samples, needed });
         }
         self.hosted.clear();
+        let masked = self.config.attention_mask && self.workload.takes_attention_mask();
+        self.cx.pass_attention_mask(masked);
         match self.config.data {
             DataPath::Host => {
                 self.feed = None;
@@ -397,10 +401,10 @@ impl Trainer {
             DataPath::Streamed => {
                 self.batches.clear();
                 let layouts = self.workload.batch_layouts(samples);
-                let (memory, pinned) = (self.cx.memory().clone(), self.config.pinned);
+                let (memory, kind) = (self.cx.memory().clone(), FeedKind { pinned: self.config.pinned, masked });
                 match &mut self.feed {
-                    Some(feed) => feed.configure(&memory, layouts, pinned)?,
-                    None => self.feed = Some(Feed::start(&memory, self.workload.batch_source()?, layouts, pinned)?),
+                    Some(feed) => feed.configure(&memory, layouts, kind)?,
+                    None => self.feed = Some(Feed::start(&memory, self.workload.batch_source()?, layouts, kind)?),
                 }
             }
         }

@@ -56,7 +56,7 @@ impl Trainer {
         };
         let (logits, loss) = self.forward_pass(|cx| {
             let input = cx.enter_model(batch.input.clone())?;
-            let given = Batch { input, target: batch.target.clone() };
+            let given = Batch { input, ..batch.clone() };
             let (logits, loss) = model.learn(cx, &given, config.checkpointing)?;
             drop(given);
             let loss = match style {

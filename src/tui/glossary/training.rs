@@ -282,6 +282,13 @@ pub(super) const WORDS: &[Entry] = &[
         meaning: "the kernel of scaled_dot_product_attention: flash and memory-efficient keep no scores, math keeps all of them for backward.",
     },
     Entry {
+        word: "mask",
+        also: &["attention_mask", "padding"],
+        panels: &[Switches],
+        figure: Some(|stage| switch(stage, "attention-mask")),
+        meaning: "which positions of a batch are padding, as a program tells its model. Where there is some, SDPA gets a mask, and flash attention is out.",
+    },
+    Entry {
         word: "offload",
         also: &["offloaded"],
         panels: &[Switches],

@@ -100,18 +100,51 @@ impl Workload for Decoder {
         Ok(Box::new(OwnLabels(tokens)))
     }
 
+    fn takes_attention_mask(&self) -> bool {
+        true
+    }
+
     fn items_per_sample(&self) -> usize {
         self.data.mean_length(self.sizes.seq)
     }
 }
 
-/// Batches whose labels are the tokens themselves.
+/// Batches whose labels are the tokens themselves, but for padding, which is learned by nobody.
 struct OwnLabels(Box<dyn BatchSource>);
+
+/// The label of padding: PyTorch's default `ignore_index`, which collators put there.
+const IGNORED: i64 = -100;
 
 impl BatchSource for OwnLabels {
     fn fill(&mut self, layout: &BatchLayout, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
         self.0.fill(layout, input, target)?;
         target.copy_from_slice(input);
+        let row = 8 * layout.input.0.last().max(1);
+        let padded = layout.lengths.iter().flat_map(|lengths| lengths.iter());
+        for ((input, target), length) in input.chunks_mut(row).zip(target.chunks_mut(row)).zip(padded) {
+            let tokens = row.min(8 * *length as usize);
+            input[tokens..].fill(0);
+            target[tokens..].as_chunks_mut().0.fill(IGNORED.to_le_bytes());
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vramlab_device::DType;
+    use vramlab_train::Shape;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_learned_of_padding() {
+        let tokens = (Shape::new(&[2, 4]), DType::I64);
+        let layout = BatchLayout { lengths: Some([4, 3].into()), ..BatchLayout::new(tokens, tokens) };
+        let (mut input, mut target) = (vec![0; 64], vec![0; 64]);
+        OwnLabels(Box::new(Cycle::tokens(512))).fill(&layout, &mut input, &mut target).unwrap();
+        assert_eq!(input[..56], target[..56]);
+        assert_ne!(target[48..56], [0; 8]);
+        assert_eq!((&input[56..], &target[56..]), (&[0; 8][..], &IGNORED.to_le_bytes()[..]));
     }
 }

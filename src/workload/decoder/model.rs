@@ -5,8 +5,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Checkpointing, Context, EagerScores, LossHead, MaskShape, Model, OpResult, Repeatable, RotaryTables,
-    SdpaMask, Shape, Tensor, checkpoint,
+    Batch, Checkpointing, Context, EagerScores, LossHead, MaskShape, Model, NextLabels, OpResult, Repeatable,
+    RotaryTables, SdpaMask, Shape, Tensor, checkpoint,
 };
 
 use super::super::hash::Parameters;
@@ -382,6 +382,16 @@ impl Repeatable for Call {
     }
 }
 
+/// What a forward pass is given.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    tokens: &'a Tensor,
+    /// What the program says of padding, where it does.
+    mask: Option<&'a Tensor>,
+    /// There is padding.
+    pads: bool,
+}
+
 /// A decoder with its head.
 pub(super) struct DecoderModel {
     scope: NameId,
@@ -472,10 +482,11 @@ impl DecoderModel {
     fn hidden(
         &self,
         cx: &mut Context,
-        tokens: &Tensor,
+        given: Given<'_>,
         checkpointing: Checkpointing,
         caches: bool,
     ) -> OpResult<Tensor> {
+        let tokens = given.tokens;
         let (scope, table) = &self.embedding;
         let embedded =
             cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.padded_embedding(table, tokens, self.padding)))?;
@@ -497,7 +508,7 @@ impl DecoderModel {
         }
         let dtype = embedded.dtype();
         let positions = cx.within(self.scope, |cx| cx.positions(tokens))?;
-        let masks = cx.within(self.scope, |cx| self.masks(cx, tokens, dtype, caches))?;
+        let masks = cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?;
         let tables =
             cx.within(self.scope, |cx| self.frequencies.tables(cx, &positions, self.tables.unwrap_or(dtype)))?;
         let mut x = embedded.clone();
@@ -521,20 +532,28 @@ impl DecoderModel {
     fn masks(
         &self,
         cx: &mut Context,
-        tokens: &Tensor,
+        Given { tokens, mask, pads }: Given<'_>,
         dtype: DType,
         caches: bool,
     ) -> OpResult<Vec<(Option<usize>, Mask)>> {
         let (batch, rows) = (tokens.shape().rows(), tokens.shape().last());
         let mut masks = Vec::new();
         for window in self.windows.kinds() {
-            if !caches {
+            let with_token = mask.map(|mask| cx.boolean_mask(mask)).transpose()?;
+            if !caches && mask.is_none() {
                 cx.find_sequences(tokens)?;
             }
-            let shape = MaskShape { batch, rows, window };
+            let shape = MaskShape { batch, rows, window, padding: mask.is_some() };
             if cx.attends_eagerly() {
                 masks.push((window, Mask::Added(cx.attention_mask(shape, dtype)?)));
-            } else if window.is_some_and(|window| window <= rows) {
+                continue;
+            }
+            let mut needed = window.is_some_and(|window| window <= rows);
+            if let (Some(with_token), false) = (&with_token, needed) {
+                cx.find_padding(with_token, pads)?;
+                needed = pads;
+            }
+            if needed {
                 masks.push((window, Mask::Sdpa(cx.sdpa_mask(shape)?)));
             }
         }
@@ -556,14 +575,16 @@ impl DecoderModel {
 
 impl Model for DecoderModel {
     fn forward(&self, cx: &mut Context, tokens: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
-        let hidden = self.hidden(cx, tokens, checkpointing, false)?;
+        let hidden = self.hidden(cx, Given { tokens, mask: None, pads: false }, checkpointing, false)?;
         self.logits(cx, &hidden)
     }
 
     fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: Checkpointing) -> OpResult<(Tensor, Tensor)> {
         // One checkpointed layer is enough for transformers to leave the cache out.
         let caches = cx.uses_cache() && !checkpointing.is_on();
-        let hidden = self.hidden(cx, &batch.input, checkpointing, caches)?;
+        let given = Given { tokens: &batch.input, mask: batch.mask.as_ref(), pads: batch.lengths.is_some() };
+        let hidden = self.hidden(cx, given, checkpointing, caches)?;
+        let labels = NextLabels { labels: &batch.target, lengths: batch.lengths.as_deref() };
         if cx.loss_head() == LossHead::Fused {
             // The fused loss knows no divisor of logits; one of what they are made of is the same.
             let hidden = match self.multipliers {
@@ -572,14 +593,14 @@ impl Model for DecoderModel {
                 }
                 None => hidden,
             };
-            let loss = self.head.fused_loss(cx, &hidden, &batch.target, self.caps.logits)?;
+            let loss = self.head.fused_loss(cx, &hidden, labels, self.caps.logits)?;
             let [loss, _] = cx.leave_model(loss)?;
             return Ok((loss.detach(), loss));
         }
         let logits = self.logits(cx, &hidden)?;
         // A loss by hand comes when the model has returned.
         let hidden = Some(hidden).filter(|_| cx.loss_head() == LossHead::Labels);
-        let loss = cx.loss_of_next(&logits, &batch.target)?;
+        let loss = cx.loss_of_next(&logits, labels)?;
         drop(hidden);
         let [loss, _] = cx.leave_model(loss)?;
         Ok((logits, loss))

@@ -1,6 +1,7 @@
 //! The batches of epochs: which samples are in each, and how long its rows are.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -23,6 +24,14 @@ pub struct PlannedBatch {
     pub tokens: u64,
 }
 
+impl PlannedBatch {
+    /// Whether some of its positions hold no token.
+    #[must_use]
+    pub const fn is_padded(&self) -> bool {
+        self.tokens < self.samples as u64 * self.length as u64
+    }
+}
+
 /// Batches of one epoch after the other.
 #[derive(Clone, Debug)]
 pub struct Epochs {
@@ -32,6 +41,8 @@ pub struct Epochs {
     /// Which epoch `batches` are.
     epoch: u64,
     batches: Vec<PlannedBatch>,
+    /// The samples of all, one batch after the other; none where batches are rows that are packed, or planned.
+    order: Vec<u32>,
 }
 
 impl Epochs {
@@ -39,7 +50,8 @@ impl Epochs {
     #[must_use]
     pub fn new(lengths: &Lengths, samples: usize) -> Self {
         let samples = samples.max(1);
-        Self { batches: batches(lengths, samples, 0), lengths: lengths.clone(), samples, epoch: 0 }
+        let order = order(lengths, samples, 0);
+        Self { batches: batches(lengths, samples, &order), order, lengths: lengths.clone(), samples, epoch: 0 }
     }
 
     /// How many batches an epoch has: one at least.
@@ -51,23 +63,45 @@ impl Epochs {
     /// Batch number `number`, counted from the first epoch on.
     #[must_use]
     pub fn batch(&mut self, number: u64) -> PlannedBatch {
+        let at = self.find(number);
+        // Every epoch has as many.
+        self.batches.get(at).copied().unwrap_or(PlannedBatch { samples: 1, length: 1, longest: None, tokens: 1 })
+    }
+
+    /// Tokens of each sample of batch number `number`.
+    #[must_use]
+    pub fn lengths(&mut self, number: u64) -> Arc<[u32]> {
+        let batch = self.batch(number);
+        let at = self.find(number).saturating_mul(self.samples);
+        let of_samples = self.order.get(at..).unwrap_or_default().iter().map(|sample| self.lengths.of(*sample));
+        if !self.order.is_empty() {
+            return of_samples.take(batch.samples as usize).collect();
+        }
+        // Of a batch of which only the sum is known the last samples are as short as they can be.
+        let mut left = batch.tokens;
+        let rest = (0..batch.samples).rev().map(u64::from);
+        let each = rest.map(|behind| {
+            let length = left.saturating_sub(behind).clamp(1, u64::from(batch.length.max(1)));
+            left = left.saturating_sub(length);
+            u32::try_from(length).unwrap_or(batch.length)
+        });
+        each.collect()
+    }
+
+    /// Brings the epoch of a batch here; its place in it.
+    fn find(&mut self, number: u64) -> usize {
         let (epoch, at) = (number / self.per_epoch(), number % self.per_epoch());
         if epoch != self.epoch {
             self.epoch = epoch;
-            self.batches = batches(&self.lengths, self.samples, epoch);
+            self.order = order(&self.lengths, self.samples, epoch);
+            self.batches = batches(&self.lengths, self.samples, &self.order);
         }
-        // Every epoch has as many.
-        usize::try_from(at).ok().and_then(|at| self.batches.get(at)).copied().unwrap_or(PlannedBatch {
-            samples: 1,
-            length: 1,
-            longest: None,
-            tokens: 1,
-        })
+        usize::try_from(at).unwrap_or(usize::MAX)
     }
 }
 
-/// The batches of an epoch: never none.
-fn batches(lengths: &Lengths, samples: usize, epoch: u64) -> Vec<PlannedBatch> {
+/// The batches of an epoch whose samples come in this order: never none.
+fn batches(lengths: &Lengths, samples: usize, order: &[u32]) -> Vec<PlannedBatch> {
     if let Some(planned) = &lengths.planned {
         return planned.to_vec();
     }
@@ -84,11 +118,14 @@ fn batches(lengths: &Lengths, samples: usize, epoch: u64) -> Vec<PlannedBatch> {
             tokens: batch.iter().map(|sample| u64::from(of(*sample))).sum(),
         }
     };
-    order(lengths, samples, epoch).chunks(samples).map(padded).collect()
+    order.chunks(samples).map(padded).collect()
 }
 
-/// The order in which an epoch takes the samples.
+/// The order in which an epoch takes the samples; nothing where batches are not made of whole ones.
 fn order(lengths: &Lengths, samples: usize, epoch: u64) -> Vec<u32> {
+    if lengths.planned.is_some() || lengths.policy == LengthPolicy::Pack {
+        return Vec::new();
+    }
     let mut order: Vec<u32> = (0..narrow(lengths.count())).collect();
     let falling = |part: &mut [u32]| {
         part.sort_by_key(|sample| Reverse(lengths.of(*sample)));
@@ -148,17 +185,37 @@ mod tests {
         Lengths::new(samples.to_vec(), None, 1).unwrap().under(policy)
     }
 
+    fn planned(lengths: &Lengths, samples: usize) -> Vec<PlannedBatch> {
+        batches(lengths, samples, &order(lengths, samples, 0))
+    }
+
     fn shapes(lengths: &Lengths, samples: usize) -> Vec<[u32; 2]> {
-        batches(lengths, samples, 0).iter().map(|batch| [batch.samples, batch.length]).collect()
+        planned(lengths, samples).iter().map(|batch| [batch.samples, batch.length]).collect()
     }
 
     #[test]
     fn batches_are_padded_to_their_longest_sample_and_the_last_has_what_is_left() {
         let lengths = lengths(&[3, 9, 2, 2, 7], LengthPolicy::Pad);
         assert_eq!(shapes(&lengths, 2), [[2, 9], [2, 2], [1, 7]]);
-        let first = batches(&lengths, 2, 0)[0];
+        let first = planned(&lengths, 2)[0];
         assert_eq!((first.longest, first.tokens), (Some(1), 12));
         assert_eq!(shapes(&lengths.under(LengthPolicy::LongestFirst), 2), [[2, 9], [2, 3], [1, 2]]);
+    }
+
+    #[test]
+    fn every_sample_of_a_batch_has_its_length() {
+        let pad = lengths(&[3, 9, 2, 2, 7], LengthPolicy::Pad);
+        let mut epochs = Epochs::new(&pad, 2);
+        assert_eq!(
+            [0, 1, 2, 3].map(|number| epochs.lengths(number).to_vec()),
+            [vec![3, 9], vec![2, 2], vec![7], vec![3, 9]]
+        );
+        assert_eq!([0, 1, 2].map(|number| epochs.batch(number).is_padded()), [true, false, false]);
+        // Of a batch that is given by its sizes the sum is right.
+        let given = PlannedBatch { samples: 3, length: 5, longest: None, tokens: 8 };
+        let mut planned = Epochs::new(&pad.in_batches([given].into()), 4);
+        assert_eq!(planned.lengths(0).to_vec(), [5, 2, 1]);
+        assert_eq!(planned.lengths(1).to_vec(), [5, 2, 1]);
     }
 
     #[test]
@@ -185,11 +242,11 @@ mod tests {
     fn buckets_pad_less_and_begin_with_the_longest_sample() {
         let samples: Vec<u32> = (0..4000).map(|n| n * 7919 % 3989 + 1).collect();
         let padding = |policy| {
-            let planned = batches(&lengths(&samples, policy), 4, 0);
+            let planned = planned(&lengths(&samples, policy), 4);
             planned.iter().map(|batch| u64::from(batch.samples * batch.length) - batch.tokens).sum::<u64>()
         };
         assert!(padding(LengthPolicy::Bucket) * 20 < padding(LengthPolicy::Shuffle));
-        let first = batches(&lengths(&samples, LengthPolicy::Bucket), 4, 0)[0];
+        let first = planned(&lengths(&samples, LengthPolicy::Bucket), 4)[0];
         assert_eq!(first.length, *samples.iter().max().unwrap());
     }
 

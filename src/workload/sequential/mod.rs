@@ -209,9 +209,7 @@ impl Workload for Sequential {
         let input = self.input_shape(samples);
         match self.input {
             Flow::Tokens { rows, .. } => self.data.token_layouts(samples, rows),
-            _ => {
-                Layouts::Alike(BatchLayout { input: (input, DType::F32), target: (Shape::new(&[samples]), DType::I64) })
-            }
+            _ => Layouts::Alike(BatchLayout::new((input, DType::F32), (Shape::new(&[samples]), DType::I64))),
         }
     }
 

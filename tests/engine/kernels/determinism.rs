@@ -54,6 +54,7 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
         head_size: size,
         causal: true,
         window: None,
+        masked: false,
         scale: 0.25,
     };
     let len = batch * count * positions * size;

@@ -516,7 +516,17 @@ fn attention_weighs_values_by_the_softmax_of_scores() {
             let lse_stride = rows.next_multiple_of(32);
             let logsumexp = bench.put(statistic, &vec![0.0; batch * count * lse_stride]);
             let scale = 2.0 / (size as f32).sqrt();
-            let shape = AttentionShape { batch, heads: count, group, rows, head_size: size, causal, window, scale };
+            let shape = AttentionShape {
+                batch,
+                heads: count,
+                group,
+                rows,
+                head_size: size,
+                causal,
+                window,
+                masked: false,
+                scale,
+            };
             let (q, k, v) = (part(0), part(1), part(2));
             bench.run(&Kernel::Attention {
                 by: FusedAttention::Flash,
@@ -571,6 +581,7 @@ fn attention_backward_in_sixteen_bits_agrees_with_f64() {
             head_size: size,
             causal: true,
             window: None,
+            masked: false,
             scale: 0.35,
         };
         let run = |dtype: DType, rounded: DType| {

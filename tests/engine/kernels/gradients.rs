@@ -275,7 +275,17 @@ fn attention_with_and_without_the_causal_mask() {
     ] {
         let (batch, count, size) = if rows > 10 { (1, 1, 2) } else { (2, 2 * group, 3) };
         let n = batch * count * rows * size;
-        let shape = AttentionShape { batch, heads: count, group, rows, head_size: size, causal, window, scale: 0.7 };
+        let shape = AttentionShape {
+            batch,
+            heads: count,
+            group,
+            rows,
+            head_size: size,
+            causal,
+            window,
+            masked: false,
+            scale: 0.7,
+        };
         let inputs = [random(n, 1), random(n / group, 2), random(n / group, 3)];
         let w = random(n, 4);
         let run = |x: &[Vec<f64>]| {

@@ -339,6 +339,7 @@ mod tests {
         head_size: 64,
         causal: true,
         window: None,
+        masked: false,
         scale: 0.125,
     };
 

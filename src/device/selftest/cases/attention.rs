@@ -38,7 +38,8 @@ struct AttentionCase {
 impl AttentionCase {
     fn new([batch, heads, rows, head_size]: [usize; 4], causal: bool, layout: HeadLayout) -> Self {
         let scale = 1.0 / (head_size as f32).sqrt();
-        let shape = AttentionShape { batch, heads, group: 1, rows, head_size, causal, window: None, scale };
+        let shape =
+            AttentionShape { batch, heads, group: 1, rows, head_size, causal, window: None, masked: false, scale };
         // The sums of some kernels are aligned, those of others are not.
         let lse_stride = if layout == HeadLayout::Packed { rows.next_multiple_of(32) } else { rows };
         Self { shape, layout, lse_stride }

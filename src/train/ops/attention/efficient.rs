@@ -136,6 +136,7 @@ mod tests {
             head_size,
             causal: true,
             window: None,
+            masked: false,
             scale: 1.0,
         };
         for (rows, head_size, bytes) in [

@@ -215,6 +215,7 @@ mod tests {
             head_size: 64,
             causal: false,
             window: None,
+            masked: false,
             scale: 1.0,
         };
         // Sixteen GPT-2 sequences fill the GPU; one of them, in one piece, does not.

@@ -37,7 +37,7 @@ struct Scores {
     scale: Option<f32>,
     /// This is added to those of every head: a mask (batch, rows, rows) in their type.
     bias: Option<Tensor>,
-    /// What the mask lets through, where it is that of a sliding window.
+    /// What the mask lets through of what came before, where it has a sliding window.
     window: Option<usize>,
 }
 
@@ -136,7 +136,8 @@ impl Context {
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
         let scale = scale.unwrap_or(1.0 / (head_size as f32).sqrt());
         let group = parts.group().max(1);
-        let shape = AttentionShape { batch, heads, group, rows, head_size, causal, window, scale };
+        let masked = bias.is_some();
+        let shape = AttentionShape { batch, heads, group, rows, head_size, causal, window, masked, scale };
         match backend {
             Backend::CuDnn => self.cudnn_attention(parts, shape, bias),
             Backend::Efficient => self.efficient_attention(parts, shape, bias),

@@ -142,6 +142,7 @@ fn short_label(switch: Switch) -> &'static str {
         "zero-grad" => "grads",
         "opt-form" => "form",
         "attention" => "attn",
+        "attention-mask" => "mask",
         "schedule" => "lr",
         "alloc-conf" => "alloc",
         "retain" | "amp" | "tf32" => switch.label(),
