@@ -16,13 +16,15 @@ constexpr int pitch(int width) { return width + 4; }
 
 // Queries and keys of a tile, for head sizes up to D: the launcher has the same table.
 template <int D> struct ForwardTile {
-    static constexpr int Q = D <= 80 || LARGE ? 64 : 32, K = D <= 80 ? 64 : 32;
+    static constexpr int Q = D > 128 ? (LARGE ? 32 : 16) : D <= 80 || LARGE ? 64 : 32;
+    static constexpr int K = D > 128 ? 16 : D <= 80 ? 64 : 32;
 };
 template <int D> struct KeyGradientTile {
-    static constexpr int Q = LARGE ? 32 : 16, K = D <= 80 ? 64 : 32;
+    static constexpr int Q = (D > 128 ? 8 : 16) * (LARGE ? 2 : 1), K = D > 128 ? 16 : D <= 80 ? 64 : 32;
 };
 template <int D> struct QueryGradientTile {
-    static constexpr int Q = D <= (LARGE ? 80 : 64) ? 64 : 32, K = D <= 80 || LARGE ? 32 : 16;
+    static constexpr int Q = D > 128 ? (LARGE ? 16 : 8) : D <= (LARGE ? 80 : 64) ? 64 : 32;
+    static constexpr int K = D > 128 ? 16 : D <= 80 || LARGE ? 32 : 16;
 };
 
 // Copies `rows` rows of `width` elements to shared memory; zeros fill the tile. A thread copies the same four columns
@@ -30,7 +32,7 @@ template <int D> struct QueryGradientTile {
 template <class T, int ROWS, int D>
 __device__ __forceinline__ void stage(f32* to, const T* from, u64 stride, int rows, int width, bool aligned) {
     if (aligned) {
-        constexpr int LANES = D > 64 ? 32 : D > 32 ? 16 : 8, APART = THREADS / LANES;
+        constexpr int LANES = D > 128 ? 64 : D > 64 ? 32 : D > 32 ? 16 : 8, APART = THREADS / LANES;
         constexpr int COUNT = ROWS / APART, BATCH = COUNT < 8 ? COUNT : 8;
         static_assert(D <= 4 * LANES && ROWS % APART == 0 && COUNT % BATCH == 0);
         const int row = threadIdx.x / LANES, column = threadIdx.x % LANES * 4;
@@ -147,18 +149,19 @@ multiply(f32 (&c)[ROWS][Columns<D>::COUNT], const f32* a, const f32* b, int acro
 template <int ROWS, int LENGTH, int PITCH, int D>
 __device__ __forceinline__ void
 multiply_columns(f32 (&c)[ROWS][Columns<D>::COUNT], const f32* a, const f32* b, int across) {
+    constexpr int WIDTH = ROWS < 4 ? ROWS : 4;
 #pragma unroll 4
     for (int x = 0; x < LENGTH; x++) {
-        Pack<f32, 4> left[ROWS / 4];
+        Pack<f32, WIDTH> left[ROWS / WIDTH];
 #pragma unroll
-        for (int i = 0; i < ROWS / 4; i++) left[i] = load<f32, 4>(a + x * PITCH + 4 * i);
+        for (int i = 0; i < ROWS / WIDTH; i++) left[i] = load<f32, WIDTH>(a + x * PITCH + WIDTH * i);
         f32 right[Columns<D>::COUNT];
         Columns<D>::read(right, b + x * pitch(D), across);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
 #pragma unroll
             for (int j = 0; j < Columns<D>::COUNT; j++) {
-                c[i][j] = fmaf(left[i / 4].at[i % 4], right[j], c[i][j]);
+                c[i][j] = fmaf(left[i / WIDTH].at[i % WIDTH], right[j], c[i][j]);
             }
         }
     }
@@ -465,6 +468,10 @@ ATTENTION(f32)
 ATTENTION(f16)
 ATTENTION(bf16)
 #endif
+// But for the widest heads.
+KERNELS(f32, 256)
+KERNELS(f16, 256)
+KERNELS(bf16, 256)
 
 #define DELTA(T) \
     extern "C" __global__ void __launch_bounds__(DELTA_ROWS * DELTA_LANES) \

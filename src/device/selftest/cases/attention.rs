@@ -200,7 +200,7 @@ pub(super) fn run(session: &mut Session<'_>) {
     for precision in Precision::FLOATS {
         for causal in [false, true] {
             for layout in [HeadLayout::Packed, HeadLayout::ByHead] {
-                for head_size in [4, 8, 10, 16, 24, 32, 40, 48, 64, 80, 96, 128] {
+                for head_size in [4, 8, 10, 16, 24, 32, 40, 48, 64, 80, 96, 128, 130, 256] {
                     AttentionCase::new([2, 3, 33, head_size], causal, layout).check(session, precision);
                 }
                 for rows in [1, 7, 64, 65, 100, 128, 197] {
@@ -217,9 +217,14 @@ pub(super) fn run(session: &mut Session<'_>) {
                 AttentionCase::new([2, 2, rows, head_size], causal, HeadLayout::Together).check(session, precision);
             }
             for layout in [HeadLayout::Packed, HeadLayout::ByHead] {
-                for ([heads, rows, head_size], group) in
-                    [([4, 33, 10], 2), ([6, 64, 64], 3), ([8, 128, 64], 4), ([4, 197, 128], 4), ([32, 256, 64], 4)]
-                {
+                for ([heads, rows, head_size], group) in [
+                    ([4, 33, 10], 2),
+                    ([6, 64, 64], 3),
+                    ([8, 128, 64], 4),
+                    ([4, 197, 128], 4),
+                    ([32, 256, 64], 4),
+                    ([4, 197, 256], 2),
+                ] {
                     let grouped = AttentionCase::new([2, heads, rows, head_size], causal, layout).shared_by(group);
                     grouped.check(session, precision);
                 }
@@ -233,13 +238,16 @@ pub(super) fn run(session: &mut Session<'_>) {
             (256, 128, 24),
             (512, 64, 129),
             (300, 128, 70),
+            (300, 256, 70),
             (1024, 32, 500),
         ] {
             for layout in [HeadLayout::Packed, HeadLayout::ByHead] {
                 AttentionCase::new([2, 2, rows, head_size], true, layout).within(window).check(session, precision);
             }
         }
-        for [batch, heads, rows, head_size] in [[1, 1, 1, 64], [2, 3, 33, 10], [2, 4, 128, 64], [1, 2, 197, 80]] {
+        for [batch, heads, rows, head_size] in
+            [[1, 1, 1, 64], [2, 3, 33, 10], [2, 4, 128, 64], [1, 2, 197, 80], [1, 2, 197, 256]]
+        {
             for causal in [false, true] {
                 let attention = AttentionCase::new([batch, heads, rows, head_size], causal, HeadLayout::Packed);
                 inference(session, precision, attention, rows);

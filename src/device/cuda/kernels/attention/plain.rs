@@ -18,7 +18,7 @@ struct Variant {
 }
 
 /// From narrow to wide.
-const VARIANTS: [Variant; 4] = [
+const VARIANTS: [Variant; 5] = [
     Variant {
         width: 32,
         forward: "attention_32",
@@ -38,10 +38,16 @@ const VARIANTS: [Variant; 4] = [
         query_gradients: "attention_query_gradients_80",
     },
     Variant {
-        width: WIDEST,
+        width: 128,
         forward: "attention_128",
         key_gradients: "attention_key_gradients_128",
         query_gradients: "attention_query_gradients_128",
+    },
+    Variant {
+        width: WIDEST,
+        forward: "attention_256",
+        key_gradients: "attention_key_gradients_256",
+        query_gradients: "attention_query_gradients_256",
     },
 ];
 
@@ -66,14 +72,23 @@ const fn pitch(width: usize) -> usize {
 impl PlainTile {
     /// Chips before sm_80 have 64 KiB of shared memory a block.
     const fn forward(width: usize, large: bool) -> Self {
+        if width > 128 {
+            return Self { queries: if large { 32 } else { 16 }, keys: 16 };
+        }
         Self { queries: if width <= 80 || large { 64 } else { 32 }, keys: if width <= 80 { 64 } else { 32 } }
     }
 
     const fn key_gradients(width: usize, large: bool) -> Self {
+        if width > 128 {
+            return Self { queries: if large { 16 } else { 8 }, keys: 16 };
+        }
         Self { queries: if large { 32 } else { 16 }, keys: if width <= 80 { 64 } else { 32 } }
     }
 
     const fn query_gradients(width: usize, large: bool) -> Self {
+        if width > 128 {
+            return Self { queries: if large { 16 } else { 8 }, keys: 16 };
+        }
         let narrow = width <= if large { 80 } else { 64 };
         Self { queries: if narrow { 64 } else { 32 }, keys: if width <= 80 || large { 32 } else { 16 } }
     }

@@ -6,7 +6,7 @@ use crate::{AttentionShape, DType, HeadView};
 use vramlab_allocator::units::Address;
 
 /// The largest head.
-pub(super) const WIDEST: usize = 128;
+pub(super) const WIDEST: usize = 256;
 
 /// Logarithms of sums of exponents.
 #[derive(Clone, Copy)]
