@@ -5,6 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::model::{Category, Level, RunState};
+use crate::source::Cursor;
 use crate::tui::action::Action;
 use crate::tui::figures;
 use crate::tui::pane::{self, Frame, level_token, put_at, span};
@@ -32,6 +33,10 @@ fn said(stage: &Stage<'_>) -> Vec<WhyFinding> {
         let behind_failures = all.iter().take_while(|said| said.level == Level::Danger).count();
         all.insert(behind_failures, WhyFinding { level: Level::Switch, what, remedy });
     }
+    if let Some(what) = of_op(stage) {
+        let behind_failures = all.iter().take_while(|said| said.level == Level::Danger).count();
+        all.insert(behind_failures, WhyFinding { level: Level::Info, what, remedy: String::new() });
+    }
     let key = |action| stage.keys.key_of(action);
     let quit = key(Action::Quit);
     let stopped = match &stage.picture.run {
@@ -55,6 +60,27 @@ fn said(stage: &Stage<'_>) -> Vec<WhyFinding> {
     all
 }
 
+/// What the op took and freed at which somebody has stopped; `None` where it did neither.
+fn of_op(stage: &Stage<'_>) -> Option<String> {
+    let stopped = stage.picture.cursor != Cursor::Now || stage.picture.run == RunState::Paused;
+    let op = stage.shown.names.get(stage.shown.op);
+    if !stopped || !stage.is_still() || op.is_empty() || stage.hold.asks() {
+        return None;
+    }
+    let sum = |taken: bool| {
+        let of = stage.touched().iter().filter(|block| block.taken == taken);
+        of.fold((0_u64, Bytes::ZERO), |(count, bytes), block| (count + 1, bytes + block.size))
+    };
+    let told =
+        |(count, bytes): (u64, Bytes)| format!("{} in {}", figures::bytes(bytes), figures::counted(count, "block"));
+    match (sum(true), sum(false)) {
+        ((0, _), (0, _)) => None,
+        (taken, (0, _)) => Some(format!("{op} took {}", told(taken))),
+        ((0, _), freed) => Some(format!("{op} freed {}", told(freed))),
+        (taken, freed) => Some(format!("{op} took {} and freed {}", told(taken), told(freed))),
+    }
+}
+
 /// What is said where there is no finding: what memory is for.
 fn quiet(stage: &Stage<'_>) -> String {
     let view = stage.shown;
@@ -72,9 +98,10 @@ fn quiet(stage: &Stage<'_>) -> String {
     }
 }
 
-/// Rows that the first `findings` take in `width` cells, with air between; 0 where there is none.
+/// Rows that the first `findings` take in `width` cells, with air between, behind what an op did; 0 where there is none.
 pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, findings: usize) -> u16 {
     let width = usize::from(width.saturating_sub(7));
+    let findings = findings + usize::from(of_op(stage).is_some());
     let rows: Vec<usize> = said(stage).iter().take(findings).map(|said| pane::wrap(&text(said), width).len()).collect();
     let air = rows.len().saturating_sub(1);
     u16::try_from(rows.iter().sum::<usize>() + air).unwrap_or(u16::MAX)
