@@ -44,7 +44,7 @@ pub use data::{Data, DataKind};
 pub use dcgan::Dcgan;
 pub use decoder::{
     Biases, Decoder, DecoderSizes, Factors, HeadNorms, LayerPattern, Llama3Scaling, LongScaling, ModelConfig,
-    Multipliers, NormPlaces, RotaryScaling, SlidingWindows, SoftCaps, Style,
+    Multipliers, NormPlaces, RotaryScaling, SlidingWindows, SoftCaps, Style, YarnScaling,
 };
 pub use entry::{Architecture, Entry, Group, LearningRates};
 pub use error::CatalogError;

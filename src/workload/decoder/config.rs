@@ -12,6 +12,7 @@ use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, Windows};
 use super::pattern::LayerPattern;
+use super::rope::Rope;
 use super::sizes::{
     Biases, DecoderSizes, ExpertSizes, Factors, Llama3Scaling, LongScaling, Multipliers, RotaryScaling, SlidingWindows,
     SoftCaps, Style,
@@ -115,34 +116,6 @@ pub struct ModelConfig {
     quantization_config: Option<BitsAndBytesConfig>,
     #[serde(flatten)]
     rest: BTreeMap<String, Unread>,
-}
-
-/// How positions become rotations.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-struct Rope {
-    rope_type: Option<String>,
-    /// The older word for it; some files have both.
-    #[serde(rename = "type")]
-    older_type: Option<String>,
-    rope_theta: Option<f64>,
-    partial_rotary_factor: Option<f64>,
-    factor: Option<f64>,
-    low_freq_factor: Option<f64>,
-    high_freq_factor: Option<f64>,
-    original_max_position_embeddings: Option<f64>,
-    short_factor: Option<Vec<f32>>,
-    long_factor: Option<Vec<f32>>,
-    attention_factor: Option<f64>,
-    /// Of layers without a window, where the two kinds differ.
-    full_attention: Option<Box<Self>>,
-    /// Of layers with one.
-    sliding_attention: Option<Box<Self>>,
-}
-
-impl Rope {
-    fn kind(&self) -> Option<&str> {
-        self.rope_type.as_deref().or(self.older_type.as_deref())
-    }
 }
 
 impl ModelConfig {
@@ -351,7 +324,14 @@ impl ModelConfig {
                 high: need(rope.high_freq_factor, "high_freq_factor")?,
                 original: need(rope.original_max_position_embeddings, "original_max_position_embeddings")?,
             }))),
-            other => Err(format!("rope_type '{other}' is not there; there are default, linear and llama3")),
+            "yarn" => {
+                let factor = need(rope.factor, "factor")?;
+                // What stands beside them in the file goes before, as in transformers.
+                let original = self.original_max_position_embeddings.or(rope.original_max_position_embeddings);
+                let original = need(original.or(self.max_position_embeddings), "original_max_position_embeddings")?;
+                Ok(Some(RotaryScaling::Yarn(rope.yarn(factor, original))))
+            }
+            other => Err(format!("rope_type '{other}' is not there; there are default, linear, llama3 and yarn")),
         }
     }
 
@@ -498,5 +478,34 @@ mod tests {
         config["rope_scaling"]["attention_factor"] = json!(1.25);
         let Some(RotaryScaling::Long(scaling)) = sizes(&config).scaling else { panic!("{config}") };
         assert_eq!(scaling.attention, 1.25);
+    }
+
+    /// As `ROPE_INIT_FUNCTIONS["yarn"]` of transformers 5.17 has them.
+    #[test]
+    fn frequencies_of_yarn_are_those_of_transformers() {
+        let check = |rope: serde_json::Value, theirs: [f32; 8], attention: f64| {
+            let config = json!({
+                "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "vocab_size": 512, "max_position_embeddings": 32768, "rope_theta": 1e6, "rope_scaling": rope,
+            });
+            let config: ModelConfig = serde_json::from_value(config).unwrap();
+            let made = config.sizes(Extent::nearest(64), None, None).unwrap();
+            let ours = made.frequencies(false);
+            assert!(ours.iter().zip(theirs).all(|(ours, theirs)| (ours / theirs - 1.0).abs() < 1e-6), "{ours:?}");
+            assert_eq!(ours.len(), 8);
+            let ours = made.scaling.as_ref().map_or(0.0, RotaryScaling::attention);
+            assert!((ours - attention).abs() < 1e-12, "{ours}");
+        };
+        let theirs =
+            [1.0, 0.177_827_94, 0.031_622_779, 0.004_217_56, 5.000_000_2e-4, 4.445_698_5e-5, 7.905_693_6e-6, 1.405_853_4e-6];
+        let rope = json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192});
+        check(rope, theirs, 1.138_629_436_111_989);
+        let theirs =
+            [1.0, 0.169_884_46, 0.005_589_444, 3.514_633_3e-4, 6.250_000_3e-5, 1.111_424_6e-5, 1.976_423_4e-6, 3.514_633_4e-7];
+        let rope = json!({
+            "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 512, "beta_fast": 16.0, "beta_slow": 2.0,
+            "mscale": 0.707, "mscale_all_dim": 1.0, "truncate": false,
+        });
+        check(rope, theirs, 0.936_397_506_153_020_4);
     }
 }

@@ -5,6 +5,7 @@ mod experts;
 mod family;
 mod model;
 mod pattern;
+mod rope;
 mod rotary;
 mod sizes;
 
@@ -21,7 +22,7 @@ pub use config::ModelConfig;
 pub use pattern::LayerPattern;
 pub use sizes::{
     Biases, DecoderSizes, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers, NormPlaces, RotaryScaling,
-    SlidingWindows, SoftCaps, Style,
+    SlidingWindows, SoftCaps, Style, YarnScaling,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.

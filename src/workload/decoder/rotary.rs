@@ -51,6 +51,16 @@ const LONG: &[Step] = &[
     Drop(0), Drop(3), Drop(8),
 ];
 
+/// The same with and without the factor, both weighed by a ramp over pairs of elements.
+#[rustfmt::skip]
+const YARN: &[Step] = &[
+    Counts, Values, Drop(0), Values, Drop(1), Values, Scalar, Drop(4), Drop(2), Values, Values, Drop(5),
+    Values, Values, Values, Drop(8), Drop(7),
+    Values, Values, Drop(10), Values, Drop(11), Values, Drop(12), Values, Drop(13),
+    Values, Values, Drop(15), Values, Values, Drop(16), Drop(17),
+    Drop(3), Drop(6), Drop(9), Drop(14), Drop(18),
+];
+
 /// The frequencies of a model.
 pub(super) struct Frequencies {
     all: RefCell<Tensor>,
@@ -58,6 +68,8 @@ pub(super) struct Frequencies {
     local: Option<Tensor>,
     /// Those that follow the length of samples.
     long: Option<Long>,
+    /// Cosines and sines of all but the local ones are multiplied by it.
+    attention: f64,
 }
 
 /// Frequencies that are looked for again in every forward pass (`longrope_frequency_update`).
@@ -70,8 +82,6 @@ struct Long {
     kind: Kind,
     /// What they last came to, which the module keeps.
     kept: RefCell<Option<Tensor>>,
-    /// Cosines and sines are multiplied by it.
-    attention: f64,
 }
 
 /// The tables that follow from them in a forward pass.
@@ -98,7 +108,8 @@ impl Frequencies {
     ) -> OpResult<Self> {
         let [all, original] = made(all, cx)?;
         let local = local.map(|kind| made(kind, cx)).transpose()?.map(|[local, _]| local);
-        Ok(Self { all: RefCell::new(all), local, long: Long::of(sizes, &original) })
+        let attention = sizes.scaling.as_ref().map_or(1.0, RotaryScaling::attention);
+        Ok(Self { all: RefCell::new(all), local, long: Long::of(sizes, &original), attention })
     }
 
     fn written(self, cx: &Context, all: &Kind, local: Option<&Kind>) -> OpResult<Self> {
@@ -114,12 +125,10 @@ impl Frequencies {
 
     /// The tables for `positions` in `dtype`.
     pub fn tables(&self, cx: &mut Context, positions: &Tensor, dtype: DType) -> OpResult<Tables> {
-        let mut attention = 1.0;
         if let Some(long) = &self.long {
             long.update(cx, positions, &self.all)?;
-            attention = long.attention;
         }
-        let all = cx.rotary_tables(positions, &self.all.borrow(), dtype, attention)?;
+        let all = cx.rotary_tables(positions, &self.all.borrow(), dtype, self.attention)?;
         let local = self.local.as_ref().map(|local| cx.rotary_tables(positions, local, dtype, 1.0)).transpose()?;
         Ok(Tables { all, local })
     }
@@ -162,6 +171,7 @@ fn kinds(sizes: &DecoderSizes) -> (Kind, Option<Kind>) {
         Some(RotaryScaling::Linear(_)) => LINEAR,
         Some(RotaryScaling::Llama3(_)) => LLAMA3,
         Some(RotaryScaling::Long(_)) => LONG,
+        Some(RotaryScaling::Yarn(_)) => YARN,
     };
     let all = |prefix| Kind { prefix, values: sizes.frequencies(false), steps };
     match sizes.local_theta {
@@ -178,8 +188,7 @@ impl Long {
     fn of(sizes: &DecoderSizes, first: &Tensor) -> Option<Self> {
         let Some(RotaryScaling::Long(scaling)) = &sizes.scaling else { return None };
         let kind = Kind { prefix: "", values: sizes.divided(&scaling.long), steps: LONG };
-        let (original, attention) = (scaling.original, scaling.attention);
-        Some(Self { original, first: first.clone(), kind, kept: RefCell::default(), attention })
+        Some(Self { original: scaling.original, first: first.clone(), kind, kept: RefCell::default() })
     }
 }
 

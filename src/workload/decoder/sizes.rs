@@ -154,6 +154,19 @@ pub enum RotaryScaling {
     Llama3(Llama3Scaling),
     /// Each is divided by a factor of its own.
     Long(LongScaling),
+    /// Those that turn seldom are divided, those that turn often stay, those between are mixed (YaRN).
+    Yarn(YarnScaling),
+}
+
+impl RotaryScaling {
+    /// What cosines and sines are multiplied by.
+    pub(super) const fn attention(&self) -> f64 {
+        match self {
+            Self::Long(scaling) => scaling.attention,
+            Self::Yarn(scaling) => scaling.attention,
+            Self::Linear(_) | Self::Llama3(_) => 1.0,
+        }
+    }
 }
 
 /// Rotary frequencies with two factors each, one for samples as long as those that a model first learned, one for longer ones (Phi-3.5).
@@ -180,6 +193,23 @@ pub struct Llama3Scaling {
     pub high: f64,
     /// Positions first learned.
     pub original: f64,
+}
+
+/// Rotary frequencies that reach further, the more the longer their wavelengths (YaRN).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct YarnScaling {
+    /// Long wavelengths become so many times longer.
+    pub factor: f64,
+    /// A pair of elements that turns so often within `original` positions stays as it is.
+    pub fast: f64,
+    /// One that turns so seldom is stretched as a whole.
+    pub slow: f64,
+    /// Both ends are rounded to pairs of elements.
+    pub truncates: bool,
+    /// Positions first learned.
+    pub original: f64,
+    /// Cosines and sines are multiplied by it.
+    pub attention: f64,
 }
 
 /// Divisors of rotary frequencies.
@@ -271,8 +301,12 @@ impl DecoderSizes {
         if let Some(RotaryScaling::Long(scaling)) = &scaling {
             return self.divided(&scaling.short);
         }
+        if let Some(RotaryScaling::Yarn(scaling)) = scaling {
+            let [low, high] = scaling.ends(self.rotated.unwrap_or(self.head_size), theta);
+            return self.wavelengths(theta).zip(0..).map(|(wave, i)| scaling.mixed(wave, i, [low, high])).collect();
+        }
         let stretched = |wavelength: f32| match scaling {
-            None | Some(RotaryScaling::Long(_)) => 1.0 / wavelength,
+            None | Some(RotaryScaling::Long(_) | RotaryScaling::Yarn(_)) => 1.0 / wavelength,
             Some(RotaryScaling::Linear(factor)) => 1.0 / wavelength / factor as f32,
             Some(RotaryScaling::Llama3(scaling)) => scaling.stretched(f64::from(1.0 / wavelength)) as f32,
         };
@@ -306,6 +340,28 @@ impl Llama3Scaling {
         }
         let smooth = (self.original / wavelength - self.low) / (self.high - self.low);
         (1.0 - smooth) * frequency / self.factor + smooth * frequency
+    }
+}
+
+impl YarnScaling {
+    /// Among `rotated` elements, the pair from which on frequencies are mixed, and that from which on they are divided.
+    #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
+    fn ends(self, rotated: usize, theta: f64) -> [f64; 2] {
+        let end = |turns: f64| {
+            rotated as f64 * (self.original / (turns * std::f64::consts::TAU)).ln() / (2.0 * theta.ln())
+        };
+        let (low, high) = (end(self.fast), end(self.slow));
+        let (low, high) = if self.truncates { (low.floor(), high.ceil()) } else { (low, high) };
+        let (low, high) = (low.max(0.0), high.min(rotated as f64 - 1.0));
+        if low == high { [low, high + 0.001] } else { [low, high] }
+    }
+
+    /// A frequency, in the steps of f32 in which transformers computes it.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
+    fn mixed(self, wavelength: f32, pair: u16, [low, high]: [f64; 2]) -> f32 {
+        let ramp = ((f32::from(pair) - low as f32) / (high - low) as f32).clamp(0.0, 1.0);
+        let stays = 1.0 - ramp;
+        1.0 / (self.factor as f32 * wavelength) * (1.0 - stays) + 1.0 / wavelength * stays
     }
 }
 
