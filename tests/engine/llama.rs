@@ -46,6 +46,7 @@ const MINI: DecoderSizes = DecoderSizes {
         mlp_biases: false,
         packed: false,
         gemma: false,
+        exact_gelu: false,
     },
     padding: None,
     query_scalar: None,

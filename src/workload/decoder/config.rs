@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use vramlab_device::DType;
@@ -63,13 +64,15 @@ const HARMLESS: [&str; 36] = [
 pub struct ModelConfig {
     /// The family: `llama`.
     pub model_type: String,
-    hidden_size: Extent,
-    intermediate_size: Extent,
-    num_hidden_layers: Repeats,
-    num_attention_heads: Extent,
+    /// The language model's own keys, where there is a vision tower beside it.
+    text_config: Option<IgnoredAny>,
+    hidden_size: Option<Extent>,
+    intermediate_size: Option<Extent>,
+    num_hidden_layers: Option<Repeats>,
+    num_attention_heads: Option<Extent>,
     num_key_value_heads: Option<Extent>,
     head_dim: Option<Extent>,
-    vocab_size: Extent,
+    vocab_size: Option<Extent>,
     tie_word_embeddings: Option<bool>,
     rms_norm_eps: Option<f64>,
     rope_theta: Option<f64>,
@@ -127,15 +130,16 @@ impl ModelConfig {
         let family = self.family()?;
         self.refuse_what_is_not_there(family)?;
         let gemma2 = family.name == "gemma2";
-        let heads = self.num_attention_heads.get();
+        let heads = needed("num_attention_heads", self.num_attention_heads, family.heads)?;
+        let width = needed("hidden_size", self.hidden_size, None)?;
         let unrotated = self.unrotated(family)?;
-        let head_size = self.head_dim.map_or(family.head_size.unwrap_or(self.hidden_size.get() / heads), Extent::get);
+        let head_size = self.head_dim.map_or(family.head_size.unwrap_or(width / heads), Extent::get);
         let rotated = self.rotated(head_size)?;
         Ok(DecoderSizes {
-            vocab: vocab.unwrap_or(self.vocab_size).get(),
-            width: self.hidden_size.get(),
-            hidden: self.intermediate_size.get(),
-            layers: layers.unwrap_or(self.num_hidden_layers).get(),
+            vocab: needed("vocab_size", vocab.or(self.vocab_size), family.vocab)?,
+            width,
+            hidden: self.hidden()?,
+            layers: layers.map_or_else(|| self.layers(), |layers| Ok(layers.get()))?,
             heads,
             kv_heads: self.num_key_value_heads.map_or(family.kv_heads.unwrap_or(heads), Extent::get),
             head_size,
@@ -150,7 +154,7 @@ impl ModelConfig {
             weights: self.weights()?,
             style: self.style(family),
             padding: self.pad_token_id.unwrap_or(family.padding).and_then(|token| usize::try_from(token).ok()),
-            query_scalar: self.query_pre_attn_scalar.or(family.style.gemma.then_some(256.0)),
+            query_scalar: self.query_pre_attn_scalar.or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0)),
             caps: SoftCaps {
                 scores: self.attn_logit_softcapping.or(gemma2.then_some(50.0)),
                 logits: self.final_logit_softcapping.or(gemma2.then_some(30.0)),
@@ -162,7 +166,23 @@ impl ModelConfig {
         })
     }
 
+    fn hidden(&self) -> Result<usize, String> {
+        needed("intermediate_size", self.intermediate_size, None)
+    }
+
+    fn layers(&self) -> Result<usize, String> {
+        let layers = self.num_hidden_layers.map(Repeats::get);
+        layers.ok_or_else(|| "num_hidden_layers is missing; a config.json has it".to_owned())
+    }
+
     fn family(&self) -> Result<&'static Family, String> {
+        // `AutoModelForCausalLM` makes Gemma 3 with its vision tower, and Mistral 3 not at all.
+        if self.text_config.is_some() {
+            return Err(format!(
+                "{} has a vision tower, which is not there; put what its text_config holds into a config.json of its own",
+                self.model_type
+            ));
+        }
         FAMILIES.iter().find(|family| family.name == self.model_type).ok_or_else(|| {
             let known: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
             format!("model_type '{}' is not there; there are {}", self.model_type, known.join(", "))
@@ -175,7 +195,9 @@ impl ModelConfig {
             Biases::None if self.attention_bias == Some(true) => Biases::All,
             own => own,
         };
-        Style { biases, mlp_biases: self.mlp_bias == Some(true), ..family.style }
+        // Gemma's files of the first day say so.
+        let exact_gelu = family.own_keys.contains(&"gelu") && self.hidden_act.as_deref() == Some("gelu");
+        Style { biases, mlp_biases: self.mlp_bias == Some(true), exact_gelu, ..family.style }
     }
 
     fn multipliers(&self, family: &Family) -> Option<Multipliers> {
@@ -197,13 +219,13 @@ impl ModelConfig {
         }
         let hidden = match own.hidden {
             Some(own) => self.moe_intermediate_size.map_or(own, Extent::get),
-            None => self.intermediate_size.get(),
+            None => self.hidden()?,
         };
         let normalises = own.normalises || self.norm_topk_prob == Some(true);
         let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
         let step = self.decoder_sparse_step.unwrap_or(1).max(1);
         let sparse = |layer: usize| !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
-        let layers = pattern("mlp_only_layers", (0..self.num_hidden_layers.get()).map(sparse).collect())?;
+        let layers = pattern("mlp_only_layers", (0..self.layers()?).map(sparse).collect())?;
         let rule = RouterRule { chosen, normalises, narrows: own.narrows };
         Ok(Some(ExpertSizes { count, hidden, rule, router_first: own.router_first, layers }))
     }
@@ -214,11 +236,13 @@ impl ModelConfig {
             return Ok(LayerPattern::NONE);
         }
         // A 1 in the list is a layer that is rotated.
-        let given = self.no_rope_layers.as_ref().map(|layers| layers.iter().map(|&rotated| rotated == 0).collect());
-        let layers = given.unwrap_or_else(|| {
-            let interval = self.no_rope_layer_interval.unwrap_or(4).max(1);
-            (1..=self.num_hidden_layers.get()).map(|layer| layer.is_multiple_of(interval)).collect()
-        });
+        let layers = match &self.no_rope_layers {
+            Some(layers) => layers.iter().map(|&rotated| rotated == 0).collect(),
+            None => {
+                let interval = self.no_rope_layer_interval.unwrap_or(4).max(1);
+                (1..=self.layers()?).map(|layer| layer.is_multiple_of(interval)).collect()
+            }
+        };
         pattern("no_rope_layers", layers)
     }
 
@@ -249,12 +273,12 @@ impl ModelConfig {
             (Some(types), _) => types.iter().map(|kind| has_window(kind)).collect::<Result<_, _>>()?,
             (None, Windows::AllButEvery(own)) => {
                 let every = self.sliding_window_pattern.unwrap_or(own).max(1);
-                (1..=self.num_hidden_layers.get()).map(|layer| !layer.is_multiple_of(every)).collect()
+                (1..=self.layers()?).map(|layer| !layer.is_multiple_of(every)).collect()
             }
             (None, Windows::Late) => {
-                (0..self.num_hidden_layers.get()).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()
+                (0..self.layers()?).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()
             }
-            (None, _) => (0..self.num_hidden_layers.get()).map(|layer| unrotated.has(layer)).collect(),
+            (None, _) => (0..self.layers()?).map(|layer| unrotated.has(layer)).collect(),
         };
         let layers = pattern("layer_types", layers)?;
         // Where no layer has one, some families make no mask for them.
@@ -373,9 +397,11 @@ impl ModelConfig {
 
     fn refuse_what_is_not_there(&self, family: &Family) -> Result<(), String> {
         let missing = |key: &str, what: &str| Err(format!("{key} asks for {what}, which is not there; leave it out"));
-        // Gemma's older key says something else and is not read.
-        let given = if family.style.gemma { &self.hidden_activation } else { &self.hidden_act };
-        if let Some(other) = given.as_deref().filter(|act| *act != family.activation) {
+        // The older key of Gemma 2 and 3 says something else and is not read.
+        let newer = family.own_keys.contains(&"hidden_activation");
+        let given = if newer { &self.hidden_activation } else { &self.hidden_act };
+        let known = |act: &str| act == family.activation || family.own_keys.contains(&act);
+        if let Some(other) = given.as_deref().filter(|act| !known(act)) {
             return Err(format!(
                 "the activation '{other}' of {} is not there; there is {}",
                 family.name, family.activation
@@ -402,6 +428,7 @@ impl ModelConfig {
             ("norm_topk_prob", self.norm_topk_prob.is_some()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some()),
             ("mlp_only_layers", self.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty())),
+            ("query_pre_attn_scalar", self.query_pre_attn_scalar.is_some()),
             ("rope_local_base_freq", self.rope_local_base_freq.is_some()),
             ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
             ("final_logit_softcapping", self.final_logit_softcapping.is_some()),
@@ -415,6 +442,11 @@ impl ModelConfig {
             None => Ok(()),
         }
     }
+}
+
+/// A size, or the family's where it is left out.
+fn needed(key: &str, given: Option<Extent>, own: Option<usize>) -> Result<usize, String> {
+    given.map(Extent::get).or(own).ok_or_else(|| format!("{key} is missing; a config.json of this family has it"))
 }
 
 /// A key that is there, whatever it says.

@@ -8,6 +8,10 @@ pub(super) struct Family {
     /// Its `model_type`.
     pub name: &'static str,
     pub style: Style,
+    /// Tokens that it knows, where a file may leave that out.
+    pub vocab: Option<usize>,
+    /// Heads of queries, where a file may.
+    pub heads: Option<usize>,
     /// Heads of keys; as many as of queries where there is no number.
     pub kv_heads: Option<usize>,
     /// Elements of a head; the width over the heads where there is no number.
@@ -69,7 +73,10 @@ const LLAMA: Family = Family {
         mlp_biases: false,
         packed: false,
         gemma: false,
+        exact_gelu: false,
     },
+    vocab: None,
+    heads: None,
     kv_heads: None,
     head_size: None,
     tied: false,
@@ -85,7 +92,18 @@ const LLAMA: Family = Family {
 const GEMMA: Style = Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..LLAMA.style };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 12] = [
+pub(super) const FAMILIES: [Family; 13] = [
+    Family {
+        name: "gemma",
+        style: Style { places: NormPlaces::Before, ..GEMMA },
+        kv_heads: Some(16),
+        head_size: Some(256),
+        tied: true,
+        padding: Some(0),
+        activation: "gelu_pytorch_tanh",
+        own_keys: &["gelu"],
+        ..LLAMA
+    },
     Family {
         name: "gemma2",
         style: GEMMA,
@@ -95,12 +113,14 @@ pub(super) const FAMILIES: [Family; 12] = [
         padding: Some(0),
         activation: "gelu_pytorch_tanh",
         windows: Windows::AllButEvery(2),
-        own_keys: &["attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"],
+        own_keys: &["attn_logit_softcapping", "final_logit_softcapping", "hidden_activation", "query_pre_attn_scalar"],
         ..LLAMA
     },
     Family {
         name: "gemma3_text",
         style: Style { heads: HeadNorms::Each, ..GEMMA },
+        vocab: Some(262_208),
+        heads: Some(8),
         kv_heads: Some(4),
         head_size: Some(256),
         tied: true,
@@ -111,6 +131,7 @@ pub(super) const FAMILIES: [Family; 12] = [
         own_keys: &[
             "attn_logit_softcapping",
             "final_logit_softcapping",
+            "hidden_activation",
             "query_pre_attn_scalar",
             "rope_local_base_freq",
             "sliding_window_pattern",

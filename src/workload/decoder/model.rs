@@ -287,7 +287,7 @@ impl Layer {
     fn make(cx: &mut Context, all: &mut Parameters, number: usize, sizes: &DecoderSizes) -> OpResult<Self> {
         let name = layer_name(number);
         let attention = Attention::make(cx, all, &format!("{name}.self_attn"), sizes)?;
-        let gate = if sizes.style.gemma { Gate::Gelu } else { Gate::Silu };
+        let gate = if sizes.style.gemma { Gate::Gelu { tanh: !sizes.style.exact_gelu } } else { Gate::Silu };
         let ends = [sizes.width, sizes.hidden];
         let part = format!("{name}.mlp");
         let experts = sizes.experts.filter(|experts| experts.layers.has(number));

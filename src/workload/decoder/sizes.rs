@@ -60,6 +60,8 @@ pub struct Style {
     pub packed: bool,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
+    /// That GELU is the exact one, not its form by tanh.
+    pub exact_gelu: bool,
 }
 
 /// A mixture of experts in the place of MLPs.
