@@ -183,7 +183,12 @@ impl ModelConfig {
                 self.model_type
             ));
         }
-        FAMILIES.iter().find(|family| family.name == self.model_type).ok_or_else(|| {
+        // As `AutoConfig` has it.
+        let name = match &*self.model_type {
+            "mistral" if self.layer_types.is_some() => "ministral",
+            name => name,
+        };
+        FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| {
             let known: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
             format!("model_type '{}' is not there; there are {}", self.model_type, known.join(", "))
         })
@@ -265,16 +270,19 @@ impl ModelConfig {
                 let window = asked.then(|| self.sliding_window.unwrap_or(4096));
                 return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
             }
-            Windows::AllButEvery(_) => Some(self.sliding_window.unwrap_or(4096)),
+            Windows::AllButEvery(_) | Windows::AllOrListed => Some(self.sliding_window.unwrap_or(4096)),
             Windows::Late | Windows::Unrotated => wanted,
         };
         let Some(window) = window else { return Ok(SlidingWindows::NONE) };
         let layers = match (&self.layer_types, family.windows) {
             (Some(types), _) => types.iter().map(|kind| has_window(kind)).collect::<Result<_, _>>()?,
             (None, Windows::AllButEvery(own)) => {
-                let every = self.sliding_window_pattern.unwrap_or(own).max(1);
+                // Gemma 3 alone reads another.
+                let reads = family.own_keys.contains(&"sliding_window_pattern");
+                let every = self.sliding_window_pattern.filter(|_| reads).unwrap_or(own).max(1);
                 (1..=self.layers()?).map(|layer| !layer.is_multiple_of(every)).collect()
             }
+            (None, Windows::AllOrListed) => vec![true],
             (None, Windows::Late) => {
                 (0..self.layers()?).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()
             }
@@ -282,8 +290,13 @@ impl ModelConfig {
         };
         let layers = pattern("layer_types", layers)?;
         // Where no layer has one, some families make no mask for them.
-        let none = layers == LayerPattern::NONE && !matches!(family.windows, Windows::AllButEvery(_));
-        Ok(if none { SlidingWindows::NONE } else { SlidingWindows::some(window, layers) })
+        let always = matches!(family.windows, Windows::AllButEvery(_) | Windows::AllOrListed);
+        let some = SlidingWindows::some(window, layers);
+        Ok(match layers {
+            LayerPattern::NONE if !always => SlidingWindows::NONE,
+            _ if always => some.with_both_masks(),
+            _ => some,
+        })
     }
 
     fn rope(&self) -> impl Iterator<Item = &Rope> {
@@ -297,8 +310,27 @@ impl ModelConfig {
 
     fn local_theta(&self, family: &Family) -> Option<f64> {
         let given = self.rope_parameters.as_ref().and_then(|rope| rope.sliding_attention.as_ref()?.rope_theta);
-        let has = family.own_keys.contains(&"rope_local_base_freq");
-        has.then(|| given.or(self.rope_local_base_freq).unwrap_or(10_000.0))
+        family.local_theta.map(|own| given.or(self.rope_local_base_freq).unwrap_or(own))
+    }
+
+    /// What transformers does not read where layers with a window have frequencies of their own.
+    fn refuse_unread_rope(&self, family: &Family) -> Result<(), String> {
+        if family.local_theta.is_none() {
+            return Ok(());
+        }
+        let local = self.rope_parameters.as_ref().and_then(|rope| rope.sliding_attention.as_deref());
+        if let Some(kind) = local.and_then(Rope::kind).filter(|kind| *kind != "default") {
+            return Err(format!("rope_type '{kind}' of sliding_attention is not there; there is default"));
+        }
+        if self.rope_parameters.as_ref().is_some_and(|rope| rope.full_attention.is_none() && rope.kind().is_some()) {
+            let name = family.name;
+            return Err(format!("rope_parameters of {name} are read by kinds of layers; put them under full_attention"));
+        }
+        if self.rope_scaling.as_ref().is_some_and(Rope::has_older_type_alone) {
+            let name = family.name;
+            return Err(format!("the type of rope_scaling is not read for {name}; call it rope_type"));
+        }
+        Ok(())
     }
 
     /// How many elements of a head are rotated.
@@ -325,6 +357,7 @@ impl ModelConfig {
     }
 
     fn scaling(&self, family: &Family, rotated: usize) -> Result<Option<RotaryScaling>, String> {
+        self.refuse_unread_rope(family)?;
         let Some((rope, kind)) = self.rope().find_map(|rope| Some((rope, rope.kind()?))) else {
             return Ok(None);
         };

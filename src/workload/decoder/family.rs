@@ -19,6 +19,8 @@ pub(super) struct Family {
     pub tied: bool,
     pub eps: f64,
     pub theta: f64,
+    /// That of layers with a window, where these have frequencies of their own.
+    pub local_theta: Option<f64>,
     pub padding: Option<i64>,
     /// What gates go through.
     pub activation: &'static str,
@@ -53,6 +55,8 @@ pub(super) enum Windows {
     Never,
     /// All of them, where a window is given.
     All,
+    /// All of them, `layer_types` aside, in a window of 4,096 positions unless another is given.
+    AllOrListed,
     /// All of them, in a window of 4,096 positions unless another is given, where `use_sliding_window` says so.
     AllWhereAsked,
     /// All but every so many, `layer_types` aside, in a window of 4,096 positions unless another is given.
@@ -82,6 +86,7 @@ const LLAMA: Family = Family {
     tied: false,
     eps: 1e-6,
     theta: 10_000.0,
+    local_theta: None,
     padding: None,
     activation: "silu",
     windows: Windows::Never,
@@ -92,7 +97,7 @@ const LLAMA: Family = Family {
 const GEMMA: Style = Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..LLAMA.style };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 13] = [
+pub(super) const FAMILIES: [Family; 15] = [
     Family {
         name: "gemma",
         style: Style { places: NormPlaces::Before, ..GEMMA },
@@ -125,6 +130,7 @@ pub(super) const FAMILIES: [Family; 13] = [
         head_size: Some(256),
         tied: true,
         theta: 1e6,
+        local_theta: Some(10_000.0),
         padding: Some(0),
         activation: "gelu_pytorch_tanh",
         windows: Windows::AllButEvery(6),
@@ -150,6 +156,7 @@ pub(super) const FAMILIES: [Family; 13] = [
         ..LLAMA
     },
     LLAMA,
+    Family { name: "ministral", kv_heads: Some(8), windows: Windows::AllOrListed, own_keys: &[], ..LLAMA },
     Family { name: "mistral", kv_heads: Some(8), windows: Windows::All, own_keys: &[], ..LLAMA },
     Family {
         name: "mixtral",
@@ -172,6 +179,17 @@ pub(super) const FAMILIES: [Family; 13] = [
         style: Style { norm: NormKind::Late, places: NormPlaces::Behind, heads: HeadNorms::Together, ..LLAMA.style },
         eps: 1e-5,
         padding: Some(1),
+        own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "olmo3",
+        style: Style { norm: NormKind::Late, places: NormPlaces::Behind, heads: HeadNorms::Together, ..LLAMA.style },
+        eps: 1e-5,
+        theta: 500_000.0,
+        local_theta: Some(500_000.0),
+        padding: Some(1),
+        windows: Windows::AllButEvery(4),
         own_keys: &[],
         ..LLAMA
     },

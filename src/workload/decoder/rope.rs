@@ -37,6 +37,11 @@ impl Rope {
         self.rope_type.as_deref().or(self.older_type.as_deref())
     }
 
+    /// Only the older word says its type.
+    pub const fn has_older_type_alone(&self) -> bool {
+        self.rope_type.is_none() && self.older_type.is_some()
+    }
+
     /// Frequencies that are `factor` times longer than those first learned with `original` positions, as transformers makes them.
     pub fn yarn(&self, factor: f64, original: f64) -> YarnScaling {
         // A key of 0 is as none.

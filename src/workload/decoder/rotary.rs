@@ -106,10 +106,9 @@ impl Frequencies {
         local: Option<&Kind>,
         made: fn(&Kind, &mut Context) -> OpResult<[Tensor; 2]>,
     ) -> OpResult<Self> {
-        let [all, original] = made(all, cx)?;
+        let [first, original] = made(all, cx)?;
         let local = local.map(|kind| made(kind, cx)).transpose()?.map(|[local, _]| local);
-        let attention = sizes.scaling.as_ref().map_or(1.0, RotaryScaling::attention);
-        Ok(Self { all: RefCell::new(all), local, long: Long::of(sizes, &original), attention })
+        Ok(Self { all: RefCell::new(first), local, long: Long::of(sizes, &original), attention: all.attention })
     }
 
     fn written(self, cx: &Context, all: &Kind, local: Option<&Kind>) -> OpResult<Self> {
@@ -157,14 +156,16 @@ impl Long {
     }
 }
 
-/// One kind of frequencies: what their buffers are called, their values, the blocks in which they are computed.
+/// One kind of frequencies: what their buffers are called, their values, the blocks in which they are computed, and what cosines and
+/// sines are multiplied by.
 struct Kind {
     prefix: &'static str,
     values: Vec<f32>,
     steps: &'static [Step],
+    attention: f64,
 }
 
-/// That of all layers, and that of layers with a window where they have their own.
+/// That of all layers, and that of layers with a window where they have their own; those that some layer has.
 fn kinds(sizes: &DecoderSizes) -> (Kind, Option<Kind>) {
     let steps = match &sizes.scaling {
         None => PLAIN,
@@ -173,13 +174,17 @@ fn kinds(sizes: &DecoderSizes) -> (Kind, Option<Kind>) {
         Some(RotaryScaling::Long(_)) => LONG,
         Some(RotaryScaling::Yarn(_)) => YARN,
     };
-    let all = |prefix| Kind { prefix, values: sizes.frequencies(false), steps };
-    match sizes.local_theta {
-        None => (all(""), None),
-        Some(_) => {
-            let local = Kind { prefix: "sliding_attention_", values: sizes.frequencies(true), steps: PLAIN };
-            (all("full_attention_"), Some(local))
-        }
+    let attention = sizes.scaling.as_ref().map_or(1.0, RotaryScaling::attention);
+    let all = |prefix| Kind { prefix, values: sizes.frequencies(false), steps, attention };
+    if sizes.local_theta.is_none() {
+        return (all(""), None);
+    }
+    let local = Kind { prefix: "sliding_attention_", values: sizes.frequencies(true), steps: PLAIN, attention: 1.0 };
+    let some = |window: bool| (0..sizes.layers).any(|layer| sizes.windows.has(layer) == window);
+    match (some(false), some(true)) {
+        (true, true) => (all("full_attention_"), Some(local)),
+        (true, false) => (all("full_attention_"), None),
+        (false, _) => (local, None),
     }
 }
 
@@ -187,7 +192,8 @@ impl Long {
     /// Those of a model whose buffers are `first`, where it has them.
     fn of(sizes: &DecoderSizes, first: &Tensor) -> Option<Self> {
         let Some(RotaryScaling::Long(scaling)) = &sizes.scaling else { return None };
-        let kind = Kind { prefix: "", values: sizes.divided(&scaling.long), steps: LONG };
+        let kind =
+            Kind { prefix: "", values: sizes.divided(&scaling.long), steps: LONG, attention: scaling.attention };
         Some(Self { original: scaling.original, first: first.clone(), kind, kept: RefCell::default() })
     }
 }

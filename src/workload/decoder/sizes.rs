@@ -108,11 +108,13 @@ pub struct SlidingWindows {
     window: Option<usize>,
     /// The layers that have one.
     layers: LayerPattern,
+    /// A mask without one is made although every layer has one.
+    both: bool,
 }
 
 impl SlidingWindows {
     /// No layer has one.
-    pub const NONE: Self = Self { window: None, layers: LayerPattern::NONE };
+    pub const NONE: Self = Self { window: None, layers: LayerPattern::NONE, both: false };
 
     /// Every layer has one of so many positions (Mistral).
     #[must_use]
@@ -123,7 +125,13 @@ impl SlidingWindows {
     /// These layers have one.
     #[must_use]
     pub const fn some(window: usize, layers: LayerPattern) -> Self {
-        Self { window: Some(window), layers }
+        Self { window: Some(window), layers, both: false }
+    }
+
+    /// The same with the masks of both kinds of layers, whichever there are.
+    #[must_use]
+    pub const fn with_both_masks(self) -> Self {
+        Self { both: true, ..self }
     }
 
     /// Whether a layer has one.
@@ -140,7 +148,7 @@ impl SlidingWindows {
     pub(super) fn kinds(self) -> Vec<Option<usize>> {
         match self.window {
             None => vec![None],
-            window if self.layers == LayerPattern::ALL => vec![window],
+            window if self.layers == LayerPattern::ALL && !self.both => vec![window],
             window => vec![None, window],
         }
     }
