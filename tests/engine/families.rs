@@ -138,6 +138,12 @@ fn a_key_of_another_family_is_named() {
         ("granite-mini", "attention_dropout", json!(0.1), "attention_dropout asks for dropout"),
         ("qwen2-mini", "num_experts", json!(8), "num_experts asks for something that qwen2 does not have"),
         (
+            "ministral3-mini",
+            "rope_parameters",
+            json!({"type": "yarn", "factor": 16.0, "original_max_position_embeddings": 16384}),
+            "llama_4_scaling_beta is missing in rope_parameters; a config.json of ministral3 has it",
+        ),
+        (
             "olmo3-mini",
             "rope_parameters",
             json!({"sliding_attention": {"rope_type": "yarn"}}),
@@ -179,10 +185,12 @@ fn a_key_of_another_family_is_named() {
 #[test]
 fn a_model_with_a_vision_tower_is_refused() {
     for kind in ["gemma3", "mistral3"] {
-        let config = json!({"model_type": kind, "text_config": minis()["gemma3-mini"], "vision_config": {"hidden_size": 1152}});
+        let config =
+            json!({"model_type": kind, "text_config": minis()["gemma3-mini"], "vision_config": {"hidden_size": 1152}});
         let entry = Entry::of_config("mine", serde_json::from_value(config).unwrap());
         let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
-        let words = "has a vision tower, which is not there; put what its text_config holds into a config.json of its own";
+        let words =
+            "has a vision tower, which is not there; put what its text_config holds into a config.json of its own";
         assert_eq!(error, format!("mine: {kind} {words}"));
     }
 }

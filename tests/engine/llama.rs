@@ -35,6 +35,7 @@ const MINI: DecoderSizes = DecoderSizes {
     theta: 1e4,
     scaling: None,
     local_theta: None,
+    position_scale: None,
     unrotated: LayerPattern::NONE,
     seq: 64,
     weights: DType::F32,

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use vramlab_device::DType;
-use vramlab_train::RouterRule;
+use vramlab_train::{PositionScale, RouterRule};
 
 use super::super::bounds::{Extent, Repeats};
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
@@ -15,8 +15,8 @@ use super::family::{FAMILIES, Family, Windows};
 use super::pattern::LayerPattern;
 use super::rope::Rope;
 use super::sizes::{
-    Biases, DecoderSizes, ExpertSizes, Factors, Llama3Scaling, LongScaling, Multipliers, RotaryScaling, SlidingWindows,
-    SoftCaps, Style,
+    Biases, DecoderSizes, DynamicScaling, ExpertSizes, Factors, Llama3Scaling, LongScaling, Multipliers, RotaryScaling,
+    SlidingWindows, SoftCaps, Style,
 };
 
 /// Keys that change neither memory nor arithmetic of a training step.
@@ -149,12 +149,15 @@ impl ModelConfig {
             theta: self.theta(family),
             scaling: self.scaling(family, rotated)?,
             local_theta: self.local_theta(family),
+            position_scale: self.position_scale(family)?,
             unrotated,
             seq: seq.get(),
             weights: self.weights()?,
             style: self.style(family),
             padding: self.pad_token_id.unwrap_or(family.padding).and_then(|token| usize::try_from(token).ok()),
-            query_scalar: self.query_pre_attn_scalar.or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0)),
+            query_scalar: self
+                .query_pre_attn_scalar
+                .or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0)),
             caps: SoftCaps {
                 scores: self.attn_logit_softcapping.or(gemma2.then_some(50.0)),
                 logits: self.final_logit_softcapping.or(gemma2.then_some(30.0)),
@@ -313,6 +316,26 @@ impl ModelConfig {
         family.local_theta.map(|own| given.or(self.rope_local_base_freq).unwrap_or(own))
     }
 
+    /// How queries grow with their positions.
+    fn position_scale(&self, family: &Family) -> Result<Option<PositionScale>, String> {
+        if !family.own_keys.contains(&"llama_4_scaling_beta") {
+            return Ok(None);
+        }
+        let lacks = |key: &str| format!("{key} is missing in rope_parameters; a config.json of {} has it", family.name);
+        let beta = self.rope().find_map(|rope| rope.llama_4_scaling_beta);
+        let original = self.rope().find_map(|rope| self.original(rope)).filter(|original| *original >= 1.0);
+        Ok(Some(PositionScale {
+            beta: beta.ok_or_else(|| lacks("llama_4_scaling_beta"))?,
+            original: original.ok_or_else(|| lacks("original_max_position_embeddings"))?,
+        }))
+    }
+
+    /// Positions first learned. What stands beside them in the file goes before, as in transformers.
+    fn original(&self, rope: &Rope) -> Option<f64> {
+        let own = self.original_max_position_embeddings.or(rope.original_max_position_embeddings);
+        own.or(self.max_position_embeddings)
+    }
+
     /// What transformers does not read where layers with a window have frequencies of their own.
     fn refuse_unread_rope(&self, family: &Family) -> Result<(), String> {
         if family.local_theta.is_none() {
@@ -324,7 +347,9 @@ impl ModelConfig {
         }
         if self.rope_parameters.as_ref().is_some_and(|rope| rope.full_attention.is_none() && rope.kind().is_some()) {
             let name = family.name;
-            return Err(format!("rope_parameters of {name} are read by kinds of layers; put them under full_attention"));
+            return Err(format!(
+                "rope_parameters of {name} are read by kinds of layers; put them under full_attention"
+            ));
         }
         if self.rope_scaling.as_ref().is_some_and(Rope::has_older_type_alone) {
             let name = family.name;
@@ -356,6 +381,7 @@ impl ModelConfig {
         Ok(rotated)
     }
 
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
     fn scaling(&self, family: &Family, rotated: usize) -> Result<Option<RotaryScaling>, String> {
         self.refuse_unread_rope(family)?;
         let Some((rope, kind)) = self.rope().find_map(|rope| Some((rope, rope.kind()?))) else {
@@ -383,12 +409,20 @@ impl ModelConfig {
             }))),
             "yarn" => {
                 let factor = need(rope.factor, "factor")?;
-                // What stands beside them in the file goes before, as in transformers.
-                let original = self.original_max_position_embeddings.or(rope.original_max_position_embeddings);
-                let original = need(original.or(self.max_position_embeddings), "original_max_position_embeddings")?;
+                let original = need(self.original(rope), "original_max_position_embeddings")?;
                 Ok(Some(RotaryScaling::Yarn(rope.yarn(factor, original))))
             }
-            other => Err(format!("rope_type '{other}' is not there; there are default, linear, llama3 and yarn")),
+            "dynamic" if family.local_theta.is_none() => {
+                let most = need(self.max_position_embeddings, "max_position_embeddings")?;
+                Ok(Some(RotaryScaling::Dynamic(DynamicScaling {
+                    factor: need(rope.factor, "factor")?,
+                    most: most as usize,
+                })))
+            }
+            other => {
+                let all = if family.local_theta.is_none() { "default, dynamic" } else { "default" };
+                Err(format!("rope_type '{other}' is not there; there are {all}, linear, llama3 and yarn"))
+            }
         }
     }
 
@@ -562,15 +596,40 @@ mod tests {
             assert!((ours - attention).abs() < 1e-12, "{ours}");
         };
         let theirs =
-            [1.0, 0.177_827_94, 0.031_622_779, 0.004_217_56, 5.000_000_2e-4, 4.445_698_5e-5, 7.905_693_6e-6, 1.405_853_4e-6];
+            [1.0, 0.177_827_94, 0.031_622_78, 0.004_217_56, 5e-4, 4.445_698_5e-5, 7.905_694e-6, 1.405_853_4e-6];
         let rope = json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192});
         check(rope, theirs, 1.138_629_436_111_989);
         let theirs =
-            [1.0, 0.169_884_46, 0.005_589_444, 3.514_633_3e-4, 6.250_000_3e-5, 1.111_424_6e-5, 1.976_423_4e-6, 3.514_633_4e-7];
+            [1.0, 0.169_884_46, 0.005_589_444, 3.514_633_3e-4, 6.25e-5, 1.111_424_6e-5, 1.976_423_4e-6, 3.514_633_4e-7];
         let rope = json!({
             "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 512, "beta_fast": 16.0, "beta_slow": 2.0,
             "mscale": 0.707, "mscale_all_dim": 1.0, "truncate": false,
         });
         check(rope, theirs, 0.936_397_506_153_020_4);
+    }
+
+    /// As `ROPE_INIT_FUNCTIONS["dynamic"]` of transformers 5.17 has them for a sample of 100 positions.
+    #[test]
+    fn frequencies_that_follow_samples_are_those_of_transformers() {
+        let config = json!({
+            "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "vocab_size": 512, "max_position_embeddings": 32, "rope_scaling": {"type": "dynamic", "factor": 2.0},
+        });
+        let config: ModelConfig = serde_json::from_value(config).unwrap();
+        let made = config.sizes(Extent::nearest(64), None, None).unwrap();
+        let Some(RotaryScaling::Dynamic(scaling)) = made.scaling else { panic!("{:?}", made.scaling) };
+        let theirs = [
+            1.0,
+            0.249_528_47,
+            0.062_264_454,
+            0.015_536_753,
+            0.003_876_862_8,
+            9.673_875e-4,
+            2.413_907_4e-4,
+            6.023_386_2e-5,
+        ];
+        let ours = made.followed(scaling, 100);
+        assert!(ours.iter().zip(theirs).all(|(ours, theirs)| (ours / theirs - 1.0_f32).abs() < 1e-6), "{ours:?}");
+        assert_eq!(made.frequencies(false)[1], 1.0 / 10_000.0_f32.powf(0.125));
     }
 }

@@ -97,7 +97,7 @@ const LLAMA: Family = Family {
 const GEMMA: Style = Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..LLAMA.style };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 15] = [
+pub(super) const FAMILIES: [Family; 16] = [
     Family {
         name: "gemma",
         style: Style { places: NormPlaces::Before, ..GEMMA },
@@ -157,6 +157,16 @@ pub(super) const FAMILIES: [Family; 15] = [
     },
     LLAMA,
     Family { name: "ministral", kv_heads: Some(8), windows: Windows::AllOrListed, own_keys: &[], ..LLAMA },
+    Family {
+        name: "ministral3",
+        kv_heads: Some(8),
+        head_size: Some(128),
+        eps: 1e-5,
+        padding: Some(11),
+        windows: Windows::All,
+        own_keys: &["llama_4_scaling_beta"],
+        ..LLAMA
+    },
     Family { name: "mistral", kv_heads: Some(8), windows: Windows::All, own_keys: &[], ..LLAMA },
     Family {
         name: "mixtral",

@@ -25,6 +25,7 @@ pub(super) struct Rope {
     mscale: Option<f64>,
     mscale_all_dim: Option<f64>,
     truncate: Option<bool>,
+    pub llama_4_scaling_beta: Option<f64>,
     /// Of layers without a window, where the two kinds differ.
     pub full_attention: Option<Box<Self>>,
     /// Of layers with one.

@@ -1,7 +1,7 @@
 //! What makes one decoder another.
 
 use vramlab_device::DType;
-use vramlab_train::RouterRule;
+use vramlab_train::{PositionScale, RouterRule};
 
 use super::super::llama::NormKind;
 use super::super::lora::Lora;
@@ -166,6 +166,8 @@ pub enum RotaryScaling {
     Long(LongScaling),
     /// Those that turn seldom are divided, those that turn often stay, those between are mixed (YaRN).
     Yarn(YarnScaling),
+    /// All are stretched where samples are longer than those first learned, by how much they are.
+    Dynamic(DynamicScaling),
 }
 
 impl RotaryScaling {
@@ -174,7 +176,7 @@ impl RotaryScaling {
         match self {
             Self::Long(scaling) => scaling.attention,
             Self::Yarn(scaling) => scaling.attention,
-            Self::Linear(_) | Self::Llama3(_) => 1.0,
+            Self::Linear(_) | Self::Llama3(_) | Self::Dynamic(_) => 1.0,
         }
     }
 }
@@ -220,6 +222,15 @@ pub struct YarnScaling {
     pub original: f64,
     /// Cosines and sines are multiplied by it.
     pub attention: f64,
+}
+
+/// Rotary frequencies that follow the longest sample so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DynamicScaling {
+    /// How fast they do.
+    pub factor: f64,
+    /// Positions up to which they stay (`max_position_embeddings`).
+    pub most: usize,
 }
 
 /// Divisors of rotary frequencies.
@@ -275,6 +286,8 @@ pub struct DecoderSizes {
     pub scaling: Option<RotaryScaling>,
     /// Layers with a window have frequencies of their own, whose longest wavelength is about 2π times this (Gemma 3).
     pub local_theta: Option<f64>,
+    /// How queries grow with their positions (Ministral 3).
+    pub position_scale: Option<PositionScale>,
     /// Layers whose queries and keys are not rotated (SmolLM3).
     pub unrotated: LayerPattern,
     /// Positions of a training sample.
@@ -316,7 +329,9 @@ impl DecoderSizes {
             return self.wavelengths(theta).zip(0..).map(|(wave, i)| scaling.mixed(wave, i, [low, high])).collect();
         }
         let stretched = |wavelength: f32| match scaling {
-            None | Some(RotaryScaling::Long(_) | RotaryScaling::Yarn(_)) => 1.0 / wavelength,
+            None | Some(RotaryScaling::Long(_) | RotaryScaling::Yarn(_) | RotaryScaling::Dynamic(_)) => {
+                1.0 / wavelength
+            }
             Some(RotaryScaling::Linear(factor)) => 1.0 / wavelength / factor as f32,
             Some(RotaryScaling::Llama3(scaling)) => scaling.stretched(f64::from(1.0 / wavelength)) as f32,
         };
@@ -329,6 +344,15 @@ impl DecoderSizes {
             .zip(factors.iter())
             .map(|(wavelength, factor)| 1.0 / (factor * wavelength))
             .collect()
+    }
+
+    /// The rotary frequencies of samples of `count` positions where they follow that, in the steps of f32 in which transformers computes them.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
+    pub(super) fn followed(&self, scaling: DynamicScaling, count: usize) -> Vec<f32> {
+        let rotated = self.rotated.unwrap_or(self.head_size) as f64;
+        let times = scaling.factor as f32 * count as f32 / scaling.most as f32 - (scaling.factor - 1.0) as f32;
+        let theta = self.theta as f32 * times.powf((rotated / (rotated - 2.0)) as f32);
+        self.wavelengths(f64::from(theta)).map(|wavelength| 1.0 / wavelength).collect()
     }
 
     /// Positions in which each pair of elements turns by 1.
@@ -357,9 +381,8 @@ impl YarnScaling {
     /// Among `rotated` elements, the pair from which on frequencies are mixed, and that from which on they are divided.
     #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
     fn ends(self, rotated: usize, theta: f64) -> [f64; 2] {
-        let end = |turns: f64| {
-            rotated as f64 * (self.original / (turns * std::f64::consts::TAU)).ln() / (2.0 * theta.ln())
-        };
+        let end =
+            |turns: f64| rotated as f64 * (self.original / (turns * std::f64::consts::TAU)).ln() / (2.0 * theta.ln());
         let (low, high) = (end(self.fast), end(self.slow));
         let (low, high) = if self.truncates { (low.floor(), high.ceil()) } else { (low, high) };
         let (low, high) = (low.max(0.0), high.min(rotated as f64 - 1.0));
@@ -367,7 +390,7 @@ impl YarnScaling {
     }
 
     /// A frequency, in the steps of f32 in which transformers computes it.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
+    #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
     fn mixed(self, wavelength: f32, pair: u16, [low, high]: [f64; 2]) -> f32 {
         let ramp = ((f32::from(pair) - low as f32) / (high - low) as f32).clamp(0.0, 1.0);
         let stays = 1.0 - ramp;
