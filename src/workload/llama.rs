@@ -62,8 +62,11 @@ impl Repeatable for RmsNorm {
 pub(super) enum Gate {
     /// SwiGLU.
     Silu,
-    /// GeGLU, by the tanh form.
-    Gelu,
+    /// GeGLU.
+    Gelu {
+        /// By the tanh form.
+        tanh: bool,
+    },
 }
 
 /// `down(silu(gate(x)) · up(x))`, or the same with GELU.
@@ -138,7 +141,7 @@ impl GatedMlp {
             let gate = gate.forward(cx, input)?;
             cx.within(self.scope, |cx| match self.function {
                 Gate::Silu => cx.silu(&gate),
-                Gate::Gelu => cx.gelu(&gate, true),
+                Gate::Gelu { tanh } => cx.gelu(&gate, tanh),
             })?
         };
         let up = up.forward(cx, input)?;

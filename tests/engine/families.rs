@@ -137,6 +137,34 @@ fn a_key_of_another_family_is_named() {
         ("gemma3-mini", "layer_types", json!(["chunked_attention"]), "layer_types has 'chunked_attention'"),
         ("granite-mini", "attention_dropout", json!(0.1), "attention_dropout asks for dropout"),
         ("qwen2-mini", "num_experts", json!(8), "num_experts asks for something that qwen2 does not have"),
+        (
+            "ministral3-mini",
+            "rope_parameters",
+            json!({"type": "yarn", "factor": 16.0, "original_max_position_embeddings": 16384}),
+            "llama_4_scaling_beta is missing in rope_parameters; a config.json of ministral3 has it",
+        ),
+        (
+            "olmo3-mini",
+            "rope_parameters",
+            json!({"sliding_attention": {"rope_type": "yarn"}}),
+            "rope_type 'yarn' of sliding_attention is not there; there is default",
+        ),
+        (
+            "olmo3-mini",
+            "rope_parameters",
+            json!({"rope_type": "default"}),
+            "rope_parameters of olmo3 are read by kinds of layers; put them under full_attention",
+        ),
+        (
+            "olmo3-mini",
+            "rope_scaling",
+            json!({"type": "yarn", "factor": 8.0}),
+            "the type of rope_scaling is not read for olmo3; call it rope_type",
+        ),
+        ("gemma1-mini", "hidden_act", json!("silu"), "the activation 'silu' of gemma is not there; there is gelu"),
+        ("gemma1-mini", "query_pre_attn_scalar", json!(16), "query_pre_attn_scalar asks for something that gemma does"),
+        ("gemma1-mini", "hidden_size", json!(null), "hidden_size is missing; a config.json of this family has it"),
+        ("gemma1-mini", "num_hidden_layers", json!(null), "num_hidden_layers is missing; a config.json has it"),
         ("mixtral-mini", "moe_intermediate_size", json!(8), "moe_intermediate_size asks for something that mixtral"),
         ("mixtral-mini", "output_router_logits", json!(true), "output_router_logits asks for something that is not"),
         ("mixtral-mini", "router_jitter_noise", json!(0.1), "router_jitter_noise asks for something that is not"),
@@ -147,9 +175,24 @@ fn a_key_of_another_family_is_named() {
         assert!(error.starts_with("mine: ") && error.contains(words), "{error}");
     }
     assert_eq!(build("mixtral-mini", "output_router_logits", json!(false)), Ok(()));
+    assert_eq!(build("gemma1-mini", "hidden_act", json!("gelu")), Ok(()));
     assert_eq!(build("qwen3moe-mini", "mlp_only_layers", json!([1])), Ok(()));
     assert_eq!(build("llama-biased", "attention_bias", json!(false)), Ok(()));
     assert_eq!(build("qwen2-mini", "layer_types", json!(["full_attention", "sliding_attention"])), Ok(()));
+}
+
+/// What transformers makes of a file with a `text_config` is more than a language model, or nothing.
+#[test]
+fn a_model_with_a_vision_tower_is_refused() {
+    for kind in ["gemma3", "mistral3"] {
+        let config =
+            json!({"model_type": kind, "text_config": minis()["gemma3-mini"], "vision_config": {"hidden_size": 1152}});
+        let entry = Entry::of_config("mine", serde_json::from_value(config).unwrap());
+        let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
+        let words =
+            "has a vision tower, which is not there; put what its text_config holds into a config.json of its own";
+        assert_eq!(error, format!("mine: {kind} {words}"));
+    }
 }
 
 /// What dropout leaves out in a checkpoint's second run is what it left out in the first, and each step draws anew.

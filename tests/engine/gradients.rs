@@ -8,8 +8,8 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
 use vramlab::train::{
-    AttentionKernel, Context, EagerScores, Libraries, LossHead, MaskShape, Memory, NextLabels, OpResult, Repeatable,
-    RunningStatistics, Shape, Tensor, checkpoint,
+    AttentionKernel, Context, EagerScores, Libraries, LossHead, MaskShape, Memory, NextLabels, OpResult, PositionScale,
+    Repeatable, RunningStatistics, Shape, Tensor, checkpoint,
 };
 use vramlab::units::Bytes;
 
@@ -419,6 +419,26 @@ fn rotated_heads_have_the_gradients_of_their_formula() {
             let rotated = cx.rotary(&heads, &tables)?;
             cx.merge_heads(&rotated)
         });
+    }
+}
+
+#[test]
+fn queries_that_grow_have_the_gradients_of_their_formula() {
+    let scale = PositionScale { beta: 0.5, original: 2.0 };
+    let shape: &[usize] = &[2, 5, 12];
+    check(&[shape], &move |cx, p| {
+        let heads = cx.by_head_size(&p[0], 4);
+        let grown = cx.scale_by_position(&heads, scale)?;
+        cx.merge_heads(&grown)
+    });
+    let mut cx = context();
+    let input = tensor(&cx, shape, DType::F64, &values(1, 120));
+    let heads = cx.by_head_size(&input, 4);
+    let grown = cx.scale_by_position(&heads, scale).unwrap();
+    let grown = cx.merge_heads(&grown).unwrap();
+    for (i, (after, before)) in decode(&cx, &grown).into_iter().zip(values(1, 120)).enumerate() {
+        let times: f64 = [1.0, 1.0, 2.0, 2.0, 3.0][i / 12 % 5];
+        assert!((after - before * (1.0 + 0.5 * times.ln())).abs() < 1e-6, "element {i}: {after} of {before}");
     }
 }
 

@@ -35,6 +35,7 @@ const MINI: DecoderSizes = DecoderSizes {
     theta: 1e4,
     scaling: None,
     local_theta: None,
+    position_scale: None,
     unrotated: LayerPattern::NONE,
     seq: 64,
     weights: DType::F32,
@@ -46,6 +47,7 @@ const MINI: DecoderSizes = DecoderSizes {
         mlp_biases: false,
         packed: false,
         gemma: false,
+        exact_gelu: false,
     },
     padding: None,
     query_scalar: None,
@@ -631,8 +633,13 @@ fn a_config_json_is_a_model_or_a_sentence() {
         (r#", "num_local_experts": 8"#, "mine: num_local_experts asks for something that llama does not have"),
         (r#", "attention_dropout": 0.1"#, "attention_dropout asks for dropout of attention weights"),
         (
-            r#", "rope_parameters": {"rope_type": "yarn"}"#,
-            "rope_type 'yarn' is not there; there are default, linear and llama3",
+            r#", "rope_parameters": {"rope_type": "proportional"}"#,
+            "rope_type 'proportional' is not there; there are default, dynamic, linear, llama3 and yarn",
+        ),
+        (r#", "rope_parameters": {"rope_type": "yarn"}"#, "rope_type 'yarn' needs a factor above 0"),
+        (
+            r#", "rope_parameters": {"type": "dynamic", "factor": 2.0}"#,
+            "rope_type 'dynamic' needs a max_position_embeddings above 0",
         ),
         (r#", "partial_rotary_factor": 0.5"#, "partial_rotary_factor asks for heads that are rotated in part"),
         (r#", "head_dim": 15"#, "heads of 15 elements"),
@@ -645,7 +652,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mine: model_type 'mamba' is not there; there are gemma2, gemma3_text, granite, llama, mistral, mixtral, olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3"
+        "mine: model_type 'mamba' is not there; there are gemma, gemma2, gemma3_text, granite, llama, ministral, ministral3, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3"
     );
 }
 

@@ -64,6 +64,14 @@ impl Context {
         })
     }
 
+    /// Two numbers of positions, compared on the device for a program on the host.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn compare_counts(&mut self) -> OpResult<()> {
+        self.op("compare counts", |cx| cx.temporary(Shape::new(&[]), DType::U8, "there are fewer").map(drop))
+    }
+
     /// The search for several sequences in a row that `create_causal_mask` makes of the positions of `tokens`, where there is no
     /// cache. It finds none.
     ///

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use vramlab_device::DType;
-use vramlab_train::RouterRule;
+use vramlab_train::{PositionScale, RouterRule};
 
 use super::super::bounds::{Extent, Repeats};
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, Windows};
 use super::pattern::LayerPattern;
+use super::rope::Rope;
 use super::sizes::{
-    Biases, DecoderSizes, ExpertSizes, Factors, Llama3Scaling, LongScaling, Multipliers, RotaryScaling, SlidingWindows,
-    SoftCaps, Style,
+    Biases, DecoderSizes, DynamicScaling, ExpertSizes, Factors, Llama3Scaling, LongScaling, Multipliers, RotaryScaling,
+    SlidingWindows, SoftCaps, Style,
 };
 
 /// Keys that change neither memory nor arithmetic of a training step.
@@ -62,13 +64,15 @@ const HARMLESS: [&str; 36] = [
 pub struct ModelConfig {
     /// The family: `llama`.
     pub model_type: String,
-    hidden_size: Extent,
-    intermediate_size: Extent,
-    num_hidden_layers: Repeats,
-    num_attention_heads: Extent,
+    /// The language model's own keys, where there is a vision tower beside it.
+    text_config: Option<IgnoredAny>,
+    hidden_size: Option<Extent>,
+    intermediate_size: Option<Extent>,
+    num_hidden_layers: Option<Repeats>,
+    num_attention_heads: Option<Extent>,
     num_key_value_heads: Option<Extent>,
     head_dim: Option<Extent>,
-    vocab_size: Extent,
+    vocab_size: Option<Extent>,
     tie_word_embeddings: Option<bool>,
     rms_norm_eps: Option<f64>,
     rope_theta: Option<f64>,
@@ -117,34 +121,6 @@ pub struct ModelConfig {
     rest: BTreeMap<String, Unread>,
 }
 
-/// How positions become rotations.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-struct Rope {
-    rope_type: Option<String>,
-    /// The older word for it; some files have both.
-    #[serde(rename = "type")]
-    older_type: Option<String>,
-    rope_theta: Option<f64>,
-    partial_rotary_factor: Option<f64>,
-    factor: Option<f64>,
-    low_freq_factor: Option<f64>,
-    high_freq_factor: Option<f64>,
-    original_max_position_embeddings: Option<f64>,
-    short_factor: Option<Vec<f32>>,
-    long_factor: Option<Vec<f32>>,
-    attention_factor: Option<f64>,
-    /// Of layers without a window, where the two kinds differ.
-    full_attention: Option<Box<Self>>,
-    /// Of layers with one.
-    sliding_attention: Option<Box<Self>>,
-}
-
-impl Rope {
-    fn kind(&self) -> Option<&str> {
-        self.rope_type.as_deref().or(self.older_type.as_deref())
-    }
-}
-
 impl ModelConfig {
     /// The sizes of the model that it describes, for samples of `seq` positions; `layers` and `vocab` replace its own.
     ///
@@ -154,15 +130,16 @@ impl ModelConfig {
         let family = self.family()?;
         self.refuse_what_is_not_there(family)?;
         let gemma2 = family.name == "gemma2";
-        let heads = self.num_attention_heads.get();
+        let heads = needed("num_attention_heads", self.num_attention_heads, family.heads)?;
+        let width = needed("hidden_size", self.hidden_size, None)?;
         let unrotated = self.unrotated(family)?;
-        let head_size = self.head_dim.map_or(family.head_size.unwrap_or(self.hidden_size.get() / heads), Extent::get);
+        let head_size = self.head_dim.map_or(family.head_size.unwrap_or(width / heads), Extent::get);
         let rotated = self.rotated(head_size)?;
         Ok(DecoderSizes {
-            vocab: vocab.unwrap_or(self.vocab_size).get(),
-            width: self.hidden_size.get(),
-            hidden: self.intermediate_size.get(),
-            layers: layers.unwrap_or(self.num_hidden_layers).get(),
+            vocab: needed("vocab_size", vocab.or(self.vocab_size), family.vocab)?,
+            width,
+            hidden: self.hidden()?,
+            layers: layers.map_or_else(|| self.layers(), |layers| Ok(layers.get()))?,
             heads,
             kv_heads: self.num_key_value_heads.map_or(family.kv_heads.unwrap_or(heads), Extent::get),
             head_size,
@@ -172,12 +149,15 @@ impl ModelConfig {
             theta: self.theta(family),
             scaling: self.scaling(family, rotated)?,
             local_theta: self.local_theta(family),
+            position_scale: self.position_scale(family)?,
             unrotated,
             seq: seq.get(),
             weights: self.weights()?,
             style: self.style(family),
             padding: self.pad_token_id.unwrap_or(family.padding).and_then(|token| usize::try_from(token).ok()),
-            query_scalar: self.query_pre_attn_scalar.or(family.style.gemma.then_some(256.0)),
+            query_scalar: self
+                .query_pre_attn_scalar
+                .or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0)),
             caps: SoftCaps {
                 scores: self.attn_logit_softcapping.or(gemma2.then_some(50.0)),
                 logits: self.final_logit_softcapping.or(gemma2.then_some(30.0)),
@@ -189,8 +169,29 @@ impl ModelConfig {
         })
     }
 
+    fn hidden(&self) -> Result<usize, String> {
+        needed("intermediate_size", self.intermediate_size, None)
+    }
+
+    fn layers(&self) -> Result<usize, String> {
+        let layers = self.num_hidden_layers.map(Repeats::get);
+        layers.ok_or_else(|| "num_hidden_layers is missing; a config.json has it".to_owned())
+    }
+
     fn family(&self) -> Result<&'static Family, String> {
-        FAMILIES.iter().find(|family| family.name == self.model_type).ok_or_else(|| {
+        // `AutoModelForCausalLM` makes Gemma 3 with its vision tower, and Mistral 3 not at all.
+        if self.text_config.is_some() {
+            return Err(format!(
+                "{} has a vision tower, which is not there; put what its text_config holds into a config.json of its own",
+                self.model_type
+            ));
+        }
+        // As `AutoConfig` has it.
+        let name = match &*self.model_type {
+            "mistral" if self.layer_types.is_some() => "ministral",
+            name => name,
+        };
+        FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| {
             let known: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
             format!("model_type '{}' is not there; there are {}", self.model_type, known.join(", "))
         })
@@ -202,7 +203,9 @@ impl ModelConfig {
             Biases::None if self.attention_bias == Some(true) => Biases::All,
             own => own,
         };
-        Style { biases, mlp_biases: self.mlp_bias == Some(true), ..family.style }
+        // Gemma's files of the first day say so.
+        let exact_gelu = family.own_keys.contains(&"gelu") && self.hidden_act.as_deref() == Some("gelu");
+        Style { biases, mlp_biases: self.mlp_bias == Some(true), exact_gelu, ..family.style }
     }
 
     fn multipliers(&self, family: &Family) -> Option<Multipliers> {
@@ -224,13 +227,13 @@ impl ModelConfig {
         }
         let hidden = match own.hidden {
             Some(own) => self.moe_intermediate_size.map_or(own, Extent::get),
-            None => self.intermediate_size.get(),
+            None => self.hidden()?,
         };
         let normalises = own.normalises || self.norm_topk_prob == Some(true);
         let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
         let step = self.decoder_sparse_step.unwrap_or(1).max(1);
         let sparse = |layer: usize| !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
-        let layers = pattern("mlp_only_layers", (0..self.num_hidden_layers.get()).map(sparse).collect())?;
+        let layers = pattern("mlp_only_layers", (0..self.layers()?).map(sparse).collect())?;
         let rule = RouterRule { chosen, normalises, narrows: own.narrows };
         Ok(Some(ExpertSizes { count, hidden, rule, router_first: own.router_first, layers }))
     }
@@ -241,11 +244,13 @@ impl ModelConfig {
             return Ok(LayerPattern::NONE);
         }
         // A 1 in the list is a layer that is rotated.
-        let given = self.no_rope_layers.as_ref().map(|layers| layers.iter().map(|&rotated| rotated == 0).collect());
-        let layers = given.unwrap_or_else(|| {
-            let interval = self.no_rope_layer_interval.unwrap_or(4).max(1);
-            (1..=self.num_hidden_layers.get()).map(|layer| layer.is_multiple_of(interval)).collect()
-        });
+        let layers = match &self.no_rope_layers {
+            Some(layers) => layers.iter().map(|&rotated| rotated == 0).collect(),
+            None => {
+                let interval = self.no_rope_layer_interval.unwrap_or(4).max(1);
+                (1..=self.layers()?).map(|layer| layer.is_multiple_of(interval)).collect()
+            }
+        };
         pattern("no_rope_layers", layers)
     }
 
@@ -268,25 +273,33 @@ impl ModelConfig {
                 let window = asked.then(|| self.sliding_window.unwrap_or(4096));
                 return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
             }
-            Windows::AllButEvery(_) => Some(self.sliding_window.unwrap_or(4096)),
+            Windows::AllButEvery(_) | Windows::AllOrListed => Some(self.sliding_window.unwrap_or(4096)),
             Windows::Late | Windows::Unrotated => wanted,
         };
         let Some(window) = window else { return Ok(SlidingWindows::NONE) };
         let layers = match (&self.layer_types, family.windows) {
             (Some(types), _) => types.iter().map(|kind| has_window(kind)).collect::<Result<_, _>>()?,
             (None, Windows::AllButEvery(own)) => {
-                let every = self.sliding_window_pattern.unwrap_or(own).max(1);
-                (1..=self.num_hidden_layers.get()).map(|layer| !layer.is_multiple_of(every)).collect()
+                // Gemma 3 alone reads another.
+                let reads = family.own_keys.contains(&"sliding_window_pattern");
+                let every = self.sliding_window_pattern.filter(|_| reads).unwrap_or(own).max(1);
+                (1..=self.layers()?).map(|layer| !layer.is_multiple_of(every)).collect()
             }
+            (None, Windows::AllOrListed) => vec![true],
             (None, Windows::Late) => {
-                (0..self.num_hidden_layers.get()).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()
+                (0..self.layers()?).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()
             }
-            (None, _) => (0..self.num_hidden_layers.get()).map(|layer| unrotated.has(layer)).collect(),
+            (None, _) => (0..self.layers()?).map(|layer| unrotated.has(layer)).collect(),
         };
         let layers = pattern("layer_types", layers)?;
         // Where no layer has one, some families make no mask for them.
-        let none = layers == LayerPattern::NONE && !matches!(family.windows, Windows::AllButEvery(_));
-        Ok(if none { SlidingWindows::NONE } else { SlidingWindows::some(window, layers) })
+        let always = matches!(family.windows, Windows::AllButEvery(_) | Windows::AllOrListed);
+        let some = SlidingWindows::some(window, layers);
+        Ok(match layers {
+            LayerPattern::NONE if !always => SlidingWindows::NONE,
+            _ if always => some.with_both_masks(),
+            _ => some,
+        })
     }
 
     fn rope(&self) -> impl Iterator<Item = &Rope> {
@@ -300,8 +313,49 @@ impl ModelConfig {
 
     fn local_theta(&self, family: &Family) -> Option<f64> {
         let given = self.rope_parameters.as_ref().and_then(|rope| rope.sliding_attention.as_ref()?.rope_theta);
-        let has = family.own_keys.contains(&"rope_local_base_freq");
-        has.then(|| given.or(self.rope_local_base_freq).unwrap_or(10_000.0))
+        family.local_theta.map(|own| given.or(self.rope_local_base_freq).unwrap_or(own))
+    }
+
+    /// How queries grow with their positions.
+    fn position_scale(&self, family: &Family) -> Result<Option<PositionScale>, String> {
+        if !family.own_keys.contains(&"llama_4_scaling_beta") {
+            return Ok(None);
+        }
+        let lacks = |key: &str| format!("{key} is missing in rope_parameters; a config.json of {} has it", family.name);
+        let beta = self.rope().find_map(|rope| rope.llama_4_scaling_beta);
+        let original = self.rope().find_map(|rope| self.original(rope)).filter(|original| *original >= 1.0);
+        Ok(Some(PositionScale {
+            beta: beta.ok_or_else(|| lacks("llama_4_scaling_beta"))?,
+            original: original.ok_or_else(|| lacks("original_max_position_embeddings"))?,
+        }))
+    }
+
+    /// Positions first learned. What stands beside them in the file goes before, as in transformers.
+    fn original(&self, rope: &Rope) -> Option<f64> {
+        let own = self.original_max_position_embeddings.or(rope.original_max_position_embeddings);
+        own.or(self.max_position_embeddings)
+    }
+
+    /// What transformers does not read where layers with a window have frequencies of their own.
+    fn refuse_unread_rope(&self, family: &Family) -> Result<(), String> {
+        if family.local_theta.is_none() {
+            return Ok(());
+        }
+        let local = self.rope_parameters.as_ref().and_then(|rope| rope.sliding_attention.as_deref());
+        if let Some(kind) = local.and_then(Rope::kind).filter(|kind| *kind != "default") {
+            return Err(format!("rope_type '{kind}' of sliding_attention is not there; there is default"));
+        }
+        if self.rope_parameters.as_ref().is_some_and(|rope| rope.full_attention.is_none() && rope.kind().is_some()) {
+            let name = family.name;
+            return Err(format!(
+                "rope_parameters of {name} are read by kinds of layers; put them under full_attention"
+            ));
+        }
+        if self.rope_scaling.as_ref().is_some_and(Rope::has_older_type_alone) {
+            let name = family.name;
+            return Err(format!("the type of rope_scaling is not read for {name}; call it rope_type"));
+        }
+        Ok(())
     }
 
     /// How many elements of a head are rotated.
@@ -327,7 +381,9 @@ impl ModelConfig {
         Ok(rotated)
     }
 
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
     fn scaling(&self, family: &Family, rotated: usize) -> Result<Option<RotaryScaling>, String> {
+        self.refuse_unread_rope(family)?;
         let Some((rope, kind)) = self.rope().find_map(|rope| Some((rope, rope.kind()?))) else {
             return Ok(None);
         };
@@ -351,7 +407,22 @@ impl ModelConfig {
                 high: need(rope.high_freq_factor, "high_freq_factor")?,
                 original: need(rope.original_max_position_embeddings, "original_max_position_embeddings")?,
             }))),
-            other => Err(format!("rope_type '{other}' is not there; there are default, linear and llama3")),
+            "yarn" => {
+                let factor = need(rope.factor, "factor")?;
+                let original = need(self.original(rope), "original_max_position_embeddings")?;
+                Ok(Some(RotaryScaling::Yarn(rope.yarn(factor, original))))
+            }
+            "dynamic" if family.local_theta.is_none() => {
+                let most = need(self.max_position_embeddings, "max_position_embeddings")?;
+                Ok(Some(RotaryScaling::Dynamic(DynamicScaling {
+                    factor: need(rope.factor, "factor")?,
+                    most: most as usize,
+                })))
+            }
+            other => {
+                let all = if family.local_theta.is_none() { "default, dynamic" } else { "default" };
+                Err(format!("rope_type '{other}' is not there; there are {all}, linear, llama3 and yarn"))
+            }
         }
     }
 
@@ -393,9 +464,11 @@ impl ModelConfig {
 
     fn refuse_what_is_not_there(&self, family: &Family) -> Result<(), String> {
         let missing = |key: &str, what: &str| Err(format!("{key} asks for {what}, which is not there; leave it out"));
-        // Gemma's older key says something else and is not read.
-        let given = if family.style.gemma { &self.hidden_activation } else { &self.hidden_act };
-        if let Some(other) = given.as_deref().filter(|act| *act != family.activation) {
+        // The older key of Gemma 2 and 3 says something else and is not read.
+        let newer = family.own_keys.contains(&"hidden_activation");
+        let given = if newer { &self.hidden_activation } else { &self.hidden_act };
+        let known = |act: &str| act == family.activation || family.own_keys.contains(&act);
+        if let Some(other) = given.as_deref().filter(|act| !known(act)) {
             return Err(format!(
                 "the activation '{other}' of {} is not there; there is {}",
                 family.name, family.activation
@@ -422,6 +495,7 @@ impl ModelConfig {
             ("norm_topk_prob", self.norm_topk_prob.is_some()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some()),
             ("mlp_only_layers", self.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty())),
+            ("query_pre_attn_scalar", self.query_pre_attn_scalar.is_some()),
             ("rope_local_base_freq", self.rope_local_base_freq.is_some()),
             ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
             ("final_logit_softcapping", self.final_logit_softcapping.is_some()),
@@ -435,6 +509,11 @@ impl ModelConfig {
             None => Ok(()),
         }
     }
+}
+
+/// A size, or the family's where it is left out.
+fn needed(key: &str, given: Option<Extent>, own: Option<usize>) -> Result<usize, String> {
+    given.map(Extent::get).or(own).ok_or_else(|| format!("{key} is missing; a config.json of this family has it"))
 }
 
 /// A key that is there, whatever it says.
@@ -498,5 +577,59 @@ mod tests {
         config["rope_scaling"]["attention_factor"] = json!(1.25);
         let Some(RotaryScaling::Long(scaling)) = sizes(&config).scaling else { panic!("{config}") };
         assert_eq!(scaling.attention, 1.25);
+    }
+
+    /// As `ROPE_INIT_FUNCTIONS["yarn"]` of transformers 5.17 has them.
+    #[test]
+    fn frequencies_of_yarn_are_those_of_transformers() {
+        let check = |rope: serde_json::Value, theirs: [f32; 8], attention: f64| {
+            let config = json!({
+                "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "vocab_size": 512, "max_position_embeddings": 32768, "rope_theta": 1e6, "rope_scaling": rope,
+            });
+            let config: ModelConfig = serde_json::from_value(config).unwrap();
+            let made = config.sizes(Extent::nearest(64), None, None).unwrap();
+            let ours = made.frequencies(false);
+            assert!(ours.iter().zip(theirs).all(|(ours, theirs)| (ours / theirs - 1.0).abs() < 1e-6), "{ours:?}");
+            assert_eq!(ours.len(), 8);
+            let ours = made.scaling.as_ref().map_or(0.0, RotaryScaling::attention);
+            assert!((ours - attention).abs() < 1e-12, "{ours}");
+        };
+        let theirs =
+            [1.0, 0.177_827_94, 0.031_622_78, 0.004_217_56, 5e-4, 4.445_698_5e-5, 7.905_694e-6, 1.405_853_4e-6];
+        let rope = json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192});
+        check(rope, theirs, 1.138_629_436_111_989);
+        let theirs =
+            [1.0, 0.169_884_46, 0.005_589_444, 3.514_633_3e-4, 6.25e-5, 1.111_424_6e-5, 1.976_423_4e-6, 3.514_633_4e-7];
+        let rope = json!({
+            "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 512, "beta_fast": 16.0, "beta_slow": 2.0,
+            "mscale": 0.707, "mscale_all_dim": 1.0, "truncate": false,
+        });
+        check(rope, theirs, 0.936_397_506_153_020_4);
+    }
+
+    /// As `ROPE_INIT_FUNCTIONS["dynamic"]` of transformers 5.17 has them for a sample of 100 positions.
+    #[test]
+    fn frequencies_that_follow_samples_are_those_of_transformers() {
+        let config = json!({
+            "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "vocab_size": 512, "max_position_embeddings": 32, "rope_scaling": {"type": "dynamic", "factor": 2.0},
+        });
+        let config: ModelConfig = serde_json::from_value(config).unwrap();
+        let made = config.sizes(Extent::nearest(64), None, None).unwrap();
+        let Some(RotaryScaling::Dynamic(scaling)) = made.scaling else { panic!("{:?}", made.scaling) };
+        let theirs = [
+            1.0,
+            0.249_528_47,
+            0.062_264_454,
+            0.015_536_753,
+            0.003_876_862_8,
+            9.673_875e-4,
+            2.413_907_4e-4,
+            6.023_386_2e-5,
+        ];
+        let ours = made.followed(scaling, 100);
+        assert!(ours.iter().zip(theirs).all(|(ours, theirs)| (ours / theirs - 1.0_f32).abs() < 1e-6), "{ours:?}");
+        assert_eq!(made.frequencies(false)[1], 1.0 / 10_000.0_f32.powf(0.125));
     }
 }

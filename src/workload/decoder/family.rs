@@ -8,6 +8,10 @@ pub(super) struct Family {
     /// Its `model_type`.
     pub name: &'static str,
     pub style: Style,
+    /// Tokens that it knows, where a file may leave that out.
+    pub vocab: Option<usize>,
+    /// Heads of queries, where a file may.
+    pub heads: Option<usize>,
     /// Heads of keys; as many as of queries where there is no number.
     pub kv_heads: Option<usize>,
     /// Elements of a head; the width over the heads where there is no number.
@@ -15,6 +19,8 @@ pub(super) struct Family {
     pub tied: bool,
     pub eps: f64,
     pub theta: f64,
+    /// That of layers with a window, where these have frequencies of their own.
+    pub local_theta: Option<f64>,
     pub padding: Option<i64>,
     /// What gates go through.
     pub activation: &'static str,
@@ -49,6 +55,8 @@ pub(super) enum Windows {
     Never,
     /// All of them, where a window is given.
     All,
+    /// All of them, `layer_types` aside, in a window of 4,096 positions unless another is given.
+    AllOrListed,
     /// All of them, in a window of 4,096 positions unless another is given, where `use_sliding_window` says so.
     AllWhereAsked,
     /// All but every so many, `layer_types` aside, in a window of 4,096 positions unless another is given.
@@ -69,12 +77,16 @@ const LLAMA: Family = Family {
         mlp_biases: false,
         packed: false,
         gemma: false,
+        exact_gelu: false,
     },
+    vocab: None,
+    heads: None,
     kv_heads: None,
     head_size: None,
     tied: false,
     eps: 1e-6,
     theta: 10_000.0,
+    local_theta: None,
     padding: None,
     activation: "silu",
     windows: Windows::Never,
@@ -85,7 +97,18 @@ const LLAMA: Family = Family {
 const GEMMA: Style = Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..LLAMA.style };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 12] = [
+pub(super) const FAMILIES: [Family; 16] = [
+    Family {
+        name: "gemma",
+        style: Style { places: NormPlaces::Before, ..GEMMA },
+        kv_heads: Some(16),
+        head_size: Some(256),
+        tied: true,
+        padding: Some(0),
+        activation: "gelu_pytorch_tanh",
+        own_keys: &["gelu"],
+        ..LLAMA
+    },
     Family {
         name: "gemma2",
         style: GEMMA,
@@ -95,22 +118,26 @@ pub(super) const FAMILIES: [Family; 12] = [
         padding: Some(0),
         activation: "gelu_pytorch_tanh",
         windows: Windows::AllButEvery(2),
-        own_keys: &["attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"],
+        own_keys: &["attn_logit_softcapping", "final_logit_softcapping", "hidden_activation", "query_pre_attn_scalar"],
         ..LLAMA
     },
     Family {
         name: "gemma3_text",
         style: Style { heads: HeadNorms::Each, ..GEMMA },
+        vocab: Some(262_208),
+        heads: Some(8),
         kv_heads: Some(4),
         head_size: Some(256),
         tied: true,
         theta: 1e6,
+        local_theta: Some(10_000.0),
         padding: Some(0),
         activation: "gelu_pytorch_tanh",
         windows: Windows::AllButEvery(6),
         own_keys: &[
             "attn_logit_softcapping",
             "final_logit_softcapping",
+            "hidden_activation",
             "query_pre_attn_scalar",
             "rope_local_base_freq",
             "sliding_window_pattern",
@@ -129,6 +156,17 @@ pub(super) const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     LLAMA,
+    Family { name: "ministral", kv_heads: Some(8), windows: Windows::AllOrListed, own_keys: &[], ..LLAMA },
+    Family {
+        name: "ministral3",
+        kv_heads: Some(8),
+        head_size: Some(128),
+        eps: 1e-5,
+        padding: Some(11),
+        windows: Windows::All,
+        own_keys: &["llama_4_scaling_beta"],
+        ..LLAMA
+    },
     Family { name: "mistral", kv_heads: Some(8), windows: Windows::All, own_keys: &[], ..LLAMA },
     Family {
         name: "mixtral",
@@ -151,6 +189,17 @@ pub(super) const FAMILIES: [Family; 12] = [
         style: Style { norm: NormKind::Late, places: NormPlaces::Behind, heads: HeadNorms::Together, ..LLAMA.style },
         eps: 1e-5,
         padding: Some(1),
+        own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "olmo3",
+        style: Style { norm: NormKind::Late, places: NormPlaces::Behind, heads: HeadNorms::Together, ..LLAMA.style },
+        eps: 1e-5,
+        theta: 500_000.0,
+        local_theta: Some(500_000.0),
+        padding: Some(1),
+        windows: Windows::AllButEvery(4),
         own_keys: &[],
         ..LLAMA
     },

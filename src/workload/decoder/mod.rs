@@ -5,6 +5,7 @@ mod experts;
 mod family;
 mod model;
 mod pattern;
+mod rope;
 mod rotary;
 mod sizes;
 
@@ -20,8 +21,8 @@ use model::DecoderModel;
 pub use config::ModelConfig;
 pub use pattern::LayerPattern;
 pub use sizes::{
-    Biases, DecoderSizes, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers, NormPlaces, RotaryScaling,
-    SlidingWindows, SoftCaps, Style,
+    Biases, DecoderSizes, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers, NormPlaces,
+    RotaryScaling, SlidingWindows, SoftCaps, Style, YarnScaling,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Checkpointing, Context, EagerScores, LossHead, MaskShape, Model, NextLabels, OpResult, Repeatable,
-    RotaryTables, SdpaMask, Shape, Tensor, checkpoint,
+    Batch, Checkpointing, Context, EagerScores, LossHead, MaskShape, Model, NextLabels, OpResult, PositionScale,
+    Repeatable, RotaryTables, SdpaMask, Shape, Tensor, checkpoint,
 };
 
 use super::super::hash::Parameters;
@@ -55,6 +55,8 @@ struct Attention {
     scale: f64,
     /// What eager scores are kept within.
     cap: Option<f64>,
+    /// How queries grow.
+    grows: Option<PositionScale>,
 }
 
 impl Attention {
@@ -119,7 +121,8 @@ impl Attention {
         };
         let casts_rotated = style.norm == NormKind::Late;
         let scope = cx.memory().name(name);
-        Self { scope, projections, output, norms, order, casts_rotated, head_size, scale, cap }
+        let grows = sizes.position_scale;
+        Self { scope, projections, output, norms, order, casts_rotated, head_size, scale, cap, grows }
     }
 
     fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
@@ -210,6 +213,14 @@ impl Attention {
             tables if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
             _ => [q, k],
         };
+        let q = match self.grows {
+            Some(grows) => {
+                let grown = cx.within(self.scope, |cx| cx.scale_by_position(&q, grows))?;
+                drop(q);
+                grown
+            }
+            None => q,
+        };
         let [k, v] = if *caches {
             let both =
                 cx.within(self.scope, |cx| OpResult::Ok([cx.cached(&k, k.dtype())?, cx.cached(&v, k.dtype())?]))?;
@@ -287,7 +298,7 @@ impl Layer {
     fn make(cx: &mut Context, all: &mut Parameters, number: usize, sizes: &DecoderSizes) -> OpResult<Self> {
         let name = layer_name(number);
         let attention = Attention::make(cx, all, &format!("{name}.self_attn"), sizes)?;
-        let gate = if sizes.style.gemma { Gate::Gelu } else { Gate::Silu };
+        let gate = if sizes.style.gemma { Gate::Gelu { tanh: !sizes.style.exact_gelu } } else { Gate::Silu };
         let ends = [sizes.width, sizes.hidden];
         let part = format!("{name}.mlp");
         let experts = sizes.experts.filter(|experts| experts.layers.has(number));

@@ -7,7 +7,7 @@ use vramlab_model::Category;
 use vramlab_train::{Context, OpResult, RotaryTables, Shape, Tensor};
 
 use super::super::hash::write_float;
-use super::sizes::{DecoderSizes, RotaryScaling};
+use super::sizes::{DecoderSizes, DynamicScaling, RotaryScaling};
 
 /// A block that is taken, or given back by its number.
 #[derive(Clone, Copy)]
@@ -20,10 +20,14 @@ enum Step {
     Flags,
     /// A number of 64 bits.
     Scalar,
+    /// A whole number of 64 bits.
+    Count,
+    /// A number of 32 bits.
+    Single,
     Drop(usize),
 }
 
-use Step::{Counts, Drop, Flags, Scalar, Values};
+use Step::{Count, Counts, Drop, Flags, Scalar, Single, Values};
 
 /// `1 / theta ** (arange(0, size, 2) / size)`.
 const PLAIN: &[Step] =
@@ -51,6 +55,23 @@ const LONG: &[Step] = &[
     Drop(0), Drop(3), Drop(8),
 ];
 
+/// The same with and without the factor, both weighed by a ramp over pairs of elements.
+#[rustfmt::skip]
+const YARN: &[Step] = &[
+    Counts, Values, Drop(0), Values, Drop(1), Values, Scalar, Drop(4), Drop(2), Values, Values, Drop(5),
+    Values, Values, Values, Drop(8), Drop(7),
+    Values, Values, Drop(10), Values, Drop(11), Values, Drop(12), Values, Drop(13),
+    Values, Values, Drop(15), Values, Values, Drop(16), Drop(17),
+    Drop(3), Drop(6), Drop(9), Drop(14), Drop(18),
+];
+
+/// `1 / theta ** (arange(0, size, 2) / size)` with a theta that follows the number of positions; whole numbers come from the host.
+#[rustfmt::skip]
+const FOLLOWED: &[Step] = &[
+    Count, Count, Drop(0), Single, Single, Drop(2), Single, Drop(3), Single, Drop(4), Single, Drop(5),
+    Values, Values, Drop(7), Values, Drop(8), Values, Values, Drop(10), Drop(9), Drop(1), Drop(6), Drop(11),
+];
+
 /// The frequencies of a model.
 pub(super) struct Frequencies {
     all: RefCell<Tensor>,
@@ -58,6 +79,10 @@ pub(super) struct Frequencies {
     local: Option<Tensor>,
     /// Those that follow the length of samples.
     long: Option<Long>,
+    /// Those that follow the longest of them.
+    dynamic: Option<Dynamic>,
+    /// Cosines and sines of all but the local ones are multiplied by it.
+    attention: f64,
 }
 
 /// Frequencies that are looked for again in every forward pass (`longrope_frequency_update`).
@@ -70,8 +95,6 @@ struct Long {
     kind: Kind,
     /// What they last came to, which the module keeps.
     kept: RefCell<Option<Tensor>>,
-    /// Cosines and sines are multiplied by it.
-    attention: f64,
 }
 
 /// The tables that follow from them in a forward pass.
@@ -96,15 +119,24 @@ impl Frequencies {
         local: Option<&Kind>,
         made: fn(&Kind, &mut Context) -> OpResult<[Tensor; 2]>,
     ) -> OpResult<Self> {
-        let [all, original] = made(all, cx)?;
+        let [first, original] = made(all, cx)?;
         let local = local.map(|kind| made(kind, cx)).transpose()?.map(|[local, _]| local);
-        Ok(Self { all: RefCell::new(all), local, long: Long::of(sizes, &original) })
+        Ok(Self {
+            all: RefCell::new(first),
+            local,
+            long: Long::of(sizes, &original),
+            dynamic: Dynamic::of(sizes, &original),
+            attention: all.attention,
+        })
     }
 
     fn written(self, cx: &Context, all: &Kind, local: Option<&Kind>) -> OpResult<Self> {
         all.write(cx, &self.all.borrow())?;
         if let Some(long) = &self.long {
             all.write(cx, &long.first)?;
+        }
+        if let Some(dynamic) = &self.dynamic {
+            all.write(cx, &dynamic.first)?;
         }
         if let Some((kind, frequencies)) = local.zip(self.local.as_ref()) {
             kind.write(cx, frequencies)?;
@@ -114,12 +146,13 @@ impl Frequencies {
 
     /// The tables for `positions` in `dtype`.
     pub fn tables(&self, cx: &mut Context, positions: &Tensor, dtype: DType) -> OpResult<Tables> {
-        let mut attention = 1.0;
         if let Some(long) = &self.long {
             long.update(cx, positions, &self.all)?;
-            attention = long.attention;
         }
-        let all = cx.rotary_tables(positions, &self.all.borrow(), dtype, attention)?;
+        if let Some(dynamic) = &self.dynamic {
+            dynamic.update(cx, positions.numel(), &self.all)?;
+        }
+        let all = cx.rotary_tables(positions, &self.all.borrow(), dtype, self.attention)?;
         let local = self.local.as_ref().map(|local| cx.rotary_tables(positions, local, dtype, 1.0)).transpose()?;
         Ok(Tables { all, local })
     }
@@ -148,28 +181,85 @@ impl Long {
     }
 }
 
-/// One kind of frequencies: what their buffers are called, their values, the blocks in which they are computed.
+/// Frequencies that are made anew whenever a sample is longer than all before it, and are the first ones again when one is short
+/// (`dynamic_frequency_update`).
+struct Dynamic {
+    sizes: DecoderSizes,
+    scaling: DynamicScaling,
+    /// Those that the model was made with.
+    first: Tensor,
+    /// Positions of the longest sample, and the number as the device has it.
+    longest: RefCell<Option<(usize, Tensor)>>,
+}
+
+impl Dynamic {
+    /// Those of a model whose buffers are `first`, where it has them.
+    fn of(sizes: &DecoderSizes, first: &Tensor) -> Option<Self> {
+        let Some(RotaryScaling::Dynamic(scaling)) = sizes.scaling else { return None };
+        Some(Self { sizes: *sizes, scaling, first: first.clone(), longest: RefCell::default() })
+    }
+
+    fn update(&self, cx: &mut Context, count: usize, current: &RefCell<Tensor>) -> OpResult<()> {
+        cx.op("dynamic update", |cx| {
+            let most = self.scaling.most;
+            let on_device = cx.count_positions()?;
+            // A variable of the call holds it until that returns.
+            let before = self.longest.borrow().clone();
+            if count > before.as_ref().map_or(most, |(longest, _)| *longest) {
+                let values = self.sizes.followed(self.scaling, count);
+                let kind = Kind { prefix: "", values, steps: FOLLOWED, attention: 1.0 };
+                let computed = kind.computed(cx)?;
+                kind.write(cx, &computed)?;
+                self.replace(cx, computed, current);
+                self.longest.replace(Some((count, on_device.clone())));
+            }
+            cx.compare_counts()?;
+            if count < most && before.is_some() {
+                cx.compare_counts()?;
+                self.replace(cx, self.first.clone(), current);
+                self.longest.replace(None);
+            }
+            Ok(())
+        })
+    }
+
+    fn replace(&self, cx: &mut Context, by: Tensor, current: &RefCell<Tensor>) {
+        let before = current.replace(by);
+        if !before.shares_storage(&self.first) {
+            cx.forget_buffer(&before);
+        }
+    }
+}
+
+/// One kind of frequencies: what their buffers are called, their values, the blocks in which they are computed, and what cosines and
+/// sines are multiplied by.
 struct Kind {
     prefix: &'static str,
     values: Vec<f32>,
     steps: &'static [Step],
+    attention: f64,
 }
 
-/// That of all layers, and that of layers with a window where they have their own.
+/// That of all layers, and that of layers with a window where they have their own; those that some layer has.
 fn kinds(sizes: &DecoderSizes) -> (Kind, Option<Kind>) {
     let steps = match &sizes.scaling {
         None => PLAIN,
-        Some(RotaryScaling::Linear(_)) => LINEAR,
+        Some(RotaryScaling::Linear(_) | RotaryScaling::Dynamic(_)) => LINEAR,
         Some(RotaryScaling::Llama3(_)) => LLAMA3,
         Some(RotaryScaling::Long(_)) => LONG,
+        Some(RotaryScaling::Yarn(_)) => YARN,
     };
-    let all = |prefix| Kind { prefix, values: sizes.frequencies(false), steps };
-    match sizes.local_theta {
-        None => (all(""), None),
-        Some(_) => {
-            let local = Kind { prefix: "sliding_attention_", values: sizes.frequencies(true), steps: PLAIN };
-            (all("full_attention_"), Some(local))
-        }
+    let attention = sizes.scaling.as_ref().map_or(1.0, RotaryScaling::attention);
+    let all = |prefix| Kind { prefix, values: sizes.frequencies(false), steps, attention };
+    if sizes.local_theta.is_none() {
+        return (all(""), None);
+    }
+    let local = Kind { prefix: "sliding_attention_", values: sizes.frequencies(true), steps: PLAIN, attention: 1.0 };
+    let some = |window: bool| (0..sizes.layers).any(|layer| sizes.windows.has(layer) == window);
+    match (some(false), some(true)) {
+        (true, true) => (all("full_attention_"), Some(local)),
+        (true, false) => (all("full_attention_"), None),
+        (false, _) => (local, None),
     }
 }
 
@@ -177,9 +267,8 @@ impl Long {
     /// Those of a model whose buffers are `first`, where it has them.
     fn of(sizes: &DecoderSizes, first: &Tensor) -> Option<Self> {
         let Some(RotaryScaling::Long(scaling)) = &sizes.scaling else { return None };
-        let kind = Kind { prefix: "", values: sizes.divided(&scaling.long), steps: LONG };
-        let (original, attention) = (scaling.original, scaling.attention);
-        Some(Self { original, first: first.clone(), kind, kept: RefCell::default(), attention })
+        let kind = Kind { prefix: "", values: sizes.divided(&scaling.long), steps: LONG, attention: scaling.attention };
+        Some(Self { original: scaling.original, first: first.clone(), kind, kept: RefCell::default() })
     }
 }
 
@@ -263,6 +352,8 @@ impl Blocks<'_> {
                 Counts => (self.shape, DType::I64),
                 Flags => (self.shape, DType::U8),
                 Scalar => (Shape::new(&[]), DType::F64),
+                Count => (Shape::new(&[]), DType::I64),
+                Single => (Shape::new(&[]), DType::F32),
                 Drop(number) => {
                     if let Some(block) = self.taken.get_mut(number) {
                         *block = None;

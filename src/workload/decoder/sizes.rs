@@ -1,7 +1,7 @@
 //! What makes one decoder another.
 
 use vramlab_device::DType;
-use vramlab_train::RouterRule;
+use vramlab_train::{PositionScale, RouterRule};
 
 use super::super::llama::NormKind;
 use super::super::lora::Lora;
@@ -60,6 +60,8 @@ pub struct Style {
     pub packed: bool,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
+    /// That GELU is the exact one, not its form by tanh.
+    pub exact_gelu: bool,
 }
 
 /// A mixture of experts in the place of MLPs.
@@ -106,11 +108,13 @@ pub struct SlidingWindows {
     window: Option<usize>,
     /// The layers that have one.
     layers: LayerPattern,
+    /// A mask without one is made although every layer has one.
+    both: bool,
 }
 
 impl SlidingWindows {
     /// No layer has one.
-    pub const NONE: Self = Self { window: None, layers: LayerPattern::NONE };
+    pub const NONE: Self = Self { window: None, layers: LayerPattern::NONE, both: false };
 
     /// Every layer has one of so many positions (Mistral).
     #[must_use]
@@ -121,7 +125,13 @@ impl SlidingWindows {
     /// These layers have one.
     #[must_use]
     pub const fn some(window: usize, layers: LayerPattern) -> Self {
-        Self { window: Some(window), layers }
+        Self { window: Some(window), layers, both: false }
+    }
+
+    /// The same with the masks of both kinds of layers, whichever there are.
+    #[must_use]
+    pub const fn with_both_masks(self) -> Self {
+        Self { both: true, ..self }
     }
 
     /// Whether a layer has one.
@@ -138,7 +148,7 @@ impl SlidingWindows {
     pub(super) fn kinds(self) -> Vec<Option<usize>> {
         match self.window {
             None => vec![None],
-            window if self.layers == LayerPattern::ALL => vec![window],
+            window if self.layers == LayerPattern::ALL && !self.both => vec![window],
             window => vec![None, window],
         }
     }
@@ -154,6 +164,21 @@ pub enum RotaryScaling {
     Llama3(Llama3Scaling),
     /// Each is divided by a factor of its own.
     Long(LongScaling),
+    /// Those that turn seldom are divided, those that turn often stay, those between are mixed (YaRN).
+    Yarn(YarnScaling),
+    /// All are stretched where samples are longer than those first learned, by how much they are.
+    Dynamic(DynamicScaling),
+}
+
+impl RotaryScaling {
+    /// What cosines and sines are multiplied by.
+    pub(super) const fn attention(&self) -> f64 {
+        match self {
+            Self::Long(scaling) => scaling.attention,
+            Self::Yarn(scaling) => scaling.attention,
+            Self::Linear(_) | Self::Llama3(_) | Self::Dynamic(_) => 1.0,
+        }
+    }
 }
 
 /// Rotary frequencies with two factors each, one for samples as long as those that a model first learned, one for longer ones (Phi-3.5).
@@ -180,6 +205,32 @@ pub struct Llama3Scaling {
     pub high: f64,
     /// Positions first learned.
     pub original: f64,
+}
+
+/// Rotary frequencies that reach further, the more the longer their wavelengths (YaRN).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct YarnScaling {
+    /// Long wavelengths become so many times longer.
+    pub factor: f64,
+    /// A pair of elements that turns so often within `original` positions stays as it is.
+    pub fast: f64,
+    /// One that turns so seldom is stretched as a whole.
+    pub slow: f64,
+    /// Both ends are rounded to pairs of elements.
+    pub truncates: bool,
+    /// Positions first learned.
+    pub original: f64,
+    /// Cosines and sines are multiplied by it.
+    pub attention: f64,
+}
+
+/// Rotary frequencies that follow the longest sample so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DynamicScaling {
+    /// How fast they do.
+    pub factor: f64,
+    /// Positions up to which they stay (`max_position_embeddings`).
+    pub most: usize,
 }
 
 /// Divisors of rotary frequencies.
@@ -235,6 +286,8 @@ pub struct DecoderSizes {
     pub scaling: Option<RotaryScaling>,
     /// Layers with a window have frequencies of their own, whose longest wavelength is about 2π times this (Gemma 3).
     pub local_theta: Option<f64>,
+    /// How queries grow with their positions (Ministral 3).
+    pub position_scale: Option<PositionScale>,
     /// Layers whose queries and keys are not rotated (SmolLM3).
     pub unrotated: LayerPattern,
     /// Positions of a training sample.
@@ -271,8 +324,14 @@ impl DecoderSizes {
         if let Some(RotaryScaling::Long(scaling)) = &scaling {
             return self.divided(&scaling.short);
         }
+        if let Some(RotaryScaling::Yarn(scaling)) = scaling {
+            let [low, high] = scaling.ends(self.rotated.unwrap_or(self.head_size), theta);
+            return self.wavelengths(theta).zip(0..).map(|(wave, i)| scaling.mixed(wave, i, [low, high])).collect();
+        }
         let stretched = |wavelength: f32| match scaling {
-            None | Some(RotaryScaling::Long(_)) => 1.0 / wavelength,
+            None | Some(RotaryScaling::Long(_) | RotaryScaling::Yarn(_) | RotaryScaling::Dynamic(_)) => {
+                1.0 / wavelength
+            }
             Some(RotaryScaling::Linear(factor)) => 1.0 / wavelength / factor as f32,
             Some(RotaryScaling::Llama3(scaling)) => scaling.stretched(f64::from(1.0 / wavelength)) as f32,
         };
@@ -285,6 +344,15 @@ impl DecoderSizes {
             .zip(factors.iter())
             .map(|(wavelength, factor)| 1.0 / (factor * wavelength))
             .collect()
+    }
+
+    /// The rotary frequencies of samples of `count` positions where they follow that, in the steps of f32 in which transformers computes them.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
+    pub(super) fn followed(&self, scaling: DynamicScaling, count: usize) -> Vec<f32> {
+        let rotated = self.rotated.unwrap_or(self.head_size) as f64;
+        let times = scaling.factor as f32 * count as f32 / scaling.most as f32 - (scaling.factor - 1.0) as f32;
+        let theta = self.theta as f32 * times.powf((rotated / (rotated - 2.0)) as f32);
+        self.wavelengths(f64::from(theta)).map(|wavelength| 1.0 / wavelength).collect()
     }
 
     /// Positions in which each pair of elements turns by 1.
@@ -306,6 +374,27 @@ impl Llama3Scaling {
         }
         let smooth = (self.original / wavelength - self.low) / (self.high - self.low);
         (1.0 - smooth) * frequency / self.factor + smooth * frequency
+    }
+}
+
+impl YarnScaling {
+    /// Among `rotated` elements, the pair from which on frequencies are mixed, and that from which on they are divided.
+    #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
+    fn ends(self, rotated: usize, theta: f64) -> [f64; 2] {
+        let end =
+            |turns: f64| rotated as f64 * (self.original / (turns * std::f64::consts::TAU)).ln() / (2.0 * theta.ln());
+        let (low, high) = (end(self.fast), end(self.slow));
+        let (low, high) = if self.truncates { (low.floor(), high.ceil()) } else { (low, high) };
+        let (low, high) = (low.max(0.0), high.min(rotated as f64 - 1.0));
+        if low == high { [low, high + 0.001] } else { [low, high] }
+    }
+
+    /// A frequency, in the steps of f32 in which transformers computes it.
+    #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
+    fn mixed(self, wavelength: f32, pair: u16, [low, high]: [f64; 2]) -> f32 {
+        let ramp = ((f32::from(pair) - low as f32) / (high - low) as f32).clamp(0.0, 1.0);
+        let stays = 1.0 - ramp;
+        1.0 / (self.factor as f32 * wavelength) * (1.0 - stays) + 1.0 / wavelength * stays
     }
 }
 
