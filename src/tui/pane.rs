@@ -286,7 +286,34 @@ fn word_end(head: &str, width: usize) -> usize {
     [&[',', ';', '/'][..], &['=', ':'], &['_', '-', '.']].into_iter().find_map(behind).unwrap_or(head.len())
 }
 
-/// Cuts `text` into lines of at most `width` cells: at spaces, and a word that is longer than a line between its parts.
+/// What stands behind a figure and belongs to it.
+const UNITS: [&str; 9] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "ms", "s", "µs"];
+
+/// The words of a paragraph, each with the blanks behind it; a figure and its unit are one, where a line of `width` cells has room.
+fn words(paragraph: &str, width: usize) -> Vec<&str> {
+    let mut words: Vec<&str> = Vec::new();
+    let mut begin = 0;
+    for word in paragraph.split_inclusive(' ') {
+        let at = begin;
+        begin += word.len();
+        let unit = word.trim_matches(|symbol: char| symbol.is_ascii_punctuation() && symbol != '%' || symbol == ' ');
+        match words.last_mut() {
+            Some(last)
+                if UNITS.contains(&unit)
+                    && last.trim_end().ends_with(|end: char| end.is_ascii_digit())
+                    && last.width() + word.trim_end().width() <= width =>
+            {
+                // The two lie side by side.
+                *last = &paragraph[at - last.len()..begin];
+            }
+            _ => words.push(word),
+        }
+    }
+    words
+}
+
+/// Cuts `text` into lines of at most `width` cells: at spaces, though not between a figure and its unit, and a word that is longer than
+/// a line between its parts.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     if width == 0 {
@@ -294,7 +321,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     }
     for paragraph in text.lines() {
         let mut line = String::new();
-        for word in paragraph.split_inclusive(' ') {
+        for word in words(paragraph, width) {
             if line.width() + word.trim_end().width() > width && !line.is_empty() {
                 lines.push(std::mem::take(&mut line).trim_end().to_owned());
             }
@@ -342,6 +369,12 @@ mod tests {
             "not before a value"
         );
         assert_eq!(wrap("a/bcdefghijk", 8), ["a/bcdefg", "hijk"], "not for so short a line");
+        assert_eq!(
+            wrap("it fell (-56 %), to 96.0 MiB.", 14),
+            ["it fell", "(-56 %), to", "96.0 MiB."],
+            "figures have units"
+        );
+        assert_eq!(wrap("12 MiB", 5), ["12", "MiB"]);
         assert_eq!(wrap("漢字", 1), [""]);
         assert!(wrap("a", 0).is_empty());
     }

@@ -10,11 +10,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::rc::Rc;
 
+use serde_json::Value;
 use vramlab::allocator::Settings;
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
+use vramlab::device::sim::{CardCatalog, SimDevice};
 use vramlab::model::{Category, Event, EventKind};
-use vramlab::train::{Config, Context, Libraries, Memory, Shape};
+use vramlab::train::{Config, Context, Libraries, LoopStyle, Memory, Shape, Workload};
 use vramlab::units::Bytes;
 use vramlab::workload::{Inference, InferencePlan};
 
@@ -105,6 +107,48 @@ pub fn difference(ours: &[Request], theirs: &[Request]) -> Option<String> {
         }
     }
     (ours.len() != theirs.len()).then(|| format!("ours has {} requests, PyTorch's {}", ours.len(), theirs.len()))
+}
+
+/// A recorded program by its name: the model, the switches, and how many steps it has.
+pub type Program = (Box<dyn Workload>, Config, u64);
+
+/// Requests of a program on such a card, and what the allocator says in the end: allocated, its peak, the peak of reserved.
+fn run((workload, config, steps): Program, device: SimDevice, libraries: Libraries) -> (Vec<Request>, [i64; 3]) {
+    let (mut trainer, events) = crate::training::on(Box::new(device), workload, config, libraries, LoopStyle::Logging);
+    for _ in 0..steps {
+        trainer.step().unwrap();
+    }
+    let statistics = trainer.statistics();
+    let (allocated, reserved) = (statistics.allocated_bytes.all, statistics.reserved_bytes.all);
+    let made = made(&events.borrow());
+    (made, [allocated.current, allocated.peak, reserved.peak])
+}
+
+/// Every recorded row of an H200: requests one by one from the first parameter on, and what the allocator says in the end.
+pub fn rows_are_made(rows: &str, program: impl Fn(&str) -> Program) {
+    let mut differences = Vec::new();
+    for line in rows.lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let name = row["name"].as_str().unwrap();
+        let (made, ours) = run(program(name), SimDevice::h200().unwrap(), Libraries::HOPPER);
+        let theirs = ["allocated", "peak", "reserved"].map(|key| row[key].as_i64().unwrap());
+        if let Some(difference) = difference(&made, &recorded(name)) {
+            differences.push(format!("{name}: {difference}"));
+        } else if ours != theirs {
+            differences.push(format!("{name}: allocated, peak and reserved are {ours:?} for {theirs:?}"));
+        }
+    }
+    assert!(differences.is_empty(), "\n{}", differences.join("\n"));
+}
+
+/// Requests of recorded programs on a card with flash attention in the place of cuDNN's, one by one.
+pub fn requests_are_made_on_ada(names: &[&str], program: impl Fn(&str) -> Program) {
+    let libraries = Libraries { compute_capability: 89, multiprocessors: 128, workspaces: true };
+    for name in names {
+        let card = CardCatalog::with_user_cards(None).card("rtx-4090").unwrap();
+        let (made, _) = run(program(name), SimDevice::new(card), libraries);
+        assert_eq!(difference(&made, &recorded(&format!("ada.{name}"))), None, "{name}");
+    }
 }
 
 fn check(workload: &str, variants: &[&str]) {

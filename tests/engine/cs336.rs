@@ -10,7 +10,7 @@ use vramlab::train::{Checkpointing, Config, Libraries, LoopStyle, OptimizerForm,
 use vramlab::units::Bytes;
 use vramlab::workload::{Cs336, Cs336Sizes, Data, Extent, Inference, InferenceMode, InferencePlan, Models, Repeats};
 
-use crate::alignment::{difference, made, recorded};
+use crate::alignment::rows_are_made;
 use crate::llama::configured;
 
 /// The sizes and the batch of a recorded model.
@@ -36,10 +36,7 @@ fn workload(model: &str) -> Box<dyn Workload> {
 /// allocator says in the end.
 #[test]
 fn the_model_of_the_course_asks_as_its_code_does() {
-    let mut differences = Vec::new();
-    for line in include_str!("../data/cs336/rows.jsonl").lines() {
-        let row: Value = serde_json::from_str(line).unwrap();
-        let name = row["name"].as_str().unwrap();
+    rows_are_made(include_str!("../data/cs336/rows.jsonl"), |name| {
         let (model, variant) = name.split_once('.').unwrap();
         let mut config: Config = configured(variant, sizes(model).1);
         let mut workload = workload(model);
@@ -50,25 +47,8 @@ fn the_model_of_the_course_asks_as_its_code_does() {
         if variant == "loop" {
             config.form = OptimizerForm::Loop;
         }
-        let device = Box::new(SimDevice::h200().unwrap());
-        let (mut trainer, events) =
-            crate::training::on(device, workload, config, Libraries::HOPPER, LoopStyle::Logging);
-        for _ in 0..3 {
-            trainer.step().unwrap();
-        }
-        if let Some(difference) = difference(&made(&events.borrow()), &recorded(name)) {
-            differences.push(format!("{name}: {difference}"));
-            continue;
-        }
-        let statistics = trainer.statistics();
-        let (allocated, reserved) = (statistics.allocated_bytes.all, statistics.reserved_bytes.all);
-        let ours = [allocated.current, allocated.peak, reserved.peak];
-        let theirs = ["allocated", "peak", "reserved"].map(|key| row[key].as_i64().unwrap());
-        if ours != theirs {
-            differences.push(format!("{name}: allocated, peak and reserved are {ours:?} for {theirs:?}"));
-        }
-    }
-    assert!(differences.is_empty(), "\n{}", differences.join("\n"));
+        (workload, config, 3)
+    });
 }
 
 /// Six steps with the reference's weights, tokens and AdamW, in f32.

@@ -13,7 +13,7 @@ use vramlab::train::{
 use vramlab::units::Bytes;
 use vramlab::workload::{Data, Entry, Extent, Lora, Share, Sizes, Target, Targets};
 
-use crate::alignment::{difference, made, recorded};
+use crate::alignment::{requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
 
 /// The `config.json` of each mini.
@@ -44,45 +44,17 @@ fn workload(name: &str) -> Box<dyn Workload> {
 /// Every recorded row: requests one by one from the first parameter on, three steps, and what the allocator says in the end.
 #[test]
 fn families_ask_as_those_of_transformers_do() {
-    let mut differences = Vec::new();
-    for line in include_str!("../data/families/rows.jsonl").lines() {
-        let row: Value = serde_json::from_str(line).unwrap();
-        let name = row["name"].as_str().unwrap();
-        let config = configured(name.split_once('.').unwrap().1, 4);
-        let device = Box::new(SimDevice::h200().unwrap());
-        let (mut trainer, events) =
-            crate::training::on(device, workload(name), config, Libraries::HOPPER, LoopStyle::Logging);
-        for _ in 0..3 {
-            trainer.step().unwrap();
-        }
-        if let Some(difference) = difference(&made(&events.borrow()), &recorded(name)) {
-            differences.push(format!("{name}: {difference}"));
-            continue;
-        }
-        let statistics = trainer.statistics();
-        let (allocated, reserved) = (statistics.allocated_bytes.all, statistics.reserved_bytes.all);
-        let ours = [allocated.current, allocated.peak, reserved.peak];
-        let theirs = ["allocated", "peak", "reserved"].map(|key| row[key].as_i64().unwrap());
-        if ours != theirs {
-            differences.push(format!("{name}: allocated, peak and reserved are {ours:?} for {theirs:?}"));
-        }
-    }
-    assert!(differences.is_empty(), "\n{}", differences.join("\n"));
+    rows_are_made(include_str!("../data/families/rows.jsonl"), program);
 }
 
 /// A card with flash attention in the place of cuDNN's: requests one by one.
 #[test]
 fn families_ask_an_ada_card_as_those_of_transformers_do() {
-    let libraries = Libraries { compute_capability: 89, multiprocessors: 128, workspaces: true };
-    for name in ["phi3-mini.bf16w", "qwen2-mini.bf16w", "gemma3-window.bf16w"] {
-        let card = CardCatalog::with_user_cards(None).card("rtx-4090").unwrap();
-        let (device, config) = (Box::new(SimDevice::new(card)), configured("bf16w", 4));
-        let (mut trainer, events) = crate::training::on(device, workload(name), config, libraries, LoopStyle::Logging);
-        for _ in 0..3 {
-            trainer.step().unwrap();
-        }
-        assert_eq!(difference(&made(&events.borrow()), &recorded(&format!("ada.{name}"))), None, "{name}");
-    }
+    requests_are_made_on_ada(&["phi3-mini.bf16w", "qwen2-mini.bf16w", "gemma3-window.bf16w"], program);
+}
+
+fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
+    (workload(name), configured(name.split_once('.').unwrap().1, 4), 3)
 }
 
 /// The `config.json` of published models: as many values are trained as transformers counts.

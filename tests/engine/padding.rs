@@ -11,7 +11,7 @@ use vramlab::train::{AttentionKernel, Checkpointing, Config, Libraries, LoopStyl
 use vramlab::units::Bytes;
 use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, Sizes, Target, Targets};
 
-use crate::alignment::{difference, made, recorded};
+use crate::alignment::{difference, made, recorded, requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
 
 /// Tokens of samples, four a batch: with padding, without any, and batches of two at the end. Rows are multiples of 16, of 8, and none.
@@ -56,46 +56,13 @@ fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
 /// Every recorded row: requests one by one from the first parameter on, and what the allocator says in the end.
 #[test]
 fn padded_batches_ask_as_those_of_transformers_do() {
-    let mut differences = Vec::new();
-    for line in include_str!("../data/padding/rows.jsonl").lines() {
-        let row: Value = serde_json::from_str(line).unwrap();
-        let name = row["name"].as_str().unwrap();
-        let (workload, config, steps) = program(name);
-        let device = Box::new(SimDevice::h200().unwrap());
-        let (mut trainer, events) =
-            crate::training::on(device, workload, config, Libraries::HOPPER, LoopStyle::Logging);
-        for _ in 0..steps {
-            trainer.step().unwrap();
-        }
-        if let Some(difference) = difference(&made(&events.borrow()), &recorded(name)) {
-            differences.push(format!("{name}: {difference}"));
-            continue;
-        }
-        let statistics = trainer.statistics();
-        let (allocated, reserved) = (statistics.allocated_bytes.all, statistics.reserved_bytes.all);
-        let ours = [allocated.current, allocated.peak, reserved.peak];
-        let theirs = ["allocated", "peak", "reserved"].map(|key| row[key].as_i64().unwrap());
-        if ours != theirs {
-            differences.push(format!("{name}: allocated, peak and reserved are {ours:?} for {theirs:?}"));
-        }
-    }
-    assert!(differences.is_empty(), "\n{}", differences.join("\n"));
+    rows_are_made(include_str!("../data/padding/rows.jsonl"), program);
 }
 
 /// A card with flash attention, which takes no mask: requests one by one.
 #[test]
 fn padded_batches_ask_an_ada_card_as_those_of_transformers_do() {
-    let libraries = Libraries { compute_capability: 89, multiprocessors: 128, workspaces: true };
-    for name in ADA {
-        let card = CardCatalog::with_user_cards(None).card("rtx-4090").unwrap();
-        let (workload, config, steps) = program(name);
-        let device = Box::new(SimDevice::new(card));
-        let (mut trainer, events) = crate::training::on(device, workload, config, libraries, LoopStyle::Logging);
-        for _ in 0..steps {
-            trainer.step().unwrap();
-        }
-        assert_eq!(difference(&made(&events.borrow()), &recorded(&format!("ada.{name}"))), None, "{name}");
-    }
+    requests_are_made_on_ada(&ADA, program);
 }
 
 const ADA: [&str; 5] = [

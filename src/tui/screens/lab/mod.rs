@@ -327,11 +327,12 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let least = if stepped && !has_news(stage) { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
     let two_charts = body.height >= least && trains && !failed_at_once(stage);
     let effect = if stepped && stage.picture.effect().is_none() { 0 } else { told };
+    let findings = why::wanted_rows(stage, body.width, 1) + why::rows_of_op(stage, body.width);
     let why = match (autopsy, body.height) {
         (Some(autopsy), height) => autopsy::rows(stage, autopsy, body.width, (height * 2 / 5).max(1)),
-        (None, 20..) => why::wanted_rows(stage, body.width, 1).min(5),
-        (None, WITH_MAP..) => why::wanted_rows(stage, body.width, 1).min(3),
-        (None, _) => why::wanted_rows(stage, body.width, 1).min(2),
+        (None, 20..) => findings.min(5),
+        (None, WITH_MAP..) => findings.min(3),
+        (None, _) => findings.min(2),
     };
     let areas = Split::vertical([
         match (two_charts, has_news(stage)) {

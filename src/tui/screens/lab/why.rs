@@ -22,7 +22,17 @@ struct WhyFinding {
     remedy: String,
 }
 
+/// All that is said, what an op did included.
 fn said(stage: &Stage<'_>) -> Vec<WhyFinding> {
+    let mut all = concluded(stage);
+    if let Some(what) = of_op(stage) {
+        let behind_failures = all.iter().take_while(|said| said.level == Level::Danger).count();
+        all.insert(behind_failures, WhyFinding { level: Level::Info, what, remedy: String::new() });
+    }
+    all
+}
+
+fn concluded(stage: &Stage<'_>) -> Vec<WhyFinding> {
     let finding = |finding: &crate::model::Finding| WhyFinding {
         level: finding.level,
         what: finding.to_string(),
@@ -32,10 +42,6 @@ fn said(stage: &Stage<'_>) -> Vec<WhyFinding> {
     if let Some((what, remedy)) = words::news(stage) {
         let behind_failures = all.iter().take_while(|said| said.level == Level::Danger).count();
         all.insert(behind_failures, WhyFinding { level: Level::Switch, what, remedy });
-    }
-    if let Some(what) = of_op(stage) {
-        let behind_failures = all.iter().take_while(|said| said.level == Level::Danger).count();
-        all.insert(behind_failures, WhyFinding { level: Level::Info, what, remedy: String::new() });
     }
     let key = |action| stage.keys.key_of(action);
     let quit = key(Action::Quit);
@@ -98,13 +104,19 @@ fn quiet(stage: &Stage<'_>) -> String {
     }
 }
 
-/// Rows that the first `findings` take in `width` cells, with air between, behind what an op did; 0 where there is none.
+/// Rows that the first `findings` take in `width` cells, with air between; 0 where there is none.
 pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, findings: usize) -> u16 {
     let width = usize::from(width.saturating_sub(7));
-    let findings = findings + usize::from(of_op(stage).is_some());
-    let rows: Vec<usize> = said(stage).iter().take(findings).map(|said| pane::wrap(&text(said), width).len()).collect();
+    let rows: Vec<usize> =
+        concluded(stage).iter().take(findings).map(|said| pane::wrap(&text(said), width).len()).collect();
     let air = rows.len().saturating_sub(1);
     u16::try_from(rows.iter().sum::<usize>() + air).unwrap_or(u16::MAX)
+}
+
+/// Rows that what an op did takes above them.
+pub(crate) fn rows_of_op(stage: &Stage<'_>, width: u16) -> u16 {
+    let lines = of_op(stage).map_or(0, |what| pane::wrap(&what, usize::from(width.saturating_sub(7))).len());
+    u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
 /// Both as sentences, with or without a full stop of their own.
