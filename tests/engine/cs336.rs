@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
-use vramlab::device::sim::SimDevice;
 use vramlab::train::{Checkpointing, Config, Libraries, LoopStyle, OptimizerForm, Workload};
 use vramlab::units::Bytes;
 use vramlab::workload::{Cs336, Cs336Sizes, Data, Extent, Inference, InferenceMode, InferencePlan, Models, Repeats};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
-use vramlab::device::sim::{CardCatalog, SimDevice};
+use vramlab::device::sim::SimDevice;
 use vramlab::train::{
     Checkpointing, Config, Libraries, LoopStyle, Member, Parallelism, Trainer, TrainerOptions, Workload, World,
 };

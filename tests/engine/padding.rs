@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
-use vramlab::device::sim::{CardCatalog, SimDevice};
 use vramlab::train::{AttentionKernel, Checkpointing, Config, Libraries, LoopStyle, LossHead, Trainer, Workload};
 use vramlab::units::Bytes;
 use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, Sizes, Target, Targets};
