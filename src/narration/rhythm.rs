@@ -2,6 +2,7 @@
 //! parts of its history without stacks follow from earlier ones with them.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::doing::Doing;
 use vramlab_allocator::units::Bytes;
@@ -9,7 +10,8 @@ use vramlab_allocator::units::Bytes;
 /// What the program was doing when it asked for a size behind certain others.
 #[derive(Debug, Default)]
 pub(super) struct Rhythm {
-    by_sizes: HashMap<Vec<Bytes>, Known>,
+    /// By hashes of runs of sizes: nothing is kept of the sizes themselves.
+    by_sizes: HashMap<u64, Known>,
     /// The sizes of the last requests, the youngest last.
     last: VecDeque<Bytes>,
 }
@@ -25,7 +27,7 @@ impl Rhythm {
     /// How many sizes are compared: the most that are known tell, since what is told by few happens at several places of a step.
     const LENGTHS: [usize; 4] = [12, 6, 3, 1];
     /// Runs of sizes that are known at most; a training of unlike steps has ever new ones, and then all begins anew.
-    const MOST: usize = 1 << 16;
+    const MOST: usize = 1 << 18;
     /// What was seen so often is not doubted by one part whose stacks begin or end in its midst.
     const SURE: u8 = 8;
 
@@ -67,10 +69,13 @@ impl Rhythm {
         self.last.push_back(size);
     }
 
-    /// The last sizes, so many.
-    fn run(&self, length: usize) -> Option<Vec<Bytes>> {
+    /// The last sizes, so many, as one number.
+    fn run(&self, length: usize) -> Option<u64> {
         let from = self.last.len().checked_sub(length)?;
-        Some(self.last.range(from..).copied().collect())
+        let mut hasher = DefaultHasher::new();
+        length.hash(&mut hasher);
+        self.last.range(from..).for_each(|size| size.hash(&mut hasher));
+        Some(hasher.finish())
     }
 }
 
