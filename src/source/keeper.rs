@@ -266,6 +266,8 @@ impl Keeper {
                     began.unwrap_or_default().iter().for_each(|event| recorder.push(event));
                     recorder.close_frame();
                 }
+                // What happened before is a frame of its own: the next are of a moment each.
+                self.timeline.close_frame();
                 self.recorder = Some(Recording { recorder, until: first, last: Instant::now() });
                 self.tell(format!("recording to {}", path.display()));
                 self.write_on(true);
@@ -296,8 +298,19 @@ impl Keeper {
     fn tell(&mut self, text: String) {
         let (time, text) = (self.now_time(), Arc::from(text));
         self.say(&text);
-        self.timeline.push(&Event { device: self.device, ..Event::new(time, EventKind::Notice { text }) });
+        self.push(&Event { device: self.device, ..Event::new(time, EventKind::Notice { text }) });
         self.dirty = true;
+    }
+
+    /// Adds an event. Events that waited for a busy keeper, too, are recorded in frames of a moment each.
+    fn push(&mut self, event: &Event) {
+        if self.recorder.is_some()
+            && let Some(since) = self.timeline.open_since()
+            && u128::from(event.time.0.saturating_sub(since.0)) >= WRITE.as_micros()
+        {
+            self.timeline.close_frame();
+        }
+        self.timeline.push(event);
     }
 
     fn say(&mut self, text: &Arc<str>) {
@@ -334,14 +347,7 @@ impl Keeper {
                     }
                     self.urgent |= matches!(event.kind, EventKind::Run(_) | EventKind::Settings(_));
                     self.ghosts.see(self.timeline.end(), event);
-                    // Events that waited for a busy keeper, too, are recorded in frames of a moment each.
-                    if self.recorder.is_some()
-                        && let Some(since) = self.timeline.open_since()
-                        && u128::from(event.time.0.saturating_sub(since.0)) >= WRITE.as_micros()
-                    {
-                        self.timeline.close_frame();
-                    }
-                    self.timeline.push(event);
+                    self.push(event);
                     if event.kind == EventKind::Run(RunState::OutOfMemory) {
                         short.push(event.device);
                     }
@@ -411,7 +417,7 @@ impl Keeper {
     fn read_sensors(&mut self) {
         if let Some(reading) = self.sensors.as_ref().and_then(Sensors::take) {
             let time = self.now_time();
-            self.timeline.push(&Event::new(time, EventKind::Reading(Arc::new(reading))));
+            self.push(&Event::new(time, EventKind::Reading(Arc::new(reading))));
             self.dirty = true;
         }
     }
