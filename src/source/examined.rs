@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::whole::Whole;
 use crate::model::{
-    Autopsy, Diagnosis, EventKind, Lab, Leak, LeakFinder, Ledger, MemoryModel, Ranks, Rhythm, RhythmFinder,
+    AlikeRanks, Autopsy, Diagnosis, EventKind, Lab, Leak, LeakFinder, Ledger, MemoryModel, Ranks, Rhythm, RhythmFinder,
     SegmentView, StrandingSegment, Survivor, View, holdings, holdings_by_module, lines_within,
 };
 use crate::recording::RecordingError;
@@ -16,6 +16,8 @@ use crate::units::{Bytes, DeviceIndex};
 pub struct Examined {
     /// The device.
     pub device: DeviceIndex,
+    /// The ranks that it stands for, where it is the own GPU of a rank.
+    pub alike: Option<Arc<AlikeRanks>>,
     /// How it stands at the end.
     pub view: View,
     /// Where most was allocated.
@@ -135,10 +137,12 @@ pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec
         }
         Ok::<_, RecordingError>(())
     })?;
+    let mut alike: BTreeMap<DeviceIndex, Arc<AlikeRanks>> = BTreeMap::new();
     let mut views: BTreeMap<DeviceIndex, (View, Standing, First)> = BTreeMap::new();
     for (device, first) in first {
         if let Some(lab) = ranks.lab_mut(device).filter(|lab| lab.memory().peak_reserved() > Bytes::ZERO) {
             let standing = Standing::of(lab);
+            alike.extend(lab.alike().map(|alike| (device, Arc::clone(alike))));
             views.insert(device, (lab.view(), standing, first));
         }
     }
@@ -182,6 +186,7 @@ pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec
         view.findings = known.amended(&view.findings, &view.settings);
         Some(Examined {
             device,
+            alike: alike.remove(&device),
             view,
             peak: second.found.0,
             end,

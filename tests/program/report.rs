@@ -1,10 +1,15 @@
 //! What `report` and `check` say of other people's files: out of memory, leaks, lines to paste, exit codes.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use vramlab::allocator::PoolKind;
+use vramlab::model::{Category, Event, EventKind, NameId};
+use vramlab::recording::{FrameBuilder, Next, Reader, Writer};
+use vramlab::units::{Address, Bytes, DeviceIndex, StreamId};
 
 fn vramlab(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vramlab"))
@@ -292,6 +297,52 @@ fn several_files_are_one_report_on_the_worst_of_them() {
     assert_eq!(said.matches("Who held the peak").count(), 1, "{said}");
     let told = json(&["report", a, b, "--format", "json", "--no-settings"]);
     assert_eq!(told["files"].as_array().unwrap().len(), 2);
+}
+
+/// A recording of two ranks, and the same where the first takes 2 MiB of a third GPU.
+fn ranks_and_a_guest(folder: &TempDir) -> [String; 2] {
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (two, three) = (path("two.vram"), path("three.vram"));
+    text(&["run", "gpt-mini", "--device", "sim:h200x2", "--parallel", "pp-1f1b", "--steps", "2", "--record", &two]);
+    let mut reader = Reader::new(File::open(&two).unwrap());
+    let mut events = Vec::new();
+    while let Next::Frame(frame) = reader.next().unwrap() {
+        events.extend(frame.unpack().unwrap().events().map(Result::unwrap));
+    }
+    let (time, at) = (events.last().unwrap().time, (Address(1 << 40), Bytes::mib(2)));
+    let (pool, stream) = (PoolKind::Small, StreamId::DEFAULT);
+    let segment = EventKind::SegmentAlloc { address: at.0, size: at.1, stream, pool };
+    let block = EventKind::Alloc {
+        address: at.0,
+        size: at.1,
+        requested: at.1,
+        stream,
+        category: Category::Other,
+        name: NameId::NONE,
+    };
+    events.extend([segment, block].map(|kind| Event { device: DeviceIndex(2), ..Event::new(time, kind) }));
+    let mut frame = FrameBuilder::new(0);
+    events.iter().for_each(|event| frame.push(event));
+    let mut writer = Writer::new(File::create(&three).unwrap()).unwrap();
+    writer.write(&frame.finish().unwrap()).unwrap();
+    [two, three]
+}
+
+#[test]
+fn a_gpu_that_a_rank_uses_beside_its_own_is_no_rank() {
+    let folder = tempfile::tempdir().unwrap();
+    let [two, three] = ranks_and_a_guest(&folder);
+    let sentence = |file: &str| {
+        let said = text(&["report", file, "--no-settings"]);
+        assert!(said.contains("0 (rank 0)") && said.contains("1 (rank 1)"), "{said}");
+        let line = said.lines().find(|line| line.contains("Peaks are within"));
+        line.unwrap_or_else(|| panic!("{said}")).replace(file, "FILE")
+    };
+    assert_eq!(sentence(&two), sentence(&three));
+    let told = json(&["report", &three, "--format", "json", "--no-settings"]);
+    let ranks = told["devices"].as_array().unwrap().iter().map(|device| device["ranks"].clone());
+    let [none, one]: [Value; 2] = [Value::Null, serde_json::json!([1])];
+    assert_eq!(ranks.collect::<Vec<_>>(), [serde_json::json!([0]), one, none]);
 }
 
 #[test]

@@ -86,6 +86,7 @@ fn device(of: &Subject<'_>) -> Value {
     let loose = tried_out.as_ref().and_then(|tried| tried.loose.as_ref());
     json!({
         "device": run.facts.device,
+        "ranks": examined.alike.as_ref().map(|alike| &alike.ranks),
         "allocated": examined.end.ledger.allocated(),
         "reserved": examined.end.ledger.reserved(),
         "peak_allocated": view.peak_allocated,

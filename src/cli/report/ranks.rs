@@ -30,7 +30,7 @@ pub(super) fn parts(subjects: &[Subject<'_>]) -> Vec<Part> {
         let failed = if subject.examined.ooms == 0 { "no".to_owned() } else { subject.examined.ooms.to_string() };
         lines.push(vec![
             subject.file.to_owned(),
-            subject.run.facts.device.0.to_string(),
+            number(subject),
             view.peak_reserved.to_string(),
             view.peak_allocated.to_string(),
             subject.examined.end.ledger.allocated().to_string(),
@@ -43,23 +43,36 @@ pub(super) fn parts(subjects: &[Subject<'_>]) -> Vec<Part> {
     vec![Part::Heading(heading.to_owned()), Part::Table(lines), Part::Text(imbalance(subjects))]
 }
 
-/// How far the worst is from the mean, and from the least.
+/// The number of the device, and whose it is.
+fn number(subject: &Subject<'_>) -> String {
+    let device = subject.run.facts.device.0;
+    subject.examined.alike.as_ref().map_or_else(|| device.to_string(), |alike| format!("{device} ({})", alike.words()))
+}
+
+/// How far the worst is from the mean, and from the least. A GPU that a rank uses beside its own is none of them.
 fn imbalance(subjects: &[Subject<'_>]) -> String {
-    let peaks = || subjects.iter().map(|subject| subject.examined.view.peak_allocated.get());
-    let (most, least) = (peaks().max().unwrap_or(0), peaks().min().unwrap_or(0));
-    let mean = peaks().sum::<u64>() as f64 / subjects.len().max(1) as f64;
+    let has_ranks = subjects.iter().any(|subject| subject.examined.alike.is_some());
+    // What stands for several ranks counts as often.
+    let counts = |subject: &Subject<'_>| match &subject.examined.alike {
+        Some(alike) => alike.ranks.len() as u64,
+        None => u64::from(!has_ranks),
+    };
+    let compared = || subjects.iter().filter(|subject| counts(subject) > 0);
+    let peak = |subject: &Subject<'_>| subject.examined.view.peak_allocated.get();
+    let (most, least) = (compared().map(peak).max().unwrap_or(0), compared().map(peak).min().unwrap_or(0));
+    let sum: f64 = compared().map(|subject| peak(subject) as f64 * counts(subject) as f64).sum();
+    let mean = sum / compared().map(counts).sum::<u64>().max(1) as f64;
     let over = if mean > 0.0 { (most as f64 / mean - 1.0) * 100.0 } else { 0.0 };
     let Some(worst) = subjects.get(worst(subjects)) else { return String::new() };
-    if most - least < most / 200 {
-        return format!(
-            "Peaks are within 0.5 % of one another. Looked at below: {}, device {}.",
-            worst.file, worst.run.facts.device.0
-        );
+    let worst = format!("{}, device {}", worst.file, number(worst));
+    if has_ranks && compared().count() == 1 {
+        return format!("The ranks were recorded as one. Looked at below: {worst}.");
     }
+    if most - least < most / 200 {
+        return format!("Peaks are within 0.5 % of one another. Looked at below: {worst}.");
+    }
+    let apart = Bytes(most - least);
     format!(
-        "The highest peak of allocated memory is {over:.1} % above the mean, {} above the lowest. The worst: {}, device {}.",
-        Bytes(most - least),
-        worst.file,
-        worst.run.facts.device.0
+        "The highest peak of allocated memory is {over:.1} % above the mean, {apart} above the lowest. The worst: {worst}."
     )
 }
