@@ -50,6 +50,18 @@ impl Axis {
         (least..=most).map(axis).min_by_key(|axis| axis.top).unwrap_or_else(|| axis(1))
     }
 
+    /// An axis on which `largest` fills `filled` of `rows` rows to the edge: of a low chart every part of its top row can be seen. Its
+    /// ticks are on whole rows, and seldom round.
+    pub fn fitted(largest: Bytes, filled: u16, rows: u16) -> Self {
+        let (largest, filled, rows) = (largest.get().max(1), filled.clamp(1, rows.max(1)), rows.max(1));
+        let of_rows = |count: u16| {
+            let bytes = (u128::from(largest) * u128::from(count)).div_ceil(u128::from(filled));
+            u64::try_from(bytes).unwrap_or(u64::MAX)
+        };
+        let rows_per_tick = rows.div_ceil(4);
+        Self { top: Bytes(of_rows(rows)), tick: of_rows(rows_per_tick), rows_per_tick }
+    }
+
     /// How high `bytes` stand in a chart of so many rows, in eighths of a row.
     pub fn eighths(self, bytes: Bytes, rows: u16) -> u64 {
         let full = u128::from(rows) * 8;
@@ -74,7 +86,9 @@ impl Axis {
                 let power = 10f64.powi(*decimals);
                 ((scaled * power).round() / power - scaled).abs() < 1e-6 * scaled.max(1e-3)
             });
-            let label = format!("{scaled:.*}", decimals.unwrap_or(2) as usize);
+            // A figure that is not round has as many digits as there is room for.
+            let most = if scaled < 10.0 { 2 } else { i32::from(scaled < 100.0) };
+            let label = format!("{scaled:.*}", decimals.unwrap_or(2).min(most) as usize);
             put_at(inner, 0, y - inner.y, vec![span(theme, Token::Dim, format!("{label:>4}"))], buf);
             if row > 0 {
                 let style = theme.style(Token::Border);
@@ -118,6 +132,22 @@ mod tests {
         }
         assert!(Axis::new(Bytes::ZERO, 8).top > Bytes::ZERO);
         assert!(Axis::new(Bytes(u64::MAX), 8).top > Bytes::ZERO);
+    }
+
+    #[test]
+    fn what_is_fitted_ends_on_the_edge_of_a_row() {
+        for (filled, rows) in [(1, 1), (2, 2), (2, 3), (3, 3), (4, 5)] {
+            for gib in [1, 6, 25] {
+                let axis = Axis::fitted(Bytes(gib * GIB), filled, rows);
+                assert_eq!(axis.eighths(Bytes(gib * GIB), rows), u64::from(filled) * 8, "{gib} in {filled} of {rows}");
+                let ticks = ticks(axis, rows);
+                assert_eq!(ticks[0], (0.0, 0));
+                for (value, row) in ticks {
+                    let exact = gib as f64 * f64::from(row) / f64::from(filled);
+                    assert!((value - exact).abs() < 0.006 * exact.max(1.0), "{value} for {exact}");
+                }
+            }
+        }
     }
 
     /// Labels and grid lines as they are read back from a frame: a label's figure in GiB, and its row from the bottom.

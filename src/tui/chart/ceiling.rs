@@ -56,6 +56,15 @@ impl Ceiling {
         Axis::new(Bytes(drawn.get().saturating_add(room)), rows)
     }
 
+    /// The same of a low chart: `largest` fills its rows to the edge, unless the ceiling is near and has its own place among them.
+    pub fn fitted(ceiling: Option<Self>, largest: Bytes, rows: u16) -> Axis {
+        match ceiling {
+            Some(near) if near.is_near(largest) => Self::axis(ceiling, largest, rows),
+            Some(_) if rows >= NOTED => Axis::fitted(largest, rows - 1, rows),
+            _ => Axis::fitted(largest, rows, rows),
+        }
+    }
+
     /// Draws it over the areas of a chart, dashed to the right edge; where it is far above, a note at the top says where. `height` is
     /// how high it stood in a column, `None` where there was none.
     pub fn draw(

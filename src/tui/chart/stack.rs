@@ -75,19 +75,39 @@ impl Stack {
         edges
     }
 
-    /// Its cells from the bottom up.
-    fn cells(&self, top: Bytes, theme: &Theme, rows: u16) -> Vec<StackCell> {
-        // Without colour a cell has one letter.
-        let units = if theme.is_colorless() { 1 } else { 8 };
-        let edges = self.edges(top, u64::from(rows) * units);
+    /// What each row shows of it, from the bottom up.
+    fn rows(&self, top: Bytes, rows: u16) -> Vec<RowParts> {
+        let edges = self.edges(top, u64::from(rows) * 8);
         let mut next = 0;
         (0..u64::from(rows))
             .map(|row| {
-                while edges.get(next).is_some_and(|edge| edge.end <= row * units) {
+                while edges.get(next).is_some_and(|edge| edge.end <= row * 8) {
                     next += 1;
                 }
-                StackCell::new(&edges[next..], row, units)
+                RowParts::new(&edges[next..], row)
             })
+            .collect()
+    }
+
+    /// Its cells from the bottom up where a cell has one letter: that of the part with most bytes in it. As many are filled as is
+    /// nearest to its height.
+    fn letters(&self, top: Bytes, rows: u16) -> Vec<StackCell> {
+        let filled = self.edges(top, u64::from(rows)).last().map_or(0, |edge| edge.end);
+        // Bytes times rows: whole numbers, whatever a row is worth.
+        let (of_row, of_byte) = (u128::from(top.get().max(1)), u128::from(rows));
+        let most_in = |row: u64| {
+            let (from, to) = (u128::from(row) * of_row, u128::from(row + 1) * of_row);
+            let mut below = 0;
+            let inside = self.0.iter().map(|(height, ink)| {
+                let begin = below;
+                below += u128::from(height.get()) * of_byte;
+                (below.min(to).saturating_sub(begin.max(from)), *ink)
+            });
+            // Of two that are as high the lower one.
+            inside.fold((0, Ink::NOTHING), |most, part| if part.0 > most.0 { part } else { most }).1
+        };
+        (0..u64::from(rows))
+            .map(|row| StackCell::whole(if row < filled { most_in(row) } else { Ink::NOTHING }))
             .collect()
     }
 }
@@ -96,8 +116,12 @@ impl Stack {
 /// the edge of a cell and in many columns side by side, a line in the colour of the surface runs within the upper one.
 pub(crate) fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let plot = plot.intersection(buf.area);
-    let columns: Vec<Vec<StackCell>> =
-        stacks.iter().take(usize::from(plot.width)).map(|stack| stack.cells(top, theme, plot.height)).collect();
+    let stacks = &stacks[..stacks.len().min(usize::from(plot.width))];
+    let columns = if theme.is_colorless() {
+        stacks.iter().map(|stack| stack.letters(top, plot.height)).collect()
+    } else {
+        cells(stacks, top, plot.height)
+    };
     let lined: Vec<Vec<bool>> = columns.iter().map(|cells| lines(cells, theme)).collect();
     for (row, y) in (plot.top()..plot.bottom()).rev().enumerate() {
         let runs: Vec<bool> = lined.iter().map(|rows| rows[row]).collect();
@@ -110,6 +134,31 @@ pub(crate) fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf
             index += run.len();
         }
     }
+}
+
+/// The cells of every column. A part that is in nearly every column of a row is preferred there, so that it does not come and go
+/// where nothing happens to it.
+fn cells(stacks: &[Stack], top: Bytes, rows: u16) -> Vec<Vec<StackCell>> {
+    let columns: Vec<Vec<RowParts>> = stacks.iter().map(|stack| stack.rows(top, rows)).collect();
+    let standing: Vec<Vec<Ink>> =
+        (0..usize::from(rows)).map(|row| standing(columns.iter().map(|rows| &rows[row]))).collect();
+    columns
+        .iter()
+        .map(|rows| rows.iter().zip(&standing).map(|(parts, standing)| parts.cell(standing)).collect())
+        .collect()
+}
+
+/// The parts that are in seven of eight of these columns of a row, or more.
+fn standing<'a>(columns: impl ExactSizeIterator<Item = &'a RowParts>) -> Vec<Ink> {
+    let count = columns.len();
+    let mut seen: Vec<(Ink, usize)> = Vec::new();
+    for (ink, _, _) in columns.flat_map(|parts| &parts.parts) {
+        match seen.iter_mut().find(|(known, _)| known == ink) {
+            Some((_, times)) => *times += 1,
+            None => seen.push((*ink, 1)),
+        }
+    }
+    seen.into_iter().filter(|(_, times)| times * 8 >= count * 7).map(|(ink, _)| ink).collect()
 }
 
 /// Above which cells' lower edges a line may run: between whole cells of parts that colours don't tell apart, both of which are high
@@ -141,6 +190,64 @@ fn needs_line(a: Ink, b: Ink, theme: &Theme) -> bool {
     a != b && a != Ink::NOTHING && b != Ink::NOTHING && a.fill == b.fill && !theme.tells_apart(a.token, b.token)
 }
 
+/// What a row of a column holds: parts from the bottom up, each with its eighths and the height of all of it.
+#[derive(Clone, Debug, Default)]
+struct RowParts {
+    parts: Vec<(Ink, usize, Bytes)>,
+}
+
+impl RowParts {
+    /// Those of `row` from the bottom, of parts that end above its lower edge.
+    fn new(edges: &[Edge], row: u64) -> Self {
+        let (mut begin, end) = (row * 8, (row + 1) * 8);
+        let mut parts: Vec<(Ink, usize, Bytes)> = Vec::new();
+        for edge in edges {
+            if begin >= end {
+                break;
+            }
+            let length = edge.end.min(end).saturating_sub(begin);
+            begin += length;
+            match parts.last_mut() {
+                Some((last, known, _)) if *last == edge.ink => *known += length as usize,
+                _ if length > 0 => parts.push((edge.ink, length as usize, edge.height)),
+                _ => {}
+            }
+        }
+        Self { parts }
+    }
+
+    /// What a cell shows of it. It can show two: where more meet, the least of them give way to their neighbours, and the upper end of
+    /// all stays where it is. One that is `standing` may give way to none that is an eighth higher here. Of two that are as high,
+    /// that of more bytes is shown: the same one in column after column.
+    fn cell(&self, standing: &[Ink]) -> StackCell {
+        let filled: usize = self.parts.iter().map(|(_, eighths, _)| eighths).sum();
+        let whole = filled == 8;
+        match *self.parts.as_slice() {
+            [] => return StackCell::whole(Ink::NOTHING),
+            [(only, ..)] if whole => return StackCell::whole(only),
+            [(only, eighths, _)] => return StackCell { lower: only, upper: Ink::NOTHING, eighths },
+            [(lower, eighths, _), (upper, ..)] if whole => return StackCell { lower, upper, eighths },
+            _ => {}
+        }
+        let mut kept: Vec<usize> = (0..self.parts.len()).collect();
+        kept.sort_by_key(|&index| {
+            let (ink, eighths, height) = self.parts[index];
+            std::cmp::Reverse((eighths + usize::from(standing.contains(&ink)), height))
+        });
+        kept.truncate(if whole { 2 } else { 1 });
+        kept.sort_unstable();
+        match *kept.as_slice() {
+            [low, high] => {
+                let length = |range: &[(Ink, usize, Bytes)]| range.iter().map(|(_, eighths, _)| eighths).sum::<usize>();
+                let eighths = length(&self.parts[..=low]) + length(&self.parts[low + 1..high]) / 2;
+                StackCell { lower: self.parts[low].0, upper: self.parts[high].0, eighths }
+            }
+            [only, ..] => StackCell { lower: self.parts[only].0, upper: Ink::NOTHING, eighths: filled },
+            [] => StackCell::whole(Ink::NOTHING),
+        }
+    }
+}
+
 /// What a cell shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StackCell {
@@ -153,55 +260,6 @@ struct StackCell {
 impl StackCell {
     const fn whole(ink: Ink) -> Self {
         Self { lower: ink, upper: ink, eighths: 8 }
-    }
-
-    /// The cell in `row` from the bottom, of parts that end above its lower edge. It can show two: where more meet, the least of them
-    /// give way to their neighbours, and the upper end of all stays where it is. Of two that are as high there, that of more bytes
-    /// is shown: the same one in column after column.
-    fn new(edges: &[Edge], row: u64, units: u64) -> Self {
-        let (mut begin, end) = (row * units, (row + 1) * units);
-        // Most cells lie within one part, or above all.
-        match edges.first() {
-            None => return Self::whole(Ink::NOTHING),
-            Some(edge) if edge.end >= end => return Self::whole(edge.ink),
-            Some(_) => {}
-        }
-        let (mut parts, mut heights): (Vec<(Ink, usize)>, Vec<Bytes>) = (Vec::with_capacity(4), Vec::with_capacity(4));
-        for edge in edges {
-            if begin >= end {
-                break;
-            }
-            let length = edge.end.min(end).saturating_sub(begin);
-            begin += length;
-            match parts.last_mut() {
-                Some((last, known)) if *last == edge.ink => *known += length as usize,
-                _ if length > 0 => {
-                    parts.push((edge.ink, length as usize));
-                    heights.push(edge.height);
-                }
-                _ => {}
-            }
-        }
-        let blank = end - begin;
-        let room = if blank > 0 { 1 } else { 2 };
-        // Those that cover most of it, and what the others leave goes to their neighbours.
-        let mut kept: Vec<usize> = (0..parts.len()).collect();
-        kept.sort_by_key(|&index| std::cmp::Reverse((parts[index].1, heights[index])));
-        kept.truncate(room);
-        kept.sort_unstable();
-        if let (&[low, high], true) = (kept.as_slice(), parts.len() > room) {
-            let length = |range: &[(Ink, usize)]| range.iter().map(|(_, length)| length).sum::<usize>();
-            let lower = length(&parts[..=low]) + length(&parts[low + 1..high]) / 2;
-            parts = vec![(parts[low].0, lower), (parts[high].0, length(&parts) - lower)];
-        } else if let (&[only], true) = (kept.as_slice(), parts.len() > room) {
-            parts = vec![(parts[only].0, parts.iter().map(|(_, length)| length).sum())];
-        }
-        match *parts.as_slice() {
-            [] => Self::whole(Ink::NOTHING),
-            [(only, _)] if blank == 0 => Self::whole(only),
-            [(only, eighths)] => Self { lower: only, upper: Ink::NOTHING, eighths },
-            [(lower, eighths), (upper, _), ..] => Self { lower, upper, eighths },
-        }
     }
 
     fn is_whole(self) -> bool {
@@ -285,7 +343,7 @@ mod tests {
         let cell = |edges: &[(u64, u64, Ink)]| {
             let edges: Vec<Edge> =
                 edges.iter().map(|&(end, height, ink)| Edge { end, height: Bytes(height), ink }).collect();
-            StackCell::new(&edges, 0, 8)
+            RowParts::new(&edges, 0).cell(&[])
         };
         let three = |end| [(3, 30, LOW), (end, 10, thin), (8, 40, HIGH)];
         assert_eq!(cell(&three(4)), StackCell { lower: LOW, upper: HIGH, eighths: 3 });
@@ -294,6 +352,18 @@ mod tests {
         assert_eq!(cell(&[(1, 1, LOW), (5, 4, thin)]), StackCell { lower: thin, upper: Ink::NOTHING, eighths: 5 });
         let as_high = cell(&[(1, 9, LOW), (2, 5, thin)]);
         assert_eq!(as_high, StackCell { lower: LOW, upper: Ink::NOTHING, eighths: 2 }, "that of more bytes");
+    }
+
+    #[test]
+    fn a_part_that_stays_does_not_come_and_go_with_what_lies_upon_it() {
+        // What lies upon it is as high in this row and has more bytes, now one part and now another.
+        let upon = [Token::Stranded, Token::Reserved].map(|token| Ink { token, fill: "█" });
+        let columns: Vec<Stack> = (0..16).map(|x| stack(&[(2, LOW), (4, HIGH), (20, upon[x % 2])])).collect();
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let mut buf = Buffer::empty(Rect::new(0, 0, 16, 4));
+        areas(&columns, Bytes(32), &theme, buf.area, &mut buf);
+        let colors: Vec<Color> = (0..16).map(|x| buf[(x, 3)].fg).collect();
+        assert_eq!(colors, vec![theme.color(Token::Allocated); 16]);
     }
 
     /// What a cell shows, read from the glyph and the colours alone: eighths of it by ink, from the bottom.
@@ -341,6 +411,25 @@ mod tests {
         1.0 + crowded
     }
 
+    /// A letter is that of the part with most bytes in its cell.
+    fn check_letters(buf: &Buffer, x: u16, parts: &[(u64, Ink)], top: u64, rows: u16) {
+        for row in 0..rows {
+            let symbol = buf[(x, rows - 1 - row)].symbol();
+            let (from, to) = (f64::from(row), f64::from(row + 1));
+            let mut inside: HashMap<&str, f64> = HashMap::new();
+            let mut below = 0.0;
+            for (height, ink) in parts {
+                let end = below + *height as f64 * f64::from(rows) / top as f64;
+                *inside.entry(ink.fill).or_default() += (f64::min(end, to) - f64::max(below, from)).max(0.0);
+                below = end;
+            }
+            if symbol != " " {
+                let most = inside.values().copied().fold(0.0, f64::max);
+                assert!(inside[symbol] >= most - 1e-6, "{symbol} in row {row} of {rows}: {inside:?}");
+            }
+        }
+    }
+
     fn check(theme: &Theme, parts: &[(u64, Ink)], top: u64, rows: u16) {
         let inks: Vec<Ink> = parts.iter().map(|(_, ink)| *ink).collect();
         let mut buf = Buffer::empty(Rect::new(0, 0, LONG as u16, rows));
@@ -367,7 +456,11 @@ mod tests {
             let sum: f64 = heights.values().sum();
             let exact: f64 = parts.iter().map(|(height, _)| *height as f64).sum::<f64>() * scale;
             assert!((sum - exact).abs() <= unit, "the top: {sum} for {exact}: {}", about());
-            let allowed = if theme.is_colorless() { 8.0 } else { allowed(parts, top, rows) };
+            if theme.is_colorless() {
+                check_letters(&buf, x, parts, top, rows);
+                continue;
+            }
+            let allowed = allowed(parts, top, rows);
             for (height, ink) in parts {
                 let (exact, drawn) = (*height as f64 * scale, heights.get(&ink.token).copied().unwrap_or(0.0));
                 assert!(

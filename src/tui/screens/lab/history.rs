@@ -17,6 +17,9 @@ use crate::tui::words;
 use crate::units::Bytes;
 
 /// What a part of a column is.
+/// Rows up to which the plot is fitted to what it shows: what is reserved beyond the peak has its own cells there.
+const LOW: u16 = 4;
+
 #[derive(Clone, Copy)]
 enum ColumnPart {
     /// Allocated throughout the step.
@@ -69,7 +72,11 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         return plot;
     }
     let ceiling = stage.ceiling();
-    let axis = Ceiling::axis(ceiling, largest, plot.height);
+    let axis = if plot.height <= LOW {
+        Ceiling::fitted(ceiling, largest, plot.height)
+    } else {
+        Ceiling::axis(ceiling, largest, plot.height)
+    };
     axis.draw(theme, inner, plot, buf);
     let stacks: Vec<Stack> = page.columns.iter().map(|column| stack(column, theme)).collect();
     areas(&stacks, axis.top, theme, plot, buf);
