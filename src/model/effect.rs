@@ -197,16 +197,17 @@ impl Effects {
         self.warm_up = Self::WARM_UP;
     }
 
-    /// A step ended; `grown` is how often it asked the driver for memory, `allocated` what it left. Returns the measurement once it is complete.
+    /// A step ended; `grown` is how often it asked the driver for memory, `allocated` what it left, `limit` is in force. Returns the measurement once it is complete.
     pub(super) fn end_step(
         &mut self,
         report: &StepReport,
         peaks: &StepPeaks,
         (allocated, stranded): (Bytes, Bytes),
+        limit: Option<Bytes>,
         grown: u64,
     ) -> Sample {
         self.finished += 1;
-        let footing = Footing::of(report, peaks, allocated, self.footing.as_ref());
+        let footing = Footing { limit, ..Footing::of(report, peaks, allocated, self.footing.as_ref()) };
         self.footing = Some(footing);
         let sample = Sample {
             peak_allocated: peaks.allocated,

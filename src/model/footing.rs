@@ -15,6 +15,8 @@ pub struct Footing {
     pub spare: Bytes,
     /// The most that waited for another stream at once.
     pub pending: Bytes,
+    /// The most that might be reserved when it ended.
+    pub limit: Option<Bytes>,
     /// What it left allocated.
     pub allocated: Bytes,
     /// Bytes more than the step before left, and for how many steps in a row it was more.
@@ -37,6 +39,7 @@ impl Footing {
             reserved: peaks.reserved,
             spare: peaks.spare,
             pending: peaks.pending,
+            limit: None,
             allocated,
             rise: (rise, if rise > Bytes::ZERO { rising + 1 } else { 0 }),
             total: report.total,

@@ -23,6 +23,8 @@ pub struct News {
     parts: Vec<String>,
     /// Cached bytes that steps don't use any more: `empty_cache` returns them.
     pub spare: Bytes,
+    /// More is reserved than the limit that was just set.
+    pub above_limit: bool,
 }
 
 impl News {
@@ -49,18 +51,21 @@ impl News {
                     )
                 }
             });
-            return Some(Self { parts, spare: Bytes::ZERO });
+            return Some(Self { parts, spare: Bytes::ZERO, above_limit: false });
         }
         let told = MeasurementPair { before, after, from, to };
         parts.extend(told.leak());
         parts.extend(told.peak());
         let (reserved, spare) = told.reserved();
         parts.extend(reserved);
+        let limit = told.limit();
+        let above_limit = limit.is_some();
+        parts.extend(limit);
         parts.extend(told.time());
         if parts.is_empty() {
             parts.push("no change beyond noise: memory and time are as before".to_owned());
         }
-        Some(Self { parts, spare })
+        Some(Self { parts, spare, above_limit })
     }
 }
 
@@ -159,6 +164,16 @@ impl MeasurementPair<'_> {
             return (Some(format!("reserved stays {}: {cached}", b.bytes())), spare);
         }
         (None, Bytes::ZERO)
+    }
+
+    /// A new limit takes nothing back: where more is reserved, that is said.
+    fn limit(&self) -> Option<String> {
+        let new = self.to.limit.filter(|limit| Some(*limit) != self.from.limit);
+        let limit = new.filter(|limit| *limit < self.to.reserved)?;
+        let reserved = self.to.reserved;
+        Some(format!(
+            "{reserved} stay reserved, above the limit of {limit}: it binds when a step asks the driver for more"
+        ))
     }
 
     /// What became of the time of a step, and copies that take much of it.

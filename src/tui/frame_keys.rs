@@ -178,6 +178,12 @@ fn acts(stage: &Stage<'_>, action: Action, screen: usize) -> bool {
     stage.keys.bindings().iter().any(|binding| is_here(&binding))
         && stage.hold.permits(action, stage.picture)
         && keymap::acts(action, stage.picture).is_ok()
+        && (!is_about_a_remedy(action) || stage.states.ledger.remedy(&stage.findings()).is_some())
+}
+
+/// Whether it needs a finding that something can be done about.
+const fn is_about_a_remedy(action: Action) -> bool {
+    matches!(action, Action::Remedy | Action::Own(ScreenAction::Ledger(LedgerAction::NextRemedy)))
 }
 
 /// Cells of the line that lies free at the right of a frame's upper edge, its corner not counted.

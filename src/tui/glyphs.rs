@@ -63,11 +63,32 @@ pub fn to_ascii(buf: &mut Buffer, area: Rect, surface: Color) {
         let cell = &mut buf[position];
         let Some(symbol) = cell.symbol().chars().next().filter(|symbol| !symbol.is_ascii()) else { continue };
         cell.set_char(ascii_twin(symbol));
+        if let Some([first, second]) = ascii_pair(symbol)
+            && position.x > area.left()
+        {
+            let style = buf[position].style();
+            let before = &mut buf[(position.x - 1, position.y)];
+            if before.symbol() == " " {
+                before.set_char(first).set_style(style);
+                buf[position].set_char(second);
+            }
+            continue;
+        }
         let halves = block_eighths(symbol).filter(|_| cell.bg != surface && cell.bg != Color::Reset);
         if let Some(eighths) = halves {
             let color = if eighths >= 4 { cell.fg } else { cell.bg };
             cell.set_char(ascii_twin('█')).set_fg(color).set_bg(surface);
         }
+    }
+}
+
+/// Two characters that say more than the twin, where a blank stands before it.
+const fn ascii_pair(symbol: char) -> Option<[char; 2]> {
+    match symbol {
+        '→' => Some(['-', '>']),
+        '≤' => Some(['<', '=']),
+        '≥' => Some(['>', '=']),
+        _ => None,
     }
 }
 
@@ -161,8 +182,8 @@ mod tests {
 
     #[test]
     fn the_whole_area_becomes_ascii() {
-        let mut buf = Buffer::with_lines(["╭ a → b ╮", "│ ██░░ │ "]);
-        to_ascii(&mut buf, Rect::new(0, 0, 9, 2), Color::Reset);
-        assert_eq!(buf, Buffer::with_lines(["+ a > b +", "| ##:: | "]));
+        let mut buf = Buffer::with_lines(["╭ a → b ╮", "│ ██░░ │ ", "a→b  ≤2 ≥"]);
+        to_ascii(&mut buf, Rect::new(0, 0, 9, 3), Color::Reset);
+        assert_eq!(buf, Buffer::with_lines(["+ a-> b +", "| ##:: | ", "a>b <=2>="]));
     }
 }

@@ -66,17 +66,17 @@ pub(crate) fn remedies(stage: &Stage<'_>, finding: &Finding) -> String {
     match (&finding.evidence, finding.gain) {
         _ if words.is_empty() => String::new(),
         (Evidence::Leak { .. }, _) => words.join("; "),
-        (Evidence::Releasable { .. }, _) => returns(stage),
+        (Evidence::Releasable { .. }, _) => returns(stage, "them"),
         (_, Some(gain)) => format!("Try {}: {gain}", choice()),
         (_, None) => format!("Try {}", choice()),
     }
 }
 
-/// What gives cached bytes back: `e returns them`.
-pub(crate) fn returns(stage: &Stage<'_>) -> String {
+/// What gives `cached` bytes back: `e returns them`.
+pub(crate) fn returns(stage: &Stage<'_>, cached: &str) -> String {
     match (stage.picture.is_live(), stage.keys.key_of(Action::EmptyCache)) {
-        (true, key) if !key.is_empty() => format!("{key} returns them"),
-        _ => format!("{} returns them", in_program(stage, &Remedy::EmptyCache)),
+        (true, key) if !key.is_empty() => format!("{key} returns {cached}"),
+        _ => format!("{} returns {cached}", in_program(stage, &Remedy::EmptyCache)),
     }
 }
 
@@ -90,7 +90,8 @@ pub(crate) fn news(stage: &Stage<'_>) -> Option<(String, String)> {
     let news = News::of(effect).filter(|_| fresh)?;
     let flips: Vec<String> = effect.flips.iter().map(flip).collect();
     let told = if flips.is_empty() { news.to_string() } else { format!("{}: {news}", flips.join(", ")) };
-    let remedy = if news.spare > Bytes::ZERO { returns(stage) } else { String::new() };
+    let cached = news.spare > Bytes::ZERO || news.above_limit;
+    let remedy = if cached { returns(stage, "what is cached") } else { String::new() };
     Some((told, remedy))
 }
 

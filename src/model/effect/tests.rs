@@ -18,7 +18,7 @@ fn report(effects: &Effects, micros: u64) -> StepReport {
 
 fn step_that_grows(effects: &mut Effects, mib: u64, micros: u64, grown: u64) {
     let peaks = StepPeaks { allocated: Bytes::mib(mib), reserved: Bytes::mib(mib + 10), ..StepPeaks::default() };
-    effects.end_step(&report(effects, micros), &peaks, (Bytes::mib(100), Bytes(mib)), grown);
+    effects.end_step(&report(effects, micros), &peaks, (Bytes::mib(100), Bytes(mib)), None, grown);
 }
 
 fn step(effects: &mut Effects, mib: u64, micros: u64) {

@@ -125,7 +125,7 @@ impl Lab {
         }
         let grown = self.memory.traffic().segment_allocs - self.grown.min(self.memory.traffic().segment_allocs);
         let left = (self.memory.allocated(), self.memory.stranded());
-        let sample = self.effects.end_step(report, &self.peaks, left, grown);
+        let sample = self.effects.end_step(report, &self.peaks, left, self.memory.limit(), grown);
         self.history.end(self.memory.stranded());
         self.curves.end();
         self.configurations.end_step(sample, self.curves.last.as_ref());

@@ -438,11 +438,7 @@ impl TimelineView<'_> {
             }
         }
         lines.push(String::new());
-        let columns = match study.stride {
-            1 => format!("{} memory events", study.events),
-            stride => format!("{} memory events, {stride} to a column", study.events),
-        };
-        lines.push(columns);
+        lines.push(format!("{} memory events", study.events));
         if study.cut {
             lines.extend(pane::wrap("too many blocks to show each: zoom in for their lives", width));
         }

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use crate::model::{BlockView, Category, SegmentView, View};
+use crate::tui::action::Action;
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend::{legend_of, short_label};
 use crate::tui::map::{self, Coloring, Entry, Sheet, Tone};
@@ -29,7 +30,10 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let plan = stage.states.lab.overview(&view.segments, (usize::from(width), seen));
     let room = usize::from(area.width.saturating_sub(5));
     let hidden = plan.rows.saturating_sub(seen);
-    let title = title("blocks", view, (plan.scale, hidden), room, theme);
+    let page = stage.keys.key_of(Action::ScrollPage(1));
+    let more =
+        if hidden > 0 { format!("{page}: {} more", figures::counted(hidden as u64, "row")) } else { String::new() };
+    let title = title("blocks", view, (plan.scale, more), room, theme);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let rows = Rect { height: inner.height.saturating_sub(legend_rows), ..inner };
@@ -55,7 +59,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
 fn title(
     word: &'static str,
     view: &View,
-    (scale, hidden): (u64, usize),
+    (scale, more): (u64, String),
     room: usize,
     theme: &Theme,
 ) -> Vec<Span<'static>> {
@@ -66,10 +70,7 @@ fn title(
     let blocks: usize = view.segments.iter().map(|segment| segment.blocks.len()).sum();
     // The most telling first.
     let words = [
-        (
-            Token::Dim,
-            if hidden > 0 { format!("PgDn: {} more", figures::counted(hidden as u64, "row")) } else { String::new() },
-        ),
+        (Token::Dim, more),
         (Token::Dim, if scale > 0 { format!("1 cell = {}", figures::scale(Bytes(scale))) } else { String::new() }),
         (alarm, format!("stranded {} ({share})", figures::bytes(ledger.stranded))),
         (Token::Text, segments),

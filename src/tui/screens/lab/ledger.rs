@@ -2,11 +2,10 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
-use ratatui::text::Span;
 
 use crate::model::Category;
 use crate::tui::figures::{self, Unit};
+use crate::tui::legend::{self, Account};
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
@@ -29,18 +28,19 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     ];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    let accounts = [
-        ("live", Token::Allocated, ledger.live, "asked for"),
-        ("rounding", Token::Rounding, ledger.rounding, "size rounding of live blocks"),
-        ("pending", Token::Pending, ledger.pending, "freed, in use elsewhere"),
-        ("releasable", Token::Reserved, ledger.releasable, "empty_cache returns it"),
-        ("stranded", Token::Stranded, ledger.stranded, "free between live blocks"),
+    let meanings = [
+        "asked for",
+        "size rounding of live blocks",
+        "freed, in use elsewhere",
+        "free between live blocks",
+        "empty_cache returns it",
     ];
+    let accounts = legend::accounts(ledger, theme).into_iter().zip(meanings);
     let reserved = ledger.reserved().get();
-    for (y, (label, token, bytes, meaning)) in (0..inner.height).zip(accounts) {
+    for (y, (Account { name, ink, bytes }, meaning)) in (0..inner.height).zip(accounts) {
         let line = vec![
-            Span::styled("■ ", Style::new().fg(theme.color(token))),
-            span(theme, Token::Text, format!("{label:<11}")),
+            legend::mark(ink, theme),
+            span(theme, Token::Text, format!(" {name:<11}")),
             span(
                 theme,
                 Token::Strong,
@@ -54,7 +54,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         }
     }
     if inner.height > 5 && view.by_category.iter().any(|bytes| *bytes > Bytes::ZERO) {
-        put(inner, 5, vec![span(theme, Token::Dim, format!("of it, {}", when::words(stage.picture)))], buf);
+        put(inner, 5, vec![span(theme, Token::Dim, format!("allocated {}", when::words(stage.picture)))], buf);
         composition(&view.by_category, unit, theme, inner, 6, buf);
     }
 }
@@ -70,16 +70,17 @@ fn composition(parts: &[Bytes; 9], unit: Unit, theme: &Theme, area: Rect, y: u16
     for (category, bytes) in Category::ALL.into_iter().zip(parts) {
         sum += bytes.get();
         let end = (u128::from(sum) * u128::from(width) / u128::from(total)) as u16;
-        let text = "█".repeat(usize::from(end.saturating_sub(x)));
-        put_at(area, x, y, vec![Span::styled(text, Style::new().fg(theme.color(category.into())))], buf);
+        let ink = legend::ink(category, theme);
+        let text = ink.fill.repeat(usize::from(end.saturating_sub(x)));
+        put_at(area, x, y, vec![span(theme, ink.token, text)], buf);
         x = end;
     }
     let largest = Category::ALL.into_iter().zip(parts).max_by_key(|(_, bytes)| **bytes);
     if let Some((category, bytes)) = largest.filter(|_| y + 1 < area.height) {
         let share = figures::percent(bytes.get(), total);
         let line = vec![
-            Span::styled("■ ", Style::new().fg(theme.color(category.into()))),
-            span(theme, Token::Text, format!("{} {share}", category.label())),
+            legend::legend_of(category, theme),
+            span(theme, Token::Text, format!(" {} {share}", category.label())),
         ];
         put(area, y + 1, line, buf);
         let total = vec![span(theme, Token::Dim, format!("{} {}", unit.figure(Bytes(total)), unit.name()))];
