@@ -6,18 +6,15 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use vramlab_device::DType;
-use vramlab_train::{PositionScale, RouterRule};
+use vramlab_train::RouterRule;
 
 use super::super::bounds::{Extent, Repeats};
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, Windows};
 use super::pattern::LayerPattern;
-use super::rope::Rope;
-use super::sizes::{
-    Biases, DecoderSizes, DynamicScaling, ExpertSizes, Factors, Llama3Scaling, LongScaling, Multipliers, RotaryScaling,
-    SlidingWindows, SoftCaps, Style,
-};
+use super::rope::{Rope, RopeKeys};
+use super::sizes::{Biases, DecoderSizes, ExpertSizes, Multipliers, SlidingWindows, SoftCaps, Style};
 
 /// Keys that change neither memory nor arithmetic of a training step.
 const HARMLESS: [&str; 36] = [
@@ -134,7 +131,8 @@ impl ModelConfig {
         let width = needed("hidden_size", self.hidden_size, None)?;
         let unrotated = self.unrotated(family)?;
         let head_size = self.head_dim.map_or(family.head_size.unwrap_or(width / heads), Extent::get);
-        let rotated = self.rotated(head_size)?;
+        let rotations = self.rotations();
+        let rotated = rotations.rotated(head_size)?;
         Ok(DecoderSizes {
             vocab: needed("vocab_size", vocab.or(self.vocab_size), family.vocab)?,
             width,
@@ -146,10 +144,10 @@ impl ModelConfig {
             rotated: (rotated < head_size).then_some(rotated),
             tied: self.tie_word_embeddings.unwrap_or(family.tied),
             eps: self.rms_norm_eps.unwrap_or(family.eps),
-            theta: self.theta(family),
-            scaling: self.scaling(family, rotated)?,
-            local_theta: self.local_theta(family),
-            position_scale: self.position_scale(family)?,
+            theta: rotations.theta(family),
+            scaling: rotations.scaling(family, rotated)?,
+            local_theta: rotations.local_theta(family),
+            position_scale: rotations.position_scale(family)?,
             unrotated,
             seq: seq.get(),
             weights: self.weights()?,
@@ -302,156 +300,17 @@ impl ModelConfig {
         })
     }
 
-    fn rope(&self) -> impl Iterator<Item = &Rope> {
-        let all = self.rope_parameters.iter().chain(&self.rope_scaling);
-        all.map(|rope| rope.full_attention.as_deref().unwrap_or(rope))
-    }
-
-    fn theta(&self, family: &Family) -> f64 {
-        self.rope().find_map(|rope| rope.rope_theta).or(self.rope_theta).unwrap_or(family.theta)
-    }
-
-    fn local_theta(&self, family: &Family) -> Option<f64> {
-        let given = self.rope_parameters.as_ref().and_then(|rope| rope.sliding_attention.as_ref()?.rope_theta);
-        family.local_theta.map(|own| given.or(self.rope_local_base_freq).unwrap_or(own))
-    }
-
-    /// How queries grow with their positions.
-    fn position_scale(&self, family: &Family) -> Result<Option<PositionScale>, String> {
-        if !family.own_keys.contains(&"llama_4_scaling_beta") {
-            return Ok(None);
+    /// What it says of rotations.
+    fn rotations(&self) -> RopeKeys<'_> {
+        RopeKeys {
+            parameters: self.rope_parameters.as_ref(),
+            scaling: self.rope_scaling.as_ref(),
+            theta: self.rope_theta,
+            local_theta: self.rope_local_base_freq,
+            rotated: self.partial_rotary_factor,
+            most: self.max_position_embeddings,
+            original: self.original_max_position_embeddings,
         }
-        let lacks = |key: &str| format!("{key} is missing in rope_parameters; a config.json of {} has it", family.name);
-        let beta = self.rope().find_map(|rope| rope.llama_4_scaling_beta);
-        let original = self.rope().find_map(|rope| self.original(rope)).filter(|original| *original >= 1.0);
-        Ok(Some(PositionScale {
-            beta: beta.ok_or_else(|| lacks("llama_4_scaling_beta"))?,
-            original: original.ok_or_else(|| lacks("original_max_position_embeddings"))?,
-        }))
-    }
-
-    /// Positions first learned. What stands beside them in the file goes before, as in transformers.
-    fn original(&self, rope: &Rope) -> Option<f64> {
-        let own = self.original_max_position_embeddings.or(rope.original_max_position_embeddings);
-        own.or(self.max_position_embeddings)
-    }
-
-    /// What transformers does not read where layers with a window have frequencies of their own.
-    fn refuse_unread_rope(&self, family: &Family) -> Result<(), String> {
-        if family.local_theta.is_none() {
-            return Ok(());
-        }
-        let local = self.rope_parameters.as_ref().and_then(|rope| rope.sliding_attention.as_deref());
-        if let Some(kind) = local.and_then(Rope::kind).filter(|kind| *kind != "default") {
-            return Err(format!("rope_type '{kind}' of sliding_attention is not there; there is default"));
-        }
-        if self.rope_parameters.as_ref().is_some_and(|rope| rope.full_attention.is_none() && rope.kind().is_some()) {
-            let name = family.name;
-            return Err(format!(
-                "rope_parameters of {name} are read by kinds of layers; put them under full_attention"
-            ));
-        }
-        if self.rope_scaling.as_ref().is_some_and(Rope::has_older_type_alone) {
-            let name = family.name;
-            return Err(format!("the type of rope_scaling is not read for {name}; call it rope_type"));
-        }
-        Ok(())
-    }
-
-    /// How many elements of a head are rotated.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a part of a head, cut off as in transformers"
-    )]
-    fn rotated(&self, head_size: usize) -> Result<usize, String> {
-        let part = self.rope().find_map(|rope| rope.partial_rotary_factor).or(self.partial_rotary_factor);
-        let part = part.unwrap_or(1.0);
-        if !(part > 0.0 && part <= 1.0) {
-            return Err(format!("partial_rotary_factor is {part}; use a number above 0 and at most 1"));
-        }
-        let rotated = (head_size as f64 * part) as usize;
-        // A whole head is looked at where the model is made.
-        if rotated < head_size && (rotated == 0 || !rotated.is_multiple_of(2)) {
-            return Err(format!(
-                "partial_rotary_factor rotates {rotated} of a head's {head_size} elements, which have no two halves; choose one that makes an even number"
-            ));
-        }
-        Ok(rotated)
-    }
-
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
-    fn scaling(&self, family: &Family, rotated: usize) -> Result<Option<RotaryScaling>, String> {
-        self.refuse_unread_rope(family)?;
-        let Some((rope, kind)) = self.rope().find_map(|rope| Some((rope, rope.kind()?))) else {
-            return Ok(None);
-        };
-        let need = |value: Option<f64>, key: &str| {
-            value.filter(|value| *value > 0.0).ok_or_else(|| format!("rope_type '{kind}' needs a {key} above 0"))
-        };
-        if family.own_keys.contains(&"short_factor") {
-            return match kind {
-                "default" => Ok(None),
-                // As earlier versions of Phi-3 called it.
-                "longrope" | "su" | "yarn" => Ok(Some(RotaryScaling::Long(self.long_scaling(rope, rotated)?))),
-                other => Err(format!("rope_type '{other}' is not there; {} has default and longrope", family.name)),
-            };
-        }
-        match kind {
-            "default" => Ok(None),
-            "linear" => Ok(Some(RotaryScaling::Linear(need(rope.factor, "factor")?))),
-            "llama3" => Ok(Some(RotaryScaling::Llama3(Llama3Scaling {
-                factor: need(rope.factor, "factor")?,
-                low: need(rope.low_freq_factor, "low_freq_factor")?,
-                high: need(rope.high_freq_factor, "high_freq_factor")?,
-                original: need(rope.original_max_position_embeddings, "original_max_position_embeddings")?,
-            }))),
-            "yarn" => {
-                let factor = need(rope.factor, "factor")?;
-                let original = need(self.original(rope), "original_max_position_embeddings")?;
-                Ok(Some(RotaryScaling::Yarn(rope.yarn(factor, original))))
-            }
-            "dynamic" if family.local_theta.is_none() => {
-                let most = need(self.max_position_embeddings, "max_position_embeddings")?;
-                Ok(Some(RotaryScaling::Dynamic(DynamicScaling {
-                    factor: need(rope.factor, "factor")?,
-                    most: most as usize,
-                })))
-            }
-            other => {
-                let all = if family.local_theta.is_none() { "default, dynamic" } else { "default" };
-                Err(format!("rope_type '{other}' is not there; there are {all}, linear, llama3 and yarn"))
-            }
-        }
-    }
-
-    /// Phi-3's frequencies: what stands beside them in the file goes before what their own keys say.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
-    fn long_scaling(&self, rope: &Rope, rotated: usize) -> Result<LongScaling, String> {
-        let (most, original) =
-            (self.max_position_embeddings.unwrap_or(4096.0), self.original_max_position_embeddings.unwrap_or(4096.0));
-        if original < 1.0 {
-            return Err(format!("original_max_position_embeddings is {original}; use 1 at least"));
-        }
-        let factors = |given: &Option<Vec<f32>>, key: &str| {
-            let given = given.as_deref().unwrap_or_default();
-            let fits = given.len() == rotated / 2 && given.iter().all(|factor| *factor > 0.0);
-            Factors::of(given).filter(|_| fits).ok_or_else(|| {
-                let (need, have, most) = (rotated / 2, given.len(), Factors::MOST);
-                format!(
-                    "{key} has {have} numbers; rope_type 'longrope' needs {need} above 0, and {most} at most are there"
-                )
-            })
-        };
-        let factor = rope.factor.unwrap_or(most / original);
-        let own = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() };
-        Ok(LongScaling {
-            short: factors(&rope.short_factor, "short_factor")?,
-            long: factors(&rope.long_factor, "long_factor")?,
-            original: original as usize,
-            attention: rope.attention_factor.unwrap_or(own),
-        })
     }
 
     fn weights(&self) -> Result<DType, String> {
@@ -477,8 +336,7 @@ impl ModelConfig {
         if self.attention_dropout.is_some_and(|share| share != 0.0) {
             return missing("attention_dropout", "dropout of attention weights");
         }
-        let parts = self.rope().map(|rope| rope.partial_rotary_factor).chain([self.partial_rotary_factor]);
-        if parts.flatten().any(|part| part != 1.0) && !family.own_keys.contains(&"partial_rotary_factor") {
+        if self.rotations().rotates_a_part() && !family.own_keys.contains(&"partial_rotary_factor") {
             return missing("partial_rotary_factor", "heads that are rotated in part");
         }
         let own = [
@@ -544,6 +402,7 @@ fn pattern(key: &str, layers: Vec<bool>) -> Result<LayerPattern, String> {
 mod tests {
     use serde_json::json;
 
+    use super::super::sizes::RotaryScaling;
     use super::*;
 
     /// As `Phi3RotaryEmbedding` of transformers 5.17 has them before and behind the positions first learned.
