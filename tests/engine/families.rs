@@ -141,6 +141,14 @@ fn a_key_of_another_family_is_named() {
         ("mixtral-mini", "output_router_logits", json!(true), "output_router_logits asks for something that is not"),
         ("mixtral-mini", "router_jitter_noise", json!(0.1), "router_jitter_noise asks for something that is not"),
         ("mixtral-mini", "num_experts_per_tok", json!(5), "num_experts_per_tok is 5 of 4 experts; use 4 at most"),
+        (
+            "ernie45-mini",
+            "attention_bias",
+            json!(true),
+            "attention_bias asks for something that ernie4_5 does not have",
+        ),
+        ("glm4-mini", "use_bias", json!(true), "use_bias asks for something that glm4 does not have"),
+        ("glm4-mini", "mlp_bias", json!(true), "mlp_bias asks for something that glm4 does not have"),
         ("qwen2-mini", "dtype", json!("float16"), "dtype 'float16' is not there; there are bfloat16 and float32"),
     ] {
         let error = build(mini, key, value).unwrap_err();

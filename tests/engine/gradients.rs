@@ -9,7 +9,7 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
 use vramlab::train::{
     AttentionKernel, Context, EagerScores, Libraries, LossHead, MaskShape, Memory, NextLabels, OpResult, PositionScale,
-    Repeatable, RunningStatistics, Shape, Tensor, checkpoint,
+    Repeatable, RunningStatistics, Shape, Tensor, Turn, checkpoint,
 };
 use vramlab::units::Bytes;
 
@@ -416,10 +416,51 @@ fn rotated_heads_have_the_gradients_of_their_formula() {
             let tokens = tensor(cx, &[2, rows], DType::I64, &vec![0.0; 2 * rows]);
             let tables = rotary_tables(cx, &tokens, 4, p[0].dtype())?;
             let heads = cx.by_head_size(&p[0], 4);
-            let rotated = cx.rotary(&heads, &tables)?;
+            let rotated = cx.rotary(&heads, &tables, Turn::default())?;
             cx.merge_heads(&rotated)
         });
     }
+}
+
+/// As GLM rotates them: pairs of neighbours, of a part of each head.
+#[test]
+fn rotated_neighbours_have_the_gradients_of_their_formula() {
+    for part in [4, 2] {
+        let shape: &[usize] = &[2, 5, 12];
+        check(&[shape; 3], &move |cx, p| {
+            let tokens = tensor(cx, &[2, 5], DType::I64, &[0.0; 10]);
+            let tables = rotary_tables(cx, &tokens, part, p[0].dtype())?;
+            let tables = cx.tables_of_neighbours(&tables)?;
+            let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
+            let [q, k] = cx.rotary_of_neighbours([&q, &k], &tables)?;
+            let output = cx.grouped_attention([&q, &k, &v], None)?;
+            cx.merge_heads(&output)
+        });
+    }
+}
+
+#[test]
+fn neighbours_are_rotated_as_halves_in_another_order() {
+    let mut cx = context();
+    let tokens = tensor(&cx, &[2, 5], DType::I64, &[0.0; 10]);
+    let tables = rotary_tables(&mut cx, &tokens, 8, DType::F64).unwrap();
+    let of_neighbours = cx.tables_of_neighbours(&tables).unwrap();
+    let before = values(1, 80);
+    // Of each head the even elements, then the odd ones.
+    let halves = |all: &[f64]| -> Vec<f64> {
+        let of_head = |head: &[f64]| [0, 2, 4, 6, 1, 3, 5, 7].map(|at| head[at]);
+        all.chunks(8).flat_map(of_head).collect()
+    };
+    let mut rotated = |values: &[f64], tables, neighbours| {
+        let input = tensor(&cx, &[2, 5, 8], DType::F64, values);
+        let heads = cx.by_head_size(&input, 8);
+        let rotated = cx.rotary(&heads, tables, Turn { neighbours, widens: false }).unwrap();
+        let rotated = cx.merge_heads(&rotated).unwrap();
+        decode(&cx, &rotated)
+    };
+    let by_pairs = rotated(&before, &of_neighbours, true);
+    assert_eq!(halves(&by_pairs), rotated(&halves(&before), &tables, false));
+    assert_ne!(by_pairs, before);
 }
 
 #[test]
@@ -463,7 +504,7 @@ fn norms_of_heads_have_the_gradients_of_their_formula() {
         let apart = cx.heads_apart(&p[0], 4);
         let normalised = cx.rms_norm(&apart, &p[1], 1e-6)?;
         let heads = cx.by_head_size(&normalised, 4);
-        let rotated = cx.rotary(&heads, &tables)?;
+        let rotated = cx.rotary(&heads, &tables, Turn::default())?;
         cx.merge_heads(&rotated)
     });
 }

@@ -16,7 +16,8 @@ use vramlab::train::{
 use vramlab::units::Bytes;
 use vramlab::workload::{
     Biases, Data, Decoder, DecoderSizes, Entry, Extent, HeadNorms, LayerPattern, Lengths, Llama3Scaling, Lora,
-    NormKind, NormPlaces, Quantization, RotaryScaling, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets,
+    NormKind, NormPlaces, Packing, Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps,
+    Style, Target, Targets,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -45,7 +46,8 @@ const MINI: DecoderSizes = DecoderSizes {
         heads: HeadNorms::None,
         biases: Biases::None,
         mlp_biases: false,
-        packed: false,
+        rotation: Rotation::Plain,
+        packing: Packing::None,
         gemma: false,
         exact_gelu: false,
     },
@@ -652,7 +654,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mine: model_type 'mamba' is not there; there are gemma, gemma2, gemma3_text, granite, llama, ministral, ministral3, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3"
+        "mine: model_type 'mamba' is not there; there are ernie4_5, gemma, gemma2, gemma3_text, glm, glm4, granite, llama, ministral, ministral3, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3"
     );
 }
 

@@ -43,4 +43,4 @@ pub use four_bit::FourBitWeight;
 pub use masks::{MaskShape, SdpaMask};
 pub use norm::{Normalised, Wanted};
 pub use position_scale::PositionScale;
-pub use rotary::RotaryTables;
+pub use rotary::{RotaryTables, Turn};

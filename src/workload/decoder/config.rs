@@ -80,6 +80,8 @@ pub struct ModelConfig {
     hidden_act: Option<String>,
     attention_bias: Option<bool>,
     mlp_bias: Option<bool>,
+    /// Of attention and MLP alike (ERNIE 4.5).
+    use_bias: Option<bool>,
     attention_dropout: Option<f64>,
     sliding_window: Option<usize>,
     use_sliding_window: Option<bool>,
@@ -132,7 +134,7 @@ impl ModelConfig {
         let unrotated = self.unrotated(family)?;
         let head_size = self.head_dim.map_or(family.head_size.unwrap_or(width / heads), Extent::get);
         let rotations = self.rotations();
-        let rotated = rotations.rotated(head_size)?;
+        let rotated = rotations.rotated(family, head_size)?;
         Ok(DecoderSizes {
             vocab: needed("vocab_size", vocab.or(self.vocab_size), family.vocab)?,
             width,
@@ -196,14 +198,17 @@ impl ModelConfig {
     }
 
     fn style(&self, family: &Family) -> Style {
+        let (on, meant) = family.attention_bias;
         // Qwen2 has its own biases, whatever it says.
         let biases = match family.style.biases {
-            Biases::None if self.attention_bias == Some(true) => Biases::All,
+            Biases::None if self.use_bias == Some(true) => Biases::All,
+            Biases::None if self.attention_bias.unwrap_or(on) => meant,
             own => own,
         };
+        let mlp_biases = self.mlp_bias == Some(true) || self.use_bias == Some(true);
         // Gemma's files of the first day say so.
         let exact_gelu = family.own_keys.contains(&"gelu") && self.hidden_act.as_deref() == Some("gelu");
-        Style { biases, mlp_biases: self.mlp_bias == Some(true), exact_gelu, ..family.style }
+        Style { biases, mlp_biases, exact_gelu, ..family.style }
     }
 
     fn multipliers(&self, family: &Family) -> Option<Multipliers> {
@@ -340,7 +345,9 @@ impl ModelConfig {
             return missing("partial_rotary_factor", "heads that are rotated in part");
         }
         let own = [
+            ("attention_bias", self.attention_bias == Some(true) && family.attention_bias.1 == Biases::None),
             ("mlp_bias", self.mlp_bias == Some(true)),
+            ("use_bias", self.use_bias == Some(true)),
             ("embedding_multiplier", self.embedding_multiplier.is_some()),
             ("attention_multiplier", self.attention_multiplier.is_some()),
             ("residual_multiplier", self.residual_multiplier.is_some()),

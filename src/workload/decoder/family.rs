@@ -1,13 +1,15 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`, and their values where a key is missing.
 
 use super::super::llama::NormKind;
-use super::sizes::{Biases, HeadNorms, NormPlaces, Style};
+use super::sizes::{Biases, HeadNorms, NormPlaces, Packing, Rotation, Style};
 
 /// One family.
 pub(super) struct Family {
     /// Its `model_type`.
     pub name: &'static str,
     pub style: Style,
+    /// Whether `attention_bias` is on where a file leaves it out, and which biases it means.
+    pub attention_bias: (bool, Biases),
     /// Tokens that it knows, where a file may leave that out.
     pub vocab: Option<usize>,
     /// Heads of queries, where a file may.
@@ -21,6 +23,8 @@ pub(super) struct Family {
     pub theta: f64,
     /// That of layers with a window, where these have frequencies of their own.
     pub local_theta: Option<f64>,
+    /// The part of a head that is rotated.
+    pub rotated: f64,
     pub padding: Option<i64>,
     /// What gates go through.
     pub activation: &'static str,
@@ -75,10 +79,12 @@ const LLAMA: Family = Family {
         heads: HeadNorms::None,
         biases: Biases::None,
         mlp_biases: false,
-        packed: false,
+        rotation: Rotation::Plain,
+        packing: Packing::None,
         gemma: false,
         exact_gelu: false,
     },
+    attention_bias: (false, Biases::All),
     vocab: None,
     heads: None,
     kv_heads: None,
@@ -87,6 +93,7 @@ const LLAMA: Family = Family {
     eps: 1e-6,
     theta: 10_000.0,
     local_theta: None,
+    rotated: 1.0,
     padding: None,
     activation: "silu",
     windows: Windows::Never,
@@ -94,10 +101,52 @@ const LLAMA: Family = Family {
     own_keys: &["mlp_bias"],
 };
 
+/// `attention_bias` is not read.
+const NO_BIAS: (bool, Biases) = (false, Biases::None);
+
 const GEMMA: Style = Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..LLAMA.style };
 
+const OLMO: Style = Style {
+    norm: NormKind::Late,
+    places: NormPlaces::Behind,
+    heads: HeadNorms::Together,
+    rotation: Rotation::Wide,
+    ..LLAMA.style
+};
+
+const GLM: Family = Family {
+    name: "glm4",
+    style: Style {
+        places: NormPlaces::AroundParts,
+        rotation: Rotation::Neighbours,
+        packing: Packing::Gates,
+        ..LLAMA.style
+    },
+    attention_bias: (true, Biases::Inputs),
+    kv_heads: Some(2),
+    head_size: Some(128),
+    eps: 1.5625e-7,
+    rotated: 0.5,
+    padding: Some(151_329),
+    own_keys: &["partial_rotary_factor"],
+    ..LLAMA
+};
+
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 16] = [
+pub(super) const FAMILIES: [Family; 19] = [
+    Family {
+        name: "ernie4_5",
+        attention_bias: NO_BIAS,
+        style: Style { rotation: Rotation::WideNeighbours, ..LLAMA.style },
+        kv_heads: Some(2),
+        head_size: Some(128),
+        tied: true,
+        eps: 1e-5,
+        theta: 500_000.0,
+        padding: Some(0),
+        own_keys: &["use_bias"],
+        ..LLAMA
+    },
     Family {
         name: "gemma",
         style: Style { places: NormPlaces::Before, ..GEMMA },
@@ -145,6 +194,12 @@ pub(super) const FAMILIES: [Family; 16] = [
         ..LLAMA
     },
     Family {
+        name: "glm",
+        style: Style { rotation: Rotation::Neighbours, packing: Packing::Gates, ..LLAMA.style },
+        ..GLM
+    },
+    GLM,
+    Family {
         name: "granite",
         own_keys: &[
             "attention_multiplier",
@@ -156,9 +211,17 @@ pub(super) const FAMILIES: [Family; 16] = [
         ..LLAMA
     },
     LLAMA,
-    Family { name: "ministral", kv_heads: Some(8), windows: Windows::AllOrListed, own_keys: &[], ..LLAMA },
+    Family {
+        name: "ministral",
+        attention_bias: NO_BIAS,
+        kv_heads: Some(8),
+        windows: Windows::AllOrListed,
+        own_keys: &[],
+        ..LLAMA
+    },
     Family {
         name: "ministral3",
+        attention_bias: NO_BIAS,
         kv_heads: Some(8),
         head_size: Some(128),
         eps: 1e-5,
@@ -167,9 +230,17 @@ pub(super) const FAMILIES: [Family; 16] = [
         own_keys: &["llama_4_scaling_beta"],
         ..LLAMA
     },
-    Family { name: "mistral", kv_heads: Some(8), windows: Windows::All, own_keys: &[], ..LLAMA },
+    Family {
+        name: "mistral",
+        attention_bias: NO_BIAS,
+        kv_heads: Some(8),
+        windows: Windows::All,
+        own_keys: &[],
+        ..LLAMA
+    },
     Family {
         name: "mixtral",
+        attention_bias: NO_BIAS,
         kv_heads: Some(8),
         eps: 1e-5,
         windows: Windows::All,
@@ -184,17 +255,10 @@ pub(super) const FAMILIES: [Family; 16] = [
         own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
     },
-    Family {
-        name: "olmo2",
-        style: Style { norm: NormKind::Late, places: NormPlaces::Behind, heads: HeadNorms::Together, ..LLAMA.style },
-        eps: 1e-5,
-        padding: Some(1),
-        own_keys: &[],
-        ..LLAMA
-    },
+    Family { name: "olmo2", style: OLMO, eps: 1e-5, padding: Some(1), own_keys: &[], ..LLAMA },
     Family {
         name: "olmo3",
-        style: Style { norm: NormKind::Late, places: NormPlaces::Behind, heads: HeadNorms::Together, ..LLAMA.style },
+        style: OLMO,
         eps: 1e-5,
         theta: 500_000.0,
         local_theta: Some(500_000.0),
@@ -205,7 +269,8 @@ pub(super) const FAMILIES: [Family; 16] = [
     },
     Family {
         name: "phi3",
-        style: Style { packed: true, ..LLAMA.style },
+        attention_bias: NO_BIAS,
+        style: Style { packing: Packing::All, ..LLAMA.style },
         eps: 1e-5,
         padding: Some(32_000),
         windows: Windows::All,

@@ -22,7 +22,7 @@ pub use config::ModelConfig;
 pub use pattern::LayerPattern;
 pub use sizes::{
     Biases, DecoderSizes, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers, NormPlaces,
-    RotaryScaling, SlidingWindows, SoftCaps, Style, YarnScaling,
+    Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, YarnScaling,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.

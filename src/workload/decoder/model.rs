@@ -6,17 +6,19 @@ use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
     Batch, Checkpointing, Context, EagerScores, LossHead, MaskShape, Model, NextLabels, OpResult, PositionScale,
-    Repeatable, RotaryTables, SdpaMask, Shape, Tensor, checkpoint,
+    Repeatable, RotaryTables, SdpaMask, Shape, Tensor, Turn, checkpoint,
 };
 
 use super::super::hash::Parameters;
-use super::super::llama::{Gate, GatedMlp, NormKind, RmsNorm};
+use super::super::llama::{Gate, GatedMlp, RmsNorm};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::modules::Linear;
 use super::experts::SparseMlp;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
-use super::sizes::{Biases, DecoderSizes, HeadNorms, Multipliers, NormPlaces, SlidingWindows, SoftCaps};
+use super::sizes::{
+    Biases, DecoderSizes, HeadNorms, Multipliers, NormPlaces, Packing, Rotation, SlidingWindows, SoftCaps,
+};
 
 /// When queries and keys are normalised.
 #[derive(Clone, Copy)]
@@ -48,8 +50,7 @@ struct Attention {
     norms: Option<[RmsNorm; 2]>,
     /// When these come.
     order: NormOrder,
-    /// What was rotated is cast back to its type.
-    casts_rotated: bool,
+    rotation: Rotation,
     head_size: usize,
     /// Products of queries and keys are multiplied by this.
     scale: f64,
@@ -67,7 +68,7 @@ impl Attention {
             make(cx, all, &format!("{name}.{part}_proj"), ends)
         };
         let biased = style.biases != Biases::None;
-        if style.packed {
+        if style.packing == Packing::All {
             return Self::packed(cx, all, name, sizes);
         }
         let mut input =
@@ -119,10 +120,9 @@ impl Attention {
             (_, true) => NormOrder::Projected,
             (_, false) => NormOrder::OneByOne,
         };
-        let casts_rotated = style.norm == NormKind::Late;
         let scope = cx.memory().name(name);
         let grows = sizes.position_scale;
-        Self { scope, projections, output, norms, order, casts_rotated, head_size, scale, cap, grows }
+        Self { scope, projections, output, norms, order, rotation: style.rotation, head_size, scale, cap, grows }
     }
 
     fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
@@ -194,9 +194,17 @@ impl Attention {
         if matches!(self.projections, Projections::Packed { .. }) {
             return cx.rotary_with_rest([&q, &k], tables);
         }
-        let both = [cx.rotary(&q, tables)?, cx.rotary(&k, tables)?];
+        let (turn, tables) = match self.rotation {
+            Rotation::Neighbours => {
+                let tables = cx.tables_of_neighbours(tables)?;
+                return cx.rotary_of_neighbours([&q, &k], &tables);
+            }
+            Rotation::WideNeighbours => (Turn { neighbours: true, widens: true }, &cx.tables_of_neighbours(tables)?),
+            Rotation::Plain | Rotation::Wide => (Turn::default(), tables),
+        };
+        let both = [cx.rotary(&q, tables, turn)?, cx.rotary(&k, tables, turn)?];
         let dtype = q.dtype();
-        if !self.casts_rotated || both[0].dtype() == dtype {
+        if !self.rotation.is_wide() || both[0].dtype() == dtype {
             return Ok(both);
         }
         Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?])
@@ -304,7 +312,9 @@ impl Layer {
         let experts = sizes.experts.filter(|experts| experts.layers.has(number));
         let mlp = match experts {
             Some(experts) => Mlp::Sparse(Box::new(SparseMlp::make(cx, all, &part, sizes.width, experts)?)),
-            None if sizes.style.packed => Mlp::Dense(Box::new(GatedMlp::packed(cx, all, &part, ends)?)),
+            None if sizes.style.packing != Packing::None => {
+                Mlp::Dense(Box::new(GatedMlp::packed(cx, all, &part, ends)?))
+            }
             None => Mlp::Dense(Box::new(GatedMlp::make(cx, all, &part, ends, gate, sizes.style.mlp_biases)?)),
         };
         let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
@@ -314,6 +324,10 @@ impl Layer {
                 let (first, second) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
                 let third = norm("pre_feedforward_layernorm")?;
                 (Some([first, third]), Some([second, norm("post_feedforward_layernorm")?]))
+            }
+            NormPlaces::AroundParts => {
+                let before = [norm("input_layernorm")?, norm("post_attention_layernorm")?];
+                (Some(before), Some([norm("post_self_attn_layernorm")?, norm("post_mlp_layernorm")?]))
             }
             NormPlaces::Behind => {
                 (None, Some([norm("post_attention_layernorm")?, norm("post_feedforward_layernorm")?]))
@@ -458,7 +472,7 @@ impl DecoderModel {
             }
         };
         if let Some(lora) = sizes.lora {
-            let lora = Lora { targets: lora.targets.of_model(sizes.style.packed), ..lora };
+            let lora = Lora { targets: lora.targets.of_model(sizes.style.packing == Packing::All), ..lora };
             for (number, layer) in layers.iter_mut().enumerate() {
                 let name = layer_name(number);
                 layer.attention.adapt(cx, all, &format!("{name}.self_attn"), lora)?;
@@ -476,7 +490,7 @@ impl DecoderModel {
             units,
             norm,
             frequencies,
-            tables: (sizes.style.norm == NormKind::Late).then_some(DType::F32),
+            tables: sizes.style.rotation.is_wide().then_some(DType::F32),
             head,
             embedding_scale,
             multipliers,

@@ -150,9 +150,9 @@ impl<'a> RopeKeys<'a> {
         clippy::cast_precision_loss,
         reason = "a part of a head, cut off as in transformers"
     )]
-    pub fn rotated(&self, head_size: usize) -> Result<usize, String> {
+    pub fn rotated(&self, family: &Family, head_size: usize) -> Result<usize, String> {
         let part = self.all().find_map(|rope| rope.partial_rotary_factor).or(self.rotated);
-        let part = part.unwrap_or(1.0);
+        let part = part.unwrap_or(family.rotated);
         if !(part > 0.0 && part <= 1.0) {
             return Err(format!("partial_rotary_factor is {part}; use a number above 0 and at most 1"));
         }

@@ -15,6 +15,8 @@ pub enum NormPlaces {
     Before,
     /// Before and behind both (Gemma).
     Around,
+    /// The same under other names (GLM-4).
+    AroundParts,
     /// Behind both (OLMo 2).
     Behind,
 }
@@ -43,6 +45,39 @@ pub enum Biases {
     All,
 }
 
+/// How queries and keys are rotated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rotation {
+    /// Elements of two halves of a head are pairs, in the type of the residual stream (Llama).
+    #[default]
+    Plain,
+    /// The same in f32, cast back (OLMo).
+    Wide,
+    /// Neighbours are pairs (GLM).
+    Neighbours,
+    /// The same in f32, cast back (ERNIE 4.5).
+    WideNeighbours,
+}
+
+impl Rotation {
+    /// The tables are in f32.
+    pub(super) const fn is_wide(self) -> bool {
+        matches!(self, Self::Wide | Self::WideNeighbours)
+    }
+}
+
+/// Which layers of a block are one layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// None.
+    #[default]
+    None,
+    /// The MLP's gate and what it lets through (GLM).
+    Gates,
+    /// Those, and the projections to queries, keys and values (Phi-3).
+    All,
+}
+
 /// How a decoder's parts differ from Llama's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
@@ -56,8 +91,10 @@ pub struct Style {
     pub biases: Biases,
     /// Linear layers of the MLP have biases.
     pub mlp_biases: bool,
-    /// One layer makes queries, keys and values, and one the MLP's gate and what it lets through (Phi-3).
-    pub packed: bool,
+    /// How queries and keys are rotated.
+    pub rotation: Rotation,
+    /// Layers that are one.
+    pub packing: Packing,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
     /// That GELU is the exact one, not its form by tanh.
