@@ -577,6 +577,10 @@ pub enum Kernel<'a> {
     LeakyRelu { src: Operand, dst: Operand, slope: f32 },
     /// `dst[i] = output[i] > 0 ? grad[i] : slope · grad[i]`, for slopes ≥ 0; dst may be grad.
     LeakyReluBackward { output: Operand, grad: Operand, dst: Operand, slope: f32 },
+    /// `dst[i] = 1 / (1 + exp(−src[i]))`; dst may be src.
+    Sigmoid { src: Operand, dst: Operand },
+    /// `dst[i] = grad[i] · output[i] · (1 − output[i])`; dst may be grad.
+    SigmoidBackward { output: Operand, grad: Operand, dst: Operand },
     /// `dst[i] = tanh(src[i])`; dst may be src.
     Tanh { src: Operand, dst: Operand },
     /// `dst[i] = grad[i] · (1 − output[i]²)`; dst may be grad.
@@ -796,6 +800,8 @@ impl Kernel<'_> {
             Self::LeakyReluBackward { .. } => "leaky_relu_backward",
             Self::Tanh { .. } => "tanh",
             Self::TanhBackward { .. } => "tanh_backward",
+            Self::Sigmoid { .. } => "sigmoid",
+            Self::SigmoidBackward { .. } => "sigmoid_backward",
             Self::Conv2d { .. } => "conv2d",
             Self::Conv2dBackwardInput { .. } => "conv2d_backward_input",
             Self::Conv2dBackwardWeight { .. } => "conv2d_backward_weight",

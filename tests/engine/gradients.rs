@@ -396,6 +396,18 @@ fn a_gated_mlp_has_the_gradients_of_its_formula() {
     });
 }
 
+#[test]
+fn gated_rows_have_the_gradients_of_their_formula() {
+    check(&[&[2, 3, 5], &[4, 5], &[1, 5]], &|cx, p| {
+        let rows = cx.as_matrix(&p[0]);
+        let made = cx.linear(&rows, &p[1], None)?;
+        let logits = cx.linear(&rows, &p[2], None)?;
+        let gates = cx.sigmoid(&logits)?;
+        let gated = cx.gated(&gates, &made)?;
+        Ok(cx.rows_as(&gated, &made))
+    });
+}
+
 /// Frequencies as the rotary embedding of heads of `size` has them.
 fn rotary_tables(
     cx: &mut Context,

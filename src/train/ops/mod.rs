@@ -19,6 +19,7 @@ mod elementwise;
 mod embedding;
 mod experts;
 mod four_bit;
+mod gated;
 mod layout;
 mod linear;
 mod loss;

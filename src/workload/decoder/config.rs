@@ -104,11 +104,14 @@ pub struct ModelConfig {
     attention_multiplier: Option<f64>,
     residual_multiplier: Option<f64>,
     logits_scaling: Option<f64>,
+    /// Of queries, keys and values (Qwen1.5-MoE).
+    qkv_bias: Option<bool>,
     num_experts: Option<Extent>,
     /// Mixtral's word for the same.
     num_local_experts: Option<Extent>,
     num_experts_per_tok: Option<Extent>,
     moe_intermediate_size: Option<Extent>,
+    shared_expert_intermediate_size: Option<Extent>,
     norm_topk_prob: Option<bool>,
     decoder_sparse_step: Option<usize>,
     mlp_only_layers: Option<Vec<usize>>,
@@ -201,6 +204,7 @@ impl ModelConfig {
         let (on, meant) = family.attention_bias;
         // Qwen2 has its own biases, whatever it says.
         let biases = match family.style.biases {
+            Biases::Inputs if self.qkv_bias == Some(false) => Biases::None,
             Biases::None if self.use_bias == Some(true) => Biases::All,
             Biases::None if self.attention_bias.unwrap_or(on) => meant,
             own => own,
@@ -238,7 +242,8 @@ impl ModelConfig {
         let sparse = |layer: usize| !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
         let layers = pattern("mlp_only_layers", (0..self.layers()?).map(sparse).collect())?;
         let rule = RouterRule { chosen, normalises, narrows: own.narrows };
-        Ok(Some(ExpertSizes { count, hidden, rule, router_first: own.router_first, layers }))
+        let shared = own.shared.map(|own| self.shared_expert_intermediate_size.map_or(own, Extent::get));
+        Ok(Some(ExpertSizes { count, hidden, rule, router_first: own.router_first, shared, layers }))
     }
 
     /// The layers whose queries and keys are not rotated.
@@ -267,16 +272,17 @@ impl ModelConfig {
     }
 
     fn windows(&self, family: &Family, unrotated: LayerPattern) -> Result<SlidingWindows, String> {
-        let wanted = self.sliding_window.filter(|_| self.use_sliding_window == Some(true));
+        let asked = self.use_sliding_window == Some(true);
+        let wanted = self.sliding_window.filter(|_| asked);
         let window = match family.windows {
             Windows::Never => None,
             Windows::All => return Ok(self.sliding_window.map_or(SlidingWindows::NONE, SlidingWindows::every)),
             Windows::AllWhereAsked => {
-                let asked = self.use_sliding_window == Some(true);
                 let window = asked.then(|| self.sliding_window.unwrap_or(4096));
                 return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
             }
             Windows::AllButEvery(_) | Windows::AllOrListed => Some(self.sliding_window.unwrap_or(4096)),
+            Windows::Early => Some(if asked { self.sliding_window.unwrap_or(4096) } else { 0 }),
             Windows::Late | Windows::Unrotated => wanted,
         };
         let Some(window) = window else { return Ok(SlidingWindows::NONE) };
@@ -289,6 +295,11 @@ impl ModelConfig {
                 (1..=self.layers()?).map(|layer| !layer.is_multiple_of(every)).collect()
             }
             (None, Windows::AllOrListed) => vec![true],
+            (None, Windows::Early) => {
+                let most = self.max_window_layers.unwrap_or(28);
+                let has = |layer: usize| asked && layer.is_multiple_of(2) && layer < most;
+                (0..self.layers()?).map(has).collect()
+            }
             (None, Windows::Late) => {
                 (0..self.layers()?).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()
             }
@@ -296,7 +307,7 @@ impl ModelConfig {
         };
         let layers = pattern("layer_types", layers)?;
         // Where no layer has one, some families make no mask for them.
-        let always = matches!(family.windows, Windows::AllButEvery(_) | Windows::AllOrListed);
+        let always = matches!(family.windows, Windows::AllButEvery(_) | Windows::AllOrListed | Windows::Early);
         let some = SlidingWindows::some(window, layers);
         Ok(match layers {
             LayerPattern::NONE if !always => SlidingWindows::NONE,
@@ -357,6 +368,8 @@ impl ModelConfig {
             ("num_local_experts", self.num_local_experts.is_some()),
             ("num_experts_per_tok", self.num_experts_per_tok.is_some()),
             ("moe_intermediate_size", self.moe_intermediate_size.is_some()),
+            ("qkv_bias", self.qkv_bias.is_some()),
+            ("shared_expert_intermediate_size", self.shared_expert_intermediate_size.is_some()),
             ("norm_topk_prob", self.norm_topk_prob.is_some()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some()),
             ("mlp_only_layers", self.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty())),

@@ -50,6 +50,8 @@ pub(super) struct OwnExperts {
     pub narrows: bool,
     /// The router is made first.
     pub router_first: bool,
+    /// Hidden values of one more that sees every position.
+    pub shared: Option<usize>,
 }
 
 /// How a family tells which layers have a sliding window.
@@ -67,6 +69,9 @@ pub(super) enum Windows {
     AllButEvery(usize),
     /// Those behind `max_window_layers`, `layer_types` aside, where `use_sliding_window` says so.
     Late,
+    /// Every second one up to `max_window_layers`, `layer_types` aside, where `use_sliding_window` says so; else the mask of a window of
+    /// no positions is made for none.
+    Early,
     /// Those that are not rotated, `layer_types` aside, where `use_sliding_window` says so.
     Unrotated,
 }
@@ -133,7 +138,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 19] = [
+pub(super) const FAMILIES: [Family; 20] = [
     Family {
         name: "ernie4_5",
         attention_bias: NO_BIAS,
@@ -251,6 +256,7 @@ pub(super) const FAMILIES: [Family; 19] = [
             normalises: true,
             narrows: false,
             router_first: true,
+            shared: None,
         }),
         own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
@@ -286,6 +292,33 @@ pub(super) const FAMILIES: [Family; 19] = [
         ..LLAMA
     },
     Family {
+        name: "qwen2_moe",
+        style: Style { biases: Biases::Inputs, ..LLAMA.style },
+        kv_heads: Some(16),
+        windows: Windows::Early,
+        experts: Some(OwnExperts {
+            count: 60,
+            chosen: 4,
+            hidden: Some(1408),
+            normalises: false,
+            narrows: true,
+            router_first: true,
+            shared: Some(5632),
+        }),
+        own_keys: &[
+            "decoder_sparse_step",
+            "mlp_only_layers",
+            "moe_intermediate_size",
+            "norm_topk_prob",
+            "num_experts",
+            "num_experts_per_tok",
+            "num_local_experts",
+            "qkv_bias",
+            "shared_expert_intermediate_size",
+        ],
+        ..LLAMA
+    },
+    Family {
         name: "qwen3",
         style: Style { heads: HeadNorms::Each, ..LLAMA.style },
         kv_heads: Some(32),
@@ -306,6 +339,7 @@ pub(super) const FAMILIES: [Family; 19] = [
             normalises: false,
             narrows: true,
             router_first: false,
+            shared: None,
         }),
         own_keys: &[
             "decoder_sparse_step",

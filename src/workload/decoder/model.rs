@@ -293,11 +293,11 @@ impl Mlp {
         }
     }
 
-    /// Puts adapters beside its linear layers. Experts are none.
+    /// Puts adapters beside its linear layers.
     fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         match self {
             Self::Dense(mlp) => mlp.adapt(cx, all, name, lora),
-            Self::Sparse(_) => Ok(()),
+            Self::Sparse(experts) => experts.adapt(cx, all, name, lora),
         }
     }
 }

@@ -112,6 +112,8 @@ pub struct ExpertSizes {
     pub rule: RouterRule,
     /// The router is made before the experts (Mixtral).
     pub router_first: bool,
+    /// Hidden values of one more that sees every position, where there is one (Qwen1.5-MoE).
+    pub shared: Option<usize>,
     /// The layers that have them.
     pub layers: LayerPattern,
 }
