@@ -404,7 +404,8 @@ pub enum Kernel<'a> {
         cols: usize,
         eps: f32,
     },
-    /// Gradients of [`Kernel::LayerNorm`] with respect to its source, weight and bias.
+    /// Gradients of [`Kernel::LayerNorm`] with respect to its source, weight and bias; the latter two are not made where they have no
+    /// elements.
     LayerNormBackward {
         grad: Operand,
         src: Operand,

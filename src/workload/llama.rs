@@ -16,17 +16,20 @@ pub enum NormKind {
     Late,
     /// The same with a weight that is added to 1 (Gemma).
     Centred,
+    /// The mean is subtracted before, and a bias is added (StarCoder 2).
+    Layer,
 }
 
 /// Divides the last dimension by the root of its mean square.
-pub(super) struct RmsNorm {
+pub(super) struct Norm {
     scope: NameId,
     weight: Tensor,
+    bias: Option<Tensor>,
     eps: f64,
     kind: NormKind,
 }
 
-impl RmsNorm {
+impl Norm {
     /// What is added to the mean square, unless a model says otherwise.
     pub const EPS: f64 = 1e-6;
 
@@ -40,20 +43,25 @@ impl RmsNorm {
     ) -> OpResult<Self> {
         let weight = match kind {
             NormKind::Centred => all.centred(cx, &format!("{name}.weight"), width)?,
-            NormKind::Plain | NormKind::Late => all.weight(cx, &format!("{name}.weight"), &[width])?,
+            NormKind::Plain | NormKind::Late | NormKind::Layer => {
+                all.weight(cx, &format!("{name}.weight"), &[width])?
+            }
         };
-        Ok(Self { scope: cx.memory().name(name), weight, eps, kind })
+        let bias = (kind == NormKind::Layer).then(|| all.bias(cx, &format!("{name}.bias"), width)).transpose()?;
+        Ok(Self { scope: cx.memory().name(name), weight, bias, eps, kind })
     }
 }
 
-impl Repeatable for RmsNorm {
+impl Repeatable for Norm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let run = |cx: &mut Context| match self.kind {
-            NormKind::Plain => cx.rms_norm(input, &self.weight, self.eps),
-            NormKind::Late => cx.late_rms_norm(input, &self.weight, self.eps),
-            NormKind::Centred => cx.centred_rms_norm(input, &self.weight, self.eps),
+        #[expect(clippy::cast_possible_truncation, reason = "f32 as the kernel wants it")]
+        let run = |cx: &mut Context| match (self.kind, &self.bias) {
+            (NormKind::Layer, Some(bias)) => cx.layer_norm(input, &self.weight, bias, self.eps as f32),
+            (NormKind::Plain | NormKind::Layer, _) => cx.rms_norm(input, &self.weight, self.eps),
+            (NormKind::Late, _) => cx.late_rms_norm(input, &self.weight, self.eps),
+            (NormKind::Centred, _) => cx.centred_rms_norm(input, &self.weight, self.eps),
         };
-        cx.module(self.scope, |cx| cx.with_parameters([&self.weight], run))
+        cx.module(self.scope, |cx| cx.with_parameters(std::iter::once(&self.weight).chain(&self.bias), run))
     }
 }
 

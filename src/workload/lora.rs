@@ -41,11 +41,15 @@ pub enum Target {
     GateUp,
     /// The gate of the expert that sees every position (Qwen1.5-MoE).
     SharedGate,
+    /// The first layer of an MLP without a gate (StarCoder 2).
+    First,
+    /// The second layer of such.
+    Second,
 }
 
 impl Target {
     /// All: those of most models in the order in which a layer has them, then those of some.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Query,
         Self::Key,
         Self::Value,
@@ -56,6 +60,8 @@ impl Target {
         Self::QueryKeyValue,
         Self::GateUp,
         Self::SharedGate,
+        Self::First,
+        Self::Second,
     ];
 
     /// Its name in transformers.
@@ -72,6 +78,8 @@ impl Target {
             Self::QueryKeyValue => "qkv_proj",
             Self::GateUp => "gate_up_proj",
             Self::SharedGate => "shared_expert_gate",
+            Self::First => "c_fc",
+            Self::Second => "c_proj",
         }
     }
 }
@@ -469,7 +477,7 @@ mod tests {
         assert_eq!(all.parse::<Targets>().unwrap().to_string(), "all-linear");
         assert_eq!(
             "q_proj,lm_head".parse::<Targets>().unwrap_err(),
-            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate"
+            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate, c_fc, c_proj"
         );
         assert!("".parse::<Targets>().is_err());
     }

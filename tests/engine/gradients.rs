@@ -397,6 +397,14 @@ fn a_gated_mlp_has_the_gradients_of_its_formula() {
 }
 
 #[test]
+fn frozen_norms_hand_gradients_on() {
+    check(&[&[2, 3, 8]], &|cx, p| {
+        let [weight, bias] = [7, 8].map(|seed| tensor(cx, &[8], p[0].dtype(), &values(seed, 8)));
+        cx.layer_norm(&p[0], &weight, &bias, 1e-5)
+    });
+}
+
+#[test]
 fn gated_rows_have_the_gradients_of_their_formula() {
     check(&[&[2, 3, 5], &[4, 5], &[1, 5]], &|cx, p| {
         let rows = cx.as_matrix(&p[0]);

@@ -14,10 +14,10 @@ use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, Windows};
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
-use super::sizes::{Biases, DecoderSizes, ExpertSizes, Multipliers, SlidingWindows, SoftCaps, Style};
+use super::sizes::{Biases, DecoderSizes, Dropouts, ExpertSizes, Multipliers, SlidingWindows, SoftCaps, Style};
 
 /// Keys that change neither memory nor arithmetic of a training step.
-const HARMLESS: [&str; 36] = [
+const HARMLESS: [&str; 39] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -37,7 +37,10 @@ const HARMLESS: [&str; 36] = [
     "is_encoder_decoder",
     "is_llama_config",
     "label2id",
+    "layer_norm_epsilon",
     "max_length",
+    "mlp_type",
+    "norm_type",
     "output_attentions",
     "output_hidden_states",
     "pretraining_tp",
@@ -83,6 +86,12 @@ pub struct ModelConfig {
     /// Of attention and MLP alike (ERNIE 4.5).
     use_bias: Option<bool>,
     attention_dropout: Option<f64>,
+    /// Of the output, where it is not meant with the others (Seed-OSS).
+    attention_out_bias: Option<bool>,
+    residual_dropout: Option<f64>,
+    embedding_dropout: Option<f64>,
+    /// What others call `rms_norm_eps` (StarCoder 2).
+    norm_epsilon: Option<f64>,
     sliding_window: Option<usize>,
     use_sliding_window: Option<bool>,
     hidden_activation: Option<String>,
@@ -148,7 +157,7 @@ impl ModelConfig {
             head_size,
             rotated: (rotated < head_size).then_some(rotated),
             tied: self.tie_word_embeddings.unwrap_or(family.tied),
-            eps: self.rms_norm_eps.unwrap_or(family.eps),
+            eps: self.eps(family),
             theta: rotations.theta(family),
             scaling: rotations.scaling(family, rotated)?,
             local_theta: rotations.local_theta(family),
@@ -165,6 +174,7 @@ impl ModelConfig {
                 scores: self.attn_logit_softcapping.or(gemma2.then_some(50.0)),
                 logits: self.final_logit_softcapping.or(gemma2.then_some(30.0)),
             },
+            dropouts: self.dropouts(family)?,
             multipliers: self.multipliers(family),
             windows: self.windows(family, unrotated)?,
             experts: self.experts(family)?,
@@ -200,16 +210,35 @@ impl ModelConfig {
         })
     }
 
+    fn eps(&self, family: &Family) -> f64 {
+        let own = family.own_keys.contains(&"norm_epsilon");
+        if own { self.norm_epsilon } else { self.rms_norm_eps }.unwrap_or(family.eps)
+    }
+
+    fn dropouts(&self, family: &Family) -> Result<Dropouts, String> {
+        let share = |key: &str, given: Option<f64>, own: f64| {
+            let share = given.unwrap_or(own);
+            let fits = (0.0..1.0).contains(&share);
+            fits.then_some(share).ok_or_else(|| format!("{key} is {share}; use a number from 0 on, below 1"))
+        };
+        Ok(Dropouts {
+            embedding: share("embedding_dropout", self.embedding_dropout, 0.0)?,
+            residual: share("residual_dropout", self.residual_dropout, family.dropout)?,
+        })
+    }
+
     fn style(&self, family: &Family) -> Style {
         let (on, meant) = family.attention_bias;
+        let everywhere = self.use_bias.unwrap_or(family.name == "starcoder2");
         // Qwen2 has its own biases, whatever it says.
         let biases = match family.style.biases {
             Biases::Inputs if self.qkv_bias == Some(false) => Biases::None,
-            Biases::None if self.use_bias == Some(true) => Biases::All,
+            Biases::None if everywhere => Biases::All,
+            Biases::None if self.attention_bias.unwrap_or(on) && self.attention_out_bias == Some(true) => Biases::All,
             Biases::None if self.attention_bias.unwrap_or(on) => meant,
             own => own,
         };
-        let mlp_biases = self.mlp_bias == Some(true) || self.use_bias == Some(true);
+        let mlp_biases = self.mlp_bias == Some(true) || everywhere;
         // Gemma's files of the first day say so.
         let exact_gelu = family.own_keys.contains(&"gelu") && self.hidden_act.as_deref() == Some("gelu");
         Style { biases, mlp_biases, exact_gelu, ..family.style }
@@ -349,14 +378,26 @@ impl ModelConfig {
                 family.name, family.activation
             ));
         }
-        if self.attention_dropout.is_some_and(|share| share != 0.0) {
-            return missing("attention_dropout", "dropout of attention weights");
+        if self.attention_dropout.unwrap_or(family.dropout) != 0.0 {
+            let what = "attention_dropout asks for dropout of attention weights, which is not there";
+            return Err(if self.attention_dropout.is_some() && family.dropout == 0.0 {
+                format!("{what}; leave it out")
+            } else {
+                format!("{what}; set it to 0")
+            });
+        }
+        if self.attention_out_bias == Some(true) && self.attention_bias == Some(false) {
+            return missing("attention_out_bias", "a bias of the output alone");
         }
         if self.rotations().rotates_a_part() && !family.own_keys.contains(&"partial_rotary_factor") {
             return missing("partial_rotary_factor", "heads that are rotated in part");
         }
         let own = [
             ("attention_bias", self.attention_bias == Some(true) && family.attention_bias.1 == Biases::None),
+            ("attention_out_bias", self.attention_out_bias == Some(true)),
+            ("residual_dropout", self.residual_dropout.is_some_and(|share| share != 0.0)),
+            ("embedding_dropout", self.embedding_dropout.is_some_and(|share| share != 0.0)),
+            ("norm_epsilon", self.norm_epsilon.is_some()),
             ("mlp_bias", self.mlp_bias == Some(true)),
             ("use_bias", self.use_bias == Some(true)),
             ("embedding_multiplier", self.embedding_multiplier.is_some()),

@@ -26,6 +26,8 @@ pub(super) struct Family {
     /// The part of a head that is rotated.
     pub rotated: f64,
     pub padding: Option<i64>,
+    /// The shares of attention's weights and of what is added to the residual stream that are left out, where a file leaves that out.
+    pub dropout: f64,
     /// What gates go through.
     pub activation: &'static str,
     /// Which layers have a window.
@@ -100,6 +102,7 @@ const LLAMA: Family = Family {
     local_theta: None,
     rotated: 1.0,
     padding: None,
+    dropout: 0.0,
     activation: "silu",
     windows: Windows::Never,
     experts: None,
@@ -138,7 +141,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 20] = [
+pub(super) const FAMILIES: [Family; 22] = [
     Family {
         name: "ernie4_5",
         attention_bias: NO_BIAS,
@@ -353,6 +356,16 @@ pub(super) const FAMILIES: [Family; 20] = [
         ..LLAMA
     },
     Family {
+        name: "seed_oss",
+        attention_bias: (true, Biases::Inputs),
+        kv_heads: Some(8),
+        head_size: Some(128),
+        padding: Some(1),
+        dropout: 0.1,
+        own_keys: &["attention_out_bias", "mlp_bias", "residual_dropout"],
+        ..LLAMA
+    },
+    Family {
         name: "smollm3",
         kv_heads: Some(4),
         tied: true,
@@ -360,6 +373,18 @@ pub(super) const FAMILIES: [Family; 20] = [
         padding: Some(128_004),
         windows: Windows::Unrotated,
         own_keys: &["mlp_bias", "no_rope_layer_interval", "no_rope_layers"],
+        ..LLAMA
+    },
+    Family {
+        name: "starcoder2",
+        style: Style { norm: NormKind::Layer, ..LLAMA.style },
+        attention_bias: NO_BIAS,
+        kv_heads: Some(2),
+        tied: true,
+        eps: 1e-5,
+        activation: "gelu_pytorch_tanh",
+        windows: Windows::All,
+        own_keys: &["embedding_dropout", "norm_epsilon", "residual_dropout", "use_bias"],
         ..LLAMA
     },
 ];

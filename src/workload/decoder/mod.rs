@@ -3,6 +3,7 @@
 mod config;
 mod experts;
 mod family;
+mod mlp;
 mod model;
 mod pattern;
 mod rope;
@@ -21,8 +22,8 @@ use model::DecoderModel;
 pub use config::ModelConfig;
 pub use pattern::LayerPattern;
 pub use sizes::{
-    Biases, DecoderSizes, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers, NormPlaces,
-    Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, YarnScaling,
+    Biases, DecoderSizes, Dropouts, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers,
+    NormPlaces, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, YarnScaling,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.

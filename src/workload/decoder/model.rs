@@ -10,10 +10,10 @@ use vramlab_train::{
 };
 
 use super::super::hash::Parameters;
-use super::super::llama::{Gate, GatedMlp, RmsNorm};
+use super::super::llama::Norm;
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::modules::Linear;
-use super::experts::SparseMlp;
+use super::mlp::Mlp;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
 use super::sizes::{
@@ -47,7 +47,7 @@ struct Attention {
     projections: Projections,
     output: Adaptable,
     /// Of queries and of keys.
-    norms: Option<[RmsNorm; 2]>,
+    norms: Option<[Norm; 2]>,
     /// When these come.
     order: NormOrder,
     rotation: Rotation,
@@ -58,6 +58,8 @@ struct Attention {
     cap: Option<f64>,
     /// How queries grow.
     grows: Option<PositionScale>,
+    /// The share of the output that is left out.
+    dropout: f64,
 }
 
 impl Attention {
@@ -81,7 +83,7 @@ impl Attention {
         let output = projection(cx, "o", [heads * head_size, width], style.biases == Biases::All)?;
         let mut norm = |part: &str, heads: usize| {
             let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
-            RmsNorm::make(cx, all, &format!("{name}.{part}_norm"), width, (style.norm, sizes.eps))
+            Norm::make(cx, all, &format!("{name}.{part}_norm"), width, (style.norm, sizes.eps))
         };
         let norms = match style.heads {
             HeadNorms::None => None,
@@ -106,7 +108,7 @@ impl Attention {
         sizes: &DecoderSizes,
         projections: Projections,
         output: Adaptable,
-        norms: Option<[RmsNorm; 2]>,
+        norms: Option<[Norm; 2]>,
     ) -> Self {
         let DecoderSizes { head_size, style, .. } = *sizes;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
@@ -121,8 +123,20 @@ impl Attention {
             (_, false) => NormOrder::OneByOne,
         };
         let scope = cx.memory().name(name);
-        let grows = sizes.position_scale;
-        Self { scope, projections, output, norms, order, rotation: style.rotation, head_size, scale, cap, grows }
+        let (grows, dropout) = (sizes.position_scale, sizes.dropouts.residual);
+        Self {
+            scope,
+            projections,
+            output,
+            norms,
+            order,
+            rotation: style.rotation,
+            head_size,
+            scale,
+            cap,
+            grows,
+            dropout,
+        }
     }
 
     fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
@@ -163,7 +177,7 @@ impl Attention {
             let made = projection.forward(cx, input)?;
             OpResult::Ok(cx.heads_apart(&made, self.head_size))
         };
-        let normalised = |cx: &mut Context, norm: &RmsNorm, apart: Tensor| {
+        let normalised = |cx: &mut Context, norm: &Norm, apart: Tensor| {
             let made = norm.forward(cx, &apart)?;
             drop(apart);
             OpResult::Ok(cx.by_head_size(&made, self.head_size))
@@ -180,7 +194,7 @@ impl Attention {
                 Ok([normalised(cx, of_q, q)?, normalised(cx, of_k, k)?, v])
             }
             NormOrder::Whole => {
-                let whole = |cx: &mut Context, projection: &Adaptable, norm: &RmsNorm| {
+                let whole = |cx: &mut Context, projection: &Adaptable, norm: &Norm| {
                     let made = projection.forward(cx, input)?;
                     norm.forward(cx, &made)
                 };
@@ -251,6 +265,7 @@ impl Attention {
             }
         })?;
         let output = self.output.forward(cx, &attended)?;
+        let output = cx.within(self.scope, |cx| cx.dropout(&output, self.dropout))?;
         cx.put_out(self.scope, &output);
         Ok((output, weights))
     }
@@ -262,8 +277,8 @@ fn layer_name(number: usize) -> String {
 }
 
 /// A norm of the residual stream.
-fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<RmsNorm> {
-    RmsNorm::make(cx, all, name, sizes.width, (sizes.style.norm, sizes.eps))
+fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Norm> {
+    Norm::make(cx, all, name, sizes.width, (sizes.style.norm, sizes.eps))
 }
 
 /// Attention and an MLP, each beside a residual connection.
@@ -272,51 +287,18 @@ struct Layer {
     attention: Attention,
     mlp: Mlp,
     /// Before attention and before the MLP.
-    before: Option<[RmsNorm; 2]>,
+    before: Option<[Norm; 2]>,
     /// Behind attention and behind the MLP.
-    behind: Option<[RmsNorm; 2]>,
+    behind: Option<[Norm; 2]>,
     /// What both add is multiplied by it, where it is.
     multiplier: Option<f64>,
-}
-
-/// What stands behind attention.
-enum Mlp {
-    Dense(Box<GatedMlp>),
-    Sparse(Box<SparseMlp>),
-}
-
-impl Mlp {
-    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        match self {
-            Self::Dense(mlp) => mlp.forward(cx, input),
-            Self::Sparse(experts) => experts.forward(cx, input),
-        }
-    }
-
-    /// Puts adapters beside its linear layers.
-    fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
-        match self {
-            Self::Dense(mlp) => mlp.adapt(cx, all, name, lora),
-            Self::Sparse(experts) => experts.adapt(cx, all, name, lora),
-        }
-    }
 }
 
 impl Layer {
     fn make(cx: &mut Context, all: &mut Parameters, number: usize, sizes: &DecoderSizes) -> OpResult<Self> {
         let name = layer_name(number);
         let attention = Attention::make(cx, all, &format!("{name}.self_attn"), sizes)?;
-        let gate = if sizes.style.gemma { Gate::Gelu { tanh: !sizes.style.exact_gelu } } else { Gate::Silu };
-        let ends = [sizes.width, sizes.hidden];
-        let part = format!("{name}.mlp");
-        let experts = sizes.experts.filter(|experts| experts.layers.has(number));
-        let mlp = match experts {
-            Some(experts) => Mlp::Sparse(Box::new(SparseMlp::make(cx, all, &part, sizes.width, experts)?)),
-            None if sizes.style.packing != Packing::None => {
-                Mlp::Dense(Box::new(GatedMlp::packed(cx, all, &part, ends)?))
-            }
-            None => Mlp::Dense(Box::new(GatedMlp::make(cx, all, &part, ends, gate, sizes.style.mlp_biases)?)),
-        };
+        let mlp = Mlp::make(cx, all, &format!("{name}.mlp"), number, sizes)?;
         let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
         let (before, behind) = match sizes.style.places {
             NormPlaces::Before => (Some([norm("input_layernorm")?, norm("post_attention_layernorm")?]), None),
@@ -376,12 +358,12 @@ impl Repeatable for Call {
         let Layer { scope, attention, mlp, before, behind, .. } = &*self.layer;
         let [before_attention, before_mlp] = before.as_ref().map_or([None; 2], |before| before.each_ref().map(Some));
         let [behind_attention, behind_mlp] = behind.as_ref().map_or([None; 2], |behind| behind.each_ref().map(Some));
-        let first = |cx: &mut Context, norm: Option<&RmsNorm>, input: &Tensor| match norm {
+        let first = |cx: &mut Context, norm: Option<&Norm>, input: &Tensor| match norm {
             Some(norm) => norm.forward(cx, input),
             None => Ok(input.clone()),
         };
         // What a norm was made of goes when it is there.
-        let then = |cx: &mut Context, norm: Option<&RmsNorm>, made: Tensor| match norm {
+        let then = |cx: &mut Context, norm: Option<&Norm>, made: Tensor| match norm {
             Some(norm) => norm.forward(cx, &made),
             None => Ok(made),
         };
@@ -424,7 +406,7 @@ pub(super) struct DecoderModel {
     layers: Vec<Rc<Layer>>,
     /// By layer, its number among what can be wrapped by itself.
     units: Vec<usize>,
-    norm: RmsNorm,
+    norm: Norm,
     frequencies: Frequencies,
     /// The type of rotary tables, where it is not that of embeddings.
     tables: Option<DType>,
@@ -436,6 +418,8 @@ pub(super) struct DecoderModel {
     caps: SoftCaps,
     windows: SlidingWindows,
     unrotated: LayerPattern,
+    /// The share of embeddings that is left out.
+    dropout: f64,
 }
 
 impl DecoderModel {
@@ -498,6 +482,7 @@ impl DecoderModel {
             caps,
             windows,
             unrotated,
+            dropout: sizes.dropouts.embedding,
         })
     }
 }
@@ -534,9 +519,9 @@ impl DecoderModel {
         let dtype = embedded.dtype();
         let positions = cx.within(self.scope, |cx| cx.positions(tokens))?;
         let masks = cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?;
+        let mut x = cx.within(self.scope, |cx| cx.dropout(&embedded, self.dropout))?;
         let tables =
             cx.within(self.scope, |cx| self.frequencies.tables(cx, &positions, self.tables.unwrap_or(dtype)))?;
-        let mut x = embedded.clone();
         for (number, (layer, unit)) in self.layers.iter().zip(&self.units).enumerate() {
             let tables = tables.of(self.windows.has(number)).clone();
             let (layer, rotates, _positions) = (Rc::clone(layer), !self.unrotated.has(number), positions.clone());

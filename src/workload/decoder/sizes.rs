@@ -140,6 +140,15 @@ pub struct SoftCaps {
     pub logits: Option<f64>,
 }
 
+/// Shares that are left out while it trains, drawn anew for each step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Dropouts {
+    /// Of embeddings.
+    pub embedding: f64,
+    /// Of what attention and the MLP add to the residual stream.
+    pub residual: f64,
+}
+
 /// Sliding windows of attention: a position sees itself and those before it within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindows {
@@ -341,6 +350,8 @@ pub struct DecoderSizes {
     pub query_scalar: Option<f64>,
     /// What scores and logits are kept within.
     pub caps: SoftCaps,
+    /// What is left out.
+    pub dropouts: Dropouts,
     /// What its parts are multiplied by.
     pub multipliers: Option<Multipliers>,
     /// How far back positions see.

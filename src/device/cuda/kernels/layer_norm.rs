@@ -75,7 +75,9 @@ fn backward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Option<Result<(), Ref
     };
     let rows = Rows::of(src, *cols)?;
     if [grad, dsrc].iter().any(|x| (x.dtype, x.len) != (src.dtype, src.len))
-        || [weight, dweight, dbias].iter().any(|x| (x.dtype, x.len) != (weight.dtype, rows.cols))
+        || weight.len != rows.cols
+        || [dweight, dbias].iter().any(|x| x.dtype != weight.dtype || x.len != dweight.len)
+        || !(dweight.len == rows.cols || dweight.len == 0)
         || [mean, rstd].iter().any(|x| (x.dtype, x.len) != (DType::F32, rows.rows))
     {
         return None;
@@ -88,7 +90,8 @@ fn backward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Option<Result<(), Ref
     } else {
         any(queue, &rows, operands)
     };
-    Some(summed.and_then(|summed| join(queue, &rows, summed, [dweight, dbias])))
+    let parameters = (dweight.len > 0).then_some([dweight, dbias]);
+    Some(summed.and_then(|summed| parameters.map_or(Ok(()), |parameters| join(queue, &rows, summed, parameters))))
 }
 
 /// Sums up the sums of `parts` at `partial`.
