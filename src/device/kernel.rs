@@ -393,7 +393,8 @@ pub enum Kernel<'a> {
     },
     /// `dst[r] = √(Σ_c src[r,c]²)` of rows of `cols`.
     RowNorm { src: Operand, dst: Operand, cols: usize },
-    /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row.
+    /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row. A weight and a bias without elements are ones and
+    /// zeros.
     LayerNorm {
         src: Operand,
         weight: Operand,

@@ -1,5 +1,6 @@
 //! The modules that Llama and its kin share, as transformers writes them.
 
+use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 
@@ -18,12 +19,14 @@ pub enum NormKind {
     Centred,
     /// The mean is subtracted before, and a bias is added (StarCoder 2).
     Layer,
+    /// The mean is subtracted before, in f32; there is neither weight nor bias (OLMo 1).
+    Bare,
 }
 
 /// Divides the last dimension by the root of its mean square.
 pub(super) struct Norm {
     scope: NameId,
-    weight: Tensor,
+    weight: Option<Tensor>,
     bias: Option<Tensor>,
     eps: f64,
     kind: NormKind,
@@ -41,11 +44,11 @@ impl Norm {
         width: usize,
         (kind, eps): (NormKind, f64),
     ) -> OpResult<Self> {
+        let weight = format!("{name}.weight");
         let weight = match kind {
-            NormKind::Centred => all.centred(cx, &format!("{name}.weight"), width)?,
-            NormKind::Plain | NormKind::Late | NormKind::Layer => {
-                all.weight(cx, &format!("{name}.weight"), &[width])?
-            }
+            NormKind::Centred => Some(all.centred(cx, &weight, width)?),
+            NormKind::Plain | NormKind::Late | NormKind::Layer => Some(all.weight(cx, &weight, &[width])?),
+            NormKind::Bare => None,
         };
         let bias = (kind == NormKind::Layer).then(|| all.bias(cx, &format!("{name}.bias"), width)).transpose()?;
         Ok(Self { scope: cx.memory().name(name), weight, bias, eps, kind })
@@ -55,13 +58,24 @@ impl Norm {
 impl Repeatable for Norm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         #[expect(clippy::cast_possible_truncation, reason = "f32 as the kernel wants it")]
-        let run = |cx: &mut Context| match (self.kind, &self.bias) {
-            (NormKind::Layer, Some(bias)) => cx.layer_norm(input, &self.weight, bias, self.eps as f32),
-            (NormKind::Plain | NormKind::Layer, _) => cx.rms_norm(input, &self.weight, self.eps),
-            (NormKind::Late, _) => cx.late_rms_norm(input, &self.weight, self.eps),
-            (NormKind::Centred, _) => cx.centred_rms_norm(input, &self.weight, self.eps),
+        let eps = self.eps as f32;
+        let run = |cx: &mut Context| {
+            let Some(weight) = &self.weight else {
+                let dtype = input.dtype();
+                let output = {
+                    let wide = if dtype == DType::F32 { input } else { &cx.cast(input, DType::F32, "in f32")? };
+                    cx.plain_layer_norm(wide, eps)?
+                };
+                return if output.dtype() == dtype { Ok(output) } else { cx.cast(&output, dtype, "normalised") };
+            };
+            match (self.kind, &self.bias) {
+                (NormKind::Layer, Some(bias)) => cx.layer_norm(input, weight, bias, eps),
+                (NormKind::Late, _) => cx.late_rms_norm(input, weight, self.eps),
+                (NormKind::Centred, _) => cx.centred_rms_norm(input, weight, self.eps),
+                (NormKind::Plain | NormKind::Layer | NormKind::Bare, _) => cx.rms_norm(input, weight, self.eps),
+            }
         };
-        cx.module(self.scope, |cx| cx.with_parameters(std::iter::once(&self.weight).chain(&self.bias), run))
+        cx.module(self.scope, |cx| cx.with_parameters(self.weight.iter().chain(&self.bias), run))
     }
 }
 

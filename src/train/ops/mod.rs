@@ -28,6 +28,7 @@ mod masks;
 mod mean;
 mod norm;
 mod packed;
+mod plain_norm;
 mod pooling;
 mod position_scale;
 mod reduce;

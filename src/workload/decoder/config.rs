@@ -9,6 +9,7 @@ use vramlab_device::DType;
 use vramlab_train::RouterRule;
 
 use super::super::bounds::{Extent, Repeats};
+use super::super::llama::NormKind;
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, Windows};
@@ -211,8 +212,12 @@ impl ModelConfig {
     }
 
     fn eps(&self, family: &Family) -> f64 {
-        let own = family.own_keys.contains(&"norm_epsilon");
-        if own { self.norm_epsilon } else { self.rms_norm_eps }.unwrap_or(family.eps)
+        let given = match family.style.norm {
+            NormKind::Bare => None,
+            NormKind::Layer => self.norm_epsilon,
+            NormKind::Plain | NormKind::Late | NormKind::Centred => self.rms_norm_eps,
+        };
+        given.unwrap_or(family.eps)
     }
 
     fn dropouts(&self, family: &Family) -> Result<Dropouts, String> {

@@ -141,7 +141,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 22] = [
+pub(super) const FAMILIES: [Family; 23] = [
     Family {
         name: "ernie4_5",
         attention_bias: NO_BIAS,
@@ -262,6 +262,14 @@ pub(super) const FAMILIES: [Family; 22] = [
             shared: None,
         }),
         own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
+        ..LLAMA
+    },
+    Family {
+        name: "olmo",
+        style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..LLAMA.style },
+        eps: 1e-5,
+        padding: Some(1),
+        own_keys: &[],
         ..LLAMA
     },
     Family { name: "olmo2", style: OLMO, eps: 1e-5, padding: Some(1), own_keys: &[], ..LLAMA },

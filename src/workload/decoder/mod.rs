@@ -58,9 +58,6 @@ impl Decoder {
                 "text has 256 different bytes and the vocabulary is {vocab}; use --vocab 256 or --data synthetic"
             ));
         }
-        if sizes.style.gemma && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
-            return refused("Gemma is not there in 4 bits; leave --quantize out".to_owned());
-        }
         if sizes.experts.is_some() && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
             return refused("experts are not there in 4 bits; leave --quantize out".to_owned());
         }

@@ -10,7 +10,7 @@ use vramlab_train::{
 };
 
 use super::super::hash::Parameters;
-use super::super::llama::Norm;
+use super::super::llama::{Norm, NormKind};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::modules::Linear;
 use super::mlp::Mlp;
@@ -21,13 +21,13 @@ use super::sizes::{
 };
 
 /// When queries and keys are normalised.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum NormOrder {
     /// The heads of each when they are there.
     OneByOne,
     /// The heads of both when values are there too (Gemma 3).
     Projected,
-    /// Both as a whole; heads are told apart when values are there too.
+    /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo).
     Whole,
 }
 
@@ -117,10 +117,10 @@ impl Attention {
             None => 1.0 / sizes.query_scalar.unwrap_or(head_size as f64).sqrt(),
         };
         let cap = sizes.caps.scores;
-        let order = match (style.heads, style.gemma) {
-            (HeadNorms::Together, _) => NormOrder::Whole,
-            (_, true) => NormOrder::Projected,
-            (_, false) => NormOrder::OneByOne,
+        let order = match (style.heads, style.norm) {
+            (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
+            (_, NormKind::Centred) => NormOrder::Projected,
+            _ => NormOrder::OneByOne,
         };
         let scope = cx.memory().name(name);
         let (grows, dropout) = (sizes.position_scale, sizes.dropouts.residual);
@@ -171,6 +171,10 @@ impl Attention {
             OpResult::Ok(cx.by_head_size(&made, self.head_size))
         };
         let Some([of_q, of_k]) = &self.norms else {
+            if self.order == NormOrder::Whole {
+                let parts = [q.forward(cx, input)?, k.forward(cx, input)?, v.forward(cx, input)?];
+                return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
+            }
             return Ok([by_head(cx, q)?, by_head(cx, k)?, by_head(cx, v)?]);
         };
         let apart = |cx: &mut Context, projection: &Adaptable| {
@@ -431,11 +435,11 @@ impl DecoderModel {
         let root = (sizes.width as f64).sqrt();
         let scale =
             |cx: &mut Context| cx.buffer("model.embed_tokens.embed_scale", Shape::new(&[]), sizes.weights, root);
-        let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
+        let loads = all.quantization().is_some();
+        let made_scale = (sizes.style.gemma && !loads).then(|| scale(cx)).transpose()?;
         let mut layers: Vec<Layer> =
             (0..sizes.layers).map(|layer| Layer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
         let norm = norm(cx, all, "model.norm", sizes)?;
-        let loads = all.quantization().is_some();
         let made = if loads { None } else { Some(rotary::frequencies(cx, sizes)?) };
         let head = if sizes.tied {
             // The head is made with a weight of its own first.
@@ -446,13 +450,14 @@ impl DecoderModel {
         } else {
             Linear::plain(cx, all, "lm_head", [sizes.width, sizes.vocab])?
         };
-        let frequencies = match made {
-            Some(made) => made,
+        let (frequencies, embedding_scale) = match made {
+            Some(made) => (made, made_scale),
             None => {
                 all.load(cx)?;
+                let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
                 let frequencies = rotary::loaded(cx, sizes)?;
                 all.prepare_for_training(cx)?;
-                frequencies
+                (frequencies, embedding_scale)
             }
         };
         if let Some(lora) = sizes.lora {
@@ -502,7 +507,11 @@ impl DecoderModel {
             cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.padded_embedding(table, tokens, self.padding)))?;
         let embedded = match &self.embedding_scale {
             Some(factor) => {
-                let scaled = cx.within(*scope, |cx| cx.multiply(&embedded, factor, "scaled embedding"))?;
+                let scaled = cx.within(*scope, |cx| {
+                    let dtype = embedded.dtype();
+                    let factor = if factor.dtype() == dtype { factor } else { &cx.cast(factor, dtype, "embed_scale")? };
+                    cx.multiply(&embedded, factor, "scaled embedding")
+                })?;
                 drop(embedded);
                 scaled
             }

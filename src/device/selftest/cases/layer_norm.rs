@@ -47,8 +47,8 @@ pub(super) fn run(session: &mut Session<'_>) {
         for (rows, cols, skew) in SHAPES {
             let what = format!("{rows} × {cols}");
             forward(session, precision, [rows, cols], &what, skew, Values::Normal(0.3, 1.2));
-            for trained in [true, false] {
-                backward(session, precision, [rows, cols], skew, trained);
+            for parameters in [Parameters::Trained, Parameters::Frozen, Parameters::None] {
+                backward(session, precision, [rows, cols], skew, parameters);
             }
         }
         for (rows, cols, skew) in SHAPES {
@@ -69,6 +69,24 @@ pub(super) fn run(session: &mut Session<'_>) {
     }
 }
 
+/// What becomes of weight and bias.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parameters {
+    Trained,
+    Frozen,
+    None,
+}
+
+impl Parameters {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Trained => "",
+            Self::Frozen => ", frozen",
+            Self::None => ", without weight",
+        }
+    }
+}
+
 fn forward(
     session: &mut Session<'_>,
     precision: Precision,
@@ -78,28 +96,40 @@ fn forward(
     values: Values,
 ) {
     let dtype = precision.dtype();
-    let mut case = Case::new("layer_norm", precision, what).skewed(skew);
-    let src = case.input("src", dtype, rows * cols, values);
-    let weight = case.input("weight", dtype, cols, Values::Normal(1.0, 0.2));
-    let bias = case.input("bias", dtype, cols, Values::Normal(0.0, 0.5));
-    let dst = case.output("dst", dtype, rows * cols, Bound::Sum(cols));
-    let mean = case.output("mean", DType::F32, rows, Bound::Sum(cols));
-    let rstd = case.output("rstd", DType::F32, rows, Bound::Sum(cols));
-    session.check(&case, |at| Kernel::LayerNorm {
-        src: at[src],
-        weight: at[weight],
-        bias: at[bias],
-        dst: at[dst],
-        mean: at[mean],
-        rstd: at[rstd],
-        cols,
-        eps: 1e-5,
-    });
+    for weighted in [true, false] {
+        let what = format!("{what}{}", if weighted { "" } else { ", without weight" });
+        let mut case = Case::new("layer_norm", precision, what).skewed(skew);
+        let src = case.input("src", dtype, rows * cols, values.clone());
+        let weight = case.input("weight", dtype, cols, Values::Normal(1.0, 0.2));
+        let bias = case.input("bias", dtype, cols, Values::Normal(0.0, 0.5));
+        let dst = case.output("dst", dtype, rows * cols, Bound::Sum(cols));
+        let mean = case.output("mean", DType::F32, rows, Bound::Sum(cols));
+        let rstd = case.output("rstd", DType::F32, rows, Bound::Sum(cols));
+        session.check(&case, |at| {
+            let some = |operand: Operand| if weighted { operand } else { Operand { len: 0, ..operand } };
+            Kernel::LayerNorm {
+                src: at[src],
+                weight: some(at[weight]),
+                bias: some(at[bias]),
+                dst: at[dst],
+                mean: at[mean],
+                rstd: at[rstd],
+                cols,
+                eps: 1e-5,
+            }
+        });
+    }
 }
 
-fn backward(session: &mut Session<'_>, precision: Precision, [rows, cols]: [usize; 2], skew: Skew, trained: bool) {
+fn backward(
+    session: &mut Session<'_>,
+    precision: Precision,
+    [rows, cols]: [usize; 2],
+    skew: Skew,
+    parameters: Parameters,
+) {
     let dtype = precision.dtype();
-    let what = if trained { "" } else { ", frozen" };
+    let (trained, what) = (parameters == Parameters::Trained, parameters.words());
     let mut case = Case::new("layer_norm_backward", precision, format!("{rows} × {cols}{what}")).skewed(skew);
     let grad = case.input("grad", dtype, rows * cols, Values::STANDARD);
     let src = case.input("src", dtype, rows * cols, Values::Normal(0.3, 1.2));
@@ -107,17 +137,18 @@ fn backward(session: &mut Session<'_>, precision: Precision, [rows, cols]: [usiz
     let rstd = case.input("rstd", DType::F32, rows, Values::Uniform(0.7, 0.95));
     let weight = case.input("weight", dtype, cols, Values::Normal(1.0, 0.2));
     let dsrc = case.output("dsrc", dtype, rows * cols, Bound::Sum(cols));
-    let parameters = ["dweight", "dbias"];
-    let parameters = parameters.map(|name| trained.then(|| case.output(name, dtype, cols, Bound::Sum(rows))));
+    let slots = ["dweight", "dbias"];
+    let slots = slots.map(|name| trained.then(|| case.output(name, dtype, cols, Bound::Sum(rows))));
     session.check(&case, |at| {
         let none = Operand { len: 0, ..at[weight] };
-        let [dweight, dbias] = parameters.map(|slot| slot.map_or(none, |slot| at[slot]));
+        let weight = if parameters == Parameters::None { none } else { at[weight] };
+        let [dweight, dbias] = slots.map(|slot| slot.map_or(none, |slot| at[slot]));
         Kernel::LayerNormBackward {
             grad: at[grad],
             src: at[src],
             mean: at[mean],
             rstd: at[rstd],
-            weight: at[weight],
+            weight,
             dsrc: at[dsrc],
             dweight,
             dbias,
