@@ -512,8 +512,9 @@ pub enum Kernel<'a> {
     /// where `f` are the n `frequencies` (f32).
     RotaryTables { frequencies: Operand, cos: Operand, sin: Operand, scaling: f64 },
     /// Rotates queries or keys by their positions, the first half of a head paired with the second, or each even element with the one
-    /// behind it: `dst[i] = src[i] · cos[i] + turned[i] · sin[i]` with `turned` being the second of each pair, negated, in the place of
-    /// the first, and the first in that of the second. `backward` is the gradient of that.
+    /// behind it: `dst[i] = src[i] · cos[p] + turned[i] · sin[p]` with `turned` being the second of each pair, negated, in the place of
+    /// the first, and the first in that of the second; `p` is the number of the pair, and in the tables half of them further on for its second.
+    /// `backward` is the gradient of that.
     Rotary { shape: RotaryShape, src: HeadView, cos: Operand, sin: Operand, dst: HeadView, backward: bool },
     /// Two elements a byte of `dst` (u8), the first in its high half: the place in [`NF4`](super::NF4) of what is nearest to each of
     /// `src` over the largest magnitude of its run of [`NF4_RUN`](super::NF4_RUN), which `absmax` (f32) becomes.

@@ -21,6 +21,8 @@ pub enum NormKind {
     Layer,
     /// The mean is subtracted before, in f32; there is neither weight nor bias (OLMo 1).
     Bare,
+    /// The mean is subtracted before, op by op in f32; there is no bias (Cohere).
+    Unbiased,
 }
 
 /// Divides the last dimension by the root of its mean square.
@@ -47,11 +49,27 @@ impl Norm {
         let weight = format!("{name}.weight");
         let weight = match kind {
             NormKind::Centred => Some(all.centred(cx, &weight, width)?),
-            NormKind::Plain | NormKind::Late | NormKind::Layer => Some(all.weight(cx, &weight, &[width])?),
+            NormKind::Plain | NormKind::Late | NormKind::Layer | NormKind::Unbiased => {
+                Some(all.weight(cx, &weight, &[width])?)
+            }
             NormKind::Bare => None,
         };
         let bias = (kind == NormKind::Layer).then(|| all.bias(cx, &format!("{name}.bias"), width)).transpose()?;
         Ok(Self { scope: cx.memory().name(name), weight, bias, eps, kind })
+    }
+}
+
+impl Norm {
+    /// One for each head, which have weights of their own.
+    pub fn of_heads(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        dims: [usize; 2],
+        (kind, eps): (NormKind, f64),
+    ) -> OpResult<Self> {
+        let weight = Some(all.weight(cx, &format!("{name}.weight"), &dims)?);
+        Ok(Self { scope: cx.memory().name(name), weight, bias: None, eps, kind })
     }
 }
 
@@ -70,6 +88,7 @@ impl Repeatable for Norm {
             };
             match (self.kind, &self.bias) {
                 (NormKind::Layer, Some(bias)) => cx.layer_norm(input, weight, bias, eps),
+                (NormKind::Unbiased, _) => cx.wide_layer_norm(input, weight, eps),
                 (NormKind::Late, _) => cx.late_rms_norm(input, weight, self.eps),
                 (NormKind::Centred, _) => cx.centred_rms_norm(input, weight, self.eps),
                 (NormKind::Plain | NormKind::Layer | NormKind::Bare, _) => cx.rms_norm(input, weight, self.eps),

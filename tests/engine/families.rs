@@ -162,6 +162,9 @@ fn a_key_of_another_family_is_named() {
         ("starcoder2-mini", "mlp_bias", json!(true), "mlp_bias asks for something that starcoder2 does not have"),
         ("llama-biased", "embedding_dropout", json!(0.1), "embedding_dropout asks for something that llama does not"),
         ("llama-biased", "attention_out_bias", json!(true), "attention_out_bias asks for something that llama does"),
+        ("cohere2-mini", "use_qk_norm", json!(true), "use_qk_norm asks for something that cohere2 does not have"),
+        ("llama-biased", "logit_scale", json!(0.5), "logit_scale asks for something that llama does not have"),
+        ("olmo1-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that is not there"),
         ("qwen3moe-mini", "qkv_bias", json!(true), "qkv_bias asks for something that qwen3_moe does not have"),
         (
             "mixtral-mini",

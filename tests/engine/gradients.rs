@@ -405,6 +405,22 @@ fn frozen_norms_hand_gradients_on() {
 }
 
 #[test]
+fn norms_in_f32_have_the_gradients_of_their_formula() {
+    check(&[&[2, 3, 8], &[8]], &|cx, p| {
+        let normalised = cx.wide_layer_norm(&p[0], &p[1], 1e-5)?;
+        cx.mul(&normalised, &p[0])
+    });
+    // Heads with weights of their own.
+    check(&[&[2, 3, 8], &[2, 4]], &|cx, p| {
+        let apart = cx.heads_apart(&p[0], 4);
+        let normalised = cx.wide_layer_norm(&apart, &p[1], 1e-5)?;
+        let heads = cx.by_head_size(&normalised, 4);
+        cx.merge_heads(&heads)
+    });
+    check(&[&[2, 3, 8]], &|cx, p| cx.plain_layer_norm(&p[0], 1e-5));
+}
+
+#[test]
 fn gated_rows_have_the_gradients_of_their_formula() {
     check(&[&[2, 3, 5], &[4, 5], &[1, 5]], &|cx, p| {
         let rows = cx.as_matrix(&p[0]);

@@ -34,6 +34,7 @@ mod position_scale;
 mod reduce;
 mod rms_norm;
 mod rotary;
+mod wide_norm;
 
 pub use attention::EagerScores;
 pub use batch_norm::RunningStatistics;

@@ -24,7 +24,7 @@ impl RotaryTables {
 /// How heads are rotated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
-    /// Each two neighbours are a pair, not the elements of two halves: the tables are those of [`Context::tables_of_neighbours`].
+    /// Each two neighbours are a pair, not the elements of two halves.
     pub neighbours: bool,
     /// What is multiplied with the tables is cast to their type before: `x.float() · cos + rotate_half(x).float() · sin`.
     pub widens: bool,
@@ -74,17 +74,16 @@ impl Context {
         })
     }
 
-    /// Tables with which neighbours are rotated: `table[..., : half].repeat_interleave(2, dim=-1)` of both.
+    /// Tables with which neighbours are rotated: `table[..., : half].repeat_interleave(2, dim=-1)` of both. What kernels read of them is in the
+    /// order of the others.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn tables_of_neighbours(&mut self, tables: &RotaryTables) -> OpResult<RotaryTables> {
         self.op("repeat_interleave", |cx| {
             let interleaved = |table: &Tensor, what| {
-                let (rows, width) = (table.shape().rows(), table.shape().last());
                 let copy = cx.activation(table.shape(), table.dtype(), what)?;
-                let pairs = Shape::new(&[rows, width / 2, 2]);
-                cx.copy(&table.strided(pairs, [width, 1, 0, 0], 0), &copy.strided(pairs, [width, 2, 1, 0], 0))?;
+                cx.copy(table, &copy)?;
                 OpResult::Ok(copy)
             };
             Ok(RotaryTables {

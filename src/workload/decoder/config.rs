@@ -15,10 +15,12 @@ use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, Windows};
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
-use super::sizes::{Biases, DecoderSizes, Dropouts, ExpertSizes, Multipliers, SlidingWindows, SoftCaps, Style};
+use super::sizes::{
+    Biases, DecoderSizes, Dropouts, ExpertSizes, HeadNorms, Multipliers, SlidingWindows, SoftCaps, Style,
+};
 
 /// Keys that change neither memory nor arithmetic of a training step.
-const HARMLESS: [&str; 39] = [
+const HARMLESS: [&str; 47] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -39,15 +41,19 @@ const HARMLESS: [&str; 39] = [
     "is_llama_config",
     "label2id",
     "layer_norm_epsilon",
+    "layer_switch",
     "max_length",
     "mlp_type",
     "norm_type",
+    "order_of_interleaved_layers",
     "output_attentions",
     "output_hidden_states",
+    "position_embedding_type",
     "pretraining_tp",
     "problem_type",
     "return_dict",
     "rope_interleaved",
+    "rotary_pct",
     "router_aux_loss_coef",
     "sliding_window_size",
     "temperature",
@@ -58,6 +64,10 @@ const HARMLESS: [&str; 39] = [
     "unsloth_fixed",
     "unsloth_version",
     "use_cache",
+    "use_embedding_sharing",
+    "use_gated_activation",
+    "use_parallel_block",
+    "use_parallel_embedding",
 ];
 
 /// A `config.json`: its keys are Hugging Face's, and so are the values where one is missing.
@@ -116,6 +126,9 @@ pub struct ModelConfig {
     logits_scaling: Option<f64>,
     /// Of queries, keys and values (Qwen1.5-MoE).
     qkv_bias: Option<bool>,
+    layer_norm_eps: Option<f64>,
+    logit_scale: Option<f64>,
+    use_qk_norm: Option<bool>,
     num_experts: Option<Extent>,
     /// Mixtral's word for the same.
     num_local_experts: Option<Extent>,
@@ -145,6 +158,14 @@ impl ModelConfig {
         let heads = needed("num_attention_heads", self.num_attention_heads, family.heads)?;
         let width = needed("hidden_size", self.hidden_size, None)?;
         let unrotated = self.unrotated(family)?;
+        let windows = self.windows(family, unrotated)?;
+        // Cohere 2 rotates where a window is.
+        let unrotated = if family.name == "cohere2" {
+            let layers = (0..self.layers()?).map(|layer| !windows.has(layer)).collect();
+            pattern("layer_types", layers)?
+        } else {
+            unrotated
+        };
         let head_size = self.head_dim.map_or(family.head_size.unwrap_or(width / heads), Extent::get);
         let rotations = self.rotations();
         let rotated = rotations.rotated(family, head_size)?;
@@ -175,9 +196,10 @@ impl ModelConfig {
                 scores: self.attn_logit_softcapping.or(gemma2.then_some(50.0)),
                 logits: self.final_logit_softcapping.or(gemma2.then_some(30.0)),
             },
+            logit_scale: family.own_keys.contains(&"logit_scale").then(|| self.logit_scale.unwrap_or(0.0625)),
             dropouts: self.dropouts(family)?,
             multipliers: self.multipliers(family),
-            windows: self.windows(family, unrotated)?,
+            windows,
             experts: self.experts(family)?,
             lora: None,
         })
@@ -215,6 +237,7 @@ impl ModelConfig {
         let given = match family.style.norm {
             NormKind::Bare => None,
             NormKind::Layer => self.norm_epsilon,
+            NormKind::Unbiased => self.layer_norm_eps,
             NormKind::Plain | NormKind::Late | NormKind::Centred => self.rms_norm_eps,
         };
         given.unwrap_or(family.eps)
@@ -233,6 +256,7 @@ impl ModelConfig {
     }
 
     fn style(&self, family: &Family) -> Style {
+        let heads = if self.use_qk_norm == Some(true) { HeadNorms::Each } else { family.style.heads };
         let (on, meant) = family.attention_bias;
         let everywhere = self.use_bias.unwrap_or(family.name == "starcoder2");
         // Qwen2 has its own biases, whatever it says.
@@ -246,7 +270,7 @@ impl ModelConfig {
         let mlp_biases = self.mlp_bias == Some(true) || everywhere;
         // Gemma's files of the first day say so.
         let exact_gelu = family.own_keys.contains(&"gelu") && self.hidden_act.as_deref() == Some("gelu");
-        Style { biases, mlp_biases, exact_gelu, ..family.style }
+        Style { biases, mlp_biases, exact_gelu, heads, ..family.style }
     }
 
     fn multipliers(&self, family: &Family) -> Option<Multipliers> {
@@ -414,6 +438,9 @@ impl ModelConfig {
             ("num_local_experts", self.num_local_experts.is_some()),
             ("num_experts_per_tok", self.num_experts_per_tok.is_some()),
             ("moe_intermediate_size", self.moe_intermediate_size.is_some()),
+            ("layer_norm_eps", self.layer_norm_eps.is_some()),
+            ("logit_scale", self.logit_scale.is_some()),
+            ("use_qk_norm", self.use_qk_norm == Some(true)),
             ("qkv_bias", self.qkv_bias.is_some()),
             ("shared_expert_intermediate_size", self.shared_expert_intermediate_size.is_some()),
             ("norm_topk_prob", self.norm_topk_prob.is_some()),

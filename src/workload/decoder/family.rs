@@ -114,6 +114,21 @@ const NO_BIAS: (bool, Biases) = (false, Biases::None);
 
 const GEMMA: Style = Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..LLAMA.style };
 
+const COHERE: Family = Family {
+    name: "cohere",
+    style: Style {
+        norm: NormKind::Unbiased,
+        places: NormPlaces::Once,
+        rotation: Rotation::CastNeighbours,
+        ..LLAMA.style
+    },
+    tied: true,
+    eps: 1e-5,
+    padding: Some(0),
+    own_keys: &["layer_norm_eps", "logit_scale", "use_qk_norm"],
+    ..LLAMA
+};
+
 const OLMO: Style = Style {
     norm: NormKind::Late,
     places: NormPlaces::Behind,
@@ -141,7 +156,14 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 23] = [
+pub(super) const FAMILIES: [Family; 25] = [
+    Family { name: "cohere", theta: 500_000.0, ..COHERE },
+    Family {
+        name: "cohere2",
+        windows: Windows::AllButEvery(4),
+        own_keys: &["layer_norm_eps", "logit_scale", "sliding_window_pattern"],
+        ..COHERE
+    },
     Family {
         name: "ernie4_5",
         attention_bias: NO_BIAS,

@@ -83,7 +83,11 @@ impl Attention {
         let output = projection(cx, "o", [heads * head_size, width], style.biases == Biases::All)?;
         let mut norm = |part: &str, heads: usize| {
             let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
-            Norm::make(cx, all, &format!("{name}.{part}_norm"), width, (style.norm, sizes.eps))
+            let kinds = (style.norm, sizes.eps);
+            if style.norm == NormKind::Unbiased {
+                return Norm::of_heads(cx, all, &format!("{name}.{part}_norm"), [heads, head_size], kinds);
+            }
+            Norm::make(cx, all, &format!("{name}.{part}_norm"), width, kinds)
         };
         let norms = match style.heads {
             HeadNorms::None => None,
@@ -119,7 +123,7 @@ impl Attention {
         let cap = sizes.caps.scores;
         let order = match (style.heads, style.norm) {
             (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
-            (_, NormKind::Centred) => NormOrder::Projected,
+            (_, NormKind::Centred | NormKind::Unbiased) => NormOrder::Projected,
             _ => NormOrder::OneByOne,
         };
         let scope = cx.memory().name(name);
@@ -218,6 +222,19 @@ impl Attention {
                 return cx.rotary_of_neighbours([&q, &k], &tables);
             }
             Rotation::WideNeighbours => (Turn { neighbours: true, widens: true }, &cx.tables_of_neighbours(tables)?),
+            Rotation::CastNeighbours => {
+                let (dtype, wide) = (q.dtype(), DType::F32);
+                let widened = |cx: &mut Context, part: &Tensor, what| {
+                    if dtype == wide { Ok(part.clone()) } else { cx.cast(part, wide, what) }
+                };
+                let (of_q, of_k) = (widened(cx, &q, "queries in f32")?, widened(cx, &k, "keys in f32")?);
+                let turn = Turn { neighbours: true, widens: false };
+                let both = [cx.rotary(&of_q, tables, turn)?, cx.rotary(&of_k, tables, turn)?];
+                if dtype == wide {
+                    return Ok(both);
+                }
+                return Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?]);
+            }
             Rotation::Plain | Rotation::Wide => (Turn::default(), tables),
         };
         let both = [cx.rotary(&q, tables, turn)?, cx.rotary(&k, tables, turn)?];
@@ -290,6 +307,8 @@ struct Layer {
     scope: NameId,
     attention: Attention,
     mlp: Mlp,
+    /// Before attention and the MLP, which stand side by side.
+    once: Option<Norm>,
     /// Before attention and before the MLP.
     before: Option<[Norm; 2]>,
     /// Behind attention and behind the MLP.
@@ -304,7 +323,12 @@ impl Layer {
         let attention = Attention::make(cx, all, &format!("{name}.self_attn"), sizes)?;
         let mlp = Mlp::make(cx, all, &format!("{name}.mlp"), number, sizes)?;
         let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
+        let mut once = None;
         let (before, behind) = match sizes.style.places {
+            NormPlaces::Once => {
+                once = Some(norm("input_layernorm")?);
+                (None, None)
+            }
             NormPlaces::Before => (Some([norm("input_layernorm")?, norm("post_attention_layernorm")?]), None),
             NormPlaces::Around => {
                 let (first, second) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
@@ -320,7 +344,7 @@ impl Layer {
             }
         };
         let multiplier = sizes.multipliers.map(|multipliers| multipliers.residual);
-        Ok(Self { scope: cx.memory().name(&name), attention, mlp, before, behind, multiplier })
+        Ok(Self { scope: cx.memory().name(&name), attention, mlp, once, before, behind, multiplier })
     }
 
     /// The residual stream with what a part of the layer adds.
@@ -359,7 +383,17 @@ struct Call {
 
 impl Repeatable for Call {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Layer { scope, attention, mlp, before, behind, .. } = &*self.layer;
+        let Layer { scope, attention, mlp, once, before, behind, .. } = &*self.layer;
+        if let Some(once) = once {
+            let normalised = once.forward(cx, input)?;
+            let (attended, weights) = attention.forward(cx, &normalised, self)?;
+            let y = mlp.forward(cx, &normalised)?;
+            let x = self.layer.add(cx, input, &attended)?;
+            let output = self.layer.add(cx, &x, &y)?;
+            cx.put_out(*scope, &output);
+            drop(weights);
+            return Ok(output);
+        }
         let [before_attention, before_mlp] = before.as_ref().map_or([None; 2], |before| before.each_ref().map(Some));
         let [behind_attention, behind_mlp] = behind.as_ref().map_or([None; 2], |behind| behind.each_ref().map(Some));
         let first = |cx: &mut Context, norm: Option<&Norm>, input: &Tensor| match norm {
@@ -418,6 +452,8 @@ pub(super) struct DecoderModel {
     /// Embeddings are multiplied by it, where they are.
     embedding_scale: Option<Tensor>,
     multipliers: Option<Multipliers>,
+    /// Logits are multiplied by it.
+    logit_scale: Option<f64>,
     padding: Option<usize>,
     caps: SoftCaps,
     windows: SlidingWindows,
@@ -483,6 +519,7 @@ impl DecoderModel {
             head,
             embedding_scale,
             multipliers,
+            logit_scale: sizes.logit_scale.or(multipliers.map(|multipliers| 1.0 / multipliers.logits)),
             padding,
             caps,
             windows,
@@ -581,8 +618,8 @@ impl DecoderModel {
 
     fn logits(&self, cx: &mut Context, hidden: &Tensor) -> OpResult<Tensor> {
         let mut logits = cx.classify(|cx| self.head.forward(cx, hidden))?;
-        if let Some(Multipliers { logits: divisor, .. }) = self.multipliers {
-            logits = cx.scale(&logits, 1.0 / divisor, "scaled logits")?;
+        if let Some(scale) = self.logit_scale {
+            logits = cx.scale(&logits, scale, "scaled logits")?;
         }
         if let Some(cap) = self.caps.logits {
             logits = cx.capped(logits, cap)?;
@@ -605,11 +642,9 @@ impl Model for DecoderModel {
         let hidden = self.hidden(cx, given, checkpointing, caches)?;
         let labels = NextLabels { labels: &batch.target, lengths: batch.lengths.as_deref() };
         if cx.loss_head() == LossHead::Fused {
-            // The fused loss knows no divisor of logits; one of what they are made of is the same.
-            let hidden = match self.multipliers {
-                Some(Multipliers { logits: divisor, .. }) => {
-                    cx.scale(&hidden, 1.0 / divisor, "scaled hidden values")?
-                }
+            // The fused loss knows no factor of logits; one of what they are made of is the same.
+            let hidden = match self.logit_scale {
+                Some(scale) => cx.scale(&hidden, scale, "scaled hidden values")?,
                 None => hidden,
             };
             let loss = self.head.fused_loss(cx, &hidden, labels, self.caps.logits)?;

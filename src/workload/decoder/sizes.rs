@@ -17,6 +17,8 @@ pub enum NormPlaces {
     Around,
     /// The same under other names (GLM-4).
     AroundParts,
+    /// One before both, which stand side by side (Cohere).
+    Once,
     /// Behind both (OLMo 2).
     Behind,
 }
@@ -57,6 +59,8 @@ pub enum Rotation {
     Neighbours,
     /// The same in f32, cast back (ERNIE 4.5).
     WideNeighbours,
+    /// The same of queries and keys that were cast to f32 before, with tables in the type of the residual stream (Cohere).
+    CastNeighbours,
 }
 
 impl Rotation {
@@ -350,6 +354,8 @@ pub struct DecoderSizes {
     pub query_scalar: Option<f64>,
     /// What scores and logits are kept within.
     pub caps: SoftCaps,
+    /// Logits are multiplied by it (Cohere).
+    pub logit_scale: Option<f64>,
     /// What is left out.
     pub dropouts: Dropouts,
     /// What its parts are multiplied by.

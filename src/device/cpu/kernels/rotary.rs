@@ -102,8 +102,9 @@ fn turn<R: Real>(x: &[R], [cos, sin]: [&[R]; 2], y: &mut [R], neighbours: bool, 
     for pair in 0..half {
         let (i, j) = if neighbours { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
         // Backward is the transpose: the sine of the other element, with the other sign.
-        let (first, second) = if backward { (sin[j], -sin[i]) } else { (-sin[i], sin[j]) };
-        y[i] = x[i] * cos[i] + x[j] * first;
-        y[j] = x[j] * cos[j] + x[i] * second;
+        let other = pair + half;
+        let (first, second) = if backward { (sin[other], -sin[pair]) } else { (-sin[pair], sin[other]) };
+        y[i] = x[i] * cos[pair] + x[j] * first;
+        y[j] = x[j] * cos[other] + x[i] * second;
     }
 }

@@ -52,12 +52,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const u64 row = rest % layout.rows, sequence = rest / layout.rows;
         const u64 from = sequence * layout.src[0] + head * layout.src[1] + row * layout.src[2];
         const u64 to = sequence * layout.dst[0] + head * layout.dst[1] + row * layout.dst[2];
-        const u64 table = row * 2 * layout.half;
+        // Pairs have the order of halves in the tables.
+        const u64 table = row * 2 * layout.half + number, other = table + layout.half;
         const f32 x = load_any(src, src_type, from + i), y = load_any(src, src_type, from + j);
-        const f32 sin_i = load_any(sin, sin_type, table + i), sin_j = load_any(sin, sin_type, table + j);
+        const f32 sin_i = load_any(sin, sin_type, table), sin_j = load_any(sin, sin_type, other);
         // Backward is the transpose: the sine of the other element, with the other sign.
         const f32 first = backward ? sin_j : -sin_i, second = backward ? -sin_i : sin_j;
-        store_any(dst, dst_type, to + i, x * load_any(cos, cos_type, table + i) + y * first);
-        store_any(dst, dst_type, to + j, y * load_any(cos, cos_type, table + j) + x * second);
+        store_any(dst, dst_type, to + i, x * load_any(cos, cos_type, table) + y * first);
+        store_any(dst, dst_type, to + j, y * load_any(cos, cos_type, other) + x * second);
     }
 }
