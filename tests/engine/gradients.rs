@@ -8,8 +8,8 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
 use vramlab::train::{
-    AttentionKernel, Context, EagerScores, Libraries, LossHead, MaskShape, Memory, NextLabels, OpResult, PositionScale,
-    Repeatable, RunningStatistics, Shape, Tensor, Turn, checkpoint,
+    AttentionKernel, Context, EagerScores, Interrupt, Libraries, LossHead, MaskShape, Memory, NextLabels, OpResult,
+    PositionScale, Repeatable, RunningStatistics, Shape, Tensor, Turn, checkpoint,
 };
 use vramlab::units::Bytes;
 
@@ -394,6 +394,17 @@ fn a_gated_mlp_has_the_gradients_of_its_formula() {
         let hidden = cx.gated_silu(&gate?, &up?)?;
         cx.linear(&hidden, &p[3], None)
     });
+}
+
+#[test]
+fn rows_are_not_looked_up_by_indices_of_four_dimensions() {
+    let mut cx = context();
+    let table = tensor(&cx, &[3, 2], DType::F64, &values(1, 6));
+    let indices = tensor(&cx, &[1, 1, 1, 2], DType::I64, &[0.0, 1.0]);
+    for looked_up in [cx.embedding(&table, &indices), cx.indexed_rows(&table, &indices)] {
+        let Err(Interrupt::Failed(error)) = looked_up else { panic!("looked up") };
+        assert_eq!(error.to_string(), "indices of four dimensions have no rows to look up; give them fewer");
+    }
 }
 
 #[test]
