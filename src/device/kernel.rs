@@ -219,6 +219,8 @@ pub struct RotaryShape {
     pub rows: usize,
     /// Elements of one head: an even number.
     pub head_size: usize,
+    /// Each two neighbours are a pair, not the elements of two halves.
+    pub neighbours: bool,
 }
 
 impl RotaryShape {
@@ -391,7 +393,8 @@ pub enum Kernel<'a> {
     },
     /// `dst[r] = √(Σ_c src[r,c]²)` of rows of `cols`.
     RowNorm { src: Operand, dst: Operand, cols: usize },
-    /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row.
+    /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row. A weight and a bias without elements are ones and
+    /// zeros.
     LayerNorm {
         src: Operand,
         weight: Operand,
@@ -402,7 +405,8 @@ pub enum Kernel<'a> {
         cols: usize,
         eps: f32,
     },
-    /// Gradients of [`Kernel::LayerNorm`] with respect to its source, weight and bias.
+    /// Gradients of [`Kernel::LayerNorm`] with respect to its source, weight and bias; the latter two are not made where they have no
+    /// elements.
     LayerNormBackward {
         grad: Operand,
         src: Operand,
@@ -507,9 +511,10 @@ pub enum Kernel<'a> {
     /// The tables of a rotary embedding, (rows, 2 × frequencies) each: `cos[r, i] = scaling · cos(r · f[i mod n])`, and `sin` alike,
     /// where `f` are the n `frequencies` (f32).
     RotaryTables { frequencies: Operand, cos: Operand, sin: Operand, scaling: f64 },
-    /// Rotates queries or keys by their positions, the first half of a head paired with the second:
-    /// `dst[i] = src[i] · cos[i] + turned[i] · sin[i]` with `turned` being the second half, negated, before the first. `backward` is
-    /// the gradient of that.
+    /// Rotates queries or keys by their positions, the first half of a head paired with the second, or each even element with the one
+    /// behind it: `dst[i] = src[i] · cos[p] + turned[i] · sin[p]` with `turned` being the second of each pair, negated, in the place of
+    /// the first, and the first in that of the second; `p` is the number of the pair, and in the tables half of them further on for its second.
+    /// `backward` is the gradient of that.
     Rotary { shape: RotaryShape, src: HeadView, cos: Operand, sin: Operand, dst: HeadView, backward: bool },
     /// Two elements a byte of `dst` (u8), the first in its high half: the place in [`NF4`](super::NF4) of what is nearest to each of
     /// `src` over the largest magnitude of its run of [`NF4_RUN`](super::NF4_RUN), which `absmax` (f32) becomes.
@@ -575,6 +580,10 @@ pub enum Kernel<'a> {
     LeakyRelu { src: Operand, dst: Operand, slope: f32 },
     /// `dst[i] = output[i] > 0 ? grad[i] : slope · grad[i]`, for slopes ≥ 0; dst may be grad.
     LeakyReluBackward { output: Operand, grad: Operand, dst: Operand, slope: f32 },
+    /// `dst[i] = 1 / (1 + exp(−src[i]))`; dst may be src.
+    Sigmoid { src: Operand, dst: Operand },
+    /// `dst[i] = grad[i] · output[i] · (1 − output[i])`; dst may be grad.
+    SigmoidBackward { output: Operand, grad: Operand, dst: Operand },
     /// `dst[i] = tanh(src[i])`; dst may be src.
     Tanh { src: Operand, dst: Operand },
     /// `dst[i] = grad[i] · (1 − output[i]²)`; dst may be grad.
@@ -794,6 +803,8 @@ impl Kernel<'_> {
             Self::LeakyReluBackward { .. } => "leaky_relu_backward",
             Self::Tanh { .. } => "tanh",
             Self::TanhBackward { .. } => "tanh_backward",
+            Self::Sigmoid { .. } => "sigmoid",
+            Self::SigmoidBackward { .. } => "sigmoid_backward",
             Self::Conv2d { .. } => "conv2d",
             Self::Conv2dBackwardInput { .. } => "conv2d_backward_input",
             Self::Conv2dBackwardWeight { .. } => "conv2d_backward_weight",

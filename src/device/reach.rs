@@ -60,6 +60,7 @@ impl Kernel<'_> {
             | Self::Relu { src, dst }
             | Self::LeakyRelu { src, dst, .. }
             | Self::Tanh { src, dst }
+            | Self::Sigmoid { src, dst }
             | Self::Silu { src, dst }
             | Self::Rsqrt { src, dst }
             | Self::Gelu { src, dst, .. }
@@ -76,6 +77,7 @@ impl Kernel<'_> {
             | Self::MulRows { a, b, dst, .. } => all(&[a, b, dst]),
             Self::ReluBackward { output, grad, dst }
             | Self::LeakyReluBackward { output, grad, dst, .. }
+            | Self::SigmoidBackward { output, grad, dst }
             | Self::TanhBackward { output, grad, dst }
             | Self::SoftmaxBackward { output, grad, dst, .. }
             | Self::LogSoftmaxBackward { output, grad, dst, .. } => all(&[output, grad, dst]),

@@ -237,6 +237,7 @@ impl Kernel<'_> {
             | Self::Relu { src, dst }
             | Self::LeakyRelu { src, dst, .. }
             | Self::Tanh { src, dst }
+            | Self::Sigmoid { src, dst }
             | Self::Silu { src, dst }
             | Self::Rsqrt { src, dst }
             | Self::Gelu { src, dst, .. } => Work::elementwise(&[src, dst]),
@@ -247,6 +248,7 @@ impl Kernel<'_> {
             }
             Self::ReluBackward { output, grad, dst }
             | Self::LeakyReluBackward { output, grad, dst, .. }
+            | Self::SigmoidBackward { output, grad, dst }
             | Self::TanhBackward { output, grad, dst } => Work::elementwise(&[output, grad, dst]),
             Self::GeluBackward { src, grad, dst, .. } | Self::SiluBackward { src, grad, dst } => {
                 Work::elementwise(&[src, grad, dst])

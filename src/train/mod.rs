@@ -60,7 +60,7 @@ pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{
     Aside, Attended, EagerScores, FourBitWeight, MaskShape, NextLabels, Normalised, PositionScale, RotaryTables,
-    RouterRule, Routes, RunningStatistics, SdpaMask, Wanted,
+    RouterRule, Routes, RunningStatistics, SdpaMask, Turn, Wanted,
 };
 pub use parallel::batch_unit;
 pub use shape::Shape;

@@ -1,5 +1,6 @@
 //! The modules that Llama and its kin share, as transformers writes them.
 
+use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 
@@ -16,17 +17,24 @@ pub enum NormKind {
     Late,
     /// The same with a weight that is added to 1 (Gemma).
     Centred,
+    /// The mean is subtracted before, and a bias is added (StarCoder 2).
+    Layer,
+    /// The mean is subtracted before, in f32; there is neither weight nor bias (OLMo 1).
+    Bare,
+    /// The mean is subtracted before, op by op in f32; there is no bias (Cohere).
+    Unbiased,
 }
 
 /// Divides the last dimension by the root of its mean square.
-pub(super) struct RmsNorm {
+pub(super) struct Norm {
     scope: NameId,
-    weight: Tensor,
+    weight: Option<Tensor>,
+    bias: Option<Tensor>,
     eps: f64,
     kind: NormKind,
 }
 
-impl RmsNorm {
+impl Norm {
     /// What is added to the mean square, unless a model says otherwise.
     pub const EPS: f64 = 1e-6;
 
@@ -38,22 +46,55 @@ impl RmsNorm {
         width: usize,
         (kind, eps): (NormKind, f64),
     ) -> OpResult<Self> {
+        let weight = format!("{name}.weight");
         let weight = match kind {
-            NormKind::Centred => all.centred(cx, &format!("{name}.weight"), width)?,
-            NormKind::Plain | NormKind::Late => all.weight(cx, &format!("{name}.weight"), &[width])?,
+            NormKind::Centred => Some(all.centred(cx, &weight, width)?),
+            NormKind::Plain | NormKind::Late | NormKind::Layer | NormKind::Unbiased => {
+                Some(all.weight(cx, &weight, &[width])?)
+            }
+            NormKind::Bare => None,
         };
-        Ok(Self { scope: cx.memory().name(name), weight, eps, kind })
+        let bias = (kind == NormKind::Layer).then(|| all.bias(cx, &format!("{name}.bias"), width)).transpose()?;
+        Ok(Self { scope: cx.memory().name(name), weight, bias, eps, kind })
     }
 }
 
-impl Repeatable for RmsNorm {
+impl Norm {
+    /// One for each head, which have weights of their own.
+    pub fn of_heads(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        dims: [usize; 2],
+        (kind, eps): (NormKind, f64),
+    ) -> OpResult<Self> {
+        let weight = Some(all.weight(cx, &format!("{name}.weight"), &dims)?);
+        Ok(Self { scope: cx.memory().name(name), weight, bias: None, eps, kind })
+    }
+}
+
+impl Repeatable for Norm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let run = |cx: &mut Context| match self.kind {
-            NormKind::Plain => cx.rms_norm(input, &self.weight, self.eps),
-            NormKind::Late => cx.late_rms_norm(input, &self.weight, self.eps),
-            NormKind::Centred => cx.centred_rms_norm(input, &self.weight, self.eps),
+        #[expect(clippy::cast_possible_truncation, reason = "f32 as the kernel wants it")]
+        let eps = self.eps as f32;
+        let run = |cx: &mut Context| {
+            let Some(weight) = &self.weight else {
+                let dtype = input.dtype();
+                let output = {
+                    let wide = if dtype == DType::F32 { input } else { &cx.cast(input, DType::F32, "in f32")? };
+                    cx.plain_layer_norm(wide, eps)?
+                };
+                return if output.dtype() == dtype { Ok(output) } else { cx.cast(&output, dtype, "normalised") };
+            };
+            match (self.kind, &self.bias) {
+                (NormKind::Layer, Some(bias)) => cx.layer_norm(input, weight, bias, eps),
+                (NormKind::Unbiased, _) => cx.wide_layer_norm(input, weight, eps),
+                (NormKind::Late, _) => cx.late_rms_norm(input, weight, self.eps),
+                (NormKind::Centred, _) => cx.centred_rms_norm(input, weight, self.eps),
+                (NormKind::Plain | NormKind::Layer | NormKind::Bare, _) => cx.rms_norm(input, weight, self.eps),
+            }
         };
-        cx.module(self.scope, |cx| cx.with_parameters([&self.weight], run))
+        cx.module(self.scope, |cx| cx.with_parameters(self.weight.iter().chain(&self.bias), run))
     }
 }
 

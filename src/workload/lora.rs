@@ -39,11 +39,17 @@ pub enum Target {
     QueryKeyValue,
     /// The one layer of the MLP's gate and of what it lets through (Phi-3).
     GateUp,
+    /// The gate of the expert that sees every position (Qwen1.5-MoE).
+    SharedGate,
+    /// The first layer of an MLP without a gate (StarCoder 2).
+    First,
+    /// The second layer of such.
+    Second,
 }
 
 impl Target {
     /// All: those of most models in the order in which a layer has them, then those of some.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Query,
         Self::Key,
         Self::Value,
@@ -53,6 +59,9 @@ impl Target {
         Self::Down,
         Self::QueryKeyValue,
         Self::GateUp,
+        Self::SharedGate,
+        Self::First,
+        Self::Second,
     ];
 
     /// Its name in transformers.
@@ -68,6 +77,9 @@ impl Target {
             Self::Down => "down_proj",
             Self::QueryKeyValue => "qkv_proj",
             Self::GateUp => "gate_up_proj",
+            Self::SharedGate => "shared_expert_gate",
+            Self::First => "c_fc",
+            Self::Second => "c_proj",
         }
     }
 }
@@ -465,7 +477,7 @@ mod tests {
         assert_eq!(all.parse::<Targets>().unwrap().to_string(), "all-linear");
         assert_eq!(
             "q_proj,lm_head".parse::<Targets>().unwrap_err(),
-            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj"
+            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate, c_fc, c_proj"
         );
         assert!("".parse::<Targets>().is_err());
     }

@@ -11,7 +11,7 @@ use vramlab::train::{
     Checkpointing, Config, Libraries, LoopStyle, Member, Parallelism, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::Bytes;
-use vramlab::workload::{Data, Entry, Extent, Lora, Share, Sizes, Target, Targets};
+use vramlab::workload::{Data, Entry, Extent, Lora, Quantization, Share, Sizes, Target, Targets};
 
 use crate::alignment::{requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
@@ -36,7 +36,10 @@ fn workload(name: &str) -> Box<dyn Workload> {
     let dropout = if has("drop") { 0.1 } else { 0.0 };
     let dropout = Share::try_from(dropout).unwrap();
     let dora = has("dora");
-    entry.lora = has("lora").then(|| Lora { targets, dropout, dora, ..Lora::of_rank(Extent::nearest(8)) });
+    let nested = has("double");
+    let quantization = (has("nf4") || nested).then_some(Quantization { nested, compute: DType::Bf16 });
+    entry.lora =
+        has("lora").then(|| Lora { targets, dropout, dora, quantization, ..Lora::of_rank(Extent::nearest(8)) });
     let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
     entry.workload(sizes, Data::Reference, 1).unwrap()
 }
@@ -141,6 +144,37 @@ fn a_key_of_another_family_is_named() {
         ("mixtral-mini", "output_router_logits", json!(true), "output_router_logits asks for something that is not"),
         ("mixtral-mini", "router_jitter_noise", json!(0.1), "router_jitter_noise asks for something that is not"),
         ("mixtral-mini", "num_experts_per_tok", json!(5), "num_experts_per_tok is 5 of 4 experts; use 4 at most"),
+        (
+            "ernie45-mini",
+            "attention_bias",
+            json!(true),
+            "attention_bias asks for something that ernie4_5 does not have",
+        ),
+        (
+            "seed-mini",
+            "attention_dropout",
+            json!(0.1),
+            "asks for dropout of attention weights, which is not there; set it",
+        ),
+        ("seed-mini", "attention_dropout", json!(null), "attention_dropout asks for dropout of attention weights"),
+        ("seed-mini", "residual_dropout", json!(1.0), "residual_dropout is 1; use a number from 0 on, below 1"),
+        ("starcoder2-mini", "hidden_act", json!("silu"), "the activation 'silu' of starcoder2 is not there"),
+        ("starcoder2-mini", "mlp_bias", json!(true), "mlp_bias asks for something that starcoder2 does not have"),
+        ("llama-biased", "embedding_dropout", json!(0.1), "embedding_dropout asks for something that llama does not"),
+        ("llama-biased", "attention_out_bias", json!(true), "attention_out_bias asks for something that llama does"),
+        ("cohere2-mini", "use_qk_norm", json!(true), "use_qk_norm asks for something that cohere2 does not have"),
+        ("llama-biased", "logit_scale", json!(0.5), "logit_scale asks for something that llama does not have"),
+        ("olmo1-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that is not there"),
+        ("qwen3moe-mini", "qkv_bias", json!(true), "qkv_bias asks for something that qwen3_moe does not have"),
+        (
+            "mixtral-mini",
+            "shared_expert_intermediate_size",
+            json!(64),
+            "shared_expert_intermediate_size asks for something that mixtral does not have",
+        ),
+        ("qwen2moe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
+        ("glm4-mini", "use_bias", json!(true), "use_bias asks for something that glm4 does not have"),
+        ("glm4-mini", "mlp_bias", json!(true), "mlp_bias asks for something that glm4 does not have"),
         ("qwen2-mini", "dtype", json!("float16"), "dtype 'float16' is not there; there are bfloat16 and float32"),
     ] {
         let error = build(mini, key, value).unwrap_err();

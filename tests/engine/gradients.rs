@@ -8,8 +8,8 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
 use vramlab::train::{
-    AttentionKernel, Context, EagerScores, Libraries, LossHead, MaskShape, Memory, NextLabels, OpResult, PositionScale,
-    Repeatable, RunningStatistics, Shape, Tensor, checkpoint,
+    AttentionKernel, Context, EagerScores, Interrupt, Libraries, LossHead, MaskShape, Memory, NextLabels, OpResult,
+    PositionScale, Repeatable, RunningStatistics, Shape, Tensor, Turn, checkpoint,
 };
 use vramlab::units::Bytes;
 
@@ -396,6 +396,53 @@ fn a_gated_mlp_has_the_gradients_of_its_formula() {
     });
 }
 
+#[test]
+fn rows_are_not_looked_up_by_indices_of_four_dimensions() {
+    let mut cx = context();
+    let table = tensor(&cx, &[3, 2], DType::F64, &values(1, 6));
+    let indices = tensor(&cx, &[1, 1, 1, 2], DType::I64, &[0.0, 1.0]);
+    for looked_up in [cx.embedding(&table, &indices), cx.indexed_rows(&table, &indices)] {
+        let Err(Interrupt::Failed(error)) = looked_up else { panic!("looked up") };
+        assert_eq!(error.to_string(), "indices of four dimensions have no rows to look up; give them fewer");
+    }
+}
+
+#[test]
+fn frozen_norms_hand_gradients_on() {
+    check(&[&[2, 3, 8]], &|cx, p| {
+        let [weight, bias] = [7, 8].map(|seed| tensor(cx, &[8], p[0].dtype(), &values(seed, 8)));
+        cx.layer_norm(&p[0], &weight, &bias, 1e-5)
+    });
+}
+
+#[test]
+fn norms_in_f32_have_the_gradients_of_their_formula() {
+    check(&[&[2, 3, 8], &[8]], &|cx, p| {
+        let normalised = cx.wide_layer_norm(&p[0], &p[1], 1e-5)?;
+        cx.mul(&normalised, &p[0])
+    });
+    // Heads with weights of their own.
+    check(&[&[2, 3, 8], &[2, 4]], &|cx, p| {
+        let apart = cx.heads_apart(&p[0], 4);
+        let normalised = cx.wide_layer_norm(&apart, &p[1], 1e-5)?;
+        let heads = cx.by_head_size(&normalised, 4);
+        cx.merge_heads(&heads)
+    });
+    check(&[&[2, 3, 8]], &|cx, p| cx.plain_layer_norm(&p[0], 1e-5));
+}
+
+#[test]
+fn gated_rows_have_the_gradients_of_their_formula() {
+    check(&[&[2, 3, 5], &[4, 5], &[1, 5]], &|cx, p| {
+        let rows = cx.as_matrix(&p[0]);
+        let made = cx.linear(&rows, &p[1], None)?;
+        let logits = cx.linear(&rows, &p[2], None)?;
+        let gates = cx.sigmoid(&logits)?;
+        let gated = cx.gated(&gates, &made)?;
+        Ok(cx.rows_as(&gated, &made))
+    });
+}
+
 /// Frequencies as the rotary embedding of heads of `size` has them.
 fn rotary_tables(
     cx: &mut Context,
@@ -416,10 +463,51 @@ fn rotated_heads_have_the_gradients_of_their_formula() {
             let tokens = tensor(cx, &[2, rows], DType::I64, &vec![0.0; 2 * rows]);
             let tables = rotary_tables(cx, &tokens, 4, p[0].dtype())?;
             let heads = cx.by_head_size(&p[0], 4);
-            let rotated = cx.rotary(&heads, &tables)?;
+            let rotated = cx.rotary(&heads, &tables, Turn::default())?;
             cx.merge_heads(&rotated)
         });
     }
+}
+
+/// As GLM rotates them: pairs of neighbours, of a part of each head.
+#[test]
+fn rotated_neighbours_have_the_gradients_of_their_formula() {
+    for part in [4, 2] {
+        let shape: &[usize] = &[2, 5, 12];
+        check(&[shape; 3], &move |cx, p| {
+            let tokens = tensor(cx, &[2, 5], DType::I64, &[0.0; 10]);
+            let tables = rotary_tables(cx, &tokens, part, p[0].dtype())?;
+            let tables = cx.tables_of_neighbours(&tables)?;
+            let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
+            let [q, k] = cx.rotary_of_neighbours([&q, &k], &tables)?;
+            let output = cx.grouped_attention([&q, &k, &v], None)?;
+            cx.merge_heads(&output)
+        });
+    }
+}
+
+#[test]
+fn neighbours_are_rotated_as_halves_in_another_order() {
+    let mut cx = context();
+    let tokens = tensor(&cx, &[2, 5], DType::I64, &[0.0; 10]);
+    let tables = rotary_tables(&mut cx, &tokens, 8, DType::F64).unwrap();
+    let of_neighbours = cx.tables_of_neighbours(&tables).unwrap();
+    let before = values(1, 80);
+    // Of each head the even elements, then the odd ones.
+    let halves = |all: &[f64]| -> Vec<f64> {
+        let of_head = |head: &[f64]| [0, 2, 4, 6, 1, 3, 5, 7].map(|at| head[at]);
+        all.chunks(8).flat_map(of_head).collect()
+    };
+    let mut rotated = |values: &[f64], tables, neighbours| {
+        let input = tensor(&cx, &[2, 5, 8], DType::F64, values);
+        let heads = cx.by_head_size(&input, 8);
+        let rotated = cx.rotary(&heads, tables, Turn { neighbours, widens: false }).unwrap();
+        let rotated = cx.merge_heads(&rotated).unwrap();
+        decode(&cx, &rotated)
+    };
+    let by_pairs = rotated(&before, &of_neighbours, true);
+    assert_eq!(halves(&by_pairs), rotated(&halves(&before), &tables, false));
+    assert_ne!(by_pairs, before);
 }
 
 #[test]
@@ -463,7 +551,7 @@ fn norms_of_heads_have_the_gradients_of_their_formula() {
         let apart = cx.heads_apart(&p[0], 4);
         let normalised = cx.rms_norm(&apart, &p[1], 1e-6)?;
         let heads = cx.by_head_size(&normalised, 4);
-        let rotated = cx.rotary(&heads, &tables)?;
+        let rotated = cx.rotary(&heads, &tables, Turn::default())?;
         cx.merge_heads(&rotated)
     });
 }

@@ -15,8 +15,9 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Biases, Data, Decoder, DecoderSizes, Entry, Extent, HeadNorms, LayerPattern, Lengths, Llama3Scaling, Lora,
-    NormKind, NormPlaces, Quantization, RotaryScaling, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets,
+    Biases, Data, Decoder, DecoderSizes, Dropouts, Entry, Extent, HeadNorms, LayerPattern, Lengths, Llama3Scaling,
+    Lora, NormKind, NormPlaces, Packing, Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps,
+    Style, Target, Targets,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -45,13 +46,16 @@ const MINI: DecoderSizes = DecoderSizes {
         heads: HeadNorms::None,
         biases: Biases::None,
         mlp_biases: false,
-        packed: false,
+        rotation: Rotation::Plain,
+        packing: Packing::None,
         gemma: false,
         exact_gelu: false,
     },
     padding: None,
     query_scalar: None,
     caps: SoftCaps { scores: None, logits: None },
+    logit_scale: None,
+    dropouts: Dropouts { embedding: 0.0, residual: 0.0 },
     multipliers: None,
     windows: SlidingWindows::NONE,
     experts: None,
@@ -652,7 +656,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mine: model_type 'mamba' is not there; there are gemma, gemma2, gemma3_text, granite, llama, ministral, ministral3, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3"
+        "mine: model_type 'mamba' is not there; there are cohere, cohere2, ernie4_5, gemma, gemma2, gemma3_text, glm, glm4, granite, llama, ministral, ministral3, mistral, mixtral, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, starcoder2"
     );
 }
 

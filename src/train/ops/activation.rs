@@ -95,6 +95,23 @@ impl Context {
         })
     }
 
+    /// `1 / (1 + exp(−input))` of every element, in a new tensor. Saves its output.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn sigmoid(&mut self, input: &Tensor) -> OpResult<Tensor> {
+        self.op("sigmoid", |cx| {
+            let output = cx.laid_out_as(input, input.dtype(), "sigmoid output")?;
+            cx.launch(&Kernel::Sigmoid { src: input.flat(), dst: output.flat() })?;
+            let output = output.with_source(input.source());
+            cx.output_of_activation(output, "sigmoidBackward", |output, grad, dst| Kernel::SigmoidBackward {
+                output,
+                grad,
+                dst,
+            })
+        })
+    }
+
     /// Puts an activation on the tape that saves its output; `output` comes with the source of its input.
     fn output_of_activation(
         &mut self,

@@ -1,6 +1,6 @@
 //! Embedding tables.
 
-use crate::context::Context;
+use crate::context::{Context, Saved};
 use crate::error::{Interrupt, OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tape::Gradients;
@@ -11,7 +11,7 @@ impl Context {
     /// The rows of `weight` (vocabulary, width) that `indices` (i64) name: (…, width). Saves the indices.
     ///
     /// # Errors
-    /// Out of memory, a failed kernel.
+    /// Out of memory, a failed kernel, indices of four dimensions.
     pub fn embedding(&mut self, weight: &Tensor, indices: &Tensor) -> OpResult<Tensor> {
         self.padded_embedding(weight, indices, None)
     }
@@ -19,22 +19,12 @@ impl Context {
     /// The same; the row `padding`, where there is one, gets no gradient (`padding_idx`).
     ///
     /// # Errors
-    /// Out of memory, a failed kernel.
+    /// Out of memory, a failed kernel, indices of four dimensions.
     pub fn padded_embedding(&mut self, weight: &Tensor, indices: &Tensor, padding: Option<usize>) -> OpResult<Tensor> {
         self.op("embedding", |cx| {
-            let width = weight.shape().last();
-            let differentiates = cx.differentiates(&[weight]);
-            let saved = if differentiates { Some(cx.save(indices)?) } else { None };
-            let Some(shape) = indices.shape().with_appended(width) else { return Err(too_many_dimensions()) };
-            let output = cx.activation(shape, weight.dtype(), "output")?;
-            cx.launch(&Kernel::Embedding {
-                weight: weight.operand(),
-                indices: indices.operand(),
-                dst: output.operand(),
-                width,
-            })?;
+            let (output, saved) = cx.looked_up(weight, indices, "output")?;
             let Some(saved) = saved else { return Ok(output) };
-            let shape = weight.shape();
+            let (shape, width) = (weight.shape(), weight.shape().last());
             let source = cx.record("embeddingBackward", [Some(weight), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let indices = saved.unpack(cx)?;
@@ -47,6 +37,26 @@ impl Context {
             });
             Ok(output.with_source(source))
         })
+    }
+
+    /// The rows of a table that `indices` name, and these as backward wants them, where it comes.
+    pub(in crate::ops) fn looked_up(
+        &mut self,
+        weight: &Tensor,
+        indices: &Tensor,
+        what: &'static str,
+    ) -> OpResult<(Tensor, Option<Saved>)> {
+        let width = weight.shape().last();
+        let saved = if self.differentiates(&[weight]) { Some(self.save(indices)?) } else { None };
+        let shape = indices.shape().with_appended(width).ok_or_else(too_many_dimensions)?;
+        let output = self.activation(shape, weight.dtype(), what)?;
+        self.launch(&Kernel::Embedding {
+            weight: weight.operand(),
+            indices: indices.operand(),
+            dst: output.operand(),
+            width,
+        })?;
+        Ok((output, saved))
     }
 
     /// The dense gradient of a table. Many indices are sorted first, and rows of one index summed in parts.

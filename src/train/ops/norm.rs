@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::{Source, Tensor};
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, Kernel, Operand};
 
 /// In which types a fused norm is asked for under autocast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,7 @@ impl Context {
             let Some([saved_input, saved_weight, saved_bias]) = saved_input else { return Ok(output) };
             let saved_statistics = (cx.save(&mean)?, cx.save(&rstd)?);
             let inputs = [Some(input), Some(weight), Some(bias)];
+            let wants = weight.requires_grad() || bias.requires_grad();
             let source = cx.record("layer_normBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let _bias = saved_bias.unpack(cx)?;
@@ -66,9 +67,16 @@ impl Context {
                 let (mean, rstd) = (saved_statistics.0.unpack(cx)?, saved_statistics.1.unpack(cx)?);
                 let rows_together = cx.contiguous(&src, "contiguous input")?;
                 let dsrc = cx.temporary(src.shape(), src.dtype(), "input gradient")?;
-                let dweight = cx.temporary(weight.shape(), weight.dtype(), "weight gradient")?;
-                let dbias = cx.temporary(weight.shape(), weight.dtype(), "bias gradient")?;
-                let (dweight, dbias) = cx.sum_in_parts(&src, dweight, dbias)?;
+                let parameters = if wants {
+                    let dweight = cx.temporary(weight.shape(), weight.dtype(), "weight gradient")?;
+                    let dbias = cx.temporary(weight.shape(), weight.dtype(), "bias gradient")?;
+                    Some(cx.sum_in_parts(&src, dweight, dbias)?)
+                } else {
+                    None
+                };
+                let none = Operand { len: 0, ..weight.operand() };
+                let of_parameters = parameters.as_ref().map(|(dweight, dbias)| [dweight.operand(), dbias.operand()]);
+                let [dweight, dbias] = of_parameters.unwrap_or([none; 2]);
                 cx.launch(&Kernel::LayerNormBackward {
                     grad: grad.operand(),
                     src: rows_together.operand(),
@@ -76,11 +84,12 @@ impl Context {
                     rstd: rstd.operand(),
                     weight: weight.operand(),
                     dsrc: dsrc.operand(),
-                    dweight: dweight.operand(),
-                    dbias: dbias.operand(),
+                    dweight,
+                    dbias,
                     cols,
                 })?;
-                Ok([Some(dsrc), Some(dweight), Some(dbias)])
+                let (dweight, dbias) = parameters.unzip();
+                Ok([Some(dsrc), dweight, dbias])
             });
             Ok(output.with_source(source))
         })

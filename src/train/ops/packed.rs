@@ -9,7 +9,7 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::Kernel;
 
-use super::rotary::RotaryTables;
+use super::rotary::{RotaryTables, Turn};
 
 /// The gradient of heads that were joined: what was not rotated of them holds it, though it has no elements.
 type Held = Rc<RefCell<Option<Tensor>>>;
@@ -85,7 +85,22 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn rotary_with_rest(&mut self, parts: [&Tensor; 2], tables: &RotaryTables) -> OpResult<[Tensor; 2]> {
         let [q, k] = parts.map(|part| self.with_rest(part, tables.width()));
-        Ok([self.rotated_and_rest(q, tables)?, self.rotated_and_rest(k, tables)?])
+        let whole = |cx: &mut Self, cut: Cut| {
+            let rotated = cx.rotary(&cut.first, tables, Turn::default())?;
+            cx.joined(rotated, cut)
+        };
+        Ok([whole(self, q)?, whole(self, k)?])
+    }
+
+    /// The same with pairs of neighbours and the `tables` of such, as GLM does it: both are rotated, then both are joined with their rest.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn rotary_of_neighbours(&mut self, parts: [&Tensor; 2], tables: &RotaryTables) -> OpResult<[Tensor; 2]> {
+        let [q, k] = parts.map(|part| self.with_rest(part, tables.width()));
+        let turn = Turn { neighbours: true, widens: false };
+        let (of_q, of_k) = (self.rotary(&q.first, tables, turn)?, self.rotary(&k.first, tables, turn)?);
+        Ok([self.joined(of_q, q)?, self.joined(of_k, k)?])
     }
 
     /// Heads cut in two, views: the gradient of the rest, zeros of the whole but for it, is there before that of what is rotated.
@@ -116,8 +131,8 @@ impl Context {
         Cut { first: first.with_source(source), rest, held }
     }
 
-    fn rotated_and_rest(&mut self, Cut { first, rest, held }: Cut, tables: &RotaryTables) -> OpResult<Tensor> {
-        let rotated = self.rotary(&first, tables)?;
+    /// What was rotated of heads, with the rest of them.
+    fn joined(&mut self, rotated: Tensor, Cut { first, rest, held }: Cut) -> OpResult<Tensor> {
         let (narrow, wide) = (first.dtype(), rotated.dtype());
         let width = first.shape().last();
         let shape = first.shape().with_last(width + rest.as_ref().map_or(0, |rest| rest.shape().last()));

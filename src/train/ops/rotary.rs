@@ -21,6 +21,15 @@ impl RotaryTables {
     }
 }
 
+/// How heads are rotated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Turn {
+    /// Each two neighbours are a pair, not the elements of two halves.
+    pub neighbours: bool,
+    /// What is multiplied with the tables is cast to their type before: `x.float() · cos + rotate_half(x).float() · sin`.
+    pub widens: bool,
+}
+
 impl Context {
     /// The tables for `positions` (rows; i64, counted from 0) and `frequencies` (half of a head's elements; f32), in `dtype`:
     /// computed in f32, multiplied by `scaling`, cast. Nothing is differentiated.
@@ -65,29 +74,54 @@ impl Context {
         })
     }
 
+    /// Tables with which neighbours are rotated: `table[..., : half].repeat_interleave(2, dim=-1)` of both. What kernels read of them is in the
+    /// order of the others.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn tables_of_neighbours(&mut self, tables: &RotaryTables) -> OpResult<RotaryTables> {
+        self.op("repeat_interleave", |cx| {
+            let interleaved = |table: &Tensor, what| {
+                let copy = cx.activation(table.shape(), table.dtype(), what)?;
+                cx.copy(table, &copy)?;
+                OpResult::Ok(copy)
+            };
+            Ok(RotaryTables {
+                cos: interleaved(&tables.cos, "cosines of neighbours")?,
+                sin: interleaved(&tables.sin, "sines of neighbours")?,
+            })
+        })
+    }
+
     /// Queries or keys (batch, heads, rows, head size) rotated by their positions, in the wider of their type and the tables':
     /// `x · cos + rotate_half(x) · sin`. One kernel does what six ops of PyTorch do; the blocks are theirs. Saves both tables.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn rotary(&mut self, input: &Tensor, tables: &RotaryTables) -> OpResult<Tensor> {
+    pub fn rotary(&mut self, input: &Tensor, tables: &RotaryTables, turn: Turn) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *input.shape().dims() else { return Ok(input.clone()) };
-        let shape = RotaryShape { batch, heads, rows, head_size };
+        let shape = RotaryShape { batch, heads, rows, head_size, neighbours: turn.neighbours };
         let (narrow, cos, sin) = (input.dtype(), &tables.cos, &tables.sin);
         let wide = if cos.dtype().size() > narrow.size() { cos.dtype() } else { narrow };
+        let widens = turn.widens && wide != narrow;
         // In the order of a projection's output.
         let whole = Shape::new(&[batch, rows, heads * head_size]);
         let (by_head, half) = (input.shape(), Shape::new(&[batch, heads, rows, head_size / 2]));
         self.op("rotary", |cx| {
             let differentiates = cx.differentiates(&[input]);
             let saved_cos = if differentiates { Some(cx.save(cos)?) } else { None };
+            let widened = |cx: &Self, what| widens.then(|| cx.temporary(whole, wide, what)).transpose();
+            let widened_input = widened(cx, "input in the wider type")?;
             let by_cos = cx.temporary(whole, wide, "product with the cosine")?;
+            drop(widened_input);
             let negated = cx.temporary(half, narrow, "negated half")?;
             let turned = cx.temporary(input.shape(), narrow, "turned halves")?;
             drop(negated);
+            let widened_turned = widened(cx, "turned halves in the wider type")?;
+            let turned = (!widens).then_some(turned);
             let saved_sin = if differentiates { Some(cx.save(sin)?) } else { None };
             let by_sin = cx.temporary(whole, wide, "product with the sine")?;
-            drop(turned);
+            drop((turned, widened_turned));
             let output = cx.activation(whole, wide, "rotated")?;
             let output = output.strided(input.shape(), [rows * heads * head_size, head_size, heads * head_size, 1], 0);
             cx.launch(&Kernel::Rotary {
@@ -103,14 +137,9 @@ impl Context {
             let source = cx.record("rotaryBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let (cos, sin) = (saved_cos.unpack(cx)?, saved_sin.unpack(cx)?);
-                // The gradient of a product in another type is cast to that of its factor.
-                let product = |cx: &Self, what| {
-                    let product = cx.temporary(whole, wide, what)?;
-                    if wide == narrow { Ok(product) } else { cx.temporary(whole, narrow, what) }
-                };
                 let side_by_side = [rows * heads * head_size, head_size, heads * head_size, 1];
                 let by_heads = |tensor: &Tensor| tensor.strided(by_head, side_by_side, 0);
-                let by_sin = by_heads(&product(cx, "gradient times sine")?);
+                let mut by_sin = by_heads(&cx.temporary(whole, wide, "gradient times sine")?);
                 // All is computed while both tables are there; the first product has room for it.
                 let turned = if grad.shape().dims().len() == 4 { grad.clone() } else { by_heads(&grad) };
                 cx.launch(&Kernel::Rotary {
@@ -121,8 +150,19 @@ impl Context {
                     dst: by_sin.heads(),
                     backward: true,
                 })?;
-                // The products are nodes of their own: what one saved goes when it has run.
-                drop((sin, saved_sin, turned));
+                // The gradient of a product in another type is cast to that of its factor: within the node of the product, or by one of
+                // its own where the factor was cast before. What a node saved goes when it has run, what a checkpoint recomputed for
+                // it before that cast.
+                let narrowed =
+                    |cx: &Self, what| (wide != narrow).then(|| cx.temporary(whole, narrow, what)).transpose();
+                drop((sin, turned));
+                let mut saved_sin = Some(saved_sin).filter(|_| !widens);
+                if let Some(cast) = narrowed(cx, "gradient of what was turned")? {
+                    let cast = by_heads(&cast);
+                    cx.arrange(&by_sin, &cast)?;
+                    by_sin = cast;
+                }
+                saved_sin.take();
                 let negated = cx.temporary(half, narrow, "negated half")?;
                 // A slice's gradient is as large as what was cut, and zero elsewhere.
                 let dst = cx.temporary(by_head, narrow, "gradient of the second half")?;
@@ -130,8 +170,11 @@ impl Context {
                 let other = cx.temporary(by_head, narrow, "gradient of the first half")?;
                 cx.copy(&by_sin, &dst)?;
                 drop((by_sin, other));
-                drop(product(cx, "gradient times cosine")?);
-                drop((cos, grad));
+                let by_cos = cx.temporary(whole, wide, "gradient times cosine")?;
+                drop(cos);
+                let kept = (!widens).then_some((saved_cos, grad));
+                drop((narrowed(cx, "gradient of the input")?, by_cos));
+                drop(kept);
                 Ok([Some(dst), None, None])
             });
             Ok(output.with_source(source))

@@ -6,21 +6,21 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use vramlab_device::DType;
-use vramlab_train::{PositionScale, RouterRule};
+use vramlab_train::RouterRule;
 
 use super::super::bounds::{Extent, Repeats};
+use super::super::llama::NormKind;
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, Windows};
 use super::pattern::LayerPattern;
-use super::rope::Rope;
+use super::rope::{Rope, RopeKeys};
 use super::sizes::{
-    Biases, DecoderSizes, DynamicScaling, ExpertSizes, Factors, Llama3Scaling, LongScaling, Multipliers, RotaryScaling,
-    SlidingWindows, SoftCaps, Style,
+    Biases, DecoderSizes, Dropouts, ExpertSizes, HeadNorms, Multipliers, SlidingWindows, SoftCaps, Style,
 };
 
 /// Keys that change neither memory nor arithmetic of a training step.
-const HARMLESS: [&str; 36] = [
+const HARMLESS: [&str; 47] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -40,13 +40,20 @@ const HARMLESS: [&str; 36] = [
     "is_encoder_decoder",
     "is_llama_config",
     "label2id",
+    "layer_norm_epsilon",
+    "layer_switch",
     "max_length",
+    "mlp_type",
+    "norm_type",
+    "order_of_interleaved_layers",
     "output_attentions",
     "output_hidden_states",
+    "position_embedding_type",
     "pretraining_tp",
     "problem_type",
     "return_dict",
     "rope_interleaved",
+    "rotary_pct",
     "router_aux_loss_coef",
     "sliding_window_size",
     "temperature",
@@ -57,6 +64,10 @@ const HARMLESS: [&str; 36] = [
     "unsloth_fixed",
     "unsloth_version",
     "use_cache",
+    "use_embedding_sharing",
+    "use_gated_activation",
+    "use_parallel_block",
+    "use_parallel_embedding",
 ];
 
 /// A `config.json`: its keys are Hugging Face's, and so are the values where one is missing.
@@ -83,7 +94,15 @@ pub struct ModelConfig {
     hidden_act: Option<String>,
     attention_bias: Option<bool>,
     mlp_bias: Option<bool>,
+    /// Of attention and MLP alike (ERNIE 4.5).
+    use_bias: Option<bool>,
     attention_dropout: Option<f64>,
+    /// Of the output, where it is not meant with the others (Seed-OSS).
+    attention_out_bias: Option<bool>,
+    residual_dropout: Option<f64>,
+    embedding_dropout: Option<f64>,
+    /// What others call `rms_norm_eps` (StarCoder 2).
+    norm_epsilon: Option<f64>,
     sliding_window: Option<usize>,
     use_sliding_window: Option<bool>,
     hidden_activation: Option<String>,
@@ -105,11 +124,17 @@ pub struct ModelConfig {
     attention_multiplier: Option<f64>,
     residual_multiplier: Option<f64>,
     logits_scaling: Option<f64>,
+    /// Of queries, keys and values (Qwen1.5-MoE).
+    qkv_bias: Option<bool>,
+    layer_norm_eps: Option<f64>,
+    logit_scale: Option<f64>,
+    use_qk_norm: Option<bool>,
     num_experts: Option<Extent>,
     /// Mixtral's word for the same.
     num_local_experts: Option<Extent>,
     num_experts_per_tok: Option<Extent>,
     moe_intermediate_size: Option<Extent>,
+    shared_expert_intermediate_size: Option<Extent>,
     norm_topk_prob: Option<bool>,
     decoder_sparse_step: Option<usize>,
     mlp_only_layers: Option<Vec<usize>>,
@@ -133,8 +158,17 @@ impl ModelConfig {
         let heads = needed("num_attention_heads", self.num_attention_heads, family.heads)?;
         let width = needed("hidden_size", self.hidden_size, None)?;
         let unrotated = self.unrotated(family)?;
+        let windows = self.windows(family, unrotated)?;
+        // Cohere 2 rotates where a window is.
+        let unrotated = if family.name == "cohere2" {
+            let layers = (0..self.layers()?).map(|layer| !windows.has(layer)).collect();
+            pattern("layer_types", layers)?
+        } else {
+            unrotated
+        };
         let head_size = self.head_dim.map_or(family.head_size.unwrap_or(width / heads), Extent::get);
-        let rotated = self.rotated(head_size)?;
+        let rotations = self.rotations();
+        let rotated = rotations.rotated(family, head_size)?;
         Ok(DecoderSizes {
             vocab: needed("vocab_size", vocab.or(self.vocab_size), family.vocab)?,
             width,
@@ -145,11 +179,11 @@ impl ModelConfig {
             head_size,
             rotated: (rotated < head_size).then_some(rotated),
             tied: self.tie_word_embeddings.unwrap_or(family.tied),
-            eps: self.rms_norm_eps.unwrap_or(family.eps),
-            theta: self.theta(family),
-            scaling: self.scaling(family, rotated)?,
-            local_theta: self.local_theta(family),
-            position_scale: self.position_scale(family)?,
+            eps: self.eps(family),
+            theta: rotations.theta(family),
+            scaling: rotations.scaling(family, rotated)?,
+            local_theta: rotations.local_theta(family),
+            position_scale: rotations.position_scale(family)?,
             unrotated,
             seq: seq.get(),
             weights: self.weights()?,
@@ -162,8 +196,10 @@ impl ModelConfig {
                 scores: self.attn_logit_softcapping.or(gemma2.then_some(50.0)),
                 logits: self.final_logit_softcapping.or(gemma2.then_some(30.0)),
             },
+            logit_scale: family.own_keys.contains(&"logit_scale").then(|| self.logit_scale.unwrap_or(0.0625)),
+            dropouts: self.dropouts(family)?,
             multipliers: self.multipliers(family),
-            windows: self.windows(family, unrotated)?,
+            windows,
             experts: self.experts(family)?,
             lora: None,
         })
@@ -197,15 +233,44 @@ impl ModelConfig {
         })
     }
 
+    fn eps(&self, family: &Family) -> f64 {
+        let given = match family.style.norm {
+            NormKind::Bare => None,
+            NormKind::Layer => self.norm_epsilon,
+            NormKind::Unbiased => self.layer_norm_eps,
+            NormKind::Plain | NormKind::Late | NormKind::Centred => self.rms_norm_eps,
+        };
+        given.unwrap_or(family.eps)
+    }
+
+    fn dropouts(&self, family: &Family) -> Result<Dropouts, String> {
+        let share = |key: &str, given: Option<f64>, own: f64| {
+            let share = given.unwrap_or(own);
+            let fits = (0.0..1.0).contains(&share);
+            fits.then_some(share).ok_or_else(|| format!("{key} is {share}; use a number from 0 on, below 1"))
+        };
+        Ok(Dropouts {
+            embedding: share("embedding_dropout", self.embedding_dropout, 0.0)?,
+            residual: share("residual_dropout", self.residual_dropout, family.dropout)?,
+        })
+    }
+
     fn style(&self, family: &Family) -> Style {
+        let heads = if self.use_qk_norm == Some(true) { HeadNorms::Each } else { family.style.heads };
+        let (on, meant) = family.attention_bias;
+        let everywhere = self.use_bias.unwrap_or(family.name == "starcoder2");
         // Qwen2 has its own biases, whatever it says.
         let biases = match family.style.biases {
-            Biases::None if self.attention_bias == Some(true) => Biases::All,
+            Biases::Inputs if self.qkv_bias == Some(false) => Biases::None,
+            Biases::None if everywhere => Biases::All,
+            Biases::None if self.attention_bias.unwrap_or(on) && self.attention_out_bias == Some(true) => Biases::All,
+            Biases::None if self.attention_bias.unwrap_or(on) => meant,
             own => own,
         };
+        let mlp_biases = self.mlp_bias == Some(true) || everywhere;
         // Gemma's files of the first day say so.
         let exact_gelu = family.own_keys.contains(&"gelu") && self.hidden_act.as_deref() == Some("gelu");
-        Style { biases, mlp_biases: self.mlp_bias == Some(true), exact_gelu, ..family.style }
+        Style { biases, mlp_biases, exact_gelu, heads, ..family.style }
     }
 
     fn multipliers(&self, family: &Family) -> Option<Multipliers> {
@@ -235,7 +300,8 @@ impl ModelConfig {
         let sparse = |layer: usize| !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
         let layers = pattern("mlp_only_layers", (0..self.layers()?).map(sparse).collect())?;
         let rule = RouterRule { chosen, normalises, narrows: own.narrows };
-        Ok(Some(ExpertSizes { count, hidden, rule, router_first: own.router_first, layers }))
+        let shared = own.shared.map(|own| self.shared_expert_intermediate_size.map_or(own, Extent::get));
+        Ok(Some(ExpertSizes { count, hidden, rule, router_first: own.router_first, shared, layers }))
     }
 
     /// The layers whose queries and keys are not rotated.
@@ -264,16 +330,17 @@ impl ModelConfig {
     }
 
     fn windows(&self, family: &Family, unrotated: LayerPattern) -> Result<SlidingWindows, String> {
-        let wanted = self.sliding_window.filter(|_| self.use_sliding_window == Some(true));
+        let asked = self.use_sliding_window == Some(true);
+        let wanted = self.sliding_window.filter(|_| asked);
         let window = match family.windows {
             Windows::Never => None,
             Windows::All => return Ok(self.sliding_window.map_or(SlidingWindows::NONE, SlidingWindows::every)),
             Windows::AllWhereAsked => {
-                let asked = self.use_sliding_window == Some(true);
                 let window = asked.then(|| self.sliding_window.unwrap_or(4096));
                 return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
             }
             Windows::AllButEvery(_) | Windows::AllOrListed => Some(self.sliding_window.unwrap_or(4096)),
+            Windows::Early => Some(if asked { self.sliding_window.unwrap_or(4096) } else { 0 }),
             Windows::Late | Windows::Unrotated => wanted,
         };
         let Some(window) = window else { return Ok(SlidingWindows::NONE) };
@@ -286,6 +353,11 @@ impl ModelConfig {
                 (1..=self.layers()?).map(|layer| !layer.is_multiple_of(every)).collect()
             }
             (None, Windows::AllOrListed) => vec![true],
+            (None, Windows::Early) => {
+                let most = self.max_window_layers.unwrap_or(28);
+                let has = |layer: usize| asked && layer.is_multiple_of(2) && layer < most;
+                (0..self.layers()?).map(has).collect()
+            }
             (None, Windows::Late) => {
                 (0..self.layers()?).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()
             }
@@ -293,7 +365,7 @@ impl ModelConfig {
         };
         let layers = pattern("layer_types", layers)?;
         // Where no layer has one, some families make no mask for them.
-        let always = matches!(family.windows, Windows::AllButEvery(_) | Windows::AllOrListed);
+        let always = matches!(family.windows, Windows::AllButEvery(_) | Windows::AllOrListed | Windows::Early);
         let some = SlidingWindows::some(window, layers);
         Ok(match layers {
             LayerPattern::NONE if !always => SlidingWindows::NONE,
@@ -302,156 +374,17 @@ impl ModelConfig {
         })
     }
 
-    fn rope(&self) -> impl Iterator<Item = &Rope> {
-        let all = self.rope_parameters.iter().chain(&self.rope_scaling);
-        all.map(|rope| rope.full_attention.as_deref().unwrap_or(rope))
-    }
-
-    fn theta(&self, family: &Family) -> f64 {
-        self.rope().find_map(|rope| rope.rope_theta).or(self.rope_theta).unwrap_or(family.theta)
-    }
-
-    fn local_theta(&self, family: &Family) -> Option<f64> {
-        let given = self.rope_parameters.as_ref().and_then(|rope| rope.sliding_attention.as_ref()?.rope_theta);
-        family.local_theta.map(|own| given.or(self.rope_local_base_freq).unwrap_or(own))
-    }
-
-    /// How queries grow with their positions.
-    fn position_scale(&self, family: &Family) -> Result<Option<PositionScale>, String> {
-        if !family.own_keys.contains(&"llama_4_scaling_beta") {
-            return Ok(None);
+    /// What it says of rotations.
+    fn rotations(&self) -> RopeKeys<'_> {
+        RopeKeys {
+            parameters: self.rope_parameters.as_ref(),
+            scaling: self.rope_scaling.as_ref(),
+            theta: self.rope_theta,
+            local_theta: self.rope_local_base_freq,
+            rotated: self.partial_rotary_factor,
+            most: self.max_position_embeddings,
+            original: self.original_max_position_embeddings,
         }
-        let lacks = |key: &str| format!("{key} is missing in rope_parameters; a config.json of {} has it", family.name);
-        let beta = self.rope().find_map(|rope| rope.llama_4_scaling_beta);
-        let original = self.rope().find_map(|rope| self.original(rope)).filter(|original| *original >= 1.0);
-        Ok(Some(PositionScale {
-            beta: beta.ok_or_else(|| lacks("llama_4_scaling_beta"))?,
-            original: original.ok_or_else(|| lacks("original_max_position_embeddings"))?,
-        }))
-    }
-
-    /// Positions first learned. What stands beside them in the file goes before, as in transformers.
-    fn original(&self, rope: &Rope) -> Option<f64> {
-        let own = self.original_max_position_embeddings.or(rope.original_max_position_embeddings);
-        own.or(self.max_position_embeddings)
-    }
-
-    /// What transformers does not read where layers with a window have frequencies of their own.
-    fn refuse_unread_rope(&self, family: &Family) -> Result<(), String> {
-        if family.local_theta.is_none() {
-            return Ok(());
-        }
-        let local = self.rope_parameters.as_ref().and_then(|rope| rope.sliding_attention.as_deref());
-        if let Some(kind) = local.and_then(Rope::kind).filter(|kind| *kind != "default") {
-            return Err(format!("rope_type '{kind}' of sliding_attention is not there; there is default"));
-        }
-        if self.rope_parameters.as_ref().is_some_and(|rope| rope.full_attention.is_none() && rope.kind().is_some()) {
-            let name = family.name;
-            return Err(format!(
-                "rope_parameters of {name} are read by kinds of layers; put them under full_attention"
-            ));
-        }
-        if self.rope_scaling.as_ref().is_some_and(Rope::has_older_type_alone) {
-            let name = family.name;
-            return Err(format!("the type of rope_scaling is not read for {name}; call it rope_type"));
-        }
-        Ok(())
-    }
-
-    /// How many elements of a head are rotated.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a part of a head, cut off as in transformers"
-    )]
-    fn rotated(&self, head_size: usize) -> Result<usize, String> {
-        let part = self.rope().find_map(|rope| rope.partial_rotary_factor).or(self.partial_rotary_factor);
-        let part = part.unwrap_or(1.0);
-        if !(part > 0.0 && part <= 1.0) {
-            return Err(format!("partial_rotary_factor is {part}; use a number above 0 and at most 1"));
-        }
-        let rotated = (head_size as f64 * part) as usize;
-        // A whole head is looked at where the model is made.
-        if rotated < head_size && (rotated == 0 || !rotated.is_multiple_of(2)) {
-            return Err(format!(
-                "partial_rotary_factor rotates {rotated} of a head's {head_size} elements, which have no two halves; choose one that makes an even number"
-            ));
-        }
-        Ok(rotated)
-    }
-
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
-    fn scaling(&self, family: &Family, rotated: usize) -> Result<Option<RotaryScaling>, String> {
-        self.refuse_unread_rope(family)?;
-        let Some((rope, kind)) = self.rope().find_map(|rope| Some((rope, rope.kind()?))) else {
-            return Ok(None);
-        };
-        let need = |value: Option<f64>, key: &str| {
-            value.filter(|value| *value > 0.0).ok_or_else(|| format!("rope_type '{kind}' needs a {key} above 0"))
-        };
-        if family.own_keys.contains(&"short_factor") {
-            return match kind {
-                "default" => Ok(None),
-                // As earlier versions of Phi-3 called it.
-                "longrope" | "su" | "yarn" => Ok(Some(RotaryScaling::Long(self.long_scaling(rope, rotated)?))),
-                other => Err(format!("rope_type '{other}' is not there; {} has default and longrope", family.name)),
-            };
-        }
-        match kind {
-            "default" => Ok(None),
-            "linear" => Ok(Some(RotaryScaling::Linear(need(rope.factor, "factor")?))),
-            "llama3" => Ok(Some(RotaryScaling::Llama3(Llama3Scaling {
-                factor: need(rope.factor, "factor")?,
-                low: need(rope.low_freq_factor, "low_freq_factor")?,
-                high: need(rope.high_freq_factor, "high_freq_factor")?,
-                original: need(rope.original_max_position_embeddings, "original_max_position_embeddings")?,
-            }))),
-            "yarn" => {
-                let factor = need(rope.factor, "factor")?;
-                let original = need(self.original(rope), "original_max_position_embeddings")?;
-                Ok(Some(RotaryScaling::Yarn(rope.yarn(factor, original))))
-            }
-            "dynamic" if family.local_theta.is_none() => {
-                let most = need(self.max_position_embeddings, "max_position_embeddings")?;
-                Ok(Some(RotaryScaling::Dynamic(DynamicScaling {
-                    factor: need(rope.factor, "factor")?,
-                    most: most as usize,
-                })))
-            }
-            other => {
-                let all = if family.local_theta.is_none() { "default, dynamic" } else { "default" };
-                Err(format!("rope_type '{other}' is not there; there are {all}, linear, llama3 and yarn"))
-            }
-        }
-    }
-
-    /// Phi-3's frequencies: what stands beside them in the file goes before what their own keys say.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
-    fn long_scaling(&self, rope: &Rope, rotated: usize) -> Result<LongScaling, String> {
-        let (most, original) =
-            (self.max_position_embeddings.unwrap_or(4096.0), self.original_max_position_embeddings.unwrap_or(4096.0));
-        if original < 1.0 {
-            return Err(format!("original_max_position_embeddings is {original}; use 1 at least"));
-        }
-        let factors = |given: &Option<Vec<f32>>, key: &str| {
-            let given = given.as_deref().unwrap_or_default();
-            let fits = given.len() == rotated / 2 && given.iter().all(|factor| *factor > 0.0);
-            Factors::of(given).filter(|_| fits).ok_or_else(|| {
-                let (need, have, most) = (rotated / 2, given.len(), Factors::MOST);
-                format!(
-                    "{key} has {have} numbers; rope_type 'longrope' needs {need} above 0, and {most} at most are there"
-                )
-            })
-        };
-        let factor = rope.factor.unwrap_or(most / original);
-        let own = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() };
-        Ok(LongScaling {
-            short: factors(&rope.short_factor, "short_factor")?,
-            long: factors(&rope.long_factor, "long_factor")?,
-            original: original as usize,
-            attention: rope.attention_factor.unwrap_or(own),
-        })
     }
 
     fn weights(&self) -> Result<DType, String> {
@@ -474,15 +407,28 @@ impl ModelConfig {
                 family.name, family.activation
             ));
         }
-        if self.attention_dropout.is_some_and(|share| share != 0.0) {
-            return missing("attention_dropout", "dropout of attention weights");
+        if self.attention_dropout.unwrap_or(family.dropout) != 0.0 {
+            let what = "attention_dropout asks for dropout of attention weights, which is not there";
+            return Err(if self.attention_dropout.is_some() && family.dropout == 0.0 {
+                format!("{what}; leave it out")
+            } else {
+                format!("{what}; set it to 0")
+            });
         }
-        let parts = self.rope().map(|rope| rope.partial_rotary_factor).chain([self.partial_rotary_factor]);
-        if parts.flatten().any(|part| part != 1.0) && !family.own_keys.contains(&"partial_rotary_factor") {
+        if self.attention_out_bias == Some(true) && self.attention_bias == Some(false) {
+            return missing("attention_out_bias", "a bias of the output alone");
+        }
+        if self.rotations().rotates_a_part() && !family.own_keys.contains(&"partial_rotary_factor") {
             return missing("partial_rotary_factor", "heads that are rotated in part");
         }
         let own = [
+            ("attention_bias", self.attention_bias == Some(true) && family.attention_bias.1 == Biases::None),
+            ("attention_out_bias", self.attention_out_bias == Some(true)),
+            ("residual_dropout", self.residual_dropout.is_some_and(|share| share != 0.0)),
+            ("embedding_dropout", self.embedding_dropout.is_some_and(|share| share != 0.0)),
+            ("norm_epsilon", self.norm_epsilon.is_some()),
             ("mlp_bias", self.mlp_bias == Some(true)),
+            ("use_bias", self.use_bias == Some(true)),
             ("embedding_multiplier", self.embedding_multiplier.is_some()),
             ("attention_multiplier", self.attention_multiplier.is_some()),
             ("residual_multiplier", self.residual_multiplier.is_some()),
@@ -492,6 +438,11 @@ impl ModelConfig {
             ("num_local_experts", self.num_local_experts.is_some()),
             ("num_experts_per_tok", self.num_experts_per_tok.is_some()),
             ("moe_intermediate_size", self.moe_intermediate_size.is_some()),
+            ("layer_norm_eps", self.layer_norm_eps.is_some()),
+            ("logit_scale", self.logit_scale.is_some()),
+            ("use_qk_norm", self.use_qk_norm == Some(true)),
+            ("qkv_bias", self.qkv_bias.is_some()),
+            ("shared_expert_intermediate_size", self.shared_expert_intermediate_size.is_some()),
             ("norm_topk_prob", self.norm_topk_prob.is_some()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some()),
             ("mlp_only_layers", self.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty())),
@@ -544,6 +495,7 @@ fn pattern(key: &str, layers: Vec<bool>) -> Result<LayerPattern, String> {
 mod tests {
     use serde_json::json;
 
+    use super::super::sizes::RotaryScaling;
     use super::*;
 
     /// As `Phi3RotaryEmbedding` of transformers 5.17 has them before and behind the positions first learned.

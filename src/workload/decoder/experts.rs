@@ -1,9 +1,11 @@
-//! A mixture of experts in the place of an MLP, as transformers builds Mixtral and Qwen3-MoE.
+//! A mixture of experts in the place of an MLP, as transformers builds Mixtral, Qwen2-MoE and Qwen3-MoE.
 
 use vramlab_model::NameId;
-use vramlab_train::{Context, OpResult, Repeatable, RouterRule, Tensor};
+use vramlab_train::{Context, OpResult, Repeatable, RouterRule, Routes, Tensor};
 
 use super::super::hash::Parameters;
+use super::super::llama::{Gate, GatedMlp};
+use super::super::lora::{Adaptable, Lora, Target};
 use super::super::modules::Linear;
 use super::sizes::ExpertSizes;
 
@@ -17,6 +19,13 @@ pub(super) struct SparseMlp {
     gate_up: Tensor,
     down: Tensor,
     rule: RouterRule,
+    shared: Option<SharedExpert>,
+}
+
+/// An expert that sees every position, and how much of it each gets.
+struct SharedExpert {
+    mlp: GatedMlp,
+    gate: Adaptable,
 }
 
 impl SparseMlp {
@@ -27,7 +36,7 @@ impl SparseMlp {
         width: usize,
         sizes: ExpertSizes,
     ) -> OpResult<Self> {
-        let ExpertSizes { count, hidden, rule, router_first, .. } = sizes;
+        let ExpertSizes { count, hidden, rule, router_first, shared, .. } = sizes;
         let router =
             |cx: &mut Context, all: &mut Parameters| Linear::plain(cx, all, &format!("{name}.gate"), [width, count]);
         let first = router_first.then(|| router(cx, all)).transpose()?;
@@ -37,13 +46,59 @@ impl SparseMlp {
             Some(router) => router,
             None => router(cx, all)?,
         };
+        let shared = shared.map(|hidden| SharedExpert::make(cx, all, name, [width, hidden])).transpose()?;
         let (scope, experts) = (cx.memory().name(name), cx.memory().name(&format!("{name}.experts")));
-        Ok(Self { scope, experts, router, gate_up, down, rule })
+        Ok(Self { scope, experts, router, gate_up, down, rule, shared })
+    }
+
+    /// Puts adapters beside its linear layers, which experts with a router are not.
+    pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
+        let Some(SharedExpert { mlp, gate }) = &mut self.shared else { return Ok(()) };
+        mlp.adapt(cx, all, &format!("{name}.shared_expert"), lora)?;
+        gate.adapt(cx, all, name, lora, Target::SharedGate)
+    }
+}
+
+impl SharedExpert {
+    fn make(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
+        let mlp = GatedMlp::make(cx, all, &format!("{name}.shared_expert"), ends, Gate::Silu, false)?;
+        let gate = Adaptable::plain(cx, all, &format!("{name}.shared_expert_gate"), [ends[0], 1])?;
+        Ok(Self { mlp, gate })
+    }
+
+    /// The share that each position gets of what it `made`, beside what the other experts did.
+    fn added(&self, cx: &mut Context, scope: NameId, rows: &Tensor, made: Tensor, others: &Tensor) -> OpResult<Tensor> {
+        let gates = {
+            let logits = self.gate.forward(cx, rows)?;
+            cx.within(scope, |cx| cx.sigmoid(&logits))?
+        };
+        let gated = cx.within(scope, |cx| cx.gated(&gates, &made))?;
+        drop((gates, made));
+        cx.within(scope, |cx| cx.add(others, &gated))
     }
 }
 
 impl Repeatable for SparseMlp {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let Some(shared) = &self.shared else {
+            let (output, _routes) = self.routed(cx, input)?;
+            cx.put_out(self.scope, &output);
+            return Ok(output);
+        };
+        // All of them are given rows, whatever batch they are of.
+        let rows = cx.as_matrix(input);
+        let made = shared.mlp.forward(cx, &rows)?;
+        let (others, _routes) = self.routed(cx, &rows)?;
+        let output = shared.added(cx, self.scope, &rows, made, &others)?;
+        let output = cx.rows_as(&output, input);
+        cx.put_out(self.scope, &output);
+        Ok(output)
+    }
+}
+
+impl SparseMlp {
+    /// What the experts make that the router sends positions to, and its variables.
+    fn routed(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Routes)> {
         let logits = {
             let rows = cx.as_rows(input);
             self.router.forward(cx, &rows)?
@@ -53,8 +108,6 @@ impl Repeatable for SparseMlp {
             let weights = [&self.gate_up, &self.down];
             cx.with_parameters(weights, |cx| cx.experts(input, &routes, &self.gate_up, &self.down))
         })?;
-        drop(routes);
-        cx.put_out(self.scope, &output);
-        Ok(output)
+        Ok((output, routes))
     }
 }

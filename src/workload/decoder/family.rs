@@ -1,13 +1,15 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`, and their values where a key is missing.
 
 use super::super::llama::NormKind;
-use super::sizes::{Biases, HeadNorms, NormPlaces, Style};
+use super::sizes::{Biases, HeadNorms, NormPlaces, Packing, Rotation, Style};
 
 /// One family.
 pub(super) struct Family {
     /// Its `model_type`.
     pub name: &'static str,
     pub style: Style,
+    /// Whether `attention_bias` is on where a file leaves it out, and which biases it means.
+    pub attention_bias: (bool, Biases),
     /// Tokens that it knows, where a file may leave that out.
     pub vocab: Option<usize>,
     /// Heads of queries, where a file may.
@@ -21,7 +23,11 @@ pub(super) struct Family {
     pub theta: f64,
     /// That of layers with a window, where these have frequencies of their own.
     pub local_theta: Option<f64>,
+    /// The part of a head that is rotated.
+    pub rotated: f64,
     pub padding: Option<i64>,
+    /// The shares of attention's weights and of what is added to the residual stream that are left out, where a file leaves that out.
+    pub dropout: f64,
     /// What gates go through.
     pub activation: &'static str,
     /// Which layers have a window.
@@ -46,6 +52,8 @@ pub(super) struct OwnExperts {
     pub narrows: bool,
     /// The router is made first.
     pub router_first: bool,
+    /// Hidden values of one more that sees every position.
+    pub shared: Option<usize>,
 }
 
 /// How a family tells which layers have a sliding window.
@@ -63,6 +71,9 @@ pub(super) enum Windows {
     AllButEvery(usize),
     /// Those behind `max_window_layers`, `layer_types` aside, where `use_sliding_window` says so.
     Late,
+    /// Every second one up to `max_window_layers`, `layer_types` aside, where `use_sliding_window` says so; else the mask of a window of
+    /// no positions is made for none.
+    Early,
     /// Those that are not rotated, `layer_types` aside, where `use_sliding_window` says so.
     Unrotated,
 }
@@ -75,10 +86,12 @@ const LLAMA: Family = Family {
         heads: HeadNorms::None,
         biases: Biases::None,
         mlp_biases: false,
-        packed: false,
+        rotation: Rotation::Plain,
+        packing: Packing::None,
         gemma: false,
         exact_gelu: false,
     },
+    attention_bias: (false, Biases::All),
     vocab: None,
     heads: None,
     kv_heads: None,
@@ -87,17 +100,83 @@ const LLAMA: Family = Family {
     eps: 1e-6,
     theta: 10_000.0,
     local_theta: None,
+    rotated: 1.0,
     padding: None,
+    dropout: 0.0,
     activation: "silu",
     windows: Windows::Never,
     experts: None,
     own_keys: &["mlp_bias"],
 };
 
+/// `attention_bias` is not read.
+const NO_BIAS: (bool, Biases) = (false, Biases::None);
+
 const GEMMA: Style = Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..LLAMA.style };
 
+const COHERE: Family = Family {
+    name: "cohere",
+    style: Style {
+        norm: NormKind::Unbiased,
+        places: NormPlaces::Once,
+        rotation: Rotation::CastNeighbours,
+        ..LLAMA.style
+    },
+    tied: true,
+    eps: 1e-5,
+    padding: Some(0),
+    own_keys: &["layer_norm_eps", "logit_scale", "use_qk_norm"],
+    ..LLAMA
+};
+
+const OLMO: Style = Style {
+    norm: NormKind::Late,
+    places: NormPlaces::Behind,
+    heads: HeadNorms::Together,
+    rotation: Rotation::Wide,
+    ..LLAMA.style
+};
+
+const GLM: Family = Family {
+    name: "glm4",
+    style: Style {
+        places: NormPlaces::AroundParts,
+        rotation: Rotation::Neighbours,
+        packing: Packing::Gates,
+        ..LLAMA.style
+    },
+    attention_bias: (true, Biases::Inputs),
+    kv_heads: Some(2),
+    head_size: Some(128),
+    eps: 1.5625e-7,
+    rotated: 0.5,
+    padding: Some(151_329),
+    own_keys: &["partial_rotary_factor"],
+    ..LLAMA
+};
+
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 16] = [
+pub(super) const FAMILIES: [Family; 25] = [
+    Family { name: "cohere", theta: 500_000.0, ..COHERE },
+    Family {
+        name: "cohere2",
+        windows: Windows::AllButEvery(4),
+        own_keys: &["layer_norm_eps", "logit_scale", "sliding_window_pattern"],
+        ..COHERE
+    },
+    Family {
+        name: "ernie4_5",
+        attention_bias: NO_BIAS,
+        style: Style { rotation: Rotation::WideNeighbours, ..LLAMA.style },
+        kv_heads: Some(2),
+        head_size: Some(128),
+        tied: true,
+        eps: 1e-5,
+        theta: 500_000.0,
+        padding: Some(0),
+        own_keys: &["use_bias"],
+        ..LLAMA
+    },
     Family {
         name: "gemma",
         style: Style { places: NormPlaces::Before, ..GEMMA },
@@ -145,6 +224,12 @@ pub(super) const FAMILIES: [Family; 16] = [
         ..LLAMA
     },
     Family {
+        name: "glm",
+        style: Style { rotation: Rotation::Neighbours, packing: Packing::Gates, ..LLAMA.style },
+        ..GLM
+    },
+    GLM,
+    Family {
         name: "granite",
         own_keys: &[
             "attention_multiplier",
@@ -156,9 +241,17 @@ pub(super) const FAMILIES: [Family; 16] = [
         ..LLAMA
     },
     LLAMA,
-    Family { name: "ministral", kv_heads: Some(8), windows: Windows::AllOrListed, own_keys: &[], ..LLAMA },
+    Family {
+        name: "ministral",
+        attention_bias: NO_BIAS,
+        kv_heads: Some(8),
+        windows: Windows::AllOrListed,
+        own_keys: &[],
+        ..LLAMA
+    },
     Family {
         name: "ministral3",
+        attention_bias: NO_BIAS,
         kv_heads: Some(8),
         head_size: Some(128),
         eps: 1e-5,
@@ -167,9 +260,17 @@ pub(super) const FAMILIES: [Family; 16] = [
         own_keys: &["llama_4_scaling_beta"],
         ..LLAMA
     },
-    Family { name: "mistral", kv_heads: Some(8), windows: Windows::All, own_keys: &[], ..LLAMA },
+    Family {
+        name: "mistral",
+        attention_bias: NO_BIAS,
+        kv_heads: Some(8),
+        windows: Windows::All,
+        own_keys: &[],
+        ..LLAMA
+    },
     Family {
         name: "mixtral",
+        attention_bias: NO_BIAS,
         kv_heads: Some(8),
         eps: 1e-5,
         windows: Windows::All,
@@ -180,21 +281,23 @@ pub(super) const FAMILIES: [Family; 16] = [
             normalises: true,
             narrows: false,
             router_first: true,
+            shared: None,
         }),
         own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
     },
     Family {
-        name: "olmo2",
-        style: Style { norm: NormKind::Late, places: NormPlaces::Behind, heads: HeadNorms::Together, ..LLAMA.style },
+        name: "olmo",
+        style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..LLAMA.style },
         eps: 1e-5,
         padding: Some(1),
         own_keys: &[],
         ..LLAMA
     },
+    Family { name: "olmo2", style: OLMO, eps: 1e-5, padding: Some(1), own_keys: &[], ..LLAMA },
     Family {
         name: "olmo3",
-        style: Style { norm: NormKind::Late, places: NormPlaces::Behind, heads: HeadNorms::Together, ..LLAMA.style },
+        style: OLMO,
         eps: 1e-5,
         theta: 500_000.0,
         local_theta: Some(500_000.0),
@@ -205,7 +308,8 @@ pub(super) const FAMILIES: [Family; 16] = [
     },
     Family {
         name: "phi3",
-        style: Style { packed: true, ..LLAMA.style },
+        attention_bias: NO_BIAS,
+        style: Style { packing: Packing::All, ..LLAMA.style },
         eps: 1e-5,
         padding: Some(32_000),
         windows: Windows::All,
@@ -218,6 +322,33 @@ pub(super) const FAMILIES: [Family; 16] = [
         kv_heads: Some(32),
         windows: Windows::Late,
         own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "qwen2_moe",
+        style: Style { biases: Biases::Inputs, ..LLAMA.style },
+        kv_heads: Some(16),
+        windows: Windows::Early,
+        experts: Some(OwnExperts {
+            count: 60,
+            chosen: 4,
+            hidden: Some(1408),
+            normalises: false,
+            narrows: true,
+            router_first: true,
+            shared: Some(5632),
+        }),
+        own_keys: &[
+            "decoder_sparse_step",
+            "mlp_only_layers",
+            "moe_intermediate_size",
+            "norm_topk_prob",
+            "num_experts",
+            "num_experts_per_tok",
+            "num_local_experts",
+            "qkv_bias",
+            "shared_expert_intermediate_size",
+        ],
         ..LLAMA
     },
     Family {
@@ -241,6 +372,7 @@ pub(super) const FAMILIES: [Family; 16] = [
             normalises: false,
             narrows: true,
             router_first: false,
+            shared: None,
         }),
         own_keys: &[
             "decoder_sparse_step",
@@ -254,6 +386,16 @@ pub(super) const FAMILIES: [Family; 16] = [
         ..LLAMA
     },
     Family {
+        name: "seed_oss",
+        attention_bias: (true, Biases::Inputs),
+        kv_heads: Some(8),
+        head_size: Some(128),
+        padding: Some(1),
+        dropout: 0.1,
+        own_keys: &["attention_out_bias", "mlp_bias", "residual_dropout"],
+        ..LLAMA
+    },
+    Family {
         name: "smollm3",
         kv_heads: Some(4),
         tied: true,
@@ -261,6 +403,18 @@ pub(super) const FAMILIES: [Family; 16] = [
         padding: Some(128_004),
         windows: Windows::Unrotated,
         own_keys: &["mlp_bias", "no_rope_layer_interval", "no_rope_layers"],
+        ..LLAMA
+    },
+    Family {
+        name: "starcoder2",
+        style: Style { norm: NormKind::Layer, ..LLAMA.style },
+        attention_bias: NO_BIAS,
+        kv_heads: Some(2),
+        tied: true,
+        eps: 1e-5,
+        activation: "gelu_pytorch_tanh",
+        windows: Windows::All,
+        own_keys: &["embedding_dropout", "norm_epsilon", "residual_dropout", "use_bias"],
         ..LLAMA
     },
 ];

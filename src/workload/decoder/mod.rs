@@ -3,6 +3,7 @@
 mod config;
 mod experts;
 mod family;
+mod mlp;
 mod model;
 mod pattern;
 mod rope;
@@ -21,8 +22,8 @@ use model::DecoderModel;
 pub use config::ModelConfig;
 pub use pattern::LayerPattern;
 pub use sizes::{
-    Biases, DecoderSizes, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers, NormPlaces,
-    RotaryScaling, SlidingWindows, SoftCaps, Style, YarnScaling,
+    Biases, DecoderSizes, Dropouts, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers,
+    NormPlaces, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, YarnScaling,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.
@@ -56,9 +57,6 @@ impl Decoder {
             return refused(format!(
                 "text has 256 different bytes and the vocabulary is {vocab}; use --vocab 256 or --data synthetic"
             ));
-        }
-        if sizes.style.gemma && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
-            return refused("Gemma is not there in 4 bits; leave --quantize out".to_owned());
         }
         if sizes.experts.is_some() && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
             return refused("experts are not there in 4 bits; leave --quantize out".to_owned());

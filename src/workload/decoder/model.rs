@@ -6,26 +6,28 @@ use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
     Batch, Checkpointing, Context, EagerScores, LossHead, MaskShape, Model, NextLabels, OpResult, PositionScale,
-    Repeatable, RotaryTables, SdpaMask, Shape, Tensor, checkpoint,
+    Repeatable, RotaryTables, SdpaMask, Shape, Tensor, Turn, checkpoint,
 };
 
 use super::super::hash::Parameters;
-use super::super::llama::{Gate, GatedMlp, NormKind, RmsNorm};
+use super::super::llama::{Norm, NormKind};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::modules::Linear;
-use super::experts::SparseMlp;
+use super::mlp::Mlp;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
-use super::sizes::{Biases, DecoderSizes, HeadNorms, Multipliers, NormPlaces, SlidingWindows, SoftCaps};
+use super::sizes::{
+    Biases, DecoderSizes, HeadNorms, Multipliers, NormPlaces, Packing, Rotation, SlidingWindows, SoftCaps,
+};
 
 /// When queries and keys are normalised.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum NormOrder {
     /// The heads of each when they are there.
     OneByOne,
     /// The heads of both when values are there too (Gemma 3).
     Projected,
-    /// Both as a whole; heads are told apart when values are there too.
+    /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo).
     Whole,
 }
 
@@ -45,11 +47,10 @@ struct Attention {
     projections: Projections,
     output: Adaptable,
     /// Of queries and of keys.
-    norms: Option<[RmsNorm; 2]>,
+    norms: Option<[Norm; 2]>,
     /// When these come.
     order: NormOrder,
-    /// What was rotated is cast back to its type.
-    casts_rotated: bool,
+    rotation: Rotation,
     head_size: usize,
     /// Products of queries and keys are multiplied by this.
     scale: f64,
@@ -57,6 +58,8 @@ struct Attention {
     cap: Option<f64>,
     /// How queries grow.
     grows: Option<PositionScale>,
+    /// The share of the output that is left out.
+    dropout: f64,
 }
 
 impl Attention {
@@ -67,7 +70,7 @@ impl Attention {
             make(cx, all, &format!("{name}.{part}_proj"), ends)
         };
         let biased = style.biases != Biases::None;
-        if style.packed {
+        if style.packing == Packing::All {
             return Self::packed(cx, all, name, sizes);
         }
         let mut input =
@@ -80,7 +83,11 @@ impl Attention {
         let output = projection(cx, "o", [heads * head_size, width], style.biases == Biases::All)?;
         let mut norm = |part: &str, heads: usize| {
             let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
-            RmsNorm::make(cx, all, &format!("{name}.{part}_norm"), width, (style.norm, sizes.eps))
+            let kinds = (style.norm, sizes.eps);
+            if style.norm == NormKind::Unbiased {
+                return Norm::of_heads(cx, all, &format!("{name}.{part}_norm"), [heads, head_size], kinds);
+            }
+            Norm::make(cx, all, &format!("{name}.{part}_norm"), width, kinds)
         };
         let norms = match style.heads {
             HeadNorms::None => None,
@@ -105,7 +112,7 @@ impl Attention {
         sizes: &DecoderSizes,
         projections: Projections,
         output: Adaptable,
-        norms: Option<[RmsNorm; 2]>,
+        norms: Option<[Norm; 2]>,
     ) -> Self {
         let DecoderSizes { head_size, style, .. } = *sizes;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
@@ -114,15 +121,26 @@ impl Attention {
             None => 1.0 / sizes.query_scalar.unwrap_or(head_size as f64).sqrt(),
         };
         let cap = sizes.caps.scores;
-        let order = match (style.heads, style.gemma) {
-            (HeadNorms::Together, _) => NormOrder::Whole,
-            (_, true) => NormOrder::Projected,
-            (_, false) => NormOrder::OneByOne,
+        let order = match (style.heads, style.norm) {
+            (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
+            (_, NormKind::Centred | NormKind::Unbiased) => NormOrder::Projected,
+            _ => NormOrder::OneByOne,
         };
-        let casts_rotated = style.norm == NormKind::Late;
         let scope = cx.memory().name(name);
-        let grows = sizes.position_scale;
-        Self { scope, projections, output, norms, order, casts_rotated, head_size, scale, cap, grows }
+        let (grows, dropout) = (sizes.position_scale, sizes.dropouts.residual);
+        Self {
+            scope,
+            projections,
+            output,
+            norms,
+            order,
+            rotation: style.rotation,
+            head_size,
+            scale,
+            cap,
+            grows,
+            dropout,
+        }
     }
 
     fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
@@ -157,13 +175,17 @@ impl Attention {
             OpResult::Ok(cx.by_head_size(&made, self.head_size))
         };
         let Some([of_q, of_k]) = &self.norms else {
+            if self.order == NormOrder::Whole {
+                let parts = [q.forward(cx, input)?, k.forward(cx, input)?, v.forward(cx, input)?];
+                return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
+            }
             return Ok([by_head(cx, q)?, by_head(cx, k)?, by_head(cx, v)?]);
         };
         let apart = |cx: &mut Context, projection: &Adaptable| {
             let made = projection.forward(cx, input)?;
             OpResult::Ok(cx.heads_apart(&made, self.head_size))
         };
-        let normalised = |cx: &mut Context, norm: &RmsNorm, apart: Tensor| {
+        let normalised = |cx: &mut Context, norm: &Norm, apart: Tensor| {
             let made = norm.forward(cx, &apart)?;
             drop(apart);
             OpResult::Ok(cx.by_head_size(&made, self.head_size))
@@ -180,7 +202,7 @@ impl Attention {
                 Ok([normalised(cx, of_q, q)?, normalised(cx, of_k, k)?, v])
             }
             NormOrder::Whole => {
-                let whole = |cx: &mut Context, projection: &Adaptable, norm: &RmsNorm| {
+                let whole = |cx: &mut Context, projection: &Adaptable, norm: &Norm| {
                     let made = projection.forward(cx, input)?;
                     norm.forward(cx, &made)
                 };
@@ -194,9 +216,30 @@ impl Attention {
         if matches!(self.projections, Projections::Packed { .. }) {
             return cx.rotary_with_rest([&q, &k], tables);
         }
-        let both = [cx.rotary(&q, tables)?, cx.rotary(&k, tables)?];
+        let (turn, tables) = match self.rotation {
+            Rotation::Neighbours => {
+                let tables = cx.tables_of_neighbours(tables)?;
+                return cx.rotary_of_neighbours([&q, &k], &tables);
+            }
+            Rotation::WideNeighbours => (Turn { neighbours: true, widens: true }, &cx.tables_of_neighbours(tables)?),
+            Rotation::CastNeighbours => {
+                let (dtype, wide) = (q.dtype(), DType::F32);
+                let widened = |cx: &mut Context, part: &Tensor, what| {
+                    if dtype == wide { Ok(part.clone()) } else { cx.cast(part, wide, what) }
+                };
+                let (of_q, of_k) = (widened(cx, &q, "queries in f32")?, widened(cx, &k, "keys in f32")?);
+                let turn = Turn { neighbours: true, widens: false };
+                let both = [cx.rotary(&of_q, tables, turn)?, cx.rotary(&of_k, tables, turn)?];
+                if dtype == wide {
+                    return Ok(both);
+                }
+                return Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?]);
+            }
+            Rotation::Plain | Rotation::Wide => (Turn::default(), tables),
+        };
+        let both = [cx.rotary(&q, tables, turn)?, cx.rotary(&k, tables, turn)?];
         let dtype = q.dtype();
-        if !self.casts_rotated || both[0].dtype() == dtype {
+        if !self.rotation.is_wide() || both[0].dtype() == dtype {
             return Ok(both);
         }
         Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?])
@@ -243,6 +286,7 @@ impl Attention {
             }
         })?;
         let output = self.output.forward(cx, &attended)?;
+        let output = cx.within(self.scope, |cx| cx.dropout(&output, self.dropout))?;
         cx.put_out(self.scope, &output);
         Ok((output, weights))
     }
@@ -254,8 +298,8 @@ fn layer_name(number: usize) -> String {
 }
 
 /// A norm of the residual stream.
-fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<RmsNorm> {
-    RmsNorm::make(cx, all, name, sizes.width, (sizes.style.norm, sizes.eps))
+fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Norm> {
+    Norm::make(cx, all, name, sizes.width, (sizes.style.norm, sizes.eps))
 }
 
 /// Attention and an MLP, each beside a residual connection.
@@ -263,64 +307,44 @@ struct Layer {
     scope: NameId,
     attention: Attention,
     mlp: Mlp,
+    /// Before attention and the MLP, which stand side by side.
+    once: Option<Norm>,
     /// Before attention and before the MLP.
-    before: Option<[RmsNorm; 2]>,
+    before: Option<[Norm; 2]>,
     /// Behind attention and behind the MLP.
-    behind: Option<[RmsNorm; 2]>,
+    behind: Option<[Norm; 2]>,
     /// What both add is multiplied by it, where it is.
     multiplier: Option<f64>,
-}
-
-/// What stands behind attention.
-enum Mlp {
-    Dense(Box<GatedMlp>),
-    Sparse(Box<SparseMlp>),
-}
-
-impl Mlp {
-    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        match self {
-            Self::Dense(mlp) => mlp.forward(cx, input),
-            Self::Sparse(experts) => experts.forward(cx, input),
-        }
-    }
-
-    /// Puts adapters beside its linear layers. Experts are none.
-    fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
-        match self {
-            Self::Dense(mlp) => mlp.adapt(cx, all, name, lora),
-            Self::Sparse(_) => Ok(()),
-        }
-    }
 }
 
 impl Layer {
     fn make(cx: &mut Context, all: &mut Parameters, number: usize, sizes: &DecoderSizes) -> OpResult<Self> {
         let name = layer_name(number);
         let attention = Attention::make(cx, all, &format!("{name}.self_attn"), sizes)?;
-        let gate = if sizes.style.gemma { Gate::Gelu { tanh: !sizes.style.exact_gelu } } else { Gate::Silu };
-        let ends = [sizes.width, sizes.hidden];
-        let part = format!("{name}.mlp");
-        let experts = sizes.experts.filter(|experts| experts.layers.has(number));
-        let mlp = match experts {
-            Some(experts) => Mlp::Sparse(Box::new(SparseMlp::make(cx, all, &part, sizes.width, experts)?)),
-            None if sizes.style.packed => Mlp::Dense(Box::new(GatedMlp::packed(cx, all, &part, ends)?)),
-            None => Mlp::Dense(Box::new(GatedMlp::make(cx, all, &part, ends, gate, sizes.style.mlp_biases)?)),
-        };
+        let mlp = Mlp::make(cx, all, &format!("{name}.mlp"), number, sizes)?;
         let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
+        let mut once = None;
         let (before, behind) = match sizes.style.places {
+            NormPlaces::Once => {
+                once = Some(norm("input_layernorm")?);
+                (None, None)
+            }
             NormPlaces::Before => (Some([norm("input_layernorm")?, norm("post_attention_layernorm")?]), None),
             NormPlaces::Around => {
                 let (first, second) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
                 let third = norm("pre_feedforward_layernorm")?;
                 (Some([first, third]), Some([second, norm("post_feedforward_layernorm")?]))
             }
+            NormPlaces::AroundParts => {
+                let before = [norm("input_layernorm")?, norm("post_attention_layernorm")?];
+                (Some(before), Some([norm("post_self_attn_layernorm")?, norm("post_mlp_layernorm")?]))
+            }
             NormPlaces::Behind => {
                 (None, Some([norm("post_attention_layernorm")?, norm("post_feedforward_layernorm")?]))
             }
         };
         let multiplier = sizes.multipliers.map(|multipliers| multipliers.residual);
-        Ok(Self { scope: cx.memory().name(&name), attention, mlp, before, behind, multiplier })
+        Ok(Self { scope: cx.memory().name(&name), attention, mlp, once, before, behind, multiplier })
     }
 
     /// The residual stream with what a part of the layer adds.
@@ -359,15 +383,25 @@ struct Call {
 
 impl Repeatable for Call {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Layer { scope, attention, mlp, before, behind, .. } = &*self.layer;
+        let Layer { scope, attention, mlp, once, before, behind, .. } = &*self.layer;
+        if let Some(once) = once {
+            let normalised = once.forward(cx, input)?;
+            let (attended, weights) = attention.forward(cx, &normalised, self)?;
+            let y = mlp.forward(cx, &normalised)?;
+            let x = self.layer.add(cx, input, &attended)?;
+            let output = self.layer.add(cx, &x, &y)?;
+            cx.put_out(*scope, &output);
+            drop(weights);
+            return Ok(output);
+        }
         let [before_attention, before_mlp] = before.as_ref().map_or([None; 2], |before| before.each_ref().map(Some));
         let [behind_attention, behind_mlp] = behind.as_ref().map_or([None; 2], |behind| behind.each_ref().map(Some));
-        let first = |cx: &mut Context, norm: Option<&RmsNorm>, input: &Tensor| match norm {
+        let first = |cx: &mut Context, norm: Option<&Norm>, input: &Tensor| match norm {
             Some(norm) => norm.forward(cx, input),
             None => Ok(input.clone()),
         };
         // What a norm was made of goes when it is there.
-        let then = |cx: &mut Context, norm: Option<&RmsNorm>, made: Tensor| match norm {
+        let then = |cx: &mut Context, norm: Option<&Norm>, made: Tensor| match norm {
             Some(norm) => norm.forward(cx, &made),
             None => Ok(made),
         };
@@ -410,7 +444,7 @@ pub(super) struct DecoderModel {
     layers: Vec<Rc<Layer>>,
     /// By layer, its number among what can be wrapped by itself.
     units: Vec<usize>,
-    norm: RmsNorm,
+    norm: Norm,
     frequencies: Frequencies,
     /// The type of rotary tables, where it is not that of embeddings.
     tables: Option<DType>,
@@ -418,10 +452,14 @@ pub(super) struct DecoderModel {
     /// Embeddings are multiplied by it, where they are.
     embedding_scale: Option<Tensor>,
     multipliers: Option<Multipliers>,
+    /// Logits are multiplied by it.
+    logit_scale: Option<f64>,
     padding: Option<usize>,
     caps: SoftCaps,
     windows: SlidingWindows,
     unrotated: LayerPattern,
+    /// The share of embeddings that is left out.
+    dropout: f64,
 }
 
 impl DecoderModel {
@@ -433,11 +471,11 @@ impl DecoderModel {
         let root = (sizes.width as f64).sqrt();
         let scale =
             |cx: &mut Context| cx.buffer("model.embed_tokens.embed_scale", Shape::new(&[]), sizes.weights, root);
-        let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
+        let loads = all.quantization().is_some();
+        let made_scale = (sizes.style.gemma && !loads).then(|| scale(cx)).transpose()?;
         let mut layers: Vec<Layer> =
             (0..sizes.layers).map(|layer| Layer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
         let norm = norm(cx, all, "model.norm", sizes)?;
-        let loads = all.quantization().is_some();
         let made = if loads { None } else { Some(rotary::frequencies(cx, sizes)?) };
         let head = if sizes.tied {
             // The head is made with a weight of its own first.
@@ -448,17 +486,18 @@ impl DecoderModel {
         } else {
             Linear::plain(cx, all, "lm_head", [sizes.width, sizes.vocab])?
         };
-        let frequencies = match made {
-            Some(made) => made,
+        let (frequencies, embedding_scale) = match made {
+            Some(made) => (made, made_scale),
             None => {
                 all.load(cx)?;
+                let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
                 let frequencies = rotary::loaded(cx, sizes)?;
                 all.prepare_for_training(cx)?;
-                frequencies
+                (frequencies, embedding_scale)
             }
         };
         if let Some(lora) = sizes.lora {
-            let lora = Lora { targets: lora.targets.of_model(sizes.style.packed), ..lora };
+            let lora = Lora { targets: lora.targets.of_model(sizes.style.packing == Packing::All), ..lora };
             for (number, layer) in layers.iter_mut().enumerate() {
                 let name = layer_name(number);
                 layer.attention.adapt(cx, all, &format!("{name}.self_attn"), lora)?;
@@ -476,14 +515,16 @@ impl DecoderModel {
             units,
             norm,
             frequencies,
-            tables: (sizes.style.norm == NormKind::Late).then_some(DType::F32),
+            tables: sizes.style.rotation.is_wide().then_some(DType::F32),
             head,
             embedding_scale,
             multipliers,
+            logit_scale: sizes.logit_scale.or(multipliers.map(|multipliers| 1.0 / multipliers.logits)),
             padding,
             caps,
             windows,
             unrotated,
+            dropout: sizes.dropouts.embedding,
         })
     }
 }
@@ -503,7 +544,11 @@ impl DecoderModel {
             cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.padded_embedding(table, tokens, self.padding)))?;
         let embedded = match &self.embedding_scale {
             Some(factor) => {
-                let scaled = cx.within(*scope, |cx| cx.multiply(&embedded, factor, "scaled embedding"))?;
+                let scaled = cx.within(*scope, |cx| {
+                    let dtype = embedded.dtype();
+                    let factor = if factor.dtype() == dtype { factor } else { &cx.cast(factor, dtype, "embed_scale")? };
+                    cx.multiply(&embedded, factor, "scaled embedding")
+                })?;
                 drop(embedded);
                 scaled
             }
@@ -520,9 +565,9 @@ impl DecoderModel {
         let dtype = embedded.dtype();
         let positions = cx.within(self.scope, |cx| cx.positions(tokens))?;
         let masks = cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?;
+        let mut x = cx.within(self.scope, |cx| cx.dropout(&embedded, self.dropout))?;
         let tables =
             cx.within(self.scope, |cx| self.frequencies.tables(cx, &positions, self.tables.unwrap_or(dtype)))?;
-        let mut x = embedded.clone();
         for (number, (layer, unit)) in self.layers.iter().zip(&self.units).enumerate() {
             let tables = tables.of(self.windows.has(number)).clone();
             let (layer, rotates, _positions) = (Rc::clone(layer), !self.unrotated.has(number), positions.clone());
@@ -573,8 +618,8 @@ impl DecoderModel {
 
     fn logits(&self, cx: &mut Context, hidden: &Tensor) -> OpResult<Tensor> {
         let mut logits = cx.classify(|cx| self.head.forward(cx, hidden))?;
-        if let Some(Multipliers { logits: divisor, .. }) = self.multipliers {
-            logits = cx.scale(&logits, 1.0 / divisor, "scaled logits")?;
+        if let Some(scale) = self.logit_scale {
+            logits = cx.scale(&logits, scale, "scaled logits")?;
         }
         if let Some(cap) = self.caps.logits {
             logits = cx.capped(logits, cap)?;
@@ -597,11 +642,9 @@ impl Model for DecoderModel {
         let hidden = self.hidden(cx, given, checkpointing, caches)?;
         let labels = NextLabels { labels: &batch.target, lengths: batch.lengths.as_deref() };
         if cx.loss_head() == LossHead::Fused {
-            // The fused loss knows no divisor of logits; one of what they are made of is the same.
-            let hidden = match self.multipliers {
-                Some(Multipliers { logits: divisor, .. }) => {
-                    cx.scale(&hidden, 1.0 / divisor, "scaled hidden values")?
-                }
+            // The fused loss knows no factor of logits; one of what they are made of is the same.
+            let hidden = match self.logit_scale {
+                Some(scale) => cx.scale(&hidden, scale, "scaled hidden values")?,
                 None => hidden,
             };
             let loss = self.head.fused_loss(cx, &hidden, labels, self.caps.logits)?;

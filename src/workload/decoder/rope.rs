@@ -2,7 +2,10 @@
 
 use serde::Deserialize;
 
-use super::sizes::YarnScaling;
+use vramlab_train::PositionScale;
+
+use super::family::Family;
+use super::sizes::{DynamicScaling, Factors, Llama3Scaling, LongScaling, RotaryScaling, YarnScaling};
 
 /// How positions become rotations.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -11,40 +14,40 @@ pub(super) struct Rope {
     /// The older word for it; some files have both.
     #[serde(rename = "type")]
     older_type: Option<String>,
-    pub rope_theta: Option<f64>,
-    pub partial_rotary_factor: Option<f64>,
-    pub factor: Option<f64>,
-    pub low_freq_factor: Option<f64>,
-    pub high_freq_factor: Option<f64>,
-    pub original_max_position_embeddings: Option<f64>,
-    pub short_factor: Option<Vec<f32>>,
-    pub long_factor: Option<Vec<f32>>,
-    pub attention_factor: Option<f64>,
+    rope_theta: Option<f64>,
+    partial_rotary_factor: Option<f64>,
+    factor: Option<f64>,
+    low_freq_factor: Option<f64>,
+    high_freq_factor: Option<f64>,
+    original_max_position_embeddings: Option<f64>,
+    short_factor: Option<Vec<f32>>,
+    long_factor: Option<Vec<f32>>,
+    attention_factor: Option<f64>,
     beta_fast: Option<f64>,
     beta_slow: Option<f64>,
     mscale: Option<f64>,
     mscale_all_dim: Option<f64>,
     truncate: Option<bool>,
-    pub llama_4_scaling_beta: Option<f64>,
+    llama_4_scaling_beta: Option<f64>,
     /// Of layers without a window, where the two kinds differ.
-    pub full_attention: Option<Box<Self>>,
+    full_attention: Option<Box<Self>>,
     /// Of layers with one.
-    pub sliding_attention: Option<Box<Self>>,
+    sliding_attention: Option<Box<Self>>,
 }
 
 impl Rope {
     /// Its type.
-    pub fn kind(&self) -> Option<&str> {
+    fn kind(&self) -> Option<&str> {
         self.rope_type.as_deref().or(self.older_type.as_deref())
     }
 
     /// Only the older word says its type.
-    pub const fn has_older_type_alone(&self) -> bool {
+    const fn has_older_type_alone(&self) -> bool {
         self.rope_type.is_none() && self.older_type.is_some()
     }
 
     /// Frequencies that are `factor` times longer than those first learned with `original` positions, as transformers makes them.
-    pub fn yarn(&self, factor: f64, original: f64) -> YarnScaling {
+    fn yarn(&self, factor: f64, original: f64) -> YarnScaling {
         // A key of 0 is as none.
         let given = |value: Option<f64>| value.filter(|value| *value != 0.0);
         let wider = |part: f64| if factor <= 1.0 { 1.0 } else { 0.1 * part * factor.ln() + 1.0 };
@@ -60,5 +63,185 @@ impl Rope {
             original,
             attention: self.attention_factor.unwrap_or(own),
         }
+    }
+}
+
+/// What a whole file says of that: its tables, and the keys beside them.
+pub(super) struct RopeKeys<'a> {
+    /// `rope_parameters`.
+    pub parameters: Option<&'a Rope>,
+    /// `rope_scaling`, the older word for it.
+    pub scaling: Option<&'a Rope>,
+    /// `rope_theta`.
+    pub theta: Option<f64>,
+    /// `rope_local_base_freq`.
+    pub local_theta: Option<f64>,
+    /// `partial_rotary_factor`.
+    pub rotated: Option<f64>,
+    /// `max_position_embeddings`.
+    pub most: Option<f64>,
+    /// `original_max_position_embeddings`.
+    pub original: Option<f64>,
+}
+
+impl<'a> RopeKeys<'a> {
+    fn all(&self) -> impl Iterator<Item = &'a Rope> {
+        let all = self.parameters.iter().chain(&self.scaling);
+        all.map(|rope| rope.full_attention.as_deref().unwrap_or(rope))
+    }
+
+    /// The base of its wavelengths.
+    pub fn theta(&self, family: &Family) -> f64 {
+        self.all().find_map(|rope| rope.rope_theta).or(self.theta).unwrap_or(family.theta)
+    }
+
+    /// That of layers with a window, where they have their own.
+    pub fn local_theta(&self, family: &Family) -> Option<f64> {
+        let given = self.parameters.and_then(|rope| rope.sliding_attention.as_ref()?.rope_theta);
+        family.local_theta.map(|own| given.or(self.local_theta).unwrap_or(own))
+    }
+
+    /// How queries grow with their positions.
+    pub fn position_scale(&self, family: &Family) -> Result<Option<PositionScale>, String> {
+        if !family.own_keys.contains(&"llama_4_scaling_beta") {
+            return Ok(None);
+        }
+        let lacks = |key: &str| format!("{key} is missing in rope_parameters; a config.json of {} has it", family.name);
+        let beta = self.all().find_map(|rope| rope.llama_4_scaling_beta);
+        let original = self.all().find_map(|rope| self.first_learned(rope)).filter(|original| *original >= 1.0);
+        Ok(Some(PositionScale {
+            beta: beta.ok_or_else(|| lacks("llama_4_scaling_beta"))?,
+            original: original.ok_or_else(|| lacks("original_max_position_embeddings"))?,
+        }))
+    }
+
+    /// Positions first learned. What stands beside them in the file goes before, as in transformers.
+    fn first_learned(&self, rope: &Rope) -> Option<f64> {
+        let own = self.original.or(rope.original_max_position_embeddings);
+        own.or(self.most)
+    }
+
+    /// What transformers does not read where layers with a window have frequencies of their own.
+    fn refuse_unread_rope(&self, family: &Family) -> Result<(), String> {
+        if family.local_theta.is_none() {
+            return Ok(());
+        }
+        let local = self.parameters.and_then(|rope| rope.sliding_attention.as_deref());
+        if let Some(kind) = local.and_then(Rope::kind).filter(|kind| *kind != "default") {
+            return Err(format!("rope_type '{kind}' of sliding_attention is not there; there is default"));
+        }
+        if self.parameters.is_some_and(|rope| rope.full_attention.is_none() && rope.kind().is_some()) {
+            let name = family.name;
+            return Err(format!(
+                "rope_parameters of {name} are read by kinds of layers; put them under full_attention"
+            ));
+        }
+        if self.scaling.is_some_and(Rope::has_older_type_alone) {
+            let name = family.name;
+            return Err(format!("the type of rope_scaling is not read for {name}; call it rope_type"));
+        }
+        Ok(())
+    }
+
+    /// How many elements of a head are rotated.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a part of a head, cut off as in transformers"
+    )]
+    pub fn rotated(&self, family: &Family, head_size: usize) -> Result<usize, String> {
+        let part = self.all().find_map(|rope| rope.partial_rotary_factor).or(self.rotated);
+        let part = part.unwrap_or(family.rotated);
+        if !(part > 0.0 && part <= 1.0) {
+            return Err(format!("partial_rotary_factor is {part}; use a number above 0 and at most 1"));
+        }
+        let rotated = (head_size as f64 * part) as usize;
+        // A whole head is looked at where the model is made.
+        if rotated < head_size && (rotated == 0 || !rotated.is_multiple_of(2)) {
+            return Err(format!(
+                "partial_rotary_factor rotates {rotated} of a head's {head_size} elements, which have no two halves; choose one that makes an even number"
+            ));
+        }
+        Ok(rotated)
+    }
+
+    /// How frequencies are stretched, of which half as many as `rotated` there are.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
+    pub fn scaling(&self, family: &Family, rotated: usize) -> Result<Option<RotaryScaling>, String> {
+        self.refuse_unread_rope(family)?;
+        let Some((rope, kind)) = self.all().find_map(|rope| Some((rope, rope.kind()?))) else {
+            return Ok(None);
+        };
+        let need = |value: Option<f64>, key: &str| {
+            value.filter(|value| *value > 0.0).ok_or_else(|| format!("rope_type '{kind}' needs a {key} above 0"))
+        };
+        if family.own_keys.contains(&"short_factor") {
+            return match kind {
+                "default" => Ok(None),
+                // As earlier versions of Phi-3 called it.
+                "longrope" | "su" | "yarn" => Ok(Some(RotaryScaling::Long(self.long_scaling(rope, rotated)?))),
+                other => Err(format!("rope_type '{other}' is not there; {} has default and longrope", family.name)),
+            };
+        }
+        match kind {
+            "default" => Ok(None),
+            "linear" => Ok(Some(RotaryScaling::Linear(need(rope.factor, "factor")?))),
+            "llama3" => Ok(Some(RotaryScaling::Llama3(Llama3Scaling {
+                factor: need(rope.factor, "factor")?,
+                low: need(rope.low_freq_factor, "low_freq_factor")?,
+                high: need(rope.high_freq_factor, "high_freq_factor")?,
+                original: need(rope.original_max_position_embeddings, "original_max_position_embeddings")?,
+            }))),
+            "yarn" => {
+                let factor = need(rope.factor, "factor")?;
+                let original = need(self.first_learned(rope), "original_max_position_embeddings")?;
+                Ok(Some(RotaryScaling::Yarn(rope.yarn(factor, original))))
+            }
+            "dynamic" if family.local_theta.is_none() => {
+                let most = need(self.most, "max_position_embeddings")?;
+                Ok(Some(RotaryScaling::Dynamic(DynamicScaling {
+                    factor: need(rope.factor, "factor")?,
+                    most: most as usize,
+                })))
+            }
+            other => {
+                let all = if family.local_theta.is_none() { "default, dynamic" } else { "default" };
+                Err(format!("rope_type '{other}' is not there; there are {all}, linear, llama3 and yarn"))
+            }
+        }
+    }
+
+    /// Phi-3's frequencies: what stands beside them in the file goes before what their own keys say.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
+    fn long_scaling(&self, rope: &Rope, rotated: usize) -> Result<LongScaling, String> {
+        let (most, original) = (self.most.unwrap_or(4096.0), self.original.unwrap_or(4096.0));
+        if original < 1.0 {
+            return Err(format!("original_max_position_embeddings is {original}; use 1 at least"));
+        }
+        let factors = |given: &Option<Vec<f32>>, key: &str| {
+            let given = given.as_deref().unwrap_or_default();
+            let fits = given.len() == rotated / 2 && given.iter().all(|factor| *factor > 0.0);
+            Factors::of(given).filter(|_| fits).ok_or_else(|| {
+                let (need, have, most) = (rotated / 2, given.len(), Factors::MOST);
+                format!(
+                    "{key} has {have} numbers; rope_type 'longrope' needs {need} above 0, and {most} at most are there"
+                )
+            })
+        };
+        let factor = rope.factor.unwrap_or(most / original);
+        let own = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() };
+        Ok(LongScaling {
+            short: factors(&rope.short_factor, "short_factor")?,
+            long: factors(&rope.long_factor, "long_factor")?,
+            original: original as usize,
+            attention: rope.attention_factor.unwrap_or(own),
+        })
+    }
+
+    /// Whether some key asks for heads that are rotated in part.
+    pub fn rotates_a_part(&self) -> bool {
+        let parts = self.all().map(|rope| rope.partial_rotary_factor).chain([self.rotated]);
+        parts.flatten().any(|part| part != 1.0)
     }
 }

@@ -15,6 +15,10 @@ pub enum NormPlaces {
     Before,
     /// Before and behind both (Gemma).
     Around,
+    /// The same under other names (GLM-4).
+    AroundParts,
+    /// One before both, which stand side by side (Cohere).
+    Once,
     /// Behind both (OLMo 2).
     Behind,
 }
@@ -43,6 +47,41 @@ pub enum Biases {
     All,
 }
 
+/// How queries and keys are rotated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rotation {
+    /// Elements of two halves of a head are pairs, in the type of the residual stream (Llama).
+    #[default]
+    Plain,
+    /// The same in f32, cast back (OLMo).
+    Wide,
+    /// Neighbours are pairs (GLM).
+    Neighbours,
+    /// The same in f32, cast back (ERNIE 4.5).
+    WideNeighbours,
+    /// The same of queries and keys that were cast to f32 before, with tables in the type of the residual stream (Cohere).
+    CastNeighbours,
+}
+
+impl Rotation {
+    /// The tables are in f32.
+    pub(super) const fn is_wide(self) -> bool {
+        matches!(self, Self::Wide | Self::WideNeighbours)
+    }
+}
+
+/// Which layers of a block are one layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// None.
+    #[default]
+    None,
+    /// The MLP's gate and what it lets through (GLM).
+    Gates,
+    /// Those, and the projections to queries, keys and values (Phi-3).
+    All,
+}
+
 /// How a decoder's parts differ from Llama's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
@@ -56,8 +95,10 @@ pub struct Style {
     pub biases: Biases,
     /// Linear layers of the MLP have biases.
     pub mlp_biases: bool,
-    /// One layer makes queries, keys and values, and one the MLP's gate and what it lets through (Phi-3).
-    pub packed: bool,
+    /// How queries and keys are rotated.
+    pub rotation: Rotation,
+    /// Layers that are one.
+    pub packing: Packing,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
     /// That GELU is the exact one, not its form by tanh.
@@ -75,6 +116,8 @@ pub struct ExpertSizes {
     pub rule: RouterRule,
     /// The router is made before the experts (Mixtral).
     pub router_first: bool,
+    /// Hidden values of one more that sees every position, where there is one (Qwen1.5-MoE).
+    pub shared: Option<usize>,
     /// The layers that have them.
     pub layers: LayerPattern,
 }
@@ -99,6 +142,15 @@ pub struct SoftCaps {
     pub scores: Option<f64>,
     /// Of logits.
     pub logits: Option<f64>,
+}
+
+/// Shares that are left out while it trains, drawn anew for each step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Dropouts {
+    /// Of embeddings.
+    pub embedding: f64,
+    /// Of what attention and the MLP add to the residual stream.
+    pub residual: f64,
 }
 
 /// Sliding windows of attention: a position sees itself and those before it within one.
@@ -302,6 +354,10 @@ pub struct DecoderSizes {
     pub query_scalar: Option<f64>,
     /// What scores and logits are kept within.
     pub caps: SoftCaps,
+    /// Logits are multiplied by it (Cohere).
+    pub logit_scale: Option<f64>,
+    /// What is left out.
+    pub dropouts: Dropouts,
     /// What its parts are multiplied by.
     pub multipliers: Option<Multipliers>,
     /// How far back positions see.

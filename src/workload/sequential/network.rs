@@ -7,7 +7,7 @@ use vramlab_train::{Checkpointing, Context, Model, OpResult, Part, Repeatable, S
 
 use super::super::hash::Parameters;
 use super::super::image_modules::{BatchNorm, Convolution, Direction, MaxPool, Patches};
-use super::super::llama::{Gate, GatedMlp, NormKind, RmsNorm};
+use super::super::llama::{Gate, GatedMlp, Norm, NormKind};
 use super::super::modules::{Activation, Embedding, LayerNorm, Linear, Mean};
 use super::super::transformer::TransformerBlock;
 use super::plan::Module;
@@ -196,7 +196,7 @@ impl Maker<'_> {
             Module::Gelu { name, tanh: false } => activation(cx, name, |cx, x| cx.gelu(x, false)),
             Module::LayerNorm { name, width } => Rc::new(LayerNorm::make(cx, all, name, *width)?),
             Module::RmsNorm { name, width } => {
-                Rc::new(RmsNorm::make(cx, all, name, *width, (NormKind::Plain, RmsNorm::EPS))?)
+                Rc::new(Norm::make(cx, all, name, *width, (NormKind::Plain, Norm::EPS))?)
             }
             Module::GatedMlp { name, sizes } => Rc::new(GatedMlp::make(cx, all, name, *sizes, Gate::Silu, false)?),
             Module::Transformer { name, style } => Rc::new(TransformerBlock::make(cx, all, name, *style)?),

@@ -150,6 +150,48 @@ pub(super) fn tanh_backward(
     Ok(())
 }
 
+pub(super) fn sigmoid(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
+        map1::<R>(
+            cores,
+            src,
+            dst,
+            0.6,
+            #[inline(always)]
+            |x| R::ONE / (R::ONE + (-x).exp()),
+        );
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to));
+    Ok(())
+}
+
+pub(super) fn sigmoid_backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    output: Operand,
+    grad: Operand,
+    dst: Operand,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>) {
+        map2::<R>(
+            cores,
+            operands,
+            dst,
+            0.4,
+            #[inline(always)]
+            |y, g| g * y * (R::ONE - y),
+        );
+    }
+    same_length(&output, &dst)?;
+    same_length(&grad, &dst)?;
+    let operands = [access.read(&output)?, access.read(&grad)?];
+    let to = access.write(&dst)?;
+    real!([output.dtype, grad.dtype, dst.dtype], go(cores, operands, to));
+    Ok(())
+}
+
 pub(super) fn silu(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
         map1::<R>(

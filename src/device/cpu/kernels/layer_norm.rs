@@ -33,8 +33,8 @@ pub(super) fn forward(
     let rows = rows_of(&src, cols)?;
     let fits =
         [Some(dst), copy, add.map(|(add, _)| add), add.map(|(_, sum)| sum)].iter().flatten().all(|x| x.len == src.len)
-            && weight.len == cols
-            && bias.len == cols
+            && weight.len == bias.len
+            && (weight.len == cols || weight.len == 0)
             && mean.len == rows
             && rstd.len == rows;
     require(fits, || format!("operands don't fit {rows} rows of {cols}"))?;
@@ -52,12 +52,21 @@ pub(super) fn forward(
     Ok(())
 }
 
+/// Weights or biases; where a norm has none, all are the same.
+fn load_or<R: Real>(view: &View<'_>, otherwise: R, values: &mut [R]) {
+    if view.len() == 0 {
+        values.fill(otherwise);
+    } else {
+        R::load(view, 0, values);
+    }
+}
+
 fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, rows: usize, cols: usize, eps: f32) {
     let count = R::of(cols as f64);
     cores.scratch(2 * cols, |affine: &mut [R]| {
         let (weight, bias) = affine.split_at_mut(cols);
-        R::load(&views.weight, 0, weight);
-        R::load(&views.bias, 0, bias);
+        load_or(&views.weight, R::ONE, weight);
+        load_or(&views.bias, R::ZERO, bias);
         let (weight, bias) = (&*weight, &*bias);
         for_rows(
             cores,
@@ -135,7 +144,9 @@ pub(super) fn backward(
         && grad.len == src.len
         && dsrc.len == src.len
         && [mean.len, rstd.len] == [rows; 2]
-        && [weight.len, dweight.len, dbias.len] == [cols; 3];
+        && (weight.len == cols || weight.len == 0)
+        && dweight.len == dbias.len
+        && (dweight.len == cols || dweight.len == 0);
     require(fits, || format!("operands don't fit {rows} rows of {cols}"))?;
     let views = Backward {
         grad: access.read(&grad)?,
@@ -167,7 +178,7 @@ fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize
     let (blocks, each) = row_blocks(rows);
     cores.scratch((2 * blocks + 1) * cols, |scratch: &mut [R]| {
         let (weight, sums) = scratch.split_at_mut(cols);
-        R::load(&views.weight, 0, weight);
+        load_or(&views.weight, R::ONE, weight);
         let weight = &*weight;
         let sums = SumsOfBlocks::new(sums, 2 * cols);
         cores.for_each(
@@ -235,6 +246,9 @@ fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize
             },
         );
         let total = sums.total(blocks);
+        if views.dweight.len() == 0 {
+            return;
+        }
         R::store(&views.dweight, 0, &total[..cols]);
         R::store(&views.dbias, 0, &total[cols..]);
     });

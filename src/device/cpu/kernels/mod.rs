@@ -193,6 +193,10 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
             activation::leaky_relu_backward(cores, in_place(), output, grad, dst, slope)
         }
         Kernel::Tanh { src, dst } => activation::tanh(cores, in_place(), src, dst),
+        Kernel::Sigmoid { src, dst } => activation::sigmoid(cores, in_place(), src, dst),
+        Kernel::SigmoidBackward { output, grad, dst } => {
+            activation::sigmoid_backward(cores, in_place(), output, grad, dst)
+        }
         Kernel::TanhBackward { output, grad, dst } => activation::tanh_backward(cores, in_place(), output, grad, dst),
         Kernel::Conv2d { ref shape, src, weight, bias, dst } => {
             convolution::forward(cores, apart(), shape, src, weight, bias, dst)

@@ -62,7 +62,7 @@ pub(super) fn rotate(
         [cos, sin]: [View<'_>; 2],
         backward: bool,
     ) {
-        let RotaryShape { batch, heads, rows, head_size } = shape;
+        let RotaryShape { batch, heads, rows, head_size, neighbours } = shape;
         let tasks = rows.div_ceil(ROWS);
         cores.for_each(batch * tasks, shape.len(), |task| {
             cores.scratch(4 * head_size, |scratch: &mut [R]| {
@@ -76,7 +76,7 @@ pub(super) fn rotate(
                     for h in 0..heads {
                         let at = |view: &HeadView| b * view.batch_stride + h * view.head_stride + row * view.row_stride;
                         R::load(&from, at(&src), x);
-                        turn(x, [c, s], y, backward);
+                        turn(x, [c, s], y, neighbours, backward);
                         R::store(&to, at(&dst), y);
                     }
                 }
@@ -97,13 +97,14 @@ pub(super) fn rotate(
 
 /// One head of one position.
 #[inline(always)]
-fn turn<R: Real>(x: &[R], [cos, sin]: [&[R]; 2], y: &mut [R], backward: bool) {
+fn turn<R: Real>(x: &[R], [cos, sin]: [&[R]; 2], y: &mut [R], neighbours: bool, backward: bool) {
     let half = x.len() / 2;
-    for i in 0..half {
-        let j = i + half;
-        // Backward is the transpose: the sine of the other half, with the other sign.
-        let (first, second) = if backward { (sin[j], -sin[i]) } else { (-sin[i], sin[j]) };
-        y[i] = x[i] * cos[i] + x[j] * first;
-        y[j] = x[j] * cos[j] + x[i] * second;
+    for pair in 0..half {
+        let (i, j) = if neighbours { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
+        // Backward is the transpose: the sine of the other element, with the other sign.
+        let other = pair + half;
+        let (first, second) = if backward { (sin[other], -sin[pair]) } else { (-sin[pair], sin[other]) };
+        y[i] = x[i] * cos[pair] + x[j] * first;
+        y[j] = x[j] * cos[other] + x[i] * second;
     }
 }

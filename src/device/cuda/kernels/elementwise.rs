@@ -51,6 +51,10 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::LeakyReluBackward { output, grad, dst, slope } => {
             binary(queue, kernel, "leaky_relu_backward", [output, grad, dst], slope)
         }
+        Kernel::Sigmoid { src, dst } => unary(queue, kernel, "sigmoid", [src, dst], 0.0),
+        Kernel::SigmoidBackward { output, grad, dst } => {
+            binary(queue, kernel, "sigmoid_backward", [output, grad, dst], 0.0)
+        }
         Kernel::TanhBackward { output, grad, dst } => binary(queue, kernel, "tanh_backward", [output, grad, dst], 0.0),
         Kernel::GeluBackward { src, grad, dst, tanh } => {
             let name = if tanh { "gelu_tanh_backward" } else { "gelu_erf_backward" };

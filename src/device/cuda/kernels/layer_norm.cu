@@ -39,8 +39,8 @@ __device__ void forward_held(
         const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
         if (col >= cols) continue;
         f32 w[N], b[N];
-        load_f32(weight + col, w);
-        load_f32(bias + col, b);
+        load_or(weight, col, 1.f, w);
+        load_or(bias, col, 0.f, b);
 #pragma unroll
         for (int i = 0; i < N; i++) x[k][i] = (x[k][i] - mean) * rstd * w[i] + b[i];
         store_f32(dst + col, x[k]);
@@ -67,7 +67,8 @@ __device__ void forward_any(
     }
     const f32 rstd = 1.f / sqrtf(block_reduce<Sum>(squares) / f32(cols) + eps);
     for (u32 col = threadIdx.x; col < cols; col += blockDim.x) {
-        dst[col] = from_f32<T>((to_f32(src[col]) - mean) * rstd * to_f32(weight[col]) + to_f32(bias[col]));
+        const f32 w = weight ? to_f32(weight[col]) : 1.f, b = bias ? to_f32(bias[col]) : 0.f;
+        dst[col] = from_f32<T>((to_f32(src[col]) - mean) * rstd * w + b);
     }
     if (threadIdx.x == 0) {
         means[row] = mean;
@@ -121,14 +122,14 @@ __device__ void backward_any(
     const f32 mean = means[row], rstd = rstds[row];
     f32 of_grad = 0.f, of_both = 0.f;
     for (u32 col = threadIdx.x; col < cols; col += blockDim.x) {
-        const f32 g = to_f32(grad[start + col]) * to_f32(weight[col]);
+        const f32 g = to_f32(grad[start + col]) * (weight ? to_f32(weight[col]) : 1.f);
         of_grad += g;
         of_both += g * (to_f32(src[start + col]) - mean) * rstd;
     }
     of_grad = block_reduce<Sum>(of_grad) / f32(cols);
     of_both = block_reduce<Sum>(of_both) / f32(cols);
     for (u32 col = threadIdx.x; col < cols; col += blockDim.x) {
-        const f32 g = to_f32(grad[start + col]) * to_f32(weight[col]);
+        const f32 g = to_f32(grad[start + col]) * (weight ? to_f32(weight[col]) : 1.f);
         const f32 x = (to_f32(src[start + col]) - mean) * rstd;
         dsrc[start + col] = from_f32<T>(rstd * (g - of_grad - x * of_both));
     }

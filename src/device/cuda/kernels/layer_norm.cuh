@@ -68,6 +68,17 @@ __device__ __forceinline__ void keep_sums(f32 (&dweight)[K][N], f32 (&dbias)[K][
     }
 }
 
+// A vector of weights or biases from a column on: where a norm has none, all are the same.
+template <int N, class W>
+__device__ __forceinline__ void load_or(const W* from, u32 col, f32 otherwise, f32 (&x)[N]) {
+    if (from) {
+        load_f32(from + col, x);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] = otherwise;
+    }
+}
+
 // Takes K vectors of a row and the gradients of what it became: `x` is normalised, `g` multiplied by the weight, and the
 // gradients of weight and bias get their shares. Adds this thread's sums of g and of g · x to the last two.
 template <bool BLOCK, int K, int N, class W>
@@ -79,7 +90,7 @@ __device__ __forceinline__ void weigh(
         const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
         if (col >= cols) continue;
         f32 w[N];
-        load_f32(weight + col, w);
+        load_or(weight, col, 1.f, w);
 #pragma unroll
         for (int i = 0; i < N; i++) {
             x[k][i] = (x[k][i] - mean) * rstd;

@@ -30,6 +30,11 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
     launched.unwrap_or_else(|| Err(Refusal::unsupported(kernel)))
 }
 
+/// An operand that has elements.
+fn some(operand: &Operand) -> Option<&Operand> {
+    Some(operand).filter(|operand| operand.len > 0)
+}
+
 /// All operands begin where vectors do, and rows are whole numbers of vectors.
 pub(super) fn vectors(rows: &Rows, operands: &[&Operand]) -> bool {
     rows.cols.is_multiple_of(rows.vector) && operands.iter().all(|operand| place(operand) == 0)
@@ -40,8 +45,8 @@ fn forward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Option<Result<(), Refu
     let Kernel::LayerNorm { src, weight, bias, dst, mean, rstd, cols, eps } = kernel else { return None };
     let rows = Rows::of(src, *cols)?;
     if dst != &(Operand { address: dst.address, ..*src })
-        || bias != &(Operand { address: bias.address, len: rows.cols, ..*weight })
-        || weight.len != rows.cols
+        || bias != &(Operand { address: bias.address, ..*weight })
+        || !(weight.len == rows.cols || weight.len == 0)
         || [mean, rstd].iter().any(|x| (x.dtype, x.len) != (DType::F32, rows.rows))
     {
         return None;
@@ -49,12 +54,14 @@ fn forward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Option<Result<(), Refu
     if rows.rows == 0 {
         return Some(Ok(()));
     }
-    let vectors = vectors(&rows, &[src, weight, bias, dst]);
+    let [weight, bias] = [weight, bias].map(|operand| some(operand));
+    let present: Vec<_> = [Some(src), weight, bias, Some(dst)].into_iter().flatten().collect();
+    let vectors = vectors(&rows, &present);
     let (name, grid) = forms(&rows, vectors, ["layer_norm_warp", "layer_norm_block", "layer_norm_any"]);
-    let operands = [src, weight, bias, dst, mean, rstd];
-    let arguments = operands.iter().fold(Arguments::new(), |arguments, operand| arguments.operand(operand));
+    let operands = [Some(src), weight, bias, Some(dst), Some(mean), Some(rstd)];
+    let arguments = operands.into_iter().fold(Arguments::new(), Arguments::optional);
     let arguments = &mut arguments.count(rows.rows).int(rows.width).float(*eps);
-    Some(queue.launch(name, &[src.dtype, weight.dtype], grid, arguments))
+    Some(queue.launch(name, &[src.dtype, weight.map_or(src.dtype, |weight| weight.dtype)], grid, arguments))
 }
 
 /// Which of the forms goes through these rows: by warps, by blocks, or for rows of any length and place.
@@ -75,20 +82,27 @@ fn backward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Option<Result<(), Ref
     };
     let rows = Rows::of(src, *cols)?;
     if [grad, dsrc].iter().any(|x| (x.dtype, x.len) != (src.dtype, src.len))
-        || [weight, dweight, dbias].iter().any(|x| (x.dtype, x.len) != (weight.dtype, rows.cols))
+        || !(weight.len == rows.cols || weight.len == 0)
+        || [dweight, dbias].iter().any(|x| x.dtype != weight.dtype || x.len != dweight.len)
+        || !(dweight.len == rows.cols || dweight.len == 0)
         || [mean, rstd].iter().any(|x| (x.dtype, x.len) != (DType::F32, rows.rows))
     {
         return None;
     }
-    let operands = [grad, src, mean, rstd, weight, dsrc];
+    let operands = [Some(grad), Some(src), Some(mean), Some(rstd), some(weight), Some(dsrc)];
     let summed = if rows.rows == 0 {
         queue.scratch(0).map(|partial| (partial, 0))
-    } else if vectors(&rows, &[grad, src, weight, dsrc]) && fits_backward(&rows) {
+    } else if vectors(
+        &rows,
+        &[Some(grad), Some(src), some(weight), Some(dsrc)].into_iter().flatten().collect::<Vec<_>>(),
+    ) && fits_backward(&rows)
+    {
         held(queue, &rows, operands)
     } else {
         any(queue, &rows, operands)
     };
-    Some(summed.and_then(|summed| join(queue, &rows, summed, [dweight, dbias])))
+    let parameters = (dweight.len > 0).then_some([dweight, dbias]);
+    Some(summed.and_then(|summed| parameters.map_or(Ok(()), |parameters| join(queue, &rows, summed, parameters))))
 }
 
 /// Sums up the sums of `parts` at `partial`.
@@ -114,16 +128,21 @@ pub(super) fn room(queue: &mut Queue<'_>, parts: u32, rows: &Rows) -> Result<Add
 }
 
 /// Goes backward through rows that registers hold; tells where sums of the columns are, and how many.
-fn held(queue: &mut Queue<'_>, rows: &Rows, operands: [&Operand; 6]) -> Result<(Address, u32), Refusal> {
+fn held(queue: &mut Queue<'_>, rows: &Rows, operands: [Option<&Operand>; 6]) -> Result<(Address, u32), Refusal> {
     let forms = ["layer_norm_backward_warp", "layer_norm_backward_block"];
     let (name, grid) = backward_forms(rows, queue.multiprocessors() as usize, forms);
     let parts = grid.blocks[0];
     let partial = room(queue, parts, rows)?;
-    let arguments = operands.iter().fold(Arguments::new(), |arguments, operand| arguments.operand(operand));
-    let [_, src, _, _, weight, _] = operands;
+    let arguments = operands.into_iter().fold(Arguments::new(), Arguments::optional);
     let arguments = &mut arguments.at(partial).count(rows.rows).int(rows.width);
-    queue.launch(name, &[src.dtype, weight.dtype], grid, arguments)?;
+    queue.launch(name, &types(operands), grid, arguments)?;
     Ok((partial, parts))
+}
+
+/// The types of rows and of their weight, which is as good as of theirs where there is none.
+fn types([_, src, _, _, weight, _]: [Option<&Operand>; 6]) -> [DType; 2] {
+    let rows = src.map_or(DType::F32, |src| src.dtype);
+    [rows, weight.map_or(rows, |weight| weight.dtype)]
 }
 
 /// Which of the forms goes backward through these rows: by warps or by blocks.
@@ -151,18 +170,18 @@ pub(super) fn column_parts(rows: &Rows) -> (usize, Grid) {
 }
 
 /// The same for rows of any length and place.
-fn any(queue: &mut Queue<'_>, rows: &Rows, operands: [&Operand; 6]) -> Result<(Address, u32), Refusal> {
-    let [grad, src, mean, rstd, weight, _] = operands;
+fn any(queue: &mut Queue<'_>, rows: &Rows, operands: [Option<&Operand>; 6]) -> Result<(Address, u32), Refusal> {
+    let [grad, src, mean, rstd, ..] = operands;
     let (each, grid) = column_parts(rows);
     let parts = grid.blocks[1];
     let partial = room(queue, parts, rows)?;
     // First: the source's gradient may take the place of what it is made of.
-    let arguments = Arguments::new().operand(grad).operand(src).operand(mean).operand(rstd).at(partial);
-    let arguments = &mut arguments.count(rows.rows).count(each).int(rows.width);
-    queue.launch("layer_norm_columns", &[src.dtype], grid, arguments)?;
-    let arguments = operands.iter().fold(Arguments::new(), |arguments, operand| arguments.operand(operand));
+    let read = [grad, src, mean, rstd].into_iter().fold(Arguments::new(), Arguments::optional);
+    let types = types(operands);
+    let arguments = &mut read.at(partial).count(rows.rows).count(each).int(rows.width);
+    queue.launch("layer_norm_columns", &types[..1], grid, arguments)?;
+    let arguments = operands.into_iter().fold(Arguments::new(), Arguments::optional);
     let grid = Grid::row(rows.grid, threads_of(rows.cols));
-    let types = [src.dtype, weight.dtype];
     queue.launch("layer_norm_backward_any", &types, grid, &mut arguments.int(rows.width))?;
     Ok((partial, parts))
 }

@@ -54,6 +54,8 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         | Kernel::LeakyReluBackward { .. }
         | Kernel::Tanh { .. }
         | Kernel::TanhBackward { .. }
+        | Kernel::Sigmoid { .. }
+        | Kernel::SigmoidBackward { .. }
         | Kernel::Silu { .. }
         | Kernel::SiluBackward { .. }
         | Kernel::Rsqrt { .. }

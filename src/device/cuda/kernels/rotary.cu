@@ -30,11 +30,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// Queries or keys: heads, rows and half of a head's elements; from one sequence, head and row to the next in either operand.
+// Queries or keys: heads, rows and half of a head's elements; from one sequence, head and row to the next in either operand; whether
+// neighbours are a pair.
 struct RotaryLayout {
     u64 heads, rows, half;
     u64 src[3];
     u64 dst[3];
+    u64 neighbours;
 };
 
 // A thread for each pair of elements.
@@ -42,19 +44,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     rotary(const void* src, u32 src_type, const void* cos, u32 cos_type, const void* sin, u32 sin_type, void* dst, u32 dst_type,
            u32 backward, u64 pairs, RotaryLayout layout) {
     for (u64 pair = thread_index(); pair < pairs; pair += thread_count()) {
-        const u64 i = pair % layout.half, j = i + layout.half;
+        const u64 number = pair % layout.half;
+        const u64 i = layout.neighbours ? 2 * number : number, j = layout.neighbours ? i + 1 : i + layout.half;
         u64 rest = pair / layout.half;
         const u64 head = rest % layout.heads;
         rest /= layout.heads;
         const u64 row = rest % layout.rows, sequence = rest / layout.rows;
         const u64 from = sequence * layout.src[0] + head * layout.src[1] + row * layout.src[2];
         const u64 to = sequence * layout.dst[0] + head * layout.dst[1] + row * layout.dst[2];
-        const u64 table = row * 2 * layout.half;
+        // Pairs have the order of halves in the tables.
+        const u64 table = row * 2 * layout.half + number, other = table + layout.half;
         const f32 x = load_any(src, src_type, from + i), y = load_any(src, src_type, from + j);
-        const f32 sin_i = load_any(sin, sin_type, table + i), sin_j = load_any(sin, sin_type, table + j);
-        // Backward is the transpose: the sine of the other half, with the other sign.
+        const f32 sin_i = load_any(sin, sin_type, table), sin_j = load_any(sin, sin_type, other);
+        // Backward is the transpose: the sine of the other element, with the other sign.
         const f32 first = backward ? sin_j : -sin_i, second = backward ? -sin_i : sin_j;
-        store_any(dst, dst_type, to + i, x * load_any(cos, cos_type, table + i) + y * first);
-        store_any(dst, dst_type, to + j, y * load_any(cos, cos_type, table + j) + x * second);
+        store_any(dst, dst_type, to + i, x * load_any(cos, cos_type, table) + y * first);
+        store_any(dst, dst_type, to + j, y * load_any(cos, cos_type, other) + x * second);
     }
 }

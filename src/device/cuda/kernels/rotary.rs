@@ -62,7 +62,8 @@ fn rotate(
     }
     let view = |view: &HeadView| [view.batch_stride, view.head_stride, view.row_stride].map(|stride| stride as u64);
     let sizes = [shape.heads, shape.rows, shape.head_size / 2].map(|size| size as u64);
-    let fields = [sizes, view(&src), view(&dst)].concat();
+    let mut fields = [sizes, view(&src), view(&dst)].concat();
+    fields.push(u64::from(shape.neighbours));
     let arguments = typed(typed(Arguments::new().at(src.address).int(src.dtype as u32), &cos), &sin);
     let arguments = arguments.at(dst.address).int(dst.dtype as u32).int(u32::from(backward)).count(pairs);
     let grid = Grid::row(blocks_of(pairs, THREADS as usize), THREADS);

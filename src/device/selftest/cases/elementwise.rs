@@ -204,6 +204,7 @@ fn unary(session: &mut Session<'_>) {
         let make = move |at: &Placed, src, dst| Kernel::LeakyRelu { src: at[src], dst: at[dst], slope };
         map(session, "leaky_relu", &format!(", slope {slope}"), Bound::Formula, make);
     }
+    map(session, "sigmoid", "", Bound::Formula, |at, src, dst| Kernel::Sigmoid { src: at[src], dst: at[dst] });
     map(session, "silu", "", Bound::Formula, |at, src, dst| Kernel::Silu { src: at[src], dst: at[dst] });
     each("rsqrt", "", |mut case, dtype, len| {
         let src = case.input("src", dtype, len, Values::Uniform(0.01, 4.0));
@@ -284,6 +285,10 @@ fn backward(session: &mut Session<'_>) {
         Kernel::SiluBackward { src: at[src], grad: at[grad], dst: at[dst] }
     });
     gated(session);
+    let shares = Values::Uniform(0.0, 1.0);
+    derivative(session, "sigmoid_backward", "", &shares, Bound::Formula, true, |at, [output, grad, dst]| {
+        Kernel::SigmoidBackward { output: at[output], grad: at[grad], dst: at[dst] }
+    });
     let outputs = Values::Uniform(-1.0, 1.0);
     derivative(session, "tanh_backward", "", &outputs, Bound::Formula, true, |at, [output, grad, dst]| {
         Kernel::TanhBackward { output: at[output], grad: at[grad], dst: at[dst] }

@@ -4,7 +4,7 @@ use crate::selftest::bound::Bound;
 use crate::selftest::case::{Case, Precision, Skew};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
-use crate::{DType, Kernel};
+use crate::{DType, Kernel, Operand};
 
 const SHAPES: [(usize, usize, Skew); 17] = [
     (3, 1, Skew::Aligned),
@@ -47,7 +47,9 @@ pub(super) fn run(session: &mut Session<'_>) {
         for (rows, cols, skew) in SHAPES {
             let what = format!("{rows} × {cols}");
             forward(session, precision, [rows, cols], &what, skew, Values::Normal(0.3, 1.2));
-            backward(session, precision, [rows, cols], skew);
+            for parameters in [Parameters::Trained, Parameters::Frozen, Parameters::None] {
+                backward(session, precision, [rows, cols], skew, parameters);
+            }
         }
         for (rows, cols, skew) in SHAPES {
             // Under autocast the residual stream stays f32; in models of 16 bit it has their type.
@@ -67,6 +69,24 @@ pub(super) fn run(session: &mut Session<'_>) {
     }
 }
 
+/// What becomes of weight and bias.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parameters {
+    Trained,
+    Frozen,
+    None,
+}
+
+impl Parameters {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Trained => "",
+            Self::Frozen => ", frozen",
+            Self::None => ", without weight",
+        }
+    }
+}
+
 fn forward(
     session: &mut Session<'_>,
     precision: Precision,
@@ -76,46 +96,64 @@ fn forward(
     values: Values,
 ) {
     let dtype = precision.dtype();
-    let mut case = Case::new("layer_norm", precision, what).skewed(skew);
-    let src = case.input("src", dtype, rows * cols, values);
-    let weight = case.input("weight", dtype, cols, Values::Normal(1.0, 0.2));
-    let bias = case.input("bias", dtype, cols, Values::Normal(0.0, 0.5));
-    let dst = case.output("dst", dtype, rows * cols, Bound::Sum(cols));
-    let mean = case.output("mean", DType::F32, rows, Bound::Sum(cols));
-    let rstd = case.output("rstd", DType::F32, rows, Bound::Sum(cols));
-    session.check(&case, |at| Kernel::LayerNorm {
-        src: at[src],
-        weight: at[weight],
-        bias: at[bias],
-        dst: at[dst],
-        mean: at[mean],
-        rstd: at[rstd],
-        cols,
-        eps: 1e-5,
-    });
+    for weighted in [true, false] {
+        let what = format!("{what}{}", if weighted { "" } else { ", without weight" });
+        let mut case = Case::new("layer_norm", precision, what).skewed(skew);
+        let src = case.input("src", dtype, rows * cols, values.clone());
+        let weight = case.input("weight", dtype, cols, Values::Normal(1.0, 0.2));
+        let bias = case.input("bias", dtype, cols, Values::Normal(0.0, 0.5));
+        let dst = case.output("dst", dtype, rows * cols, Bound::Sum(cols));
+        let mean = case.output("mean", DType::F32, rows, Bound::Sum(cols));
+        let rstd = case.output("rstd", DType::F32, rows, Bound::Sum(cols));
+        session.check(&case, |at| {
+            let some = |operand: Operand| if weighted { operand } else { Operand { len: 0, ..operand } };
+            Kernel::LayerNorm {
+                src: at[src],
+                weight: some(at[weight]),
+                bias: some(at[bias]),
+                dst: at[dst],
+                mean: at[mean],
+                rstd: at[rstd],
+                cols,
+                eps: 1e-5,
+            }
+        });
+    }
 }
 
-fn backward(session: &mut Session<'_>, precision: Precision, [rows, cols]: [usize; 2], skew: Skew) {
+fn backward(
+    session: &mut Session<'_>,
+    precision: Precision,
+    [rows, cols]: [usize; 2],
+    skew: Skew,
+    parameters: Parameters,
+) {
     let dtype = precision.dtype();
-    let mut case = Case::new("layer_norm_backward", precision, format!("{rows} × {cols}")).skewed(skew);
+    let (trained, what) = (parameters == Parameters::Trained, parameters.words());
+    let mut case = Case::new("layer_norm_backward", precision, format!("{rows} × {cols}{what}")).skewed(skew);
     let grad = case.input("grad", dtype, rows * cols, Values::STANDARD);
     let src = case.input("src", dtype, rows * cols, Values::Normal(0.3, 1.2));
     let mean = case.input("mean", DType::F32, rows, Values::Normal(0.3, 0.05));
     let rstd = case.input("rstd", DType::F32, rows, Values::Uniform(0.7, 0.95));
     let weight = case.input("weight", dtype, cols, Values::Normal(1.0, 0.2));
     let dsrc = case.output("dsrc", dtype, rows * cols, Bound::Sum(cols));
-    let dweight = case.output("dweight", dtype, cols, Bound::Sum(rows));
-    let dbias = case.output("dbias", dtype, cols, Bound::Sum(rows));
-    session.check(&case, |at| Kernel::LayerNormBackward {
-        grad: at[grad],
-        src: at[src],
-        mean: at[mean],
-        rstd: at[rstd],
-        weight: at[weight],
-        dsrc: at[dsrc],
-        dweight: at[dweight],
-        dbias: at[dbias],
-        cols,
+    let slots = ["dweight", "dbias"];
+    let slots = slots.map(|name| trained.then(|| case.output(name, dtype, cols, Bound::Sum(rows))));
+    session.check(&case, |at| {
+        let none = Operand { len: 0, ..at[weight] };
+        let weight = if parameters == Parameters::None { none } else { at[weight] };
+        let [dweight, dbias] = slots.map(|slot| slot.map_or(none, |slot| at[slot]));
+        Kernel::LayerNormBackward {
+            grad: at[grad],
+            src: at[src],
+            mean: at[mean],
+            rstd: at[rstd],
+            weight,
+            dsrc: at[dsrc],
+            dweight,
+            dbias,
+            cols,
+        }
     });
 }
 

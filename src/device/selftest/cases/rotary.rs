@@ -33,10 +33,11 @@ pub(super) fn run(session: &mut Session<'_>) {
             [2, 3, 7, 12, 4],
             [1, 4, 33, 96, 32],
         ] {
-            for backward in [false, true] {
-                let shape = RotaryShape { batch, heads, rows, head_size };
-                let what = if backward { "backward" } else { "forward" };
-                let title = format!("{batch} × {heads} heads × {rows} rows × {head_size} and {rest}, {what}");
+            for (neighbours, backward) in [(false, false), (false, true), (true, false), (true, true)] {
+                let shape = RotaryShape { batch, heads, rows, head_size, neighbours };
+                let (what, pairs) =
+                    (if backward { "backward" } else { "forward" }, if neighbours { ", neighbours" } else { "" });
+                let title = format!("{batch} × {heads} heads × {rows} rows × {head_size} and {rest}{pairs}, {what}");
                 let mut case = Case::of_types("rotary", &[src_type, table_type, dst_type], title);
                 let whole = head_size + rest;
                 let src = case.input("src", src_type, batch * heads * rows * whole, Values::STANDARD);

@@ -16,19 +16,10 @@ impl Context {
     /// The rows of `weight` (vocabulary, width) that `indices` (i64) name: (…, width). Saves the indices.
     ///
     /// # Errors
-    /// Out of memory, a failed kernel.
+    /// Out of memory, a failed kernel, indices of four dimensions.
     pub fn indexed_rows(&mut self, weight: &Tensor, indices: &Tensor) -> OpResult<Tensor> {
         self.op("index", |cx| {
-            let width = weight.shape().last();
-            let saved = if cx.differentiates(&[weight]) { Some(cx.save(indices)?) } else { None };
-            let Some(shape) = indices.shape().with_appended(width) else { return Ok(weight.clone()) };
-            let output = cx.activation(shape, weight.dtype(), "rows")?;
-            cx.launch(&Kernel::Embedding {
-                weight: weight.operand(),
-                indices: indices.operand(),
-                dst: output.operand(),
-                width,
-            })?;
+            let (output, saved) = cx.looked_up(weight, indices, "rows")?;
             let Some(saved) = saved else { return Ok(output) };
             let table = weight.shape();
             let source = cx.record("indexBackward", [Some(weight), None, None], move |cx, grads| {

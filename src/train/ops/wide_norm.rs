@@ -1,0 +1,183 @@
+//! A norm that subtracts the mean, op by op in f32, as Cohere's models have it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel, Operand};
+
+impl Context {
+    /// `weight.float() · (x − x.mean(-1)) · rsqrt(variance + eps)` with `x = input.float()` and the mean of `(x − x.mean(-1))²` as variance, cast
+    /// back. A weight of two dimensions is that of several heads. Kernels compute fewer results than PyTorch's ops; the blocks are theirs.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn wide_layer_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f32) -> OpResult<Tensor> {
+        let narrow = input.dtype();
+        let wide = if narrow == DType::F64 { DType::F64 } else { DType::F32 };
+        if narrow == wide {
+            return self.normalised_in_f32(input.clone(), weight, eps).map(|(output, _locals)| output);
+        }
+        let input = self.cast(input, wide, "in f32")?;
+        let (output, _locals) = self.normalised_in_f32(input, weight, eps)?;
+        self.cast(&output, narrow, "normalised")
+    }
+
+    /// The norm, and the variables of its program that live until that returns.
+    fn normalised_in_f32(&mut self, x: Tensor, weight: &Tensor, eps: f32) -> OpResult<(Tensor, [Tensor; 2])> {
+        self.op("layer_norm in f32", |cx| {
+            let (shape, wide) = (x.shape(), x.dtype());
+            let (cols, rows) = (shape.last(), Shape::new(&[shape.rows()]));
+            let differentiates = cx.differentiates(&[&x, weight]);
+            let [to_input, to_weight] = [&x, weight].map(|tensor| differentiates && tensor.requires_grad());
+            let of_input = x.source();
+            let mean = cx.temporary(rows, wide, "mean")?;
+            let centred = cx.activation(shape, wide, "centred for the variance")?;
+            let saved_centred = to_input.then(|| cx.save(&centred)).transpose()?;
+            let squares = cx.temporary(shape, wide, "squares")?;
+            drop(centred);
+            let variance = cx.temporary(rows, wide, "variance")?;
+            drop(squares);
+            let centred = cx.activation(shape, wide, "centred")?;
+            let with_eps = cx.temporary(rows, wide, "variance and eps")?;
+            let rstd = cx.activation(rows, wide, "rstd")?;
+            drop(with_eps);
+            let normalised = cx.activation(shape, wide, "normalised")?;
+            let none = Operand { len: 0, ..normalised.operand() };
+            cx.launch(&Kernel::LayerNorm {
+                src: x.operand(),
+                weight: none,
+                bias: none,
+                dst: normalised.operand(),
+                mean: mean.operand(),
+                rstd: rstd.operand(),
+                cols,
+                eps,
+            })?;
+            // What was divided follows from the quotient.
+            let deviation = variance.operand();
+            cx.launch(&Kernel::Rsqrt { src: rstd.operand(), dst: deviation })?;
+            cx.launch(&Kernel::Mul { a: deviation, b: deviation, dst: deviation })?;
+            let [a, dst] = [&normalised, &centred].map(Tensor::operand);
+            cx.launch(&Kernel::MulRows { a, b: deviation, dst, cols })?;
+            // By the op that made it, and by the product.
+            let saved = if to_input { Some((cx.save(&rstd)?, cx.save(&centred)?, cx.save(&rstd)?)) } else { None };
+            drop((x, centred, rstd));
+            let wide_weight = if weight.dtype() == wide {
+                weight.clone()
+            } else {
+                let copy = cx.activation(weight.shape(), wide, "weight in f32")?;
+                cx.launch(&Kernel::Cast { src: weight.operand(), dst: copy.operand() })?;
+                copy
+            };
+            let product = cx.activation(shape, wide, "normalised times weight")?;
+            let [a, b, dst] = [&normalised, &wide_weight, &product].map(Tensor::operand);
+            cx.launch(&Kernel::Mul { a, b, dst })?;
+            let saved_weight = to_input.then(|| cx.save(&wide_weight)).transpose()?;
+            let saved_normalised = to_weight.then(|| cx.save(&normalised)).transpose()?;
+            drop((normalised, wide_weight));
+            if !differentiates {
+                return Ok((product, [mean, variance]));
+            }
+            let input = variance.clone().with_source(of_input);
+            let held = Rc::new(RefCell::new(None));
+            let given = Rc::clone(&held);
+            // The mean of squares, and the mean: what they give the input is in the gradient that comes before.
+            let of_variance = cx.record("mean of squaresBackward", [None; 3], move |cx, grads| {
+                let ([Some(to_variance), ..], Some(saved_centred)) = (grads, saved_centred) else {
+                    return Ok(Gradients::default());
+                };
+                let whole = |cx: &Self, what| cx.temporary(shape, wide, what);
+                let spread = whole(cx, "gradient of squares")?;
+                drop(to_variance);
+                let centred = saved_centred.unpack(cx)?;
+                let parts = [whole(cx, "power")?, whole(cx, "power times gradient")?];
+                let to_centred = whole(cx, "gradient of the centred")?;
+                drop((centred, saved_centred, spread, parts));
+                let negated = whole(cx, "negated gradient")?;
+                let sum = cx.temporary(rows, wide, "gradient of the mean again")?;
+                drop((to_centred, negated, sum));
+                let spread = whole(cx, "gradient of the mean's parts")?;
+                let to_mean: Option<Tensor> = given.take();
+                drop((to_mean, spread));
+                Ok(Gradients::default())
+            });
+            let of_variance = to_input.then(|| variance.clone().with_source(of_variance));
+            let (of_weights, of_weight) = (weight.shape(), weight.dtype());
+            let inputs = [Some(&input), Some(weight), of_variance.as_ref()];
+            let source = cx.record("layer_norm in f32Backward", inputs, move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let whole = |cx: &Self, what| cx.temporary(shape, wide, what);
+                let of_rows = |cx: &Self, what| cx.temporary(rows, wide, what);
+                let wide_weight = saved_weight.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                let normalised = saved_normalised.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                let to_normalised = wide_weight.as_ref().map(|weight| {
+                    let dst = whole(cx, "gradient times weight")?;
+                    let (a, b) = (cx.in_rows(&grad, &dst)?, weight.operand());
+                    cx.launch(&Kernel::Mul { a: a.operand(), b, dst: dst.operand() })?;
+                    OpResult::Ok(dst)
+                });
+                let to_normalised = to_normalised.transpose()?;
+                let to_weight = match normalised {
+                    Some(normalised) => {
+                        let product = whole(cx, "gradient times normalised")?;
+                        let (a, b) = (cx.in_rows(&grad, &product)?, normalised.operand());
+                        cx.launch(&Kernel::Mul { a: a.operand(), b, dst: product.operand() })?;
+                        drop(a);
+                        // Sums come after the node.
+                        drop((normalised, wide_weight));
+                        let sum = cx.temporary(of_weights, wide, "weight gradient in f32")?;
+                        let cols = of_weights.numel();
+                        let rows = shape.numel() / cols.max(1);
+                        cx.launch(&Kernel::ColumnSum { src: product.operand(), dst: sum.operand(), rows, cols })?;
+                        drop((product, grad, saved_weight, saved_normalised));
+                        Some(if of_weight == wide { sum } else { cx.cast_gradient(&sum, of_weight)? })
+                    }
+                    None => {
+                        drop((wide_weight, grad, saved_weight));
+                        None
+                    }
+                };
+                let (Some(to_normalised), Some((saved_result, saved_factor, saved_rstd))) = (to_normalised, saved)
+                else {
+                    return Ok([None, to_weight, None]);
+                };
+                let (centred, rstd) = (saved_factor.unpack(cx)?, saved_rstd.unpack(cx)?);
+                let of_rstd = whole(cx, "gradient times centred")?;
+                let to_input = whole(cx, "gradient times rstd")?;
+                // All at once: the mean is 0 of what is centred.
+                let zeros = of_rstd.window(rows, 0).operand();
+                cx.launch(&Kernel::Fill { dst: zeros, value: 0.0 })?;
+                let none = Operand { len: 0, ..zeros };
+                cx.launch(&Kernel::LayerNormBackward {
+                    grad: to_normalised.operand(),
+                    src: centred.operand(),
+                    mean: zeros,
+                    rstd: rstd.operand(),
+                    weight: none,
+                    dsrc: to_input.operand(),
+                    dweight: none,
+                    dbias: none,
+                    cols,
+                })?;
+                drop((centred, rstd));
+                let sum = of_rows(cx, "gradient of rstd")?;
+                drop((saved_factor, saved_rstd, to_normalised, of_rstd));
+                let rstd = saved_result.unpack(cx)?;
+                let parts = [of_rows(cx, "cube of rstd")?, of_rows(cx, "half the gradient")?];
+                let to_variance = of_rows(cx, "gradient of the variance")?;
+                drop((rstd, saved_result, sum, parts));
+                let negated = whole(cx, "negated gradient")?;
+                let to_mean = of_rows(cx, "gradient of the mean")?;
+                drop(negated);
+                held.replace(Some(to_mean));
+                Ok([Some(to_input), to_weight, Some(to_variance)])
+            });
+            Ok((product.with_source(source), [mean, variance]))
+        })
+    }
+}

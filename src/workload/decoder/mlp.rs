@@ -1,0 +1,100 @@
+//! What stands behind attention in a layer.
+
+use vramlab_model::NameId;
+use vramlab_train::{Context, OpResult, Repeatable, Tensor};
+
+use super::super::hash::Parameters;
+use super::super::llama::{Gate, GatedMlp, NormKind};
+use super::super::lora::{Adaptable, Lora, Target};
+use super::experts::SparseMlp;
+use super::sizes::{DecoderSizes, Packing};
+
+/// An MLP, or experts in its place.
+pub(super) struct Mlp {
+    kind: Kind,
+    /// The share of what it makes that is left out.
+    dropout: f64,
+}
+
+enum Kind {
+    Gated(Box<GatedMlp>),
+    Plain(Box<PlainMlp>),
+    Sparse(Box<SparseMlp>),
+}
+
+/// `c_proj(gelu(c_fc(x)))`.
+struct PlainMlp {
+    scope: NameId,
+    first: Adaptable,
+    second: Adaptable,
+}
+
+impl Mlp {
+    /// That of a layer.
+    pub fn make(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        layer: usize,
+        sizes: &DecoderSizes,
+    ) -> OpResult<Self> {
+        let DecoderSizes { width, hidden, style, .. } = *sizes;
+        let gate = if style.gemma { Gate::Gelu { tanh: !style.exact_gelu } } else { Gate::Silu };
+        let ends = [width, hidden];
+        let kind = match sizes.experts.filter(|experts| experts.layers.has(layer)) {
+            Some(experts) => Kind::Sparse(Box::new(SparseMlp::make(cx, all, name, width, experts)?)),
+            None if style.packing != Packing::None => Kind::Gated(Box::new(GatedMlp::packed(cx, all, name, ends)?)),
+            None if style.norm == NormKind::Layer => {
+                Kind::Plain(Box::new(PlainMlp::make(cx, all, name, ends, style.mlp_biases)?))
+            }
+            None => Kind::Gated(Box::new(GatedMlp::make(cx, all, name, ends, gate, style.mlp_biases)?)),
+        };
+        Ok(Self { kind, dropout: sizes.dropouts.residual })
+    }
+
+    pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let output = match &self.kind {
+            Kind::Gated(mlp) => mlp.forward(cx, input)?,
+            Kind::Plain(mlp) => mlp.forward(cx, input)?,
+            Kind::Sparse(experts) => experts.forward(cx, input)?,
+        };
+        cx.dropout(&output, self.dropout)
+    }
+
+    /// Puts adapters beside its linear layers.
+    pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
+        match &mut self.kind {
+            Kind::Gated(mlp) => mlp.adapt(cx, all, name, lora),
+            Kind::Plain(mlp) => {
+                mlp.first.adapt(cx, all, name, lora, Target::First)?;
+                mlp.second.adapt(cx, all, name, lora, Target::Second)
+            }
+            Kind::Sparse(experts) => experts.adapt(cx, all, name, lora),
+        }
+    }
+}
+
+impl PlainMlp {
+    fn make(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        [width, hidden]: [usize; 2],
+        biases: bool,
+    ) -> OpResult<Self> {
+        let make = if biases { Adaptable::biased } else { Adaptable::plain };
+        let first = make(cx, all, &format!("{name}.c_fc"), [width, hidden])?;
+        let second = make(cx, all, &format!("{name}.c_proj"), [hidden, width])?;
+        Ok(Self { scope: cx.memory().name(name), first, second })
+    }
+
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let activated = {
+            let hidden = self.first.forward(cx, input)?;
+            cx.within(self.scope, |cx| cx.gelu(&hidden, true))?
+        };
+        let output = self.second.forward(cx, &activated)?;
+        cx.put_out(self.scope, &output);
+        Ok(output)
+    }
+}
