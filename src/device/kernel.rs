@@ -24,6 +24,12 @@ pub enum DType {
     I32,
     /// Bytes: masks and workspaces.
     U8,
+    /// 8-bit float of four bits of exponent and three of mantissa, without infinities.
+    #[serde(rename = "float8_e4m3fn")]
+    E4M3,
+    /// 8-bit float of five bits of exponent and two of mantissa.
+    #[serde(rename = "float8_e5m2")]
+    E5M2,
 }
 
 impl DType {
@@ -34,7 +40,7 @@ impl DType {
             Self::F64 | Self::I64 => 8,
             Self::F32 | Self::I32 => 4,
             Self::F16 | Self::Bf16 => 2,
-            Self::U8 => 1,
+            Self::U8 | Self::E4M3 | Self::E5M2 => 1,
         }
     }
 
@@ -49,13 +55,15 @@ impl DType {
             Self::I64 => "int64",
             Self::I32 => "int32",
             Self::U8 => "uint8",
+            Self::E4M3 => "float8_e4m3fn",
+            Self::E5M2 => "float8_e5m2",
         }
     }
 
     /// It holds floating-point numbers.
     #[must_use]
     pub const fn is_float(self) -> bool {
-        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16)
+        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16 | Self::E4M3 | Self::E5M2)
     }
 
     /// Bytes of `n` elements.
@@ -339,6 +347,25 @@ pub enum Kernel<'a> {
         bias: Option<Operand>,
         alpha: f32,
         accumulate: bool,
+    },
+    /// The largest magnitude of all elements, one element of src's type; NaN where one is. `copied`: the elements don't lie in the
+    /// order of their matrix, so that PyTorch puts the magnitudes in order first.
+    AbsMax { src: Operand, dst: Operand, copied: bool },
+    /// `dst = most / max(amax, 10⁻¹²)`, one element each, through f64: the scale under which a largest magnitude `amax` becomes `most`.
+    Float8Scale { amax: Operand, dst: Operand, most: f64 },
+    /// `dst[i] = src[i] · scale` in an 8-bit float, kept within its largest values; the scale is one element, f32.
+    QuantizeFloat8 { src: Operand, scale: Operand, dst: Operand },
+    /// `c[m,n] = a[m,k] b[k,n] · inverse[0] · inverse[1]`, where a and b are 8-bit floats and each factor is one element, f32. `fast`:
+    /// sums may be kept with fewer bits (`use_fast_accum`).
+    ScaledGemm {
+        m: usize,
+        n: usize,
+        k: usize,
+        a: MatrixView,
+        b: MatrixView,
+        c: MatrixView,
+        inverse: [Operand; 2],
+        fast: bool,
     },
     /// `dst[c] = Σ_r src[r,c]`.
     ColumnSum { src: Operand, dst: Operand, rows: usize, cols: usize },
@@ -737,6 +764,10 @@ impl Kernel<'_> {
             Self::CastStrided { .. } => "cast_strided",
             Self::CopyStrided { .. } => "copy_strided",
             Self::Gemm { .. } => "gemm",
+            Self::AbsMax { .. } => "abs_max",
+            Self::Float8Scale { .. } => "float8_scale",
+            Self::QuantizeFloat8 { .. } => "quantize_float8",
+            Self::ScaledGemm { .. } => "scaled_gemm",
             Self::ColumnSum { .. } => "column_sum",
             Self::Add { .. } => "add",
             Self::Sub { .. } => "sub",

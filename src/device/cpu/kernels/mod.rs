@@ -10,6 +10,7 @@ mod cross_entropy;
 mod dispatch;
 mod elementwise;
 mod embedding;
+mod float8;
 mod gemm;
 mod layer_norm;
 mod loss;
@@ -53,6 +54,14 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
             strided::copy(cores, apart(), dtype, shape, (src, src_strides), (dst, dst_strides))
         }
         Kernel::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate } => {
+            gemm::gemm(cores, apart(), &gemm::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate })
+        }
+        Kernel::AbsMax { src, dst, .. } => float8::abs_max(cores, apart(), src, dst),
+        Kernel::Float8Scale { amax, dst, most } => float8::scale(apart(), amax, dst, most),
+        Kernel::QuantizeFloat8 { src, scale, dst } => float8::quantize(cores, apart(), [src, scale], dst),
+        Kernel::ScaledGemm { m, n, k, a, b, c, inverse, fast: _ } => {
+            let alpha = float8::factor(apart(), inverse)?;
+            let (batch, bias, accumulate) = (1, None, false);
             gemm::gemm(cores, apart(), &gemm::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate })
         }
         Kernel::ColumnSum { src, dst, rows, cols } => rows::column_sum(cores, apart(), src, dst, rows, cols),

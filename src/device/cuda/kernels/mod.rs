@@ -88,6 +88,10 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         | Kernel::QuantizeBytes { .. }
         | Kernel::DequantizeBytes { .. }
         | Kernel::GemmNf4 { .. } => nf4::launch(queue, kernel),
+        Kernel::AbsMax { .. }
+        | Kernel::Float8Scale { .. }
+        | Kernel::QuantizeFloat8 { .. }
+        | Kernel::ScaledGemm { .. } => Err(Refusal::unsupported(kernel)),
         Kernel::CrossEntropy { .. } | Kernel::CrossEntropyBackward { .. } => classifier::launch(queue, kernel),
         Kernel::Softmax { .. }
         | Kernel::SoftmaxBackward { .. }
