@@ -63,7 +63,7 @@ impl DType {
     /// It holds floating-point numbers.
     #[must_use]
     pub const fn is_float(self) -> bool {
-        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16 | Self::E4M3 | Self::E5M2)
+        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16)
     }
 
     /// Bytes of `n` elements.
