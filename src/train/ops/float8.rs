@@ -61,10 +61,10 @@ impl Context {
         if capability < FIRST {
             let (major, minor) = (capability / 10, capability % 10);
             let text = format!(
-                "torch._scaled_mm needs compute capability 8.9, this card has {major}.{minor}; leave --fp8 off, or take a \
+                "needs compute capability 8.9, this card has {major}.{minor}; leave --fp8 off, or take a \
                  card of Ada, Hopper or later"
             );
-            return Err(TrainError::Workload(text).into());
+            return Err(TrainError::NoFloat8(text).into());
         }
         let (shape, tokens) = (input.shape(), input.shape().rows());
         let (inputs, outputs) = (shape.last(), weight.shape().rows());
@@ -121,10 +121,10 @@ impl Context {
         let x = self.float8(x, DType::E4M3)?;
         if !tokens.is_multiple_of(STEP) {
             let text = format!(
-                "torch._scaled_mm takes inner dimensions that are multiples of {STEP}, and a batch has {tokens} tokens with \
-                 its padding; choose --batch and --seq so that their product is one"
+                "takes inner dimensions that are multiples of {STEP}, and a batch has {tokens} tokens with \
+                 its padding; choose --batch, --accum and --seq so that it has a multiple of {STEP}"
             );
-            return Err(TrainError::Workload(text).into());
+            return Err(TrainError::NoFloat8(text).into());
         }
         let to_weight = {
             let copy = self.transposed_bytes(&second, [tokens, outputs])?;
