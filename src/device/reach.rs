@@ -98,7 +98,7 @@ impl Kernel<'_> {
                 tell(Span::matrix(c, [*batch, *m, *n]));
             }
             Self::AbsMax { src, dst, .. } | Self::Float8Scale { amax: src, dst, .. } => all(&[src, dst]),
-            Self::QuantizeFloat8 { src, scale, dst } => all(&[src, scale, dst]),
+            Self::QuantizeFloat8 { src, scale, dst, .. } => all(&[src, scale, dst]),
             Self::ScaledGemm { m, n, k, a, b, c, inverse: [of_a, of_b], .. } => {
                 all(&[of_a, of_b]);
                 tell(Span::matrix(a, [1, *m, *k]));

@@ -224,15 +224,18 @@ impl Kernel<'_> {
             }
             Self::Gemm { m, n, k, batch, a, b, c, .. } => Work::gemm([*m, *n, *k], *batch, [a, b, c]),
             // Magnitudes, which are written, and a reduction of them; between both a copy in another order.
-            Self::AbsMax { src, dst, copied } => {
+            Self::AbsMax { src, dst, copied, .. } => {
                 let pass = Work::pass(OpClass::Reduction, &[src, src, src, dst]);
                 if !copied {
                     return pass.launches(2, 2.0);
                 }
                 Work { bytes: pass.bytes + 2.0 * size(src), ..pass }.launches(3, 2.0)
             }
-            // To f64, a bound, a reciprocal, a product, to f32.
-            Self::Float8Scale { amax, dst, .. } => Work::pass(OpClass::Elementwise, &[amax, dst]).launches(5, 5.0),
+            // To f64, a bound, a reciprocal, a product, to f32; a logarithm, a whole number, a power.
+            Self::Float8Scale { amax, dst, power, .. } => {
+                let (launches, dispatches) = if *power { (8, 8.0) } else { (5, 5.0) };
+                Work::pass(OpClass::Elementwise, &[amax, dst]).launches(launches, dispatches)
+            }
             // To f32, where it is something else; a product, a bound, a cast.
             Self::QuantizeFloat8 { src, dst, .. } => {
                 let to_f32 = if src.dtype == DType::F32 { 0.0 } else { size(src) + 4.0 * count(src.len) };

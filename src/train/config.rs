@@ -234,6 +234,8 @@ pub enum Float8 {
     Off,
     /// One scale for each tensor, from its largest magnitude.
     Tensorwise,
+    /// One for each row of a product's left factor and for each column of its right one: powers of two.
+    Rowwise,
 }
 
 /// What a program keeps by mistake.

@@ -1,7 +1,7 @@
 //! 8-bit floats beside PyTorch's, bit for bit, and products of them beside the formula.
 
 use serde_json::Value;
-use vramlab::device::{DType, Kernel, Operand, from_e4m3, from_e5m2, to_e4m3, to_e5m2};
+use vramlab::device::{DType, Kernel, Operand, ScaleGroups, from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 
 use super::harness::{Bench, matrix, random, transposed};
 
@@ -55,29 +55,43 @@ fn casts_round_as_pytorchs_do() {
     }
 }
 
-/// Scales and bytes of `hp_tensor_to_float8_dynamic`.
+fn named(word: &Value) -> DType {
+    match word.as_str().unwrap() {
+        "bfloat16" => DType::Bf16,
+        "float16" => DType::F16,
+        "float32" => DType::F32,
+        "float8_e4m3fn" => DType::E4M3,
+        "float8_e5m2" => DType::E5M2,
+        other => panic!("no type {other}"),
+    }
+}
+
+/// Scales and bytes of `hp_tensor_to_float8_dynamic`, one scale for each of `groups`.
+fn is_scaled_alike(set: &Value, cols: usize, groups: ScaleGroups, scales: &[u32]) {
+    let (dtype, to) = (named(&set["dtype"]), named(&set["to"]));
+    let values: Vec<f64> = set["values"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+    let mut bench = Bench::new();
+    let (src, count) = (bench.put(dtype, &values), groups.count(values.len(), cols));
+    let (amax, scale, dst) = (bench.empty(dtype, count), bench.empty(DType::F32, count), bench.empty(to, values.len()));
+    let (most, power) = (f64::from(to.float8_max().unwrap()), groups != ScaleGroups::All);
+    bench.run(&Kernel::AbsMax { src, dst: amax, cols, groups, copied: false });
+    bench.run(&Kernel::Float8Scale { amax, dst: scale, most, power });
+    bench.run(&Kernel::QuantizeFloat8 { src, scale, dst, cols, groups });
+    let theirs: Vec<f64> = scales.iter().map(|&bits| f64::from(f32::from_bits(bits))).collect();
+    assert_eq!(bench.get(scale), theirs, "{dtype:?} to {to:?}, {groups:?}");
+    assert_eq!(bench.bytes(dst), bytes(&set["bytes"]), "{dtype:?} to {to:?}, {groups:?}");
+}
+
 #[test]
 fn tensors_are_scaled_as_torchao_scales_them() {
-    for set in recorded()["scaled"].as_array().unwrap() {
-        let named = |word: &Value| match word.as_str().unwrap() {
-            "bfloat16" => DType::Bf16,
-            "float16" => DType::F16,
-            "float32" => DType::F32,
-            "float8_e4m3fn" => DType::E4M3,
-            "float8_e5m2" => DType::E5M2,
-            other => panic!("no type {other}"),
-        };
-        let (dtype, to) = (named(&set["dtype"]), named(&set["to"]));
-        let values: Vec<f64> = set["values"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
-        let mut bench = Bench::new();
-        let src = bench.put(dtype, &values);
-        let (amax, scale, dst) = (bench.empty(dtype, 1), bench.empty(DType::F32, 1), bench.empty(to, values.len()));
-        bench.run(&Kernel::AbsMax { src, dst: amax, copied: false });
-        bench.run(&Kernel::Float8Scale { amax, dst: scale, most: f64::from(to.float8_max().unwrap()) });
-        bench.run(&Kernel::QuantizeFloat8 { src, scale, dst });
-        let bits = u32::try_from(set["scale"].as_u64().unwrap()).unwrap();
-        assert_eq!(bench.get(scale), [f64::from(f32::from_bits(bits))], "{dtype:?} to {to:?}");
-        assert_eq!(bench.bytes(dst), bytes(&set["bytes"]), "{dtype:?} to {to:?}");
+    let recorded = recorded();
+    for set in recorded["scaled"].as_array().unwrap() {
+        let scale = u32::try_from(set["scale"].as_u64().unwrap()).unwrap();
+        is_scaled_alike(set, set["values"].as_array().unwrap().len(), ScaleGroups::All, &[scale]);
+    }
+    for set in recorded["by_rows"].as_array().unwrap() {
+        let groups = if set["columns"] == true { ScaleGroups::Columns } else { ScaleGroups::Rows };
+        is_scaled_alike(set, 8, groups, &numbers(&set["scale"]));
     }
 }
 
@@ -90,11 +104,11 @@ fn the_largest_magnitude_is_found_wherever_it_lies() {
                 let mut values = random(n, 5);
                 values[at] = -1.5;
                 let (src, dst) = (bench.put(dtype, &values), bench.empty(dtype, 1));
-                bench.run(&Kernel::AbsMax { src, dst, copied: true });
+                bench.run(&Kernel::AbsMax { src, dst, cols: n, groups: ScaleGroups::All, copied: true });
                 assert_eq!(bench.get(dst), [1.5], "{dtype:?}, {at} of {n}");
                 values[at] = f64::NAN;
                 let src = bench.put(dtype, &values);
-                bench.run(&Kernel::AbsMax { src, dst, copied: true });
+                bench.run(&Kernel::AbsMax { src, dst, cols: n, groups: ScaleGroups::All, copied: true });
                 assert!(bench.get(dst)[0].is_nan(), "{dtype:?}, {at} of {n}");
             }
         }
@@ -113,10 +127,19 @@ fn products_are_those_of_the_values_without_their_scales() {
         let inverse: [Operand; 2] = [0.25, 3.0].map(|factor| bench.put(DType::F32, &[factor]));
         let (a, b, c_view) = (matrix(a, k), transposed(matrix(b, k)), matrix(c, n));
         bench.run(&Kernel::ScaledGemm { m, n, k, a, b, c: c_view, inverse, fast: false });
+        let sum = |row: usize, col: usize| -> f64 { (0..k).map(|t| left[row * k + t] * right[col * k + t]).sum() };
         for (i, ours) in bench.get(c).into_iter().enumerate() {
-            let (row, col) = (i / n, i % n);
-            let sum: f64 = (0..k).map(|t| left[row * k + t] * right[col * k + t]).sum();
-            assert!((ours - 0.75 * sum).abs() < 5e-3 * sum.abs().max(1.0), "{of_a:?} {of_c:?}: {ours} for {sum}");
+            let theirs = 0.75 * sum(i / n, i % n);
+            assert!((ours - theirs).abs() < 5e-3 * theirs.abs().max(1.0), "{of_a:?} {of_c:?}: {ours} for {theirs}");
+        }
+        // One for each row, and one for each column.
+        let power = |i: usize| 2.0_f64.powi(i32::try_from(i % 5).unwrap() - 2);
+        let inverse = [m, n].map(|len| bench.put(DType::F32, &(0..len).map(power).collect::<Vec<_>>()));
+        bench.run(&Kernel::ScaledGemm { m, n, k, a, b, c: c_view, inverse, fast: true });
+        for (i, ours) in bench.get(c).into_iter().enumerate() {
+            let factor = power(i / n) * power(i % n);
+            let theirs = factor * sum(i / n, i % n);
+            assert!((ours - theirs).abs() < 5e-3 * theirs.abs().max(factor), "{of_a:?} {of_c:?}: {ours} for {theirs}");
         }
     }
 }
