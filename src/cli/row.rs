@@ -197,6 +197,7 @@ pub(super) fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &Vi
         row.insert("loss_head".into(), json!(config.loss_head));
         row.insert("use_cache".into(), json!(config.use_cache));
         row.insert("attention_mask".into(), json!(config.attention_mask));
+        row.insert("fp8".into(), json!(config.float8));
         row.insert("clip".into(), json!(config.hyper.clip));
         row.insert("max_memory_allocated".into(), stat("allocated_bytes.all.peak"));
         row.insert("max_memory_reserved".into(), stat("reserved_bytes.all.peak"));

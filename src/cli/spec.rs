@@ -14,6 +14,7 @@ use crate::allocator::{Settings, TorchVersion};
 use crate::device::sim::{CardCatalog, CardError};
 use crate::device::{DType, cuda};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
+use crate::train::Float8;
 use crate::tui;
 use crate::units::DeviceIndex;
 use crate::user_input::{Kind, read_text};
@@ -289,6 +290,9 @@ impl SpecArgs {
         let mut config = setup.config;
         config.data = data.path();
         config.attention_mask |= !self.switches.is_given("attention-mask") && entry.passes_attention_mask(&data);
+        if config.float8 != Float8::Off && !(entry.model == Architecture::Llama && entry.lora.is_none()) {
+            return Err(usage("--fp8 converts the linear layers of Llama and its kin, without adapters; leave it out"));
+        }
         config.hyper.adam_lr = entry.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
         config.hyper.sgd_lr = entry.learning_rate.sgd.unwrap_or(config.hyper.sgd_lr);
         let inference = self.inference(&entry, sizes.or(entry.sizes))?;

@@ -24,6 +24,12 @@ pub enum DType {
     I32,
     /// Bytes: masks and workspaces.
     U8,
+    /// 8-bit float of four bits of exponent and three of mantissa, without infinities.
+    #[serde(rename = "float8_e4m3fn")]
+    E4M3,
+    /// 8-bit float of five bits of exponent and two of mantissa.
+    #[serde(rename = "float8_e5m2")]
+    E5M2,
 }
 
 impl DType {
@@ -34,7 +40,7 @@ impl DType {
             Self::F64 | Self::I64 => 8,
             Self::F32 | Self::I32 => 4,
             Self::F16 | Self::Bf16 => 2,
-            Self::U8 => 1,
+            Self::U8 | Self::E4M3 | Self::E5M2 => 1,
         }
     }
 
@@ -49,6 +55,8 @@ impl DType {
             Self::I64 => "int64",
             Self::I32 => "int32",
             Self::U8 => "uint8",
+            Self::E4M3 => "float8_e4m3fn",
+            Self::E5M2 => "float8_e5m2",
         }
     }
 
@@ -296,6 +304,29 @@ pub struct ResidualGradient {
     pub dresidual: Operand,
 }
 
+/// Which elements of a matrix have a scale together, by its rows as they lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScaleGroups {
+    /// All of them.
+    All,
+    /// Those of a row.
+    Rows,
+    /// Those of a column.
+    Columns,
+}
+
+impl ScaleGroups {
+    /// How many groups `len` elements in rows of `cols` make.
+    #[must_use]
+    pub fn count(self, len: usize, cols: usize) -> usize {
+        match self {
+            Self::All => 1,
+            Self::Rows => len.checked_div(cols).unwrap_or(0),
+            Self::Columns => cols,
+        }
+    }
+}
+
 /// A unit of device work. 16-bit operands are read and written as such; arithmetic is in f32 (f64 where any
 /// float operand is f64).
 #[derive(Clone, Debug, PartialEq)]
@@ -341,6 +372,28 @@ pub enum Kernel<'a> {
         bias: Option<Operand>,
         alpha: f32,
         accumulate: bool,
+    },
+    /// The largest magnitude of each of the `groups` that elements in rows of `cols` make, in src's type; NaN where one is. `copied`: the
+    /// elements don't lie in the order of their matrix, so that PyTorch puts the magnitudes in order first.
+    AbsMax { src: Operand, dst: Operand, cols: usize, groups: ScaleGroups, copied: bool },
+    /// `dst[i] = most / max(amax[i], 10⁻¹²)`, through f64: the scale under which a largest magnitude becomes `most`; rounded down to a power
+    /// of two where that is asked for, through f32 as PyTorch does it.
+    Float8Scale { amax: Operand, dst: Operand, most: f64, power: bool },
+    /// `dst[i] = src[i] · scale` in an 8-bit float, kept within its largest values: the scale, f32, of its group of the elements in rows
+    /// of `cols`.
+    QuantizeFloat8 { src: Operand, scale: Operand, dst: Operand, cols: usize, groups: ScaleGroups },
+    /// `c[m,n] = a[m,k] b[k,n] · inverse[0] · inverse[1]`, where a and b are 8-bit floats. Each factor is one element, f32, or one for
+    /// each row of a and for each column of b: powers of two then, which round nothing. `fast`: sums may be kept with fewer bits
+    /// (`use_fast_accum`).
+    ScaledGemm {
+        m: usize,
+        n: usize,
+        k: usize,
+        a: MatrixView,
+        b: MatrixView,
+        c: MatrixView,
+        inverse: [Operand; 2],
+        fast: bool,
     },
     /// `dst[c] = Σ_r src[r,c]`.
     ColumnSum { src: Operand, dst: Operand, rows: usize, cols: usize },
@@ -725,7 +778,7 @@ pub enum Kernel<'a> {
     /// `factor = min(1, most / (norm + 10⁻⁶))`, one element, where `norm` is that of the norms of `rows` tensors, whose squares are
     /// summed in `sums`. Every number on the way is rounded to the type of the factor, as `clip_grad_norm_` does.
     ClipFactor { sums: Operand, rows: usize, factor: Operand, most: f64 },
-    /// `dst = 1 / src`, one element each, through f64 as GradScaler does.
+    /// `dst[i] = 1 / src[i]`, through f64 as GradScaler does.
     Reciprocal { src: Operand, dst: Operand },
     /// GradScaler's update of scale (f32) and growth tracker (i32).
     UpdateScale { scale: Operand, tracker: Operand, found_inf: Operand, growth: f64, backoff: f64, interval: i32 },
@@ -746,6 +799,10 @@ impl Kernel<'_> {
             Self::CastStrided { .. } => "cast_strided",
             Self::CopyStrided { .. } => "copy_strided",
             Self::Gemm { .. } => "gemm",
+            Self::AbsMax { .. } => "abs_max",
+            Self::Float8Scale { .. } => "float8_scale",
+            Self::QuantizeFloat8 { .. } => "quantize_float8",
+            Self::ScaledGemm { .. } => "scaled_gemm",
             Self::ColumnSum { .. } => "column_sum",
             Self::Add { .. } => "add",
             Self::Sub { .. } => "sub",

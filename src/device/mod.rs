@@ -9,6 +9,7 @@ mod collective;
 mod contract;
 mod dropout;
 mod error;
+mod float8;
 mod host;
 mod kernel;
 mod mapping;
@@ -31,10 +32,11 @@ pub use collective::{Abort, Collective, GroupId, SharedAbort};
 pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, MatrixPrecision, ProgramStart};
 pub use dropout::DropoutMask;
 pub use error::DeviceError;
+pub use float8::{from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
 pub use kernel::{
     AdamParameters, AttentionShape, DType, FusedAttention, GradScaling, HeadView, Kernel, Magnitudes, MatrixView,
-    NORM_RUN, Operand, ParameterUpdate, ResidualGradient, RotaryShape, UpdatePasses,
+    NORM_RUN, Operand, ParameterUpdate, ResidualGradient, RotaryShape, ScaleGroups, UpdatePasses,
 };
 pub use mapping::Plain;
 pub use nf4::{BYTES_RUN, NF4, NF4_RUN};

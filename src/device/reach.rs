@@ -99,6 +99,14 @@ impl Kernel<'_> {
                 tell(Span::matrix(b, [*batch, *k, *n]));
                 tell(Span::matrix(c, [*batch, *m, *n]));
             }
+            Self::AbsMax { src, dst, .. } | Self::Float8Scale { amax: src, dst, .. } => all(&[src, dst]),
+            Self::QuantizeFloat8 { src, scale, dst, .. } => all(&[src, scale, dst]),
+            Self::ScaledGemm { m, n, k, a, b, c, inverse: [of_a, of_b], .. } => {
+                all(&[of_a, of_b]);
+                tell(Span::matrix(a, [1, *m, *k]));
+                tell(Span::matrix(b, [1, *k, *n]));
+                tell(Span::matrix(c, [1, *m, *n]));
+            }
             Self::GatedSilu { gate, up, dst } => all(&[gate, up, dst]),
             Self::GatedSiluBackward { grad, gate, up, dgate, dup } => all(&[grad, gate, up, dgate, dup]),
             Self::RmsNorm { src, weight, dst, rstd, .. } => all(&[src, weight, dst, rstd]),

@@ -223,6 +223,31 @@ impl Kernel<'_> {
                 Work { bytes: count(shape.iter().product()) * bytes, ..Work::of(class, *dst_dtype) }.launches(1, CAST)
             }
             Self::Gemm { m, n, k, batch, a, b, c, .. } => Work::gemm([*m, *n, *k], *batch, [a, b, c]),
+            // Magnitudes, which are written, and a reduction of them; between both a copy in another order.
+            Self::AbsMax { src, dst, copied, .. } => {
+                let pass = Work::pass(OpClass::Reduction, &[src, src, src, dst]);
+                if !copied {
+                    return pass.launches(2, 2.0);
+                }
+                Work { bytes: pass.bytes + 2.0 * size(src), ..pass }.launches(3, 2.0)
+            }
+            // To f64, a bound, a reciprocal, a product, to f32; a logarithm, a whole number, a power.
+            Self::Float8Scale { amax, dst, power, .. } => {
+                let (launches, dispatches) = if *power { (8, 8.0) } else { (5, 5.0) };
+                Work::pass(OpClass::Elementwise, &[amax, dst]).launches(launches, dispatches)
+            }
+            // To f32, where it is something else; a product, a bound, a cast.
+            Self::QuantizeFloat8 { src, dst, .. } => {
+                let to_f32 = if src.dtype == DType::F32 { 0.0 } else { size(src) + 4.0 * count(src.len) };
+                let launches = if src.dtype == DType::F32 { 3 } else { 4 };
+                let bytes = to_f32 + 20.0 * count(src.len) + size(dst);
+                Work { bytes, ..Work::of(OpClass::Convert, DType::F32) }.launches(launches, 4.0)
+            }
+            Self::ScaledGemm { m, n, k, a, b, c, .. } => {
+                let gemm = Work::gemm([*m, *n, *k], 1, [a, b, c]);
+                let wider = count(m * n) * (count_bytes(c.dtype) - count_bytes(a.dtype));
+                Work { bytes: gemm.bytes + wider, ..gemm }.launches(1, 3.0)
+            }
             Self::ColumnSum { src, dst, .. } | Self::ChannelSum { src, dst, .. } => {
                 Work::pass(OpClass::Reduction, &[src, dst])
             }

@@ -99,9 +99,7 @@ pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) ->
         Err(error @ BuildError::TooSmall { .. }) => {
             return Ok(Outcome::OutOfMemory { step: None, why: error.to_string(), retries: Retries::default() });
         }
-        Err(BuildError::Train(error @ (TrainError::TooFewSamples { .. } | TrainError::NoKernel { .. }))) => {
-            return Ok(refused(&error));
-        }
+        Err(BuildError::Train(error)) if error.is_refusal() => return Ok(refused(&error)),
         Err(error) => return Err(error.into()),
     };
     let mut times = Vec::new();
@@ -116,9 +114,7 @@ pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) ->
                 let why = if told.is_empty() { error.to_string() } else { told };
                 return Ok(Outcome::OutOfMemory { step: Some(step), why, retries: retries(&run) });
             }
-            Err(error @ (TrainError::TooFewSamples { .. } | TrainError::NoKernel { .. })) => {
-                return Ok(refused(&error));
-            }
+            Err(error) if error.is_refusal() => return Ok(refused(&error)),
             Err(error) => return Err(error.into()),
         }
     }

@@ -87,9 +87,7 @@ impl GroupSearch<'_> {
                         let outcome = Outcome::OutOfMemory { step: Some(step), why, retries: retries(run) };
                         return Ok(of(failed.rank, outcome));
                     }
-                    error @ (TrainError::TooFewSamples { .. } | TrainError::NoKernel { .. }) => {
-                        return Ok(refused(error.to_string()));
-                    }
+                    error if error.is_refusal() => return Ok(refused(error.to_string())),
                     error => return Err(error.into()),
                 },
             }

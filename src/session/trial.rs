@@ -30,7 +30,8 @@ pub struct Trials {
     pub compared: usize,
     /// Combinations that ran out of memory, which is an answer.
     pub out_of_memory: usize,
-    /// Combinations that are refused: a batch too small for batch norm, an attention kernel that does not take the inputs.
+    /// Combinations that are refused: a batch too small for batch norm, an attention kernel or a product in 8 bits that does not
+    /// take the inputs.
     pub refused: usize,
     /// The largest difference of a loss, relative to the tolerance of its precision: 1 is still right.
     pub worst: f64,
@@ -104,7 +105,7 @@ pub fn try_all(
                 trials.out_of_memory += 1;
                 continue;
             }
-            Err(BuildError::Train(TrainError::TooFewSamples { .. } | TrainError::NoKernel { .. })) => {
+            Err(BuildError::Train(error)) if error.is_refusal() => {
                 trials.refused += 1;
                 continue;
             }
@@ -202,7 +203,7 @@ pub fn flip_through(
         match stepped {
             Ok(_) => trials.trained += 1,
             Err(TrainError::OutOfMemory { .. }) => trials.out_of_memory += 1,
-            Err(TrainError::TooFewSamples { .. } | TrainError::NoKernel { .. }) => trials.refused += 1,
+            Err(error) if error.is_refusal() => trials.refused += 1,
             Err(error) => {
                 trials.failures.push((combination.to_string(), error.to_string()));
                 if let Err(lost) = trainer.check_device() {

@@ -225,6 +225,19 @@ pub enum LossHead {
     Fused,
 }
 
+/// By which recipe of torchao (`convert_to_float8_training`) linear layers multiply in 8-bit floats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Float8 {
+    /// By none: they keep their type.
+    #[default]
+    Off,
+    /// One scale for each tensor, from its largest magnitude.
+    Tensorwise,
+    /// One for each row of a product's left factor and for each column of its right one: powers of two.
+    Rowwise,
+}
+
 /// What a program keeps by mistake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -425,6 +438,9 @@ pub struct Config {
     /// Such models are told which positions are padding (`attention_mask=`).
     #[serde(default)]
     pub attention_mask: bool,
+    /// Their linear layers, the head aside, multiply in 8 bits.
+    #[serde(default)]
+    pub float8: Float8,
     /// Fused ops replace chains of PyTorch's: less memory, and a curve that is not eager PyTorch's any more.
     pub fuse: bool,
     /// What is kept by mistake.
@@ -459,6 +475,7 @@ impl Config {
             loss_head: LossHead::Labels,
             use_cache: false,
             attention_mask: false,
+            float8: Float8::Off,
             fuse: false,
             retain: Retain::Off,
             on_oom: OnOom::Stop,

@@ -11,7 +11,7 @@ use vramlab_model::{Category, EventKind, ModuleOutput, NameId};
 
 use super::autocast::Autocast;
 use super::communicator::Communicator;
-use super::config::{AttentionKernel, LossHead, Tf32};
+use super::config::{AttentionKernel, Float8, LossHead, Tf32};
 use super::error::OpResult;
 use super::exchange::Seat;
 use super::hooks::Hooks;
@@ -96,6 +96,7 @@ pub(crate) struct CausalChoice {
     pub(super) head: LossHead,
     pub(super) use_cache: bool,
     pub(super) attention_mask: bool,
+    pub(super) float8: Float8,
 }
 
 /// State of a module that no gradient changes.
@@ -494,6 +495,17 @@ impl Context {
     /// Chooses how models of transformers are called from now on.
     pub const fn choose_causal(&mut self, head: LossHead, use_cache: bool) {
         self.causal = CausalChoice { head, use_cache, ..self.causal };
+    }
+
+    /// In which recipe of 8-bit floats the linear layers of such models multiply.
+    #[must_use]
+    pub(crate) const fn float8_recipe(&self) -> Float8 {
+        self.causal.float8
+    }
+
+    /// Chooses it from now on.
+    pub(crate) const fn choose_float8(&mut self, recipe: Float8) {
+        self.causal.float8 = recipe;
     }
 
     /// Batches of tokens that are made from now on have a mask of padding beside them.

@@ -43,6 +43,9 @@ pub enum TrainError {
         /// What of the inputs it does not take.
         why: String,
     },
+    /// There is no product in 8 bits for these sizes, or on this card. The sentence begins with the op that refuses it in PyTorch.
+    #[error("torch._scaled_mm {0}")]
+    NoFloat8(String),
     /// A kernel or copy failed.
     #[error(transparent)]
     Device(DeviceError),
@@ -107,6 +110,12 @@ impl From<DeviceError> for TrainError {
 }
 
 impl TrainError {
+    /// The configuration can't be trained, whatever the memory: another one can.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::TooFewSamples { .. } | Self::NoKernel { .. } | Self::NoFloat8(_))
+    }
+
     /// Host memory for `what` was refused.
     pub(crate) fn of_host(what: &str, refused: HostMemoryRefused) -> Self {
         let HostMemoryRefused { requested, left } = refused;

@@ -47,7 +47,7 @@ mod workload;
 
 pub use checkpoint::checkpoint;
 pub use config::{
-    Amp, AttentionKernel, Checkpointing, Config, DataPath, Hyper, LossHead, Offload, OnOom, OptimizerForm,
+    Amp, AttentionKernel, Checkpointing, Config, DataPath, Float8, Hyper, LossHead, Offload, OnOom, OptimizerForm,
     OptimizerKind, Retain, Schedule, Skips, Tf32, ZeroGrad,
 };
 pub use context::{Context, Repeatable};

@@ -297,6 +297,11 @@ pub trait Workload {
         false
     }
 
+    /// Whether its linear layers can be converted to products in 8 bits ([`Config::float8`]).
+    fn takes_float8(&self) -> bool {
+        false
+    }
+
     /// After every so many steps the model writes a piece of text.
     fn writes_every(&self) -> Option<u64> {
         None

@@ -43,6 +43,14 @@ impl Base {
         }
     }
 
+    /// What it makes where no adapter stands beside it: a whole weight may have been converted to 8 bits.
+    pub fn converted_forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        match self {
+            Self::Whole(linear) => linear.converted_forward(cx, input),
+            Self::FourBit(_) => self.forward(cx, input),
+        }
+    }
+
     /// Its weight as a matrix, unpacked where it is in 4 bits.
     pub fn weight(&self, cx: &mut Context) -> OpResult<Tensor> {
         match self {

@@ -119,6 +119,10 @@ impl Workload for Loaded {
         self.inner.takes_attention_mask()
     }
 
+    fn takes_float8(&self) -> bool {
+        self.inner.takes_float8()
+    }
+
     fn writes_every(&self) -> Option<u64> {
         self.inner.writes_every()
     }

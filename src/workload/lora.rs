@@ -452,8 +452,8 @@ impl Adapter {
 
 impl Repeatable for Adaptable {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let Some(adapter) = &self.adapter else { return self.base.converted_forward(cx, input) };
         let result = self.base.forward(cx, input)?;
-        let Some(adapter) = &self.adapter else { return Ok(result) };
         let output = match self.base {
             Base::Whole(_) => adapter.beside_whole(cx, &self.base, input, result)?,
             Base::FourBit(_) => adapter.beside_four_bit(cx, &self.base, input, result)?,

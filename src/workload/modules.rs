@@ -144,6 +144,17 @@ impl Repeatable for Linear {
     }
 }
 
+impl Linear {
+    /// What it makes where torchao may have converted it: in 8 bits, if its sizes allow that.
+    pub fn converted_forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        if !cx.converts_to_float8(self.sizes()) {
+            return self.forward(cx, input);
+        }
+        let run = |cx: &mut Context| cx.float8_linear(input, &self.weight, self.bias.as_ref());
+        cx.module(self.scope, |cx| cx.with_parameters(self.parameters(), run))
+    }
+}
+
 /// Normalises the last dimension.
 pub(super) struct LayerNorm {
     scope: NameId,

@@ -48,6 +48,7 @@ fn settings(kind: DeviceKind, in_force: &Setup, wanted: &Setup) -> EventKind {
         fuses: true,
         attention: true,
         causal: false,
+        float8: false,
         blocks: true,
     };
     EventKind::Settings(Arc::new(session::settings(in_force, wanted, &scene)))

@@ -80,7 +80,7 @@ fn shallow(workload: &Entry) -> Sizes {
 
 #[test]
 fn on_a_simulated_gpu_every_combination_trains() {
-    let combinations = session::combinations(RANDOM, 2);
+    let combinations = session::combinations(RANDOM, 3);
     let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
     each(
         |_| true,

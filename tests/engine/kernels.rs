@@ -3,6 +3,7 @@
 mod convolution;
 mod copies;
 mod determinism;
+mod float8;
 mod forward;
 mod gradients;
 mod harness;

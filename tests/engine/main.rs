@@ -20,6 +20,7 @@ mod cs336;
 mod epoch;
 mod families;
 mod fit;
+mod float8;
 mod folklore;
 mod fused;
 mod gradients;

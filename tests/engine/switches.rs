@@ -9,8 +9,8 @@ use vramlab::device::sim::{CardCatalog, SimDevice};
 use vramlab::model::{Category, Event, EventKind, Lab, MemoryModel, Phase, StepReport};
 use vramlab::session::{Choice, DeviceChoice, Headless, LabSpec, MemoryLimit, Switch};
 use vramlab::train::{
-    Amp, Answer, AttentionKernel, Checkpointing, Config, DataPath, Libraries, Observer, Offload, OnOom, OptimizerForm,
-    OptimizerKind, Retain, SafePoint, Tensor, TrainError, Trainer, TrainerOptions,
+    Amp, Answer, AttentionKernel, Checkpointing, Config, DataPath, Float8, Libraries, Observer, Offload, OnOom,
+    OptimizerForm, OptimizerKind, Retain, SafePoint, Tensor, TrainError, Trainer, TrainerOptions,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{Architecture, Catalog, Data, DataKind, Extent, Repeats, Sizes};
@@ -50,6 +50,11 @@ fn flip_and_return(name: &str, trainer: &mut Trainer, base: Config, finite: bool
     // Everything that is taken once: both library handles, then their kin of a recompute; Adam's moments.
     for checkpointing in [Checkpointing::Off, Checkpointing::ALL, Checkpointing::Off] {
         trainer.configure(Config { checkpointing, ..base }).unwrap();
+        trainer.step().unwrap();
+    }
+    // Products in 8 bits are cuBLASLt's.
+    for float8 in [Float8::Tensorwise, Float8::Off] {
+        trainer.configure(Config { float8, ..base }).unwrap();
         trainer.step().unwrap();
     }
     let before = held(trainer);

@@ -17,6 +17,7 @@ mod cli;
 mod demo;
 mod diagnose;
 mod ends;
+mod float8;
 mod launched;
 mod lengths;
 mod measured;

@@ -13,7 +13,7 @@ use half::{bf16, f16};
 use pulp::Simd;
 
 use super::operand::{Element, View};
-use crate::{DType, HostVec, Plain};
+use crate::{DType, HostVec, Plain, from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 
 /// A product of matrices `dst = alpha·dst + beta·lhs·rhs`: rows, columns and terms; pointer, column stride and row stride of the
 /// result, whether it is read, and of both factors; alpha, beta; three flags for complex numbers; threads.
@@ -331,6 +331,8 @@ impl Real for f32 {
                 DType::I64 => convert_from(from.slice::<i64>(start, n), out, |x| x as f32),
                 DType::I32 => convert_from(from.slice::<i32>(start, n), out, |x| x as f32),
                 DType::U8 => convert_from(from.slice::<u8>(start, n), out, f32::from),
+                DType::E4M3 => convert_from(from.slice::<u8>(start, n), out, from_e4m3),
+                DType::E5M2 => convert_from(from.slice::<u8>(start, n), out, from_e5m2),
             },
         );
     }
@@ -348,6 +350,8 @@ impl Real for f32 {
                 DType::I64 => convert_from(values, to.slice_mut::<i64>(start, n), |x| x as i64),
                 DType::I32 => convert_from(values, to.slice_mut::<i32>(start, n), |x| x as i32),
                 DType::U8 => convert_from(values, to.slice_mut::<u8>(start, n), |x| x as u8),
+                DType::E4M3 => convert_from(values, to.slice_mut::<u8>(start, n), to_e4m3),
+                DType::E5M2 => convert_from(values, to.slice_mut::<u8>(start, n), to_e5m2),
             },
         );
     }
@@ -431,6 +435,8 @@ impl Real for f64 {
             DType::I64 => convert_from(from.slice::<i64>(start, n), out, |x| x as f64),
             DType::I32 => convert_from(from.slice::<i32>(start, n), out, f64::from),
             DType::U8 => convert_from(from.slice::<u8>(start, n), out, f64::from),
+            DType::E4M3 => convert_from(from.slice::<u8>(start, n), out, |x| f64::from(from_e4m3(x))),
+            DType::E5M2 => convert_from(from.slice::<u8>(start, n), out, |x| f64::from(from_e5m2(x))),
         }
     }
 
@@ -445,6 +451,9 @@ impl Real for f64 {
             DType::I64 => convert_from(values, to.slice_mut::<i64>(start, n), |x| x as i64),
             DType::I32 => convert_from(values, to.slice_mut::<i32>(start, n), |x| x as i32),
             DType::U8 => convert_from(values, to.slice_mut::<u8>(start, n), |x| x as u8),
+            // PyTorch has no way from f64 but through f32.
+            DType::E4M3 => convert_from(values, to.slice_mut::<u8>(start, n), |x| to_e4m3(x as f32)),
+            DType::E5M2 => convert_from(values, to.slice_mut::<u8>(start, n), |x| to_e5m2(x as f32)),
         }
     }
 

@@ -293,5 +293,7 @@ const fn dtype(of: DType) -> c_int {
         DType::F32 => 7,
         DType::F64 => 8,
         DType::Bf16 => 9,
+        DType::E4M3 => 10,
+        DType::E5M2 => 11,
     }
 }

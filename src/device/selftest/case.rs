@@ -49,6 +49,8 @@ pub(super) const fn name_of(dtype: DType) -> &'static str {
         DType::I64 => "i64",
         DType::I32 => "i32",
         DType::U8 => "u8",
+        DType::E4M3 => "e4m3",
+        DType::E5M2 => "e5m2",
     }
 }
 

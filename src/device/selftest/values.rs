@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::DType;
+use crate::{DType, from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 
 /// Numbers to fill an operand with.
 #[derive(Clone, Debug)]
@@ -86,6 +86,8 @@ pub(super) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
         DType::I64 => all(values, |x| (x as i64).to_le_bytes()),
         DType::I32 => all(values, |x| (x as i32).to_le_bytes()),
         DType::U8 => all(values, |x| [x as u8]),
+        DType::E4M3 => all(values, |x| [to_e4m3(x as f32)]),
+        DType::E5M2 => all(values, |x| [to_e5m2(x as f32)]),
     }
 }
 
@@ -102,6 +104,8 @@ pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         DType::I64 => all(bytes, |b| i64::from_le_bytes(b) as f64),
         DType::I32 => all(bytes, |b| f64::from(i32::from_le_bytes(b))),
         DType::U8 => all(bytes, |[b]| f64::from(b)),
+        DType::E4M3 => all(bytes, |[b]| f64::from(from_e4m3(b))),
+        DType::E5M2 => all(bytes, |[b]| f64::from(from_e5m2(b))),
     }
 }
 

@@ -37,11 +37,11 @@ impl ByPrecision {
         [self.fp32, self.tf32, self.fp16, self.bf16].into_iter().all(holds)
     }
 
-    /// The figure for factors of `dtype`, rounded to TF32 where `tf32` says so.
+    /// The figure for factors of `dtype`, rounded to TF32 where `tf32` says so; for 8-bit floats that of bfloat16.
     pub(super) const fn of(&self, dtype: DType, tf32: bool) -> f64 {
         match dtype {
             DType::F16 => self.fp16,
-            DType::Bf16 => self.bf16,
+            DType::Bf16 | DType::E4M3 | DType::E5M2 => self.bf16,
             _ if tf32 => self.tf32,
             _ => self.fp32,
         }

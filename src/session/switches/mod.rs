@@ -69,6 +69,8 @@ pub struct Scene<'a> {
     pub attention: bool,
     /// The model predicts tokens as those of transformers do.
     pub causal: bool,
+    /// Its linear layers can be converted to products in 8 bits.
+    pub float8: bool,
     /// The model has blocks, which can be checkpointed.
     pub blocks: bool,
 }
@@ -86,6 +88,7 @@ impl<'a> Scene<'a> {
             trains: !no_model && spec.inference.is_none(),
             fuses: model != Architecture::Cs336,
             causal: model == Architecture::Llama,
+            float8: model == Architecture::Llama && spec.workload.lora.is_none(),
             blocks: match model {
                 Architecture::Churn | Architecture::Dcgan => false,
                 Architecture::Layers => spec.workload.has_blocks(),

@@ -6,8 +6,8 @@ use super::super::{MemoryLimit, Setup, check_settings};
 use super::Scene;
 use crate::model::DeviceKind;
 use crate::train::{
-    Amp, AttentionKernel, Config, DataPath, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind, Retain, Schedule,
-    Tf32, ZeroGrad,
+    Amp, AttentionKernel, Config, DataPath, Float8, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind, Retain,
+    Schedule, Tf32, ZeroGrad,
 };
 use crate::workload::BatchSize;
 
@@ -95,6 +95,7 @@ const ATTENTION: [AttentionKernel; 6] = [
     AttentionKernel::Eager,
 ];
 const LOSS_HEADS: [LossHead; 4] = [LossHead::Labels, LossHead::Shifted, LossHead::Chunked, LossHead::Fused];
+const FLOAT8: [Float8; 3] = [Float8::Off, Float8::Tensorwise, Float8::Rowwise];
 const RETAIN: [Retain; 4] = [Retain::Off, Retain::Losses, Retain::Graph, Retain::Cycles];
 const ON_OOM: [OnOom; 3] = [OnOom::Stop, OnOom::Halve, OnOom::HalveHeld];
 const OFF_ON: &[&str] = &["off", "on"];
@@ -279,6 +280,20 @@ pub(super) const TABLE: &[Entry] = &[
             set: |config, choice| config.attention_mask = choice == 1,
         },
         idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin take one here") },
+    },
+    Entry {
+        word: "fp8",
+        key: '8',
+        back: None,
+        label: "FP8",
+        group: Training,
+        help: "FP8: linear layers multiply in 8 bits, as torchao has it",
+        teaches: "In eager mode weights and saved inputs stay as they are; each product takes copies of its factors, in f32 and in 8 bits, for a moment.",
+        value: one_of!(FLOAT8 of float8, ["off", "tensorwise", "rowwise"], alone Some("tensorwise")),
+        idle: |scene| match scene.float8 {
+            true => trained(scene),
+            false => Some("only Llama and its kin have it here, and no adapters"),
+        },
     },
     Entry {
         word: "tf32",

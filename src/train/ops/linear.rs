@@ -200,7 +200,7 @@ impl Context {
 
 /// The gradient of an input of this shape. The product is one of matrices; of more dimensions its gradient is a view of theirs, which
 /// autograd does not add to in place.
-fn viewed(shape: Shape, to_input: Tensor) -> Tensor {
+pub(super) fn viewed(shape: Shape, to_input: Tensor) -> Tensor {
     if shape.dims().len() > 2 { to_input.marked_as_view() } else { to_input }
 }
 

@@ -18,6 +18,7 @@ mod dropout;
 mod elementwise;
 mod embedding;
 mod experts;
+mod float8;
 mod four_bit;
 mod gated;
 mod layout;

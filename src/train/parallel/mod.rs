@@ -16,7 +16,7 @@ pub(super) use alike::alike;
 pub(super) use partition::share_of;
 pub(super) use pipeline::Stage;
 
-use super::config::{Config, Offload, OnOom};
+use super::config::{Config, Float8, Offload, OnOom};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::member::Member;
@@ -61,6 +61,9 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     }
     if config.fuse {
         return alone("--fuse");
+    }
+    if config.float8 != Float8::Off {
+        return alone("--fp8");
     }
     if config.offload != Offload::Off {
         return alone("--offload");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::config::{Config, OnOom};
+use crate::config::{Config, Float8, OnOom};
 use crate::error::{Interrupt, MemoryKind, OpResult, TrainError};
 use crate::memory::micros;
 use crate::observer::SafePoint;
@@ -174,6 +174,8 @@ impl Trainer {
         self.cx.retained.keep(self.config.retain);
         self.cx.choose_attention(self.config.attention);
         self.cx.choose_causal(self.config.loss_head, self.config.use_cache);
+        let float8 = if self.workload.takes_float8() { self.config.float8 } else { Float8::Off };
+        self.cx.choose_float8(float8);
         self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_) | Task::Adversarial(_));
         let asks_again = self.config.accumulation > 1 || self.config.checkpointing.is_on();
         let keeps = self.cx.fused && asks_again && matches!(self.task, Task::Supervised(_));

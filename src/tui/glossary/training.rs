@@ -289,6 +289,13 @@ pub(super) const WORDS: &[Entry] = &[
         meaning: "which positions of a batch are padding, as a program tells its model. Where there is some, SDPA gets a mask, and flash attention is out.",
     },
     Entry {
+        word: "FP8",
+        also: &["float8", "e4m3", "e5m2", "torchao"],
+        panels: &[Switches],
+        figure: Some(|stage| switch(stage, "fp8")),
+        meaning: "numbers of 8 bits under a scale. torchao rounds both factors of every product of a linear layer to them; in eager mode what is saved for backward keeps its type.",
+    },
+    Entry {
         word: "offload",
         also: &["offloaded"],
         panels: &[Switches],

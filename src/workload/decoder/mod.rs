@@ -103,6 +103,10 @@ impl Workload for Decoder {
         true
     }
 
+    fn takes_float8(&self) -> bool {
+        self.sizes.lora.is_none()
+    }
+
     fn items_per_sample(&self) -> usize {
         self.data.mean_length(self.sizes.seq)
     }

@@ -3,7 +3,9 @@
 use half::{bf16, f16};
 use vramlab::allocator::SegmentSource;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
-use vramlab::device::{DType, Device, DeviceError, HeadView, Kernel, MatrixView, Operand};
+use vramlab::device::{
+    DType, Device, DeviceError, HeadView, Kernel, MatrixView, Operand, from_e4m3, from_e5m2, to_e4m3, to_e5m2,
+};
 use vramlab::units::{Address, Bytes, StreamId};
 
 /// Every type that floats are stored in.
@@ -80,6 +82,8 @@ pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
             DType::I64 => bytes.extend_from_slice(&(x as i64).to_le_bytes()),
             DType::I32 => bytes.extend_from_slice(&(x as i32).to_le_bytes()),
             DType::U8 => bytes.push(x as u8),
+            DType::E4M3 => bytes.push(to_e4m3(x as f32)),
+            DType::E5M2 => bytes.push(to_e5m2(x as f32)),
         }
     }
     bytes
@@ -96,6 +100,8 @@ pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
             DType::I64 => i64::from_le_bytes(b.try_into().unwrap()) as f64,
             DType::I32 => f64::from(i32::from_le_bytes(b.try_into().unwrap())),
             DType::U8 => f64::from(b[0]),
+            DType::E4M3 => f64::from(from_e4m3(b[0])),
+            DType::E5M2 => f64::from(from_e5m2(b[0])),
         })
         .collect()
 }

@@ -10,6 +10,7 @@ mod cross_entropy;
 mod dispatch;
 mod elementwise;
 mod embedding;
+mod float8;
 mod gemm;
 mod layer_norm;
 mod loss;
@@ -54,6 +55,19 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         }
         Kernel::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate } => {
             gemm::gemm(cores, apart(), &gemm::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate })
+        }
+        Kernel::AbsMax { src, dst, cols, groups, copied: _ } => {
+            float8::abs_max(cores, apart(), [src, dst], float8::Groups { cols, groups })
+        }
+        Kernel::Float8Scale { amax, dst, most, power } => float8::scale(apart(), amax, dst, most, power),
+        Kernel::QuantizeFloat8 { src, scale, dst, cols, groups } => {
+            float8::quantize(cores, apart(), [src, scale], dst, float8::Groups { cols, groups })
+        }
+        Kernel::ScaledGemm { m, n, k, a, b, c, inverse, fast: _ } => {
+            let alpha = float8::factor(apart(), inverse)?.unwrap_or(1.0);
+            let (batch, bias, accumulate) = (1, None, false);
+            gemm::gemm(cores, apart(), &gemm::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate })?;
+            float8::scale_product(cores, apart(), c, inverse, [m, n])
         }
         Kernel::ColumnSum { src, dst, rows, cols } => rows::column_sum(cores, apart(), src, dst, rows, cols),
         Kernel::Add { a, b, dst } => elementwise::binary(cores, in_place(), a, b, dst, elementwise::Binary::Add),

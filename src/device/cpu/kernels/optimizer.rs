@@ -349,9 +349,13 @@ pub(super) fn clip_factor(
 }
 
 pub(super) fn reciprocal(mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
-    require(src.len == 1 && dst.len == 1, || "source and result have one element each".into())?;
+    require(src.len == dst.len, || "source and result have as many elements".into())?;
     let (from, to) = (access.read(&src)?, access.write(&dst)?);
-    f64::store(&to, 0, &[1.0 / scalar(&from)]);
+    let mut value = [0.0];
+    for i in 0..src.len {
+        f64::load(&from, i, &mut value);
+        f64::store(&to, i, &[1.0 / value[0]]);
+    }
     Ok(())
 }
 

@@ -66,7 +66,7 @@ fn transpose(from: &View<'_>, to: &View<'_>, sides: Sides) {
         DType::F64 | DType::I64 => transpose_as::<i64>(from, to, sides),
         DType::F32 | DType::I32 => transpose_as::<i32>(from, to, sides),
         DType::F16 | DType::Bf16 => transpose_as::<u16>(from, to, sides),
-        DType::U8 => transpose_as::<u8>(from, to, sides),
+        DType::U8 | DType::E4M3 | DType::E5M2 => transpose_as::<u8>(from, to, sides),
     }
 }
 

@@ -21,6 +21,8 @@ const fn data_type(dtype: DType) -> sys::cudaDataType_t {
     match dtype {
         DType::F16 => sys::cudaDataType_t::CUDA_R_16F,
         DType::Bf16 => sys::cudaDataType_t::CUDA_R_16BF,
+        DType::E4M3 => sys::cudaDataType_t::CUDA_R_8F_E4M3,
+        DType::E5M2 => sys::cudaDataType_t::CUDA_R_8F_E5M2,
         _ => sys::cudaDataType_t::CUDA_R_32F,
     }
 }
@@ -126,7 +128,7 @@ impl Plan {
             sys::cublasComputeType_t::CUBLAS_COMPUTE_32F
         };
         let matrix = |layout, dtype| Matrix::new(layout, dtype, shape.batch);
-        let (left, right) = (matrix(&shape.left, shape.input)?, matrix(&shape.right, shape.input)?);
+        let (left, right) = (matrix(&shape.left, shape.types[0])?, matrix(&shape.right, shape.types[1])?);
         let product = matrix(&shape.product, shape.output)?;
         let description = result::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F).map_err(refused)?;
         let plan = Self { description, left, right, product };
@@ -135,11 +137,22 @@ impl Plan {
         let transposition = |transposed: bool| i32::from(transposed);
         plan.describe(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transposition(shape.left.transposed))?;
         plan.describe(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &transposition(shape.right.transposed))?;
+        if shape.fast {
+            plan.describe(Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM, &1_i8)?;
+        }
         if let Some(dtype) = shape.bias {
             plan.describe(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS)?;
             plan.describe(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &data_type(dtype))?;
         }
         Ok(plan)
+    }
+
+    /// Tells where the scales of both factors lie: before algorithms are asked for, and before the product runs.
+    pub fn scale(&self, scales: Option<[Address; 2]>) -> Result<(), Refusal> {
+        use sys::cublasLtMatmulDescAttributes_t as Attribute;
+        let Some([left, right]) = scales else { return Ok(()) };
+        self.describe(Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &left.0)?;
+        self.describe(Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &right.0)
     }
 
     fn describe<T>(&self, attribute: sys::cublasLtMatmulDescAttributes_t, value: &T) -> Result<(), Refusal> {
@@ -231,6 +244,7 @@ impl Handle {
         workspace: Address,
         stream: Stream,
     ) -> Result<(), Refusal> {
+        plan.scale(product.scales)?;
         if let Some(bias) = product.bias {
             plan.describe(sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.0)?;
         }

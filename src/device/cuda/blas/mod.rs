@@ -44,7 +44,7 @@ impl Blas {
         Ok(Self { handle, plans: HashMap::new(), choices })
     }
 
-    /// Runs a [`Kernel::Gemm`]; false where cuBLASLt has nothing for it. `workspace` gives memory of the size it is asked
+    /// Runs a [`Kernel::Gemm`] or a [`Kernel::ScaledGemm`]; false where cuBLASLt has nothing for it. `workspace` gives memory of the size it is asked
     /// for.
     pub fn run(
         &mut self,
@@ -73,6 +73,7 @@ impl Blas {
         workspace: &mut impl FnMut(usize) -> Result<Address, Refusal>,
     ) -> Result<Option<(Plan, Algorithm)>, Refusal> {
         let plan = Plan::new(&product.shape)?;
+        plan.scale(product.scales)?;
         // Not looked for among the candidates: in a process that has asked before, the heuristic proposes others.
         let known = self.choices.get(&product.shape).and_then(|known| self.handle.check(&plan, known, WORKSPACE));
         if let Some(known) = known {

@@ -20,7 +20,7 @@ pub(super) struct MatrixLayout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     /// Types of the factors and of the product.
-    pub input: DType,
+    pub types: [DType; 2],
     pub output: DType,
     pub left: MatrixLayout,
     pub right: MatrixLayout,
@@ -29,6 +29,8 @@ pub(super) struct Shape {
     pub bias: Option<DType>,
     pub accumulate: bool,
     pub tf32: bool,
+    /// Sums of products in 8 bits may be kept with fewer bits.
+    pub fast: bool,
     /// The largest power of two, 16 at most, that divides every address.
     pub alignment: u32,
 }
@@ -42,19 +44,34 @@ pub(super) struct Product {
     pub product: Address,
     pub bias: Option<Address>,
     pub alpha: f32,
+    /// What products of 8-bit floats are multiplied by: a number for each factor.
+    pub scales: Option<[Address; 2]>,
 }
 
 impl Product {
-    /// The product of a [`Kernel::Gemm`]. Row-major matrices are read as the transposes that they are in column-major
+    /// The product of a [`Kernel::Gemm`] or a [`Kernel::ScaledGemm`]. Row-major matrices are read as the transposes that they are in column-major
     /// terms: `cᵀ = bᵀ aᵀ`. `None` where a matrix has no contiguous dimension, or types are mixed in a way that cuBLASLt
     /// has no kernel for.
     pub fn of(kernel: &Kernel<'_>, tf32: bool) -> Option<Self> {
-        let Kernel::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate } = kernel else { return None };
-        let (m, n, k, batch) = (*m, *n, *k, *batch);
-        let known = matches!(a.dtype, DType::F32 | DType::F16 | DType::Bf16);
-        if !known || a.dtype != b.dtype || !(c.dtype == a.dtype || c.dtype == DType::F32) {
-            return None;
-        }
+        let (sizes, batch, [a, b, c], bias, alpha, accumulate, scaled) = match kernel {
+            Kernel::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate } => {
+                let known = matches!(a.dtype, DType::F32 | DType::F16 | DType::Bf16);
+                if !known || a.dtype != b.dtype || !(c.dtype == a.dtype || c.dtype == DType::F32) {
+                    return None;
+                }
+                ([*m, *n, *k], *batch, [a, b, c], *bias, *alpha, *accumulate, None)
+            }
+            Kernel::ScaledGemm { m, n, k, a, b, c, inverse, fast } => {
+                let known = matches!(c.dtype, DType::F32 | DType::F16 | DType::Bf16);
+                let eight = [a, b].iter().all(|view| view.dtype.float8_max().is_some());
+                if !known || !eight {
+                    return None;
+                }
+                ([*m, *n, *k], 1, [a, b, c], None, 1.0, false, Some((*inverse, *fast)))
+            }
+            _ => return None,
+        };
+        let [m, n, k] = sizes;
         let single = |view: &MatrixView| if batch == 1 { 0 } else { view.batch_stride };
         // As the factor (rows × cols) of a column-major product.
         let factor = |view: &MatrixView, rows: usize, cols: usize, row_stride: usize, col_stride: usize| {
@@ -72,12 +89,12 @@ impl Product {
             whole.then_some(MatrixLayout { rows: rows_stored, cols: cols_stored, leading, batch_stride, transposed })
         };
         let row_major = c.col_stride == 1 || n == 1;
-        let (left, right, product, addresses) = if row_major {
+        let (left, right, product, [first, second]) = if row_major {
             (
                 factor(b, n, k, b.col_stride, b.row_stride)?,
                 factor(a, k, m, a.col_stride, a.row_stride)?,
                 factor(c, n, m, c.col_stride, c.row_stride)?,
-                [b.address, a.address],
+                [b, a],
             )
         } else {
             if bias.is_some() {
@@ -87,32 +104,39 @@ impl Product {
                 factor(a, m, k, a.row_stride, a.col_stride)?,
                 factor(b, k, n, b.row_stride, b.col_stride)?,
                 factor(c, m, n, c.row_stride, c.col_stride)?,
-                [a.address, b.address],
+                [a, b],
             )
         };
         if product.transposed {
             return None;
         }
-        let together = addresses[0].0 | addresses[1].0 | c.address.0 | bias.map_or(0, |bias| bias.address.0);
+        let scales = scaled.map(
+            |([of_a, of_b], _)| {
+                if row_major { [of_b.address, of_a.address] } else { [of_a.address, of_b.address] }
+            },
+        );
+        let together = first.address.0 | second.address.0 | c.address.0 | bias.map_or(0, |bias| bias.address.0);
         let shape = Shape {
-            input: a.dtype,
+            types: [first.dtype, second.dtype],
             output: c.dtype,
             left,
             right,
             product,
             batch,
             bias: bias.map(|bias| bias.dtype),
-            accumulate: *accumulate,
+            accumulate,
+            fast: scaled.is_some_and(|(_, fast)| fast),
             tf32: tf32 && a.dtype == DType::F32,
             alignment: 1 << together.trailing_zeros().min(4),
         };
         Some(Self {
             shape,
-            left: addresses[0],
-            right: addresses[1],
+            left: first.address,
+            right: second.address,
             product: c.address,
             bias: bias.map(|bias| bias.address),
-            alpha: *alpha,
+            alpha,
+            scales,
         })
     }
 }

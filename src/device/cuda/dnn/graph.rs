@@ -263,7 +263,7 @@ pub(super) const fn data_type(dtype: DType) -> Option<cudnnDataType_t> {
         DType::F32 => Some(cudnnDataType_t::CUDNN_DATA_FLOAT),
         DType::F16 => Some(cudnnDataType_t::CUDNN_DATA_HALF),
         DType::Bf16 => Some(cudnnDataType_t::CUDNN_DATA_BFLOAT16),
-        DType::F64 | DType::I64 | DType::I32 | DType::U8 => None,
+        DType::F64 | DType::I64 | DType::I32 | DType::U8 | DType::E4M3 | DType::E5M2 => None,
     }
 }
 

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::{DType, Kernel, Operand};
+use crate::{DType, Kernel, Operand, to_e4m3, to_e5m2};
 use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
@@ -178,6 +178,8 @@ fn pattern(dtype: DType, value: f64) -> u64 {
         DType::F16 => (u64::from(f16::from_f32(value as f32).to_bits()), 2),
         DType::Bf16 => (u64::from(bf16::from_f32(value as f32).to_bits()), 2),
         DType::U8 => (u64::from(value as u8), 1),
+        DType::E4M3 => (u64::from(to_e4m3(value as f32)), 1),
+        DType::E5M2 => (u64::from(to_e5m2(value as f32)), 1),
     };
     (0..8 / size).fold(0, |pattern, i| pattern | bits << (8 * size * i))
 }

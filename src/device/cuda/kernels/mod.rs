@@ -10,6 +10,7 @@ mod classifier;
 mod convolution;
 mod elementwise;
 mod embedding;
+mod float8;
 mod gelu_sums;
 mod gemm;
 mod geometry;
@@ -90,6 +91,10 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         | Kernel::QuantizeBytes { .. }
         | Kernel::DequantizeBytes { .. }
         | Kernel::GemmNf4 { .. } => nf4::launch(queue, kernel),
+        Kernel::AbsMax { .. }
+        | Kernel::Float8Scale { .. }
+        | Kernel::QuantizeFloat8 { .. }
+        | Kernel::ScaledGemm { .. } => float8::launch(queue, kernel),
         Kernel::CrossEntropy { .. } | Kernel::CrossEntropyBackward { .. } => classifier::launch(queue, kernel),
         Kernel::Softmax { .. }
         | Kernel::SoftmaxBackward { .. }

@@ -25,6 +25,7 @@ pub(in crate::cuda) const UNITS: &[(&str, &str)] = &[
     ("convolution", include_str!("convolution.cu")),
     ("elementwise", concat!(include_str!("gelu.cuh"), include_str!("elementwise.cu"))),
     ("embedding", include_str!("embedding.cu")),
+    ("float8", include_str!("float8.cu")),
     ("gelu_sums", concat!(include_str!("gelu.cuh"), include_str!("gelu_sums.cu"))),
     ("gemm", include_str!("gemm.cu")),
     ("layer_norm", concat!(include_str!("layer_norm.cuh"), include_str!("layer_norm.cu"))),

@@ -6,6 +6,7 @@ mod convolution;
 mod copies;
 mod elementwise;
 mod embedding;
+mod float8;
 mod gemm;
 mod layer_norm;
 mod loss;
@@ -37,6 +38,7 @@ pub(super) fn run(session: &mut Session<'_>) {
     rotary::run(session);
     routing::run(session);
     nf4::run(session);
+    float8::run(session);
     convolution::run(session);
     batch_norm::run(session);
     pool::run(session);

@@ -68,9 +68,14 @@ pub(super) fn run(session: &mut Session<'_>) {
     for layout in &layouts {
         let &StridedCase { what, shape, src: src_strides, dst: dst_strides } = layout;
         let title = format!("{shape:?} {what}");
-        for (dtype, optional) in
-            [(DType::F32, false), (DType::F16, false), (DType::Bf16, false), (DType::I64, false), (DType::U8, true)]
-        {
+        for (dtype, optional) in [
+            (DType::F32, false),
+            (DType::F16, false),
+            (DType::Bf16, false),
+            (DType::I64, false),
+            (DType::U8, true),
+            (DType::E5M2, true),
+        ] {
             for skew in [Skew::Aligned, Skew::Together(1)] {
                 let mut case = Case::of_types("copy_strided", &[dtype], title.clone()).skewed(skew);
                 case.optional = optional;

@@ -174,6 +174,8 @@ const fn in_pytorch(dtype: DType) -> &'static str {
         DType::I64 => "Long",
         DType::I32 => "Int",
         DType::U8 => "Byte",
+        DType::E4M3 => "Float8_e4m3fn",
+        DType::E5M2 => "Float8_e5m2",
     }
 }
 

@@ -1,0 +1,317 @@
+//! Linear layers that multiply in 8 bits, as torchao's `Float8Linear` does it in eager mode: every product scales and rounds both of
+//! its factors first, by the largest magnitude of each, and what backward needs is saved as it was.
+
+use super::linear::viewed;
+use super::reduce::{Scratch, row_sum_scratch, sum_scratch};
+use crate::config::Float8 as Recipe;
+use crate::context::Context;
+use crate::error::{Interrupt, OpResult, TrainError};
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, DeviceError, Kernel, MatrixView, ScaleGroups};
+
+/// What the sizes of factors are multiples of.
+const STEP: usize = 16;
+/// The first compute capability with such products.
+const FIRST: u32 = 89;
+/// The one whose products with scales of rows are cuBLASLt's.
+const HOPPER: u32 = 90;
+
+/// A matrix in 8 bits under its scales, with the layout of what it was made of.
+struct Float8 {
+    data: Tensor,
+    scale: Tensor,
+}
+
+/// A tensor that becomes a factor: how long its rows in memory are, and which of them have a scale together.
+#[derive(Clone, Copy)]
+struct Scaled<'a> {
+    tensor: &'a Tensor,
+    cols: usize,
+    groups: ScaleGroups,
+}
+
+impl<'a> Scaled<'a> {
+    /// `groups` hold where scales are those of rows.
+    const fn new(recipe: Recipe, tensor: &'a Tensor, cols: usize, groups: ScaleGroups) -> Self {
+        let groups = if matches!(recipe, Recipe::Rowwise) { groups } else { ScaleGroups::All };
+        Self { tensor, cols, groups }
+    }
+}
+
+/// A factor of a product: where it lies, and the scale that it has.
+struct Factor<'a> {
+    data: Tensor,
+    view: MatrixView,
+    scale: &'a Tensor,
+}
+
+/// A matrix whose columns lie one after the other, of `rows` elements each.
+fn by_columns(data: &Tensor, rows: usize) -> MatrixView {
+    MatrixView { row_stride: 1, col_stride: rows, ..data.matrix() }
+}
+
+impl Context {
+    /// Whether a linear layer of these sizes is converted: what the README of torchao leaves out is left out.
+    #[must_use]
+    pub fn converts_to_float8(&self, sizes: [usize; 2]) -> bool {
+        self.float8_recipe() != Recipe::Off && sizes.iter().all(|size| size.is_multiple_of(STEP))
+    }
+
+    /// [`Context::linear`] by products in 8 bits.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel; a card without such products, or a number of tokens that they don't take.
+    pub fn float8_linear(&mut self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> OpResult<Tensor> {
+        let input = self.cast_to_lower(input, "input copy")?;
+        let output = self.op("float8_linear", |cx| cx.float8_product(&input, weight))?;
+        let Some(bias) = bias else { return Ok(output) };
+        let bias = match bias.dtype() == output.dtype() {
+            true => bias.clone(),
+            false => self.cast(bias, output.dtype(), "bias copy")?,
+        };
+        self.add(&output, &bias)
+    }
+
+    fn float8_product(&mut self, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
+        let capability = self.workspaces.policy.compute_capability;
+        let (transposed, recipe) = (weight.transpose(), self.float8_recipe());
+        let (major, minor) = (capability / 10, capability % 10);
+        let refused = |text| Err(TrainError::NoFloat8(text).into());
+        if capability < FIRST {
+            return refused(format!(
+                "needs compute capability 8.9, this card has {major}.{minor}; leave --fp8 off, or take a card of Ada, \
+                 Hopper or later"
+            ));
+        }
+        // Elsewhere it is CUTLASS's, whose workspaces nobody has recorded.
+        if recipe == Recipe::Rowwise && capability != HOPPER {
+            return refused(format!(
+                "with scales of rows is known here of compute capability 9.0, this card has {major}.{minor}; use \
+                 --fp8 tensorwise"
+            ));
+        }
+        let (shape, tokens) = (input.shape(), input.shape().rows());
+        let (inputs, outputs) = (shape.last(), weight.shape().rows());
+        let output = {
+            // Scales of rows are those of tokens, and of the weight's outputs, whose rows these are in memory.
+            let x = self.float8(Scaled::new(recipe, input, inputs, ScaleGroups::Rows), DType::E4M3)?;
+            let w = self.float8(Scaled::new(recipe, &transposed, inputs, ScaleGroups::Rows), DType::E4M3)?;
+            let a = Factor { view: x.data.matrix(), data: x.data.clone(), scale: &x.scale };
+            let b = Factor { view: by_columns(&w.data, inputs), data: w.data.clone(), scale: &w.scale };
+            let output = |cx: &Self, dtype| cx.activation(shape.with_last(outputs), dtype, "output");
+            let output = self.scaled_product([tokens, outputs, inputs], [a, b], (true, input.dtype()), output)?;
+            drop(w);
+            output
+        };
+        if !self.differentiates(&[input, weight]) {
+            return Ok(output);
+        }
+        // A function of Python's saves what it saves when it has returned.
+        let saved = [self.save(input)?, self.save(&transposed)?];
+        let to_parameter = weight.dtype();
+        let source = self.record("Float8LinearBackward", [Some(input), Some(weight), None], move |cx, grads| {
+            let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+            let (to_input, to_weight) = {
+                // What a checkpoint recomputed is nobody else's and goes when Python's function returns.
+                let (x, w) = (saved[0].unpack(cx)?, saved[1].unpack(cx)?);
+                cx.float8_gradients(recipe, [&grad, &x, &w], [tokens, outputs, inputs], shape)?
+            };
+            let to_weight = cx.cast_gradient(&to_weight, to_parameter)?.marked_as_view();
+            Ok([Some(viewed(shape, to_input)), Some(to_weight), None])
+        });
+        Ok(output.with_source(source))
+    }
+
+    /// The gradients of the input, of this shape, and of the weight. Both factors of either product are made anew.
+    fn float8_gradients(
+        &mut self,
+        recipe: Recipe,
+        [grad, x, w]: [&Tensor; 3],
+        [tokens, outputs, inputs]: [usize; 3],
+        shape: Shape,
+    ) -> OpResult<(Tensor, Tensor)> {
+        let of_gradients = if recipe == Recipe::Rowwise { DType::E4M3 } else { DType::E5M2 };
+        let first = self.float8(Scaled::new(recipe, grad, outputs, ScaleGroups::Rows), of_gradients)?;
+        let w = self.float8(Scaled::new(recipe, w, inputs, ScaleGroups::Columns), DType::E4M3)?;
+        let to_input = {
+            let a = Factor { view: first.data.matrix(), data: first.data.clone(), scale: &first.scale };
+            let copy = self.transposed_bytes(&w, [outputs, inputs])?;
+            let b = Factor { view: by_columns(&copy, outputs), data: copy, scale: &w.scale };
+            let output = |cx: &Self, dtype| cx.temporary(shape, dtype, "input gradient");
+            self.scaled_product([tokens, inputs, outputs], [a, b], (false, grad.dtype()), output)?
+        };
+        let second = self.float8(Scaled::new(recipe, grad, outputs, ScaleGroups::Columns), of_gradients)?;
+        let x = self.float8(Scaled::new(recipe, x, inputs, ScaleGroups::Columns), DType::E4M3)?;
+        if !tokens.is_multiple_of(STEP) {
+            let text = format!(
+                "takes inner dimensions that are multiples of {STEP}, and a batch has {tokens} tokens with \
+                 its padding; choose --batch, --accum and --seq so that it has a multiple of {STEP}"
+            );
+            return Err(TrainError::NoFloat8(text).into());
+        }
+        let to_weight = {
+            let copy = self.transposed_bytes(&second, [tokens, outputs])?;
+            let a = Factor { view: copy.matrix(), data: copy, scale: &second.scale };
+            let copy = self.transposed_bytes(&x, [tokens, inputs])?;
+            let b = Factor { view: by_columns(&copy, tokens), data: copy, scale: &x.scale };
+            let output = |cx: &Self, dtype| cx.temporary(Shape::new(&[outputs, inputs]), dtype, "weight gradient");
+            self.scaled_product([outputs, inputs, tokens], [a, b], (false, grad.dtype()), output)?
+        };
+        drop((first, w, second, x));
+        Ok((to_input, to_weight))
+    }
+
+    /// A tensor in 8 bits, with the blocks of `hp_tensor_to_float8_dynamic`.
+    fn float8(&self, scaled: Scaled<'_>, dtype: DType) -> OpResult<Float8> {
+        let scale = self.float8_scale(scaled, dtype)?;
+        let Scaled { tensor, cols, groups } = scaled;
+        let (shape, f32) = (tensor.shape(), DType::F32);
+        let data = {
+            let wide = match tensor.dtype() {
+                DType::F32 => None,
+                _ => Some(self.temporary(shape, f32, "values in f32")?),
+            };
+            let scaled = self.temporary(shape, f32, "scaled values")?;
+            drop(wide);
+            let kept = self.temporary(shape, f32, "scaled values within bounds")?;
+            let data = self.temporary(shape, dtype, "values in 8 bits")?.restrided(tensor.layout());
+            let (src, dst) = (tensor.flat(), data.flat());
+            self.launch(&Kernel::QuantizeFloat8 { src, scale: scale.operand(), dst, cols, groups })?;
+            drop(kept);
+            drop(scaled);
+            data
+        };
+        Ok(Float8 { data, scale })
+    }
+
+    /// What elements are multiplied by so that the largest magnitude of each group becomes that of `dtype`, or nearly that where scales
+    /// are powers of two.
+    fn float8_scale(&self, scaled: Scaled<'_>, dtype: DType) -> OpResult<Tensor> {
+        let Scaled { tensor, cols, groups } = scaled;
+        let (amax, shape) = self.largest_magnitudes(scaled)?;
+        let wide = self.temporary(shape, DType::F64, "largest magnitude in f64")?;
+        let bounded = self.temporary(shape, DType::F64, "largest magnitude from 1e-12 on")?;
+        let inverse = self.temporary(shape, DType::F64, "its reciprocal")?;
+        let product = self.temporary(shape, DType::F64, "scale in f64")?;
+        drop((inverse, bounded));
+        let made = self.temporary(shape, DType::F32, "scale")?;
+        drop(product);
+        let power = groups != ScaleGroups::All;
+        let scale = if power {
+            let logarithm = self.temporary(shape, DType::F32, "logarithm of the scale")?;
+            let whole = self.temporary(shape, DType::F32, "exponent of the scale")?;
+            drop(logarithm);
+            let scale = self.temporary(shape, DType::F32, "scale that is a power of two")?;
+            drop(whole);
+            scale
+        } else {
+            made.clone()
+        };
+        let most = f64::from(dtype.float8_max().unwrap_or(1.0));
+        self.launch(&Kernel::Float8Scale { amax: amax.operand(), dst: scale.operand(), most, power })?;
+        drop((made, wide, amax));
+        debug_assert_eq!(shape.numel(), groups.count(tensor.numel(), cols), "a scale for each group");
+        Ok(scale)
+    }
+
+    /// The largest magnitude of each group, and the shape of as many numbers.
+    fn largest_magnitudes(&self, scaled: Scaled<'_>) -> OpResult<(Tensor, Shape)> {
+        let Scaled { tensor, cols, groups } = scaled;
+        let whole = groups == ScaleGroups::All;
+        let shape = if whole { Shape::new(&[]) } else { Shape::new(&[groups.count(tensor.numel(), cols)]) };
+        // `torch.max` of a whole tensor wants its elements in order, `torch.amax` along a dimension does not.
+        let copied = whole && !tensor.is_row_major();
+        let bytes = usize::try_from(tensor.dtype().size()).unwrap_or_default();
+        let scratch = match groups {
+            ScaleGroups::All => sum_scratch(tensor.numel(), bytes, self.workspaces.policy),
+            // A warp and more share a row.
+            ScaleGroups::Rows => None,
+            ScaleGroups::Columns => row_sum_scratch(tensor.numel() / cols.max(1), cols, bytes, self.workspaces.policy),
+        };
+        let magnitudes = self.temporary(tensor.shape(), tensor.dtype(), "magnitudes")?;
+        let amax = self.temporary(shape, tensor.dtype(), "largest magnitude")?;
+        let ordered = match copied {
+            true => Some(self.temporary(tensor.shape(), tensor.dtype(), "magnitudes in order")?),
+            false => None,
+        };
+        if let Some(Scratch { partials, semaphores }) = scratch {
+            let partials = self.scratch(partials, "largest of parts")?;
+            let semaphores = self.scratch(semaphores, "largest magnitude semaphores")?;
+            drop((semaphores, partials));
+        }
+        let launched = self.launch(&Kernel::AbsMax { src: tensor.flat(), dst: amax.operand(), cols, groups, copied });
+        launched.map_err(|interrupt| match interrupt {
+            Interrupt::Failed(TrainError::Device(DeviceError::Unsupported { device, .. })) if !whole => {
+                let text = format!("with scales of rows has no kernels on {device} here; use --fp8 tensorwise");
+                TrainError::NoFloat8(text).into()
+            }
+            other => other,
+        })?;
+        drop((ordered, magnitudes));
+        Ok((amax, shape))
+    }
+
+    /// The bytes of a matrix of `rows × cols`, whose rows lie one after the other, column by column.
+    fn transposed_bytes(&self, matrix: &Float8, [rows, cols]: [usize; 2]) -> OpResult<Tensor> {
+        let shape = Shape::new(&[cols, rows]);
+        let copy = self.temporary(shape, matrix.data.dtype(), "transposed copy in 8 bits")?;
+        self.copy(&matrix.data.strided(shape, [1, cols, 0, 0], 0), &copy)?;
+        Ok(copy)
+    }
+
+    /// `torch._scaled_mm` of an (m, k) and a (k, n) matrix in a type, `fast` or not; copies that were made for it go when it has run.
+    /// With scales of rows it makes bf16, and unless it is fast torchao multiplies by them behind it.
+    fn scaled_product(
+        &mut self,
+        sizes: [usize; 3],
+        [a, b]: [Factor<'_>; 2],
+        (fast, dtype): (bool, DType),
+        output: impl Fn(&Self, DType) -> OpResult<Tensor>,
+    ) -> OpResult<Tensor> {
+        let inverse = |cx: &Self, scale: &Tensor| {
+            let inverse = cx.temporary(scale.shape(), scale.dtype(), "inverse scale")?;
+            cx.launch(&Kernel::Reciprocal { src: scale.operand(), dst: inverse.operand() })?;
+            OpResult::Ok(inverse)
+        };
+        let (of_a, of_b) = (inverse(self, a.scale)?, inverse(self, b.scale)?);
+        let by_rows = self.float8_recipe() == Recipe::Rowwise;
+        let (of_a, of_b, behind) = if by_rows && !fast { self.scales_behind(of_a, of_b)? } else { (of_a, of_b, None) };
+        let made = output(self, if by_rows { DType::Bf16 } else { dtype })?;
+        let memory = self.memory().clone();
+        self.workspaces.gemm_with_bias(&memory)?;
+        let ([m, n, k], c, inverse) = (sizes, made.matrix(), [of_a.operand(), of_b.operand()]);
+        self.launch(&Kernel::ScaledGemm { m, n, k, a: a.view, b: b.view, c, inverse, fast })?;
+        if let Some(behind) = &behind {
+            self.launch(&Kernel::Mul { a: made.operand(), b: behind.operand(), dst: made.operand() })?;
+        }
+        let made = if made.dtype() == dtype {
+            made
+        } else {
+            let cast = output(self, dtype)?;
+            self.launch(&Kernel::Cast { src: made.operand(), dst: cast.operand() })?;
+            cast
+        };
+        drop((of_a, of_b, behind, a.data, b.data));
+        Ok(made)
+    }
+
+    /// Scales of 1 for a product, and what it is multiplied by afterwards: of every element the scales of its row and its column.
+    fn scales_behind(&self, of_a: Tensor, of_b: Tensor) -> OpResult<(Tensor, Tensor, Option<Tensor>)> {
+        let (m, n) = (of_a.numel(), of_b.numel());
+        let behind = self.temporary(Shape::new(&[m, n]), DType::F32, "scales of the product")?;
+        let (rows, columns) = (of_a.reshaped(Shape::new(&[m, 1])), of_b.reshaped(Shape::new(&[1, n])));
+        let (a, b, c) = (rows.matrix(), columns.matrix(), behind.matrix());
+        let (batch, bias, alpha, accumulate) = (1, None, 1.0, false);
+        self.launch(&Kernel::Gemm { m, n, k: 1, batch, a, b, c, bias, alpha, accumulate })?;
+        drop((rows, columns));
+        let one = |cx: &Self, scales: Tensor| {
+            let one = cx.temporary(Shape::new(&[]), DType::F32, "scale of 1")?;
+            cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
+            drop(scales);
+            OpResult::Ok(one)
+        };
+        Ok((one(self, of_a)?, one(self, of_b)?, Some(behind)))
+    }
+}
