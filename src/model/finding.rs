@@ -78,7 +78,7 @@ impl Weighed {
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (of, tried) = match self.trial {
-            Trial::Replayed => ("reserved", "replayed"),
+            Trial::Replayed => ("reserved", "both replayed from empty memory"),
             Trial::Simulated => ("peak", "tried, simulated"),
         };
         write!(f, "{of} {} → {} (−{}), {tried}", self.from, self.to, percent(self.saves(), self.from))

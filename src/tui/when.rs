@@ -40,6 +40,10 @@ pub(crate) fn place(stage: &Stage<'_>) -> Place {
         Moment::RunPeak if has_steps => format!("peak of the run {MARK} step {step}"),
         Moment::RunPeak => format!("peak {MARK}"),
         Moment::Failure | Moment::Cursor if !has_steps => format!("event {} of {}", view.position, picture.extent.end),
+        // What panels show of a moment between steps is the step that has ended.
+        Moment::Cursor if step > 0 && view.phase.is_none() && view.profiles.under_way.events == 0 => {
+            format!("end of step {}", step - 1)
+        }
         Moment::Cursor if picture.extent.steps > step => format!("step {step} of {}", picture.extent.steps),
         _ if has_steps => format!("step {step}"),
         _ => String::new(),

@@ -59,12 +59,6 @@ impl Curve {
         (0..self.plot.height).find(|y| self.dots(x, *y) != 0)
     }
 
-    /// True if the highest dot in a column of cells is in the upper half of its cell.
-    pub fn is_in_upper_half(&self, x: u16) -> bool {
-        let upper = DOTS.iter().map(|column| column[2] | column[3]).fold(0, |all, dots| all | dots);
-        self.row_at(x).is_some_and(|y| self.dots(x, y) & upper != 0)
-    }
-
     fn dots(&self, x: u16, y: u16) -> u8 {
         self.cells.get(usize::from(y) * usize::from(self.plot.width) + usize::from(x)).copied().unwrap_or(0)
     }

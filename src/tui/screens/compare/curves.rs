@@ -95,9 +95,8 @@ fn fill(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer)
     let as_ground = theme.contrast(Token::Border, Token::Surface).is_some_and(|contrast| contrast < FAINT);
     for x in 0..plot.width {
         let Some(outline) = line.row_at(x) else { continue };
-        // A ground takes whole cells: it ends at the edge that is nearer to the line.
-        let first = if as_ground && line.is_in_upper_half(x) { outline } else { outline + 1 };
-        for y in first..plot.height {
+        // A ground takes whole cells: it ends below the line, so that a flat line has a flat edge.
+        for y in outline + 1..plot.height {
             let cell = &mut buf[(plot.x + x, plot.y + y)];
             let bare = cell.symbol() == " " || (cell.symbol() == "▁" && cell.fg == border);
             match (as_ground, bare) {

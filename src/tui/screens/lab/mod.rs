@@ -183,6 +183,10 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let why = match rest.height.checked_sub(why) {
         // The row of exchanges with other ranks is worth one of the words.
         Some(left) if wanted > steps::USUAL_ROWS && (LEAST_ROWS..wanted).contains(&left) => why - 1,
+        // So is who holds the memory, where a row or two are missing for it.
+        Some(left) if (wanted + 2..wanted + LEAST_ROWS).contains(&left) && holders::are_shown(stage) => {
+            why - (wanted + LEAST_ROWS - left)
+        }
         Some(left) if left >= LEAST_ROWS => why,
         _ => rest.height,
     };
