@@ -391,8 +391,9 @@ impl Context {
             let Some((saved_rows, saved_shares)) = saved else { return Ok(output) };
             let source = cx.record("mulBackward", [Some(rows), Some(shares), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let (rows, shares) = (saved_rows.unpack(cx)?, saved_shares.unpack(cx)?);
-                // The second argument's gradient comes first: its name (other) sorts before self.
+                // The second argument comes first, and its gradient does: its name (other) sorts before self.
+                let shares = saved_shares.unpack(cx)?;
+                let rows = saved_rows.unpack(cx)?;
                 let products = cx.product_of(&grad, &rows, "gradient times rows")?;
                 let wide = cx.temporary(grad.shape(), grad.dtype(), "gradient of rows")?;
                 let (a, b) = (grad.operand(), shares.operand());

@@ -35,8 +35,9 @@ impl Context {
             let Some((saved_gates, saved_rows)) = saved else { return Ok(output) };
             let source = cx.record("mulBackward", [Some(gates), Some(rows), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let (gates, rows) = (saved_gates.unpack(cx)?, saved_rows.unpack(cx)?);
-                // The second argument's gradient comes first: its name (other) sorts before self.
+                // The second argument comes first, and its gradient does: its name (other) sorts before self.
+                let rows = saved_rows.unpack(cx)?;
+                let gates = saved_gates.unpack(cx)?;
                 let to_rows = cx.temporary(rows.shape(), grad.dtype(), "gradient of rows")?;
                 let (a, b) = (grad.operand(), gates.operand());
                 cx.launch(&Kernel::MulRows { a, b, dst: to_rows.operand(), cols })?;

@@ -1,6 +1,6 @@
 //! The norm by the root of the mean square, op for op as models in PyTorch write it.
 
-use crate::context::Context;
+use crate::context::{Context, Saved};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
@@ -212,8 +212,9 @@ impl Context {
             let Some((saved_input, saved_factors)) = saved else { return Ok(output) };
             let source = cx.record("mulBackward", [Some(input), Some(factors), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let (input, factors) = (saved_input.unpack(cx)?, saved_factors.unpack(cx)?);
-                // The second argument's gradient comes first: its name (other) sorts before self.
+                // The second argument comes first, and its gradient does: its name (other) sorts before self.
+                let factors = saved_factors.unpack(cx)?;
+                let input = saved_input.unpack(cx)?;
                 let products = cx.product_of(&grad, &input, "gradient times input")?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
                 cx.launch(&Kernel::MulRows { a: grad.operand(), b: factors.operand(), dst: dst.operand(), cols })?;
@@ -250,12 +251,22 @@ impl Context {
             let (of_input, of_weight) = (input.dtype(), (weight.shape(), weight.dtype()));
             let source = cx.record("mulBackward", [Some(weight), Some(input), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let input = saved_input.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
-                let weight = saved_weight.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                let mut unpacked = |saved: &Option<Saved>| saved.as_ref().map(|saved| saved.unpack(cx)).transpose();
+                // The second argument comes first.
+                let (input, weight) = match place {
+                    Factor::First => {
+                        let input = unpacked(&saved_input)?;
+                        (input, unpacked(&saved_weight)?)
+                    }
+                    Factor::Second => {
+                        let weight = unpacked(&saved_weight)?;
+                        (unpacked(&saved_input)?, weight)
+                    }
+                };
                 let product = |factor: &Option<Tensor>, what| {
                     factor.as_ref().map(|factor| cx.row_major_product(&grad, factor, what)).transpose()
                 };
-                // The second argument's gradient comes first.
+                // So does its gradient.
                 let (dst, products) = match place {
                     Factor::First => {
                         let dst = product(&weight, "input gradient")?;
@@ -325,8 +336,8 @@ impl Context {
             }
             let source = cx.record("mulBackward", [Some(a), Some(b), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let a = saved_a.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 let b = saved_b.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                let a = saved_a.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 let product = |factor: &Option<Tensor>| {
                     let product = |factor| cx.product_of_rows(&grad, factor, "product gradient");
                     factor.as_ref().map(product).transpose()

@@ -46,8 +46,10 @@ impl Context {
             let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let parts = Heads { q: q.unpack(cx)?, k: k.unpack(cx)?, v: v.unpack(cx)? };
                 let _bias = bias.as_ref().map(|bias| bias.unpack(cx)).transpose()?;
+                // As PyTorch unpacks them: by their names.
+                let (k, q, v) = (k.unpack(cx)?, q.unpack(cx)?, v.unpack(cx)?);
+                let parts = Heads { q, k, v };
                 let [out, logsumexp, seed, offset] = &results;
                 let logsumexp = logsumexp.unpack(cx)?;
                 let computed = Computed { out: out.unpack(cx)?, logsumexp, lse_stride: rows };

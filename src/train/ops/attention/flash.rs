@@ -65,7 +65,9 @@ impl Context {
             let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let parts = Heads { q: q.unpack(cx)?, k: k.unpack(cx)?, v: v.unpack(cx)? };
+                // As PyTorch unpacks them: by their names.
+                let (k, q, v) = (k.unpack(cx)?, q.unpack(cx)?, v.unpack(cx)?);
+                let parts = Heads { q, k, v };
                 kept.backward(cx, &parts, &grad)
             });
             Ok(computed.out.with_source(source))

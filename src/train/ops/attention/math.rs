@@ -209,8 +209,9 @@ impl Context {
         let (of_q, of_k, dtype) = (q.shape(), k.shape(), q.dtype());
         let source = self.record("matmulBackward", [Some(q), Some(k), None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-            let q = saved_q.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+            // The second argument comes first: its name (mat2) sorts before self.
             let k = saved_k.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+            let q = saved_q.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
             let mut product = |of: Shape, what, sizes, transposed, other: &Tensor| {
                 let dst = cx.temporary(of, dtype, what)?;
                 cx.head_products(sizes, matrices(&grad, transposed), matrices(other, false), &dst)?;
@@ -270,8 +271,9 @@ impl Context {
             let (of_v, of_weights, dtype) = (v.shape(), weights.shape(), v.dtype());
             let source = cx.record("matmulBackward", [Some(weights), Some(v), None], move |cx, grads| {
                 let [Some(merged), ..] = grads else { return Ok(Gradients::default()) };
-                let weights = saved_weights.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                // As above.
                 let v = saved_v.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                let weights = saved_weights.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 // The gradient lies side by side; the products want each head's rows together.
                 let width = heads * head_size;
                 let side_by_side = merged.strided(of_output, [rows * width, head_size, width, 1], 0);
