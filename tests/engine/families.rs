@@ -8,12 +8,12 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::train::{
-    Checkpointing, Config, Libraries, LoopStyle, Member, Parallelism, Trainer, TrainerOptions, Workload, World,
+    Checkpointing, Config, Libraries, LoopStyle, Member, Offload, Parallelism, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{Data, Entry, Extent, Lora, Quantization, Share, Sizes, Target, Targets};
 
-use crate::alignment::{requests_are_made_on_ada, rows_are_made};
+use crate::alignment::{difference, made, recorded, requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
 
 /// The `config.json` of each mini.
@@ -58,6 +58,24 @@ fn families_ask_an_ada_card_as_those_of_transformers_do() {
 
 fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
     (workload(name), configured(name.split_once('.').unwrap().1, 4), 3)
+}
+
+/// Llama under `torch.autograd.graph.save_on_cpu`: what it saved comes back in PyTorch's order, up to the backward of the rotation,
+/// which fetches both of its tables at once here, and one after the other there.
+#[test]
+fn what_was_offloaded_comes_back_in_pytorchs_order_up_to_the_rotation() {
+    for name in ["llama-mini.bf16offload", "llama-mini.bf16woffload"] {
+        let (workload, config, steps) = program(name);
+        let config = Config { offload: Offload::Activations, ..config };
+        let device = Box::new(SimDevice::h200().unwrap());
+        let (mut trainer, events) =
+            crate::training::on(device, workload, config, Libraries::HOPPER, LoopStyle::Logging);
+        for _ in 0..steps {
+            trainer.step().unwrap();
+        }
+        let first = difference(&made(&events.borrow()), &recorded(name)).unwrap_or_default();
+        assert!(first.contains("rotaryBackward"), "{name}: {first}");
+    }
 }
 
 /// The `config.json` of published models: as many values are trained as transformers counts.
