@@ -61,6 +61,8 @@ pub enum WeightsArg {
     Fp32,
     /// bfloat16, with gradients and optimizer state alike.
     Bf16,
+    /// float16, with gradients and optimizer state alike.
+    Fp16,
 }
 
 impl WeightsArg {
@@ -68,6 +70,7 @@ impl WeightsArg {
         match self {
             Self::Fp32 => DType::F32,
             Self::Bf16 => DType::Bf16,
+            Self::Fp16 => DType::F16,
         }
     }
 }

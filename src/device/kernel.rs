@@ -216,6 +216,43 @@ impl AttentionShape {
     }
 }
 
+/// What of a rotation a kernel computes, and the tables that it reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RotaryPass {
+    /// The rotation, by cosines and sines.
+    Forward([Operand; 2]),
+    /// Its gradient, by both.
+    Backward([Operand; 2]),
+    /// The gradient's first term, of the product with the sine: as a tape has it whose tables come back one after the other.
+    BackwardOfSine(Operand),
+    /// Its second term, of the product with the cosine, added to what is there.
+    BackwardOfCosine(Operand),
+}
+
+impl RotaryPass {
+    /// The tables: cosines and sines.
+    #[must_use]
+    pub const fn tables(&self) -> [Option<Operand>; 2] {
+        match *self {
+            Self::Forward([cos, sin]) | Self::Backward([cos, sin]) => [Some(cos), Some(sin)],
+            Self::BackwardOfSine(sin) => [None, Some(sin)],
+            Self::BackwardOfCosine(cos) => [Some(cos), None],
+        }
+    }
+
+    /// Is it of the gradient?
+    #[must_use]
+    pub const fn is_backward(&self) -> bool {
+        !matches!(self, Self::Forward(_))
+    }
+
+    /// Is it added to what `dst` holds?
+    #[must_use]
+    pub const fn adds(&self) -> bool {
+        matches!(self, Self::BackwardOfCosine(_))
+    }
+}
+
 /// The shape of one rotary embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RotaryShape {
@@ -567,8 +604,7 @@ pub enum Kernel<'a> {
     /// Rotates queries or keys by their positions, the first half of a head paired with the second, or each even element with the one
     /// behind it: `dst[i] = src[i] · cos[p] + turned[i] · sin[p]` with `turned` being the second of each pair, negated, in the place of
     /// the first, and the first in that of the second; `p` is the number of the pair, and in the tables half of them further on for its second.
-    /// `backward` is the gradient of that.
-    Rotary { shape: RotaryShape, src: HeadView, cos: Operand, sin: Operand, dst: HeadView, backward: bool },
+    Rotary { shape: RotaryShape, src: HeadView, dst: HeadView, pass: RotaryPass },
     /// Two elements a byte of `dst` (u8), the first in its high half: the place in [`NF4`](super::NF4) of what is nearest to each of
     /// `src` over the largest magnitude of its run of [`NF4_RUN`](super::NF4_RUN), which `absmax` (f32) becomes.
     QuantizeNf4 { src: Operand, dst: Operand, absmax: Operand },

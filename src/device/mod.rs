@@ -36,7 +36,7 @@ pub use float8::{from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
 pub use kernel::{
     AdamParameters, AttentionShape, DType, FusedAttention, GradScaling, HeadView, Kernel, Magnitudes, MatrixView,
-    NORM_RUN, Operand, ParameterUpdate, ResidualGradient, RotaryShape, ScaleGroups, UpdatePasses,
+    NORM_RUN, Operand, ParameterUpdate, ResidualGradient, RotaryPass, RotaryShape, ScaleGroups, UpdatePasses,
 };
 pub use mapping::Plain;
 pub use nf4::{BYTES_RUN, NF4, NF4_RUN};

@@ -175,8 +175,8 @@ impl Kernel<'_> {
                 }
             }
             Self::RotaryTables { frequencies, cos, sin, .. } => all(&[frequencies, cos, sin]),
-            Self::Rotary { shape, src, cos, sin, dst, .. } => {
-                all(&[cos, sin]);
+            Self::Rotary { shape, src, dst, pass } => {
+                pass.tables().iter().flatten().for_each(|table| all(&[table]));
                 for view in [src, dst] {
                     tell(Span::strided(view.address, view.dtype, &shape.dims(view)));
                 }

@@ -4,7 +4,7 @@
 //! ours in places: the fused optimizer of this crate stands for ten passes over all parameters in the foreach form.
 
 use super::kernel::{
-    AttentionShape, DType, FusedAttention, Kernel, MatrixView, Operand, ParameterUpdate, UpdatePasses,
+    AttentionShape, DType, FusedAttention, Kernel, MatrixView, Operand, ParameterUpdate, RotaryPass, UpdatePasses,
 };
 use super::shape::{ChannelShape, ConvShape};
 use vramlab_allocator::units::Address;
@@ -310,8 +310,13 @@ impl Kernel<'_> {
             Self::RotaryTables { cos, sin, .. } => Work::elementwise(&[cos, sin, cos, sin, cos, sin]).launches(8, 9.0),
             // Products with both tables, a negated half, halves put together, a sum; backward fills two tensors with zeros and
             // copies a half into each, one of which is a copy of ours.
-            Self::Rotary { shape, src, backward, .. } => {
-                let (passes, launches, dispatches) = if *backward { (12.0, 8, 5.0) } else { (10.0, 5, 6.0) };
+            Self::Rotary { shape, src, pass, .. } => {
+                let (passes, launches, dispatches) = match pass {
+                    RotaryPass::Forward(_) => (10.0, 5, 6.0),
+                    RotaryPass::Backward(_) => (12.0, 8, 5.0),
+                    RotaryPass::BackwardOfSine(_) => (9.0, 7, 4.0),
+                    RotaryPass::BackwardOfCosine(_) => (3.0, 1, 1.0),
+                };
                 let bytes = passes * count(shape.len()) * count_bytes(src.dtype);
                 Work { bytes, ..Work::of(OpClass::Elementwise, src.dtype) }.launches(launches, dispatches)
             }

@@ -46,6 +46,9 @@ pub enum TrainError {
     /// There is no product in 8 bits for these sizes, or on this card. The sentence begins with the op that refuses it in PyTorch.
     #[error("torch._scaled_mm {0}")]
     NoFloat8(String),
+    /// The gradient scaler divides no gradients in fp16, which weights in fp16 have. The sentence begins as PyTorch's ValueError.
+    #[error("Attempting to unscale FP16 gradients. Turn autocast off, train adapters alone, or give --weights fp32")]
+    Fp16Gradients,
     /// A kernel or copy failed.
     #[error(transparent)]
     Device(DeviceError),

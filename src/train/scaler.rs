@@ -8,7 +8,7 @@ use vramlab_model::Category;
 
 use super::config::Skips;
 use super::context::Context;
-use super::error::OpResult;
+use super::error::{OpResult, TrainError};
 use super::shape::Shape;
 use super::tensor::Tensor;
 
@@ -101,6 +101,10 @@ impl Scaler {
     /// Divides the gradients of `parameters` by the scale; returns the flag that tells of an overflow. It is kept until the update.
     pub fn unscale(&self, cx: &mut Context, parameters: Range<usize>, skip: bool) -> OpResult<Option<Tensor>> {
         let Some(ScalerState { scale, .. }) = &self.state else { return Ok(None) };
+        let is_half = |gradient: &Tensor| gradient.dtype() == DType::F16;
+        if cx.leaves[parameters.clone()].iter().any(|leaf| leaf.gradient.as_ref().is_some_and(is_half)) {
+            return Err(TrainError::Fp16Gradients.into());
+        }
         cx.op("unscale", |cx| {
             let double = scalar(cx, DType::F64, "scale in f64")?;
             let reciprocal = scalar(cx, DType::F64, "reciprocal scale in f64")?;

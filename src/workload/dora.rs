@@ -3,6 +3,7 @@
 use super::base::Base;
 use super::hash::Parameters;
 use super::modules::Linear;
+use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{Aside, Context, OpResult, Repeatable, Tensor};
 
@@ -38,7 +39,17 @@ impl Magnitude {
                 Base::FourBit(linear) => cx.copy_of_four_bit(linear.weight(), linear.bias())?,
             };
             let weight = base.weight(cx)?;
-            let change = cx.matmul(adapter.b.weight(), adapter.a.weight())?;
+            let [b, a] = [adapter.b.weight(), adapter.a.weight()];
+            // Matrices in fp16 are multiplied in f32.
+            let half = a.dtype() == DType::F16;
+            let wide = |cx: &mut Context, matrix: &Tensor| {
+                if half { cx.cast(&matrix.detach(), DType::F32, "adapter in f32") } else { Ok(matrix.clone()) }
+            };
+            let (a, b) = (wide(cx, a)?, wide(cx, b)?);
+            let mut change = cx.matmul(&b, &a)?;
+            if half {
+                change = cx.cast(&change, DType::F16, "change of the weight")?;
+            }
             Self::norms(cx, &weight, &change, adapter.scaling, Tensor::clone)?
         };
         let lengths = all.computed_adapter(cx, &format!("{name}.weight"), norms);

@@ -513,17 +513,19 @@ fn write_f32(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> f32 + Sync)
     cx.memory().fill_by_cores(tensor, |first, bytes| put_f32(first, bytes, &value))
 }
 
-/// The same, rounded to the tensor's type where that is bf16.
+/// The same, rounded to the tensor's type where that has 16 bits.
 pub(super) fn write_float(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> f32 + Sync) -> OpResult<()> {
-    if tensor.dtype() != DType::Bf16 {
-        return write_f32(cx, tensor, value);
-    }
+    let rounded: fn(f32) -> [u8; 2] = match tensor.dtype() {
+        DType::Bf16 => |value| half::bf16::from_f32(value).to_le_bytes(),
+        DType::F16 => |value| half::f16::from_f32(value).to_le_bytes(),
+        _ => return write_f32(cx, tensor, value),
+    };
     if !cx.memory().holds_bytes() {
         return Ok(());
     }
     cx.memory().fill_by_cores(tensor, |first, bytes| {
         for (i, bytes) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
-            *bytes = half::bf16::from_f32(value(first + i)).to_le_bytes();
+            *bytes = rounded(value(first + i));
         }
     })
 }

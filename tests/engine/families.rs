@@ -8,12 +8,13 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::train::{
-    Checkpointing, Config, Libraries, LoopStyle, Member, Offload, Parallelism, Trainer, TrainerOptions, Workload, World,
+    Checkpointing, Config, Libraries, LoopStyle, Member, OptimizerForm, Parallelism, Trainer, TrainerOptions, Workload,
+    World,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{Data, Entry, Extent, Lora, Quantization, Share, Sizes, Target, Targets};
 
-use crate::alignment::{difference, made, recorded, requests_are_made_on_ada, rows_are_made};
+use crate::alignment::{requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
 
 /// The `config.json` of each mini.
@@ -26,7 +27,11 @@ fn workload(name: &str) -> Box<dyn Workload> {
     let (mini, variant) = name.split_once('.').unwrap();
     let has = |word: &str| variant.contains(word);
     let mut entry = Entry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
-    let weights = if has("bf16w") { DType::Bf16 } else { DType::F32 };
+    let weights = match (has("bf16w"), has("fp16w")) {
+        (true, _) => DType::Bf16,
+        (_, true) => DType::F16,
+        _ => DType::F32,
+    };
     entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
     let targets = match (has("loraall"), has("loraattn")) {
         (true, _) => Targets::of(Target::ALL),
@@ -58,24 +63,6 @@ fn families_ask_an_ada_card_as_those_of_transformers_do() {
 
 fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
     (workload(name), configured(name.split_once('.').unwrap().1, 4), 3)
-}
-
-/// Llama under `torch.autograd.graph.save_on_cpu`: what it saved comes back in PyTorch's order, up to the backward of the rotation,
-/// which fetches both of its tables at once here, and one after the other there.
-#[test]
-fn what_was_offloaded_comes_back_in_pytorchs_order_up_to_the_rotation() {
-    for name in ["llama-mini.bf16offload", "llama-mini.bf16woffload"] {
-        let (workload, config, steps) = program(name);
-        let config = Config { offload: Offload::Activations, ..config };
-        let device = Box::new(SimDevice::h200().unwrap());
-        let (mut trainer, events) =
-            crate::training::on(device, workload, config, Libraries::HOPPER, LoopStyle::Logging);
-        for _ in 0..steps {
-            trainer.step().unwrap();
-        }
-        let first = difference(&made(&events.borrow()), &recorded(name)).unwrap_or_default();
-        assert!(first.contains("rotaryBackward"), "{name}: {first}");
-    }
 }
 
 /// The `config.json` of published models: as many values are trained as transformers counts.
@@ -193,7 +180,12 @@ fn a_key_of_another_family_is_named() {
         ("qwen2moe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
         ("glm4-mini", "use_bias", json!(true), "use_bias asks for something that glm4 does not have"),
         ("glm4-mini", "mlp_bias", json!(true), "mlp_bias asks for something that glm4 does not have"),
-        ("qwen2-mini", "dtype", json!("float16"), "dtype 'float16' is not there; there are bfloat16 and float32"),
+        (
+            "qwen2-mini",
+            "dtype",
+            json!("float64"),
+            "dtype 'float64' is not there; there are bfloat16, float16 and float32",
+        ),
     ] {
         let error = build(mini, key, value).unwrap_err();
         assert!(error.starts_with("mine: ") && error.contains(words), "{error}");
@@ -258,6 +250,42 @@ fn dora_in_16_bits_learns_as_that_of_peft() {
             assert!((ours - theirs).abs() < 1e-2, "{variant}: {ours} for {theirs}");
         }
     }
+}
+
+/// Weights, gradients and momentum in fp16 on the processor, as transformers trains them there.
+#[test]
+fn weights_in_fp16_learn_as_those_of_transformers_do() {
+    for (variant, theirs) in [
+        ("fp16wsgd", [6.250_154, 6.250_661, 6.257_735, 6.260_432, 6.055_966, 6.052_856]),
+        ("fp16weagersgd", [6.250_158, 6.250_658, 6.257_731, 6.260_426, 6.055_974, 6.052_841]),
+    ] {
+        let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap();
+        let mut config = configured(variant, 4);
+        config.hyper.sgd_lr = 0.1;
+        let workload = workload(&format!("llama-mini.{variant}"));
+        let (mut trainer, _) =
+            crate::training::on(Box::new(device), workload, config, Libraries::PROCESSOR, LoopStyle::Logging);
+        for theirs in theirs {
+            let ours = f64::from(trainer.step().unwrap().loss.unwrap());
+            assert!((ours - theirs).abs() < 1e-3, "{variant}: {ours} for {theirs}");
+        }
+    }
+}
+
+/// `GradScaler` unscales no gradients in fp16: those of adapters are in f32, and a fused optimizer unscales by itself.
+#[test]
+fn the_scaler_refuses_gradients_in_fp16_as_pytorch_does() {
+    let step = |variant: &str, form| {
+        let config = Config { form, ..configured(variant, 4) };
+        let device = Box::new(SimDevice::h200().unwrap());
+        let workload = workload(&format!("llama-mini.{variant}"));
+        let (mut trainer, _) = crate::training::on(device, workload, config, Libraries::HOPPER, LoopStyle::Logging);
+        trainer.step().map(drop).map_err(|error| error.to_string())
+    };
+    let error = step("fp16wampfp16", OptimizerForm::Foreach).unwrap_err();
+    assert!(error.starts_with("Attempting to unscale FP16 gradients."), "{error}");
+    assert_eq!(step("fp16wampfp16", OptimizerForm::Fused), Ok(()));
+    assert_eq!(step("fp16wloraampfp16", OptimizerForm::Foreach), Ok(()));
 }
 
 /// Its norms need whole weights, which only those who don't shard them have.

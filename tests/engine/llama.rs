@@ -10,7 +10,7 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{Event, Lab, Phase};
 use vramlab::train::{
-    Amp, AttentionKernel, Checkpointing, Config, Libraries, LoopStyle, LossHead, Observer, OptimizerForm,
+    Amp, AttentionKernel, Checkpointing, Config, Libraries, LoopStyle, LossHead, Observer, Offload, OptimizerForm,
     OptimizerKind, Tf32, Trainer, TrainerOptions, Workload,
 };
 use vramlab::units::Bytes;
@@ -135,6 +135,12 @@ pub fn configured(variant: &str, batch: usize) -> Config {
         step.and_then(|place| NonZero::new(place + 1)).map_or(Checkpointing::Off, Checkpointing::Every);
     if has("bf16") && !has("bf16w") {
         config.amp = Amp::Bf16;
+    }
+    if has("ampfp16") {
+        config.amp = Amp::Fp16;
+    }
+    if has("offload") {
+        config.offload = Offload::Activations;
     }
     if has("sgd") {
         config.optimizer = OptimizerKind::Momentum;

@@ -27,7 +27,7 @@ pub struct RouterRule {
     pub chosen: usize,
     /// The shares of a row add up to 1.
     pub normalises: bool,
-    /// They are cast back to the type of the logits.
+    /// They are cast back to the type of the logits, which softmax widened (Qwen); else the logits were cast before it (Mixtral).
     pub narrows: bool,
 }
 
@@ -70,7 +70,12 @@ impl Context {
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn routes(&mut self, logits: Tensor, rule: RouterRule) -> OpResult<Routes> {
-        let probabilities = self.softmax_in_f32(&logits)?;
+        let probabilities = if rule.narrows {
+            self.softmax_in_f32(&logits)?
+        } else {
+            let wide = self.converted(logits.clone(), DType::F32, "logits in f32")?;
+            self.softmax_in_f32(&wide)?
+        };
         let (largest, experts) = self.top_k(&probabilities, rule.chosen)?;
         let shares = if rule.normalises { self.normalised_in_place(largest)? } else { largest };
         let shares = if rule.narrows && shares.dtype() != logits.dtype() {

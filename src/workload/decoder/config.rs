@@ -138,7 +138,7 @@ pub struct ModelConfig {
     norm_topk_prob: Option<bool>,
     decoder_sparse_step: Option<usize>,
     mlp_only_layers: Option<Vec<usize>>,
-    /// The type of its weights: `bfloat16` or `float32`.
+    /// The type of its weights: `bfloat16`, `float16` or `float32`.
     #[serde(alias = "torch_dtype")]
     pub dtype: Option<String>,
     quantization_config: Option<BitsAndBytesConfig>,
@@ -391,7 +391,8 @@ impl ModelConfig {
         match self.dtype.as_deref() {
             None | Some("float32") => Ok(DType::F32),
             Some("bfloat16") => Ok(DType::Bf16),
-            Some(other) => Err(format!("dtype '{other}' is not there; there are bfloat16 and float32")),
+            Some("float16") => Ok(DType::F16),
+            Some(other) => Err(format!("dtype '{other}' is not there; there are bfloat16, float16 and float32")),
         }
     }
 

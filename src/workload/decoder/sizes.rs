@@ -344,7 +344,7 @@ pub struct DecoderSizes {
     pub unrotated: LayerPattern,
     /// Positions of a training sample.
     pub seq: usize,
-    /// The type of weights: f32 or bf16.
+    /// The type of weights: f32, f16 or bf16.
     pub weights: DType,
     /// How its parts differ from Llama's.
     pub style: Style,

@@ -157,9 +157,7 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         Kernel::RotaryTables { frequencies, cos, sin, scaling } => {
             rotary::tables(cores, apart(), frequencies, [cos, sin], scaling)
         }
-        Kernel::Rotary { shape, src, cos, sin, dst, backward } => {
-            rotary::rotate(cores, apart(), shape, [src, dst], [cos, sin], backward)
-        }
+        Kernel::Rotary { shape, src, dst, pass } => rotary::rotate(cores, apart(), shape, [src, dst], pass),
         Kernel::QuantizeNf4 { src, dst, absmax } => nf4::quantize(cores, apart(), src, [dst, absmax]),
         Kernel::DequantizeNf4 { src, absmax, dst } => nf4::dequantize(cores, apart(), [src, absmax], dst),
         Kernel::QuantizeBytes { src, codes, dst, absmax } => {

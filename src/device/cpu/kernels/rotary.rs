@@ -4,7 +4,7 @@ use super::dispatch::real;
 use crate::cpu::cores::Cores;
 use crate::cpu::operand::{Access, KernelResult, View, require};
 use crate::cpu::real::Real;
-use crate::{HeadView, Operand, RotaryShape};
+use crate::{HeadView, Operand, RotaryPass, RotaryShape};
 
 /// Positions of one task.
 const ROWS: usize = 16;
@@ -46,37 +46,45 @@ pub(super) fn tables(
     Ok(())
 }
 
-/// Rotates every head of every position, or its gradient.
+/// Rotates every head of every position, or computes what `pass` says of its gradient. A table that is not there is one of zeros.
 pub(super) fn rotate(
     cores: &Cores,
     mut access: Access<'_>,
     shape: RotaryShape,
     [src, dst]: [HeadView; 2],
-    [cos, sin]: [Operand; 2],
-    backward: bool,
+    pass: RotaryPass,
 ) -> KernelResult {
     fn go<R: Real>(
         cores: &Cores,
         shape: RotaryShape,
         [(from, src), (to, dst)]: [(View<'_>, HeadView); 2],
-        [cos, sin]: [View<'_>; 2],
-        backward: bool,
+        tables: [Option<View<'_>>; 2],
+        pass: RotaryPass,
     ) {
         let RotaryShape { batch, heads, rows, head_size, neighbours } = shape;
         let tasks = rows.div_ceil(ROWS);
         cores.for_each(batch * tasks, shape.len(), |task| {
-            cores.scratch(4 * head_size, |scratch: &mut [R]| {
+            cores.scratch(5 * head_size, |scratch: &mut [R]| {
                 let (c, rest) = scratch.split_at_mut(head_size);
                 let (s, rest) = rest.split_at_mut(head_size);
-                let (x, y) = rest.split_at_mut(head_size);
+                let (x, rest) = rest.split_at_mut(head_size);
+                let (y, held) = rest.split_at_mut(head_size);
                 let (b, first) = (task / tasks, task % tasks * ROWS);
                 for row in first..rows.min(first + ROWS) {
-                    R::load(&cos, row * head_size, c);
-                    R::load(&sin, row * head_size, s);
+                    for (table, values) in tables.iter().zip([&mut *c, &mut *s]) {
+                        match table {
+                            Some(table) => R::load(table, row * head_size, values),
+                            None => values.fill(R::ZERO),
+                        }
+                    }
                     for h in 0..heads {
                         let at = |view: &HeadView| b * view.batch_stride + h * view.head_stride + row * view.row_stride;
                         R::load(&from, at(&src), x);
-                        turn(x, [c, s], y, neighbours, backward);
+                        turn(x, [c, s], y, neighbours, pass.is_backward());
+                        if pass.adds() {
+                            R::load(&to, at(&dst), held);
+                            y.iter_mut().zip(&*held).for_each(|(y, held)| *y += *held);
+                        }
                         R::store(&to, at(&dst), y);
                     }
                 }
@@ -84,14 +92,18 @@ pub(super) fn rotate(
         });
     }
     require(shape.head_size.is_multiple_of(2), || format!("heads of {} elements have no halves", shape.head_size))?;
-    require(cos.len == shape.table() && sin.len == cos.len, || {
-        format!("tables of {} and {} elements don't fit {shape:?}", cos.len, sin.len)
-    })?;
+    let operands = pass.tables();
+    for table in operands.iter().flatten() {
+        require(table.len == shape.table(), || format!("a table of {} elements doesn't fit {shape:?}", table.len))?;
+    }
     let from = access.claim(src.address, src.dtype, shape.dims(&src), false)?;
     let to = access.claim(dst.address, dst.dtype, shape.dims(&dst), true)?;
-    let tables = [access.read(&cos)?, access.read(&sin)?];
-    let types = [src.dtype, dst.dtype, cos.dtype, sin.dtype];
-    real!(types, go(cores, shape, [(from, src), (to, dst)], tables, backward));
+    let mut read = |table: Option<Operand>| table.map(|table| access.read(&table)).transpose();
+    let [cos, sin] = operands;
+    let tables = [read(cos)?, read(sin)?];
+    let table_types = operands.map(|table| table.map_or(src.dtype, |table| table.dtype));
+    let types = [src.dtype, dst.dtype, table_types[0], table_types[1]];
+    real!(types, go(cores, shape, [(from, src), (to, dst)], tables, pass));
     Ok(())
 }
 

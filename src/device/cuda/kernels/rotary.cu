@@ -39,10 +39,10 @@ struct RotaryLayout {
     u64 neighbours;
 };
 
-// A thread for each pair of elements.
+// A thread for each pair of elements. A table that is not there is one of zeros.
 extern "C" __global__ void __launch_bounds__(THREADS)
     rotary(const void* src, u32 src_type, const void* cos, u32 cos_type, const void* sin, u32 sin_type, void* dst, u32 dst_type,
-           u32 backward, u64 pairs, RotaryLayout layout) {
+           u32 backward, u32 adds, u64 pairs, RotaryLayout layout) {
     for (u64 pair = thread_index(); pair < pairs; pair += thread_count()) {
         const u64 number = pair % layout.half;
         const u64 i = layout.neighbours ? 2 * number : number, j = layout.neighbours ? i + 1 : i + layout.half;
@@ -55,10 +55,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         // Pairs have the order of halves in the tables.
         const u64 table = row * 2 * layout.half + number, other = table + layout.half;
         const f32 x = load_any(src, src_type, from + i), y = load_any(src, src_type, from + j);
-        const f32 sin_i = load_any(sin, sin_type, table), sin_j = load_any(sin, sin_type, other);
+        const f32 sin_i = sin ? load_any(sin, sin_type, table) : 0.0f, sin_j = sin ? load_any(sin, sin_type, other) : 0.0f;
+        const f32 cos_i = cos ? load_any(cos, cos_type, table) : 0.0f, cos_j = cos ? load_any(cos, cos_type, other) : 0.0f;
         // Backward is the transpose: the sine of the other element, with the other sign.
         const f32 first = backward ? sin_j : -sin_i, second = backward ? -sin_i : sin_j;
-        store_any(dst, dst_type, to + i, x * load_any(cos, cos_type, table) + y * first);
-        store_any(dst, dst_type, to + j, y * load_any(cos, cos_type, other) + x * second);
+        const f32 at_i = adds ? load_any(dst, dst_type, to + i) : 0.0f, at_j = adds ? load_any(dst, dst_type, to + j) : 0.0f;
+        store_any(dst, dst_type, to + i, x * cos_i + y * first + at_i);
+        store_any(dst, dst_type, to + j, y * cos_j + x * second + at_j);
     }
 }

@@ -1,7 +1,8 @@
 //! Rotary position embeddings.
 
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::{DType, HeadView, Kernel, Operand, RotaryShape};
+use crate::{DType, HeadView, Kernel, Operand, RotaryPass, RotaryShape};
+use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
 
@@ -11,8 +12,8 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::RotaryTables { frequencies, cos, sin, scaling } => {
             tables(queue, frequencies, [cos, sin], scaling).unwrap_or_else(|| Err(Refusal::unsupported(kernel)))
         }
-        Kernel::Rotary { shape, src, cos, sin, dst, backward } => {
-            rotate(queue, shape, [src, dst], [cos, sin], backward).unwrap_or_else(|| Err(Refusal::unsupported(kernel)))
+        Kernel::Rotary { shape, src, dst, pass } => {
+            rotate(queue, shape, [src, dst], pass).unwrap_or_else(|| Err(Refusal::unsupported(kernel)))
         }
         _ => Err(Refusal::unsupported(kernel)),
     }
@@ -49,11 +50,12 @@ fn rotate(
     queue: &mut Queue<'_>,
     shape: RotaryShape,
     [src, dst]: [HeadView; 2],
-    [cos, sin]: [Operand; 2],
-    backward: bool,
+    pass: RotaryPass,
 ) -> Option<Result<(), Refusal>> {
-    let fits = shape.head_size.is_multiple_of(2) && cos.len == shape.table() && sin.len == cos.len;
-    if !(fits && [src.dtype, dst.dtype, cos.dtype, sin.dtype].into_iter().all(computes)) {
+    let [cos, sin] = pass.tables();
+    let reads = |table: Option<Operand>| table.is_none_or(|it| it.len == shape.table() && computes(it.dtype));
+    let fits = shape.head_size.is_multiple_of(2) && reads(cos) && reads(sin);
+    if !(fits && computes(src.dtype) && computes(dst.dtype)) {
         return None;
     }
     let pairs = shape.len() / 2;
@@ -64,8 +66,13 @@ fn rotate(
     let sizes = [shape.heads, shape.rows, shape.head_size / 2].map(|size| size as u64);
     let mut fields = [sizes, view(&src), view(&dst)].concat();
     fields.push(u64::from(shape.neighbours));
-    let arguments = typed(typed(Arguments::new().at(src.address).int(src.dtype as u32), &cos), &sin);
-    let arguments = arguments.at(dst.address).int(dst.dtype as u32).int(u32::from(backward)).count(pairs);
+    let table = |arguments: Arguments, table: Option<Operand>| match table {
+        Some(table) => typed(arguments, &table),
+        None => arguments.at(Address(0)).int(0),
+    };
+    let arguments = table(table(Arguments::new().at(src.address).int(src.dtype as u32), cos), sin);
+    let arguments = arguments.at(dst.address).int(dst.dtype as u32);
+    let arguments = arguments.int(u32::from(pass.is_backward())).int(u32::from(pass.adds())).count(pairs);
     let grid = Grid::row(blocks_of(pairs, THREADS as usize), THREADS);
     Some(queue.launch("rotary", &[], grid, &mut arguments.structure(&fields)))
 }

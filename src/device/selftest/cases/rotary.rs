@@ -4,7 +4,9 @@ use crate::selftest::bound::Bound;
 use crate::selftest::case::Case;
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
-use crate::{DType, Kernel, RotaryShape};
+use crate::{DType, Kernel, RotaryPass, RotaryShape};
+
+const PASSES: [&str; 4] = ["forward", "backward", "backward of the sine", "backward of the cosine"];
 
 pub(super) fn run(session: &mut Session<'_>) {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
@@ -33,10 +35,9 @@ pub(super) fn run(session: &mut Session<'_>) {
             [2, 3, 7, 12, 4],
             [1, 4, 33, 96, 32],
         ] {
-            for (neighbours, backward) in [(false, false), (false, true), (true, false), (true, true)] {
+            for (neighbours, what) in [false, true].into_iter().flat_map(|pairs| PASSES.map(|what| (pairs, what))) {
                 let shape = RotaryShape { batch, heads, rows, head_size, neighbours };
-                let (what, pairs) =
-                    (if backward { "backward" } else { "forward" }, if neighbours { ", neighbours" } else { "" });
+                let pairs = if neighbours { ", neighbours" } else { "" };
                 let title = format!("{batch} × {heads} heads × {rows} rows × {head_size} and {rest}{pairs}, {what}");
                 let mut case = Case::of_types("rotary", &[src_type, table_type, dst_type], title);
                 let whole = head_size + rest;
@@ -44,7 +45,12 @@ pub(super) fn run(session: &mut Session<'_>) {
                 let tables = ["cos", "sin"];
                 let [cos, sin] =
                     tables.map(|name| case.input(name, table_type, shape.table(), Values::Uniform(-1.0, 1.0)));
-                let dst = case.output("dst", dst_type, shape.len(), Bound::Formula);
+                let adds = what == "backward of the cosine";
+                let dst = if adds {
+                    case.update("dst", dst_type, shape.len(), Values::STANDARD, Bound::Formula)
+                } else {
+                    case.output("dst", dst_type, shape.len(), Bound::Formula)
+                };
                 // As projections leave queries, and head by head.
                 let side_by_side = [rows * heads * head_size, head_size, heads * head_size];
                 let from = [rows * heads * whole, whole, heads * whole];
@@ -52,10 +58,13 @@ pub(super) fn run(session: &mut Session<'_>) {
                 session.check(&case, |at| Kernel::Rotary {
                     shape,
                     src: at.heads(src, 0, from),
-                    cos: at[cos],
-                    sin: at[sin],
-                    dst: at.heads(dst, 0, if backward { by_head } else { side_by_side }),
-                    backward,
+                    dst: at.heads(dst, 0, if what == "forward" { side_by_side } else { by_head }),
+                    pass: match what {
+                        "forward" => RotaryPass::Forward([at[cos], at[sin]]),
+                        "backward" => RotaryPass::Backward([at[cos], at[sin]]),
+                        "backward of the sine" => RotaryPass::BackwardOfSine(at[sin]),
+                        _ => RotaryPass::BackwardOfCosine(at[cos]),
+                    },
                 });
             }
         }

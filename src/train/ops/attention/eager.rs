@@ -87,18 +87,27 @@ impl Context {
     }
 
     /// `input` in another type, where it is in one.
-    fn converted(&mut self, input: Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
+    pub(in crate::ops) fn converted(&mut self, input: Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         if input.dtype() == dtype { Ok(input) } else { self.cast(&input, dtype, what) }
     }
 
-    /// `softmax(input, -1, dtype=float32)`. Saves its result.
+    /// `softmax(input, -1, dtype=float32)`. Saves its result. PyTorch's kernel for fp16 widens by itself, and that of the gradient
+    /// narrows (`half_to_float`); ours cast within the blocks of those. Of bf16 casts of their own do.
     pub(in crate::ops) fn softmax_in_f32(&mut self, input: &Tensor) -> OpResult<Tensor> {
         let wide = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-        let input = self.converted(input.clone(), wide, "scores in f32")?;
+        let widens = input.dtype() == DType::F16;
+        let input = if widens { input.clone() } else { self.converted(input.clone(), wide, "scores in f32")? };
+        let narrow = input.dtype();
         self.op("softmax", |cx| {
             let cols = input.shape().last();
             let output = cx.activation(input.shape(), wide, "softmax output")?;
-            cx.launch(&Kernel::Softmax { src: input.operand(), dst: output.operand(), cols })?;
+            let src = if widens {
+                cx.launch(&Kernel::Cast { src: input.operand(), dst: output.operand() })?;
+                &output
+            } else {
+                &input
+            };
+            cx.launch(&Kernel::Softmax { src: src.operand(), dst: output.operand(), cols })?;
             if !cx.differentiates(&[&input]) {
                 return Ok(output);
             }
@@ -106,10 +115,14 @@ impl Context {
             let source = cx.record("softmaxBackward", [Some(&input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let output = saved.unpack(cx)?;
-                let dst = cx.temporary(grad.shape(), grad.dtype(), "scores gradient")?;
-                drop(cx.temporary(grad.shape(), grad.dtype(), "gradient times output")?);
+                let dst = cx.temporary(grad.shape(), narrow, "scores gradient")?;
+                let by_output = cx.temporary(grad.shape(), grad.dtype(), "gradient times output")?;
+                let wide = if widens { &by_output } else { &dst }.operand();
                 let (output, grad) = (output.operand(), grad.operand());
-                cx.launch(&Kernel::SoftmaxBackward { output, grad, dst: dst.operand(), cols })?;
+                cx.launch(&Kernel::SoftmaxBackward { output, grad, dst: wide, cols })?;
+                if widens {
+                    cx.launch(&Kernel::Cast { src: wide, dst: dst.operand() })?;
+                }
                 Ok([Some(dst), None, None])
             });
             Ok(output.with_source(source))

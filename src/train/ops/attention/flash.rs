@@ -75,7 +75,7 @@ impl Context {
     }
 
     /// A copy of queries, keys or values whose heads have room for `padded_size` elements; backward copies the used ones
-    /// out again.
+    /// out again, head by head as PyTorch's padding lies.
     fn pad_heads(&mut self, part: &Tensor, padded_size: usize, what: &'static str) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *part.shape().dims() else { return Ok(part.clone()) };
         let side_by_side = move |size: usize| [rows * heads * size, size, heads * size, 1];
@@ -89,10 +89,8 @@ impl Context {
             let source = cx.record("padBackward", [Some(part), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let shape = Shape::new(&[batch, heads, rows, head_size]);
-                let merged = Shape::new(&[batch, rows, heads * head_size]);
-                let output = cx.temporary(merged, grad.dtype(), "part gradient")?;
-                let used = grad.strided(shape, side_by_side(padded_size), 0);
-                cx.copy(&used, &output.strided(shape, side_by_side(head_size), 0))?;
+                let output = cx.temporary(shape, grad.dtype(), "part gradient")?;
+                cx.copy(&grad.strided(shape, side_by_side(padded_size), 0), &output)?;
                 Ok([Some(output), None, None])
             });
             Ok(output.with_source(source))

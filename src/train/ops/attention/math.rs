@@ -271,9 +271,6 @@ impl Context {
             let (of_v, of_weights, dtype) = (v.shape(), weights.shape(), v.dtype());
             let source = cx.record("matmulBackward", [Some(weights), Some(v), None], move |cx, grads| {
                 let [Some(merged), ..] = grads else { return Ok(Gradients::default()) };
-                // As above.
-                let v = saved_v.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
-                let weights = saved_weights.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 // The gradient lies side by side; the products want each head's rows together.
                 let width = heads * head_size;
                 let side_by_side = merged.strided(of_output, [rows * width, head_size, width, 1], 0);
@@ -286,6 +283,9 @@ impl Context {
                     drop(side_by_side);
                     copy
                 };
+                // As above.
+                let v = saved_v.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                let weights = saved_weights.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 let mut product = |of: Shape, what, sizes, a, b| {
                     let dst = cx.temporary(of, dtype, what)?;
                     cx.head_products(sizes, a, b, &dst)?;
