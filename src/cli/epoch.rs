@@ -60,9 +60,9 @@ fn asked(spec: &LabSpec, lengths: &Lengths) -> Result<Vec<Asked>> {
     let own = spec.alloc_conf.trim();
     let conditions = |more: &str| -> Result<Conditions> {
         let text = if own.is_empty() || more.is_empty() { format!("{own}{more}") } else { format!("{own},{more}") };
-        let mut conditions = Conditions::parse_for(spec.settings.torch(), &text, spec.device.memory())
+        let mut conditions = Conditions::parse_for(spec.settings.torch(), &text, spec.memory())
             .map_err(|error| Usage(error.to_string()))?;
-        let memory = spec.device.memory().map(|memory| memory.total);
+        let memory = spec.memory().map(|memory| memory.total);
         conditions.limit = spec.limit.zip(memory).map(|(limit, memory)| limit.of(memory));
         if more == COLLECTING && !conditions.bounds_memory() {
             conditions.limit = memory.map(|memory| Bytes(memory.get() / 100 * SHARE));

@@ -45,7 +45,7 @@ impl GhostArgs {
     /// # Errors
     /// [`Usage`], as above.
     pub fn follower(&self, spec: &LabSpec) -> Result<Option<Follower>> {
-        let conditions = self.conditions(spec.settings.torch(), spec.device.memory())?;
+        let conditions = self.conditions(spec.settings.torch(), spec.memory())?;
         Ok(conditions.map(|conditions| Follower::new(&conditions, Places::Simulated, DeviceIndex::FIRST)))
     }
 
@@ -54,7 +54,7 @@ impl GhostArgs {
     /// # Errors
     /// [`Usage`], as above.
     pub fn check(&self, spec: &LabSpec) -> Result<()> {
-        self.conditions(spec.settings.torch(), spec.device.memory()).map(drop)
+        self.conditions(spec.settings.torch(), spec.memory()).map(drop)
     }
 
     /// Lets it follow a source, as the allocator of a version.

@@ -9,6 +9,7 @@ use thiserror::Error;
 use super::interleaved::Interleaved;
 use super::rank_threads::RankThreads;
 use super::{BuildError, DeviceChoice, Follow, Headless, LabSpec, Listener, Parallel};
+use crate::device::sim::Card;
 use crate::model::{AlikeRanks, Event, EventKind, Lab, Ranks, StepReport};
 use crate::train::{Member, TrainError, UnevenSplit, World};
 use crate::units::DeviceIndex;
@@ -25,8 +26,10 @@ pub fn of_rank(parallel: Parallel, spec: &LabSpec, rank: usize, index: u16) -> R
     let member = Member { parallelism: parallel.parallelism, world };
     let mut of_rank = LabSpec { parallel: None, member: Some(member), index: DeviceIndex(index), ..spec.clone() };
     of_rank.config.batch = member.samples(spec.config.batch)?;
-    if let DeviceChoice::Cuda(ordinal) = &mut of_rank.device {
-        *ordinal += u32::try_from(rank).unwrap_or(u32::MAX);
+    match &mut of_rank.device {
+        DeviceChoice::Cuda(ordinal) => *ordinal += u32::try_from(rank).unwrap_or(u32::MAX),
+        DeviceChoice::Sim(card) => **card = Card::clone(card).of_rank(),
+        DeviceChoice::Cpu => {}
     }
     Ok(of_rank)
 }
@@ -241,6 +244,7 @@ mod tests {
     use super::*;
     use crate::model::Micros;
     use crate::train::Parallelism;
+    use crate::units::Bytes;
 
     fn runs(parallelism: Parallelism, ranks: usize) -> Vec<usize> {
         let mut spec = LabSpec::on_h200("gpt-mini");
@@ -288,5 +292,15 @@ mod tests {
         assert!(refused(pipeline, 3, 4).contains("2 blocks can't be split over 3 ranks"));
         assert!(refused(pipeline, 2, 6).contains("a batch of 6 can't be cut into 4 micro-batches"));
         assert!(refused(Parallelism::Ddp, 1, 4).contains("from 2 to 1024"));
+    }
+
+    #[test]
+    fn what_nccl_takes_is_missing_to_a_ranks_segments() {
+        let parallel = Parallel { parallelism: Parallelism::Ddp, ranks: 2 };
+        let spec = LabSpec { parallel: Some(parallel), ..LabSpec::on_h200("gpt-mini") };
+        let alone = LabSpec::on_h200("gpt-mini").memory().unwrap();
+        assert_eq!(spec.memory(), of_rank(parallel, &spec, 1, 1).unwrap().memory());
+        let rank = spec.memory().unwrap();
+        assert_eq!((rank.total, alone.free - rank.free), (alone.total, Bytes::mib(991)));
     }
 }

@@ -49,8 +49,7 @@ impl DeviceChoice {
     }
 
     /// What it has, and how much of it is free before anything runs; `None` where only the device knows.
-    #[must_use]
-    pub fn memory(&self) -> Option<DeviceMemory> {
+    fn memory(&self) -> Option<DeviceMemory> {
         match self {
             Self::Sim(card) => {
                 Some(DeviceMemory { free: card.memory.saturating_sub(card.context()), total: card.memory })
@@ -288,6 +287,18 @@ impl LabSpec {
             Group::Images => Items::Images,
             _ if self.workload.sequence(self.sizes).is_some() => Items::Tokens,
             _ => Items::Samples,
+        }
+    }
+
+    /// What a device has, and how much of it is free before anything runs; `None` where only the device knows. Beside a rank's context
+    /// NCCL takes some.
+    #[must_use]
+    pub fn memory(&self) -> Option<DeviceMemory> {
+        match &self.device {
+            DeviceChoice::Sim(card) if self.parallel.is_some() => {
+                DeviceChoice::Sim(Box::new(Card::clone(card).of_rank())).memory()
+            }
+            device => device.memory(),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::session::{self, LabSpec, Session};
 /// # Errors
 /// When the system gives no thread.
 pub fn live(spec: LabSpec) -> io::Result<Source> {
-    let memory = spec.device.memory();
+    let memory = spec.memory();
     let session = session::start(spec)?;
     let engine = session.engine();
     let Session { commands, feed, .. } = session;

@@ -17,7 +17,7 @@ fn spec(workload: &str, samples: &[u32], policy: LengthPolicy, batch: usize) -> 
 }
 
 fn conditions(spec: &LabSpec) -> Conditions {
-    let memory = spec.device.memory();
+    let memory = spec.memory();
     let mut conditions = Conditions::parse(&spec.alloc_conf, memory).unwrap();
     conditions.limit = spec.limit.zip(memory).map(|(limit, memory)| limit.of(memory.total));
     conditions

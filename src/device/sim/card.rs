@@ -222,6 +222,14 @@ impl Card {
         Bytes::mib(self.context_mib)
     }
 
+    /// The same card to a process that exchanges with other ranks: what NCCL takes lies beside its context.
+    #[must_use]
+    pub fn of_rank(self) -> Self {
+        let nccl = u64::from(self.chip.ranks_kib).div_ceil(1024);
+        let most = (self.memory.get() / MIB).saturating_sub(1);
+        Self { context_mib: self.context_mib.saturating_add(nccl).min(most), ..self }
+    }
+
     /// Why no device can be like this, if so: the key, or the table, and what it must be.
     pub(super) fn contradiction(&self) -> Option<(&'static str, &'static str)> {
         if self.title.len() > LONGEST_TITLE {

@@ -221,7 +221,7 @@ impl Tutor {
             return Vec::new();
         }
         let mut requests = Vec::new();
-        let device_memory = self.spec.device.memory().or(picture.memory).map(|memory| memory.total);
+        let device_memory = self.spec.memory().or(picture.memory).map(|memory| memory.total);
         for _ in 0..MOST_ORDERS {
             let known = Known { view: &picture.view, statistics: None, device_memory };
             let Some(order) = self.course.observe(&known) else { break };

@@ -1,5 +1,7 @@
 //! The driver's view: whose memory of the GPU is whose, or why that is not known.
 
+use std::borrow::Cow;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -14,16 +16,21 @@ use crate::tui::theme::Token;
 use crate::units::Bytes;
 
 /// Why nothing is known of it, in one line.
-fn unknown(stage: &Stage<'_>) -> &'static str {
+fn unknown(stage: &Stage<'_>) -> Cow<'static, str> {
     match (&stage.picture.kind, stage.view().about.kind) {
-        (Kind::Snapshot(_), _) => "a snapshot does not say what else was on the GPU",
-        (_, DeviceKind::Processor) => "no GPU here: no context, no other processes",
-        (_, DeviceKind::Simulated) if !stage.picture.ranks.is_empty() => {
-            "a simulated GPU: beside the context NCCL would take about 1 GiB for each rank, as on two H200s"
-        }
-        (_, DeviceKind::Simulated) => "a simulated GPU: no other process uses it",
-        (_, DeviceKind::Absent) => "a card that is not there: no other process uses it",
-        (_, DeviceKind::Gpu) => "the driver has not been read yet: context and others unknown",
+        (Kind::Snapshot(_), _) => "a snapshot does not say what else was on the GPU".into(),
+        (_, DeviceKind::Processor) => "no GPU here: no context, no other processes".into(),
+        (_, DeviceKind::Simulated) => match stage.picture.memory {
+            Some(memory) => {
+                let beside = memory.total.saturating_sub(memory.free);
+                let nccl =
+                    if stage.picture.ranks.is_empty() { "" } else { " with NCCL's where the card's file has it" };
+                format!("a simulated GPU: context {beside}{nccl}, no other process").into()
+            }
+            None => "a simulated GPU: no other process uses it".into(),
+        },
+        (_, DeviceKind::Absent) => "a card that is not there: no other process uses it".into(),
+        (_, DeviceKind::Gpu) => "the driver has not been read yet: context and others unknown".into(),
     }
 }
 
@@ -72,7 +79,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let read = stage.view().gpu.as_deref().and_then(|reading| Some((reading, reading.memory?)));
     let Some((reading, memory)) = read else {
-        for (y, line) in (0..inner.height).zip(pane::wrap(unknown(stage), usize::from(inner.width))) {
+        for (y, line) in (0..inner.height).zip(pane::wrap(&unknown(stage), usize::from(inner.width))) {
             put(inner, y, vec![span(theme, Token::Dim, line)], buf);
         }
         return;
