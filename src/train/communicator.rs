@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use half::{bf16, f16};
 use vramlab_allocator::units::{Bytes, StreamId};
-use vramlab_device::{Collective, DeviceEvent, GroupId};
+use vramlab_device::{Collective, DType, DeviceEvent, GroupId};
 use vramlab_model::Micros;
 
 use super::error::{OpResult, TrainError};
@@ -78,9 +79,9 @@ impl Communicator {
         if let Some(seat) = self.exchange(memory, passed, collective)? {
             let given = seat.all(bytes_of(memory, input)?)?;
             let (own, size) = (self.world.rank() * output.numel(), 1.0 / self.world.size() as f32);
-            let mut sum = sum(&given, own..own + output.numel());
+            let mut sum = sum(&given, own..own + output.numel(), input.dtype());
             sum.iter_mut().for_each(|value| *value *= size);
-            memory.write(output, &to_bytes(&sum))?;
+            memory.write(output, &to_bytes(&sum, output.dtype()))?;
         }
         self.note(memory)
     }
@@ -90,7 +91,7 @@ impl Communicator {
         let passed = Bytes(2 * self.others(tensor.bytes()).get());
         if let Some(seat) = self.exchange(memory, passed, || Collective::AllReduce(tensor.flat()))? {
             let given = seat.all(bytes_of(memory, tensor)?)?;
-            memory.write(tensor, &to_bytes(&sum(&given, 0..tensor.numel())))?;
+            memory.write(tensor, &to_bytes(&sum(&given, 0..tensor.numel(), tensor.dtype()), tensor.dtype()))?;
         }
         self.note(memory)
     }
@@ -102,7 +103,7 @@ impl Communicator {
             if let Some(seat) = self.exchange(memory, tensor.bytes(), collective)? {
                 let given = seat.all(bytes_of(memory, tensor)?)?;
                 if to == self.world.rank() {
-                    memory.write(tensor, &to_bytes(&sum(&given, 0..tensor.numel())))?;
+                    memory.write(tensor, &to_bytes(&sum(&given, 0..tensor.numel(), tensor.dtype()), tensor.dtype()))?;
                 }
             }
         }
@@ -227,16 +228,27 @@ pub(crate) fn bytes_of(memory: &Memory, tensor: &Tensor) -> OpResult<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Elements of f32 that every rank gave, added in the order of the ranks.
-fn sum(given: &[Vec<u8>], elements: Range<usize>) -> Vec<f32> {
+/// Elements that every rank gave, added in f32 in the order of the ranks.
+fn sum(given: &[Vec<u8>], elements: Range<usize>, dtype: DType) -> Vec<f32> {
+    fn add<const N: usize>(sum: &mut [f32], bytes: &[u8], first: usize, value: fn([u8; N]) -> f32) {
+        let all = bytes.as_chunks().0.iter().skip(first);
+        sum.iter_mut().zip(all).for_each(|(sum, bytes)| *sum += value(*bytes));
+    }
     let mut sum = vec![0.0; elements.len()];
     for bytes in given {
-        let all = bytes.as_chunks().0.iter().skip(elements.start);
-        sum.iter_mut().zip(all).for_each(|(sum, bytes)| *sum += f32::from_le_bytes(*bytes));
+        match dtype {
+            DType::Bf16 => add(&mut sum, bytes, elements.start, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+            DType::F16 => add(&mut sum, bytes, elements.start, |bytes| f16::from_le_bytes(bytes).to_f32()),
+            _ => add(&mut sum, bytes, elements.start, f32::from_le_bytes),
+        }
     }
     sum
 }
 
-fn to_bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+fn to_bytes(values: &[f32], dtype: DType) -> Vec<u8> {
+    match dtype {
+        DType::Bf16 => values.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect(),
+        DType::F16 => values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect(),
+        _ => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+    }
 }

@@ -23,7 +23,7 @@ fn minis() -> BTreeMap<String, Value> {
 }
 
 /// A mini as a variant wants it.
-fn workload(name: &str) -> Box<dyn Workload> {
+pub fn workload(name: &str) -> Box<dyn Workload> {
     let (mini, variant) = name.split_once('.').unwrap();
     let has = |word: &str| variant.contains(word);
     let mut entry = Entry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());

@@ -8,33 +8,41 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::Event;
 use vramlab::train::{
-    Amp, Checkpointing, Config, Libraries, LoopStyle, Member, Observer, Parallelism, PipelineSchedule, Seat, Trainer,
-    TrainerOptions, World,
+    Amp, Checkpointing, Config, Libraries, LoopStyle, Member, Observer, OptimizerKind, Parallelism, PipelineSchedule,
+    Seat, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::{Bytes, MIB};
 
 use crate::alignment::{difference, made, recorded};
+use crate::llama::configured;
 use crate::training::Model;
 
 /// A rank of several on a simulated H200.
 fn of_world(
     workload: &str,
     way: Parallelism,
+    place: [usize; 2],
+    config: Config,
+    observer: Box<dyn Observer>,
+) -> Trainer {
+    let (model, _) = crate::training::workload(workload);
+    // PyTorch's programs of transformers' models keep the loss's value for their log.
+    let style = if workload.ends_with("llama-mini") { LoopStyle::Logging } else { LoopStyle::Accumulating };
+    of_model(model, style, way, place, config, observer)
+}
+
+fn of_model(
+    model: Box<dyn Workload>,
+    style: LoopStyle,
+    way: Parallelism,
     [rank, size]: [usize; 2],
     mut config: Config,
     observer: Box<dyn Observer>,
 ) -> Trainer {
-    let (model, _) = crate::training::workload(workload);
     let member = Member { parallelism: way, world: World::new(size, rank).unwrap() };
     config.batch = member.samples(config.batch).unwrap();
-    // PyTorch's programs of transformers' models keep the loss's value for their log.
-    let logs = workload.ends_with("llama-mini");
-    let options = TrainerOptions {
-        style: if logs { LoopStyle::Logging } else { LoopStyle::Accumulating },
-        workspaces: Libraries::HOPPER,
-        member: Some(member),
-        ..TrainerOptions::default()
-    };
+    let options =
+        TrainerOptions { style, workspaces: Libraries::HOPPER, member: Some(member), ..TrainerOptions::default() };
     Trainer::new(Box::new(SimDevice::h200().unwrap()), model, config, options, observer).unwrap()
 }
 
@@ -121,6 +129,42 @@ fn sharded_adapters_ask_as_pytorch_does() {
     let all = plain.chain(lower).chain(again);
     let failures: Vec<String> = all.filter_map(|run| different(&format!("ranks.{run}"), 4, 3)).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// Decoders of transformers by their `config.json`, of ranks on cards that are not there: requests one by one, and what the allocator
+/// says in the end.
+#[test]
+fn ranks_of_decoders_ask_as_those_of_transformers_do() {
+    let mut differences = Vec::new();
+    for line in include_str!("../data/families/ranks.jsonl").lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let name = row["name"].as_str().unwrap();
+        let words: Vec<&str> = name.split('.').collect();
+        let (mini, way, rank) = (words[1], words[2].parse().unwrap(), words[3].trim_start_matches("rank"));
+        let size = if words.contains(&"of4") { 4 } else { 2 };
+        let variant = words[4..].iter().find(|word| **word != "of4").unwrap_or(&"base");
+        let model = crate::families::workload(&format!("{mini}.{variant}"));
+        let events: Rc<RefCell<Vec<Event>>> = Rc::default();
+        let (place, mut config) = ([rank.parse().unwrap(), size], configured(variant, 4));
+        // Mixed precision of weights that are in 16 bits already.
+        if variant.contains("reduce32") {
+            config.amp = Amp::Bf16;
+        }
+        let mut trainer = of_model(model, LoopStyle::Logging, way, place, config, Box::new(Rc::clone(&events)));
+        for _ in 0..3 {
+            trainer.step().unwrap();
+        }
+        let statistics = trainer.statistics();
+        let (allocated, reserved) = (statistics.allocated_bytes.all, statistics.reserved_bytes.all);
+        let ours = [allocated.current, allocated.peak, reserved.peak];
+        let theirs = ["allocated", "peak", "reserved"].map(|key| row[key].as_i64().unwrap());
+        if let Some(difference) = difference(&made(&events.borrow()), &recorded(name)) {
+            differences.push(format!("{name}: {difference}"));
+        } else if ours != theirs {
+            differences.push(format!("{name}: allocated, peak and reserved are {ours:?} for {theirs:?}"));
+        }
+    }
+    assert!(differences.is_empty(), "\n{}", differences.join("\n"));
 }
 
 /// They compute the same as without.
@@ -424,12 +468,21 @@ fn losses(way: Parallelism, size: usize, batch: usize) -> Vec<Vec<f32>> {
 
 /// The same under a configuration, whose batch is that of all ranks.
 fn losses_of(way: Parallelism, size: usize, config: Config) -> Vec<Vec<f32>> {
+    losses_of_model(|| crate::training::workload("gpt-mini").0, way, size, config)
+}
+
+fn losses_of_model(
+    model: impl Fn() -> Box<dyn Workload> + Copy + Send + 'static,
+    way: Parallelism,
+    size: usize,
+    config: Config,
+) -> Vec<Vec<f32>> {
     let ranks: Vec<_> = Seat::for_all(size)
         .into_iter()
         .enumerate()
         .map(|(rank, seat)| {
             std::thread::spawn(move || {
-                let (model, _) = crate::training::workload("gpt-mini");
+                let model = model();
                 let member = Member { parallelism: way, world: World::new(size, rank).unwrap() };
                 let options = TrainerOptions { member: Some(member), seat: Some(seat), ..TrainerOptions::default() };
                 let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::mib(256)), threads: Some(1) }).unwrap();
@@ -440,6 +493,42 @@ fn losses_of(way: Parallelism, size: usize, config: Config) -> Vec<Vec<f32>> {
         })
         .collect();
     ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+}
+
+/// Weights in 16 bits: gradients are averaged in their own type, each rank's losses are those that f32 has to that precision, and
+/// the same whether whole gradients are averaged or shards.
+#[test]
+fn ranks_in_16_bits_learn_as_in_32() {
+    let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
+    let learnt = |name: &'static str, way| losses_of_model(move || crate::families::workload(name), way, 2, config);
+    let wide = learnt("llama-mini.base", Parallelism::Ddp);
+    for name in ["llama-mini.bf16w", "llama-mini.fp16w"] {
+        let whole = learnt(name, Parallelism::Ddp);
+        let are_near = |ours: &[Vec<f32>], theirs: &[Vec<f32>], most: f32, what: &str| {
+            for (ours, theirs) in ours.iter().flatten().zip(theirs.iter().flatten()) {
+                assert!((ours - theirs).abs() < most, "{name}, {what}: {ours} for {theirs}");
+            }
+        };
+        are_near(&whole, &wide, 5e-3, "whole gradients");
+        // DDP halves gradients before it adds them.
+        for way in [Parallelism::Fsdp, Parallelism::Zero2] {
+            are_near(&learnt(name, way), &whole, 2e-5, way.word());
+        }
+    }
+}
+
+/// Adapters in f32 beside weights in 16 bits are gathered as bytes, which no rank that computes does.
+#[test]
+fn ranks_that_compute_share_parameters_of_one_type() {
+    let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::mib(256)), threads: Some(1) }).unwrap();
+    let member = Member { parallelism: Parallelism::Fsdp, world: World::new(2, 0).unwrap() };
+    let seat = Seat::for_all(2).into_iter().next();
+    let options = TrainerOptions { member: Some(member), seat, ..TrainerOptions::default() };
+    let model = crate::families::workload("llama-mini.bf16wlora");
+    let error = Trainer::new(Box::new(device), model, Config::new(2), options, Box::new(Deaf)).err().unwrap();
+    let words =
+        "ranks that compute share parameters of one type with fsdp; give --weights fp32, or take simulated cards";
+    assert_eq!(error.to_string(), words);
 }
 
 /// Hears nothing.

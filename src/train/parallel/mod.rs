@@ -133,12 +133,6 @@ pub(super) fn wrap(
         let text = format!("{what} with {} is not there; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
     }
-    // The reduced gradients of others would be cast once more.
-    if shards && cx.leaves.iter().any(|leaf| !leaf.frozen && leaf.data.dtype() != DType::F32) {
-        let text =
-            format!("{} shards what is trained in f32 alone; give --weights fp32, or use ddp", member.parallelism);
-        return Err(TrainError::Workload(text).into());
-    }
     if shards && cx.leaves.iter().any(|leaf| leaf.data.dtype() == DType::U8) {
         let text = format!("{} does not shard weights in 4 bits here; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
@@ -147,9 +141,14 @@ pub(super) fn wrap(
         let text = "this model can't be cut into the stages of a pipeline here; use ddp or fsdp";
         return Err(TrainError::Workload(text.into()).into());
     }
-    if cx.memory().holds_bytes() && cx.leaves.iter().any(|leaf| leaf.data.dtype() != DType::F32) {
-        let text = "ranks that compute share f32 alone; leave --weights out, or take simulated cards";
-        return Err(TrainError::Workload(text.into()).into());
+    let mut types = cx.leaves.iter().map(|leaf| leaf.data.dtype());
+    let first = types.next();
+    if shards && lower.is_none() && cx.memory().holds_bytes() && types.any(|dtype| Some(dtype) != first) {
+        let text = format!(
+            "ranks that compute share parameters of one type with {}; give --weights fp32, or take simulated cards",
+            member.parallelism
+        );
+        return Err(TrainError::Workload(text).into());
     }
     if cx.memory().holds_bytes() && cx.seat.is_none() {
         return Err(TrainError::Workload("ranks that compute need a place to meet".into()).into());

@@ -241,10 +241,14 @@ impl Sharded {
         }
         self.reduced = None;
         let (parameters, mut gradients): (Vec<usize>, Vec<Tensor>) = gradients.into_iter().unzip();
+        // Mixed precision reduces in f32; else gradients are reduced in their own type.
+        let own = gradients.first().map_or(DType::F32, Tensor::dtype);
+        let reduced_in = self.lower.map_or(own, |_| DType::F32);
+        let kept_in = parameters.first().map_or(own, |&parameter| cx.leaves[parameter].trained().0.dtype());
         let output = cx.op("reduce-scatter", |cx| {
             let (room, name) = (Shape::new(&[whole * world.size()]), cx.memory().name_here("reduce-scatter input"));
-            let input = cx.memory().named_tensor(room, DType::F32, Category::Communication, name, StreamId::DEFAULT)?;
-            let pieces: u64 = elements.iter().map(|&n| DType::F32.bytes(n).get().div_ceil(PIECE)).sum();
+            let input = cx.memory().named_tensor(room, reduced_in, Category::Communication, name, StreamId::DEFAULT)?;
+            let pieces: u64 = elements.iter().map(|&n| reduced_in.bytes(n).get().div_ceil(PIECE)).sum();
             drop(addresses_on_device(cx, 6 * elements.len() as u64 + 2 + pieces)?);
             if cx.memory().holds_bytes() {
                 chunk_cat(cx, &input, &gradients, &elements)?;
@@ -254,11 +258,22 @@ impl Sharded {
             gradients.clear();
             let memory = cx.memory();
             let (shape, name) = (Shape::new(&[whole]), memory.name_here("reduced gradients"));
-            let output = memory.named_tensor(shape, DType::F32, Category::Gradient, name, self.reducing.stream())?;
-            drop(last);
+            let stream = self.reducing.stream();
+            let output = memory.named_tensor(shape, reduced_in, Category::Gradient, name, stream)?;
             self.reducing.reduce_scatter(memory, &input, &output)?;
             self.reduced = Some(input);
-            Ok(output)
+            if kept_in == reduced_in {
+                return Ok(output);
+            }
+            let name = cx.memory().name_here("reduced gradients in the type of the parameters");
+            let kept = cx.memory().named_tensor(shape, kept_in, Category::Gradient, name, stream)?;
+            drop(last);
+            if cx.memory().exchanges() {
+                // What is cast has to be there.
+                self.reducing.join(cx.memory())?;
+            }
+            cx.launch(&Kernel::Cast { src: output.operand(), dst: kept.operand() })?;
+            Ok(kept)
         })?;
         let accumulates = parameters.iter().any(|&parameter| cx.leaves[parameter].trained().1.is_some());
         if accumulates && cx.memory().exchanges() {
