@@ -36,7 +36,8 @@ fn pressed(keys: &Keymap, remedy: &Remedy) -> String {
             None => format!("{switch} {value}"),
         },
         Remedy::SmallerBatch { batch } => {
-            let text = if *batch == 0 { "a smaller batch".to_owned() } else { format!("batch {batch}") };
+            // The key goes down by steps; the panel names the one that goes up.
+            let text = if *batch == 0 { "a smaller batch".to_owned() } else { format!("down to batch {batch}") };
             Switch::named("batch")
                 .map_or_else(|| text.clone(), |batch| keys.with_key(Action::Flip(batch, Way::Previous), &text))
         }
@@ -86,11 +87,11 @@ pub(crate) fn news(stage: &Stage<'_>) -> Option<(String, String)> {
     const STEPS: u64 = 24;
     let view = stage.picture.known();
     let effect = view.effects.last().filter(|_| !stage.hold.asks() && stage.hold.advises())?;
-    let fresh = stage.loud || view.steps.finished.saturating_sub(effect.step) <= STEPS;
+    let fresh = stage.news || view.steps.finished.saturating_sub(effect.step) <= STEPS;
     let news = News::of(effect).filter(|_| fresh)?;
     let flips: Vec<String> = effect.flips.iter().map(flip).collect();
     let told = if flips.is_empty() { news.to_string() } else { format!("{}: {news}", flips.join(", ")) };
-    let cached = news.spare > Bytes::ZERO || news.above_limit;
+    let cached = news.spare > Bytes::ZERO || news.waits;
     let remedy = if cached { returns(stage, "what is cached") } else { String::new() };
     Some((told, remedy))
 }
@@ -190,7 +191,7 @@ mod tests {
             "c (checkpoint on)",
             "r (leak off)",
             "x (expandable_segments:True)",
-            "b (batch 8)",
+            "b (down to batch 8)",
             "e (empty_cache)",
             "L (a higher limit)",
         ];
@@ -207,7 +208,7 @@ mod tests {
             "F1 (checkpoint on)",
             "F2 (leak off)",
             "F3 (expandable_segments:True)",
-            "F4 (batch 8)",
+            "F4 (down to batch 8)",
             "F5 (empty_cache)",
             "a higher limit",
         ];

@@ -133,7 +133,7 @@ fn what_the_guide_says_is_what_one_sees() {
     person.see(&["RUNNING"]);
 
     person.press("L22MiB\n");
-    person.see(&["22.00 MiB", "e gives back what it can"]);
+    person.see(&["22.00 MiB", "empty_cache returns what it can"]);
     person.press("e");
     let seen = person.see(&["OUT OF MEMORY", "out of memory · step", "tried, simulated"]);
     for words in ["asked for", "tried", "live", "fits", "The limit of 22.0 MiB stopped it"] {
