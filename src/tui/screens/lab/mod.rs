@@ -227,10 +227,12 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     // As much of the log as there is to say: the rest is for who holds the memory shown.
     let (_, left) = take(0);
     let said = view.log.len() + usize::from(sample.is_some());
-    if left >= 3 && said > 0 {
-        let wanted = u16::try_from(2 * said + 2).unwrap_or(u16::MAX).clamp(3, 14);
+    let wanted = u16::try_from(2 * said + 2).unwrap_or(u16::MAX).clamp(3, 14);
+    // What the model writes alone takes no room from who holds the memory.
+    let both = left >= wanted + LEAST_ROWS + 2 || !view.log.is_empty() || !holders::are_shown(stage);
+    if left >= 3 && said > 0 && both {
         let (part, _) = take(if left < wanted + LEAST_ROWS + 2 { left } else { wanted });
-        log::render(&view.log, sample, theme, part, buf);
+        log::render(&view.log, sample, false, theme, part, buf);
         layout.panels.push((part, Panel::Log));
     }
     let (_, left) = take(0);
@@ -298,7 +300,7 @@ fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &
     why::render(stage, why, buf);
     layout.panels.push((why, Panel::Why));
     if !said.is_empty() {
-        log::render(&view.log, None, stage.theme, said, buf);
+        log::render(&view.log, None, true, stage.theme, said, buf);
         layout.panels.push((said, Panel::Log));
     }
     if rest.height >= LEAST_ROWS && holders::are_shown(stage) {
