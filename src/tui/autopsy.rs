@@ -143,7 +143,7 @@ fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Ve
     let mut parts = vec![
         part("", Token::Danger, asked(view, autopsy)),
         part("tried", Token::Text, tried(autopsy)),
-        part("live", Token::Text, live(autopsy)),
+        part("live", Token::Text, live(view, autopsy)),
     ];
     if !autopsy.unusable.is_empty() {
         parts.push(part("free", Token::Text, unusable(autopsy)));
@@ -190,11 +190,11 @@ fn asked(view: &View, autopsy: &Autopsy) -> String {
         let over = limit.map_or(Bytes::ZERO, |limit| autopsy.ledger.reserved().saturating_sub(limit));
         let segment = match request.segment == request.rounded {
             true => String::new(),
-            false => format!("it takes a segment of {}, and ", bytes(request.segment)),
+            false => format!("a segment of {}, ", bytes(request.segment)),
         };
         text.push_str(&match over {
-            Bytes::ZERO => format!(" ({segment}{} are left)", bytes(left)),
-            over => format!(" ({segment}{} are reserved above the limit)", bytes(over)),
+            Bytes::ZERO => format!(" ({segment}{} left)", bytes(left)),
+            over => format!(" ({segment}{} over the limit before)", bytes(over)),
         });
     }
     text.push('.');
@@ -242,7 +242,7 @@ fn tried(autopsy: &Autopsy) -> String {
     words.join(" → ")
 }
 
-fn live(autopsy: &Autopsy) -> String {
+fn live(view: &View, autopsy: &Autopsy) -> String {
     let total = autopsy.ledger.allocated();
     let mut parts: Vec<(Category, Bytes)> = Category::ALL.into_iter().zip(autopsy.by_category).collect();
     parts.sort_by_key(|(_, held)| std::cmp::Reverse(*held));
@@ -259,7 +259,8 @@ fn live(autopsy: &Autopsy) -> String {
     if !most.is_empty() {
         text.push_str(&format!("; most: {}", most.join(", ")));
     }
-    if let Some(module) = autopsy.modules.first() {
+    // Names of a program that nobody instrumented are of lines, not of modules.
+    if let Some(module) = autopsy.modules.first().filter(|_| !view.about.guessed) {
         text.push_str(&format!("; largest module: {} {}", module.name, bytes(module.bytes)));
     }
     text

@@ -36,8 +36,7 @@ fn pressed(keys: &Keymap, remedy: &Remedy) -> String {
             None => format!("{switch} {value}"),
         },
         Remedy::SmallerBatch { batch } => {
-            // The key goes down by steps; the panel names the one that goes up.
-            let text = if *batch == 0 { "a smaller batch".to_owned() } else { format!("down to batch {batch}") };
+            let text = if *batch == 0 { "a smaller batch".to_owned() } else { format!("batch {batch}") };
             Switch::named("batch")
                 .map_or_else(|| text.clone(), |batch| keys.with_key(Action::Flip(batch, Way::Previous), &text))
         }
@@ -67,7 +66,7 @@ pub(crate) fn remedies(stage: &Stage<'_>, finding: &Finding) -> String {
     match (&finding.evidence, finding.gain) {
         _ if words.is_empty() => String::new(),
         (Evidence::Leak { .. }, _) => words.join("; "),
-        (Evidence::Releasable { .. }, _) => returns(stage, "them"),
+        (Evidence::Releasable { .. }, None) => returns(stage, "them"),
         (_, Some(gain)) => format!("Try {}: {gain}", choice()),
         (_, None) => format!("Try {}", choice()),
     }
@@ -191,7 +190,7 @@ mod tests {
             "c (checkpoint on)",
             "r (leak off)",
             "x (expandable_segments:True)",
-            "b (down to batch 8)",
+            "b (batch 8)",
             "e (empty_cache)",
             "L (a higher limit)",
         ];
@@ -208,7 +207,7 @@ mod tests {
             "F1 (checkpoint on)",
             "F2 (leak off)",
             "F3 (expandable_segments:True)",
-            "F4 (down to batch 8)",
+            "F4 (batch 8)",
             "F5 (empty_cache)",
             "a higher limit",
         ];
