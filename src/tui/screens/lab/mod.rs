@@ -176,7 +176,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let part = take(effect::wanted_rows(stage));
     effect::render(stage, part, buf);
     layout.panels.push((part, Panel::Effect));
-    let why = why::wanted_rows(stage, right.width, findings_in(body.height)).clamp(6, 12) + 2;
+    let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(body.height)).clamp(6, 12) + 2;
     // A pane of no more than a title says nothing.
     let steps = &stage.picture.known().steps;
     let wanted = steps::wanted_rows(steps);
@@ -284,7 +284,7 @@ fn is_snapshot(stage: &Stage<'_>) -> bool {
 
 fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let view = stage.view();
-    let why = why::wanted_rows(stage, right.width, findings_in(right.height)).clamp(3, 12) + 2;
+    let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(right.height)).clamp(3, 12) + 2;
     // What was said while it was read, if anything was: the rest is for who holds the memory shown.
     let said = if view.log.is_empty() { 0 } else { log::wanted_rows(&view.log, right.width).min(8) };
     let rows = [ledger::WANTED_ROWS, why, said].map(Constraint::Length);
@@ -333,7 +333,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let least = if stepped && !has_news(stage) { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
     let two_charts = body.height >= least && trains && !failed_at_once(stage);
     let effect = if stepped && stage.picture.effect().is_none() { 0 } else { told };
-    let findings = why::wanted_rows(stage, body.width, 1) + why::rows_of_op(stage, body.width);
+    let findings = why::wanted_rows(stage, body.width, why::BEHIND_WORD, 1) + why::rows_of_op(stage, body.width);
     let why = match (autopsy, body.height) {
         (Some(autopsy), height) => autopsy::rows(stage, autopsy, body.width, (height * 2 / 5).max(1)),
         (None, 20..) => findings.min(5),

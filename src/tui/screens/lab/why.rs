@@ -105,9 +105,13 @@ fn quiet(stage: &Stage<'_>) -> String {
     }
 }
 
-/// Rows that the first `findings` take in `width` cells, with air between; 0 where there is none.
-pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, findings: usize) -> u16 {
-    let width = usize::from(width.saturating_sub(7));
+/// Cells that a frame takes with the air in it, and the word before bare lines.
+pub(crate) const FRAMED: u16 = 4;
+pub(crate) const BEHIND_WORD: u16 = 7;
+
+/// Rows that the first `findings` take in `width` cells less those `taken`, with air between; 0 where there is none.
+pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, taken: u16, findings: usize) -> u16 {
+    let width = usize::from(width.saturating_sub(taken));
     let rows: Vec<usize> =
         concluded(stage).iter().take(findings).map(|said| pane::wrap(&text(said), width).len()).collect();
     let air = rows.len().saturating_sub(1);
@@ -116,7 +120,7 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, findings: usize) -> u16
 
 /// Rows that what an op did takes above them.
 pub(crate) fn rows_of_op(stage: &Stage<'_>, width: u16) -> u16 {
-    let lines = of_op(stage).map_or(0, |what| pane::wrap(&what, usize::from(width.saturating_sub(7))).len());
+    let lines = of_op(stage).map_or(0, |what| pane::wrap(&what, usize::from(width.saturating_sub(BEHIND_WORD))).len());
     u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
