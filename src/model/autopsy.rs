@@ -107,7 +107,11 @@ impl Autopsy {
                 let name = names.get(block.name);
                 let name = if name.is_empty() { block.category.label() } else { name };
                 owners.add(naming::starred(name), block.category, block.size);
-                modules.add(naming::module(name), block.category, block.size);
+                // Neither a line of source nor a tensor without a path is a module.
+                let module = naming::module(name);
+                if module != name && !name.ends_with(')') && block.category != Category::Workspace {
+                    modules.add(module, block.category, block.size);
+                }
             }
         }
         Self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Category, Names, Segment};
+use super::{BlockView, Category, Names, Segment};
 use vramlab_allocator::units::{Address, Bytes};
 
 /// What is the case, in figures.
@@ -206,28 +206,37 @@ pub struct Holder {
     pub size: Bytes,
     /// Other blocks in the segment.
     pub others: usize,
+    /// The other one, where there is just one: what it is called, and its size.
+    #[serde(skip)]
+    pub other: Option<(Arc<str>, Bytes)>,
 }
 
 impl Holder {
     /// What holds a segment: its largest block, and how many more. `None` if nothing does.
     pub(super) fn of(segment: &Segment<'_>, names: &Names) -> Option<Self> {
         let largest = segment.blocks().max_by_key(|block| (block.size, std::cmp::Reverse(block.offset)))?;
-        let name = match names.get(largest.name) {
-            "" => largest.category.label(),
-            name => name,
+        let named = |block: &BlockView| -> Arc<str> {
+            match names.get(block.name) {
+                "" => block.category.label().into(),
+                name => name.into(),
+            }
         };
         let others = segment.held().saturating_sub(1);
-        Some(Self { segment: segment.address(), free: segment.free(), name: name.into(), size: largest.size, others })
+        let mut beside = segment.blocks().filter(|block| block.offset != largest.offset);
+        let other = beside.next().filter(|_| others == 1).map(|block| (named(&block), block.size));
+        let (name, size) = (named(&largest), largest.size);
+        Some(Self { segment: segment.address(), free: segment.free(), name, size, others, other })
     }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name, self.size)?;
-        match self.others {
-            0 => Ok(()),
-            1 => f.write_str(" and another block"),
-            others => write!(f, " and {others} more blocks"),
+        match (&self.other, self.others) {
+            (None, 0) => write!(f, "{} ({})", self.name, self.size),
+            (None, 1) => write!(f, "{} ({}) and another block", self.name, self.size),
+            (None, others) => write!(f, "{} ({}) and {others} more blocks", self.name, self.size),
+            (Some((name, size)), _) if *size == self.size => write!(f, "{} and {name} ({size} each)", self.name),
+            (Some((name, size)), _) => write!(f, "{} ({}) and {name} ({size})", self.name, self.size),
         }
     }
 }
@@ -242,18 +251,15 @@ impl fmt::Display for Evidence {
                 }
                 match limit {
                     Some(limit) => write!(f, "; of the {limit} allowed {reserved} are reserved")?,
-                    None if device_free >= segment && *segment > Bytes::ZERO => {
-                        let most = *reserved + *segment;
-                        write!(
-                            f,
-                            "; the device had {device_free} left, so a limit of this process stopped it, from {reserved} to {most}"
-                        )?;
-                    }
+                    None if device_free >= segment && *segment > Bytes::ZERO => write!(
+                        f,
+                        "; a limit of this process stopped it, not the device, which had {device_free} left: {reserved} were reserved"
+                    )?,
                     None => write!(f, "; the device has {device_free} left, {reserved} are reserved")?,
                 }
                 write!(f, ", {allocated} of them allocated")?;
                 if segment > requested {
-                    write!(f, "; the driver would have to give a segment of {segment}")?;
+                    write!(f, "; the request takes a segment of {segment}")?;
                 }
                 if free >= requested {
                     write!(f, "; {free} are free, but in pieces that can't serve it")?;
@@ -293,8 +299,9 @@ impl fmt::Display for Evidence {
                     When::Fullest => "were stranded when most was reserved",
                 })?;
                 if *segments > 0 {
+                    let then = if *when == When::Now { "" } else { " then" };
                     let word = if *segments == 1 { "segment" } else { "segments" };
-                    write!(f, ", in {segments} {word}; the largest hole is {largest_hole}")?;
+                    write!(f, ", in {segments} {word}; the largest hole{then} is {largest_hole}")?;
                 }
                 if let Some(holder) = holder {
                     write!(f, ", held by {holder}")?;
@@ -379,4 +386,13 @@ pub(super) fn share(part: Bytes, whole: Bytes) -> f64 {
 
 pub(super) fn percent(part: Bytes, whole: Bytes) -> String {
     format!("{:.0} %", 100.0 * share(part, whole))
+}
+
+/// `22.84 → 15.30 GiB`; each with its unit where these differ.
+pub(super) fn change(from: Bytes, to: Bytes) -> String {
+    let (from, to) = (from.to_string(), to.to_string());
+    match (from.split_once(' '), to.split_once(' ')) {
+        (Some((figure, unit)), Some((_, same))) if unit == same => format!("{figure} → {to}"),
+        _ => format!("{from} → {to}"),
+    }
 }

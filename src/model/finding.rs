@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::advice;
-use super::evidence::{Evidence, Holder, LeakCause, When, percent, share};
+use super::evidence::{Evidence, Holder, LeakCause, When, change, percent, share};
 use super::growth::Growth;
 use super::sharing::{Shared, Sharing};
 use super::steps::Steps;
@@ -45,8 +45,10 @@ pub struct Gain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trial {
-    /// What the run asked for was asked of another allocator: the peak of reserved.
+    /// What the run asked for was asked of another allocator, from empty memory on: the peak of reserved.
     Replayed,
+    /// The same from where the run is, once what is cached was given back.
+    Forked,
     /// Steps ran on a simulated device: the peak of allocated in a step.
     Simulated,
 }
@@ -78,10 +80,12 @@ impl Weighed {
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (of, tried) = match self.trial {
-            Trial::Replayed => ("reserved", "both replayed from empty memory"),
-            Trial::Simulated => ("peak", "tried, simulated"),
+            Trial::Replayed => ("in a fresh run, reserved", "replayed"),
+            Trial::Forked => ("with the cache emptied first, reserved", "replayed"),
+            Trial::Simulated => ("in a fresh run, peak", "simulated"),
         };
-        write!(f, "{of} {} → {} (−{}), {tried}", self.from, self.to, percent(self.saves(), self.from))
+        let by = percent(self.saves(), self.from);
+        write!(f, "{of} {} (−{by}), {tried}", change(self.from, self.to))
     }
 }
 
@@ -158,14 +162,21 @@ pub(super) struct Known<'a> {
 impl Known<'_> {
     /// All findings, most important first.
     pub(super) fn findings(&self) -> Vec<Finding> {
+        let (mut cached, mut unused) = (self.releasable(), None);
+        // That most of what is reserved is not used comes before what the rest is for.
+        if matches!(&cached, Some(Finding { evidence: Evidence::Releasable { bytes, reserved, .. }, .. }) if share(*bytes, *reserved) > 0.5)
+        {
+            unused = cached.take();
+        }
         let all = [
             self.out_of_memory(),
             self.leak(),
             self.overflowing(),
             self.stranded(),
+            unused,
             self.peak(),
             self.shared(),
-            self.releasable(),
+            cached,
             self.rounding(),
             self.skipped(),
         ];
@@ -244,6 +255,10 @@ impl Known<'_> {
     }
 
     fn peak(&self) -> Option<Finding> {
+        // What lies there when memory runs out is told with the failure: the last whole step had another peak.
+        if self.oom.is_some() {
+            return None;
+        }
         let peak: Bytes = self.peak_by_category.iter().copied().sum();
         let (category, remedies) = self.remedies_for(self.peak_by_category)?;
         // Advised is the flip that saves most, and only what was tried.

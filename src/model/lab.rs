@@ -215,7 +215,7 @@ impl Lab {
     }
 
     /// A history that tells of no steps, as a configuration of none: its peaks are those of all that was recorded, stranded is
-    /// what was when it ended.
+    /// what was when most was reserved, as findings tell it.
     fn recorded(&self, out_of_memory: bool) -> Option<Configuration> {
         let has_history = self.about.history.is_some_and(|begins| begins != Begins::Nowhere);
         let known = has_history && self.run == RunState::Finished && self.steps.finished() == 0;
@@ -223,7 +223,7 @@ impl Lab {
         let measured = Measurement {
             peak_allocated: exact(self.memory.peak_allocated()),
             peak_reserved: exact(self.memory.peak_reserved()),
-            stranded: Some(exact(self.memory.ledger().stranded)),
+            stranded: Some(exact(self.fullest.0.stranded)),
             step: None,
             // A rate of zero is never shown.
             throughput: Figure::default(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::evidence::percent;
+use super::evidence::{change, percent};
 use super::{Category, Effect, Figure, Footing, Measurement};
 use vramlab_allocator::units::Bytes;
 
@@ -23,8 +23,8 @@ pub struct News {
     parts: Vec<String>,
     /// Cached bytes that steps don't use any more: `empty_cache` returns them.
     pub spare: Bytes,
-    /// More is reserved than the limit that was just set.
-    pub above_limit: bool,
+    /// What is held from before keeps what was just set from doing anything: `empty_cache` lets it.
+    pub waits: bool,
 }
 
 impl News {
@@ -51,7 +51,7 @@ impl News {
                     )
                 }
             });
-            return Some(Self { parts, spare: Bytes::ZERO, above_limit: false });
+            return Some(Self { parts, spare: Bytes::ZERO, waits: false });
         }
         let told = MeasurementPair { before, after, from, to };
         parts.extend(told.leak());
@@ -59,13 +59,22 @@ impl News {
         let (reserved, spare) = told.reserved();
         parts.extend(reserved);
         let limit = told.limit();
-        let above_limit = limit.is_some();
+        let mut waits = limit.is_some();
         parts.extend(limit);
-        parts.extend(told.time());
-        if parts.is_empty() {
-            parts.push("no change beyond noise: memory and time are as before".to_owned());
+        // What has not begun to bind can't be why steps take longer or less long.
+        if !(waits && effect.flips.iter().all(|flip| &*flip.switch == "limit")) {
+            parts.extend(told.time());
         }
-        Some(Self { parts, spare, above_limit })
+        if parts.is_empty() {
+            waits = effect.flips.iter().any(|flip| &*flip.switch == "alloc-conf") && to.reserved > Bytes::ZERO;
+            parts.push(if waits {
+                let held = to.reserved;
+                format!("nothing changed yet, because steps go on in the {held} that are held from before")
+            } else {
+                "no change beyond noise in memory or time".to_owned()
+            });
+        }
+        Some(Self { parts, spare, waits })
     }
 }
 
@@ -172,7 +181,7 @@ impl MeasurementPair<'_> {
         let limit = new.filter(|limit| *limit < self.to.reserved)?;
         let reserved = self.to.reserved;
         Some(format!(
-            "{reserved} stay reserved, above the limit of {limit}: it binds when a step asks the driver for more"
+            "{reserved} stay reserved, above the limit of {limit}, which binds when a step asks the driver for more"
         ))
     }
 
@@ -184,7 +193,8 @@ impl MeasurementPair<'_> {
         let copies = (to >= COPIES && from < to / 2.0).then(|| {
             let beside = self.to.share(self.to.backward);
             let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-            format!("copies take {} of it, beside backward's {}", percent(to), percent(beside))
+            // On a stream of their own they run while the computation does.
+            format!("copies run for {} of it, beside a backward of {}", percent(to), percent(beside))
         });
         let time = time.map(|(a, b)| {
             let sign = if b.median < a.median { "−" } else { "+" };
@@ -194,7 +204,7 @@ impl MeasurementPair<'_> {
         });
         match (time, copies) {
             (Some(time), Some(copies)) => Some(format!("{time}: {copies}")),
-            (None, Some(copies)) => Some(copies.replace(" of it,", " of the step,")),
+            (None, Some(copies)) => Some(copies.replace(" of it,", " of a step,")),
             (time, None) => time,
         }
     }
@@ -219,13 +229,4 @@ fn changed(a: &Figure, b: &Figure) -> String {
     let sign = if to < from { "−" } else { "+" };
     let by = Bytes(from.get().abs_diff(to.get()));
     if from == Bytes::ZERO { change(from, to) } else { format!("{} ({sign}{})", change(from, to), percent(by, from)) }
-}
-
-/// `22.84 → 15.30 GiB`; each with its unit where these differ.
-fn change(from: Bytes, to: Bytes) -> String {
-    let (from, to) = (from.to_string(), to.to_string());
-    match (from.split_once(' '), to.split_once(' ')) {
-        (Some((figure, unit)), Some((_, same))) if unit == same => format!("{figure} → {to}"),
-        _ => format!("{from} → {to}"),
-    }
 }

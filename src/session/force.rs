@@ -49,14 +49,14 @@ pub(super) fn flip_with(
     let held = trainer.memory().reserved();
     if setup.alloc_conf != present.alloc_conf && held > Bytes::ZERO {
         told(format!(
-            "the settings hold for what is allocated from now on; {held} held before stay, e gives back what it can"
+            "the settings hold for what is allocated from now on: {held} stay as they are until empty_cache returns what it can"
         ));
     }
     if setup.limit != present.limit {
         let limit = setup.limit.map(|limit| limit.of(trainer.device_info().memory));
         if let Some(limit) = limit.filter(|limit| *limit < held) {
             told(format!(
-                "{held} are held and the limit is {limit}: it binds what is asked next; e gives back what it can"
+                "{held} are reserved, above the limit of {limit}: it binds what is asked next; empty_cache returns what it can"
             ));
         }
         trainer.set_limit(limit);

@@ -194,7 +194,7 @@ impl ExaminedRun {
         let gain = match self.fork {
             Some(step) => {
                 let forked = recorded.program.forked(&recorded.facts.conditions, step, Some(&text))?;
-                Gain { from: forked.emptied, to: forked.changed?, trial: Trial::Replayed }
+                Gain { from: forked.emptied, to: forked.changed?, trial: Trial::Forked }
             }
             None => {
                 let changed = recorded.under(&text).ok()?;

@@ -10,8 +10,8 @@ use super::rank_figures::RankFigures;
 use super::reading::{Doing, Reading};
 use crate::allocator::DeviceMemory;
 use crate::model::{
-    Autopsy, Configuration, Diagnosis, Effect, Finding, History, Micros, Occupancy, Profile, RunState, Settings, Study,
-    View,
+    Autopsy, Configuration, Diagnosis, Effect, Finding, History, Level, Micros, Occupancy, Profile, RunState, Settings,
+    Study, View,
 };
 use crate::units::Bytes;
 
@@ -227,6 +227,11 @@ impl Picture {
         for finding in RankFigures::findings(&self.ranks) {
             let louder = all.iter().take_while(|other| other.level > finding.level).count();
             all.to_mut().insert(louder, finding);
+        }
+        // First what can be done something about: below a failure, a loud finding without a way out waits behind a quiet one with one.
+        let offers = |finding: &Finding| (finding.level == Level::Danger, !finding.remedies.is_empty());
+        if !all.is_sorted_by_key(|finding| std::cmp::Reverse(offers(finding))) {
+            all.to_mut().sort_by_key(|finding| std::cmp::Reverse(offers(finding)));
         }
         all
     }

@@ -143,7 +143,7 @@ fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Ve
     let mut parts = vec![
         part("", Token::Danger, asked(view, autopsy)),
         part("tried", Token::Text, tried(autopsy)),
-        part("live", Token::Text, live(autopsy)),
+        part("live", Token::Text, live(view, autopsy)),
     ];
     if !autopsy.unusable.is_empty() {
         parts.push(part("free", Token::Text, unusable(autopsy)));
@@ -159,7 +159,10 @@ fn asked(view: &View, autopsy: &Autopsy) -> String {
     let request = &autopsy.request;
     let name = view.names.get(request.name);
     let limit = autopsy.limit.filter(|limit| autopsy.ledger.reserved() + request.segment > *limit);
+    // What the card could have given was refused by a limit that the stream does not tell.
+    let unknown = autopsy.short == Bytes::ZERO && autopsy.limit.is_none() && request.segment > Bytes::ZERO;
     let mut text = match limit {
+        _ if unknown => "A limit of this process stopped it: ".to_owned(),
         _ if autopsy.short == Bytes::ZERO => String::new(),
         Some(limit) => format!("The limit of {} stopped it: ", bytes(limit)),
         None => "The card stopped it: ".to_owned(),
@@ -175,17 +178,24 @@ fn asked(view: &View, autopsy: &Autopsy) -> String {
         let between = if autopsy.phase.is_some() { " · " } else { " in " };
         text.push_str(&format!("{between}{}", autopsy.op));
     }
+    if unknown {
+        text.push_str(&format!("; the card had {} free", bytes(request.device_free)));
+    }
     if autopsy.short > Bytes::ZERO {
         let left = match limit {
             Some(limit) => limit - autopsy.ledger.reserved().min(limit),
             None => request.device_free,
         };
         text.push_str(&format!(", {} missing", bytes(autopsy.short)));
-        let segment = if request.segment == request.rounded { String::new() } else { bytes(request.segment) };
-        match segment.is_empty() {
-            true => text.push_str(&format!(" ({} left)", bytes(left))),
-            false => text.push_str(&format!(" (a segment of {segment}, {} left)", bytes(left))),
-        }
+        let over = limit.map_or(Bytes::ZERO, |limit| autopsy.ledger.reserved().saturating_sub(limit));
+        let segment = match request.segment == request.rounded {
+            true => String::new(),
+            false => format!("a segment of {}, ", bytes(request.segment)),
+        };
+        text.push_str(&match over {
+            Bytes::ZERO => format!(" ({segment}{} left)", bytes(left)),
+            over => format!(" ({segment}{} over the limit before)", bytes(over)),
+        });
     }
     text.push('.');
     text
@@ -232,7 +242,7 @@ fn tried(autopsy: &Autopsy) -> String {
     words.join(" → ")
 }
 
-fn live(autopsy: &Autopsy) -> String {
+fn live(view: &View, autopsy: &Autopsy) -> String {
     let total = autopsy.ledger.allocated();
     let mut parts: Vec<(Category, Bytes)> = Category::ALL.into_iter().zip(autopsy.by_category).collect();
     parts.sort_by_key(|(_, held)| std::cmp::Reverse(*held));
@@ -249,7 +259,8 @@ fn live(autopsy: &Autopsy) -> String {
     if !most.is_empty() {
         text.push_str(&format!("; most: {}", most.join(", ")));
     }
-    if let Some(module) = autopsy.modules.first() {
+    // Names of a program that nobody instrumented are of lines, not of modules.
+    if let Some(module) = autopsy.modules.first().filter(|_| !view.about.guessed) {
         text.push_str(&format!("; largest module: {} {}", module.name, bytes(module.bytes)));
     }
     text
@@ -263,7 +274,7 @@ fn unusable(autopsy: &Autopsy) -> String {
 fn unusable_part(part: &Unusable, autopsy: &Autopsy) -> String {
     let free = bytes(part.bytes);
     let mut text = match part.why {
-        Why::OtherPool => format!("{free} in the other pool: it serves other sizes"),
+        Why::OtherPool => format!("{free} in the other pool, which serves other sizes"),
         Why::OtherStream => format!("{free} of another stream"),
         Why::TooSmall => {
             let pieces = figures::counted(part.pieces, "piece");
@@ -277,7 +288,7 @@ fn unusable_part(part: &Unusable, autopsy: &Autopsy) -> String {
         Why::Pending => format!("{free} freed, but another stream may still read them"),
     };
     if let Some(holder) = &part.holder {
-        text.push_str(&format!(" (held open by {holder})"));
+        text.push_str(&format!(", held by {holder}"));
     }
     text
 }

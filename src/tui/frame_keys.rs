@@ -89,7 +89,7 @@ fn of(panel: Panel) -> &'static [KeyHint] {
                 &[
                     one(step(TimelineAction::Grouping), "by"),
                     both(step(TimelineAction::ZoomOut), step(TimelineAction::ZoomIn), "zoom"),
-                    one(step(TimelineAction::Window), "step/run"),
+                    one(step(TimelineAction::Window), "step or run"),
                     one(step(TimelineAction::Peak), "peak"),
                 ]
             }
@@ -99,7 +99,7 @@ fn of(panel: Panel) -> &'static [KeyHint] {
                 &[
                     one(ops(OpsAction::Totals), "by"),
                     one(ops(OpsAction::Sort), "sort"),
-                    one(ops(OpsAction::Window), "step/run"),
+                    one(ops(OpsAction::Window), "step or run"),
                 ]
             }
         }
@@ -114,7 +114,7 @@ fn of(panel: Panel) -> &'static [KeyHint] {
             }
         }
         Panel::LedgerChart => {
-            const { &[one(ledger(LedgerAction::Window), "step/run"), one(ledger(LedgerAction::Peak), "peak")] }
+            const { &[one(ledger(LedgerAction::Window), "step or run"), one(ledger(LedgerAction::Peak), "peak")] }
         }
         Panel::Why => {
             const {
@@ -148,6 +148,10 @@ pub(crate) fn render(
             let keys: Vec<&str> =
                 acting.map(|action| stage.keys.key_of(*action)).filter(|key| !key.is_empty()).collect();
             let (Some(first), false) = (actions[0], keys.is_empty()) else { continue };
+            // A title may have said it.
+            if titled(area, buf).contains(&format!(" {} {word} ", keys.join(" "))) {
+                continue;
+            }
             let entry = vec![
                 Span::raw(" "),
                 span(stage.theme, Token::Key, keys.join(" ")),
@@ -184,6 +188,11 @@ fn acts(stage: &Stage<'_>, action: Action, screen: usize) -> bool {
 /// Whether it needs a finding that something can be done about.
 const fn is_about_a_remedy(action: Action) -> bool {
     matches!(action, Action::Remedy | Action::Own(ScreenAction::Ledger(LedgerAction::NextRemedy)))
+}
+
+/// What a frame's upper edge says already.
+fn titled(area: Rect, buf: &Buffer) -> String {
+    (area.left()..area.right()).map(|x| buf[(x, area.y)].symbol()).collect()
 }
 
 /// Cells of the line that lies free at the right of a frame's upper edge, its corner not counted.

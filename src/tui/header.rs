@@ -76,13 +76,15 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
     }
 }
 
-/// The screens, where there is more than one, by their titles where those leave `least` cells for what else there is to say;
+/// The screens, where there is more than one, by their titles, with air in them or without, where those leave `least` cells for what else there is to say;
 /// returns the column behind them.
 fn tabs(theme: &Theme, screen: usize, least: usize, area: Rect, buf: &mut Buffer, targets: &mut Targets) -> u16 {
     let mut x = 0;
     if SCREENS.len() > 1 {
         let titles: usize = SCREENS.iter().map(|screen| screen.title.width() + 2).sum();
         let fits = titles + 2 + least <= usize::from(area.width);
+        // The mark of the moment gives way to air between them.
+        let apart = titles + SCREENS.len() + 2 + least <= usize::from(area.width) + when::MARK.width() + 1;
         for (index, known) in SCREENS.iter().enumerate() {
             let (key, title) = (known.key, known.title);
             let text = match (index == screen, area.width) {
@@ -90,6 +92,9 @@ fn tabs(theme: &Theme, screen: usize, least: usize, area: Rect, buf: &mut Buffer
                 (false, AIR..) => format!("  {key} {title} "),
                 (true, TITLES..) => format!(" [{key} {title}]"),
                 (false, TITLES..) => format!(" {key} {title}"),
+                (true, _) if apart && index == 0 => format!("[{key} {title}]"),
+                (true, _) if apart => format!(" [{key} {title}]"),
+                (false, _) if apart => format!(" {key} {title}"),
                 (true, _) if fits => format!("[{key}{title}]"),
                 (false, _) if fits => format!(" {key}{title}"),
                 (true, _) => format!(" [{key} {title}]"),

@@ -267,7 +267,11 @@ fn cut_module(text: &str, width: usize) -> String {
     let numbered = |part: &str| part.starts_with(|symbol: char| symbol.is_ascii_digit() || symbol == '*');
     let parts: Vec<&str> = text.split('.').collect();
     let from = parts.iter().position(|part| numbered(part)).unwrap_or(0);
-    let text = if from > 0 { format!("…{}", parts[from..].join(".")) } else { text.to_owned() };
+    // The sign stands once: a name that begins with a number has lost what comes before it anyway.
+    let text = parts[from..].join(".");
+    if from > 0 && text.width() < width {
+        return format!("…{text}");
+    }
     if text.width() <= width {
         return text;
     }
@@ -283,7 +287,7 @@ fn word_end(head: &str, width: usize) -> usize {
         let end = head.rfind(signs).map(|at| at + 1)?;
         (head[..end].width() * 3 >= width).then_some(end)
     };
-    [&[',', ';', '/'][..], &['=', ':'], &['_', '-', '.']].into_iter().find_map(behind).unwrap_or(head.len())
+    [&[',', ';', '/'][..], &['='], &[':'], &['_', '-', '.']].into_iter().find_map(behind).unwrap_or(head.len())
 }
 
 /// What stands behind a figure and belongs to it.
@@ -361,6 +365,11 @@ mod tests {
         assert_eq!(wrap("a\nb", 4), ["a", "b"]);
         let setting = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
         assert_eq!(wrap(setting, 38), ["set", "PYTORCH_CUDA_ALLOC_CONF=", "expandable_segments:True"]);
+        assert_eq!(
+            wrap(setting, 45),
+            ["set", "PYTORCH_CUDA_ALLOC_CONF=", "expandable_segments:True"],
+            "not in a setting"
+        );
         assert_eq!(wrap("expandable_segments", 14), ["expandable_", "segments"]);
         let settings = "expandable_segments:True,large_segment_size_mb:128";
         assert_eq!(
@@ -393,7 +402,7 @@ mod tests {
         assert_eq!(cut_name("blocks.3.fc.weight", 12), "…3.fc.weight");
         assert_eq!(cut_name("blocks.11.gelu output", 15), "…11.gelu output");
         let states = ["h.7.mlp.c_fc.weight.exp_avg_sq", "h.11.attn.c_proj.weight.exp_avg_sq", "wte.weight.exp_avg_sq"];
-        assert_eq!(states.map(|name| cut_name(name, 15)), ["…7.mlp…p_avg_sq", "…11.at…p_avg_sq", "wte.we…p_avg_sq"]);
+        assert_eq!(states.map(|name| cut_name(name, 15)), ["7.mlp.…p_avg_sq", "11.att…p_avg_sq", "wte.we…p_avg_sq"]);
         assert_eq!(cut_name("/a/b/main.py", 8), "…main.py");
         let frames =
             ["modeling_llama.py:484 forward", "modeling_llama.py:93 _update_causal_mask", "a.py:7 forward_features"];

@@ -374,7 +374,7 @@ fn read_others(paths: Vec<PathBuf>, reader: &mpsc::UnboundedSender<FileNews>) {
                 Ok(Compared { configurations: all, remark }) => {
                     let count = figures::counted(all.len() as u64, "configuration");
                     let remark = remark.map_or_else(String::new, |remark| format!("; {remark}"));
-                    tell(format!("{name}: {count} beside the run's on Compare{remark}"));
+                    tell(format!("{name} is on Compare now, with {count}{remark}"));
                     drop(reader.send(FileNews::Found(Message::Compared(Other { name, all }))));
                 }
                 Err(error) => tell(format!("{} can't be compared: {error}", path.display())),

@@ -39,6 +39,8 @@ pub(crate) struct Stage<'a> {
     pub presenting: bool,
     /// The measured effect has just become known.
     pub loud: bool,
+    /// It became known not long ago: somebody may still be reading what it was.
+    pub news: bool,
     /// What a lesson keeps back.
     pub hold: Hold,
     /// Switches that a lesson's goal leaves to the learner, while there is one.

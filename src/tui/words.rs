@@ -66,7 +66,7 @@ pub(crate) fn remedies(stage: &Stage<'_>, finding: &Finding) -> String {
     match (&finding.evidence, finding.gain) {
         _ if words.is_empty() => String::new(),
         (Evidence::Leak { .. }, _) => words.join("; "),
-        (Evidence::Releasable { .. }, _) => returns(stage, "them"),
+        (Evidence::Releasable { .. }, None) => returns(stage, "them"),
         (_, Some(gain)) => format!("Try {}: {gain}", choice()),
         (_, None) => format!("Try {}", choice()),
     }
@@ -86,11 +86,11 @@ pub(crate) fn news(stage: &Stage<'_>) -> Option<(String, String)> {
     const STEPS: u64 = 24;
     let view = stage.picture.known();
     let effect = view.effects.last().filter(|_| !stage.hold.asks() && stage.hold.advises())?;
-    let fresh = stage.loud || view.steps.finished.saturating_sub(effect.step) <= STEPS;
+    let fresh = stage.news || view.steps.finished.saturating_sub(effect.step) <= STEPS;
     let news = News::of(effect).filter(|_| fresh)?;
     let flips: Vec<String> = effect.flips.iter().map(flip).collect();
     let told = if flips.is_empty() { news.to_string() } else { format!("{}: {news}", flips.join(", ")) };
-    let cached = news.spare > Bytes::ZERO || news.above_limit;
+    let cached = news.spare > Bytes::ZERO || news.waits;
     let remedy = if cached { returns(stage, "what is cached") } else { String::new() };
     Some((told, remedy))
 }

@@ -120,6 +120,24 @@ fn after_every_flip_why_says_what_moved_most_and_what_e_returns() {
 }
 
 #[test]
+fn what_waits_for_an_emptied_cache_is_said_and_gets_no_credit() {
+    for (switch, value, words) in [
+        ("alloc-conf", "expandable_segments:True", "nothing changed yet, because steps go on in the "),
+        (
+            "limit",
+            "4 MiB",
+            " stay reserved, above the limit of 4.00 MiB, which binds when a step asks the driver for more",
+        ),
+    ] {
+        let mut heard = Heard::start(spec("gpt-mini", "h200")).unwrap();
+        assert!(heard.steps(14) && heard.set(switch, value) && heard.steps(14));
+        let news = News::of(heard.run.view().effects.last().unwrap()).unwrap();
+        let text = news.to_string();
+        assert!(news.waits && text.contains(words) && !text.contains("a step takes"), "{switch}: {text}");
+    }
+}
+
+#[test]
 fn a_leak_that_ends_leaves_a_cache_that_e_returns() {
     let mut heard = Heard::start(spec("gpt-mini", "h200")).unwrap();
     assert!(heard.steps(6) && heard.set("retain", "graph") && heard.steps(30));

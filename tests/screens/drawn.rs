@@ -486,7 +486,7 @@ fn the_ledger_of_a_run_on_a_gpu() {
 #[test]
 fn the_ledger_of_a_recording_at_its_cursor_without_colour_in_ascii() {
     let state = crate::lab_states::studied(crate::lab_states::recorded(), 12);
-    let buf = screen(app("dark", ColorTier::None, GlyphTier::Ascii), "6jj", state, 100, 30);
+    let buf = screen(app("dark", ColorTier::None, GlyphTier::Ascii), "6", state, 100, 30);
     assert!(buf.content().iter().all(|cell| cell.symbol().is_ascii()));
     let shown = text(&buf);
     assert!(shown.contains("at the cursor") && shown.contains("for the next run"), "{shown}");
@@ -508,12 +508,12 @@ fn the_ledgers_findings_lead_to_their_places_and_their_remedies() {
     app.update(Message::Picture(Arc::new(state.clone())));
     press(&mut app, "w");
     let all = text(&draw(&mut app, 120, 40));
-    assert!(all.contains("(optimizer sgd): peak 204.00 MiB") && all.contains("tried, simulated"), "{all}");
+    assert!(all.contains("(optimizer sgd): in a fresh run, peak 204.00 →"), "{all}");
     press(&mut app, "w");
     press(&mut app, "6");
-    press(&mut app, "j");
+    // It stands first, before a louder one of which nothing is known to help.
     let shown = text(&draw(&mut app, 120, 40));
-    assert!(shown.contains("findings 2 of") && shown.contains(&format!("event {place}")), "{shown}");
+    assert!(shown.contains("findings 1 of") && shown.contains(&format!("event {place}")), "{shown}");
     let mut effects = |code| app.update(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)));
     assert_eq!(effects(KeyCode::Enter), [Effect::Send(Request::Move(Move::To(place)))]);
     assert_eq!(effects(KeyCode::Char('d')), [Effect::Send(Request::Lab(remedy))]);
@@ -733,7 +733,7 @@ fn a_step_that_is_pinned_stands_beside_the_one_shown_on_every_screen_that_has_st
             assert!(shown.contains(wanted), "{key} at {width}×{height}:\n{shown}");
         }
         let ops = text(&on_screen(dark(), "4", state.clone(), width, height));
-        assert!(ops.contains("▼Δ at peak"), "{ops}");
+        assert!(ops.contains("▼ Δ at peak"), "{ops}");
     }
     let unpinned = text(&on_screen(dark(), "4", Picture { pinned: None, ..state }, 120, 40));
     assert!(!unpinned.contains('Δ'), "{unpinned}");

@@ -528,9 +528,9 @@ fn every_screen_has_something_to_copy() {
     let block = copied(&mut app, "yy");
     assert!(block.starts_with("block of gpt-char") && block.contains("\nsize: "), "{block}");
     typed(&mut app, "5");
-    assert!(copied(&mut app, "yy").contains("\nalloc "));
+    assert!(copied(&mut app, "yy").contains("\nallocated "));
     assert!(copied(&mut app, "yc").starts_with("vramlab run gpt-char --device cpu"));
-    let findings = app.latest().view.findings.clone();
+    let findings = app.latest().findings().into_owned();
     assert!(copied(&mut app, "yf").starts_with(&findings[0].to_string()), "with nothing selected, the first");
     assert_eq!(typed(&mut app, "yz"), [], "no text has that key");
     assert_eq!(typed(&mut app, "q"), [], "it closes the menu");

@@ -165,9 +165,31 @@ fn stranded_bytes_are_told_with_the_block_that_holds_them() {
         name: "gpt2.wte.weight.grad".into(),
         size: Bytes::mib(2),
         others: 0,
+        other: None,
     };
     let Evidence::Stranded { holder: found, .. } = &found[0].evidence else { panic!("{found:?}") };
     assert_eq!(*found, Some(holder));
+}
+
+#[test]
+fn of_two_blocks_that_hold_a_hole_both_are_told() {
+    let held_by = |sizes: &[u64]| {
+        let at = |index: usize| 0x1_0000_0000 + ((index as u64) << 23);
+        let block = |(index, mib): (usize, &u64)| {
+            alloc(at(index), Bytes::mib(*mib), Bytes::mib(*mib), Category::Gradient, 1 + index as u32)
+        };
+        let mut events = vec![segment(0x1_0000_0000, Bytes::mib(60))];
+        events.extend(sizes.iter().enumerate().map(block));
+        let said = said(&memory(events), Told { switches: &USUAL, ..Told::default() });
+        let sentence = said.lines().find_map(|line| line.split_once(", held by ")).map(|(_, holder)| holder.to_owned());
+        sentence.unwrap_or_default()
+    };
+    let named = [
+        "blocks.3.gelu output (3.00 MiB) and gpt2.wte.weight.grad (2.00 MiB). []",
+        "gpt2.wte.weight.grad and blocks.3.gelu output (2.00 MiB each). []",
+    ];
+    assert_eq!([held_by(&[2, 3]), held_by(&[2, 2])], named);
+    assert!(held_by(&[2, 2, 3]).contains(" (3.00 MiB) and 2 more blocks"), "of more, how many");
 }
 
 #[test]
@@ -221,7 +243,7 @@ fn of_flips_that_were_tried_the_one_that_saves_most_is_advised() {
         (remedies.join(", "), found.gain.map(|gain| gain.to_string()).unwrap_or_default())
     };
     // What lowers another category is no remedy for this one.
-    let gain = "peak 100.00 MiB → 70.00 MiB (−30 %), tried, simulated".to_owned();
+    let gain = "in a fresh run, peak 100.00 → 70.00 MiB (−30 %), simulated".to_owned();
     assert_eq!(advised(flips(85, 70)), ("amp bf16".to_owned(), gain));
     assert_eq!(advised(flips(101, 100)), (String::new(), String::new()), "checkpointing can raise a peak");
 }
@@ -330,7 +352,12 @@ fn out_of_memory_is_explained_by_what_caused_it() {
     };
     let ledger = Ledger { live: Bytes::mib(300), stranded: Bytes::mib(90), pending: Bytes::mib(1), ..full.ledger };
     let fragmented = Autopsy { request: Arc::new(request), ledger, limit: None, ..full.clone() };
-    insta::assert_snapshot!(told(&fragmented), @"Danger: out of memory: 48.00 MiB asked; the device has 12.00 MiB left, 391.00 MiB are reserved, 300.00 MiB of them allocated; the driver would have to give a segment of 50.00 MiB; 90.00 MiB are free, but in pieces that can't serve it. []");
+    insta::assert_snapshot!(told(&fragmented), @"Danger: out of memory: 48.00 MiB asked; the device has 12.00 MiB left, 391.00 MiB are reserved, 300.00 MiB of them allocated; the request takes a segment of 50.00 MiB; 90.00 MiB are free, but in pieces that can't serve it. []");
+    let request = FailedRequest { name: NameId::NONE, ..(*full.request).clone() };
+    let refused = Autopsy { request: Arc::new(request), limit: None, ..full.clone() };
+    let words =
+        "; a limit of this process stopped it, not the device, which had 3.00 GiB left: 390.00 MiB were reserved, ";
+    assert!(told(&refused).contains(words), "{}", told(&refused));
     let found = findings(&none, Told { oom: Some(&full), switches: &USUAL, ..Told::default() });
     assert_eq!(found[0].position, Some(4711));
     assert_eq!(found[0].remedies, [], "nothing was tried");

@@ -256,7 +256,7 @@ impl App {
     /// Does the remedy that is selected, as its own key would.
     pub(super) fn do_remedy(&mut self) -> Vec<Effect> {
         let Some(remedy) = self.states.ledger.remedy(&self.latest.findings()).cloned() else {
-            self.notify("this finding has no remedy to apply".to_owned());
+            self.notify("no setting was found that helps with this finding".to_owned());
             return Vec::new();
         };
         match (Command::of_remedy(&remedy), &remedy) {

@@ -1,4 +1,4 @@
-//! How long a measured effect is loud.
+//! How long a measured effect is loud, and how long it is news.
 
 use std::time::Duration;
 
@@ -6,6 +6,8 @@ use crate::model::View;
 
 /// How long it is.
 const LOUD: Duration = Duration::from_secs(5);
+/// How long a person needs at least to read what it was: in that time a fast lab trains hundreds of steps.
+const NEWS: Duration = Duration::from_secs(20);
 
 /// The effect that was shown last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +20,8 @@ struct ShownNews {
     /// Nothing of it is still being measured.
     complete: bool,
     until: Duration,
+    /// When it is old.
+    old: Duration,
 }
 
 impl LoudEffect {
@@ -29,8 +33,18 @@ impl LoudEffect {
         };
         let (position, complete) = (effect.position, !effect.is_under_way());
         if self.0.is_none_or(|shown| (shown.position, shown.complete) != (position, complete)) {
-            self.0 = Some(ShownNews { position, complete, until: now + LOUD });
+            self.0 = Some(ShownNews { position, complete, until: now + LOUD, old: now + NEWS });
         }
+    }
+
+    /// Whether it still is news.
+    pub fn is_news(&self, now: Duration) -> bool {
+        self.0.is_some_and(|shown| now < shown.old)
+    }
+
+    /// When it falls silent or gets old, whichever is next; `None` once it is both.
+    pub fn next_change(&self, now: Duration) -> Option<Duration> {
+        self.0.and_then(|shown| [shown.until, shown.old].into_iter().find(|&change| now < change))
     }
 
     /// When it falls silent; `None` where it is.
@@ -68,6 +82,10 @@ mod tests {
         }
         assert!(seen.len() >= 4, "{seen:?}");
         assert_eq!(loud.until(now + LOUD), None);
+        let old = loud.next_change(now + LOUD);
+        assert!(old > Some(now + LOUD) && loud.is_news(now + LOUD), "it is silent, and can still be read: {old:?}");
+        assert!(!loud.is_news(now + NEWS));
+        assert_eq!(loud.next_change(now + NEWS), None);
         loud.take(&View::default(), now);
         assert_eq!(loud.until(now), None, "another run has none yet");
     }

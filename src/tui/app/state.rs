@@ -214,6 +214,7 @@ impl App {
             states: &self.states,
             scroll: self.scroll,
             loud: self.effect_is_loud(),
+            news: self.is_news(),
             hold: self.hold(),
             allowed: self.tutor().and_then(Tutor::allowed),
             pressed: self.presenter.as_ref().map_or(&[], Presenter::shown),
@@ -250,6 +251,11 @@ impl App {
         !self.calm && self.effect.until(self.now).is_some()
     }
 
+    /// Whether somebody may still be reading what the last flip did. What was recorded is as old as the steps after it.
+    fn is_news(&self) -> bool {
+        self.latest.is_live() && self.effect.is_news(self.now)
+    }
+
     /// Whether the next frame would differ from the last.
     #[must_use]
     pub fn needs_frame(&self) -> bool {
@@ -266,7 +272,7 @@ impl App {
         waiting
             .into_iter()
             .chain(self.notices.until())
-            .chain(self.effect.until(self.now))
+            .chain(self.effect.next_change(self.now))
             .chain(pressed)
             .chain(told)
             .chain(beat)
@@ -335,12 +341,12 @@ impl App {
     }
 
     fn advance_clock(&mut self, now: Duration) {
-        let was_loud = self.effect_is_loud();
+        let was = (self.effect_is_loud(), self.is_news());
         // A clock runs on the screen.
         self.dirty |= self.waits_on() && self.now.as_secs() != now.as_secs();
         self.now = now;
         self.dirty |= self.notices.expire(now);
-        self.dirty |= was_loud != self.effect_is_loud();
+        self.dirty |= was != (self.effect_is_loud(), self.is_news());
         self.dirty |= self.presenter.as_mut().is_some_and(|presenter| presenter.forget(now));
     }
 

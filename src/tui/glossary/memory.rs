@@ -24,16 +24,15 @@ fn account(stage: &Stage<'_>, of: fn(&Ledger) -> Bytes) -> Option<String> {
     ))
 }
 
-/// Bytes of a category now, and at the peak of the last step.
+/// Bytes of a category now, and at the peak of the last step where those are others.
 fn category(stage: &Stage<'_>, category: Category) -> Option<String> {
     let (now, peak) = (stage.shown.by_category, stage.view().peak_by_category);
     let index = category as usize;
-    Some(format!(
-        "{} {}, {} at the peak of the last step",
-        bytes(now[index]),
-        when::words(stage.picture),
-        bytes(peak[index])
-    ))
+    let here = format!("{} {}", bytes(now[index]), when::words(stage.picture));
+    match now[index] == peak[index] {
+        true => Some(here),
+        false => Some(format!("{here}, {} at the peak of the last step", bytes(peak[index]))),
+    }
 }
 
 /// A peak of the run, and the one since peaks were reset, where they were.
@@ -82,7 +81,7 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "reserved",
-        also: &["resvd"],
+        also: &[],
         panels: &[History, Accounts, LedgerChart, Reserved, Map, Curves, Configurations, Effect, Driver, Pools],
         figure: Some(|stage| {
             let view = stage.view();
@@ -233,7 +232,7 @@ pub(super) const WORDS: &[Entry] = &[
         word: "limit",
         also: &[],
         panels: &[History, LedgerChart, Accounts, Switches, Driver],
-        figure: Some(|stage| stage.view().limit.map(bytes)),
+        figure: Some(|stage| Some(stage.view().limit.map_or_else(|| "none".to_owned(), bytes))),
         meaning: "the most that may be reserved: set_per_process_memory_fraction, or --limit. A request beyond it first releases cached segments, then fails as out of memory.",
     },
     Entry {
@@ -319,7 +318,7 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "workspaces",
-        also: &["works", "workspace", "cuBLAS", "cuBLASLt"],
+        also: &["wkspace", "workspace", "cuBLAS", "cuBLASLt"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Workspace)),
         meaning: "scratch memory of cuBLAS, cuDNN and reductions. cuBLAS keeps one for each stream and thread.",
@@ -396,7 +395,7 @@ pub(super) const WORDS: &[Entry] = &[
             let (figures, text) = (ghost.figures?, ghost.conditions.to_string());
             Some(format!("{text}: reserved {} now, peak {}", bytes(figures.reserved), bytes(figures.peak_reserved)))
         }),
-        meaning: "a second allocator with other settings that gets the same requests as the run's own. Its figures are predicted: \
-                  nobody ran it, and the program is taken to do the same.",
+        meaning: "a second allocator with other settings that gets the same requests as the run's own. Its figures are predicted, \
+                  not measured: they hold if the program asks for the same.",
     },
 ];

@@ -41,7 +41,10 @@ pub(super) const WORDS: &[Entry] = &[
         word: "floor",
         also: &[],
         panels: &[History],
-        figure: None,
+        figure: Some(|stage| {
+            let last = stage.view().history.latest()?;
+            Some(format!("{} in the last step", figures::bytes(last.floor)))
+        }),
         meaning: "the least that was allocated in a step: what stays from step to step. A floor that rises is a leak.",
     },
     Entry {

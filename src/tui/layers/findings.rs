@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Rect};
 use ratatui::text::Line;
 use ratatui::widgets::{Clear, Widget};
 
-use crate::model::Level;
+use crate::model::{Evidence, Finding, Level};
 use crate::tui::action::Action;
 use crate::tui::autopsy;
 use crate::tui::pane::{self, Frame, level_token, span};
@@ -26,8 +26,11 @@ pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buff
         let told = autopsy::lines(stage.view(), &autopsy, room, &|remedy| words::remedy(stage, remedy)).into_iter();
         lines.extend(told.map(|(token, line)| Line::from(span(theme, token, line))));
     }
-    for (index, finding) in stage.findings().iter().enumerate() {
-        if index > 0 || !lines.is_empty() {
+    // A failure is told above, with more.
+    let told = stage.picture.autopsy().is_some();
+    let again = |finding: &&Finding| told && matches!(finding.evidence, Evidence::OutOfMemory { .. });
+    for finding in stage.findings().iter().filter(|finding| !again(finding)) {
+        if !lines.is_empty() {
             lines.push(Line::default());
         }
         let token = match finding.level {

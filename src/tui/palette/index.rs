@@ -223,10 +223,13 @@ fn values(stage: &Stage<'_>) -> impl Iterator<Item = Offer> {
         let (key, off) = (stage.keys.key_of(action).to_owned(), why_off(stage, action));
         let now = settings.get(switch.word()).map(|setting| setting.value.to_string());
         switch.values().iter().map(move |value| {
+            // What it would change comes first: the rest is the same for all values of a switch.
+            let label = format!("{}: ", switch.label());
+            let help = switch.help().strip_prefix(&label).unwrap_or(switch.help());
             let about = match &now {
-                Some(now) if now == value => format!("{}: it is {now} now", switch.help()),
-                Some(now) => format!("{}; {now} now", switch.help()),
-                None => switch.help().to_owned(),
+                Some(now) if now == value => format!("as it is now; {help}"),
+                Some(now) => format!("{now} → {value}; {help}"),
+                None => help.to_owned(),
             };
             Offer {
                 also: switch.word().replace('-', " "),

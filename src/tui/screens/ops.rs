@@ -59,7 +59,7 @@ fn bindings() -> Vec<Binding> {
             "sort",
             "sort by bytes at the peak, taken, kept, by time, by calls",
         ),
-        view(&[plain('0')], "0", own(OpsAction::Window), "step/run", "the step around the cursor, or the whole run"),
+        view(&[plain('0')], "0", own(OpsAction::Window), "step or run", "the step around the cursor, or the whole run"),
         view(
             &[plain('d')],
             "d",
@@ -210,7 +210,9 @@ fn sentence(study: &Study, room: usize) -> Option<String> {
     let left = room.saturating_sub(before.width());
     let name = pane::cut_name(whole, left);
     // A name of two pieces says less than none.
-    let readable = left >= LEAST_NAME.min(whole.width()) && name.matches('…').count() < 2;
+    let begins = name.starts_with('…') || name.chars().next() == whole.chars().next();
+    let pieces = name.matches('…').count() + usize::from(!begins);
+    let readable = left >= LEAST_NAME.min(whole.width()) && pieces < 2;
     Some(if named && readable { before + &name } else { all })
 }
 
@@ -266,7 +268,7 @@ const COLUMNS: &[OpsColumn] = &[
     OpsColumn {
         head: "taken",
         sort: Some(Sort::Taken),
-        width: 9,
+        width: 8,
         figure: |row, unit| unit.or_smaller(row.taken),
         from: 0,
         of_a_run: false,
@@ -274,7 +276,7 @@ const COLUMNS: &[OpsColumn] = &[
     OpsColumn {
         head: "kept",
         sort: Some(Sort::Kept),
-        width: 9,
+        width: 8,
         figure: |row, unit| unit.or_smaller(row.kept),
         from: 0,
         of_a_run: true,
@@ -290,7 +292,7 @@ const COLUMNS: &[OpsColumn] = &[
     OpsColumn {
         head: "at peak",
         sort: Some(Sort::AtPeak),
-        width: 9,
+        width: 10,
         figure: |row, unit| unit.or_smaller(row.peak()),
         from: 0,
         of_a_run: false,
@@ -342,7 +344,7 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
     let mut columns: Vec<&OpsColumn> =
         COLUMNS.iter().filter(|column| inner.width >= column.from).filter(can_be_known).collect();
     let delta = if differences.is_some() { DELTA } else { 0 };
-    let least = if inner.width >= 90 { 14 } else { 6 };
+    let least = if inner.width >= 90 { 14 } else { 5 };
     let taken = |columns: &[&OpsColumn]| columns.iter().map(|column| column.width).sum::<usize>() + delta;
     // Differences come before what a run of an op took of time.
     while delta > 0 && columns.len() > 2 && taken(&columns) + least + LEAST_NAMES > usize::from(inner.width) {
@@ -365,7 +367,11 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         let sorted = delta == 0 && column.sort == Some(state.sort);
         let text = format!(
             "{:>width$}",
-            if sorted { format!("▼{}", column.head) } else { column.head.to_owned() },
+            match sorted {
+                true if column.head.len() + 2 < column.width => format!("▼ {}", column.head),
+                true => format!("▼{}", column.head),
+                false => column.head.to_owned(),
+            },
             width = column.width
         );
         let token = if sorted { Token::Strong } else { Token::Dim };
@@ -373,14 +379,14 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         x += column.width;
     }
     if delta > 0 {
-        let text = format!("{:>delta$}", "▼Δ at peak");
+        let text = format!("{:>delta$}", "▼ Δ at peak");
         put_at(head, u16::try_from(x).unwrap_or(u16::MAX), 0, vec![span(theme, Token::Strong, text)], buf);
     }
     let body = Rect { y: inner.y + 2, height: inner.height - 2, ..inner };
     let seen = usize::from(body.height);
     let first = stage.scroll.min(rows.len().saturating_sub(seen));
     for (y, row) in (0..body.height).zip(&rows[first..]) {
-        put(body, y, vec![span(theme, Token::Text, pane::cut_name(&row.name, names.saturating_sub(1)))], buf);
+        put(body, y, vec![named(row, state.totals, names.saturating_sub(1), theme)], buf);
         let mut x = names;
         for column in &columns {
             let figure = (column.figure)(row, unit);
@@ -412,6 +418,16 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         share(&row.at_peak, longest, theme, at, buf);
     }
     (rows.len(), seen)
+}
+
+/// What a row is called in so many cells. Blocks that no op asked for go by their category, which is none.
+fn named(row: &OpRow, totals: Totals, cells: usize, theme: &Theme) -> Span<'static> {
+    let without = row.calls == 0 && Category::ALL.iter().any(|category| category.label() == row.name);
+    match (without, totals) {
+        (true, Totals::Op) => span(theme, Token::Dim, pane::cut(&format!("no op: {}", row.name), cells)),
+        (true, _) => span(theme, Token::Dim, pane::cut(&row.name, cells)),
+        (false, _) => span(theme, Token::Text, pane::cut_name(&row.name, cells)),
+    }
 }
 
 /// How rows differ from those of the step that is pinned: what is alive at the peak.

@@ -55,7 +55,7 @@ fn bindings() -> Vec<Binding> {
         view(&[plain('v')], "v", Grouping, "by", "group memory by category, module, tensor or pool"),
         view(&[plain('+'), plain(']')], "+ ]", ZoomIn, "zoom in", "zoom in: half as many events, around the cursor"),
         view(&[plain('-'), plain('[')], "- [", ZoomOut, "zoom out", "zoom out, until the whole run is seen"),
-        view(&[plain('0')], "0", Window, "step/run", "the step around the cursor, or the whole run"),
+        view(&[plain('0')], "0", Window, "step or run", "the step around the cursor, or the whole run"),
         view(&[plain('^')], "^", Peak, "peak", "move the cursor to the peak of the window"),
     ]
 }
@@ -184,6 +184,10 @@ impl TimelineView<'_> {
                 title.extend(spans);
             }
         };
+        if let Some(pinned) = self.pinned() {
+            let word = span(theme, Token::Dim, format!(" step {}", pinned.step));
+            push(vec![span(theme, Token::Dim, " ·"), span(theme, Token::Ghost, " ⠒⠒"), word]);
+        }
         if let Some(peak) = study.peak {
             push(vec![
                 span(theme, Token::Text, " · peak "),
@@ -203,6 +207,12 @@ impl TimelineView<'_> {
         title
     }
 
+    /// The pinned step, drawn as a line over one step beside it; a longer window has no columns in common with it.
+    fn pinned(&self) -> Option<&Profile> {
+        let pinned = self.stage.picture.pinned.as_deref().filter(|_| self.study.steps.len() <= 1);
+        pinned.map(|pinned| &*pinned.step)
+    }
+
     /// The stacked areas; returns the plot.
     fn areas(&self, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
         let (theme, study) = (self.theme(), self.study);
@@ -212,9 +222,7 @@ impl TimelineView<'_> {
             return plot;
         }
         let highest = study.moments.iter().map(|moment| moment.allocated).max().unwrap_or_default();
-        // One step beside another; a longer window has no columns in common with it.
-        let pinned =
-            self.stage.picture.pinned.as_deref().filter(|_| study.steps.len() <= 1).map(|pinned| &*pinned.step);
+        let pinned = self.pinned();
         let highest = highest.max(pinned.and_then(Profile::peak).map_or(Bytes::ZERO, |sample| sample.allocated));
         let ceiling = self.stage.ceiling();
         let axis = Ceiling::axis(ceiling, highest, plot.height);

@@ -81,7 +81,9 @@ impl CompareState {
     /// The configuration that is looked at, by its place in all; `None`: there is none.
     #[must_use]
     pub fn selected(&self, own: &[Arc<Configuration>]) -> Option<usize> {
-        let newest = if self.count(own) > 0 { Some(own.len().saturating_sub(1)) } else { None };
+        // The newest of the run; where that is all of it, and what others are compared with, the first beside it.
+        let place = if own.len() == 1 && self.baseline(own) == Some(0) { 1 } else { own.len().saturating_sub(1) };
+        let newest = self.count(own).checked_sub(1).map(|last| place.min(last));
         self.place_of(self.selected, own).or(newest)
     }
 
@@ -205,6 +207,7 @@ mod tests {
         };
         assert_eq!(names(&state), ["", "", "a", "b", "b"]);
         assert_eq!(state.selected(&own.configurations), Some(1), "the newest of the run");
+        assert_eq!(state.selected(&began_at(&[3]).configurations), Some(1), "nothing is compared with itself");
         state.act(CompareAction::Row(1), &own);
         assert_eq!(state.act(CompareAction::Go, &own), None, "its steps are not here");
         state.act(CompareAction::Baseline, &own);

@@ -102,9 +102,9 @@ fn panels_name_their_own_keys_in_their_frames() {
     for (screen, keys) in [
         ("1", &[" [ ] zoom ", " G ghost "][..]),
         ("2", &[" v by ", " _ hole ", " # largest "]),
-        ("3", &[" v by ", " 0 step/run ", " ^ peak "]),
+        ("3", &[" v by ", " 0 step or run ", " ^ peak "]),
         ("4", &[" v by ", " u sort "]),
-        ("6", &[" 0 step/run ", " ^ peak "]),
+        ("6", &[" 0 step or run ", " ^ peak "]),
     ] {
         let mut app = dark();
         app.update(Message::Picture(Arc::new(lab_states::studied(lab_states::looking_back(), 3))));

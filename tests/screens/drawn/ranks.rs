@@ -40,7 +40,7 @@ fn ranks_that_all_do_the_same_are_one_row_and_no_key_goes_on() {
     };
     let state = edited(lab_states::with_ranks(lab_states::running()), alike);
     let text = text(&frame(dark(), state, 120, 40));
-    assert!(text.contains("ranks fsdp · 4, all do the same · allocated now") && text.contains(" 0–3 "), "{text}");
+    assert!(text.contains("ranks fsdp · 4, all do the same · █ allocated now") && text.contains(" 0–3 "), "{text}");
     assert!(!text.contains("next rank") && !text.contains("worst"), "{text}");
 }
 

@@ -151,6 +151,7 @@ mod tests {
             pressed: &[],
             presenting: false,
             loud: false,
+            news: false,
             hold: Hold::Nothing,
             allowed: None,
         };

@@ -49,8 +49,8 @@ impl Metric {
 
     pub fn head(self, stage: &Stage<'_>, unit: Unit) -> String {
         match self {
-            Self::Allocated => format!("alloc {}", unit.name()),
-            Self::Reserved => format!("resvd {}", unit.name()),
+            Self::Allocated => format!("allocated {}", unit.name()),
+            Self::Reserved => format!("reserved {}", unit.name()),
             Self::Step => stage.clock().of("step ms", "step ms sim").to_owned(),
             Self::Throughput => stage.view().about.items.per_second().to_owned(),
             Self::Loss => "loss".to_owned(),

@@ -108,7 +108,10 @@ impl<'a> Compared<'a> {
 
     /// What a configuration is called: its file, where it is not one of several of a run, and how it differs from the first of all.
     fn name(&self, place: usize) -> String {
-        let own = match &self.stage.picture.kind {
+        let picture = self.stage.picture;
+        let own = match &picture.kind {
+            // Of several files each device has its own.
+            Kind::Snapshot(_) if picture.device.of > 1 => Some(&picture.view.about.workload),
             Kind::Snapshot(name) => Some(name),
             _ => None,
         };

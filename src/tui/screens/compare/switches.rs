@@ -116,7 +116,7 @@ fn notes(compared: &Compared<'_>) -> Vec<String> {
     let recorded = configuration.knows_no_steps();
     let after = if compared.is_one() { "" } else { ", without those right after a flip" };
     let measured = match configuration.measured {
-        Some(_) if recorded => "Peaks of the whole recording, and stranded at its end.".to_owned(),
+        Some(_) if recorded => "Peaks of the whole recording, and what was stranded when most was reserved.".to_owned(),
         Some((1, _)) if configuration.steps == 1 => "Figures of its one step.".to_owned(),
         Some((1, _)) => format!("Figures of one of its {} steps.", configuration.steps),
         Some((steps, _)) => format!("Medians of its last {steps} of {} steps{after}.", configuration.steps),

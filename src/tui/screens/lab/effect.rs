@@ -20,8 +20,15 @@ const FRAMED: usize = 18;
 
 /// Rows that the pane wants, with its frame.
 pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
-    // Of several flips each two more take a row of the pane.
-    shown(stage).map_or(5, |effect| 9 + u16::try_from(effect.flips.len().saturating_sub(2) / 2).unwrap_or(0))
+    let Some(effect) = shown(stage) else { return 5 };
+    let figures = 5 + u16::from(!stage.picture.known().steps.losses.is_empty());
+    // Of several flips each two take a row of the pane, and so much `empty_cache` has to say.
+    let told = match (effect.flips.len(), &effect.emptied) {
+        (_, Some(_)) => 2,
+        (0 | 1, None) => 0,
+        (flips, None) => 1 + u16::try_from(flips.div_ceil(2)).unwrap_or(0),
+    };
+    2 + figures + told
 }
 
 /// The effect that is shown, none while a question is open.
@@ -58,7 +65,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     };
     let loud = stage.loud;
     let border = theme.style(if loud { Token::Accent } else { Token::Border });
-    let title = title(stage.keys, effect, loud, usize::from(area.width), theme);
+    let title = title(stage, effect, usize::from(area.width));
     let inner = pane::frame(Frame::Box, title, border, area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let mut y = 0;
@@ -108,9 +115,11 @@ fn emptying(emptied: &Emptied) -> String {
     text
 }
 
-fn progress(effect: &Effect) -> Option<String> {
+/// How far the measurement is; of a run that is over there is no more to come.
+fn progress(stage: &Stage<'_>, effect: &Effect) -> Option<String> {
     let (done, wanted) = effect.measured;
-    effect.is_under_way().then(|| format!("{done}/{wanted} steps"))
+    let goes_on = stage.picture.is_live() || stage.picture.extent.grows;
+    (effect.is_under_way() && goes_on).then(|| format!("{done}/{wanted} steps"))
 }
 
 fn heading(keys: &Keymap, effect: &Effect) -> (String, String) {
@@ -122,9 +131,10 @@ fn heading(keys: &Keymap, effect: &Effect) -> (String, String) {
     (pressed, words.join(", "))
 }
 
-fn title(keys: &Keymap, effect: &Effect, loud: bool, width: usize, theme: &Theme) -> Vec<Span<'static>> {
-    let token = if loud { Token::Accent } else { Token::Title };
-    let (keys, words) = heading(keys, effect);
+fn title(stage: &Stage<'_>, effect: &Effect, width: usize) -> Vec<Span<'static>> {
+    let theme = stage.theme;
+    let token = if stage.loud { Token::Accent } else { Token::Title };
+    let (keys, words) = heading(stage.keys, effect);
     // Several don't fit a title: the pane names them.
     let words = if effect.flips.len() > 1 { figures::counted(effect.flips.len() as u64, "flip") } else { words };
     // A long value leaves its name and what it was before to the panel of switches.
@@ -133,7 +143,7 @@ fn title(keys: &Keymap, effect: &Effect, loud: bool, width: usize, theme: &Theme
         _ => words,
     };
     let mut title = vec![span(theme, Token::Key, format!("{keys} ")), span(theme, token, words)];
-    if let Some(progress) = progress(effect) {
+    if let Some(progress) = progress(stage, effect) {
         title.push(span(theme, Token::Dim, format!(" · measuring {progress}")));
     } else if effect.after.is_some() && effect.before.is_some() {
         let steps = figures::counted(effect.measured.0 as u64, "step");
@@ -218,14 +228,14 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
     if let (Some(before), Some(after)) = (&effect.before, &effect.after) {
         let all = rows(before, after, stage.clock(), "");
-        for (index, name) in [(0, "alloc"), (1, "resvd"), (3, stage.clock().of("step", "sim step"))] {
+        for (index, name) in [(0, "allocated"), (1, "reserved"), (3, stage.clock().of("step", "sim step"))] {
             if let Some(EffectRow { change, verdict, .. }) = all.get(index) {
                 let change = span(theme, *verdict, format!("{change}  "));
                 figures.push(vec![span(theme, Token::Dim, format!("{name} ")), change]);
             }
         }
     }
-    if let Some(progress) = progress(effect) {
+    if let Some(progress) = progress(stage, effect) {
         figures.push(vec![span(theme, Token::Dim, format!("measuring {progress}"))]);
     }
     let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::model::{Generated, LogLine};
+use crate::model::{Generated, Level, LogLine};
 use crate::tui::pane::{self, Frame, level_token, put, put_at, span};
 use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
@@ -14,13 +14,43 @@ const AROUND: u16 = 8;
 /// Rows that a pane of so many cells wants for all that was said, with its frame.
 pub(crate) fn wanted_rows(log: &[LogLine], width: u16) -> u16 {
     let width = usize::from(width.saturating_sub(AROUND + 2));
-    let rows = log.iter().map(|entry| pane::wrap(&words::logged(entry), width).len()).sum::<usize>();
+    let rows = entries(log).iter().map(|entry| pane::wrap(&entry.text, width).len()).sum::<usize>();
     u16::try_from(rows + 2).unwrap_or(u16::MAX)
 }
 
+/// What is shown as one.
+struct Entry {
+    step: u64,
+    level: Level,
+    text: String,
+}
+
+/// The lines, the oldest first; those of one step in a row that differ in their figures only are one, which says how many.
+fn entries(log: &[LogLine]) -> Vec<Entry> {
+    let words_of = |line: &LogLine| line.text.split(|symbol: char| symbol.is_ascii_digit()).next().map(str::to_owned);
+    let alike = |a: &LogLine, b: &LogLine| (a.step, a.level, words_of(a)) == (b.step, b.level, words_of(b));
+    let entry = |lines: &[LogLine]| {
+        let last = lines.last()?;
+        let mut text = words::logged(last).into_owned();
+        if lines.len() > 1 {
+            text.push_str(&format!(", the last of {}", lines.len()));
+        }
+        Some(Entry { step: last.step, level: last.level, text })
+    };
+    log.chunk_by(alike).filter_map(entry).collect()
+}
+
 /// Draws the last lines of the log, the newest at the bottom, each whole and with its step; of a newest one that is longer than
-/// the pane its beginning. Below them goes the beginning of `sample`, for screens without room for a pane of its own.
-pub(crate) fn render(log: &[LogLine], sample: Option<&Generated>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+/// the pane its beginning. Below them goes the beginning of `sample`, for screens without room for a pane of its own. What is remarked
+/// of a file belongs to no step of it.
+pub(crate) fn render(
+    log: &[LogLine],
+    sample: Option<&Generated>,
+    undated: bool,
+    theme: &Theme,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let mut inner =
         pane::frame(Frame::Box, vec![span(theme, Token::Title, "log")], theme.style(Token::Border), area, buf);
     if let Some(sample) = sample.filter(|_| inner.height >= 2) {
@@ -28,12 +58,12 @@ pub(crate) fn render(log: &[LogLine], sample: Option<&Generated>, theme: &Theme,
         let text = sample.text.split_whitespace().collect::<Vec<_>>().join(" ");
         let below = Rect { y: inner.y + inner.height, height: 1, width: inner.width.saturating_sub(1), ..inner };
         put(below, 0, vec![span(theme, Token::Dim, format!("{:>6} ", sample.step))], buf);
-        put_at(below, 7, 0, vec![span(theme, Token::Dim, "writes "), span(theme, Token::Text, text)], buf);
+        put_at(below, 7, 0, vec![span(theme, Token::Dim, "it writes: "), span(theme, Token::Text, text)], buf);
     }
     let width = usize::from(inner.width.saturating_sub(AROUND));
     let mut lines = Vec::new();
-    for entry in log.iter().rev() {
-        let mut wrapped = pane::wrap(&words::logged(entry), width);
+    for entry in entries(log).iter().rev() {
+        let mut wrapped = pane::wrap(&entry.text, width);
         let left = usize::from(inner.height).saturating_sub(lines.len());
         if wrapped.len() > left && !lines.is_empty() {
             break;
@@ -43,7 +73,8 @@ pub(crate) fn render(log: &[LogLine], sample: Option<&Generated>, theme: &Theme,
             wrapped.push(pane::cut(&rest, width));
         }
         for (index, text) in wrapped.into_iter().enumerate().rev() {
-            lines.push(((index == 0).then_some(entry.step), level_token(entry.level), text));
+            let dated = index == 0 && !(undated && entry.level == Level::Warning);
+            lines.push((dated.then_some(entry.step), level_token(entry.level), text));
         }
         if lines.len() >= usize::from(inner.height) {
             break;
@@ -79,14 +110,14 @@ pub(crate) fn render_sample(sample: Option<&Generated>, theme: &Theme, area: Rec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Level, Micros};
+    use crate::model::Micros;
     use crate::tui::theme::{Catalog, ColorTier};
 
     fn drawn(log: &[LogLine], width: u16, height: u16) -> Vec<String> {
         let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
         let area = Rect::new(0, 0, width, height);
         let mut buf = Buffer::empty(area);
-        render(log, None, &theme, area, &mut buf);
+        render(log, None, false, &theme, area, &mut buf);
         let row = |y| (1..width - 1).map(|x| buf[(x, y)].symbol().to_owned()).collect::<String>();
         (1..height - 1).map(|y| row(y).trim().to_owned()).collect()
     }
@@ -100,6 +131,10 @@ mod tests {
         let all = drawn(&log, 40, wanted);
         assert!(all[0].starts_with("4 recording began") && all.iter().all(|row| !row.is_empty()), "{all:?}");
         assert_eq!(drawn(&log, 40, wanted - 1).iter().filter(|row| !row.is_empty()).count(), 1, "no part of the older");
+        let given_back =
+            |mib: u64| LogLine { level: Level::Switch, ..said(&format!("empty_cache returned {mib}.00 MiB")) };
+        let often = drawn(&[said("other"), given_back(512), given_back(3), given_back(20)], 60, 5);
+        assert_eq!(often, ["4 other", "4 empty_cache returned 20 MiB, the last of 3", ""]);
         let [row] = &drawn(&[first], 40, 3)[..] else { panic!("one row") };
         assert!(row.starts_with("4 recording began late") && row.ends_with('…'), "{row}");
     }

@@ -176,7 +176,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let part = take(effect::wanted_rows(stage));
     effect::render(stage, part, buf);
     layout.panels.push((part, Panel::Effect));
-    let why = why::wanted_rows(stage, right.width, findings_in(body.height)).clamp(6, 12) + 2;
+    let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(body.height)).clamp(6, 12) + 2;
     // A pane of no more than a title says nothing.
     let steps = &stage.picture.known().steps;
     let wanted = steps::wanted_rows(steps);
@@ -227,10 +227,12 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     // As much of the log as there is to say: the rest is for who holds the memory shown.
     let (_, left) = take(0);
     let said = view.log.len() + usize::from(sample.is_some());
-    if left >= 3 && said > 0 {
-        let wanted = u16::try_from(2 * said + 2).unwrap_or(u16::MAX).clamp(3, 14);
+    let wanted = u16::try_from(2 * said + 2).unwrap_or(u16::MAX).clamp(3, 14);
+    // What the model writes alone takes no room from who holds the memory.
+    let both = left >= wanted + LEAST_ROWS + 2 || !view.log.is_empty() || !holders::are_shown(stage);
+    if left >= 3 && said > 0 && both {
         let (part, _) = take(if left < wanted + LEAST_ROWS + 2 { left } else { wanted });
-        log::render(&view.log, sample, theme, part, buf);
+        log::render(&view.log, sample, false, theme, part, buf);
         layout.panels.push((part, Panel::Log));
     }
     let (_, left) = take(0);
@@ -282,7 +284,7 @@ fn is_snapshot(stage: &Stage<'_>) -> bool {
 
 fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let view = stage.view();
-    let why = why::wanted_rows(stage, right.width, findings_in(right.height)).clamp(3, 12) + 2;
+    let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(right.height)).clamp(3, 12) + 2;
     // What was said while it was read, if anything was: the rest is for who holds the memory shown.
     let said = if view.log.is_empty() { 0 } else { log::wanted_rows(&view.log, right.width).min(8) };
     let rows = [ledger::WANTED_ROWS, why, said].map(Constraint::Length);
@@ -298,7 +300,7 @@ fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &
     why::render(stage, why, buf);
     layout.panels.push((why, Panel::Why));
     if !said.is_empty() {
-        log::render(&view.log, None, stage.theme, said, buf);
+        log::render(&view.log, None, true, stage.theme, said, buf);
         layout.panels.push((said, Panel::Log));
     }
     if rest.height >= LEAST_ROWS && holders::are_shown(stage) {
@@ -331,7 +333,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let least = if stepped && !has_news(stage) { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
     let two_charts = body.height >= least && trains && !failed_at_once(stage);
     let effect = if stepped && stage.picture.effect().is_none() { 0 } else { told };
-    let findings = why::wanted_rows(stage, body.width, 1) + why::rows_of_op(stage, body.width);
+    let findings = why::wanted_rows(stage, body.width, why::BEHIND_WORD, 1) + why::rows_of_op(stage, body.width);
     let why = match (autopsy, body.height) {
         (Some(autopsy), height) => autopsy::rows(stage, autopsy, body.width, (height * 2 / 5).max(1)),
         (None, 20..) => findings.min(5),

@@ -74,7 +74,11 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         title.push(span(theme, Token::Strong, format!(" {way}{}{same}", of.alike.world)));
     }
     let when = if stage.picture.is_now() { "now" } else { "here" };
-    title.push(span(theme, Token::Dim, format!(" · allocated {when} █, peak ▒, reserved peak ░, {}", unit.name())));
+    title.push(span(
+        theme,
+        Token::Dim,
+        format!(" · █ allocated {when} ▒ its peak ░ peak of reserved, {}", unit.name()),
+    ));
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let places = first(stage, usize::from(inner.height));

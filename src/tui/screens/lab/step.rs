@@ -6,7 +6,7 @@ use ratatui::style::{Color, Style};
 use ratatui::text::Span;
 
 use super::reading;
-use crate::model::{Category, Profile, Sample};
+use crate::model::{Category, Profile, Sample, View};
 use crate::source::Kind;
 use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
 use crate::tui::figures::Unit;
@@ -91,6 +91,15 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme
     let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
     let Some((profile, peak)) = profile.and_then(|profile| Some((profile, profile.peak()?))) else { return title };
     let unit = Unit::for_largest(peak.allocated);
+    // Who has stopped elsewhere than at the peak is told what lies there; more than that lies in another step than the one drawn.
+    let here = stopped(stage).filter(|here| here.ledger.allocated() < peak.allocated);
+    if let Some(here) = here {
+        title.extend([
+            span(theme, Token::Text, " here "),
+            span(theme, Token::Strong, unit.or_smaller(here.ledger.allocated())),
+            span(theme, Token::Text, ","),
+        ]);
+    }
     title.extend([
         span(theme, Token::Text, " peak "),
         span(theme, Token::Strong, unit.figure(peak.allocated)),
@@ -105,11 +114,12 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme
         vec![Span::raw(" "), legend::legend_of(category, theme), label]
     };
     let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
-    // The most has its figure, and every other colour its name before some have figures too.
+    // The first has its figure, and every other colour its name before some have figures too.
     let mut room = usize::from(area.width.saturating_sub(5)).saturating_sub(cells(&title));
     let names: usize = parts.iter().map(|(category, _)| cells(&name(*category))).sum();
     let mut spare = room.saturating_sub(names);
-    for (index, (category, bytes)) in parts.into_iter().enumerate() {
+    for (index, (category, at_peak)) in parts.into_iter().enumerate() {
+        let bytes = here.map_or(at_peak, |here| here.by_category[category as usize]);
         let mut entry = name(category);
         let figure = span(theme, Token::Text, format!(" {}", unit.or_smaller(bytes)));
         if bytes > Bytes::ZERO && (index == 0 || figure.width() <= spare) {
@@ -121,6 +131,11 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme
         title.extend(entry);
     }
     title
+}
+
+/// Memory where somebody has stopped or gone to; `None` while the mark is shown, or what goes on.
+fn stopped<'a>(stage: &'a Stage<'_>) -> Option<&'a View> {
+    (stage.position().is_some() && stage.picture.marked.is_none()).then_some(stage.shown)
 }
 
 /// The categories that can be seen anywhere in the curve, those that are most at its peak first, with their bytes there.

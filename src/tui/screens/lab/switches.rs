@@ -53,7 +53,7 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<SwitchCell> {
             label: switch.label(),
             short: short_label(switch),
             value: match &setting.wanted {
-                Some(next) => format!("{next} next"),
+                Some(next) => format!("→ {next}"),
                 None => words::value(&setting.value).into_owned(),
             },
             token,

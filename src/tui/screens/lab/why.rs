@@ -66,7 +66,7 @@ fn concluded(stage: &Stage<'_>) -> Vec<WhyFinding> {
     all
 }
 
-/// What the op took and freed at which somebody has stopped; `None` where it did neither.
+/// What the op took and freed at which somebody has stopped, and what lies there then.
 fn of_op(stage: &Stage<'_>) -> Option<String> {
     let stopped = stage.picture.cursor != Cursor::Now || stage.picture.run == RunState::Paused;
     let op = stage.shown.names.get(stage.shown.op);
@@ -79,12 +79,13 @@ fn of_op(stage: &Stage<'_>) -> Option<String> {
     };
     let told =
         |(count, bytes): (u64, Bytes)| format!("{} in {}", figures::bytes(bytes), figures::counted(count, "block"));
-    match (sum(true), sum(false)) {
-        ((0, _), (0, _)) => None,
-        (taken, (0, _)) => Some(format!("{op} took {}", told(taken))),
-        ((0, _), freed) => Some(format!("{op} freed {}", told(freed))),
-        (taken, freed) => Some(format!("{op} took {} and freed {}", told(taken), told(freed))),
-    }
+    let did = match (sum(true), sum(false)) {
+        ((0, _), (0, _)) => format!("{op} took and freed nothing"),
+        (taken, (0, _)) => format!("{op} took {}", told(taken)),
+        ((0, _), freed) => format!("{op} freed {}", told(freed)),
+        (taken, freed) => format!("{op} took {} and freed {}", told(taken), told(freed)),
+    };
+    Some(format!("{did}: {} are allocated", figures::bytes(stage.shown.ledger.allocated())))
 }
 
 /// What is said where there is no finding: what memory is for.
@@ -104,9 +105,13 @@ fn quiet(stage: &Stage<'_>) -> String {
     }
 }
 
-/// Rows that the first `findings` take in `width` cells, with air between; 0 where there is none.
-pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, findings: usize) -> u16 {
-    let width = usize::from(width.saturating_sub(7));
+/// Cells that a frame takes with the air in it, and the word before bare lines.
+pub(crate) const FRAMED: u16 = 4;
+pub(crate) const BEHIND_WORD: u16 = 7;
+
+/// Rows that the first `findings` take in `width` cells less those `taken`, with air between; 0 where there is none.
+pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, taken: u16, findings: usize) -> u16 {
+    let width = usize::from(width.saturating_sub(taken));
     let rows: Vec<usize> =
         concluded(stage).iter().take(findings).map(|said| pane::wrap(&text(said), width).len()).collect();
     let air = rows.len().saturating_sub(1);
@@ -115,7 +120,7 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16, findings: usize) -> u16
 
 /// Rows that what an op did takes above them.
 pub(crate) fn rows_of_op(stage: &Stage<'_>, width: u16) -> u16 {
-    let lines = of_op(stage).map_or(0, |what| pane::wrap(&what, usize::from(width.saturating_sub(7))).len());
+    let lines = of_op(stage).map_or(0, |what| pane::wrap(&what, usize::from(width.saturating_sub(BEHIND_WORD))).len());
     u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
@@ -179,7 +184,8 @@ fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> 
     for (index, said) in all.iter().enumerate() {
         let mut lines = pane::wrap(&text(said), usize::from(area.width));
         let room = usize::from(area.height - y);
-        if lines.len() > room && index > 0 {
+        // A further one begins where two rows of it have room.
+        if lines.len() > room && index > 0 && room < 2 {
             return all.len() - index;
         }
         let whole = lines.len() <= room;
@@ -207,7 +213,7 @@ fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> 
         }
         if !whole {
             put_at(area, end, y.saturating_sub(1), vec![span(theme, Token::Key, MORE)], buf);
-            return all.len() - 1;
+            return all.len() - 1 - index;
         }
         // Air between two, where there is some to spare.
         if y + 2 < area.height && index + 1 < all.len() {

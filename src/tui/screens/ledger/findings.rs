@@ -94,7 +94,7 @@ fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'st
     };
     let can = stage.picture.can(Ability::Flip);
     let own = |action| stage.keys.key_of(Action::Own(ScreenAction::Ledger(action))).to_owned();
-    let does = format!("{} ▸ ", stage.keys.key_of(Action::Remedy));
+    let does = format!("{} does: ", stage.keys.key_of(Action::Remedy));
     for (index, remedy) in finding.remedies.iter().enumerate() {
         let chosen = meant == Some(index);
         let (mark, token) = match (chosen, can) {

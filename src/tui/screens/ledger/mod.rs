@@ -68,7 +68,7 @@ fn bindings() -> Vec<Binding> {
         ),
         view(&[plain('d')], "d", Action::Remedy, "do it", "apply the remedy of the finding"),
         view(&[plain('v')], "v", own(NextRemedy), "", "choose the next remedy of the finding"),
-        view(&[plain('0')], "0", own(Window), "step/run", "chart the step around the cursor, or the whole run"),
+        view(&[plain('0')], "0", own(Window), "step or run", "chart the step around the cursor, or the whole run"),
         view(&[plain('^')], "^", own(Peak), "peak", "move the cursor to the peak of reserved"),
     ]
 }

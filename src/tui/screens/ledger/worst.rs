@@ -27,10 +27,10 @@ pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, 
         return;
     };
     let unit = Unit::for_largest(first.free);
-    put(inner, 0, vec![span(theme, Token::Dim, format!("{:>7} of", unit.name()))], buf);
+    put(inner, 0, vec![span(theme, Token::Dim, format!("{:>7} of segment", unit.name()))], buf);
     // Figures take no more room than the widest of them: the rest is for names.
     let sizes = worst.iter().take(usize::from(inner.height)).map(|segment| figures::short_bytes(segment.size).len());
-    let sizes = sizes.max().unwrap_or(0);
+    let sizes = sizes.max().unwrap_or(0).max("segment".len() + 1);
     let begin = u16::try_from(12 + sizes).unwrap_or(u16::MAX);
     put_at(inner, begin, 0, vec![span(theme, Token::Dim, "held by")], buf);
     for (y, segment) in (1..inner.height).zip(worst) {
