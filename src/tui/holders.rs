@@ -25,10 +25,17 @@ pub(crate) fn are_shown(stage: &Stage<'_>) -> bool {
     stage.shown.segments.iter().map(|segment| segment.blocks.len()).sum::<usize>() <= MOST
 }
 
+/// Rows beyond which the pane has no more to say, with its frame.
+pub(crate) fn most_rows(stage: &Stage<'_>) -> u16 {
+    let flame = stage.states.stacks.looked(stage.shown, 0).flame;
+    let rows = if flame.stacks { usize::MAX } else { flame.names.len().saturating_add(2) };
+    u16::try_from(rows).unwrap_or(u16::MAX)
+}
+
 /// Draws the pane.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
-    let looked = stage.states.stacks.looked(stage.shown);
+    let looked = stage.states.stacks.looked(stage.shown, 0);
     let root = looked.flame.root();
     let unit = Unit::for_largest(root.bytes);
     let title = vec![

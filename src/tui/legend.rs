@@ -116,8 +116,10 @@ pub(crate) fn free_style(token: Token, theme: &Theme) -> Style {
 
 /// The marks of what an op under way took and gave back, as maps show them.
 pub(crate) fn touched_marks(theme: &Theme) -> [(Span<'static>, &'static str); 2] {
-    // As in a map, where the colour of the block is the ground.
-    let mark = |symbol| Span::styled(symbol, Style::new().fg(theme.color(Token::Lit)));
+    // As in a map, where the colour of the block is the ground: of most blocks it is that of activations.
+    let style = Style::new().fg(theme.color(Token::Lit));
+    let style = if theme.paints() { style.bg(theme.color(Token::Activations)) } else { style };
+    let mark = |symbol| Span::styled(symbol, style);
     let [taken, given] = touched_symbols(theme);
     [(mark(taken), "taken"), (mark(given), "freed")]
 }

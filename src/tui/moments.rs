@@ -50,6 +50,8 @@ impl<'a> Columns<'a> {
         } else {
             study.phases.iter().map(|place| (place.event, place.what.map(AxisMark::Phase))).collect()
         };
+        // Edges between parts of which none has a name say nothing.
+        let places = if places.iter().any(|(_, mark)| mark.is_some()) { places } else { Vec::new() };
         let mut end = 0;
         for (index, (event, mark)) in places.iter().enumerate() {
             let x = self.column_of(study.moment_of(*event));

@@ -63,6 +63,15 @@ pub(crate) fn frame(kind: Frame, title: Vec<Span<'static>>, border: Style, area:
     inner
 }
 
+/// Takes from what is drawn all that draws the eye: one faint colour on the ground, and no weight.
+pub(crate) fn mute(theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let weight = if theme.is_colorless() { Modifier::DIM } else { Modifier::empty() };
+    let style = Style::reset().patch(theme.style(Token::Surface)).fg(theme.color(Token::Border)).add_modifier(weight);
+    for position in area.intersection(buf.area).positions() {
+        buf[position].set_style(style);
+    }
+}
+
 /// The token in which something of this level is written.
 pub(crate) const fn level_token(level: Level) -> Token {
     match level {

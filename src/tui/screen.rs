@@ -7,6 +7,7 @@ use ratatui::text::Line;
 use super::action::Action;
 use super::app::App;
 use super::glyphs::{self, GlyphTier};
+use super::layers::Layer;
 use super::panel::Panel;
 use super::screens::SCREENS;
 use super::stage::Layout;
@@ -29,6 +30,9 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         whole(app, area, buf)
     };
     let stage = app.stage();
+    if app.layers().iter().any(Layer::covers) {
+        pane::mute(stage.theme, area, buf);
+    }
     for layer in app.layers() {
         layout.layer_rows = layer.render(&stage, area, buf);
         layout.targets.clear();

@@ -102,14 +102,15 @@ impl Axis {
     }
 }
 
-/// The smallest round number of bytes that is at least `wanted`: in `unit`, 1, 1.5, 2, 2.5, 3, 4, 5 or 8 times a power of
-/// ten.
+/// The smallest round number of bytes that is at least `wanted`: in `unit`, 1, 2 or 5 times a power of ten, or a power of two.
 fn round_up(wanted: f64, unit: u64) -> u64 {
     let scaled = (wanted / unit as f64).max(1e-3);
     let power = 10f64.powf(scaled.log10().floor());
-    let round = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 8.0, 10.0];
-    let factor = round.into_iter().find(|factor| factor * power >= scaled);
-    ((factor.unwrap_or(10.0) * power * unit as f64).ceil() as u64).max(1)
+    let decimal = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= scaled).unwrap_or(10.0) * power;
+    let binary = 2f64.powf(scaled.log2().ceil());
+    // A fraction is read in tenths.
+    let round = if scaled > 1.0 { decimal.min(binary) } else { decimal };
+    ((round * unit as f64).ceil() as u64).max(1)
 }
 
 #[cfg(test)]

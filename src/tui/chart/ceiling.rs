@@ -136,7 +136,7 @@ fn is_dash(symbol: &str, own: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::chart::stack::{Ink, Stack, areas};
+    use crate::tui::chart::{Ink, Stack, areas};
     use crate::tui::theme::{Catalog, ColorTier};
     use crate::units::GIB;
 

@@ -5,6 +5,8 @@ mod axis;
 mod ceiling;
 mod cursor;
 mod curve;
+mod ink;
+mod row;
 mod shown;
 mod stack;
 
@@ -12,4 +14,5 @@ pub(crate) use axis::{Axis, plot_in};
 pub(crate) use ceiling::Ceiling;
 pub(crate) use cursor::cursor;
 pub(crate) use curve::Curve;
-pub(crate) use stack::{Ink, Stack, areas};
+pub(crate) use ink::Ink;
+pub(crate) use stack::{Stack, areas};

@@ -4,26 +4,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
+use super::ink::Ink;
+use super::row::{Edge, RowParts, StackCell, row_cells};
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
-
-/// What fills a part of a column: a colour, and the glyph of a whole cell, which tells it from its neighbours where colours
-/// can't.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ink {
-    /// The colour.
-    pub token: Token,
-    /// The glyph of a whole cell.
-    pub fill: &'static str,
-}
-
-impl Ink {
-    const NOTHING: Self = Self { token: Token::Surface, fill: " " };
-
-    fn style(self, theme: &Theme) -> Style {
-        Style::new().fg(theme.color(self.token))
-    }
-}
 
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// A line between two parts, within the upper one.
@@ -37,14 +21,6 @@ const LONG: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stack(Vec<(Bytes, Ink)>);
 
-/// Where a part ends, in units from the bottom, and what it is.
-#[derive(Clone, Copy, Debug)]
-struct Edge {
-    end: u64,
-    height: Bytes,
-    ink: Ink,
-}
-
 impl Stack {
     /// Adds a part on top.
     pub fn add(&mut self, height: Bytes, ink: Ink) {
@@ -53,16 +29,17 @@ impl Stack {
         }
     }
 
-    /// Where each part ends, to the nearest of `full` units that the plot is high. Something is never drawn as nothing: of a column
-    /// that would be too low for a unit its largest part takes one.
+    /// Where each part ends, to the nearest of `full` units that the plot is high. The lowest part has one from a quarter of a unit
+    /// on, and something is never drawn as nothing: of a column that would be too low for a unit its largest part takes one.
     fn edges(&self, top: Bytes, full: u64) -> Vec<Edge> {
         let top = u128::from(top.get().max(1));
         let (mut sum, mut below) = (0u64, 0);
         let mut edges: Vec<Edge> = Vec::with_capacity(self.0.len());
         for (height, ink) in &self.0 {
             sum = sum.saturating_add(height.get());
-            let scaled = (u128::from(sum) * u128::from(full) + top / 2) / top;
-            let end = u64::try_from(scaled).unwrap_or(full).min(full);
+            let scaled = u128::from(sum) * u128::from(full);
+            let lowest = u128::from(edges.is_empty() && sum == height.get() && scaled * 4 >= top);
+            let end = u64::try_from(((scaled + top / 2) / top).max(lowest)).unwrap_or(full).min(full);
             if end > below {
                 edges.push(Edge { end, height: *height, ink: *ink });
                 below = end;
@@ -75,18 +52,10 @@ impl Stack {
         edges
     }
 
-    /// What each row shows of it, from the bottom up.
+    /// What each row holds of it, from the bottom up.
     fn rows(&self, top: Bytes, rows: u16) -> Vec<RowParts> {
         let edges = self.edges(top, u64::from(rows) * 8);
-        let mut next = 0;
-        (0..u64::from(rows))
-            .map(|row| {
-                while edges.get(next).is_some_and(|edge| edge.end <= row * 8) {
-                    next += 1;
-                }
-                RowParts::new(&edges[next..], row)
-            })
-            .collect()
+        (0..u64::from(rows)).map(|row| RowParts::new(&edges, row)).collect()
     }
 
     /// Its cells from the bottom up where a cell has one letter: that of the part with most bytes in it. As many are filled as is
@@ -136,29 +105,17 @@ pub(crate) fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf
     }
 }
 
-/// The cells of every column. A part that is in nearly every column of a row is preferred there, so that it does not come and go
-/// where nothing happens to it.
+/// The cells of every column, from the bottom up.
 fn cells(stacks: &[Stack], top: Bytes, rows: u16) -> Vec<Vec<StackCell>> {
     let columns: Vec<Vec<RowParts>> = stacks.iter().map(|stack| stack.rows(top, rows)).collect();
-    let standing: Vec<Vec<Ink>> =
-        (0..usize::from(rows)).map(|row| standing(columns.iter().map(|rows| &rows[row]))).collect();
-    columns
-        .iter()
-        .map(|rows| rows.iter().zip(&standing).map(|(parts, standing)| parts.cell(standing)).collect())
-        .collect()
-}
-
-/// The parts that are in seven of eight of these columns of a row, or more.
-fn standing<'a>(columns: impl ExactSizeIterator<Item = &'a RowParts>) -> Vec<Ink> {
-    let count = columns.len();
-    let mut seen: Vec<(Ink, usize)> = Vec::new();
-    for (ink, _, _) in columns.flat_map(|parts| &parts.parts) {
-        match seen.iter_mut().find(|(known, _)| known == ink) {
-            Some((_, times)) => *times += 1,
-            None => seen.push((*ink, 1)),
+    let mut cells = vec![Vec::with_capacity(usize::from(rows)); columns.len()];
+    for row in 0..usize::from(rows) {
+        let parts: Vec<&RowParts> = columns.iter().map(|rows| &rows[row]).collect();
+        for (column, cell) in cells.iter_mut().zip(row_cells(&parts)) {
+            column.push(cell);
         }
     }
-    seen.into_iter().filter(|(_, times)| times * 8 >= count * 7).map(|(ink, _)| ink).collect()
+    cells
 }
 
 /// Above which cells' lower edges a line may run: between whole cells of parts that colours don't tell apart, both of which are high
@@ -190,82 +147,7 @@ fn needs_line(a: Ink, b: Ink, theme: &Theme) -> bool {
     a != b && a != Ink::NOTHING && b != Ink::NOTHING && a.fill == b.fill && !theme.tells_apart(a.token, b.token)
 }
 
-/// What a row of a column holds: parts from the bottom up, each with its eighths and the height of all of it.
-#[derive(Clone, Debug, Default)]
-struct RowParts {
-    parts: Vec<(Ink, usize, Bytes)>,
-}
-
-impl RowParts {
-    /// Those of `row` from the bottom, of parts that end above its lower edge.
-    fn new(edges: &[Edge], row: u64) -> Self {
-        let (mut begin, end) = (row * 8, (row + 1) * 8);
-        let mut parts: Vec<(Ink, usize, Bytes)> = Vec::new();
-        for edge in edges {
-            if begin >= end {
-                break;
-            }
-            let length = edge.end.min(end).saturating_sub(begin);
-            begin += length;
-            match parts.last_mut() {
-                Some((last, known, _)) if *last == edge.ink => *known += length as usize,
-                _ if length > 0 => parts.push((edge.ink, length as usize, edge.height)),
-                _ => {}
-            }
-        }
-        Self { parts }
-    }
-
-    /// What a cell shows of it. It can show two: where more meet, the least of them give way to their neighbours, and the upper end of
-    /// all stays where it is. One that is `standing` may give way to none that is an eighth higher here. Of two that are as high,
-    /// that of more bytes is shown: the same one in column after column.
-    fn cell(&self, standing: &[Ink]) -> StackCell {
-        let filled: usize = self.parts.iter().map(|(_, eighths, _)| eighths).sum();
-        let whole = filled == 8;
-        match *self.parts.as_slice() {
-            [] => return StackCell::whole(Ink::NOTHING),
-            [(only, ..)] if whole => return StackCell::whole(only),
-            [(only, eighths, _)] => return StackCell { lower: only, upper: Ink::NOTHING, eighths },
-            [(lower, eighths, _), (upper, ..)] if whole => return StackCell { lower, upper, eighths },
-            _ => {}
-        }
-        let mut kept: Vec<usize> = (0..self.parts.len()).collect();
-        kept.sort_by_key(|&index| {
-            let (ink, eighths, height) = self.parts[index];
-            std::cmp::Reverse((eighths + usize::from(standing.contains(&ink)), height))
-        });
-        kept.truncate(if whole { 2 } else { 1 });
-        kept.sort_unstable();
-        match *kept.as_slice() {
-            [low, high] => {
-                let length = |range: &[(Ink, usize, Bytes)]| range.iter().map(|(_, eighths, _)| eighths).sum::<usize>();
-                let eighths = length(&self.parts[..=low]) + length(&self.parts[low + 1..high]) / 2;
-                StackCell { lower: self.parts[low].0, upper: self.parts[high].0, eighths }
-            }
-            [only, ..] => StackCell { lower: self.parts[only].0, upper: Ink::NOTHING, eighths: filled },
-            [] => StackCell::whole(Ink::NOTHING),
-        }
-    }
-}
-
-/// What a cell shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StackCell {
-    lower: Ink,
-    upper: Ink,
-    /// How many eighths belong to the lower.
-    eighths: usize,
-}
-
 impl StackCell {
-    const fn whole(ink: Ink) -> Self {
-        Self { lower: ink, upper: ink, eighths: 8 }
-    }
-
-    fn is_whole(self) -> bool {
-        self.eighths == 8 || self.lower == self.upper
-    }
-
     fn draw(self, line: bool, theme: &Theme, cell: &mut ratatui::buffer::Cell) {
         if self.lower == Ink::NOTHING {
             return;
@@ -337,35 +219,6 @@ mod tests {
         assert_eq!(drawn(&[], ColorTier::True), "    ");
     }
 
-    #[test]
-    fn where_three_parts_meet_the_least_gives_way_and_the_top_stays() {
-        let thin = Ink { token: Token::Stranded, fill: "▒" };
-        let cell = |edges: &[(u64, u64, Ink)]| {
-            let edges: Vec<Edge> =
-                edges.iter().map(|&(end, height, ink)| Edge { end, height: Bytes(height), ink }).collect();
-            RowParts::new(&edges, 0).cell(&[])
-        };
-        let three = |end| [(3, 30, LOW), (end, 10, thin), (8, 40, HIGH)];
-        assert_eq!(cell(&three(4)), StackCell { lower: LOW, upper: HIGH, eighths: 3 });
-        assert_eq!(cell(&three(5)), StackCell { lower: LOW, upper: HIGH, eighths: 4 });
-        assert_eq!(cell(&[(3, 3, LOW), (5, 2, thin)]), StackCell { lower: LOW, upper: Ink::NOTHING, eighths: 5 });
-        assert_eq!(cell(&[(1, 1, LOW), (5, 4, thin)]), StackCell { lower: thin, upper: Ink::NOTHING, eighths: 5 });
-        let as_high = cell(&[(1, 9, LOW), (2, 5, thin)]);
-        assert_eq!(as_high, StackCell { lower: LOW, upper: Ink::NOTHING, eighths: 2 }, "that of more bytes");
-    }
-
-    #[test]
-    fn a_part_that_stays_does_not_come_and_go_with_what_lies_upon_it() {
-        // What lies upon it is as high in this row and has more bytes, now one part and now another.
-        let upon = [Token::Stranded, Token::Reserved].map(|token| Ink { token, fill: "█" });
-        let columns: Vec<Stack> = (0..16).map(|x| stack(&[(2, LOW), (4, HIGH), (20, upon[x % 2])])).collect();
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
-        let mut buf = Buffer::empty(Rect::new(0, 0, 16, 4));
-        areas(&columns, Bytes(32), &theme, buf.area, &mut buf);
-        let colors: Vec<Color> = (0..16).map(|x| buf[(x, 3)].fg).collect();
-        assert_eq!(colors, vec![theme.color(Token::Allocated); 16]);
-    }
-
     /// What a cell shows, read from the glyph and the colours alone: eighths of it by ink, from the bottom.
     fn measured(cell: &ratatui::buffer::Cell, inks: &[Ink], theme: &Theme) -> Vec<(Ink, f64)> {
         let by_color = |color: Color| inks.iter().find(|ink| theme.color(ink.token) == color).copied();
@@ -388,27 +241,28 @@ mod tests {
         lower.into_iter().chain(upper).collect()
     }
 
-    /// How far a part may be from its bytes, in eighths: one, for edges lie on eighths; and what it may have lost or won in cells in
-    /// which more parts meet than a cell can show.
+    /// How far a part may be from its bytes, in eighths: one, for edges lie on eighths; a quarter next to the lowest, which has an
+    /// eighth from that on; and what it may have lost or won in cells in which more parts meet than a cell can show. There the least
+    /// give way, or others that are no more than four eighths more: a part is rather shown than not.
     fn allowed(parts: &[(u64, Ink)], top: u64, rows: u16) -> f64 {
+        let scale = f64::from(rows) * 8.0 / top as f64;
+        let heights = || parts.iter().map(|(height, _)| *height as f64 * scale).filter(|height| *height > 0.0);
         let mut crowded = 0.0;
         for row in 0..rows {
             let (from, to) = (f64::from(row) * 8.0, f64::from(row + 1) * 8.0);
             let mut shares = Vec::new();
             let mut below = 0.0;
-            for (height, _) in parts.iter().filter(|(height, _)| *height > 0) {
-                let end = below + *height as f64 * f64::from(rows) * 8.0 / top as f64;
-                let inside = end.round().min(to) - f64::max(below.round(), from);
+            for height in heights().chain([f64::INFINITY]) {
+                let inside = f64::min((below + height).round(), to) - f64::max(f64::round(below), from);
                 if inside > 0.0 {
                     shares.push(inside);
                 }
-                below = end;
+                below += height;
             }
-            let room = if below.round() < to { 1 } else { 2 };
             shares.sort_by(f64::total_cmp);
-            crowded += shares.iter().rev().skip(room).sum::<f64>();
+            crowded += shares.iter().rev().skip(2).map(|share| share + 4.0).sum::<f64>();
         }
-        1.0 + crowded
+        1.25 + crowded
     }
 
     /// A letter is that of the part with most bytes in its cell.
@@ -504,6 +358,78 @@ mod tests {
                 let sum = parts.iter().map(|(height, _)| height).sum::<u64>();
                 check(&theme, &parts, (sum + room).max(1), rows);
             }
+        }
+    }
+
+    /// Columns of a step as training has them: what stays, gradients that come with backward, activations that come and go, and
+    /// temporaries at random.
+    fn step(rng: &mut impl FnMut() -> u64, width: u64) -> Vec<Vec<u64>> {
+        let stays = [rng() % 100, rng() % 200, rng() % 4].map(|height| height + 1);
+        let activations = rng() % 1600 + 1;
+        let peak = width / 4 + rng() % (width / 3);
+        (0..width)
+            .map(|x| {
+                let rise = if x < peak { x * 100 / peak } else { (width - 1 - x) * 100 / (width - peak) };
+                let gradients = if x < peak { 0 } else { stays[0] * (x - peak) / (width - peak) };
+                let passing = if rng().is_multiple_of(3) { 0 } else { rng() % 60 };
+                vec![stays[0], stays[1], gradients, activations * rise / 100, passing, stays[2]]
+            })
+            .collect()
+    }
+
+    #[test]
+    fn parts_of_a_step_are_as_high_as_their_bytes_and_do_not_come_and_go() {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let inks = Category::STACKED.map(|category| legend::ink(category, &theme));
+        let mut seed = 1u64;
+        let mut rng = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed >> 33
+        };
+        // By rows: how far parts are from their bytes, in eighths; and how often one begins or ends whose bytes go on.
+        for (rows, most_off, most_changes) in
+            [(2, 0.8, 0.025), (3, 0.8, 0.025), (5, 0.9, 0.025), (12, 0.7, 0.03), (30, 0.6, 0.04)]
+        {
+            let (mut off, mut parts, mut changes, mut pairs) = (0.0, 0.0, 0.0, 0.0);
+            for _ in 0..40 {
+                let columns = step(&mut rng, 70);
+                let top = columns.iter().map(|heights| heights.iter().sum::<u64>()).max().unwrap();
+                let stacks: Vec<Stack> = columns
+                    .iter()
+                    .map(|heights| stack(&heights.iter().copied().zip(inks).collect::<Vec<_>>()))
+                    .collect();
+                let mut buf = Buffer::empty(Rect::new(0, 0, 70, rows));
+                buf.set_style(buf.area, theme.style(Token::Surface));
+                areas(&stacks, Bytes(top), &theme, buf.area, &mut buf);
+                let scale = f64::from(rows) * 8.0 / top as f64;
+                let drawn: Vec<Vec<f64>> = (0..70)
+                    .map(|x| {
+                        let mut heights = vec![0.0; inks.len()];
+                        for y in 0..rows {
+                            for (ink, eighths) in measured(&buf[(x, y)], &inks, &theme) {
+                                heights[inks.iter().position(|known| *known == ink).unwrap()] += eighths;
+                            }
+                        }
+                        heights
+                    })
+                    .collect();
+                for (x, heights) in columns.iter().enumerate() {
+                    for (part, height) in heights.iter().enumerate() {
+                        let exact = *height as f64 * scale;
+                        off += (drawn[x][part] - exact).abs();
+                        parts += f64::from(u8::from(exact > 0.0));
+                        if x > 0 && exact >= 1.0 && columns[x - 1][part] as f64 * scale >= 1.0 {
+                            pairs += 1.0;
+                            changes += f64::from(u8::from((drawn[x][part] > 0.0) != (drawn[x - 1][part] > 0.0)));
+                        }
+                    }
+                }
+            }
+            let (off, changes) = (off / parts, changes / pairs);
+            assert!(
+                off <= most_off && changes <= most_changes,
+                "{rows} rows: {off:.3} eighths off, {changes:.4} changes"
+            );
         }
     }
 

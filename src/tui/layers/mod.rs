@@ -134,6 +134,12 @@ impl Layer {
         }
     }
 
+    /// It is read instead of the screen: what stands beside it is only where one comes back to. Others are about what they leave
+    /// to be seen.
+    pub const fn covers(&self) -> bool {
+        matches!(self, Self::Help(_) | Self::Findings(_) | Self::Palette(_))
+    }
+
     /// The action that opened it closes it.
     pub fn is_of(&self, action: Action) -> bool {
         matches!((self, action), (Self::Help(_), Action::ToggleHelp) | (Self::Findings(_), Action::ToggleFindings))

@@ -84,7 +84,8 @@ struct Inks<'a> {
 impl Inks<'_> {
     /// A last cell of which only the left half belongs to a segment.
     fn half(&self, only: Half) -> (&'static str, Style) {
-        if self.theme.is_colorless() || only.picked || only.lit.is_some() {
+        // What is pending has a pattern of whole cells.
+        if self.theme.is_colorless() || only.picked || only.lit.is_some() || only.kind == Kind::Pending {
             return self.cell(only, only);
         }
         ("▌", Style::new().fg(self.theme.color(self.token(only.kind))))

@@ -13,14 +13,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::text::Span;
 
-use crate::model::{Group, Grouping, MarkKind, Profile, Study, Survivor};
+use crate::model::{Group, Grouping, MarkKind, Moment, Profile, Study, Survivor};
 use crate::source::{Kind, Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group as Heading, Key};
 use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack};
 use crate::tui::copied;
 use crate::tui::figures::{self, Unit};
 use crate::tui::large::Large;
-use crate::tui::legend;
+use crate::tui::legend::{self, Account};
 use crate::tui::moments::Columns;
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::panel::Panel;
@@ -259,21 +259,17 @@ impl TimelineView<'_> {
         let mut title = vec![span(theme, Token::Title, "reserved")];
         if let Some(moment) = last {
             title.push(span(theme, Token::Strong, format!(" {}", figures::bytes(moment.reserved))));
-            let segments = format!(" in {}", figures::counted(u64::from(moment.segments), "segment"));
-            title.push(span(theme, Token::Dim, segments));
+            let room = usize::from(area.width).saturating_sub(6);
             if area.width >= 70 {
-                let mut room = usize::from(area.width).saturating_sub(6 + title.iter().map(Span::width).sum::<usize>());
-                // The one that matters most first, and none that holds nothing.
-                let mut accounts = legend::accounts(&moment.ledger, theme);
-                accounts.reverse();
-                accounts[..2].reverse();
-                for account in accounts.into_iter().filter(|account| account.bytes > Bytes::ZERO) {
-                    let words = format!(" {} {}", account.name, figures::bytes(account.bytes));
-                    let entry = [Span::raw("  "), legend::mark(account.ink, theme), span(theme, Token::Dim, words)];
-                    let Some(left) = room.checked_sub(entry.iter().map(Span::width).sum()) else { continue };
-                    room = left;
-                    title.extend(entry);
-                }
+                title.extend(self.accounts(
+                    moment,
+                    area.height,
+                    room.saturating_sub(title.iter().map(Span::width).sum()),
+                ));
+            }
+            let segments = format!(" in {}", figures::counted(u64::from(moment.segments), "segment"));
+            if title.iter().map(Span::width).sum::<usize>() + segments.len() <= room {
+                title.insert(2, span(theme, Token::Dim, segments));
             }
         }
         let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
@@ -302,6 +298,42 @@ impl TimelineView<'_> {
         }
         self.cursor_line(plot, buf);
         plot
+    }
+
+    /// The accounts that are seen anywhere in a strip of so many rows, by their marks and names, with what they hold at `moment`
+    /// where there is room for it.
+    fn accounts(&self, moment: &Moment, rows: u16, room: usize) -> Vec<Span<'static>> {
+        let theme = self.theme();
+        let highest = |place: usize| {
+            let bytes = |moment: &Moment| legend::accounts(&moment.ledger, theme)[place].bytes;
+            self.study.moments.iter().map(bytes).max().unwrap_or_default()
+        };
+        let accounts = legend::accounts(&moment.ledger, theme);
+        // Half an eighth of a row is drawn.
+        let halves = 16 * u64::from(rows.max(1));
+        let seen = |place: &usize| highest(*place).get().saturating_mul(halves) >= moment.reserved.get().max(1);
+        // The one that matters most first, then the large ones.
+        let places: Vec<usize> = [3, 0, 4, 1, 2].into_iter().filter(seen).collect();
+        let name = |place: usize| {
+            let Account { name, ink, .. } = accounts[place];
+            [Span::raw("  "), legend::mark(ink, theme), span(theme, Token::Dim, format!(" {name}"))]
+        };
+        let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
+        let (mut left, names) = (room, places.iter().map(|place| cells(&name(*place))).sum());
+        let mut spare = room.saturating_sub(names);
+        let mut line = Vec::new();
+        for place in places {
+            let mut entry = name(place).to_vec();
+            let figure = span(theme, Token::Dim, format!(" {}", figures::bytes(accounts[place].bytes)));
+            if accounts[place].bytes > Bytes::ZERO && figure.width() <= spare {
+                spare -= figure.width();
+                entry.push(figure);
+            }
+            let Some(rest) = left.checked_sub(cells(&entry)) else { continue };
+            left = rest;
+            line.extend(entry);
+        }
+        line
     }
 
     /// Flips, empty_cache and out of memory, at their places.

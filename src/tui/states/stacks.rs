@@ -118,30 +118,68 @@ impl Looked {
         self.rows.iter().position(|row| *row == self.selected).unwrap_or(0)
     }
 
-    fn add_rows(&mut self, of: usize, deep: bool) {
+    /// Levels below what is looked into of which every node has a row: as many as so many rows hold, and one at least.
+    fn levels(&self, seen: usize) -> usize {
+        let least = self.least();
+        let mut level = vec![self.zoom];
+        let mut rows = 1;
+        for depth in 1.. {
+            let children = level.iter().filter_map(|node| self.flame.get(*node)).flat_map(|node| &node.children);
+            level = children.copied().collect();
+            rows += level.len();
+            level.retain(|node| self.flame.get(*node).is_some_and(|node| node.bytes.get() >= least));
+            if rows > seen {
+                return (depth - 1).max(1);
+            }
+            if level.is_empty() {
+                break;
+            }
+        }
+        usize::MAX
+    }
+
+    /// Bytes below which a node has no rows for its parts.
+    fn least(&self) -> u64 {
+        self.flame.get(self.zoom).map_or(0, |zoom| zoom.bytes.get() / 100)
+    }
+
+    /// What is selected is part of a node.
+    fn leads_to_selected(&self, node: usize) -> bool {
+        let parent = |of: &usize| self.flame.get(*of).and_then(|node| node.parent);
+        std::iter::successors(parent(&self.selected), parent).any(|part| part == node)
+    }
+
+    fn add_rows(&mut self, of: usize, levels: usize) {
         let flame = Arc::clone(&self.flame);
-        let least = flame.get(self.zoom).map_or(0, |zoom| zoom.bytes.get() / 100);
+        let least = self.least();
         for child in flame.get(of).map_or(&[][..], |node| &node.children) {
             if self.rows.len() >= Self::ROWS {
                 return;
             }
             self.rows.push(*child);
-            if deep && flame.get(*child).is_some_and(|node| node.bytes.get() >= least) {
-                self.add_rows(*child, deep);
+            let is_large = flame.get(*child).is_some_and(|node| node.bytes.get() >= least);
+            if is_large && levels > 1 || levels > 0 && self.leads_to_selected(*child) {
+                self.add_rows(*child, levels.saturating_sub(1).max(1));
             }
         }
     }
 }
 
 impl StacksState {
-    /// The tree of a view, as it is looked at.
-    pub(crate) fn looked(&self, view: &View) -> Looked {
+    /// The tree of a view, as it is looked at where so many rows are seen.
+    pub(crate) fn looked(&self, view: &View, seen: usize) -> Looked {
         let flame = self.flame(view);
         let zoom = flame.find(&self.zoom);
         let selected = flame.find(&self.selected);
         let mut looked = Looked { flame, zoom, selected, rows: vec![zoom] };
-        // Who called a line is told of one alone: of all it would drown them.
-        looked.add_rows(zoom, self.shape != Shape::Line);
+        // Who called a line is told of one alone, and so are the parts of layers, which are alike, where not all are seen: they
+        // would drown the others.
+        let levels = match self.shape {
+            Shape::Line => 0,
+            Shape::Tree if !looked.flame.stacks => looked.levels(seen),
+            _ => usize::MAX,
+        };
+        looked.add_rows(zoom, levels);
         if !looked.rows.contains(&selected) {
             looked.selected = zoom;
         }
@@ -196,7 +234,7 @@ impl StacksState {
     /// Does it; says where the cursor is to go, if anywhere.
     pub(super) fn act(&mut self, action: StacksAction, seen: Seen<'_>) -> Option<Move> {
         let to = self.obey(action, seen);
-        let looked = self.looked(seen.shown);
+        let looked = self.looked(seen.shown, seen.rows.1);
         let frame = looked.flame.get(looked.selected).and_then(|node| node.frame);
         let text = frame.map(|frame| seen.shown.names.get(frame));
         self.file = text.and_then(Frame::of).map(|frame| frame.file.into());
@@ -204,7 +242,7 @@ impl StacksState {
     }
 
     fn obey(&mut self, action: StacksAction, seen: Seen<'_>) -> Option<Move> {
-        let looked = self.looked(seen.shown);
+        let looked = self.looked(seen.shown, seen.rows.1);
         let flame = Arc::clone(&looked.flame);
         let select = |state: &mut Self, index: usize| {
             state.selected = flame.keys(index);
@@ -281,7 +319,7 @@ impl StacksState {
 
     /// Brings what is selected into view.
     fn reveal(&mut self, seen: Seen<'_>) {
-        let row = self.looked(seen.shown).row();
+        let row = self.looked(seen.shown, seen.rows.1).row();
         let shown = seen.rows.1.max(1);
         if row < seen.scroll {
             self.scroll = Some(row);

@@ -16,10 +16,10 @@ use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 use crate::units::Bytes;
 
-/// What a part of a column is.
 /// Rows up to which the plot is fitted to what it shows: what is reserved beyond the peak has its own cells there.
 const LOW: u16 = 4;
 
+/// What a part of a column is.
 #[derive(Clone, Copy)]
 enum ColumnPart {
     /// Allocated throughout the step.
@@ -80,6 +80,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     axis.draw(theme, inner, plot, buf);
     let stacks: Vec<Stack> = page.columns.iter().map(|column| stack(column, theme)).collect();
     areas(&stacks, axis.top, theme, plot, buf);
+    let heights = ghost.iter().flat_map(|reserved| [*reserved; Curve::COLUMNS as usize]);
+    Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
     if let Some(ceiling) = ceiling {
         // It stood where it was set then; from the last step on it is the one in force.
         let height = |x: u16| {
@@ -89,8 +91,6 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         };
         ceiling.draw(largest, axis, height, theme, plot, buf);
     }
-    let heights = ghost.iter().flat_map(|reserved| [*reserved; Curve::COLUMNS as usize]);
-    Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
     cursor(stage, &page, theme, plot, buf);
     if footer >= 1 {
         steps(&page, axis, theme, inner, plot, buf);

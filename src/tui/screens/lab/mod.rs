@@ -190,6 +190,16 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
         Some(left) if left >= LEAST_ROWS => why,
         _ => rest.height,
     };
+    // Rows that nothing below has a use for are for what else there is to find.
+    let timed = steps::are_timed(steps) && (steps.finished > 0 || body.height >= 40);
+    let below = if timed { wanted } else { 0 };
+    let unused = rest.height.saturating_sub(why + below);
+    let why = if unused < 22 && view.log.is_empty() && view.generated.is_none() && holders::are_shown(stage) {
+        let all = why::wanted_rows(stage, right.width, why::FRAMED, usize::MAX).saturating_add(2);
+        why.max(all.min(why + unused.saturating_sub(holders::most_rows(stage).max(LEAST_ROWS))))
+    } else {
+        why
+    };
     let mut take = |rows: u16| {
         let rows = rows.min(rest.height);
         let part = Rect { height: rows, ..rest };
@@ -199,7 +209,6 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let (part, _) = take(why);
     why::render(stage, part, buf);
     layout.panels.push((part, Panel::Why));
-    let timed = steps::are_timed(steps) && (steps.finished > 0 || body.height >= 40);
     if timed && take(0).1 >= LEAST_ROWS {
         let (part, _) = take(wanted);
         steps::render(steps, stage.clock(), theme, part, buf);

@@ -17,6 +17,9 @@ use crate::tui::theme::{Theme, Token};
 use crate::tui::when;
 use crate::units::Bytes;
 
+/// Rows from which on a step can be read beside one that is more than twice as high.
+const ROWS_FOR_BOTH: u16 = 6;
+
 /// Draws the pane; returns its plot, in which a click moves the cursor.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
     render_up_to(stage, kind, Bytes::ZERO, area, buf)
@@ -31,7 +34,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     }
     let profile = stage.picture.shown_step();
     let before = compared(stage).map(|(profile, _)| profile);
-    let inner = pane::frame(kind, title(stage, profile, area, theme), theme.style(Token::Border), area, buf);
+    let inner = pane::frame(kind, title(stage, profile, kind, area), theme.style(Token::Border), area, buf);
     let plot = chart::plot_in(inner, kind, 1);
     let Some(profile) = profile.filter(|_| !plot.is_empty()) else {
         let text = match stage.picture.kind {
@@ -41,17 +44,19 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         put_at(inner, 1, inner.height / 2, vec![span(theme, Token::Dim, text)], buf);
         return plot;
     };
+    let before = before.filter(|before| !is_beyond(before, profile, plot.height));
     let largest = highest(profile).max(before.map_or(Bytes::ZERO, highest)).max(least);
     let ceiling = stage.ceiling();
     let axis = Ceiling::axis(ceiling, largest, plot.height);
     axis.draw(theme, inner, plot, buf);
     areas(&stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
-    if let Some(ceiling) = ceiling {
-        ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
-    }
     if let Some(before) = before {
         let heights = before.in_columns(plot.width * Curve::COLUMNS).map(|sample| Some(sample.allocated));
         Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
+    }
+    // Its words go round what is drawn.
+    if let Some(ceiling) = ceiling {
+        ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
     }
     cursor(stage, profile, theme, plot, buf);
     if plot.height < inner.height {
@@ -64,6 +69,11 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
 fn compared<'a>(stage: &'a Stage<'_>) -> Option<(&'a Profile, String)> {
     let pinned = stage.picture.pinned.as_ref().map(|pinned| (&*pinned.step, format!("step {}", pinned.step.step)));
     pinned.or_else(|| Some((stage.picture.known().profiles.before.as_deref()?, "before".to_owned())))
+}
+
+/// In few rows a step is not made so low that nothing of it can be told, for the sake of one that it is compared with.
+fn is_beyond(before: &Profile, profile: &Profile, rows: u16) -> bool {
+    rows < ROWS_FOR_BOTH && highest(before) > Bytes(highest(profile).get().saturating_mul(2))
 }
 
 /// The most that was allocated in it.
@@ -85,7 +95,15 @@ fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
     stack
 }
 
-fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme) -> Vec<Span<'static>> {
+/// Rows of the plot: what the frame and the phases leave.
+fn chart_rows(kind: Frame, area: Rect) -> u16 {
+    let frame = if kind == Frame::Box { 2 } else { 1 };
+    let inner = Rect { height: area.height.saturating_sub(frame), ..area };
+    chart::plot_in(inner, kind, 1).height
+}
+
+fn title(stage: &Stage<'_>, profile: Option<&Profile>, kind: Frame, area: Rect) -> Vec<Span<'static>> {
+    let theme = stage.theme;
     // Not every snapshot knows steps.
     let window = matches!(stage.picture.kind, Kind::Snapshot(_)) && stage.view().steps.finished == 0;
     let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
@@ -105,10 +123,17 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme
         span(theme, Token::Strong, unit.figure(peak.allocated)),
         span(theme, Token::Dim, format!(" {}", unit.name())),
     ]);
-    if let Some((_, word)) = compared(stage) {
-        title.extend([span(theme, Token::Ghost, " ⠒⠒"), span(theme, Token::Dim, format!(" {word}"))]);
+    if let Some((before, word)) = compared(stage) {
+        if is_beyond(before, profile, chart_rows(kind, area)) {
+            title.extend([
+                span(theme, Token::Dim, format!(" {word} ")),
+                span(theme, Token::Text, format!("{} ↑", unit.figure(highest(before)))),
+            ]);
+        } else {
+            title.extend([span(theme, Token::Ghost, " ⠒⠒"), span(theme, Token::Dim, format!(" {word}"))]);
+        }
     }
-    let parts = parts(profile, peak);
+    let parts = parts(profile, peak, area.height);
     let name = |category| {
         let label = span(theme, Token::Dim, format!(" {}", legend::short_label(category)));
         vec![Span::raw(" "), legend::legend_of(category, theme), label]
@@ -126,7 +151,7 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme
             spare = spare.saturating_sub(figure.width());
             entry.push(figure);
         }
-        let Some(left) = room.checked_sub(cells(&entry)) else { break };
+        let Some(left) = room.checked_sub(cells(&entry)) else { continue };
         room = left;
         title.extend(entry);
     }
@@ -138,17 +163,20 @@ fn stopped<'a>(stage: &'a Stage<'_>) -> Option<&'a View> {
     (stage.position().is_some() && stage.picture.marked.is_none()).then_some(stage.shown)
 }
 
-/// The categories that can be seen anywhere in the curve, those that are most at its peak first, with their bytes there.
-fn parts(profile: &Profile, peak: &Sample) -> Vec<(Category, Bytes)> {
+/// The categories that can be seen anywhere in a curve of so many rows, those that are ever most first, with their bytes at
+/// its peak.
+fn parts(profile: &Profile, peak: &Sample, rows: u16) -> Vec<(Category, Bytes)> {
+    // Half an eighth of a row is drawn.
+    let halves = 16 * u64::from(rows.max(1));
     let highest = |category: Category| {
         profile.samples.iter().map(|sample| sample.by_category[category as usize]).max().unwrap_or_default()
     };
     let mut parts: Vec<(Category, Bytes, Bytes)> = Category::STACKED
         .map(|category| (category, peak.by_category[category as usize], highest(category)))
         .into_iter()
-        .filter(|(_, _, highest)| highest.get().saturating_mul(100) >= peak.allocated.get().max(1))
+        .filter(|(_, _, highest)| highest.get().saturating_mul(halves) >= peak.allocated.get().max(1))
         .collect();
-    parts.sort_by_key(|(_, at_peak, highest)| std::cmp::Reverse((*at_peak, *highest)));
+    parts.sort_by_key(|(_, at_peak, highest)| std::cmp::Reverse((*highest, *at_peak)));
     parts.into_iter().map(|(category, at_peak, _)| (category, at_peak)).collect()
 }
 
@@ -195,6 +223,10 @@ pub(super) fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, 
     // What lies behind the last event has no column.
     let begun = profile.phases.iter().filter(|(phase, from)| phase.is_some() || *from < profile.events);
     let begun: Vec<_> = begun.collect();
+    // Edges between parts of which none has a name say nothing.
+    if begun.iter().all(|(phase, _)| phase.is_none()) {
+        return;
+    }
     for (index, (phase, from)) in begun.iter().enumerate() {
         let to = begun.get(index + 1).map_or(width, |(_, to)| column(*to));
         let from = column(*from);

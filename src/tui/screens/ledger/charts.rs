@@ -166,7 +166,7 @@ fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
         span(theme, Token::Dim, " largest hole up to "),
         span(theme, Token::Strong, figures::bytes(largest_hole)),
     ]);
-    title.push(vec![Span::raw("  "), mark(rest, theme), span(theme, Token::Dim, " other holes")]);
+    title.push(vec![Span::raw("  "), mark(rest, theme), span(theme, Token::Dim, " others")]);
     title.push(vec![span(theme, Token::Dim, " · of reserved")]);
     let inner = pane::frame(kind, title.line, theme.style(Token::Border), area, buf);
     let plot = chart::plot_in(inner, kind, 0);

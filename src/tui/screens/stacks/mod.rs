@@ -70,18 +70,19 @@ fn wants(_: &mut ScreenStates, _: &Picture) -> Option<Wanted> {
 fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let mut layout = Layout::default();
     let state = &stage.states.stacks;
-    let looked = state.looked(stage.shown);
+    let looked = |rows: u16| state.looked(stage.shown, usize::from(rows.saturating_sub(1)));
     if state.is_narrowed() {
         layout.leave = Some(Action::Own(ScreenAction::Stacks(StacksAction::Leave)));
     }
     let wide = area.width >= TWO_COLUMNS && area.height >= 16;
     let kind = if wide { Frame::Box } else { Frame::Rule };
-    let deepest = icicle::levels(&looked) + 2;
+    let deepest = icicle::levels(&looked(0)) + 2;
     if wide {
         let right = (area.width / 3).clamp(42, 64);
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]));
         let top = deepest.clamp(6, (area.height * 9 / 20).max(6));
         let [top, bottom] = left.layout::<2>(&Split::vertical([Constraint::Length(top), Constraint::Min(0)]));
+        let looked = looked(bottom.height.saturating_sub(2));
         icicle::render(stage, &looked, kind, top, buf, &mut layout.targets);
         layout.rows = table::render(stage, &looked, kind, bottom, buf, &mut layout.targets);
         detail::render(stage, &looked, kind, right, buf);
@@ -90,6 +91,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let top = (deepest - 1).clamp(4, (area.height * 2 / 5).max(4));
         let rows = [Constraint::Length(top), Constraint::Min(0), Constraint::Length(told)];
         let [top, middle, bottom] = area.layout::<3>(&Split::vertical(rows));
+        let looked = looked(middle.height.saturating_sub(1));
         icicle::render(stage, &looked, kind, top, buf, &mut layout.targets);
         layout.rows = table::render(stage, &looked, kind, middle, buf, &mut layout.targets);
         detail::render(stage, &looked, kind, bottom, buf);

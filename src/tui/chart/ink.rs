@@ -1,0 +1,25 @@
+//! What fills an area of a chart.
+
+use ratatui::style::Style;
+
+use crate::tui::theme::{Theme, Token};
+
+/// What fills a part of a column: a colour, and the glyph of a whole cell, which tells it from its neighbours where colours
+/// can't.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ink {
+    /// The colour.
+    pub token: Token,
+    /// The glyph of a whole cell.
+    pub fill: &'static str,
+}
+
+impl Ink {
+    /// Where nothing lies.
+    pub(super) const NOTHING: Self = Self { token: Token::Surface, fill: " " };
+
+    /// How a character in its colour looks.
+    pub(super) fn style(self, theme: &Theme) -> Style {
+        Style::new().fg(theme.color(self.token))
+    }
+}

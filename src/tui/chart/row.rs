@@ -1,0 +1,266 @@
+//! Which parts the cells of a row show.
+//!
+//! A cell has two colours, and more parts may meet in it; what is blank above the top is one of them. **Two are kept, and the
+//! eighths of the others go to the one above them, so that what is lowest keeps its edge**; only what is blank is always kept and
+//! takes none, so the top stays. Which two is decided for a whole row at once: those for which its columns together pay least. A
+//! part that is hidden costs its eighths; more where its column then shows nothing of it ([`UNSEEN`]), and if it is the lowest of
+//! all ([`LOWEST`]), which gives way only below what is blank. One that grows to more than twice its height costs twice what goes
+//! beyond. Each that begins or ends in mid-row though its bytes go on costs [`CHANGE`]: it doesn't come and go with every column,
+//! and yet gives way where it has become the smaller one for good. Of ways that cost the same the one is taken that hides fewer
+//! bytes.
+
+use super::ink::Ink;
+use crate::units::Bytes;
+
+/// What it costs, in eighths of one column, that a part which both of two neighbours hold is shown in one of them.
+const CHANGE: usize = 3;
+/// What it costs that a column shows nothing of a part.
+const UNSEEN: usize = 2;
+/// What it costs that the lowest part is not shown, where nothing is blank.
+const LOWEST: usize = 2;
+
+/// What an eighth costs: more than the places of hidden parts in the order of their bytes come to.
+const EIGHTH: usize = 64;
+
+/// Where a part ends, in units from the bottom, how high it is, and what it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Edge {
+    pub end: u64,
+    pub height: Bytes,
+    pub ink: Ink,
+}
+
+/// What a cell shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StackCell {
+    pub lower: Ink,
+    pub upper: Ink,
+    /// How many eighths belong to the lower.
+    pub eighths: usize,
+}
+
+impl StackCell {
+    pub const fn whole(ink: Ink) -> Self {
+        Self { lower: ink, upper: ink, eighths: 8 }
+    }
+
+    pub fn is_whole(self) -> bool {
+        self.eighths == 8 || self.lower == self.upper
+    }
+}
+
+/// What a row holds of a part.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    ink: Ink,
+    /// Its eighths in this row, and in all rows.
+    here: usize,
+    whole: usize,
+    height: Bytes,
+}
+
+impl Part {
+    fn is_blank(self) -> bool {
+        self.ink == Ink::NOTHING
+    }
+}
+
+/// What a row of a column holds: parts from the bottom up, each with its eighths, and what is blank above them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RowParts {
+    parts: Vec<Part>,
+    /// The first of them is the lowest of its column.
+    at_floor: bool,
+}
+
+impl RowParts {
+    /// Those of `row` from the bottom, of a column's parts.
+    pub fn new(edges: &[Edge], row: u64) -> Self {
+        let (from, to) = (row * 8, (row + 1) * 8);
+        let mut parts: Vec<Part> = Vec::new();
+        let (blank, mut begin) = (Edge { end: to, height: Bytes::ZERO, ink: Ink::NOTHING }, 0);
+        for edge in edges.iter().chain([&blank]) {
+            let whole = edge.end.saturating_sub(begin) as usize;
+            let here = edge.end.min(to).saturating_sub(begin.max(from)) as usize;
+            begin = edge.end.max(begin);
+            match parts.last_mut() {
+                Some(last) if last.ink == edge.ink => (last.here, last.whole) = (last.here + here, last.whole + whole),
+                _ if here > 0 => parts.push(Part { ink: edge.ink, here, whole, height: edge.height }),
+                _ => {}
+            }
+        }
+        Self { parts, at_floor: row == 0 }
+    }
+
+    fn holds(&self, ink: Ink) -> bool {
+        self.parts.iter().any(|held| held.ink == ink)
+    }
+
+    /// The ways to show it: two of its parts by their places, or the only one twice, and what each costs.
+    fn ways(&self) -> Vec<Way> {
+        let count = self.parts.len();
+        if count <= 2 {
+            return vec![Way { low: 0, high: count.saturating_sub(1), cost: 0 }];
+        }
+        let pairs = (0..count).flat_map(|low| (low + 1..count).map(move |high| (low, high)));
+        pairs.filter_map(|(low, high)| Some(Way { low, high, cost: self.cost(low, high)? })).collect()
+    }
+
+    /// What it costs to show no others than these two; nothing where that may not be.
+    fn cost(&self, low: usize, high: usize) -> Option<usize> {
+        let has_blank = self.parts.last().is_some_and(|part| part.is_blank());
+        let hidden = self.parts.iter().enumerate().filter(|(place, _)| *place != low && *place != high);
+        let hidden = hidden.map(|(place, part)| {
+            if part.is_blank() {
+                return None;
+            }
+            // Below what is blank a thin lowest part would be as high as all of them.
+            let is_lowest = place == 0 && self.at_floor;
+            let unseen = if part.here == part.whole && !(is_lowest && has_blank) { UNSEEN } else { 0 };
+            let lowest = if is_lowest && !has_blank { LOWEST } else { 0 };
+            let place = self.parts.iter().filter(|other| other.height < part.height).count();
+            Some((part.here + unseen + lowest) * EIGHTH + place)
+        });
+        let hidden: usize = hidden.sum::<Option<usize>>()?;
+        let cell = self.cell(Way { low, high, cost: 0 });
+        let grown = |place: usize, eighths: usize| {
+            let part = self.parts[place];
+            if part.is_blank() { 0 } else { 2 * eighths.saturating_sub(part.here + part.whole) * EIGHTH }
+        };
+        Some(hidden + grown(low, cell.eighths) + grown(high, 8 - cell.eighths))
+    }
+
+    /// What a cell shows that keeps these two.
+    fn cell(&self, way: Way) -> StackCell {
+        let (Some(lower), Some(upper)) = (self.parts.get(way.low), self.parts.get(way.high)) else {
+            return StackCell::whole(Ink::NOTHING);
+        };
+        if way.low == way.high {
+            return StackCell::whole(lower.ink);
+        }
+        let eighths =
+            if upper.is_blank() { 8 - upper.here } else { self.parts[..=way.low].iter().map(|part| part.here).sum() };
+        StackCell { lower: lower.ink, upper: upper.ink, eighths }
+    }
+}
+
+/// One of the ways to show a cell.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    low: usize,
+    high: usize,
+    cost: usize,
+}
+
+/// What it costs that two neighbours are shown in these ways.
+fn changes(one: (&RowParts, Way), other: (&RowParts, Way)) -> usize {
+    let shown =
+        |(parts, way): (&RowParts, Way), ink| parts.parts[way.low].ink == ink || parts.parts[way.high].ink == ink;
+    let only = |one: (&RowParts, Way), other: (&RowParts, Way)| {
+        let inks = [one.1.low, one.1.high].map(|place| one.0.parts[place].ink);
+        let inks = &inks[usize::from(inks[0] == inks[1])..];
+        inks.iter().filter(|ink| other.0.holds(**ink) && !shown(other, **ink)).count()
+    };
+    CHANGE * EIGHTH * (only(one, other) + only(other, one))
+}
+
+/// The cells of a row, column by column: the cheapest way through all of them.
+pub(super) fn row_cells(columns: &[&RowParts]) -> Vec<StackCell> {
+    let ways: Vec<Vec<Way>> = columns.iter().map(|parts| parts.ways()).collect();
+    // The least that each way costs with all columns before it, and through which way of the column before.
+    let mut costs: Vec<Vec<(usize, usize)>> = Vec::with_capacity(columns.len());
+    for (x, parts) in columns.iter().enumerate() {
+        let reached = |(place, way): (usize, &Way)| {
+            let Some(before) = x.checked_sub(1) else { return (way.cost, 0) };
+            let through = ways[before].iter().zip(&costs[before]).enumerate().map(|(from, (earlier, (cost, _)))| {
+                let all = cost + changes((columns[before], *earlier), (parts, *way));
+                // Of ways that cost the same the one that goes straight on.
+                (all, from != place, from)
+            });
+            let (cost, _, from) = through.min().unwrap_or_default();
+            (cost + way.cost, from)
+        };
+        costs.push(ways[x].iter().enumerate().map(reached).collect());
+    }
+    let mut cells = Vec::with_capacity(columns.len());
+    let mut place = costs.last().and_then(|costs| (0..costs.len()).min_by_key(|place| costs[*place].0)).unwrap_or(0);
+    for x in (0..columns.len()).rev() {
+        cells.push(columns[x].cell(ways[x][place]));
+        place = costs[x][place].1;
+    }
+    cells.reverse();
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::theme::Token;
+
+    const LOW: Ink = Ink { token: Token::Allocated, fill: "█" };
+    const THIN: Ink = Ink { token: Token::Stranded, fill: "█" };
+    const HIGH: Ink = Ink { token: Token::AllocatedSwing, fill: "█" };
+
+    /// A row of a column whose parts end there.
+    fn row(row: u64, ends: &[(u64, Ink)]) -> RowParts {
+        let mut below = 0;
+        let edge = |&(end, ink)| Edge { end, height: Bytes(end - std::mem::replace(&mut below, end)), ink };
+        RowParts::new(&ends.iter().map(edge).collect::<Vec<_>>(), row)
+    }
+
+    fn alone(parts: &RowParts) -> StackCell {
+        row_cells(&[parts])[0]
+    }
+
+    #[test]
+    fn the_least_gives_way_to_the_part_above_it() {
+        let cell = alone(&row(1, &[(11, LOW), (12, THIN), (30, HIGH)]));
+        assert_eq!(cell, StackCell { lower: LOW, upper: HIGH, eighths: 3 });
+        // Not where nothing of it would be seen at little cost: the upper one has other rows.
+        let cell = alone(&row(1, &[(9, LOW), (14, THIN), (30, HIGH)]));
+        assert_eq!(cell, StackCell { lower: THIN, upper: HIGH, eighths: 6 });
+    }
+
+    #[test]
+    fn the_top_stays_and_nothing_grows_to_more_than_twice_its_height_for_a_little() {
+        let cell = alone(&row(1, &[(13, LOW), (14, THIN)]));
+        assert_eq!(cell, StackCell { lower: LOW, upper: Ink::NOTHING, eighths: 6 });
+        let cell = alone(&row(1, &[(11, LOW), (14, THIN)]));
+        assert_eq!(cell, StackCell { lower: THIN, upper: Ink::NOTHING, eighths: 6 });
+    }
+
+    #[test]
+    fn the_lowest_part_is_seen_even_if_it_is_thin() {
+        let cell = alone(&row(0, &[(1, LOW), (3, THIN), (30, HIGH)]));
+        assert_eq!(cell, StackCell { lower: LOW, upper: HIGH, eighths: 1 });
+    }
+
+    #[test]
+    fn of_parts_as_high_that_of_more_bytes_is_seen() {
+        let edges = |middle| {
+            [(1, 3, LOW), (2, middle, THIN), (3, 5, HIGH)].map(|(end, height, ink)| Edge {
+                end,
+                height: Bytes(height),
+                ink,
+            })
+        };
+        for (middle, seen) in [(4, HIGH), (6, THIN)] {
+            assert_eq!(alone(&RowParts::new(&edges(middle), 0)).lower, seen, "{middle}");
+        }
+    }
+
+    #[test]
+    fn one_way_is_kept_until_another_is_better_for_good() {
+        let [one, other] = [12, 14].map(|end| row(1, &[(11, LOW), (end, THIN), (20, HIGH)]));
+        assert_ne!(alone(&one), alone(&other));
+        let shows = |count: usize, parts: &[&RowParts]| {
+            let cells = row_cells(parts);
+            cells.iter().filter(|cell| [cell.lower, cell.upper].contains(&THIN)).count() == count
+        };
+        let few = [&one, &one, &one, &other, &one, &one, &one];
+        assert!(shows(0, &few), "not for a column");
+        let mut many = vec![&one; 10];
+        many.extend([&other; 10]);
+        assert!(shows(10, &many), "for good");
+    }
+}
