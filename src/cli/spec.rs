@@ -234,6 +234,9 @@ impl SpecArgs {
         let mut entry = match model_config(workload)? {
             Some(entry) => entry,
             None => catalog.entry(workload).map_err(|error| match error {
+                CatalogError::Unknown { .. } if Path::new(workload).is_file() => {
+                    usage(format!("{workload} is a file, not a workload; vramlab open {workload} shows it"))
+                }
                 CatalogError::Unknown { .. } => {
                     // It may be in a file that can't be read.
                     catalog.warnings().iter().for_each(warn);

@@ -221,11 +221,9 @@ impl AttentionShape {
 pub enum RotaryPass {
     /// The rotation, by cosines and sines.
     Forward([Operand; 2]),
-    /// Its gradient, by both.
-    Backward([Operand; 2]),
-    /// The gradient's first term, of the product with the sine: as a tape has it whose tables come back one after the other.
+    /// Its gradient's first term, of the product with the sine.
     BackwardOfSine(Operand),
-    /// Its second term, of the product with the cosine, added to what is there.
+    /// The second term, of the product with the cosine, added to what is there.
     BackwardOfCosine(Operand),
 }
 
@@ -234,7 +232,7 @@ impl RotaryPass {
     #[must_use]
     pub const fn tables(&self) -> [Option<Operand>; 2] {
         match *self {
-            Self::Forward([cos, sin]) | Self::Backward([cos, sin]) => [Some(cos), Some(sin)],
+            Self::Forward([cos, sin]) => [Some(cos), Some(sin)],
             Self::BackwardOfSine(sin) => [None, Some(sin)],
             Self::BackwardOfCosine(cos) => [Some(cos), None],
         }

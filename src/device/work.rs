@@ -313,7 +313,6 @@ impl Kernel<'_> {
             Self::Rotary { shape, src, pass, .. } => {
                 let (passes, launches, dispatches) = match pass {
                     RotaryPass::Forward(_) => (10.0, 5, 6.0),
-                    RotaryPass::Backward(_) => (12.0, 8, 5.0),
                     RotaryPass::BackwardOfSine(_) => (9.0, 7, 4.0),
                     RotaryPass::BackwardOfCosine(_) => (3.0, 1, 1.0),
                 };

@@ -9,11 +9,6 @@ use super::offload::Offloader;
 use super::tensor::Tensor;
 
 impl Saved {
-    /// Does it wait in host memory?
-    pub const fn is_offloaded(&self) -> bool {
-        matches!(self, Self::Offloaded(_))
-    }
-
     /// The tensor. A recomputed one is handed over: it has no other owner.
     pub fn unpack(&self, cx: &mut Context) -> OpResult<Tensor> {
         match self {

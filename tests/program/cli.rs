@@ -123,6 +123,7 @@ fn a_run_prints_what_hooks_on_all_modules_of_the_reference_would() {
 fn mistakes_are_told_with_exit_code_2() {
     refused(&["run", "gpt-5"], 2, "there is no workload 'gpt-5'");
     refused(&["gpt-5"], 2, "there is no workload 'gpt-5'");
+    refused(&["run", "Cargo.toml"], 2, "Cargo.toml is a file, not a workload; vramlab open Cargo.toml shows it");
     refused(&["run", "gpt-mini", "--amp", "fp8"], 2, "fp8");
     refused(&["run", "gpt-mini", "--opt", "lion"], 2, "lion");
     refused(&["--theme", "neon"], 2, "neon");

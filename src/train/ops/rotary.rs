@@ -134,23 +134,16 @@ impl Context {
             let (Some(saved_cos), Some(saved_sin)) = (saved_cos, saved_sin) else { return Ok(output) };
             let source = cx.record("rotaryBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                // What waits on the host comes back when its own product wants it; else all is computed at once.
-                let apart = saved_cos.is_offloaded();
-                let cos = if apart { None } else { Some(saved_cos.unpack(cx)?) };
                 let sin = saved_sin.unpack(cx)?;
                 let side_by_side = [rows * heads * head_size, head_size, heads * head_size, 1];
                 let by_heads = |tensor: &Tensor| tensor.strided(by_head, side_by_side, 0);
                 let mut by_sin = by_heads(&cx.temporary(whole, wide, "gradient times sine")?);
-                // The first product has room for all of the gradient.
                 let turned = if grad.shape().dims().len() == 4 { grad.clone() } else { by_heads(&grad) };
                 cx.launch(&Kernel::Rotary {
                     shape,
                     src: turned.heads(),
                     dst: by_sin.heads(),
-                    pass: match &cos {
-                        Some(cos) => RotaryPass::Backward([cos.operand(), sin.operand()]),
-                        None => RotaryPass::BackwardOfSine(sin.operand()),
-                    },
+                    pass: RotaryPass::BackwardOfSine(sin.operand()),
                 })?;
                 // The gradient of a product in another type is cast to that of its factor: within the node of the product, or by one of
                 // its own where the factor was cast before. What a node saved goes when it has run, what a checkpoint recomputed for
@@ -172,13 +165,11 @@ impl Context {
                 let other = cx.temporary(by_head, narrow, "gradient of the first half")?;
                 cx.copy(&by_sin, &dst)?;
                 drop((by_sin, other));
-                let late = if apart { Some(saved_cos.unpack(cx)?) } else { None };
+                let cos = saved_cos.unpack(cx)?;
                 let by_cos = cx.temporary(whole, wide, "gradient times cosine")?;
-                if let Some(cos) = &late {
-                    let pass = RotaryPass::BackwardOfCosine(cos.operand());
-                    cx.launch(&Kernel::Rotary { shape, src: turned.heads(), dst: dst.heads(), pass })?;
-                }
-                drop((cos, late, turned));
+                let pass = RotaryPass::BackwardOfCosine(cos.operand());
+                cx.launch(&Kernel::Rotary { shape, src: turned.heads(), dst: dst.heads(), pass })?;
+                drop((cos, turned));
                 let kept = (!widens).then_some((saved_cos, grad));
                 drop((narrowed(cx, "gradient of the input")?, by_cos));
                 drop(kept);

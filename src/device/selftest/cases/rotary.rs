@@ -6,7 +6,7 @@ use crate::selftest::session::Session;
 use crate::selftest::values::Values;
 use crate::{DType, Kernel, RotaryPass, RotaryShape};
 
-const PASSES: [&str; 4] = ["forward", "backward", "backward of the sine", "backward of the cosine"];
+const PASSES: [&str; 3] = ["forward", "backward of the sine", "backward of the cosine"];
 
 pub(super) fn run(session: &mut Session<'_>) {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
@@ -61,7 +61,6 @@ pub(super) fn run(session: &mut Session<'_>) {
                     dst: at.heads(dst, 0, if what == "forward" { side_by_side } else { by_head }),
                     pass: match what {
                         "forward" => RotaryPass::Forward([at[cos], at[sin]]),
-                        "backward" => RotaryPass::Backward([at[cos], at[sin]]),
                         "backward of the sine" => RotaryPass::BackwardOfSine(at[sin]),
                         _ => RotaryPass::BackwardOfCosine(at[cos]),
                     },
