@@ -96,11 +96,16 @@ impl RowParts {
         self.parts.iter().any(|held| held.ink == ink)
     }
 
+    /// All of it, where it has two parts at most.
+    const fn only_way(&self) -> Way {
+        Way { low: 0, high: self.parts.len().saturating_sub(1), cost: 0 }
+    }
+
     /// The ways to show it: two of its parts by their places, or the only one twice, and what each costs.
     fn ways(&self) -> Vec<Way> {
         let count = self.parts.len();
         if count <= 2 {
-            return vec![Way { low: 0, high: count.saturating_sub(1), cost: 0 }];
+            return vec![self.only_way()];
         }
         let pairs = (0..count).flat_map(|low| (low + 1..count).map(move |high| (low, high)));
         pairs.filter_map(|(low, high)| Some(Way { low, high, cost: self.cost(low, high)? })).collect()
@@ -166,6 +171,10 @@ fn changes(one: (&RowParts, Way), other: (&RowParts, Way)) -> usize {
 
 /// The cells of a row, column by column: the cheapest way through all of them.
 pub(super) fn row_cells(columns: &[&RowParts]) -> Vec<StackCell> {
+    // Most rows have nothing to choose.
+    if columns.iter().all(|parts| parts.parts.len() <= 2) {
+        return columns.iter().map(|parts| parts.cell(parts.only_way())).collect();
+    }
     let ways: Vec<Vec<Way>> = columns.iter().map(|parts| parts.ways()).collect();
     // The least that each way costs with all columns before it, and through which way of the column before.
     let mut costs: Vec<Vec<(usize, usize)>> = Vec::with_capacity(columns.len());
