@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::kernel::Operand;
+use super::operand::Operand;
 
 /// One of a device's groups of ranks ([`super::Device::join_group`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

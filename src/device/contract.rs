@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::collective::{Collective, GroupId, SharedAbort};
 use super::error::DeviceError;
-use super::kernel::{Kernel, Operand};
+use super::kernel::Kernel;
+use super::operand::Operand;
 use super::pinned::{HostBuffer, PinnedMemory};
 use super::sensors::Sensors;
 use vramlab_allocator::units::{Address, Bytes, StreamId};

@@ -1,6 +1,6 @@
 //! 8-bit floats as PyTorch rounds and reads them: one sign bit, then exponent and mantissa.
 
-use super::kernel::DType;
+use super::operand::DType;
 
 /// The next `torch.float8_e4m3fn`, of two as near the one with an even mantissa. What is too large is NaN: there is no infinity.
 #[must_use]

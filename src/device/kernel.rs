@@ -1,88 +1,10 @@
 //! The kernels that ops launch, as data: a device maps each to loops, to a library call or to a cost.
 
-use serde::{Deserialize, Serialize};
-
 use super::dropout::DropoutMask;
+use super::operand::{DType, HeadView, MatrixView, Operand};
+use super::rotary::{RotaryPass, RotaryShape};
 use super::shape::{ChannelShape, ConvShape, PoolShape};
-use vramlab_allocator::units::{Address, Bytes};
-
-/// The type of a tensor's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DType {
-    /// 32-bit float.
-    F32,
-    /// IEEE half precision.
-    F16,
-    /// bfloat16.
-    Bf16,
-    /// 64-bit float: gradient checks only.
-    F64,
-    /// 64-bit integer: token and class indices.
-    I64,
-    /// 32-bit integer: counters.
-    I32,
-    /// Bytes: masks and workspaces.
-    U8,
-    /// 8-bit float of four bits of exponent and three of mantissa, without infinities.
-    #[serde(rename = "float8_e4m3fn")]
-    E4M3,
-    /// 8-bit float of five bits of exponent and two of mantissa.
-    #[serde(rename = "float8_e5m2")]
-    E5M2,
-}
-
-impl DType {
-    /// Bytes of one element.
-    #[must_use]
-    pub const fn size(self) -> u64 {
-        match self {
-            Self::F64 | Self::I64 => 8,
-            Self::F32 | Self::I32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-            Self::U8 | Self::E4M3 | Self::E5M2 => 1,
-        }
-    }
-
-    /// What PyTorch calls it, behind `torch.`.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::F32 => "float32",
-            Self::F16 => "float16",
-            Self::Bf16 => "bfloat16",
-            Self::F64 => "float64",
-            Self::I64 => "int64",
-            Self::I32 => "int32",
-            Self::U8 => "uint8",
-            Self::E4M3 => "float8_e4m3fn",
-            Self::E5M2 => "float8_e5m2",
-        }
-    }
-
-    /// It holds floating-point numbers.
-    #[must_use]
-    pub const fn is_float(self) -> bool {
-        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16)
-    }
-
-    /// Bytes of `n` elements.
-    #[must_use]
-    pub const fn bytes(self, n: usize) -> Bytes {
-        Bytes(self.size().saturating_mul(n as u64))
-    }
-}
-
-/// A contiguous run of elements in device memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operand {
-    /// First byte.
-    pub address: Address,
-    /// Type of each element.
-    pub dtype: DType,
-    /// Number of elements.
-    pub len: usize,
-}
+use vramlab_allocator::units::Address;
 
 /// The largest magnitudes of the runs of a packed matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,21 +35,6 @@ impl Magnitudes {
     }
 }
 
-/// A matrix (or a batch of them) in device memory with strides in elements: a transpose is another view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MatrixView {
-    /// Address of element (0, 0) of the first matrix.
-    pub address: Address,
-    /// Type of each element.
-    pub dtype: DType,
-    /// Elements from one row to the next.
-    pub row_stride: usize,
-    /// Elements from one column to the next.
-    pub col_stride: usize,
-    /// Elements from one matrix of the batch to the next.
-    pub batch_stride: usize,
-}
-
 /// Hyper-parameters of one Adam or AdamW update, with PyTorch's names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamParameters {
@@ -145,22 +52,6 @@ pub struct AdamParameters {
     pub decoupled: bool,
     /// Updates so far, this one included.
     pub step: u64,
-}
-
-/// One tensor of (batch, heads, rows, head size) inside a packed or transposed layout. The last dimension is
-/// contiguous; strides are in elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeadView {
-    /// Address of element (0, 0, 0, 0).
-    pub address: Address,
-    /// Type of each element.
-    pub dtype: DType,
-    /// Elements from one sequence to the next.
-    pub batch_stride: usize,
-    /// Elements from one head to the next.
-    pub head_stride: usize,
-    /// Elements from one position to the next.
-    pub row_stride: usize,
 }
 
 /// Whose fused attention kernel PyTorch would launch. They compute the same; only a simulated card's times tell them apart.
@@ -213,87 +104,6 @@ impl AttentionShape {
             Some(window) if self.causal => (row + 1).saturating_sub(window),
             _ => 0,
         }
-    }
-}
-
-/// What of a rotation a kernel computes, and the tables that it reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RotaryPass {
-    /// The rotation, by cosines and sines.
-    Forward([Operand; 2]),
-    /// Its gradient's first term, of the product with the sine.
-    BackwardOfSine(Operand),
-    /// The second term, of the product with the cosine, added to what is there.
-    BackwardOfCosine(Operand),
-}
-
-impl RotaryPass {
-    /// The tables: cosines and sines.
-    #[must_use]
-    pub const fn tables(&self) -> [Option<Operand>; 2] {
-        match *self {
-            Self::Forward([cos, sin]) => [Some(cos), Some(sin)],
-            Self::BackwardOfSine(sin) => [None, Some(sin)],
-            Self::BackwardOfCosine(cos) => [Some(cos), None],
-        }
-    }
-
-    /// Is it of the gradient?
-    #[must_use]
-    pub const fn is_backward(&self) -> bool {
-        !matches!(self, Self::Forward(_))
-    }
-
-    /// Is it added to what `dst` holds?
-    #[must_use]
-    pub const fn adds(&self) -> bool {
-        matches!(self, Self::BackwardOfCosine(_))
-    }
-}
-
-/// The shape of one rotary embedding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RotaryShape {
-    /// Sequences.
-    pub batch: usize,
-    /// Heads.
-    pub heads: usize,
-    /// Positions, counted from 0.
-    pub rows: usize,
-    /// Elements of one head: an even number.
-    pub head_size: usize,
-    /// Each two neighbours are a pair, not the elements of two halves.
-    pub neighbours: bool,
-}
-
-impl RotaryShape {
-    /// The dimensions of queries or keys, with the strides of `view`.
-    #[must_use]
-    pub const fn dims(&self, view: &HeadView) -> [(usize, usize); 4] {
-        [
-            (self.batch, view.batch_stride),
-            (self.heads, view.head_stride),
-            (self.rows, view.row_stride),
-            (self.head_size, 1),
-        ]
-    }
-
-    /// Elements of queries or keys.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.batch.saturating_mul(self.heads).saturating_mul(self.rows).saturating_mul(self.head_size)
-    }
-
-    /// There are none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Elements of a table.
-    #[must_use]
-    pub const fn table(&self) -> usize {
-        self.rows.saturating_mul(self.head_size)
     }
 }
 

@@ -14,10 +14,12 @@ mod host;
 mod kernel;
 mod mapping;
 mod nf4;
+mod operand;
 mod pinned;
 pub mod process;
 mod profile;
 mod reach;
+mod rotary;
 mod sensors;
 mod shape;
 mod work;
@@ -35,14 +37,16 @@ pub use error::DeviceError;
 pub use float8::{from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
 pub use kernel::{
-    AdamParameters, AttentionShape, DType, FusedAttention, GradScaling, HeadView, Kernel, Magnitudes, MatrixView,
-    NORM_RUN, Operand, ParameterUpdate, ResidualGradient, RotaryPass, RotaryShape, ScaleGroups, UpdatePasses,
+    AdamParameters, AttentionShape, FusedAttention, GradScaling, Kernel, Magnitudes, NORM_RUN, ParameterUpdate,
+    ResidualGradient, ScaleGroups, UpdatePasses,
 };
 pub use mapping::Plain;
 pub use nf4::{BYTES_RUN, NF4, NF4_RUN};
+pub use operand::{DType, HeadView, MatrixView, Operand};
 pub use pinned::{HostBuffer, PinnedMemory};
 pub use profile::{KernelTime, KernelTimes, Profiled};
 pub use reach::Span;
+pub use rotary::{RotaryPass, RotaryShape};
 pub use sensors::{SensorReader, Sensors};
 pub use shape::{ChannelShape, ConvShape, ImageLayout, PoolShape};
 pub use work::{OpClass, Work};

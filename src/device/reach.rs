@@ -1,6 +1,7 @@
 //! Which memory a kernel touches.
 
-use super::kernel::{AttentionShape, DType, HeadView, Kernel, MatrixView, Operand};
+use super::kernel::{AttentionShape, Kernel};
+use super::operand::{DType, HeadView, MatrixView, Operand};
 use vramlab_allocator::units::{Address, Bytes};
 
 /// A run of device memory that a kernel reads or writes.

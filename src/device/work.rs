@@ -3,9 +3,9 @@
 //! A simulated device turns this into time. Counted is the chain of kernels that PyTorch launches, which is longer than
 //! ours in places: the fused optimizer of this crate stands for ten passes over all parameters in the foreach form.
 
-use super::kernel::{
-    AttentionShape, DType, FusedAttention, Kernel, MatrixView, Operand, ParameterUpdate, RotaryPass, UpdatePasses,
-};
+use super::kernel::{AttentionShape, FusedAttention, Kernel, ParameterUpdate, UpdatePasses};
+use super::operand::{DType, MatrixView, Operand};
+use super::rotary::RotaryPass;
 use super::shape::{ChannelShape, ConvShape};
 use vramlab_allocator::units::Address;
 

@@ -1,0 +1,84 @@
+//! What kernels of rotary embeddings compute, and over what.
+
+use super::operand::{HeadView, Operand};
+
+/// What of a rotation a kernel computes, and the tables that it reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RotaryPass {
+    /// The rotation, by cosines and sines.
+    Forward([Operand; 2]),
+    /// Its gradient's first term, of the product with the sine.
+    BackwardOfSine(Operand),
+    /// The second term, of the product with the cosine, added to what is there.
+    BackwardOfCosine(Operand),
+}
+
+impl RotaryPass {
+    /// The tables: cosines and sines.
+    #[must_use]
+    pub const fn tables(&self) -> [Option<Operand>; 2] {
+        match *self {
+            Self::Forward([cos, sin]) => [Some(cos), Some(sin)],
+            Self::BackwardOfSine(sin) => [None, Some(sin)],
+            Self::BackwardOfCosine(cos) => [Some(cos), None],
+        }
+    }
+
+    /// Is it of the gradient?
+    #[must_use]
+    pub const fn is_backward(&self) -> bool {
+        !matches!(self, Self::Forward(_))
+    }
+
+    /// Is it added to what `dst` holds?
+    #[must_use]
+    pub const fn adds(&self) -> bool {
+        matches!(self, Self::BackwardOfCosine(_))
+    }
+}
+
+/// The shape of one rotary embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RotaryShape {
+    /// Sequences.
+    pub batch: usize,
+    /// Heads.
+    pub heads: usize,
+    /// Positions, counted from 0.
+    pub rows: usize,
+    /// Elements of one head: an even number.
+    pub head_size: usize,
+    /// Each two neighbours are a pair, not the elements of two halves.
+    pub neighbours: bool,
+}
+
+impl RotaryShape {
+    /// The dimensions of queries or keys, with the strides of `view`.
+    #[must_use]
+    pub const fn dims(&self, view: &HeadView) -> [(usize, usize); 4] {
+        [
+            (self.batch, view.batch_stride),
+            (self.heads, view.head_stride),
+            (self.rows, view.row_stride),
+            (self.head_size, 1),
+        ]
+    }
+
+    /// Elements of queries or keys.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.batch.saturating_mul(self.heads).saturating_mul(self.rows).saturating_mul(self.head_size)
+    }
+
+    /// There are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Elements of a table.
+    #[must_use]
+    pub const fn table(&self) -> usize {
+        self.rows.saturating_mul(self.head_size)
+    }
+}
