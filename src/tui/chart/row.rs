@@ -80,6 +80,13 @@ impl RowParts {
         let mut parts: Vec<Part> = Vec::new();
         let (blank, mut begin) = (Edge { end: to, height: Bytes::ZERO, ink: Ink::NOTHING }, 0);
         for edge in edges.iter().chain([&blank]) {
+            if edge.end <= from {
+                begin = edge.end;
+                continue;
+            }
+            if begin >= to && parts.last().is_some_and(|last| last.ink != edge.ink) {
+                break;
+            }
             let whole = edge.end.saturating_sub(begin) as usize;
             let here = edge.end.min(to).saturating_sub(begin.max(from)) as usize;
             begin = edge.end.max(begin);
@@ -101,14 +108,15 @@ impl RowParts {
         Way { low: 0, high: self.parts.len().saturating_sub(1), cost: 0 }
     }
 
-    /// The ways to show it: two of its parts by their places, or the only one twice, and what each costs.
-    fn ways(&self) -> Vec<Way> {
+    /// Adds the ways to show it: two of its parts by their places, or the only one twice, and what each costs.
+    fn add_ways(&self, ways: &mut Vec<Way>) {
         let count = self.parts.len();
         if count <= 2 {
-            return vec![self.only_way()];
+            ways.push(self.only_way());
+            return;
         }
         let pairs = (0..count).flat_map(|low| (low + 1..count).map(move |high| (low, high)));
-        pairs.filter_map(|(low, high)| Some(Way { low, high, cost: self.cost(low, high)? })).collect()
+        ways.extend(pairs.filter_map(|(low, high)| Some(Way { low, high, cost: self.cost(low, high)? })));
     }
 
     /// What it costs to show no others than these two; nothing where that may not be.
@@ -175,27 +183,35 @@ pub(super) fn row_cells(columns: &[&RowParts]) -> Vec<StackCell> {
     if columns.iter().all(|parts| parts.parts.len() <= 2) {
         return columns.iter().map(|parts| parts.cell(parts.only_way())).collect();
     }
-    let ways: Vec<Vec<Way>> = columns.iter().map(|parts| parts.ways()).collect();
+    let (mut ways, mut of_column) = (Vec::with_capacity(2 * columns.len()), Vec::with_capacity(columns.len()));
+    for parts in columns {
+        let first = ways.len();
+        parts.add_ways(&mut ways);
+        of_column.push(first..ways.len());
+    }
     // The least that each way costs with all columns before it, and through which way of the column before.
-    let mut costs: Vec<Vec<(usize, usize)>> = Vec::with_capacity(columns.len());
+    let mut costs: Vec<(usize, usize)> = Vec::with_capacity(ways.len());
     for (x, parts) in columns.iter().enumerate() {
-        let reached = |(place, way): (usize, &Way)| {
-            let Some(before) = x.checked_sub(1) else { return (way.cost, 0) };
-            let through = ways[before].iter().zip(&costs[before]).enumerate().map(|(from, (earlier, (cost, _)))| {
-                let all = cost + changes((columns[before], *earlier), (parts, *way));
+        for (place, way) in ways[of_column[x].clone()].iter().enumerate() {
+            let Some(before) = x.checked_sub(1) else {
+                costs.push((way.cost, 0));
+                continue;
+            };
+            let first = of_column[before].start;
+            let through = of_column[before].clone().map(|from| {
+                let all = costs[from].0 + changes((columns[before], ways[from]), (parts, *way));
                 // Of ways that cost the same the one that goes straight on.
-                (all, from != place, from)
+                (all, from - first != place, from)
             });
             let (cost, _, from) = through.min().unwrap_or_default();
-            (cost + way.cost, from)
-        };
-        costs.push(ways[x].iter().enumerate().map(reached).collect());
+            costs.push((cost + way.cost, from));
+        }
     }
     let mut cells = Vec::with_capacity(columns.len());
-    let mut place = costs.last().and_then(|costs| (0..costs.len()).min_by_key(|place| costs[*place].0)).unwrap_or(0);
-    for x in (0..columns.len()).rev() {
-        cells.push(columns[x].cell(ways[x][place]));
-        place = costs[x][place].1;
+    let mut way = of_column.last().and_then(|of_last| of_last.clone().min_by_key(|way| costs[*way].0)).unwrap_or(0);
+    for parts in columns.iter().rev() {
+        cells.push(parts.cell(ways[way]));
+        way = costs[way].1;
     }
     cells.reverse();
     cells
