@@ -9,6 +9,8 @@
 //! and yet gives way where it has become the smaller one for good. Of ways that cost the same the one is taken that hides fewer
 //! bytes.
 
+use std::ops::Range;
+
 use super::ink::Ink;
 use crate::units::Bytes;
 
@@ -65,40 +67,65 @@ impl Part {
     }
 }
 
-/// What a row of a column holds: parts from the bottom up, each with its eighths, and what is blank above them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RowParts {
+/// What the rows of a column hold, from the bottom up.
+pub(super) struct Column {
     parts: Vec<Part>,
-    /// The first of them is the lowest of its column.
+    /// Where the parts of each row end.
+    ends: Vec<usize>,
     at_floor: bool,
 }
 
-impl RowParts {
-    /// Those of `row` from the bottom, of a column's parts.
-    pub fn new(edges: &[Edge], row: u64) -> Self {
+impl Column {
+    /// `rows` of a column whose parts end there.
+    pub fn new(edges: &[Edge], rows: Range<u64>) -> Self {
+        let mut column = Self { parts: Vec::new(), ends: Vec::new(), at_floor: rows.start == 0 };
+        for row in rows {
+            column.add_row(edges, row);
+        }
+        column
+    }
+
+    /// The row of this number.
+    pub fn row(&self, number: usize) -> RowParts<'_> {
+        let first = number.checked_sub(1).map_or(0, |below| self.ends[below]);
+        RowParts { parts: &self.parts[first..self.ends[number]], at_floor: self.at_floor && number == 0 }
+    }
+
+    fn add_row(&mut self, edges: &[Edge], row: u64) {
         let (from, to) = (row * 8, (row + 1) * 8);
-        let mut parts: Vec<Part> = Vec::new();
+        let parts = &mut self.parts;
+        let first = parts.len();
         let (blank, mut begin) = (Edge { end: to, height: Bytes::ZERO, ink: Ink::NOTHING }, 0);
         for edge in edges.iter().chain([&blank]) {
             if edge.end <= from {
                 begin = edge.end;
                 continue;
             }
-            if begin >= to && parts.last().is_some_and(|last| last.ink != edge.ink) {
+            if begin >= to && parts[first..].last().is_some_and(|last| last.ink != edge.ink) {
                 break;
             }
             let whole = edge.end.saturating_sub(begin) as usize;
             let here = edge.end.min(to).saturating_sub(begin.max(from)) as usize;
             begin = edge.end.max(begin);
-            match parts.last_mut() {
+            match parts[first..].last_mut() {
                 Some(last) if last.ink == edge.ink => (last.here, last.whole) = (last.here + here, last.whole + whole),
                 _ if here > 0 => parts.push(Part { ink: edge.ink, here, whole, height: edge.height }),
                 _ => {}
             }
         }
-        Self { parts, at_floor: row == 0 }
+        self.ends.push(self.parts.len());
     }
+}
 
+/// What a row of a column holds: parts from the bottom up, each with its eighths, and what is blank above them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowParts<'a> {
+    parts: &'a [Part],
+    /// The first of them is the lowest of its column.
+    at_floor: bool,
+}
+
+impl RowParts<'_> {
     fn holds(&self, ink: Ink) -> bool {
         self.parts.iter().any(|held| held.ink == ink)
     }
@@ -166,10 +193,10 @@ struct Way {
 }
 
 /// What it costs that two neighbours are shown in these ways.
-fn changes(one: (&RowParts, Way), other: (&RowParts, Way)) -> usize {
+fn changes(one: (RowParts<'_>, Way), other: (RowParts<'_>, Way)) -> usize {
     let shown =
-        |(parts, way): (&RowParts, Way), ink| parts.parts[way.low].ink == ink || parts.parts[way.high].ink == ink;
-    let only = |one: (&RowParts, Way), other: (&RowParts, Way)| {
+        |(parts, way): (RowParts<'_>, Way), ink| parts.parts[way.low].ink == ink || parts.parts[way.high].ink == ink;
+    let only = |one: (RowParts<'_>, Way), other: (RowParts<'_>, Way)| {
         let inks = [one.1.low, one.1.high].map(|place| one.0.parts[place].ink);
         let inks = &inks[usize::from(inks[0] == inks[1])..];
         inks.iter().filter(|ink| other.0.holds(**ink) && !shown(other, **ink)).count()
@@ -178,7 +205,7 @@ fn changes(one: (&RowParts, Way), other: (&RowParts, Way)) -> usize {
 }
 
 /// The cells of a row, column by column: the cheapest way through all of them.
-pub(super) fn row_cells(columns: &[&RowParts]) -> Vec<StackCell> {
+pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
     // Most rows have nothing to choose.
     if columns.iter().all(|parts| parts.parts.len() <= 2) {
         return columns.iter().map(|parts| parts.cell(parts.only_way())).collect();
@@ -191,7 +218,7 @@ pub(super) fn row_cells(columns: &[&RowParts]) -> Vec<StackCell> {
     }
     // The least that each way costs with all columns before it, and through which way of the column before.
     let mut costs: Vec<(usize, usize)> = Vec::with_capacity(ways.len());
-    for (x, parts) in columns.iter().enumerate() {
+    for (x, &parts) in columns.iter().enumerate() {
         for (place, way) in ways[of_column[x].clone()].iter().enumerate() {
             let Some(before) = x.checked_sub(1) else {
                 costs.push((way.cost, 0));
@@ -227,14 +254,14 @@ mod tests {
     const HIGH: Ink = Ink { token: Token::AllocatedSwing, fill: "█" };
 
     /// A row of a column whose parts end there.
-    fn row(row: u64, ends: &[(u64, Ink)]) -> RowParts {
+    fn row(row: u64, ends: &[(u64, Ink)]) -> Column {
         let mut below = 0;
         let edge = |&(end, ink)| Edge { end, height: Bytes(end - std::mem::replace(&mut below, end)), ink };
-        RowParts::new(&ends.iter().map(edge).collect::<Vec<_>>(), row)
+        Column::new(&ends.iter().map(edge).collect::<Vec<_>>(), row..row + 1)
     }
 
-    fn alone(parts: &RowParts) -> StackCell {
-        row_cells(&[parts])[0]
+    fn alone(column: &Column) -> StackCell {
+        row_cells(&[column.row(0)])[0]
     }
 
     #[test]
@@ -270,7 +297,7 @@ mod tests {
             })
         };
         for (middle, seen) in [(4, HIGH), (6, THIN)] {
-            assert_eq!(alone(&RowParts::new(&edges(middle), 0)).lower, seen, "{middle}");
+            assert_eq!(alone(&Column::new(&edges(middle), 0..1)).lower, seen, "{middle}");
         }
     }
 
@@ -278,8 +305,8 @@ mod tests {
     fn one_way_is_kept_until_another_is_better_for_good() {
         let [one, other] = [12, 14].map(|end| row(1, &[(11, LOW), (end, THIN), (20, HIGH)]));
         assert_ne!(alone(&one), alone(&other));
-        let shows = |count: usize, parts: &[&RowParts]| {
-            let cells = row_cells(parts);
+        let shows = |count: usize, columns: &[&Column]| {
+            let cells = row_cells(&columns.iter().map(|column| column.row(0)).collect::<Vec<_>>());
             cells.iter().filter(|cell| [cell.lower, cell.upper].contains(&THIN)).count() == count
         };
         let few = [&one, &one, &one, &other, &one, &one, &one];

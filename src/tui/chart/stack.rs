@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
 use super::ink::Ink;
-use super::row::{Edge, RowParts, StackCell, row_cells};
+use super::row::{Column, Edge, RowParts, StackCell, row_cells};
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
@@ -53,9 +53,8 @@ impl Stack {
     }
 
     /// What each row holds of it, from the bottom up.
-    fn rows(&self, top: Bytes, rows: u16) -> Vec<RowParts> {
-        let edges = self.edges(top, u64::from(rows) * 8);
-        (0..u64::from(rows)).map(|row| RowParts::new(&edges, row)).collect()
+    fn rows(&self, top: Bytes, rows: u16) -> Column {
+        Column::new(&self.edges(top, u64::from(rows) * 8), 0..u64::from(rows))
     }
 
     /// Its cells from the bottom up where a cell has one letter: that of the part with most bytes in it. As many are filled as is
@@ -107,10 +106,10 @@ pub(crate) fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf
 
 /// The cells of every column, from the bottom up.
 fn cells(stacks: &[Stack], top: Bytes, rows: u16) -> Vec<Vec<StackCell>> {
-    let columns: Vec<Vec<RowParts>> = stacks.iter().map(|stack| stack.rows(top, rows)).collect();
+    let columns: Vec<Column> = stacks.iter().map(|stack| stack.rows(top, rows)).collect();
     let mut cells = vec![Vec::with_capacity(usize::from(rows)); columns.len()];
     for row in 0..usize::from(rows) {
-        let parts: Vec<&RowParts> = columns.iter().map(|rows| &rows[row]).collect();
+        let parts: Vec<RowParts<'_>> = columns.iter().map(|column| column.row(row)).collect();
         for (column, cell) in cells.iter_mut().zip(row_cells(&parts)) {
             column.push(cell);
         }
