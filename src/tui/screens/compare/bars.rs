@@ -17,7 +17,7 @@ use crate::units::Bytes;
 /// Cells of a figure behind its bar.
 const FIGURE: u16 = 9;
 /// Cells of what a bar is called, where it stands before it.
-const HEAD: u16 = 11;
+const HEAD: u16 = 14;
 
 /// Bars of one scale: one for each configuration that has the figure.
 struct BarGroup {
