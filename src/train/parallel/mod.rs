@@ -75,7 +75,7 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
         return Some(format!("gradients of fp16 are scaled, which {parallelism} does not do here; use --amp bf16"));
     }
     if by_host && config.amp.dtype().is_some() {
-        return Some("ranks on the processor share f32 alone; leave --amp out, or take cards".to_owned());
+        return Some("ranks on the processor have no autocast; leave --amp out, or take cards".to_owned());
     }
     let whole =
         matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Server);
