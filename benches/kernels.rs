@@ -82,6 +82,7 @@ fn attention(c: &mut Criterion) {
             window: None,
             masked: false,
             scale: 0.2,
+            dropout: None,
         };
         let mut heads = || HeadView {
             address: memory.take(DType::F32, n).address,

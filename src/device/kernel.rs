@@ -86,6 +86,8 @@ pub struct AttentionShape {
     pub masked: bool,
     /// Factor on q·k, usually 1/√head_size.
     pub scale: f32,
+    /// Weights of (batch, heads, rows, positions) that are left out.
+    pub dropout: Option<DropoutMask>,
 }
 
 impl AttentionShape {

@@ -304,6 +304,7 @@ mod tests {
             window: None,
             masked: false,
             scale: 1.0,
+            dropout: None,
         };
         assert_eq!(Span::heads(&heads, &shape, shape.rows).bytes, Bytes(2 * (96 + 16 + 72 + 8)));
     }

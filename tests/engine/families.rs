@@ -58,7 +58,9 @@ fn families_ask_as_those_of_transformers_do() {
 /// A card with flash attention in the place of cuDNN's: requests one by one.
 #[test]
 fn families_ask_an_ada_card_as_those_of_transformers_do() {
-    requests_are_made_on_ada(&["phi3-mini.bf16w", "qwen2-mini.bf16w", "gemma3-window.bf16w"], program);
+    let plain = ["phi3-mini.bf16w", "qwen2-mini.bf16w", "gemma3-window.bf16w"];
+    let dropping = ["phi3-attention.bf16w", "llama-attention.base", "gemma3-attention.bf16"];
+    requests_are_made_on_ada(&[plain, dropping].concat(), program);
 }
 
 fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
@@ -115,7 +117,13 @@ fn a_key_of_another_family_is_named() {
         ),
         ("phi3-mini", "rope_parameters", json!({"type": "llama3"}), "phi3 has default and longrope"),
         ("gemma3-mini", "layer_types", json!(["chunked_attention"]), "layer_types has 'chunked_attention'"),
-        ("granite-mini", "attention_dropout", json!(0.1), "attention_dropout asks for dropout"),
+        ("granite-mini", "attention_dropout", json!(1.0), "attention_dropout is 1; use a number from 0 on, below 1"),
+        (
+            "ernie45-mini",
+            "attention_dropout",
+            json!(0.1),
+            "attention_dropout asks for something that ernie4_5 does not",
+        ),
         ("qwen2-mini", "num_experts", json!(8), "num_experts asks for something that qwen2 does not have"),
         (
             "ministral3-mini",
@@ -155,13 +163,6 @@ fn a_key_of_another_family_is_named() {
             json!(true),
             "attention_bias asks for something that ernie4_5 does not have",
         ),
-        (
-            "seed-mini",
-            "attention_dropout",
-            json!(0.1),
-            "asks for dropout of attention weights, which is not there; set it",
-        ),
-        ("seed-mini", "attention_dropout", json!(null), "attention_dropout asks for dropout of attention weights"),
         ("seed-mini", "residual_dropout", json!(1.0), "residual_dropout is 1; use a number from 0 on, below 1"),
         ("starcoder2-mini", "hidden_act", json!("silu"), "the activation 'silu' of starcoder2 is not there"),
         ("starcoder2-mini", "mlp_bias", json!(true), "mlp_bias asks for something that starcoder2 does not have"),

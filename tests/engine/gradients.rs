@@ -362,7 +362,8 @@ fn eager_attention_has_the_gradients_of_its_formula() {
             let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
             let shape = MaskShape { batch: 2, rows: 5, window: Some(3), padding: false };
             let mask = cx.attention_mask(shape, p[0].dtype())?;
-            let (attended, _) = cx.eager_attention([&q, &k, &v], EagerScores { scale: 0.4, cap, mask: &mask })?;
+            let (attended, _) =
+                cx.eager_attention([&q, &k, &v], EagerScores { scale: 0.4, cap, mask: &mask, dropout: 0.0 })?;
             Ok(attended)
         });
     }
@@ -480,7 +481,7 @@ fn rotated_neighbours_have_the_gradients_of_their_formula() {
             let tables = cx.tables_of_neighbours(&tables)?;
             let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
             let [q, k] = cx.rotary_of_neighbours([&q, &k], &tables)?;
-            let output = cx.grouped_attention([&q, &k, &v], None)?;
+            let output = cx.grouped_attention([&q, &k, &v], None, 0.0)?;
             cx.merge_heads(&output)
         });
     }
@@ -537,7 +538,7 @@ fn heads_that_share_keys_have_the_gradients_of_their_formula() {
         let shapes: [&[usize]; 3] = [&[2, 5, 16], &[2, 5, 4 * kv], &[2, 5, 4 * kv]];
         check(&shapes, &|cx, p| {
             let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
-            let output = cx.grouped_attention([&q, &k, &v], None)?;
+            let output = cx.grouped_attention([&q, &k, &v], None, 0.0)?;
             cx.merge_heads(&output)
         });
     }
@@ -556,15 +557,41 @@ fn norms_of_heads_have_the_gradients_of_their_formula() {
     });
 }
 
+/// Op for op, and by matrix products, attention leaves out the same weights.
+#[test]
+fn eager_attention_leaves_out_what_others_do() {
+    let shapes: [&[usize]; 3] = [&[2, 9, 16], &[2, 9, 8], &[2, 9, 8]];
+    let parts = |cx: &mut Context, p: &[Tensor]| [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
+    let by_products = |dropout| {
+        gradients(&shapes, DType::F64, None, &move |cx, p| {
+            let [q, k, v] = parts(cx, p);
+            let output = cx.grouped_attention([&q, &k, &v], None, dropout)?;
+            cx.merge_heads(&output)
+        })
+    };
+    let eagerly = gradients(&shapes, DType::F64, None, &move |cx, p| {
+        let [q, k, v] = parts(cx, p);
+        let mask = MaskShape { batch: 2, rows: 9, window: None, padding: false };
+        let mask = &cx.attention_mask(mask, DType::F64)?;
+        Ok(cx.eager_attention([&q, &k, &v], EagerScores { scale: 0.5, cap: None, mask, dropout: 0.3 })?.0)
+    });
+    let distance = |other: &[Vec<f64>]| {
+        let both = eagerly.iter().flatten().zip(other.iter().flatten());
+        both.fold(0.0_f64, |most, (a, b)| most.max((a - b).abs()))
+    };
+    assert!(distance(&by_products(0.3)) < 1e-12);
+    assert!(distance(&by_products(0.0)) > 1e-2, "nothing was left out");
+}
+
 /// The fused kernels run once for each member of a group, and sum the gradients of keys and values.
 #[test]
 fn fused_attention_of_shared_keys_has_the_gradients_of_matrix_products() {
-    let program = |cx: &mut Context, p: &[Tensor]| {
-        let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 8));
-        let output = cx.grouped_attention([&q, &k, &v], None)?;
-        cx.merge_heads(&output)
-    };
-    for kv in [1, 2, 3] {
+    for (kv, dropout) in [(1, 0.0), (2, 0.0), (3, 0.0), (2, 0.3), (6, 0.3)] {
+        let program = move |cx: &mut Context, p: &[Tensor]| {
+            let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 8));
+            let output = cx.grouped_attention([&q, &k, &v], None, dropout)?;
+            cx.merge_heads(&output)
+        };
         let shapes: [&[usize]; 3] = [&[2, 33, 48], &[2, 33, 8 * kv], &[2, 33, 8 * kv]];
         let exact = gradients(&shapes, DType::F64, None, &program);
         for kernel in [AttentionKernel::Auto, AttentionKernel::Flash, AttentionKernel::Math] {

@@ -55,7 +55,7 @@ const MINI: DecoderSizes = DecoderSizes {
     query_scalar: None,
     caps: SoftCaps { scores: None, logits: None },
     logit_scale: None,
-    dropouts: Dropouts { embedding: 0.0, residual: 0.0 },
+    dropouts: Dropouts { attention: 0.0, embedding: 0.0, residual: 0.0 },
     multipliers: None,
     windows: SlidingWindows::NONE,
     experts: None,
@@ -641,7 +641,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
             "the layers of mine are in 4 bits, which no step changes; add --lora",
         ),
         (r#", "num_local_experts": 8"#, "mine: num_local_experts asks for something that llama does not have"),
-        (r#", "attention_dropout": 0.1"#, "attention_dropout asks for dropout of attention weights"),
+        (r#", "attention_dropout": -0.1"#, "attention_dropout is -0.1; use a number from 0 on, below 1"),
         (
             r#", "rope_parameters": {"rope_type": "proportional"}"#,
             "rope_type 'proportional' is not there; there are default, dynamic, linear, llama3 and yarn",

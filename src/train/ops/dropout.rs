@@ -13,17 +13,20 @@ impl Context {
         share > 0.0 && self.training && !matches!(self.saving, Saving::Nothing)
     }
 
+    /// What the next call leaves out, where [`Context::drops_out`] says so.
+    pub(in crate::ops) fn dropout_mask(&mut self, share: f64) -> Option<DropoutMask> {
+        let drawn = self.drops_out(share).then(|| DropoutMask::new(self.generator, share))?;
+        self.generator = self.generator.wrapping_add(1);
+        Some(drawn)
+    }
+
     /// `input` without a `share` of its elements, drawn anew at each call; the others are divided by 1 − `share`
     /// (`torch.nn.functional.dropout`), where [`Context::drops_out`] says so. Saves which they were.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn dropout(&mut self, input: &Tensor, share: f64) -> OpResult<Tensor> {
-        if !self.drops_out(share) {
-            return Ok(input.clone());
-        }
-        let drawn = DropoutMask::new(self.generator, share);
-        self.generator = self.generator.wrapping_add(1);
+        let Some(drawn) = self.dropout_mask(share) else { return Ok(input.clone()) };
         self.op("native_dropout", |cx| {
             let mask = cx.activation(input.shape(), DType::U8, "dropout mask")?;
             let output = cx.activation(input.shape(), input.dtype(), "dropped out")?;

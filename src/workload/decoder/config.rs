@@ -20,12 +20,14 @@ use super::sizes::{
 };
 
 /// Keys that change neither memory nor arithmetic of a training step.
-const HARMLESS: [&str; 47] = [
+const HARMLESS: [&str; 51] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
+    "activation_function",
     "add_cross_attention",
     "architectures",
+    "attention_softmax_in_fp32",
     "auto_map",
     "base_model_name_or_path",
     "bos_token_id",
@@ -55,6 +57,8 @@ const HARMLESS: [&str; 47] = [
     "rope_interleaved",
     "rotary_pct",
     "router_aux_loss_coef",
+    "scale_attention_softmax_in_fp32",
+    "scale_attn_weights",
     "sliding_window_size",
     "temperature",
     "tokenizer_class",
@@ -250,6 +254,7 @@ impl ModelConfig {
             fits.then_some(share).ok_or_else(|| format!("{key} is {share}; use a number from 0 on, below 1"))
         };
         Ok(Dropouts {
+            attention: share("attention_dropout", self.attention_dropout, family.dropout)?,
             embedding: share("embedding_dropout", self.embedding_dropout, 0.0)?,
             residual: share("residual_dropout", self.residual_dropout, family.dropout)?,
         })
@@ -408,14 +413,6 @@ impl ModelConfig {
                 family.name, family.activation
             ));
         }
-        if self.attention_dropout.unwrap_or(family.dropout) != 0.0 {
-            let what = "attention_dropout asks for dropout of attention weights, which is not there";
-            return Err(if self.attention_dropout.is_some() && family.dropout == 0.0 {
-                format!("{what}; leave it out")
-            } else {
-                format!("{what}; set it to 0")
-            });
-        }
         if self.attention_out_bias == Some(true) && self.attention_bias == Some(false) {
             return missing("attention_out_bias", "a bias of the output alone");
         }
@@ -425,6 +422,10 @@ impl ModelConfig {
         let own = [
             ("attention_bias", self.attention_bias == Some(true) && family.attention_bias.1 == Biases::None),
             ("attention_out_bias", self.attention_out_bias == Some(true)),
+            (
+                "attention_dropout",
+                family.name == "ernie4_5" && self.attention_dropout.is_some_and(|share| share != 0.0),
+            ),
             ("residual_dropout", self.residual_dropout.is_some_and(|share| share != 0.0)),
             ("embedding_dropout", self.embedding_dropout.is_some_and(|share| share != 0.0)),
             ("norm_epsilon", self.norm_epsilon.is_some()),

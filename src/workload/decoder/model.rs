@@ -17,7 +17,7 @@ use super::mlp::Mlp;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
 use super::sizes::{
-    Biases, DecoderSizes, HeadNorms, Multipliers, NormPlaces, Packing, Rotation, SlidingWindows, SoftCaps,
+    Biases, DecoderSizes, Dropouts, HeadNorms, Multipliers, NormPlaces, Packing, Rotation, SlidingWindows, SoftCaps,
 };
 
 /// When queries and keys are normalised.
@@ -58,8 +58,8 @@ struct Attention {
     cap: Option<f64>,
     /// How queries grow.
     grows: Option<PositionScale>,
-    /// The share of the output that is left out.
-    dropout: f64,
+    /// The shares of weights and of the output that are left out.
+    dropouts: Dropouts,
 }
 
 impl Attention {
@@ -127,7 +127,7 @@ impl Attention {
             _ => NormOrder::OneByOne,
         };
         let scope = cx.memory().name(name);
-        let (grows, dropout) = (sizes.position_scale, sizes.dropouts.residual);
+        let (grows, dropouts) = (sizes.position_scale, sizes.dropouts);
         Self {
             scope,
             projections,
@@ -139,7 +139,7 @@ impl Attention {
             scale,
             cap,
             grows,
-            dropout,
+            dropouts,
         }
     }
 
@@ -272,21 +272,22 @@ impl Attention {
         } else {
             [k, v]
         };
+        let dropout = self.dropouts.attention;
         let (attended, weights) = cx.within(self.scope, |cx| match mask {
             Some(Mask::Added(mask)) => {
-                let by = EagerScores { scale: self.scale, cap: self.cap, mask };
+                let by = EagerScores { scale: self.scale, cap: self.cap, mask, dropout };
                 cx.eager_attention([&q, &k, &v], by).map(|(attended, weights)| (attended, Some(weights)))
             }
             #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
-            Some(Mask::Sdpa(mask)) => Ok((cx.masked_attention([&q, &k, &v], mask, self.scale as f32)?, None)),
+            Some(Mask::Sdpa(mask)) => Ok((cx.masked_attention([&q, &k, &v], mask, self.scale as f32, dropout)?, None)),
             None => {
                 #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
-                let attended = cx.grouped_attention([&q, &k, &v], Some(self.scale as f32))?;
+                let attended = cx.grouped_attention([&q, &k, &v], Some(self.scale as f32), dropout)?;
                 Ok((cx.merge_heads(&attended)?, None))
             }
         })?;
         let output = self.output.forward(cx, &attended)?;
-        let output = cx.within(self.scope, |cx| cx.dropout(&output, self.dropout))?;
+        let output = cx.within(self.scope, |cx| cx.dropout(&output, self.dropouts.residual))?;
         cx.put_out(self.scope, &output);
         Ok((output, weights))
     }

@@ -147,6 +147,8 @@ pub struct SoftCaps {
 /// Shares that are left out while it trains, drawn anew for each step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Dropouts {
+    /// Of attention's weights.
+    pub attention: f64,
     /// Of embeddings.
     pub embedding: f64,
     /// Of what attention and the MLP add to the residual stream.

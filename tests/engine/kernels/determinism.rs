@@ -56,6 +56,7 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
         window: None,
         masked: false,
         scale: 0.25,
+        dropout: None,
     };
     let len = batch * count * positions * size;
     let operands = [6, 7, 8, 9].map(|seed| bench.random(DType::F32, len, seed).0);

@@ -526,6 +526,7 @@ fn attention_weighs_values_by_the_softmax_of_scores() {
                 window,
                 masked: false,
                 scale,
+                dropout: None,
             };
             let (q, k, v) = (part(0), part(1), part(2));
             bench.run(&Kernel::Attention {
@@ -583,6 +584,7 @@ fn attention_backward_in_sixteen_bits_agrees_with_f64() {
             window: None,
             masked: false,
             scale: 0.35,
+            dropout: None,
         };
         let run = |dtype: DType, rounded: DType| {
             let mut bench = Bench::new();

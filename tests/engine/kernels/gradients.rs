@@ -1,6 +1,6 @@
 //! Every backward kernel against central differences of its forward kernel, in f64.
 
-use vramlab::device::{AttentionShape, DType, FusedAttention, Kernel, Operand};
+use vramlab::device::{AttentionShape, DType, DropoutMask, FusedAttention, Kernel, Operand};
 
 use super::harness::{Bench, heads, matrix, random, transposed};
 
@@ -259,19 +259,23 @@ fn embedding() {
 
 #[test]
 fn attention_with_and_without_the_causal_mask() {
-    let causal = |rows, window| (rows, true, window, 1);
-    for (rows, causal, window, group) in [
+    let causal = |rows, window| (rows, true, window, 1, None);
+    let dropout = Some(DropoutMask::new(3, 0.3));
+    for (rows, causal, window, group, dropout) in [
         causal(1, None),
         causal(6, None),
-        (6, false, None, 1),
+        (6, false, None, 1, None),
         causal(67, None),
-        (6, true, None, 2),
-        (5, false, None, 4),
+        (6, true, None, 2, None),
+        (5, false, None, 4, None),
         causal(6, Some(2)),
         causal(6, Some(3)),
         causal(67, Some(9)),
         causal(67, Some(66)),
-        (6, true, Some(2), 2),
+        (6, true, Some(2), 2, None),
+        (6, false, None, 1, dropout),
+        (67, true, None, 1, dropout),
+        (6, true, Some(4), 2, dropout),
     ] {
         let (batch, count, size) = if rows > 10 { (1, 1, 2) } else { (2, 2 * group, 3) };
         let n = batch * count * rows * size;
@@ -285,6 +289,7 @@ fn attention_with_and_without_the_causal_mask() {
             window,
             masked: false,
             scale: 0.7,
+            dropout,
         };
         let inputs = [random(n, 1), random(n / group, 2), random(n / group, 3)];
         let w = random(n, 4);

@@ -8,7 +8,7 @@ use super::tile::{self, Store, TILE, padded, transpose};
 use crate::cpu::cores::Cores;
 use crate::cpu::operand::{Access, KernelResult, View, require};
 use crate::cpu::real::{Real, max_of, sum_by};
-use crate::{AttentionShape, HeadView, Operand};
+use crate::{AttentionShape, DropoutMask, HeadView, Operand};
 
 /// Rows of scores that are in scratch at once, whole tiles.
 const BLOCK: usize = 64;
@@ -117,6 +117,31 @@ impl ScoreBlock {
     }
 }
 
+/// What dropout leaves of weights of all heads: each is multiplied by 0 or by a factor.
+#[derive(Clone, Copy)]
+struct Kept<R> {
+    seed: u64,
+    threshold: u64,
+    factor: R,
+}
+
+impl<R: Real> Kept<R> {
+    fn of(shape: &AttentionShape) -> Option<Self> {
+        let of = |mask: DropoutMask| Self {
+            seed: mask.seed(),
+            threshold: mask.threshold(),
+            factor: R::of(f64::from(mask.factor())),
+        };
+        shape.dropout.map(of)
+    }
+
+    /// Of the weight of this number.
+    #[inline(always)]
+    fn of_weight(self, number: usize) -> R {
+        if DropoutMask::leaves_out(self.seed, self.threshold, number as u64) { R::ZERO } else { self.factor }
+    }
+}
+
 /// e^(s − shift) of the `visible` scores, zero for the others.
 #[inline(always)]
 fn exponents<R: Real>(scores: &mut [R], visible: Range<usize>, shift: R) {
@@ -191,6 +216,7 @@ fn forward_all<R: Real>(
     let (seq, wide) = (padded(keys), padded(width));
     let (size, queries) = (seq * wide, padded(rows) * wide);
     let scale = R::of(f64::from(shape.scale));
+    let kept = Kept::of(shape);
     cores.for_each(
         shape.batch * shape.heads,
         nanos(shape, keys, 2),
@@ -235,6 +261,11 @@ fn forward_all<R: Real>(
                                 );
                                 let factor = R::ONE / sum;
                                 p.iter_mut().for_each(|p| *p *= factor);
+                                if let Some(kept) = kept {
+                                    let first = (task * rows + block.first + row) * keys;
+                                    let weights = p.iter_mut().enumerate();
+                                    weights.for_each(|(j, p)| *p *= kept.of_weight(first + j));
+                                }
                                 if let Some((sums, stride)) = &sums {
                                     R::store(sums, task * stride + block.first + row, &[max + sum.ln()]);
                                 }
@@ -305,7 +336,7 @@ pub(super) fn backward(
 }
 
 /// With P = softmax(S), S = scale·QKᵀ and O = PV: dV = Pᵀ dO, dP = dO Vᵀ, dS = P∘(dP − rowsum(dO∘O)),
-/// dQ = scale·dS K, dK = scale·dSᵀ Q.
+/// dQ = scale·dS K, dK = scale·dSᵀ Q. Dropout multiplies dP, and P in O and dV.
 fn backward_all<R: Real>(
     cores: &Cores,
     shape: &AttentionShape,
@@ -321,6 +352,7 @@ fn backward_all<R: Real>(
     let (seq, wide) = (padded(rows), padded(width));
     let size = seq * wide;
     let scale = R::of(f64::from(shape.scale));
+    let kept = Kept::of(shape);
     cores.for_each(
         shape.batch * shape.heads,
         nanos(shape, rows, 5),
@@ -386,8 +418,20 @@ fn backward_all<R: Real>(
                                 );
                                 let visible = block.begins(shape, i + row)..block.visible(shape, i + row);
                                 exponents(p, visible, lse[block.first + i + row]);
-                                for (ds, &p) in ds.iter_mut().zip(p.iter()) {
-                                    *ds = p * (*ds - delta);
+                                match kept {
+                                    None => {
+                                        for (ds, &p) in ds.iter_mut().zip(p.iter()) {
+                                            *ds = p * (*ds - delta);
+                                        }
+                                    }
+                                    Some(kept) => {
+                                        let number = (task * rows + block.first + i + row) * rows;
+                                        for (j, (ds, p)) in ds.iter_mut().zip(p.iter_mut()).enumerate() {
+                                            let stays = kept.of_weight(number + j);
+                                            *ds = *p * (*ds * stays - delta);
+                                            *p *= stays;
+                                        }
+                                    }
                                 }
                             }
                             let query_grads = (&mut query_grads[i * wide..], wide);

@@ -103,7 +103,7 @@ impl AttentionKey {
         let &Attention { shape, keys, views, sums } = attention;
         let &AttentionShape { batch, heads, group, rows, head_size, causal, .. } = shape;
         let dtype = views.first()?.dtype;
-        let known = matches!(dtype, DType::F16 | DType::Bf16) && shape.window.is_none();
+        let known = matches!(dtype, DType::F16 | DType::Bf16) && shape.window.is_none() && shape.dropout.is_none();
         let sized = keys == rows
             && rows >= POSITIONS
             && (sums.is_some() || rows.is_multiple_of(POSITIONS))
@@ -341,6 +341,7 @@ mod tests {
         window: None,
         masked: false,
         scale: 0.125,
+        dropout: None,
     };
 
     /// A view into packed queries, keys and values.

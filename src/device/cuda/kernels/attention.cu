@@ -273,6 +273,15 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
 #pragma unroll
             for (int j = 0; j < Columns<D>::COUNT; j++) out[i][j] *= correction;
         }
+        if (shape.threshold) {
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+#pragma unroll
+                for (int j = 0; j < COLUMNS; j++) {
+                    s[i][j] *= shape.stays(place.head, first_row + i * DOWN + down, first_key + j * ACROSS + across);
+                }
+            }
+        }
         __syncthreads();
         keep<ROWS, COLUMNS, Tile::K>(p, s, down, across);
         // A row of exponents is read by the threads that wrote it, which are of one warp.
@@ -320,7 +329,7 @@ template <class T> __device__ __forceinline__ void attention_delta(const Backwar
 }
 
 // The thread's rectangle of P = softmax(S) and of dS = P ∘ (dP − delta), from tiles in shared memory: `p` and `ds`
-// come as zeros. Where a query does not see a key, or one of both is outside, they are zero.
+// come as zeros. Dropout multiplies dP, and what is left of P. Where a query does not see a key, or one of both is outside, they are zero.
 template <int ROWS, int COLUMNS, int D, class T>
 __device__ __forceinline__ void score_gradients(
     f32 (&p)[ROWS][COLUMNS], f32 (&ds)[ROWS][COLUMNS], f32 scale, const Backward<T>& a, const Place& place,
@@ -345,6 +354,20 @@ __device__ __forceinline__ void score_gradients(
         hide<ROWS, COLUMNS>(ds, first_row + down, first_key + across, a.shape, 0.f);
     }
     const f32 to_power = scale * LOG2_E;
+    if (a.shape.threshold) {
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+#pragma unroll
+            for (int j = 0; j < COLUMNS; j++) {
+                const int row = first_row + i * DOWN + down, key = first_key + j * ACROSS + across;
+                const f32 stays = a.shape.stays(place.head, row, key);
+                p[i][j] = power_of_two(fmaf(p[i][j], to_power, -shift[i]));
+                ds[i][j] = p[i][j] * (ds[i][j] * stays - minus[i]);
+                p[i][j] *= stays;
+            }
+        }
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
 #pragma unroll

@@ -22,6 +22,14 @@ struct Attention {
     // Logarithms of sums of exponents, `lse_stride` for each head; null where nobody asks for them.
     f32* lse;
     u64 lse_stride;
+    // Weights whose draw is below the threshold are left out, the others multiplied by `kept`; a threshold of zero leaves out none.
+    u64 seed, threshold;
+    f32 kept;
+
+    // What dropout multiplies a weight of query `row` of `head` by.
+    __device__ __forceinline__ f32 stays(u32 head, int row, int key) const {
+        return draw(seed, (u64(head) * rows + row) * keys + key) < threshold ? 0.f : kept;
+    }
 };
 
 template <class T> struct Forward {

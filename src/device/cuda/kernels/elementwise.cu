@@ -246,14 +246,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// SplitMix64 of an element behind the call's seed: the upper 53 bits.
-__device__ __forceinline__ u64 draw(u64 seed, u64 index) {
-    u64 x = seed + index + 0x9E3779B97F4A7C15ull;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-    return (x ^ (x >> 31)) >> 11;
-}
-
 // What stays of `src`, times a factor: elements whose draw is below the threshold become 0.
 extern "C" __global__ void __launch_bounds__(THREADS)
     dropout(const void* src, u32 src_type, void* dst, u32 dst_type, u64 len, u64 seed, u64 threshold, f32 factor) {

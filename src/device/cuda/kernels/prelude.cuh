@@ -80,6 +80,14 @@ template <int N, class T> __device__ __forceinline__ void store_f32(T* to, const
 __device__ __forceinline__ u64 thread_index() { return u64(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ u64 thread_count() { return u64(gridDim.x) * blockDim.x; }
 
+// SplitMix64 of an element behind the call's seed: the upper 53 bits.
+__device__ __forceinline__ u64 draw(u64 seed, u64 index) {
+    u64 x = seed + index + 0x9E3779B97F4A7C15ull;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    return (x ^ (x >> 31)) >> 11;
+}
+
 struct Sum {
     static __device__ __forceinline__ f32 zero() { return 0.f; }
     __device__ __forceinline__ f32 operator()(f32 a, f32 b) const { return a + b; }

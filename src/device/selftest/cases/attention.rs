@@ -4,7 +4,7 @@ use crate::selftest::bound::Bound;
 use crate::selftest::case::{Case, Placed, Precision, Slot};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
-use crate::{AttentionShape, DType, FusedAttention, HeadView, Kernel};
+use crate::{AttentionShape, DType, DropoutMask, FusedAttention, HeadView, Kernel};
 
 /// How (batch, heads, rows, head size) lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ struct AttentionCase {
 impl AttentionCase {
     fn new([batch, heads, rows, head_size]: [usize; 4], causal: bool, layout: HeadLayout) -> Self {
         let scale = 1.0 / (head_size as f32).sqrt();
-        let shape =
-            AttentionShape { batch, heads, group: 1, rows, head_size, causal, window: None, masked: false, scale };
+        let (group, window, masked, dropout) = (1, None, false, None);
+        let shape = AttentionShape { batch, heads, group, rows, head_size, causal, window, masked, scale, dropout };
         // The sums of some kernels are aligned, those of others are not.
         let lse_stride = if layout == HeadLayout::Packed { rows.next_multiple_of(32) } else { rows };
         Self { shape, layout, lse_stride }
@@ -57,11 +57,18 @@ impl AttentionCase {
         self
     }
 
+    /// The same with a share of weights left out.
+    fn without(mut self, share: f64) -> Self {
+        self.shape.dropout = Some(DropoutMask::new(7, share));
+        self
+    }
+
     fn title(&self) -> String {
         let AttentionShape { batch, heads, group, rows, head_size, causal, window, .. } = self.shape;
         let causal = if causal { ", causal" } else { "" };
         let causal = &*window.map_or(causal.to_owned(), |window| format!("{causal} within {window}"));
         let causal = if group > 1 { format!("{causal}, {group} heads a key") } else { causal.to_owned() };
+        let causal = if self.shape.dropout.is_some() { format!("{causal}, dropout") } else { causal };
         let layout = match self.layout {
             HeadLayout::Packed => "packed",
             HeadLayout::Together => "packed with its gradients",
@@ -244,6 +251,16 @@ pub(super) fn run(session: &mut Session<'_>) {
             for layout in [HeadLayout::Packed, HeadLayout::ByHead] {
                 AttentionCase::new([2, 2, rows, head_size], true, layout).within(window).check(session, precision);
             }
+        }
+        for (causal, layout) in [(true, HeadLayout::Packed), (false, HeadLayout::Packed), (true, HeadLayout::ByHead)] {
+            for ([heads, rows, head_size], group) in
+                [([2, 33, 10], 1), ([2, 64, 64], 1), ([4, 197, 64], 2), ([4, 100, 128], 4), ([2, 65, 256], 1)]
+            {
+                let attention = AttentionCase::new([2, heads, rows, head_size], causal, layout).shared_by(group);
+                attention.without(0.1).check(session, precision);
+                inference(session, precision, attention.without(0.5), rows);
+            }
+            AttentionCase::new([2, 2, 300, 64], true, layout).within(70).without(0.1).check(session, precision);
         }
         for [batch, heads, rows, head_size] in
             [[1, 1, 1, 64], [2, 3, 33, 10], [2, 4, 128, 64], [1, 2, 197, 80], [1, 2, 197, 256]]

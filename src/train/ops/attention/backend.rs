@@ -1,6 +1,6 @@
 //! Which of PyTorch's attention kernels takes which inputs on which GPU.
 //!
-//! The rules are those of PyTorch 2.11's `sdp_utils.cpp`, for inputs without dropout.
+//! The rules are those of PyTorch 2.11's `sdp_utils.cpp`; dropout changes none of them.
 
 use crate::config::AttentionKernel;
 use crate::error::TrainError;

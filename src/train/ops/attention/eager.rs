@@ -17,6 +17,8 @@ pub struct EagerScores<'a> {
     pub cap: Option<f64>,
     /// This is added to those of every head: [`Context::attention_mask`].
     pub mask: &'a Tensor,
+    /// The share of weights that is left out.
+    pub dropout: f64,
 }
 
 impl Context {
@@ -50,6 +52,10 @@ impl Context {
         let weights = self.softmax_in_f32(&masked)?;
         let weights = self.converted(weights, q.dtype(), "attention weights")?;
         drop(masked);
+        let weights = {
+            let whole = weights;
+            self.dropout(&whole, by.dropout)?
+        };
         let output = {
             let v = self.cast_to_lower(&v, "values copy")?;
             let weights = self.cast_to_lower(&weights, "weights copy")?;

@@ -140,6 +140,7 @@ mod tests {
             window: None,
             masked: false,
             scale: 1.0,
+            dropout: None,
         };
         for (rows, head_size, bytes) in [
             (130, 64, 295_200),

@@ -42,7 +42,10 @@ impl Context {
             let whole = if by_head { parts.q.shape() } else { Shape::new(&[batch, rows, heads * padded_size]) };
             let output = cx.activation(whole, dtype, "attention output")?;
             let logsumexp = cx.activation(Shape::new(&[batch, heads, rows]), DType::F32, "logsumexp")?;
-            let splits = flash_splits(shape, parts.keys(), cx.workspaces.policy.multiprocessors);
+            let splits = match shape.dropout {
+                Some(_) => 1,
+                None => flash_splits(shape, parts.keys(), cx.workspaces.policy.multiprocessors),
+            };
             let partial = if splits > 1 {
                 let elements = splits * batch * heads * rows;
                 let sums = cx.scratch(4 * elements, "logsumexp of splits")?;
@@ -50,8 +53,12 @@ impl Context {
             } else {
                 None
             };
-            let seed = cx.activation(Shape::new(&[2]), DType::I64, "generator state")?;
+            let mut seed = cx.activation(Shape::new(&[2]), DType::I64, "generator state")?;
             let unused = cx.activation(Shape::new(&[]), DType::I64, "generator offset")?;
+            if shape.dropout.is_some() {
+                // One is made for whoever has no dropout, before the one that is read.
+                seed = cx.activation(Shape::new(&[2]), DType::I64, "generator state")?;
+            }
             let out = if by_head { output.clone() } else { Self::by_heads(&output, shape, padded_size) };
             let Some([q, k, v]) = saved else {
                 cx.fused_inference(FusedAttention::Flash, shape, parts, &out)?;
@@ -217,6 +224,7 @@ mod tests {
             window: None,
             masked: false,
             scale: 1.0,
+            dropout: None,
         };
         // Sixteen GPT-2 sequences fill the GPU; one of them, in one piece, does not.
         assert_eq!(flash_splits(shape(16, 1024), 1024, 132), 1);

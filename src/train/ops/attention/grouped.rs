@@ -24,11 +24,12 @@ fn of_every_head(shape: AttentionShape, by_head: bool, address: Address, dtype: 
 
 impl Context {
     /// Queries (batch, heads, rows, head size) over keys and values of as many heads or of fewer, which groups of queries share;
-    /// causal; their products are multiplied by `scale`, or divided by the root of a head's size. Runs in 16 bit under autocast. The result is as that of [`Context::attention`].
+    /// causal; their products are multiplied by `scale`, or divided by the root of a head's size, and a share of weights is left out
+    /// by `dropout`. Runs in 16 bit under autocast. The result is as that of [`Context::attention`].
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn grouped_attention(&mut self, [q, k, v]: [&Tensor; 3], scale: Option<f32>) -> OpResult<Tensor> {
+    pub fn grouped_attention(&mut self, [q, k, v]: [&Tensor; 3], scale: Option<f32>, dropout: f64) -> OpResult<Tensor> {
         // Autocast visits arguments from the last to the first.
         let v = self.cast_to_lower(v, "values copy")?;
         let k = self.cast_to_lower(k, "keys copy")?;
@@ -36,7 +37,7 @@ impl Context {
         let differentiates = self.differentiates(&[&q, &k, &v]);
         let parts = Heads { q, k, v };
         let backend = self.backend_of(&parts, differentiates, false)?;
-        self.attend(backend, &parts, Scores { scale, ..Scores::plain(true) })
+        self.attend(backend, &parts, Scores { scale, dropout, ..Scores::plain(true) })
     }
 
     /// A projection (batch, rows, heads × head size), or the same with heads apart, as (batch, heads, rows, head size):

@@ -16,11 +16,17 @@ const ALIGNMENT: usize = 8;
 
 impl Context {
     /// Queries (batch, heads, rows, head size) over keys and values of as many heads or of fewer, which see what `mask` lets them;
-    /// products are multiplied by `scale`. Runs in 16 bit under autocast. The result is (batch, rows, width): heads side by side.
+    /// products are multiplied by `scale`, and a share of weights is left out by `dropout`. Runs in 16 bit under autocast. The result is (batch, rows, width): heads side by side.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn masked_attention(&mut self, [q, k, v]: [&Tensor; 3], mask: &SdpaMask, scale: f32) -> OpResult<Tensor> {
+    pub fn masked_attention(
+        &mut self,
+        [q, k, v]: [&Tensor; 3],
+        mask: &SdpaMask,
+        scale: f32,
+        dropout: f64,
+    ) -> OpResult<Tensor> {
         let heads = |tensor: &Tensor| tensor.shape().dims().get(1).copied().unwrap_or(1);
         let group = heads(q) / heads(k).max(1);
         // Variables of transformers' function, which live until it returns.
@@ -35,7 +41,7 @@ impl Context {
             let parts = Heads { q, k, v };
             let backend = self.backend_of(&parts, differentiates, true)?;
             let bias = self.op("mask", |cx| cx.added_mask(mask, parts.q.dtype(), backend == Backend::Math))?;
-            let scores = Scores { causal: true, scale: Some(scale), bias: Some(bias), window: mask.window() };
+            let scores = Scores { causal: true, scale: Some(scale), bias: Some(bias), window: mask.window(), dropout };
             self.attend(backend, &parts, scores)?
         };
         self.merge_heads(&output)

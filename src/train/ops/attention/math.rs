@@ -33,10 +33,11 @@ impl Context {
         parts: &Heads,
         shape: AttentionShape,
         bias: Option<Tensor>,
+        dropout: f64,
     ) -> OpResult<Tensor> {
         let dtype = parts.q.dtype();
         if !matches!(dtype, DType::F16 | DType::Bf16) {
-            return self.attention_products(parts, (shape, bias), dtype);
+            return self.attention_products(parts, (shape, bias, dropout), dtype);
         }
         // 16-bit inputs are computed in f32; the copies live to the end.
         let parts = Heads {
@@ -44,14 +45,14 @@ impl Context {
             k: self.widened(&parts.k, "f32 keys")?,
             v: self.widened(&parts.v, "f32 values")?,
         };
-        self.attention_products(&parts, (shape, bias), dtype)
+        self.attention_products(&parts, (shape, bias, dropout), dtype)
     }
 
     /// Attention in the type of its parts; output and weights are given in `dtype`.
     fn attention_products(
         &mut self,
         parts: &Heads,
-        (shape, bias): (AttentionShape, Option<Tensor>),
+        (shape, bias, dropout): (AttentionShape, Option<Tensor>, f64),
         dtype: DType,
     ) -> OpResult<Tensor> {
         let AttentionShape { rows, scale, causal, .. } = shape;
@@ -82,6 +83,10 @@ impl Context {
         }
         let weights = self.attention_softmax(&scores)?;
         drop(scores);
+        let weights = {
+            let whole = weights;
+            self.dropout(&whole, dropout)?
+        };
         // The weights are a result too, which the caller drops.
         let result = if computed == dtype {
             None

@@ -39,11 +39,13 @@ struct Scores {
     bias: Option<Tensor>,
     /// What the mask lets through of what came before, where it has a sliding window.
     window: Option<usize>,
+    /// The share of weights that is left out.
+    dropout: f64,
 }
 
 impl Scores {
     const fn plain(causal: bool) -> Self {
-        Self { causal, scale: None, bias: None, window: None }
+        Self { causal, scale: None, bias: None, window: None, dropout: 0.0 }
     }
 }
 
@@ -132,17 +134,19 @@ impl Context {
 
     fn attend(&mut self, backend: Backend, parts: &Heads, scores: Scores) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *parts.q.shape().dims() else { return Ok(parts.q.clone()) };
-        let Scores { causal, scale, bias, window } = scores;
+        let Scores { causal, scale, bias, window, dropout: share } = scores;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
         let scale = scale.unwrap_or(1.0 / (head_size as f32).sqrt());
         let group = parts.group().max(1);
         let masked = bias.is_some();
-        let shape = AttentionShape { batch, heads, group, rows, head_size, causal, window, masked, scale };
+        // Matrix products leave out by an op of its own.
+        let dropout = if backend == Backend::Math { None } else { self.dropout_mask(share) };
+        let shape = AttentionShape { batch, heads, group, rows, head_size, causal, window, masked, scale, dropout };
         match backend {
             Backend::CuDnn => self.cudnn_attention(parts, shape, bias),
             Backend::Efficient => self.efficient_attention(parts, shape, bias),
             Backend::Flash => self.flash_attention(parts, shape),
-            Backend::Math => self.math_attention(parts, shape, bias),
+            Backend::Math => self.math_attention(parts, shape, bias, share),
         }
     }
 

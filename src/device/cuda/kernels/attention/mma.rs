@@ -90,9 +90,9 @@ impl MmaTile {
 pub(super) struct Mma(&'static Variant);
 
 impl Mma {
-    /// Nothing where the device or the problem asks for the kernels without tensor cores.
+    /// Nothing where the device or the problem asks for the kernels without tensor cores: those alone know dropout.
     pub fn choose(queue: &Queue<'_>, problem: &Problem<'_>) -> Option<Self> {
-        let fits = queue.capability() >= 80 && problem.dtype != DType::F32;
+        let fits = queue.capability() >= 80 && problem.dtype != DType::F32 && problem.shape.dropout.is_none();
         let variant = VARIANTS.iter().find(|variant| problem.shape.head_size <= variant.width);
         variant.filter(|_| fits).map(Self)
     }

@@ -1,6 +1,7 @@
 //! Attention in f32 without tensor cores, for elements of any type.
 
 use super::problem::{Problem, WIDEST};
+use crate::DType;
 use crate::cuda::queue::{Grid, Queue, Refusal, blocks_of};
 use vramlab_allocator::units::Address;
 
@@ -51,10 +52,13 @@ const VARIANTS: [Variant; 5] = [
     },
 ];
 
-/// The variant for heads of `width` elements; the widest where there is none.
-fn variant(width: usize) -> &'static Variant {
+/// The variant for a problem. From sm_80 on there is but the widest for elements of 16 bits: tensor cores do the others, dropout aside.
+fn variant(queue: &Queue<'_>, problem: &Problem<'_>) -> &'static Variant {
     let [.., widest] = &VARIANTS;
-    VARIANTS.iter().find(|variant| width <= variant.width).unwrap_or(widest)
+    if queue.capability() >= 80 && problem.dtype != DType::F32 {
+        return widest;
+    }
+    VARIANTS.iter().find(|variant| problem.shape.head_size <= variant.width).unwrap_or(widest)
 }
 
 /// Queries and keys that are in shared memory at once, as attention.cu has them.
@@ -117,7 +121,7 @@ fn grid(problem: &Problem<'_>, rows: usize, unit: usize, floats: usize) -> Grid 
 }
 
 pub(super) fn forward(queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<(), Refusal> {
-    let variant = variant(problem.shape.head_size);
+    let variant = variant(queue, problem);
     let tile = PlainTile::forward(variant.width, queue.capability() >= 80);
     let grid = grid(problem, problem.shape.rows, tile.queries, tile.forward_floats(variant.width));
     queue.launch(variant.forward, &[problem.dtype], grid, &mut problem.arguments(VECTOR, None))
@@ -132,7 +136,7 @@ pub(super) fn delta(queue: &mut Queue<'_>, problem: &Problem<'_>, delta: Address
 }
 
 pub(super) fn backward(queue: &mut Queue<'_>, problem: &Problem<'_>, delta: Address) -> Result<(), Refusal> {
-    let variant = variant(problem.shape.head_size);
+    let variant = variant(queue, problem);
     let (large, types) = (queue.capability() >= 80, [problem.dtype]);
     let mut arguments = problem.arguments(VECTOR, Some(delta));
 

@@ -2,7 +2,7 @@
 
 use crate::cuda::dnn;
 use crate::cuda::queue::Arguments;
-use crate::{AttentionShape, DType, HeadView};
+use crate::{AttentionShape, DType, DropoutMask, HeadView};
 use vramlab_allocator::units::Address;
 
 /// The largest head.
@@ -70,12 +70,14 @@ impl<'a> Problem<'a> {
     pub fn arguments(&self, n: usize, delta: Option<Address>) -> Arguments {
         let shape = &self.shape;
         let (sums, stride) = self.sums.map_or((0, 0), |sums| (sums.address.0, sums.stride));
-        let mut fields = Vec::with_capacity(11 + 4 * self.views.len());
+        let mut fields = Vec::with_capacity(14 + 4 * self.views.len());
         fields.extend([shape.heads, shape.group, shape.rows, self.keys, shape.head_size].map(|n| n as u64));
         // A window over all positions is none.
         let all = self.keys.max(shape.rows);
         let window = shape.window.filter(|_| shape.causal).map_or(all, |window| window.min(all));
         fields.extend([u64::from(shape.causal), window as u64, u64::from(self.aligned(n)), sums, stride as u64]);
+        let kept = |mask: DropoutMask| u64::from(mask.factor().to_bits());
+        fields.extend(shape.dropout.map_or([0; 3], |mask| [mask.seed(), mask.threshold(), kept(mask)]));
         for view in self.views {
             let strides = [view.batch_stride, view.head_stride, view.row_stride];
             fields.push(view.address.0);
