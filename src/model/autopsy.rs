@@ -89,6 +89,15 @@ pub enum Why {
 const LISTED: usize = 8;
 
 impl Autopsy {
+    /// Between what and what a limit lies that refused what the card could have given, and that nobody tells; `None` where there is none
+    /// such.
+    #[must_use]
+    pub fn unknown_limit(&self) -> Option<[Bytes; 2]> {
+        let unknown = self.short == Bytes::ZERO && self.limit.is_none() && self.request.segment > Bytes::ZERO;
+        let reserved = self.ledger.reserved();
+        unknown.then(|| [reserved, reserved + self.request.segment])
+    }
+
     pub(super) fn of(
         memory: &MemoryModel,
         names: &Names,

@@ -20,7 +20,7 @@ pub enum Move {
     By(Unit, Direction),
     /// To the next or the last of its kind.
     Jump(Landmark, Direction),
-    /// To the begin of a step.
+    /// To the peak of a step, which panels show it by; to its begin, while it has no end.
     Step(u64),
 }
 
@@ -176,7 +176,7 @@ pub(super) fn target(
         Move::Start => first,
         Move::To(position) => position.clamp(first, end),
         Move::By(unit, direction) => by(timeline, here, unit, direction, device)?,
-        Move::Step(step) => step_begin(timeline, here, step, device)?,
+        Move::Step(step) => step_peak(timeline, here, step, device)?,
         Move::Jump(Landmark::Finding, _) => finding?,
         Move::Jump(Landmark::Peak, _) => timeline.now().lab_mut(device)?.view().peak_position,
         Move::Jump(Landmark::OutOfMemory, direction) => {
@@ -223,9 +223,11 @@ fn is_flip(mark: &Mark) -> bool {
 /// ended, right behind it.
 fn shows(timeline: &mut Timeline, mark: &Mark, device: DeviceIndex) -> u64 {
     let behind = mark.position + 1;
-    if !is_flip(mark) {
-        return behind;
-    }
+    if is_flip(mark) { peak_behind(timeline, behind, device) } else { behind }
+}
+
+/// The peak of the step that ends, or fails, first behind a position; that position, where none does.
+fn peak_behind(timeline: &mut Timeline, behind: u64, device: DeviceIndex) -> u64 {
     let ends = |event: &Event| {
         event.device == device && matches!(event.kind, EventKind::StepEnd(_) | EventKind::Oom(_) | EventKind::Begin(_))
     };
@@ -254,10 +256,11 @@ fn by(timeline: &mut Timeline, here: u64, unit: Unit, direction: Direction, devi
     }
 }
 
-/// Right behind the begin of a step.
-fn step_begin(timeline: &mut Timeline, here: u64, step: u64, device: DeviceIndex) -> Option<u64> {
+/// The peak of a step, right behind its begin where it has no end.
+fn step_peak(timeline: &mut Timeline, here: u64, step: u64, device: DeviceIndex) -> Option<u64> {
     let begins =
         |event: &Event| event.device == device && matches!(event.kind, EventKind::StepBegin { step: s } if s == step);
     let ahead = timeline.find(here, Direction::Forward, begins);
-    ahead.or_else(|| timeline.find(here, Direction::Backward, begins)).map(|index| index + 1)
+    let begin = ahead.or_else(|| timeline.find(here, Direction::Backward, begins))?;
+    Some(peak_behind(timeline, begin + 1, device))
 }

@@ -159,8 +159,7 @@ fn asked(view: &View, autopsy: &Autopsy) -> String {
     let request = &autopsy.request;
     let name = view.names.get(request.name);
     let limit = autopsy.limit.filter(|limit| autopsy.ledger.reserved() + request.segment > *limit);
-    // What the card could have given was refused by a limit that the stream does not tell.
-    let unknown = autopsy.short == Bytes::ZERO && autopsy.limit.is_none() && request.segment > Bytes::ZERO;
+    let unknown = autopsy.unknown_limit().is_some();
     let mut text = match limit {
         _ if unknown => "A limit of this process stopped it: ".to_owned(),
         _ if autopsy.short == Bytes::ZERO => String::new(),

@@ -282,7 +282,9 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
         match steps.last.as_ref().and_then(|last| last.loss) {
             Some(loss) => groups
                 .push(vec![span(theme, Token::Dim, "   loss "), span(theme, Token::Strong, format!("{loss:>6.3}"))]),
-            None if stage.clock() == Clock::Simulated => groups.push(vec![span(theme, Token::Dim, "   no loss")]),
+            None if stage.clock() == Clock::Simulated => {
+                groups.push(vec![span(theme, Token::Dim, "   no loss, simulated")])
+            }
             None => {}
         }
         if steps.skipped > 0 {

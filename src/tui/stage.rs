@@ -12,9 +12,9 @@ use super::panel::Panel;
 use super::presenter::Shown;
 use super::states::ScreenStates;
 use super::theme::Theme;
-use crate::model::{DeviceKind, Finding, NameId, Occupancy, Touched, View};
+use crate::model::{DeviceKind, Finding, LogLine, NameId, Occupancy, Touched, View};
 use crate::session::Switch;
-use crate::source::{Moment, Picture};
+use crate::source::{Kind, Moment, Picture};
 
 /// Everything that a screen may draw.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,14 @@ impl Stage<'_> {
     /// What is known of the run: at the cursor, else at its end. Its memory may be that of another moment than the one shown.
     pub fn view(&self) -> &View {
         &self.picture.view
+    }
+
+    /// What was said up to now; in a recording, up to the moment shown.
+    pub fn log(&self) -> &[LogLine] {
+        match self.picture.kind {
+            Kind::Recording(_) => &self.shown.log,
+            _ => &self.view().log,
+        }
     }
 
     /// Whether a switch's key does something now, as far as a lesson is concerned.

@@ -70,7 +70,13 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
         let (before, now) = (value(baseline, &setting.switch), value(selected, &setting.switch));
         let changed = before != now;
         put(inner, y, vec![span(theme, Token::Text, pane::cut(words::label(&setting.switch), 17))], buf);
-        let (token, text) = if changed { (Token::Accent, format!("{before} → {now}")) } else { (Token::Dim, now) };
+        // A file need not say how a switch stood.
+        let (token, text) = match (changed, before.is_empty(), now.is_empty()) {
+            (true, false, false) => (Token::Accent, format!("{before} → {now}")),
+            (true, true, _) => (Token::Accent, now),
+            (true, false, true) => (Token::Accent, "not told".to_owned()),
+            (false, ..) => (Token::Dim, now),
+        };
         let room = usize::from(inner.width.saturating_sub(18));
         put_at(inner, 18, y, vec![span(theme, token, pane::cut(&text, room))], buf);
         y += 1;

@@ -194,7 +194,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let timed = steps::are_timed(steps) && (steps.finished > 0 || body.height >= 40);
     let below = if timed { wanted } else { 0 };
     let unused = rest.height.saturating_sub(why + below);
-    let why = if unused < 22 && view.log.is_empty() && view.generated.is_none() && holders::are_shown(stage) {
+    let why = if unused < 22 && stage.log().is_empty() && view.generated.is_none() && holders::are_shown(stage) {
         let all = why::wanted_rows(stage, right.width, why::FRAMED, usize::MAX).saturating_add(2);
         why.max(all.min(why + unused.saturating_sub(holders::most_rows(stage).max(LEAST_ROWS))))
     } else {
@@ -235,13 +235,13 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     }
     // As much of the log as there is to say: the rest is for who holds the memory shown.
     let (_, left) = take(0);
-    let said = view.log.len() + usize::from(sample.is_some());
+    let said = stage.log().len() + usize::from(sample.is_some());
     let wanted = u16::try_from(2 * said + 2).unwrap_or(u16::MAX).clamp(3, 14);
     // What the model writes alone takes no room from who holds the memory.
-    let both = left >= wanted + LEAST_ROWS + 2 || !view.log.is_empty() || !holders::are_shown(stage);
+    let both = left >= wanted + LEAST_ROWS + 2 || !stage.log().is_empty() || !holders::are_shown(stage);
     if left >= 3 && said > 0 && both {
         let (part, _) = take(if left < wanted + LEAST_ROWS + 2 { left } else { wanted });
-        log::render(&view.log, sample, false, theme, part, buf);
+        log::render(stage.log(), sample, false, theme, part, buf);
         layout.panels.push((part, Panel::Log));
     }
     let (_, left) = take(0);

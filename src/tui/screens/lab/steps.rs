@@ -53,7 +53,12 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
     let phases =
         Phase::ALL.into_iter().zip(steps.phases).map(|(phase, time)| (phase.label(), Token::from(phase), time));
     let exchange = exchanges(steps).then_some(("comm", Token::Communication, steps.exchange));
-    let rows = phases.chain([("copy", Token::Copy, steps.copy)]).chain(exchange);
+    let rows: Vec<_> = phases.chain([("copy", Token::Copy, steps.copy)]).chain(exchange).collect();
+    // The longest, where not all have room, in their order.
+    let mut by_time: Vec<Micros> = rows.iter().map(|(_, _, time)| *time).collect();
+    by_time.sort_by_key(|time| std::cmp::Reverse(*time));
+    let shortest = by_time.get(usize::from(inner.height).saturating_sub(1)).copied().unwrap_or_default();
+    let rows = rows.into_iter().filter(|(_, _, time)| *time >= shortest);
     if !are_timed(steps) {
         put(inner, 0, vec![span(theme, Token::Dim, "phases unknown")], buf);
         return;

@@ -177,26 +177,76 @@ pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
 /// Behind what has no room.
 const MORE: &str = " … w: all of it";
 
-/// Draws those that fit whole; returns how many do not. One that does not fit alone ends in the key that shows it whole.
-fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> usize {
-    let theme = stage.theme;
-    let mut y = 0;
-    for (index, said) in all.iter().enumerate() {
-        let mut lines = pane::wrap(&text(said), usize::from(area.width));
-        let room = usize::from(area.height - y);
-        // A further one begins where two rows of it have room.
-        if lines.len() > room && index > 0 && room < 2 {
-            return all.len() - index;
+/// One finding as it is drawn.
+#[derive(Debug, PartialEq, Eq)]
+struct Laid {
+    lines: Vec<String>,
+    /// Characters, a line's end counted as one, that say what is the case.
+    told: usize,
+    /// The key that shows the rest stands behind it.
+    more: bool,
+}
+
+impl Laid {
+    /// As much as `rows` hold: what can be done before all of what is the case.
+    fn new(said: &WhyFinding, width: usize, rows: usize) -> Self {
+        let what = said.what.trim_end_matches('.');
+        let whole = Self { lines: pane::wrap(&text(said), width), told: what.chars().count() + 1, more: false };
+        if whole.lines.len() <= rows {
+            return whole;
         }
-        let whole = lines.len() <= room;
-        lines.truncate(room);
-        let Some(last) = lines.last_mut() else { return all.len() - index };
-        if !whole {
-            let short = pane::wrap(last, usize::from(area.width).saturating_sub(MORE.chars().count()));
+        let words: Vec<&str> = what.split_whitespace().collect();
+        let shortened = |count: &usize| {
+            let what = format!("{} …", words.iter().take(*count).copied().collect::<Vec<_>>().join(" "));
+            let text = format!("{what} {}.", capital(said.remedy.trim_end_matches('.')));
+            Self { lines: pane::wrap(&text, width), told: what.chars().count(), more: false }
+        };
+        let tells =
+            (LEAST_WORDS..words.len()).rev().map(|count| shortened(&count)).find(|laid| laid.lines.len() <= rows);
+        if let Some(laid) = tells.filter(|_| !said.remedy.is_empty()) {
+            return laid;
+        }
+        let Self { mut lines, told, .. } = whole;
+        lines.truncate(rows);
+        if let Some(last) = lines.last_mut() {
+            let short = pane::wrap(last, width.saturating_sub(MORE.chars().count()));
             *last = short.into_iter().next().unwrap_or_default();
         }
-        let mut end = 0;
-        let mut told = said.what.trim_end_matches('.').chars().count() + 1;
+        Self { lines, told, more: true }
+    }
+}
+
+/// Words of what is the case below which it says nothing.
+const LEAST_WORDS: usize = 4;
+
+/// The first findings, as many as `rows` hold, the last of them cut where two rows or more are left for it; and how many rows of air
+/// are to spare between them.
+fn laid_out(all: &[WhyFinding], width: usize, rows: usize) -> (Vec<Laid>, usize) {
+    let (mut laid, mut room) = (Vec::new(), rows);
+    for (index, said) in all.iter().enumerate() {
+        let next = Laid::new(said, width, room);
+        let cut = next.more || pane::wrap(&text(said), width).len() > room;
+        // A further one begins where two rows of it have room.
+        if cut && index > 0 && room < 2 {
+            break;
+        }
+        room = room.saturating_sub(next.lines.len());
+        laid.push(next);
+        if cut {
+            return (laid, 0);
+        }
+    }
+    let air = room.min(laid.len().saturating_sub(1));
+    (laid, air)
+}
+
+/// Draws those that fit; returns how many do not, one that is cut aside.
+fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> usize {
+    let theme = stage.theme;
+    let (laid, mut air) = laid_out(all, usize::from(area.width), usize::from(area.height));
+    let mut y = 0;
+    for (said, Laid { lines, told, more }) in all.iter().zip(&laid) {
+        let (mut end, mut told) = (0, *told);
         for line in lines {
             let length = line.chars().count();
             let split = told.min(length);
@@ -211,16 +261,15 @@ fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> 
             end = u16::try_from(length).unwrap_or(u16::MAX);
             y += 1;
         }
-        if !whole {
+        if *more {
             put_at(area, end, y.saturating_sub(1), vec![span(theme, Token::Key, MORE)], buf);
-            return all.len() - 1 - index;
         }
-        // Air between two, where there is some to spare.
-        if y + 2 < area.height && index + 1 < all.len() {
+        if air > 0 {
+            air -= 1;
             y += 1;
         }
     }
-    0
+    all.len() - laid.len()
 }
 
 #[cfg(test)]
@@ -236,5 +285,31 @@ mod tests {
         assert_eq!(said("e returns them"), "cached. e returns them.", "E resets the peaks");
         assert_eq!(said("torch.cuda.empty_cache() returns them"), "cached. torch.cuda.empty_cache() returns them.");
         assert_eq!(said(""), "cached.");
+    }
+
+    #[test]
+    fn a_finding_without_room_says_what_can_be_done_before_all_that_is_the_case() {
+        let said = |what: &str, remedy: &str| WhyFinding {
+            level: Level::Info,
+            what: what.to_owned(),
+            remedy: remedy.to_owned(),
+        };
+        let activations = said("activations are 67 % of the step's peak (15.24 GiB of 22.84 GiB)", "try c: 12.61 GiB");
+        let lines = |rows| Laid::new(&activations, 40, rows).lines;
+        assert_eq!(
+            lines(3),
+            ["activations are 67 % of the step's peak", "(15.24 GiB of 22.84 GiB). Try c:", "12.61 GiB."]
+        );
+        assert_eq!(lines(2), ["activations are 67 % of the step's peak", "(15.24 GiB … Try c: 12.61 GiB."]);
+        assert_eq!(lines(1), ["activations are 67 % … Try c: 12.61 GiB."]);
+        let op = said("addBackward took and freed nothing", "");
+        let rows = |height| {
+            let (laid, air) = laid_out(&[said(&op.what, ""), said(&activations.what, &activations.remedy)], 40, height);
+            (laid.iter().map(|laid| laid.lines.len()).collect::<Vec<_>>(), air)
+        };
+        assert_eq!(rows(5), (vec![1, 3], 1));
+        assert_eq!(rows(4), (vec![1, 3], 0), "air gives way to what can be done");
+        assert_eq!(rows(3), (vec![1, 2], 0));
+        assert_eq!(rows(2), (vec![1], 0), "nothing begins in one row");
     }
 }

@@ -50,6 +50,24 @@ fn beside(stage: &Stage<'_>) -> Option<(Ledger, String)> {
     study.peak.map(|peak| (peak.ledger, "at peak".to_owned()))
 }
 
+/// A figure in a unit or a smaller one; of nothing a point.
+fn known(bytes: Bytes, unit: Unit) -> String {
+    if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) }
+}
+
+/// The limit of reserved; of one that a snapshot does not tell what is known of it.
+fn limit(stage: &Stage<'_>, size: fn(Bytes) -> String) -> String {
+    let between = stage.picture.autopsy().and_then(|autopsy| autopsy.unknown_limit());
+    match (stage.shown.limit, between) {
+        (Some(limit), _) => size(limit),
+        (None, Some([least, most])) => {
+            let unit = Unit::for_largest(most);
+            format!("{}–{} {}", unit.figure(least), unit.figure(most), unit.name())
+        }
+        (None, None) => "none".to_owned(),
+    }
+}
+
 /// Draws the pane.
 pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
@@ -82,7 +100,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     put_right(inner, 0, columns(head, "of it", "ghost", &name), buf);
     let reserved = ledger.reserved();
     let figures = |bytes: Bytes, other: Option<Bytes>, at_peak: Option<Bytes>| {
-        let known = |bytes: Bytes| if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) };
+        let known = |bytes: Bytes| known(bytes, unit);
         let figure = |bytes: Option<Bytes>| bytes.map_or_else(String::new, known);
         let own = span(theme, Token::Strong, format!("{:>9}", known(bytes)));
         columns(own, &figures::percent(bytes.get(), reserved.get()), &figure(other), &figure(at_peak))
@@ -115,7 +133,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let lost = |ledger: &Ledger| figures::percent(ledger.stranded.get(), ledger.reserved().get());
     let hole = stage.ghost.map(|ghost| size(ghost.largest_hole));
     let free = other.map(|other| size(other.largest_free));
-    let limit = view.limit.map_or_else(|| "none".to_owned(), size);
+    let limit = limit(stage, size);
     for (long, short, token, figure, theirs) in [
         ("limit of reserved", "limit", Token::Strong, limit, None),
         ("fragmentation: stranded of reserved", "fragmentation", alarm, lost(ledger), other.map(lost)),
@@ -182,7 +200,7 @@ fn lines(head: Vec<Span<'static>>, ledger: &Ledger, hole: Bytes, unit: Unit, the
         vec![
             mark(account.ink, theme),
             span(theme, Token::Dim, format!("{} ", account.name)),
-            span(theme, Token::Text, format!("{:<6}", unit.figure(account.bytes))),
+            span(theme, Token::Text, format!("{:<6}", known(account.bytes, unit))),
         ]
     };
     let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());

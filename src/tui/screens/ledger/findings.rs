@@ -41,22 +41,28 @@ fn token(level: Level) -> Token {
 
 /// Rows that all findings want in so many cells, the selected one whole.
 pub(super) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
-    u16::try_from(rows(stage, width).len()).unwrap_or(u16::MAX).max(1)
+    u16::try_from(rows(stage, width, 0).len()).unwrap_or(u16::MAX).max(1)
 }
 
-fn rows(stage: &Stage<'_>, width: u16) -> Vec<FindingRow> {
+/// The selected finding whole, the others in a row each, and their whole sentences too, the first of them first, as far as `height` has
+/// rows for them.
+fn rows(stage: &Stage<'_>, width: u16, height: u16) -> Vec<FindingRow> {
     let findings = &*stage.findings();
     let selected = stage.states.ledger.selected(findings);
-    let mut all = Vec::new();
-    for (index, finding) in findings.iter().enumerate() {
-        let lines = if selected == Some(index) {
-            whole(stage, finding, usize::from(width))
-        } else {
-            vec![head(stage.theme, finding, finding.to_string(), false)]
-        };
-        all.extend(lines.into_iter().map(|line| FindingRow { finding: index, line }));
+    let told = |(index, finding): (usize, &Finding)| match selected == Some(index) {
+        true => whole(stage, finding, usize::from(width)),
+        false => vec![head(stage.theme, finding, finding.to_string(), false)],
+    };
+    let mut all: Vec<Vec<_>> = findings.iter().enumerate().map(told).collect();
+    let mut spare = usize::from(height).saturating_sub(all.iter().map(Vec::len).sum());
+    for (index, finding) in findings.iter().enumerate().filter(|(index, _)| selected != Some(*index)) {
+        let sentence = sentence(stage.theme, finding, usize::from(width), false);
+        if let Some(left) = (spare + 1).checked_sub(sentence.len()) {
+            (spare, all[index]) = (left, sentence);
+        }
     }
-    all
+    let rows = all.into_iter().enumerate();
+    rows.flat_map(|(finding, lines)| lines.into_iter().map(move |line| FindingRow { finding, line })).collect()
 }
 
 fn head(theme: &Theme, finding: &Finding, text: String, selected: bool) -> Vec<Span<'static>> {
@@ -69,19 +75,22 @@ fn head(theme: &Theme, finding: &Finding, text: String, selected: bool) -> Vec<S
     ]
 }
 
+/// What is the case, in as many lines as it takes.
+fn sentence(theme: &Theme, finding: &Finding, width: usize, selected: bool) -> Vec<Vec<Span<'static>>> {
+    let style = theme.style(token(finding.level));
+    let style = if selected { style.add_modifier(Modifier::BOLD) } else { style };
+    let lines = pane::wrap(&finding.to_string(), width.saturating_sub(MARGIN)).into_iter().enumerate();
+    let line = |(index, text)| match index {
+        0 => head(theme, finding, text, selected),
+        _ => vec![Span::raw(" ".repeat(MARGIN)), Span::styled(text, style)],
+    };
+    lines.map(line).collect()
+}
+
 /// The selected finding: its sentence, its place, what can be done.
 fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'static>>> {
     let theme = stage.theme;
-    let room = width.saturating_sub(MARGIN);
-    let mut lines = Vec::new();
-    for (index, text) in pane::wrap(&finding.to_string(), room).into_iter().enumerate() {
-        if index == 0 {
-            lines.push(head(theme, finding, text, true));
-        } else {
-            let style = theme.style(token(finding.level)).add_modifier(Modifier::BOLD);
-            lines.push(vec![Span::raw(" ".repeat(MARGIN)), Span::styled(text, style)]);
-        }
-    }
+    let mut lines = sentence(theme, finding, width, true);
     let state = &stage.states.ledger;
     let meant = state.meant(finding);
     let mut line = vec![Span::raw(" ".repeat(MARGIN))];
@@ -142,7 +151,7 @@ pub(super) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     }
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf).intersection(buf.area);
     let inner = Rect { width: inner.width.saturating_sub(1), ..inner };
-    let rows = rows(stage, inner.width);
+    let rows = rows(stage, inner.width, inner.height);
     if rows.is_empty() {
         put(inner, 0, vec![span(theme, Token::Dim, "   no findings")], buf);
     }
