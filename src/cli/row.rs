@@ -138,6 +138,7 @@ pub(super) fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &Vi
         OptimizerKind::Momentum => "momentum",
         OptimizerKind::Adam => "adam",
         OptimizerKind::AdamW => "adamw",
+        OptimizerKind::AdamW8bit => "adamw_8bit",
     };
     let ckpt = match spec.config.checkpointing {
         Checkpointing::Off => json!(false),

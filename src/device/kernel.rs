@@ -122,6 +122,45 @@ pub struct ParameterUpdate {
     pub second: Option<Operand>,
 }
 
+/// A moment of an optimizer in 8 bits ([`Kernel::QuantizeBytes`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteMoment {
+    /// As many as elements of the parameter (u8).
+    pub bytes: Operand,
+    /// What they stand for: 256, ascending (f32).
+    pub codes: Operand,
+    /// The largest magnitude of each run of [`BYTES_RUN`](super::BYTES_RUN) (f32).
+    pub absmax: Operand,
+}
+
+impl ByteMoment {
+    /// All that it is made of.
+    #[must_use]
+    pub const fn operands(&self) -> [&Operand; 3] {
+        [&self.bytes, &self.codes, &self.absmax]
+    }
+}
+
+/// What bitsandbytes keeps of a parameter's two moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptMoments {
+    /// In 8 bits.
+    Bytes([ByteMoment; 2]),
+    /// In f32, of small parameters.
+    Wide([Operand; 2]),
+}
+
+impl KeptMoments {
+    /// All that they are made of.
+    pub fn operands(&self) -> impl Iterator<Item = &Operand> {
+        let (bytes, wide) = match self {
+            Self::Bytes(moments) => (Some(moments), None),
+            Self::Wide(moments) => (None, Some(moments)),
+        };
+        bytes.into_iter().flatten().flat_map(ByteMoment::operands).chain(wide.into_iter().flatten())
+    }
+}
+
 /// How often PyTorch's form of an optimizer goes through memory; the result is the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpdatePasses {
@@ -616,6 +655,9 @@ pub enum Kernel<'a> {
         scaling: Option<GradScaling>,
         passes: UpdatePasses,
     },
+    /// AdamW of one parameter as bitsandbytes has it: weights decay behind their update, rounded to their type in between. The byte
+    /// that is nearest to a first moment keeps its sign.
+    AdamOfBytes { parameter: Operand, gradient: Operand, moments: KeptMoments, rule: AdamParameters },
     /// Multiplies every gradient by `inverse_scale` and sets `found_inf` to 1 where one is not finite.
     Unscale { gradients: &'a [Operand], inverse_scale: Operand, found_inf: Operand },
     /// Sums of squares of runs of [`NORM_RUN`] elements: `sums` (f32) has a row for each tensor, all as long as the longest needs;
@@ -726,6 +768,7 @@ impl Kernel<'_> {
             Self::BceWithLogitsBackward { .. } => "bce_with_logits_backward",
             Self::Sgd { .. } => "sgd",
             Self::Adam { .. } => "adam",
+            Self::AdamOfBytes { .. } => "adam_of_bytes",
             Self::Unscale { .. } => "unscale",
             Self::SquareSums { .. } => "square_sums",
             Self::ClipFactor { .. } => "clip_factor",

@@ -37,11 +37,11 @@ pub use error::DeviceError;
 pub use float8::{from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
 pub use kernel::{
-    AdamParameters, AttentionShape, FusedAttention, GradScaling, Kernel, Magnitudes, NORM_RUN, ParameterUpdate,
-    ResidualGradient, ScaleGroups, UpdatePasses,
+    AdamParameters, AttentionShape, ByteMoment, FusedAttention, GradScaling, KeptMoments, Kernel, Magnitudes, NORM_RUN,
+    ParameterUpdate, ResidualGradient, ScaleGroups, UpdatePasses,
 };
 pub use mapping::Plain;
-pub use nf4::{BYTES_RUN, NF4, NF4_RUN};
+pub use nf4::{BYTES_RUN, NF4, NF4_RUN, dynamic_map};
 pub use operand::{DType, HeadView, MatrixView, Operand};
 pub use pinned::{HostBuffer, PinnedMemory};
 pub use profile::{KernelTime, KernelTimes, Profiled};

@@ -266,6 +266,10 @@ impl Kernel<'_> {
                 }
                 all(&scaling.iter().flat_map(|scaling| [&scaling.scale, &scaling.found_inf]).collect::<Vec<_>>());
             }
+            Self::AdamOfBytes { parameter, gradient, moments, .. } => {
+                all(&[parameter, gradient]);
+                all(&moments.operands().collect::<Vec<_>>());
+            }
             Self::Unscale { gradients, inverse_scale, found_inf } => {
                 all(&[inverse_scale, found_inf]);
                 all(&gradients.iter().collect::<Vec<_>>());

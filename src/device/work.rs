@@ -423,6 +423,12 @@ impl Kernel<'_> {
                 let decay = if parameters.weight_decay == 0.0 { (0, 0.0) } else { (1, 8.0) };
                 Work::optimizer(updates, 10 + decay.0, 72.0 + decay.1)
             }
+            // One launch a parameter: reads and writes weights and state, reads gradients.
+            Self::AdamOfBytes { parameter, gradient, moments, .. } => {
+                let state: f64 = moments.operands().map(size).sum();
+                let bytes = 2.0 * size(parameter) + size(gradient) + 2.0 * state;
+                Work { bytes, ..Work::of(OpClass::Optimizer, DType::F32) }
+            }
             Self::Unscale { gradients, .. } => {
                 let bytes = gradients.iter().map(|gradient| 2.0 * size(gradient)).sum();
                 let launches = u32::try_from(gradients.len().div_ceil(TENSORS_PER_LAUNCH)).unwrap_or(u32::MAX);

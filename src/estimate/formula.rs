@@ -187,6 +187,8 @@ fn state(config: &Config, weights: &Weights) -> (u128, String) {
     match (config.optimizer, config.form) {
         (OptimizerKind::Sgd, _) => (0, "0".to_owned()),
         (OptimizerKind::Momentum, _) => (4 * all, "4·N".to_owned()),
+        // Two bytes an element, and the largest magnitudes of 256 of them for each moment; small tensors have more.
+        (OptimizerKind::AdamW8bit, _) => (2 * all + all / 32, "2·N + N/32".to_owned()),
         // The fused kernel counts steps on the device.
         (OptimizerKind::Adam | OptimizerKind::AdamW, OptimizerForm::Fused) => {
             (8 * all + 4 * u128::from(weights.tensors), "8·N + 4 a tensor".to_owned())
@@ -413,7 +415,7 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
         }
     }
     let step = match (config.optimizer, config.form) {
-        (OptimizerKind::Sgd | OptimizerKind::Momentum, _) | (_, OptimizerForm::Fused) => {
+        (OptimizerKind::Sgd | OptimizerKind::Momentum | OptimizerKind::AdamW8bit, _) | (_, OptimizerForm::Fused) => {
             SampleBytes { bytes: 0, letters: "0".to_owned() }
         }
         (_, OptimizerForm::Foreach) => {

@@ -107,10 +107,11 @@ pub const MEASURES: &[Measure] = &[
     measure("offload", "activations", &["off"]),
     measure("offload", "overlapped", &["off"]),
     measure("offload", "optimizer", &["off"]).lowering(&[Category::OptimizerState]),
+    measure("opt", "adamw_8bit", &["adam", "adamw"]).lowering(&[Category::OptimizerState]),
     Measure {
         lowers: &[Category::OptimizerState],
         trains_otherwise: true,
-        ..measure("opt", "sgd", &["momentum", "adam", "adamw"])
+        ..measure("opt", "sgd", &["adamw_8bit", "momentum", "adam", "adamw"])
     },
 ];
 
@@ -193,6 +194,8 @@ mod tests {
         assert_eq!(helping("attention", "flash"), [""; 0]);
         assert_eq!(helping("attention", "math"), ["auto"]);
         assert_eq!(helping("opt", "momentum"), ["sgd"]);
+        assert_eq!(helping("opt", "adamw"), ["adamw_8bit", "sgd"]);
+        assert_eq!(helping("opt", "adamw_8bit"), ["sgd"]);
         assert_eq!(helping("ckpt", "off"), ["every:2", "on"]);
         assert_eq!(helping("ckpt", "every:3"), ["every:2", "on"]);
         assert_eq!(helping("ckpt", "every:2"), ["on"]);
@@ -236,7 +239,10 @@ mod tests {
         let flips = |category| against(category, &usual);
         let flip = Remedy::flip;
         assert_eq!(flips(Category::Activation), [flip("ckpt", "on"), flip("accum", "2"), flip("amp", "bf16")]);
-        assert_eq!(flips(Category::OptimizerState), [flip("offload", "optimizer"), flip("opt", "sgd")]);
+        assert_eq!(
+            flips(Category::OptimizerState),
+            [flip("offload", "optimizer"), flip("opt", "adamw_8bit"), flip("opt", "sgd")]
+        );
         assert_eq!(flips(Category::Parameter), []);
     }
 

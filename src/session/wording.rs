@@ -36,6 +36,7 @@ pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
             ("amp", "fp16") => "torch.autocast(\"cuda\", torch.float16)",
             ("amp", _) => "torch.autocast(\"cuda\", torch.bfloat16)",
             ("accum", value) => return format!("{value} micro-batches a step, their gradients accumulated"),
+            ("opt", "adamw_8bit") => "bitsandbytes.optim.AdamW8bit",
             ("opt", value) => return format!("an optimizer with less state ({value})"),
             ("offload", "optimizer") => "the optimizer's state in host memory",
             ("offload", "parameters") => "parameters in host memory, but for the layer that runs",

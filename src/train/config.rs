@@ -108,6 +108,9 @@ pub enum OptimizerKind {
     /// AdamW: Adam with decoupled weight decay.
     #[default]
     AdamW,
+    /// AdamW of bitsandbytes: two moments in 8 bits per parameter.
+    #[serde(rename = "adamw_8bit")]
+    AdamW8bit,
 }
 
 /// How an optimizer's step is carried out, which decides its temporaries.
@@ -391,7 +394,7 @@ impl Hyper {
     pub const fn learning_rate(&self, optimizer: OptimizerKind) -> f64 {
         match optimizer {
             OptimizerKind::Sgd | OptimizerKind::Momentum => self.sgd_lr,
-            OptimizerKind::Adam | OptimizerKind::AdamW => self.adam_lr,
+            OptimizerKind::Adam | OptimizerKind::AdamW | OptimizerKind::AdamW8bit => self.adam_lr,
         }
     }
 
@@ -400,7 +403,7 @@ impl Hyper {
     pub const fn decay(&self, optimizer: OptimizerKind) -> f64 {
         match (self.weight_decay, optimizer) {
             (Some(decay), _) => decay,
-            (None, OptimizerKind::AdamW) => 0.1,
+            (None, OptimizerKind::AdamW | OptimizerKind::AdamW8bit) => 0.1,
             (None, _) => 0.0,
         }
     }

@@ -145,6 +145,9 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     if has("sgd") {
         config.optimizer = OptimizerKind::Momentum;
     }
+    if has("adam8") {
+        config.optimizer = OptimizerKind::AdamW8bit;
+    }
     if has("fused") {
         config.form = OptimizerForm::Fused;
     }

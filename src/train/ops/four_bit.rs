@@ -8,7 +8,7 @@ use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::StreamId;
-use vramlab_device::{BYTES_RUN, DType, Kernel, Magnitudes, NF4, NF4_RUN};
+use vramlab_device::{BYTES_RUN, DType, Kernel, Magnitudes, NF4, NF4_RUN, dynamic_map};
 use vramlab_model::Category;
 
 /// A matrix in NF4: two elements a byte, and the largest magnitude of each run of 64.
@@ -89,28 +89,6 @@ impl FourBitWeight {
     }
 }
 
-/// The 256 values of `create_dynamic_map` of bitsandbytes, ascending: seven decades, each cut finer than the one below it.
-#[expect(clippy::cast_possible_truncation, reason = "the table is f32")]
-fn dynamic_map() -> Vec<f32> {
-    let mut values = vec![0.0, 1.0];
-    for decade in 0..7_u8 {
-        let parts = 1_u16 << decade;
-        let step = (1.0 - 0.1_f32) / f32::from(parts);
-        // `torch.linspace` counts from the nearer end, with one rounding.
-        let edge = |i: u16| match i < parts.div_ceil(2) {
-            true => step.mul_add(f32::from(i), 0.1),
-            false => step.mul_add(-f32::from(parts - i), 1.0),
-        };
-        let scale = 10_f64.powi(i32::from(decade) - 6) as f32;
-        for part in 0..parts {
-            let value = scale * ((edge(part) + edge(part + 1)) / 2.0);
-            values.extend([value, -value]);
-        }
-    }
-    values.sort_by(f32::total_cmp);
-    values
-}
-
 impl Context {
     /// Fills `into` from `weight`, a matrix on the device, and lets go of that, with the blocks of `quantize_4bit`.
     ///
@@ -156,7 +134,7 @@ impl Context {
             Some(table) => table,
             None => {
                 let table = self.constant(256, DType::F32, "bitsandbytes.functional.name2qmap")?;
-                self.write_values(&table, &dynamic_map())?;
+                self.write_values(&table, &dynamic_map(true))?;
                 self.byte_codes = Some(table.clone());
                 table
             }
@@ -184,7 +162,7 @@ impl Context {
         self.memory().named_tensor(Shape::new(&[len]), dtype, Category::Parameter, name, StreamId::DEFAULT)
     }
 
-    fn write_values(&self, tensor: &Tensor, values: &[f32]) -> OpResult<()> {
+    pub(crate) fn write_values(&self, tensor: &Tensor, values: &[f32]) -> OpResult<()> {
         if !self.memory().holds_bytes() {
             return Ok(());
         }
@@ -322,22 +300,5 @@ impl Context {
             dst: whole.operand(),
         })?;
         Ok(whole)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// As `create_dynamic_map()` of bitsandbytes 0.50 has them, bit for bit where they are looked at.
-    #[test]
-    fn values_in_8_bits_are_those_of_bitsandbytes() {
-        let values = dynamic_map();
-        assert_eq!(values.len(), 256);
-        assert_eq!(values[..3], [-0.992_968_74, -0.978_906_3, -0.964_843_75]);
-        assert_eq!(values[127..130], [0.0, 5.500_000_4e-7, 3.250_000_2e-6]);
-        let squares: f64 = values.iter().map(|&value| f64::from(value).powi(2)).sum();
-        assert!((squares - 48.595_837_667_290_17).abs() < 1e-12, "{squares}");
-        assert_eq!(values.iter().map(|&value| f64::from(value)).sum::<f64>(), 1.0);
     }
 }

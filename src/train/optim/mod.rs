@@ -9,6 +9,7 @@
 //! it weighs on no peak; [`Offload::Parameters`] does so with the parameters themselves too. PyTorch has nothing built in for that; bitsandbytes' paged optimizers do it by unified memory.
 
 mod adam;
+mod byte_adam;
 mod clip;
 mod rule;
 mod schedule;
@@ -34,23 +35,25 @@ pub(crate) struct Optimizer {
 enum Rule {
     Sgd(sgd::Sgd),
     Adam(adam::Adam),
+    ByteAdam(Box<byte_adam::ByteAdam>),
 }
 
 impl Optimizer {
     /// An optimizer without state.
-    pub const fn new(kind: OptimizerKind, form: OptimizerForm) -> Self {
+    pub fn new(kind: OptimizerKind, form: OptimizerForm) -> Self {
         let rule = match kind {
             OptimizerKind::Sgd => Rule::Sgd(sgd::Sgd::new(false)),
             OptimizerKind::Momentum => Rule::Sgd(sgd::Sgd::new(true)),
             OptimizerKind::Adam => Rule::Adam(adam::Adam::new(false)),
             OptimizerKind::AdamW => Rule::Adam(adam::Adam::new(true)),
+            OptimizerKind::AdamW8bit => Rule::ByteAdam(Box::default()),
         };
         Self { rule, form }
     }
 
     /// True when its kernel unscales gradients and looks at the overflow flag itself, so that the host need not wait for the flag.
     pub fn scales_itself(&self) -> bool {
-        self.form == OptimizerForm::Fused
+        self.form == OptimizerForm::Fused && !matches!(self.rule, Rule::ByteAdam(_))
     }
 
     /// Updates every one of `parameters` that has a gradient, in step number `step` of the training.
@@ -81,6 +84,7 @@ impl Optimizer {
             match &mut self.rule {
                 Rule::Sgd(sgd) => cx.op("sgd", |cx| sgd.step(cx, config.hyper.momentum, rule, part))?,
                 Rule::Adam(adam) => cx.op("adam", |cx| adam.step(cx, &config.hyper, rule, part))?,
+                Rule::ByteAdam(adam) => cx.op("adamw8bit", |cx| adam.step(cx, &config.hyper, rule, part))?,
             }
             if parks {
                 self.park(cx, part, config.pinned)?;
@@ -93,8 +97,10 @@ impl Optimizer {
     }
 
     fn begin(&mut self) {
-        if let Rule::Adam(adam) = &mut self.rule {
-            adam.begin();
+        match &mut self.rule {
+            Rule::Adam(adam) => adam.begin(),
+            Rule::ByteAdam(adam) => adam.begin(),
+            Rule::Sgd(_) => {}
         }
     }
 
@@ -123,13 +129,18 @@ impl Optimizer {
             Rule::Adam(adam) => {
                 adam.states().filter(|(index, _)| has(parameters, *index)).flat_map(|(_, states)| states).collect()
             }
+            Rule::ByteAdam(adam) => {
+                adam.states().filter(|(index, _)| has(parameters, *index)).flat_map(|(_, states)| states).collect()
+            }
         }
     }
 
     /// The last step found an overflow and changed nothing: it does not count.
     pub fn take_back(&mut self) {
-        if let Rule::Adam(adam) = &mut self.rule {
-            adam.take_back();
+        match &mut self.rule {
+            Rule::Adam(adam) => adam.take_back(),
+            Rule::ByteAdam(adam) => adam.take_back(),
+            Rule::Sgd(_) => {}
         }
     }
 }

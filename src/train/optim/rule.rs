@@ -4,7 +4,7 @@ use crate::config::OptimizerForm;
 use crate::context::Context;
 use crate::error::OpResult;
 use crate::tensor::Tensor;
-use vramlab_device::{GradScaling, ParameterUpdate};
+use vramlab_device::{DType, GradScaling, ParameterUpdate};
 
 use super::state::State;
 
@@ -40,8 +40,18 @@ impl Trained {
 
     /// A tensor of optimizer state like the parameter.
     pub fn state(&self, cx: &Context, what: &str) -> OpResult<State> {
-        let name = cx.memory().name(&format!("{}.{what}", cx.leaves[self.index].name));
-        State::new(cx.memory(), &self.data, name)
+        self.state_in(cx, self.data.dtype(), what)
+    }
+
+    /// The same in a type of its own.
+    pub fn state_in(&self, cx: &Context, dtype: DType, what: &str) -> OpResult<State> {
+        let name = cx.memory().name(&self.named(cx, what));
+        State::new(cx.memory(), self.data.shape(), dtype, name)
+    }
+
+    /// What belongs to it: `blocks.0.fc.weight.exp_avg`.
+    pub fn named(&self, cx: &Context, what: &str) -> String {
+        format!("{}.{what}", cx.leaves[self.index].name)
     }
 
     /// An intermediate result like the parameter.

@@ -25,9 +25,8 @@ enum StatePlace {
 }
 
 impl State {
-    /// State like `parameter`, on the device, not initialised.
-    pub fn new(memory: &Memory, like: &Tensor, name: NameId) -> OpResult<Self> {
-        let (shape, dtype) = (like.shape(), like.dtype());
+    /// State on the device, not initialised.
+    pub fn new(memory: &Memory, shape: Shape, dtype: DType, name: NameId) -> OpResult<Self> {
         Ok(Self { name, shape, dtype, place: StatePlace::Device(room(memory, name, shape, dtype)?) })
     }
 

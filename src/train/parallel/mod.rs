@@ -16,7 +16,7 @@ pub(super) use alike::alike;
 pub(super) use partition::share_of;
 pub(super) use pipeline::Stage;
 
-use super::config::{Config, Float8, Offload, OnOom};
+use super::config::{Config, Float8, Offload, OnOom, OptimizerKind};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::member::Member;
@@ -70,6 +70,10 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     }
     if config.on_oom != OnOom::Stop {
         return alone("--on-oom");
+    }
+    let in_bytes = config.optimizer == OptimizerKind::AdamW8bit;
+    if in_bytes && !matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) {
+        return Some(format!("moments in 8 bits are not shared among ranks by {parallelism}; use --opt adamw, or ddp"));
     }
     if config.amp.scales() && !matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) {
         return Some(format!("gradients of fp16 are scaled, which {parallelism} does not do here; use --amp bf16"));

@@ -1,6 +1,13 @@
 //! Optimizer and GradScaler kernels against PyTorch's formulas.
 
-use vramlab::device::{AdamParameters, DType, GradScaling, Kernel, Operand, ParameterUpdate, UpdatePasses};
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use serde::Deserialize;
+use vramlab::device::{
+    AdamParameters, ByteMoment, DType, GradScaling, KeptMoments, Kernel, Operand, ParameterUpdate, UpdatePasses,
+    dynamic_map,
+};
 
 use super::harness::{Bench, assert_close, random};
 
@@ -278,4 +285,88 @@ fn the_scale_backs_off_at_once_and_grows_after_an_interval() {
     bench.run(&Kernel::UpdateScale { scale: huge, tracker, found_inf, growth: 2.0, backoff: 0.5, interval: 1 });
     assert_eq!(bench.get(huge), [f64::from(3e38_f32)], "a scale that would overflow stays");
     assert_eq!(bench.get(tracker), [0.0]);
+}
+
+/// What bitsandbytes has behind a step: f32 as their bits.
+#[derive(Deserialize)]
+struct Theirs {
+    p: Vec<u32>,
+    #[serde(default)]
+    s1: Vec<u8>,
+    #[serde(default)]
+    s2: Vec<u8>,
+    #[serde(default)]
+    a1: Vec<u32>,
+    #[serde(default)]
+    a2: Vec<u32>,
+}
+
+fn floats(bits: &[u32]) -> Vec<f64> {
+    bits.iter().map(|bits| f64::from(f32::from_bits(*bits))).collect()
+}
+
+/// Six steps of `AdamW8bit` of bitsandbytes 0.50.2 on an H200, of weights in f32 and in bf16, in bytes and (small ones) in f32.
+#[test]
+fn moments_in_8_bits_are_those_of_bitsandbytes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/optimizers/adamw8bit.json.xz");
+    let mut text = String::new();
+    lzma_rust2::XzReader::new(std::fs::File::open(path).unwrap(), false).read_to_string(&mut text).unwrap();
+    let all: BTreeMap<String, BTreeMap<u64, Theirs>> = serde_json::from_str(&text).unwrap();
+    for (dtype, name) in [(DType::F32, "float32"), (DType::Bf16, "bfloat16")] {
+        for len in [5000_usize, 1000] {
+            let theirs = &all[&format!("{name}.{len}")];
+            let mut bench = Bench::new();
+            // Of whole thousandths, so that both sides have the same bits.
+            let exact = |k: usize| ((k % 2001) as f32 - 1000.0) / 1000.0;
+            let weights: Vec<f64> = (0..len).map(|i| f64::from(exact(i * 31))).collect();
+            let parameter = bench.put(dtype, &weights);
+            let in_bytes = len >= 4096;
+            let mut moment = |signed| {
+                let codes: Vec<f64> = dynamic_map(signed).into_iter().map(f64::from).collect();
+                ByteMoment {
+                    bytes: bench.put(DType::U8, &vec![0.0; len]),
+                    codes: bench.put(DType::F32, &codes),
+                    absmax: bench.put(DType::F32, &vec![0.0; len.div_ceil(256)]),
+                }
+            };
+            let bytes = [moment(true), moment(false)];
+            let wide = [0; 2].map(|_| bench.put(DType::F32, &vec![0.0; len]));
+            let moments = if in_bytes { KeptMoments::Bytes(bytes) } else { KeptMoments::Wide(wide) };
+            for step in 1..=6_u64 {
+                let sizes = [1.0, 0.1, 0.01, 0.001_f32];
+                let before = usize::try_from(step - 1).unwrap() * 104_729;
+                let gradients: Vec<f64> =
+                    (0..len).map(|i| f64::from(exact(i * 7919 + before) * sizes[i % 4])).collect();
+                let gradient = bench.put(dtype, &gradients);
+                let rule = AdamParameters {
+                    lr: 1e-2,
+                    beta1: 0.9,
+                    beta2: 0.95,
+                    eps: 1e-8,
+                    weight_decay: 0.1,
+                    decoupled: true,
+                    step,
+                };
+                bench.run(&Kernel::AdamOfBytes { parameter, gradient, moments, rule });
+                let Some(theirs) = theirs.get(&step) else { continue };
+                let what = format!("{name}, {len} elements, step {step}");
+                let limit = if dtype == DType::F32 { 2e-7 } else { 0.0 };
+                for (ours, theirs) in bench.get(parameter).into_iter().zip(floats(&theirs.p)) {
+                    assert!((ours - theirs).abs() <= limit, "{what}: {ours} for {theirs}");
+                }
+                if !in_bytes {
+                    continue;
+                }
+                for (moment, bytes, absmax) in [(bytes[0], &theirs.s1, &theirs.a1), (bytes[1], &theirs.s2, &theirs.a2)]
+                {
+                    let ours = bench.bytes(moment.bytes);
+                    let others = ours.iter().zip(bytes).filter(|(ours, theirs)| ours != theirs).count();
+                    // Gradients in bf16 leave some half-way between two codes.
+                    assert!(others <= if dtype == DType::F32 { 0 } else { 3 }, "{what}: {others} other bytes");
+                    assert!(ours.iter().zip(bytes).all(|(ours, theirs)| ours.abs_diff(*theirs) <= 1), "{what}");
+                    assert_close(&bench.get(moment.absmax), &floats(absmax), 5e-7, 1.0, &what);
+                }
+            }
+        }
+    }
 }

@@ -17,6 +17,7 @@ mod loss;
 mod mean;
 mod nf4;
 mod optimizer;
+mod optimizer_bytes;
 mod partial;
 mod planes;
 mod pool;
@@ -308,6 +309,9 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         }
         Kernel::Adam { updates, ref parameters, scaling, .. } => {
             optimizer::adam(cores, arena, updates, parameters, scaling)
+        }
+        Kernel::AdamOfBytes { parameter, gradient, ref moments, ref rule } => {
+            optimizer_bytes::adam(cores, apart(), [parameter, gradient], moments, rule)
         }
         Kernel::Unscale { gradients, inverse_scale, found_inf } => {
             optimizer::unscale(cores, arena, gradients, inverse_scale, found_inf)

@@ -14,13 +14,13 @@ const ROWS: usize = 16;
 const ZERO: u8 = 7;
 
 /// What a run is multiplied by so that its largest magnitude becomes 1, and that magnitude.
-fn normaliser<R: Real>(run: &[R]) -> (R, R) {
+pub(super) fn normaliser<R: Real>(run: &[R]) -> (R, R) {
     let absmax = run.iter().fold(R::ZERO, |most, &x| most.maximum(if x < R::ZERO { -x } else { x }));
     (if absmax > R::ZERO { R::ONE / absmax } else { R::ZERO }, absmax)
 }
 
 /// The place in `codes`, which ascend, of what is nearest to `x`; of two as near the lower one.
-fn nearest<R: Real>(codes: &[R], x: R) -> u8 {
+pub(super) fn nearest<R: Real>(codes: &[R], x: R) -> u8 {
     let two = R::ONE + R::ONE;
     let (mut low, mut high) = (0, codes.len() - 1);
     while low < high {
@@ -110,7 +110,7 @@ fn unpack<R: Real>(codes: &[R; 16], bytes: &[u8], absmax: R, values: &mut [R]) {
     }
 }
 
-fn are_bytes(bytes: &Operand, codes: &Operand, absmax: &Operand, len: usize) -> KernelResult {
+pub(super) fn are_bytes(bytes: &Operand, codes: &Operand, absmax: &Operand, len: usize) -> KernelResult {
     let fits =
         bytes.dtype == DType::U8 && bytes.len == len && codes.len == 256 && absmax.len == len.div_ceil(BYTES_RUN);
     require(fits, || {

@@ -164,8 +164,8 @@ pub(super) fn sgd(
 }
 
 /// Adam's scalars for one step, computed in f64 on the host as PyTorch does.
-struct AdamScalars<R> {
-    keep: R,
+pub(super) struct AdamScalars<R> {
+    pub(super) keep: R,
     decay: R,
     first_weight: R,
     beta2: R,
@@ -176,7 +176,7 @@ struct AdamScalars<R> {
 }
 
 impl<R: Real> AdamScalars<R> {
-    fn new(parameters: &AdamParameters) -> Self {
+    pub(super) fn new(parameters: &AdamParameters) -> Self {
         let &AdamParameters { lr, beta1, beta2, eps, weight_decay, decoupled, step } = parameters;
         #[expect(clippy::cast_precision_loss, reason = "fewer than 2⁵³ steps")]
         let step = step as f64;
@@ -192,6 +192,17 @@ impl<R: Real> AdamScalars<R> {
             step_size: R::of(lr / (1.0 - beta1.powf(step))),
         }
     }
+
+    /// New moments, and weights that have gone by them, of as many elements each, by gradients that are as they are to be.
+    #[inline(always)]
+    pub(super) fn update(&self, [p, m, v]: [&mut [R]; 3], g: &[R]) {
+        for (((p, m), v), &g) in p.iter_mut().zip(m).zip(v).zip(g) {
+            *m += self.first_weight * (g - *m);
+            *v = *v * self.beta2 + self.second_weight * g * g;
+            let root = v.sqrt() / self.root_correction + self.eps;
+            *p -= self.step_size * (*m / root);
+        }
+    }
 }
 
 pub(super) fn adam(
@@ -204,7 +215,6 @@ pub(super) fn adam(
     fn go<R: Real>(cores: &Cores, updates: &[Update<'_>], moments: &[[View<'_>; 2]], parameters: &AdamParameters) {
         let s = AdamScalars::<R>::new(parameters);
         let decays_gradient = !parameters.decoupled && parameters.weight_decay != 0.0;
-        let decays_weight = parameters.decoupled && parameters.weight_decay != 0.0;
         chunks(
             cores,
             &lengths(updates),
@@ -219,18 +229,11 @@ pub(super) fn adam(
                 R::load(&update.gradient, start, g);
                 R::load(first, start, m);
                 R::load(second, start, v);
-                if decays_weight {
-                    p.iter_mut().for_each(|p| *p *= s.keep);
-                }
                 if decays_gradient {
                     g.iter_mut().zip(p.iter()).for_each(|(g, &p)| *g += s.decay * p);
                 }
-                for i in 0..len {
-                    m[i] += s.first_weight * (g[i] - m[i]);
-                    v[i] = v[i] * s.beta2 + s.second_weight * g[i] * g[i];
-                    let root = v[i].sqrt() / s.root_correction + s.eps;
-                    p[i] -= s.step_size * (m[i] / root);
-                }
+                p.iter_mut().for_each(|p| *p *= s.keep);
+                s.update([&mut *p, &mut *m, &mut *v], g);
                 R::store(&update.parameter, start, p);
                 R::store(first, start, m);
                 R::store(second, start, v);

@@ -87,6 +87,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         }
         Kernel::RotaryTables { .. } | Kernel::Rotary { .. } => rotary::launch(queue, kernel),
         Kernel::QuantizeNf4 { .. }
+        | Kernel::AdamOfBytes { .. }
         | Kernel::DequantizeNf4 { .. }
         | Kernel::QuantizeBytes { .. }
         | Kernel::DequantizeBytes { .. }

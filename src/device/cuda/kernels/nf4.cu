@@ -72,6 +72,88 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (u64 i = thread_index(); i < len; i += thread_count()) dst[i] = codes[src[i]] * absmax[i / BYTES_RUN];
 }
 
+// Where `x` falls among the 255 values half-way between 256 that ascend; what lies on one falls below.
+__device__ __forceinline__ u32 place(const f32* halves, f32 x) {
+    u32 low = 0;
+#pragma unroll
+    for (u32 step = 128; step > 0; step /= 2) low += x > halves[low + step - 1] ? step : 0;
+    return low;
+}
+
+// The codes of a moment, and what lies half-way between them, in shared memory.
+struct Codes {
+    f32 at[256], halves[256];
+
+    __device__ __forceinline__ void load(const f32* codes) {
+        const u32 i = threadIdx.x;
+        at[i] = codes[i];
+        halves[i] = i < 255 ? (codes[i] + codes[i + 1]) * 0.5f : INFINITE;
+    }
+};
+
+// AdamW's scalars for one step.
+struct AdamRule {
+    f32 keep, first_weight, beta2, second_weight, root_correction, eps, step_size;
+};
+
+// New moments, and the weight that has gone by them and then decayed. Every operation rounds by itself, as those of bitsandbytes do.
+template <class T> __device__ __forceinline__ T updated(T p, f32 g, f32& m, f32& v, const AdamRule& rule) {
+    m = __fadd_rn(m, __fmul_rn(rule.first_weight, __fsub_rn(g, m)));
+    v = __fadd_rn(__fmul_rn(v, rule.beta2), __fmul_rn(__fmul_rn(rule.second_weight, g), g));
+    const f32 root = __fadd_rn(__fdiv_rn(__fsqrt_rn(v), rule.root_correction), rule.eps);
+    const T gone = from_f32<T>(__fsub_rn(to_f32(p), __fmul_rn(rule.step_size, __fdiv_rn(m, root))));
+    return rule.keep == 1.f ? gone : from_f32<T>(__fmul_rn(to_f32(gone), rule.keep));
+}
+
+// A warp for each run, eight elements a lane.
+template <class T>
+__device__ void adam_of_bytes(T* p, const T* g, u64 len, u8* first, const f32* first_codes, f32* first_absmax, u8* second,
+                              const f32* second_codes, f32* second_absmax, const AdamRule& rule) {
+    constexpr int EACH = BYTES_RUN / 32;
+    __shared__ Codes of_first, of_second;
+    of_first.load(first_codes);
+    of_second.load(second_codes);
+    __syncthreads();
+    const u32 lane = threadIdx.x % 32;
+    for (u64 run = warp_index(); run * BYTES_RUN < len; run += warp_count()) {
+        const f32 scale_m = first_absmax[run], scale_v = second_absmax[run];
+        f32 m[EACH], v[EACH], most_m = 0.f, most_v = 0.f;
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            const u64 i = run * BYTES_RUN + e * 32 + lane;
+            m[e] = v[e] = 0.f;
+            if (i >= len) continue;
+            m[e] = of_first.at[first[i]] * scale_m;
+            v[e] = of_second.at[second[i]] * scale_v;
+            p[i] = updated(p[i], to_f32(g[i]), m[e], v[e], rule);
+            most_m = fmaxf(most_m, fabsf(m[e]));
+            most_v = fmaxf(most_v, v[e]);
+        }
+        most_m = warp_reduce<Max>(most_m);
+        most_v = warp_reduce<Max>(most_v);
+        const f32 factor_m = most_m > 0.f ? __frcp_rn(most_m) : 0.f, factor_v = most_v > 0.f ? __frcp_rn(most_v) : 0.f;
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            const u64 i = run * BYTES_RUN + e * 32 + lane;
+            if (i >= len) continue;
+            const u32 near = place(of_first.halves, m[e] * factor_m);
+            // What is no zero does not become one from below.
+            first[i] = u8(m[e] < 0.f && of_first.at[near] >= 0.f && near > 0 ? near - 1 : near);
+            second[i] = u8(place(of_second.halves, v[e] * factor_v));
+        }
+        if (lane == 0) {
+            first_absmax[run] = most_m;
+            second_absmax[run] = most_v;
+        }
+    }
+}
+
+// A thread for each element.
+template <class T>
+__device__ void adam_of_f32(T* p, const T* g, u64 len, f32* first, f32* second, const AdamRule& rule) {
+    for (u64 i = thread_index(); i < len; i += thread_count()) p[i] = updated(p[i], to_f32(g[i]), first[i], second[i], rule);
+}
+
 // A warp for each element of the result; where `bytes` is not null the magnitudes of runs are in 8 bits.
 template <class T>
 __device__ void gemm(const T* a, const u8* w, const f32* absmax, const u8* bytes, const f32* codes, const f32* offset,
@@ -91,6 +173,22 @@ __device__ void gemm(const T* a, const u8* w, const f32* absmax, const u8* bytes
         if (lane == 0) dst[at] = from_f32<T>(bias ? sum + to_f32(bias[col]) : sum);
     }
 }
+
+#define ADAM_KERNELS(T)                                                                                                       \
+    extern "C" __global__ void __launch_bounds__(THREADS) adam_of_bytes_##T(                                                  \
+        T* p, const T* g, u64 len, u8* first, const f32* first_codes, f32* first_absmax, u8* second,                          \
+        const f32* second_codes, f32* second_absmax, f32 keep, f32, f32 first_weight, f32 beta2, f32 second_weight,           \
+        f32 root_correction, f32 eps, f32 step_size) {                                                                        \
+        const AdamRule rule = {keep, first_weight, beta2, second_weight, root_correction, eps, step_size};                    \
+        adam_of_bytes(p, g, len, first, first_codes, first_absmax, second, second_codes, second_absmax, rule);                \
+    }                                                                                                                         \
+    extern "C" __global__ void __launch_bounds__(THREADS) adam_of_f32_##T(                                                    \
+        T* p, const T* g, u64 len, f32* first, f32* second, f32 keep, f32, f32 first_weight, f32 beta2, f32 second_weight,    \
+        f32 root_correction, f32 eps, f32 step_size) {                                                                        \
+        const AdamRule rule = {keep, first_weight, beta2, second_weight, root_correction, eps, step_size};                    \
+        adam_of_f32(p, g, len, first, second, rule);                                                                          \
+    }
+FOR_FLOATS(ADAM_KERNELS)
 
 #define NF4_KERNELS(T)                                                                                                        \
     extern "C" __global__ void __launch_bounds__(THREADS) quantize_nf4_##T(const T* src, u64 len, u8* dst, f32* absmax) {     \

@@ -1,11 +1,15 @@
 //! Values in 4 and in 8 bits, as bitsandbytes quantises them.
 
+use super::optimizer::{adam_rule, narrow};
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::{BYTES_RUN, DType, Kernel, Magnitudes, NF4_RUN, Operand};
+use crate::{BYTES_RUN, ByteMoment, DType, KeptMoments, Kernel, Magnitudes, NF4_RUN, Operand};
 
 const THREADS: u32 = 256;
 /// Runs, or results of a product, of one thread block: a warp has one.
 const WARPS: usize = THREADS as usize / 32;
+
+/// Thread blocks of an optimizer's step.
+const BLOCKS: usize = 2048;
 
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
@@ -38,6 +42,27 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
                 let arguments = Arguments::new().operand(src).operand(codes).operand(absmax);
                 let arguments = &mut arguments.operand(dst).count(dst.len);
                 run(queue, "dequantize_bytes", &[], dst.len.div_ceil(THREADS as usize), arguments)
+            })
+        }
+        Kernel::AdamOfBytes { parameter, gradient, moments, rule } => {
+            let len = parameter.len;
+            let wide = |moment: &Operand| (moment.dtype, moment.len) == (DType::F32, len);
+            let (name, known) = match moments {
+                KeptMoments::Bytes(moments) => {
+                    ("adam_of_bytes", moments.iter().all(|moment: &ByteMoment| are_bytes(moment.operands(), len)))
+                }
+                KeptMoments::Wide(moments) => ("adam_of_f32", moments.iter().all(wide)),
+            };
+            let alike = (gradient.dtype, gradient.len) == (parameter.dtype, len);
+            let fits = computes(parameter) && alike && rule.decoupled && rule.step > 0 && known;
+            fits.then(|| {
+                let arguments = Arguments::new().operand(parameter).operand(gradient).count(len);
+                let arguments = moments.operands().fold(arguments, Arguments::operand);
+                let rule = adam_rule(rule);
+                let arguments = &mut rule.iter().fold(arguments, |arguments, &x| arguments.float(narrow(x)));
+                // Blocks that stay read the codes once.
+                let blocks = len.div_ceil(BYTES_RUN * WARPS).min(BLOCKS);
+                run(queue, name, &[parameter.dtype], blocks, arguments)
             })
         }
         Kernel::GemmNf4 { m, n, k, a, w, magnitudes, bias, dst } => {

@@ -87,12 +87,12 @@ fn is_number(operand: &Operand) -> bool {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "kernels compute in f32")]
-const fn narrow(x: f64) -> f32 {
+pub(super) const fn narrow(x: f64) -> f32 {
     x as f32
 }
 
 /// Adam's scalars for one step in the order of the kernel's parameters, computed as PyTorch does.
-fn adam_rule(parameters: &AdamParameters) -> [f64; 8] {
+pub(super) fn adam_rule(parameters: &AdamParameters) -> [f64; 8] {
     let &AdamParameters { lr, beta1, beta2, eps, weight_decay, decoupled, step } = parameters;
     #[expect(clippy::cast_precision_loss, reason = "fewer than 2⁵³ steps")]
     let step = step as f64;

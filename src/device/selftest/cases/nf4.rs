@@ -4,7 +4,7 @@ use crate::selftest::bound::Bound;
 use crate::selftest::case::{Case, Precision};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
-use crate::{BYTES_RUN, DType, Kernel, Magnitudes, NF4, NF4_RUN};
+use crate::{AdamParameters, BYTES_RUN, ByteMoment, DType, KeptMoments, Kernel, Magnitudes, NF4, NF4_RUN, dynamic_map};
 
 /// Magnitudes of runs.
 const MAGNITUDES: Values = Values::Uniform(0.01, 2.0);
@@ -21,7 +21,70 @@ fn of_table(i: usize) -> f64 {
     }
 }
 
+/// Weights are rounded twice where they decay.
+const TWICE: Bound = Bound::Sum(4);
+
+/// AdamW of moments in 8 bits. Where one lies half-way between two codes f32 and f64 may part: those of many elements are not compared.
+fn adam_of_bytes(session: &mut Session<'_>) {
+    for precision in Precision::FLOATS {
+        let dtype = precision.dtype();
+        for len in [1, 255, 256, 257, 5000, 70_001] {
+            for (weight_decay, step) in [(0.0, 1), (0.1, 7), (0.1, 1000)] {
+                let title = format!("{len} elements, decay {weight_decay}, step {step}");
+                let mut case = Case::new("adam_of_bytes", precision, title);
+                let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), TWICE);
+                let gradient = case.input("gradient", dtype, len, Values::Normal(0.0, 0.1));
+                let runs = len.div_ceil(BYTES_RUN);
+                let of_bytes = if len > 10_000 { Bound::Free } else { Bound::Exact };
+                let mut moment = |names: [&'static str; 3], signed: bool, most: Values| {
+                    let bytes = case.update(names[0], DType::U8, len, Values::Below(256), of_bytes);
+                    let codes = dynamic_map(signed).into_iter().map(f64::from).collect();
+                    let codes = case.input(names[1], DType::F32, 256, Values::List(codes));
+                    [bytes, codes, case.update(names[2], DType::F32, runs, most, Bound::Formula)]
+                };
+                let moments = [
+                    moment(["first", "first_codes", "first_absmax"], true, Values::Uniform(0.05, 0.2)),
+                    moment(["second", "second_codes", "second_absmax"], false, Values::Uniform(0.005, 0.02)),
+                ];
+                let rule = AdamParameters {
+                    lr: 1e-2,
+                    beta1: 0.9,
+                    beta2: 0.999,
+                    eps: 1e-8,
+                    weight_decay,
+                    decoupled: true,
+                    step,
+                };
+                session.check(&case, |at| Kernel::AdamOfBytes {
+                    parameter: at[parameter],
+                    gradient: at[gradient],
+                    moments: KeptMoments::Bytes(moments.map(|[bytes, codes, absmax]| ByteMoment {
+                        bytes: at[bytes],
+                        codes: at[codes],
+                        absmax: at[absmax],
+                    })),
+                    rule,
+                });
+
+                let title = format!("{len} elements with moments in f32, decay {weight_decay}, step {step}");
+                let mut case = Case::new("adam_of_bytes", precision, title);
+                let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), TWICE);
+                let gradient = case.input("gradient", dtype, len, Values::Normal(0.0, 0.1));
+                let first = case.update("first", DType::F32, len, Values::Normal(0.0, 0.1), Bound::Formula);
+                let second = case.update("second", DType::F32, len, Values::Uniform(1e-4, 0.02), Bound::Formula);
+                session.check(&case, |at| Kernel::AdamOfBytes {
+                    parameter: at[parameter],
+                    gradient: at[gradient],
+                    moments: KeptMoments::Wide([at[first], at[second]]),
+                    rule,
+                });
+            }
+        }
+    }
+}
+
 pub(super) fn run(session: &mut Session<'_>) {
+    adam_of_bytes(session);
     for precision in Precision::FLOATS {
         let dtype = precision.dtype();
         for len in [1, 2, 63, 64, 65, 4096, 70_001] {

@@ -300,7 +300,7 @@ mod tests {
             lines(3),
             ["activations are 67 % of the step's peak", "(15.24 GiB of 22.84 GiB). Try c:", "12.61 GiB."]
         );
-        assert_eq!(lines(2), ["activations are 67 % of the step's peak", "(15.24 GiB … Try c: 12.61 GiB."]);
+        assert_eq!(lines(2), ["activations are 67 % of the step's peak", "(15.24 GiB of 22.84 … Try c: 12.61 GiB."]);
         assert_eq!(lines(1), ["activations are 67 % … Try c: 12.61 GiB."]);
         let op = said("addBackward took and freed nothing", "");
         let rows = |height| {
