@@ -88,6 +88,7 @@ impl Curve {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::figures::Unit;
     use crate::tui::theme::{Catalog, ColorTier};
 
     fn drawn(spans: &[Option<(u32, u32)>]) -> [String; 2] {
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn a_value_is_drawn_within_an_eighth_of_its_height() {
         let plot = Rect::new(0, 0, 1, 6);
-        let axis = Axis::new(Bytes(1000), plot.height);
+        let axis = Axis::new(Unit::KiB, Bytes(1000), plot.height);
         for bytes in (0..=1000).map(Bytes) {
             let curve = Curve::of_bytes(plot, axis, [Some(bytes)]);
             let row = curve.row_at(0).unwrap();

@@ -51,7 +51,7 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     let Some(top) = curves.iter().map(|(_, profile)| highest(profile)).max().filter(|_| !plot.is_empty()) else {
         return;
     };
-    let axis = Axis::new(top, plot.height);
+    let axis = Axis::new(Unit::for_largest(top), top, plot.height);
     axis.draw(theme, inner, plot, buf);
     // The selected one is drawn last: where lines share a cell, it has the colour.
     let (others, selected): (Vec<_>, Vec<_>) = curves.into_iter().partition(|(place, _)| *place != compared.selected);
@@ -73,7 +73,7 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
         if let Some((_, profile)) = selected.first() {
             phases(profile, theme, plot, buf);
         }
-        let unit = Unit::for_largest(axis.top).name();
+        let unit = axis.unit.name();
         put(Rect { y: plot.bottom(), height: 1, ..inner }, 0, vec![span(theme, Token::Dim, format!("{unit:>4}"))], buf);
     }
 }

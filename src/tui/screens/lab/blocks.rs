@@ -6,7 +6,7 @@ use ratatui::text::Span;
 
 use crate::model::{BlockView, Category, SegmentView, View};
 use crate::tui::action::Action;
-use crate::tui::figures::{self, Unit};
+use crate::tui::figures;
 use crate::tui::legend::{legend_of, short_label};
 use crate::tui::map::{self, Coloring, Entry, Sheet, Tone};
 use crate::tui::pane::{self, Frame, put, span};
@@ -84,7 +84,7 @@ fn title(
 fn legend(stage: &Stage<'_>, with_bytes: bool, width: usize) -> Vec<Vec<Span<'static>>> {
     let (theme, view) = (stage.theme, stage.shown);
     let ledger = &view.ledger;
-    let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
+    let unit = stage.unit();
     let mut entries: Vec<Entry> = Vec::new();
     for (index, category) in Category::ALL.into_iter().enumerate() {
         if view.by_category[index] > Bytes::ZERO {

@@ -47,7 +47,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     let before = before.filter(|before| !is_beyond(before, profile, plot.height));
     let largest = highest(profile).max(before.map_or(Bytes::ZERO, highest)).max(least);
     let ceiling = stage.ceiling();
-    let axis = Ceiling::axis(ceiling, largest, plot.height);
+    let axis = Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height);
     axis.draw(theme, inner, plot, buf);
     areas(&stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
     if let Some(before) = before {
@@ -74,6 +74,11 @@ fn compared<'a>(stage: &'a Stage<'_>) -> Option<(&'a Profile, String)> {
 /// In few rows a step is not made so low that nothing of it can be told, for the sake of one that it is compared with.
 fn is_beyond(before: &Profile, profile: &Profile, rows: u16) -> bool {
     rows < ROWS_FOR_BOTH && highest(before) > Bytes(highest(profile).get().saturating_mul(2))
+}
+
+/// The unit of a step of which `largest` is the most: that of the charts around it, where it tells something.
+pub(super) fn unit(stage: &Stage<'_>, largest: Bytes) -> Unit {
+    stage.unit().of_part(largest)
 }
 
 /// The most that was allocated in it.
@@ -108,7 +113,7 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, kind: Frame, area: Rect) 
     let window = matches!(stage.picture.kind, Kind::Snapshot(_)) && stage.view().steps.finished == 0;
     let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
     let Some((profile, peak)) = profile.and_then(|profile| Some((profile, profile.peak()?))) else { return title };
-    let unit = Unit::for_largest(peak.allocated);
+    let unit = unit(stage, peak.allocated);
     // Who has stopped elsewhere than at the peak is told what lies there; more than that lies in another step than the one drawn.
     let here = stopped(stage).filter(|here| here.ledger.allocated() < peak.allocated);
     if let Some(here) = here {
@@ -215,8 +220,7 @@ fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: 
 /// The phases, each below its part of the curve.
 pub(super) fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
     let row = plot.height;
-    let unit = Unit::for_largest(axis.top).name();
-    put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{unit:>4}"))], buf);
+    put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);
     let area = Rect { height: plot.height + 1, ..plot };
     let width = usize::from(plot.width);
     let column = |event: u64| Profile::column_of(event, profile.events, width);
