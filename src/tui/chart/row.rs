@@ -7,7 +7,7 @@
 //! all ([`LOWEST`]), which gives way only below what is blank. One that grows to more than twice its height costs twice what goes
 //! beyond. Each that begins or ends in mid-row though its bytes go on costs [`CHANGE`]: it doesn't come and go with every column,
 //! and yet gives way where it has become the smaller one for good. Of ways that cost the same the one is taken that hides fewer
-//! bytes.
+//! bytes. What is left of short pieces is then shown as on both sides of it ([`ISLAND`]).
 
 use std::ops::Range;
 
@@ -20,6 +20,9 @@ const CHANGE: usize = 3;
 const UNSEEN: usize = 2;
 /// What it costs that the lowest part is not shown, where nothing is blank.
 const LOWEST: usize = 2;
+
+/// Columns from which on a part may be shown, or not, though it is otherwise on both sides.
+const ISLAND: usize = 5;
 
 /// What an eighth costs: more than the places of hidden parts in the order of their bytes come to.
 const EIGHTH: usize = 64;
@@ -146,6 +149,13 @@ impl RowParts<'_> {
         ways.extend(pairs.filter_map(|(low, high)| Some(Way { low, high, cost: self.cost(low, high)? })));
     }
 
+    /// Every way to show it where there is a choice, one of its parts alone among them.
+    fn all_ways(&self) -> impl Iterator<Item = Way> {
+        let count = if self.parts.len() > 2 { self.parts.len() } else { 0 };
+        let pairs = (0..count).flat_map(move |low| (low..count).map(move |high| (low, high)));
+        pairs.filter_map(|(low, high)| Some(Way { low, high, cost: self.cost(low, high)? }))
+    }
+
     /// What it costs to show no others than these two; nothing where that may not be.
     fn cost(&self, low: usize, high: usize) -> Option<usize> {
         let has_blank = self.parts.last().is_some_and(|part| part.is_blank());
@@ -234,14 +244,45 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
             costs.push((cost + way.cost, from));
         }
     }
-    let mut cells = Vec::with_capacity(columns.len());
     let mut way = of_column.last().and_then(|of_last| of_last.clone().min_by_key(|way| costs[*way].0)).unwrap_or(0);
-    for parts in columns.iter().rev() {
-        cells.push(parts.cell(ways[way]));
+    let mut chosen = Vec::with_capacity(columns.len());
+    for _ in columns {
+        chosen.push(ways[way]);
         way = costs[way].1;
     }
-    cells.reverse();
-    cells
+    chosen.reverse();
+    for x in 1..columns.len() {
+        settle(columns, &mut chosen, x);
+    }
+    columns.iter().zip(chosen).map(|(parts, way)| parts.cell(way)).collect()
+}
+
+/// Where a part begins or ends at column `x` though its bytes go on, and does the opposite in fewer than [`ISLAND`] columns, those are
+/// shown as their neighbours are on both sides: a few columns of a part, or without it, look as if something had happened there.
+fn settle(columns: &[RowParts<'_>], chosen: &mut [Way], x: usize) {
+    let shown = |chosen: &[Way], at: usize, ink: Ink| {
+        [chosen[at].low, chosen[at].high].iter().any(|place| columns[at].parts[*place].ink == ink)
+    };
+    for part in columns[x].parts.iter().filter(|part| !part.is_blank()) {
+        let ink = part.ink;
+        let here = shown(chosen, x, ink);
+        if !columns[x - 1].holds(ink) || shown(chosen, x - 1, ink) == here {
+            continue;
+        }
+        let end = (x + 1..columns.len()).take(ISLAND - 1).find(|at| shown(chosen, *at, ink) != here);
+        let Some(end) = end.filter(|end| columns[x..=*end].iter().all(|parts| parts.holds(ink))) else { continue };
+        let beside = |ink: Ink| shown(chosen, x - 1, ink) || shown(chosen, end, ink);
+        let as_beside = |parts: &RowParts<'_>| {
+            let fits = |way: &Way| {
+                let inks = [way.low, way.high].map(|place| parts.parts[place].ink);
+                inks.contains(&ink) != here && inks.into_iter().all(beside)
+            };
+            parts.all_ways().filter(fits).min_by_key(|way| way.cost)
+        };
+        if let Some(ways) = columns[x..end].iter().map(as_beside).collect::<Option<Vec<_>>>() {
+            chosen[x..end].copy_from_slice(&ways);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -298,6 +339,25 @@ mod tests {
         };
         for (middle, seen) in [(4, HIGH), (6, THIN)] {
             assert_eq!(alone(&Column::new(&edges(middle), 0..1)).lower, seen, "{middle}");
+        }
+    }
+
+    #[test]
+    fn a_part_that_has_no_room_on_both_sides_is_no_island_between() {
+        // What is blank keeps its place, so that one part is left; where the top is in the row above, two could be.
+        let edges = |top: u64| [(2, LOW), (5, THIN), (top, HIGH)];
+        let [low, high] = [7, 10].map(|top| row(0, &edges(top)));
+        for (between, wanted) in [(1, 0), (2, 0), (4, 0), (9, 9)] {
+            let mut columns = vec![&low; 6];
+            columns.extend(vec![&high; between]);
+            columns.extend([&low; 6]);
+            let cells = row_cells(&columns.iter().map(|column| column.row(0)).collect::<Vec<_>>());
+            let seen: Vec<Ink> =
+                [LOW, THIN, HIGH].into_iter().filter(|ink| [cells[0].lower, cells[0].upper].contains(ink)).collect();
+            let others = cells
+                .iter()
+                .filter(|cell| [cell.lower, cell.upper].iter().any(|ink| *ink != Ink::NOTHING && !seen.contains(ink)));
+            assert_eq!(others.count(), wanted, "{between} columns: {cells:?}");
         }
     }
 
