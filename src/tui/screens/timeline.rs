@@ -243,8 +243,11 @@ impl TimelineView<'_> {
             ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
         }
         if let Some(pinned) = pinned {
-            let heights = pinned.in_columns(plot.width * Curve::COLUMNS).map(|sample| Some(sample.allocated));
-            Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
+            let dots = plot.width * Curve::COLUMNS;
+            let heights: Vec<Bytes> = pinned.in_columns(dots).map(|sample| sample.allocated).collect();
+            let fullest = |dot| study.moments.get(study.fullest_in(usize::from(dot), usize::from(dots)));
+            let drawn: Vec<Bytes> = (0..dots).filter_map(|dot| Some(fullest(dot)?.allocated)).collect();
+            Curve::apart(plot, axis, &heights, &drawn).draw(Token::Ghost, theme, buf);
         }
         self.marks(plot, buf);
         self.cursor_line(plot, buf);

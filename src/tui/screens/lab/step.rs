@@ -17,7 +17,7 @@ use crate::tui::theme::{Theme, Token};
 use crate::tui::when;
 use crate::units::Bytes;
 
-/// Rows from which on a step can be read beside one that is more than twice as high.
+/// Rows from which on a step can be read beside one that is much higher.
 const ROWS_FOR_BOTH: u16 = 6;
 
 /// Draws the pane; returns its plot, in which a click moves the cursor.
@@ -33,26 +33,38 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         return Rect::ZERO;
     }
     let profile = stage.picture.shown_step();
-    let before = compared(stage).map(|(profile, _)| profile);
-    let inner = pane::frame(kind, title(stage, profile, kind, area), theme.style(Token::Border), area, buf);
-    let plot = chart::plot_in(inner, kind, 1);
-    let Some(profile) = profile.filter(|_| !plot.is_empty()) else {
+    let inside = pane::inside(kind, area.intersection(buf.area));
+    let plot = chart::plot_in(inside, kind, 1);
+    let ceiling = stage.ceiling();
+    let beside = compared(stage).filter(|_| !plot.is_empty());
+    let drawn = profile.filter(|_| !plot.is_empty()).map(|profile| {
+        // In few rows the scale is the step's own, and what it is compared with is cut.
+        let before = beside.as_ref().filter(|_| plot.height >= ROWS_FOR_BOTH).map(|(before, _)| highest(before));
+        let largest = highest(profile).max(before.unwrap_or_default()).max(least);
+        (profile, largest, Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height))
+    });
+    let line = drawn.zip(beside.as_ref()).map(|((profile, _, axis), (before, _))| {
+        let columns = |profile: &Profile| -> Vec<Bytes> {
+            profile.in_columns(plot.width * Curve::COLUMNS).map(|sample| sample.allocated).collect()
+        };
+        (Curve::apart(plot, axis, &columns(before), &columns(profile)), highest(before) > axis.top)
+    });
+    let title = title(stage, profile, line.as_ref(), area);
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+    let Some((profile, largest, axis)) = drawn else {
         let text = match stage.picture.kind {
             Kind::Snapshot(_) => "this snapshot has no history",
             _ => "no step has begun yet",
         };
-        put_at(inner, 1, inner.height / 2, vec![span(theme, Token::Dim, text)], buf);
+        if profile.is_none() {
+            put_at(inner, 1, inner.height / 2, vec![span(theme, Token::Dim, text)], buf);
+        }
         return plot;
     };
-    let before = before.filter(|before| !is_beyond(before, profile, plot.height));
-    let largest = highest(profile).max(before.map_or(Bytes::ZERO, highest)).max(least);
-    let ceiling = stage.ceiling();
-    let axis = Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height);
     axis.draw(theme, inner, plot, buf);
     areas(&stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
-    if let Some(before) = before {
-        let heights = before.in_columns(plot.width * Curve::COLUMNS).map(|sample| Some(sample.allocated));
-        Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
+    if let Some((line, _)) = line {
+        line.draw(Token::Ghost, theme, buf);
     }
     // Its words go round what is drawn.
     if let Some(ceiling) = ceiling {
@@ -69,11 +81,6 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
 fn compared<'a>(stage: &'a Stage<'_>) -> Option<(&'a Profile, String)> {
     let pinned = stage.picture.pinned.as_ref().map(|pinned| (&*pinned.step, format!("step {}", pinned.step.step)));
     pinned.or_else(|| Some((stage.picture.known().profiles.before.as_deref()?, "before".to_owned())))
-}
-
-/// In few rows a step is not made so low that nothing of it can be told, for the sake of one that it is compared with.
-fn is_beyond(before: &Profile, profile: &Profile, rows: u16) -> bool {
-    rows < ROWS_FOR_BOTH && highest(before) > Bytes(highest(profile).get().saturating_mul(2))
 }
 
 /// The unit of a step of which `largest` is the most: that of the charts around it, where it tells something.
@@ -100,14 +107,8 @@ fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
     stack
 }
 
-/// Rows of the plot: what the frame and the phases leave.
-fn chart_rows(kind: Frame, area: Rect) -> u16 {
-    let frame = if kind == Frame::Box { 2 } else { 1 };
-    let inner = Rect { height: area.height.saturating_sub(frame), ..area };
-    chart::plot_in(inner, kind, 1).height
-}
-
-fn title(stage: &Stage<'_>, profile: Option<&Profile>, kind: Frame, area: Rect) -> Vec<Span<'static>> {
+/// `line` is that of the step that this one is compared with, and whether it is cut at the top.
+fn title(stage: &Stage<'_>, profile: Option<&Profile>, line: Option<&(Curve, bool)>, area: Rect) -> Vec<Span<'static>> {
     let theme = stage.theme;
     // Not every snapshot knows steps.
     let window = matches!(stage.picture.kind, Kind::Snapshot(_)) && stage.view().steps.finished == 0;
@@ -128,14 +129,13 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, kind: Frame, area: Rect) 
         span(theme, Token::Strong, unit.figure(peak.allocated)),
         span(theme, Token::Dim, format!(" {}", unit.name())),
     ]);
-    if let Some((before, word)) = compared(stage) {
-        if is_beyond(before, profile, chart_rows(kind, area)) {
-            title.extend([
-                span(theme, Token::Dim, format!(" {word} ")),
-                span(theme, Token::Text, format!("{} ↑", unit.figure(highest(before)))),
-            ]);
-        } else {
-            title.extend([span(theme, Token::Ghost, " ⠒⠒"), span(theme, Token::Dim, format!(" {word}"))]);
+    if let (Some((line, cut)), Some((before, word))) = (line, compared(stage)) {
+        match line.is_empty() && !cut {
+            true => title.push(span(theme, Token::Dim, format!(" as {word}"))),
+            false => title.extend([span(theme, Token::Ghost, " ⠒⠒"), span(theme, Token::Dim, format!(" {word}"))]),
+        }
+        if *cut {
+            title.push(span(theme, Token::Text, format!(" {} ↑", unit.figure(highest(before)))));
         }
     }
     let parts = parts(profile, peak, area.height);
