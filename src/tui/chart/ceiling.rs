@@ -94,14 +94,14 @@ impl Ceiling {
     }
 }
 
-/// A dash of the line, at the third of its cell that is nearest to its height.
+/// A dash of the line, at the third of its cell that ends at its height or above: what stays below the ceiling is drawn below it.
 fn dash(axis: Axis, bytes: Bytes, theme: &Theme, plot: Rect, x: u16, buf: &mut Buffer) {
     let eighths = axis.eighths(bytes, plot.height);
     let (row, within) = (eighths / 8, eighths % 8);
     let (row, symbol) = match within {
         _ if row >= u64::from(plot.height) => (row - 1, "▔"),
-        0..=2 => (row, "▁"),
-        3..=5 => (row, "╌"),
+        0..=1 => (row, "▁"),
+        2..=4 => (row, "╌"),
         _ => (row, "▔"),
     };
     if symbol != "╌" && !x.is_multiple_of(2) {

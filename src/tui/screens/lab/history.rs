@@ -48,8 +48,9 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let width = area.width.saturating_sub(Axis::WIDTH + if kind == Frame::Box { 3 } else { 0 });
     let level = stage.states.lab.zoom.unwrap_or_else(|| history.level_of_run(usize::from(width)));
     let mut page = history.page(level, usize::from(width));
-    // While steps go by, one that has only begun would show as a dip.
-    if stage.picture.goes_on() && history.ends_in_part(level) {
+    // A step that has only begun would show as a dip: it is left out while steps go by, and where nothing that is looked at lies in it.
+    let apart = |last: &Column| stage.view().autopsy.is_none() && stage.picture.place() <= last.position;
+    if history.ends_in_part(level) && (stage.picture.goes_on() || page.columns.last().is_some_and(apart)) {
         page.columns.pop();
     }
     let ghost = ghost_of(stage, &page, level);
