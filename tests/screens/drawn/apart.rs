@@ -188,3 +188,16 @@ fn the_mark_of_the_moment_stays_in_the_header() {
         }
     }
 }
+
+/// What is not told in "why" is announced once, wherever there is room for a second row.
+#[test]
+fn findings_that_wait_are_announced_once() {
+    for picture in [lab_states::running(), lab_states::on_gpu(), lab_states::looking_back()] {
+        for (width, height) in [(60, 20), (80, 24), (100, 30), (120, 40), (200, 60)] {
+            let text = screen("1", picture.clone(), (width, height));
+            let said = [" w +", "w: all", "more finding"].map(|words| text.matches(words).count());
+            assert!(said.iter().sum::<usize>() <= 1, "{said:?} at {width}×{height}:\n{text}");
+            assert!(width > 80 || said.iter().sum::<usize>() == 1, "{width}×{height}:\n{text}");
+        }
+    }
+}

@@ -171,13 +171,22 @@ pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
     put_at(area, 0, 0, vec![span(stage.theme, Token::Title, " why ")], buf);
     let inner = Rect { x: area.x + 6.min(area.width), width: area.width.saturating_sub(7), ..area };
-    draw(stage, &all, inner, buf);
+    let left = draw(stage, &all, inner, buf);
+    // Beneath the word, where findings have a second row; what stopped a run is not said among others.
+    if left > 0 && all.iter().all(|said| said.level != Level::Danger) {
+        let key = stage.keys.key_of(Action::ToggleFindings);
+        put_at(
+            Rect { width: 6.min(area.width), ..area },
+            1,
+            1,
+            vec![span(stage.theme, Token::Key, format!("{key} +{left}"))],
+            buf,
+        );
+    }
 }
 
-/// Behind what has no room.
-const MORE: &str = " … w: all of it";
-
-/// Draws those that fit whole; returns how many do not. One that does not fit alone ends in the key that shows it whole.
+/// Draws those that fit whole; returns how many are left that nothing is said of. One that does not fit alone ends in the key that shows
+/// it whole, with those behind it.
 fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> usize {
     let theme = stage.theme;
     let mut y = 0;
@@ -191,8 +200,11 @@ fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> 
         let whole = lines.len() <= room;
         lines.truncate(room);
         let Some(last) = lines.last_mut() else { return all.len() - index };
+        let behind = all.len() - 1 - index;
+        let all_of_it = if behind > 0 { format!("all, and {behind} more") } else { "all of it".to_owned() };
+        let more = format!(" … {}", stage.keys.opens(Action::ToggleFindings, &all_of_it));
         if !whole {
-            let short = pane::wrap(last, usize::from(area.width).saturating_sub(MORE.chars().count()));
+            let short = pane::wrap(last, usize::from(area.width).saturating_sub(more.chars().count()));
             *last = short.into_iter().next().unwrap_or_default();
         }
         let mut end = 0;
@@ -212,11 +224,12 @@ fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> 
             y += 1;
         }
         if !whole {
-            put_at(area, end, y.saturating_sub(1), vec![span(theme, Token::Key, MORE)], buf);
-            return all.len() - 1 - index;
+            put_at(area, end, y.saturating_sub(1), vec![span(theme, Token::Key, more)], buf);
+            return 0;
         }
         // Air between two, where there is some to spare.
-        if y + 2 < area.height && index + 1 < all.len() {
+        let next = all.get(index + 1).map(|next| pane::wrap(&text(next), usize::from(area.width)).len());
+        if next.is_some_and(|next| usize::from(y) + 1 + next <= usize::from(area.height)) {
             y += 1;
         }
     }
