@@ -144,15 +144,15 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, line: Option<&(Curve, boo
         vec![Span::raw(" "), legend::legend_of(category, theme), label]
     };
     let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
-    // The first has its figure, and every other colour its name before some have figures too.
+    // Every colour has its name before one has a figure.
     let mut room = usize::from(area.width.saturating_sub(5)).saturating_sub(cells(&title));
     let names: usize = parts.iter().map(|(category, _)| cells(&name(*category))).sum();
     let mut spare = room.saturating_sub(names);
-    for (index, (category, at_peak)) in parts.into_iter().enumerate() {
+    for (category, at_peak) in parts {
         let bytes = here.map_or(at_peak, |here| here.by_category[category as usize]);
         let mut entry = name(category);
         let figure = span(theme, Token::Text, format!(" {}", unit.or_smaller(bytes)));
-        if bytes > Bytes::ZERO && (index == 0 || figure.width() <= spare) {
+        if bytes > Bytes::ZERO && figure.width() <= spare {
             spare = spare.saturating_sub(figure.width());
             entry.push(figure);
         }
