@@ -37,13 +37,8 @@ fn pressed(keys: &Keymap, remedy: &Remedy) -> String {
         },
         Remedy::SmallerBatch { batch } => {
             let text = if *batch == 0 { "a smaller batch".to_owned() } else { format!("batch {batch}") };
-            let Some(batch) = Switch::named("batch") else { return text };
-            // The panel has the key of the switch; this one is its way back.
-            let text = match keys.key_of(Action::of_switch(batch)) {
-                "" => text,
-                key => format!("{key} back: {text}"),
-            };
-            keys.with_key(Action::Flip(batch, Way::Previous), &text)
+            Switch::named("batch")
+                .map_or_else(|| text.clone(), |batch| keys.with_key(Action::Flip(batch, Way::Previous), &text))
         }
         Remedy::EmptyCache => keys.with_key(Action::EmptyCache, "empty_cache"),
         Remedy::HigherLimit => {
@@ -195,7 +190,7 @@ mod tests {
             "c (checkpoint on)",
             "r (leak off)",
             "x (expandable_segments:True)",
-            "b (B back: batch 8)",
+            "b (batch 8)",
             "e (empty_cache)",
             "L (a higher limit)",
         ];
@@ -212,7 +207,7 @@ mod tests {
             "F1 (checkpoint on)",
             "F2 (leak off)",
             "F3 (expandable_segments:True)",
-            "F4 (B back: batch 8)",
+            "F4 (batch 8)",
             "F5 (empty_cache)",
             "a higher limit",
         ];
