@@ -1,5 +1,6 @@
 //! Where segments come from, and when work on a stream is done: what the allocator asks of a device.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::pool_id::PoolId;
@@ -11,7 +12,7 @@ use crate::units::{Address, Bytes, StreamId};
 pub struct OutOfDeviceMemory;
 
 /// What the driver reports of the device (cudaMemGetInfo).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceMemory {
     /// Free bytes.
     pub free: Bytes,

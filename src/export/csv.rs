@@ -220,6 +220,7 @@ const fn word(kind: &EventKind) -> &'static str {
         EventKind::Lesson(_) => "lesson",
         EventKind::AlikeRanks(_) => "alike_ranks",
         EventKind::ForeignContexts(_) => "foreign_contexts",
+        EventKind::DeviceMemory(_) => "device_memory",
     }
 }
 

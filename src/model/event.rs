@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{About, AlikeRanks, LessonNote, Reading, Remedy, RunState, Settings};
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, Micros, StreamId};
-use vramlab_allocator::{Attempt, OutOfMemory, PoolId, PoolKind, TraceEvent, pool_of};
+use vramlab_allocator::{Attempt, DeviceMemory, OutOfMemory, PoolId, PoolKind, TraceEvent, pool_of};
 
 /// A text that appears in events, interned by the source: [`EventKind::Define`] precedes its first use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -398,6 +398,8 @@ pub enum EventKind {
     AlikeRanks(Arc<AlikeRanks>),
     /// The ranks whose own GPUs the process of this device has a CUDA context on, besides its own.
     ForeignContexts(Arc<[u16]>),
+    /// What the device of the run that has just begun has, and how much of it was free before; told where that is known.
+    DeviceMemory(DeviceMemory),
 }
 
 /// What a module's forward puts out, as a hook on every module would tell it.

@@ -30,6 +30,7 @@ use super::segment_views::SegmentViews;
 use super::sharing::Sharing;
 use super::steps::{StepPeaks, Steps};
 use super::view::{Generated, Level, LogLine, Names, Stacks, Touched};
+use vramlab_allocator::DeviceMemory;
 use vramlab_allocator::units::Micros;
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex};
 use vramlab_snapshot::Begins;
@@ -45,6 +46,7 @@ pub struct Lab {
     /// The ranks that it stands for, where several train together.
     sharing: Option<Sharing>,
     foreign_contexts: Arc<[u16]>,
+    device_memory: Option<DeviceMemory>,
     run: RunState,
     settings: Arc<Settings>,
     memory: MemoryModel,
@@ -165,6 +167,12 @@ impl Lab {
     #[must_use]
     pub const fn foreign_contexts(&self) -> &Arc<[u16]> {
         &self.foreign_contexts
+    }
+
+    /// What the device has, and how much of it was free before the run, where that was told.
+    #[must_use]
+    pub const fn device_memory(&self) -> Option<DeviceMemory> {
+        self.device_memory
     }
 
     /// Something has happened in the run under way.

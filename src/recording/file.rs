@@ -14,9 +14,13 @@
 use super::RecordingError;
 use vramlab_model::Micros;
 
-/// The format that is written and read here. Every change of a frame's bytes counts it up: also another order of
+/// The format that is written here. Every change of a frame's bytes counts it up: also another order of
 /// the variants or fields of [`vramlab_model::EventKind`].
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
+
+/// The oldest format that is read: 7 has one variant more ([`vramlab_model::EventKind::DeviceMemory`], behind all others), and all
+/// else as it was.
+const OLDEST: u16 = 6;
 
 /// What a recording begins with. The first byte is in no text.
 const MAGIC: [u8; 8] = *b"\xf6vramlab";
@@ -42,7 +46,7 @@ pub(super) fn preface() -> [u8; PREFACE] {
 /// Looks at the first bytes of a file, as far as they are there.
 ///
 /// # Errors
-/// [`RecordingError::NoRecording`], or the version where it is not this one.
+/// [`RecordingError::NoRecording`], or the version where it is none that is read.
 pub(super) fn check_preface(bytes: &[u8]) -> Result<(), RecordingError> {
     let magic = &bytes[..bytes.len().min(MAGIC.len())];
     if !MAGIC.starts_with(magic) {
@@ -51,7 +55,7 @@ pub(super) fn check_preface(bytes: &[u8]) -> Result<(), RecordingError> {
     let mut rest = Fields(&bytes[magic.len()..]);
     match rest.u16() {
         Some(version) if version > VERSION => Err(RecordingError::Newer(version)),
-        Some(version) if version < VERSION => Err(RecordingError::Older(version)),
+        Some(version) if version < OLDEST => Err(RecordingError::Older(version)),
         _ => Ok(()),
     }
 }

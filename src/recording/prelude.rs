@@ -32,6 +32,9 @@ fn tell(lab: &mut Lab, emit: &mut impl FnMut(EventKind)) {
     if !lab.foreign_contexts().is_empty() {
         emit(EventKind::ForeignContexts(Arc::clone(lab.foreign_contexts())));
     }
+    if let Some(memory) = lab.device_memory() {
+        emit(EventKind::DeviceMemory(memory));
+    }
     for (index, text) in (0..).zip(view.names.0.iter()) {
         // Names without a text are gaps between defined ones.
         if !text.is_empty() {

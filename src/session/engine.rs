@@ -23,7 +23,7 @@ pub(super) fn train(
     build: impl Fn(&LabSpec, Box<dyn Observer>) -> Result<Trainer, BuildError>,
 ) {
     let gate = Rc::new(RefCell::new(Gate::new(commands, feeder, &spec)));
-    gate.borrow_mut().begin(spec.about(None));
+    gate.borrow_mut().begin(&spec);
     loop {
         let ended = match spec.parallel {
             Some(parallel) => lockstep::run(&spec, parallel, &gate),

@@ -145,18 +145,19 @@ impl Gate {
     }
 
     /// Tells that a run begins: what it trains, and where.
-    pub(super) fn begin(&mut self, about: About) {
+    pub(super) fn begin(&mut self, spec: &LabSpec) {
         self.making = true;
-        self.tell(EventKind::Begin(Arc::new(about)));
+        spec.beginning().for_each(|kind| self.tell(kind));
         self.tell(EventKind::Run(RunState::Starting));
         self.tell_settings();
     }
 
     /// Tells that the run has one device more, and what it trains there.
-    pub(super) fn begin_beside(&mut self, device: DeviceIndex, about: About) {
+    pub(super) fn begin_beside(&mut self, spec: &LabSpec) {
+        let device = spec.index;
         self.devices = self.devices.max(device.0 + 1);
         let (settings, making) = (EventKind::Settings(Arc::new(self.settings())), EventKind::Run(RunState::Starting));
-        for kind in [EventKind::Begin(Arc::new(about)), making, settings] {
+        for kind in spec.beginning().chain([making, settings]) {
             self.tell_of(device, kind);
         }
     }
@@ -275,7 +276,7 @@ impl Gate {
         for device in 1..std::mem::replace(&mut self.devices, 1) {
             self.tell_of(DeviceIndex(device), EventKind::Begin(Arc::default()));
         }
-        self.begin(spec.about(None));
+        self.begin(spec);
         self.tell(EventKind::Note { text: why.into() });
         self.flush();
     }

@@ -160,7 +160,7 @@ impl Lockstep {
             }
         }
         for run in &self.runs[1..] {
-            self.gate.borrow_mut().begin_beside(run.spec.index, run.spec.about(None));
+            self.gate.borrow_mut().begin_beside(&run.spec);
         }
         Ok(firsts)
     }
@@ -187,7 +187,7 @@ impl Lockstep {
             specs.push(of_rank(parallel, spec, rank, index)?);
         }
         for spec in &specs[1..] {
-            self.gate.borrow_mut().begin_beside(spec.index, spec.about(None));
+            self.gate.borrow_mut().begin_beside(spec);
         }
         let mut threads = RankThreads::new();
         let mut asked = Vec::with_capacity(specs.len());

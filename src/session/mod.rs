@@ -68,12 +68,8 @@ const PANICKED: &str = "the engine stopped, which is a bug of vramlab; report wh
 pub fn prologue(spec: &LabSpec) -> Vec<Event> {
     let setup = spec.setup();
     let settings = settings(&setup, &setup, &Scene::of(spec, &setup.config));
-    let kinds = [
-        EventKind::Begin(Arc::new(spec.about(None))),
-        EventKind::Run(RunState::Starting),
-        EventKind::Settings(Arc::new(settings)),
-    ];
-    kinds.map(|kind| Event { device: spec.index, ..Event::new(Micros(0), kind) }).into()
+    let kinds = spec.beginning().chain([EventKind::Run(RunState::Starting), EventKind::Settings(Arc::new(settings))]);
+    kinds.map(|kind| Event { device: spec.index, ..Event::new(Micros(0), kind) }).collect()
 }
 
 /// Starts a lab: the engine begins to build the model at once, on its own thread.

@@ -10,7 +10,7 @@ use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::cuda::{self, CudaDevice};
 use crate::device::sim::{Card, SimDevice};
 use crate::device::{Device, DeviceError, KernelTimes, Profiled};
-use crate::model::{About, DeviceKind, Items};
+use crate::model::{About, DeviceKind, EventKind, Items};
 use crate::train::{
     Config, DataPath, Libraries, LoopStyle, Member, Observer, Seat, Timetable, TrainError, Trainer, TrainerOptions,
 };
@@ -223,6 +223,12 @@ impl LabSpec {
     pub(super) fn on_processor(self, setup: &Setup) -> Self {
         // A pool as large as a part of the GPU was meant for the GPU.
         Self { device: DeviceChoice::Cpu, preallocate: None, ..self.under(setup) }
+    }
+
+    /// What is told first of a run of it: what it trains, and what the device has where that is known.
+    pub(super) fn beginning(&self) -> impl Iterator<Item = EventKind> {
+        let memory = self.memory().map(EventKind::DeviceMemory);
+        std::iter::once(EventKind::Begin(Arc::new(self.about(None)))).chain(memory)
     }
 
     /// The words of the header: parameters, and the switches in force, are known once there is a trainer.

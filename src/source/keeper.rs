@@ -109,7 +109,7 @@ pub(super) struct Keeper {
     ghosts: Ghosts,
     marks: Marks,
     pins: Pins,
-    /// What the device has, where that is known.
+    /// What the device has, where the source knows that and no event tells it.
     memory: Option<DeviceMemory>,
     diagnoses: Diagnoses,
     listings: Listings,
@@ -635,6 +635,7 @@ impl Keeper {
             None => RankFigures::of(self.timeline.now(), &devices),
         };
         let now = self.timeline.now().lab_mut(device);
+        let memory = self.memory.or_else(|| now.as_ref()?.device_memory());
         let (steps, run, settings, history) = match &now {
             Some(lab) => {
                 let history = Arc::new(lab.history().clone());
@@ -684,7 +685,7 @@ impl Keeper {
             studying: self.studies.progress(),
             answered: self.answered,
             ghost,
-            memory: self.memory,
+            memory,
             said: self.said.clone(),
             reading: self.behind.as_ref().map(|behind| behind.reading(device)),
         };

@@ -12,9 +12,9 @@ use crate::session::{self, LabSpec, Session};
 /// # Errors
 /// When the system gives no thread.
 pub fn live(spec: LabSpec) -> io::Result<Source> {
-    let memory = spec.memory();
     let session = session::start(spec)?;
     let engine = session.engine();
     let Session { commands, feed, .. } = session;
-    Source::keep(Kind::Live, memory, Inbox::Feed(feed), Some((commands, engine)))
+    // What the device has is told by the run itself, which another may follow.
+    Source::keep(Kind::Live, None, Inbox::Feed(feed), Some((commands, engine)))
 }

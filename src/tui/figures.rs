@@ -58,8 +58,25 @@ impl Unit {
     /// `16 KiB`.
     #[must_use]
     pub fn or_smaller(self, bytes: Bytes) -> String {
-        let least = if self == Self::GiB { self.bytes() / 10 } else { self.bytes() / 20 };
-        if bytes == Bytes::ZERO || bytes.get() >= least { self.figure(bytes) } else { short_bytes(bytes) }
+        if bytes == Bytes::ZERO || self.tells(bytes) { self.figure(bytes) } else { short_bytes(bytes) }
+    }
+
+    /// `bytes` in this unit, which is named: `0.45 GiB`.
+    #[must_use]
+    pub fn named(self, bytes: Bytes) -> String {
+        format!("{} {}", self.figure(bytes), self.name())
+    }
+
+    /// This unit, or where it would leave one digit or none of `largest` the one that suits it.
+    #[must_use]
+    pub const fn of_part(self, largest: Bytes) -> Self {
+        if self.tells(largest) { self } else { Self::for_largest(largest) }
+    }
+
+    /// Whether more than one digit is left of `bytes`.
+    const fn tells(self, bytes: Bytes) -> bool {
+        let parts = if matches!(self, Self::GiB) { 10 } else { 20 };
+        bytes.get() >= self.bytes() / parts
     }
 }
 
@@ -69,8 +86,7 @@ pub fn bytes(bytes: Bytes) -> String {
     if bytes.get() < KIB {
         return format!("{} B", bytes.get());
     }
-    let unit = Unit::for_largest(bytes);
-    format!("{} {}", unit.figure(bytes), unit.name())
+    Unit::for_largest(bytes).named(bytes)
 }
 
 /// How long something takes, in words that a clock would use: `12 s`, `3 min 5 s`, `2 h 1 min`.
@@ -211,6 +227,14 @@ mod tests {
             assert_eq!(Unit::GiB.or_smaller(bytes), text);
         }
         assert_eq!(Unit::MiB.or_smaller(Bytes(512)), "512 B");
+    }
+
+    #[test]
+    fn a_part_has_the_unit_of_the_whole_as_long_as_that_tells_it() {
+        assert_eq!(Unit::GiB.of_part(Bytes::mib(463)), Unit::GiB);
+        assert_eq!(Unit::GiB.of_part(Bytes::mib(61)), Unit::MiB);
+        assert_eq!(Unit::MiB.of_part(Bytes::kib(100)), Unit::MiB);
+        assert_eq!(Unit::MiB.of_part(Bytes::kib(16)), Unit::KiB);
     }
 
     #[test]

@@ -189,10 +189,13 @@ fn state(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     let step = if cells(&line) + 2 + long.width() + after <= room { long } else { short };
     let moved = picture.moment() != Moment::Now;
     // A number that is cut is another number.
-    let fits = |step: &str| room == 0 || cells(&line) + 2 + step.width() <= room;
+    let fits = |step: &str| room == 0 || cells(&line) + step.width() <= room;
     let bare = step.trim_end_matches(when::MARK).trim_end().to_owned();
-    let step = [step, bare].into_iter().find(|step| fits(step)).unwrap_or_default();
-    line.push(span(theme, if moved { Token::Accent } else { Token::Text }, format!("  {step}")));
+    // Blanks give way before the mark does.
+    let mark = if bare == step { "" } else { when::MARK };
+    let steps = [format!("  {step}"), format!(" {step}"), format!(" {bare}{mark}"), format!(" {bare}")];
+    let step = steps.into_iter().find(|step| fits(step)).unwrap_or_default();
+    line.push(span(theme, if moved { Token::Accent } else { Token::Text }, step.clone()));
     let mut between = if step.is_empty() { "" } else { " · " };
     if !phase.is_empty() && cells(&line) + between.width() + phase.width() <= room {
         line.push(span(theme, Token::Text, format!("{between}{phase}")));

@@ -32,7 +32,7 @@ pub(crate) const fn short_label(category: Category) -> &'static str {
         Category::OptimizerState => "optim",
         Category::Activation => "activ",
         Category::Temporary => "temp",
-        Category::Workspace => "wkspace",
+        Category::Workspace => "workspace",
         Category::Communication => "comm",
         Category::Input => "input",
         Category::Other => "other",

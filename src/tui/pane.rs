@@ -23,6 +23,16 @@ pub(crate) fn span(theme: &Theme, token: Token, text: impl Into<String>) -> Span
     Span::styled(text.into(), theme.style(token))
 }
 
+/// What a frame leaves of `area`.
+pub(crate) fn inside(kind: Frame, area: Rect) -> Rect {
+    match kind {
+        _ if area.is_empty() => area,
+        Frame::Rule => Rect { y: area.y + 1, height: area.height - 1, ..area },
+        Frame::Box if area.height < 2 || area.width < 2 => Rect { height: 0, ..area },
+        Frame::Box => Rect { x: area.x + 1, y: area.y + 1, width: area.width - 2, height: area.height - 2 },
+    }
+}
+
 /// Draws the frame of a pane with its title; returns what is left inside.
 pub(crate) fn frame(kind: Frame, title: Vec<Span<'static>>, border: Style, area: Rect, buf: &mut Buffer) -> Rect {
     let area = area.intersection(buf.area);
@@ -35,32 +45,26 @@ pub(crate) fn frame(kind: Frame, title: Vec<Span<'static>>, border: Style, area:
     for x in left..=right {
         buf[(x, top)].set_symbol("─").set_style(border);
     }
-    let inner = match kind {
-        Frame::Rule => Rect { y: top + 1, height: area.height - 1, ..area },
-        Frame::Box if area.height < 2 || area.width < 2 => Rect { height: 0, ..area },
-        Frame::Box => {
-            let bottom = area.bottom() - 1;
-            for x in left..=right {
-                buf[(x, bottom)].set_symbol("─").set_style(border);
-            }
-            for y in top..=bottom {
-                buf[(left, y)].set_symbol("│").set_style(border);
-                buf[(right, y)].set_symbol("│").set_style(border);
-            }
-            for (x, y, corner) in [(left, top, "╭"), (right, top, "╮"), (left, bottom, "╰"), (right, bottom, "╯")]
-            {
-                buf[(x, y)].set_symbol(corner);
-            }
-            Rect { x: left + 1, y: top + 1, width: area.width - 2, height: area.height - 2 }
+    if kind == Frame::Box && area.height >= 2 && area.width >= 2 {
+        let bottom = area.bottom() - 1;
+        for x in left..=right {
+            buf[(x, bottom)].set_symbol("─").set_style(border);
         }
-    };
+        for y in top..=bottom {
+            buf[(left, y)].set_symbol("│").set_style(border);
+            buf[(right, y)].set_symbol("│").set_style(border);
+        }
+        for (x, y, corner) in [(left, top, "╭"), (right, top, "╮"), (left, bottom, "╰"), (right, bottom, "╯")] {
+            buf[(x, y)].set_symbol(corner);
+        }
+    }
     let start = if kind == Frame::Box { left.saturating_add(2) } else { left.saturating_add(1) };
     let room = right.saturating_sub(start);
     let mut line = Line::from(shortened(title, usize::from(room.saturating_sub(2))));
     line.spans.insert(0, Span::raw(" "));
     line.spans.push(Span::raw(" "));
     buf.set_line(start, top, &line, room);
-    inner
+    inside(kind, area)
 }
 
 /// Takes from what is drawn all that draws the eye: one faint colour on the ground, and no weight.

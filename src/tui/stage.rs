@@ -6,6 +6,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::chart::Ceiling;
+use super::figures::Unit;
 use super::hold::Hold;
 use super::keys::Keymap;
 use super::panel::Panel;
@@ -15,6 +16,7 @@ use super::theme::Theme;
 use crate::model::{DeviceKind, Finding, LogLine, NameId, Occupancy, Touched, View};
 use crate::session::Switch;
 use crate::source::{Kind, Moment, Picture};
+use crate::units::Bytes;
 
 /// Everything that a screen may draw.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +89,13 @@ impl Stage<'_> {
         let read = self.view().gpu.as_deref().and_then(|reading| reading.memory.as_ref());
         let card = self.picture.memory.map(|memory| memory.total).or_else(|| read.map(|read| read.used + read.free));
         Ceiling::new(self.view().limit, card)
+    }
+
+    /// The unit of memory of whoever shows that of the run: one for all panels, and as large as the most of the run wants.
+    pub fn unit(&self) -> Unit {
+        let history = &self.picture.history;
+        let run = history.column(history.level_of_run(1), 0).map_or(Bytes::ZERO, |run| run.reserved.max(run.peak));
+        Unit::for_largest(self.shown.peak_reserved.max(self.shown.ledger.reserved()).max(run))
     }
 
     /// Blocks that the op under way took or gave back; none while things move, or where no op is known.

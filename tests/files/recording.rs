@@ -8,7 +8,7 @@ mod timeline;
 
 use std::sync::Arc;
 
-use vramlab::allocator::{Attempt, PoolId, PoolKind, Refusal};
+use vramlab::allocator::{Attempt, DeviceMemory, PoolId, PoolKind, Refusal};
 use vramlab::model::{
     About, Activity, AlikeRanks, Category, CopyDirection, DeviceKind, DriverMemory, Event, EventKind, FailedRequest,
     GpuProcess, Items, LessonAnswer, LessonNote, LessonPart, Micros, NameId, OwnUse, Parallelism, PcieTraffic, Phase,
@@ -215,5 +215,7 @@ fn every_kind() -> Vec<EventKind> {
         RunState::Failed("".into()),
     ];
     kinds.extend(states.map(EventKind::Run));
+    // Last, for format 6 has all others.
+    kinds.push(EventKind::DeviceMemory(DeviceMemory { free: Bytes::ZERO, total: Bytes(u64::MAX) }));
     kinds
 }

@@ -8,6 +8,7 @@ mod ghosts;
 mod heights;
 mod ranks;
 mod stacks;
+mod units;
 
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};

@@ -459,6 +459,10 @@ fn ranks_stand_side_by_side_in_a_lab_and_in_its_recording() {
     let mut recorded = Front::recording(&path, false);
     let recorded = recorded.wait("the end", |picture| !picture.extent.grows);
     assert_eq!(recorded.ranks, live.ranks);
+    // What a card has is the line that no chart of memory passes.
+    assert_eq!(live.memory, ranks().memory());
+    assert_eq!(recorded.memory, live.memory);
+    assert!(live.memory.is_some());
     // At the begin nothing is known of them.
     let mut front = Front::recording(&path, false);
     front.wait("the end", |picture| !picture.extent.grows);

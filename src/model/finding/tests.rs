@@ -213,9 +213,13 @@ fn the_largest_part_of_the_peak_comes_with_the_switches_that_are_off() {
     let all = [("ckpt", "on"), ("accum", "4"), ("amp", "bf16")];
     assert_eq!(remedies(Category::Activation, &all), "", "nothing is left to switch");
     assert_eq!(remedies(Category::Temporary, &[]), "accum 2, amp bf16");
-    assert_eq!(remedies(Category::OptimizerState, &[]), "offload optimizer, opt sgd");
+    assert_eq!(remedies(Category::OptimizerState, &[]), "offload optimizer, opt adamw_8bit, opt sgd");
     assert_eq!(remedies(Category::OptimizerState, &[("opt", "sgd")]), "offload optimizer");
-    assert_eq!(remedies(Category::OptimizerState, &[("offload", "activations")]), "opt sgd", "it offloads already");
+    assert_eq!(
+        remedies(Category::OptimizerState, &[("offload", "activations")]),
+        "opt adamw_8bit, opt sgd",
+        "it offloads already"
+    );
     assert_eq!(remedies(Category::Gradient, &[("zero-grad", "zeroed")]), "zero-grad set_to_none");
     assert_eq!(remedies(Category::Gradient, &[]), "");
     assert!(

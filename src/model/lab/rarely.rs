@@ -31,6 +31,7 @@ impl Lab {
             EventKind::About(about) => self.about = Arc::clone(about),
             EventKind::AlikeRanks(alike) => self.sharing = Some(Sharing::new(alike)),
             EventKind::ForeignContexts(ranks) => self.foreign_contexts = Arc::clone(ranks),
+            EventKind::DeviceMemory(memory) => self.device_memory = Some(*memory),
             EventKind::Run(run) => self.run = run.clone(),
             EventKind::Settings(settings) => self.settings = Arc::clone(settings),
             EventKind::EmptyCache => self.empty_cache(),

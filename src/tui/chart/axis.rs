@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::shown::GRID;
+use super::shown::{GRID, GRID_MIDDLE};
 use crate::tui::figures::Unit;
 use crate::tui::pane::{Frame, put_at, span};
 use crate::tui::theme::{Theme, Token};
@@ -26,8 +26,11 @@ pub(crate) fn plot_in(inner: Rect, kind: Frame, below: u16) -> Rect {
 pub(crate) struct Axis {
     /// The height of the chart.
     pub top: Bytes,
+    /// The unit of its labels.
+    pub unit: Unit,
     tick: u64,
-    rows_per_tick: u16,
+    /// The top has a label of its own.
+    named_top: bool,
 }
 
 impl Axis {
@@ -35,31 +38,26 @@ impl Axis {
     pub const WIDTH: u16 = 5;
 
     /// The lowest axis that holds `largest` in `rows` rows, with four ticks or more where there is room for them, at round figures
-    /// and on whole rows.
-    pub fn new(largest: Bytes, rows: u16) -> Self {
-        let unit = Unit::for_largest(largest).bytes();
+    /// of `unit` and on whole rows.
+    pub fn new(unit: Unit, largest: Bytes, rows: u16) -> Self {
         let largest = largest.get().max(1);
         let rows = rows.max(1);
         let least = rows.div_ceil(8).max(if rows >= 4 { 2 } else { 1 });
         let most = (rows / 4).max(least + 1).min(rows.saturating_sub(1)).max(least);
         let axis = |rows_per_tick: u16| {
-            let tick = round_up(largest as f64 * f64::from(rows_per_tick) / f64::from(rows), unit);
+            let tick = round_up(largest as f64 * f64::from(rows_per_tick) / f64::from(rows), unit.bytes());
             let top = (u128::from(tick) * u128::from(rows)).div_ceil(u128::from(rows_per_tick));
-            Self { top: Bytes(u64::try_from(top).unwrap_or(u64::MAX)), tick, rows_per_tick }
+            Self { top: Bytes(u64::try_from(top).unwrap_or(u64::MAX)), unit, tick, named_top: false }
         };
         (least..=most).map(axis).min_by_key(|axis| axis.top).unwrap_or_else(|| axis(1))
     }
 
-    /// An axis on which `largest` fills `filled` of `rows` rows to the edge: of a low chart every part of its top row can be seen. Its
-    /// ticks are on whole rows, and seldom round.
-    pub fn fitted(largest: Bytes, filled: u16, rows: u16) -> Self {
-        let (largest, filled, rows) = (largest.get().max(1), filled.clamp(1, rows.max(1)), rows.max(1));
-        let of_rows = |count: u16| {
-            let bytes = (u128::from(largest) * u128::from(count)).div_ceil(u128::from(filled));
-            u64::try_from(bytes).unwrap_or(u64::MAX)
-        };
-        let rows_per_tick = rows.div_ceil(4);
-        Self { top: Bytes(of_rows(rows)), tick: of_rows(rows_per_tick), rows_per_tick }
+    /// An axis of few rows that `largest` fills to the edge, so that every part of its top row can be seen. What it ends at has a label,
+    /// and round figures below it, each in a row of its own.
+    pub fn fitted(unit: Unit, largest: Bytes, rows: u16) -> Self {
+        let largest = largest.get().max(1);
+        let tick = round_up(largest as f64 / f64::from(rows.max(1)), unit.bytes());
+        Self { top: Bytes(largest), unit, tick, named_top: true }
     }
 
     /// How high `bytes` stand in a chart of so many rows, in eighths of a row.
@@ -76,29 +74,42 @@ impl Axis {
         u16::try_from(row).unwrap_or(u16::MAX).min(rows.saturating_sub(1))
     }
 
-    /// Draws labels left of `plot`, inside `inner`, and a faint line at each tick: at the lower edge of the row that begins there.
+    /// Draws labels left of `plot`, inside `inner`, and a faint line at each tick, at its height. The label of a top stands below its edge,
+    /// which a stroke marks.
     pub fn draw(self, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
-        let unit = Unit::for_largest(self.top);
-        for (tick, row) in (0..plot.height).step_by(usize::from(self.rows_per_tick.max(1))).enumerate() {
-            let y = plot.bottom() - 1 - row;
-            let scaled = self.tick as f64 * tick as f64 / unit.bytes() as f64;
-            let decimals = [0, 1, 2].into_iter().find(|decimals| {
-                let power = 10f64.powi(*decimals);
-                ((scaled * power).round() / power - scaled).abs() < 1e-6 * scaled.max(1e-3)
-            });
-            // A figure that is not round has as many digits as there is room for.
-            let most = if scaled < 10.0 { 2 } else { i32::from(scaled < 100.0) };
-            let label = format!("{scaled:.*}", decimals.unwrap_or(2).min(most) as usize);
-            put_at(inner, 0, y - inner.y, vec![span(theme, Token::Dim, format!("{label:>4}"))], buf);
-            if row > 0 {
-                let style = theme.style(Token::Border);
-                for x in plot.left()..plot.right() {
-                    // Every second cell: a line that is not taken for an area.
-                    let symbol = if (x - plot.left()).is_multiple_of(2) { GRID } else { " " };
-                    buf[(x, y)].set_symbol(symbol).set_style(style);
+        let Some(top_row) = plot.height.checked_sub(1) else { return };
+        let y = |row: u16| plot.bottom() - 1 - row;
+        if self.named_top {
+            let label = vec![span(theme, Token::Dim, format!("{:>4}▔", self.label(self.top.get() as f64)))];
+            put_at(inner, 0, y(top_row) - inner.y, label, buf);
+        }
+        let most = top_row + u16::from(!self.named_top);
+        for count in 0u64.. {
+            let value = self.tick.saturating_mul(count);
+            // At the lower edge of its row or in its middle, whichever is nearer; a value at the upper edge is the next row's.
+            let above = self.eighths(Bytes(value), plot.height) + 2;
+            let Some(row) = u16::try_from(above / 8).ok().filter(|row| *row < most) else { break };
+            let label = vec![span(theme, Token::Dim, format!("{:>4}", self.label(value as f64)))];
+            put_at(inner, 0, y(row) - inner.y, label, buf);
+            if count > 0 {
+                let symbol = if above % 8 <= 4 { GRID } else { GRID_MIDDLE };
+                // Every second cell: a line that is not taken for an area.
+                for x in (plot.left()..plot.right()).step_by(2) {
+                    buf[(x, y(row))].set_symbol(symbol).set_style(theme.style(Token::Border));
                 }
             }
         }
+    }
+
+    fn label(self, bytes: f64) -> String {
+        let scaled = bytes / self.unit.bytes() as f64;
+        let decimals = [0, 1, 2].into_iter().find(|decimals| {
+            let power = 10f64.powi(*decimals);
+            ((scaled * power).round() / power - scaled).abs() < 1e-6 * scaled.max(1e-3)
+        });
+        // A figure that is not round has as many digits as there is room for.
+        let most = if scaled < 10.0 { 2 } else { i32::from(scaled < 100.0) };
+        format!("{scaled:.*}", decimals.unwrap_or(2).min(most) as usize)
     }
 }
 
@@ -125,33 +136,57 @@ mod tests {
     fn axes_hold_what_they_must_and_little_more() {
         for rows in [1, 2, 3, 4, 7, 8, 10, 12, 16, 30, 38] {
             for mib in [1, 3, 7, 66, 81, 96, 100, 1000, 1500, 18_600] {
-                let axis = Axis::new(Bytes::mib(mib), rows);
+                let axis = new(Bytes::mib(mib), rows);
                 assert!(axis.top >= Bytes::mib(mib), "{mib} in {rows}: {axis:?}");
                 let most = if rows < 4 { 3 * mib } else { 2 * mib };
                 assert!(axis.top.get() <= most * MIB, "{mib} in {rows}: {axis:?}");
             }
         }
-        assert!(Axis::new(Bytes::ZERO, 8).top > Bytes::ZERO);
-        assert!(Axis::new(Bytes(u64::MAX), 8).top > Bytes::ZERO);
+        assert!(new(Bytes::ZERO, 8).top > Bytes::ZERO);
+        assert!(new(Bytes(u64::MAX), 8).top > Bytes::ZERO);
+    }
+
+    fn new(largest: Bytes, rows: u16) -> Axis {
+        Axis::new(Unit::for_largest(largest), largest, rows)
+    }
+
+    /// Whether a figure is 1, 2 or 5 times a power of ten, or a power of two.
+    fn is_round(figure: f64) -> bool {
+        let digit = figure / 10f64.powf(figure.log10().floor());
+        [1.0, 2.0, 5.0, 10.0].iter().any(|round| (digit - round).abs() < 1e-6) || figure.log2().fract().abs() < 1e-6
     }
 
     #[test]
-    fn what_is_fitted_ends_on_the_edge_of_a_row() {
-        for (filled, rows) in [(1, 1), (2, 2), (2, 3), (3, 3), (4, 5)] {
-            for gib in [1, 6, 25] {
-                let axis = Axis::fitted(Bytes(gib * GIB), filled, rows);
-                assert_eq!(axis.eighths(Bytes(gib * GIB), rows), u64::from(filled) * 8, "{gib} in {filled} of {rows}");
-                let ticks = ticks(axis, rows);
-                assert_eq!(ticks[0], (0.0, 0));
-                for (value, row) in ticks {
-                    let exact = gib as f64 * f64::from(row) / f64::from(filled);
-                    assert!((value - exact).abs() < 0.006 * exact.max(1.0), "{value} for {exact}");
+    fn what_is_fitted_ends_on_the_edge_of_its_rows_and_has_round_ticks() {
+        for rows in 1..=4 {
+            for (unit, tenths) in [1, 3, 4, 9, 10, 57, 82, 228, 250, 900, 1398]
+                .into_iter()
+                .flat_map(|tenths| [(Unit::MiB, tenths), (Unit::GiB, tenths)])
+            {
+                let largest = Bytes(tenths * unit.bytes() / 10);
+                let axis = Axis::fitted(unit, largest, rows);
+                assert_eq!(axis.eighths(largest, rows), u64::from(rows) * 8);
+                let mut ticks = ticks(axis, rows);
+                let about = format!("{largest} in {rows}: {ticks:?}");
+                let exact = tenths as f64 / 10.0;
+                let (top, row) = ticks.pop().unwrap();
+                assert_eq!(row, rows * 8, "{about}");
+                assert!((top - exact).abs() <= 0.005 * exact.max(1.0), "{about}");
+                assert!(rows == 1 || ticks[0] == (0.0, 0), "{about}");
+                let first = ticks.get(1).map_or(1.0, |(value, _)| *value);
+                assert!(is_round(first), "{about}");
+                for (count, (value, eighths)) in ticks.iter().enumerate() {
+                    assert!((value - first * count as f64).abs() < 1e-6, "{about}");
+                    let drawn = value / exact * f64::from(rows * 8);
+                    assert!((drawn - f64::from(*eighths)).abs() <= 2.5, "{about}");
                 }
+                assert!(ticks.windows(2).all(|pair| pair[0].1 / 8 < pair[1].1 / 8), "{about}");
             }
         }
     }
 
-    /// Labels and grid lines as they are read back from a frame: a label's figure in GiB, and its row from the bottom.
+    /// Labels and grid lines as they are read back from a frame: a label's figure in the unit of the axis, and its height in eighths
+    /// of a row.
     fn ticks(axis: Axis, rows: u16) -> Vec<(f64, u16)> {
         let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 20, rows));
@@ -161,12 +196,17 @@ mod tests {
         for row in 0..rows {
             let y = rows - 1 - row;
             let label: String = (0..Axis::WIDTH).map(|x| buf[(x, y)].symbol()).collect();
-            let line = buf[(plot.x, y)].symbol() == GRID;
-            match label.trim() {
-                "" => assert!(!line, "a line without a label"),
-                label => {
-                    assert_eq!(line, row > 0, "a label has its line");
-                    ticks.push((label.parse().unwrap(), row));
+            let line = match buf[(plot.x, y)].symbol() {
+                GRID => Some(0),
+                GRID_MIDDLE => Some(4),
+                _ => None,
+            };
+            match (label.trim(), label.trim().strip_suffix('▔')) {
+                ("", _) => assert_eq!(line, None, "a line without a label"),
+                (_, Some(top)) => ticks.push((top.parse().unwrap(), (row + 1) * 8)),
+                (label, None) => {
+                    assert_eq!(line.is_some(), row > 0, "a label has its line");
+                    ticks.push((label.parse().unwrap(), row * 8 + line.unwrap_or(0)));
                 }
             }
         }
@@ -177,16 +217,16 @@ mod tests {
     fn the_glyph_of_a_tick_stands_at_the_height_of_its_value() {
         for rows in 1..=60 {
             for tenths in [1, 7, 28, 73, 146, 228, 364, 1398] {
-                let axis = Axis::new(Bytes(tenths * GIB / 10), rows);
+                let axis = new(Bytes(tenths * GIB / 10), rows);
                 let ticks = ticks(axis, rows);
-                if Unit::for_largest(axis.top) == Unit::GiB {
+                if axis.unit == Unit::GiB {
                     for (value, row) in &ticks {
                         // The glyph fills the lowest eighth of its cell: it begins at eight times the row.
                         let exact = value * GIB as f64 / axis.top.get() as f64 * f64::from(rows) * 8.0;
-                        assert!((exact - f64::from(row * 8)).abs() < 0.5, "{rows} rows: {value} at {row}: {axis:?}");
+                        assert!((exact - f64::from(*row)).abs() < 0.5, "{rows} rows: {value} at {row}: {axis:?}");
                     }
                 }
-                assert!(ticks.windows(2).all(|pair| rows < 4 || pair[1].1 >= pair[0].1 + 2), "labels have air");
+                assert!(ticks.windows(2).all(|pair| rows < 4 || pair[1].1 >= pair[0].1 + 16), "labels have air");
                 let fewest = match rows {
                     0..2 => 1,
                     2..7 => 2,

@@ -47,21 +47,20 @@ impl Ceiling {
     }
 
     /// The axis of a chart whose highest value is `largest`: with room for the line and its name where the ceiling is near.
-    pub fn axis(ceiling: Option<Self>, largest: Bytes, rows: u16) -> Axis {
-        let Some(ceiling) = ceiling else { return Axis::new(largest, rows) };
+    pub fn axis(ceiling: Option<Self>, unit: Unit, largest: Bytes, rows: u16) -> Axis {
+        let Some(ceiling) = ceiling else { return Axis::new(unit, largest, rows) };
         // What is drawn, and from how many rows on a row above it, for its name.
         let (drawn, least) =
             if ceiling.is_near(largest) { (ceiling.bytes.max(largest), NAMED) } else { (largest, NOTED) };
         let room = if rows >= least { drawn.get() / u64::from(rows - 1) } else { 0 };
-        Axis::new(Bytes(drawn.get().saturating_add(room)), rows)
+        Axis::new(unit, Bytes(drawn.get().saturating_add(room)), rows)
     }
 
     /// The same of a low chart: `largest` fills its rows to the edge, unless the ceiling is near and has its own place among them.
-    pub fn fitted(ceiling: Option<Self>, largest: Bytes, rows: u16) -> Axis {
+    pub fn fitted(ceiling: Option<Self>, unit: Unit, largest: Bytes, rows: u16) -> Axis {
         match ceiling {
-            Some(near) if near.is_near(largest) => Self::axis(ceiling, largest, rows),
-            Some(_) if rows >= NOTED => Axis::fitted(largest, rows - 1, rows),
-            _ => Axis::fitted(largest, rows, rows),
+            Some(near) if near.is_near(largest) => Self::axis(ceiling, unit, largest, rows),
+            _ => Axis::fitted(unit, largest, rows),
         }
     }
 
@@ -95,14 +94,14 @@ impl Ceiling {
     }
 }
 
-/// A dash of the line, at the third of its cell that is nearest to its height.
+/// A dash of the line, at the third of its cell that ends at its height or above: what stays below the ceiling is drawn below it.
 fn dash(axis: Axis, bytes: Bytes, theme: &Theme, plot: Rect, x: u16, buf: &mut Buffer) {
     let eighths = axis.eighths(bytes, plot.height);
     let (row, within) = (eighths / 8, eighths % 8);
     let (row, symbol) = match within {
         _ if row >= u64::from(plot.height) => (row - 1, "▔"),
-        0..=2 => (row, "▁"),
-        3..=5 => (row, "╌"),
+        0..=1 => (row, "▁"),
+        2..=4 => (row, "╌"),
         _ => (row, "▔"),
     };
     if symbol != "╌" && !x.is_multiple_of(2) {
@@ -145,7 +144,7 @@ mod tests {
         let mut buf = Buffer::empty(Rect::new(0, 0, 40, rows));
         let gib = |gib: u64| Bytes(gib * GIB);
         let ceiling = Ceiling::new(limit.map(gib), card.map(gib)).unwrap();
-        let axis = Ceiling::axis(Some(ceiling), gib(peak), rows);
+        let axis = Ceiling::axis(Some(ceiling), Unit::GiB, gib(peak), rows);
         let mut stack = Stack::default();
         stack.add(gib(peak), Ink { token: Token::Allocated, fill: "█" });
         areas(&vec![stack; 40], axis.top, &theme, buf.area, &mut buf);
@@ -172,7 +171,7 @@ mod tests {
         let mut buf = Buffer::empty(Rect::new(0, 0, 40, 8));
         let mut stack = Stack::default();
         stack.add(Bytes(8), Ink { token: Token::Allocated, fill: "█" });
-        let axis = Axis::new(Bytes(8), 8);
+        let axis = Axis::new(Unit::KiB, Bytes(8), 8);
         areas(&vec![stack; 40], axis.top, &theme, buf.area, &mut buf);
         let ceiling = Ceiling::new(Some(Bytes(4)), None).unwrap();
         let before = buf.clone();

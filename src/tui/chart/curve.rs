@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::axis::Axis;
-use super::shown::{draw_over, is_braille};
+use super::shown::{Shown, draw_over, is_braille};
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
@@ -16,6 +16,8 @@ const TALL: u32 = Curve::ROWS as u32;
 pub(crate) struct Curve {
     plot: Rect,
     cells: Vec<u8>,
+    /// Columns of cells side by side of which something must be seen.
+    least: usize,
 }
 
 impl Curve {
@@ -45,13 +47,39 @@ impl Curve {
                 cells[row * width + x / 2] |= DOTS[x % 2][(dot % TALL) as usize];
             }
         }
-        Self { plot, cells }
+        Self { plot, cells, least: 1 }
     }
 
     /// Through values, one for each column of dots, on an axis.
     pub fn of_bytes(plot: Rect, axis: Axis, values: impl IntoIterator<Item = Option<Bytes>>) -> Self {
         let dot = |bytes: Bytes| (axis.eighths(bytes, plot.height).saturating_sub(1) / 2) as u32;
         Self::through(plot, values.into_iter().map(|value| value.map(|bytes| (dot(bytes), dot(bytes)))))
+    }
+
+    /// Through values where they are others than those `drawn` at the same columns of dots: by more than an eighth of a row, within a
+    /// cell to either side too, and for two cells or more. What is drawn already is no line beside itself, nor where it came a column
+    /// later. Values above the top interrupt the line.
+    pub fn apart(plot: Rect, axis: Axis, values: &[Bytes], drawn: &[Bytes]) -> Self {
+        const SIDE: usize = Curve::COLUMNS as usize;
+        let eighths = |bytes: &Bytes| axis.eighths(*bytes, plot.height);
+        let drawn: Vec<u64> = drawn.iter().map(eighths).collect();
+        let is_apart = |(x, value): (usize, &Bytes)| {
+            let beside = drawn.get(x.saturating_sub(SIDE)..(x + SIDE + 1).min(drawn.len())).unwrap_or_default();
+            let value = eighths(value);
+            let (below, above) = (beside.iter().min(), beside.iter().max());
+            below.is_none_or(|below| value + 1 < *below) || above.is_none_or(|above| value > above + 1)
+        };
+        let mut apart: Vec<bool> = values.iter().enumerate().map(is_apart).collect();
+        for run in apart.chunk_by_mut(|one, other| one == other).filter(|run| run.len() < 2 * SIDE) {
+            run.fill(false);
+        }
+        let seen = |(value, apart): (&Bytes, bool)| (apart && *value <= axis.top).then_some(*value);
+        Self { least: 2, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
+    }
+
+    /// Whether it has no dot.
+    pub fn is_empty(&self) -> bool {
+        self.cells.iter().all(|dots| *dots == 0)
     }
 
     /// The row of the plot, from the top, of the highest dot in a column of cells.
@@ -63,10 +91,25 @@ impl Curve {
         self.cells.get(usize::from(y) * usize::from(self.plot.width) + usize::from(x)).copied().unwrap_or(0)
     }
 
+    /// The columns of cells in which it is drawn.
+    fn seen(&self, theme: &Theme, buf: &Buffer) -> Vec<bool> {
+        let in_cell = |x: u16, y: u16| {
+            let cell = buf.cell((self.plot.x + x, self.plot.y + y)).filter(|_| self.dots(x, y) != 0);
+            cell.is_some_and(|cell| is_braille(cell.symbol()) || Shown::of(cell, theme) != Shown::Shared)
+        };
+        let mut seen: Vec<bool> =
+            (0..self.plot.width).map(|x| self.least <= 1 || (0..self.plot.height).any(|y| in_cell(x, y))).collect();
+        for run in seen.chunk_by_mut(|one, other| one == other).filter(|run| run.len() < self.least) {
+            run.fill(false);
+        }
+        seen
+    }
+
     /// Draws it over what is there: areas stay its ground, and where one of them ends the line gives way.
     pub fn draw(&self, token: Token, theme: &Theme, buf: &mut Buffer) {
+        let seen = self.seen(theme, buf);
         for y in 0..self.plot.height {
-            for x in 0..self.plot.width {
+            for x in (0..self.plot.width).filter(|x| seen[usize::from(*x)]) {
                 let dots = self.dots(x, y);
                 let Some(cell) = buf.cell_mut((self.plot.x + x, self.plot.y + y)).filter(|_| dots != 0) else {
                     continue;
@@ -88,6 +131,7 @@ impl Curve {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::figures::Unit;
     use crate::tui::theme::{Catalog, ColorTier};
 
     fn drawn(spans: &[Option<(u32, u32)>]) -> [String; 2] {
@@ -106,10 +150,40 @@ mod tests {
         assert_eq!(drawn(&[Some((7, 7)), None, None, None, None, Some((7, 9))])[0], rows[0]);
     }
 
+    /// The columns of cells in which one step's line stands over another's.
+    fn beside(now: &[u64], before: &[u64]) -> String {
+        let plot = Rect::new(0, 0, 12, 4);
+        let dots = |cells: &[u64]| cells.iter().flat_map(|bytes| [Bytes(*bytes); 2]).collect::<Vec<_>>();
+        let line = Curve::apart(plot, Axis::fitted(Unit::KiB, Bytes(320), 4), &dots(before), &dots(now));
+        assert_eq!(line.is_empty(), (0..12).all(|x| line.row_at(x).is_none()));
+        (0..12).map(|x| if line.row_at(x).is_some() { '#' } else { '.' }).collect()
+    }
+
+    #[test]
+    fn a_line_beside_stands_where_it_differs_and_nowhere_else() {
+        let now = [10, 20, 40, 80, 300, 250, 200, 150, 100, 50, 20, 10];
+        assert_eq!(beside(&now, &now), "............");
+        // The same a column later, or an eighth of a row more.
+        let mut later = now;
+        later.rotate_right(1);
+        assert_eq!(beside(&now[..11], &later[..11]), "............");
+        assert_eq!(beside(&now, &now.map(|bytes| bytes + 10)), "............");
+        // One column alone is dirt; what holds for longer is not.
+        let at = |from: usize, to: usize| {
+            let mut before = now;
+            before[from..to].fill(200);
+            beside(&now, &before)
+        };
+        assert_eq!((at(0, 1), at(10, 11)), ("............".to_owned(), "............".to_owned()));
+        assert_eq!((at(0, 3), at(9, 12)), ("###.........".to_owned(), ".........###".to_owned()));
+        // What does not fit is cut.
+        assert_eq!(beside(&[100; 12], &[90, 90, 90, 250, 250, 250, 400, 400, 250, 250, 90, 90]), "...###..##..");
+    }
+
     #[test]
     fn a_value_is_drawn_within_an_eighth_of_its_height() {
         let plot = Rect::new(0, 0, 1, 6);
-        let axis = Axis::new(Bytes(1000), plot.height);
+        let axis = Axis::new(Unit::KiB, Bytes(1000), plot.height);
         for bytes in (0..=1000).map(Bytes) {
             let curve = Curve::of_bytes(plot, axis, [Some(bytes)]);
             let row = curve.row_at(0).unwrap();

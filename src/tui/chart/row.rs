@@ -1,34 +1,35 @@
 //! Which parts the cells of a row show.
 //!
-//! A cell has two colours, and more parts may meet in it; what is blank above the top is one of them. **Two are kept, and the
-//! eighths of the others go to the one above them, so that what is lowest keeps its edge**; only what is blank is always kept and
+//! A cell has two colours, and more parts may meet in it; what is blank above the top is one of them. **Two are kept, and what the
+//! others have there goes to the one above them, so that what is lowest keeps its edge**; only what is blank is always kept and
 //! takes none, so the top stays. Which two is decided for a whole row at once: those for which its columns together pay least. A
-//! part that is hidden costs its eighths; more where its column then shows nothing of it ([`UNSEEN`]), and if it is the lowest of
-//! all ([`LOWEST`]), which gives way only below what is blank. One that grows to more than twice its height costs twice what goes
-//! beyond. Each that begins or ends in mid-row though its bytes go on costs [`CHANGE`]: it doesn't come and go with every column,
-//! and yet gives way where it has become the smaller one for good. Of ways that cost the same the one is taken that hides fewer
-//! bytes.
+//! part that is hidden costs what it has in the cell, so that of one column alone the least are hidden; more where its column then
+//! shows nothing of it ([`UNSEEN`]). One that grows to more than twice its height costs twice what goes beyond. Each that begins or
+//! ends in mid-row though its bytes go on costs [`CHANGE`]: it doesn't come and go with every column, and yet gives way where it has
+//! become the smaller one for good. What is left of short pieces is then shown as on both sides of it ([`ISLAND`]).
 
 use std::ops::Range;
 
 use super::ink::Ink;
-use crate::units::Bytes;
 
-/// What it costs, in eighths of one column, that a part which both of two neighbours hold is shown in one of them.
-const CHANGE: usize = 3;
-/// What it costs that a column shows nothing of a part.
-const UNSEEN: usize = 2;
-/// What it costs that the lowest part is not shown, where nothing is blank.
-const LOWEST: usize = 2;
+/// Parts of an eighth in which parts are compared: what two have in a cell differs by less than can be drawn.
+pub(super) const FINE: u64 = 1024;
+/// The same of a cell.
+const CELL: u64 = 8 * FINE;
+/// What is less in a cell than a quarter of an eighth has no say in it.
+const LEAST: u64 = FINE / 4;
 
-/// What an eighth costs: more than the places of hidden parts in the order of their bytes come to.
-const EIGHTH: usize = 64;
+/// What it costs that a part which both of two neighbours hold is shown in one of them.
+const CHANGE: u64 = 3 * FINE;
+/// What it costs at most that a column shows nothing of a part: as much as it has.
+const UNSEEN: u64 = 2 * FINE;
+/// Columns from which on a part may be shown, or not, though it is otherwise on both sides.
+const ISLAND: usize = 5;
 
-/// Where a part ends, in units from the bottom, how high it is, and what it is.
+/// Where a part ends, in fine units from the bottom, and what it is. The last one ends at an eighth.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
     pub end: u64,
-    pub height: Bytes,
     pub ink: Ink,
 }
 
@@ -49,16 +50,25 @@ impl StackCell {
     pub fn is_whole(self) -> bool {
         self.eighths == 8 || self.lower == self.upper
     }
+
+    fn shows(self, ink: Ink) -> bool {
+        self.lower == ink || self.upper == ink
+    }
+
+    /// How much of it is this ink's.
+    fn of(self, ink: Ink) -> u64 {
+        let lower = if self.is_whole() { 8 } else { self.eighths as u64 };
+        FINE * if self.lower == ink { lower } else { 8 - lower }
+    }
 }
 
 /// What a row holds of a part.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     ink: Ink,
-    /// Its eighths in this row, and in all rows.
-    here: usize,
-    whole: usize,
-    height: Bytes,
+    /// What it has in this row, and in all rows.
+    here: u64,
+    whole: u64,
 }
 
 impl Part {
@@ -92,32 +102,48 @@ impl Column {
     }
 
     fn add_row(&mut self, edges: &[Edge], row: u64) {
-        let (from, to) = (row * 8, (row + 1) * 8);
-        let parts = &mut self.parts;
-        let first = parts.len();
-        let (blank, mut begin) = (Edge { end: to, height: Bytes::ZERO, ink: Ink::NOTHING }, 0);
-        for edge in edges.iter().chain([&blank]) {
-            if edge.end <= from {
-                begin = edge.end;
-                continue;
-            }
-            if begin >= to && parts[first..].last().is_some_and(|last| last.ink != edge.ink) {
-                break;
-            }
-            let whole = edge.end.saturating_sub(begin) as usize;
-            let here = edge.end.min(to).saturating_sub(begin.max(from)) as usize;
+        let (from, to) = (row * CELL, (row + 1) * CELL);
+        let first = self.parts.len();
+        let (mut begin, mut left) = (0, 0);
+        for edge in edges {
+            let inside = begin.clamp(from, to)..edge.end.clamp(from, to);
+            let (here, whole) = (inside.end - inside.start, edge.end.saturating_sub(begin));
+            // What is no eighth by itself has no say, unless it is the lowest: what it has goes to the part above.
+            let eighth = |end: u64| (end + FINE / 2) / FINE;
+            let is_drawn = eighth(inside.end) > eighth(inside.start) || begin == 0 && from == 0;
             begin = edge.end.max(begin);
-            match parts[first..].last_mut() {
+            match self.parts[first..].last_mut() {
+                _ if here == 0 => {}
                 Some(last) if last.ink == edge.ink => (last.here, last.whole) = (last.here + here, last.whole + whole),
-                _ if here > 0 => parts.push(Part { ink: edge.ink, here, whole, height: edge.height }),
-                _ => {}
+                _ if here < LEAST || !is_drawn => left += here,
+                _ => self.parts.push(Part { ink: edge.ink, here: here + std::mem::take(&mut left), whole }),
             }
+        }
+        match self.parts[first..].last_mut() {
+            Some(last) => last.here += left,
+            // All of it is too little: the highest stands for it.
+            None if left > 0 => {
+                let ink = edges.iter().rev().find(|edge| edge.end > from).map_or(Ink::NOTHING, |edge| edge.ink);
+                self.parts.push(Part { ink, here: left, whole: left });
+            }
+            None => {}
+        }
+        if begin < to {
+            let blank = to - begin.max(from);
+            self.parts.push(Part { ink: Ink::NOTHING, here: blank, whole: blank });
+        }
+        if let [lowest, above, _, ..] = &mut self.parts[first..]
+            && from == 0
+            && lowest.here < FINE / 2
+        {
+            above.here += lowest.here;
+            self.parts.remove(first);
         }
         self.ends.push(self.parts.len());
     }
 }
 
-/// What a row of a column holds: parts from the bottom up, each with its eighths, and what is blank above them.
+/// What a row of a column holds: parts from the bottom up, and what is blank above them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowParts<'a> {
     parts: &'a [Part],
@@ -131,84 +157,83 @@ impl RowParts<'_> {
     }
 
     /// All of it, where it has two parts at most.
-    const fn only_way(&self) -> Way {
-        Way { low: 0, high: self.parts.len().saturating_sub(1), cost: 0 }
+    fn only_cell(&self) -> StackCell {
+        self.cell(0, self.parts.len().saturating_sub(1))
     }
 
-    /// Adds the ways to show it: two of its parts by their places, or the only one twice, and what each costs.
+    /// Adds the ways to show it: two of its parts, or the only one, and what each costs.
     fn add_ways(&self, ways: &mut Vec<Way>) {
         let count = self.parts.len();
         if count <= 2 {
-            ways.push(self.only_way());
+            ways.push(Way { cell: self.only_cell(), cost: 0 });
             return;
         }
         let pairs = (0..count).flat_map(|low| (low + 1..count).map(move |high| (low, high)));
-        ways.extend(pairs.filter_map(|(low, high)| Some(Way { low, high, cost: self.cost(low, high)? })));
+        ways.extend(pairs.filter_map(|(low, high)| self.way(low, high)));
     }
 
-    /// What it costs to show no others than these two; nothing where that may not be.
-    fn cost(&self, low: usize, high: usize) -> Option<usize> {
-        let has_blank = self.parts.last().is_some_and(|part| part.is_blank());
-        let hidden = self.parts.iter().enumerate().filter(|(place, _)| *place != low && *place != high);
-        let hidden = hidden.map(|(place, part)| {
-            if part.is_blank() {
-                return None;
-            }
-            // Below what is blank a thin lowest part would be as high as all of them.
-            let is_lowest = place == 0 && self.at_floor;
-            let unseen = if part.here == part.whole && !(is_lowest && has_blank) { UNSEEN } else { 0 };
-            let lowest = if is_lowest && !has_blank { LOWEST } else { 0 };
-            let place = self.parts.iter().filter(|other| other.height < part.height).count();
-            Some((part.here + unseen + lowest) * EIGHTH + place)
+    /// Every way to show it where there is a choice, one of its parts alone among them.
+    fn all_ways(&self) -> impl Iterator<Item = Way> {
+        let count = if self.parts.len() > 2 { self.parts.len() } else { 0 };
+        let pairs = (0..count).flat_map(move |low| (low..count).map(move |high| (low, high)));
+        pairs.filter_map(|(low, high)| self.way(low, high))
+    }
+
+    /// To show no others than these two; nothing where that may not be.
+    fn way(&self, low: usize, high: usize) -> Option<Way> {
+        let cell = self.cell(low, high);
+        let costs = self.parts.iter().map(|part| match (part.is_blank(), cell.shows(part.ink)) {
+            (true, true) => Some(0),
+            (true, false) => None,
+            (false, true) => Some(2 * cell.of(part.ink).saturating_sub(part.here + part.whole)),
+            (false, false) => Some(part.here + if part.here == part.whole { part.whole.min(UNSEEN) } else { 0 }),
         });
-        let hidden: usize = hidden.sum::<Option<usize>>()?;
-        let cell = self.cell(Way { low, high, cost: 0 });
-        let grown = |place: usize, eighths: usize| {
-            let part = self.parts[place];
-            if part.is_blank() { 0 } else { 2 * eighths.saturating_sub(part.here + part.whole) * EIGHTH }
-        };
-        Some(hidden + grown(low, cell.eighths) + grown(high, 8 - cell.eighths))
+        Some(Way { cell, cost: costs.sum::<Option<u64>>()? })
     }
 
-    /// What a cell shows that keeps these two.
-    fn cell(&self, way: Way) -> StackCell {
-        let (Some(lower), Some(upper)) = (self.parts.get(way.low), self.parts.get(way.high)) else {
+    /// What a cell shows that keeps these two, as far as they have an eighth.
+    fn cell(&self, low: usize, high: usize) -> StackCell {
+        let (Some(lower), Some(upper)) = (self.parts.get(low), self.parts.get(high)) else {
             return StackCell::whole(Ink::NOTHING);
         };
-        if way.low == way.high {
-            return StackCell::whole(lower.ink);
+        let eighths = if upper.is_blank() {
+            8 - upper.here / FINE
+        } else {
+            let below: u64 = self.parts[..=low].iter().map(|part| part.here).sum();
+            // What is lowest has an eighth as soon as it has a say.
+            ((below + FINE / 2) / FINE).max(u64::from(low == 0 && self.at_floor))
+        };
+        match eighths {
+            _ if low == high => StackCell::whole(lower.ink),
+            0 => StackCell::whole(upper.ink),
+            8.. => StackCell::whole(lower.ink),
+            eighths => StackCell { lower: lower.ink, upper: upper.ink, eighths: eighths as usize },
         }
-        let eighths =
-            if upper.is_blank() { 8 - upper.here } else { self.parts[..=way.low].iter().map(|part| part.here).sum() };
-        StackCell { lower: lower.ink, upper: upper.ink, eighths }
     }
 }
 
 /// One of the ways to show a cell.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    low: usize,
-    high: usize,
-    cost: usize,
+    cell: StackCell,
+    cost: u64,
 }
 
 /// What it costs that two neighbours are shown in these ways.
-fn changes(one: (RowParts<'_>, Way), other: (RowParts<'_>, Way)) -> usize {
-    let shown =
-        |(parts, way): (RowParts<'_>, Way), ink| parts.parts[way.low].ink == ink || parts.parts[way.high].ink == ink;
-    let only = |one: (RowParts<'_>, Way), other: (RowParts<'_>, Way)| {
-        let inks = [one.1.low, one.1.high].map(|place| one.0.parts[place].ink);
+fn changes(one: (RowParts<'_>, StackCell), other: (RowParts<'_>, StackCell)) -> u64 {
+    let only = |one: (RowParts<'_>, StackCell), other: (RowParts<'_>, StackCell)| {
+        let inks = [one.1.lower, one.1.upper];
         let inks = &inks[usize::from(inks[0] == inks[1])..];
-        inks.iter().filter(|ink| other.0.holds(**ink) && !shown(other, **ink)).count()
+        inks.iter().filter(|ink| other.0.holds(**ink) && !other.1.shows(**ink)).count() as u64
     };
-    CHANGE * EIGHTH * (only(one, other) + only(other, one))
+    CHANGE * (only(one, other) + only(other, one))
 }
 
 /// The cells of a row, column by column: the cheapest way through all of them.
 pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
     // Most rows have nothing to choose.
     if columns.iter().all(|parts| parts.parts.len() <= 2) {
-        return columns.iter().map(|parts| parts.cell(parts.only_way())).collect();
+        return columns.iter().map(RowParts::only_cell).collect();
     }
     let (mut ways, mut of_column) = (Vec::with_capacity(2 * columns.len()), Vec::with_capacity(columns.len()));
     for parts in columns {
@@ -217,7 +242,7 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
         of_column.push(first..ways.len());
     }
     // The least that each way costs with all columns before it, and through which way of the column before.
-    let mut costs: Vec<(usize, usize)> = Vec::with_capacity(ways.len());
+    let mut costs: Vec<(u64, usize)> = Vec::with_capacity(ways.len());
     for (x, &parts) in columns.iter().enumerate() {
         for (place, way) in ways[of_column[x].clone()].iter().enumerate() {
             let Some(before) = x.checked_sub(1) else {
@@ -226,7 +251,7 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
             };
             let first = of_column[before].start;
             let through = of_column[before].clone().map(|from| {
-                let all = costs[from].0 + changes((columns[before], ways[from]), (parts, *way));
+                let all = costs[from].0 + changes((columns[before], ways[from].cell), (parts, way.cell));
                 // Of ways that cost the same the one that goes straight on.
                 (all, from - first != place, from)
             });
@@ -234,14 +259,39 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
             costs.push((cost + way.cost, from));
         }
     }
-    let mut cells = Vec::with_capacity(columns.len());
     let mut way = of_column.last().and_then(|of_last| of_last.clone().min_by_key(|way| costs[*way].0)).unwrap_or(0);
-    for parts in columns.iter().rev() {
-        cells.push(parts.cell(ways[way]));
+    let mut chosen = Vec::with_capacity(columns.len());
+    for _ in columns {
+        chosen.push(ways[way].cell);
         way = costs[way].1;
     }
-    cells.reverse();
-    cells
+    chosen.reverse();
+    for x in 1..columns.len() {
+        settle(columns, &mut chosen, x);
+    }
+    chosen
+}
+
+/// Where a part begins or ends at column `x` though its bytes go on, and does the opposite in fewer than [`ISLAND`] columns, those are
+/// shown as their neighbours are on both sides: a few columns of a part, or without it, look as if something had happened there.
+fn settle(columns: &[RowParts<'_>], chosen: &mut [StackCell], x: usize) {
+    for part in columns[x].parts.iter().filter(|part| !part.is_blank()) {
+        let ink = part.ink;
+        let here = chosen[x].shows(ink);
+        if !columns[x - 1].holds(ink) || chosen[x - 1].shows(ink) == here {
+            continue;
+        }
+        let end = (x + 1..columns.len()).take(ISLAND - 1).find(|at| chosen[*at].shows(ink) != here);
+        let Some(end) = end.filter(|end| columns[x..=*end].iter().all(|parts| parts.holds(ink))) else { continue };
+        let beside = |ink: Ink| chosen[x - 1].shows(ink) || chosen[end].shows(ink);
+        let as_beside = |parts: &RowParts<'_>| {
+            let fits = |way: &Way| way.cell.shows(ink) != here && beside(way.cell.lower) && beside(way.cell.upper);
+            parts.all_ways().filter(fits).min_by_key(|way| way.cost).map(|way| way.cell)
+        };
+        if let Some(cells) = columns[x..end].iter().map(as_beside).collect::<Option<Vec<_>>>() {
+            chosen[x..end].copy_from_slice(&cells);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -253,11 +303,9 @@ mod tests {
     const THIN: Ink = Ink { token: Token::Stranded, fill: "█" };
     const HIGH: Ink = Ink { token: Token::AllocatedSwing, fill: "█" };
 
-    /// A row of a column whose parts end there.
+    /// A row of a column whose parts end at these eighths.
     fn row(row: u64, ends: &[(u64, Ink)]) -> Column {
-        let mut below = 0;
-        let edge = |&(end, ink)| Edge { end, height: Bytes(end - std::mem::replace(&mut below, end)), ink };
-        Column::new(&ends.iter().map(edge).collect::<Vec<_>>(), row..row + 1)
+        Column::new(&ends.iter().map(|&(end, ink)| Edge { end: end * FINE, ink }).collect::<Vec<_>>(), row..row + 1)
     }
 
     fn alone(column: &Column) -> StackCell {
@@ -282,22 +330,62 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_part_is_seen_even_if_it_is_thin() {
-        let cell = alone(&row(0, &[(1, LOW), (3, THIN), (30, HIGH)]));
-        assert_eq!(cell, StackCell { lower: LOW, upper: HIGH, eighths: 1 });
+    fn the_lowest_part_has_an_eighth_where_there_is_room_and_gives_way_where_it_is_the_least() {
+        let of = |ends: &[(u64, Ink)]| {
+            Column::new(&ends.iter().map(|&(end, ink)| Edge { end: end * FINE / 16, ink }).collect::<Vec<_>>(), 0..1)
+        };
+        assert_eq!(alone(&of(&[(5, LOW), (200, HIGH)])), StackCell { lower: LOW, upper: HIGH, eighths: 1 });
+        assert_eq!(
+            alone(&row(0, &[(1, LOW), (3, THIN), (30, HIGH)])),
+            StackCell { lower: THIN, upper: HIGH, eighths: 3 }
+        );
+        // A floor, what came and went above it, and what is reserved beyond that: the peak is what the row is about.
+        assert_eq!(
+            alone(&row(0, &[(1, LOW), (4, THIN), (16, HIGH)])),
+            StackCell { lower: THIN, upper: HIGH, eighths: 4 }
+        );
     }
 
     #[test]
-    fn of_parts_as_high_that_of_more_bytes_is_seen() {
-        let edges = |middle| {
-            [(1, 3, LOW), (2, middle, THIN), (3, 5, HIGH)].map(|(end, height, ink)| Edge {
-                end,
-                height: Bytes(height),
-                ink,
-            })
+    fn of_parts_that_are_drawn_alike_that_of_more_bytes_is_seen() {
+        // Sixteenths of an eighth, below what is blank.
+        let edges = |ends: [u64; 3]| {
+            ends.into_iter()
+                .zip([LOW, THIN, HIGH])
+                .map(|(end, ink)| Edge { end: end * FINE / 16, ink })
+                .collect::<Vec<_>>()
         };
-        for (middle, seen) in [(4, HIGH), (6, THIN)] {
-            assert_eq!(alone(&Column::new(&edges(middle), 0..1)).lower, seen, "{middle}");
+        for (ends, seen) in [([7, 23, 32], THIN), ([7, 15, 32], HIGH), ([17, 24, 32], LOW)] {
+            let cell = alone(&Column::new(&edges(ends), 0..1));
+            assert_eq!(cell, StackCell { lower: seen, upper: Ink::NOTHING, eighths: 2 }, "{ends:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_say_takes_nothing_from_its_neighbours() {
+        // A part of a fiftieth of an eighth across the edge of one.
+        let edges =
+            [(20, LOW), (21, THIN), (90, HIGH), (128, LOW)].map(|(end, ink)| Edge { end: end * FINE / 16, ink });
+        let cells: Vec<StackCell> = (0..20).map(|_| alone(&Column::new(&edges, 0..1))).collect();
+        assert!(cells.iter().all(|cell| !cell.shows(THIN)), "{cells:?}");
+    }
+
+    #[test]
+    fn a_part_that_has_no_room_on_both_sides_is_no_island_between() {
+        // What is blank keeps its place, so that one part is left; where the top is in the row above, two could be.
+        let edges = |top: u64| [(2, LOW), (5, THIN), (top, HIGH)];
+        let [low, high] = [7, 10].map(|top| row(0, &edges(top)));
+        for (between, wanted) in [(1, 0), (2, 0), (4, 0), (9, 9)] {
+            let mut columns = vec![&low; 6];
+            columns.extend(vec![&high; between]);
+            columns.extend([&low; 6]);
+            let cells = row_cells(&columns.iter().map(|column| column.row(0)).collect::<Vec<_>>());
+            let seen: Vec<Ink> =
+                [LOW, THIN, HIGH].into_iter().filter(|ink| [cells[0].lower, cells[0].upper].contains(ink)).collect();
+            let others = cells
+                .iter()
+                .filter(|cell| [cell.lower, cell.upper].iter().any(|ink| *ink != Ink::NOTHING && !seen.contains(ink)));
+            assert_eq!(others.count(), wanted, "{between} columns: {cells:?}");
         }
     }
 

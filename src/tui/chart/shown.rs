@@ -7,6 +7,8 @@ use crate::tui::theme::{Theme, Token};
 
 /// A grid line: at the lower edge of its cell, where the value of its tick stands.
 pub(super) const GRID: &str = "▁";
+/// The same where the value is that of its middle.
+pub(super) const GRID_MIDDLE: &str = "─";
 
 /// What a cell of a plot shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +26,7 @@ impl Shown {
         let symbol = cell.symbol();
         let ground = [Color::Reset, theme.color(Token::Surface)];
         let bare = ground.contains(&cell.bg);
-        if symbol == " " && bare || symbol == GRID && bare && is_grid(cell, theme) {
+        if symbol == " " && bare || matches!(symbol, GRID | GRID_MIDDLE) && bare && is_grid(cell, theme) {
             return Self::Nothing;
         }
         if theme.is_colorless() {

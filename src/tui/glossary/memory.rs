@@ -318,7 +318,7 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "workspaces",
-        also: &["wkspace", "workspace", "cuBLAS", "cuBLASLt"],
+        also: &["workspace", "cuBLAS", "cuBLASLt"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Workspace)),
         meaning: "scratch memory of cuBLAS, cuDNN and reductions. cuBLAS keeps one for each stream and thread.",

@@ -20,11 +20,18 @@ pub(crate) struct Entry {
 /// Accounts that hold something, and what an op under way took and gave back.
 pub(crate) fn account_entries(ledger: &Ledger, touched: &[Touched], theme: &Theme) -> Vec<Entry> {
     let accounts = [ledger.stranded, ledger.releasable, ledger.rounding, ledger.pending];
-    let sum = |taken| touched.iter().filter(|block| block.taken == taken).map(|block| block.size).sum::<Bytes>();
     let marks = account_marks(theme).into_iter().zip(accounts);
-    let marks = marks.chain(touched_marks(theme).into_iter().zip([sum(true), sum(false)]));
-    let entry = |((mark, label), bytes): ((Span<'static>, &str), Bytes)| Entry { mark, label: label.to_owned(), bytes };
-    marks.filter(|(_, bytes)| *bytes > Bytes::ZERO).map(entry).collect()
+    marks.filter_map(entry).chain(touched_entries(touched, theme)).collect()
+}
+
+/// What an op under way took and gave back.
+pub(crate) fn touched_entries(touched: &[Touched], theme: &Theme) -> Vec<Entry> {
+    let sum = |taken| touched.iter().filter(|block| block.taken == taken).map(|block| block.size).sum::<Bytes>();
+    touched_marks(theme).into_iter().zip([sum(true), sum(false)]).filter_map(entry).collect()
+}
+
+fn entry(((mark, label), bytes): ((Span<'static>, &'static str), Bytes)) -> Option<Entry> {
+    (bytes > Bytes::ZERO).then(|| Entry { mark, label: label.to_owned(), bytes })
 }
 
 /// The entries in lines of `width` cells; with their bytes where those have a unit, which stands before them all.

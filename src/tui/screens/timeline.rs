@@ -191,7 +191,7 @@ impl TimelineView<'_> {
         if let Some(peak) = study.peak {
             push(vec![
                 span(theme, Token::Text, " · peak "),
-                span(theme, Token::Strong, figures::bytes(peak.allocated)),
+                span(theme, Token::Strong, self.stage.unit().of_part(peak.allocated).named(peak.allocated)),
             ]);
             let op = study.op_at(peak.position.saturating_sub(1)).map(|run| study.names.get(run.name).to_owned());
             if let Some(phase) = study.phase_at(peak.position) {
@@ -225,7 +225,7 @@ impl TimelineView<'_> {
         let pinned = self.pinned();
         let highest = highest.max(pinned.and_then(Profile::peak).map_or(Bytes::ZERO, |sample| sample.allocated));
         let ceiling = self.stage.ceiling();
-        let axis = Ceiling::axis(ceiling, highest, plot.height);
+        let axis = Ceiling::axis(ceiling, self.stage.unit().of_part(highest), highest, plot.height);
         axis.draw(theme, inner, plot, buf);
         let inks: Vec<Ink> =
             (0..).zip(&study.groups).map(|(index, group)| ink(study.grouping, index, group, theme)).collect();
@@ -243,8 +243,11 @@ impl TimelineView<'_> {
             ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
         }
         if let Some(pinned) = pinned {
-            let heights = pinned.in_columns(plot.width * Curve::COLUMNS).map(|sample| Some(sample.allocated));
-            Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
+            let dots = plot.width * Curve::COLUMNS;
+            let heights: Vec<Bytes> = pinned.in_columns(dots).map(|sample| sample.allocated).collect();
+            let fullest = |dot| study.moments.get(study.fullest_in(usize::from(dot), usize::from(dots)));
+            let drawn: Vec<Bytes> = (0..dots).filter_map(|dot| Some(fullest(dot)?.allocated)).collect();
+            Curve::apart(plot, axis, &heights, &drawn).draw(Token::Ghost, theme, buf);
         }
         self.marks(plot, buf);
         self.cursor_line(plot, buf);
@@ -279,7 +282,7 @@ impl TimelineView<'_> {
         }
         let highest = study.moments.iter().map(|moment| moment.reserved).max().unwrap_or_default();
         let ceiling = self.stage.ceiling();
-        let axis = Ceiling::axis(ceiling, highest, plot.height);
+        let axis = Ceiling::axis(ceiling, self.stage.unit().of_part(highest), highest, plot.height);
         axis.draw(theme, inner, plot, buf);
         let stack = |x| {
             let mut stack = Stack::default();
@@ -364,7 +367,7 @@ impl TimelineView<'_> {
     /// The unit of the chart, and the phases or steps below it.
     fn axis_of_time(&self, axis: Axis, inner: Rect, plot: Rect, buf: &mut Buffer) {
         let theme = self.theme();
-        let unit = format!("{:>4}", Unit::for_largest(axis.top).name());
+        let unit = format!("{:>4}", axis.unit.name());
         put_at(inner, 0, plot.height, vec![span(theme, Token::Dim, unit)], buf);
         let below = Rect { height: plot.height + 1, ..plot };
         self.columns(plot).axis_of_time(theme, below, plot.height, buf);
@@ -379,7 +382,7 @@ impl TimelineView<'_> {
         let Some(index) = self.told() else { return };
         let moment = study.moments[index];
         let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
-        let unit = Unit::for_largest(peak);
+        let unit = self.stage.unit().of_part(peak);
         let cursor = self.cursor.is_some();
         let head = if cursor {
             format!("{:>9} {:>9}", unit.name(), "at peak")
@@ -490,7 +493,8 @@ impl TimelineView<'_> {
         let (theme, study) = (self.theme(), self.study);
         let Some(index) = self.told() else { return Vec::new() };
         let moment = study.moments[index];
-        let unit = Unit::for_largest(study.peak.map_or(moment.allocated, |peak| peak.allocated));
+        let peak = study.peak.map_or(moment.allocated, |peak| peak.allocated);
+        let unit = self.stage.unit().of_part(peak);
         let at = self.heading();
         let mut line = vec![
             span(theme, Token::Dim, format!(" {at} ")),
@@ -502,8 +506,8 @@ impl TimelineView<'_> {
         order.sort_by_key(|(_, group)| std::cmp::Reverse(group.bytes.get(index).copied().unwrap_or_default()));
         for (number, group) in order {
             let bytes = group.bytes.get(index).copied().unwrap_or_default();
-            // What rounds to nothing is nothing worth a word.
-            if bytes.get() < unit.bytes() / 20 {
+            // What can't be seen is nothing worth a word.
+            if bytes.get().saturating_mul(400) < peak.get() {
                 continue;
             }
             let ink = ink(study.grouping, number, group, theme);
@@ -511,7 +515,7 @@ impl TimelineView<'_> {
             let entry = [
                 span(theme, ink.token, format!("  {mark}")),
                 span(theme, Token::Dim, format!(" {} ", pane::cut(&group.name, 24))),
-                span(theme, Token::Text, unit.figure(bytes)),
+                span(theme, Token::Text, unit.or_smaller(bytes)),
             ];
             let cells: usize = line.iter().chain(&entry).map(Span::width).sum();
             if cells > usize::from(width) {

@@ -177,6 +177,17 @@ impl Theme {
         self.styles.get(token as usize).and_then(|style| style.fg).unwrap_or(Color::Reset)
     }
 
+    /// A colour between that of `token` and the surface, for an area in which others are drawn; `None` where colours can't be mixed.
+    #[must_use]
+    pub fn faint(&self, token: Token) -> Option<Color> {
+        let (Color::Rgb(r, g, b), Color::Rgb(on_r, on_g, on_b)) = (self.color(token), self.color(Token::Surface))
+        else {
+            return None;
+        };
+        let mixed = |one: u8, other: u8| u8::try_from((u16::from(one) * 2 + u16::from(other) * 3) / 5).unwrap_or(one);
+        Some(Color::Rgb(mixed(r, on_r), mixed(g, on_g), mixed(b, on_b)))
+    }
+
     /// Whether areas may be told apart by background colours: the theme paints its own surface, so tones near it
     /// are visible.
     #[must_use]

@@ -41,13 +41,23 @@ fn other_files_and_versions_are_refused_with_a_sentence() {
         }
     }
     for (version, words) in
-        [(7_u16, "newer vramlab"), (u16::MAX, "format 65535"), (0, "no longer read"), (5, "no longer read")]
+        [(8_u16, "newer vramlab"), (u16::MAX, "format 65535"), (0, "no longer read"), (5, "no longer read")]
     {
         let mut bytes = bytes.clone();
         bytes[8..10].copy_from_slice(&version.to_le_bytes());
         assert!(sentence(&read(&bytes[..]).unwrap_err()).contains(words));
         assert!(sentence(&summary(Cursor::new(bytes)).unwrap_err()).contains(words));
     }
+}
+
+#[test]
+fn a_file_of_the_format_before_is_read_as_it_was_written() {
+    let events = synthetic::training_run();
+    let mut bytes = recorded(&frames_of(&events, 1000));
+    bytes[8..10].copy_from_slice(&6_u16.to_le_bytes());
+    let (read, whole) = read(&bytes[..]).unwrap();
+    assert!(whole && read == events);
+    assert_eq!(summary(Cursor::new(bytes)).unwrap().events, events.len() as u64);
 }
 
 #[test]

@@ -38,6 +38,8 @@ fn assert_recreated(events: &[Event]) {
         assert_eq!((old.limit, old.host, &old.names.0), (new.limit, new.host, &new.names.0));
         assert_eq!((old.about, old.settings, old.run), (new.about, new.settings, new.run));
         assert_eq!((old.time, old.phase, old.gpu), (new.time, new.phase, new.gpu));
+        let memory = |ranks: &Ranks| ranks.lab(device).unwrap().device_memory();
+        assert_eq!(memory(&ranks), memory(&again));
         assert_eq!(new.malformed, 0);
     }
 }

@@ -170,3 +170,34 @@ fn history_and_why_are_of_the_step_that_is_looked_at() {
         }
     }
 }
+
+/// The mark of the moment is there at the size that most terminals begin with, however long a run has been.
+#[test]
+fn the_mark_of_the_moment_stays_in_the_header() {
+    for steps in [1, 10, 100, 1000, 9999] {
+        let mut picture = lab_states::running();
+        let marked = picture.marked.as_mut().unwrap();
+        Arc::make_mut(&mut marked.view).steps.finished = steps;
+        for key in ["1", "2", "3", "4", "5", "6", "7"] {
+            for width in [80, 120] {
+                let text = screen(key, picture.clone(), (width, 24));
+                let header = text.lines().nth(1).unwrap();
+                assert!(header.contains(&format!("step {steps}")) && header.contains('▼'), "{header}");
+                assert!(header.contains(" Blocks") && header.contains(" Stacks"), "{header}");
+            }
+        }
+    }
+}
+
+/// What is not told in "why" is announced once, wherever there is room for a second row.
+#[test]
+fn findings_that_wait_are_announced_once() {
+    for picture in [lab_states::running(), lab_states::on_gpu(), lab_states::looking_back()] {
+        for (width, height) in [(60, 20), (80, 24), (100, 30), (120, 40), (200, 60)] {
+            let text = screen("1", picture.clone(), (width, height));
+            let said = [" w +", "w: all", "more finding"].map(|words| text.matches(words).count());
+            assert!(said.iter().sum::<usize>() <= 1, "{said:?} at {width}×{height}:\n{text}");
+            assert!(width > 80 || said.iter().sum::<usize>() == 1, "{width}×{height}:\n{text}");
+        }
+    }
+}

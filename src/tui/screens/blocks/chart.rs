@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use crate::tui::figures::{self, Unit};
+use crate::tui::figures;
 use crate::tui::legend;
 use crate::tui::map::{self, Entry, Plan, Sheet, Survey};
 use crate::tui::pane::{self, Frame, put, span};
@@ -103,7 +103,7 @@ fn found(survey: &Survey, text: &str, theme: &Theme) -> Vec<Span<'static>> {
 fn key(stage: &Stage<'_>, survey: &Survey, with_bytes: bool, width: usize) -> Vec<Vec<Span<'static>>> {
     let (theme, view, coloring) = (stage.theme, stage.shown, stage.states.blocks.coloring);
     let ledger = &view.ledger;
-    let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
+    let unit = stage.unit();
     let mut entries: Vec<Entry> = Vec::new();
     for (tone, label, bytes) in survey.legend().into_iter().filter(|(_, _, bytes)| *bytes > Bytes::ZERO) {
         let ink = coloring.ink(tone);

@@ -2,6 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Color;
 
 use super::Compared;
 use super::rows::token_of;
@@ -15,6 +16,7 @@ use crate::units::Bytes;
 
 /// A curve bears its number every so many columns.
 const EVERY: usize = 16;
+const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// Contrast up to which a ground lets lines of all configurations be seen.
 const FAINT: f64 = 2.0;
 
@@ -51,7 +53,7 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     let Some(top) = curves.iter().map(|(_, profile)| highest(profile)).max().filter(|_| !plot.is_empty()) else {
         return;
     };
-    let axis = Axis::new(top, plot.height);
+    let axis = Axis::new(Unit::for_largest(top), top, plot.height);
     axis.draw(theme, inner, plot, buf);
     // The selected one is drawn last: where lines share a cell, it has the colour.
     let (others, selected): (Vec<_>, Vec<_>) = curves.into_iter().partition(|(place, _)| *place != compared.selected);
@@ -59,7 +61,15 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
         let heights = profile.in_columns(plot.width * Curve::COLUMNS).map(|sample| Some(sample.allocated));
         (*place, Curve::of_bytes(plot, axis, heights))
     };
-    let lines: Vec<(usize, Curve)> = others.iter().chain(&selected).map(line).collect();
+    // Below the others lies the one that is selected, so that they can be seen in it; where no faint colour is to be had they lie over it
+    // as lines, and it is shaded between them.
+    let faint = faint(compared.selected, theme);
+    if let (Some((place, profile)), Some(faint)) = (selected.first(), faint) {
+        let heights: Vec<Bytes> = profile.in_columns(plot.width).map(|sample| sample.allocated).collect();
+        fill(*place, faint, (axis, &heights), theme, plot, buf);
+    }
+    let last = if faint.is_none() { selected.as_slice() } else { &[] };
+    let lines: Vec<(usize, Curve)> = others.iter().chain(last).map(line).collect();
     for (place, line) in &lines {
         line.draw(token_of(*place), theme, buf);
     }
@@ -67,43 +77,70 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
         numbers(*place, line, theme, plot, buf);
     }
     if let Some((place, line)) = lines.last().filter(|(place, _)| *place == compared.selected) {
-        fill(*place, line, theme, plot, buf);
+        shade(*place, line, theme, plot, buf);
     }
     if footer > 0 {
         if let Some((_, profile)) = selected.first() {
             phases(profile, theme, plot, buf);
         }
-        let unit = Unit::for_largest(axis.top).name();
+        let unit = axis.unit.name();
         put(Rect { y: plot.bottom(), height: 1, ..inner }, 0, vec![span(theme, Token::Dim, format!("{unit:>4}"))], buf);
     }
 }
 
 /// The number of a configuration in its line, now and then; each has its own columns, so that they do not hide each other.
 fn numbers(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    let number = char::from_digit(u32::try_from(place + 1).unwrap_or(0) % 10, 10).unwrap_or(' ');
-    for x in (0..plot.width).filter(|x| usize::from(*x) % EVERY == (place * 3 + 2) % EVERY) {
-        if let Some(y) = line.row_at(x) {
-            buf[(plot.x + x, plot.y + y)].set_char(number).set_fg(theme.color(token_of(place)));
+    for x in (0..plot.width).filter(|x| is_numbered(place, *x)) {
+        let Some(y) = line.row_at(x) else { continue };
+        let cell = &mut buf[(plot.x + x, plot.y + y)];
+        // Where the line gives way to an edge, its number would stand for nothing.
+        if cell.symbol().chars().all(|symbol| ('\u{2800}'..='\u{28ff}').contains(&symbol)) {
+            cell.set_char(number_of(place)).set_fg(theme.color(token_of(place)));
         }
     }
 }
 
-/// Shades what lies below a line, faintly, so that other lines stay what they are in it. Where the theme's
-/// borders are faint it is a ground behind them, a byte a cell; a shade takes three.
-fn fill(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+fn number_of(place: usize) -> char {
+    char::from_digit(u32::try_from(place + 1).unwrap_or(0) % 10, 10).unwrap_or(' ')
+}
+
+fn is_numbered(place: usize, x: u16) -> bool {
+    usize::from(x) % EVERY == (place * 3 + 2) % EVERY
+}
+
+/// A configuration's own colour made faint, or where colours can't be mixed that of borders, if that is faint.
+fn faint(place: usize, theme: &Theme) -> Option<Color> {
+    let is_faint = || theme.contrast(Token::Border, Token::Surface).is_some_and(|contrast| contrast < FAINT);
+    theme.faint(token_of(place)).or_else(|| is_faint().then(|| theme.color(Token::Border)))
+}
+
+/// What lies below a configuration's curve, to an eighth of a cell, so faint that other lines stay what they are in it.
+fn fill(place: usize, faint: Color, (axis, heights): (Axis, &[Bytes]), theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    for (x, height) in (0..plot.width).zip(heights) {
+        let eighths = axis.eighths(*height, plot.height).max(1);
+        let last = u16::try_from((eighths - 1) / 8).unwrap_or(u16::MAX).min(plot.height - 1);
+        for row in 0..=last {
+            let symbol = EIGHTHS[if row == last { (eighths - u64::from(last) * 8) as usize } else { 8 }];
+            let style = theme.style(token_of(place)).fg(faint);
+            buf[(plot.x + x, plot.bottom() - 1 - row)].set_symbol(symbol).set_style(style);
+        }
+        // Its number stands where nothing is cut by it.
+        if is_numbered(place, x) && last > 0 {
+            let cell = &mut buf[(plot.x + x, plot.bottom() - last)];
+            cell.set_char(number_of(place)).set_style(theme.style(token_of(place))).set_bg(faint);
+        }
+    }
+}
+
+/// Shades what lies below a line, where nothing else does.
+fn shade(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let border = theme.color(Token::Border);
-    let as_ground = theme.contrast(Token::Border, Token::Surface).is_some_and(|contrast| contrast < FAINT);
     for x in 0..plot.width {
         let Some(outline) = line.row_at(x) else { continue };
-        // A ground takes whole cells: it ends below the line, so that a flat line has a flat edge.
         for y in outline + 1..plot.height {
             let cell = &mut buf[(plot.x + x, plot.y + y)];
-            let bare = cell.symbol() == " " || (cell.symbol() == "▁" && cell.fg == border);
-            match (as_ground, bare) {
-                (true, true) => _ = cell.set_symbol(" ").set_bg(border),
-                (true, false) => _ = cell.set_bg(border),
-                (false, true) => _ = cell.set_symbol("░").set_fg(theme.color(token_of(place))),
-                (false, false) => {}
+            if cell.symbol() == " " || (cell.symbol() == "▁" && cell.fg == border) {
+                cell.set_symbol("░").set_fg(theme.color(token_of(place)));
             }
         }
     }
@@ -124,5 +161,38 @@ fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
         let name = phase.map_or("", |phase| legend::phase_label(phase, room - 1));
         let token = phase.map_or(Token::Dim, Token::from);
         end = put_at(below, x, plot.height, vec![span(theme, token, format!("│{name}"))], buf);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::theme::{Catalog, ColorTier};
+
+    #[test]
+    fn what_is_filled_ends_where_its_bytes_do() {
+        let catalog = Catalog::default();
+        for name in ["dark", "light", "nord"] {
+            let (theme, _) = catalog.load(name, ColorTier::True).unwrap();
+            let faint = faint(1, &theme).unwrap();
+            for rows in [3, 7, 20] {
+                let plot = Rect::new(0, 0, 60, rows);
+                let axis = Axis::new(Unit::KiB, Bytes(1000), rows);
+                let heights: Vec<Bytes> = (0..60).map(|x| Bytes(x * 997 % 1000)).collect();
+                let mut buf = Buffer::empty(plot);
+                fill(1, faint, (axis, &heights), &theme, plot, &mut buf);
+                for (x, height) in (0..60).zip(&heights) {
+                    let eighths =
+                        |cell: &ratatui::buffer::Cell| match EIGHTHS.iter().position(|of| *of == cell.symbol()) {
+                            Some(eighths) if cell.fg == faint => eighths,
+                            // Its number.
+                            _ if cell.bg == faint => 8,
+                            _ => 0,
+                        };
+                    let drawn: usize = (0..rows).map(|y| eighths(&buf[(x, y)])).sum();
+                    assert_eq!(drawn as u64, axis.eighths(*height, rows).max(1), "{name}, {rows} rows, column {x}");
+                }
+            }
+        }
     }
 }

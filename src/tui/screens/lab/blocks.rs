@@ -6,8 +6,8 @@ use ratatui::text::Span;
 
 use crate::model::{BlockView, Category, SegmentView, View};
 use crate::tui::action::Action;
-use crate::tui::figures::{self, Unit};
-use crate::tui::legend::{legend_of, short_label};
+use crate::tui::figures;
+use crate::tui::legend::{account_marks, legend_of, short_label};
 use crate::tui::map::{self, Coloring, Entry, Sheet, Tone};
 use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::{Layout, Stage};
@@ -21,9 +21,11 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let inside = area.height.saturating_sub(if kind == Frame::Box { 2 } else { 1 });
     let wide = area.width.saturating_sub(margin);
     let most = inside.saturating_sub(1) / 3;
-    let legend = |with_bytes| legend(stage, with_bytes, usize::from(wide));
-    // All words before some figures.
-    let legend = Some(legend(true)).filter(|lines| lines.len() <= usize::from(most)).unwrap_or_else(|| legend(false));
+    let legend = |with_bytes, by_bytes| legend(stage, with_bytes, by_bytes, usize::from(wide));
+    // All words before some figures, and where there is no room for all words those of most bytes.
+    let fits = |lines: &Vec<Vec<Span<'_>>>| lines.len() <= usize::from(most);
+    let whole = [true, false].into_iter().map(|with_bytes| legend(with_bytes, false)).find(fits);
+    let legend = whole.unwrap_or_else(|| legend(false, true));
     let legend_rows = u16::try_from(legend.len()).unwrap_or(0).min(most);
     let seen = usize::from(inside - legend_rows);
     let width = map::cells(Rect { width: wide, ..area }).width;
@@ -33,7 +35,14 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let page = stage.keys.key_of(Action::ScrollPage(1));
     let more =
         if hidden > 0 { format!("{page}: {} more", figures::counted(hidden as u64, "row")) } else { String::new() };
-    let title = title("blocks", view, (plan.scale, more), room, theme);
+    // Where no row is left for a legend, a colour that charts have not is explained in the title.
+    let pending = view.ledger.pending;
+    let [.., (mark, label)] = account_marks(theme);
+    let pending = (legend_rows == 0 && pending > Bytes::ZERO)
+        .then(|| [Span::raw("  "), mark, span(theme, Token::Text, format!(" {label} {}", figures::bytes(pending)))]);
+    let taken: usize = pending.iter().flatten().map(Span::width).sum();
+    let mut title = title("blocks", view, (plan.scale, more), room.saturating_sub(taken), theme);
+    title.extend(pending.into_iter().flatten());
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let rows = Rect { height: inner.height.saturating_sub(legend_rows), ..inner };
@@ -80,11 +89,12 @@ fn title(
     pane::title(word, words, room, theme)
 }
 
-/// What the colours mean, with bytes where they are wanted, in as many lines as it takes. What holds nothing is left out.
-fn legend(stage: &Stage<'_>, with_bytes: bool, width: usize) -> Vec<Vec<Span<'static>>> {
+/// What the colours mean, with bytes where they are wanted, in as many lines as it takes. What holds nothing is left out; of lines that
+/// will be cut the first should have what the op under way did, and then most bytes.
+fn legend(stage: &Stage<'_>, with_bytes: bool, by_bytes: bool, width: usize) -> Vec<Vec<Span<'static>>> {
     let (theme, view) = (stage.theme, stage.shown);
     let ledger = &view.ledger;
-    let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
+    let unit = stage.unit();
     let mut entries: Vec<Entry> = Vec::new();
     for (index, category) in Category::ALL.into_iter().enumerate() {
         if view.by_category[index] > Bytes::ZERO {
@@ -92,6 +102,13 @@ fn legend(stage: &Stage<'_>, with_bytes: bool, width: usize) -> Vec<Vec<Span<'st
             entries.push(Entry { mark, label, bytes: view.by_category[index] });
         }
     }
-    entries.extend(map::account_entries(ledger, stage.touched(), theme));
+    entries.extend(map::account_entries(ledger, &[], theme));
+    let touched = map::touched_entries(stage.touched(), theme);
+    if by_bytes {
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.bytes));
+        entries.splice(..0, touched);
+    } else {
+        entries.extend(touched);
+    }
     map::lines(entries, with_bytes.then_some(unit), theme, width)
 }

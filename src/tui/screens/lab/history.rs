@@ -9,7 +9,6 @@ use crate::model::{Column, MarkKind, Page};
 use crate::source::Moment;
 use crate::tui::beside;
 use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
-use crate::tui::figures::Unit;
 use crate::tui::pane::{self, Frame, put_at, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
@@ -49,8 +48,9 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let width = area.width.saturating_sub(Axis::WIDTH + if kind == Frame::Box { 3 } else { 0 });
     let level = stage.states.lab.zoom.unwrap_or_else(|| history.level_of_run(usize::from(width)));
     let mut page = history.page(level, usize::from(width));
-    // While steps go by, one that has only begun would show as a dip.
-    if stage.picture.goes_on() && history.ends_in_part(level) {
+    // A step that has only begun would show as a dip: it is left out while steps go by, and where nothing that is looked at lies in it.
+    let apart = |last: &Column| stage.view().autopsy.is_none() && stage.picture.place() <= last.position;
+    if history.ends_in_part(level) && (stage.picture.goes_on() || page.columns.last().is_some_and(apart)) {
         page.columns.pop();
     }
     let ghost = ghost_of(stage, &page, level);
@@ -73,9 +73,9 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     }
     let ceiling = stage.ceiling();
     let axis = if plot.height <= LOW {
-        Ceiling::fitted(ceiling, largest, plot.height)
+        Ceiling::fitted(ceiling, stage.unit(), largest, plot.height)
     } else {
-        Ceiling::axis(ceiling, largest, plot.height)
+        Ceiling::axis(ceiling, stage.unit(), largest, plot.height)
     };
     axis.draw(theme, inner, plot, buf);
     let stacks: Vec<Stack> = page.columns.iter().map(|column| stack(column, theme)).collect();
@@ -119,14 +119,14 @@ fn stack(column: &Column, theme: &Theme) -> Stack {
 fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span<'static>> {
     let history = &stage.picture.history;
     let step = shown(stage).unwrap_or_default();
-    let unit = Unit::for_largest(step.reserved.max(stage.view().peak_reserved));
+    let unit = stage.unit();
     let entry = |part: ColumnPart, label: &str, bytes: Bytes| {
         let ink = part.ink(theme);
         let symbol = if ink.fill == "█" { "■" } else { ink.fill };
         vec![
             span(theme, ink.token, format!(" {symbol}")),
             span(theme, Token::Text, format!(" {label} ")),
-            span(theme, Token::Strong, unit.figure(bytes)),
+            span(theme, Token::Strong, unit.or_smaller(bytes)),
         ]
     };
     let scale = match level {
@@ -159,14 +159,15 @@ fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span
     title
 }
 
-/// The step of the moment shown; of what goes on the last one that ended.
+/// The step of the moment shown: that whose curve stands below.
 fn shown(stage: &Stage<'_>) -> Option<Column> {
     let history = &stage.picture.history;
     match stage.picture.moment() {
         // Where memory ran out the step under way is the one to look at.
         Moment::Now if stage.view().autopsy.is_some() => history.page(0, 1).columns.pop(),
-        Moment::Now | Moment::StepPeak => history.latest(),
-        Moment::Cursor | Moment::RunPeak | Moment::Failure => history.around(stage.picture.place()),
+        Moment::Now => history.latest(),
+        // "This step" is the one of the mark, which others may have followed.
+        Moment::StepPeak | Moment::Cursor | Moment::RunPeak | Moment::Failure => history.around(stage.picture.place()),
     }
 }
 
@@ -184,8 +185,7 @@ fn cursor(stage: &Stage<'_>, page: &Page, theme: &Theme, plot: Rect, buf: &mut B
 /// The numbers of some steps, below the columns in which they began.
 fn steps(page: &Page, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
     let row = plot.bottom() - inner.y;
-    let unit = Unit::for_largest(axis.top).name();
-    put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{unit:>4}"))], buf);
+    put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);
     let (Some(first), Some(last)) = (page.columns.first(), page.columns.last()) else { return };
     let each = (last.step.saturating_sub(first.step)) as f64 / page.columns.len() as f64;
     let every = nice_step((each * 12.0).ceil() as u64);

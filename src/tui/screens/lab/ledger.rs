@@ -19,7 +19,7 @@ pub(crate) const WANTED_ROWS: u16 = 10;
 pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let (theme, view) = (stage.theme, stage.shown);
     let ledger = &view.ledger;
-    let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
+    let unit = stage.unit();
     let subject = if area.width >= 56 { " · every reserved byte, " } else { " · reserved, " };
     let title = vec![
         span(theme, Token::Title, "ledger"),

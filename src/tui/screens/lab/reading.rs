@@ -16,7 +16,7 @@ pub(super) fn render(reading: &Reading, theme: &Theme, kind: Frame, area: Rect, 
     let inner = pane::frame(kind, title(reading, theme), theme.style(Token::Border), area, buf);
     let plot = plot_in(inner, kind, 1);
     let Some(top) = reading.least.iter().copied().max().filter(|_| !plot.is_empty()) else { return };
-    let axis = Axis::new(top, plot.height);
+    let axis = Axis::new(Unit::for_largest(top), top, plot.height);
     axis.draw(theme, inner, plot, buf);
     let fill = if theme.is_colorless() { "░" } else { "█" };
     let stack = |level: Bytes| {
@@ -28,7 +28,7 @@ pub(super) fn render(reading: &Reading, theme: &Theme, kind: Frame, area: Rect, 
     let columns = (f64::from(plot.width) * read).ceil() as usize;
     let stacks: Vec<Stack> = in_columns(&reading.least, columns).map(stack).collect();
     areas(&stacks, axis.top, theme, plot, buf);
-    let unit = format!("{:>4}", Unit::for_largest(axis.top).name());
+    let unit = format!("{:>4}", axis.unit.name());
     put_at(inner, 0, plot.height, vec![span(theme, Token::Dim, unit)], buf);
 }
 

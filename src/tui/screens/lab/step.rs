@@ -17,7 +17,7 @@ use crate::tui::theme::{Theme, Token};
 use crate::tui::when;
 use crate::units::Bytes;
 
-/// Rows from which on a step can be read beside one that is more than twice as high.
+/// Rows from which on a step can be read beside one that is much higher.
 const ROWS_FOR_BOTH: u16 = 6;
 
 /// Draws the pane; returns its plot, in which a click moves the cursor.
@@ -33,26 +33,38 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         return Rect::ZERO;
     }
     let profile = stage.picture.shown_step();
-    let before = compared(stage).map(|(profile, _)| profile);
-    let inner = pane::frame(kind, title(stage, profile, kind, area), theme.style(Token::Border), area, buf);
-    let plot = chart::plot_in(inner, kind, 1);
-    let Some(profile) = profile.filter(|_| !plot.is_empty()) else {
+    let inside = pane::inside(kind, area.intersection(buf.area));
+    let plot = chart::plot_in(inside, kind, 1);
+    let ceiling = stage.ceiling();
+    let beside = compared(stage).filter(|_| !plot.is_empty());
+    let drawn = profile.filter(|_| !plot.is_empty()).map(|profile| {
+        // In few rows the scale is the step's own, and what it is compared with is cut.
+        let before = beside.as_ref().filter(|_| plot.height >= ROWS_FOR_BOTH).map(|(before, _)| highest(before));
+        let largest = highest(profile).max(before.unwrap_or_default()).max(least);
+        (profile, largest, Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height))
+    });
+    let line = drawn.zip(beside.as_ref()).map(|((profile, _, axis), (before, _))| {
+        let columns = |profile: &Profile| -> Vec<Bytes> {
+            profile.in_columns(plot.width * Curve::COLUMNS).map(|sample| sample.allocated).collect()
+        };
+        (Curve::apart(plot, axis, &columns(before), &columns(profile)), highest(before) > axis.top)
+    });
+    let title = title(stage, profile, line.as_ref(), area);
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+    let Some((profile, largest, axis)) = drawn else {
         let text = match stage.picture.kind {
             Kind::Snapshot(_) => "this snapshot has no history",
             _ => "no step has begun yet",
         };
-        put_at(inner, 1, inner.height / 2, vec![span(theme, Token::Dim, text)], buf);
+        if profile.is_none() {
+            put_at(inner, 1, inner.height / 2, vec![span(theme, Token::Dim, text)], buf);
+        }
         return plot;
     };
-    let before = before.filter(|before| !is_beyond(before, profile, plot.height));
-    let largest = highest(profile).max(before.map_or(Bytes::ZERO, highest)).max(least);
-    let ceiling = stage.ceiling();
-    let axis = Ceiling::axis(ceiling, largest, plot.height);
     axis.draw(theme, inner, plot, buf);
     areas(&stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
-    if let Some(before) = before {
-        let heights = before.in_columns(plot.width * Curve::COLUMNS).map(|sample| Some(sample.allocated));
-        Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
+    if let Some((line, _)) = line {
+        line.draw(Token::Ghost, theme, buf);
     }
     // Its words go round what is drawn.
     if let Some(ceiling) = ceiling {
@@ -71,9 +83,9 @@ fn compared<'a>(stage: &'a Stage<'_>) -> Option<(&'a Profile, String)> {
     pinned.or_else(|| Some((stage.picture.known().profiles.before.as_deref()?, "before".to_owned())))
 }
 
-/// In few rows a step is not made so low that nothing of it can be told, for the sake of one that it is compared with.
-fn is_beyond(before: &Profile, profile: &Profile, rows: u16) -> bool {
-    rows < ROWS_FOR_BOTH && highest(before) > Bytes(highest(profile).get().saturating_mul(2))
+/// The unit of a step of which `largest` is the most: that of the charts around it, where it tells something.
+pub(super) fn unit(stage: &Stage<'_>, largest: Bytes) -> Unit {
+    stage.unit().of_part(largest)
 }
 
 /// The most that was allocated in it.
@@ -95,20 +107,14 @@ fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
     stack
 }
 
-/// Rows of the plot: what the frame and the phases leave.
-fn chart_rows(kind: Frame, area: Rect) -> u16 {
-    let frame = if kind == Frame::Box { 2 } else { 1 };
-    let inner = Rect { height: area.height.saturating_sub(frame), ..area };
-    chart::plot_in(inner, kind, 1).height
-}
-
-fn title(stage: &Stage<'_>, profile: Option<&Profile>, kind: Frame, area: Rect) -> Vec<Span<'static>> {
+/// `line` is that of the step that this one is compared with, and whether it is cut at the top.
+fn title(stage: &Stage<'_>, profile: Option<&Profile>, line: Option<&(Curve, bool)>, area: Rect) -> Vec<Span<'static>> {
     let theme = stage.theme;
     // Not every snapshot knows steps.
     let window = matches!(stage.picture.kind, Kind::Snapshot(_)) && stage.view().steps.finished == 0;
     let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
     let Some((profile, peak)) = profile.and_then(|profile| Some((profile, profile.peak()?))) else { return title };
-    let unit = Unit::for_largest(peak.allocated);
+    let unit = unit(stage, peak.allocated);
     // Who has stopped elsewhere than at the peak is told what lies there; more than that lies in another step than the one drawn.
     let here = stopped(stage).filter(|here| here.ledger.allocated() < peak.allocated);
     if let Some(here) = here {
@@ -123,14 +129,13 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, kind: Frame, area: Rect) 
         span(theme, Token::Strong, unit.figure(peak.allocated)),
         span(theme, Token::Dim, format!(" {}", unit.name())),
     ]);
-    if let Some((before, word)) = compared(stage) {
-        if is_beyond(before, profile, chart_rows(kind, area)) {
-            title.extend([
-                span(theme, Token::Dim, format!(" {word} ")),
-                span(theme, Token::Text, format!("{} ↑", unit.figure(highest(before)))),
-            ]);
-        } else {
-            title.extend([span(theme, Token::Ghost, " ⠒⠒"), span(theme, Token::Dim, format!(" {word}"))]);
+    if let (Some((line, cut)), Some((before, word))) = (line, compared(stage)) {
+        match line.is_empty() && !cut {
+            true => title.push(span(theme, Token::Dim, format!(" as {word}"))),
+            false => title.extend([span(theme, Token::Ghost, " ⠒⠒"), span(theme, Token::Dim, format!(" {word}"))]),
+        }
+        if *cut {
+            title.push(span(theme, Token::Text, format!(" {} ↑", unit.figure(highest(before)))));
         }
     }
     let parts = parts(profile, peak, area.height);
@@ -139,15 +144,15 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, kind: Frame, area: Rect) 
         vec![Span::raw(" "), legend::legend_of(category, theme), label]
     };
     let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
-    // The first has its figure, and every other colour its name before some have figures too.
+    // Every colour has its name before one has a figure.
     let mut room = usize::from(area.width.saturating_sub(5)).saturating_sub(cells(&title));
     let names: usize = parts.iter().map(|(category, _)| cells(&name(*category))).sum();
     let mut spare = room.saturating_sub(names);
-    for (index, (category, at_peak)) in parts.into_iter().enumerate() {
+    for (category, at_peak) in parts {
         let bytes = here.map_or(at_peak, |here| here.by_category[category as usize]);
         let mut entry = name(category);
         let figure = span(theme, Token::Text, format!(" {}", unit.or_smaller(bytes)));
-        if bytes > Bytes::ZERO && (index == 0 || figure.width() <= spare) {
+        if bytes > Bytes::ZERO && figure.width() <= spare {
             spare = spare.saturating_sub(figure.width());
             entry.push(figure);
         }
@@ -215,8 +220,7 @@ fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: 
 /// The phases, each below its part of the curve.
 pub(super) fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
     let row = plot.height;
-    let unit = Unit::for_largest(axis.top).name();
-    put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{unit:>4}"))], buf);
+    put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);
     let area = Rect { height: plot.height + 1, ..plot };
     let width = usize::from(plot.width);
     let column = |event: u64| Profile::column_of(event, profile.events, width);

@@ -44,7 +44,7 @@ fn render_other(
     buf: &mut Buffer,
 ) {
     let theme = stage.theme;
-    let unit = Unit::for_largest(largest);
+    let unit = step::unit(stage, largest);
     let mut title = vec![
         span(theme, Token::Title, of.alike.words()),
         span(theme, Token::Text, " peak "),
@@ -64,7 +64,7 @@ fn render_other(
         put_at(inner, 0, 0, vec![span(theme, Token::Dim, unit.figure(step::highest(profile)))], buf);
         return;
     }
-    let axis = Ceiling::axis(stage.ceiling(), largest, plot.height);
+    let axis = Ceiling::axis(stage.ceiling(), unit, largest, plot.height);
     axis.draw(theme, inner, plot, buf);
     areas(&step::stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
     if plot.height < inner.height {

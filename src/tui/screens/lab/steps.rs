@@ -53,18 +53,19 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
     let phases =
         Phase::ALL.into_iter().zip(steps.phases).map(|(phase, time)| (phase.label(), Token::from(phase), time));
     let exchange = exchanges(steps).then_some(("comm", Token::Communication, steps.exchange));
-    let rows: Vec<_> = phases.chain([("copy", Token::Copy, steps.copy)]).chain(exchange).collect();
-    // The longest, where not all have room, in their order.
-    let mut by_time: Vec<Micros> = rows.iter().map(|(_, _, time)| *time).collect();
-    by_time.sort_by_key(|time| std::cmp::Reverse(*time));
-    let shortest = by_time.get(usize::from(inner.height).saturating_sub(1)).copied().unwrap_or_default();
-    let rows = rows.into_iter().filter(|(_, _, time)| *time >= shortest);
+    let mut rows: Vec<_> = phases.chain([("copy", Token::Copy, steps.copy)]).chain(exchange).collect();
     if !are_timed(steps) {
         put(inner, 0, vec![span(theme, Token::Dim, "phases unknown")], buf);
         return;
     }
     let longest =
         steps.phases.iter().chain([&steps.copy, &steps.exchange]).map(|time| time.0).max().unwrap_or(0).max(1);
+    // Where not all have room, those that took least are left out.
+    while rows.len() > usize::from(inner.height) {
+        let least = rows.iter().enumerate().min_by_key(|(place, (.., time))| (*time, std::cmp::Reverse(*place)));
+        let Some((place, _)) = least else { break };
+        rows.remove(place);
+    }
     for (y, (label, token, time)) in (0..inner.height).zip(rows) {
         put(inner, y, vec![span(theme, Token::Dim, label)], buf);
         let bar = inner.width.saturating_sub(LABEL + FIGURES);

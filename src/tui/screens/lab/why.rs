@@ -171,11 +171,19 @@ pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
     put_at(area, 0, 0, vec![span(stage.theme, Token::Title, " why ")], buf);
     let inner = Rect { x: area.x + 6.min(area.width), width: area.width.saturating_sub(7), ..area };
-    draw(stage, &all, inner, buf);
+    let left = draw(stage, &all, inner, buf);
+    // Beneath the word, where findings have a second row; what stopped a run is not said among others.
+    if left > 0 && all.iter().all(|said| said.level != Level::Danger) {
+        let key = stage.keys.key_of(Action::ToggleFindings);
+        put_at(
+            Rect { width: 6.min(area.width), ..area },
+            1,
+            1,
+            vec![span(stage.theme, Token::Key, format!("{key} +{left}"))],
+            buf,
+        );
+    }
 }
-
-/// Behind what has no room.
-const MORE: &str = " … w: all of it";
 
 /// One finding as it is drawn.
 #[derive(Debug, PartialEq, Eq)]
@@ -188,8 +196,8 @@ struct Laid {
 }
 
 impl Laid {
-    /// As much as `rows` hold: what can be done before all of what is the case.
-    fn new(said: &WhyFinding, width: usize, rows: usize) -> Self {
+    /// As much as `rows` hold: what can be done before all of what is the case; else as much as leaves room for `more` behind it.
+    fn new(said: &WhyFinding, width: usize, rows: usize, more: &str) -> Self {
         let what = said.what.trim_end_matches('.');
         let whole = Self { lines: pane::wrap(&text(said), width), told: what.chars().count() + 1, more: false };
         if whole.lines.len() <= rows {
@@ -209,7 +217,7 @@ impl Laid {
         let Self { mut lines, told, .. } = whole;
         lines.truncate(rows);
         if let Some(last) = lines.last_mut() {
-            let short = pane::wrap(last, width.saturating_sub(MORE.chars().count()));
+            let short = pane::wrap(last, width.saturating_sub(more.chars().count()));
             *last = short.into_iter().next().unwrap_or_default();
         }
         Self { lines, told, more: true }
@@ -219,12 +227,12 @@ impl Laid {
 /// Words of what is the case below which it says nothing.
 const LEAST_WORDS: usize = 4;
 
-/// The first findings, as many as `rows` hold, the last of them cut where two rows or more are left for it; and how many rows of air
-/// are to spare between them.
-fn laid_out(all: &[WhyFinding], width: usize, rows: usize) -> (Vec<Laid>, usize) {
+/// The first findings, as many as `rows` hold, the last of them cut where two rows or more are left for it, and `more` of so many others
+/// behind it; and how many rows of air are to spare between them.
+fn laid_out(all: &[WhyFinding], width: usize, rows: usize, more: &dyn Fn(usize) -> String) -> (Vec<Laid>, usize) {
     let (mut laid, mut room) = (Vec::new(), rows);
     for (index, said) in all.iter().enumerate() {
-        let next = Laid::new(said, width, room);
+        let next = Laid::new(said, width, room, &more(all.len() - 1 - index));
         let cut = next.more || pane::wrap(&text(said), width).len() > room;
         // A further one begins where two rows of it have room.
         if cut && index > 0 && room < 2 {
@@ -240,12 +248,17 @@ fn laid_out(all: &[WhyFinding], width: usize, rows: usize) -> (Vec<Laid>, usize)
     (laid, air)
 }
 
-/// Draws those that fit; returns how many do not, one that is cut aside.
+/// Draws those that fit; returns how many are left that nothing is said of. One that is cut without saying what can be done ends in the
+/// key that shows it whole, with those behind it.
 fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> usize {
     let theme = stage.theme;
-    let (laid, mut air) = laid_out(all, usize::from(area.width), usize::from(area.height));
+    let more = |behind: usize| {
+        let words = if behind > 0 { format!("all, and {behind} more") } else { "all of it".to_owned() };
+        format!(" … {}", stage.keys.opens(Action::ToggleFindings, &words))
+    };
+    let (laid, mut air) = laid_out(all, usize::from(area.width), usize::from(area.height), &more);
     let mut y = 0;
-    for (said, Laid { lines, told, more }) in all.iter().zip(&laid) {
+    for (index, (said, Laid { lines, told, more: is_cut })) in all.iter().zip(&laid).enumerate() {
         let (mut end, mut told) = (0, *told);
         for line in lines {
             let length = line.chars().count();
@@ -261,8 +274,10 @@ fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> 
             end = u16::try_from(length).unwrap_or(u16::MAX);
             y += 1;
         }
-        if *more {
-            put_at(area, end, y.saturating_sub(1), vec![span(theme, Token::Key, MORE)], buf);
+        if *is_cut {
+            let behind = all.len() - 1 - index;
+            put_at(area, end, y.saturating_sub(1), vec![span(theme, Token::Key, more(behind))], buf);
+            return 0;
         }
         if air > 0 {
             air -= 1;
@@ -295,7 +310,8 @@ mod tests {
             remedy: remedy.to_owned(),
         };
         let activations = said("activations are 67 % of the step's peak (15.24 GiB of 22.84 GiB)", "try c: 12.61 GiB");
-        let lines = |rows| Laid::new(&activations, 40, rows).lines;
+        let more = |_| " … w: all of it".to_owned();
+        let lines = |rows| Laid::new(&activations, 40, rows, &more(0)).lines;
         assert_eq!(
             lines(3),
             ["activations are 67 % of the step's peak", "(15.24 GiB of 22.84 GiB). Try c:", "12.61 GiB."]
@@ -304,7 +320,8 @@ mod tests {
         assert_eq!(lines(1), ["activations are 67 % … Try c: 12.61 GiB."]);
         let op = said("addBackward took and freed nothing", "");
         let rows = |height| {
-            let (laid, air) = laid_out(&[said(&op.what, ""), said(&activations.what, &activations.remedy)], 40, height);
+            let both = [said(&op.what, ""), said(&activations.what, &activations.remedy)];
+            let (laid, air) = laid_out(&both, 40, height, &more);
             (laid.iter().map(|laid| laid.lines.len()).collect::<Vec<_>>(), air)
         };
         assert_eq!(rows(5), (vec![1, 3], 1));

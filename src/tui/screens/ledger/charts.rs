@@ -7,7 +7,7 @@ use ratatui::text::Span;
 use crate::model::{Moment, Study};
 use crate::source::Kind;
 use crate::tui::chart::{self, Ceiling, Ink, Stack};
-use crate::tui::figures::{self, Unit};
+use crate::tui::figures;
 use crate::tui::legend::{accounts, mark};
 use crate::tui::moments::Columns;
 use crate::tui::pane::{self, Frame, put, put_at, span};
@@ -102,7 +102,7 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
         return plot;
     }
     let ceiling = stage.ceiling();
-    let axis = Ceiling::axis(ceiling, highest, plot.height);
+    let axis = Ceiling::axis(ceiling, stage.unit().of_part(highest), highest, plot.height);
     axis.draw(theme, inner, plot, buf);
     let columns = Columns::new(study, plot.width);
     let most = |x| columns.most(x, |moment| (moment.reserved, moment.allocated)).copied().unwrap_or_default();
@@ -120,13 +120,7 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
         ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
     }
     cursor_line(stage, study, plot, buf);
-    put_at(
-        inner,
-        0,
-        plot.height,
-        vec![span(theme, Token::Dim, format!("{:>4}", Unit::for_largest(axis.top).name()))],
-        buf,
-    );
+    put_at(inner, 0, plot.height, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);
     columns.axis_of_time(theme, Rect { height: plot.height + 1, ..plot }, plot.height, buf);
     plot
 }
