@@ -179,6 +179,8 @@ fn a_key_of_another_family_is_named() {
             "shared_expert_intermediate_size asks for something that mixtral does not have",
         ),
         ("qwen2moe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
+        ("olmoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
+        ("olmoe-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that is not there"),
         ("glm4-mini", "use_bias", json!(true), "use_bias asks for something that glm4 does not have"),
         ("glm4-mini", "mlp_bias", json!(true), "mlp_bias asks for something that glm4 does not have"),
         (
@@ -196,6 +198,24 @@ fn a_key_of_another_family_is_named() {
     assert_eq!(build("qwen3moe-mini", "mlp_only_layers", json!([1])), Ok(()));
     assert_eq!(build("llama-biased", "attention_bias", json!(false)), Ok(()));
     assert_eq!(build("qwen2-mini", "layer_types", json!(["full_attention", "sliding_attention"])), Ok(()));
+}
+
+/// peft gives experts and their router adapters of their own, unless one more expert sees every position.
+#[test]
+fn adapters_beside_experts_are_refused() {
+    let build = |mini: &str, targets: Targets| {
+        let mut entry = Entry::of_config("mine", serde_json::from_value(minis()[mini].clone()).unwrap());
+        entry.lora = Some(Lora { targets, ..Lora::of_rank(Extent::nearest(8)) });
+        entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
+    };
+    let words = "adapters beside experts are not there; name some of q_proj, k_proj, v_proj and o_proj as targets";
+    for mini in ["mixtral-mini", "olmoe-mini", "qwen3moe-mini"] {
+        for targets in [Targets::of(Target::ALL), Targets::of([Target::Query, Target::Down])] {
+            assert_eq!(build(mini, targets), Err(words.to_owned()), "{mini}");
+        }
+        assert_eq!(build(mini, Targets::default()), Ok(()));
+    }
+    assert_eq!(build("qwen2moe-mini", Targets::of(Target::ALL)), Ok(()));
 }
 
 /// What transformers makes of a file with a `text_config` is more than a language model, or nothing.

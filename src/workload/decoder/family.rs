@@ -156,7 +156,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 25] = [
+pub(super) const FAMILIES: [Family; 26] = [
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
@@ -304,6 +304,23 @@ pub(super) const FAMILIES: [Family; 25] = [
         padding: Some(1),
         windows: Windows::AllButEvery(4),
         own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "olmoe",
+        style: Style { heads: HeadNorms::Together, ..LLAMA.style },
+        eps: 1e-5,
+        padding: Some(1),
+        experts: Some(OwnExperts {
+            count: 64,
+            chosen: 8,
+            hidden: None,
+            normalises: false,
+            narrows: true,
+            router_first: true,
+            shared: None,
+        }),
+        own_keys: &["norm_topk_prob", "num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
     },
     Family {

@@ -16,6 +16,7 @@ use vramlab_train::{Batch, BatchLayout, BatchSource, Context, Layouts, OpResult,
 
 use super::data::Data;
 use super::hash::{self, Cycle, Parameters, Spread};
+use super::lora::{Lora, Target};
 use super::text::Windows;
 use model::DecoderModel;
 
@@ -60,6 +61,14 @@ impl Decoder {
         }
         if sizes.experts.is_some() && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
             return refused("experts are not there in 4 bits; leave --quantize out".to_owned());
+        }
+        // peft puts adapters beside experts and their router too, unless one more expert sees every position.
+        let reaches = |lora: Lora| [Target::Gate, Target::Up, Target::Down].iter().any(|part| lora.targets.has(*part));
+        if sizes.experts.is_some_and(|experts| experts.shared.is_none()) && sizes.lora.is_some_and(reaches) {
+            return refused(
+                "adapters beside experts are not there; name some of q_proj, k_proj, v_proj and o_proj as targets"
+                    .to_owned(),
+            );
         }
         Ok(Self { name: name.into(), sizes, data, seed })
     }
