@@ -44,8 +44,8 @@ pub use data::{Data, DataKind};
 pub use dcgan::Dcgan;
 pub use decoder::{
     Biases, Decoder, DecoderSizes, Dropouts, DynamicScaling, Factors, HeadNorms, LayerPattern, Llama3Scaling,
-    LongScaling, ModelConfig, Multipliers, NormPlaces, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps,
-    Style, YarnScaling,
+    LongScaling, ModelConfig, Multipliers, Names, NormPlaces, Packing, RotaryScaling, Rotation, SlidingWindows,
+    SoftCaps, Style, YarnScaling,
 };
 pub use entry::{Architecture, Entry, Group, LearningRates};
 pub use error::CatalogError;

@@ -1,6 +1,7 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`, and their values where a key is missing.
 
 use super::super::llama::NormKind;
+use super::names::Names;
 use super::sizes::{Biases, HeadNorms, NormPlaces, Packing, Rotation, Style};
 
 /// One family.
@@ -88,6 +89,9 @@ const LLAMA: Family = Family {
         mlp_biases: false,
         rotation: Rotation::Plain,
         packing: Packing::None,
+        ungated: false,
+        norms_first: false,
+        names: Names::LLAMA,
         gemma: false,
         exact_gelu: false,
     },
@@ -156,7 +160,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 26] = [
+pub(super) const FAMILIES: [Family; 27] = [
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
@@ -229,6 +233,33 @@ pub(super) const FAMILIES: [Family; 26] = [
         ..GLM
     },
     GLM,
+    Family {
+        name: "gpt_neox",
+        style: Style {
+            norm: NormKind::Layer,
+            places: NormPlaces::Beside,
+            mlp_biases: true,
+            packing: Packing::Heads,
+            ungated: true,
+            norms_first: true,
+            names: Names::NEOX,
+            exact_gelu: true,
+            ..LLAMA.style
+        },
+        attention_bias: (true, Biases::All),
+        eps: 1e-5,
+        rotated: 0.25,
+        activation: "gelu",
+        own_keys: &[
+            "hidden_dropout",
+            "layer_norm_eps",
+            "partial_rotary_factor",
+            "rotary_emb_base",
+            "rotary_pct",
+            "use_parallel_residual",
+        ],
+        ..LLAMA
+    },
     Family {
         name: "granite",
         own_keys: &[
@@ -424,7 +455,7 @@ pub(super) const FAMILIES: [Family; 26] = [
     },
     Family {
         name: "starcoder2",
-        style: Style { norm: NormKind::Layer, ..LLAMA.style },
+        style: Style { norm: NormKind::Layer, ungated: true, ..LLAMA.style },
         attention_bias: NO_BIAS,
         kv_heads: Some(2),
         tied: true,

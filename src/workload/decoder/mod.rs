@@ -5,6 +5,7 @@ mod experts;
 mod family;
 mod mlp;
 mod model;
+mod names;
 mod pattern;
 mod rope;
 mod rotary;
@@ -21,6 +22,7 @@ use super::text::Windows;
 use model::DecoderModel;
 
 pub use config::ModelConfig;
+pub use names::Names;
 pub use pattern::LayerPattern;
 pub use sizes::{
     Biases, DecoderSizes, Dropouts, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers,
