@@ -142,6 +142,18 @@ impl Context {
         Ok([self.joined(of_q, q)?, self.joined(of_k, k)?])
     }
 
+    /// The same with what was rotated beside what it is joined to, for whom both are variables (StableLM).
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn rotary_with_parts(&mut self, parts: [&Tensor; 2], tables: &RotaryTables) -> OpResult<[[Tensor; 2]; 2]> {
+        let [q, k] = parts.map(|part| self.with_rest(part, tables.width()));
+        let (of_q, of_k) =
+            (self.rotary(&q.first, tables, Turn::default())?, self.rotary(&k.first, tables, Turn::default())?);
+        let whole = [self.joined(of_q.clone(), q)?, self.joined(of_k.clone(), k)?];
+        Ok([whole, [of_q, of_k]])
+    }
+
     /// Heads cut in two, views: the gradient of the rest, zeros of the whole but for it, is there before that of what is rotated.
     fn with_rest(&mut self, input: &Tensor, rotated: usize) -> Cut {
         let (held, shape, dtype) = (Held::default(), input.shape(), input.dtype());

@@ -17,7 +17,8 @@ use super::names::Names;
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
 use super::sizes::{
-    Biases, DecoderSizes, Dropouts, ExpertSizes, HeadNorms, Multipliers, NormPlaces, SlidingWindows, SoftCaps, Style,
+    Biases, DecoderSizes, DropoutPlace, Dropouts, ExpertSizes, HeadNorms, Multipliers, NormPlaces, SlidingWindows,
+    SoftCaps, Style,
 };
 
 /// Keys that change neither memory nor arithmetic of a training step.
@@ -109,9 +110,11 @@ pub struct ModelConfig {
     attention_out_bias: Option<bool>,
     residual_dropout: Option<f64>,
     embedding_dropout: Option<f64>,
-    /// Of both (GPT-NeoX).
+    /// Of both (GPT-NeoX), or of the second alone (StableLM).
     hidden_dropout: Option<f64>,
     use_parallel_residual: Option<bool>,
+    /// Of queries, keys and values (StableLM).
+    use_qkv_bias: Option<bool>,
     /// What others call `rms_norm_eps` (StarCoder 2).
     norm_epsilon: Option<f64>,
     sliding_window: Option<usize>,
@@ -267,11 +270,16 @@ impl ModelConfig {
             fits.then_some(share).ok_or_else(|| format!("{key} is {share}; use a number from 0 on, below 1"))
         };
         let hidden = share("hidden_dropout", self.hidden_dropout, 0.0)?;
+        let (place, hidden) = match family.name {
+            "gpt_neox" => (DropoutPlace::Behind, hidden),
+            "stablelm" => (DropoutPlace::BehindMlp, 0.0),
+            _ => (DropoutPlace::Within, 0.0),
+        };
         Ok(Dropouts {
             attention: share("attention_dropout", self.attention_dropout, family.dropout)?,
             embedding: share("embedding_dropout", self.embedding_dropout, hidden)?,
             residual: share("residual_dropout", self.residual_dropout.or(self.hidden_dropout), family.dropout)?,
-            late: family.style.names == Names::NEOX,
+            place,
         })
     }
 
@@ -283,6 +291,7 @@ impl ModelConfig {
         let biases = match family.style.biases {
             Biases::Inputs if self.qkv_bias == Some(false) => Biases::None,
             Biases::None if everywhere => Biases::All,
+            Biases::None if self.use_qkv_bias == Some(true) => Biases::Inputs,
             Biases::None if self.attention_bias.unwrap_or(on) && self.attention_out_bias == Some(true) => Biases::All,
             Biases::None if self.attention_bias.unwrap_or(on) => meant,
             own => own,
@@ -293,6 +302,7 @@ impl ModelConfig {
         let exact_gelu = asks || family.style.exact_gelu;
         let places = match family.style.places {
             NormPlaces::Beside if self.use_parallel_residual == Some(false) => NormPlaces::Before,
+            NormPlaces::Before if self.use_parallel_residual == Some(true) => NormPlaces::Once,
             own => own,
         };
         Style { biases, mlp_biases, exact_gelu, heads, places, ..family.style }
@@ -452,6 +462,7 @@ impl ModelConfig {
             ("embedding_dropout", self.embedding_dropout.is_some_and(|share| share != 0.0)),
             ("hidden_dropout", self.hidden_dropout.is_some_and(|share| share != 0.0)),
             ("use_parallel_residual", self.use_parallel_residual == Some(true)),
+            ("use_qkv_bias", self.use_qkv_bias == Some(true)),
             ("rotary_emb_base", self.rotary_emb_base.is_some()),
             ("norm_epsilon", self.norm_epsilon.is_some()),
             ("mlp_bias", self.mlp_bias == Some(true)),

@@ -91,6 +91,7 @@ const LLAMA: Family = Family {
         packing: Packing::None,
         ungated: false,
         norms_first: false,
+        keeps: false,
         names: Names::LLAMA,
         gemma: false,
         exact_gelu: false,
@@ -160,7 +161,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 27] = [
+pub(super) const FAMILIES: [Family; 28] = [
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
@@ -451,6 +452,22 @@ pub(super) const FAMILIES: [Family; 27] = [
         padding: Some(128_004),
         windows: Windows::Unrotated,
         own_keys: &["mlp_bias", "no_rope_layer_interval", "no_rope_layers"],
+        ..LLAMA
+    },
+    Family {
+        name: "stablelm",
+        style: Style { norm: NormKind::Layer, keeps: true, ..LLAMA.style },
+        attention_bias: NO_BIAS,
+        kv_heads: Some(32),
+        eps: 1e-5,
+        rotated: 0.25,
+        own_keys: &[
+            "hidden_dropout",
+            "layer_norm_eps",
+            "partial_rotary_factor",
+            "use_parallel_residual",
+            "use_qkv_bias",
+        ],
         ..LLAMA
     },
     Family {

@@ -7,7 +7,7 @@ use super::super::hash::Parameters;
 use super::super::llama::{Gate, GatedMlp};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::experts::SparseMlp;
-use super::sizes::{DecoderSizes, Packing, Style};
+use super::sizes::{DecoderSizes, DropoutPlace, Packing, Style};
 
 /// An MLP, or experts in its place.
 pub(super) struct Mlp {
@@ -52,7 +52,7 @@ impl Mlp {
             None if style.ungated => Kind::Plain(Box::new(PlainMlp::make(cx, all, name, ends, style)?)),
             None => Kind::Gated(Box::new(GatedMlp::make(cx, all, name, ends, gate, style.mlp_biases)?)),
         };
-        let dropout = if sizes.dropouts.late { 0.0 } else { sizes.dropouts.residual };
+        let dropout = if sizes.dropouts.place == DropoutPlace::Within { sizes.dropouts.residual } else { 0.0 };
         Ok(Self { kind, dropout })
     }
 

@@ -25,8 +25,8 @@ pub use config::ModelConfig;
 pub use names::Names;
 pub use pattern::LayerPattern;
 pub use sizes::{
-    Biases, DecoderSizes, Dropouts, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers,
-    NormPlaces, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, YarnScaling,
+    Biases, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling,
+    Multipliers, NormPlaces, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, YarnScaling,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.

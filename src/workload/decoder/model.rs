@@ -18,7 +18,8 @@ use super::names::Names;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
 use super::sizes::{
-    Biases, DecoderSizes, Dropouts, HeadNorms, Multipliers, NormPlaces, Packing, Rotation, SlidingWindows, SoftCaps,
+    Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Multipliers, NormPlaces, Packing, Rotation,
+    SlidingWindows, SoftCaps,
 };
 
 /// When queries and keys are normalised.
@@ -28,7 +29,7 @@ enum NormOrder {
     OneByOne,
     /// The heads of both when values are there too (Gemma 3).
     Projected,
-    /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo).
+    /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo, StableLM).
     Whole,
 }
 
@@ -64,6 +65,8 @@ struct Attention {
     /// The shares of weights and of the output that are left out.
     dropouts: Dropouts,
     names: Names,
+    /// What is cut and rotated lives to the end.
+    keeps: bool,
 }
 
 impl Attention {
@@ -140,6 +143,7 @@ impl Attention {
         let cap = sizes.caps.scores;
         let order = match (style.heads, style.norm) {
             (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
+            _ if style.keeps => NormOrder::Whole,
             (_, NormKind::Centred | NormKind::Unbiased) => NormOrder::Projected,
             _ => NormOrder::OneByOne,
         };
@@ -158,6 +162,7 @@ impl Attention {
             grows,
             dropouts,
             names: style.names,
+            keeps: style.keeps,
         }
     }
 
@@ -279,8 +284,14 @@ impl Attention {
         let [q, k, v] = self.parts(cx, input)?;
         // What all three were cut out of is a variable of its own.
         let _packed = (!matches!(self.projections, Projections::Apart(_))).then(|| v.clone());
+        let mut _cut = None;
         // What was not rotated is nobody's any more once both are.
         let [q, k] = match tables {
+            tables if *rotates && self.keeps => {
+                let [whole, rotated] = cx.within(self.scope, |cx| cx.rotary_with_parts([&q, &k], tables))?;
+                _cut = Some(([q, k], rotated));
+                whole
+            }
             tables if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
             _ => [q, k],
         };
@@ -315,7 +326,7 @@ impl Attention {
             }
         })?;
         let mut output = self.output.forward(cx, &attended)?;
-        if !self.dropouts.late {
+        if self.dropouts.place == DropoutPlace::Within {
             output = cx.within(self.scope, |cx| cx.dropout(&output, self.dropouts.residual))?;
         }
         cx.put_out(self.scope, &output);
@@ -343,8 +354,10 @@ struct Layer {
     multiplier: Option<f64>,
     /// The MLP is given what goes into the layer, not what attention made of it.
     beside: bool,
-    /// The share of what both returned that is left out.
-    dropout: f64,
+    /// The shares of what attention and the MLP returned that are left out.
+    dropouts: [f64; 2],
+    /// What goes into attention and what comes out of it live to the end.
+    keeps: bool,
 }
 
 impl Layer {
@@ -384,13 +397,29 @@ impl Layer {
         };
         let multiplier = sizes.multipliers.map(|multipliers| multipliers.residual);
         let beside = sizes.style.places == NormPlaces::Beside;
-        let dropout = if sizes.dropouts.late { sizes.dropouts.residual } else { 0.0 };
-        Ok(Self { scope: cx.memory().name(&name), attention, mlp, once, before, behind, multiplier, beside, dropout })
+        let dropouts = match (sizes.dropouts.place, sizes.dropouts.residual) {
+            (DropoutPlace::Within, _) => [0.0; 2],
+            (DropoutPlace::Behind, share) => [share; 2],
+            (DropoutPlace::BehindMlp, share) => [0.0, share],
+        };
+        let keeps = sizes.style.keeps;
+        Ok(Self {
+            scope: cx.memory().name(&name),
+            attention,
+            mlp,
+            once,
+            before,
+            behind,
+            multiplier,
+            beside,
+            dropouts,
+            keeps,
+        })
     }
 
     /// What a part of the layer returned, without a share of it.
-    fn dropped(&self, cx: &mut Context, made: Tensor) -> OpResult<Tensor> {
-        cx.within(self.scope, |cx| cx.dropout(&made, self.dropout))
+    fn dropped(&self, cx: &mut Context, made: Tensor, share: f64) -> OpResult<Tensor> {
+        cx.within(self.scope, |cx| cx.dropout(&made, share))
     }
 
     /// The residual stream with what a part of the layer adds.
@@ -429,11 +458,13 @@ struct Call {
 
 impl Repeatable for Call {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Layer { scope, attention, mlp, once, before, behind, beside, .. } = &*self.layer;
+        let Layer { scope, attention, mlp, once, before, behind, beside, keeps, dropouts, .. } = &*self.layer;
+        let [of_attention, of_mlp] = *dropouts;
         if let Some(once) = once {
             let normalised = once.forward(cx, input)?;
             let (attended, weights) = attention.forward(cx, &normalised, self)?;
             let y = mlp.forward(cx, &normalised)?;
+            let y = self.layer.dropped(cx, y, of_mlp)?;
             let x = self.layer.add(cx, input, &attended)?;
             let output = self.layer.add(cx, &x, &y)?;
             cx.put_out(*scope, &output);
@@ -447,12 +478,12 @@ impl Repeatable for Call {
                 let normalised = before_attention.forward(cx, input)?;
                 attention.forward(cx, &normalised, self)?
             };
-            let attended = self.layer.dropped(cx, attended)?;
+            let attended = self.layer.dropped(cx, attended, of_attention)?;
             let y = {
                 let normalised = before_mlp.forward(cx, input)?;
                 mlp.forward(cx, &normalised)?
             };
-            let y = self.layer.dropped(cx, y)?;
+            let y = self.layer.dropped(cx, y, of_mlp)?;
             let output = {
                 let both = self.layer.add(cx, &y, &attended)?;
                 self.layer.add(cx, &both, input)?
@@ -470,21 +501,22 @@ impl Repeatable for Call {
             Some(norm) => norm.forward(cx, &made),
             None => Ok(made),
         };
-        let (x, weights) = {
-            let (attended, weights) = {
+        let (x, weights, _kept) = {
+            let (attended, weights, normalised) = {
                 let normalised = first(cx, before_attention, input)?;
-                attention.forward(cx, &normalised, self)?
+                let (attended, weights) = attention.forward(cx, &normalised, self)?;
+                (attended, weights, keeps.then_some(normalised))
             };
-            let attended = self.layer.dropped(cx, attended)?;
+            let attended = self.layer.dropped(cx, attended, of_attention)?;
             let attended = then(cx, behind_attention, attended)?;
-            (self.layer.add(cx, input, &attended)?, weights)
+            (self.layer.add(cx, input, &attended)?, weights, keeps.then_some((normalised, attended)))
         };
         let output = {
             let y = {
                 let normalised = first(cx, before_mlp, &x)?;
                 mlp.forward(cx, &normalised)?
             };
-            let y = self.layer.dropped(cx, y)?;
+            let y = self.layer.dropped(cx, y, of_mlp)?;
             let y = then(cx, behind_mlp, y)?;
             self.layer.add(cx, &x, &y)?
         };

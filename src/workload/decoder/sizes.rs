@@ -108,6 +108,9 @@ pub struct Style {
     pub ungated: bool,
     /// Norms of a layer are made before its other parts (GPT-NeoX).
     pub norms_first: bool,
+    /// What goes into attention and what comes out of it live as long as their layer runs, and what is cut and rotated within as long as
+    /// attention does (StableLM).
+    pub keeps: bool,
     /// What its modules are called.
     pub names: Names,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
@@ -164,8 +167,20 @@ pub struct Dropouts {
     pub embedding: f64,
     /// Of what attention and the MLP add to the residual stream.
     pub residual: f64,
-    /// Attention and the MLP have returned before a share of what they made is left out (GPT-NeoX).
-    pub late: bool,
+    /// Where the last is.
+    pub place: DropoutPlace,
+}
+
+/// Where a share of what attention and the MLP add is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DropoutPlace {
+    /// By both themselves.
+    #[default]
+    Within,
+    /// When they have returned (GPT-NeoX).
+    Behind,
+    /// When the MLP has returned, of that alone (StableLM).
+    BehindMlp,
 }
 
 /// Sliding windows of attention: a position sees itself and those before it within one.
