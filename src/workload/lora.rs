@@ -45,11 +45,19 @@ pub enum Target {
     First,
     /// The second layer of such.
     Second,
+    /// The one projection to queries, keys and values, side by side in each head (GPT-NeoX).
+    WholeQueryKeyValue,
+    /// The projection of what attention puts out, by another name (GPT-NeoX).
+    Dense,
+    /// The first layer of an MLP without a gate, by another name (GPT-NeoX).
+    Widening,
+    /// The second layer of such.
+    Narrowing,
 }
 
 impl Target {
     /// All: those of most models in the order in which a layer has them, then those of some.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::Query,
         Self::Key,
         Self::Value,
@@ -62,6 +70,10 @@ impl Target {
         Self::SharedGate,
         Self::First,
         Self::Second,
+        Self::WholeQueryKeyValue,
+        Self::Dense,
+        Self::Widening,
+        Self::Narrowing,
     ];
 
     /// Its name in transformers.
@@ -80,6 +92,10 @@ impl Target {
             Self::SharedGate => "shared_expert_gate",
             Self::First => "c_fc",
             Self::Second => "c_proj",
+            Self::WholeQueryKeyValue => "query_key_value",
+            Self::Dense => "dense",
+            Self::Widening => "dense_h_to_4h",
+            Self::Narrowing => "dense_4h_to_h",
         }
     }
 }
@@ -112,10 +128,10 @@ impl Targets {
         self.0[target as usize]
     }
 
-    /// Those that a model has whose projections are `packed` into one, or are not: peft's own stand for its own.
+    /// Those that a model has whose projections are one, if they are: peft's own stand for its own.
     #[must_use]
-    pub(super) fn of_model(self, packed: bool) -> Self {
-        if packed && self == Self::default() { Self::of([Target::QueryKeyValue]) } else { self }
+    pub(super) fn of_model(self, projections: Option<Target>) -> Self {
+        projections.filter(|_| self == Self::default()).map_or(self, |one| Self::of([one]))
     }
 
     fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
@@ -477,7 +493,7 @@ mod tests {
         assert_eq!(all.parse::<Targets>().unwrap().to_string(), "all-linear");
         assert_eq!(
             "q_proj,lm_head".parse::<Targets>().unwrap_err(),
-            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate, c_fc, c_proj"
+            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate, c_fc, c_proj, query_key_value, dense, dense_h_to_4h, dense_4h_to_h"
         );
         assert!("".parse::<Targets>().is_err());
     }

@@ -179,6 +179,17 @@ fn a_key_of_another_family_is_named() {
             "shared_expert_intermediate_size asks for something that mixtral does not have",
         ),
         ("qwen2moe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
+        ("stablelm-mini", "qk_layernorm", json!(true), "qk_layernorm asks for something that is not there"),
+        ("stablelm-mini", "attention_bias", json!(true), "attention_bias asks for something that stablelm does not"),
+        ("llama-biased", "use_qkv_bias", json!(true), "use_qkv_bias asks for something that llama does not have"),
+        ("neox-mini", "hidden_act", json!("gelu_fast"), "the activation 'gelu_fast' of gpt_neox is not there"),
+        ("neox-mini", "hidden_dropout", json!(1.0), "hidden_dropout is 1; use a number from 0 on, below 1"),
+        ("neox-mini", "rotary_pct", json!(0.2), "rotates 3 of a head's 16 elements, which have no two halves"),
+        ("llama-biased", "hidden_dropout", json!(0.1), "hidden_dropout asks for something that llama does not have"),
+        ("llama-biased", "use_parallel_residual", json!(true), "use_parallel_residual asks for something that llama"),
+        ("llama-biased", "rotary_emb_base", json!(1e4), "rotary_emb_base asks for something that llama does not have"),
+        ("olmoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
+        ("olmoe-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that is not there"),
         ("glm4-mini", "use_bias", json!(true), "use_bias asks for something that glm4 does not have"),
         ("glm4-mini", "mlp_bias", json!(true), "mlp_bias asks for something that glm4 does not have"),
         (
@@ -192,10 +203,30 @@ fn a_key_of_another_family_is_named() {
         assert!(error.starts_with("mine: ") && error.contains(words), "{error}");
     }
     assert_eq!(build("mixtral-mini", "output_router_logits", json!(false)), Ok(()));
+    assert_eq!(build("granite-mini", "rotary_pct", json!(0.2)), Ok(()));
+    assert_eq!(build("neox-mini", "use_parallel_residual", json!(false)), Ok(()));
     assert_eq!(build("gemma1-mini", "hidden_act", json!("gelu")), Ok(()));
     assert_eq!(build("qwen3moe-mini", "mlp_only_layers", json!([1])), Ok(()));
     assert_eq!(build("llama-biased", "attention_bias", json!(false)), Ok(()));
     assert_eq!(build("qwen2-mini", "layer_types", json!(["full_attention", "sliding_attention"])), Ok(()));
+}
+
+/// peft gives experts and their router adapters of their own, unless one more expert sees every position.
+#[test]
+fn adapters_beside_experts_are_refused() {
+    let build = |mini: &str, targets: Targets| {
+        let mut entry = Entry::of_config("mine", serde_json::from_value(minis()[mini].clone()).unwrap());
+        entry.lora = Some(Lora { targets, ..Lora::of_rank(Extent::nearest(8)) });
+        entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
+    };
+    let words = "adapters beside experts are not there; name some of q_proj, k_proj, v_proj and o_proj as targets";
+    for mini in ["mixtral-mini", "olmoe-mini", "qwen3moe-mini"] {
+        for targets in [Targets::of(Target::ALL), Targets::of([Target::Query, Target::Down])] {
+            assert_eq!(build(mini, targets), Err(words.to_owned()), "{mini}");
+        }
+        assert_eq!(build(mini, Targets::default()), Ok(()));
+    }
+    assert_eq!(build("qwen2moe-mini", Targets::of(Target::ALL)), Ok(()));
 }
 
 /// What transformers makes of a file with a `text_config` is more than a language model, or nothing.

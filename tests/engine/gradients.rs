@@ -480,7 +480,23 @@ fn rotated_neighbours_have_the_gradients_of_their_formula() {
             let tables = rotary_tables(cx, &tokens, part, p[0].dtype())?;
             let tables = cx.tables_of_neighbours(&tables)?;
             let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
-            let [q, k] = cx.rotary_of_neighbours([&q, &k], &tables)?;
+            let [q, k] = cx.rotary_before_rest([&q, &k], &tables, Turn { neighbours: true, widens: false })?;
+            let output = cx.grouped_attention([&q, &k, &v], None, 0.0)?;
+            cx.merge_heads(&output)
+        });
+    }
+}
+
+/// As GPT-NeoX has them: side by side in each head, of which a part is rotated.
+#[test]
+fn thirds_of_heads_have_the_gradients_of_their_formula() {
+    for part in [4, 2] {
+        let shape: &[usize] = &[2, 5, 36];
+        check(&[shape], &move |cx, p| {
+            let tokens = tensor(cx, &[2, 5], DType::I64, &[0.0; 10]);
+            let tables = rotary_tables(cx, &tokens, part, p[0].dtype())?;
+            let [q, k, v] = cx.thirds_of_heads(&p[0], 4);
+            let [q, k] = cx.rotary_before_rest([&q, &k], &tables, Turn::default())?;
             let output = cx.grouped_attention([&q, &k, &v], None, 0.0)?;
             cx.merge_heads(&output)
         });

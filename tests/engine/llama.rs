@@ -15,9 +15,9 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Biases, Data, Decoder, DecoderSizes, Dropouts, Entry, Extent, HeadNorms, LayerPattern, Lengths, Llama3Scaling,
-    Lora, NormKind, NormPlaces, Packing, Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps,
-    Style, Target, Targets,
+    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Entry, Extent, HeadNorms, LayerPattern, Lengths,
+    Llama3Scaling, Lora, Names, NormKind, NormPlaces, Packing, Quantization, RotaryScaling, Rotation, Share, Sizes,
+    SlidingWindows, SoftCaps, Style, Target, Targets,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -48,6 +48,10 @@ const MINI: DecoderSizes = DecoderSizes {
         mlp_biases: false,
         rotation: Rotation::Plain,
         packing: Packing::None,
+        ungated: false,
+        norms_first: false,
+        keeps: false,
+        names: Names::LLAMA,
         gemma: false,
         exact_gelu: false,
     },
@@ -55,7 +59,7 @@ const MINI: DecoderSizes = DecoderSizes {
     query_scalar: None,
     caps: SoftCaps { scores: None, logits: None },
     logit_scale: None,
-    dropouts: Dropouts { attention: 0.0, embedding: 0.0, residual: 0.0 },
+    dropouts: Dropouts { attention: 0.0, embedding: 0.0, residual: 0.0, place: DropoutPlace::Within },
     multipliers: None,
     windows: SlidingWindows::NONE,
     experts: None,
@@ -665,7 +669,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mine: model_type 'mamba' is not there; there are cohere, cohere2, ernie4_5, gemma, gemma2, gemma3_text, glm, glm4, granite, llama, ministral, ministral3, mistral, mixtral, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, starcoder2"
+        "mine: model_type 'mamba' is not there; there are cohere, cohere2, ernie4_5, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, granite, llama, ministral, ministral3, mistral, mixtral, olmo, olmo2, olmo3, olmoe, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2"
     );
 }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use crate::context::Context;
 use crate::error::OpResult;
+use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::Kernel;
@@ -21,6 +22,12 @@ struct Cut {
     /// What is not, where there is such a part.
     rest: Option<Tensor>,
     held: Held,
+}
+
+/// Strides of heads (batch, heads, rows, head size) that lie side by side, as a projection does.
+fn side_by_side(shape: Shape) -> [usize; 4] {
+    let [_, heads, rows, size] = *shape.dims() else { return shape.contiguous_strides() };
+    [rows * heads * size, size, heads * size, 1]
 }
 
 impl Context {
@@ -66,6 +73,33 @@ impl Context {
         [first.with_source(source), second.with_source(source).with_slot(1)]
     }
 
+    /// Queries, keys and values (batch, heads, rows, head size) of a projection that has them side by side in each head, views:
+    /// `view(batch, rows, heads, 3 · head size).transpose(1, 2).chunk(3, dim=-1)`. Backward puts their gradients side by side, head by
+    /// head, and lays them out as the projection lies.
+    #[must_use]
+    pub fn thirds_of_heads(&mut self, packed: &Tensor, head_size: usize) -> [Tensor; 3] {
+        let heads = self.by_head_size(packed, 3 * head_size);
+        let (shape, dtype) = (heads.shape(), heads.dtype());
+        let parts = [0, 1, 2].map(|part| heads.strided(shape.with_last(head_size), heads.layout(), part * head_size));
+        if !self.differentiates(&[&heads]) {
+            return parts;
+        }
+        let (strides, of_part) = (shape.contiguous_strides(), shape.with_last(head_size));
+        let side_by_side = side_by_side(of_part);
+        let source = self.record("splitBackward", [Some(&heads), None, None], move |cx, grads| {
+            let whole = cx.temporary(shape, dtype, "gradients side by side")?;
+            for (grad, part) in grads.iter().zip(0..) {
+                let Some(grad) = grad else { continue };
+                // What fused kernels make lies as a projection does.
+                let grad = if grad.shape().dims().len() == 3 { &grad.strided(of_part, side_by_side, 0) } else { grad };
+                cx.copy(grad, &whole.strided(of_part, strides, part * head_size))?;
+            }
+            Ok([Some(whole), None, None])
+        });
+        let mut slots = 0..;
+        parts.map(|part| part.with_source(source).with_slot(slots.next().unwrap_or_default()))
+    }
+
     /// `up · silu(gate)` of both halves of `packed`, which hold it as long as they live.
     ///
     /// # Errors
@@ -92,15 +126,32 @@ impl Context {
         Ok([whole(self, q)?, whole(self, k)?])
     }
 
-    /// The same with pairs of neighbours and the `tables` of such, as GLM does it: both are rotated, then both are joined with their rest.
+    /// The same, but both are rotated before both are joined with their rest, as GPT-NeoX does it, and GLM with pairs of neighbours and the
+    /// `tables` of such.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn rotary_of_neighbours(&mut self, parts: [&Tensor; 2], tables: &RotaryTables) -> OpResult<[Tensor; 2]> {
+    pub fn rotary_before_rest(
+        &mut self,
+        parts: [&Tensor; 2],
+        tables: &RotaryTables,
+        turn: Turn,
+    ) -> OpResult<[Tensor; 2]> {
         let [q, k] = parts.map(|part| self.with_rest(part, tables.width()));
-        let turn = Turn { neighbours: true, widens: false };
         let (of_q, of_k) = (self.rotary(&q.first, tables, turn)?, self.rotary(&k.first, tables, turn)?);
         Ok([self.joined(of_q, q)?, self.joined(of_k, k)?])
+    }
+
+    /// The same with what was rotated beside what it is joined to, for whom both are variables (StableLM).
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn rotary_with_parts(&mut self, parts: [&Tensor; 2], tables: &RotaryTables) -> OpResult<[[Tensor; 2]; 2]> {
+        let [q, k] = parts.map(|part| self.with_rest(part, tables.width()));
+        let (of_q, of_k) =
+            (self.rotary(&q.first, tables, Turn::default())?, self.rotary(&k.first, tables, Turn::default())?);
+        let whole = [self.joined(of_q.clone(), q)?, self.joined(of_k.clone(), k)?];
+        Ok([whole, [of_q, of_k]])
     }
 
     /// Heads cut in two, views: the gradient of the rest, zeros of the whole but for it, is there before that of what is rotated.
@@ -146,10 +197,13 @@ impl Context {
             if !cx.differentiates(&[&rotated]) {
                 return Ok(output);
             }
+            let side_by_side = side_by_side(shape);
             let of_rest = rest.map(|rest| rest.shape());
             let rotated_shape = rotated.shape();
             let source = cx.record("catBackward", [Some(&rotated), None, None], move |cx, [grad, ..]| {
                 let Some(grad) = grad else { return Ok(Gradients::default()) };
+                // What fused kernels make lies as a projection does.
+                let grad = if grad.shape().dims().len() == 3 { grad.strided(shape, side_by_side, 0) } else { grad };
                 let part = |shape, start| grad.strided(shape, grad.layout(), start);
                 let rest = of_rest.map(|shape| part(shape, width));
                 // In another type the rest's gradient is a tensor of its own.

@@ -13,10 +13,12 @@ use super::super::llama::NormKind;
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, Windows};
+use super::names::Names;
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
 use super::sizes::{
-    Biases, DecoderSizes, Dropouts, ExpertSizes, HeadNorms, Multipliers, SlidingWindows, SoftCaps, Style,
+    Biases, DecoderSizes, DropoutPlace, Dropouts, ExpertSizes, HeadNorms, Multipliers, NormPlaces, SlidingWindows,
+    SoftCaps, Style,
 };
 
 /// Keys that change neither memory nor arithmetic of a training step.
@@ -33,6 +35,7 @@ const HARMLESS: [&str; 51] = [
     "bos_token_id",
     "cache_implementation",
     "chunk_size_feed_forward",
+    "classifier_dropout",
     "eos_token_id",
     "full_attn_mod",
     "id2label",
@@ -55,7 +58,6 @@ const HARMLESS: [&str; 51] = [
     "problem_type",
     "return_dict",
     "rope_interleaved",
-    "rotary_pct",
     "router_aux_loss_coef",
     "scale_attention_softmax_in_fp32",
     "scale_attn_weights",
@@ -91,6 +93,9 @@ pub struct ModelConfig {
     tie_word_embeddings: Option<bool>,
     rms_norm_eps: Option<f64>,
     rope_theta: Option<f64>,
+    /// GPT-NeoX's word for the same, and for the part of a head that is rotated.
+    rotary_emb_base: Option<f64>,
+    rotary_pct: Option<f64>,
     rope_scaling: Option<Rope>,
     rope_parameters: Option<Rope>,
     max_position_embeddings: Option<f64>,
@@ -105,6 +110,11 @@ pub struct ModelConfig {
     attention_out_bias: Option<bool>,
     residual_dropout: Option<f64>,
     embedding_dropout: Option<f64>,
+    /// Of both (GPT-NeoX), or of the second alone (StableLM).
+    hidden_dropout: Option<f64>,
+    use_parallel_residual: Option<bool>,
+    /// Of queries, keys and values (StableLM).
+    use_qkv_bias: Option<bool>,
     /// What others call `rms_norm_eps` (StarCoder 2).
     norm_epsilon: Option<f64>,
     sliding_window: Option<usize>,
@@ -192,7 +202,7 @@ impl ModelConfig {
             seq: seq.get(),
             weights: self.weights()?,
             style: self.style(family),
-            padding: self.pad_token_id.unwrap_or(family.padding).and_then(|token| usize::try_from(token).ok()),
+            padding: self.padding(family),
             query_scalar: self
                 .query_pre_attn_scalar
                 .or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0)),
@@ -207,6 +217,12 @@ impl ModelConfig {
             experts: self.experts(family)?,
             lora: None,
         })
+    }
+
+    /// The token whose embedding learns nothing; GPT-NeoX's learn all.
+    fn padding(&self, family: &Family) -> Option<usize> {
+        let token = self.pad_token_id.unwrap_or(family.padding).filter(|_| family.style.names != Names::NEOX);
+        token.and_then(|token| usize::try_from(token).ok())
     }
 
     fn hidden(&self) -> Result<usize, String> {
@@ -240,7 +256,7 @@ impl ModelConfig {
     fn eps(&self, family: &Family) -> f64 {
         let given = match family.style.norm {
             NormKind::Bare => None,
-            NormKind::Layer => self.norm_epsilon,
+            NormKind::Layer => self.norm_epsilon.or(self.layer_norm_eps),
             NormKind::Unbiased => self.layer_norm_eps,
             NormKind::Plain | NormKind::Late | NormKind::Centred => self.rms_norm_eps,
         };
@@ -253,10 +269,17 @@ impl ModelConfig {
             let fits = (0.0..1.0).contains(&share);
             fits.then_some(share).ok_or_else(|| format!("{key} is {share}; use a number from 0 on, below 1"))
         };
+        let hidden = share("hidden_dropout", self.hidden_dropout, 0.0)?;
+        let (place, hidden) = match family.name {
+            "gpt_neox" => (DropoutPlace::Behind, hidden),
+            "stablelm" => (DropoutPlace::BehindMlp, 0.0),
+            _ => (DropoutPlace::Within, 0.0),
+        };
         Ok(Dropouts {
             attention: share("attention_dropout", self.attention_dropout, family.dropout)?,
-            embedding: share("embedding_dropout", self.embedding_dropout, 0.0)?,
-            residual: share("residual_dropout", self.residual_dropout, family.dropout)?,
+            embedding: share("embedding_dropout", self.embedding_dropout, hidden)?,
+            residual: share("residual_dropout", self.residual_dropout.or(self.hidden_dropout), family.dropout)?,
+            place,
         })
     }
 
@@ -268,14 +291,21 @@ impl ModelConfig {
         let biases = match family.style.biases {
             Biases::Inputs if self.qkv_bias == Some(false) => Biases::None,
             Biases::None if everywhere => Biases::All,
+            Biases::None if self.use_qkv_bias == Some(true) => Biases::Inputs,
             Biases::None if self.attention_bias.unwrap_or(on) && self.attention_out_bias == Some(true) => Biases::All,
             Biases::None if self.attention_bias.unwrap_or(on) => meant,
             own => own,
         };
-        let mlp_biases = self.mlp_bias == Some(true) || everywhere;
+        let mlp_biases = self.mlp_bias == Some(true) || everywhere || family.style.mlp_biases;
         // Gemma's files of the first day say so.
-        let exact_gelu = family.own_keys.contains(&"gelu") && self.hidden_act.as_deref() == Some("gelu");
-        Style { biases, mlp_biases, exact_gelu, heads, ..family.style }
+        let asks = family.own_keys.contains(&"gelu") && self.hidden_act.as_deref() == Some("gelu");
+        let exact_gelu = asks || family.style.exact_gelu;
+        let places = match family.style.places {
+            NormPlaces::Beside if self.use_parallel_residual == Some(false) => NormPlaces::Before,
+            NormPlaces::Before if self.use_parallel_residual == Some(true) => NormPlaces::Once,
+            own => own,
+        };
+        Style { biases, mlp_biases, exact_gelu, heads, places, ..family.style }
     }
 
     fn multipliers(&self, family: &Family) -> Option<Multipliers> {
@@ -381,12 +411,14 @@ impl ModelConfig {
 
     /// What it says of rotations.
     fn rotations(&self) -> RopeKeys<'_> {
+        // Others have the key and do not read it.
+        let reads = self.model_type == "gpt_neox";
         RopeKeys {
             parameters: self.rope_parameters.as_ref(),
             scaling: self.rope_scaling.as_ref(),
-            theta: self.rope_theta,
+            theta: self.rotary_emb_base.or(self.rope_theta),
             local_theta: self.rope_local_base_freq,
-            rotated: self.partial_rotary_factor,
+            rotated: self.partial_rotary_factor.or(self.rotary_pct.filter(|_| reads)),
             most: self.max_position_embeddings,
             original: self.original_max_position_embeddings,
         }
@@ -428,6 +460,10 @@ impl ModelConfig {
             ),
             ("residual_dropout", self.residual_dropout.is_some_and(|share| share != 0.0)),
             ("embedding_dropout", self.embedding_dropout.is_some_and(|share| share != 0.0)),
+            ("hidden_dropout", self.hidden_dropout.is_some_and(|share| share != 0.0)),
+            ("use_parallel_residual", self.use_parallel_residual == Some(true)),
+            ("use_qkv_bias", self.use_qkv_bias == Some(true)),
+            ("rotary_emb_base", self.rotary_emb_base.is_some()),
             ("norm_epsilon", self.norm_epsilon.is_some()),
             ("mlp_bias", self.mlp_bias == Some(true)),
             ("use_bias", self.use_bias == Some(true)),

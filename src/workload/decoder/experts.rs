@@ -1,4 +1,4 @@
-//! A mixture of experts in the place of an MLP, as transformers builds Mixtral, Qwen2-MoE and Qwen3-MoE.
+//! A mixture of experts in the place of an MLP, as transformers builds Mixtral, OLMoE, Qwen2-MoE and Qwen3-MoE.
 
 use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Repeatable, RouterRule, Routes, Tensor};

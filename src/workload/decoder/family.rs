@@ -1,6 +1,7 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`, and their values where a key is missing.
 
 use super::super::llama::NormKind;
+use super::names::Names;
 use super::sizes::{Biases, HeadNorms, NormPlaces, Packing, Rotation, Style};
 
 /// One family.
@@ -88,6 +89,10 @@ const LLAMA: Family = Family {
         mlp_biases: false,
         rotation: Rotation::Plain,
         packing: Packing::None,
+        ungated: false,
+        norms_first: false,
+        keeps: false,
+        names: Names::LLAMA,
         gemma: false,
         exact_gelu: false,
     },
@@ -156,7 +161,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 25] = [
+pub(super) const FAMILIES: [Family; 28] = [
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
@@ -229,6 +234,33 @@ pub(super) const FAMILIES: [Family; 25] = [
         ..GLM
     },
     GLM,
+    Family {
+        name: "gpt_neox",
+        style: Style {
+            norm: NormKind::Layer,
+            places: NormPlaces::Beside,
+            mlp_biases: true,
+            packing: Packing::Heads,
+            ungated: true,
+            norms_first: true,
+            names: Names::NEOX,
+            exact_gelu: true,
+            ..LLAMA.style
+        },
+        attention_bias: (true, Biases::All),
+        eps: 1e-5,
+        rotated: 0.25,
+        activation: "gelu",
+        own_keys: &[
+            "hidden_dropout",
+            "layer_norm_eps",
+            "partial_rotary_factor",
+            "rotary_emb_base",
+            "rotary_pct",
+            "use_parallel_residual",
+        ],
+        ..LLAMA
+    },
     Family {
         name: "granite",
         own_keys: &[
@@ -304,6 +336,23 @@ pub(super) const FAMILIES: [Family; 25] = [
         padding: Some(1),
         windows: Windows::AllButEvery(4),
         own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "olmoe",
+        style: Style { heads: HeadNorms::Together, ..LLAMA.style },
+        eps: 1e-5,
+        padding: Some(1),
+        experts: Some(OwnExperts {
+            count: 64,
+            chosen: 8,
+            hidden: None,
+            normalises: false,
+            narrows: true,
+            router_first: true,
+            shared: None,
+        }),
+        own_keys: &["norm_topk_prob", "num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
     },
     Family {
@@ -406,8 +455,24 @@ pub(super) const FAMILIES: [Family; 25] = [
         ..LLAMA
     },
     Family {
+        name: "stablelm",
+        style: Style { norm: NormKind::Layer, keeps: true, ..LLAMA.style },
+        attention_bias: NO_BIAS,
+        kv_heads: Some(32),
+        eps: 1e-5,
+        rotated: 0.25,
+        own_keys: &[
+            "hidden_dropout",
+            "layer_norm_eps",
+            "partial_rotary_factor",
+            "use_parallel_residual",
+            "use_qkv_bias",
+        ],
+        ..LLAMA
+    },
+    Family {
         name: "starcoder2",
-        style: Style { norm: NormKind::Layer, ..LLAMA.style },
+        style: Style { norm: NormKind::Layer, ungated: true, ..LLAMA.style },
         attention_bias: NO_BIAS,
         kv_heads: Some(2),
         tied: true,

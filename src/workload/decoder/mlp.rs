@@ -4,10 +4,10 @@ use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 
 use super::super::hash::Parameters;
-use super::super::llama::{Gate, GatedMlp, NormKind};
+use super::super::llama::{Gate, GatedMlp};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::experts::SparseMlp;
-use super::sizes::{DecoderSizes, Packing};
+use super::sizes::{DecoderSizes, DropoutPlace, Packing, Style};
 
 /// An MLP, or experts in its place.
 pub(super) struct Mlp {
@@ -25,6 +25,9 @@ enum Kind {
 /// `c_proj(gelu(c_fc(x)))`.
 struct PlainMlp {
     scope: NameId,
+    /// GELU by its tanh form.
+    tanh: bool,
+    names: [Target; 2],
     first: Adaptable,
     second: Adaptable,
 }
@@ -43,13 +46,14 @@ impl Mlp {
         let ends = [width, hidden];
         let kind = match sizes.experts.filter(|experts| experts.layers.has(layer)) {
             Some(experts) => Kind::Sparse(Box::new(SparseMlp::make(cx, all, name, width, experts)?)),
-            None if style.packing != Packing::None => Kind::Gated(Box::new(GatedMlp::packed(cx, all, name, ends)?)),
-            None if style.norm == NormKind::Layer => {
-                Kind::Plain(Box::new(PlainMlp::make(cx, all, name, ends, style.mlp_biases)?))
+            None if matches!(style.packing, Packing::Gates | Packing::All) => {
+                Kind::Gated(Box::new(GatedMlp::packed(cx, all, name, ends)?))
             }
+            None if style.ungated => Kind::Plain(Box::new(PlainMlp::make(cx, all, name, ends, style)?)),
             None => Kind::Gated(Box::new(GatedMlp::make(cx, all, name, ends, gate, style.mlp_biases)?)),
         };
-        Ok(Self { kind, dropout: sizes.dropouts.residual })
+        let dropout = if sizes.dropouts.place == DropoutPlace::Within { sizes.dropouts.residual } else { 0.0 };
+        Ok(Self { kind, dropout })
     }
 
     pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
@@ -66,8 +70,9 @@ impl Mlp {
         match &mut self.kind {
             Kind::Gated(mlp) => mlp.adapt(cx, all, name, lora),
             Kind::Plain(mlp) => {
-                mlp.first.adapt(cx, all, name, lora, Target::First)?;
-                mlp.second.adapt(cx, all, name, lora, Target::Second)
+                let [first, second] = mlp.names;
+                mlp.first.adapt(cx, all, name, lora, first)?;
+                mlp.second.adapt(cx, all, name, lora, second)
             }
             Kind::Sparse(experts) => experts.adapt(cx, all, name, lora),
         }
@@ -80,18 +85,19 @@ impl PlainMlp {
         all: &mut Parameters,
         name: &str,
         [width, hidden]: [usize; 2],
-        biases: bool,
+        style: Style,
     ) -> OpResult<Self> {
-        let make = if biases { Adaptable::biased } else { Adaptable::plain };
-        let first = make(cx, all, &format!("{name}.c_fc"), [width, hidden])?;
-        let second = make(cx, all, &format!("{name}.c_proj"), [hidden, width])?;
-        Ok(Self { scope: cx.memory().name(name), first, second })
+        let make = if style.mlp_biases { Adaptable::biased } else { Adaptable::plain };
+        let names = style.names.mlp;
+        let first = make(cx, all, &format!("{name}.{}", names[0].word()), [width, hidden])?;
+        let second = make(cx, all, &format!("{name}.{}", names[1].word()), [hidden, width])?;
+        Ok(Self { scope: cx.memory().name(name), tanh: !style.exact_gelu, names, first, second })
     }
 
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let activated = {
             let hidden = self.first.forward(cx, input)?;
-            cx.within(self.scope, |cx| cx.gelu(&hidden, true))?
+            cx.within(self.scope, |cx| cx.gelu(&hidden, self.tanh))?
         };
         let output = self.second.forward(cx, &activated)?;
         cx.put_out(self.scope, &output);

@@ -5,6 +5,7 @@ mod experts;
 mod family;
 mod mlp;
 mod model;
+mod names;
 mod pattern;
 mod rope;
 mod rotary;
@@ -16,14 +17,16 @@ use vramlab_train::{Batch, BatchLayout, BatchSource, Context, Layouts, OpResult,
 
 use super::data::Data;
 use super::hash::{self, Cycle, Parameters, Spread};
+use super::lora::{Lora, Target};
 use super::text::Windows;
 use model::DecoderModel;
 
 pub use config::ModelConfig;
+pub use names::Names;
 pub use pattern::LayerPattern;
 pub use sizes::{
-    Biases, DecoderSizes, Dropouts, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling, Multipliers,
-    NormPlaces, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, YarnScaling,
+    Biases, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling,
+    Multipliers, NormPlaces, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, YarnScaling,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.
@@ -60,6 +63,14 @@ impl Decoder {
         }
         if sizes.experts.is_some() && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
             return refused("experts are not there in 4 bits; leave --quantize out".to_owned());
+        }
+        // peft puts adapters beside experts and their router too, unless one more expert sees every position.
+        let reaches = |lora: Lora| [Target::Gate, Target::Up, Target::Down].iter().any(|part| lora.targets.has(*part));
+        if sizes.experts.is_some_and(|experts| experts.shared.is_none()) && sizes.lora.is_some_and(reaches) {
+            return refused(
+                "adapters beside experts are not there; name some of q_proj, k_proj, v_proj and o_proj as targets"
+                    .to_owned(),
+            );
         }
         Ok(Self { name: name.into(), sizes, data, seed })
     }

@@ -14,10 +14,12 @@ use super::super::llama::{Norm, NormKind};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::modules::Linear;
 use super::mlp::Mlp;
+use super::names::Names;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
 use super::sizes::{
-    Biases, DecoderSizes, Dropouts, HeadNorms, Multipliers, NormPlaces, Packing, Rotation, SlidingWindows, SoftCaps,
+    Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Multipliers, NormPlaces, Packing, Rotation,
+    SlidingWindows, SoftCaps,
 };
 
 /// When queries and keys are normalised.
@@ -27,13 +29,15 @@ enum NormOrder {
     OneByOne,
     /// The heads of both when values are there too (Gemma 3).
     Projected,
-    /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo).
+    /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo, StableLM).
     Whole,
 }
 
 /// The layers that make queries, keys and values.
 enum Projections {
     Apart(Box<[Adaptable; 3]>),
+    /// One makes all three, side by side in each head (GPT-NeoX).
+    Heads(Box<Adaptable>),
     /// One makes all three (Phi-3): columns of queries, then so many of keys and as many of values.
     Packed {
         all: Box<Adaptable>,
@@ -60,6 +64,9 @@ struct Attention {
     grows: Option<PositionScale>,
     /// The shares of weights and of the output that are left out.
     dropouts: Dropouts,
+    names: Names,
+    /// What is cut and rotated lives to the end.
+    keeps: bool,
 }
 
 impl Attention {
@@ -70,8 +77,10 @@ impl Attention {
             make(cx, all, &format!("{name}.{part}_proj"), ends)
         };
         let biased = style.biases != Biases::None;
-        if style.packing == Packing::All {
-            return Self::packed(cx, all, name, sizes);
+        match style.packing {
+            Packing::All => return Self::packed(cx, all, name, sizes),
+            Packing::Heads => return Self::of_heads(cx, all, name, sizes),
+            Packing::None | Packing::Gates => {}
         }
         let mut input =
             |cx: &mut Context, part: &str, heads: usize| projection(cx, part, [width, heads * head_size], biased);
@@ -106,6 +115,17 @@ impl Attention {
         Ok(Self::of(cx, name, sizes, projections, output, None))
     }
 
+    /// With one projection, which makes queries, keys and values of a head side by side.
+    fn of_heads(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
+        let DecoderSizes { width, heads, head_size, style, .. } = *sizes;
+        let make = if style.biases == Biases::All { Adaptable::biased } else { Adaptable::plain };
+        let ([whole, output], inner) =
+            ([style.names.projections, style.names.output].map(Target::word), heads * head_size);
+        let projections = make(cx, all, &format!("{name}.{whole}"), [width, 3 * inner])?;
+        let output = make(cx, all, &format!("{name}.{output}"), [inner, width])?;
+        Ok(Self::of(cx, name, sizes, Projections::Heads(Box::new(projections)), output, None))
+    }
+
     fn of(
         cx: &Context,
         name: &str,
@@ -123,6 +143,7 @@ impl Attention {
         let cap = sizes.caps.scores;
         let order = match (style.heads, style.norm) {
             (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
+            _ if style.keeps => NormOrder::Whole,
             (_, NormKind::Centred | NormKind::Unbiased) => NormOrder::Projected,
             _ => NormOrder::OneByOne,
         };
@@ -140,6 +161,8 @@ impl Attention {
             cap,
             grows,
             dropouts,
+            names: style.names,
+            keeps: style.keeps,
         }
     }
 
@@ -149,11 +172,15 @@ impl Attention {
                 for (projection, target) in projections.iter_mut().zip([Target::Query, Target::Key, Target::Value]) {
                     projection.adapt(cx, all, name, lora, target)?;
                 }
-                self.output.adapt(cx, all, name, lora, Target::Output)
+                self.output.adapt(cx, all, name, lora, self.names.output)
+            }
+            Projections::Heads(projections) => {
+                projections.adapt(cx, all, name, lora, self.names.projections)?;
+                self.output.adapt(cx, all, name, lora, self.names.output)
             }
             Projections::Packed { all: packed, .. } => {
-                self.output.adapt(cx, all, name, lora, Target::Output)?;
-                packed.adapt(cx, all, name, lora, Target::QueryKeyValue)
+                self.output.adapt(cx, all, name, lora, self.names.output)?;
+                packed.adapt(cx, all, name, lora, self.names.projections)
             }
         }
     }
@@ -162,6 +189,10 @@ impl Attention {
     fn parts(&self, cx: &mut Context, input: &Tensor) -> OpResult<[Tensor; 3]> {
         let [q, k, v] = match &self.projections {
             Projections::Apart(projections) => &**projections,
+            Projections::Heads(projections) => {
+                let packed = projections.forward(cx, input)?;
+                return Ok(cx.thirds_of_heads(&packed, self.head_size));
+            }
             Projections::Packed { all, widths: [queries, keys] } => {
                 let packed = all.forward(cx, input)?;
                 let (key, value) = (*queries, queries + keys);
@@ -213,13 +244,15 @@ impl Attention {
     }
 
     fn rotated(&self, cx: &mut Context, q: Tensor, k: Tensor, tables: &RotaryTables) -> OpResult<[Tensor; 2]> {
-        if matches!(self.projections, Projections::Packed { .. }) {
-            return cx.rotary_with_rest([&q, &k], tables);
+        match self.projections {
+            Projections::Packed { .. } => return cx.rotary_with_rest([&q, &k], tables),
+            Projections::Heads(_) => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
+            Projections::Apart(_) => {}
         }
         let (turn, tables) = match self.rotation {
             Rotation::Neighbours => {
                 let tables = cx.tables_of_neighbours(tables)?;
-                return cx.rotary_of_neighbours([&q, &k], &tables);
+                return cx.rotary_before_rest([&q, &k], &tables, Turn { neighbours: true, widens: false });
             }
             Rotation::WideNeighbours => (Turn { neighbours: true, widens: true }, &cx.tables_of_neighbours(tables)?),
             Rotation::CastNeighbours => {
@@ -250,9 +283,15 @@ impl Attention {
         let Call { tables, rotates, mask, caches, .. } = call;
         let [q, k, v] = self.parts(cx, input)?;
         // What all three were cut out of is a variable of its own.
-        let _packed = matches!(self.projections, Projections::Packed { .. }).then(|| v.clone());
+        let _packed = (!matches!(self.projections, Projections::Apart(_))).then(|| v.clone());
+        let mut _cut = None;
         // What was not rotated is nobody's any more once both are.
         let [q, k] = match tables {
+            tables if *rotates && self.keeps => {
+                let [whole, rotated] = cx.within(self.scope, |cx| cx.rotary_with_parts([&q, &k], tables))?;
+                _cut = Some(([q, k], rotated));
+                whole
+            }
             tables if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
             _ => [q, k],
         };
@@ -286,16 +325,13 @@ impl Attention {
                 Ok((cx.merge_heads(&attended)?, None))
             }
         })?;
-        let output = self.output.forward(cx, &attended)?;
-        let output = cx.within(self.scope, |cx| cx.dropout(&output, self.dropouts.residual))?;
+        let mut output = self.output.forward(cx, &attended)?;
+        if self.dropouts.place == DropoutPlace::Within {
+            output = cx.within(self.scope, |cx| cx.dropout(&output, self.dropouts.residual))?;
+        }
         cx.put_out(self.scope, &output);
         Ok((output, weights))
     }
-}
-
-/// What a layer is called.
-fn layer_name(number: usize) -> String {
-    format!("model.layers.{number}")
 }
 
 /// A norm of the residual stream.
@@ -316,13 +352,28 @@ struct Layer {
     behind: Option<[Norm; 2]>,
     /// What both add is multiplied by it, where it is.
     multiplier: Option<f64>,
+    /// The MLP is given what goes into the layer, not what attention made of it.
+    beside: bool,
+    /// The shares of what attention and the MLP returned that are left out.
+    dropouts: [f64; 2],
+    /// What goes into attention and what comes out of it live to the end.
+    keeps: bool,
 }
 
 impl Layer {
     fn make(cx: &mut Context, all: &mut Parameters, number: usize, sizes: &DecoderSizes) -> OpResult<Self> {
-        let name = layer_name(number);
-        let attention = Attention::make(cx, all, &format!("{name}.self_attn"), sizes)?;
+        let name = sizes.style.names.layer(number);
+        let pair = |cx: &mut Context, all: &mut Parameters| {
+            let [first, second] = ["input_layernorm", "post_attention_layernorm"].map(|part| format!("{name}.{part}"));
+            OpResult::Ok([norm(cx, all, &first, sizes)?, norm(cx, all, &second, sizes)?])
+        };
+        let early = sizes.style.norms_first.then(|| pair(cx, all)).transpose()?;
+        let attention = Attention::make(cx, all, &format!("{name}.{}", sizes.style.names.attention), sizes)?;
         let mlp = Mlp::make(cx, all, &format!("{name}.mlp"), number, sizes)?;
+        let late = match sizes.style.places {
+            NormPlaces::Before | NormPlaces::Beside if early.is_none() => Some(pair(cx, all)?),
+            _ => None,
+        };
         let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
         let mut once = None;
         let (before, behind) = match sizes.style.places {
@@ -330,7 +381,7 @@ impl Layer {
                 once = Some(norm("input_layernorm")?);
                 (None, None)
             }
-            NormPlaces::Before => (Some([norm("input_layernorm")?, norm("post_attention_layernorm")?]), None),
+            NormPlaces::Before | NormPlaces::Beside => (early.or(late), None),
             NormPlaces::Around => {
                 let (first, second) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
                 let third = norm("pre_feedforward_layernorm")?;
@@ -345,7 +396,30 @@ impl Layer {
             }
         };
         let multiplier = sizes.multipliers.map(|multipliers| multipliers.residual);
-        Ok(Self { scope: cx.memory().name(&name), attention, mlp, once, before, behind, multiplier })
+        let beside = sizes.style.places == NormPlaces::Beside;
+        let dropouts = match (sizes.dropouts.place, sizes.dropouts.residual) {
+            (DropoutPlace::Within, _) => [0.0; 2],
+            (DropoutPlace::Behind, share) => [share; 2],
+            (DropoutPlace::BehindMlp, share) => [0.0, share],
+        };
+        let keeps = sizes.style.keeps;
+        Ok(Self {
+            scope: cx.memory().name(&name),
+            attention,
+            mlp,
+            once,
+            before,
+            behind,
+            multiplier,
+            beside,
+            dropouts,
+            keeps,
+        })
+    }
+
+    /// What a part of the layer returned, without a share of it.
+    fn dropped(&self, cx: &mut Context, made: Tensor, share: f64) -> OpResult<Tensor> {
+        cx.within(self.scope, |cx| cx.dropout(&made, share))
     }
 
     /// The residual stream with what a part of the layer adds.
@@ -384,11 +458,13 @@ struct Call {
 
 impl Repeatable for Call {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Layer { scope, attention, mlp, once, before, behind, .. } = &*self.layer;
+        let Layer { scope, attention, mlp, once, before, behind, beside, keeps, dropouts, .. } = &*self.layer;
+        let [of_attention, of_mlp] = *dropouts;
         if let Some(once) = once {
             let normalised = once.forward(cx, input)?;
             let (attended, weights) = attention.forward(cx, &normalised, self)?;
             let y = mlp.forward(cx, &normalised)?;
+            let y = self.layer.dropped(cx, y, of_mlp)?;
             let x = self.layer.add(cx, input, &attended)?;
             let output = self.layer.add(cx, &x, &y)?;
             cx.put_out(*scope, &output);
@@ -397,6 +473,25 @@ impl Repeatable for Call {
         }
         let [before_attention, before_mlp] = before.as_ref().map_or([None; 2], |before| before.each_ref().map(Some));
         let [behind_attention, behind_mlp] = behind.as_ref().map_or([None; 2], |behind| behind.each_ref().map(Some));
+        if let ([Some(before_attention), Some(before_mlp)], true) = ([before_attention, before_mlp], *beside) {
+            let (attended, weights) = {
+                let normalised = before_attention.forward(cx, input)?;
+                attention.forward(cx, &normalised, self)?
+            };
+            let attended = self.layer.dropped(cx, attended, of_attention)?;
+            let y = {
+                let normalised = before_mlp.forward(cx, input)?;
+                mlp.forward(cx, &normalised)?
+            };
+            let y = self.layer.dropped(cx, y, of_mlp)?;
+            let output = {
+                let both = self.layer.add(cx, &y, &attended)?;
+                self.layer.add(cx, &both, input)?
+            };
+            cx.put_out(*scope, &output);
+            drop(weights);
+            return Ok(output);
+        }
         let first = |cx: &mut Context, norm: Option<&Norm>, input: &Tensor| match norm {
             Some(norm) => norm.forward(cx, input),
             None => Ok(input.clone()),
@@ -406,19 +501,22 @@ impl Repeatable for Call {
             Some(norm) => norm.forward(cx, &made),
             None => Ok(made),
         };
-        let (x, weights) = {
-            let (attended, weights) = {
+        let (x, weights, _kept) = {
+            let (attended, weights, normalised) = {
                 let normalised = first(cx, before_attention, input)?;
-                attention.forward(cx, &normalised, self)?
+                let (attended, weights) = attention.forward(cx, &normalised, self)?;
+                (attended, weights, keeps.then_some(normalised))
             };
+            let attended = self.layer.dropped(cx, attended, of_attention)?;
             let attended = then(cx, behind_attention, attended)?;
-            (self.layer.add(cx, input, &attended)?, weights)
+            (self.layer.add(cx, input, &attended)?, weights, keeps.then_some((normalised, attended)))
         };
         let output = {
             let y = {
                 let normalised = first(cx, before_mlp, &x)?;
                 mlp.forward(cx, &normalised)?
             };
+            let y = self.layer.dropped(cx, y, of_mlp)?;
             let y = then(cx, behind_mlp, y)?;
             self.layer.add(cx, &x, &y)?
         };
@@ -466,8 +564,10 @@ pub(super) struct DecoderModel {
 impl DecoderModel {
     /// Makes the modules; their parameters get their values later.
     pub fn make(cx: &mut Context, all: &mut Parameters, sizes: &DecoderSizes) -> OpResult<Self> {
-        let table = all.weight(cx, "model.embed_tokens.weight", &[sizes.vocab, sizes.width])?;
-        let embedding = (cx.memory().name("model.embed_tokens"), table.clone());
+        let names = sizes.style.names;
+        let embedding = format!("{}.{}", names.model, names.embedding);
+        let table = all.weight(cx, &format!("{embedding}.weight"), &[sizes.vocab, sizes.width])?;
+        let embedding = (cx.memory().name(&embedding), table.clone());
         #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
         let root = (sizes.width as f64).sqrt();
         let scale =
@@ -476,7 +576,7 @@ impl DecoderModel {
         let made_scale = (sizes.style.gemma && !loads).then(|| scale(cx)).transpose()?;
         let mut layers: Vec<Layer> =
             (0..sizes.layers).map(|layer| Layer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
-        let norm = norm(cx, all, "model.norm", sizes)?;
+        let norm = norm(cx, all, &format!("{}.{}", names.model, names.norm), sizes)?;
         let made = if loads { None } else { Some(rotary::frequencies(cx, sizes)?) };
         let head = if sizes.tied {
             // The head is made with a weight of its own first.
@@ -498,19 +598,20 @@ impl DecoderModel {
             }
         };
         if let Some(lora) = sizes.lora {
-            let lora = Lora { targets: lora.targets.of_model(sizes.style.packing == Packing::All), ..lora };
+            let packs = matches!(sizes.style.packing, Packing::All | Packing::Heads);
+            let lora = Lora { targets: lora.targets.of_model(packs.then_some(names.projections)), ..lora };
             for (number, layer) in layers.iter_mut().enumerate() {
-                let name = layer_name(number);
-                layer.attention.adapt(cx, all, &format!("{name}.self_attn"), lora)?;
+                let name = names.layer(number);
+                layer.attention.adapt(cx, all, &format!("{name}.{}", names.attention), lora)?;
                 layer.mlp.adapt(cx, all, &format!("{name}.mlp"), lora)?;
             }
             all.widen_adapters(cx)?;
         }
-        let units = (0..sizes.layers).map(|layer| cx.unit(all.of_module(cx, &layer_name(layer)))).collect();
+        let units = (0..sizes.layers).map(|layer| cx.unit(all.of_module(cx, &names.layer(layer)))).collect();
         let layers = layers.into_iter().map(Rc::new).collect();
         let DecoderSizes { caps, windows, padding, multipliers, unrotated, .. } = *sizes;
         Ok(Self {
-            scope: cx.memory().name("model"),
+            scope: cx.memory().name(names.model),
             embedding,
             layers,
             units,

@@ -207,7 +207,8 @@ impl Dynamic {
             let before = self.longest.borrow().clone();
             if count > before.as_ref().map_or(most, |(longest, _)| *longest) {
                 let values = self.sizes.followed(self.scaling, count);
-                let kind = Kind { prefix: "", values, steps: FOLLOWED, attention: 1.0 };
+                let kind =
+                    Kind { model: self.sizes.style.names.model, prefix: "", values, steps: FOLLOWED, attention: 1.0 };
                 let computed = kind.computed(cx)?;
                 kind.write(cx, &computed)?;
                 self.replace(cx, computed, current);
@@ -231,9 +232,10 @@ impl Dynamic {
     }
 }
 
-/// One kind of frequencies: what their buffers are called, their values, the blocks in which they are computed, and what cosines and
+/// One kind of frequencies: whose their buffers are and what they are called, their values, the blocks in which they are computed, and what cosines and
 /// sines are multiplied by.
 struct Kind {
+    model: &'static str,
     prefix: &'static str,
     values: Vec<f32>,
     steps: &'static [Step],
@@ -250,11 +252,13 @@ fn kinds(sizes: &DecoderSizes) -> (Kind, Option<Kind>) {
         Some(RotaryScaling::Yarn(_)) => YARN,
     };
     let attention = sizes.scaling.as_ref().map_or(1.0, RotaryScaling::attention);
-    let all = |prefix| Kind { prefix, values: sizes.frequencies(false), steps, attention };
+    let model = sizes.style.names.model;
+    let all = |prefix| Kind { model, prefix, values: sizes.frequencies(false), steps, attention };
     if sizes.local_theta.is_none() {
         return (all(""), None);
     }
-    let local = Kind { prefix: "sliding_attention_", values: sizes.frequencies(true), steps: PLAIN, attention: 1.0 };
+    let local =
+        Kind { model, prefix: "sliding_attention_", values: sizes.frequencies(true), steps: PLAIN, attention: 1.0 };
     let some = |window: bool| (0..sizes.layers).any(|layer| sizes.windows.has(layer) == window);
     match (some(false), some(true)) {
         (true, true) => (all("full_attention_"), Some(local)),
@@ -267,7 +271,9 @@ impl Long {
     /// Those of a model whose buffers are `first`, where it has them.
     fn of(sizes: &DecoderSizes, first: &Tensor) -> Option<Self> {
         let Some(RotaryScaling::Long(scaling)) = &sizes.scaling else { return None };
-        let kind = Kind { prefix: "", values: sizes.divided(&scaling.long), steps: LONG, attention: scaling.attention };
+        let model = sizes.style.names.model;
+        let kind =
+            Kind { model, prefix: "", values: sizes.divided(&scaling.long), steps: LONG, attention: scaling.attention };
         Some(Self { original: scaling.original, first: first.clone(), kind, kept: RefCell::default() })
     }
 }
@@ -307,7 +313,7 @@ impl Kind {
     }
 
     fn name(&self, buffer: &str) -> String {
-        format!("model.rotary_emb.{}{buffer}", self.prefix)
+        format!("{}.rotary_emb.{}{buffer}", self.model, self.prefix)
     }
 
     fn write(&self, cx: &Context, to: &Tensor) -> OpResult<()> {

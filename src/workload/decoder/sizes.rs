@@ -5,6 +5,7 @@ use vramlab_train::{PositionScale, RouterRule};
 
 use super::super::llama::NormKind;
 use super::super::lora::Lora;
+use super::names::Names;
 use super::pattern::LayerPattern;
 
 /// Where norms of the residual stream stand.
@@ -19,6 +20,8 @@ pub enum NormPlaces {
     AroundParts,
     /// One before both, which stand side by side (Cohere).
     Once,
+    /// The same with a norm before each, of what goes into the layer (GPT-NeoX).
+    Beside,
     /// Behind both (OLMo 2).
     Behind,
 }
@@ -76,6 +79,8 @@ pub enum Packing {
     /// None.
     #[default]
     None,
+    /// The projections to queries, keys and values, side by side in each head (GPT-NeoX).
+    Heads,
     /// The MLP's gate and what it lets through (GLM).
     Gates,
     /// Those, and the projections to queries, keys and values (Phi-3).
@@ -99,6 +104,15 @@ pub struct Style {
     pub rotation: Rotation,
     /// Layers that are one.
     pub packing: Packing,
+    /// The MLP has no gate.
+    pub ungated: bool,
+    /// Norms of a layer are made before its other parts (GPT-NeoX).
+    pub norms_first: bool,
+    /// What goes into attention and what comes out of it live as long as their layer runs, and what is cut and rotated within as long as
+    /// attention does (StableLM).
+    pub keeps: bool,
+    /// What its modules are called.
+    pub names: Names,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
     /// That GELU is the exact one, not its form by tanh.
@@ -153,6 +167,20 @@ pub struct Dropouts {
     pub embedding: f64,
     /// Of what attention and the MLP add to the residual stream.
     pub residual: f64,
+    /// Where the last is.
+    pub place: DropoutPlace,
+}
+
+/// Where a share of what attention and the MLP add is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DropoutPlace {
+    /// By both themselves.
+    #[default]
+    Within,
+    /// When they have returned (GPT-NeoX).
+    Behind,
+    /// When the MLP has returned, of that alone (StableLM).
+    BehindMlp,
 }
 
 /// Sliding windows of attention: a position sees itself and those before it within one.
