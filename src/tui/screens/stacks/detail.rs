@@ -127,7 +127,9 @@ fn leaves(stage: &Stage<'_>, looked: &Looked, of: &Node, area: Rect, buf: &mut B
             span(theme, Token::Dim, format!("{:>5}", figures::percent(leaf.bytes.get(), of.bytes.get()))),
         ];
         let left = put_right(area, y, figures, buf);
-        let name = pane::cut_name(&leaf.label, usize::from(left.saturating_sub(3)));
+        // What stands once leaves the column of counts to its name.
+        let free = counts - count(leaf).chars().count();
+        let name = pane::cut_name(&leaf.label, usize::from(left.saturating_sub(3)) + free);
         put(area, y, vec![legend::legend_of(leaf.category, theme), span(theme, Token::Text, format!(" {name}"))], buf);
     }
 }
