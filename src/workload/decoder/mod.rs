@@ -1,5 +1,6 @@
 //! Decoders that people fine-tune: Llama and its kin, as transformers builds and trains them.
 
+mod attention;
 mod config;
 mod experts;
 mod family;

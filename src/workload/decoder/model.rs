@@ -5,334 +5,19 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Checkpointing, Context, EagerScores, LossHead, MaskShape, Model, NextLabels, OpResult, PositionScale,
-    Repeatable, RotaryTables, SdpaMask, Shape, Tensor, Turn, checkpoint,
+    Batch, Checkpointing, Context, LossHead, MaskShape, Model, NextLabels, OpResult, Repeatable, Shape, Tensor,
+    checkpoint,
 };
 
 use super::super::hash::Parameters;
-use super::super::llama::{Norm, NormKind};
-use super::super::lora::{Adaptable, Lora, Target};
+use super::super::llama::Norm;
+use super::super::lora::Lora;
 use super::super::modules::Linear;
+use super::attention::{Attention, Mask, Seen};
 use super::mlp::Mlp;
-use super::names::Names;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
-use super::sizes::{
-    Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Multipliers, NormPlaces, Packing, Rotation,
-    SlidingWindows, SoftCaps,
-};
-
-/// When queries and keys are normalised.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum NormOrder {
-    /// The heads of each when they are there.
-    OneByOne,
-    /// The heads of both when values are there too (Gemma 3).
-    Projected,
-    /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo, StableLM).
-    Whole,
-}
-
-/// The layers that make queries, keys and values.
-enum Projections {
-    Apart(Box<[Adaptable; 3]>),
-    /// One makes all three, side by side in each head (GPT-NeoX).
-    Heads(Box<Adaptable>),
-    /// One makes all three (Phi-3): columns of queries, then so many of keys and as many of values.
-    Packed {
-        all: Box<Adaptable>,
-        widths: [usize; 2],
-    },
-}
-
-/// Queries, keys and values of their own, rotated by position; keys and values may serve several heads of queries.
-struct Attention {
-    scope: NameId,
-    projections: Projections,
-    output: Adaptable,
-    /// Of queries and of keys.
-    norms: Option<[Norm; 2]>,
-    /// When these come.
-    order: NormOrder,
-    rotation: Rotation,
-    head_size: usize,
-    /// Products of queries and keys are multiplied by this.
-    scale: f64,
-    /// What eager scores are kept within.
-    cap: Option<f64>,
-    /// How queries grow.
-    grows: Option<PositionScale>,
-    /// The shares of weights and of the output that are left out.
-    dropouts: Dropouts,
-    names: Names,
-    /// What is cut and rotated lives to the end.
-    keeps: bool,
-}
-
-impl Attention {
-    fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
-        let DecoderSizes { width, heads, kv_heads, head_size, style, .. } = *sizes;
-        let mut projection = |cx: &mut Context, part: &str, ends: [usize; 2], biased: bool| {
-            let make = if biased { Adaptable::biased } else { Adaptable::plain };
-            make(cx, all, &format!("{name}.{part}_proj"), ends)
-        };
-        let biased = style.biases != Biases::None;
-        match style.packing {
-            Packing::All => return Self::packed(cx, all, name, sizes),
-            Packing::Heads => return Self::of_heads(cx, all, name, sizes),
-            Packing::None | Packing::Gates => {}
-        }
-        let mut input =
-            |cx: &mut Context, part: &str, heads: usize| projection(cx, part, [width, heads * head_size], biased);
-        let projections = Projections::Apart(Box::new([
-            input(cx, "q", heads)?,
-            input(cx, "k", kv_heads)?,
-            input(cx, "v", kv_heads)?,
-        ]));
-        let output = projection(cx, "o", [heads * head_size, width], style.biases == Biases::All)?;
-        let mut norm = |part: &str, heads: usize| {
-            let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
-            let kinds = (style.norm, sizes.eps);
-            if style.norm == NormKind::Unbiased {
-                return Norm::of_heads(cx, all, &format!("{name}.{part}_norm"), [heads, head_size], kinds);
-            }
-            Norm::make(cx, all, &format!("{name}.{part}_norm"), width, kinds)
-        };
-        let norms = match style.heads {
-            HeadNorms::None => None,
-            HeadNorms::Each | HeadNorms::Together => Some([norm("q", heads)?, norm("k", kv_heads)?]),
-        };
-        Ok(Self::of(cx, name, sizes, projections, output, norms))
-    }
-
-    /// With one projection to queries, keys and values, which a module has behind that of the output.
-    fn packed(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
-        let DecoderSizes { width, heads, kv_heads, head_size, .. } = *sizes;
-        let widths = [heads * head_size, kv_heads * head_size];
-        let output = Adaptable::plain(cx, all, &format!("{name}.o_proj"), [widths[0], width])?;
-        let all = Adaptable::plain(cx, all, &format!("{name}.qkv_proj"), [width, widths[0] + 2 * widths[1]])?;
-        let projections = Projections::Packed { all: Box::new(all), widths };
-        Ok(Self::of(cx, name, sizes, projections, output, None))
-    }
-
-    /// With one projection, which makes queries, keys and values of a head side by side.
-    fn of_heads(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
-        let DecoderSizes { width, heads, head_size, style, .. } = *sizes;
-        let make = if style.biases == Biases::All { Adaptable::biased } else { Adaptable::plain };
-        let ([whole, output], inner) =
-            ([style.names.projections, style.names.output].map(Target::word), heads * head_size);
-        let projections = make(cx, all, &format!("{name}.{whole}"), [width, 3 * inner])?;
-        let output = make(cx, all, &format!("{name}.{output}"), [inner, width])?;
-        Ok(Self::of(cx, name, sizes, Projections::Heads(Box::new(projections)), output, None))
-    }
-
-    fn of(
-        cx: &Context,
-        name: &str,
-        sizes: &DecoderSizes,
-        projections: Projections,
-        output: Adaptable,
-        norms: Option<[Norm; 2]>,
-    ) -> Self {
-        let DecoderSizes { head_size, style, .. } = *sizes;
-        #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
-        let scale = match sizes.multipliers {
-            Some(multipliers) => multipliers.attention,
-            None => 1.0 / sizes.query_scalar.unwrap_or(head_size as f64).sqrt(),
-        };
-        let cap = sizes.caps.scores;
-        let order = match (style.heads, style.norm) {
-            (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
-            _ if style.keeps => NormOrder::Whole,
-            (_, NormKind::Centred | NormKind::Unbiased) => NormOrder::Projected,
-            _ => NormOrder::OneByOne,
-        };
-        let scope = cx.memory().name(name);
-        let (grows, dropouts) = (sizes.position_scale, sizes.dropouts);
-        Self {
-            scope,
-            projections,
-            output,
-            norms,
-            order,
-            rotation: style.rotation,
-            head_size,
-            scale,
-            cap,
-            grows,
-            dropouts,
-            names: style.names,
-            keeps: style.keeps,
-        }
-    }
-
-    fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
-        match &mut self.projections {
-            Projections::Apart(projections) => {
-                for (projection, target) in projections.iter_mut().zip([Target::Query, Target::Key, Target::Value]) {
-                    projection.adapt(cx, all, name, lora, target)?;
-                }
-                self.output.adapt(cx, all, name, lora, self.names.output)
-            }
-            Projections::Heads(projections) => {
-                projections.adapt(cx, all, name, lora, self.names.projections)?;
-                self.output.adapt(cx, all, name, lora, self.names.output)
-            }
-            Projections::Packed { all: packed, .. } => {
-                self.output.adapt(cx, all, name, lora, self.names.output)?;
-                packed.adapt(cx, all, name, lora, self.names.projections)
-            }
-        }
-    }
-
-    /// Queries, keys and values (batch, heads, rows, head size), where asked for with their norms.
-    fn parts(&self, cx: &mut Context, input: &Tensor) -> OpResult<[Tensor; 3]> {
-        let [q, k, v] = match &self.projections {
-            Projections::Apart(projections) => &**projections,
-            Projections::Heads(projections) => {
-                let packed = projections.forward(cx, input)?;
-                return Ok(cx.thirds_of_heads(&packed, self.head_size));
-            }
-            Projections::Packed { all, widths: [queries, keys] } => {
-                let packed = all.forward(cx, input)?;
-                let (key, value) = (*queries, queries + keys);
-                let columns = [(0, *queries), (key, *keys), (value, *keys)];
-                let parts = columns.map(|(start, width)| cx.columns(&packed, start, width));
-                return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
-            }
-        };
-        let by_head = |cx: &mut Context, projection: &Adaptable| {
-            let made = projection.forward(cx, input)?;
-            OpResult::Ok(cx.by_head_size(&made, self.head_size))
-        };
-        let Some([of_q, of_k]) = &self.norms else {
-            if self.order == NormOrder::Whole {
-                let parts = [q.forward(cx, input)?, k.forward(cx, input)?, v.forward(cx, input)?];
-                return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
-            }
-            return Ok([by_head(cx, q)?, by_head(cx, k)?, by_head(cx, v)?]);
-        };
-        let apart = |cx: &mut Context, projection: &Adaptable| {
-            let made = projection.forward(cx, input)?;
-            OpResult::Ok(cx.heads_apart(&made, self.head_size))
-        };
-        let normalised = |cx: &mut Context, norm: &Norm, apart: Tensor| {
-            let made = norm.forward(cx, &apart)?;
-            drop(apart);
-            OpResult::Ok(cx.by_head_size(&made, self.head_size))
-        };
-        match self.order {
-            NormOrder::OneByOne => {
-                let q = apart(cx, q).and_then(|q| normalised(cx, of_q, q))?;
-                let k = apart(cx, k).and_then(|k| normalised(cx, of_k, k))?;
-                Ok([q, k, by_head(cx, v)?])
-            }
-            NormOrder::Projected => {
-                let (q, k) = (apart(cx, q)?, apart(cx, k)?);
-                let v = by_head(cx, v)?;
-                Ok([normalised(cx, of_q, q)?, normalised(cx, of_k, k)?, v])
-            }
-            NormOrder::Whole => {
-                let whole = |cx: &mut Context, projection: &Adaptable, norm: &Norm| {
-                    let made = projection.forward(cx, input)?;
-                    norm.forward(cx, &made)
-                };
-                let parts = [whole(cx, q, of_q)?, whole(cx, k, of_k)?, v.forward(cx, input)?];
-                Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)))
-            }
-        }
-    }
-
-    fn rotated(&self, cx: &mut Context, q: Tensor, k: Tensor, tables: &RotaryTables) -> OpResult<[Tensor; 2]> {
-        match self.projections {
-            Projections::Packed { .. } => return cx.rotary_with_rest([&q, &k], tables),
-            Projections::Heads(_) => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
-            Projections::Apart(_) => {}
-        }
-        let (turn, tables) = match self.rotation {
-            Rotation::Neighbours => {
-                let tables = cx.tables_of_neighbours(tables)?;
-                return cx.rotary_before_rest([&q, &k], &tables, Turn { neighbours: true, widens: false });
-            }
-            Rotation::WideNeighbours => (Turn { neighbours: true, widens: true }, &cx.tables_of_neighbours(tables)?),
-            Rotation::CastNeighbours => {
-                let (dtype, wide) = (q.dtype(), DType::F32);
-                let widened = |cx: &mut Context, part: &Tensor, what| {
-                    if dtype == wide { Ok(part.clone()) } else { cx.cast(part, wide, what) }
-                };
-                let (of_q, of_k) = (widened(cx, &q, "queries in f32")?, widened(cx, &k, "keys in f32")?);
-                let turn = Turn { neighbours: true, widens: false };
-                let both = [cx.rotary(&of_q, tables, turn)?, cx.rotary(&of_k, tables, turn)?];
-                if dtype == wide {
-                    return Ok(both);
-                }
-                return Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?]);
-            }
-            Rotation::Plain | Rotation::Wide => (Turn::default(), tables),
-        };
-        let both = [cx.rotary(&q, tables, turn)?, cx.rotary(&k, tables, turn)?];
-        let dtype = q.dtype();
-        if !self.rotation.is_wide() || both[0].dtype() == dtype {
-            return Ok(both);
-        }
-        Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?])
-    }
-
-    /// The output, and the weights of attention where somebody has them.
-    fn forward(&self, cx: &mut Context, input: &Tensor, call: &Call) -> OpResult<(Tensor, Option<Tensor>)> {
-        let Call { tables, rotates, mask, caches, .. } = call;
-        let [q, k, v] = self.parts(cx, input)?;
-        // What all three were cut out of is a variable of its own.
-        let _packed = (!matches!(self.projections, Projections::Apart(_))).then(|| v.clone());
-        let mut _cut = None;
-        // What was not rotated is nobody's any more once both are.
-        let [q, k] = match tables {
-            tables if *rotates && self.keeps => {
-                let [whole, rotated] = cx.within(self.scope, |cx| cx.rotary_with_parts([&q, &k], tables))?;
-                _cut = Some(([q, k], rotated));
-                whole
-            }
-            tables if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
-            _ => [q, k],
-        };
-        let q = match self.grows {
-            Some(grows) => {
-                let grown = cx.within(self.scope, |cx| cx.scale_by_position(&q, grows))?;
-                drop(q);
-                grown
-            }
-            None => q,
-        };
-        let [k, v] = if *caches {
-            let both =
-                cx.within(self.scope, |cx| OpResult::Ok([cx.cached(&k, k.dtype())?, cx.cached(&v, k.dtype())?]))?;
-            drop((k, v));
-            both
-        } else {
-            [k, v]
-        };
-        let dropout = self.dropouts.attention;
-        let (attended, weights) = cx.within(self.scope, |cx| match mask {
-            Some(Mask::Added(mask)) => {
-                let by = EagerScores { scale: self.scale, cap: self.cap, mask, dropout };
-                cx.eager_attention([&q, &k, &v], by).map(|(attended, weights)| (attended, Some(weights)))
-            }
-            #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
-            Some(Mask::Sdpa(mask)) => Ok((cx.masked_attention([&q, &k, &v], mask, self.scale as f32, dropout)?, None)),
-            None => {
-                #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
-                let attended = cx.grouped_attention([&q, &k, &v], Some(self.scale as f32), dropout)?;
-                Ok((cx.merge_heads(&attended)?, None))
-            }
-        })?;
-        let mut output = self.output.forward(cx, &attended)?;
-        if self.dropouts.place == DropoutPlace::Within {
-            output = cx.within(self.scope, |cx| cx.dropout(&output, self.dropouts.residual))?;
-        }
-        cx.put_out(self.scope, &output);
-        Ok((output, weights))
-    }
-}
+use super::sizes::{DecoderSizes, DropoutPlace, Multipliers, NormPlaces, Packing, SlidingWindows, SoftCaps};
 
 /// A norm of the residual stream.
 fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Norm> {
@@ -434,24 +119,10 @@ impl Layer {
     }
 }
 
-/// Who sees whom, where attention is given that.
-#[derive(Clone)]
-enum Mask {
-    /// Added to the scores of eager attention.
-    Added(Tensor),
-    /// Given to SDPA.
-    Sdpa(SdpaMask),
-}
-
 /// One call of a layer, which holds its arguments as long as a checkpoint may repeat it.
 struct Call {
     layer: Rc<Layer>,
-    tables: RotaryTables,
-    /// Queries and keys are rotated.
-    rotates: bool,
-    mask: Option<Mask>,
-    /// Keys and values go into a cache.
-    caches: bool,
+    seen: Seen,
     /// Handed to every layer, and read by none.
     _positions: Tensor,
 }
@@ -462,7 +133,7 @@ impl Repeatable for Call {
         let [of_attention, of_mlp] = *dropouts;
         if let Some(once) = once {
             let normalised = once.forward(cx, input)?;
-            let (attended, weights) = attention.forward(cx, &normalised, self)?;
+            let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
             let y = mlp.forward(cx, &normalised)?;
             let y = self.layer.dropped(cx, y, of_mlp)?;
             let x = self.layer.add(cx, input, &attended)?;
@@ -476,7 +147,7 @@ impl Repeatable for Call {
         if let ([Some(before_attention), Some(before_mlp)], true) = ([before_attention, before_mlp], *beside) {
             let (attended, weights) = {
                 let normalised = before_attention.forward(cx, input)?;
-                attention.forward(cx, &normalised, self)?
+                attention.forward(cx, &normalised, &self.seen)?
             };
             let attended = self.layer.dropped(cx, attended, of_attention)?;
             let y = {
@@ -504,7 +175,7 @@ impl Repeatable for Call {
         let (x, weights, _kept) = {
             let (attended, weights, normalised) = {
                 let normalised = first(cx, before_attention, input)?;
-                let (attended, weights) = attention.forward(cx, &normalised, self)?;
+                let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
                 (attended, weights, keeps.then_some(normalised))
             };
             let attended = self.layer.dropped(cx, attended, of_attention)?;
@@ -675,7 +346,8 @@ impl DecoderModel {
             let (layer, rotates, _positions) = (Rc::clone(layer), !self.unrotated.has(number), positions.clone());
             let mask =
                 masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
-            let call: Rc<dyn Repeatable> = Rc::new(Call { layer, tables, rotates, mask, caches, _positions });
+            let call: Rc<dyn Repeatable> =
+                Rc::new(Call { layer, seen: Seen { tables, rotates, mask, caches }, _positions });
             x = cx.unit_forward(*unit, &x, |cx, x| {
                 if checkpointing.of(number) { checkpoint(cx, &call, x) } else { call.forward(cx, x) }
             })?;

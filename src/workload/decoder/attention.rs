@@ -1,0 +1,342 @@
+//! Attention of one layer: its projections, its norms, its rotation, and who sees whom.
+
+use vramlab_device::DType;
+use vramlab_model::NameId;
+use vramlab_train::{Context, EagerScores, OpResult, PositionScale, Repeatable, RotaryTables, SdpaMask, Tensor, Turn};
+
+use super::super::hash::Parameters;
+use super::super::llama::{Norm, NormKind};
+use super::super::lora::{Adaptable, Lora, Target};
+use super::names::Names;
+use super::sizes::{Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Packing, Rotation};
+
+/// Who sees whom, where attention is given that.
+#[derive(Clone)]
+pub(super) enum Mask {
+    /// Added to the scores of eager attention.
+    Added(Tensor),
+    /// Given to SDPA.
+    Sdpa(SdpaMask),
+}
+
+/// What attention of one layer is given.
+pub(super) struct Seen {
+    pub tables: RotaryTables,
+    /// Queries and keys are rotated.
+    pub rotates: bool,
+    pub mask: Option<Mask>,
+    /// Keys and values go into a cache.
+    pub caches: bool,
+}
+
+/// When queries and keys are normalised.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NormOrder {
+    /// The heads of each when they are there.
+    OneByOne,
+    /// The heads of both when values are there too (Gemma 3).
+    Projected,
+    /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo, StableLM).
+    Whole,
+}
+
+/// The layers that make queries, keys and values.
+enum Projections {
+    Apart(Box<[Adaptable; 3]>),
+    /// One makes all three, side by side in each head (GPT-NeoX).
+    Heads(Box<Adaptable>),
+    /// One makes all three (Phi-3): columns of queries, then so many of keys and as many of values.
+    Packed {
+        all: Box<Adaptable>,
+        widths: [usize; 2],
+    },
+}
+
+/// Queries, keys and values of their own, rotated by position; keys and values may serve several heads of queries.
+pub(super) struct Attention {
+    scope: NameId,
+    projections: Projections,
+    output: Adaptable,
+    /// Of queries and of keys.
+    norms: Option<[Norm; 2]>,
+    /// When these come.
+    order: NormOrder,
+    rotation: Rotation,
+    head_size: usize,
+    /// Products of queries and keys are multiplied by this.
+    scale: f64,
+    /// What eager scores are kept within.
+    cap: Option<f64>,
+    /// How queries grow.
+    grows: Option<PositionScale>,
+    /// The shares of weights and of the output that are left out.
+    dropouts: Dropouts,
+    names: Names,
+    /// What is cut and rotated lives to the end.
+    keeps: bool,
+}
+
+impl Attention {
+    pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
+        let DecoderSizes { width, heads, kv_heads, head_size, style, .. } = *sizes;
+        let mut projection = |cx: &mut Context, part: &str, ends: [usize; 2], biased: bool| {
+            let make = if biased { Adaptable::biased } else { Adaptable::plain };
+            make(cx, all, &format!("{name}.{part}_proj"), ends)
+        };
+        let biased = style.biases != Biases::None;
+        match style.packing {
+            Packing::All => return Self::packed(cx, all, name, sizes),
+            Packing::Heads => return Self::of_heads(cx, all, name, sizes),
+            Packing::None | Packing::Gates => {}
+        }
+        let mut input =
+            |cx: &mut Context, part: &str, heads: usize| projection(cx, part, [width, heads * head_size], biased);
+        let projections = Projections::Apart(Box::new([
+            input(cx, "q", heads)?,
+            input(cx, "k", kv_heads)?,
+            input(cx, "v", kv_heads)?,
+        ]));
+        let output = projection(cx, "o", [heads * head_size, width], style.biases == Biases::All)?;
+        let mut norm = |part: &str, heads: usize| {
+            let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
+            let kinds = (style.norm, sizes.eps);
+            if style.norm == NormKind::Unbiased {
+                return Norm::of_heads(cx, all, &format!("{name}.{part}_norm"), [heads, head_size], kinds);
+            }
+            Norm::make(cx, all, &format!("{name}.{part}_norm"), width, kinds)
+        };
+        let norms = match style.heads {
+            HeadNorms::None => None,
+            HeadNorms::Each | HeadNorms::Together => Some([norm("q", heads)?, norm("k", kv_heads)?]),
+        };
+        Ok(Self::of(cx, name, sizes, projections, output, norms))
+    }
+
+    /// With one projection to queries, keys and values, which a module has behind that of the output.
+    fn packed(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
+        let DecoderSizes { width, heads, kv_heads, head_size, .. } = *sizes;
+        let widths = [heads * head_size, kv_heads * head_size];
+        let output = Adaptable::plain(cx, all, &format!("{name}.o_proj"), [widths[0], width])?;
+        let all = Adaptable::plain(cx, all, &format!("{name}.qkv_proj"), [width, widths[0] + 2 * widths[1]])?;
+        let projections = Projections::Packed { all: Box::new(all), widths };
+        Ok(Self::of(cx, name, sizes, projections, output, None))
+    }
+
+    /// With one projection, which makes queries, keys and values of a head side by side.
+    fn of_heads(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
+        let DecoderSizes { width, heads, head_size, style, .. } = *sizes;
+        let make = if style.biases == Biases::All { Adaptable::biased } else { Adaptable::plain };
+        let ([whole, output], inner) =
+            ([style.names.projections, style.names.output].map(Target::word), heads * head_size);
+        let projections = make(cx, all, &format!("{name}.{whole}"), [width, 3 * inner])?;
+        let output = make(cx, all, &format!("{name}.{output}"), [inner, width])?;
+        Ok(Self::of(cx, name, sizes, Projections::Heads(Box::new(projections)), output, None))
+    }
+
+    fn of(
+        cx: &Context,
+        name: &str,
+        sizes: &DecoderSizes,
+        projections: Projections,
+        output: Adaptable,
+        norms: Option<[Norm; 2]>,
+    ) -> Self {
+        let DecoderSizes { head_size, style, .. } = *sizes;
+        #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
+        let scale = match sizes.multipliers {
+            Some(multipliers) => multipliers.attention,
+            None => 1.0 / sizes.query_scalar.unwrap_or(head_size as f64).sqrt(),
+        };
+        let cap = sizes.caps.scores;
+        let order = match (style.heads, style.norm) {
+            (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
+            _ if style.keeps => NormOrder::Whole,
+            (_, NormKind::Centred | NormKind::Unbiased) => NormOrder::Projected,
+            _ => NormOrder::OneByOne,
+        };
+        let scope = cx.memory().name(name);
+        let (grows, dropouts) = (sizes.position_scale, sizes.dropouts);
+        Self {
+            scope,
+            projections,
+            output,
+            norms,
+            order,
+            rotation: style.rotation,
+            head_size,
+            scale,
+            cap,
+            grows,
+            dropouts,
+            names: style.names,
+            keeps: style.keeps,
+        }
+    }
+
+    pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
+        match &mut self.projections {
+            Projections::Apart(projections) => {
+                for (projection, target) in projections.iter_mut().zip([Target::Query, Target::Key, Target::Value]) {
+                    projection.adapt(cx, all, name, lora, target)?;
+                }
+                self.output.adapt(cx, all, name, lora, self.names.output)
+            }
+            Projections::Heads(projections) => {
+                projections.adapt(cx, all, name, lora, self.names.projections)?;
+                self.output.adapt(cx, all, name, lora, self.names.output)
+            }
+            Projections::Packed { all: packed, .. } => {
+                self.output.adapt(cx, all, name, lora, self.names.output)?;
+                packed.adapt(cx, all, name, lora, self.names.projections)
+            }
+        }
+    }
+
+    /// Queries, keys and values (batch, heads, rows, head size), where asked for with their norms.
+    fn parts(&self, cx: &mut Context, input: &Tensor) -> OpResult<[Tensor; 3]> {
+        let [q, k, v] = match &self.projections {
+            Projections::Apart(projections) => &**projections,
+            Projections::Heads(projections) => {
+                let packed = projections.forward(cx, input)?;
+                return Ok(cx.thirds_of_heads(&packed, self.head_size));
+            }
+            Projections::Packed { all, widths: [queries, keys] } => {
+                let packed = all.forward(cx, input)?;
+                let (key, value) = (*queries, queries + keys);
+                let columns = [(0, *queries), (key, *keys), (value, *keys)];
+                let parts = columns.map(|(start, width)| cx.columns(&packed, start, width));
+                return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
+            }
+        };
+        let by_head = |cx: &mut Context, projection: &Adaptable| {
+            let made = projection.forward(cx, input)?;
+            OpResult::Ok(cx.by_head_size(&made, self.head_size))
+        };
+        let Some([of_q, of_k]) = &self.norms else {
+            if self.order == NormOrder::Whole {
+                let parts = [q.forward(cx, input)?, k.forward(cx, input)?, v.forward(cx, input)?];
+                return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
+            }
+            return Ok([by_head(cx, q)?, by_head(cx, k)?, by_head(cx, v)?]);
+        };
+        let apart = |cx: &mut Context, projection: &Adaptable| {
+            let made = projection.forward(cx, input)?;
+            OpResult::Ok(cx.heads_apart(&made, self.head_size))
+        };
+        let normalised = |cx: &mut Context, norm: &Norm, apart: Tensor| {
+            let made = norm.forward(cx, &apart)?;
+            drop(apart);
+            OpResult::Ok(cx.by_head_size(&made, self.head_size))
+        };
+        match self.order {
+            NormOrder::OneByOne => {
+                let q = apart(cx, q).and_then(|q| normalised(cx, of_q, q))?;
+                let k = apart(cx, k).and_then(|k| normalised(cx, of_k, k))?;
+                Ok([q, k, by_head(cx, v)?])
+            }
+            NormOrder::Projected => {
+                let (q, k) = (apart(cx, q)?, apart(cx, k)?);
+                let v = by_head(cx, v)?;
+                Ok([normalised(cx, of_q, q)?, normalised(cx, of_k, k)?, v])
+            }
+            NormOrder::Whole => {
+                let whole = |cx: &mut Context, projection: &Adaptable, norm: &Norm| {
+                    let made = projection.forward(cx, input)?;
+                    norm.forward(cx, &made)
+                };
+                let parts = [whole(cx, q, of_q)?, whole(cx, k, of_k)?, v.forward(cx, input)?];
+                Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)))
+            }
+        }
+    }
+
+    fn rotated(&self, cx: &mut Context, q: Tensor, k: Tensor, tables: &RotaryTables) -> OpResult<[Tensor; 2]> {
+        match self.projections {
+            Projections::Packed { .. } => return cx.rotary_with_rest([&q, &k], tables),
+            Projections::Heads(_) => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
+            Projections::Apart(_) => {}
+        }
+        let (turn, tables) = match self.rotation {
+            Rotation::Neighbours => {
+                let tables = cx.tables_of_neighbours(tables)?;
+                return cx.rotary_before_rest([&q, &k], &tables, Turn { neighbours: true, widens: false });
+            }
+            Rotation::WideNeighbours => (Turn { neighbours: true, widens: true }, &cx.tables_of_neighbours(tables)?),
+            Rotation::CastNeighbours => {
+                let (dtype, wide) = (q.dtype(), DType::F32);
+                let widened = |cx: &mut Context, part: &Tensor, what| {
+                    if dtype == wide { Ok(part.clone()) } else { cx.cast(part, wide, what) }
+                };
+                let (of_q, of_k) = (widened(cx, &q, "queries in f32")?, widened(cx, &k, "keys in f32")?);
+                let turn = Turn { neighbours: true, widens: false };
+                let both = [cx.rotary(&of_q, tables, turn)?, cx.rotary(&of_k, tables, turn)?];
+                if dtype == wide {
+                    return Ok(both);
+                }
+                return Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?]);
+            }
+            Rotation::Plain | Rotation::Wide => (Turn::default(), tables),
+        };
+        let both = [cx.rotary(&q, tables, turn)?, cx.rotary(&k, tables, turn)?];
+        let dtype = q.dtype();
+        if !self.rotation.is_wide() || both[0].dtype() == dtype {
+            return Ok(both);
+        }
+        Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?])
+    }
+
+    /// The output, and the weights of attention where somebody has them.
+    pub fn forward(&self, cx: &mut Context, input: &Tensor, seen: &Seen) -> OpResult<(Tensor, Option<Tensor>)> {
+        let Seen { tables, rotates, mask, caches } = seen;
+        let [q, k, v] = self.parts(cx, input)?;
+        // What all three were cut out of is a variable of its own.
+        let _packed = (!matches!(self.projections, Projections::Apart(_))).then(|| v.clone());
+        let mut _cut = None;
+        // What was not rotated is nobody's any more once both are.
+        let [q, k] = match tables {
+            tables if *rotates && self.keeps => {
+                let [whole, rotated] = cx.within(self.scope, |cx| cx.rotary_with_parts([&q, &k], tables))?;
+                _cut = Some(([q, k], rotated));
+                whole
+            }
+            tables if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
+            _ => [q, k],
+        };
+        let q = match self.grows {
+            Some(grows) => {
+                let grown = cx.within(self.scope, |cx| cx.scale_by_position(&q, grows))?;
+                drop(q);
+                grown
+            }
+            None => q,
+        };
+        let [k, v] = if *caches {
+            let both =
+                cx.within(self.scope, |cx| OpResult::Ok([cx.cached(&k, k.dtype())?, cx.cached(&v, k.dtype())?]))?;
+            drop((k, v));
+            both
+        } else {
+            [k, v]
+        };
+        let dropout = self.dropouts.attention;
+        let (attended, weights) = cx.within(self.scope, |cx| match mask {
+            Some(Mask::Added(mask)) => {
+                let by = EagerScores { scale: self.scale, cap: self.cap, mask, dropout };
+                cx.eager_attention([&q, &k, &v], by).map(|(attended, weights)| (attended, Some(weights)))
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
+            Some(Mask::Sdpa(mask)) => Ok((cx.masked_attention([&q, &k, &v], mask, self.scale as f32, dropout)?, None)),
+            None => {
+                #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
+                let attended = cx.grouped_attention([&q, &k, &v], Some(self.scale as f32), dropout)?;
+                Ok((cx.merge_heads(&attended)?, None))
+            }
+        })?;
+        let mut output = self.output.forward(cx, &attended)?;
+        if self.dropouts.place == DropoutPlace::Within {
+            output = cx.within(self.scope, |cx| cx.dropout(&output, self.dropouts.residual))?;
+        }
+        cx.put_out(self.scope, &output);
+        Ok((output, weights))
+    }
+}
