@@ -8,7 +8,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::StreamId;
-use vramlab_device::{AdamParameters, DType, Kernel, ParameterUpdate};
+use vramlab_device::{DType, Kernel, ParameterUpdate};
 use vramlab_model::Category;
 
 use super::rule::{StepRule, Trained, temporaries};
@@ -116,15 +116,7 @@ impl Adam {
             updates.entry(moments.step).or_default().push(update);
         }
         for (step, updates) in &updates {
-            let parameters = AdamParameters {
-                lr: rule.lr,
-                beta1: hyper.beta1,
-                beta2: hyper.beta2,
-                eps: hyper.eps,
-                weight_decay: rule.weight_decay,
-                decoupled: self.decoupled,
-                step: *step,
-            };
+            let parameters = rule.of_adam(hyper, self.decoupled, *step);
             cx.launch(&Kernel::Adam { updates, parameters, scaling: rule.scaling, passes: rule.form.passes() })?;
         }
         Ok(())

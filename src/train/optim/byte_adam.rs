@@ -8,7 +8,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::StreamId;
-use vramlab_device::{AdamParameters, BYTES_RUN, ByteMoment, DType, KeptMoments, Kernel, dynamic_map};
+use vramlab_device::{BYTES_RUN, ByteMoment, DType, KeptMoments, Kernel, dynamic_map};
 use vramlab_model::Category;
 
 use super::rule::{StepRule, Trained};
@@ -97,15 +97,6 @@ impl ByteAdam {
         let Some(moments) = self.moments.get_mut(&parameter.index) else { return Ok(()) };
         moments.step += 1;
         self.updated.push(parameter.index);
-        let parameters = AdamParameters {
-            lr: rule.lr,
-            beta1: hyper.beta1,
-            beta2: hyper.beta2,
-            eps: hyper.eps,
-            weight_decay: rule.weight_decay,
-            decoupled: true,
-            step: moments.step,
-        };
         let [Some(first), Some(second)] = moments.states.each_ref().map(State::tensor) else { return Ok(()) };
         let kept = match (&moments.absmax, &self.codes) {
             (Some(absmax), Some(codes)) => {
@@ -122,7 +113,7 @@ impl ByteAdam {
             parameter: parameter.data.operand(),
             gradient: parameter.gradient.operand(),
             moments: kept,
-            rule: parameters,
+            rule: rule.of_adam(hyper, true, moments.step),
         })
     }
 }

@@ -1,10 +1,10 @@
 //! What the update rules of all optimizers work on.
 
-use crate::config::OptimizerForm;
+use crate::config::{Hyper, OptimizerForm};
 use crate::context::Context;
 use crate::error::OpResult;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, GradScaling, ParameterUpdate};
+use vramlab_device::{AdamParameters, DType, GradScaling, ParameterUpdate};
 
 use super::state::State;
 
@@ -16,6 +16,14 @@ pub(super) struct StepRule {
     pub weight_decay: f64,
     /// Only a fused kernel divides gradients by the scale of a gradient scaler itself.
     pub scaling: Option<GradScaling>,
+}
+
+impl StepRule {
+    /// What a kernel of Adam needs to know in a parameter's update of this number.
+    pub const fn of_adam(&self, hyper: &Hyper, decoupled: bool, step: u64) -> AdamParameters {
+        let &Hyper { beta1, beta2, eps, .. } = hyper;
+        AdamParameters { lr: self.lr, beta1, beta2, eps, weight_decay: self.weight_decay, decoupled, step }
+    }
 }
 
 /// A parameter with its gradient.
