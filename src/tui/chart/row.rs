@@ -106,6 +106,13 @@ impl Column {
         let first = self.parts.len();
         let (mut begin, mut left) = (0, 0);
         for edge in edges {
+            if edge.end <= from {
+                begin = edge.end.max(begin);
+                continue;
+            }
+            if begin >= to {
+                break;
+            }
             let inside = begin.clamp(from, to)..edge.end.clamp(from, to);
             let (here, whole) = (inside.end - inside.start, edge.end.saturating_sub(begin));
             // What is no eighth by itself has no say, unless it is the lowest: what it has goes to the part above.
