@@ -14,11 +14,8 @@ pub mod fit;
 pub mod folklore;
 pub mod guide;
 pub mod lesson;
-pub mod session;
-pub mod source;
 pub mod standin;
 pub mod tui;
-pub mod watch;
 
 // Crates of their own: in here they are rooms as all others.
 pub use vramlab_allocator as allocator;
@@ -27,9 +24,12 @@ pub use vramlab_device as device;
 pub use vramlab_model as model;
 pub use vramlab_narration as narration;
 pub use vramlab_recording as recording;
+pub use vramlab_session as session;
 pub use vramlab_snapshot as snapshot;
+pub use vramlab_source as source;
 pub use vramlab_train as train;
 pub use vramlab_user_input as user_input;
+pub use vramlab_watch as watch;
 pub use vramlab_whatif as whatif;
 pub use vramlab_workload as workload;
 

@@ -2,8 +2,8 @@
 
 use super::process_group::{GroupError, check_ranks, of_rank};
 use super::{DeviceChoice, LabSpec, Parallel, Setup};
-use crate::device::sim::CardCatalog;
-use crate::train::Parallelism;
+use vramlab_device::sim::CardCatalog;
+use vramlab_train::Parallelism;
 
 /// The card that stands in where a way is tried for ranks of real devices.
 const CARD: &str = "h200";

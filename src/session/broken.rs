@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{BuildError, GroupError, Setup};
-use crate::train::{TrainError, Trainer};
+use vramlab_train::{TrainError, Trainer};
 
 /// A run that can't go on.
 pub(super) struct Broken {

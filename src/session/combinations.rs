@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::fmt;
 
 use super::{Choice, Reach, Switch, Way};
-use crate::train::Config;
-use crate::workload::Random;
+use vramlab_train::Config;
+use vramlab_workload::Random;
 
 /// Rows that are tried for each one that is kept.
 const CANDIDATES: usize = 24;

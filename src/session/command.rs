@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{LabSpec, Switch, Way};
-use crate::model::{LessonNote, Remedy};
+use vramlab_model::{LessonNote, Remedy};
 
 /// How far a paused lab goes on before it stops again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use super::broken::{Broken, back};
 use super::force::{flip, note_first_values};
 use super::gate::{Chore, Gate, WEIGHED};
 use super::{BuildError, Command, Feeder, LabSpec, Setup, Shortage, lockstep, switches};
-use crate::device::DeviceError;
-use crate::model::{EventKind, RunState};
-use crate::train::{Observer, TrainError, Trainer};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_device::DeviceError;
+use vramlab_model::{EventKind, RunState};
+use vramlab_train::{Observer, TrainError, Trainer};
 
 /// Trains as `spec` says until all steps are done, the front end quits, or something fails for good. Where the device is
 /// lost, the processor can take over. `build` makes the trainer.
@@ -170,12 +170,12 @@ mod tests {
 
     use super::super::{DeviceChoice, Feed, Switch, Way};
     use super::*;
-    use crate::device::cpu::{CpuDevice, CpuOptions};
-    use crate::device::{DType, Device, DeviceError, DeviceInfo, Kernel, Wrapper};
-    use crate::model::{self, View};
-    use crate::train::{Config, Libraries};
-    use crate::units::StreamId;
-    use crate::workload::{Catalog, Data};
+    use vramlab_allocator::units::StreamId;
+    use vramlab_device::cpu::{CpuDevice, CpuOptions};
+    use vramlab_device::{DType, Device, DeviceError, DeviceInfo, Kernel, Wrapper};
+    use vramlab_model::View;
+    use vramlab_train::{Config, Libraries};
+    use vramlab_workload::{Catalog, Data};
 
     /// The processor in the guise of a GPU that falls off its bus, and that has no kernel in half precision.
     struct Falling {
@@ -238,7 +238,7 @@ mod tests {
             let (feeder, mut feed) = Feeder::pair(64);
             let (views, view) = watch::channel(Arc::<View>::default());
             thread::spawn(move || {
-                let mut lab = model::Lab::new();
+                let mut lab = vramlab_model::Lab::new();
                 while let Some(fed) = feed.blocking_recv() {
                     if let Feed::Events(events) = fed {
                         events.iter().for_each(|event| lab.apply(event));

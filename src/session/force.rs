@@ -1,10 +1,10 @@
 //! How switches that are wanted come into force between two steps.
 
 use super::{LabSpec, Setup, switches};
-use crate::device::DeviceError;
-use crate::model::EventKind;
-use crate::train::{Config, TrainError, Trainer};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_device::DeviceError;
+use vramlab_model::EventKind;
+use vramlab_train::{Config, TrainError, Trainer};
 
 /// Tells the model which switches do not begin at their usual value.
 pub(super) fn note_first_values(trainer: &Trainer, spec: &LabSpec) {

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{DeviceChoice, LabSpec};
-use crate::device::cpu;
-use crate::device::sim::{Card, SimDevice};
-use crate::model::{Event, Micros};
-use crate::train::{Answer, Libraries, Observer, SafePoint, TrainError};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_device::cpu;
+use vramlab_device::sim::{Card, SimDevice};
+use vramlab_model::{Event, Micros};
+use vramlab_train::{Answer, Libraries, Observer, SafePoint, TrainError};
 
 /// A core, as a simulated device with more memory than any has.
 const CORE: &str = include_str!("../../lab/processor.toml");
@@ -105,7 +105,7 @@ impl LabSpec {
 mod tests {
     use super::super::Headless;
     use super::*;
-    use crate::workload::{Catalog, Extent, Sizes};
+    use vramlab_workload::{Catalog, Extent, Sizes};
 
     fn mlp(width: usize) -> LabSpec {
         let entry = Catalog::with_user_workloads(None).entry("mlp-mini").unwrap();

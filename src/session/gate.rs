@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::another_way::another_way;
 use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Shortage, StepSize, Switch, Way, switches};
-use crate::device::{HostAccount, Sensors};
-use crate::model::{About, Event, EventKind, Micros, Remedied, RunState, Settings};
-use crate::train::{Answer, Config, Observer, SafePoint};
-use crate::units::{Bytes, DeviceIndex};
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_device::{HostAccount, Sensors};
+use vramlab_model::{About, Event, EventKind, Micros, Remedied, RunState, Settings};
+use vramlab_train::{Answer, Config, Observer, SafePoint};
 
 /// Events are handed on in batches of at least this many, or at phase ends when a batch is old.
 const BATCH: usize = 512;
@@ -505,7 +505,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::workload::Catalog;
+    use vramlab_workload::Catalog;
 
     #[test]
     fn a_batch_that_the_program_changed_is_in_force_and_one_asked_for_stays_asked_for() {

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::train::Trainer;
+use vramlab_train::Trainer;
 
 /// What is to be done with a trainer.
 pub(super) type Job = Box<dyn FnOnce(&mut Trainer) + Send>;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::Command;
-use crate::device::Sensors;
-use crate::model::{Event, EventKind};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_device::Sensors;
+use vramlab_model::{Event, EventKind};
 
 /// A running lab. Dropping its commands ends the run, unless an [`Engine`] of it is held too.
 #[derive(Debug)]

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::force::{flip, note_first_values};
 use super::{BuildError, DeviceChoice, LabSpec, Pace, Scene, Setup, Shortage, Switch, prologue, switches};
-use crate::allocator::Statistics;
-use crate::device::Sensors;
-use crate::model::{Event, EventKind, Lab, Micros, Ranks, RunState, StepReport, View};
-use crate::train::{Answer, Observer, SafePoint, TrainError, Trainer};
-use crate::units::DeviceIndex;
+use vramlab_allocator::Statistics;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_device::Sensors;
+use vramlab_model::{Event, EventKind, Lab, Micros, Ranks, RunState, StepReport, View};
+use vramlab_train::{Answer, Observer, SafePoint, TrainError, Trainer};
 
 /// A run that is advanced step by step. It is the same on every machine, except for a real device's times.
 pub struct Headless {
@@ -314,8 +314,8 @@ impl Headless {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::AllocatorState;
-    use crate::units::Bytes;
+    use vramlab_allocator::units::Bytes;
+    use vramlab_model::AllocatorState;
 
     fn switch(word: &str) -> Switch {
         Switch::named(word).unwrap()

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::model::{Event, Micros};
-use crate::train::SafePoint;
+use vramlab_model::{Event, Micros};
+use vramlab_train::SafePoint;
 
 /// What happened, and the safe point behind it.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ impl Interleaved {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::EventKind;
+    use vramlab_model::EventKind;
 
     fn times(interleaved: &mut Interleaved) -> Vec<(u64, Option<SafePoint>)> {
         std::iter::from_fn(|| interleaved.next()).map(|happened| (happened.event.time.0, happened.point)).collect()

@@ -14,9 +14,9 @@ use super::interleaved::{Happened, Interleaved};
 use super::process_group::{GroupError, alike, check_ranks, of_rank};
 use super::rank_threads::{Made, RankThreads, step_beside};
 use super::{BuildError, DeviceChoice, LabSpec, PANICKED, Parallel, Setup, Shortage, switches};
-use crate::device::{DeviceError, cuda};
-use crate::model::{AlikeRanks, EventKind, Ranks, Remedied, Remedy, RunState};
-use crate::train::{Answer, Config, Observer, SafePoint, Seat, TrainError, Trainer};
+use vramlab_device::{DeviceError, cuda};
+use vramlab_model::{AlikeRanks, EventKind, Ranks, Remedied, Remedy, RunState};
+use vramlab_train::{Answer, Config, Observer, SafePoint, Seat, TrainError, Trainer};
 
 /// Flips are weighed for so many runs at most: each takes a thread.
 const MOST_WEIGHED: usize = 4;
@@ -54,7 +54,7 @@ struct OfRun {
 }
 
 impl Observer for OfRun {
-    fn event(&mut self, event: crate::model::Event) {
+    fn event(&mut self, event: vramlab_model::Event) {
         self.told.borrow_mut().push(self.run, event);
     }
 

@@ -37,8 +37,8 @@ use std::thread;
 
 use handle::{Ended, Running};
 
-use crate::model::{Event, EventKind, Micros, RunState};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_model::{Event, EventKind, Micros, RunState};
 
 pub use combinations::{Combination, combinations};
 pub use command::{Anew, Command, StepSize};

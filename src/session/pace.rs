@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::model::{Event, EventKind, Micros};
-use crate::train::{Answer, Observer, SafePoint};
+use vramlab_model::{Event, EventKind, Micros};
+use vramlab_train::{Answer, Observer, SafePoint};
 
 /// The speed of a simulated device's clock. A real device has its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

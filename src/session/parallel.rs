@@ -1,6 +1,6 @@
 //! How several devices train together.
 
-use crate::train::Parallelism;
+use vramlab_train::Parallelism;
 
 /// How several devices train together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

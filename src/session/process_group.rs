@@ -9,10 +9,10 @@ use thiserror::Error;
 use super::interleaved::Interleaved;
 use super::rank_threads::RankThreads;
 use super::{BuildError, DeviceChoice, Follow, Headless, LabSpec, Listener, Parallel};
-use crate::device::sim::Card;
-use crate::model::{AlikeRanks, Event, EventKind, Lab, Ranks, StepReport};
-use crate::train::{Member, TrainError, UnevenSplit, World};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_device::sim::Card;
+use vramlab_model::{AlikeRanks, Event, EventKind, Lab, Ranks, StepReport};
+use vramlab_train::{Member, TrainError, UnevenSplit, World};
 
 /// What rank number `rank` of a run as `spec` says trains, as device number `index`.
 ///
@@ -242,9 +242,9 @@ impl ProcessGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Micros;
-    use crate::train::Parallelism;
-    use crate::units::Bytes;
+    use vramlab_allocator::units::Bytes;
+    use vramlab_model::Micros;
+    use vramlab_train::Parallelism;
 
     fn runs(parallelism: Parallelism, ranks: usize) -> Vec<usize> {
         let mut spec = LabSpec::on_h200("gpt-mini");
@@ -288,7 +288,7 @@ mod tests {
             "4 samples can't be split over 3 ranks; give --batch 6 or another multiple"
         );
         assert!(refused(Parallelism::Tensor, 3, 4).contains("4 attention heads can't be split over 3 ranks"));
-        let pipeline = Parallelism::Pipeline(crate::train::PipelineSchedule::GPipe);
+        let pipeline = Parallelism::Pipeline(vramlab_train::PipelineSchedule::GPipe);
         assert!(refused(pipeline, 3, 4).contains("2 blocks can't be split over 3 ranks"));
         assert!(refused(pipeline, 2, 6).contains("a batch of 6 can't be cut into 4 micro-batches"));
         assert!(refused(Parallelism::Ddp, 1, 4).contains("from 2 to 1024"));

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::headless::{Follow, Listener};
 use super::interleaved::Interleaved;
-use crate::model::{Event, Lab, Micros};
+use vramlab_model::{Event, Lab, Micros};
 
 /// What a rank tells.
 enum Told {
@@ -136,8 +136,8 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::model::EventKind;
-    use crate::units::DeviceIndex;
+    use vramlab_allocator::units::DeviceIndex;
+    use vramlab_model::EventKind;
 
     #[test]
     fn ranks_are_told_by_time_and_all_of_what_they_did() {

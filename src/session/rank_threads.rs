@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use super::hand::{Asked, Hand, Job};
 use super::interleaved::{Happened, Interleaved};
 use super::{BuildError, LabSpec};
-use crate::device::Sensors;
-use crate::model::{Event, Micros};
-use crate::train::{Answer, Libraries, Observer, SafePoint, Seat, TrainError, Trainer};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_device::Sensors;
+use vramlab_model::{Event, Micros};
+use vramlab_train::{Answer, Libraries, Observer, SafePoint, Seat, TrainError, Trainer};
 
 /// Pieces of news that may wait: ranks that are further ahead of what is told wait, too.
 const AHEAD: usize = 256;

@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use super::{DeviceChoice, LabSpec, MemoryLimit, Scene, Setup, Switch, switches};
-use crate::allocator::Settings;
-use crate::device::sim::{Card, CardCatalog, SimDevice};
-use crate::model::advice::{self, MEASURES, Measure};
-use crate::model::{Remedied, Remedy, Weighed};
-use crate::train::{Config, Libraries, OnOom, TrainError};
-use crate::units::Bytes;
+use vramlab_allocator::Settings;
+use vramlab_allocator::units::Bytes;
+use vramlab_device::sim::{Card, CardCatalog, SimDevice};
+use vramlab_model::advice::{self, MEASURES, Measure};
+use vramlab_model::{Remedied, Remedy, Weighed};
+use vramlab_train::{Config, Libraries, OnOom, TrainError};
 
 /// Steps that must go through: optimizer state is born in the first, and the second carries it.
 const STEPS: usize = 3;
@@ -175,7 +175,7 @@ fn switch_of(remedy: &Remedy) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Catalog;
+    use vramlab_workload::Catalog;
 
     fn shortage(limit: Bytes) -> Shortage {
         let spec = LabSpec::new(Catalog::with_user_workloads(None).entry("gpt-mini").unwrap());
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn nothing_is_tried_that_is_set_or_undoes_what_helps() {
         let mut shortage = shortage(Bytes::mib(22));
-        shortage.setup.config.offload = crate::train::Offload::Optimizer;
+        shortage.setup.config.offload = vramlab_train::Offload::Optimizer;
         (shortage.setup.config.batch, shortage.setup.config.accumulation) = (6, 2);
         shortage.setup.alloc_conf = "max_split_size_mb:64".into();
         let flips = |shortage: &Shortage| -> Vec<String> {
@@ -226,14 +226,14 @@ mod tests {
         assert!(tried.iter().all(|flip| !flip.starts_with("offload") && !flip.starts_with("accum")), "{tried:?}");
         shortage.setup.alloc_conf = "max_split_size_mb:64,expandable_segments: True".into();
         assert!(flips(&shortage).iter().all(|flip| !flip.starts_with("alloc-conf")));
-        shortage.setup.config.retain = crate::train::Retain::Graph;
+        shortage.setup.config.retain = vramlab_train::Retain::Graph;
         assert_eq!(flips(&shortage)[0], "retain off");
     }
 
     #[test]
     fn with_a_leak_only_its_end_is_advised() {
         let mut shortage = shortage(Bytes::mib(40));
-        shortage.setup.config.retain = crate::train::Retain::Graph;
+        shortage.setup.config.retain = vramlab_train::Retain::Graph;
         let tried = shortage.try_remedies();
         let [only] = &*tried else { panic!("{tried:?}") };
         assert!(only.fits && switch_of(&only.remedy) == Some(LEAK), "{tried:?}");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use crate::train::{Seat, World};
+use vramlab_train::{Seat, World};
 
 /// How long to wait for the other ranks.
 pub const PATIENCE: Duration = Duration::from_secs(120);

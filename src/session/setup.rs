@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::allocator::{Settings, TorchVersion};
-use crate::train::Config;
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_allocator::{Settings, TorchVersion};
+use vramlab_train::Config;
 
 /// The most that the allocator may reserve.
 #[derive(Clone, Copy, Debug, PartialEq)]

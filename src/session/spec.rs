@@ -5,17 +5,17 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::{MemoryLimit, Pace, Parallel, Setup, Speed};
-use crate::allocator::{DeviceMemory, Settings, TorchVersion};
-use crate::device::cpu::{CpuDevice, CpuOptions};
-use crate::device::cuda::{self, CudaDevice};
-use crate::device::sim::{Card, SimDevice};
-use crate::device::{Device, DeviceError, KernelTimes, Profiled};
-use crate::model::{About, DeviceKind, EventKind, Items};
-use crate::train::{
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_allocator::{DeviceMemory, Settings, TorchVersion};
+use vramlab_device::cpu::{CpuDevice, CpuOptions};
+use vramlab_device::cuda::{self, CudaDevice};
+use vramlab_device::sim::{Card, SimDevice};
+use vramlab_device::{Device, DeviceError, KernelTimes, Profiled};
+use vramlab_model::{About, DeviceKind, EventKind, Items};
+use vramlab_train::{
     Config, DataPath, Libraries, LoopStyle, Member, Observer, Seat, Timetable, TrainError, Trainer, TrainerOptions,
 };
-use crate::units::{Bytes, DeviceIndex};
-use crate::workload::{
+use vramlab_workload::{
     Architecture, CatalogError, Data, Entry, Group, Inference, InferencePlan, Loaded, Loading, Sizes,
 };
 
@@ -371,8 +371,8 @@ impl LabSpec {
 impl LabSpec {
     /// A workload of the catalog on a simulated H200.
     pub(super) fn on_h200(workload: &str) -> Self {
-        let entry = crate::workload::Catalog::with_user_workloads(None).entry(workload).unwrap();
-        let card = crate::device::sim::CardCatalog::with_user_cards(None).card("h200").unwrap();
+        let entry = vramlab_workload::Catalog::with_user_workloads(None).entry(workload).unwrap();
+        let card = vramlab_device::sim::CardCatalog::with_user_cards(None).card("h200").unwrap();
         Self { device: DeviceChoice::Sim(Box::new(card)), ..Self::new(entry) }
     }
 }

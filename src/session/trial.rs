@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::combinations::Combination;
 use super::{BuildError, DeviceChoice, LabSpec};
-use crate::device::Device;
-use crate::train::{
+use vramlab_device::Device;
+use vramlab_train::{
     Amp, AttentionKernel, Checkpointing, Config, Libraries, LossHead, Offload, OnOom, Retain, Tf32, TrainError,
     Trainer, ZeroGrad,
 };

@@ -1,9 +1,9 @@
 //! What a person does for a remedy on the command line of the next run.
 
 use super::switches::Switch;
-use crate::allocator::TorchVersion;
-use crate::model::{Remedy, Settings};
-use crate::units::Bytes;
+use vramlab_allocator::TorchVersion;
+use vramlab_allocator::units::Bytes;
+use vramlab_model::{Remedy, Settings};
 
 /// How a remedy is done with flags: `--ckpt`, `--batch 8`.
 #[must_use]
@@ -105,7 +105,7 @@ fn exact(bytes: Bytes) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Setting;
+    use vramlab_model::Setting;
 
     fn standing(values: &[(&str, &str)]) -> Settings {
         let setting = |(switch, value): &(&str, &str)| Setting {

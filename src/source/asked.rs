@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use super::whole::Whole;
-use crate::allocator::DeviceMemory;
-use crate::model::{Event, Ranks};
-use crate::recording::RecordingError;
-use crate::snapshot::Printed;
-use crate::units::{Bytes, DeviceIndex};
-use crate::whatif::{ConditionsError, Facts, FactsWriter, Places, Recorded, RecordedWriter};
+use vramlab_allocator::DeviceMemory;
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_model::{Event, Ranks};
+use vramlab_recording::RecordingError;
+use vramlab_snapshot::Printed;
+use vramlab_whatif::{ConditionsError, Facts, FactsWriter, Places, Recorded, RecordedWriter};
 
 /// Why nothing can be replayed.
 #[derive(Debug, Error)]

@@ -11,12 +11,12 @@ use thiserror::Error;
 
 use super::counted::Counted;
 use super::snapshot::{OpenError, Opened, is_snapshot, narrate};
-use crate::model::{Configuration, EventKind, Figure, Lab, Measurement, Ranks, Setting, Settings};
-use crate::recording::{Next, Reader, RecordingError};
-use crate::session::Switch;
-use crate::snapshot::Snapshot;
-use crate::units::{Bytes, DeviceIndex};
-use crate::user_input::{FileError, read_text};
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_model::{Configuration, EventKind, Figure, Lab, Measurement, Ranks, Setting, Settings};
+use vramlab_recording::{Next, Reader, RecordingError};
+use vramlab_session::Switch;
+use vramlab_snapshot::Snapshot;
+use vramlab_user_input::{FileError, read_text};
 
 /// Why a file is not compared.
 #[derive(Debug, Error)]

@@ -1,9 +1,9 @@
 //! Moving in time: by op, phase and step, and to what is worth looking at.
 
 use super::picture::Cursor;
-use crate::model::{Event, EventKind, Finding, History, Mark, MarkKind, Profile, Ranks, Remedied, View};
-use crate::recording::{Direction, Timeline};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_model::{Event, EventKind, Finding, History, Mark, MarkKind, Profile, Ranks, Remedied, View};
+use vramlab_recording::{Direction, Timeline};
 
 use std::sync::Arc;
 

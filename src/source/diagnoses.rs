@@ -7,10 +7,10 @@ use std::thread;
 
 use tokio::sync::mpsc;
 
-use crate::model::{Diagnosis, Gain, LeakFinder, MarkKind, MemoryModel, Names, Remedied, Remedy, RhythmFinder, Trial};
-use crate::recording::{Excerpt, Timeline};
-use crate::units::DeviceIndex;
-use crate::whatif::{Effort, Places, Recorded, RecordedWriter, Tuning};
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_model::{Diagnosis, Gain, LeakFinder, MarkKind, MemoryModel, Names, Remedied, Remedy, RhythmFinder, Trial};
+use vramlab_recording::{Excerpt, Timeline};
+use vramlab_whatif::{Effort, Places, Recorded, RecordedWriter, Tuning};
 
 /// Steps after a flip before anything is looked for.
 const STEPS: u64 = 6;

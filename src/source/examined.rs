@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::whole::Whole;
-use crate::model::{
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_model::{
     AlikeRanks, Autopsy, Diagnosis, EventKind, Lab, Leak, LeakFinder, Ledger, MemoryModel, Ranks, Rhythm, RhythmFinder,
     SegmentView, StrandingSegment, Survivor, View, holdings, holdings_by_module, lines_within,
 };
-use crate::recording::RecordingError;
-use crate::units::{Bytes, DeviceIndex};
+use vramlab_recording::RecordingError;
 
 /// One device of a file.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct Standing {
     pub position: u64,
     /// Where every reserved byte stood.
     pub ledger: Ledger,
-    /// Live bytes by category, in the order of [`crate::model::Category::ALL`].
+    /// Live bytes by category, in the order of [`vramlab_model::Category::ALL`].
     pub by_category: [Bytes; 9],
     /// Live blocks by name, the most bytes first.
     pub holders: Vec<Survivor>,

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox, ON_ARRIVAL};
 use super::picture::Kind;
-use crate::model::{Event, EventKind};
-use crate::recording::{Next, Reader, RecordingError};
+use vramlab_model::{Event, EventKind};
+use vramlab_recording::{Next, Reader, RecordingError};
 
 /// Frames that may wait for the keeper.
 const QUEUE: usize = 8;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::model::{Column, History, Occupancy};
-use crate::whatif::{Conditions, Figures, Starting};
+use vramlab_model::{Column, History, Occupancy};
+use vramlab_whatif::{Conditions, Figures, Starting};
 
 /// A ghost as a screen shows it: a prediction, not a run.
 #[derive(Clone, Debug)]

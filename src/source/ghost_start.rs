@@ -1,9 +1,9 @@
 //! How a ghost begins to follow, and how it reaches a cursor that looks back.
 
-use crate::model::{Begins, Lab};
-use crate::recording::{Excerpt, Timeline};
-use crate::units::DeviceIndex;
-use crate::whatif::{BlockAtStart, Conditions, Follower, Places, RecordedWriter};
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_model::{Begins, Lab};
+use vramlab_recording::{Excerpt, Timeline};
+use vramlab_whatif::{BlockAtStart, Conditions, Follower, Places, RecordedWriter};
 
 /// Events that are followed at once, in the keeper's thread: some milliseconds.
 pub(super) const NEAR: u64 = 1 << 14;

@@ -13,10 +13,10 @@ use tokio::sync::mpsc;
 use super::ghost::Ghost;
 use super::ghost_start::{GhostStart, LookedBack, NEAR};
 use super::picture::Cursor;
-use crate::model::{Event, EventKind, History, Occupancy, SegmentView};
-use crate::recording::{Excerpt, Timeline};
-use crate::units::DeviceIndex;
-use crate::whatif::{Conditions, Follower};
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_model::{Event, EventKind, History, Occupancy, SegmentView};
+use vramlab_recording::{Excerpt, Timeline};
+use vramlab_whatif::{Conditions, Follower};
 
 /// How often it is kept as it is when a step begins.
 const TRAIL: Duration = Duration::from_millis(250);

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, watch};
 use super::keeper::{Inbox, Keeper};
 use super::picture::{Kind, Picture};
 use super::request::Request;
-use crate::allocator::DeviceMemory;
-use crate::session::{Command, Engine};
+use vramlab_allocator::DeviceMemory;
+use vramlab_session::{Command, Engine};
 
 /// A source, as a front end holds it.
 #[derive(Debug)]

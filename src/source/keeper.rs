@@ -20,12 +20,12 @@ use super::reading::Reading;
 use super::recorder::{Recorder, free_name};
 use super::request::Request;
 use super::studies::{self, Studies};
-use crate::allocator::DeviceMemory;
-use crate::device::{HostAccount, Sensors};
-use crate::model::{Event, EventKind, Lab, Micros, RunState};
-use crate::recording::{Bounds, Direction, Frame, Timeline, prelude};
-use crate::session::Feed;
-use crate::units::{Bytes, DeviceIndex};
+use vramlab_allocator::DeviceMemory;
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_device::{HostAccount, Sensors};
+use vramlab_model::{Event, EventKind, Lab, Micros, RunState};
+use vramlab_recording::{Bounds, Direction, Frame, Timeline, prelude};
+use vramlab_session::Feed;
 
 /// At most thirty pictures a second: a picture costs the processor that also trains.
 const FRAME: Duration = Duration::from_millis(33);
@@ -650,7 +650,7 @@ impl Keeper {
                 let step = back.step(&mut self.timeline, device);
                 (back.view(&mut self.timeline, device), step, back.concluded())
             }
-            None => (now.map(crate::model::Lab::view), None, None),
+            None => (now.map(vramlab_model::Lab::view), None, None),
         };
         let view = view.unwrap_or_default();
         let mut marked = self.marks.shown().cloned();
@@ -698,7 +698,7 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Feeder;
+    use vramlab_session::Feeder;
 
     #[test]
     fn what_was_found_beside_the_stream_takes_no_time_back() {

@@ -7,8 +7,8 @@ use std::time::UNIX_EPOCH;
 
 use tokio::sync::mpsc;
 
-use crate::model::Micros;
-use crate::user_input::{is_safe, open_file, read_text};
+use vramlab_model::Micros;
+use vramlab_user_input::{is_safe, open_file, read_text};
 
 /// A file of source, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]

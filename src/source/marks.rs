@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use super::cursor::LookBack;
 use super::ghosts::Ghosts;
 use super::picture::{Marked, Moment};
-use crate::model::{Lab, RunState, View};
-use crate::recording::Timeline;
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_model::{Lab, RunState, View};
+use vramlab_recording::Timeline;
 
 /// While a run goes on, the mark moves to a later step at most this often: what changes faster can't be read, and costs bytes.
 const BEAT: Duration = Duration::from_millis(1000);
@@ -142,8 +142,8 @@ fn view_at(timeline: &mut Timeline, position: u64, device: DeviceIndex) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Event, EventKind, Micros};
     use crate::synthetic;
+    use vramlab_model::{Event, EventKind, Micros};
 
     /// A run of many steps, put to a timeline and marked after each event; the marks in order.
     fn marked(goes_on: bool, end: RunState) -> (Timeline, Vec<Marked>) {

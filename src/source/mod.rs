@@ -1,6 +1,6 @@
 //! Where a picture comes from: a live lab, a recording, a PyTorch snapshot, behind one handle that says what it can do.
 //!
-//! A thread of its own keeps the [`Timeline`](crate::recording::Timeline) of everything that happened, with one cursor in
+//! A thread of its own keeps the [`Timeline`](vramlab_recording::Timeline) of everything that happened, with one cursor in
 //! it, and publishes the [`Picture`] at the cursor at most thirty times a second. Screens know nothing else.
 
 mod asked;
@@ -52,3 +52,8 @@ pub use snapshot::{OpenError, snapshot};
 pub use studies::{Wanted, Window};
 pub use watch::{Meeting, watched};
 pub use whole::{Stage, Whole, WholeError};
+
+/// Streams of events for unit tests.
+#[cfg(test)]
+#[path = "../../tests/common/synthetic.rs"]
+mod synthetic;

@@ -14,9 +14,9 @@ use super::handle::Source;
 use super::opening;
 use super::rank_files;
 use super::snapshot::{OpenError, Opened, is_snapshot, keep};
-use crate::allocator::TorchVersion;
-use crate::recording::RecordingError;
-use crate::snapshot::Snapshot;
+use vramlab_allocator::TorchVersion;
+use vramlab_recording::RecordingError;
+use vramlab_snapshot::Snapshot;
 
 /// Why files are not opened.
 #[derive(Debug, Error)]

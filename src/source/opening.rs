@@ -16,9 +16,9 @@ use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use super::reading::{Curve, Doing, Reading};
 use super::snapshot::{OpenError, Opened, QUEUE, hand_on, keep, memory, name, narrate};
-use crate::allocator::{BlockState, TorchVersion};
-use crate::snapshot::{Listener, Snapshot, TraceEntry};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_allocator::{BlockState, TorchVersion};
+use vramlab_snapshot::{Listener, Snapshot, TraceEntry};
 
 /// What takes no longer is read before a screen opens: what is wrong with it is said without one.
 const PATIENCE: Duration = Duration::from_millis(150);

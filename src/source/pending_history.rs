@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::reading::{Doing, Reading};
-use crate::recording::{Bounds, Timeline};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_recording::{Bounds, Timeline};
 
 /// A history that is still on its way, behind the memory at its end.
 #[derive(Debug)]

@@ -8,12 +8,12 @@ use super::ghost::Ghost;
 use super::listings::Listing;
 use super::rank_figures::RankFigures;
 use super::reading::{Doing, Reading};
-use crate::allocator::DeviceMemory;
-use crate::model::{
+use vramlab_allocator::DeviceMemory;
+use vramlab_allocator::units::Bytes;
+use vramlab_model::{
     Autopsy, Configuration, Diagnosis, Effect, Finding, History, Level, Micros, Occupancy, Profile, RunState, Settings,
     Study, View,
 };
-use crate::units::Bytes;
 
 /// A source at its cursor.
 #[derive(Clone, Debug, Default)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::picture::{Cursor, Pinned};
 use super::studies::{Studies, Wanted, Window, step_around};
-use crate::model::{Event, EventKind, Grouping, Lab, Study};
-use crate::recording::{Direction, Timeline};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_model::{Event, EventKind, Grouping, Lab, Study};
+use vramlab_recording::{Direction, Timeline};
 
 /// The pin of one device.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::{
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_model::{
     AlikeRanks, DeviceKind, Evidence, Finding, Lab, Level, Micros, Parallelism, Profile, Ranks, Remedy,
 };
-use crate::units::{Bytes, DeviceIndex};
 
 /// One rank and those that do the same, at the cursor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl RankFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::PipelineSchedule;
+    use vramlab_model::PipelineSchedule;
 
     #[test]
     fn the_worst_ran_out_of_memory_or_reserved_most() {

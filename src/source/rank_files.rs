@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
-use crate::model::{AlikeRanks, Event, EventKind, Micros, Ranks};
-use crate::recording::{Next, Reader, RecordingError};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_model::{AlikeRanks, Event, EventKind, Micros, Ranks};
+use vramlab_recording::{Next, Reader, RecordingError};
 
 /// Batches that may wait for the keeper, and events of one.
 const QUEUE: usize = 8;

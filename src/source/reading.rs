@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::snapshot::{Action, Block, TraceEntry};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_snapshot::{Action, Block, TraceEntry};
 
 /// How far a file is whose history is not all known yet. Meanwhile the picture is that of the end, which a file has first.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,9 +116,9 @@ fn taken(requested: Bytes) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Micros;
-    use crate::snapshot::{StackId, TextId};
-    use crate::units::{Address, StreamId};
+    use vramlab_allocator::units::{Address, StreamId};
+    use vramlab_model::Micros;
+    use vramlab_snapshot::{StackId, TextId};
 
     fn entry(action: Action, size: u64) -> TraceEntry {
         TraceEntry {
@@ -158,7 +158,7 @@ mod tests {
             address: Address(0),
             size: Bytes(4096),
             requested: Some(Bytes(4000)),
-            state: crate::allocator::BlockState::ActiveAllocated,
+            state: vramlab_allocator::BlockState::ActiveAllocated,
             stack: StackId::EMPTY,
         };
         curve.end([block].iter());

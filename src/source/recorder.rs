@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::picture::RecordingState;
-use crate::model::Event;
-use crate::recording::{Frame, FrameBuilder, RecordingError, Writer};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_model::Event;
+use vramlab_recording::{Frame, FrameBuilder, RecordingError, Writer};
 
 /// A recording that is being written.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::cursor::Move;
 use super::studies::Wanted;
-use crate::session::Command;
-use crate::whatif::Conditions;
+use vramlab_session::Command;
+use vramlab_whatif::Conditions;
 
 /// What a front end may ask of a source.
 #[derive(Clone, Debug, PartialEq)]

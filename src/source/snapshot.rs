@@ -10,14 +10,14 @@ use tokio::sync::mpsc;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
-use crate::allocator::{DeviceMemory, TorchVersion};
-use crate::model::{
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_allocator::{DeviceMemory, TorchVersion};
+use vramlab_model::{
     About, Begins, DeviceKind, Event, EventKind, MOST_SEGMENTS, Micros, Ranks, RunState, Setting, Settings,
 };
-use crate::narration::{Guesses, Narrator};
-use crate::snapshot::replay::{Conditions, DeviceReport, HistoryReport};
-use crate::snapshot::{Beginning, Segment, Snapshot, SnapshotError};
-use crate::units::{Bytes, DeviceIndex};
+use vramlab_narration::{Guesses, Narrator};
+use vramlab_snapshot::replay::{Conditions, DeviceReport, HistoryReport};
+use vramlab_snapshot::{Beginning, Segment, Snapshot, SnapshotError};
 
 /// Batches that may wait for the keeper, and events of one.
 pub(super) const QUEUE: usize = 8;
@@ -316,10 +316,10 @@ pub(super) fn is_snapshot(head: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::{PoolId, PoolKind};
-    use crate::model::MemoryModel;
-    use crate::snapshot::StackId;
-    use crate::units::{Address, MIB, StreamId};
+    use vramlab_allocator::units::{Address, MIB, StreamId};
+    use vramlab_allocator::{PoolId, PoolKind};
+    use vramlab_model::MemoryModel;
+    use vramlab_snapshot::StackId;
 
     fn opened(name: &str) -> Opened {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers").join(name);

@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::picture::Cursor;
-use crate::model::{Event, EventKind, Grouping, Lab, RunState, Study};
-use crate::recording::{Direction, Excerpt, Timeline};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_model::{Event, EventKind, Grouping, Lab, RunState, Study};
+use vramlab_recording::{Direction, Excerpt, Timeline};
 
 /// How often a lab that runs is studied.
 const AGAIN: Duration = Duration::from_millis(1000);

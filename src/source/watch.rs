@@ -12,14 +12,14 @@ use tokio::sync::mpsc;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
-use crate::model::{
+use vramlab_allocator::units::{Address, Bytes, DeviceIndex};
+use vramlab_model::{
     About, AlikeRanks, Begins, Category, DeviceKind, Event, EventKind, Micros, Phase, Ranks, RunState, Setting,
     Settings, StepReport,
 };
-use crate::narration::Following;
-use crate::snapshot::{Action, Snapshot, TraceEntry};
-use crate::units::{Address, Bytes, DeviceIndex};
-use crate::watch::{Hello, Job, Message, Part, Use, WatchError, connect, sockets_in};
+use vramlab_narration::Following;
+use vramlab_snapshot::{Action, Snapshot, TraceEntry};
+use vramlab_watch::{Hello, Job, Message, Part, Use, WatchError, connect, sockets_in};
 
 /// Batches that may wait for the keeper: it takes them at its own pace, and the program is not held up by it.
 const QUEUE: usize = 64;

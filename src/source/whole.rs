@@ -15,12 +15,12 @@ use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use super::snapshot::{Histories, OpenError, Opened, is_snapshot, narrate};
-use crate::allocator::TorchVersion;
-use crate::model::{Event, EventKind};
-use crate::recording::{Frame, FrameBuilder, Next, Reader, RecordingError};
-use crate::snapshot::replay::HistoryReport;
-use crate::snapshot::{Listener, Snapshot, TraceEntry};
-use crate::units::{Bytes, DeviceIndex};
+use vramlab_allocator::TorchVersion;
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_model::{Event, EventKind};
+use vramlab_recording::{Frame, FrameBuilder, Next, Reader, RecordingError};
+use vramlab_snapshot::replay::HistoryReport;
+use vramlab_snapshot::{Listener, Snapshot, TraceEntry};
 
 /// Frames that may wait for the keeper.
 const QUEUE: usize = 8;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::snapshot::SnapshotError;
+use vramlab_snapshot::SnapshotError;
 
 /// Why a program is not watched.
 #[derive(Debug, Error)]

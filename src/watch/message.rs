@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read};
 use serde::Deserialize;
 
 use super::error::WatchError;
-use crate::snapshot::Snapshot;
+use vramlab_snapshot::Snapshot;
 
 /// What every message begins with.
 const MAGIC: [u8; 4] = *b"VRW1";

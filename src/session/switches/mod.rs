@@ -8,9 +8,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{LabSpec, Setup};
-use crate::model::{DeviceKind, Setting, Settings};
-use crate::train::Config;
-use crate::workload::{Architecture, BatchSize};
+use vramlab_model::{DeviceKind, Setting, Settings};
+use vramlab_train::Config;
+use vramlab_workload::{Architecture, BatchSize};
 
 use table::{Entry, TABLE, Value};
 

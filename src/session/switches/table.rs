@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use super::super::{MemoryLimit, Setup, check_settings};
 use super::Scene;
-use crate::model::DeviceKind;
-use crate::train::{
+use vramlab_model::DeviceKind;
+use vramlab_train::{
     Amp, AttentionKernel, Config, DataPath, Float8, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind, Retain,
     Schedule, Tf32, ZeroGrad,
 };
-use crate::workload::BatchSize;
+use vramlab_workload::BatchSize;
 
 /// All that is known of a switch.
 pub(super) struct Entry {
