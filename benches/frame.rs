@@ -18,9 +18,11 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
+use vramlab::drawing::theme::{Catalog, ColorTier};
+use vramlab::drawing::wire::WireBackend;
 use vramlab::model::{DeviceKind, Lab, RunState};
 use vramlab::source::Picture;
-use vramlab::tui::{self, App, Catalog, ColorTier, GlyphTier, Message, WireBackend};
+use vramlab::tui::{self, App, GlyphTier, Message};
 
 const AREA: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
 

@@ -21,6 +21,7 @@ pub mod tui;
 pub use vramlab_allocator as allocator;
 pub use vramlab_allocator::units;
 pub use vramlab_device as device;
+pub use vramlab_drawing as drawing;
 pub use vramlab_model as model;
 pub use vramlab_narration as narration;
 pub use vramlab_recording as recording;

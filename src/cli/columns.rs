@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::tui::wrap;
+use crate::drawing::pane::wrap;
 use crate::user_input::safe;
 
 /// Between two columns.

@@ -12,7 +12,8 @@ use super::{Status, combinations, config, selftest, spec};
 use crate::allocator::{Settings, TorchVersion};
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::{Device, cuda};
-use crate::tui::{ColorTier, GlyphTier};
+use crate::drawing::theme::ColorTier;
+use crate::tui::GlyphTier;
 use crate::user_input::Kind;
 
 /// Arguments of `vramlab doctor`.

@@ -51,7 +51,7 @@ impl SummaryLine {
         if self.literal || room < LEAST {
             return vec![format!("{head}{}", self.text)];
         }
-        let rows = tui::wrap(&self.text, room);
+        let rows = crate::drawing::pane::wrap(&self.text, room);
         let begins = std::iter::once(head).chain(std::iter::repeat(" ".repeat(before)));
         rows.into_iter().zip(begins).map(|(row, begin)| format!("{begin}{row}")).collect()
     }

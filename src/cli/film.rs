@@ -10,10 +10,11 @@ use color_eyre::eyre::{Result, eyre};
 use super::Usage;
 use super::config::GlyphArg;
 use super::spec::themes;
+use crate::drawing::theme::ColorTier;
 use crate::export::Cast;
 use crate::recording::RecordingError;
 use crate::source::{Move, Picture, Request, Source, Whole};
-use crate::tui::{self, ColorTier, Film, GlyphTier, TuiError};
+use crate::tui::{self, Film, GlyphTier, TuiError};
 use crate::user_input::SafeWriter;
 
 /// After this long nothing on a screen changes by itself any more.

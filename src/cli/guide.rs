@@ -8,8 +8,8 @@ use color_eyre::eyre::Result;
 
 use super::spec::themes;
 use super::{Status, Usage, config};
+use crate::drawing::theme::{ColorTier, Theme, Token};
 use crate::guide::{self, Line, Role, plain};
-use crate::tui::{self, ColorTier, Theme, Token};
 
 /// Characters of a line where there is no terminal, and at most.
 const WIDTH: usize = 100;
@@ -71,7 +71,7 @@ fn dressed(lines: &[Line], theme: &Theme) -> String {
     for line in lines {
         for (role, text) in line {
             match token(*role) {
-                Some(token) => out.push_str(&tui::dressed(text, theme.style(token))),
+                Some(token) => out.push_str(&crate::drawing::wire::dressed(text, theme.style(token))),
                 None => out.push_str(text),
             }
         }

@@ -11,8 +11,9 @@ use super::output::{stdout, warn};
 use super::spec::{cards, themes, workloads};
 use super::{Status, config};
 use crate::device::cuda;
+use crate::drawing::theme::ColorTier;
 use crate::session::Switch;
-use crate::tui::{Action, ColorTier, Keymap};
+use crate::tui::{Action, Keymap};
 use crate::workload::{Entry, Group};
 
 /// Arguments of `vramlab list`.

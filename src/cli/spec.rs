@@ -15,7 +15,6 @@ use crate::device::sim::{CardCatalog, CardError};
 use crate::device::{DType, cuda};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
 use crate::train::Float8;
-use crate::tui;
 use crate::units::DeviceIndex;
 use crate::user_input::{Kind, read_text};
 use crate::workload::{
@@ -219,8 +218,8 @@ pub fn cards() -> CardCatalog {
 }
 
 /// The themes, the user's own included.
-pub fn themes() -> tui::Catalog {
-    tui::Catalog::with_user_themes(user_folder(Kind::Themes).as_deref())
+pub fn themes() -> crate::drawing::theme::Catalog {
+    crate::drawing::theme::Catalog::with_user_themes(user_folder(Kind::Themes).as_deref())
 }
 
 impl SpecArgs {

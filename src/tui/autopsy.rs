@@ -5,12 +5,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::allocator::{Attempt, PoolKind, Refusal};
+use crate::drawing::figures::{self, bytes};
+use crate::drawing::pane::{self, Frame, put_at, span};
+use crate::drawing::theme::Token;
 use crate::model::{Autopsy, Category, Remedy, Unusable, View, Why};
 use crate::tui::action::Action;
-use crate::tui::figures::{self, bytes};
-use crate::tui::pane::{self, Frame, put_at, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 use crate::tui::words;
 use crate::units::Bytes;
 

@@ -1,7 +1,7 @@
 //! One figure against another: the change in words, and whether it is good news.
 
-use super::figures;
-use super::theme::Token;
+use crate::drawing::figures;
+use crate::drawing::theme::Token;
 use crate::model::Figure;
 
 /// The change in per cent with what steps differ anyway; what does not exceed that is noise.

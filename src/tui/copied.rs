@@ -1,9 +1,9 @@
 //! What a person copies, in words that stand by themselves: outside of the screen the run that they are about is out of sight.
 
-use super::figures;
 use super::stage::Stage;
 use super::when;
 use super::words;
+use crate::drawing::figures;
 use crate::model::{DeviceKind, Finding};
 use crate::session;
 use crate::user_input::is_safe;

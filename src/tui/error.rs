@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-use super::theme::ThemeError;
+use crate::drawing::theme::ThemeError;
 
 /// Why the screen can't be shown any more.
 #[derive(Debug, Error)]

@@ -11,9 +11,9 @@ use ratatui::layout::Rect;
 use super::app::{App, Effect, Message};
 use super::glyphs::GlyphTier;
 use super::screens::SCREENS;
-use super::theme::{Catalog, Theme};
-use super::wire::WireBackend;
 use super::{screen, svg};
+use crate::drawing::theme::{Catalog, Theme};
+use crate::drawing::wire::WireBackend;
 use crate::source::{Picture, Request};
 
 /// What a terminal is to do before the first frame.
@@ -97,9 +97,9 @@ impl Film {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drawing::theme::ColorTier;
     use crate::model::{EventKind, Lab};
     use crate::synthetic;
-    use crate::tui::theme::ColorTier;
 
     #[test]
     fn a_terminal_that_got_all_bytes_shows_the_last_frame() {

@@ -8,9 +8,9 @@ use ratatui::widgets::{Clear, Widget};
 
 use super::action::Action;
 use super::keymap;
-use super::pane::{self, put, put_at, put_right, span};
 use super::stage::{Stage, Targets};
-use super::theme::Token;
+use crate::drawing::pane::{self, put, put_at, put_right, span};
+use crate::drawing::theme::Token;
 use crate::model::RunState;
 use crate::source::Picture;
 

@@ -6,13 +6,13 @@ use ratatui::text::{Line, Span};
 
 use super::action::Action;
 use super::keymap;
-use super::pane::span;
 use super::panel::Panel;
 use super::stage::{Stage, Targets};
 use super::states::{
     BlocksAction, CompareAction, LabAction, LedgerAction, Lookup, OpsAction, ScreenAction, TimelineAction,
 };
-use super::theme::Token;
+use crate::drawing::pane::span;
+use crate::drawing::theme::Token;
 
 /// The line that a frame leaves between its title and its keys, and behind them.
 const LINE: usize = 1;

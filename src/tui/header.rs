@@ -9,14 +9,14 @@ use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
 use super::action::Action;
-use super::figures;
 use super::hold::Hold;
-use super::pane::{self, put, put_at, put_right, span};
 use super::screens::SCREENS;
 use super::stage::{Clock, Stage, Targets};
-use super::theme::{Theme, Token};
 use super::waiting;
 use super::when;
+use crate::drawing::figures;
+use crate::drawing::pane::{self, put, put_at, put_right, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{DeviceKind, RunState};
 use crate::source::{Cursor, Doing, Kind, Moment, Picture, Shown};
 

@@ -5,12 +5,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use super::figures::{self, Unit};
-use super::legend;
-use super::pane::{self, Frame, put, put_right, span};
 use super::stage::Stage;
-use super::theme::Token;
 use super::when;
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::legend;
+use crate::drawing::pane::{self, Frame, put, put_right, span};
+use crate::drawing::theme::Token;
 use crate::model::{Category, Flame};
 use crate::units::Bytes;
 

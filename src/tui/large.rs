@@ -4,10 +4,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use super::figures::{self, Unit};
-use super::pane::{put_at, span};
 use super::stage::Stage;
-use super::theme::Token;
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::pane::{put_at, span};
+use crate::drawing::theme::Token;
 
 /// A figure that can be drawn large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-use super::legend;
-use super::pane::{put_at, span};
-use super::theme::{Theme, Token};
+use crate::drawing::legend;
+use crate::drawing::pane::{put_at, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Moment, Phase, Study};
 
 /// The moments of a study in so many columns.

@@ -11,8 +11,9 @@ use super::layers::Layer;
 use super::panel::Panel;
 use super::screens::SCREENS;
 use super::stage::Layout;
-use super::theme::Token;
-use super::{demo, footer, frame_keys, header, large, pane, tutor, waiting};
+use super::{demo, footer, frame_keys, header, large, tutor, waiting};
+use crate::drawing::pane;
+use crate::drawing::theme::Token;
 use crate::model::RunState;
 use crate::source::Kind;
 

@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
-use super::chart::Ceiling;
-use super::figures::Unit;
 use super::hold::Hold;
 use super::keys::Keymap;
 use super::panel::Panel;
 use super::presenter::Shown;
 use super::states::ScreenStates;
-use super::theme::Theme;
+use crate::drawing::chart::Ceiling;
+use crate::drawing::figures::Unit;
+use crate::drawing::theme::Theme;
 use crate::model::{DeviceKind, Finding, LogLine, NameId, Occupancy, Touched, View};
 use crate::session::Switch;
 use crate::source::{Kind, Moment, Picture};

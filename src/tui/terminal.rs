@@ -13,7 +13,7 @@ use ratatui::layout::Rect;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::clipboard::{self, Multiplexer};
-use super::wire::{self, WireBackend};
+use crate::drawing::wire::{self, WireBackend};
 
 /// A frame goes out in one write.
 const BUFFER: usize = 64 * 1024;

@@ -9,10 +9,10 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use super::action::Action;
-use super::figures;
-use super::pane::{self, Frame, put, span};
 use super::stage::Stage;
-use super::theme::Token;
+use crate::drawing::figures;
+use crate::drawing::pane::{self, Frame, put, span};
+use crate::drawing::theme::Token;
 use crate::model::RunState;
 use crate::source::{Kind, Picture};
 

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::action::Action;
 use super::dialog::DialogAction;
-use super::figures;
 use super::keys::Keymap;
 use super::stage::Stage;
+use crate::drawing::figures;
 use crate::model::{Evidence, Finding, Flip, Level, LogLine, MarkKind, News, Remedy};
 use crate::session::{self, Reach, Switch, Way};
 use crate::source::Kind;

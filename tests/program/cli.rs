@@ -669,7 +669,10 @@ fn whatever_lies_in_the_users_folders_is_named_and_the_rest_goes_on() {
     let value: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
     let built_in = vramlab::workload::Catalog::with_user_workloads(None).names().count();
     assert_eq!(value["workloads"].as_array().unwrap().len(), built_in);
-    assert_eq!(value["themes"], serde_json::json!(vramlab::tui::Catalog::default().names().collect::<Vec<_>>()));
+    assert_eq!(
+        value["themes"],
+        serde_json::json!(vramlab::drawing::theme::Catalog::default().names().collect::<Vec<_>>())
+    );
     let plain = within(1000, config.path(), &["list"]);
     let (text, error) = (String::from_utf8_lossy(&plain.stdout), String::from_utf8_lossy(&plain.stderr));
     assert!(text.contains("gpt2 ") && text.contains("sim:h200 "), "{text}");

@@ -6,9 +6,10 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vramlab::device::sim::CardCatalog;
+use vramlab::drawing::theme::{Catalog, ColorTier};
 use vramlab::session::{DeviceChoice, LabSpec, Speed};
 use vramlab::source::{self, Source};
-use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message, ReadingPace, Story};
+use vramlab::tui::{self, App, Effect, GlyphTier, Message, ReadingPace, Story};
 use vramlab::workload;
 
 /// The lab that tells a story, on a clock of the test's.

@@ -11,9 +11,11 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtyPair, PtySize, native_pty_system};
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
+use vramlab::drawing::theme::{Catalog, ColorTier};
+use vramlab::drawing::wire::WireBackend;
 use vramlab::model::{DeviceKind, Grouping, Lab, RunState};
 use vramlab::source::Picture;
-use vramlab::tui::{self, App, Catalog, ColorTier, GlyphTier, Layout, Message, WireBackend};
+use vramlab::tui::{self, App, GlyphTier, Layout, Message};
 use vt100::Parser;
 
 /// What the program may send to a terminal of so many columns and rows: bytes of the first picture, and bytes a second

@@ -19,13 +19,14 @@ use ghosts::haunted_at_the_peak;
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use vramlab::drawing::theme::{Catalog, ColorTier, Token};
 use vramlab::model::{
     DeviceKind, Event, EventKind, Gain, Grouping, Lab, Level, LogLine, Micros, Occupancy, Remedy, RunState, Study,
     Trial, View,
 };
 use vramlab::session;
 use vramlab::source::{Cursor, Ghost, Kind, Move, Picture, Request};
-use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message, Token};
+use vramlab::tui::{self, App, Effect, GlyphTier, Message};
 use vramlab::units::{Bytes, DeviceIndex};
 use vramlab::whatif::{Conditions, Follower, Places, Starting};
 

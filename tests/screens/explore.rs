@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use vramlab::drawing::theme::{Catalog, ColorTier};
 use vramlab::session::LabSpec;
 use vramlab::source::{self, Source};
-use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message};
+use vramlab::tui::{self, App, Effect, GlyphTier, Message};
 use vramlab::workload;
 
 /// The lab as a person has it before them: a source, the screen's state, and keys.

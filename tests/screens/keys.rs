@@ -7,11 +7,12 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use vramlab::drawing::theme::{Catalog, ColorTier};
 use vramlab::model::RunState;
 use vramlab::recording::Direction::{Backward, Forward};
 use vramlab::session::{Command, StepSize, Switch, Way};
 use vramlab::source::{Cursor, Landmark, Move, Picture, Request, Unit};
-use vramlab::tui::{self, Action, App, Catalog, ColorTier, Effect, GlyphTier, Layout, Message};
+use vramlab::tui::{self, Action, App, Effect, GlyphTier, Layout, Message};
 
 fn app_on(state: Picture) -> App {
     let catalog = Catalog::default();

@@ -3,7 +3,8 @@
 use clap::ValueEnum;
 use serde::Deserialize;
 
-use crate::tui::{ColorTier, GlyphTier};
+use crate::drawing::theme::ColorTier;
+use crate::tui::GlyphTier;
 
 /// How many colours to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]

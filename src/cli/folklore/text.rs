@@ -6,8 +6,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{JudgedClaim, MeasuredOn};
 use crate::cli::columns::{Cell, Column, Paper, Table, Tone};
+use crate::drawing::pane::wrap;
 use crate::folklore::{NotHere, Outcome, Side, Verdict, Work};
-use crate::tui::wrap;
 
 /// From this width on the claim and the figures stand side by side.
 const SIDE_BY_SIDE: usize = 110;

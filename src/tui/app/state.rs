@@ -10,6 +10,7 @@ use super::message::{Effect, Message, send};
 use super::notices::Notices;
 use super::pointer::{self, Pointer};
 use super::scroll::last_page;
+use crate::drawing::theme::{Catalog, Theme};
 use crate::model::{RunState, Shape, Tags};
 use crate::source::{Kind, Move, Picture, Request, Wanted};
 use crate::tui::action::{Action, Key};
@@ -24,7 +25,6 @@ use crate::tui::presenter::Presenter;
 use crate::tui::screens::SCREENS;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::ScreenStates;
-use crate::tui::theme::{Catalog, Theme};
 use crate::tui::tutor::{self, Lecture, Tutor};
 use crate::tui::waiting::{self, Awaited};
 

@@ -9,6 +9,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{App, Message};
+use crate::drawing::theme::Catalog;
+use crate::drawing::theme::ColorTier;
 use crate::model::RunState;
 use crate::model::{Lab, Ledger, Level, LogLine, Micros, StepsView, View};
 use crate::source::{Extent, Marked, Moment, Picture};
@@ -18,8 +20,6 @@ use crate::tui::layers::Layer;
 use crate::tui::panel::Panel;
 use crate::tui::stage::Layout;
 use crate::tui::states::LabState;
-use crate::tui::theme::Catalog;
-use crate::tui::theme::ColorTier;
 use crate::units::Bytes;
 
 fn app() -> App {

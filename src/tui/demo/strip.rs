@@ -6,10 +6,10 @@ use ratatui::style::Modifier;
 use ratatui::text::Span;
 
 use super::Narrator;
+use crate::drawing::pane::{self, Frame, put, put_right, span};
+use crate::drawing::theme::Token;
 use crate::tui::action::Action;
-use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 
 /// Rows that the strip takes: a line, and two of the caption.
 pub(crate) const fn rows() -> u16 {

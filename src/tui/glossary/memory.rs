@@ -1,8 +1,8 @@
 //! Words of the allocator: accounts, blocks, segments, what memory is for.
 
 use super::Entry;
+use crate::drawing::figures::bytes;
 use crate::model::{Category, Ledger};
-use crate::tui::figures::bytes;
 use crate::tui::panel::Panel::{
     Accounts, Alive, AtCursor, Configurations, Curves, Detail, Driver, Effect, Forward, Fragmentation, Gpu, Header,
     History, LedgerChart, Log, Map, Ops, Pools, Reserved, Segments, Stacked, StepCurve, StepTimes, Switches, Why,
@@ -20,7 +20,7 @@ fn account(stage: &Stage<'_>, of: fn(&Ledger) -> Bytes) -> Option<String> {
         "{} {}, {} of reserved",
         bytes(part),
         when::words(stage.picture),
-        crate::tui::figures::percent(part.get(), reserved.get())
+        crate::drawing::figures::percent(part.get(), reserved.get())
     ))
 }
 

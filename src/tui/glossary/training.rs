@@ -1,8 +1,8 @@
 //! Words of training: phases and times, switches, ops, the GPU at work, where a picture comes from.
 
 use super::Entry;
+use crate::drawing::figures;
 use crate::model::Phase;
-use crate::tui::figures;
 use crate::tui::panel::Panel::{
     Accounts, Alive, AtCursor, Configurations, Curves, Detail, Effect, Forward, Fragmentation, Gpu, Header, History,
     LedgerChart, Log, Loss, Map, Ops, Ranks, Reserved, Stacked, StepCurve, StepTimes, Switches, Why,

@@ -7,12 +7,12 @@ use ratatui::layout::Rect;
 use super::line::leaves;
 use super::low_box;
 use super::pressed::Pressed;
+use crate::drawing::pane::{self, put, span};
+use crate::drawing::theme::Token;
 use crate::tui::copied::Copied;
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{self, put, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 use crate::tui::words;
 
 /// Widest the box gets.

@@ -8,15 +8,15 @@ use super::line::leaves;
 use super::low_box;
 use super::offers::{Offers, Typed};
 use super::pressed::Pressed;
+use crate::drawing::figures;
+use crate::drawing::pane::span;
+use crate::drawing::theme::Token;
 use crate::session::{Command, Setup, Switch};
 use crate::source::{Picture, Request};
 use crate::train::Config;
 use crate::tui::dialog::DialogAction;
-use crate::tui::figures;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::span;
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 use crate::tui::words;
 use crate::units::{Bytes, GIB, MIB};
 

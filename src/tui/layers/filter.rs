@@ -7,12 +7,12 @@ use ratatui::layout::Rect;
 use super::line::{self, leaves};
 use super::low_box;
 use super::pressed::Pressed;
+use crate::drawing::pane::{put, span};
+use crate::drawing::theme::Token;
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{put, span};
 use crate::tui::stage::Stage;
 use crate::tui::states::Lookup;
-use crate::tui::theme::Token;
 use crate::tui::words;
 
 /// The longest text to look for, in bytes.

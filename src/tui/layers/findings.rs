@@ -5,12 +5,12 @@ use ratatui::layout::{Constraint, Rect};
 use ratatui::text::Line;
 use ratatui::widgets::{Clear, Widget};
 
+use crate::drawing::pane::{self, Frame, level_token, span};
+use crate::drawing::theme::Token;
 use crate::model::{Evidence, Finding, Level};
 use crate::tui::action::Action;
 use crate::tui::autopsy;
-use crate::tui::pane::{self, Frame, level_token, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 use crate::tui::words;
 
 /// Widest the box gets.

@@ -7,14 +7,14 @@ use ratatui::widgets::{Clear, Widget};
 
 use super::line::leaves;
 use super::pressed::Pressed;
+use crate::drawing::pane::{self, Frame, put, span};
+use crate::drawing::theme::Token;
 use crate::recording::Direction::{Backward, Forward};
 use crate::source::{Landmark, Move, Request};
 use crate::tui::action::Action;
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 use crate::tui::words;
 
 /// What can be gone to by a key.

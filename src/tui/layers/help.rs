@@ -9,18 +9,18 @@ use ratatui::widgets::{Clear, Widget};
 use super::line::{self, leaves};
 use super::pressed::Pressed;
 use super::scroll;
+use crate::drawing::legend::{account_marks, legend_of, short_label};
+use crate::drawing::pane::{self, Frame, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::Category;
 use crate::tui::action::{Action, Binding, Group};
 use crate::tui::dialog::DialogAction;
 use crate::tui::glossary::{self, Entry};
 use crate::tui::keys::Keymap;
-use crate::tui::legend::{account_marks, legend_of, short_label};
 use crate::tui::palette::OnEnter;
-use crate::tui::pane::{self, Frame, span};
 use crate::tui::panel::Panel;
 use crate::tui::screens::SCREENS;
 use crate::tui::stage::Stage;
-use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 
 /// Widest the help gets.

@@ -6,8 +6,8 @@ use ratatui::text::Span;
 use ratatui::widgets::{Clear, Widget};
 
 use super::offers::Offers;
-use crate::tui::pane::{self, Frame, put, span};
-use crate::tui::theme::{Theme, Token};
+use crate::drawing::pane::{self, Frame, put, span};
+use crate::drawing::theme::{Theme, Token};
 
 /// Draws the empty box, a row above the lower edge of `area`; returns what is inside. `(width, height)` are cells, at most those
 /// of `area`.

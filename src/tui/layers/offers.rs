@@ -5,10 +5,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::line;
+use crate::drawing::pane::{self, put, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{self, put, span};
-use crate::tui::theme::{Theme, Token};
 
 /// Where the words begin behind a value that is not longer.
 const COLUMN: usize = 26;

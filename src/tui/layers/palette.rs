@@ -11,13 +11,13 @@ use unicode_width::UnicodeWidthStr;
 
 use super::line::{self, leaves};
 use super::pressed::Pressed;
+use crate::drawing::pane::{self, Frame, put, put_right, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::tui::action::Action;
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
 use crate::tui::palette::{Index, Offer};
-use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 
 /// Longer queries find nothing.

@@ -9,12 +9,12 @@ use ratatui::layout::Rect;
 use super::line::{self, leaves};
 use super::low_box;
 use super::pressed::Pressed;
+use crate::drawing::pane::{self, put, span};
+use crate::drawing::theme::Token;
 use crate::tui::completion::{Completion, at_home};
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{self, put, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 use crate::tui::words;
 
 /// Longer lines are no paths.

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::drawing::theme::Theme;
 use crate::source::Request;
 use crate::tui::palette::{Offer, OnEnter};
 use crate::tui::states::Lookup;
-use crate::tui::theme::Theme;
 
 /// What a key did.
 pub(crate) enum Pressed {

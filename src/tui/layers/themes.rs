@@ -8,14 +8,14 @@ use ratatui::widgets::{Clear, Widget};
 
 use super::line::leaves;
 use super::pressed::Pressed;
+use crate::drawing::legend;
+use crate::drawing::pane::{self, Frame, put, put_at, span};
+use crate::drawing::theme::{Catalog, Theme, Token};
 use crate::model::Category;
 use crate::tui::action::Action;
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::tui::legend;
-use crate::tui::pane::{self, Frame, put, put_at, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::{Catalog, Theme, Token};
 use crate::tui::words;
 
 /// Cells of the box.

@@ -11,20 +11,20 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::legend;
+use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, Micros, OpRow, Sort, Study, Survivor, Totals, naming};
 use crate::source::{Kind, Picture, Reading, Wanted};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied::{self, Copied};
-use crate::tui::figures::{self, Unit};
 use crate::tui::large::Large;
-use crate::tui::legend;
-use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::screens::lab;
 use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{OpsAction, ScreenAction, ScreenStates};
-use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 use crossterm::event::KeyCode;
 

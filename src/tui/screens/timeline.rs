@@ -13,21 +13,21 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::text::Span;
 
+use crate::drawing::chart::{self, Axis, Ceiling, Curve, Ink, Stack};
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::legend::{self, Account};
+use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Group, Grouping, MarkKind, Moment, Profile, Study, Survivor};
 use crate::source::{Kind, Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group as Heading, Key};
-use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack};
 use crate::tui::copied;
-use crate::tui::figures::{self, Unit};
 use crate::tui::large::Large;
-use crate::tui::legend::{self, Account};
 use crate::tui::moments::Columns;
-use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{ScreenAction, ScreenStates, TimelineAction};
-use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 pub(crate) const SCREEN: Screen = Screen {

@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::seen::Seen;
+use crate::drawing::map::{self, Cell, Coloring, FINEST, KeptPlans, Plan, Survey};
 use crate::model::{BlockView, History, NameId, Occupancy, Part, SegmentView, View};
 use crate::source::Move;
-use crate::tui::map::{self, Cell, Coloring, FINEST, KeptPlans, Plan, Survey};
 use crate::units::{Address, Bytes};
 
 /// What the blocks' own keys and clicks ask for.

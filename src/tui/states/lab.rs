@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::drawing::map::{KeptPlans, KeptStrips, Plan};
 use crate::model::{Profile, SegmentView};
 use crate::source::{Move, Picture};
-use crate::tui::map::{KeptPlans, KeptStrips, Plan};
 
 /// The most steps of a column of the history, as a power of two.
 const FURTHEST: usize = 40;

@@ -6,13 +6,13 @@ use ratatui::text::Span;
 
 use super::state::Tutor;
 use super::text::{doing, lines};
+use crate::drawing::figures::counted;
+use crate::drawing::pane::{self, Frame, put, span};
+use crate::drawing::theme::Token;
 use crate::lesson::Stage;
 use crate::tui::action::Action;
-use crate::tui::figures::counted;
 use crate::tui::hold::Hold;
-use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::Stage as Scene;
-use crate::tui::theme::Token;
 
 /// From this width on the pane stands beside the screen.
 const WIDE: u16 = 150;

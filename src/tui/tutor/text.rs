@@ -3,14 +3,14 @@
 use ratatui::text::Line;
 
 use super::state::Tutor;
+use crate::drawing::pane::{self, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::guide::{self, Role};
 use crate::lesson::{Answer, Asked, Form, Goal, Measured, Stage, Step, Told, Worth, letter, measured};
 use crate::session::Switch;
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
-use crate::tui::pane::{self, span};
 use crate::tui::stage::Stage as Scene;
-use crate::tui::theme::{Theme, Token};
 
 type Lines = Vec<Line<'static>>;
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use vramlab::drawing::theme::{Catalog, ColorTier};
 use vramlab::model::RunState;
 use vramlab::source::Picture;
-use vramlab::tui::{self, App, Catalog, ColorTier, Decoder, GlyphTier, Message};
+use vramlab::tui::{self, App, Decoder, GlyphTier, Message};
 
 use super::lab_states;
 

@@ -1,9 +1,9 @@
 //! Files of the user's folders: workloads up to a step on a small card, devices, themes.
 
 use vramlab::device::sim::{Card, CardCatalog};
+use vramlab::drawing::theme::ColorTier;
 use vramlab::session::{DeviceChoice, LabSpec, MemoryLimit};
 use vramlab::train::{Config, DataPath, TrainError};
-use vramlab::tui::{self, ColorTier};
 use vramlab::units::Bytes;
 use vramlab::workload::{Architecture, Catalog, DataKind, Entry};
 
@@ -46,7 +46,7 @@ fn device(text: &str) {
 }
 
 fn theme(text: &str) {
-    let mut themes = tui::Catalog::default();
+    let mut themes = vramlab::drawing::theme::Catalog::default();
     themes.insert("fuzzed", text);
     for tier in [ColorTier::None, ColorTier::Ansi, ColorTier::Indexed, ColorTier::True] {
         let _ = themes.load("fuzzed", tier);

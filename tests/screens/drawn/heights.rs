@@ -6,9 +6,10 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Color;
+use vramlab::drawing::theme::{Catalog, ColorTier, Theme, Token};
 use vramlab::model::{Category, Grouping, Ledger};
 use vramlab::source::Picture;
-use vramlab::tui::{self, App, Catalog, Chart, ColorTier, GlyphTier, Message, Theme, Token};
+use vramlab::tui::{self, App, Chart, GlyphTier, Message};
 
 use super::{SIZES, press};
 use crate::lab_states;

@@ -8,9 +8,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use vramlab::device::sim::CardCatalog;
+use vramlab::drawing::theme::{Catalog, ColorTier};
 use vramlab::lesson::{Lesson, Runs, Score};
 use vramlab::source::{self, Request, Source};
-use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Lecture, Message};
+use vramlab::tui::{self, App, Effect, GlyphTier, Lecture, Message};
 use vramlab::workload;
 
 /// What a lesson runs, as fast as this machine can.

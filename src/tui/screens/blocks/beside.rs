@@ -4,15 +4,15 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
+use crate::drawing::figures;
+use crate::drawing::map::{Sheet, Survey};
+use crate::drawing::pane::{self, Frame, put, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Ledger, Occupancy, SegmentView};
 use crate::source::Ghost;
 use crate::tui::beside;
-use crate::tui::figures;
-use crate::tui::map::{Sheet, Survey};
-use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::Stage;
 use crate::tui::states::Picked;
-use crate::tui::theme::{Theme, Token};
 use crate::whatif::Starting;
 
 /// Draws it beside a map of so many `cells`, which shows the run on the same scale.

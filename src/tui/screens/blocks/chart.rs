@@ -4,13 +4,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use crate::tui::figures;
-use crate::tui::legend;
-use crate::tui::map::{self, Entry, Plan, Sheet, Survey};
-use crate::tui::pane::{self, Frame, put, span};
+use crate::drawing::figures;
+use crate::drawing::legend;
+use crate::drawing::map::{self, Entry, Plan, Sheet, Survey};
+use crate::drawing::pane::{self, Frame, put, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::Picked;
-use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// Draws it; puts into the layout where a click selects, and the rows.

@@ -10,17 +10,17 @@ use unicode_width::UnicodeWidthStr;
 
 use super::story::Story;
 use crate::allocator::PoolKind;
+use crate::drawing::figures;
+use crate::drawing::legend::{account_marks, legend_of};
+use crate::drawing::map::{Survey, stream_name};
+use crate::drawing::pane::{self, Frame, put, put_at, span};
+use crate::drawing::theme::Token;
 use crate::model::{BlockView, Hole, Part, SegmentView, View, naming};
 use crate::source::Kind;
 use crate::tui::action::Action;
 use crate::tui::copied::{self, Copied};
-use crate::tui::figures;
-use crate::tui::legend::{account_marks, legend_of};
-use crate::tui::map::{Survey, stream_name};
-use crate::tui::pane::{self, Frame, put, put_at, span};
 use crate::tui::stage::Stage;
 use crate::tui::states::{BlocksAction, Lookup, Picked, ScreenAction};
-use crate::tui::theme::Token;
 use crate::units::{Address, Bytes, MIB, StreamId};
 
 /// Cells of the labels.

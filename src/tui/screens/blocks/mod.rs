@@ -25,14 +25,14 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
+use crate::drawing::map::Survey;
+use crate::drawing::pane::Frame;
 use crate::model::Grouping;
 use crate::source::{Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied::Copied;
 use crate::tui::holders;
 use crate::tui::large::Large;
-use crate::tui::map::Survey;
-use crate::tui::pane::Frame;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Layout, Stage};

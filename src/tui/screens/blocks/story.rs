@@ -99,12 +99,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::drawing::theme::{Catalog, ColorTier};
     use crate::model::{Event, EventKind, Grouping, Lab, View};
     use crate::source::{Cursor, Extent, Picture};
     use crate::synthetic;
     use crate::tui::hold::Hold;
     use crate::tui::states::ScreenStates;
-    use crate::tui::theme::{Catalog, ColorTier};
 
     /// What is told of every block at a position of the synthetic run whose step around it was studied: with its address.
     fn told<T>(

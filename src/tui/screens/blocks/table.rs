@@ -9,14 +9,14 @@ use ratatui::layout::Rect;
 use super::detail::named;
 use super::story::Story;
 use crate::allocator::PoolKind;
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::legend::legend_of;
+use crate::drawing::map::{Survey, stream_name};
+use crate::drawing::pane::{self, Frame, put, put_at, span};
+use crate::drawing::theme::Token;
 use crate::model::{Hole, Part, SegmentView};
-use crate::tui::figures::{self, Unit};
-use crate::tui::legend::legend_of;
-use crate::tui::map::{Survey, stream_name};
-use crate::tui::pane::{self, Frame, put, put_at, span};
 use crate::tui::stage::Stage;
 use crate::tui::states::Picked;
-use crate::tui::theme::Token;
 use crate::units::Bytes;
 
 /// Draws the table.

@@ -8,10 +8,10 @@ use ratatui::text::Span;
 use super::Compared;
 use super::metric::Metric;
 use super::rows::{numbered, token_of, unit};
+use crate::drawing::legend;
+use crate::drawing::pane::{put, put_at, put_right, span};
+use crate::drawing::theme::Token;
 use crate::model::{Phase, Profile};
-use crate::tui::legend;
-use crate::tui::pane::{put, put_at, put_right, span};
-use crate::tui::theme::Token;
 use crate::units::Bytes;
 
 /// Cells of a figure behind its bar.

@@ -6,12 +6,12 @@ use ratatui::style::Color;
 
 use super::Compared;
 use super::rows::token_of;
+use crate::drawing::chart::{Axis, Curve};
+use crate::drawing::figures::Unit;
+use crate::drawing::legend;
+use crate::drawing::pane::{self, Frame, put, put_at, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::Profile;
-use crate::tui::chart::{Axis, Curve};
-use crate::tui::figures::Unit;
-use crate::tui::legend;
-use crate::tui::pane::{self, Frame, put, put_at, span};
-use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// A curve bears its number every so many columns.
@@ -167,7 +167,7 @@ fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{Catalog, ColorTier};
 
     #[test]
     fn what_is_filled_ends_where_its_bytes_do() {

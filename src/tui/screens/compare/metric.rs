@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::drawing::figures::{self, Unit};
 use crate::model::{Configuration, Figure, Measurement};
-use crate::tui::figures::{self, Unit};
 use crate::tui::stage::Stage;
 
 /// A figure that every configuration has.

@@ -24,17 +24,17 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
+use crate::drawing::pane::{self, Frame, put, span};
+use crate::drawing::theme::Token;
 use crate::model::Configuration;
 use crate::source::Kind;
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::large::Large;
-use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::screens::lab;
 use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{CompareAction, ScreenAction};
-use crate::tui::theme::Token;
 
 pub(crate) const SCREEN: Screen = Screen {
     key: '5',

@@ -7,16 +7,16 @@ use ratatui::text::Span;
 
 use super::Compared;
 use super::metric::Metric;
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::Configuration;
 use crate::source::Kind;
 use crate::tui::action::Action;
 use crate::tui::compared::{change, verdict};
 use crate::tui::copied::{self, Copied};
-use crate::tui::figures::{self, Unit};
-use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{CompareAction, ScreenAction};
-use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// Inside of a table whose rows are one line each.

@@ -6,12 +6,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{Compared, bars};
+use crate::drawing::pane::{self, Frame, put, put_at, span};
+use crate::drawing::theme::Token;
 use crate::model::{Configuration, Setting};
 use crate::source::Kind;
 use crate::tui::action::Action;
-use crate::tui::pane::{self, Frame, put, put_at, span};
 use crate::tui::states::{CompareAction, ScreenAction};
-use crate::tui::theme::Token;
 use crate::tui::words;
 
 /// What a configuration is called: how it differs from the first.

@@ -4,14 +4,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
+use crate::drawing::figures;
+use crate::drawing::legend::{account_marks, legend_of, short_label};
+use crate::drawing::map::{self, Coloring, Entry, Sheet, Tone};
+use crate::drawing::pane::{self, Frame, put, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{BlockView, Category, SegmentView, View};
 use crate::tui::action::Action;
-use crate::tui::figures;
-use crate::tui::legend::{account_marks, legend_of, short_label};
-use crate::tui::map::{self, Coloring, Entry, Sheet, Tone};
-use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::{Layout, Stage};
-use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// Draws the pane, and notes where the map is and what of it is seen.

@@ -5,14 +5,14 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::pane::{self, Frame, put, put_right, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Effect, Emptied, Figure, Measurement};
 use crate::tui::action::Action;
 use crate::tui::compared::{change, verdict};
-use crate::tui::figures::{self, Unit};
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::{Clock, Stage};
-use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 
 /// Cells of a title that its frame, the blanks around it and how many steps were measured take.

@@ -4,12 +4,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
+use crate::drawing::figures;
+use crate::drawing::pane::{self, put, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::source::Ghost;
 use crate::tui::beside::{self, MARK};
-use crate::tui::figures;
-use crate::tui::pane::{self, put, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// Rows that the line takes.

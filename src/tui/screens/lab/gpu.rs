@@ -5,10 +5,10 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
+use crate::drawing::figures::Unit;
+use crate::drawing::pane::{self, Frame, flow, put, put_at, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{MemoryShares, Reading};
-use crate::tui::figures::Unit;
-use crate::tui::pane::{self, Frame, flow, put, put_at, span};
-use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// Inside of a pane that holds all figures in one row.

@@ -5,13 +5,13 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
+use crate::drawing::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
+use crate::drawing::pane::{self, Frame, put_at, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Column, MarkKind, Page};
 use crate::source::Moment;
 use crate::tui::beside;
-use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
-use crate::tui::pane::{self, Frame, put_at, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 use crate::units::Bytes;
 

@@ -3,12 +3,12 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::legend::{self, Account};
+use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::Category;
-use crate::tui::figures::{self, Unit};
-use crate::tui::legend::{self, Account};
-use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::{Theme, Token};
 use crate::tui::when;
 use crate::units::Bytes;
 

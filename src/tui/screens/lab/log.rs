@@ -3,9 +3,9 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::drawing::pane::{self, Frame, level_token, put, put_at, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Generated, Level, LogLine};
-use crate::tui::pane::{self, Frame, level_token, put, put_at, span};
-use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 
 /// Cells before and behind a sentence.
@@ -110,8 +110,8 @@ pub(crate) fn render_sample(sample: Option<&Generated>, theme: &Theme, area: Rec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drawing::theme::{Catalog, ColorTier};
     use crate::model::Micros;
-    use crate::tui::theme::{Catalog, ColorTier};
 
     fn drawn(log: &[LogLine], width: u16, height: u16) -> Vec<String> {
         let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();

@@ -3,10 +3,10 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::drawing::chart::Curve;
+use crate::drawing::pane::{self, Frame, put, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::StepsView;
-use crate::tui::chart::Curve;
-use crate::tui::pane::{self, Frame, put, span};
-use crate::tui::theme::{Theme, Token};
 
 /// Cells left of the curve for its axis.
 const GUTTER: u16 = 6;
@@ -71,7 +71,7 @@ fn curve(losses: &[f32], low: f32, high: f32, theme: &Theme, plot: Rect, buf: &m
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{Catalog, ColorTier};
 
     #[test]
     fn the_axis_lies_on_half_units() {

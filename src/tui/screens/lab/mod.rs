@@ -34,6 +34,7 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 
 pub(crate) use step::render as step_curve;
 
+use crate::drawing::pane::Frame;
 use crate::model::{Autopsy, Evidence, RunState};
 use crate::source::Kind;
 use crate::tui::action::{Action, Binding, Group, Key};
@@ -41,7 +42,6 @@ use crate::tui::autopsy;
 use crate::tui::copied;
 use crate::tui::holders;
 use crate::tui::large::Large;
-use crate::tui::pane::Frame;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};

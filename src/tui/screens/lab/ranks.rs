@@ -5,12 +5,12 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::pane::{self, Frame, put_at, put_right, span};
+use crate::drawing::theme::Token;
 use crate::source::RankFigures;
 use crate::tui::action::Action;
-use crate::tui::figures::{self, Unit};
-use crate::tui::pane::{self, Frame, put_at, put_right, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 use crate::units::Bytes;
 
 /// Ranks that have a row of their own at most.

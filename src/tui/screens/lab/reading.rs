@@ -4,11 +4,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
+use crate::drawing::chart::{Axis, Ink, Stack, areas, plot_in};
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::pane::{self, Frame, put_at, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::source::{Doing, Reading};
-use crate::tui::chart::{Axis, Ink, Stack, areas, plot_in};
-use crate::tui::figures::{self, Unit};
-use crate::tui::pane::{self, Frame, put_at, span};
-use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// Draws the pane. What was not read yet stays empty at the right, where a file says how long it is.

@@ -6,14 +6,14 @@ use ratatui::style::{Color, Style};
 use ratatui::text::Span;
 
 use super::reading;
+use crate::drawing::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
+use crate::drawing::figures::Unit;
+use crate::drawing::legend;
+use crate::drawing::pane::{self, Frame, put_at, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, Profile, Sample, View};
 use crate::source::Kind;
-use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
-use crate::tui::figures::Unit;
-use crate::tui::legend;
-use crate::tui::pane::{self, Frame, put_at, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::{Theme, Token};
 use crate::tui::when;
 use crate::units::Bytes;
 

@@ -4,14 +4,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
 use super::step;
+use crate::drawing::chart::{self, Ceiling, areas};
+use crate::drawing::figures::Unit;
+use crate::drawing::legend;
+use crate::drawing::pane::{self, Frame, put_at, span};
+use crate::drawing::theme::Token;
 use crate::model::{Category, Profile};
 use crate::source::RankFigures;
-use crate::tui::chart::{self, Ceiling, areas};
-use crate::tui::figures::Unit;
-use crate::tui::legend;
-use crate::tui::pane::{self, Frame, put_at, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 use crate::units::Bytes;
 
 /// From this width on two curves have room side by side.

@@ -5,11 +5,11 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
+use crate::drawing::figures;
+use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{CopiesView, Micros, Phase, StepsView};
-use crate::tui::figures;
-use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::stage::Clock;
-use crate::tui::theme::{Theme, Token};
 
 /// Rows that the pane wants where there is one device, with its frame: the phases and the copies.
 pub(crate) const USUAL_ROWS: u16 = 8;
@@ -139,7 +139,7 @@ pub(crate) fn render_line(steps: &StepsView, clock: Clock, theme: &Theme, area: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{Catalog, ColorTier};
 
     #[test]
     fn the_line_of_phases_keeps_its_unit() {

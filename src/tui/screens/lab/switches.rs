@@ -4,13 +4,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
+use crate::drawing::figures;
+use crate::drawing::pane::{self, Frame, span};
+use crate::drawing::theme::Token;
 use crate::model::Setting;
 use crate::session::{Switch, SwitchGroup};
 use crate::tui::action::Action;
-use crate::tui::figures;
-use crate::tui::pane::{self, Frame, span};
 use crate::tui::stage::{Stage, Targets};
-use crate::tui::theme::Token;
 use crate::tui::words;
 use crate::units::Bytes;
 

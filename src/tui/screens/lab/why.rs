@@ -4,13 +4,13 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::drawing::figures;
+use crate::drawing::pane::{self, Frame, level_token, put_at, span};
+use crate::drawing::theme::Token;
 use crate::model::{Category, Level, RunState};
 use crate::source::Cursor;
 use crate::tui::action::Action;
-use crate::tui::figures;
-use crate::tui::pane::{self, Frame, level_token, put_at, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 use crate::tui::when;
 use crate::tui::words;
 use crate::units::Bytes;

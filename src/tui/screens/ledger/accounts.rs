@@ -4,13 +4,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::legend::{Account, accounts, mark};
+use crate::drawing::pane::{self, Frame, put, put_right, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Ledger, View};
 use crate::tui::beside;
-use crate::tui::figures::{self, Unit};
-use crate::tui::legend::{Account, accounts, mark};
-use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::{Theme, Token};
 use crate::tui::when;
 use crate::units::Bytes;
 

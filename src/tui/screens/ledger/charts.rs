@@ -4,15 +4,15 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
+use crate::drawing::chart::{self, Ceiling, Ink, Stack};
+use crate::drawing::figures;
+use crate::drawing::legend::{accounts, mark};
+use crate::drawing::pane::{self, Frame, put, put_at, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Moment, Study};
 use crate::source::Kind;
-use crate::tui::chart::{self, Ceiling, Ink, Stack};
-use crate::tui::figures;
-use crate::tui::legend::{accounts, mark};
 use crate::tui::moments::Columns;
-use crate::tui::pane::{self, Frame, put, put_at, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// A share is drawn in so many parts.

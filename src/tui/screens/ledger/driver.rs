@@ -7,12 +7,12 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::pane::{self, Frame, put, put_right, span};
+use crate::drawing::theme::Token;
 use crate::model::{DeviceKind, DriverMemory, Reading};
 use crate::source::Kind;
-use crate::tui::figures::{self, Unit};
-use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 use crate::units::Bytes;
 
 /// Why nothing is known of it, in one line.

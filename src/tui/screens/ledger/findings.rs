@@ -5,13 +5,13 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::Span;
 
+use crate::drawing::pane::{self, Frame, level_token, put, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Finding, Level};
 use crate::source::Ability;
 use crate::tui::action::Action;
-use crate::tui::pane::{self, Frame, level_token, put, span};
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{LedgerAction, ScreenAction};
-use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 
 /// Cells before the text of a finding: the mark of the one selected, and how loud it is.

@@ -24,11 +24,11 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
+use crate::drawing::pane::Frame;
 use crate::source::{Picture, Wanted};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied;
 use crate::tui::large::Large;
-use crate::tui::pane::Frame;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};

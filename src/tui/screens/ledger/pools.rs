@@ -4,10 +4,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::allocator::PoolKind;
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::pane::{self, Frame, put, put_at, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::PoolTotals;
-use crate::tui::figures::{self, Unit};
-use crate::tui::pane::{self, Frame, put, put_at, span};
-use crate::tui::theme::{Theme, Token};
 use crate::units::{Bytes, StreamId};
 
 /// One column of figures: its heading, its cells, from which width on it is shown.

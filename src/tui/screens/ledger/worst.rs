@@ -3,12 +3,12 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::legend;
+use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
+use crate::drawing::theme::Token;
 use crate::model::StrandingSegment;
-use crate::tui::figures::{self, Unit};
-use crate::tui::legend;
-use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 
 /// Fewer rows, with the frame, are not worth a pane.
 pub(super) const FEWEST_ROWS: u16 = 5;

@@ -3,11 +3,11 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::drawing::figures::Unit;
+use crate::drawing::pane::{self, Frame, put, put_right, span};
+use crate::drawing::theme::Token;
 use crate::model::{ModuleOutput, Study};
-use crate::tui::figures::Unit;
-use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::Stage;
-use crate::tui::theme::Token;
 use crate::units::Bytes;
 
 /// From this width on a row says how often a step calls the module.

@@ -4,15 +4,15 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::legend;
+use crate::drawing::pane::{self, Frame, put, put_right, span};
+use crate::drawing::theme::Token;
 use crate::model::frames;
 use crate::model::{Category, Node, Shape, naming};
 use crate::source::Kind;
-use crate::tui::figures::{self, Unit};
-use crate::tui::legend;
-use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::Stage;
 use crate::tui::states::Looked;
-use crate::tui::theme::Token;
 use crate::units::Bytes;
 
 /// The fewest rows that what a branch ends in is worth.

@@ -4,14 +4,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
+use crate::drawing::figures;
+use crate::drawing::legend;
+use crate::drawing::pane::{self, Frame};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, Node};
 use crate::tui::action::Action;
-use crate::tui::figures;
-use crate::tui::legend;
-use crate::tui::pane::{self, Frame};
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{Looked, ScreenAction, StacksAction};
-use crate::tui::theme::{Theme, Token};
 use crate::tui::when;
 
 /// Levels that the tree has below what is looked into, that one included; deeper ones are not counted.

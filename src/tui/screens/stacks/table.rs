@@ -5,14 +5,14 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::legend;
+use crate::drawing::pane::{self, Frame, put, put_right, span};
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, Node};
 use crate::tui::action::Action;
-use crate::tui::figures::{self, Unit};
-use crate::tui::legend;
-use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{Looked, ScreenAction, StacksAction};
-use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// Cells of the figures: bytes, share, blocks.

@@ -1,9 +1,9 @@
 //! What blocks are told apart by, and the inks of each way.
 
-use crate::model::Category;
-use crate::tui::chart::Ink;
-use crate::tui::legend::category_letter;
-use crate::tui::theme::Token;
+use crate::chart::Ink;
+use crate::legend::category_letter;
+use crate::theme::Token;
+use vramlab_model::Category;
 
 /// What blocks are told apart by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,27 +23,27 @@ pub enum Coloring {
 
 /// One of the few colours that a map has, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tone(pub u8);
+pub struct Tone(pub u8);
 
 /// What has no tone of its own.
-pub(crate) const OTHERS: Tone = Tone(Tone::COUNT as u8 - 1);
+pub const OTHERS: Tone = Tone(Tone::COUNT as u8 - 1);
 
 impl Tone {
     /// How many there are.
-    pub(crate) const COUNT: usize = Category::ALL.len();
+    pub const COUNT: usize = Category::ALL.len();
 
     /// That of a category.
-    pub(crate) const fn of(category: Category) -> Self {
+    pub const fn of(category: Category) -> Self {
         Self(category as u8)
     }
 }
 
 impl Coloring {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] = [Self::Category, Self::Module, Self::Age, Self::Pool, Self::Account];
+    pub const ALL: [Self; 5] = [Self::Category, Self::Module, Self::Age, Self::Pool, Self::Account];
 
     /// The word for it on screens.
-    pub(crate) const fn label(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Category => "category",
             Self::Module => "module",
@@ -54,13 +54,13 @@ impl Coloring {
     }
 
     /// The next one, round and round.
-    pub(crate) fn next(self) -> Self {
+    pub fn next(self) -> Self {
         let at = Self::ALL.iter().position(|coloring| *coloring == self).unwrap_or(0);
         Self::ALL[(at + 1) % Self::ALL.len()]
     }
 
     /// How a tone looks: its colour, and the letter that stands for it where there is none.
-    pub(crate) fn ink(self, tone: Tone) -> Ink {
+    pub fn ink(self, tone: Tone) -> Ink {
         const MODULES: [&str; Tone::COUNT] = ["a", "b", "c", "d", "e", "f", "g", "h", "z"];
         /// From the youngest on.
         const AGES: [(Token, &str); 5] =

@@ -5,11 +5,11 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 
 use super::shown::{Shown, draw_over};
-use crate::tui::theme::{Theme, Token};
+use crate::theme::{Theme, Token};
 
 /// Draws a line from top to bottom of column `x` of a plot. Areas keep their colours and ends behind it: where two of them share a
 /// cell the line is interrupted, and where letters tell them apart they are reversed.
-pub(crate) fn cursor(plot: Rect, x: u16, theme: &Theme, buf: &mut Buffer) {
+pub fn cursor(plot: Rect, x: u16, theme: &Theme, buf: &mut Buffer) {
     for y in plot.top()..plot.bottom() {
         let Some(cell) = buf.cell_mut((plot.x + x, y)) else { continue };
         if theme.is_colorless() && matches!(Shown::of(cell, theme), Shown::Whole(_)) {

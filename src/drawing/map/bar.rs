@@ -6,22 +6,22 @@ use ratatui::style::{Modifier, Style};
 
 use super::coloring::Coloring;
 use super::strip::{Half, Kind};
-use crate::allocator::PoolKind;
-use crate::model::SegmentView;
-use crate::tui::figures;
-use crate::tui::legend::{self, free_style};
-use crate::tui::pane::{put, span};
-use crate::tui::theme::{Theme, Token};
-use crate::units::StreamId;
+use crate::figures;
+use crate::legend::{self, free_style};
+use crate::pane::{put, span};
+use crate::theme::{Theme, Token};
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::StreamId;
+use vramlab_model::SegmentView;
 
 /// Cells of a row's label, with the air behind it.
-pub(crate) const LABEL: u16 = 15;
+pub const LABEL: u16 = 15;
 
 /// What marks the cells of what is selected.
 const PICKED: &str = "◆";
 
 /// Draws half cells, two to a cell.
-pub(crate) fn bar(halves: &[Half], coloring: Coloring, theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub fn bar(halves: &[Half], coloring: Coloring, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let area = area.intersection(buf.area);
     let inks = Inks { coloring, theme };
     for (x, pair) in area.columns().zip(halves.chunks(2)) {
@@ -35,7 +35,7 @@ pub(crate) fn bar(halves: &[Half], coloring: Coloring, theme: &Theme, area: Rect
 }
 
 /// The pool and stream where they change, and the size of the row's first segment, or of the largest of those that share a strip.
-pub(crate) fn row_label(
+pub fn row_label(
     segment: &SegmentView,
     (leads, shared): (bool, bool),
     theme: &Theme,
@@ -71,7 +71,7 @@ const fn short_pool(segment: &SegmentView) -> &'static str {
 }
 
 /// A stream's handle in as few characters as tell it from others.
-pub(crate) fn stream_name(stream: StreamId) -> String {
+pub fn stream_name(stream: StreamId) -> String {
     if stream.0 < 1000 { format!("s{}", stream.0) } else { format!("s{:x}", stream.0 & 0xfff) }
 }
 

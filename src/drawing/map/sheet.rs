@@ -9,32 +9,36 @@ use super::bar::{LABEL, bar, row_label};
 use super::coloring::Coloring;
 use super::plan::Plan;
 use super::strip::Strip;
-use crate::model::{SegmentView, Touched};
-use crate::tui::pane::{put_at, span};
-use crate::tui::theme::{Theme, Token};
+use crate::pane::{put_at, span};
+use crate::theme::{Theme, Token};
+use vramlab_model::{SegmentView, Touched};
 
 /// What a map shows, and how.
 #[derive(Clone, Debug)]
-pub(crate) struct Sheet<'a> {
+pub struct Sheet<'a> {
+    /// All segments, by address.
     pub segments: &'a [SegmentView],
+    /// Which rows they lie in.
     pub plan: &'a Plan,
+    /// What the colours of blocks say.
     pub coloring: Coloring,
     /// Blocks of the op under way.
     pub touched: &'a [Touched],
     /// What is selected: a segment by its place, and bytes of it.
     pub picked: Option<(usize, Range<u64>)>,
+    /// The colours.
     pub theme: &'a Theme,
 }
 
 /// Where the cells of a map are in its area: at the right of the labels, where there is room for those.
-pub(crate) fn cells(area: Rect) -> Rect {
+pub fn cells(area: Rect) -> Rect {
     let label = if area.width > 3 * LABEL { LABEL } else { 0 };
     Rect { x: area.x + label, width: area.width - label, ..area }
 }
 
 impl Sheet<'_> {
     /// Draws the rows from `first` on; `divide` makes a strip of some of the cells of segments that are so many half cells long.
-    pub(crate) fn draw(
+    pub fn draw(
         &self,
         first: usize,
         divide: impl Fn(&[&SegmentView], usize, Range<usize>) -> Strip,

@@ -9,7 +9,7 @@ pub use tier::ColorTier;
 
 use ratatui::style::{Color, Style};
 
-use crate::model::{Category, Phase};
+use vramlab_model::{Category, Phase};
 
 macro_rules! tokens {
     ($($(#[$doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {

@@ -4,13 +4,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::shown::{GRID, GRID_MIDDLE};
-use crate::tui::figures::Unit;
-use crate::tui::pane::{Frame, put_at, span};
-use crate::tui::theme::{Theme, Token};
-use crate::units::Bytes;
+use crate::figures::Unit;
+use crate::pane::{Frame, put_at, span};
+use crate::theme::{Theme, Token};
+use vramlab_allocator::units::Bytes;
 
 /// Where the columns of a chart are, with room for labels at the left and `below` rows.
-pub(crate) fn plot_in(inner: Rect, kind: Frame, below: u16) -> Rect {
+pub fn plot_in(inner: Rect, kind: Frame, below: u16) -> Rect {
     let margin = u16::from(kind == Frame::Box);
     let below = if inner.height >= 3 { below } else { 0 };
     Rect {
@@ -23,7 +23,7 @@ pub(crate) fn plot_in(inner: Rect, kind: Frame, below: u16) -> Rect {
 
 /// An axis of bytes: its height, and the distance of its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Axis {
+pub struct Axis {
     /// The height of the chart.
     pub top: Bytes,
     /// The unit of its labels.
@@ -129,8 +129,8 @@ mod tests {
     use ratatui::buffer::Buffer;
 
     use super::*;
-    use crate::tui::theme::{Catalog, ColorTier};
-    use crate::units::{GIB, MIB};
+    use crate::theme::{Catalog, ColorTier};
+    use vramlab_allocator::units::{GIB, MIB};
 
     #[test]
     fn axes_hold_what_they_must_and_little_more() {

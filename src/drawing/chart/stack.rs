@@ -6,8 +6,8 @@ use ratatui::style::{Color, Modifier, Style};
 
 use super::ink::Ink;
 use super::row::{Column, Edge, FINE, RowParts, StackCell, row_cells};
-use crate::tui::theme::{Theme, Token};
-use crate::units::Bytes;
+use crate::theme::{Theme, Token};
+use vramlab_allocator::units::Bytes;
 
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// A line between two parts, within the upper one.
@@ -19,7 +19,7 @@ const LONG: usize = 8;
 
 /// One column: parts from the bottom up, each with its height in bytes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stack(Vec<(Bytes, Ink)>);
+pub struct Stack(Vec<(Bytes, Ink)>);
 
 impl Stack {
     /// Adds a part on top.
@@ -91,7 +91,7 @@ impl Stack {
 
 /// Draws columns side by side over `plot`, which is `top` bytes high. Where two parts touch whose colours differ too little, along
 /// the edge of a cell and in many columns side by side, a line in the colour of the surface runs within the upper one.
-pub(crate) fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+pub fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let plot = plot.intersection(buf.area);
     let stacks = &stacks[..stacks.len().min(usize::from(plot.width))];
     let columns = if theme.is_colorless() {
@@ -189,9 +189,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{Category, Ledger};
-    use crate::tui::legend;
-    use crate::tui::theme::{Catalog, ColorTier};
+    use crate::legend;
+    use crate::theme::{Catalog, ColorTier};
+    use vramlab_model::{Category, Ledger};
 
     const LOW: Ink = Ink { token: Token::Allocated, fill: "█" };
     const HIGH: Ink = Ink { token: Token::AllocatedSwing, fill: "▓" };

@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::tier::nearest_indexed;
 use super::{ColorTier, Theme, Token};
-use crate::user_input::{Place, Shelf, ShelfError, TomlText, hint};
+use vramlab_user_input::{Place, Shelf, ShelfError, TomlText, hint};
 
 /// The themes that are always there, in the order of the list.
 const BUILT_IN: [(&str, &str); 10] = [
@@ -301,7 +301,7 @@ mod tests {
             for tier in [ColorTier::Ansi, ColorTier::Indexed, ColorTier::True] {
                 let (theme, warnings) = catalog.load(name, tier).unwrap();
                 assert_eq!(warnings, Vec::<String>::new());
-                for category in crate::model::Category::ALL {
+                for category in vramlab_model::Category::ALL {
                     assert_ne!(theme.color(category.into()), Color::Reset, "{name} {tier:?} {category:?}");
                 }
             }
@@ -343,7 +343,7 @@ mod tests {
             ZeroGrad, Copy,
         ];
         let graphics = [Stranded, Rounding, Pending, Ghost, Token::FreeMark].into_iter();
-        let graphics = graphics.chain(crate::model::Category::ALL.map(Token::from));
+        let graphics = graphics.chain(vramlab_model::Category::ALL.map(Token::from));
         let wanted: Vec<(Token, f64)> =
             text.into_iter().map(|token| (token, 4.5)).chain(graphics.map(|token| (token, 3.0))).collect();
         let mut themes = 0;
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn parts_that_lie_upon_each_other_are_dark_and_light_in_turn_in_every_painted_theme() {
-        use crate::model::Category::{
+        use vramlab_model::Category::{
             Activation, Communication, Gradient, Input, OptimizerState, Other, Parameter, Temporary, Workspace,
         };
         // In the order of the stack, with those left out that are often absent.

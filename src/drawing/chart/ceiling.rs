@@ -6,9 +6,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::axis::Axis;
 use super::shown::{Shown, draw_over};
-use crate::tui::figures::Unit;
-use crate::tui::theme::{Theme, Token};
-use crate::units::Bytes;
+use crate::figures::Unit;
+use crate::theme::{Theme, Token};
+use vramlab_allocator::units::Bytes;
 
 /// Rows from which on there is room for a name above the line.
 const NAMED: u16 = 4;
@@ -17,7 +17,7 @@ const NOTED: u16 = 8;
 
 /// A height that memory can't pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ceiling {
+pub struct Ceiling {
     bytes: Bytes,
     name: &'static str,
 }
@@ -135,9 +135,9 @@ fn is_dash(symbol: &str, own: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::chart::{Ink, Stack, areas};
-    use crate::tui::theme::{Catalog, ColorTier};
-    use crate::units::GIB;
+    use crate::chart::{Ink, Stack, areas};
+    use crate::theme::{Catalog, ColorTier};
+    use vramlab_allocator::units::GIB;
 
     fn drawn(limit: Option<u64>, card: Option<u64>, peak: u64, rows: u16) -> Vec<String> {
         let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();

@@ -5,23 +5,23 @@ use std::ops::Range;
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::allocator::PoolKind;
-use crate::model::SegmentView;
-use crate::tui::figures;
-use crate::units::{Address, Bytes, StreamId};
+use crate::figures;
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_model::SegmentView;
 
 /// The finest scale: a cell is no less than the smallest block.
-pub(crate) const FINEST: u64 = 1 << 9;
+pub const FINEST: u64 = 1 << 9;
 
 /// Where everything is drawn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// Bytes of a cell.
-    pub(crate) scale: u64,
+    pub scale: u64,
     /// Cells of a row.
-    pub(crate) width: usize,
+    pub width: usize,
     /// Rows in all.
-    pub(crate) rows: usize,
+    pub rows: usize,
     /// Segments as they are drawn, each with its first byte in its place.
     order: Vec<(usize, u64)>,
     /// Row by row from left to right.
@@ -31,60 +31,60 @@ pub(crate) struct Plan {
 
 /// Where a segment begins, or several that share a strip; it goes on over the rows below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// Its first segment, counted as they are drawn, and how many there are.
     first: usize,
     count: usize,
     /// Bytes of all.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Its first row.
-    pub(crate) row: usize,
+    pub row: usize,
     /// Its first column.
-    pub(crate) x: usize,
+    pub x: usize,
     /// Half cells that show it, and the cells that these take.
-    pub(crate) halves: usize,
-    pub(crate) cells: usize,
+    pub halves: usize,
+    pub cells: usize,
     /// The first of its stream and pool.
-    pub(crate) leads: bool,
+    pub leads: bool,
 }
 
 /// What a strip holds, in words behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
-    pub(crate) row: usize,
-    pub(crate) x: usize,
-    pub(crate) text: String,
+pub struct Note {
+    pub row: usize,
+    pub x: usize,
+    pub text: String,
 }
 
 /// A segment, or the part of one that lies in one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub struct Piece {
     /// The segment's place.
-    pub(crate) place: Place,
+    pub place: Place,
     /// Its row.
-    pub(crate) row: usize,
+    pub row: usize,
     /// Its first column.
-    pub(crate) x: usize,
+    pub x: usize,
     /// The first of the segment's cells that lies here.
-    pub(crate) from: usize,
+    pub from: usize,
     /// How many of them lie here.
-    pub(crate) count: usize,
+    pub count: usize,
 }
 
 impl Place {
     /// The row and the column of one of its cells, in rows of `width`.
-    pub(crate) const fn at(&self, cell: usize, width: usize) -> (usize, usize) {
+    pub const fn at(&self, cell: usize, width: usize) -> (usize, usize) {
         let along = self.x + cell;
         (self.row + along / width, along % width)
     }
 
     /// Whether several segments share it.
-    pub(crate) const fn is_shared(&self) -> bool {
+    pub const fn is_shared(&self) -> bool {
         self.count > 1
     }
 
     /// The bytes that one of its cells shows.
-    pub(crate) fn bytes_of(&self, cell: usize) -> Range<u64> {
+    pub fn bytes_of(&self, cell: usize) -> Range<u64> {
         let edge =
             |half: usize| (half.min(self.halves) as u128 * u128::from(self.bytes)).div_ceil(self.halves as u128) as u64;
         edge(2 * cell)..edge(2 * cell + 2).max(edge(2 * cell) + 1)
@@ -95,7 +95,7 @@ impl Place {
     }
 
     /// The cells that lie in some rows.
-    pub(crate) fn cells_in(&self, rows: &Range<usize>, width: usize) -> Range<usize> {
+    pub fn cells_in(&self, rows: &Range<usize>, width: usize) -> Range<usize> {
         let before = |row: usize| (row.saturating_sub(self.row) * width).saturating_sub(self.x).min(self.cells);
         before(rows.start)..before(rows.end)
     }
@@ -103,7 +103,7 @@ impl Place {
 
 /// Segments by stream and pool, and then by a key.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DrawOrder {
+pub struct DrawOrder {
     /// What decides where each of them is drawn.
     segments: Vec<Placed>,
     /// Their indices as they are drawn.
@@ -130,7 +130,7 @@ impl Placed {
 
 impl DrawOrder {
     /// Sorts segments.
-    pub(crate) fn new(segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> Self {
+    pub fn new(segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> Self {
         let segments: Vec<Placed> =
             segments.iter().enumerate().map(|(index, segment)| Placed::new(segment, key(index, segment))).collect();
         let mut drawn: Vec<usize> = (0..segments.len()).collect();
@@ -139,7 +139,7 @@ impl DrawOrder {
     }
 
     /// Whether these are its segments, as they were when they were sorted.
-    pub(crate) fn is_of(&self, segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> bool {
+    pub fn is_of(&self, segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> bool {
         self.segments.len() == segments.len()
             && self
                 .segments
@@ -150,7 +150,7 @@ impl DrawOrder {
     }
 
     /// The indices of segments, as they are drawn.
-    pub(crate) fn drawn(&self) -> &[usize] {
+    pub fn drawn(&self) -> &[usize] {
         &self.drawn
     }
 }
@@ -163,12 +163,7 @@ const fn group(segment: &SegmentView) -> (StreamId, PoolKind, bool) {
 impl Plan {
     /// All segments on the finest scale on which they fit into `height` rows of `width` cells, or, where there are more streams and
     /// pools than that, into a row for each; on the coarsest where none is coarse enough. A scale is a power of two, or, where so asked, lies a quarter, a half or three quarters of the way to the next.
-    pub(crate) fn of_all(
-        segments: &[SegmentView],
-        order: &[usize],
-        (width, height): (usize, usize),
-        quarters: bool,
-    ) -> Self {
+    pub fn of_all(segments: &[SegmentView], order: &[usize], (width, height): (usize, usize), quarters: bool) -> Self {
         if width == 0 || order.is_empty() {
             return Self::default();
         }
@@ -217,7 +212,7 @@ impl Plan {
     }
 
     /// All segments on a scale of so many bytes to a cell.
-    pub(crate) fn at_scale(segments: &[SegmentView], order: &[usize], width: usize, scale: u64) -> Self {
+    pub fn at_scale(segments: &[SegmentView], order: &[usize], width: usize, scale: u64) -> Self {
         if width == 0 || order.is_empty() {
             return Self::default();
         }
@@ -291,29 +286,29 @@ impl Plan {
     }
 
     /// The segments, by their index, as they are drawn.
-    pub(crate) fn order(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+    pub fn order(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.order.iter().map(|(index, _)| *index)
     }
 
     /// The segments of a place, each with its first byte in it.
-    pub(crate) fn members(&self, place: Place) -> &[(usize, u64)] {
+    pub fn members(&self, place: Place) -> &[(usize, u64)] {
         self.order.get(place.first..place.first + place.count).unwrap_or_default()
     }
 
     /// What strips hold, in some rows.
-    pub(crate) fn notes(&self, rows: &Range<usize>) -> impl Iterator<Item = &Note> {
+    pub fn notes(&self, rows: &Range<usize>) -> impl Iterator<Item = &Note> {
         self.notes.iter().filter(|note| rows.contains(&note.row))
     }
 
     /// The segments that have cells in some rows.
-    pub(crate) fn places(&self, rows: &Range<usize>) -> &[Place] {
+    pub fn places(&self, rows: &Range<usize>) -> &[Place] {
         let first = self.places.partition_point(|place| place.last_row(self.width) < rows.start);
         let end = self.places.partition_point(|place| place.row < rows.end);
         self.places.get(first..end).unwrap_or_default()
     }
 
     /// What lies in some rows of a segment's place, row by row.
-    pub(crate) fn pieces(&self, place: Place, rows: &Range<usize>) -> impl Iterator<Item = Piece> + use<> {
+    pub fn pieces(&self, place: Place, rows: &Range<usize>) -> impl Iterator<Item = Piece> + use<> {
         let (width, cells) = (self.width, place.cells_in(rows, self.width));
         let mut from = cells.start;
         std::iter::from_fn(move || {
@@ -328,14 +323,14 @@ impl Plan {
     }
 
     /// Where a segment is, by its index, and its first byte there.
-    pub(crate) fn place_of(&self, segment: usize) -> Option<(Place, u64)> {
+    pub fn place_of(&self, segment: usize) -> Option<(Place, u64)> {
         let at = self.order.iter().position(|(index, _)| *index == segment)?;
         let behind = self.places.partition_point(|place| place.first <= at);
         Some((*self.places.get(behind.checked_sub(1)?)?, self.order[at].1))
     }
 
     /// What is drawn in a cell: the segment's place, and which of its cells.
-    pub(crate) fn at(&self, row: usize, x: usize) -> Option<(Place, usize)> {
+    pub fn at(&self, row: usize, x: usize) -> Option<(Place, usize)> {
         let found = self.places(&(row..row + 1)).iter().find_map(|place| {
             let mut pieces = self.pieces(*place, &(row..row + 1));
             pieces.find(|piece| (piece.x..piece.x + piece.count).contains(&x))
@@ -344,7 +339,7 @@ impl Plan {
     }
 
     /// The row in which a byte of a segment is drawn.
-    pub(crate) fn row_of(&self, segment: usize, offset: u64) -> Option<usize> {
+    pub fn row_of(&self, segment: usize, offset: u64) -> Option<usize> {
         let (place, base) = self.place_of(segment)?;
         let half = u128::from(base + offset) * place.halves as u128 / u128::from(place.bytes.max(1));
         let cell = usize::try_from(half / 2).unwrap_or(usize::MAX).min(place.cells - 1);
@@ -352,7 +347,7 @@ impl Plan {
     }
 
     /// The segment that holds a byte of a place, and which of its bytes that is.
-    pub(crate) fn segment_at(&self, place: Place, byte: u64) -> Option<(usize, u64)> {
+    pub fn segment_at(&self, place: Place, byte: u64) -> Option<(usize, u64)> {
         let members = self.members(place);
         let behind = members.partition_point(|(_, base)| *base <= byte);
         let (segment, base) = *members.get(behind.checked_sub(1)?)?;
@@ -389,7 +384,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::units::MIB;
+    use vramlab_allocator::units::MIB;
 
     fn segment(size: u64, pool: PoolKind) -> SegmentView {
         SegmentView {

@@ -13,7 +13,7 @@ use ratatui::layout::{Position, Size};
 use ratatui::style::{Color, Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
-use crate::user_input::is_safe;
+use vramlab_user_input::is_safe;
 
 /// A backend that draws cells with the fewest bytes and leaves the rest to [`CrosstermBackend`].
 #[derive(Debug)]

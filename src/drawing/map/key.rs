@@ -2,30 +2,33 @@
 
 use ratatui::text::Span;
 
-use crate::model::{Ledger, Touched};
-use crate::tui::figures::Unit;
-use crate::tui::legend::{account_marks, touched_marks};
-use crate::tui::pane::span;
-use crate::tui::theme::{Theme, Token};
-use crate::units::Bytes;
+use crate::figures::Unit;
+use crate::legend::{account_marks, touched_marks};
+use crate::pane::span;
+use crate::theme::{Theme, Token};
+use vramlab_allocator::units::Bytes;
+use vramlab_model::{Ledger, Touched};
 
 /// A mark, what it stands for, and how much that is.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
+    /// The mark, as the map draws it.
     pub mark: Span<'static>,
+    /// What it stands for.
     pub label: String,
+    /// How much that is.
     pub bytes: Bytes,
 }
 
 /// Accounts that hold something, and what an op under way took and gave back.
-pub(crate) fn account_entries(ledger: &Ledger, touched: &[Touched], theme: &Theme) -> Vec<Entry> {
+pub fn account_entries(ledger: &Ledger, touched: &[Touched], theme: &Theme) -> Vec<Entry> {
     let accounts = [ledger.stranded, ledger.releasable, ledger.rounding, ledger.pending];
     let marks = account_marks(theme).into_iter().zip(accounts);
     marks.filter_map(entry).chain(touched_entries(touched, theme)).collect()
 }
 
 /// What an op under way took and gave back.
-pub(crate) fn touched_entries(touched: &[Touched], theme: &Theme) -> Vec<Entry> {
+pub fn touched_entries(touched: &[Touched], theme: &Theme) -> Vec<Entry> {
     let sum = |taken| touched.iter().filter(|block| block.taken == taken).map(|block| block.size).sum::<Bytes>();
     touched_marks(theme).into_iter().zip([sum(true), sum(false)]).filter_map(entry).collect()
 }
@@ -35,7 +38,7 @@ fn entry(((mark, label), bytes): ((Span<'static>, &'static str), Bytes)) -> Opti
 }
 
 /// The entries in lines of `width` cells; with their bytes where those have a unit, which stands before them all.
-pub(crate) fn lines(entries: Vec<Entry>, unit: Option<Unit>, theme: &Theme, width: usize) -> Vec<Vec<Span<'static>>> {
+pub fn lines(entries: Vec<Entry>, unit: Option<Unit>, theme: &Theme, width: usize) -> Vec<Vec<Span<'static>>> {
     let named = unit.map(|unit| span(theme, Token::Dim, format!("{} ", unit.name())));
     let indent = named.as_ref().map_or(0, Span::width);
     let mut used = indent;

@@ -9,14 +9,14 @@ use super::coloring::{Coloring, OTHERS, Tone};
 use super::filter::Filter;
 use super::kept::KeptStrips;
 use super::strip::Strip;
-use crate::allocator::PoolKind;
-use crate::model::{BlockView, Category, History, Hole, NameId, Names, SegmentView, View, naming};
-use crate::tui::legend::short_label;
-use crate::units::{Bytes, StreamId};
+use crate::legend::short_label;
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::{Bytes, StreamId};
+use vramlab_model::{BlockView, Category, History, Hole, NameId, Names, SegmentView, View, naming};
 
 /// Figures of a segment, or of all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sum {
+pub struct Sum {
     /// Allocated blocks.
     pub blocks: u64,
     /// Their bytes, those pending included.
@@ -66,7 +66,7 @@ type Pool = (StreamId, PoolKind, bool);
 
 /// Figures of all segments.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Survey {
+pub struct Survey {
     coloring: Coloring,
     text: Arc<str>,
     filter: Filter,
@@ -328,8 +328,8 @@ fn ages(view: &View, history: &History) -> ([u64; 4], bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{EventKind, Lab};
     use crate::synthetic;
+    use vramlab_model::{EventKind, Lab};
 
     fn updated(survey: &mut Survey, view: &View, coloring: Coloring, text: &str) {
         survey.update(view, &view.history, coloring, &text.into());
@@ -366,7 +366,7 @@ mod tests {
     fn each_way_of_colouring_tells_all_bytes_apart() {
         let mut lab = Lab::new();
         let events = synthetic::training_run();
-        let steps = |event: &&crate::model::Event| matches!(event.kind, EventKind::StepBegin { .. });
+        let steps = |event: &&vramlab_model::Event| matches!(event.kind, EventKind::StepBegin { .. });
         assert!(events.iter().filter(steps).count() > 10);
         for event in &events[..events.len() * 4 / 5] {
             lab.apply(event);

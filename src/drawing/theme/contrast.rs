@@ -3,11 +3,11 @@
 use ratatui::style::Color;
 
 /// From this contrast on, areas that touch are told apart (WCAG 1.4.11).
-pub(crate) const AREAS: f64 = 3.0;
+pub const AREAS: f64 = 3.0;
 
 /// Relative luminance of a colour from 0 to 1; `None` for one of the terminal's own 16, of which the program can't know how it
 /// looks.
-pub(crate) fn luminance(color: Color) -> Option<f64> {
+pub fn luminance(color: Color) -> Option<f64> {
     const STEPS: [u8; 6] = [0, 95, 135, 175, 215, 255];
     let (r, g, b) = match color {
         Color::Rgb(r, g, b) => (r, g, b),
@@ -29,7 +29,7 @@ pub(crate) fn luminance(color: Color) -> Option<f64> {
 }
 
 /// The contrast of two relative luminances, from 1 to 21.
-pub(crate) fn contrast(a: f64, b: f64) -> f64 {
+pub fn contrast(a: f64, b: f64) -> f64 {
     (a.max(b) + 0.05) / (a.min(b) + 0.05)
 }
 

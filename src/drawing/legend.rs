@@ -3,14 +3,14 @@
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 
-use super::chart::Ink;
-use super::pane::span;
-use super::theme::{Theme, Token};
-use crate::model::{Category, Ledger, Phase, View};
-use crate::units::Bytes;
+use crate::chart::Ink;
+use crate::pane::span;
+use crate::theme::{Theme, Token};
+use vramlab_allocator::units::Bytes;
+use vramlab_model::{Category, Ledger, Phase, View};
 
 /// What tells a category apart where there is no colour.
-pub(crate) const fn category_letter(category: Category) -> &'static str {
+pub const fn category_letter(category: Category) -> &'static str {
     match category {
         Category::Parameter => "P",
         Category::Gradient => "G",
@@ -25,7 +25,7 @@ pub(crate) const fn category_letter(category: Category) -> &'static str {
 }
 
 /// A short word for a category, where a line must hold many.
-pub(crate) const fn short_label(category: Category) -> &'static str {
+pub const fn short_label(category: Category) -> &'static str {
     match category {
         Category::Parameter => "params",
         Category::Gradient => "grads",
@@ -40,7 +40,7 @@ pub(crate) const fn short_label(category: Category) -> &'static str {
 }
 
 /// The longest word for a phase that so many cells hold; none is cut.
-pub(crate) fn phase_label(phase: Phase, room: usize) -> &'static str {
+pub fn phase_label(phase: Phase, room: usize) -> &'static str {
     let words = match phase {
         Phase::Data => ["data", "data", "data"],
         Phase::Forward => ["forward", "forw", "fw"],
@@ -52,31 +52,34 @@ pub(crate) fn phase_label(phase: Phase, room: usize) -> &'static str {
 }
 
 /// A remark where categories are guesses; `None` where the program gave them.
-pub(crate) fn guessed(view: &View) -> Option<&'static str> {
+pub fn guessed(view: &View) -> Option<&'static str> {
     view.about.guessed.then_some("categories guessed")
 }
 
 /// What fills the area of a category in a chart: a letter where there is no colour.
-pub(crate) fn ink(category: Category, theme: &Theme) -> Ink {
+pub fn ink(category: Category, theme: &Theme) -> Ink {
     let fill = if theme.is_colorless() { category_letter(category) } else { "█" };
     Ink { token: category.into(), fill }
 }
 
 /// The mark of a category in legends.
-pub(crate) fn legend_of(category: Category, theme: &Theme) -> Span<'static> {
+pub fn legend_of(category: Category, theme: &Theme) -> Span<'static> {
     span(theme, category.into(), if theme.is_colorless() { category_letter(category) } else { "■" })
 }
 
 /// Where some of the reserved bytes stand.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Account {
+pub struct Account {
+    /// What it is called.
     pub name: &'static str,
+    /// How it is drawn.
     pub ink: Ink,
+    /// What stands there.
     pub bytes: Bytes,
 }
 
 /// The accounts, as they lie upon each other in charts from the floor up.
-pub(crate) fn accounts(ledger: &Ledger, theme: &Theme) -> [Account; 5] {
+pub fn accounts(ledger: &Ledger, theme: &Theme) -> [Account; 5] {
     // Colours differ enough to tell them apart; without them density does.
     let account = |name, token, density, bytes| {
         let fill = if theme.is_colorless() { density } else { "█" };
@@ -92,17 +95,18 @@ pub(crate) fn accounts(ledger: &Ledger, theme: &Theme) -> [Account; 5] {
 }
 
 /// The mark of an ink in legends.
-pub(crate) fn mark(ink: Ink, theme: &Theme) -> Span<'static> {
+pub fn mark(ink: Ink, theme: &Theme) -> Span<'static> {
     let symbol = if ink.fill == "█" && !theme.is_colorless() { "■" } else { ink.fill };
     Span::styled(symbol, Style::new().fg(theme.color(ink.token)))
 }
 
-/// The patterns of free bytes in maps: what is stranded is hatched, what would go back is dotted.
-pub(crate) const STRANDED: &str = "╱";
-pub(crate) const RELEASABLE: &str = "·";
+/// The pattern of free bytes that are stranded in maps.
+pub const STRANDED: &str = "╱";
+/// The pattern of free bytes that would go back to the driver.
+pub const RELEASABLE: &str = "·";
 
 /// How a free cell of a map looks: an area in the colour of `token`, with a pattern in that of the surface.
-pub(crate) fn free_style(token: Token, theme: &Theme) -> Style {
+pub fn free_style(token: Token, theme: &Theme) -> Style {
     let color = theme.color(token);
     if theme.is_colorless() {
         Style::new()
@@ -115,7 +119,7 @@ pub(crate) fn free_style(token: Token, theme: &Theme) -> Style {
 }
 
 /// The marks of what an op under way took and gave back, as maps show them.
-pub(crate) fn touched_marks(theme: &Theme) -> [(Span<'static>, &'static str); 2] {
+pub fn touched_marks(theme: &Theme) -> [(Span<'static>, &'static str); 2] {
     // As in a map, where the colour of the block is the ground: of most blocks it is that of activations.
     let style = Style::new().fg(theme.color(Token::Lit));
     let style = if theme.paints() { style.bg(theme.color(Token::Activations)) } else { style };
@@ -125,12 +129,12 @@ pub(crate) fn touched_marks(theme: &Theme) -> [(Span<'static>, &'static str); 2]
 }
 
 /// What fills the cells of blocks that an op took, and of those that it gave back.
-pub(crate) fn touched_symbols(theme: &Theme) -> [&'static str; 2] {
+pub fn touched_symbols(theme: &Theme) -> [&'static str; 2] {
     if theme.is_colorless() { ["@", "o"] } else { ["▓", "▒"] }
 }
 
 /// The marks of bytes beyond what was requested, as the map shows them.
-pub(crate) fn account_marks(theme: &Theme) -> [(Span<'static>, &'static str); 4] {
+pub fn account_marks(theme: &Theme) -> [(Span<'static>, &'static str); 4] {
     let free = |token, pattern, letter| {
         Span::styled(if theme.is_colorless() { letter } else { pattern }, free_style(token, theme))
     };

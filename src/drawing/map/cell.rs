@@ -1,12 +1,12 @@
 //! What is drawn in one cell of a map.
 
 use super::plan::{Place, Plan};
-use crate::model::{BlockView, Part, SegmentView};
-use crate::units::Address;
+use vramlab_allocator::units::Address;
+use vramlab_model::{BlockView, Part, SegmentView};
 
 /// A cell of a map, and what it is a map of.
 #[derive(Clone, Copy)]
-pub(crate) struct Cell<'a> {
+pub struct Cell<'a> {
     plan: &'a Plan,
     segments: &'a [SegmentView],
     place: Place,
@@ -16,13 +16,13 @@ pub(crate) struct Cell<'a> {
 
 impl<'a> Cell<'a> {
     /// The cell in a row and column of the map; `None` where nothing is drawn.
-    pub(crate) fn at(plan: &'a Plan, segments: &'a [SegmentView], [row, column]: [usize; 2]) -> Option<Self> {
+    pub fn at(plan: &'a Plan, segments: &'a [SegmentView], [row, column]: [usize; 2]) -> Option<Self> {
         let (place, cell) = plan.at(row, column)?;
         Some(Self { plan, segments, place, cell })
     }
 
     /// The blocks that are drawn there, of those that are accepted: how many of its bytes, and its address.
-    pub(crate) fn blocks(self, accepts: impl Fn(&BlockView) -> bool) -> Vec<(u64, Address)> {
+    pub fn blocks(self, accepts: impl Fn(&BlockView) -> bool) -> Vec<(u64, Address)> {
         let bytes = self.place.bytes_of(self.cell);
         let mut drawn: Vec<(u64, Address)> = Vec::new();
         for &(index, base) in self.plan.members(self.place).iter().take_while(|(_, base)| *base < bytes.end) {
@@ -39,7 +39,7 @@ impl<'a> Cell<'a> {
     }
 
     /// The block, or else the hole, that its first byte lies in.
-    pub(crate) fn first(self) -> Option<Address> {
+    pub fn first(self) -> Option<Address> {
         let (index, offset) = self.plan.segment_at(self.place, self.place.bytes_of(self.cell).start)?;
         let segment = self.segments.get(index)?;
         match segment.part_at(Address(segment.address.0 + offset))? {
@@ -50,6 +50,6 @@ impl<'a> Cell<'a> {
 }
 
 /// Of blocks in a cell the one of which most is drawn there; of several the first.
-pub(crate) fn largest(drawn: &[(u64, Address)]) -> Option<Address> {
+pub fn largest(drawn: &[(u64, Address)]) -> Option<Address> {
     drawn.iter().rev().max_by_key(|(shown, _)| *shown).map(|(_, address)| *address)
 }

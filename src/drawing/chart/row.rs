@@ -304,7 +304,7 @@ fn settle(columns: &[RowParts<'_>], chosen: &mut [StackCell], x: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::theme::Token;
+    use crate::theme::Token;
 
     const LOW: Ink = Ink { token: Token::Allocated, fill: "█" };
     const THIN: Ink = Ink { token: Token::Stranded, fill: "█" };

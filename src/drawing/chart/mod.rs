@@ -10,9 +10,9 @@ mod row;
 mod shown;
 mod stack;
 
-pub(crate) use axis::{Axis, plot_in};
-pub(crate) use ceiling::Ceiling;
-pub(crate) use cursor::cursor;
-pub(crate) use curve::Curve;
-pub(crate) use ink::Ink;
-pub(crate) use stack::{Stack, areas};
+pub use axis::{Axis, plot_in};
+pub use ceiling::Ceiling;
+pub use cursor::cursor;
+pub use curve::Curve;
+pub use ink::Ink;
+pub use stack::{Stack, areas};

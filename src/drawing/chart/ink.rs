@@ -2,12 +2,12 @@
 
 use ratatui::style::Style;
 
-use crate::tui::theme::{Theme, Token};
+use crate::theme::{Theme, Token};
 
 /// What fills a part of a column: a colour, and the glyph of a whole cell, which tells it from its neighbours where colours
 /// can't.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ink {
+pub struct Ink {
     /// The colour.
     pub token: Token,
     /// The glyph of a whole cell.

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use super::coloring::Tone;
 use super::plan::{DrawOrder, Plan};
 use super::strip::Strip;
-use crate::model::{BlockView, SegmentView};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_model::{BlockView, SegmentView};
 
 /// Plans of the segments that were drawn last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KeptPlans(RefCell<Planned>);
+pub struct KeptPlans(RefCell<Planned>);
 
 /// Segments in their order, and the plans that were made of them.
 #[derive(Clone, Debug, Default)]
@@ -94,7 +94,7 @@ impl Divided {
 /// Strips as they were drawn last, by the address of their first segment. All of them tell blocks apart in one way: where another
 /// one is wanted, they are to be cleared.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KeptStrips(RefCell<HashMap<u64, Divided>>);
+pub struct KeptStrips(RefCell<HashMap<u64, Divided>>);
 
 impl KeptStrips {
     /// Strips that are kept, however few segments there are.
@@ -135,8 +135,8 @@ impl KeptStrips {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Lab;
     use crate::synthetic;
+    use vramlab_model::Lab;
 
     #[test]
     fn a_plan_that_is_kept_is_what_a_new_one_would_be() {

@@ -1,7 +1,7 @@
 //! Figures as screens show them: units chosen once per column, widths that do not jump.
 
-use crate::model::Micros;
-use crate::units::{Bytes, GIB, KIB, MIB};
+use vramlab_allocator::units::{Bytes, GIB, KIB, MIB};
+use vramlab_model::Micros;
 
 /// A binary unit that a column of byte counts shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
-use crate::model::Level;
-use crate::tui::theme::{Theme, Token};
+use crate::theme::{Theme, Token};
+use vramlab_model::Level;
 
 /// How a pane is set off from its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Frame {
+pub enum Frame {
     /// A line around it.
     Box,
     /// A line above it: where rows and columns are scarce.
@@ -19,12 +19,12 @@ pub(crate) enum Frame {
 }
 
 /// `text` in the style of `token`.
-pub(crate) fn span(theme: &Theme, token: Token, text: impl Into<String>) -> Span<'static> {
+pub fn span(theme: &Theme, token: Token, text: impl Into<String>) -> Span<'static> {
     Span::styled(text.into(), theme.style(token))
 }
 
 /// What a frame leaves of `area`.
-pub(crate) fn inside(kind: Frame, area: Rect) -> Rect {
+pub fn inside(kind: Frame, area: Rect) -> Rect {
     match kind {
         _ if area.is_empty() => area,
         Frame::Rule => Rect { y: area.y + 1, height: area.height - 1, ..area },
@@ -34,7 +34,7 @@ pub(crate) fn inside(kind: Frame, area: Rect) -> Rect {
 }
 
 /// Draws the frame of a pane with its title; returns what is left inside.
-pub(crate) fn frame(kind: Frame, title: Vec<Span<'static>>, border: Style, area: Rect, buf: &mut Buffer) -> Rect {
+pub fn frame(kind: Frame, title: Vec<Span<'static>>, border: Style, area: Rect, buf: &mut Buffer) -> Rect {
     let area = area.intersection(buf.area);
     if area.is_empty() {
         return area;
@@ -68,7 +68,7 @@ pub(crate) fn frame(kind: Frame, title: Vec<Span<'static>>, border: Style, area:
 }
 
 /// Takes from what is drawn all that draws the eye: one faint colour on the ground, and no weight.
-pub(crate) fn mute(theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub fn mute(theme: &Theme, area: Rect, buf: &mut Buffer) {
     let weight = if theme.is_colorless() { Modifier::DIM } else { Modifier::empty() };
     let style = Style::reset().patch(theme.style(Token::Surface)).fg(theme.color(Token::Border)).add_modifier(weight);
     for position in area.intersection(buf.area).positions() {
@@ -77,7 +77,7 @@ pub(crate) fn mute(theme: &Theme, area: Rect, buf: &mut Buffer) {
 }
 
 /// The token in which something of this level is written.
-pub(crate) const fn level_token(level: Level) -> Token {
+pub const fn level_token(level: Level) -> Token {
     match level {
         Level::Info => Token::Text,
         Level::Switch => Token::Accent,
@@ -87,12 +87,12 @@ pub(crate) const fn level_token(level: Level) -> Token {
 }
 
 /// Puts spans down from the left edge of row `y` (counted inside `area`); returns the column behind them.
-pub(crate) fn put(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer) -> u16 {
+pub fn put(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer) -> u16 {
     put_at(area, 0, y, spans, buf)
 }
 
 /// Puts spans down from column `x` of row `y`, both counted inside `area`; returns the column behind them.
-pub(crate) fn put_at(area: Rect, x: u16, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer) -> u16 {
+pub fn put_at(area: Rect, x: u16, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer) -> u16 {
     let area = area.intersection(buf.area);
     if y >= area.height || x >= area.width {
         return x;
@@ -110,7 +110,7 @@ pub(crate) fn put_at(area: Rect, x: u16, y: u16, spans: Vec<Span<'static>>, buf:
 }
 
 /// As much of some spans as `width` cells hold; where text is left out they end in `…`. Blanks at the end are no text.
-pub(crate) fn shortened(spans: Vec<Span<'static>>, width: usize) -> Vec<Span<'static>> {
+pub fn shortened(spans: Vec<Span<'static>>, width: usize) -> Vec<Span<'static>> {
     let cells: usize = spans.iter().map(Span::width).sum();
     let mut blanks = 0;
     for span in spans.iter().rev() {
@@ -137,7 +137,7 @@ pub(crate) fn shortened(spans: Vec<Span<'static>>, width: usize) -> Vec<Span<'st
 }
 
 /// A title with as many words behind it as `room` cells hold, the most telling first.
-pub(crate) fn title(
+pub fn title(
     title: &'static str,
     words: impl IntoIterator<Item = (Token, String)>,
     room: usize,
@@ -156,7 +156,7 @@ pub(crate) fn title(
 
 /// A title with the keys of its panel behind it, each with a word, as many as `room` cells hold: ` ─ v by ─ u sort`. What has
 /// no key is left out.
-pub(crate) fn with_keys<'a>(
+pub fn with_keys<'a>(
     mut title: Vec<Span<'static>>,
     keys: impl IntoIterator<Item = (String, &'a str)>,
     room: usize,
@@ -174,14 +174,14 @@ pub(crate) fn with_keys<'a>(
 }
 
 /// Writes a remark into the lower line of a box, at its right.
-pub(crate) fn remark(text: Span<'static>, area: Rect, buf: &mut Buffer) {
+pub fn remark(text: Span<'static>, area: Rect, buf: &mut Buffer) {
     let inside = Rect { width: area.width.saturating_sub(2), ..area };
     let text = Span::styled(format!(" {} ", text.content), text.style);
     put_right(inside, area.height.saturating_sub(1), vec![text], buf);
 }
 
 /// Puts spans down so that they end at the right edge of row `y`; returns the column where they begin.
-pub(crate) fn put_right(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer) -> u16 {
+pub fn put_right(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer) -> u16 {
     let width = u16::try_from(spans.iter().map(Span::width).sum::<usize>()).unwrap_or(u16::MAX);
     let x = area.width.saturating_sub(width);
     put_at(area, x, y, spans, buf);
@@ -189,7 +189,7 @@ pub(crate) fn put_right(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut
 }
 
 /// Puts entries down from left to right and from row to row of `area`, inside `bounds`; what has no room stays away.
-pub(crate) fn flow(entries: impl IntoIterator<Item = Vec<Span<'static>>>, area: Rect, bounds: Rect, buf: &mut Buffer) {
+pub fn flow(entries: impl IntoIterator<Item = Vec<Span<'static>>>, area: Rect, bounds: Rect, buf: &mut Buffer) {
     let area = area.intersection(bounds);
     let (mut x, mut y) = (0_u16, 0);
     for entry in entries {
@@ -205,7 +205,7 @@ pub(crate) fn flow(entries: impl IntoIterator<Item = Vec<Span<'static>>>, area: 
 }
 
 /// As much of `text` as `width` cells hold; one that is cut ends in `…`.
-pub(crate) fn cut(text: &str, width: usize) -> String {
+pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width { text.to_owned() } else { cut_off(text, width) }
 }
 
@@ -227,7 +227,7 @@ fn cut_off(text: &str, width: usize) -> String {
 }
 
 /// As much of the end of `text` as `width` cells hold: of a path, where it leads.
-pub(crate) fn cut_front(text: &str, width: usize) -> String {
+pub fn cut_front(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
@@ -236,7 +236,7 @@ pub(crate) fn cut_front(text: &str, width: usize) -> String {
 }
 
 /// As much of a name as `width` cells hold: of `function (file:line)` the function stays, and of the path where it leads.
-pub(crate) fn cut_name(text: &str, width: usize) -> String {
+pub fn cut_name(text: &str, width: usize) -> String {
     if let Some(frame) = cut_frame(text, width) {
         return frame;
     }
@@ -331,7 +331,7 @@ fn words(paragraph: &str, width: usize) -> Vec<&str> {
 
 /// Cuts `text` into lines of at most `width` cells: at spaces, though not between a figure and its unit, and a word that is longer than
 /// a line between its parts.
-pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     if width == 0 {
         return lines;
@@ -444,8 +444,7 @@ mod tests {
 
     #[test]
     fn keys_stand_behind_a_title_and_are_left_out_first() {
-        let (theme, _) =
-            crate::tui::theme::Catalog::default().load("dark", crate::tui::theme::ColorTier::True).unwrap();
+        let (theme, _) = crate::theme::Catalog::default().load("dark", crate::theme::ColorTier::True).unwrap();
         let shown = |room| {
             let keys = [("v".to_owned(), "by"), (String::new(), "none"), ("u".to_owned(), "sort")];
             let line = with_keys(vec![Span::raw("ops · 3")], keys, room, &theme);

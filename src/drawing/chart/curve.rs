@@ -5,15 +5,15 @@ use ratatui::layout::Rect;
 
 use super::axis::Axis;
 use super::shown::{Shown, draw_over, is_braille};
-use crate::tui::theme::{Theme, Token};
-use crate::units::Bytes;
+use crate::theme::{Theme, Token};
+use vramlab_allocator::units::Bytes;
 
 /// Dots of a cell: two columns of four, from the bottom.
 const DOTS: [[u8; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
 const TALL: u32 = Curve::ROWS as u32;
 
 /// A line, cell by cell.
-pub(crate) struct Curve {
+pub struct Curve {
     plot: Rect,
     cells: Vec<u8>,
     /// Columns of cells side by side of which something must be seen.
@@ -131,8 +131,8 @@ impl Curve {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::figures::Unit;
-    use crate::tui::theme::{Catalog, ColorTier};
+    use crate::figures::Unit;
+    use crate::theme::{Catalog, ColorTier};
 
     fn drawn(spans: &[Option<(u32, u32)>]) -> [String; 2] {
         let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();

@@ -3,7 +3,7 @@
 use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};
 
-use crate::tui::theme::{Theme, Token};
+use crate::theme::{Theme, Token};
 
 /// A grid line: at the lower edge of its cell, where the value of its tick stands.
 pub(super) const GRID: &str = "▁";

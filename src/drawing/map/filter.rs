@@ -1,6 +1,6 @@
 //! Which blocks are looked for: words, each of which stands in a block's name, in its op or in its category.
 
-use crate::model::{BlockView, Category, NameId, Names};
+use vramlab_model::{BlockView, Category, NameId, Names};
 
 /// The words, and what is known of every name: a bit for each word that it holds.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::units::Bytes;
+    use vramlab_allocator::units::Bytes;
 
     #[test]
     fn every_word_stands_somewhere() {

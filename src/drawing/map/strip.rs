@@ -6,11 +6,11 @@
 use std::ops::Range;
 
 use super::coloring::Tone;
-use crate::model::{BlockView, SegmentView, Touched};
+use vramlab_model::{BlockView, SegmentView, Touched};
 
 /// What a half cell shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Free, in a segment or in pages that nothing holds.
     Releasable,
     /// Free, in a segment that something holds.
@@ -27,22 +27,22 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Whether bytes of this kind can be handed out.
-    pub(crate) const fn is_free(self) -> bool {
+    pub const fn is_free(self) -> bool {
         matches!(self, Self::Releasable | Self::Stranded)
     }
 }
 
 /// A half cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Half {
+pub struct Half {
     /// What most of its allocated bytes are; free only where none are allocated.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// A block ends here, and at most one other begins: there is an edge to be seen.
-    pub(crate) ends: bool,
+    pub ends: bool,
     /// The op under way took (or else gave back) a block here.
-    pub(crate) lit: Option<bool>,
+    pub lit: Option<bool>,
     /// It belongs to what is selected.
-    pub(crate) picked: bool,
+    pub picked: bool,
 }
 
 /// Bytes of a half cell by kind: tones, rounding, pending; and how many blocks touch it.
@@ -84,7 +84,7 @@ struct Member {
 
 /// Some cells of a segment, or of several in a row; two halves each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Strip {
+pub struct Strip {
     members: Vec<Member>,
     size: u64,
     /// Halves of the whole, and the first of those that are here.
@@ -95,7 +95,7 @@ pub(crate) struct Strip {
 
 impl Strip {
     /// Those `cells` of segments that are `count` half cells long; `tone` says how a block is drawn, `None` sets it aside.
-    pub(crate) fn new<'a>(
+    pub fn new<'a>(
         segments: impl IntoIterator<Item = &'a SegmentView>,
         count: usize,
         cells: Range<usize>,
@@ -143,7 +143,7 @@ impl Strip {
     }
 
     /// Those of the segment's cells, as far as they are here.
-    pub(crate) fn cells(&self, from: usize, count: usize) -> &[Half] {
+    pub fn cells(&self, from: usize, count: usize) -> &[Half] {
         let from = (from * 2).saturating_sub(self.from);
         self.halves.get(from..(from + count * 2).min(self.halves.len())).unwrap_or_default()
     }
@@ -164,7 +164,7 @@ impl Strip {
     }
 
     /// Marks what an op's blocks touch.
-    pub(crate) fn light(&mut self, touched: &[Touched]) {
+    pub fn light(&mut self, touched: &[Touched]) {
         for block in touched {
             for half in self.touching(block.address.0, block.size.get()) {
                 half.lit = Some(block.taken);
@@ -173,7 +173,7 @@ impl Strip {
     }
 
     /// Marks what is selected: so many bytes behind an address.
-    pub(crate) fn pick(&mut self, address: u64, size: u64) {
+    pub fn pick(&mut self, address: u64, size: u64) {
         for half in self.touching(address, size) {
             half.picked = true;
         }
@@ -242,9 +242,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::allocator::PoolKind;
-    use crate::model::{Category, NameId};
-    use crate::units::{Address, Bytes, StreamId};
+    use vramlab_allocator::PoolKind;
+    use vramlab_allocator::units::{Address, Bytes, StreamId};
+    use vramlab_model::{Category, NameId};
 
     fn segment(size: u64, blocks: Vec<BlockView>) -> SegmentView {
         SegmentView {

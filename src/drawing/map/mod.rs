@@ -1,0 +1,21 @@
+//! Where every byte of every segment is drawn: segments to rows on one scale, bytes to half cells, blocks to tones.
+
+mod bar;
+mod cell;
+mod coloring;
+mod filter;
+mod kept;
+mod key;
+mod plan;
+mod sheet;
+mod strip;
+mod survey;
+
+pub use bar::stream_name;
+pub use cell::{Cell, largest};
+pub use coloring::{Coloring, Tone};
+pub use kept::{KeptPlans, KeptStrips};
+pub use key::{Entry, account_entries, lines, touched_entries};
+pub use plan::{FINEST, Plan};
+pub use sheet::{Sheet, cells};
+pub use survey::Survey;
