@@ -20,8 +20,8 @@ use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vramlab::model::{
-    DeviceKind, Event, EventKind, Gain, Grouping, Lab, Level, LogLine, Micros, Occupancy, Remedy, RunState, Study,
-    Trial, View,
+    DeviceKind, Event, EventKind, Evidence, Finding, Gain, Grouping, KeptLine, Lab, LeakCause, Level, LogLine, Micros,
+    Occupancy, Remedy, RunState, Study, Trial, View,
 };
 use vramlab::session;
 use vramlab::source::{Cursor, Ghost, Kind, Move, Picture, Request};
