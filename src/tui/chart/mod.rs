@@ -17,4 +17,4 @@ pub(crate) use cursor::cursor;
 pub(crate) use curve::Curve;
 pub(crate) use dots::{MARKS, levels};
 pub(crate) use ink::Ink;
-pub(crate) use stack::{Stack, areas};
+pub(crate) use stack::{Areas, Stack, areas};

@@ -8,7 +8,7 @@ use ratatui::text::Span;
 use super::reading;
 use crate::model::{Category, Profile, Sample, View};
 use crate::source::Kind;
-use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
+use crate::tui::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
 use crate::tui::figures::Unit;
 use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put_at, span};
@@ -49,7 +49,11 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         };
         (Curve::apart(plot, axis, &columns(before), &columns(profile)), highest(before) > axis.top)
     });
-    let title = title(stage, profile, line.as_ref(), area);
+    let plot = plot.intersection(buf.area);
+    let areas = drawn.map(|(profile, _, axis)| {
+        Areas::of(&stacks(profile, theme, plot.width), axis.top, theme, (plot.width, plot.height))
+    });
+    let title = title(stage, profile, line.as_ref(), areas.as_ref(), area);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let Some((profile, largest, axis)) = drawn else {
         let text = match stage.picture.kind {
@@ -62,7 +66,9 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         return plot;
     };
     axis.draw(theme, inner, plot, buf);
-    areas(&stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
+    if let Some(areas) = areas {
+        areas.draw(theme, plot, buf);
+    }
     if let Some((line, _)) = line {
         line.draw(Token::Ghost, theme, buf);
     }
@@ -108,7 +114,13 @@ fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
 }
 
 /// `line` is that of the step that this one is compared with, and whether it is cut at the top.
-fn title(stage: &Stage<'_>, profile: Option<&Profile>, line: Option<&(Curve, bool)>, area: Rect) -> Vec<Span<'static>> {
+fn title(
+    stage: &Stage<'_>,
+    profile: Option<&Profile>,
+    line: Option<&(Curve, bool)>,
+    areas: Option<&Areas>,
+    area: Rect,
+) -> Vec<Span<'static>> {
     let theme = stage.theme;
     // Not every snapshot knows steps.
     let window = matches!(stage.picture.kind, Kind::Snapshot(_)) && stage.view().steps.finished == 0;
@@ -138,7 +150,9 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, line: Option<&(Curve, boo
             title.push(span(theme, Token::Text, format!(" {} ↑", unit.figure(highest(before)))));
         }
     }
-    let parts = parts(profile, peak, area.height);
+    let mut parts = parts(profile, peak, area.height);
+    // What no cell has room for needs no name.
+    parts.retain(|(category, _)| areas.is_none_or(|areas| areas.shows(legend::ink(*category, theme))));
     let name = |category| {
         let label = span(theme, Token::Dim, format!(" {}", legend::short_label(category)));
         vec![Span::raw(" "), legend::legend_of(category, theme), label]
