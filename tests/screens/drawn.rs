@@ -554,6 +554,28 @@ fn configurations_side_by_side() {
     insta::assert_snapshot!("compare_without_colour", text(&buf));
 }
 
+/// Columns are as wide as what stands in them: a name that is cut is not cut beside a gap.
+#[test]
+fn no_gap_is_left_between_figures_where_names_are_cut() {
+    let state = crate::lab_states::state_of(crate::lab_states::finished(), RunState::Finished);
+    for (width, height) in [(112, 40), (120, 40), (140, 40), (160, 50)] {
+        let shown = text(&on_screen(dark(), "5", state.clone(), width, height));
+        let rows: Vec<Vec<char>> = shown
+            .lines()
+            .skip_while(|line| !line.contains("allocated MiB"))
+            .take_while(|line| !line.contains('╰'))
+            .map(|line| line.chars().collect())
+            .collect();
+        assert!(rows.len() > 2, "{shown}");
+        let begin = rows[0].iter().collect::<String>().chars().position(|symbol| symbol == 'a').unwrap();
+        let end = rows[0].iter().rposition(|symbol| symbol.is_alphanumeric()).unwrap();
+        let blank: Vec<bool> = (begin..end).map(|x| rows.iter().all(|row| row[x] == ' ')).collect();
+        let longest = blank.chunk_by(|one, other| one == other).filter(|run| run[0]).map(<[bool]>::len).max();
+        // With the cell of the mark of the best.
+        assert!(longest.unwrap_or(0) <= 4, "{width}: {shown}");
+    }
+}
+
 /// A single configuration has figures and no changes, and what makes a second is said.
 #[test]
 fn a_configuration_with_none_beside_it() {

@@ -18,6 +18,8 @@ pub(crate) struct Curve {
     cells: Vec<u8>,
     /// Columns of cells side by side of which something must be seen.
     least: usize,
+    /// Its colour says what it is.
+    own: bool,
 }
 
 impl Curve {
@@ -47,7 +49,7 @@ impl Curve {
                 cells[row * width + x / 2] |= DOTS[x % 2][(dot % TALL) as usize];
             }
         }
-        Self { plot, cells, least: 1 }
+        Self { plot, cells, least: 1, own: false }
     }
 
     /// Through values, one for each column of dots, on an axis.
@@ -75,6 +77,11 @@ impl Curve {
         }
         let seen = |(value, apart): (&Bytes, bool)| (apart && *value <= axis.top).then_some(*value);
         Self { least: 2, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
+    }
+
+    /// The same, of which the colour says what it is: it has that on every ground.
+    pub fn in_its_colour(self) -> Self {
+        Self { own: true, ..self }
     }
 
     /// Whether it has no dot.
@@ -122,6 +129,9 @@ impl Curve {
                     cell.set_char(symbol).set_fg(theme.color(token));
                 } else {
                     draw_over(cell, symbol.encode_utf8(&mut [0; 4]), token, theme);
+                    if self.own && is_braille(cell.symbol()) {
+                        cell.set_fg(theme.color(token));
+                    }
                 }
             }
         }

@@ -176,7 +176,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let part = take(effect::wanted_rows(stage));
     effect::render(stage, part, buf);
     layout.panels.push((part, Panel::Effect));
-    let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(body.height)).clamp(6, 12) + 2;
+    let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(body.height)).clamp(5, 12) + 2;
     // A pane of no more than a title says nothing.
     let steps = &stage.picture.known().steps;
     let wanted = steps::wanted_rows(steps);
@@ -200,6 +200,9 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     } else {
         why
     };
+    // What is left below is for a pane that says something, or for the words.
+    let left = rest.height.saturating_sub(why + below);
+    let why = if left < LEAST_ROWS && (left < LEAST_ROWS - 1 || stage.log().is_empty()) { why + left } else { why };
     let mut take = |rows: u16| {
         let rows = rows.min(rest.height);
         let part = Rect { height: rows, ..rest };

@@ -224,7 +224,7 @@ fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: 
     let ground = [Color::Reset, theme.color(Token::Surface)];
     let free = buf
         .cell((plot.x + x, plot.y))
-        .is_some_and(|cell| matches!(cell.symbol(), " " | "▁") && ground.contains(&cell.bg));
+        .is_some_and(|cell| matches!(cell.symbol(), " " | "▁" | "─") && ground.contains(&cell.bg));
     chart::cursor(plot, x, theme, buf);
     if stage.picture.marked.is_some() && free {
         put_at(plot, x, 0, vec![span(theme, Token::Key, when::MARK)], buf);

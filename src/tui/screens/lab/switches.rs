@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use crate::model::Setting;
+use crate::model::{Evidence, Finding, Setting};
 use crate::session::{Switch, SwitchGroup};
 use crate::tui::action::Action;
 use crate::tui::figures;
@@ -76,10 +76,17 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<SwitchCell> {
     switches.chain(empty_cache).collect()
 }
 
-/// What `empty_cache` would return: now where nothing moves, else when a step ends, which findings tell of too.
+/// What `empty_cache` would return: now where nothing moves, else when a step ends: what a finding tells, where one does.
 fn releasable(stage: &Stage<'_>) -> Bytes {
     let view = stage.view();
-    if stage.is_still() { view.ledger.releasable } else { view.rested.releasable }
+    if stage.is_still() {
+        return view.ledger.releasable;
+    }
+    let told = |finding: &Finding| match finding.evidence {
+        Evidence::Releasable { bytes, .. } => Some(bytes),
+        _ => None,
+    };
+    stage.findings().iter().find_map(told).unwrap_or(view.rested.releasable)
 }
 
 /// A switch's default, which needs no emphasis.

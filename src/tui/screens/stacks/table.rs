@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
+use ratatui::style::Modifier;
 use ratatui::text::Span;
 
-use crate::model::{Category, Evidence, Finding, Flame, Node};
+use crate::model::{Evidence, Finding, Flame, Node};
 use crate::tui::action::Action;
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put, put_right, span};
+use crate::tui::share;
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{Looked, Row, ScreenAction, StacksAction};
 use crate::tui::theme::{Theme, Token};
-use crate::units::Bytes;
 
 /// Cells of the figures: bytes, share, blocks.
 const FIGURES: u16 = 25;
@@ -71,7 +71,7 @@ pub(super) fn render(
         put_right(figures_at, 0, figures, buf);
         if bar > 1 {
             let at = Rect { x: line.right() - bar + 1, width: bar - 1, ..line };
-            share(&node.by_category, zoom.bytes, theme, at, buf);
+            share::draw(&node.by_category, zoom.bytes, theme, at, buf);
         }
         if *row == Row::Node(looked.selected) {
             let style = theme.style(Token::Dim).add_modifier(Modifier::REVERSED);
@@ -127,23 +127,4 @@ fn label(theme: &Theme, node: &Node, depth: usize, leaks: bool, room: usize) -> 
         span(theme, Token::Dim, more),
         span(theme, Token::Warn, leak),
     ]
-}
-
-/// A bar: what part of the whole a row is, by category.
-fn share(parts: &[Bytes; Category::ALL.len()], whole: Bytes, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    let area = area.intersection(buf.area);
-    let width = u128::from(area.width);
-    let (mut x, mut sum) = (0u16, 0u64);
-    for (category, bytes) in Category::ALL.into_iter().zip(parts) {
-        sum += bytes.get();
-        // What is less than half a cell has none.
-        let cells = (u128::from(sum) * width * 2 / u128::from(whole.get().max(1))).div_ceil(2);
-        let end = u16::try_from(cells).unwrap_or(area.width).min(area.width);
-        if *bytes > Bytes::ZERO && end > x {
-            let fill = if theme.is_colorless() { legend::category_letter(category) } else { "▆" };
-            let text = fill.repeat(usize::from(end - x));
-            pane::put_at(area, x, 0, vec![Span::styled(text, Style::new().fg(theme.color(category.into())))], buf);
-            x = end;
-        }
-    }
 }
