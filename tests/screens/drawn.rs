@@ -576,6 +576,17 @@ fn no_gap_is_left_between_figures_where_names_are_cut() {
     }
 }
 
+/// However few rows there are, what can be done comes before a hint.
+#[test]
+fn small_terminals_say_what_can_be_done() {
+    for (width, height) in [(60, 20), (50, 14), (40, 12)] {
+        let shown = text(&frame(dark(), crate::lab_states::running(), width, height));
+        assert!(shown.contains("Try") || !shown.contains("flip a switch"), "{width}×{height}:\n{shown}");
+        // Phases end where others begin.
+        assert!(!shown.contains("││"), "{shown}");
+    }
+}
+
 /// A single configuration has figures and no changes, and what makes a second is said.
 #[test]
 fn a_configuration_with_none_beside_it() {

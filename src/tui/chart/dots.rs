@@ -81,8 +81,8 @@ mod tests {
             let dots = f64::from(rows) * 4.0;
             for (read, bytes) in read.into_iter().zip(levels) {
                 let exact = bytes as f64 / top as f64 * dots;
-                // Where two end in the same row, a line upon the lowest looks like more of it.
-                prop_assert!((read as f64 - exact).abs() <= 1.5 + 1e-9, "{read} for {exact}: {levels:?} of {top} in {rows}");
+                // What there is has a row, and a line upon the lowest looks like more of it.
+                prop_assert!((read as f64 - exact).abs() <= 2.0, "{read} for {exact}: {levels:?} of {top} in {rows}");
             }
         }
     }

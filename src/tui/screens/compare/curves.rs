@@ -171,7 +171,7 @@ fn shade(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer
 fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let below = Rect { height: plot.height + 1, ..plot };
     let column = |event: u64| Profile::column_of(event, profile.events, usize::from(plot.width));
-    let mut end = 0;
+    let (mut end, mut named) = (0, false);
     for (index, (phase, event)) in profile.phases.iter().enumerate() {
         let x = column(*event);
         let next = profile.phases.get(index + 1).map_or(usize::from(plot.width), |(_, event)| column(*event));
@@ -181,6 +181,11 @@ fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
             continue;
         }
         let name = phase.map_or("", |phase| legend::phase_label(phase, room - 1));
+        // Edges between parts of which none has a name say nothing.
+        let ends = std::mem::replace(&mut named, !name.is_empty());
+        if name.is_empty() && !ends {
+            continue;
+        }
         let token = phase.map_or(Token::Dim, Token::from);
         end = put_at(below, x, plot.height, vec![span(theme, token, format!("│{name}"))], buf);
     }

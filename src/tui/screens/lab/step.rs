@@ -242,24 +242,26 @@ pub(super) fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, 
     let begun = profile.phases.iter().filter(|(phase, from)| phase.is_some() || *from < profile.events);
     let begun: Vec<_> = begun.collect();
     // Edges between parts of which none has a name say nothing.
-    if begun.iter().all(|(phase, _)| phase.is_none()) {
-        return;
-    }
+    let mut named_before = false;
     for (index, (phase, from)) in begun.iter().enumerate() {
         let to = begun.get(index + 1).map_or(width, |(_, to)| column(*to));
         let from = column(*from);
         let Some(cells) = to.checked_sub(from).filter(|cells| *cells > 0) else { continue };
         let Ok(x) = u16::try_from(from) else { continue };
-        let Some(phase) = phase else {
-            put_at(area, x, row, vec![span(theme, Token::Dim, "│")], buf);
+        let label = phase.map_or("", |phase| legend::phase_label(phase, cells - 1));
+        let ends = std::mem::replace(&mut named_before, !label.is_empty());
+        let Some(phase) = phase.filter(|_| !label.is_empty()) else {
+            if ends && cells > 1 {
+                put_at(area, x, row, vec![span(theme, Token::Dim, "│")], buf);
+            }
             continue;
         };
         let mut text = String::from("│");
-        text.push_str(legend::phase_label(*phase, cells - 1));
+        text.push_str(label);
         while text.chars().count() < cells {
             text.push('─');
         }
-        let style = Style::new().fg(theme.color((*phase).into()));
+        let style = Style::new().fg(theme.color(phase.into()));
         put_at(area, x, row, vec![Span::styled(text.chars().take(cells).collect::<String>(), style)], buf);
     }
 }
