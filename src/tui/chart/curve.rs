@@ -109,6 +109,11 @@ impl Curve {
         for run in seen.chunk_by_mut(|one, other| one == other).filter(|run| run.len() < self.least) {
             run.fill(false);
         }
+        // Of a line of which less than half is seen the pieces say nothing.
+        let of = (0..self.plot.width).filter(|x| (0..self.plot.height).any(|y| self.dots(*x, y) != 0)).count();
+        if self.least > 1 && 2 * seen.iter().filter(|seen| **seen).count() < of {
+            seen.fill(false);
+        }
         seen
     }
 

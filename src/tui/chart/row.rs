@@ -195,7 +195,10 @@ impl RowParts<'_> {
             (true, true) => Some(0),
             (true, false) => None,
             (false, true) => Some(2 * cell.of(part.ink).saturating_sub(part.here + part.whole)),
-            (false, false) => Some(part.here + if part.here == part.whole { part.whole.min(UNSEEN) } else { 0 }),
+            (false, false) => {
+                let unseen = if part.here == part.whole { part.whole.min(UNSEEN) } else { 0 };
+                Some((part.here + unseen) * part.ink.weight())
+            }
         });
         Some(Way { cell, cost: costs.sum::<Option<u64>>()? })
     }
