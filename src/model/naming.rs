@@ -39,6 +39,12 @@ pub fn starred(name: &str) -> String {
     }
 }
 
+/// Whether a part of a path is the number of a layer, or stands for all of them.
+#[must_use]
+pub fn is_layer(part: &str) -> bool {
+    part == "*" || part.parse::<u32>().is_ok()
+}
+
 /// The order of names for people: `blocks.2` stands before `blocks.10`.
 #[must_use]
 pub fn compare<'a>(one: &'a str, other: &'a str) -> Ordering {

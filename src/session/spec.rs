@@ -235,7 +235,8 @@ impl LabSpec {
     #[must_use]
     pub fn about(&self, trainer: Option<&Trainer>) -> About {
         let parameters = trainer.map_or_else(String::new, |trainer| match trainer.parameter_count() {
-            n @ 0..1_000 => format!("{n} parameters · "),
+            0 => String::new(),
+            n @ 1..1_000 => format!("{n} parameters · "),
             n @ 1_000..1_000_000 => format!("{}k parameters · ", n / 1_000),
             n => format!("{:.1}M parameters · ", n as f64 / 1e6),
         });

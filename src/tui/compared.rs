@@ -11,6 +11,10 @@ pub(crate) fn change(before: &Figure, after: &Figure) -> String {
         return if noise > 0.0 { "noise".to_owned() } else { "same".to_owned() };
     }
     let Some(change) = figures::change(before.median, after.median) else { return String::new() };
+    // What is less than can be said is no change.
+    if change.starts_with('±') {
+        return "same".to_owned();
+    }
     match (100.0 * noise / before.median).round() {
         percent if percent >= 1.0 => format!("{change} ±{percent:.0}"),
         _ => change,
@@ -46,5 +50,6 @@ mod tests {
         assert_eq!((change(&noisy, &exact(109.0)), verdict(&noisy, &exact(109.0), true)), ("noise".into(), Token::Dim));
         assert_eq!(change(&noisy, &exact(150.0)), "+50 % ±10");
         assert_eq!(change(&exact(8.0), &exact(8.0)), "same");
+        assert_eq!(change(&exact(22_840.0), &exact(22_841.0)), "same", "one word for what is no change");
     }
 }

@@ -56,8 +56,8 @@ impl GlyphTier {
     }
 }
 
-/// Replaces every cell of `area` that is not ASCII by its twin; `surface` is the ground. A cell of two colours that a block divides
-/// has the colour of the larger part: a character divides nothing.
+/// Replaces every cell of `area` that is not ASCII by its twin; `surface` is the ground. A whole block is its colour alone. A cell of two
+/// colours that a block divides has that of the larger part as its ground, and on it a character at the height of the smaller.
 pub fn to_ascii(buf: &mut Buffer, area: Rect, surface: Color) {
     for position in area.intersection(buf.area).positions() {
         let cell = &mut buf[position];
@@ -74,10 +74,22 @@ pub fn to_ascii(buf: &mut Buffer, area: Rect, surface: Color) {
             }
             continue;
         }
+        if matches!(symbol, '█' | '■') && cell.fg != Color::Reset {
+            cell.set_bg(cell.fg);
+        }
         let halves = block_eighths(symbol).filter(|_| cell.bg != surface && cell.bg != Color::Reset);
         if let Some(eighths) = halves {
-            let color = if eighths >= 4 { cell.fg } else { cell.bg };
-            cell.set_char(ascii_twin('█')).set_fg(color).set_bg(surface);
+            let upright = matches!(symbol, '▁'..='▇');
+            cell.set_char(match eighths {
+                _ if !upright => '|',
+                0..=2 => '_',
+                3..=5 => 'o',
+                6.. => '"',
+            });
+            if eighths >= 4 {
+                let (lower, upper) = (cell.fg, cell.bg);
+                cell.set_fg(upper).set_bg(lower);
+            }
         }
     }
 }
@@ -138,6 +150,9 @@ pub fn ascii_twin(symbol: char) -> char {
         'µ' | 'μ' => 'u',
         '\u{2800}' => ' ',
         '⣀' | '⡀' | '⢀' => '_',
+        '⠉' => '-',
+        '⡪' => '%',
+        '⣿' => '#',
         '\u{2801}'..='\u{28ff}' => '*',
         _ => '?',
     }
@@ -175,8 +190,9 @@ mod tests {
             let mut buf = Buffer::empty(Rect::new(0, 0, 1, 1));
             buf[(0, 0)].set_char(symbol).set_fg(Color::Red).set_bg(Color::Blue);
             to_ascii(&mut buf, Rect::new(0, 0, 1, 1), Color::Black);
-            let color = if kept == "lower" { Color::Red } else { Color::Blue };
-            assert_eq!((buf[(0, 0)].symbol(), buf[(0, 0)].fg, buf[(0, 0)].bg), ("#", color, Color::Black), "{symbol}");
+            let (ground, mark) = if kept == "lower" { (Color::Red, Color::Blue) } else { (Color::Blue, Color::Red) };
+            assert_eq!((buf[(0, 0)].fg, buf[(0, 0)].bg), (mark, ground), "{symbol}");
+            assert!("_o\"|".contains(buf[(0, 0)].symbol()), "{symbol}");
         }
     }
 

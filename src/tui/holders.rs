@@ -27,7 +27,7 @@ pub(crate) fn are_shown(stage: &Stage<'_>) -> bool {
 
 /// Rows beyond which the pane has no more to say, with its frame.
 pub(crate) fn most_rows(stage: &Stage<'_>) -> u16 {
-    let flame = stage.states.stacks.looked(stage.shown, 0).flame;
+    let flame = stage.states.stacks.flame(stage.shown);
     let rows = if flame.stacks { usize::MAX } else { flame.names.len().saturating_add(2) };
     u16::try_from(rows).unwrap_or(u16::MAX)
 }
@@ -35,8 +35,8 @@ pub(crate) fn most_rows(stage: &Stage<'_>) -> u16 {
 /// Draws the pane.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
-    let looked = stage.states.stacks.looked(stage.shown, 0);
-    let root = looked.flame.root();
+    let flame = stage.states.stacks.flame(stage.shown);
+    let root = flame.root();
     let unit = Unit::for_largest(root.bytes);
     let title = vec![
         span(theme, Token::Title, "held"),
@@ -50,15 +50,15 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         label: label.to_owned(),
         bytes: unit.or_smaller(bytes),
         count: if blocks > 1 { format!(" {blocks}×") } else { String::new() },
-        share: figures::percent(bytes.get(), looked.flame.total.get()),
+        share: figures::percent(bytes.get(), flame.total.get()),
     };
     let height = usize::from(inner.height);
-    let rows: Vec<HolderRow> = if looked.flame.stacks {
-        let nodes = opened(&looked.flame, height);
-        let nodes = nodes.iter().filter_map(|index| looked.flame.get(*index)).take(height);
+    let rows: Vec<HolderRow> = if flame.stacks {
+        let nodes = opened(&flame, height);
+        let nodes = nodes.iter().filter_map(|index| flame.get(*index)).take(height);
         nodes.map(|node| row(2 * node.depth.saturating_sub(1), node.category(), &node.label, 1, node.bytes)).collect()
     } else {
-        let names = looked.flame.names.iter().take(height);
+        let names = flame.names.iter().take(height);
         names.map(|held| row(0, held.category, &held.name, held.blocks, held.bytes)).collect()
     };
     // Figures take no more room than the widest of them: the rest is for names.

@@ -36,6 +36,7 @@ mod panel;
 mod presenter;
 mod screen;
 mod screens;
+mod share;
 mod shell;
 mod signals;
 mod stage;

@@ -52,7 +52,7 @@ impl<'a> Columns<'a> {
         };
         // Edges between parts of which none has a name say nothing.
         let places = if places.iter().any(|(_, mark)| mark.is_some()) { places } else { Vec::new() };
-        let mut end = 0;
+        let (mut end, mut named) = (0, false);
         for (index, (event, mark)) in places.iter().enumerate() {
             let x = self.column_of(study.moment_of(*event));
             let next = places.get(index + 1).map_or(self.width, |next| self.column_of(study.moment_of(next.0)));
@@ -62,7 +62,10 @@ impl<'a> Columns<'a> {
                 continue;
             }
             let Some(mark) = mark else {
-                end = put_at(area, x, row, vec![span(theme, Token::Dim, "│")], buf);
+                // What has a name ends here.
+                if std::mem::take(&mut named) {
+                    end = put_at(area, x, row, vec![span(theme, Token::Dim, "│")], buf);
+                }
                 continue;
             };
             let (text, style) = match mark {
@@ -77,6 +80,7 @@ impl<'a> Columns<'a> {
             }
             end = put_at(area, x, row, vec![Span::styled(format!("│{text}"), style)], buf);
             end += u16::from(several);
+            named = true;
         }
         if places.is_empty() {
             put_at(area, 0, row, vec![span(theme, Token::Dim, format!("{} memory events", study.events))], buf);

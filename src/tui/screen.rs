@@ -7,7 +7,6 @@ use ratatui::text::Line;
 use super::action::Action;
 use super::app::App;
 use super::glyphs::{self, GlyphTier};
-use super::layers::Layer;
 use super::panel::Panel;
 use super::screens::SCREENS;
 use super::stage::Layout;
@@ -31,7 +30,7 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         whole(app, area, buf)
     };
     let stage = app.stage();
-    if app.layers().iter().any(Layer::covers) {
+    if app.layers().iter().any(|layer| layer.covers(&stage, area)) {
         pane::mute(stage.theme, area, buf);
     }
     for layer in app.layers() {

@@ -21,8 +21,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vramlab::drawing::theme::{Catalog, ColorTier, Token};
 use vramlab::model::{
-    DeviceKind, Event, EventKind, Gain, Grouping, Lab, Level, LogLine, Micros, Occupancy, Remedy, RunState, Study,
-    Trial, View,
+    DeviceKind, Event, EventKind, Evidence, Finding, Gain, Grouping, KeptLine, Lab, LeakCause, Level, LogLine, Micros,
+    Occupancy, Remedy, RunState, Study, Trial, View,
 };
 use vramlab::session;
 use vramlab::source::{Cursor, Ghost, Kind, Move, Picture, Request};
@@ -553,6 +553,39 @@ fn configurations_side_by_side() {
     let buf = on_screen(app("dark", ColorTier::None, GlyphTier::Ascii), "5", state, 100, 30);
     assert!(buf.content().iter().all(|cell| cell.symbol().is_ascii()));
     insta::assert_snapshot!("compare_without_colour", text(&buf));
+}
+
+/// Columns are as wide as what stands in them: a name that is cut is not cut beside a gap.
+#[test]
+fn no_gap_is_left_between_figures_where_names_are_cut() {
+    let state = crate::lab_states::state_of(crate::lab_states::finished(), RunState::Finished);
+    for (width, height) in [(112, 40), (120, 40), (140, 40), (160, 50)] {
+        let shown = text(&on_screen(dark(), "5", state.clone(), width, height));
+        let rows: Vec<Vec<char>> = shown
+            .lines()
+            .skip_while(|line| !line.contains("allocated MiB"))
+            .take_while(|line| !line.contains('╰'))
+            .map(|line| line.chars().collect())
+            .collect();
+        assert!(rows.len() > 2, "{shown}");
+        let begin = rows[0].iter().collect::<String>().chars().position(|symbol| symbol == 'a').unwrap();
+        let end = rows[0].iter().rposition(|symbol| symbol.is_alphanumeric()).unwrap();
+        let blank: Vec<bool> = (begin..end).map(|x| rows.iter().all(|row| row[x] == ' ')).collect();
+        let longest = blank.chunk_by(|one, other| one == other).filter(|run| run[0]).map(<[bool]>::len).max();
+        // With the cell of the mark of the best.
+        assert!(longest.unwrap_or(0) <= 4, "{width}: {shown}");
+    }
+}
+
+/// However few rows there are, what can be done comes before a hint.
+#[test]
+fn small_terminals_say_what_can_be_done() {
+    for (width, height) in [(60, 20), (50, 14), (40, 12)] {
+        let shown = text(&frame(dark(), crate::lab_states::running(), width, height));
+        assert!(shown.contains("Try") || !shown.contains("flip a switch"), "{width}×{height}:\n{shown}");
+        // Phases end where others begin.
+        assert!(!shown.contains("││"), "{shown}");
+    }
 }
 
 /// A single configuration has figures and no changes, and what makes a second is said.

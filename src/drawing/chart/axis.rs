@@ -43,7 +43,7 @@ impl Axis {
         let largest = largest.get().max(1);
         let rows = rows.max(1);
         let least = rows.div_ceil(8).max(if rows >= 4 { 2 } else { 1 });
-        let most = (rows / 4).max(least + 1).min(rows.saturating_sub(1)).max(least);
+        let most = (rows.saturating_sub(1) / 3).max(least + 1).min(rows.saturating_sub(1)).max(least);
         let axis = |rows_per_tick: u16| {
             let tick = round_up(largest as f64 * f64::from(rows_per_tick) / f64::from(rows), unit.bytes());
             let top = (u128::from(tick) * u128::from(rows)).div_ceil(u128::from(rows_per_tick));

@@ -2,6 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Modifier;
 use unicode_width::UnicodeWidthStr;
 
 use super::axis::Axis;
@@ -111,7 +112,8 @@ fn dash(axis: Axis, bytes: Bytes, theme: &Theme, plot: Rect, x: u16, buf: &mut B
     draw_over(&mut buf[(plot.x + x, y)], symbol, Token::Limit, theme);
 }
 
-/// Writes a word into the first of some rows that has room for it, as far to the right as nothing is covered.
+/// Writes a word into the first of some rows that has room for it, as far to the right as nothing is covered. The name of a line that
+/// runs through areas from edge to edge stands on them, at their right end: a line without a name says nothing.
 fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let width = u16::try_from(word.width()).unwrap_or(u16::MAX);
     let Some(last) = plot.width.checked_sub(width) else { return };
@@ -125,6 +127,14 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
             buf.set_string(plot.x + x, y, word, theme.style(token));
             return;
         }
+    }
+    if let ([Some(row), _], Token::Limit) = (rows, token) {
+        buf.set_string(
+            plot.x + last,
+            plot.y + row,
+            word,
+            theme.style(token).bg(theme.color(Token::Surface)).remove_modifier(Modifier::REVERSED),
+        );
     }
 }
 
@@ -177,7 +187,10 @@ mod tests {
         let before = buf.clone();
         ceiling.draw(Bytes(8), axis, |_| Some(Bytes(4)), &theme, buf.area, &mut buf);
         assert_ne!(buf, before);
-        for position in buf.area.positions() {
+        // But for its name, which stands on them where they fill the plot.
+        let name = ceiling.words().width() as u16 + 1;
+        let row = 7 - axis.row(Bytes(4), 8);
+        for position in buf.area.positions().filter(|at| at.y != row || at.x < 40 - name) {
             let is = Shown::of(&before[position], &theme);
             let ground =
                 if is == Shown::Nothing { ratatui::style::Color::Reset } else { theme.color(Token::Allocated) };

@@ -18,6 +18,8 @@ pub struct Curve {
     cells: Vec<u8>,
     /// Columns of cells side by side of which something must be seen.
     least: usize,
+    /// Its colour says what it is.
+    own: bool,
 }
 
 impl Curve {
@@ -47,7 +49,7 @@ impl Curve {
                 cells[row * width + x / 2] |= DOTS[x % 2][(dot % TALL) as usize];
             }
         }
-        Self { plot, cells, least: 1 }
+        Self { plot, cells, least: 1, own: false }
     }
 
     /// Through values, one for each column of dots, on an axis.
@@ -77,6 +79,11 @@ impl Curve {
         Self { least: 2, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
     }
 
+    /// The same, of which the colour says what it is: it has that on every ground.
+    pub fn in_its_colour(self) -> Self {
+        Self { own: true, ..self }
+    }
+
     /// Whether it has no dot.
     pub fn is_empty(&self) -> bool {
         self.cells.iter().all(|dots| *dots == 0)
@@ -102,6 +109,11 @@ impl Curve {
         for run in seen.chunk_by_mut(|one, other| one == other).filter(|run| run.len() < self.least) {
             run.fill(false);
         }
+        // Of a line of which less than half is seen the pieces say nothing.
+        let of = (0..self.plot.width).filter(|x| (0..self.plot.height).any(|y| self.dots(*x, y) != 0)).count();
+        if self.least > 1 && 2 * seen.iter().filter(|seen| **seen).count() < of {
+            seen.fill(false);
+        }
         seen
     }
 
@@ -122,6 +134,9 @@ impl Curve {
                     cell.set_char(symbol).set_fg(theme.color(token));
                 } else {
                     draw_over(cell, symbol.encode_utf8(&mut [0; 4]), token, theme);
+                    if self.own && is_braille(cell.symbol()) {
+                        cell.set_fg(theme.color(token));
+                    }
                 }
             }
         }

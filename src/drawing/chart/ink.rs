@@ -18,6 +18,11 @@ impl Ink {
     /// Where nothing lies.
     pub(super) const NOTHING: Self = Self { token: Token::Surface, fill: " " };
 
+    /// How much what is hidden of it counts: what came and went in a step is what a history is about.
+    pub(super) fn weight(self) -> u64 {
+        if self.token == Token::AllocatedSwing { 2 } else { 1 }
+    }
+
     /// How a character in its colour looks.
     pub(super) fn style(self, theme: &Theme) -> Style {
         Style::new().fg(theme.color(self.token))

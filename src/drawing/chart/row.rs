@@ -25,6 +25,8 @@ const CHANGE: u64 = 3 * FINE;
 const UNSEEN: u64 = 2 * FINE;
 /// Columns from which on a part may be shown, or not, though it is otherwise on both sides.
 const ISLAND: usize = 5;
+/// What it may cost in each of them: what is much larger there is no island.
+const CALM: u64 = 10 * FINE;
 
 /// Where a part ends, in fine units from the bottom, and what it is. The last one ends at an eighth.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +53,7 @@ impl StackCell {
         self.eighths == 8 || self.lower == self.upper
     }
 
-    fn shows(self, ink: Ink) -> bool {
+    pub fn shows(self, ink: Ink) -> bool {
         self.lower == ink || self.upper == ink
     }
 
@@ -193,7 +195,10 @@ impl RowParts<'_> {
             (true, true) => Some(0),
             (true, false) => None,
             (false, true) => Some(2 * cell.of(part.ink).saturating_sub(part.here + part.whole)),
-            (false, false) => Some(part.here + if part.here == part.whole { part.whole.min(UNSEEN) } else { 0 }),
+            (false, false) => {
+                let unseen = if part.here == part.whole { part.whole.min(UNSEEN) } else { 0 };
+                Some((part.here + unseen) * part.ink.weight())
+            }
         });
         Some(Way { cell, cost: costs.sum::<Option<u64>>()? })
     }
@@ -291,11 +296,13 @@ fn settle(columns: &[RowParts<'_>], chosen: &mut [StackCell], x: usize) {
         let end = (x + 1..columns.len()).take(ISLAND - 1).find(|at| chosen[*at].shows(ink) != here);
         let Some(end) = end.filter(|end| columns[x..=*end].iter().all(|parts| parts.holds(ink))) else { continue };
         let beside = |ink: Ink| chosen[x - 1].shows(ink) || chosen[end].shows(ink);
-        let as_beside = |parts: &RowParts<'_>| {
+        let as_beside = |(parts, chosen): (&RowParts<'_>, &StackCell)| {
+            let cost = parts.all_ways().find(|way| way.cell == *chosen).map_or(0, |way| way.cost);
             let fits = |way: &Way| way.cell.shows(ink) != here && beside(way.cell.lower) && beside(way.cell.upper);
-            parts.all_ways().filter(fits).min_by_key(|way| way.cost).map(|way| way.cell)
+            let least = parts.all_ways().filter(fits).min_by_key(|way| way.cost);
+            least.filter(|way| way.cost <= cost + CALM).map(|way| way.cell)
         };
-        if let Some(cells) = columns[x..end].iter().map(as_beside).collect::<Option<Vec<_>>>() {
+        if let Some(cells) = columns[x..end].iter().zip(&chosen[x..end]).map(as_beside).collect::<Option<Vec<_>>>() {
             chosen[x..end].copy_from_slice(&cells);
         }
     }

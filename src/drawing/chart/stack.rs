@@ -56,6 +56,7 @@ impl Stack {
         if let Some(last) = edges.last_mut() {
             last.end = highest;
         }
+        drop_slivers(&mut edges);
         edges
     }
 
@@ -89,28 +90,80 @@ impl Stack {
     }
 }
 
-/// Draws columns side by side over `plot`, which is `top` bytes high. Where two parts touch whose colours differ too little, along
-/// the edge of a cell and in many columns side by side, a line in the colour of the surface runs within the upper one.
-pub fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    let plot = plot.intersection(buf.area);
-    let stacks = &stacks[..stacks.len().min(usize::from(plot.width))];
-    let columns = if theme.is_colorless() {
-        stacks.iter().map(|stack| stack.letters(top, plot.height)).collect()
-    } else {
-        cells(stacks, top, plot.height)
-    };
-    let lined: Vec<Vec<bool>> = columns.iter().map(|cells| lines(cells, theme)).collect();
-    for (row, y) in (plot.top()..plot.bottom()).rev().enumerate() {
-        let runs: Vec<bool> = lined.iter().map(|rows| rows[row]).collect();
-        let mut index = 0;
-        for run in runs.chunk_by(|one, other| one == other) {
-            let line = run[0] && run.len() >= LONG;
-            for (x, cells) in (plot.left()..).zip(&columns).skip(index).take(run.len()) {
-                cells[row].draw(line, theme, &mut buf[(x, y)]);
+/// Leaves out parts of less than half an eighth: they would be seen here and there, as the edges below them happen to lie. What one has
+/// goes to the neighbour that stays nearer to its bytes by that; where neither stays as near as can be drawn, it is seen.
+fn drop_slivers(edges: &mut Vec<Edge>) {
+    const MOST: u64 = FINE + FINE / 4;
+    let eighth = |end: u64| (end + FINE / 2) / FINE * FINE;
+    let mut place = 1;
+    while place < edges.len() {
+        let (below, end) = (edges[place - 1].end, edges[place].end);
+        if end - below >= FINE / 2 || eighth(end) == eighth(below) {
+            place += 1;
+            continue;
+        }
+        let base = place.checked_sub(2).map_or(0, |at| edges[at].end);
+        let off_below = (eighth(end) - eighth(base)).abs_diff(below - base);
+        let off_above = edges
+            .get(place + 1)
+            .map_or(u64::MAX, |above| (eighth(above.end) - eighth(below)).abs_diff(above.end - end));
+        if off_below.min(off_above) > MOST {
+            place += 1;
+            continue;
+        }
+        if off_below <= off_above {
+            edges[place - 1].end = end;
+        }
+        edges.remove(place);
+    }
+}
+
+/// Columns side by side, as the cells of a plot show them.
+pub struct Areas {
+    /// The cells of each column, from the bottom up.
+    columns: Vec<Vec<StackCell>>,
+}
+
+impl Areas {
+    /// In so many columns and rows, which are `top` bytes high.
+    pub fn of(stacks: &[Stack], top: Bytes, theme: &Theme, (width, rows): (u16, u16)) -> Self {
+        let stacks = &stacks[..stacks.len().min(usize::from(width))];
+        let columns = if theme.is_colorless() {
+            stacks.iter().map(|stack| stack.letters(top, rows)).collect()
+        } else {
+            cells(stacks, top, rows)
+        };
+        Self { columns }
+    }
+
+    /// Whether anything of a part is seen.
+    pub fn shows(&self, ink: Ink) -> bool {
+        self.columns.iter().flatten().any(|cell| cell.shows(ink))
+    }
+
+    /// Draws them over `plot`. Where two parts touch whose colours differ too little, along the edge of a cell and in many columns side
+    /// by side, a line in the colour of the surface runs within the upper one.
+    pub fn draw(&self, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+        let plot = plot.intersection(buf.area);
+        let lined: Vec<Vec<bool>> = self.columns.iter().map(|cells| lines(cells, theme)).collect();
+        for (row, y) in (plot.top()..plot.bottom()).rev().enumerate() {
+            let runs: Vec<bool> = lined.iter().map(|rows| rows[row]).collect();
+            let mut index = 0;
+            for run in runs.chunk_by(|one, other| one == other) {
+                let line = run[0] && run.len() >= LONG;
+                for (x, cells) in (plot.left()..).zip(&self.columns).skip(index).take(run.len()) {
+                    cells[row].draw(line, theme, &mut buf[(x, y)]);
+                }
+                index += run.len();
             }
-            index += run.len();
         }
     }
+}
+
+/// Draws columns side by side over `plot`, which is `top` bytes high.
+pub fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let plot = plot.intersection(buf.area);
+    Areas::of(stacks, top, theme, (plot.width, plot.height)).draw(theme, plot, buf);
 }
 
 /// The cells of every column, from the bottom up.
@@ -438,6 +491,26 @@ mod tests {
                 off <= most_off && changes <= most_changes,
                 "{rows} rows: {off:.3} eighths off, {changes:.4} changes"
             );
+        }
+    }
+
+    /// What is always there and less than half an eighth is not seen wherever the edges below it happen to lie.
+    #[test]
+    fn a_sliver_is_not_seen_here_and_there() {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let [low, sliver, high] = [Category::Parameter, Category::Workspace, Category::Activation]
+            .map(|category| legend::ink(category, &theme));
+        // In hundredths of an eighth.
+        for height in [10, 30, 49] {
+            for rows in [4, 13, 24] {
+                let top = u64::from(rows) * 800;
+                let stacks: Vec<Stack> = (0..200)
+                    .map(|x| stack(&[(300 + x * 7, low), (height, sliver), (1 + x * 37 % 900, high)]))
+                    .collect();
+                let areas = Areas::of(&stacks, Bytes(top), &theme, (200, rows));
+                let seen = areas.columns.iter().filter(|cells| cells.iter().any(|cell| cell.shows(sliver))).count();
+                assert!(seen <= 4, "{height} in {rows} rows: {seen} of 200 columns");
+            }
         }
     }
 

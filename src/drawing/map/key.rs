@@ -39,13 +39,24 @@ fn entry(((mark, label), bytes): ((Span<'static>, &'static str), Bytes)) -> Opti
 
 /// The entries in lines of `width` cells; with their bytes where those have a unit, which stands before them all.
 pub fn lines(entries: Vec<Entry>, unit: Option<Unit>, theme: &Theme, width: usize) -> Vec<Vec<Span<'static>>> {
+    lines_above(entries, unit, Bytes::ZERO, theme, width)
+}
+
+/// The same with the bytes of those alone that have so many at least.
+pub fn lines_above(
+    entries: Vec<Entry>,
+    unit: Option<Unit>,
+    least: Bytes,
+    theme: &Theme,
+    width: usize,
+) -> Vec<Vec<Span<'static>>> {
     let named = unit.map(|unit| span(theme, Token::Dim, format!("{} ", unit.name())));
     let indent = named.as_ref().map_or(0, Span::width);
     let mut used = indent;
     let mut lines: Vec<Vec<Span<'static>>> = vec![named.into_iter().collect()];
     for Entry { mark, label, bytes } in entries {
         let mut entry = vec![mark, span(theme, Token::Dim, format!(" {label} "))];
-        if let Some(unit) = unit {
+        if let Some(unit) = unit.filter(|_| bytes >= least) {
             entry.push(span(theme, Token::Text, format!("{:>5} ", unit.or_smaller(bytes))));
         }
         let cells: usize = entry.iter().map(Span::width).sum();

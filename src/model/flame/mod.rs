@@ -11,6 +11,7 @@ mod tags;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::event::{Category, NameId};
@@ -166,6 +167,19 @@ impl Flame {
         self.nodes.get(index)
     }
 
+    /// Some of the parts of a node as one, as small ones are folded.
+    #[must_use]
+    pub fn sum(&self, of: usize, parts: Range<usize>) -> Option<Node> {
+        let parent = self.nodes.get(of)?;
+        let children = parent.children.get(parts)?;
+        let parts = || children.iter().filter_map(|part| self.nodes.get(*part));
+        let mut by_category = [Bytes::ZERO; 9];
+        parts().for_each(|part| by_category.iter_mut().zip(part.by_category).for_each(|(sum, bytes)| *sum += bytes));
+        let others = parts().map(|part| part.others.max(1)).sum();
+        let sums = Sums { bytes: by_category, blocks: parts().map(|part| part.blocks).sum(), others };
+        Some(sums.node(of, parent.depth + 1))
+    }
+
     /// The keys that lead from the root to a node.
     #[must_use]
     pub fn keys(&self, index: usize) -> Vec<Arc<str>> {
@@ -258,29 +272,42 @@ impl Flame {
 
     /// One node for many branches.
     fn fold(&mut self, tree: &Tree, branches: &[usize], parent: usize) -> usize {
-        let mut bytes = [0; 9];
-        let mut blocks = 0;
+        let mut sums = Sums { bytes: [Bytes::ZERO; 9], blocks: 0, others: branches.len() };
         for branch in branches {
             let node = &tree.nodes[*branch];
-            bytes.iter_mut().zip(node.bytes).for_each(|(sum, bytes)| *sum += bytes);
-            blocks += node.blocks;
+            sums.bytes.iter_mut().zip(node.bytes).for_each(|(sum, bytes)| *sum += Bytes(bytes));
+            sums.blocks += node.blocks;
         }
         let index = self.nodes.len();
-        self.nodes.push(Node {
+        self.nodes.push(sums.node(parent, self.nodes[parent].depth + 1));
+        index
+    }
+}
+
+/// What several branches come to.
+struct Sums {
+    bytes: [Bytes; 9],
+    blocks: u64,
+    others: usize,
+}
+
+impl Sums {
+    /// As one node.
+    fn node(self, parent: usize, depth: usize) -> Node {
+        Node {
             // No frame is called so.
             key: "\u{0}others".into(),
-            label: format!("{} others", branches.len()).into(),
-            bytes: Bytes(bytes.iter().sum()),
-            blocks,
-            by_category: bytes.map(Bytes),
+            label: format!("{} others", self.others).into(),
+            bytes: self.bytes.into_iter().sum(),
+            blocks: self.blocks,
+            by_category: self.bytes,
             parent: Some(parent),
             children: Vec::new(),
-            depth: self.nodes[parent].depth + 1,
+            depth,
             frame: None,
             chain: Vec::new(),
-            others: branches.len(),
-        });
-        index
+            others: self.others,
+        }
     }
 }
 

@@ -130,9 +130,13 @@ impl<'a> Paths<'a> {
             let (before, what) = text.split_once(' ').unwrap_or((text, ""));
             path.extend(before.split('.').map(Part::plain));
             match path.last_mut() {
-                // A thing belongs to the module that made it.
-                Some(last) if !what.is_empty() => *last = Part::plain(&format!("{} {what}", last.label)),
-                _ => {}
+                _ if what.is_empty() => {}
+                None => {}
+                // A thing belongs to the module that made it, and what a layer has itself stands among its modules.
+                Some(last) if naming::is_layer(&last.label) => {
+                    path.push(Part { key: format!(" {what}").into(), ..Part::plain(what) });
+                }
+                Some(last) => *last = Part::plain(&format!("{} {what}", last.label)),
             }
         };
         match self.shape {

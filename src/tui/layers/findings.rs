@@ -16,10 +16,14 @@ use crate::tui::words;
 /// Widest the box gets.
 const WIDTH: u16 = 104;
 
-/// Draws the findings over `area` from line `first` on; returns their lines in all, and how many are seen.
-pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buffer) -> (usize, usize) {
+/// Whether they take most of `area`.
+pub(super) fn fill(stage: &Stage<'_>, area: Rect) -> bool {
+    2 * (lines(stage, area.width.min(WIDTH)).len() + 2) > usize::from(area.height)
+}
+
+/// All of them in lines, for a box of so many cells.
+fn lines(stage: &Stage<'_>, width: u16) -> Vec<Line<'static>> {
     let theme = stage.theme;
-    let width = area.width.min(WIDTH);
     let room = usize::from(width.saturating_sub(6));
     let mut lines: Vec<Line<'static>> = Vec::new();
     if let Some(autopsy) = stage.picture.autopsy() {
@@ -45,6 +49,14 @@ pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buff
     if lines.is_empty() {
         lines.push(Line::from(span(theme, Token::Dim, "no findings")));
     }
+    lines
+}
+
+/// Draws the findings over `area` from line `first` on; returns their lines in all, and how many are seen.
+pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buffer) -> (usize, usize) {
+    let theme = stage.theme;
+    let width = area.width.min(WIDTH);
+    let lines = lines(stage, width);
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let outer = area.centered(Constraint::Length(width), Constraint::Length(height));
     Clear.render(outer, buf);

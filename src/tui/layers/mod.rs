@@ -134,10 +134,14 @@ impl Layer {
         }
     }
 
-    /// It is read instead of the screen: what stands beside it is only where one comes back to. Others are about what they leave
-    /// to be seen.
-    pub const fn covers(&self) -> bool {
-        matches!(self, Self::Help(_) | Self::Findings(_) | Self::Palette(_))
+    /// It is read instead of the screen: what stands beside it is only where one comes back to. Others, and those of a few lines, are
+    /// about what they leave to be seen.
+    pub fn covers(&self, stage: &Stage<'_>, area: Rect) -> bool {
+        match self {
+            Self::Help(_) | Self::Palette(_) => true,
+            Self::Findings(_) => findings::fill(stage, area),
+            _ => false,
+        }
     }
 
     /// The action that opened it closes it.

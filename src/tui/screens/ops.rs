@@ -7,7 +7,6 @@ use std::collections::{HashMap, HashSet};
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
-use ratatui::style::Style;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
@@ -23,6 +22,7 @@ use crate::tui::large::Large;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::screens::lab;
+use crate::tui::share;
 use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{OpsAction, ScreenAction, ScreenStates};
 use crate::units::Bytes;
@@ -415,7 +415,7 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
             x += delta;
         }
         let at = Rect { x: body.x + u16::try_from(x + 1).unwrap_or(0), y: body.y + y, width: bar as u16, height: 1 };
-        share(&row.at_peak, longest, theme, at, buf);
+        share::draw(&row.at_peak, longest, theme, at, buf);
     }
     (rows.len(), seen)
 }
@@ -455,25 +455,6 @@ fn differences(stage: &Stage<'_>, study: &Study) -> Option<Differences> {
     Some(Differences { pinned: there.iter().map(|row| (row.name.clone(), row.peak().get())).collect(), gone })
 }
 
-/// A bar: what of `whole` is this row's, by category.
-fn share(parts: &[Bytes; Category::ALL.len()], whole: Bytes, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    let area = area.intersection(buf.area);
-    let width = u128::from(area.width);
-    let (mut x, mut sum) = (0u16, 0u64);
-    for (category, bytes) in Category::ALL.into_iter().zip(parts) {
-        sum += bytes.get();
-        // What is less than half a cell has none.
-        let cells = (u128::from(sum) * width * 2 / u128::from(whole.get().max(1))).div_ceil(2);
-        let end = u16::try_from(cells).unwrap_or(area.width).min(area.width);
-        if *bytes > Bytes::ZERO && end > x {
-            let fill = if theme.is_colorless() { legend::category_letter(category) } else { "▆" };
-            let text = fill.repeat(usize::from(end - x));
-            put_at(area, x, 0, vec![Span::styled(text, Style::new().fg(theme.color(category.into())))], buf);
-            x = end;
-        }
-    }
-}
-
 /// What was alive at the peak, by name.
 fn at_peak(stage: &Stage<'_>, study: &Study, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
@@ -497,10 +478,12 @@ fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: us
         0 | 1 => String::new(),
         blocks => format!(" {blocks}×"),
     };
-    // Counts take no more room than the widest of them: the rest is for names.
-    let counts = seen.iter().take(usize::from(area.height)).map(|one| count(one).width()).max().unwrap_or(0);
+    // Figures take no more room than the widest of them: the rest is for names.
+    let widest =
+        |cells: &dyn Fn(&Survivor) -> usize| seen.iter().take(usize::from(area.height)).map(cells).max().unwrap_or(0);
+    let (counts, bytes) = (widest(&|one| count(one).width()), widest(&|one| unit.or_smaller(one.bytes).width()) + 1);
     for (y, survivor) in (0..area.height).zip(seen) {
-        let room = usize::from(area.width.saturating_sub(18)).saturating_sub(counts);
+        let room = usize::from(area.width.saturating_sub(8)).saturating_sub(counts + bytes);
         let line = vec![
             legend::legend_of(survivor.category, theme),
             span(theme, Token::Text, format!(" {}", pane::cut_name(&survivor.name, room))),
@@ -509,7 +492,7 @@ fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: us
         // As in the list of who holds memory: looks change twice a row, for each change costs bytes on the line.
         let share = figures::percent(survivor.bytes.get(), whole.get());
         let figures = vec![
-            span(theme, Token::Text, format!("{:>9}", unit.or_smaller(survivor.bytes))),
+            span(theme, Token::Text, format!("{:>bytes$}", unit.or_smaller(survivor.bytes))),
             span(theme, Token::Dim, format!("{:>counts$}{share:>6}", count(survivor))),
         ];
         put_right(area, y, figures, buf);

@@ -20,7 +20,7 @@ pub use lab::{LabAction, LabState};
 pub use ledger::{LedgerAction, LedgerState};
 pub use ops::{OpsAction, OpsState};
 pub use seen::Seen;
-pub(crate) use stacks::Looked;
+pub(crate) use stacks::{Looked, Row};
 pub use stacks::{StacksAction, StacksState};
 pub use timeline::{TimelineAction, TimelineState};
 

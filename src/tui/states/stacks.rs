@@ -1,6 +1,8 @@
 //! The stacks: what the levels of the tree are, where it is looked into, what is selected and what is looked for.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use super::seen::Seen;
@@ -106,7 +108,16 @@ pub(crate) struct Looked {
     /// What is selected.
     pub selected: usize,
     /// The rows of the table, `zoom` first.
-    pub rows: Vec<usize>,
+    pub rows: Vec<Row>,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    /// A node.
+    Node(usize),
+    /// The parts of a node behind so many of them, summed up.
+    Rest { of: usize, shown: usize },
 }
 
 impl Looked {
@@ -115,27 +126,47 @@ impl Looked {
 
     /// The row of what is selected.
     pub fn row(&self) -> usize {
-        self.rows.iter().position(|row| *row == self.selected).unwrap_or(0)
+        self.rows.iter().position(|row| *row == Row::Node(self.selected)).unwrap_or(0)
     }
 
-    /// Levels below what is looked into of which every node has a row: as many as so many rows hold, and one at least.
-    fn levels(&self, seen: usize) -> usize {
+    /// Nodes whose parts have rows where so many rows are seen, and how many of them: what leads to the selected one, then the largest
+    /// first, as long as all of their parts fit. The last one has as many as there is room for, and a row for the rest.
+    fn opened(&self, seen: usize) -> HashMap<usize, usize> {
+        /// Rows from which on a part of what a node holds is worth opening it.
+        const SOME: usize = 4;
+        let children = |node: usize| self.flame.get(node).map_or(&[][..], |node| &node.children);
+        let bytes = |node: usize| self.flame.get(node).map_or(0, |node| node.bytes.get());
         let least = self.least();
-        let mut level = vec![self.zoom];
-        let mut rows = 1;
-        for depth in 1.. {
-            let children = level.iter().filter_map(|node| self.flame.get(*node)).flat_map(|node| &node.children);
-            level = children.copied().collect();
-            rows += level.len();
-            level.retain(|node| self.flame.get(*node).is_some_and(|node| node.bytes.get() >= least));
-            if rows > seen {
-                return (depth - 1).max(1);
+        let (mut opened, mut rows, mut closed) = (HashMap::new(), 1, BinaryHeap::new());
+        let mut open = |node: usize, count: usize, rows: &mut usize, closed: &mut BinaryHeap<_>| {
+            opened.insert(node, count);
+            *rows += count;
+            let parts =
+                children(node)[..count].iter().filter(|part| bytes(**part) >= least && !children(**part).is_empty());
+            closed.extend(parts.map(|part| (bytes(*part), Reverse(*part))));
+        };
+        open(self.zoom, children(self.zoom).len(), &mut rows, &mut closed);
+        let mut forced = Vec::new();
+        while let Some((_, Reverse(node))) = closed.pop() {
+            if self.leads_to_selected(node) {
+                open(node, children(node).len(), &mut rows, &mut closed);
+            } else {
+                forced.push(node);
             }
-            if level.is_empty() {
+        }
+        closed.extend(forced.into_iter().map(|node| (bytes(node), Reverse(node))));
+        while let Some((_, Reverse(node))) = closed.pop() {
+            let (all, left) = (children(node).len(), seen.saturating_sub(rows));
+            if all <= left {
+                open(node, all, &mut rows, &mut closed);
+            } else {
+                if left >= SOME {
+                    open(node, left - 1, &mut rows, &mut closed);
+                }
                 break;
             }
         }
-        usize::MAX
+        opened
     }
 
     /// Bytes below which a node has no rows for its parts.
@@ -144,23 +175,25 @@ impl Looked {
     }
 
     /// What is selected is part of a node.
-    fn leads_to_selected(&self, node: usize) -> bool {
+    pub fn leads_to_selected(&self, node: usize) -> bool {
         let parent = |of: &usize| self.flame.get(*of).and_then(|node| node.parent);
         std::iter::successors(parent(&self.selected), parent).any(|part| part == node)
     }
 
-    fn add_rows(&mut self, of: usize, levels: usize) {
+    /// Adds a row for each part of a node, and for theirs; of those of which only some have rows, `opened` says how many.
+    fn add_rows(&mut self, of: usize, is_open: &dyn Fn(&Self, usize) -> usize) {
         let flame = Arc::clone(&self.flame);
-        let least = self.least();
-        for child in flame.get(of).map_or(&[][..], |node| &node.children) {
+        let children = flame.get(of).map_or(&[][..], |node| &node.children);
+        let shown = is_open(self, of).min(children.len());
+        for child in &children[..shown] {
             if self.rows.len() >= Self::ROWS {
                 return;
             }
-            self.rows.push(*child);
-            let is_large = flame.get(*child).is_some_and(|node| node.bytes.get() >= least);
-            if is_large && levels > 1 || levels > 0 && self.leads_to_selected(*child) {
-                self.add_rows(*child, levels.saturating_sub(1).max(1));
-            }
+            self.rows.push(Row::Node(*child));
+            self.add_rows(*child, is_open);
+        }
+        if shown > 0 && shown < children.len() {
+            self.rows.push(Row::Rest { of, shown });
         }
     }
 }
@@ -171,23 +204,29 @@ impl StacksState {
         let flame = self.flame(view);
         let zoom = flame.find(&self.zoom);
         let selected = flame.find(&self.selected);
-        let mut looked = Looked { flame, zoom, selected, rows: vec![zoom] };
-        // Who called a line is told of one alone, and so are the parts of layers, which are alike, where not all are seen: they
-        // would drown the others.
-        let levels = match self.shape {
-            Shape::Line => 0,
-            Shape::Tree if !looked.flame.stacks => looked.levels(seen),
-            _ => usize::MAX,
-        };
-        looked.add_rows(zoom, levels);
-        if !looked.rows.contains(&selected) {
+        let mut looked = Looked { flame, zoom, selected, rows: vec![Row::Node(zoom)] };
+        let least = looked.least();
+        match self.shape {
+            // Who called a line is told of one alone.
+            Shape::Line => looked.add_rows(zoom, &|_, node| if node == zoom { usize::MAX } else { 0 }),
+            // Layers are many and alike: where not all are seen they would drown the others.
+            Shape::Tree if !looked.flame.stacks => {
+                let opened = looked.opened(seen);
+                looked.add_rows(zoom, &|_, node| opened.get(&node).copied().unwrap_or(0));
+            }
+            _ => looked.add_rows(zoom, &|looked, node| {
+                let is_large = looked.flame.get(node).is_some_and(|node| node.bytes.get() >= least);
+                if is_large || looked.leads_to_selected(node) { usize::MAX } else { 0 }
+            }),
+        }
+        if !looked.rows.contains(&Row::Node(selected)) {
             looked.selected = zoom;
         }
         looked
     }
 
     /// The tree of a view; that of the last frame where it is still the same.
-    fn flame(&self, view: &View) -> Arc<Flame> {
+    pub(crate) fn flame(&self, view: &View) -> Arc<Flame> {
         let mut kept = self.kept.borrow_mut();
         match &*kept {
             Some(kept) if kept.is_of(view, self.shape, &self.search) => Arc::clone(&kept.flame),
@@ -248,7 +287,14 @@ impl StacksState {
             state.selected = flame.keys(index);
             state.reveal(seen);
         };
-        let row = |by: isize| looked.rows.get(looked.row().saturating_add_signed(by)).copied();
+        // What is summed up is passed.
+        let row = |by: isize| {
+            let rows = (1..).map(|times| looked.rows.get(looked.row().checked_add_signed(by * times)?).copied());
+            rows.take_while(Option::is_some).flatten().find_map(|row| match row {
+                Row::Node(node) => Some(node),
+                Row::Rest { .. } => None,
+            })
+        };
         let sibling = |by: isize| {
             let family = &flame.get(flame.get(looked.selected)?.parent?)?.children;
             let at = family.iter().position(|of| *of == looked.selected)?;

@@ -94,3 +94,47 @@ fn the_file_of_a_frame_that_is_selected_is_asked_for() {
     assert!(shown.contains("line 191 of it") && shown.contains("the file changed after the snapshot"), "{shown}");
     assert!(text(&draw(&mut app, 80, 24)).contains("line 191 of it"));
 }
+
+/// Layers have rows as far as the table has room for them, and what there is none for is summed up.
+#[test]
+fn the_largest_is_open_as_far_as_it_fits_and_no_area_goes_without_a_word() {
+    for size in SIZES {
+        let shown = stacks(dark(), crate::lab_states::paused(), &[], size);
+        let rows: Vec<&str> = shown.lines().skip_while(|line| !line.contains("who asked")).skip(1).collect();
+        let table = |line: &&str| line.contains('■') && line.contains('%');
+        let names: Vec<&str> = rows.iter().copied().filter(table).collect();
+        assert!(names.len() > 4, "{shown}");
+        // No row is free where the largest node is still closed, unless fewer than four are.
+        let free = rows.iter().filter(|line| line.trim_matches(['│', ' ']).is_empty()).count();
+        let largest = names.iter().find(|name| name.contains("blocks"));
+        assert!(largest.is_some(), "{shown}");
+        assert!(names.iter().any(|name| name.trim_start_matches(['│', ' ']).starts_with("■ 0")) || free < 5, "{shown}");
+        // Slivers side by side have one edge, and the number of them.
+        let areas = shown.lines().skip(3).take_while(|line| !line.contains("and its parts"));
+        for line in areas {
+            assert!(!line.contains("▏▏▏"), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn rows_that_leak_are_marked() {
+    let mut leaking = with_stacks();
+    let line = leaking.view.names.get(leaking.view.segments[0].blocks[0].name).to_owned();
+    let kept = KeptLine { line: line.as_str().into(), rise: Bytes::mib(3) };
+    let evidence = Evidence::Leak {
+        rise: Bytes::mib(3),
+        steps: 9,
+        cause: LeakCause::Unknown,
+        held: Bytes::mib(30),
+        lines: vec![kept],
+    };
+    let finding = Finding { level: Level::Warning, evidence, remedies: Vec::new(), position: None, gain: None };
+    leaking = crate::lab_states::edited(leaking, |view| view.findings = vec![finding]);
+    let place = line.rsplit_once(" (").map_or(&*line, |(_, place)| place.trim_end_matches(')'));
+    for size in SIZES {
+        let shown = stacks(dark(), leaking.clone(), &[KeyCode::Char('v')], size);
+        let marked: Vec<&str> = shown.lines().filter(|line| line.contains("▲ stays")).collect();
+        assert!(marked.iter().all(|row| row.contains(place)) && !marked.is_empty(), "{line}:\n{shown}");
+    }
+}

@@ -197,11 +197,22 @@ fn abreast(facts: Vec<Fact>, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         let cell = Rect { x: area.x + x, y: area.y + row as u16, width: end.saturating_sub(x), height: 1 };
         put(cell, 0, vec![fact.label(stage)], buf);
         let mut x = LABEL;
+        let named = fact.mark.is_some();
         if let Some(mark) = fact.mark {
             x = put_at(cell, x, 0, vec![mark], buf) + 1;
         }
-        let text = pane::cut(&fact.text, usize::from(cell.width.saturating_sub(x)));
+        let room = usize::from(cell.width.saturating_sub(x));
+        let text = if named { cut_sized(&fact.text, room) } else { pane::cut(&fact.text, room) };
         put_at(cell, x, 0, vec![span(theme, fact.token, text)], buf);
+    }
+}
+
+/// `6.8 MiB blocks.0.attn.qkv.weight` in so many cells: of the name what tells it from others stays.
+fn cut_sized(text: &str, width: usize) -> String {
+    let name = text.match_indices(' ').nth(1).map(|(at, _)| at + 1);
+    match name.filter(|at| text.width() > width && *at < width) {
+        Some(at) => format!("{}{}", &text[..at], pane::cut_name(&text[at..], width - at)),
+        None => pane::cut(text, width),
     }
 }
 

@@ -5,7 +5,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Color;
 
 use super::Compared;
-use super::rows::token_of;
+use super::metric::Metric;
+use super::rows::{numbered, token_of};
 use crate::drawing::chart::{Axis, Curve};
 use crate::drawing::figures::Unit;
 use crate::drawing::legend;
@@ -17,6 +18,8 @@ use crate::units::Bytes;
 /// A curve bears its number every so many columns.
 const EVERY: usize = 16;
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+/// Rows from which on many lines can be told from each other.
+const ROWS_FOR_ALL: u16 = 8;
 /// Contrast up to which a ground lets lines of all configurations be seen.
 const FAINT: f64 = 2.0;
 
@@ -33,6 +36,11 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     if !compared.is_one() {
         title.push(span(theme, Token::Dim, " · filled: "));
         title.push(span(theme, token_of(compared.selected), (compared.selected + 1).to_string()));
+    }
+    let lines = lines(compared, pane::inside(kind, area).height);
+    if lines.len() + 1 < compared.all.len() {
+        title.push(span(theme, Token::Dim, if lines.len() == 1 { " · line: " } else { " · lines: " }));
+        title.extend(lines.iter().map(|place| numbered(*place, theme)));
     }
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let margin = u16::from(kind == Frame::Box);
@@ -57,9 +65,11 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     axis.draw(theme, inner, plot, buf);
     // The selected one is drawn last: where lines share a cell, it has the colour.
     let (others, selected): (Vec<_>, Vec<_>) = curves.into_iter().partition(|(place, _)| *place != compared.selected);
+    let others: Vec<_> = others.into_iter().filter(|(place, _)| lines.contains(place)).collect();
     let line = |(place, profile): &(usize, &Profile)| {
         let heights = profile.in_columns(plot.width * Curve::COLUMNS).map(|sample| Some(sample.allocated));
-        (*place, Curve::of_bytes(plot, axis, heights))
+        // By its colour it is known, and what is filled is faint.
+        (*place, Curve::of_bytes(plot, axis, heights).in_its_colour())
     };
     // Below the others lies the one that is selected, so that they can be seen in it; where no faint colour is to be had they lie over it
     // as lines, and it is shaded between them.
@@ -69,14 +79,14 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
         fill(*place, faint, (axis, &heights), theme, plot, buf);
     }
     let last = if faint.is_none() { selected.as_slice() } else { &[] };
-    let lines: Vec<(usize, Curve)> = others.iter().chain(last).map(line).collect();
-    for (place, line) in &lines {
+    let drawn: Vec<(usize, Curve)> = others.iter().chain(last).map(line).collect();
+    for (place, line) in &drawn {
         line.draw(token_of(*place), theme, buf);
     }
-    for (place, line) in &lines {
+    for (place, line) in &drawn {
         numbers(*place, line, theme, plot, buf);
     }
-    if let Some((place, line)) = lines.last().filter(|(place, _)| *place == compared.selected) {
+    if let Some((place, line)) = drawn.last().filter(|(place, _)| *place == compared.selected) {
         shade(*place, line, theme, plot, buf);
     }
     if footer > 0 {
@@ -86,6 +96,18 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
         let unit = axis.unit.name();
         put(Rect { y: plot.bottom(), height: 1, ..inner }, 0, vec![span(theme, Token::Dim, format!("{unit:>4}"))], buf);
     }
+}
+
+/// Whose lines are drawn beside the selected one's: all, or in few rows, where they would lie upon each other, the baseline's and that
+/// of the one that takes least.
+fn lines(compared: &Compared<'_>, rows: u16) -> Vec<usize> {
+    let all = 0..compared.all.len();
+    let others = all.filter(|place| *place != compared.selected);
+    if rows >= ROWS_FOR_ALL || compared.all.len() <= 3 {
+        return others.collect();
+    }
+    let least = Metric::Allocated.best(&compared.all);
+    others.filter(|place| *place == compared.baseline || least.first() == Some(place)).collect()
 }
 
 /// The number of a configuration in its line, now and then; each has its own columns, so that they do not hide each other.
@@ -149,7 +171,7 @@ fn shade(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer
 fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let below = Rect { height: plot.height + 1, ..plot };
     let column = |event: u64| Profile::column_of(event, profile.events, usize::from(plot.width));
-    let mut end = 0;
+    let (mut end, mut named) = (0, false);
     for (index, (phase, event)) in profile.phases.iter().enumerate() {
         let x = column(*event);
         let next = profile.phases.get(index + 1).map_or(usize::from(plot.width), |(_, event)| column(*event));
@@ -159,6 +181,11 @@ fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
             continue;
         }
         let name = phase.map_or("", |phase| legend::phase_label(phase, room - 1));
+        // Edges between parts of which none has a name say nothing.
+        let ends = std::mem::replace(&mut named, !name.is_empty());
+        if name.is_empty() && !ends {
+            continue;
+        }
         let token = phase.map_or(Token::Dim, Token::from);
         end = put_at(below, x, plot.height, vec![span(theme, token, format!("│{name}"))], buf);
     }

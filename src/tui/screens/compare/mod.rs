@@ -116,13 +116,22 @@ impl<'a> Compared<'a> {
             _ => None,
         };
         match self.files.get(place).and_then(Option::as_ref).or(own) {
+            // A device of several is called without the kind of its file: so are those beside it.
             Some(file) => match switches::differences(&self.all, place).as_str() {
+                "" if picture.device.of > 1 => without_kind(file).to_owned(),
+                differences if picture.device.of > 1 => format!("{}: {differences}", without_kind(file)),
                 "" => file.to_string(),
                 differences => format!("{file}: {differences}"),
             },
             None => switches::name(&self.all, place),
         }
     }
+}
+
+/// The name of a snapshot's file without its kind.
+fn without_kind(file: &str) -> &str {
+    let plain = file.strip_suffix(".xz").unwrap_or(file);
+    plain.strip_suffix(".pickle").unwrap_or(plain)
 }
 
 fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {

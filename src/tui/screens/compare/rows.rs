@@ -1,16 +1,20 @@
 //! The table: a row for each configuration, and above it which of them is best.
 
+use std::sync::Arc;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr;
 
 use super::Compared;
 use super::metric::Metric;
+use super::switches;
 use crate::drawing::figures::{self, Unit};
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::Configuration;
+use crate::model::{Configuration, Figure, Micros};
 use crate::source::Kind;
 use crate::tui::action::Action;
 use crate::tui::compared::{change, verdict};
@@ -31,8 +35,6 @@ const BETWEEN: u16 = 10;
 const INDENT: u16 = 3;
 /// The best of a column.
 const BEST: &str = "✓";
-/// Cells of a change.
-const CHANGE: usize = 7;
 
 /// The colour of a configuration's number and curve.
 pub(super) fn token_of(place: usize) -> Token {
@@ -48,14 +50,60 @@ pub(super) fn token_of(place: usize) -> Token {
     COLOURS[place % COLOURS.len()]
 }
 
-fn cells(metric: Metric, one_line: bool) -> u16 {
-    match metric {
-        Metric::Step if one_line => 20,
-        Metric::Loss => 7,
-        Metric::Stranded => 10,
-        Metric::Allocated | Metric::Reserved => 17,
-        Metric::Step | Metric::Throughput => 16,
+/// A column of the table.
+struct MetricColumn {
+    metric: Metric,
+    /// Which are best by it.
+    best: Vec<usize>,
+    /// Cells of its figures, with the mark of the best.
+    figure: usize,
+    /// Cells of its changes, with the blank before them.
+    change: usize,
+}
+
+impl MetricColumn {
+    /// Cells between two columns.
+    const GAP: usize = 2;
+
+    /// As wide as what stands in it.
+    fn of(metric: Metric, compared: &Compared<'_>, unit: Unit, one_line: bool) -> Self {
+        let best = metric.best(&compared.all);
+        let cells = |(place, one): (usize, &Arc<Configuration>)| {
+            let text = figure(metric, &metric.of_configuration(one)?, unit, one_line);
+            Some(text.width() + usize::from(best.contains(&place)))
+        };
+        let figures = compared.all.iter().enumerate().filter_map(cells).max().unwrap_or(1);
+        let head = metric.head(compared.stage, unit).width();
+        let changes = (0..compared.all.len()).filter_map(|place| Some(changed(metric, compared, place)?.0.width() + 1));
+        let change = changes.max().unwrap_or(0);
+        // A head may reach over the changes.
+        Self { metric, figure: figures.max(head.saturating_sub(change)).max(7), change, best }
     }
+
+    fn cells(&self) -> usize {
+        self.figure + self.change + Self::GAP
+    }
+}
+
+/// A figure, in words.
+fn figure(metric: Metric, figure: &Figure, unit: Unit, one_line: bool) -> String {
+    let spread = figures::milliseconds(Micros(figure.spread() as u64));
+    match metric {
+        Metric::Step if one_line && spread != "0.0" => format!("{} ±{spread}", metric.show(figure, unit)),
+        _ => metric.show(figure, unit),
+    }
+}
+
+/// How a configuration differs from the baseline, in words, and what news that is; `None` where that is not told.
+fn changed(metric: Metric, compared: &Compared<'_>, place: usize) -> Option<(String, Token)> {
+    let less = metric.less_is_good().filter(|_| metric.has_change() && !compared.is_one())?;
+    let base = metric.of_configuration(&compared.all[compared.baseline])?;
+    let figure = metric.of_configuration(compared.all.get(place)?)?;
+    if place == compared.baseline {
+        return Some(("base".to_owned(), Token::Dim));
+    }
+    let words = change(&base, &figure).split(" ±").next().unwrap_or_default().to_owned();
+    Some((words, verdict(&base, &figure, less)))
 }
 
 /// Cells that the longest name takes, as far as names may.
@@ -73,15 +121,18 @@ fn whole_names(compared: &Compared<'_>) -> u16 {
 }
 
 /// The columns that fit, of what is known of any of them.
-fn columns(compared: &Compared<'_>, width: u16, one_line: bool) -> Vec<Metric> {
-    let mut room = width.saturating_sub(if one_line { MARGIN + longest_name(compared) + 9 } else { INDENT });
-    let fits = |metric: &Metric| {
-        let left = room.checked_sub(cells(*metric, one_line));
-        room = left.unwrap_or(room);
+fn columns(compared: &Compared<'_>, width: u16, one_line: bool) -> Vec<MetricColumn> {
+    let unit = unit(compared);
+    let mut room =
+        usize::from(width.saturating_sub(if one_line { MARGIN + longest_name(compared) + 9 } else { INDENT }));
+    let fits = |column: &MetricColumn| {
+        let left = (room + MetricColumn::GAP).checked_sub(column.cells());
+        room = left.map_or(room, |left| left.saturating_sub(MetricColumn::GAP));
         left.is_some()
     };
     let known = |metric: &Metric| compared.all.iter().any(|one| metric.of_configuration(one).is_some());
-    Metric::ALL.into_iter().filter(known).filter(fits).collect()
+    let column = |metric| MetricColumn::of(metric, compared, unit, one_line);
+    Metric::ALL.into_iter().filter(known).map(column).filter(fits).collect()
 }
 
 fn inside(kind: Frame, width: u16) -> u16 {
@@ -129,18 +180,21 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
         line.push(span(theme, Token::Ok, format!("{BEST} ")));
         line.push(numbered(*first, theme));
         let name = compared.name(*first);
-        line.push(span(theme, Token::Strong, pane::cut(&name, width.saturating_sub(56).max(12))));
         let Some(figure) = metric.of_configuration(&compared.all[*first]) else { return line };
         let shown = match metric {
             Metric::Step => format!(": {} ms", metric.show(&figure, unit)),
+            Metric::Reserved => format!(": reserved {} {}", metric.show(&figure, unit), unit.name()),
             _ => format!(": peak {} {}", metric.show(&figure, unit), unit.name()),
         };
-        line.push(span(theme, Token::Text, shown));
+        let mut told = vec![span(theme, Token::Text, shown)];
         let baseline = metric.of_configuration(&compared.all[compared.baseline]);
         if let Some(base) = baseline.filter(|_| !best.contains(&compared.baseline)) {
             let change = change(&base, &figure);
-            line.push(span(theme, Token::Ok, format!(", {}", change.split(" ±").next().unwrap_or_default())));
+            told.push(span(theme, Token::Ok, format!(", {}", change.split(" ±").next().unwrap_or_default())));
         }
+        let taken: usize = line.iter().chain(&told).map(Span::width).sum();
+        line.push(span(theme, Token::Strong, pane::cut(&name, width.saturating_sub(taken + 1).max(12))));
+        line.extend(told);
         if !others.is_empty() {
             let mut as_good = vec![span(theme, Token::Dim, "; as good: ")];
             as_good.extend(others.iter().map(|place| numbered(*place, theme)));
@@ -152,7 +206,9 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
         line
     };
     let known = |metric: &Metric| compared.all.iter().any(|one| metric.of_configuration(one).is_some());
-    let lines = [("least memory", Metric::Allocated, Metric::Step), ("fastest", Metric::Step, Metric::Allocated)];
+    // What an allocator's setting changes is how much it reserves.
+    let memory = if switches::only_allocator(&compared.all) { Metric::Reserved } else { Metric::Allocated };
+    let lines = [("least memory", memory, Metric::Step), ("fastest", Metric::Step, Metric::Allocated)];
     lines.into_iter().filter(|(_, metric, _)| known(metric)).map(|(words, of, then)| line(words, of, then)).collect()
 }
 
@@ -187,28 +243,22 @@ pub(super) fn render(
         put_at(inner, u16::from(kind == Frame::Rule), y, line, buf);
         y += 1;
     }
-    let begin = inner.width.saturating_sub(columns.iter().map(|metric| cells(*metric, one_line)).sum());
+    let taken = columns.iter().map(MetricColumn::cells).sum::<usize>().saturating_sub(MetricColumn::GAP);
+    let begin = inner.width.saturating_sub(u16::try_from(taken).unwrap_or(u16::MAX));
     // Figures follow the names: the eye loses the row across a gap.
     let begin = begin.min(if one_line { MARGIN + whole_names(compared) + BETWEEN } else { INDENT });
-    let mut x = begin;
+    let mut x = usize::from(begin);
     if one_line {
         put_at(inner, begin.saturating_sub(7), y, vec![span(theme, Token::Dim, " steps")], buf);
     }
-    for metric in &columns {
-        let width = figure_cells(*metric, one_line);
-        put_at(
-            inner,
-            x,
-            y,
-            vec![span(theme, Token::Dim, format!("{:>width$}", metric.head(compared.stage, unit)))],
-            buf,
-        );
-        x += cells(*metric, one_line);
+    for column in &columns {
+        let head = format!("{:>width$}", column.metric.head(compared.stage, unit), width = column.figure);
+        put_at(inner, u16::try_from(x).unwrap_or(u16::MAX), y, vec![span(theme, Token::Dim, head)], buf);
+        x += column.cells();
     }
     y += 1;
     let each = if one_line { 1 } else { 2 };
     let seen = usize::from(inner.height.saturating_sub(y) / each).max(1);
-    let best: Vec<(Metric, Vec<usize>)> = columns.iter().map(|metric| (*metric, metric.best(&compared.all))).collect();
     let first = (compared.selected + 1).saturating_sub(seen).min(compared.all.len().saturating_sub(seen));
     for (place, configuration) in compared.all.iter().enumerate().skip(first).take(seen) {
         let row = Rect { y: inner.y + y, height: each.min(inner.height.saturating_sub(y)), ..inner };
@@ -227,7 +277,7 @@ pub(super) fn render(
             put_at(row, begin.saturating_sub(7), 0, vec![span(theme, Token::Dim, steps)], buf);
         }
         let figures = Rect { y: row.y + each - 1, height: row.height.saturating_sub(each - 1), ..row };
-        row_of_figures(compared, place, &best, one_line, unit, begin, figures, buf);
+        row_of_figures(compared, place, &columns, one_line, begin, figures, buf);
         targets.push((row, Action::Own(ScreenAction::Compare(CompareAction::Select(place)))));
         y += each;
     }
@@ -288,61 +338,42 @@ pub(super) fn copied(stage: &Stage<'_>) -> Copied {
     Copied::new("figures", &text)
 }
 
-fn figure_cells(metric: Metric, one_line: bool) -> usize {
-    usize::from(cells(metric, one_line)) - if metric.has_change() { CHANGE + 1 } else { 1 }
-}
-
-#[expect(clippy::too_many_arguments, reason = "a row is drawn once, from all that the table knows")]
 fn row_of_figures(
     compared: &Compared<'_>,
     place: usize,
-    best: &[(Metric, Vec<usize>)],
+    columns: &[MetricColumn],
     one_line: bool,
-    unit: Unit,
     begin: u16,
     area: Rect,
     buf: &mut Buffer,
 ) {
     let theme = compared.stage.theme;
+    let unit = unit(compared);
     let configuration = &compared.all[place];
     if configuration.measured.is_none() {
         let text = if configuration.out_of_memory { "! out of memory in its first step" } else { "not measured" };
         put_at(area, begin + 2, 0, vec![span(theme, Token::Danger, text)], buf);
         return;
     }
-    let mut x = begin;
-    for (metric, best) in best {
-        let width = figure_cells(*metric, one_line);
-        if metric.of_configuration(configuration).is_none() {
-            put_at(area, x, 0, vec![span(theme, Token::Dim, format!("{:>width$}", "–"))], buf);
+    let mut x = usize::from(begin);
+    for column in columns {
+        let (metric, width) = (column.metric, column.figure);
+        let at = u16::try_from(x).unwrap_or(u16::MAX);
+        x += column.cells();
+        let Some(told) = metric.of_configuration(configuration) else {
+            put_at(area, at, 0, vec![span(theme, Token::Dim, format!("{:>width$}", "–"))], buf);
+            continue;
+        };
+        let text = figure(metric, &told, unit, one_line);
+        let is_best = column.best.contains(&place);
+        let style = theme.style(if is_best { Token::Ok } else { Token::Text });
+        let style = if is_best { style.add_modifier(Modifier::BOLD) } else { style };
+        // The mark stands before the figure: behind it lies the change.
+        let text = if is_best { format!("{BEST}{text}") } else { text };
+        let mut line = vec![Span::styled(format!("{text:>width$} "), style)];
+        if let Some((words, token)) = changed(metric, compared, place) {
+            line.push(span(theme, token, words));
         }
-        if let Some(figure) = metric.of_configuration(configuration) {
-            let spread = figures::milliseconds(crate::model::Micros(figure.spread() as u64));
-            let mut text = metric.show(&figure, unit);
-            if *metric == Metric::Step && one_line && spread != "0.0" {
-                text.push_str(&format!(" ±{spread}"));
-            }
-            let is_best = best.contains(&place);
-            let token = if is_best { Token::Ok } else { Token::Text };
-            let style = theme.style(token);
-            let style = if is_best { style.add_modifier(Modifier::BOLD) } else { style };
-            // The mark stands before the figure: behind it lies the change.
-            let text = if is_best { format!("{BEST}{text}") } else { text };
-            let mut line = vec![Span::styled(format!("{text:>width$} "), style)];
-            let base = metric.of_configuration(&compared.all[compared.baseline]);
-            if let Some((base, less)) =
-                base.zip(metric.less_is_good()).filter(|_| metric.has_change() && !compared.is_one())
-            {
-                let (words, token) = if place == compared.baseline {
-                    ("base".to_owned(), Token::Dim)
-                } else {
-                    (change(&base, &figure), verdict(&base, &figure, less))
-                };
-                let words = words.split(" ±").next().unwrap_or_default().to_owned();
-                line.push(span(theme, token, format!("{words:<CHANGE$}")));
-            }
-            put_at(area, x, 0, line, buf);
-        }
-        x += cells(*metric, one_line);
+        put_at(area, at, 0, line, buf);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
 
 use super::{Compared, bars};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
@@ -13,6 +14,9 @@ use crate::source::Kind;
 use crate::tui::action::Action;
 use crate::tui::states::{CompareAction, ScreenAction};
 use crate::tui::words;
+
+/// The column of values.
+const VALUES: u16 = 18;
 
 /// What a configuration is called: how it differs from the first.
 pub(super) fn name(all: &[Arc<Configuration>], place: usize) -> String {
@@ -51,6 +55,12 @@ fn differing(all: &[Arc<Configuration>]) -> Vec<&Setting> {
     last.settings.0.iter().filter(differs).collect()
 }
 
+/// Whether configurations differ in how memory is managed alone, so that what they allocate is no news.
+pub(super) fn only_allocator(all: &[Arc<Configuration>]) -> bool {
+    let differing = differing(all);
+    !differing.is_empty() && differing.iter().all(|setting| &*setting.switch == "alloc-conf")
+}
+
 /// Draws how the switches stand in the configuration selected and in the baseline.
 pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
@@ -69,7 +79,9 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
     for setting in differing(all) {
         let (before, now) = (value(baseline, &setting.switch), value(selected, &setting.switch));
         let changed = before != now;
-        put(inner, y, vec![span(theme, Token::Text, pane::cut(words::label(&setting.switch), 17))], buf);
+        let label = pane::cut(words::label(&setting.switch), 17);
+        let cells = u16::try_from(label.width()).unwrap_or(u16::MAX);
+        put(inner, y, vec![span(theme, Token::Text, label)], buf);
         // A file need not say how a switch stood.
         let (token, text) = match (changed, before.is_empty(), now.is_empty()) {
             (true, false, false) => (Token::Accent, format!("{before} → {now}")),
@@ -77,8 +89,11 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
             (true, false, true) => (Token::Accent, "not told".to_owned()),
             (false, ..) => (Token::Dim, now),
         };
-        let room = usize::from(inner.width.saturating_sub(18));
-        put_at(inner, 18, y, vec![span(theme, token, pane::cut(&text, room))], buf);
+        // A long one begins where its label ends.
+        let long = u16::try_from(text.width()).unwrap_or(u16::MAX);
+        let x = inner.width.saturating_sub(long).clamp(cells + 2, VALUES.max(cells + 2));
+        let room = usize::from(inner.width.saturating_sub(x));
+        put_at(inner, x, y, vec![span(theme, token, pane::cut(&text, room))], buf);
         y += 1;
     }
     if y == 0 {

@@ -21,11 +21,11 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let inside = area.height.saturating_sub(if kind == Frame::Box { 2 } else { 1 });
     let wide = area.width.saturating_sub(margin);
     let most = inside.saturating_sub(1) / 3;
-    let legend = |with_bytes, by_bytes| legend(stage, with_bytes, by_bytes, usize::from(wide));
-    // All words before some figures, and where there is no room for all words those of most bytes.
+    let legend = |figures, by_bytes| legend(stage, figures, by_bytes, usize::from(wide));
+    // All words before some figures, of which those of most bytes tell most; and where there is no room for all words those of most bytes.
     let fits = |lines: &Vec<Vec<Span<'_>>>| lines.len() <= usize::from(most);
-    let whole = [true, false].into_iter().map(|with_bytes| legend(with_bytes, false)).find(fits);
-    let legend = whole.unwrap_or_else(|| legend(false, true));
+    let whole = [usize::MAX, 5, 3, 0].into_iter().map(|figures| legend(figures, false)).find(fits);
+    let legend = whole.unwrap_or_else(|| legend(0, true));
     let legend_rows = u16::try_from(legend.len()).unwrap_or(0).min(most);
     let seen = usize::from(inside - legend_rows);
     let width = map::cells(Rect { width: wide, ..area }).width;
@@ -89,9 +89,9 @@ fn title(
     pane::title(word, words, room, theme)
 }
 
-/// What the colours mean, with bytes where they are wanted, in as many lines as it takes. What holds nothing is left out; of lines that
-/// will be cut the first should have what the op under way did, and then most bytes.
-fn legend(stage: &Stage<'_>, with_bytes: bool, by_bytes: bool, width: usize) -> Vec<Vec<Span<'static>>> {
+/// What the colours mean, with bytes of so many that have most, in as many lines as it takes. What holds nothing is left out; of lines
+/// that will be cut the first should have what the op under way did, and then most bytes.
+fn legend(stage: &Stage<'_>, figures: usize, by_bytes: bool, width: usize) -> Vec<Vec<Span<'static>>> {
     let (theme, view) = (stage.theme, stage.shown);
     let ledger = &view.ledger;
     let unit = stage.unit();
@@ -110,5 +110,8 @@ fn legend(stage: &Stage<'_>, with_bytes: bool, by_bytes: bool, width: usize) -> 
     } else {
         entries.extend(touched);
     }
-    map::lines(entries, with_bytes.then_some(unit), theme, width)
+    let mut bytes: Vec<Bytes> = entries.iter().map(|entry| entry.bytes).collect();
+    bytes.sort_by_key(|bytes| std::cmp::Reverse(*bytes));
+    let least = figures.checked_sub(1).and_then(|last| bytes.get(last)).copied().unwrap_or_default();
+    map::lines_above(entries, (figures > 0).then_some(unit), least, theme, width)
 }

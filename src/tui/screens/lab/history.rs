@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
-use crate::drawing::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
+use crate::drawing::chart::{self, Axis, Ceiling, Curve, Ink, MARKS, Stack, areas, levels};
 use crate::drawing::pane::{self, Frame, put_at, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Column, MarkKind, Page};
@@ -30,14 +30,14 @@ enum ColumnPart {
 }
 
 impl ColumnPart {
-    /// Colours differ enough to tell parts apart; without them density does.
+    /// Colours differ enough to tell parts apart; without them dots do.
     fn ink(self, theme: &Theme) -> Ink {
-        let (token, density) = match self {
-            Self::Floor => (Token::Allocated, "▓"),
-            Self::Peak => (Token::AllocatedSwing, "█"),
-            Self::Reserved => (Token::Reserved, "░"),
+        let (token, dots) = match self {
+            Self::Floor => (Token::Allocated, MARKS[0]),
+            Self::Peak => (Token::AllocatedSwing, MARKS[1]),
+            Self::Reserved => (Token::Reserved, MARKS[2]),
         };
-        Ink { token, fill: if theme.is_colorless() { density } else { "█" } }
+        Ink { token, fill: if theme.is_colorless() { dots } else { "█" } }
     }
 }
 
@@ -78,8 +78,13 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         Ceiling::axis(ceiling, stage.unit(), largest, plot.height)
     };
     axis.draw(theme, inner, plot, buf);
-    let stacks: Vec<Stack> = page.columns.iter().map(|column| stack(column, theme)).collect();
-    areas(&stacks, axis.top, theme, plot, buf);
+    if theme.is_colorless() {
+        let heights = |column: &Column| [column.floor, column.peak, column.reserved.max(column.peak)];
+        levels(&page.columns.iter().map(heights).collect::<Vec<_>>(), axis.top, theme, plot, buf);
+    } else {
+        let stacks: Vec<Stack> = page.columns.iter().map(|column| stack(column, theme)).collect();
+        areas(&stacks, axis.top, theme, plot, buf);
+    }
     let heights = ghost.iter().flat_map(|reserved| [*reserved; Curve::COLUMNS as usize]);
     Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
     if let Some(ceiling) = ceiling {

@@ -77,6 +77,8 @@ const TWO_CHARTS: u16 = 19;
 /// The same while the user steps from op to op, of which a history without news knows nothing.
 const TWO_CHARTS_STEPPED: u16 = 30;
 const WITH_MAP: u16 = 14;
+/// A sentence takes a row more in fewer cells, and the row is that of the rarest switches.
+const NARROW: u16 = 50;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -176,7 +178,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let part = take(effect::wanted_rows(stage));
     effect::render(stage, part, buf);
     layout.panels.push((part, Panel::Effect));
-    let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(body.height)).clamp(6, 12) + 2;
+    let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(body.height)).clamp(5, 12) + 2;
     // A pane of no more than a title says nothing.
     let steps = &stage.picture.known().steps;
     let wanted = steps::wanted_rows(steps);
@@ -200,6 +202,9 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     } else {
         why
     };
+    // What is left below is for a pane that says something, or for the words.
+    let left = rest.height.saturating_sub(why + below);
+    let why = if left < LEAST_ROWS && (left < LEAST_ROWS - 1 || stage.log().is_empty()) { why + left } else { why };
     let mut take = |rows: u16| {
         let rows = rows.min(rest.height);
         let part = Rect { height: rows, ..rest };
@@ -341,14 +346,18 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let stepped = paused && autopsy.is_none() && !stage.hold.asks();
     let least = if stepped && !has_news(stage) { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
     let two_charts = body.height >= least && trains && !failed_at_once(stage);
-    let effect = if stepped && stage.picture.effect().is_none() { 0 } else { told };
+    // In few rows what can be done comes before what could be measured.
+    let hints = stage.picture.effect().is_none();
+    let effect = if hints && (stepped || body.height < WITH_MAP && !stage.findings().is_empty()) { 0 } else { told };
     let findings = why::wanted_rows(stage, body.width, why::BEHIND_WORD, 1) + why::rows_of_op(stage, body.width);
     let why = match (autopsy, body.height) {
         (Some(autopsy), height) => autopsy::rows(stage, autopsy, body.width, (height * 2 / 5).max(1)),
         (None, 20..) => findings.min(5),
         (None, WITH_MAP..) => findings.min(3),
-        (None, _) => findings.min(2),
+        (None, _) if body.width < NARROW => findings.min(4 - 2 * effect),
+        (None, _) => findings.min(3 - effect),
     };
+    let switches = if body.width < NARROW && why > 3 { 2 } else { switches };
     let areas = Split::vertical([
         match (two_charts, has_news(stage)) {
             (false, _) => Constraint::Length(0),

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Style};
 use ratatui::text::Span;
 
 use super::reading;
-use crate::drawing::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
+use crate::drawing::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
 use crate::drawing::figures::Unit;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put_at, span};
@@ -49,7 +49,11 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         };
         (Curve::apart(plot, axis, &columns(before), &columns(profile)), highest(before) > axis.top)
     });
-    let title = title(stage, profile, line.as_ref(), area);
+    let plot = plot.intersection(buf.area);
+    let areas = drawn.map(|(profile, _, axis)| {
+        Areas::of(&stacks(profile, theme, plot.width), axis.top, theme, (plot.width, plot.height))
+    });
+    let title = title(stage, profile, line.as_ref(), areas.as_ref(), area);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let Some((profile, largest, axis)) = drawn else {
         let text = match stage.picture.kind {
@@ -62,7 +66,9 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         return plot;
     };
     axis.draw(theme, inner, plot, buf);
-    areas(&stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
+    if let Some(areas) = areas {
+        areas.draw(theme, plot, buf);
+    }
     if let Some((line, _)) = line {
         line.draw(Token::Ghost, theme, buf);
     }
@@ -108,7 +114,13 @@ fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
 }
 
 /// `line` is that of the step that this one is compared with, and whether it is cut at the top.
-fn title(stage: &Stage<'_>, profile: Option<&Profile>, line: Option<&(Curve, bool)>, area: Rect) -> Vec<Span<'static>> {
+fn title(
+    stage: &Stage<'_>,
+    profile: Option<&Profile>,
+    line: Option<&(Curve, bool)>,
+    areas: Option<&Areas>,
+    area: Rect,
+) -> Vec<Span<'static>> {
     let theme = stage.theme;
     // Not every snapshot knows steps.
     let window = matches!(stage.picture.kind, Kind::Snapshot(_)) && stage.view().steps.finished == 0;
@@ -138,7 +150,9 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, line: Option<&(Curve, boo
             title.push(span(theme, Token::Text, format!(" {} ↑", unit.figure(highest(before)))));
         }
     }
-    let parts = parts(profile, peak, area.height);
+    let mut parts = parts(profile, peak, area.height);
+    // What no cell has room for needs no name.
+    parts.retain(|(category, _)| areas.is_none_or(|areas| areas.shows(legend::ink(*category, theme))));
     let name = |category| {
         let label = span(theme, Token::Dim, format!(" {}", legend::short_label(category)));
         vec![Span::raw(" "), legend::legend_of(category, theme), label]
@@ -210,7 +224,7 @@ fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: 
     let ground = [Color::Reset, theme.color(Token::Surface)];
     let free = buf
         .cell((plot.x + x, plot.y))
-        .is_some_and(|cell| matches!(cell.symbol(), " " | "▁") && ground.contains(&cell.bg));
+        .is_some_and(|cell| matches!(cell.symbol(), " " | "▁" | "─") && ground.contains(&cell.bg));
     chart::cursor(plot, x, theme, buf);
     if stage.picture.marked.is_some() && free {
         put_at(plot, x, 0, vec![span(theme, Token::Key, when::MARK)], buf);
@@ -228,24 +242,26 @@ pub(super) fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, 
     let begun = profile.phases.iter().filter(|(phase, from)| phase.is_some() || *from < profile.events);
     let begun: Vec<_> = begun.collect();
     // Edges between parts of which none has a name say nothing.
-    if begun.iter().all(|(phase, _)| phase.is_none()) {
-        return;
-    }
+    let mut named_before = false;
     for (index, (phase, from)) in begun.iter().enumerate() {
         let to = begun.get(index + 1).map_or(width, |(_, to)| column(*to));
         let from = column(*from);
         let Some(cells) = to.checked_sub(from).filter(|cells| *cells > 0) else { continue };
         let Ok(x) = u16::try_from(from) else { continue };
-        let Some(phase) = phase else {
-            put_at(area, x, row, vec![span(theme, Token::Dim, "│")], buf);
+        let label = phase.map_or("", |phase| legend::phase_label(phase, cells - 1));
+        let ends = std::mem::replace(&mut named_before, !label.is_empty());
+        let Some(phase) = phase.filter(|_| !label.is_empty()) else {
+            if ends && cells > 1 {
+                put_at(area, x, row, vec![span(theme, Token::Dim, "│")], buf);
+            }
             continue;
         };
         let mut text = String::from("│");
-        text.push_str(legend::phase_label(*phase, cells - 1));
+        text.push_str(label);
         while text.chars().count() < cells {
             text.push('─');
         }
-        let style = Style::new().fg(theme.color((*phase).into()));
+        let style = Style::new().fg(theme.color(phase.into()));
         put_at(area, x, row, vec![Span::styled(text.chars().take(cells).collect::<String>(), style)], buf);
     }
 }

@@ -16,7 +16,17 @@ pub(crate) const USUAL_ROWS: u16 = 8;
 
 /// Rows that the pane wants: ranks have one more, for what they exchange.
 pub(crate) fn wanted_rows(steps: &StepsView) -> u16 {
-    USUAL_ROWS + u16::from(exchanges(steps))
+    let without =
+        if steps.finished > 0 { parts(steps).iter().filter(|(.., time)| *time == Micros(0)).count() } else { 0 };
+    USUAL_ROWS + u16::from(exchanges(steps)) - u16::try_from(without).unwrap_or(0)
+}
+
+/// Where time goes: what it is called, its colour, its time.
+fn parts(steps: &StepsView) -> Vec<(&'static str, Token, Micros)> {
+    let phases =
+        Phase::ALL.into_iter().zip(steps.phases).map(|(phase, time)| (phase.label(), Token::from(phase), time));
+    let exchange = exchanges(steps).then_some(("comm", Token::Communication, steps.exchange));
+    phases.chain([("copy", Token::Copy, steps.copy)]).chain(exchange).collect()
 }
 
 /// There are other ranks to exchange something with.
@@ -50,10 +60,7 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
     }
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    let phases =
-        Phase::ALL.into_iter().zip(steps.phases).map(|(phase, time)| (phase.label(), Token::from(phase), time));
-    let exchange = exchanges(steps).then_some(("comm", Token::Communication, steps.exchange));
-    let mut rows: Vec<_> = phases.chain([("copy", Token::Copy, steps.copy)]).chain(exchange).collect();
+    let mut rows = parts(steps);
     if !are_timed(steps) {
         put(inner, 0, vec![span(theme, Token::Dim, "phases unknown")], buf);
         return;

@@ -7,7 +7,7 @@ use ratatui::text::Span;
 use crate::drawing::figures;
 use crate::drawing::pane::{self, Frame, span};
 use crate::drawing::theme::Token;
-use crate::model::Setting;
+use crate::model::{Evidence, Finding, Setting};
 use crate::session::{Switch, SwitchGroup};
 use crate::tui::action::Action;
 use crate::tui::stage::{Stage, Targets};
@@ -76,10 +76,17 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<SwitchCell> {
     switches.chain(empty_cache).collect()
 }
 
-/// What `empty_cache` would return: now where nothing moves, else when a step ends, which findings tell of too.
+/// What `empty_cache` would return: now where nothing moves, else when a step ends: what a finding tells, where one does.
 fn releasable(stage: &Stage<'_>) -> Bytes {
     let view = stage.view();
-    if stage.is_still() { view.ledger.releasable } else { view.rested.releasable }
+    if stage.is_still() {
+        return view.ledger.releasable;
+    }
+    let told = |finding: &Finding| match finding.evidence {
+        Evidence::Releasable { bytes, .. } => Some(bytes),
+        _ => None,
+    };
+    stage.findings().iter().find_map(told).unwrap_or(view.rested.releasable)
 }
 
 /// A switch's default, which needs no emphasis.

@@ -209,8 +209,13 @@ impl Laid {
             let text = format!("{what} {}.", capital(said.remedy.trim_end_matches('.')));
             Self { lines: pane::wrap(&text, width), told: what.chars().count(), more: false }
         };
-        let tells =
-            (LEAST_WORDS..words.len()).rev().map(|count| shortened(&count)).find(|laid| laid.lines.len() <= rows);
+        // No bracket stays open.
+        let is_closed = |count: &usize| {
+            let of = |sign| words[..*count].iter().map(|word| word.matches(sign).count()).sum::<usize>();
+            of('(') == of(')')
+        };
+        let counts = (LEAST_WORDS..words.len()).rev().filter(is_closed);
+        let tells = counts.map(|count| shortened(&count)).find(|laid| laid.lines.len() <= rows);
         if let Some(laid) = tells.filter(|_| !said.remedy.is_empty()) {
             return laid;
         }
@@ -219,6 +224,10 @@ impl Laid {
         if let Some(last) = lines.last_mut() {
             let short = pane::wrap(last, width.saturating_sub(more.chars().count()));
             *last = short.into_iter().next().unwrap_or_default();
+            if let Some(open) = last.rfind('(').filter(|open| *open > 0 && !last[*open..].contains(')')) {
+                last.truncate(open);
+                last.truncate(last.trim_end().len());
+            }
         }
         Self { lines, told, more: true }
     }
@@ -316,7 +325,11 @@ mod tests {
             lines(3),
             ["activations are 67 % of the step's peak", "(15.24 GiB of 22.84 GiB). Try c:", "12.61 GiB."]
         );
-        assert_eq!(lines(2), ["activations are 67 % of the step's peak", "(15.24 GiB of 22.84 … Try c: 12.61 GiB."]);
+        assert_eq!(
+            lines(2),
+            ["activations are 67 % of the step's peak", "… Try c: 12.61 GiB."],
+            "no bracket stays open"
+        );
         assert_eq!(lines(1), ["activations are 67 % … Try c: 12.61 GiB."]);
         let op = said("addBackward took and freed nothing", "");
         let rows = |height| {

@@ -199,8 +199,8 @@ fn lines(head: Vec<Span<'static>>, ledger: &Ledger, hole: Bytes, unit: Unit, the
     let entry = |account: Account| {
         vec![
             mark(account.ink, theme),
-            span(theme, Token::Dim, format!("{} ", account.name)),
-            span(theme, Token::Text, format!("{:<6}", known(account.bytes, unit))),
+            span(theme, Token::Dim, format!(" {} ", account.name)),
+            span(theme, Token::Text, format!("{:<5}", known(account.bytes, unit))),
         ]
     };
     let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());

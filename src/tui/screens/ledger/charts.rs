@@ -142,7 +142,7 @@ fn share(part: Bytes, whole: Bytes) -> f64 {
 
 /// The lowest round share that is at least `largest`.
 fn top_of(largest: f64) -> f64 {
-    [0.05, 0.1, 0.2, 0.5].into_iter().find(|top| largest <= *top).unwrap_or(1.0)
+    [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8].into_iter().find(|top| largest <= *top).unwrap_or(1.0)
 }
 
 /// Stranded as a share of reserved, the largest hole below the others; returns the plot.
@@ -205,7 +205,9 @@ mod tests {
 
     #[test]
     fn the_axis_of_shares_is_round_and_holds_them() {
-        for (largest, top) in [(0.0, 0.05), (0.05, 0.05), (0.13, 0.2), (0.21, 0.5), (0.51, 1.0), (1.0, 1.0)] {
+        for (largest, top) in
+            [(0.0, 0.05), (0.05, 0.05), (0.13, 0.15), (0.22, 0.25), (0.51, 0.6), (0.9, 1.0), (1.0, 1.0)]
+        {
             assert_eq!(top_of(largest), top);
         }
     }

@@ -56,10 +56,8 @@ fn rows(stage: &Stage<'_>, width: u16, height: u16) -> Vec<FindingRow> {
     let mut all: Vec<Vec<_>> = findings.iter().enumerate().map(told).collect();
     let mut spare = usize::from(height).saturating_sub(all.iter().map(Vec::len).sum());
     for (index, finding) in findings.iter().enumerate().filter(|(index, _)| selected != Some(*index)) {
-        let sentence = sentence(stage.theme, finding, usize::from(width), false);
-        if let Some(left) = (spare + 1).checked_sub(sentence.len()) {
-            (spare, all[index]) = (left, sentence);
-        }
+        let sentence = sentence(stage.theme, finding, usize::from(width), false, spare + 1);
+        (spare, all[index]) = (spare + 1 - sentence.len(), sentence);
     }
     let rows = all.into_iter().enumerate();
     rows.flat_map(|(finding, lines)| lines.into_iter().map(move |line| FindingRow { finding, line })).collect()
@@ -75,11 +73,16 @@ fn head(theme: &Theme, finding: &Finding, text: String, selected: bool) -> Vec<S
     ]
 }
 
-/// What is the case, in as many lines as it takes.
-fn sentence(theme: &Theme, finding: &Finding, width: usize, selected: bool) -> Vec<Vec<Span<'static>>> {
+/// What is the case, in as many lines as it takes, and no more than `most`: the last of them holds what follows, as far as it goes.
+fn sentence(theme: &Theme, finding: &Finding, width: usize, selected: bool, most: usize) -> Vec<Vec<Span<'static>>> {
     let style = theme.style(token(finding.level));
     let style = if selected { style.add_modifier(Modifier::BOLD) } else { style };
-    let lines = pane::wrap(&finding.to_string(), width.saturating_sub(MARGIN)).into_iter().enumerate();
+    let mut lines = pane::wrap(&finding.to_string(), width.saturating_sub(MARGIN));
+    if lines.len() > most {
+        let rest = lines.split_off(most.max(1) - 1).join(" ");
+        lines.push(rest);
+    }
+    let lines = lines.into_iter().enumerate();
     let line = |(index, text)| match index {
         0 => head(theme, finding, text, selected),
         _ => vec![Span::raw(" ".repeat(MARGIN)), Span::styled(text, style)],
@@ -90,7 +93,7 @@ fn sentence(theme: &Theme, finding: &Finding, width: usize, selected: bool) -> V
 /// The selected finding: its sentence, its place, what can be done.
 fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'static>>> {
     let theme = stage.theme;
-    let mut lines = sentence(theme, finding, width, true);
+    let mut lines = sentence(theme, finding, width, true, usize::MAX);
     let state = &stage.states.ledger;
     let meant = state.meant(finding);
     let mut line = vec![Span::raw(" ".repeat(MARGIN))];

@@ -18,7 +18,7 @@ use crate::units::Bytes;
 /// The fewest rows that what a branch ends in is worth.
 const LEAST: u16 = 5;
 /// What is less than one in so many of a branch is left out of that.
-const SMALLEST: u64 = 5000;
+const SMALLEST: u64 = 50_000;
 
 pub(super) fn render(stage: &Stage<'_>, looked: &Looked, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
@@ -94,12 +94,15 @@ fn leaves(stage: &Stage<'_>, looked: &Looked, of: &Node, area: Rect, buf: &mut B
         let parts = node.children.iter().filter_map(|child| looked.flame.get(*child));
         for part in parts.filter(|part| part.bytes.get() >= least && part.others == 0) {
             let name = match paths {
-                true if part.chain.is_empty() => format!("{path}{}", part.label),
-                true => format!("{path}{}", part.chain.join(".")),
+                true if path.is_empty() => part.label.to_string(),
+                // What a layer has itself is no module of it.
+                true if part.key.starts_with(' ') => format!("{path} {}", part.label),
+                true if part.chain.is_empty() => format!("{path}.{}", part.label),
+                true => format!("{path}.{}", part.chain.join(".")),
                 false => part.label.to_string(),
             };
             if !part.children.is_empty() {
-                open.push((part, name + "."));
+                open.push((part, name));
                 continue;
             }
             let label = naming::starred(&name);
@@ -127,8 +130,9 @@ fn leaves(stage: &Stage<'_>, looked: &Looked, of: &Node, area: Rect, buf: &mut B
             span(theme, Token::Dim, format!("{:>5}", figures::percent(leaf.bytes.get(), of.bytes.get()))),
         ];
         let left = put_right(area, y, figures, buf);
-        // What stands once leaves the column of counts to its name.
-        let free = counts - count(leaf).chars().count();
+        // What stands once leaves the column of counts to its name, and what is left of that of bytes.
+        let (count, figure) = (count(leaf).chars().count(), unit.or_smaller(leaf.bytes).chars().count());
+        let free = counts - count + if count == 0 { bytes - 1 - figure } else { 0 };
         let name = pane::cut_name(&leaf.label, usize::from(left.saturating_sub(3)) + free);
         put(area, y, vec![legend::legend_of(leaf.category, theme), span(theme, Token::Text, format!(" {name}"))], buf);
     }

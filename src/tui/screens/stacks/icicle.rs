@@ -1,5 +1,7 @@
 //! The tree as areas: a row for each level, a width for the bytes, the whole on top.
 
+use std::sync::Arc;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -14,16 +16,20 @@ use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{Looked, ScreenAction, StacksAction};
 use crate::tui::when;
 
-/// Levels that the tree has below what is looked into, that one included; deeper ones are not counted.
-pub(super) fn levels(looked: &Looked) -> u16 {
-    fn below(looked: &Looked, index: usize, most: u16) -> u16 {
-        let children = looked.flame.get(index).map_or(&[][..], |node| &node.children);
-        if most == 0 {
-            return 1;
-        }
-        1 + children.iter().map(|child| below(looked, *child, most - 1)).max().unwrap_or(0)
+/// Cells from which on an area has a word.
+const WORD: u16 = 4;
+
+/// Levels that the tree has below what is looked into, that one included, in so many cells: what has no room for a word has none, and
+/// deeper ones than that are not counted.
+pub(super) fn levels(looked: &Looked, width: u16) -> u16 {
+    let whole = looked.flame.get(looked.zoom).map_or(0, |zoom| zoom.bytes.get()).max(1);
+    let is_wide = |bytes: u64| u128::from(bytes) * u128::from(width) >= u128::from(whole) * u128::from(WORD);
+    fn below(looked: &Looked, index: usize, most: u16, is_wide: &dyn Fn(u64) -> bool) -> u16 {
+        let node = looked.flame.get(index).filter(|node| most > 0 && is_wide(node.bytes.get()));
+        let children = node.map_or(&[][..], |node| &node.children);
+        1 + children.iter().map(|child| below(looked, *child, most - 1, is_wide)).max().unwrap_or(0)
     }
-    below(looked, looked.zoom, 40)
+    below(looked, looked.zoom, 40, &is_wide)
 }
 
 pub(super) fn render(
@@ -78,24 +84,56 @@ impl Plot<'_, '_> {
     fn branch(&mut self, index: usize, from: u64, to: u64, level: u16) {
         let looked = self.looked;
         let Some(node) = looked.flame.get(index).filter(|_| level < self.inner.height && to > from) else { return };
-        let column = |at: u64| u16::try_from(at).unwrap_or(u16::MAX).min(self.inner.width);
+        let width = self.inner.width;
+        let column = |at: u64| u16::try_from(at).unwrap_or(u16::MAX).min(width);
         let area = Rect {
             x: self.inner.x + column(from),
             y: self.inner.y + level,
             width: column(to) - column(from),
             height: 1,
         };
-        bar(self.stage.theme, node, index == looked.selected, area, self.buf);
-        if let Ok(place) = u32::try_from(index) {
-            self.targets.push((area, Action::Own(ScreenAction::Stacks(StacksAction::Pick(place)))));
-        }
+        self.area(node, index, index == looked.selected, area);
         let whole = u128::from(node.bytes.get().max(1));
         let edge = |bytes: u64| from + (u128::from(to - from) * u128::from(bytes) / whole) as u64;
         let mut sum = 0;
+        let mut edges = vec![edge(0)];
         for child in &node.children {
-            let bytes = looked.flame.get(*child).map_or(0, |child| child.bytes.get());
-            self.branch(*child, edge(sum), edge(sum + bytes), level + 1);
-            sum += bytes;
+            sum += looked.flame.get(*child).map_or(0, |child| child.bytes.get());
+            edges.push(edge(sum));
+        }
+        let is_narrow = |at: &usize| {
+            let child = node.children[*at];
+            let is_selected = child == looked.selected || looked.leads_to_selected(child);
+            column(edges[at + 1]) - column(edges[*at]) < WORD && !is_selected
+        };
+        let mut first = 0;
+        while first < node.children.len() {
+            // Slivers side by side are one area, of which something can be said.
+            let narrow = (first..node.children.len()).take_while(is_narrow).count();
+            let sum = looked.flame.sum(index, first..first + narrow).filter(|_| narrow > 1);
+            let last = first + narrow.max(1);
+            match sum.filter(|_| level + 1 < self.inner.height) {
+                Some(sum) => {
+                    let (from, to) = (column(edges[first]), column(edges[last]));
+                    let area =
+                        Rect { x: self.inner.x + from, y: self.inner.y + level + 1, width: to - from, height: 1 };
+                    let label = format!("{} parts", sum.others);
+                    let label = if label.len() < usize::from(area.width) { label.into() } else { Arc::default() };
+                    if !area.is_empty() {
+                        self.area(&Node { label, ..sum }, index, false, area);
+                    }
+                }
+                None => self.branch(node.children[first], edges[first], edges[first + 1], level + 1),
+            }
+            first = last;
+        }
+    }
+
+    /// Draws an area, which a click picks the node of.
+    fn area(&mut self, shown: &Node, index: usize, selected: bool, area: Rect) {
+        bar(self.stage.theme, shown, selected, area, self.buf);
+        if let Ok(place) = u32::try_from(index) {
+            self.targets.push((area, Action::Own(ScreenAction::Stacks(StacksAction::Pick(place)))));
         }
     }
 }
@@ -116,7 +154,7 @@ fn bar(theme: &Theme, node: &Node, selected: bool, area: Rect, buf: &mut Buffer)
     let mark = if selected { "▶" } else { "▏" };
     buf[(area.x, area.y)].set_symbol(mark);
     // A label of which nothing but a letter is left says nothing.
-    if area.width > 3 {
+    if area.width >= WORD {
         buf.set_stringn(area.x + 1, area.y, label, usize::from(area.width - 1), style);
     }
 }

@@ -76,11 +76,11 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     }
     let wide = area.width >= TWO_COLUMNS && area.height >= 16;
     let kind = if wide { Frame::Box } else { Frame::Rule };
-    let deepest = icicle::levels(&looked(0)) + 2;
     if wide {
-        let right = (area.width / 3).clamp(42, 64);
+        let right = (area.width * 2 / 5).clamp(44, 64);
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]));
-        let top = deepest.clamp(6, (area.height * 9 / 20).max(6));
+        let deepest = icicle::levels(&looked(0), left.width.saturating_sub(2)) + 2;
+        let top = deepest.clamp(4, (area.height * 9 / 20).max(6));
         let [top, bottom] = left.layout::<2>(&Split::vertical([Constraint::Length(top), Constraint::Min(0)]));
         let looked = looked(bottom.height.saturating_sub(2));
         icicle::render(stage, &looked, kind, top, buf, &mut layout.targets);
@@ -88,7 +88,8 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         detail::render(stage, &looked, kind, right, buf);
     } else {
         let told = 5.min(area.height / 4);
-        let top = (deepest - 1).clamp(4, (area.height * 2 / 5).max(4));
+        let deepest = icicle::levels(&looked(0), area.width) + 1;
+        let top = deepest.clamp(3, (area.height * 2 / 5).max(4));
         let rows = [Constraint::Length(top), Constraint::Min(0), Constraint::Length(told)];
         let [top, middle, bottom] = area.layout::<3>(&Split::vertical(rows));
         let looked = looked(middle.height.saturating_sub(1));

@@ -1,19 +1,22 @@
 //! The parts of what is looked into, a row for each: bytes, share, blocks.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
+use ratatui::style::Modifier;
 use ratatui::text::Span;
 
 use crate::drawing::figures::{self, Unit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Category, Node};
+use crate::model::{Evidence, Finding, Flame, Node};
 use crate::tui::action::Action;
+use crate::tui::share;
 use crate::tui::stage::{Stage, Targets};
-use crate::tui::states::{Looked, ScreenAction, StacksAction};
-use crate::units::Bytes;
+use crate::tui::states::{Looked, Row, ScreenAction, StacksAction};
 
 /// Cells of the figures: bytes, share, blocks.
 const FIGURES: u16 = 25;
@@ -54,10 +57,11 @@ pub(super) fn render(
     let seen = usize::from(body.height);
     let first = stage.scroll.min(looked.rows.len().saturating_sub(seen));
     let names = usize::from(body.width.saturating_sub(FIGURES + bar + 1));
-    for (y, index) in (0..body.height).zip(&looked.rows[first..]) {
-        let Some(node) = flame.get(*index) else { continue };
+    let leaking = leaking(stage);
+    for (y, row) in (0..body.height).zip(&looked.rows[first..]) {
+        let Some(node) = node_of(flame, *row) else { continue };
         let line = Rect { y: body.y + y, height: 1, ..body };
-        put(line, 0, label(theme, node, node.depth - zoom.depth, names), buf);
+        put(line, 0, label(theme, &node, node.depth - zoom.depth, leaks(&node, &leaking), names), buf);
         let figures = vec![
             span(theme, Token::Strong, format!("{:>9}", unit.or_smaller(node.bytes))),
             span(theme, Token::Dim, format!("{:>7}", figures::percent(node.bytes.get(), flame.total.get()))),
@@ -67,51 +71,60 @@ pub(super) fn render(
         put_right(figures_at, 0, figures, buf);
         if bar > 1 {
             let at = Rect { x: line.right() - bar + 1, width: bar - 1, ..line };
-            share(&node.by_category, zoom.bytes, theme, at, buf);
+            share::draw(&node.by_category, zoom.bytes, theme, at, buf);
         }
-        if *index == looked.selected {
+        if *row == Row::Node(looked.selected) {
             let style = theme.style(Token::Dim).add_modifier(Modifier::REVERSED);
             buf.set_style(Rect { width: figures_at.width, ..line }.intersection(buf.area), style);
         }
-        if let Ok(place) = u32::try_from(*index) {
+        // What is summed up is seen when what it is part of is looked into.
+        let (Row::Node(index) | Row::Rest { of: index, .. }) = *row;
+        if let Ok(place) = u32::try_from(index) {
             targets.push((line, Action::Own(ScreenAction::Stacks(StacksAction::Pick(place)))));
         }
     }
     (looked.rows.len(), seen)
 }
 
+/// What a row shows: a node, or the sum of several, as a node.
+fn node_of(flame: &Flame, row: Row) -> Option<Cow<'_, Node>> {
+    match row {
+        Row::Node(index) => flame.get(index).map(Cow::Borrowed),
+        Row::Rest { of, shown } => flame.sum(of, shown..flame.get(of)?.children.len()).map(Cow::Owned),
+    }
+}
+
+/// The lines whose blocks stay from step to step, as findings name them.
+fn leaking(stage: &Stage<'_>) -> Vec<Arc<str>> {
+    let lines = |finding: &Finding| match &finding.evidence {
+        Evidence::Leak { lines, .. } => lines.iter().map(|kept| Arc::clone(&kept.line)).collect(),
+        _ => Vec::new(),
+    };
+    stage.findings().iter().flat_map(lines).collect()
+}
+
+/// A node is one of these lines: by its name, or by the place that `layer_norm (main.py:96)` ends with.
+fn leaks(node: &Node, lines: &[Arc<str>]) -> bool {
+    let place = |line: &str| Some(line.rsplit_once(" (")?.1.strip_suffix(')')?.to_owned());
+    let is_place = |place: String| node.label.strip_prefix(&*place).is_some_and(|rest| rest.starts_with(' '));
+    lines.iter().any(|line| *node.label == **line || place(line).is_some_and(is_place))
+}
+
 /// A node's mark and label, as far to the right as it lies deep.
-fn label(theme: &Theme, node: &Node, depth: usize, room: usize) -> Vec<Span<'static>> {
+fn label(theme: &Theme, node: &Node, depth: usize, leaks: bool, room: usize) -> Vec<Span<'static>> {
     let indent = " ".repeat(depth.min(STEPS) * STEP);
     let more = match node.chain.len() {
         0 => String::new(),
         frames => format!(" +{}", frames - 1),
     };
-    let room = room.saturating_sub(indent.len() + 2 + more.len());
+    let leak = if leaks { " ▲ stays" } else { "" };
+    let room = room.saturating_sub(indent.len() + 2 + more.len() + leak.chars().count());
     let token = if node.others > 0 { Token::Dim } else { Token::Text };
     vec![
         Span::raw(indent),
         legend::legend_of(node.category(), theme),
         span(theme, token, format!(" {}", pane::cut_name(&node.label, room))),
         span(theme, Token::Dim, more),
+        span(theme, Token::Warn, leak),
     ]
-}
-
-/// A bar: what part of the whole a row is, by category.
-fn share(parts: &[Bytes; Category::ALL.len()], whole: Bytes, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    let area = area.intersection(buf.area);
-    let width = u128::from(area.width);
-    let (mut x, mut sum) = (0u16, 0u64);
-    for (category, bytes) in Category::ALL.into_iter().zip(parts) {
-        sum += bytes.get();
-        // What is less than half a cell has none.
-        let cells = (u128::from(sum) * width * 2 / u128::from(whole.get().max(1))).div_ceil(2);
-        let end = u16::try_from(cells).unwrap_or(area.width).min(area.width);
-        if *bytes > Bytes::ZERO && end > x {
-            let fill = if theme.is_colorless() { legend::category_letter(category) } else { "▆" };
-            let text = fill.repeat(usize::from(end - x));
-            pane::put_at(area, x, 0, vec![Span::styled(text, Style::new().fg(theme.color(category.into())))], buf);
-            x = end;
-        }
-    }
 }

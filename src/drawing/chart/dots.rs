@@ -1,0 +1,104 @@
+//! Heights within each other where there is no colour, in dots of braille: what is lowest has every dot, what is above it every second
+//! one, and the highest is a line at its top. So all of them are seen in few rows, each to a quarter of one.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::theme::{Theme, Token};
+use vramlab_allocator::units::Bytes;
+
+/// Dots of a row of a cell: left, right, from the bottom up.
+const ROWS: [[u8; 2]; 4] = [[0x40, 0x80], [0x04, 0x20], [0x02, 0x10], [0x01, 0x08]];
+
+/// The marks of the three in legends: whole cells of them.
+pub const MARKS: [&str; 3] = ["⣿", "⡪", "⠉"];
+
+/// How high each is in so many rows of dots. What there is of one has a row, and the top is the nearest.
+fn heights(levels: [Bytes; 3], top: Bytes, dots: u64) -> [u64; 3] {
+    let (top, mut below) = (u128::from(top.get().max(1)), 0);
+    levels.map(|bytes| {
+        let scaled = (u128::from(bytes.get()) * u128::from(dots) + top / 2) / top;
+        let least = u64::from(bytes > Bytes::ZERO);
+        below = u64::try_from(scaled).unwrap_or(dots).max(least).min(dots).max(below);
+        below
+    })
+}
+
+/// Draws columns side by side over `plot`, which is `top` bytes high: each three heights, none below the one before it.
+pub fn levels(columns: &[[Bytes; 3]], top: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let plot = plot.intersection(buf.area);
+    for (x, column) in (plot.left()..plot.right()).zip(columns) {
+        let [low, middle, high] = heights(*column, top, u64::from(plot.height) * ROWS.len() as u64);
+        for (y, first) in (plot.top()..plot.bottom()).rev().zip((0u64..).step_by(ROWS.len())) {
+            let dots = (first..).zip(ROWS).fold(0, |dots, (row, sides)| {
+                let seen = match row {
+                    _ if row < low => sides[0] | sides[1],
+                    _ if row < middle => sides[(row % 2) as usize],
+                    _ if row + 1 == high => sides[0] | sides[1],
+                    _ => 0,
+                };
+                dots | seen
+            });
+            if let Some(symbol) = char::from_u32(0x2800 + u32::from(dots)).filter(|_| dots > 0) {
+                buf[(x, y)].set_char(symbol).set_style(theme.style(Token::Text));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::theme::{Catalog, ColorTier};
+
+    /// Which of the three each row of dots is, from the bottom, read from the frame; blank ones are left out.
+    fn seen(levels: [u64; 3], top: u64, rows: u16) -> [u64; 3] {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::None).unwrap();
+        let mut buf = Buffer::empty(Rect::new(0, 0, 1, rows));
+        super::levels(&[levels.map(Bytes)], Bytes(top), &theme, buf.area, &mut buf);
+        let dots = |row: u64| {
+            let symbol = buf[(0, rows - 1 - (row / 4) as u16)].symbol().chars().next().unwrap();
+            let all = if symbol == ' ' { 0 } else { u32::from(symbol) as u8 };
+            ROWS[(row % 4) as usize].iter().filter(|dot| all & **dot != 0).count()
+        };
+        let all: Vec<usize> = (0..u64::from(rows) * 4).map(dots).collect();
+        let low = all.iter().take_while(|dots| **dots == 2).count();
+        let middle = low + all[low..].iter().take_while(|dots| **dots == 1).count();
+        let high = all.iter().rposition(|dots| *dots > 0).map_or(0, |row| row + 1);
+        [low, middle, high].map(|row| row as u64)
+    }
+
+    proptest! {
+        #[test]
+        fn each_height_is_read_to_a_row_of_dots(
+            floor in 0u64..1 << 33, more in 1u64..1 << 33, beyond in 1u64..1 << 33, room in 0u64..1 << 32, rows in 1u16..40,
+        ) {
+            let levels = [floor, floor + more, floor + more + beyond];
+            let top = levels[2] + room;
+            let read = seen(levels, top, rows);
+            let dots = f64::from(rows) * 4.0;
+            for (read, bytes) in read.into_iter().zip(levels) {
+                let exact = bytes as f64 / top as f64 * dots;
+                // What there is has a row, and a line upon the lowest looks like more of it.
+                prop_assert!((read as f64 - exact).abs() <= 2.0, "{read} for {exact}: {levels:?} of {top} in {rows}");
+            }
+        }
+    }
+
+    #[test]
+    fn floor_peak_and_reserved_are_seen_in_two_rows() {
+        assert_eq!(seen([146, 2284, 2500], 2500, 2), [1, 7, 8]);
+        assert_eq!(seen([146, 2284, 2500], 2500, 3), [1, 11, 12]);
+        assert_eq!(seen([1, 599, 2500], 2500, 3), [1, 3, 12]);
+    }
+
+    #[test]
+    fn marks_are_whole_cells() {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::None).unwrap();
+        let mut buf = Buffer::empty(Rect::new(0, 0, 1, 3));
+        levels(&[[4, 8, 12].map(Bytes)], Bytes(12), &theme, buf.area, &mut buf);
+        assert_eq!([2, 1, 0].map(|y| buf[(0, y)].symbol()), MARKS);
+    }
+}
