@@ -129,6 +129,8 @@ pub struct Context {
     pub(crate) fused: bool,
     /// 16-bit copies of parameters that serve a whole step, where its ops are fused and ask for them several times.
     pub(crate) weight_copies: Option<BTreeMap<usize, Tensor>>,
+    /// Leaves of the graph that are no parameters, by storage: autocast keeps their copies in 16 bit too, and these them.
+    pub(crate) inputs: BTreeMap<u64, Option<[Tensor; 2]>>,
     /// What runs now makes logits that only a loss will read.
     pub(crate) classifying: bool,
     pub(crate) cache: Option<KvCache>,
@@ -187,6 +189,7 @@ impl Context {
             in_output: Vec::new(),
             fused: false,
             weight_copies: None,
+            inputs: BTreeMap::new(),
             classifying: false,
             cache: None,
             gradient_copy: None,
@@ -285,6 +288,12 @@ impl Context {
         self.buffers.retain(|kept| !kept.data.shares_storage(buffer));
     }
 
+    /// A module and its buffer are gone, whoever else has a handle of it.
+    pub fn let_go(&mut self, buffer: &Tensor) {
+        self.forget_buffer(buffer);
+        buffer.storage().empty();
+    }
+
     /// How many parameters there are.
     pub const fn parameter_count(&self) -> usize {
         self.leaves.len()
@@ -364,6 +373,18 @@ impl Context {
         self.buffers.clear();
         self.units.clear();
         self.splits.clear();
+    }
+
+    /// The copies in 16 bit that serve a whole step go.
+    pub(crate) fn drop_copies(&mut self) {
+        self.weight_copies = None;
+        self.inputs.values_mut().for_each(|copy| *copy = None);
+    }
+
+    /// The same, and the pass with its leaves is over.
+    pub(crate) fn forget_copies(&mut self) {
+        self.drop_copies();
+        self.inputs.clear();
     }
 
     /// Drops the graph of a forward pass that will not be differentiated.
@@ -582,15 +603,17 @@ impl Context {
         }
     }
 
-    /// `input` as a tensor that wants a gradient, though nothing that made it does: `requires_grad_(True)`. It lives until that
-    /// has arrived.
+    /// `input` as a tensor that wants a gradient, though nothing that made it does: `requires_grad_(True)`. It and its gradient live as
+    /// long as the graph, whose leaf it is.
     pub fn want_gradient(&mut self, input: &Tensor) -> Tensor {
         if input.requires_grad() {
             return input.clone();
         }
+        self.inputs.insert(input.storage().number(), None);
         let held = input.detach();
-        let source = self.record("AccumulateGrad", [None, None, None], move |_, _| {
-            drop(held);
+        let source = self.record("AccumulateGrad", [None, None, None], move |cx, [gradient, ..]| {
+            cx.keep_in_output(held);
+            gradient.into_iter().for_each(|gradient| cx.keep_in_output(gradient));
             Ok(Gradients::default())
         });
         input.clone().with_source(source)
@@ -620,7 +643,7 @@ impl Context {
     /// weights go with the autocast region that is left.
     pub(crate) fn catch_frames(&mut self) {
         self.autocast = Autocast::default();
-        self.weight_copies = None;
+        self.forget_copies();
         for leaf in &mut self.leaves {
             leaf.reset();
         }
@@ -640,7 +663,7 @@ impl Context {
         self.tape.clear();
         self.retained.abandon();
         self.autocast = Autocast::default();
-        self.weight_copies = None;
+        self.forget_copies();
         self.cache = None;
         self.gradient_copy = None;
         self.locals.clear();

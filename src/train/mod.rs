@@ -71,5 +71,5 @@ pub use timetable::Timetable;
 pub use trainer::{LoopStyle, Trainer, TrainerOptions};
 pub use vramlab_model::{Parallelism, PipelineSchedule};
 pub use workload::{
-    Adversaries, Batch, BatchLayout, BatchSource, Layouts, Model, Outcome, Part, Routine, Task, Workload,
+    Adversaries, Batch, BatchLayout, BatchSource, Cut, Layouts, Model, Outcome, Part, Routine, Task, Workload,
 };

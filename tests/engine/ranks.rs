@@ -8,8 +8,8 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{DDP_BUCKET, Event};
 use vramlab::train::{
-    Amp, Checkpointing, Config, Libraries, LoopStyle, Member, Observer, OptimizerKind, Parallelism, PipelineSchedule,
-    Seat, Trainer, TrainerOptions, Workload, World,
+    Amp, Checkpointing, Config, Libraries, LoopStyle, LossHead, Member, Observer, OptimizerKind, Parallelism,
+    PipelineSchedule, Seat, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::{Bytes, MIB};
 
@@ -548,6 +548,66 @@ fn ranks_that_compute_share_parameters_of_one_type() {
     let words =
         "ranks that compute share parameters of one type with fsdp; give --weights fp32, or take simulated cards";
     assert_eq!(error.to_string(), words);
+}
+
+/// Two stages of a decoder learn what the whole model does, their batch in micro-batches. A table that is the head's weight too is there
+/// twice, and each of the two is trained by its own gradient alone.
+#[test]
+fn stages_of_decoders_learn_as_the_whole_does() {
+    for name in ["llama-mini.base", "llama-mini.loraall", "olmo3-mini.base", "mixtral-mini.base", "gemma3-mini.base"] {
+        let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
+        let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) }).unwrap();
+        let whole = crate::families::workload(name);
+        let (mut alone, _) =
+            crate::training::on(Box::new(device), whole, config, Libraries::PROCESSOR, LoopStyle::Logging);
+        let alone: Vec<f32> = (0..6).filter_map(|_| alone.step().unwrap().loss).collect();
+        for schedule in [PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward] {
+            let way = Parallelism::Pipeline(schedule);
+            let ours = losses_of_model(move || crate::families::workload(name), way, 2, config);
+            assert!(ours[0].is_empty(), "{name}");
+            let off = |steps: std::ops::Range<usize>| {
+                let pairs = ours[1][steps.clone()].iter().zip(&alone[steps]);
+                pairs.map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f32::max)
+            };
+            let tied = name.starts_with("gemma3");
+            assert!(off(0..if tied { 1 } else { 6 }) < 1e-5, "{name} {way}: {:?} for {alone:?}", ours[1]);
+            assert!(!tied || off(1..6) > 3e-4, "{name} {way}: {:?} for {alone:?}", ours[1]);
+        }
+    }
+}
+
+/// Models and programs of which there are no stages.
+#[test]
+fn what_stages_are_not_made_of_is_said() {
+    let refused = |name: &str, config: Config| {
+        let way = Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward);
+        let member = Member { parallelism: way, world: World::new(2, 0).unwrap() };
+        let options = TrainerOptions { member: Some(member), ..TrainerOptions::default() };
+        let (device, model) = (Box::new(SimDevice::h200().unwrap()), crate::families::workload(name));
+        Trainer::new(device, model, config, options, Box::new(Deaf)).err().unwrap().to_string()
+    };
+    let plain = Config::new(4);
+    for (name, config, words) in [
+        ("granite-mini.base", plain, "this model can't be cut into the stages of a pipeline here; use ddp or fsdp"),
+        ("llama-mini.bf16wnf4lora", plain, "pp-1f1b does not share weights in 4 bits here; use ddp"),
+        (
+            "llama-mini.base",
+            Config { loss_head: LossHead::Fused, ..plain },
+            "the loss of a stage is made of its logits, which a fused loss does without; leave --loss out",
+        ),
+        (
+            "llama-mini.base",
+            Config { use_cache: true, ..plain },
+            "--use-cache is for one device; leave it out with --parallel",
+        ),
+        (
+            "llama-mini.base",
+            Config { attention_mask: true, ..plain },
+            "stages are called without a mask of padding here; leave --attention-mask out",
+        ),
+    ] {
+        assert_eq!(refused(name, config), words);
+    }
 }
 
 /// Hears nothing.

@@ -18,6 +18,10 @@ impl Context {
         let outer = std::mem::replace(&mut self.autocast, Autocast::region(dtype));
         let result = region(self);
         self.autocast = outer;
+        // A region around a whole step keeps them.
+        if self.autocast.dtype().is_none() && !self.autocasts_backward {
+            self.inputs.values_mut().for_each(|copy| *copy = None);
+        }
         result
     }
 
@@ -37,6 +41,15 @@ impl Context {
             return Ok(input.clone());
         }
         let Source::Leaf(parameter) = input.source() else {
+            let number = input.storage().number();
+            if let Some(copy) = self.inputs.get(&number) {
+                if let Some([copy, _]) = copy {
+                    return Ok(copy.clone());
+                }
+                let copy = self.cast(input, dtype, what)?;
+                self.inputs.insert(number, Some([copy.clone(), input.clone()]));
+                return Ok(copy);
+            }
             return match self.autocast.twin_of(input) {
                 Some(twin) => Ok(twin),
                 None => self.cast(input, dtype, what),

@@ -155,7 +155,7 @@ impl Trainer {
                 return Err(TrainError::Workload(text));
             };
             let (model, lower) = (Rc::clone(model), trainer.config.amp.dtype());
-            trainer.stage = parallel::wrap(&mut trainer.cx, member, lower, model.can_be_cut())?;
+            trainer.stage = parallel::wrap(&mut trainer.cx, member, lower, &*model)?;
         }
         trainer.make_optimizers();
         // Programs that make their batches as they go begin with what building has left in the cache.
@@ -239,7 +239,10 @@ impl Trainer {
     /// For every rank of its world the lowest one whose allocator is asked for the same, itself among them.
     #[must_use]
     pub fn alike_ranks(&self) -> Vec<usize> {
-        self.member.map_or_else(|| vec![0], |member| parallel::alike(&self.cx, member))
+        match (self.member, &self.task) {
+            (Some(member), Task::Supervised(model)) => parallel::alike(&self.cx, member, &**model),
+            _ => vec![0],
+        }
     }
 
     /// Steps finished.

@@ -137,8 +137,12 @@ impl Context {
             let shape = input.shape();
             let source = cx.record("repeatBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let sum = cx.temporary(shape, grad.dtype(), "sum over a group")?;
+                let dtype = grad.dtype();
+                // Where backward runs within a region of autocast, sums come out in f32 and are cast back.
+                let summed_in = if cx.autocasts_backward { DType::F32 } else { dtype };
+                let sum = cx.temporary(shape, summed_in, "sum over a group")?;
                 cx.sum_groups(grad.operand(), &sum, [batch * heads, group, rows * size])?;
+                let sum = cx.cast_gradient(&sum, dtype)?;
                 drop(grad);
                 Ok([Some(sum), None, None])
             });
