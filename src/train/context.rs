@@ -22,7 +22,7 @@ use super::offload::{Offloader, Packed};
 use super::outputs::Outputs;
 use super::retain::Retained;
 use super::shape::Shape;
-use super::split::TensorSplit;
+use super::split::{Likeness, TensorSplit};
 use super::tape::{Backward, Gradients, INPUTS, Leaf, Tape};
 use super::tensor::{Source, Tensor};
 use super::timetable::Timetable;
@@ -157,6 +157,10 @@ pub struct Context {
     pub(crate) timetable: Option<Arc<Timetable>>,
     /// Parameters that are made whole and split then, in order.
     pub(crate) splits: Vec<(TensorSplit, [usize; 2])>,
+    /// Parameters were loaded as this rank's parts.
+    pub(crate) in_parts: bool,
+    /// Whether PyTorch has asked yet what a copy of a part would look like.
+    pub(crate) likeness: Likeness,
     /// The model is a stage of a pipeline, whose program is another one.
     pub(crate) in_stage: bool,
     /// Backward runs within the region of autocast, as a schedule's step does.
@@ -204,6 +208,8 @@ impl Context {
             seat: None,
             timetable: None,
             splits: Vec::new(),
+            in_parts: false,
+            likeness: Likeness::default(),
             in_stage: false,
             autocasts_backward: false,
             byte_codes: None,

@@ -64,7 +64,7 @@ pub use ops::{
 };
 pub use parallel::batch_unit;
 pub use shape::Shape;
-pub use split::TensorSplit;
+pub use split::{TensorRole, TensorSplit};
 pub use state_dict::StateDict;
 pub use tensor::Tensor;
 pub use timetable::Timetable;

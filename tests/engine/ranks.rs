@@ -576,15 +576,70 @@ fn stages_of_decoders_learn_as_the_whole_does() {
     }
 }
 
+/// Ranks that have a part of each layer learn what one device does, whose heads of keys and biases they share.
+#[test]
+fn parts_of_decoders_learn_as_the_whole_does() {
+    for name in ["llama-mini.base", "qwen2-mini.base", "olmo1-mini.base"] {
+        let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
+        let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) }).unwrap();
+        let whole = crate::families::workload(name);
+        let (mut alone, _) =
+            crate::training::on(Box::new(device), whole, config, Libraries::PROCESSOR, LoopStyle::Logging);
+        let alone: Vec<f32> = (0..6).filter_map(|_| alone.step().unwrap().loss).collect();
+        assert!((alone[0] - alone[5]).abs() > 1e-3, "{name}: {alone:?}");
+        for ours in losses_of_model(move || crate::families::workload(name), Parallelism::Tensor, 2, config) {
+            for (ours, theirs) in ours.iter().zip(&alone) {
+                assert!((ours - theirs).abs() < 1e-5, "{name}: {ours} for {theirs}");
+            }
+            assert_eq!(ours.len(), 6);
+        }
+    }
+}
+
+/// Why a rank of `size` is not there for a model of a name.
+fn refused(name: &str, way: Parallelism, size: usize, config: Config) -> String {
+    let member = Member { parallelism: way, world: World::new(size, 0).unwrap() };
+    let options = TrainerOptions { member: Some(member), ..TrainerOptions::default() };
+    let (device, model) = (Box::new(SimDevice::h200().unwrap()), crate::families::workload(name));
+    Trainer::new(device, model, config, options, Box::new(Deaf)).err().unwrap().to_string()
+}
+
+/// Models and programs of which ranks have no parts.
+#[test]
+fn what_layers_are_not_split_of_is_said() {
+    let of_llama = "tp is there for decoders whose layers are Llama's; use ddp or fsdp";
+    for (name, size, words) in [
+        ("gemma3-mini.base", 2, of_llama),
+        ("mixtral-mini.base", 2, of_llama),
+        ("glm-mini.base", 2, of_llama),
+        ("stablelm-mini.base", 2, of_llama),
+        ("ernie45-mini.base", 2, "tp does not split a table that is the head's weight too; use ddp or fsdp"),
+        ("llama-mini.lora", 2, "adapters beside frozen parameters are not simulated with tp; use ddp"),
+        ("llama-biased.base", 2, of_llama),
+        ("llama-mini.base", 3, "4 attention heads can't be split over 3 ranks; take as many ranks as divide them"),
+        ("llama-mini.base", 4, "2 heads of keys can't be split over 4 ranks; take as many ranks as divide them"),
+    ] {
+        assert_eq!(refused(name, Parallelism::Tensor, size, Config::new(4)), words, "{name}");
+    }
+    // The second layer's window is shorter than its rows.
+    let (model, way) = (crate::families::workload("ministral-mini.base"), Parallelism::Tensor);
+    let mut trainer = of_model(model, LoopStyle::Logging, way, [0, 2], Config::new(4), Box::new(Deaf));
+    assert_eq!(
+        trainer.step().unwrap_err().to_string(),
+        "tp does not repeat a single head of keys for all heads of a rank, as masks and eager attention want it; use fewer ranks"
+    );
+    let fused = Config { loss_head: LossHead::Fused, ..Config::new(4) };
+    assert_eq!(
+        refused("llama-mini.base", Parallelism::Tensor, 2, fused),
+        "a fused loss has the whole head, of which each rank of tp has a part; leave --loss out"
+    );
+}
+
 /// Models and programs of which there are no stages.
 #[test]
 fn what_stages_are_not_made_of_is_said() {
     let refused = |name: &str, config: Config| {
-        let way = Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward);
-        let member = Member { parallelism: way, world: World::new(2, 0).unwrap() };
-        let options = TrainerOptions { member: Some(member), ..TrainerOptions::default() };
-        let (device, model) = (Box::new(SimDevice::h200().unwrap()), crate::families::workload(name));
-        Trainer::new(device, model, config, options, Box::new(Deaf)).err().unwrap().to_string()
+        refused(name, Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward), 2, config)
     };
     let plain = Config::new(4);
     for (name, config, words) in [

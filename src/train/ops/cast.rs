@@ -3,6 +3,8 @@
 use crate::autocast::Autocast;
 use crate::context::Context;
 use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::split::Likeness;
 use crate::tape::Gradients;
 use crate::tensor::{Source, Tensor};
 use vramlab_device::{DType, Kernel};
@@ -145,6 +147,10 @@ impl Context {
         let original = input.dtype();
         let source = self.record("castBackward", [Some(input), None, None], move |cx, [gradient, ..]| {
             let Some(gradient) = gradient else { return Ok(Gradients::default()) };
+            if cx.likeness == Likeness::Next {
+                cx.likeness = Likeness::Asked;
+                drop(cx.temporary(Shape::new(&[1]), DType::F32, "an element for FakeTensor")?);
+            }
             Ok([Some(cx.cast_gradient(&gradient, original)?), None, None])
         });
         copy.with_source(source)

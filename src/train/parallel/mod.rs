@@ -16,7 +16,7 @@ pub(super) use alike::alike;
 pub(super) use partition::share_of;
 pub(super) use pipeline::Stage;
 
-use super::config::{Config, Float8, LossHead, Offload, OnOom, OptimizerKind};
+use super::config::{Config, Float8, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::member::Member;
@@ -77,6 +77,9 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
             "the loss of a stage is made of its logits, which a fused loss does without; leave --loss out".into(),
         );
     }
+    if parallelism == Parallelism::Tensor && config.loss_head == LossHead::Fused {
+        return Some("a fused loss has the whole head, of which each rank of tp has a part; leave --loss out".into());
+    }
     if pipeline && config.use_cache {
         return alone("--use-cache");
     }
@@ -111,6 +114,12 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     None
 }
 
+/// The form of a rank's optimizer. PyTorch's kernels for many parameters at once refuse parts of parameters beside whole ones, so that
+/// transformers' `Trainer` takes them one by one (`foreach=False`).
+pub(super) const fn form(cx: &Context, wanted: OptimizerForm) -> OptimizerForm {
+    if cx.in_parts { OptimizerForm::Loop } else { wanted }
+}
+
 /// Why ranks that train can't go from `present` to `wanted`, where they can't: what their model was wrapped with stays.
 pub(super) fn fixed(member: Member, present: &Config, wanted: &Config) -> Option<String> {
     let way = member.parallelism;
@@ -131,7 +140,7 @@ pub(super) fn wrap(
     let needs_blocks = match member.parallelism {
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Server => false,
         Parallelism::Zero2 | Parallelism::Fsdp => cx.units.is_empty(),
-        Parallelism::Tensor => cx.splits.is_empty(),
+        Parallelism::Tensor => cx.splits.is_empty() && !cx.in_parts,
         Parallelism::Pipeline(_) => false,
     };
     if needs_blocks {

@@ -6,12 +6,12 @@ use crate::error::OpResult;
 use crate::member::World;
 use crate::memory::Memory;
 use crate::shape::Shape;
-use crate::split::TensorSplit;
+use crate::split::{Likeness, TensorSplit};
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::StreamId;
 use vramlab_device::Kernel;
-use vramlab_model::Category;
+use vramlab_model::{ALL_GATHER, Category};
 
 impl Context {
     /// The ranks among which this one splits layers, where it does.
@@ -59,6 +59,67 @@ impl Context {
             });
             Ok(sum.with_source(source))
         })
+    }
+
+    /// The columns of all ranks side by side, of which this one has made `part`: an all-gather lays them one rank behind the other, and
+    /// they are put in order from there. Of their gradient each rank takes its columns.
+    ///
+    /// # Errors
+    /// Out of memory, a device that is lost.
+    pub fn gather_from_ranks(&mut self, part: Tensor) -> OpResult<Tensor> {
+        let Some(world) = self.tensor_world() else { return Ok(part) };
+        let (rows, columns, ranks) = (part.shape().rows(), part.shape().last(), world.size());
+        let (shape, whole) = (part.shape(), part.shape().with_last(ranks * columns));
+        self.op(ALL_GATHER, |cx| {
+            let memory = cx.memory().clone();
+            let gathered = memory.tensor(whole, part.dtype(), Category::Communication, "columns of all ranks")?;
+            let own = gathered.window(shape, world.rank() * rows * columns);
+            cx.launch(&Kernel::Scale { src: part.operand(), dst: own.operand(), factor: 1.0 })?;
+            if let Some(ranks) = &cx.tensor_ranks {
+                ranks.all_gather(&memory, &gathered)?;
+                ranks.join(&memory)?;
+            }
+            let output = cx.activation(whole, part.dtype(), "columns in order")?;
+            let (from, to) = ([rows * columns, columns, 1], [columns, ranks * columns, 1]);
+            cx.rearrange([&gathered, &output], [ranks, rows, columns], [from, to])?;
+            drop(gathered);
+            if !cx.differentiates(&[&part]) {
+                return Ok(output);
+            }
+            let (dtype, casts) = (part.dtype(), cx.autocasts());
+            let source = cx.record("gatherBackward", [Some(&part), None, None], move |cx, [gradient, ..]| {
+                let Some(gradient) = gradient else { return Ok(Gradients::default()) };
+                if casts && cx.likeness == Likeness::Unasked {
+                    cx.likeness = Likeness::Next;
+                }
+                let own = cx.temporary(shape, dtype, "gradient of own columns")?;
+                let first =
+                    gradient.window(Shape::new(&[gradient.numel() - world.rank() * columns]), world.rank() * columns);
+                cx.rearrange([&first, &own], [1, rows, columns], [[0, ranks * columns, 1], [0, columns, 1]])?;
+                drop((first, gradient));
+                Ok([Some(own), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// Copies elements from where one tensor has them to where the other does, by the strides of each.
+    fn rearrange(&self, [from, to]: [&Tensor; 2], [a, b, c]: [usize; 3], strides: [[usize; 3]; 2]) -> OpResult<()> {
+        let [src, dst] = strides.map(|[first, second, third]| [a * first, first, second, third]);
+        self.launch(&Kernel::CastStrided {
+            src: from.address(),
+            src_dtype: from.dtype(),
+            dst: to.address(),
+            dst_dtype: to.dtype(),
+            shape: [1, a, b, c],
+            src_strides: src,
+            dst_strides: dst,
+        })
+    }
+
+    /// The model was loaded in parts: there is nothing to split once it is whole.
+    pub const fn loads_in_parts(&mut self) {
+        self.in_parts = true;
     }
 
     fn all_reduced(&mut self, tensor: &Tensor, category: Category, what: &'static str) -> OpResult<Tensor> {

@@ -126,6 +126,7 @@ impl Trainer {
             cx.tensor_ranks = Some(Communicator::new(cx.memory(), world, cx.seat.as_ref())?);
         }
         let task = workload.build(&mut cx)?;
+        let config = Config { form: parallel::form(&cx, config.form), ..config };
         let mut trainer = Self {
             libraries: options.workspaces,
             total: None,
@@ -318,6 +319,7 @@ impl Trainer {
                 return Err(TrainError::Workload(why));
             }
         }
+        let config = Config { form: parallel::form(&self.cx, config.form), ..config };
         let old = std::mem::replace(&mut self.config, config);
         let from_host = matches!(config.data, DataPath::Streamed | DataPath::Host);
         let new_path = from_host && old.pinned != config.pinned;

@@ -265,7 +265,7 @@ impl DecoderModel {
         let root = (sizes.width as f64).sqrt();
         let scale =
             |cx: &mut Context| cx.buffer("model.embed_tokens.embed_scale", Shape::new(&[]), sizes.weights, root);
-        let loads = all.quantization().is_some();
+        let loads = all.loads();
         let made_scale = (sizes.style.gemma && !loads).then(|| scale(cx)).transpose()?;
         let mut layers: Vec<Layer> =
             (0..sizes.layers).map(|layer| Layer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
@@ -286,7 +286,9 @@ impl DecoderModel {
                 all.load(cx)?;
                 let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
                 let frequencies = rotary::loaded(cx, sizes)?;
-                all.prepare_for_training(cx)?;
+                if all.quantization().is_some() {
+                    all.prepare_for_training(cx)?;
+                }
                 (frequencies, embedding_scale)
             }
         };

@@ -3,7 +3,7 @@
 //! The gradients of keys and values are made for every head of queries and summed.
 
 use crate::context::Context;
-use crate::error::OpResult;
+use crate::error::{OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
@@ -117,6 +117,16 @@ impl Context {
         })?;
         self.keep_in_output(cached.detach());
         Ok(cached)
+    }
+
+    /// `repeat_kv` of transformers.
+    pub(super) fn repeat_kv(&mut self, input: &Tensor, group: usize, what: &'static str) -> OpResult<Tensor> {
+        if self.in_parts && group > 1 && input.shape().dims().get(1) == Some(&1) {
+            // What PyTorch has there is a view.
+            let text = "tp does not repeat a single head of keys for all heads of a rank, as masks and eager attention want it; use fewer ranks";
+            return Err(TrainError::Workload(text.into()).into());
+        }
+        self.repeat_heads(input, group, what)
     }
 
     /// Every head `group` times: `repeat_kv` of transformers, `repeat_interleave` of PyTorch. The result lies head by head.
