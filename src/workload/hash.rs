@@ -255,6 +255,24 @@ impl Parameters {
         self.quantization.is_some() || self.parts.is_some()
     }
 
+    /// Whether ranks load a part each.
+    pub const fn splits(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// Some rows of a table, where ranks load parts.
+    pub fn table(&mut self, cx: &mut Context, name: &str, [rows, width]: [usize; 2]) -> OpResult<Tensor> {
+        let ranks = self.parts.map_or(1, World::size);
+        cx.loads_in_parts();
+        if !rows.is_multiple_of(ranks) {
+            let remedy = "give --vocab a multiple, or take other ranks".to_owned();
+            return Err(
+                TrainError::Workload(UnevenSplit { count: rows, what: "tokens", ranks, remedy }.to_string()).into()
+            );
+        }
+        self.split_weight(cx, name, [rows, width], [rows / ranks, width])
+    }
+
     /// What the linear layer `name` does with its part, and the part's inputs and outputs, where ranks load parts: what
     /// transformers' plan of a model (`base_model_tp_plan`) has for it.
     pub fn part_of(
@@ -318,9 +336,12 @@ impl Parameters {
     /// Loads what is on the meta device as transformers does: a block of all bytes is taken and given back, then the weights come one
     /// after the other in the order of their names, and a matrix in 4 bits is quantised before the next one comes.
     pub fn load(&mut self, cx: &mut Context) -> OpResult<()> {
-        let size = |made: &Made| match &made.four_bit {
-            Some(weight) => weight.shape().numel() as u64 / 2,
-            None => made.data.bytes().get(),
+        // Whatever a plan of parts has is counted as a part, norms of heads that all ranks have too.
+        let in_plan = |name: &str| name.ends_with("q_norm.weight") || name.ends_with("k_norm.weight");
+        let size = |made: &Made| match (&made.four_bit, self.parts) {
+            (Some(weight), _) => weight.shape().numel() as u64 / 2,
+            (None, Some(world)) if in_plan(&made.name) => made.data.bytes().get() / world.size() as u64,
+            (None, _) => made.data.bytes().get(),
         };
         let bytes = self.made.iter().flatten().fold(0_u64, |sum, made| sum.saturating_add(size(made)));
         let shape = Shape::new(&[usize::try_from(bytes).unwrap_or(usize::MAX)]);

@@ -101,6 +101,11 @@ impl Linear {
         Self { scope: cx.memory().name(name), weight, bias: None, role: None }
     }
 
+    /// The same with some rows of the weight, whose outputs all ranks get.
+    pub fn gathered(cx: &Context, name: &str, weight: Tensor) -> Self {
+        Self { role: Some(TensorRole::Gathered), ..Self::tied(cx, name, weight) }
+    }
+
     /// Outputs and inputs.
     pub fn sizes(&self) -> [usize; 2] {
         let shape = self.weight.shape();

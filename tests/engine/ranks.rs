@@ -579,7 +579,7 @@ fn stages_of_decoders_learn_as_the_whole_does() {
 /// Ranks that have a part of each layer learn what one device does, whose heads of keys and biases they share.
 #[test]
 fn parts_of_decoders_learn_as_the_whole_does() {
-    for name in ["llama-mini.base", "qwen2-mini.base", "olmo1-mini.base"] {
+    for name in ["llama-mini.base", "qwen2-mini.base", "olmo1-mini.base", "qwen3-mini.base"] {
         let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
         let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) }).unwrap();
         let whole = crate::families::workload(name);
@@ -613,7 +613,6 @@ fn what_layers_are_not_split_of_is_said() {
         ("mixtral-mini.base", 2, of_llama),
         ("glm-mini.base", 2, of_llama),
         ("stablelm-mini.base", 2, of_llama),
-        ("ernie45-mini.base", 2, "tp does not split a table that is the head's weight too; use ddp or fsdp"),
         ("llama-mini.lora", 2, "adapters beside frozen parameters are not simulated with tp; use ddp"),
         ("llama-biased.base", 2, of_llama),
         ("llama-mini.base", 3, "4 attention heads can't be split over 3 ranks; take as many ranks as divide them"),
@@ -621,6 +620,15 @@ fn what_layers_are_not_split_of_is_said() {
     ] {
         assert_eq!(refused(name, Parallelism::Tensor, size, Config::new(4)), words, "{name}");
     }
+    // A table that is the head's weight too, on a device that computes.
+    let member = Member { parallelism: Parallelism::Tensor, world: World::new(2, 0).unwrap() };
+    let seat = Seat::for_all(2).into_iter().next();
+    let options = TrainerOptions { member: Some(member), seat, ..TrainerOptions::default() };
+    let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::mib(256)), threads: Some(1) }).unwrap();
+    let model = crate::families::workload("ernie45-mini.base");
+    let error = Trainer::new(Box::new(device), model, Config::new(4), options, Box::new(Deaf)).err().unwrap();
+    let words = "tp splits a table that is the head's weight too on simulated cards alone; use ddp or fsdp";
+    assert_eq!(error.to_string(), words);
     // The second layer's window is shorter than its rows.
     let (model, way) = (crate::families::workload("ministral-mini.base"), Parallelism::Tensor);
     let mut trainer = of_model(model, LoopStyle::Logging, way, [0, 2], Config::new(4), Box::new(Deaf));

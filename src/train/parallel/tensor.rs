@@ -1,5 +1,8 @@
 //! Megatron's tensor parallelism: heads and the columns of MLPs are split, one all-reduce behind each pair of layers.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use crate::communicator::bytes_of;
 use crate::context::Context;
 use crate::error::OpResult;
@@ -115,6 +118,39 @@ impl Context {
             src_strides: src,
             dst_strides: dst,
         })
+    }
+
+    /// Runs a module whose `weight` all ranks have, and of whose gradient each makes a part: when `input` has its gradient, the weight's
+    /// is summed over the ranks where it lies (`replicated_with_grad_allreduce`). Until then the hook that does it holds the gradient of
+    /// what the module puts out.
+    ///
+    /// # Errors
+    /// What `run` returns.
+    pub fn with_summed_gradient(
+        &mut self,
+        input: &Tensor,
+        weight: &Tensor,
+        run: impl FnOnce(&mut Self, &Tensor) -> OpResult<Tensor>,
+    ) -> OpResult<Tensor> {
+        let Some(parameter) = weight.parameter().filter(|_| self.differentiates(&[input])) else {
+            return run(self, input);
+        };
+        let held = Rc::new(RefCell::new(None));
+        let holds = Rc::clone(&held);
+        let source = self.record("full backward hook", [Some(input), None, None], move |cx, [gradient, ..]| {
+            if let (Some(ranks), Some(sum)) = (&cx.tensor_ranks, &cx.leaves[parameter].gradient) {
+                ranks.all_reduce(cx.memory(), sum)?;
+                ranks.join(cx.memory())?;
+            }
+            drop(held.take());
+            Ok([gradient, None, None])
+        });
+        let output = run(self, &input.clone().with_source(source))?;
+        let source = self.record("full backward pre-hook", [Some(&output), None, None], move |_, [gradient, ..]| {
+            holds.replace(gradient.clone());
+            Ok([gradient, None, None])
+        });
+        Ok(output.with_source(source))
     }
 
     /// The model was loaded in parts: there is nothing to split once it is whole.

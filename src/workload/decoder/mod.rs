@@ -90,14 +90,22 @@ impl Decoder {
             let remedy = "take as many ranks as divide them".to_owned();
             UnevenSplit { count, what, ranks: world.size(), remedy }.to_string()
         };
-        let alike = Style { norm: style.norm, rotation: style.rotation, biases: Biases::None, ..Style::default() };
+        let of_heads = [HeadNorms::None, HeadNorms::Each].contains(&style.heads);
+        let varies = Style { norm: style.norm, rotation: style.rotation, heads: style.heads, ..Style::default() };
         let norms = matches!(style.norm, NormKind::Plain | NormKind::Bare);
-        let plain = self.sizes.experts.is_none() && self.sizes.unrotated == LayerPattern::NONE;
-        if !norms || !plain || style.biases == Biases::All || (Style { biases: Biases::None, ..style }) != alike {
+        // SmolLM3 splits a table of its own too.
+        let plain = self.sizes.experts.is_none() && (self.sizes.tied || self.sizes.unrotated == LayerPattern::NONE);
+        if !norms
+            || !of_heads
+            || !plain
+            || style.biases == Biases::All
+            || (Style { biases: Biases::None, ..style }) != varies
+        {
             return refused("tp is there for decoders whose layers are Llama's; use ddp or fsdp".to_owned());
         }
-        if self.sizes.tied {
-            return refused("tp does not split a table that is the head's weight too; use ddp or fsdp".to_owned());
+        if self.sizes.tied && cx.memory().holds_bytes() {
+            let text = "tp splits a table that is the head's weight too on simulated cards alone; use ddp or fsdp";
+            return refused(text.to_owned());
         }
         if self.sizes.lora.is_some() {
             return refused("adapters beside frozen parameters are not simulated with tp; use ddp".to_owned());

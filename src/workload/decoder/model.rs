@@ -241,6 +241,8 @@ pub(super) struct DecoderModel {
     head: Linear,
     /// The head has the weight of the embedding.
     tied: bool,
+    /// Each rank has some rows of that.
+    splits: bool,
     /// Embeddings are multiplied by it, where they are.
     embedding_scale: Option<Tensor>,
     multipliers: Option<Multipliers>,
@@ -259,7 +261,12 @@ impl DecoderModel {
     pub fn make(cx: &mut Context, all: &mut Parameters, sizes: &DecoderSizes) -> OpResult<Self> {
         let names = sizes.style.names;
         let embedding = format!("{}.{}", names.model, names.embedding);
-        let table = all.weight(cx, &format!("{embedding}.weight"), &[sizes.vocab, sizes.width])?;
+        let splits = all.splits() && sizes.tied;
+        let table = if splits {
+            all.table(cx, &format!("{embedding}.weight"), [sizes.vocab, sizes.width])?
+        } else {
+            all.weight(cx, &format!("{embedding}.weight"), &[sizes.vocab, sizes.width])?
+        };
         let embedding = (cx.memory().name(&embedding), table.clone());
         #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
         let root = (sizes.width as f64).sqrt();
@@ -276,7 +283,7 @@ impl DecoderModel {
             if !loads {
                 drop(all.unused(cx, "lm_head.weight", &[sizes.vocab, sizes.width])?);
             }
-            Linear::tied(cx, "lm_head", table)
+            if splits { Linear::gathered(cx, "lm_head", table) } else { Linear::tied(cx, "lm_head", table) }
         } else {
             Linear::plain(cx, all, "lm_head", [sizes.width, sizes.vocab])?
         };
@@ -315,6 +322,7 @@ impl DecoderModel {
             tables: sizes.style.rotation.is_wide().then_some(DType::F32),
             head,
             tied: sizes.tied,
+            splits,
             embedding_scale,
             multipliers,
             logit_scale: sizes.logit_scale.or(multipliers.map(|multipliers| 1.0 / multipliers.logits)),
@@ -345,8 +353,9 @@ impl DecoderModel {
     /// What goes into the layers.
     fn embedded(&self, cx: &mut Context, tokens: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
         let (scope, table) = &self.embedding;
+        let look_up = if self.splits { Context::split_embedding } else { Context::padded_embedding };
         let embedded =
-            cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.padded_embedding(table, tokens, self.padding)))?;
+            cx.module(*scope, |cx| cx.with_parameters([table], |cx| look_up(cx, table, tokens, self.padding)))?;
         let embedded = match &self.embedding_scale {
             Some(factor) => {
                 let scaled = cx.within(*scope, |cx| {
