@@ -51,6 +51,7 @@ impl SecondRun {
         if cx.autocasts_backward && self.autocast.is_some() {
             // Regions of autocast count by thread: that of the second run is the outermost on the engine's, so that its end empties
             // the cache that the program's own region keeps.
+            cx.drop_copies();
             cx.weight_copies = Some(BTreeMap::new());
         }
         cx.generator = drawn;

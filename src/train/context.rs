@@ -22,7 +22,7 @@ use super::offload::{Offloader, Packed};
 use super::outputs::Outputs;
 use super::retain::Retained;
 use super::shape::Shape;
-use super::split::TensorSplit;
+use super::split::{Likeness, TensorSplit};
 use super::tape::{Backward, Gradients, INPUTS, Leaf, Tape};
 use super::tensor::{Source, Tensor};
 use super::timetable::Timetable;
@@ -129,6 +129,8 @@ pub struct Context {
     pub(crate) fused: bool,
     /// 16-bit copies of parameters that serve a whole step, where its ops are fused and ask for them several times.
     pub(crate) weight_copies: Option<BTreeMap<usize, Tensor>>,
+    /// Leaves of the graph that are no parameters, by storage: autocast keeps their copies in 16 bit too, and these them.
+    pub(crate) inputs: BTreeMap<u64, Option<[Tensor; 2]>>,
     /// What runs now makes logits that only a loss will read.
     pub(crate) classifying: bool,
     pub(crate) cache: Option<KvCache>,
@@ -155,6 +157,10 @@ pub struct Context {
     pub(crate) timetable: Option<Arc<Timetable>>,
     /// Parameters that are made whole and split then, in order.
     pub(crate) splits: Vec<(TensorSplit, [usize; 2])>,
+    /// Parameters were loaded as this rank's parts.
+    pub(crate) in_parts: bool,
+    /// Whether PyTorch has asked yet what a copy of a part would look like.
+    pub(crate) likeness: Likeness,
     /// The model is a stage of a pipeline, whose program is another one.
     pub(crate) in_stage: bool,
     /// Backward runs within the region of autocast, as a schedule's step does.
@@ -187,6 +193,7 @@ impl Context {
             in_output: Vec::new(),
             fused: false,
             weight_copies: None,
+            inputs: BTreeMap::new(),
             classifying: false,
             cache: None,
             gradient_copy: None,
@@ -201,6 +208,8 @@ impl Context {
             seat: None,
             timetable: None,
             splits: Vec::new(),
+            in_parts: false,
+            likeness: Likeness::default(),
             in_stage: false,
             autocasts_backward: false,
             byte_codes: None,
@@ -285,6 +294,12 @@ impl Context {
         self.buffers.retain(|kept| !kept.data.shares_storage(buffer));
     }
 
+    /// A module and its buffer are gone, whoever else has a handle of it.
+    pub fn let_go(&mut self, buffer: &Tensor) {
+        self.forget_buffer(buffer);
+        buffer.storage().empty();
+    }
+
     /// How many parameters there are.
     pub const fn parameter_count(&self) -> usize {
         self.leaves.len()
@@ -364,6 +379,18 @@ impl Context {
         self.buffers.clear();
         self.units.clear();
         self.splits.clear();
+    }
+
+    /// The copies in 16 bit that serve a whole step go.
+    pub(crate) fn drop_copies(&mut self) {
+        self.weight_copies = None;
+        self.inputs.values_mut().for_each(|copy| *copy = None);
+    }
+
+    /// The same, and the pass with its leaves is over.
+    pub(crate) fn forget_copies(&mut self) {
+        self.drop_copies();
+        self.inputs.clear();
     }
 
     /// Drops the graph of a forward pass that will not be differentiated.
@@ -582,15 +609,17 @@ impl Context {
         }
     }
 
-    /// `input` as a tensor that wants a gradient, though nothing that made it does: `requires_grad_(True)`. It lives until that
-    /// has arrived.
+    /// `input` as a tensor that wants a gradient, though nothing that made it does: `requires_grad_(True)`. It and its gradient live as
+    /// long as the graph, whose leaf it is.
     pub fn want_gradient(&mut self, input: &Tensor) -> Tensor {
         if input.requires_grad() {
             return input.clone();
         }
+        self.inputs.insert(input.storage().number(), None);
         let held = input.detach();
-        let source = self.record("AccumulateGrad", [None, None, None], move |_, _| {
-            drop(held);
+        let source = self.record("AccumulateGrad", [None, None, None], move |cx, [gradient, ..]| {
+            cx.keep_in_output(held);
+            gradient.into_iter().for_each(|gradient| cx.keep_in_output(gradient));
             Ok(Gradients::default())
         });
         input.clone().with_source(source)
@@ -620,7 +649,7 @@ impl Context {
     /// weights go with the autocast region that is left.
     pub(crate) fn catch_frames(&mut self) {
         self.autocast = Autocast::default();
-        self.weight_copies = None;
+        self.forget_copies();
         for leaf in &mut self.leaves {
             leaf.reset();
         }
@@ -640,7 +669,7 @@ impl Context {
         self.tape.clear();
         self.retained.abandon();
         self.autocast = Autocast::default();
-        self.weight_copies = None;
+        self.forget_copies();
         self.cache = None;
         self.gradient_copy = None;
         self.locals.clear();

@@ -64,12 +64,12 @@ pub use ops::{
 };
 pub use parallel::batch_unit;
 pub use shape::Shape;
-pub use split::TensorSplit;
+pub use split::{TensorRole, TensorSplit};
 pub use state_dict::StateDict;
 pub use tensor::Tensor;
 pub use timetable::Timetable;
 pub use trainer::{LoopStyle, Trainer, TrainerOptions};
 pub use vramlab_model::{Parallelism, PipelineSchedule};
 pub use workload::{
-    Adversaries, Batch, BatchLayout, BatchSource, Layouts, Model, Outcome, Part, Routine, Task, Workload,
+    Adversaries, Batch, BatchLayout, BatchSource, Cut, Layouts, Model, Outcome, Part, Routine, Task, Workload,
 };

@@ -17,3 +17,26 @@ impl TensorSplit {
         matches!(self, Self::Heads | Self::Inputs)
     }
 }
+
+/// What a linear layer does with its part, where a model is loaded in parts (`tp_plan` of transformers).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorRole {
+    /// It makes some outputs, which go on as they are (`colwise`).
+    Columns,
+    /// It makes some outputs, and all ranks get all of them (`colwise_gather_output`).
+    Gathered,
+    /// It has some inputs: what it makes is summed over the ranks (`rowwise`).
+    Rows,
+}
+
+/// When PyTorch first asks what a copy of a part would look like: its `FakeTensor` has an element on the device made, once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Likeness {
+    /// It has not.
+    #[default]
+    Unasked,
+    /// It does with the next cast that goes backward.
+    Next,
+    /// It has.
+    Asked,
+}

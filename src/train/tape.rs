@@ -137,6 +137,8 @@ pub(crate) struct Leaf {
     pub gradient: Option<Tensor>,
     /// It is not trained.
     pub frozen: bool,
+    /// It is this rank's rows of a table that is a head's weight too: what the table gives it is of all rows, and added in a new tensor.
+    pub shares_rows: bool,
     /// Its values in host memory, where it is on the device for its layer only.
     pub parked: Option<Parked>,
     /// This rank's part, where that is all it has of the parameter between passes.
@@ -157,6 +159,7 @@ impl Leaf {
             data,
             gradient: None,
             frozen: false,
+            shares_rows: false,
             parked: None,
             shard: None,
             gradient_name,
@@ -221,7 +224,17 @@ impl Leaf {
     /// Takes one gradient; the last one of a pass becomes (or is added to) `.grad`, and a parameter that has come for its layer goes.
     /// True when it was the last.
     pub fn receive(&mut self, memory: &Memory, gradient: Tensor) -> OpResult<bool> {
-        add_to(memory, &mut self.arriving, gradient)?;
+        match self.arriving.take_if(|_| self.shares_rows) {
+            Some(first) => {
+                let new = |what| memory.tensor(first.shape(), first.dtype(), Category::Temporary, what);
+                let own = new("gradient of own rows")?;
+                memory.launch(&Kernel::Cast { src: gradient.operand(), dst: own.operand() })?;
+                let sum = new("gradient sum")?;
+                memory.launch(&Kernel::Add { a: first.operand(), b: own.operand(), dst: sum.operand() })?;
+                self.arriving = Some(sum);
+            }
+            None => add_to(memory, &mut self.arriving, gradient)?,
+        }
         self.awaited = self.awaited.saturating_sub(1);
         if self.awaited > 0 {
             return Ok(false);

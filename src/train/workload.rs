@@ -165,14 +165,30 @@ pub trait Model {
         Err(TrainError::Workload("this model can't be cut into the stages of a pipeline; use ddp".into()).into())
     }
 
-    /// Whether stages of a pipeline can be made of it.
-    fn can_be_cut(&self) -> bool {
-        false
+    /// How stages of a pipeline are made of it, where they can be.
+    fn cut(&self) -> Option<Cut> {
+        None
     }
 
-    /// The shape of what passes between stages for these tokens; `None` for models of anything else.
-    fn stage_input(&self, _tokens: &Tensor) -> Option<Shape> {
+    /// Which of its units ask for the same, if their parameters have the same sizes: those of one kind.
+    fn unit_kind(&self, _unit: usize) -> usize {
+        0
+    }
+
+    /// A stage keeps this part: what the model has besides parameters, and the part does not need, goes.
+    fn keep_part(&self, _cx: &mut Context, _part: &Part) {}
+
+    /// Shape and type of what passes between stages for these tokens; `None` for models of anything else.
+    fn stage_input(&self, _tokens: &Tensor) -> Option<(Shape, DType)> {
         None
+    }
+
+    /// The loss of what the last stage put out beside a target.
+    ///
+    /// # Errors
+    /// What its ops return.
+    fn stage_loss(&self, cx: &mut Context, output: &Tensor, target: &Tensor) -> OpResult<Tensor> {
+        cx.cross_entropy(output, target)
     }
 
     /// Logits for an input and their loss beside a target: cross-entropy, unless a model has its own.
@@ -185,6 +201,18 @@ pub trait Model {
         let loss = cx.cross_entropy(&scores, &batch.target)?;
         Ok((logits, loss))
     }
+}
+
+/// How the program that makes stages of a model does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Modules of its own: blocks before what stands around them, and for the last stage a head whose weight is a clone of the table.
+    Rebuilt,
+    /// The model itself without the modules of other stages. A head that shares the table's weight keeps it.
+    Reduced {
+        /// The head has the table's weight.
+        tied: bool,
+    },
 }
 
 /// The part of a model that one stage of a pipeline has.

@@ -9,7 +9,10 @@ use serde::Deserialize;
 use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::{DType, ProgramStart};
 use vramlab_model::{Category, NameId};
-use vramlab_train::{Batch, BatchLayout, BatchSource, Context, FourBitWeight, OpResult, Shape, Tensor};
+use vramlab_train::{
+    Batch, BatchLayout, BatchSource, Context, FourBitWeight, OpResult, Shape, Tensor, TensorRole, TrainError,
+    UnevenSplit, World,
+};
 
 use super::quantization::Quantization;
 
@@ -181,6 +184,8 @@ pub(super) struct Parameters {
     frozen: bool,
     /// They are made on the meta device, and come from a file, quantised on their way.
     quantization: Option<Quantization>,
+    /// The ranks that load a part each.
+    parts: Option<World>,
     made: Vec<Option<Made>>,
 }
 
@@ -189,6 +194,8 @@ struct Made {
     data: Tensor,
     /// Of a parameter that is split over ranks: the shape of each one's part.
     part: Option<Shape>,
+    /// Of a parameter that is loaded in parts: the shape of all of them together.
+    whole: Option<Shape>,
     init: Init,
     kind: Kind,
     /// What its bytes are part of, where they are a matrix in 4 bits.
@@ -209,12 +216,20 @@ enum Kind {
 impl Parameters {
     /// Parameters that spread so.
     pub const fn new(spread: Spread) -> Self {
-        Self { spread, dtype: DType::F32, in_place: false, frozen: false, quantization: None, made: Vec::new() }
+        Self {
+            spread,
+            dtype: DType::F32,
+            in_place: false,
+            frozen: false,
+            quantization: None,
+            parts: None,
+            made: Vec::new(),
+        }
     }
 
     /// Parameters of a type, which get their values where they lie.
     pub const fn in_place(spread: Spread, dtype: DType) -> Self {
-        Self { spread, dtype, in_place: true, frozen: false, quantization: None, made: Vec::new() }
+        Self { spread, dtype, in_place: true, frozen: false, quantization: None, parts: None, made: Vec::new() }
     }
 
     /// Those made from here on are not trained, where `frozen`.
@@ -227,6 +242,63 @@ impl Parameters {
     pub const fn quantized(mut self, quantization: Option<Quantization>) -> Self {
         self.quantization = quantization;
         self
+    }
+
+    /// Those made from here on are made on the meta device, and each of these ranks loads its part, where there are ranks.
+    pub const fn in_parts(mut self, ranks: Option<World>) -> Self {
+        self.parts = ranks;
+        self
+    }
+
+    /// Whether they are made on the meta device, and loaded from a file.
+    pub const fn loads(&self) -> bool {
+        self.quantization.is_some() || self.parts.is_some()
+    }
+
+    /// Whether ranks load a part each.
+    pub const fn splits(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// Some rows of a table, where ranks load parts.
+    pub fn table(&mut self, cx: &mut Context, name: &str, [rows, width]: [usize; 2]) -> OpResult<Tensor> {
+        let ranks = self.parts.map_or(1, World::size);
+        cx.loads_in_parts();
+        if !rows.is_multiple_of(ranks) {
+            let remedy = "give --vocab a multiple, or take other ranks".to_owned();
+            return Err(
+                TrainError::Workload(UnevenSplit { count: rows, what: "tokens", ranks, remedy }.to_string()).into()
+            );
+        }
+        self.split_weight(cx, name, [rows, width], [rows / ranks, width])
+    }
+
+    /// What the linear layer `name` does with its part, and the part's inputs and outputs, where ranks load parts: what
+    /// transformers' plan of a model (`base_model_tp_plan`) has for it.
+    pub fn part_of(
+        &self,
+        cx: &mut Context,
+        name: &str,
+        ends: [usize; 2],
+    ) -> OpResult<Option<(TensorRole, [usize; 2])>> {
+        let Some(world) = self.parts else { return Ok(None) };
+        let role = match name.rsplit('.').next() {
+            Some("q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj") => TensorRole::Columns,
+            Some("lm_head") => TensorRole::Gathered,
+            Some("o_proj" | "down_proj") => TensorRole::Rows,
+            _ => return Ok(None),
+        };
+        cx.loads_in_parts();
+        let split = usize::from(role != TensorRole::Rows);
+        let mut part = ends;
+        if !ends[split].is_multiple_of(world.size()) {
+            let (count, ranks) = (ends[split], world.size());
+            let what = if split == 1 { "outputs" } else { "inputs" };
+            let remedy = format!("{name} has so many; choose sizes that can, or another world");
+            return Err(TrainError::Workload(UnevenSplit { count, what, ranks, remedy }.to_string()).into());
+        }
+        part[split] /= world.size();
+        Ok(Some((role, part)))
     }
 
     /// How matrices of layers are quantised, where they are.
@@ -251,6 +323,7 @@ impl Parameters {
                 name: name.into(),
                 data: weight.packed().clone(),
                 part: None,
+                whole: None,
                 init: self.spread.init(shape),
                 kind: Kind::Frozen,
                 four_bit: Some(weight.clone()),
@@ -263,9 +336,12 @@ impl Parameters {
     /// Loads what is on the meta device as transformers does: a block of all bytes is taken and given back, then the weights come one
     /// after the other in the order of their names, and a matrix in 4 bits is quantised before the next one comes.
     pub fn load(&mut self, cx: &mut Context) -> OpResult<()> {
-        let size = |made: &Made| match &made.four_bit {
-            Some(weight) => weight.shape().numel() as u64 / 2,
-            None => made.data.bytes().get(),
+        // Whatever a plan of parts has is counted as a part, norms of heads that all ranks have too.
+        let in_plan = |name: &str| name.ends_with("q_norm.weight") || name.ends_with("k_norm.weight");
+        let size = |made: &Made| match (&made.four_bit, self.parts) {
+            (Some(weight), _) => weight.shape().numel() as u64 / 2,
+            (None, Some(world)) if in_plan(&made.name) => made.data.bytes().get() / world.size() as u64,
+            (None, _) => made.data.bytes().get(),
         };
         let bytes = self.made.iter().flatten().fold(0_u64, |sum, made| sum.saturating_add(size(made)));
         let shape = Shape::new(&[usize::try_from(bytes).unwrap_or(usize::MAX)]);
@@ -273,7 +349,7 @@ impl Parameters {
         let mut order: Vec<_> = self.made.iter_mut().flatten().enumerate().collect();
         order.sort_by_cached_key(|(_, made)| natural_key(&made.name));
         for (number, made) in order {
-            let Made { name, data, init, four_bit, .. } = made;
+            let Made { name, data, init, four_bit, whole, .. } = made;
             match four_bit {
                 Some(weight) => {
                     let id = cx.memory().name(name);
@@ -284,7 +360,10 @@ impl Parameters {
                 }
                 None => {
                     cx.memory().materialise(data, name)?;
-                    init.write(cx, data, number)?;
+                    match (self.parts, whole) {
+                        (Some(world), Some(whole)) => init.write_part(cx, data, number, (*whole, world))?,
+                        _ => init.write(cx, data, number)?,
+                    }
                 }
             }
             made.loaded = true;
@@ -319,6 +398,7 @@ impl Parameters {
             name: name.into(),
             data,
             part: None,
+            whole: None,
             init: self.spread.init(shape),
             kind: Kind::Adapter,
             four_bit: None,
@@ -442,9 +522,11 @@ impl Parameters {
                 cx.memory().named_tensor(shape, dtype, Category::Parameter, id, StreamId::DEFAULT)?
             }
             (Some(_), _) => cx.memory().meta(shape, self.dtype),
+            (None, _) if self.parts.is_some() => cx.memory().meta(part, self.dtype),
             (None, _) => cx.memory().named_tensor(shape, self.dtype, Category::Parameter, id, StreamId::DEFAULT)?,
         };
-        let part = (part != shape).then_some(part);
+        let whole = (part != shape && self.parts.is_some()).then_some(shape);
+        let part = (part != shape && self.parts.is_none()).then_some(part);
         let held = part.map_or_else(|| data.clone(), |part| data.window(part, 0));
         let number = cx.parameter_count() + slot.0;
         let parameter = match kind {
@@ -452,7 +534,7 @@ impl Parameters {
             Kind::Trained | Kind::Adapter => Context::future_parameter(&held, number),
         };
         let name = name.into();
-        self.made[slot.0] = Some(Made { name, data, part, init, kind, four_bit: None, loaded: false });
+        self.made[slot.0] = Some(Made { name, data, part, whole, init, kind, four_bit: None, loaded: false });
         Ok(parameter)
     }
 
@@ -491,6 +573,20 @@ impl Init {
                 write_float(cx, data, |i| ((2.0 * unit_at(1000 + number as u32, i) - 1.0) * bound) as f32)
             }
         }
+    }
+}
+
+impl Init {
+    /// Writes a rank's part of the values of parameter `number`, which is of shape `whole`: some rows, or some columns.
+    #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
+    fn write_part(self, cx: &Context, data: &Tensor, number: usize, (whole, world): (Shape, World)) -> OpResult<()> {
+        let Self::Uniform(bound) = self else { return self.write(cx, data, number) };
+        let (part, columns) = (data.shape().last(), whole.last());
+        let of_whole = move |i: usize| match part == columns {
+            true => i + world.rank() * (whole.numel() / world.size()),
+            false => i / part * columns + world.rank() * part + i % part,
+        };
+        write_float(cx, data, |i| ((2.0 * unit_at(1000 + number as u32, of_whole(i)) - 1.0) * bound) as f32)
     }
 }
 

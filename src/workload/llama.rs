@@ -32,6 +32,8 @@ pub(super) struct Norm {
     bias: Option<Tensor>,
     eps: f64,
     kind: NormKind,
+    /// It normalises what this rank has of the heads: the gradients of its weight are summed over the ranks.
+    of_part: bool,
 }
 
 impl Norm {
@@ -55,11 +57,16 @@ impl Norm {
             NormKind::Bare => None,
         };
         let bias = (kind == NormKind::Layer).then(|| all.bias(cx, &format!("{name}.bias"), width)).transpose()?;
-        Ok(Self { scope: cx.memory().name(name), weight, bias, eps, kind })
+        Ok(Self { scope: cx.memory().name(name), weight, bias, eps, kind, of_part: false })
     }
 }
 
 impl Norm {
+    /// The same, of heads that are only some of the model's where they are split over ranks.
+    pub fn of_split_heads(self, split: bool) -> Self {
+        Self { of_part: split, ..self }
+    }
+
     /// One for each head, which have weights of their own.
     pub fn of_heads(
         cx: &mut Context,
@@ -69,7 +76,7 @@ impl Norm {
         (kind, eps): (NormKind, f64),
     ) -> OpResult<Self> {
         let weight = Some(all.weight(cx, &format!("{name}.weight"), &dims)?);
-        Ok(Self { scope: cx.memory().name(name), weight, bias: None, eps, kind })
+        Ok(Self { scope: cx.memory().name(name), weight, bias: None, eps, kind, of_part: false })
     }
 }
 
@@ -77,7 +84,7 @@ impl Repeatable for Norm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         #[expect(clippy::cast_possible_truncation, reason = "f32 as the kernel wants it")]
         let eps = self.eps as f32;
-        let run = |cx: &mut Context| {
+        let run = |cx: &mut Context, input: &Tensor| {
             let Some(weight) = &self.weight else {
                 let dtype = input.dtype();
                 let output = {
@@ -93,6 +100,10 @@ impl Repeatable for Norm {
                 (NormKind::Centred, _) => cx.centred_rms_norm(input, weight, self.eps),
                 (NormKind::Plain | NormKind::Layer | NormKind::Bare, _) => cx.rms_norm(input, weight, self.eps),
             }
+        };
+        let run = |cx: &mut Context| match &self.weight {
+            Some(weight) if self.of_part => cx.with_summed_gradient(input, weight, run),
+            _ => run(cx, input),
         };
         cx.module(self.scope, |cx| cx.with_parameters(self.weight.iter().chain(&self.bias), run))
     }

@@ -2,7 +2,9 @@
 
 use vramlab_device::{DType, Kernel};
 use vramlab_model::{Category, NameId};
-use vramlab_train::{Aside, Context, NextLabels, Normalised, OpResult, Repeatable, Shape, Tensor, TensorSplit, Wanted};
+use vramlab_train::{
+    Aside, Context, NextLabels, Normalised, OpResult, Repeatable, Shape, Tensor, TensorRole, TensorSplit, Wanted,
+};
 
 use super::hash::Parameters;
 
@@ -11,6 +13,8 @@ pub(super) struct Linear {
     scope: NameId,
     weight: Tensor,
     bias: Option<Tensor>,
+    /// What it does with its part, where it has one.
+    role: Option<TensorRole>,
 }
 
 impl Linear {
@@ -25,12 +29,22 @@ impl Linear {
 
     /// Without a bias.
     pub fn plain(cx: &mut Context, all: &mut Parameters, name: &str, [inputs, outputs]: [usize; 2]) -> OpResult<Self> {
-        let weight = all.weight(cx, &format!("{name}.weight"), &[outputs, inputs])?;
-        Ok(Self::tied(cx, name, weight))
+        let weight = format!("{name}.weight");
+        let Some((role, [inputs_here, outputs_here])) = all.part_of(cx, name, [inputs, outputs])? else {
+            let weight = all.weight(cx, &weight, &[outputs, inputs])?;
+            return Ok(Self::tied(cx, name, weight));
+        };
+        let weight = all.split_weight(cx, &weight, [outputs, inputs], [outputs_here, inputs_here])?;
+        Ok(Self { role: Some(role), ..Self::tied(cx, name, weight) })
     }
 
     fn biased(mut self, cx: &mut Context, all: &mut Parameters, name: &str, outputs: usize) -> OpResult<Self> {
-        self.bias = Some(all.bias(cx, &format!("{name}.bias"), outputs)?);
+        let bias = format!("{name}.bias");
+        self.bias = Some(match self.role {
+            // Each rank adds those of its outputs.
+            Some(_) => all.split_bias(cx, &bias, outputs, self.weight.shape().rows())?,
+            None => all.bias(cx, &bias, outputs)?,
+        });
         Ok(self)
     }
 
@@ -84,7 +98,12 @@ impl Linear {
 
     /// With the weight of another module, and no bias.
     pub fn tied(cx: &Context, name: &str, weight: Tensor) -> Self {
-        Self { scope: cx.memory().name(name), weight, bias: None }
+        Self { scope: cx.memory().name(name), weight, bias: None, role: None }
+    }
+
+    /// The same with some rows of the weight, whose outputs all ranks get.
+    pub fn gathered(cx: &Context, name: &str, weight: Tensor) -> Self {
+        Self { role: Some(TensorRole::Gathered), ..Self::tied(cx, name, weight) }
     }
 
     /// Outputs and inputs.
@@ -139,7 +158,23 @@ impl Linear {
 
 impl Repeatable for Linear {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let run = |cx: &mut Context| cx.linear(input, &self.weight, self.bias.as_ref());
+        let product = |cx: &mut Context, input: &Tensor| cx.linear(input, &self.weight, self.bias.as_ref());
+        let run = |cx: &mut Context| match self.role {
+            None => product(cx, input),
+            Some(TensorRole::Columns) => {
+                let input = cx.copy_to_ranks(input)?;
+                product(cx, &input)
+            }
+            Some(TensorRole::Gathered) => {
+                let input = cx.copy_to_ranks(input)?;
+                let part = product(cx, &input)?;
+                cx.gather_from_ranks(part)
+            }
+            Some(TensorRole::Rows) => {
+                let part = product(cx, input)?;
+                cx.reduce_from_ranks(part)
+            }
+        };
         cx.module(self.scope, |cx| cx.with_parameters(self.parameters(), run))
     }
 }

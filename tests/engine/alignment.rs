@@ -11,13 +11,13 @@ use std::io::Read;
 use std::rc::Rc;
 
 use serde_json::Value;
-use vramlab::allocator::Settings;
+use vramlab::allocator::{CachingAllocator, Settings, SimulatedDriver};
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::{CardCatalog, SimDevice};
 use vramlab::model::{Category, Event, EventKind};
 use vramlab::train::{Config, Context, Libraries, LoopStyle, Memory, Shape, Workload};
-use vramlab::units::Bytes;
+use vramlab::units::{Bytes, StreamId};
 use vramlab::workload::{Inference, InferencePlan};
 
 /// A request, and what was freed between it and the request before.
@@ -81,6 +81,49 @@ pub fn made(events: &[Event]) -> Vec<Request> {
         }
     }
     requests
+}
+
+impl Request {
+    /// Bytes asked for.
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+}
+
+/// Leaves the free of a request out; before which other it came, where it did.
+pub fn without_free(requests: &mut [Request], number: usize) -> Option<usize> {
+    requests.iter_mut().position(|request| request.freed.remove(&number))
+}
+
+/// The first request for a block that is called so, in what we asked for.
+pub fn first_called(requests: &[Request], name: &str) -> Option<usize> {
+    requests.iter().position(|request| request.by.ends_with(name))
+}
+
+/// What the allocator of an H200 says behind these requests, all of one stream: the peak of what is allocated, and of what is
+/// reserved. Before number `begun`, behind its frees, the cache is emptied and peaks begin.
+pub fn peaks(requests: &[Request], begun: usize) -> [i64; 2] {
+    let driver = SimulatedDriver::new(Bytes::gib(140), Bytes::ZERO);
+    let mut allocator = CachingAllocator::new(driver, Settings::default(), ());
+    let mut blocks = Vec::new();
+    for (number, Request { freed, size, .. }) in requests.iter().enumerate() {
+        for &freed in freed {
+            allocator.free(blocks[freed]).unwrap();
+        }
+        if number == begun {
+            allocator.empty_cache();
+            allocator.reset_peak_statistics();
+        }
+        blocks.push(allocator.malloc(Bytes(*size), StreamId::DEFAULT).unwrap().address);
+    }
+    let statistics = allocator.statistics();
+    [statistics.allocated_bytes.all.peak, statistics.reserved_bytes.all.peak]
+}
+
+/// How many requests come before the first step.
+pub fn before_the_first_step(events: &[Event]) -> usize {
+    let begun = events.iter().take_while(|event| !matches!(event.kind, EventKind::StepBegin { .. }));
+    begun.filter(|event| matches!(event.kind, EventKind::Alloc { .. })).count()
 }
 
 /// The first difference, in words.

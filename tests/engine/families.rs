@@ -8,8 +8,8 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::train::{
-    Checkpointing, Config, Libraries, LoopStyle, Member, OptimizerForm, Parallelism, Trainer, TrainerOptions, Workload,
-    World,
+    Checkpointing, Config, Libraries, LoopStyle, Member, OptimizerForm, Parallelism, PipelineSchedule, Trainer,
+    TrainerOptions, Workload, World,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{Data, Entry, Extent, Lora, Quantization, Share, Sizes, Target, Targets};
@@ -328,6 +328,24 @@ fn dora_is_shared_but_not_sharded() {
         assert_eq!(trainer(way).err().unwrap().to_string(), words);
     }
     trainer(Parallelism::Ddp).unwrap().step().unwrap();
+}
+
+/// Stages in the middle of a pipeline are one run where their layers are of one kind: every sixth of Gemma 3 sees all positions.
+#[test]
+fn stages_of_one_kind_are_alike() {
+    let alike = |layers: u64, ranks: usize| {
+        let mut config = minis()["gemma3-mini"].clone();
+        (config["num_hidden_layers"], config["layer_types"]) = (json!(layers), json!(null));
+        let entry = Entry::of_config("mine", serde_json::from_value(config).unwrap());
+        let workload = entry.workload(Sizes::default(), Data::Reference, 1).unwrap();
+        let way = Parallelism::Pipeline(PipelineSchedule::GPipe);
+        let member = Member { parallelism: way, world: World::new(ranks, 0).unwrap() };
+        let options = TrainerOptions { member: Some(member), ..TrainerOptions::default() };
+        let device = Box::new(SimDevice::h200().unwrap());
+        Trainer::new(device, workload, Config::new(4), options, Box::new(())).unwrap().alike_ranks()
+    };
+    assert_eq!(alike(6, 6), [0, 1, 1, 1, 1, 5]);
+    assert_eq!(alike(12, 6), [0, 1, 2, 1, 1, 5]);
 }
 
 /// Six steps with the reference's weights, tokens and AdamW, in f32.

@@ -452,7 +452,7 @@ fn rotary_tables(
     dtype: DType,
 ) -> OpResult<vramlab::train::RotaryTables> {
     let frequencies = tensor(cx, &[size / 2], DType::F32, &values(5, size / 2));
-    let positions = cx.positions(tokens)?;
+    let positions = cx.positions(tokens.shape().last())?;
     cx.rotary_tables(&positions, &frequencies, dtype, 1.25)
 }
 

@@ -3,6 +3,8 @@
 use crate::autocast::Autocast;
 use crate::context::Context;
 use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::split::Likeness;
 use crate::tape::Gradients;
 use crate::tensor::{Source, Tensor};
 use vramlab_device::{DType, Kernel};
@@ -18,6 +20,10 @@ impl Context {
         let outer = std::mem::replace(&mut self.autocast, Autocast::region(dtype));
         let result = region(self);
         self.autocast = outer;
+        // A region around a whole step keeps them.
+        if self.autocast.dtype().is_none() && !self.autocasts_backward {
+            self.inputs.values_mut().for_each(|copy| *copy = None);
+        }
         result
     }
 
@@ -37,6 +43,15 @@ impl Context {
             return Ok(input.clone());
         }
         let Source::Leaf(parameter) = input.source() else {
+            let number = input.storage().number();
+            if let Some(copy) = self.inputs.get(&number) {
+                if let Some([copy, _]) = copy {
+                    return Ok(copy.clone());
+                }
+                let copy = self.cast(input, dtype, what)?;
+                self.inputs.insert(number, Some([copy.clone(), input.clone()]));
+                return Ok(copy);
+            }
             return match self.autocast.twin_of(input) {
                 Some(twin) => Ok(twin),
                 None => self.cast(input, dtype, what),
@@ -132,6 +147,10 @@ impl Context {
         let original = input.dtype();
         let source = self.record("castBackward", [Some(input), None, None], move |cx, [gradient, ..]| {
             let Some(gradient) = gradient else { return Ok(Gradients::default()) };
+            if cx.likeness == Likeness::Next {
+                cx.likeness = Likeness::Asked;
+                drop(cx.temporary(Shape::new(&[1]), DType::F32, "an element for FakeTensor")?);
+            }
             Ok([Some(cx.cast_gradient(&gradient, original)?), None, None])
         });
         copy.with_source(source)

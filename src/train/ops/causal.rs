@@ -36,8 +36,7 @@ impl Context {
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn positions(&mut self, tokens: &Tensor) -> OpResult<Tensor> {
-        let rows = tokens.shape().last();
+    pub fn positions(&mut self, rows: usize) -> OpResult<Tensor> {
         self.op("positions", |cx| {
             let counted = cx.temporary(Shape::new(&[rows]), DType::I64, "positions")?;
             let positions = cx.activation(Shape::new(&[rows]), DType::I64, "positions")?;
@@ -72,13 +71,12 @@ impl Context {
         self.op("compare counts", |cx| cx.temporary(Shape::new(&[]), DType::U8, "there are fewer").map(drop))
     }
 
-    /// The search for several sequences in a row that `create_causal_mask` makes of the positions of `tokens`, where there is no
+    /// The search for several sequences in a row that `create_causal_mask` makes of the positions of a batch, where there is no
     /// cache. It finds none.
     ///
     /// # Errors
     /// Out of memory.
-    pub fn find_sequences(&mut self, tokens: &Tensor) -> OpResult<()> {
-        let (batch, rows) = (tokens.shape().rows(), tokens.shape().last());
+    pub fn find_sequences(&mut self, [batch, rows]: [usize; 2]) -> OpResult<()> {
         self.op("find sequences", |cx| {
             let list = |len: usize, what| cx.temporary(Shape::new(&[len]), DType::I64, what);
             let before = list(batch, "position before the first")?;

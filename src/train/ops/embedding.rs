@@ -4,7 +4,7 @@ use crate::context::{Context, Saved};
 use crate::error::{Interrupt, OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tape::Gradients;
-use crate::tensor::Tensor;
+use crate::tensor::{Source, Tensor};
 use vramlab_device::{DType, Kernel};
 
 impl Context {
@@ -37,6 +37,44 @@ impl Context {
             });
             Ok(output.with_source(source))
         })
+    }
+
+    /// The same of a table of which each rank has as many rows, `part` of them this one: it looks its own up, and the sum over the ranks
+    /// is whole. Backward makes the gradient of the whole table first. The values are those of a table that is there once.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel, indices of four dimensions.
+    pub fn split_embedding(&mut self, part: &Tensor, indices: &Tensor, padding: Option<usize>) -> OpResult<Tensor> {
+        let Some(world) = self.tensor_world() else { return self.padded_embedding(part, indices, padding) };
+        if let Source::Leaf(index) = part.source() {
+            self.leaves[index].shares_rows = true;
+        }
+        let partial = self.op("embedding", |cx| {
+            let shape = indices.shape().with_appended(part.shape().last()).ok_or_else(too_many_dimensions)?;
+            let flags = |cx: &Self, what| cx.temporary(indices.shape(), DType::U8, what);
+            let (below, above) = (flags(cx, "below own rows")?, flags(cx, "behind own rows")?);
+            let others = flags(cx, "rows of others")?;
+            drop((below, above));
+            let numbers = |cx: &Self, what| cx.temporary(indices.shape(), DType::I64, what);
+            let copy = numbers(cx, "indices of rows")?;
+            let own = numbers(cx, "indices of own rows")?;
+            drop(copy);
+            let saved = if cx.differentiates(&[part]) { Some(cx.save(indices)?) } else { None };
+            let output = cx.activation(shape, part.dtype(), "output")?;
+            drop((own, others));
+            let Some(saved) = saved else { return Ok(output) };
+            let (rows, width) = (part.shape().rows(), part.shape().last());
+            let whole = part.shape().with_first(rows * world.size());
+            let source = cx.record("embeddingBackward", [Some(part), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let indices = saved.unpack(cx)?;
+                let table = cx.embedding_gradient(&grad, &indices, whole)?;
+                let own = table.window(whole.with_first(rows), world.rank() * rows * width);
+                Ok([Some(own), None, None])
+            });
+            Ok(output.with_source(source))
+        })?;
+        self.reduce_from_ranks(partial)
     }
 
     /// The rows of a table that `indices` name, and these as backward wants them, where it comes.

@@ -107,12 +107,50 @@ impl Context {
                 Ok(Gradients::default())
             });
             let of_variance = to_input.then(|| variance.clone().with_source(of_variance));
+            let of_normalised =
+                cx.record("layer_norm in f32Backward", [Some(&input), of_variance.as_ref(), None], move |cx, grads| {
+                    let ([Some(to_normalised), ..], Some((saved_result, saved_factor, saved_rstd))) = (grads, saved)
+                    else {
+                        return Ok(Gradients::default());
+                    };
+                    let whole = |cx: &Self, what| cx.temporary(shape, wide, what);
+                    let of_rows = |cx: &Self, what| cx.temporary(rows, wide, what);
+                    let (centred, rstd) = (saved_factor.unpack(cx)?, saved_rstd.unpack(cx)?);
+                    let of_rstd = whole(cx, "gradient times centred")?;
+                    let to_input = whole(cx, "gradient times rstd")?;
+                    // All at once: the mean is 0 of what is centred.
+                    let zeros = of_rstd.window(rows, 0).operand();
+                    cx.launch(&Kernel::Fill { dst: zeros, value: 0.0 })?;
+                    let none = Operand { len: 0, ..zeros };
+                    cx.launch(&Kernel::LayerNormBackward {
+                        grad: to_normalised.operand(),
+                        src: centred.operand(),
+                        mean: zeros,
+                        rstd: rstd.operand(),
+                        weight: none,
+                        dsrc: to_input.operand(),
+                        dweight: none,
+                        dbias: none,
+                        cols,
+                    })?;
+                    drop((centred, rstd));
+                    let sum = of_rows(cx, "gradient of rstd")?;
+                    drop((saved_factor, saved_rstd, to_normalised, of_rstd));
+                    let rstd = saved_result.unpack(cx)?;
+                    let parts = [of_rows(cx, "cube of rstd")?, of_rows(cx, "half the gradient")?];
+                    let to_variance = of_rows(cx, "gradient of the variance")?;
+                    drop((rstd, saved_result, sum, parts));
+                    let negated = whole(cx, "negated gradient")?;
+                    let to_mean = of_rows(cx, "gradient of the mean")?;
+                    drop(negated);
+                    held.replace(Some(to_mean));
+                    Ok([Some(to_input), Some(to_variance), None])
+                });
             let (of_weights, of_weight) = (weight.shape(), weight.dtype());
-            let inputs = [Some(&input), Some(weight), of_variance.as_ref()];
-            let source = cx.record("layer_norm in f32Backward", inputs, move |cx, grads| {
+            let normalised = to_input.then(|| product.clone().with_source(of_normalised));
+            let source = cx.record("mulBackward", [normalised.as_ref(), Some(weight), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let whole = |cx: &Self, what| cx.temporary(shape, wide, what);
-                let of_rows = |cx: &Self, what| cx.temporary(rows, wide, what);
                 let wide_weight = saved_weight.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 let normalised = saved_normalised.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 let to_normalised = wide_weight.as_ref().map(|weight| {
@@ -122,60 +160,23 @@ impl Context {
                     OpResult::Ok(dst)
                 });
                 let to_normalised = to_normalised.transpose()?;
-                let to_weight = match normalised {
-                    Some(normalised) => {
-                        let product = whole(cx, "gradient times normalised")?;
-                        let (a, b) = (cx.in_rows(&grad, &product)?, normalised.operand());
-                        cx.launch(&Kernel::Mul { a: a.operand(), b, dst: product.operand() })?;
-                        drop(a);
-                        // Sums come after the node.
-                        drop((normalised, wide_weight));
-                        let sum = cx.temporary(of_weights, wide, "weight gradient in f32")?;
-                        let cols = of_weights.numel();
-                        let rows = shape.numel() / cols.max(1);
-                        cx.launch(&Kernel::ColumnSum { src: product.operand(), dst: sum.operand(), rows, cols })?;
-                        drop((product, grad, saved_weight, saved_normalised));
-                        Some(if of_weight == wide { sum } else { cx.cast_gradient(&sum, of_weight)? })
-                    }
-                    None => {
-                        drop((wide_weight, grad, saved_weight));
-                        None
-                    }
+                let Some(normalised) = normalised else {
+                    drop((wide_weight, grad, saved_weight));
+                    return Ok([to_normalised, None, None]);
                 };
-                let (Some(to_normalised), Some((saved_result, saved_factor, saved_rstd))) = (to_normalised, saved)
-                else {
-                    return Ok([None, to_weight, None]);
-                };
-                let (centred, rstd) = (saved_factor.unpack(cx)?, saved_rstd.unpack(cx)?);
-                let of_rstd = whole(cx, "gradient times centred")?;
-                let to_input = whole(cx, "gradient times rstd")?;
-                // All at once: the mean is 0 of what is centred.
-                let zeros = of_rstd.window(rows, 0).operand();
-                cx.launch(&Kernel::Fill { dst: zeros, value: 0.0 })?;
-                let none = Operand { len: 0, ..zeros };
-                cx.launch(&Kernel::LayerNormBackward {
-                    grad: to_normalised.operand(),
-                    src: centred.operand(),
-                    mean: zeros,
-                    rstd: rstd.operand(),
-                    weight: none,
-                    dsrc: to_input.operand(),
-                    dweight: none,
-                    dbias: none,
-                    cols,
-                })?;
-                drop((centred, rstd));
-                let sum = of_rows(cx, "gradient of rstd")?;
-                drop((saved_factor, saved_rstd, to_normalised, of_rstd));
-                let rstd = saved_result.unpack(cx)?;
-                let parts = [of_rows(cx, "cube of rstd")?, of_rows(cx, "half the gradient")?];
-                let to_variance = of_rows(cx, "gradient of the variance")?;
-                drop((rstd, saved_result, sum, parts));
-                let negated = whole(cx, "negated gradient")?;
-                let to_mean = of_rows(cx, "gradient of the mean")?;
-                drop(negated);
-                held.replace(Some(to_mean));
-                Ok([Some(to_input), to_weight, Some(to_variance)])
+                let product = whole(cx, "gradient times normalised")?;
+                let (a, b) = (cx.in_rows(&grad, &product)?, normalised.operand());
+                cx.launch(&Kernel::Mul { a: a.operand(), b, dst: product.operand() })?;
+                drop(a);
+                // Sums come after the node.
+                drop((normalised, wide_weight));
+                let sum = cx.temporary(of_weights, wide, "weight gradient in f32")?;
+                let cols = of_weights.numel();
+                let rows = shape.numel() / cols.max(1);
+                cx.launch(&Kernel::ColumnSum { src: product.operand(), dst: sum.operand(), rows, cols })?;
+                drop((product, grad, saved_weight, saved_normalised));
+                let to_weight = if of_weight == wide { sum } else { cx.cast_gradient(&sum, of_weight)? };
+                Ok([to_normalised, Some(to_weight), None])
             });
             Ok((product.with_source(source), [mean, variance]))
         })

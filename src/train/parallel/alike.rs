@@ -10,17 +10,20 @@ use crate::member::{Member, World};
 use super::partition::share_of;
 use super::server::SERVER;
 use crate::schedule::{Action, order};
+use crate::workload::Model;
 
 /// For every rank of a world the lowest one that asks for the same blocks, in the same order.
-pub(crate) fn alike(cx: &Context, member: Member) -> Vec<usize> {
+pub(crate) fn alike(cx: &Context, member: Member, model: &dyn Model) -> Vec<usize> {
     let mut first_of = BTreeMap::new();
     let sizes: Vec<usize> = cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
     let ranks = (0..member.world.size()).filter_map(|rank| World::new(member.world.size(), rank));
-    ranks.map(|world| *first_of.entry(key(cx, &sizes, Member { world, ..member })).or_insert(world.rank())).collect()
+    ranks
+        .map(|world| *first_of.entry(key(cx, model, &sizes, Member { world, ..member })).or_insert(world.rank()))
+        .collect()
 }
 
 /// What decides the requests of a rank.
-fn key(cx: &Context, sizes: &[usize], member: Member) -> Vec<usize> {
+fn key(cx: &Context, model: &dyn Model, sizes: &[usize], member: Member) -> Vec<usize> {
     let Member { parallelism, world } = member;
     match parallelism {
         // Equal parts of the batch, or of every layer.
@@ -33,7 +36,12 @@ fn key(cx: &Context, sizes: &[usize], member: Member) -> Vec<usize> {
         }
         Parallelism::Pipeline(schedule) => {
             let ends = [usize::from(world.rank() == 0), usize::from(world.rank() + 1 == world.size())];
-            ends.into_iter().chain([ahead(schedule, world)]).collect()
+            let each = cx.units.len() / world.size();
+            let blocks = (each * world.rank()..each * (world.rank() + 1)).flat_map(|unit| {
+                let parameters = cx.units[unit].iter().map(|&parameter| sizes[parameter]);
+                std::iter::once(model.unit_kind(unit)).chain(parameters)
+            });
+            ends.into_iter().chain([ahead(schedule, world)]).chain(blocks).collect()
         }
     }
 }

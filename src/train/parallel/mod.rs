@@ -16,11 +16,12 @@ pub(super) use alike::alike;
 pub(super) use partition::share_of;
 pub(super) use pipeline::Stage;
 
-use super::config::{Config, Float8, Offload, OnOom, OptimizerKind};
+use super::config::{Config, Float8, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::member::Member;
 use super::schedule::micro_batches;
+use super::workload::Model;
 use reducer::Reducer;
 use server::Server;
 use sharded::Sharded;
@@ -71,6 +72,20 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if config.on_oom != OnOom::Stop {
         return alone("--on-oom");
     }
+    if pipeline && config.loss_head == LossHead::Fused {
+        return Some(
+            "the loss of a stage is made of its logits, which a fused loss does without; leave --loss out".into(),
+        );
+    }
+    if parallelism == Parallelism::Tensor && config.loss_head == LossHead::Fused {
+        return Some("a fused loss has the whole head, of which each rank of tp has a part; leave --loss out".into());
+    }
+    if pipeline && config.use_cache {
+        return alone("--use-cache");
+    }
+    if pipeline && config.attention_mask {
+        return Some("stages are called without a mask of padding here; leave --attention-mask out".into());
+    }
     let in_bytes = config.optimizer == OptimizerKind::AdamW8bit;
     if in_bytes && !matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) {
         return Some(format!("moments in 8 bits are not shared among ranks by {parallelism}; use --opt adamw, or ddp"));
@@ -99,6 +114,12 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     None
 }
 
+/// The form of a rank's optimizer. PyTorch's kernels for many parameters at once refuse parts of parameters beside whole ones, so that
+/// transformers' `Trainer` takes them one by one (`foreach=False`).
+pub(super) const fn form(cx: &Context, wanted: OptimizerForm) -> OptimizerForm {
+    if cx.in_parts { OptimizerForm::Loop } else { wanted }
+}
+
 /// Why ranks that train can't go from `present` to `wanted`, where they can't: what their model was wrapped with stays.
 pub(super) fn fixed(member: Member, present: &Config, wanted: &Config) -> Option<String> {
     let way = member.parallelism;
@@ -109,17 +130,17 @@ pub(super) fn fixed(member: Member, present: &Config, wanted: &Config) -> Option
 
 /// Wraps a model that is made, with its batches: construction, and the hooks of the steps.
 ///
-/// `lower` is the type of mixed precision, where there is one; the model `can_be_cut` into stages or not. Of a pipeline, the stage.
+/// `lower` is the type of mixed precision, where there is one. Of a pipeline, the stage.
 pub(super) fn wrap(
     cx: &mut Context,
     member: Member,
     lower: Option<DType>,
-    can_be_cut: bool,
+    model: &dyn Model,
 ) -> OpResult<Option<Stage>> {
     let needs_blocks = match member.parallelism {
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Server => false,
         Parallelism::Zero2 | Parallelism::Fsdp => cx.units.is_empty(),
-        Parallelism::Tensor => cx.splits.is_empty(),
+        Parallelism::Tensor => cx.splits.is_empty() && !cx.in_parts,
         Parallelism::Pipeline(_) => false,
     };
     if needs_blocks {
@@ -128,7 +149,9 @@ pub(super) fn wrap(
         return Err(TrainError::Workload(text).into());
     }
     let shards = member.parallelism.shards_parameters();
-    let mixes = shards || matches!(member.parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Server);
+    let pipeline = matches!(member.parallelism, Parallelism::Pipeline(_));
+    let whole = matches!(member.parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Server);
+    let mixes = shards || pipeline || whole;
     if !mixes && cx.leaves.iter().any(|leaf| leaf.frozen) {
         let text = format!("adapters beside frozen parameters are not simulated with {}; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
@@ -137,11 +160,11 @@ pub(super) fn wrap(
         let text = format!("{what} with {} is not there; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
     }
-    if shards && cx.leaves.iter().any(|leaf| leaf.data.dtype() == DType::U8) {
-        let text = format!("{} does not shard weights in 4 bits here; use ddp", member.parallelism);
+    if (shards || pipeline) && cx.leaves.iter().any(|leaf| leaf.data.dtype() == DType::U8) {
+        let text = format!("{} does not share weights in 4 bits here; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
     }
-    if matches!(member.parallelism, Parallelism::Pipeline(_)) && !cx.units.is_empty() && !can_be_cut {
+    if pipeline && !cx.units.is_empty() && model.cut().is_none() {
         let text = "this model can't be cut into the stages of a pipeline here; use ddp or fsdp";
         return Err(TrainError::Workload(text.into()).into());
     }
@@ -159,7 +182,7 @@ pub(super) fn wrap(
     }
     let mut stage = None;
     match member.parallelism {
-        Parallelism::Pipeline(schedule) => stage = Some(Stage::keep(cx, member.world, schedule)?),
+        Parallelism::Pipeline(schedule) => stage = Some(Stage::keep(cx, member.world, schedule, model)?),
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 => {
             cx.hooks = Some(Box::new(Reducer::wrap(cx, member)?));
         }

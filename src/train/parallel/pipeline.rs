@@ -1,6 +1,7 @@
 //! `torch.distributed.pipelining`: each rank has some blocks, and micro-batches pass from rank to rank.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::communicator::{Arrival, Communicator};
@@ -14,14 +15,19 @@ use crate::schedule::{Action, order};
 use crate::shape::Shape;
 use crate::tensor::{Source, Tensor};
 use crate::timetable::Entry;
-use crate::workload::{Model, Part};
+use crate::workload::{Cut, Model, Part};
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, Kernel};
 use vramlab_model::{Category, PipelineSchedule};
 
 /// Bytes of a list of one tensor's shape, strides and type, pickled: what a stage tells the next one of its output.
-fn pickled(shape: Shape) -> usize {
-    const ALL_BUT_NUMBERS: usize = 95;
+fn pickled(shape: Shape, dtype: DType) -> usize {
+    // `torch.float32`, but for the length of its name.
+    const ALL_BUT_NUMBERS: usize = 88;
+    let name = match dtype {
+        DType::Bf16 => "bfloat16".len(),
+        _ => "float32".len(),
+    };
     let bytes = |number: usize| match number {
         0..0x100 => 2,
         0x100..0x1_0000 => 3,
@@ -31,6 +37,7 @@ fn pickled(shape: Shape) -> usize {
     };
     let strides = shape.contiguous_strides();
     ALL_BUT_NUMBERS
+        + name
         + shape.dims().iter().chain(&strides[..shape.dims().len()]).map(|&number| bytes(number)).sum::<usize>()
 }
 
@@ -71,9 +78,9 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Keeps this rank's part of a model that is whole, and lets go of the rest.
-    pub fn keep(cx: &mut Context, world: World, schedule: PipelineSchedule) -> OpResult<Self> {
+    pub fn keep(cx: &mut Context, world: World, schedule: PipelineSchedule, model: &dyn Model) -> OpResult<Self> {
         let (ranks, blocks) = (world.size(), cx.units.len());
-        let (Some(first), Some(last)) = (cx.units.first().cloned(), cx.units.last().cloned()) else {
+        let (Some(first), Some(cut)) = (cx.units.first().and_then(|unit| unit.first().copied()), model.cut()) else {
             let text =
                 "a pipeline cuts a model between its transformer blocks, and this one has none that it knows; use ddp";
             return Err(TrainError::Workload(text.into()).into());
@@ -87,8 +94,9 @@ impl Stage {
         let each = blocks / ranks;
         let units = each * world.rank()..each * (world.rank() + 1);
         let part = Part { units: units.clone(), first: world.rank() == 0, last: world.rank() + 1 == ranks };
-        let front = 0..first.first().copied().unwrap_or_default();
-        let back = last.last().map_or(0, |last| last + 1)..cx.leaves.len();
+        let in_blocks: BTreeSet<usize> = cx.units.iter().flatten().copied().collect();
+        let around = (0..cx.leaves.len()).filter(|parameter| !in_blocks.contains(parameter));
+        let (front, back): (Vec<usize>, Vec<usize>) = around.partition(|&parameter| parameter < first);
         let mut parameters: Vec<usize> = units.flat_map(|unit| cx.units[unit].clone()).collect();
         if part.first {
             parameters.extend(front);
@@ -96,10 +104,15 @@ impl Stage {
         if part.last {
             parameters.extend(back);
         }
+        let borrows = part.last && !part.first;
+        if let Cut::Reduced { tied } = cut {
+            parameters.extend((tied && borrows).then_some(0));
+            parameters.sort_unstable();
+        }
         cx.in_stage = true;
         cx.op("keep a stage", |cx| {
-            // The last stage has a head of its own, a clone of the table that the model shares it with.
-            let head = if part.last && !part.first { Some(own_head(cx)?) } else { None };
+            // A last stage that is rebuilt has a head of its own, a clone of the table that the model shares it with.
+            let head = if cut == Cut::Rebuilt && borrows { Some(own_head(cx)?) } else { None };
             for index in (0..cx.leaves.len()).filter(|index| !parameters.contains(index)) {
                 if let (0, Some(head)) = (index, &head) {
                     cx.leaves[0].data.replace(head);
@@ -107,9 +120,10 @@ impl Stage {
                     cx.leaves[index].data.storage().empty();
                 }
             }
+            model.keep_part(cx, &part);
             Ok(())
         })?;
-        if part.last && !part.first {
+        if cut == Cut::Rebuilt && borrows {
             parameters.push(0);
         }
         let new = || Communicator::new(cx.memory(), world, cx.seat.as_ref());
@@ -205,21 +219,25 @@ impl Stage {
         let input = if self.part.first {
             cx.temporary(tokens.shape(), tokens.dtype(), "empty micro-batch")?
         } else {
-            let Some(shape) = model.stage_input(tokens) else {
+            let Some((shape, dtype)) = model.stage_input(tokens) else {
                 return Err(TrainError::Workload("a pipeline cuts models of tokens; use ddp".into()).into());
             };
             let sizes = size(cx, "sizes of objects")?;
             drop(size(cx, "size of an object")?);
-            let object = bytes(cx, pickled(shape), "shapes of the stage before")?;
+            let object = bytes(cx, pickled(shape, dtype), "shapes of the stage before")?;
             drop(size(cx, "rank of the sender")?);
             drop(size(cx, "rank of the sender")?);
             drop((sizes, object));
-            cx.temporary(shape, DType::F32, "empty micro-batch")?
+            cx.temporary(shape, dtype, "empty micro-batch")?
         };
+        if cx.memory().holds_bytes() {
+            let bytes = usize::try_from(input.bytes().get()).unwrap_or(usize::MAX);
+            cx.memory().write(&input, &vec![0; bytes])?;
+        }
         let output = cx.no_grad(|cx| model.stage_forward(cx, &input, &self.part, self.checkpointing))?;
         let shapes = [&input, &output].map(|tensor| (tensor.shape(), tensor.dtype()));
         if !self.part.last {
-            let object = bytes(cx, pickled(output.shape()), "shapes for the next stage")?;
+            let object = bytes(cx, pickled(output.shape(), output.dtype()), "shapes for the next stage")?;
             let sent = [size(cx, "size of an object")?, size(cx, "sizes of objects")?];
             for tensor in sent.iter().chain([&object]) {
                 cx.memory().record_stream(tensor, self.communicator.stream())?;
@@ -244,6 +262,7 @@ impl Stage {
             None => tokens.clone(),
             Some(received) => {
                 self.communicator.receive(cx.memory(), received, self.rank() - 1, arrival)?;
+                cx.inputs.insert(received.storage().number(), None);
                 let arrives = Rc::clone(&input_gradient);
                 let source = cx.record("stage input", [None::<&Tensor>], move |_, [gradient, ..]| {
                     *arrives.borrow_mut() = gradient;
@@ -254,7 +273,7 @@ impl Stage {
         };
         let begun = cx.memory().mark(StreamId::DEFAULT)?;
         let output = model.stage_forward(cx, &input, &self.part, self.checkpointing)?;
-        let loss = if self.part.last { Some(cx.cross_entropy(&output, targets)?) } else { None };
+        let loss = if self.part.last { Some(model.stage_loss(cx, &output, targets)?) } else { None };
         if self.part.last {
             self.outputs.push(output.detach());
         } else {
@@ -297,6 +316,7 @@ impl Stage {
             begun = cx.memory().mark(StreamId::DEFAULT)?;
             cx.on_backward_thread(|cx| cx.backward(&output, &gradient))?;
         }
+        cx.drop_output();
         let gradient = input_gradient.borrow_mut().take();
         if let Some(gradient) = gradient {
             self.backwards().send(cx.memory(), &gradient, self.rank() - 1)?;
@@ -359,10 +379,11 @@ fn own_head(cx: &mut Context) -> OpResult<Tensor> {
 mod tests {
     use super::*;
 
-    /// Of gpt-mini and of GPT-2.
+    /// Of gpt-mini and of GPT-2, of Llama in 16 bits.
     #[test]
     fn shapes_are_as_long_as_pytorchs() {
-        assert_eq!(pickled(Shape::new(&[1, 32, 32])), 108);
-        assert_eq!(pickled(Shape::new(&[4, 1024, 768])), 113);
+        assert_eq!(pickled(Shape::new(&[1, 32, 32]), DType::F32), 108);
+        assert_eq!(pickled(Shape::new(&[4, 1024, 768]), DType::F32), 113);
+        assert_eq!(pickled(Shape::new(&[1, 64, 64]), DType::Bf16), 109);
     }
 }

@@ -1,17 +1,20 @@
 //! Megatron's tensor parallelism: heads and the columns of MLPs are split, one all-reduce behind each pair of layers.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use crate::communicator::bytes_of;
 use crate::context::Context;
 use crate::error::OpResult;
 use crate::member::World;
 use crate::memory::Memory;
 use crate::shape::Shape;
-use crate::split::TensorSplit;
+use crate::split::{Likeness, TensorSplit};
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::StreamId;
 use vramlab_device::Kernel;
-use vramlab_model::Category;
+use vramlab_model::{ALL_GATHER, Category};
 
 impl Context {
     /// The ranks among which this one splits layers, where it does.
@@ -59,6 +62,100 @@ impl Context {
             });
             Ok(sum.with_source(source))
         })
+    }
+
+    /// The columns of all ranks side by side, of which this one has made `part`: an all-gather lays them one rank behind the other, and
+    /// they are put in order from there. Of their gradient each rank takes its columns.
+    ///
+    /// # Errors
+    /// Out of memory, a device that is lost.
+    pub fn gather_from_ranks(&mut self, part: Tensor) -> OpResult<Tensor> {
+        let Some(world) = self.tensor_world() else { return Ok(part) };
+        let (rows, columns, ranks) = (part.shape().rows(), part.shape().last(), world.size());
+        let (shape, whole) = (part.shape(), part.shape().with_last(ranks * columns));
+        self.op(ALL_GATHER, |cx| {
+            let memory = cx.memory().clone();
+            let gathered = memory.tensor(whole, part.dtype(), Category::Communication, "columns of all ranks")?;
+            let own = gathered.window(shape, world.rank() * rows * columns);
+            cx.launch(&Kernel::Scale { src: part.operand(), dst: own.operand(), factor: 1.0 })?;
+            if let Some(ranks) = &cx.tensor_ranks {
+                ranks.all_gather(&memory, &gathered)?;
+                ranks.join(&memory)?;
+            }
+            let output = cx.activation(whole, part.dtype(), "columns in order")?;
+            let (from, to) = ([rows * columns, columns, 1], [columns, ranks * columns, 1]);
+            cx.rearrange([&gathered, &output], [ranks, rows, columns], [from, to])?;
+            drop(gathered);
+            if !cx.differentiates(&[&part]) {
+                return Ok(output);
+            }
+            let (dtype, casts) = (part.dtype(), cx.autocasts());
+            let source = cx.record("gatherBackward", [Some(&part), None, None], move |cx, [gradient, ..]| {
+                let Some(gradient) = gradient else { return Ok(Gradients::default()) };
+                if casts && cx.likeness == Likeness::Unasked {
+                    cx.likeness = Likeness::Next;
+                }
+                let own = cx.temporary(shape, dtype, "gradient of own columns")?;
+                let first =
+                    gradient.window(Shape::new(&[gradient.numel() - world.rank() * columns]), world.rank() * columns);
+                cx.rearrange([&first, &own], [1, rows, columns], [[0, ranks * columns, 1], [0, columns, 1]])?;
+                drop((first, gradient));
+                Ok([Some(own), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// Copies elements from where one tensor has them to where the other does, by the strides of each.
+    fn rearrange(&self, [from, to]: [&Tensor; 2], [a, b, c]: [usize; 3], strides: [[usize; 3]; 2]) -> OpResult<()> {
+        let [src, dst] = strides.map(|[first, second, third]| [a * first, first, second, third]);
+        self.launch(&Kernel::CastStrided {
+            src: from.address(),
+            src_dtype: from.dtype(),
+            dst: to.address(),
+            dst_dtype: to.dtype(),
+            shape: [1, a, b, c],
+            src_strides: src,
+            dst_strides: dst,
+        })
+    }
+
+    /// Runs a module whose `weight` all ranks have, and of whose gradient each makes a part: when `input` has its gradient, the weight's
+    /// is summed over the ranks where it lies (`replicated_with_grad_allreduce`). Until then the hook that does it holds the gradient of
+    /// what the module puts out.
+    ///
+    /// # Errors
+    /// What `run` returns.
+    pub fn with_summed_gradient(
+        &mut self,
+        input: &Tensor,
+        weight: &Tensor,
+        run: impl FnOnce(&mut Self, &Tensor) -> OpResult<Tensor>,
+    ) -> OpResult<Tensor> {
+        let Some(parameter) = weight.parameter().filter(|_| self.differentiates(&[input])) else {
+            return run(self, input);
+        };
+        let held = Rc::new(RefCell::new(None));
+        let holds = Rc::clone(&held);
+        let source = self.record("full backward hook", [Some(input), None, None], move |cx, [gradient, ..]| {
+            if let (Some(ranks), Some(sum)) = (&cx.tensor_ranks, &cx.leaves[parameter].gradient) {
+                ranks.all_reduce(cx.memory(), sum)?;
+                ranks.join(cx.memory())?;
+            }
+            drop(held.take());
+            Ok([gradient, None, None])
+        });
+        let output = run(self, &input.clone().with_source(source))?;
+        let source = self.record("full backward pre-hook", [Some(&output), None, None], move |_, [gradient, ..]| {
+            holds.replace(gradient.clone());
+            Ok([gradient, None, None])
+        });
+        Ok(output.with_source(source))
+    }
+
+    /// The model was loaded in parts: there is nothing to split once it is whole.
+    pub const fn loads_in_parts(&mut self) {
+        self.in_parts = true;
     }
 
     fn all_reduced(&mut self, tensor: &Tensor, category: Category, what: &'static str) -> OpResult<Tensor> {

@@ -65,7 +65,7 @@ impl Trainer {
 
     fn end_of_schedule(&mut self, stage: &mut Stage) -> OpResult<Option<f32>> {
         let losses = stage.end(&mut self.cx)?;
-        self.cx.weight_copies = None;
+        self.cx.forget_copies();
         if !stage.is_last() {
             return Ok(None);
         }

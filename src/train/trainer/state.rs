@@ -126,6 +126,7 @@ impl Trainer {
             cx.tensor_ranks = Some(Communicator::new(cx.memory(), world, cx.seat.as_ref())?);
         }
         let task = workload.build(&mut cx)?;
+        let config = Config { form: parallel::form(&cx, config.form), ..config };
         let mut trainer = Self {
             libraries: options.workspaces,
             total: None,
@@ -155,7 +156,7 @@ impl Trainer {
                 return Err(TrainError::Workload(text));
             };
             let (model, lower) = (Rc::clone(model), trainer.config.amp.dtype());
-            trainer.stage = parallel::wrap(&mut trainer.cx, member, lower, model.can_be_cut())?;
+            trainer.stage = parallel::wrap(&mut trainer.cx, member, lower, &*model)?;
         }
         trainer.make_optimizers();
         // Programs that make their batches as they go begin with what building has left in the cache.
@@ -239,7 +240,10 @@ impl Trainer {
     /// For every rank of its world the lowest one whose allocator is asked for the same, itself among them.
     #[must_use]
     pub fn alike_ranks(&self) -> Vec<usize> {
-        self.member.map_or_else(|| vec![0], |member| parallel::alike(&self.cx, member))
+        match (self.member, &self.task) {
+            (Some(member), Task::Supervised(model)) => parallel::alike(&self.cx, member, &**model),
+            _ => vec![0],
+        }
     }
 
     /// Steps finished.
@@ -315,6 +319,7 @@ impl Trainer {
                 return Err(TrainError::Workload(why));
             }
         }
+        let config = Config { form: parallel::form(&self.cx, config.form), ..config };
         let old = std::mem::replace(&mut self.config, config);
         let from_host = matches!(config.data, DataPath::Streamed | DataPath::Host);
         let new_path = from_host && old.pinned != config.pinned;

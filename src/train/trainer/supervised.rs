@@ -19,7 +19,7 @@ impl Trainer {
             plain_loss = self.micro_batch(model, micro)?;
         }
 
-        self.cx.weight_copies = None;
+        self.cx.forget_copies();
         let optimizer_ran = self.update()?;
         let total = self.total.as_ref().map(|total| self.memory().read_f32(total)).transpose()?;
         let loss = total.or(plain_loss);

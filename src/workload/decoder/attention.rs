@@ -109,6 +109,7 @@ impl Attention {
             HeadNorms::None => None,
             HeadNorms::Each | HeadNorms::Together => Some([norm("q", heads)?, norm("k", kv_heads)?]),
         };
+        let norms = norms.map(|norms| norms.map(|norm| norm.of_split_heads(all.splits())));
         Ok(Self::of(cx, name, sizes, projections, output, norms))
     }
 

@@ -14,10 +14,13 @@ mod sizes;
 
 use std::rc::Rc;
 
-use vramlab_train::{Batch, BatchLayout, BatchSource, Context, Layouts, OpResult, Task, TrainError, Workload};
+use vramlab_train::{
+    Batch, BatchLayout, BatchSource, Context, Layouts, OpResult, Task, TrainError, UnevenSplit, Workload, World,
+};
 
 use super::data::Data;
 use super::hash::{self, Cycle, Parameters, Spread};
+use super::llama::NormKind;
 use super::lora::{Lora, Target};
 use super::text::Windows;
 use model::DecoderModel;
@@ -77,6 +80,45 @@ impl Decoder {
     }
 }
 
+impl Decoder {
+    /// The ranks that load a part of each matrix, where they do: models whose plan (`tp_plan="auto"` of transformers) is Llama's.
+    fn parts(&self, cx: &Context) -> OpResult<Option<World>> {
+        let Some(world) = cx.tensor_world() else { return Ok(None) };
+        let DecoderSizes { style, heads, kv_heads, .. } = self.sizes;
+        let refused = |text: String| Err(TrainError::Workload(text).into());
+        let uneven = |count, what| {
+            let remedy = "take as many ranks as divide them".to_owned();
+            UnevenSplit { count, what, ranks: world.size(), remedy }.to_string()
+        };
+        let of_heads = [HeadNorms::None, HeadNorms::Each].contains(&style.heads);
+        let varies = Style { norm: style.norm, rotation: style.rotation, heads: style.heads, ..Style::default() };
+        let norms = matches!(style.norm, NormKind::Plain | NormKind::Bare);
+        // SmolLM3 splits a table of its own too.
+        let plain = self.sizes.experts.is_none() && (self.sizes.tied || self.sizes.unrotated == LayerPattern::NONE);
+        if !norms
+            || !of_heads
+            || !plain
+            || style.biases == Biases::All
+            || (Style { biases: Biases::None, ..style }) != varies
+        {
+            return refused("tp is there for decoders whose layers are Llama's; use ddp or fsdp".to_owned());
+        }
+        if self.sizes.tied && cx.memory().holds_bytes() {
+            let text = "tp splits a table that is the head's weight too on simulated cards alone; use ddp or fsdp";
+            return refused(text.to_owned());
+        }
+        if self.sizes.lora.is_some() {
+            return refused("adapters beside frozen parameters are not simulated with tp; use ddp".to_owned());
+        }
+        for (count, what) in [(heads, "attention heads"), (kv_heads, "heads of keys")] {
+            if !count.is_multiple_of(world.size()) {
+                return refused(uneven(count, what));
+            }
+        }
+        Ok(Some(world))
+    }
+}
+
 impl Workload for Decoder {
     fn name(&self) -> &str {
         &self.name
@@ -85,7 +127,7 @@ impl Workload for Decoder {
     fn build(&self, cx: &mut Context) -> OpResult<Task> {
         let DecoderSizes { weights, lora, .. } = self.sizes;
         let all = Parameters::in_place(Spread::Transformer, weights).frozen(lora.is_some());
-        let mut all = all.quantized(lora.and_then(|lora| lora.quantization));
+        let mut all = all.quantized(lora.and_then(|lora| lora.quantization)).in_parts(self.parts(cx)?);
         let model = DecoderModel::make(cx, &mut all, &self.sizes)?;
         all.initialise(cx)?;
         Ok(Task::Supervised(Rc::new(model)))

@@ -1,12 +1,13 @@
 //! The modules of a decoder and its forward pass, with the variables of transformers' own: what they hold lives as long.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Checkpointing, Context, LossHead, MaskShape, Model, NextLabels, OpResult, Repeatable, Shape, Tensor,
-    checkpoint,
+    Batch, Checkpointing, Context, Cut, LossHead, MaskShape, Model, NextLabels, OpResult, Part, Repeatable, Shape,
+    Tensor, checkpoint,
 };
 
 use super::super::hash::Parameters;
@@ -200,11 +201,30 @@ impl Repeatable for Call {
 /// What a forward pass is given.
 #[derive(Clone, Copy)]
 struct Given<'a> {
-    tokens: &'a Tensor,
+    /// Samples, and tokens of each.
+    tokens: [usize; 2],
     /// What the program says of padding, where it does.
     mask: Option<&'a Tensor>,
     /// There is padding.
     pads: bool,
+}
+
+impl Given<'_> {
+    /// Tokens, or what was made of each, without padding.
+    fn whole(batch: &Tensor) -> Self {
+        let dims = batch.shape();
+        let [samples, tokens] = [0, 1].map(|dim| dims.dims().get(dim).copied().unwrap_or(1));
+        Self { tokens: [samples, tokens], mask: None, pads: false }
+    }
+}
+
+/// How layers are run.
+#[derive(Clone, Copy)]
+struct Passing<'a> {
+    checkpointing: Checkpointing,
+    caches: bool,
+    /// What comes behind them.
+    norm: Option<&'a Norm>,
 }
 
 /// A decoder with its head.
@@ -219,6 +239,10 @@ pub(super) struct DecoderModel {
     /// The type of rotary tables, where it is not that of embeddings.
     tables: Option<DType>,
     head: Linear,
+    /// The head has the weight of the embedding.
+    tied: bool,
+    /// Each rank has some rows of that.
+    splits: bool,
     /// Embeddings are multiplied by it, where they are.
     embedding_scale: Option<Tensor>,
     multipliers: Option<Multipliers>,
@@ -237,13 +261,18 @@ impl DecoderModel {
     pub fn make(cx: &mut Context, all: &mut Parameters, sizes: &DecoderSizes) -> OpResult<Self> {
         let names = sizes.style.names;
         let embedding = format!("{}.{}", names.model, names.embedding);
-        let table = all.weight(cx, &format!("{embedding}.weight"), &[sizes.vocab, sizes.width])?;
+        let splits = all.splits() && sizes.tied;
+        let table = if splits {
+            all.table(cx, &format!("{embedding}.weight"), [sizes.vocab, sizes.width])?
+        } else {
+            all.weight(cx, &format!("{embedding}.weight"), &[sizes.vocab, sizes.width])?
+        };
         let embedding = (cx.memory().name(&embedding), table.clone());
         #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
         let root = (sizes.width as f64).sqrt();
         let scale =
             |cx: &mut Context| cx.buffer("model.embed_tokens.embed_scale", Shape::new(&[]), sizes.weights, root);
-        let loads = all.quantization().is_some();
+        let loads = all.loads();
         let made_scale = (sizes.style.gemma && !loads).then(|| scale(cx)).transpose()?;
         let mut layers: Vec<Layer> =
             (0..sizes.layers).map(|layer| Layer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
@@ -254,7 +283,7 @@ impl DecoderModel {
             if !loads {
                 drop(all.unused(cx, "lm_head.weight", &[sizes.vocab, sizes.width])?);
             }
-            Linear::tied(cx, "lm_head", table)
+            if splits { Linear::gathered(cx, "lm_head", table) } else { Linear::tied(cx, "lm_head", table) }
         } else {
             Linear::plain(cx, all, "lm_head", [sizes.width, sizes.vocab])?
         };
@@ -264,7 +293,9 @@ impl DecoderModel {
                 all.load(cx)?;
                 let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
                 let frequencies = rotary::loaded(cx, sizes)?;
-                all.prepare_for_training(cx)?;
+                if all.quantization().is_some() {
+                    all.prepare_for_training(cx)?;
+                }
                 (frequencies, embedding_scale)
             }
         };
@@ -290,6 +321,8 @@ impl DecoderModel {
             frequencies,
             tables: sizes.style.rotation.is_wide().then_some(DType::F32),
             head,
+            tied: sizes.tied,
+            splits,
             embedding_scale,
             multipliers,
             logit_scale: sizes.logit_scale.or(multipliers.map(|multipliers| 1.0 / multipliers.logits)),
@@ -307,14 +340,22 @@ impl DecoderModel {
     fn hidden(
         &self,
         cx: &mut Context,
+        tokens: &Tensor,
         given: Given<'_>,
         checkpointing: Checkpointing,
         caches: bool,
     ) -> OpResult<Tensor> {
-        let tokens = given.tokens;
+        let embedded = self.embedded(cx, tokens, checkpointing)?;
+        let passing = Passing { checkpointing, caches, norm: Some(&self.norm) };
+        self.through(cx, &embedded, given, &(0..self.layers.len()), passing)
+    }
+
+    /// What goes into the layers.
+    fn embedded(&self, cx: &mut Context, tokens: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
         let (scope, table) = &self.embedding;
+        let look_up = if self.splits { Context::split_embedding } else { Context::padded_embedding };
         let embedded =
-            cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.padded_embedding(table, tokens, self.padding)))?;
+            cx.module(*scope, |cx| cx.with_parameters([table], |cx| look_up(cx, table, tokens, self.padding)))?;
         let embedded = match &self.embedding_scale {
             Some(factor) => {
                 let scaled = cx.within(*scope, |cx| {
@@ -335,43 +376,57 @@ impl DecoderModel {
         if let Some(Multipliers { embedding, .. }) = self.multipliers {
             embedded = cx.within(self.scope, |cx| cx.scale(&embedded, embedding, "scaled embedding"))?;
         }
-        let dtype = embedded.dtype();
-        let positions = cx.within(self.scope, |cx| cx.positions(tokens))?;
+        Ok(embedded)
+    }
+
+    /// What some of the layers make of their input, and a norm of that.
+    fn through(
+        &self,
+        cx: &mut Context,
+        input: &Tensor,
+        given: Given<'_>,
+        layers: &Range<usize>,
+        Passing { checkpointing, caches, norm }: Passing<'_>,
+    ) -> OpResult<Tensor> {
+        let dtype = input.dtype();
+        let positions = cx.within(self.scope, |cx| cx.positions(given.tokens[1]))?;
         let masks = cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?;
-        let mut x = cx.within(self.scope, |cx| cx.dropout(&embedded, self.dropout))?;
+        let mut x = cx.within(self.scope, |cx| cx.dropout(input, self.dropout))?;
         let tables =
             cx.within(self.scope, |cx| self.frequencies.tables(cx, &positions, self.tables.unwrap_or(dtype)))?;
-        for (number, (layer, unit)) in self.layers.iter().zip(&self.units).enumerate() {
+        for number in layers.clone() {
+            let (layer, unit) = (&self.layers[number], self.units[number]);
             let tables = tables.of(self.windows.has(number)).clone();
             let (layer, rotates, _positions) = (Rc::clone(layer), !self.unrotated.has(number), positions.clone());
             let mask =
                 masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
             let call: Rc<dyn Repeatable> =
                 Rc::new(Call { layer, seen: Seen { tables, rotates, mask, caches }, _positions });
-            x = cx.unit_forward(*unit, &x, |cx, x| {
-                if checkpointing.of(number) { checkpoint(cx, &call, x) } else { call.forward(cx, x) }
+            x = cx.unit_forward(unit, &x, |cx, x| {
+                if checkpointing.of(number - layers.start) { checkpoint(cx, &call, x) } else { call.forward(cx, x) }
             })?;
         }
-        let hidden = self.norm.forward(cx, &x)?;
+        if let Some(norm) = norm {
+            x = norm.forward(cx, &x)?;
+        }
         // Variables of the forward pass, which live until it returns.
-        drop((embedded, positions, masks, tables));
-        Ok(hidden)
+        drop((positions, masks, tables));
+        Ok(x)
     }
 
     /// The masks of its layers by their windows: none where SDPA does without.
     fn masks(
         &self,
         cx: &mut Context,
-        Given { tokens, mask, pads }: Given<'_>,
+        Given { tokens: [batch, rows], mask, pads }: Given<'_>,
         dtype: DType,
         caches: bool,
     ) -> OpResult<Vec<(Option<usize>, Mask)>> {
-        let (batch, rows) = (tokens.shape().rows(), tokens.shape().last());
         let mut masks = Vec::new();
         for window in self.windows.kinds() {
             let with_token = mask.map(|mask| cx.boolean_mask(mask)).transpose()?;
             if !caches && mask.is_none() {
-                cx.find_sequences(tokens)?;
+                cx.find_sequences([batch, rows])?;
             }
             let shape = MaskShape { batch, rows, window, padding: mask.is_some() };
             if cx.attends_eagerly() {
@@ -405,15 +460,16 @@ impl DecoderModel {
 
 impl Model for DecoderModel {
     fn forward(&self, cx: &mut Context, tokens: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
-        let hidden = self.hidden(cx, Given { tokens, mask: None, pads: false }, checkpointing, false)?;
+        let hidden = self.hidden(cx, tokens, Given::whole(tokens), checkpointing, false)?;
         self.logits(cx, &hidden)
     }
 
     fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: Checkpointing) -> OpResult<(Tensor, Tensor)> {
         // One checkpointed layer is enough for transformers to leave the cache out.
         let caches = cx.uses_cache() && !checkpointing.is_on();
-        let given = Given { tokens: &batch.input, mask: batch.mask.as_ref(), pads: batch.lengths.is_some() };
-        let hidden = self.hidden(cx, given, checkpointing, caches)?;
+        let (mask, pads) = (batch.mask.as_ref(), batch.lengths.is_some());
+        let given = Given { mask, pads, ..Given::whole(&batch.input) };
+        let hidden = self.hidden(cx, &batch.input, given, checkpointing, caches)?;
         let labels = NextLabels { labels: &batch.target, lengths: batch.lengths.as_deref() };
         if cx.loss_head() == LossHead::Fused {
             // The fused loss knows no factor of logits; one of what they are made of is the same.
@@ -432,5 +488,48 @@ impl Model for DecoderModel {
         drop(hidden);
         let [loss, _] = cx.leave_model(loss)?;
         Ok((logits, loss))
+    }
+
+    /// A stage is the model of transformers without the modules of other stages: it is called with tokens, or with what the stage
+    /// before put out as embeddings (`inputs_embeds=`).
+    fn stage_forward(
+        &self,
+        cx: &mut Context,
+        input: &Tensor,
+        part: &Part,
+        checkpointing: Checkpointing,
+    ) -> OpResult<Tensor> {
+        let embedded = if part.first { self.embedded(cx, input, checkpointing)? } else { input.clone() };
+        let norm = part.last.then_some(&self.norm);
+        let passing = Passing { checkpointing, caches: false, norm };
+        let hidden = self.through(cx, &embedded, Given::whole(input), &part.units, passing)?;
+        drop(embedded);
+        if part.last { self.logits(cx, &hidden) } else { Ok(hidden) }
+    }
+
+    /// What else is done to embeddings, every stage would do to what it is given in their place.
+    fn cut(&self) -> Option<Cut> {
+        let plain = self.multipliers.is_none() && self.dropout == 0.0;
+        plain.then_some(Cut::Reduced { tied: self.tied })
+    }
+
+    fn unit_kind(&self, unit: usize) -> usize {
+        2 * usize::from(self.windows.has(unit)) + usize::from(self.unrotated.has(unit))
+    }
+
+    fn keep_part(&self, cx: &mut Context, part: &Part) {
+        let embeds = part.first || self.tied && part.last;
+        if let Some(scale) = self.embedding_scale.as_ref().filter(|_| !embeds) {
+            cx.let_go(scale);
+        }
+    }
+
+    fn stage_input(&self, tokens: &Tensor) -> Option<(Shape, DType)> {
+        let table = &self.embedding.1;
+        tokens.shape().with_appended(table.shape().last()).map(|shape| (shape, table.dtype()))
+    }
+
+    fn stage_loss(&self, cx: &mut Context, output: &Tensor, target: &Tensor) -> OpResult<Tensor> {
+        cx.loss_of_next(output, NextLabels { labels: target, lengths: None })
     }
 }

@@ -2,8 +2,11 @@
 
 use std::rc::Rc;
 
+use vramlab_device::DType;
 use vramlab_model::NameId;
-use vramlab_train::{Checkpointing, Context, Model, OpResult, Part, Repeatable, Shape, Tensor, TrainError, checkpoint};
+use vramlab_train::{
+    Checkpointing, Context, Cut, Model, OpResult, Part, Repeatable, Shape, Tensor, TrainError, checkpoint,
+};
 
 use super::super::hash::Parameters;
 use super::super::image_modules::{BatchNorm, Convolution, Direction, MaxPool, Patches};
@@ -117,12 +120,12 @@ impl Model for Network {
         })
     }
 
-    fn can_be_cut(&self) -> bool {
-        self.width.is_some()
+    fn cut(&self) -> Option<Cut> {
+        self.width.map(|_| Cut::Rebuilt)
     }
 
-    fn stage_input(&self, tokens: &Tensor) -> Option<Shape> {
-        tokens.shape().with_appended(self.width?)
+    fn stage_input(&self, tokens: &Tensor) -> Option<(Shape, DType)> {
+        tokens.shape().with_appended(self.width?).map(|shape| (shape, DType::F32))
     }
 }
 

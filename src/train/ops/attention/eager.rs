@@ -37,8 +37,8 @@ impl Context {
         self.attention.ran = Some("eager");
         let heads = |tensor: &Tensor| tensor.shape().dims().get(1).copied().unwrap_or(1);
         let group = heads(q) / heads(k).max(1);
-        let k = self.repeat_heads(k, group, "keys of every head")?;
-        let v = self.repeat_heads(v, group, "values of every head")?;
+        let k = self.repeat_kv(k, group, "keys of every head")?;
+        let v = self.repeat_kv(v, group, "values of every head")?;
         let masked = {
             let scores = self.eager_scores(q, &k, by.scale)?;
             let scores = match by.cap {

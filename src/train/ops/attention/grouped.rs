@@ -3,7 +3,7 @@
 //! The gradients of keys and values are made for every head of queries and summed.
 
 use crate::context::Context;
-use crate::error::OpResult;
+use crate::error::{OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
@@ -119,6 +119,16 @@ impl Context {
         Ok(cached)
     }
 
+    /// `repeat_kv` of transformers.
+    pub(super) fn repeat_kv(&mut self, input: &Tensor, group: usize, what: &'static str) -> OpResult<Tensor> {
+        if self.in_parts && group > 1 && input.shape().dims().get(1) == Some(&1) {
+            // What PyTorch has there is a view.
+            let text = "tp does not repeat a single head of keys for all heads of a rank, as masks and eager attention want it; use fewer ranks";
+            return Err(TrainError::Workload(text.into()).into());
+        }
+        self.repeat_heads(input, group, what)
+    }
+
     /// Every head `group` times: `repeat_kv` of transformers, `repeat_interleave` of PyTorch. The result lies head by head.
     pub(super) fn repeat_heads(&mut self, input: &Tensor, group: usize, what: &'static str) -> OpResult<Tensor> {
         let [batch, heads, rows, size] = *input.shape().dims() else { return Ok(input.clone()) };
@@ -137,8 +147,12 @@ impl Context {
             let shape = input.shape();
             let source = cx.record("repeatBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let sum = cx.temporary(shape, grad.dtype(), "sum over a group")?;
+                let dtype = grad.dtype();
+                // Where backward runs within a region of autocast, sums come out in f32 and are cast back.
+                let summed_in = if cx.autocasts_backward { DType::F32 } else { dtype };
+                let sum = cx.temporary(shape, summed_in, "sum over a group")?;
                 cx.sum_groups(grad.operand(), &sum, [batch * heads, group, rows * size])?;
+                let sum = cx.cast_gradient(&sum, dtype)?;
                 drop(grad);
                 Ok([Some(sum), None, None])
             });

@@ -30,8 +30,8 @@ impl Context {
         let heads = |tensor: &Tensor| tensor.shape().dims().get(1).copied().unwrap_or(1);
         let group = heads(q) / heads(k).max(1);
         // Variables of transformers' function, which live until it returns.
-        let k = self.repeat_heads(k, group, "keys of every head")?;
-        let v = self.repeat_heads(v, group, "values of every head")?;
+        let k = self.repeat_kv(k, group, "keys of every head")?;
+        let v = self.repeat_kv(v, group, "values of every head")?;
         let output = {
             // Autocast visits arguments from the last to the first.
             let v = self.cast_to_lower(&v, "values copy")?;
