@@ -167,6 +167,9 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     if has("eager") {
         config.attention = AttentionKernel::Eager;
     }
+    if has("accum2") {
+        config.accumulation = 2;
+    }
     config.use_cache = has("cache");
     config
 }
