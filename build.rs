@@ -50,7 +50,11 @@ fn build(out: &Path) -> Result<(), String> {
         Path::new(FOLDER).join("lib.rs"),
         &out.join("libstandin.so"),
         &stubs,
-        &["--crate-type=cdylib".to_owned(), "-Clink-arg=-Wl,-soname,libcuda.so.1".to_owned()],
+        &[
+            "--crate-type=cdylib".to_owned(),
+            format!("-Copt-level={}", env::var("OPT_LEVEL").unwrap_or_else(|_| "2".to_owned())),
+            "-Clink-arg=-Wl,-soname,libcuda.so.1".to_owned(),
+        ],
     )?;
     let forwards = out.join("forwards.rs");
     let lt = tables
@@ -68,6 +72,8 @@ fn build(out: &Path) -> Result<(), String> {
             &forwards,
             &[
                 "--crate-type=bin".to_owned(),
+                // Without optimisation it would refer to what a program's start has.
+                "-Copt-level=2".to_owned(),
                 "-Crelocation-model=pic".to_owned(),
                 "-Clink-arg=-nostartfiles".to_owned(),
                 "-Clink-arg=-shared".to_owned(),
@@ -165,7 +171,6 @@ fn compile(source: PathBuf, to: &Path, generated: &Path, arguments: &[String]) -
         .arg("--crate-name=standin")
         .arg("--target")
         .arg(variable("TARGET"))
-        .arg(format!("-Copt-level={}", env::var("OPT_LEVEL").unwrap_or_else(|_| "0".to_owned())))
         .args(["-Cpanic=abort", "-Cstrip=symbols", "-Ccodegen-units=4", "--cap-lints=warn"])
         .args(arguments)
         .arg("-o")
