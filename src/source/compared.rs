@@ -188,7 +188,7 @@ mod tests {
 
     /// The only configuration of a snapshot, what is remarked of it, and PyTorch's statistics.
     fn of(name: &str) -> (Arc<Configuration>, Option<String>, Value) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(format!("{name}.pickle.xz"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(format!("{name}.pickle.xz"));
         let Compared { configurations, remark } = compared(&path, |_, _| {}).unwrap();
         let [one] = &*configurations else { panic!("{configurations:?}") };
         let stats = std::fs::read(path.to_str().unwrap().replace(".pickle.xz", ".stats.json")).unwrap();

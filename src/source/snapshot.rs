@@ -322,7 +322,7 @@ mod tests {
     use vramlab_snapshot::StackId;
 
     fn opened(name: &str) -> Opened {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/strangers").join(name);
         let snapshot = Snapshot::open(&path).unwrap();
         Opened::new(&path, snapshot, None)
     }
