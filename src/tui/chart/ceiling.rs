@@ -122,7 +122,8 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
             let cell = &buf[(plot.x + x, y)];
             Shown::of(cell, theme) == Shown::Nothing || is_dash(cell.symbol(), cell.fg == theme.color(Token::Limit))
         };
-        let place = (0..=last).rev().find(|x| (*x..x + width).all(is_free));
+        // With air before what stands behind it.
+        let place = (0..=last).rev().find(|x| (*x..(x + width + 1).min(plot.width)).all(is_free));
         if let Some(x) = place {
             buf.set_string(plot.x + x, y, word, theme.style(token));
             return;

@@ -15,7 +15,7 @@ pub(crate) use bar::stream_name;
 pub(crate) use cell::{Cell, largest};
 pub(crate) use coloring::{Coloring, Tone};
 pub(crate) use kept::{KeptPlans, KeptStrips};
-pub(crate) use key::{Entry, account_entries, lines, lines_above, touched_entries};
+pub(crate) use key::{Entry, account_entries, lines, lines_of_most, touched_entries};
 pub(crate) use plan::{FINEST, Plan};
 pub(crate) use sheet::{Sheet, cells};
 pub(crate) use survey::Survey;
