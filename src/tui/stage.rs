@@ -55,11 +55,12 @@ impl Stage<'_> {
         &self.picture.view
     }
 
-    /// What was said up to now; in a recording, up to the moment shown.
+    /// What was said up to now; in a recording, up to the moment shown, and behind that it is one.
     pub fn log(&self) -> &[LogLine] {
-        match self.picture.kind {
-            Kind::Recording(_) => &self.shown.log,
-            _ => &self.view().log,
+        let Kind::Recording(_) = self.picture.kind else { return &self.view().log };
+        match &*self.shown.log {
+            [first, rest @ ..] if first.text.starts_with("recording to ") => rest,
+            all => all,
         }
     }
 

@@ -122,13 +122,20 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
             let cell = &buf[(plot.x + x, y)];
             Shown::of(cell, theme) == Shown::Nothing || is_dash(cell.symbol(), cell.fg == theme.color(Token::Limit))
         };
-        let place = (0..=last).rev().find(|x| (*x..x + width).all(is_free));
+        // With air before what stands behind it.
+        let place = (0..=last).rev().find(|x| (*x..(x + width + 1).min(plot.width)).all(is_free));
         if let Some(x) = place {
             buf.set_string(plot.x + x, y, word, theme.style(token));
             return;
         }
     }
-    if let ([Some(row), _], Token::Limit) = (rows, token) {
+    // Never where an area ends: there it would take the end for its own.
+    let is_inside = |row: u16| {
+        row > 0 && (last..plot.width).all(|x| Shown::of(&buf[(plot.x + x, plot.y + row - 1)], theme) != Shown::Nothing)
+    };
+    if let ([Some(row), _], Token::Limit) = (rows, token)
+        && is_inside(row)
+    {
         buf.set_string(
             plot.x + last,
             plot.y + row,
@@ -172,6 +179,21 @@ mod tests {
             assert!(text.contains("card 10 GiB") && !text.contains('↑'), "{rows}: {text}");
             let text = drawn(None, Some(140), 20, rows).join("\n");
             assert!(text.contains("card 140 GiB ↑") || rows < NOTED, "{rows}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_line_through_areas_has_its_name_on_them_and_takes_no_end_of_one() {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        for (height, named) in [(8, true), (6, true), (4, false)] {
+            let mut buf = Buffer::empty(Rect::new(0, 0, 40, 8));
+            let mut stack = Stack::default();
+            stack.add(Bytes(height), Ink { token: Token::Allocated, fill: "█" });
+            areas(&vec![stack; 40], Bytes(8), &theme, buf.area, &mut buf);
+            let before = buf.clone();
+            write(" limit", Token::Limit, [Some(4), None], &theme, buf.area, &mut buf);
+            let row: String = (0..40).map(|x| buf[(x, 4)].symbol()).collect();
+            assert_eq!((row.contains("limit"), buf != before), (named, named), "{height}: {row}");
         }
     }
 

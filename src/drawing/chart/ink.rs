@@ -18,9 +18,10 @@ impl Ink {
     /// Where nothing lies.
     pub(super) const NOTHING: Self = Self { token: Token::Surface, fill: " " };
 
-    /// How much what is hidden of it counts: what came and went in a step is what a history is about.
+    /// How much what is hidden of it counts: what came and went in a step is what a history is about, and what is stranded what accounts
+    /// are about.
     pub(super) fn weight(self) -> u64 {
-        if self.token == Token::AllocatedSwing { 2 } else { 1 }
+        if matches!(self.token, Token::AllocatedSwing | Token::Stranded) { 2 } else { 1 }
     }
 
     /// How a character in its colour looks.

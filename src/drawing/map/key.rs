@@ -42,8 +42,21 @@ pub fn lines(entries: Vec<Entry>, unit: Option<Unit>, theme: &Theme, width: usiz
     lines_above(entries, unit, Bytes::ZERO, theme, width)
 }
 
-/// The same with the bytes of those alone that have so many at least.
-pub fn lines_above(
+/// The same with the bytes of so many alone that have most.
+pub fn lines_of_most(
+    entries: Vec<Entry>,
+    count: usize,
+    unit: Unit,
+    theme: &Theme,
+    width: usize,
+) -> Vec<Vec<Span<'static>>> {
+    let mut bytes: Vec<Bytes> = entries.iter().map(|entry| entry.bytes).collect();
+    bytes.sort_by_key(|bytes| std::cmp::Reverse(*bytes));
+    let least = count.checked_sub(1).and_then(|last| bytes.get(last)).copied().unwrap_or_default();
+    lines_above(entries, (count > 0).then_some(unit), least, theme, width)
+}
+
+fn lines_above(
     entries: Vec<Entry>,
     unit: Option<Unit>,
     least: Bytes,

@@ -162,6 +162,23 @@ fn names_without_stacks_are_ways_of_their_own() {
 }
 
 #[test]
+fn what_a_layer_has_itself_is_part_of_the_layer() {
+    let view = view_of(&[
+        ("blocks.0.fc output", &[], Category::Activation, 20, 1),
+        ("blocks.0 gelu output", &[], Category::Activation, 10, 1),
+        ("blocks.1 gelu output", &[], Category::Activation, 10, 1),
+        ("head output", &[], Category::Activation, 5, 1),
+    ]);
+    let flame = Flame::of(&view, Shape::Tree, &Tags::default(), "");
+    let tree = ["all 45 4", "  blocks 40 3", "    0 30 2", "      fc output 20 1", "      gelu output 10 1"];
+    assert_eq!(drawn(&flame)[..5], tree);
+    assert_eq!(drawn(&flame)[5..], ["    1.gelu output 10 1", "  head output 5 1"]);
+    let sum = flame.sum(flame.find(&["blocks".into()]), 0..2).unwrap();
+    assert_eq!((sum.bytes, sum.blocks, sum.others), (Bytes(40), 3, 2));
+    assert_eq!(flame.sum(0, 0..9), None);
+}
+
+#[test]
 fn what_is_too_small_or_too_much_is_folded() {
     let texts: Vec<String> = (0..200).map(|index| format!("/job/m.py:{index} f")).collect();
     let frames: Vec<[&str; 1]> = texts.iter().map(|text| [text.as_str()]).collect();

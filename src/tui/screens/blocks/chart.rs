@@ -99,7 +99,8 @@ fn found(survey: &Survey, text: &str, theme: &Theme) -> Vec<Span<'static>> {
     ]
 }
 
-/// What the colours mean. What holds nothing is left out.
+/// What the colours mean, with bytes of all or, where those took more lines than the words, of those that have most. What holds nothing
+/// is left out.
 fn key(stage: &Stage<'_>, survey: &Survey, with_bytes: bool, width: usize) -> Vec<Vec<Span<'static>>> {
     let (theme, view, coloring) = (stage.theme, stage.shown, stage.states.blocks.coloring);
     let ledger = &view.ledger;
@@ -111,5 +112,10 @@ fn key(stage: &Stage<'_>, survey: &Survey, with_bytes: bool, width: usize) -> Ve
         entries.push(Entry { mark, label, bytes });
     }
     entries.extend(map::account_entries(ledger, stage.touched(), theme));
-    map::lines(entries, with_bytes.then_some(unit), theme, width)
+    if with_bytes {
+        return map::lines(entries, Some(unit), theme, width);
+    }
+    let words = map::lines(entries.clone(), None, theme, width);
+    let with_most = |count: usize| map::lines_of_most(entries.clone(), count, unit, theme, width);
+    [6, 4, 2].into_iter().map(with_most).find(|lines| lines.len() <= words.len()).unwrap_or(words)
 }

@@ -110,8 +110,5 @@ fn legend(stage: &Stage<'_>, figures: usize, by_bytes: bool, width: usize) -> Ve
     } else {
         entries.extend(touched);
     }
-    let mut bytes: Vec<Bytes> = entries.iter().map(|entry| entry.bytes).collect();
-    bytes.sort_by_key(|bytes| std::cmp::Reverse(*bytes));
-    let least = figures.checked_sub(1).and_then(|last| bytes.get(last)).copied().unwrap_or_default();
-    map::lines_above(entries, (figures > 0).then_some(unit), least, theme, width)
+    map::lines_of_most(entries, figures, unit, theme, width)
 }

@@ -74,11 +74,12 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         title.push(span(theme, Token::Strong, format!(" {way}{}{same}", of.alike.world)));
     }
     let when = if stage.picture.is_now() { "now" } else { "here" };
-    title.push(span(
-        theme,
-        Token::Dim,
-        format!(" · █ allocated {when} ▒ its peak ░ peak of reserved, {}", unit.name()),
-    ));
+    // In the colours of the bars.
+    let words = [format!(" allocated {when}"), " its peak".to_owned(), format!(" peak of reserved, {}", unit.name())];
+    title.push(span(theme, Token::Dim, " ·"));
+    for ((glyph, token), word) in BARS.into_iter().zip(words) {
+        title.extend([span(theme, token, format!(" {glyph}")), span(theme, Token::Dim, word)]);
+    }
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let places = first(stage, usize::from(inner.height));
@@ -114,18 +115,17 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
+/// What the parts of a bar look like: what is allocated, what was at the peak, and what was reserved.
+const BARS: [(&str, Token); 3] = [("█", Token::Allocated), ("▒", Token::Allocated), ("░", Token::Reserved)];
+
 /// What is allocated, what was at the peak, and what was reserved, of the most that any rank has reserved.
 fn bar_of(stage: &Stage<'_>, of: &RankFigures, most: Bytes, width: usize) -> Vec<Span<'static>> {
     let cells =
         |bytes: Bytes| (u128::from(bytes.get()) * width as u128).div_ceil(u128::from(most.get().max(1))) as usize;
-    let parts = [
-        ("█", Token::Allocated, cells(of.allocated)),
-        ("▒", Token::Allocated, cells(of.peak_allocated)),
-        ("░", Token::Reserved, cells(of.peak_reserved)),
-    ];
+    let ends = [of.allocated, of.peak_allocated, of.peak_reserved].map(cells);
     let mut x = 0;
-    let mut line = Vec::with_capacity(parts.len());
-    for (glyph, token, end) in parts {
+    let mut line = Vec::with_capacity(ends.len());
+    for ((glyph, token), end) in BARS.into_iter().zip(ends) {
         let end = end.min(width).max(x);
         line.push(Span::styled(glyph.repeat(end - x), Style::new().fg(stage.theme.color(token))));
         x = end;

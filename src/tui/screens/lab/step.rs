@@ -72,11 +72,11 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     if let Some((line, _)) = line {
         line.draw(Token::Ghost, theme, buf);
     }
-    // Its words go round what is drawn.
+    cursor(stage, profile, theme, plot, buf);
+    // Its words go round what is drawn, and round the mark of the moment.
     if let Some(ceiling) = ceiling {
         ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
     }
-    cursor(stage, profile, theme, plot, buf);
     if plot.height < inner.height {
         phases(profile, axis, theme, inner, plot, buf);
     }

@@ -86,7 +86,9 @@ fn releasable(stage: &Stage<'_>) -> Bytes {
         Evidence::Releasable { bytes, .. } => Some(bytes),
         _ => None,
     };
-    stage.findings().iter().find_map(told).unwrap_or(view.rested.releasable)
+    // As it was found: what reading the run again adds to findings costs, and this figure stays.
+    let found = stage.picture.concluded.as_deref().unwrap_or(&stage.picture.known().findings);
+    found.iter().find_map(told).unwrap_or(view.rested.releasable)
 }
 
 /// A switch's default, which needs no emphasis.
