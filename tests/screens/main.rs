@@ -14,6 +14,7 @@ mod made;
 mod synthetic;
 
 mod bytes;
+mod circles;
 mod drawn;
 mod explore;
 mod guide;

@@ -16,7 +16,7 @@ struct Row {
     uses: Option<BTreeSet<String>>,
 }
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -39,7 +39,7 @@ fn table() -> Vec<Row> {
 }
 
 /// Files of Rust below `folder`, those of tests left out.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(crate) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -98,7 +98,7 @@ fn uses() -> BTreeMap<String, BTreeMap<String, String>> {
 }
 
 /// The package leaves out the rooms that are packages themselves.
-fn all_rooms_are_here() -> bool {
+pub(crate) fn all_rooms_are_here() -> bool {
     let here = root().join("src/allocator").exists();
     if !here {
         eprintln!("skipped: the rooms that are crates of their own are not here");

@@ -14,6 +14,7 @@
 
 mod bars;
 mod curves;
+mod differences;
 mod metric;
 mod rows;
 mod switches;
@@ -117,13 +118,13 @@ impl<'a> Compared<'a> {
         };
         match self.files.get(place).and_then(Option::as_ref).or(own) {
             // A device of several is called without the kind of its file: so are those beside it.
-            Some(file) => match switches::differences(&self.all, place).as_str() {
+            Some(file) => match differences::differences(&self.all, place).as_str() {
                 "" if picture.device.of > 1 => without_kind(file).to_owned(),
                 differences if picture.device.of > 1 => format!("{}: {differences}", without_kind(file)),
                 "" => file.to_string(),
                 differences => format!("{file}: {differences}"),
             },
-            None => switches::name(&self.all, place),
+            None => differences::name(&self.all, place),
         }
     }
 }

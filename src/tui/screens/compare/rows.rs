@@ -9,8 +9,8 @@ use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
 use super::Compared;
+use super::differences::only_allocator;
 use super::metric::Metric;
-use super::switches;
 use crate::drawing::figures::{self, Unit};
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
@@ -207,7 +207,7 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
     };
     let known = |metric: &Metric| compared.all.iter().any(|one| metric.of_configuration(one).is_some());
     // What an allocator's setting changes is how much it reserves.
-    let memory = if switches::only_allocator(&compared.all) { Metric::Reserved } else { Metric::Allocated };
+    let memory = if only_allocator(&compared.all) { Metric::Reserved } else { Metric::Allocated };
     let lines = [("least memory", memory, Metric::Step), ("fastest", Metric::Step, Metric::Allocated)];
     lines.into_iter().filter(|(_, metric, _)| known(metric)).map(|(words, of, then)| line(words, of, then)).collect()
 }

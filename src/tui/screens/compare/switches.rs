@@ -1,15 +1,13 @@
-//! What configurations are called: by the switches that stand differently in them.
-
-use std::sync::Arc;
+//! How the switches stand in the configuration selected, and its figures beside those of the others.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
+use super::differences::differing;
 use super::{Compared, bars};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::Token;
-use crate::model::{Configuration, Setting};
 use crate::source::Kind;
 use crate::tui::action::Action;
 use crate::tui::states::{CompareAction, ScreenAction};
@@ -17,49 +15,6 @@ use crate::tui::words;
 
 /// The column of values.
 const VALUES: u16 = 18;
-
-/// What a configuration is called: how it differs from the first.
-pub(super) fn name(all: &[Arc<Configuration>], place: usize) -> String {
-    let words = differences(all, place);
-    match words.as_str() {
-        "" if all.get(place).is_some_and(|one| one.knows_no_steps()) => "recorded".to_owned(),
-        "" => "initial settings".to_owned(),
-        _ => words,
-    }
-}
-
-/// How a configuration differs from the first; empty where it does not.
-pub(super) fn differences(all: &[Arc<Configuration>], place: usize) -> String {
-    let (Some(first), Some(this)) = (all.first(), all.get(place)) else { return String::new() };
-    let differs =
-        |setting: &&Setting| first.settings.get(&setting.switch).is_none_or(|before| before.value != setting.value);
-    let words: Vec<String> = this
-        .settings
-        .0
-        .iter()
-        .filter(differs)
-        .map(|setting| format!("{} {}", words::label(&setting.switch), words::value(&setting.value)))
-        .collect();
-    words.join(", ")
-}
-
-/// The switches that do not stand the same in all of them.
-fn differing(all: &[Arc<Configuration>]) -> Vec<&Setting> {
-    let Some(last) = all.last() else { return Vec::new() };
-    let differs = |setting: &&Setting| {
-        let value = |configuration: &Arc<Configuration>| {
-            configuration.settings.get(&setting.switch).is_none_or(|other| other.value != setting.value)
-        };
-        all.iter().any(value)
-    };
-    last.settings.0.iter().filter(differs).collect()
-}
-
-/// Whether configurations differ in how memory is managed alone, so that what they allocate is no news.
-pub(super) fn only_allocator(all: &[Arc<Configuration>]) -> bool {
-    let differing = differing(all);
-    !differing.is_empty() && differing.iter().all(|setting| &*setting.switch == "alloc-conf")
-}
 
 /// Draws how the switches stand in the configuration selected and in the baseline.
 pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
@@ -178,41 +133,4 @@ fn notes(compared: &Compared<'_>) -> Vec<String> {
         "A change no larger than the spread among steps is noise.".to_owned(),
         if recorded || selected == 0 { String::new() } else { keeps },
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::Settings;
-
-    fn with(values: &[(&str, &str)]) -> Arc<Configuration> {
-        let setting = |(switch, value): &(&str, &str)| Setting {
-            switch: (*switch).into(),
-            value: (*value).into(),
-            wanted: None,
-            idle: None,
-        };
-        Arc::new(Configuration {
-            settings: Arc::new(Settings(values.iter().map(setting).collect())),
-            step: 0,
-            position: 0,
-            steps: 1,
-            measured: None,
-            out_of_memory: false,
-            curve: None,
-        })
-    }
-
-    #[test]
-    fn configurations_are_called_by_what_makes_them_differ_from_the_first() {
-        let all = [
-            with(&[("amp", "off"), ("ckpt", "off"), ("opt", "adamw")]),
-            with(&[("amp", "bf16"), ("ckpt", "off"), ("opt", "adamw")]),
-            with(&[("amp", "bf16"), ("ckpt", "on"), ("opt", "adamw")]),
-        ];
-        let names: Vec<String> = (0..3).map(|place| name(&all, place)).collect();
-        assert_eq!(names, ["initial settings", "AMP bf16", "AMP bf16, checkpoint on"]);
-        let differing: Vec<&str> = differing(&all).iter().map(|setting| &*setting.switch).collect();
-        assert_eq!(differing, ["amp", "ckpt"]);
-    }
 }
