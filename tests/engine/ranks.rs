@@ -550,17 +550,21 @@ fn ranks_that_compute_share_parameters_of_one_type() {
     assert_eq!(error.to_string(), words);
 }
 
+/// Six losses of a whole decoder on the processor.
+fn losses_alone(name: &str, config: Config) -> Vec<f32> {
+    let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) }).unwrap();
+    let whole = crate::families::workload(name);
+    let (mut alone, _) = crate::training::on(Box::new(device), whole, config, Libraries::PROCESSOR, LoopStyle::Logging);
+    (0..6).filter_map(|_| alone.step().unwrap().loss).collect()
+}
+
 /// Two stages of a decoder learn what the whole model does, their batch in micro-batches. A table that is the head's weight too is there
 /// twice, and each of the two is trained by its own gradient alone.
 #[test]
 fn stages_of_decoders_learn_as_the_whole_does() {
     for name in ["llama-mini.base", "llama-mini.loraall", "olmo3-mini.base", "mixtral-mini.base", "gemma3-mini.base"] {
         let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
-        let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) }).unwrap();
-        let whole = crate::families::workload(name);
-        let (mut alone, _) =
-            crate::training::on(Box::new(device), whole, config, Libraries::PROCESSOR, LoopStyle::Logging);
-        let alone: Vec<f32> = (0..6).filter_map(|_| alone.step().unwrap().loss).collect();
+        let alone = losses_alone(name, config);
         for schedule in [PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward] {
             let way = Parallelism::Pipeline(schedule);
             let ours = losses_of_model(move || crate::families::workload(name), way, 2, config);
@@ -581,11 +585,7 @@ fn stages_of_decoders_learn_as_the_whole_does() {
 fn parts_of_decoders_learn_as_the_whole_does() {
     for name in ["llama-mini.base", "qwen2-mini.base", "olmo1-mini.base", "qwen3-mini.base"] {
         let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
-        let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) }).unwrap();
-        let whole = crate::families::workload(name);
-        let (mut alone, _) =
-            crate::training::on(Box::new(device), whole, config, Libraries::PROCESSOR, LoopStyle::Logging);
-        let alone: Vec<f32> = (0..6).filter_map(|_| alone.step().unwrap().loss).collect();
+        let alone = losses_alone(name, config);
         assert!((alone[0] - alone[5]).abs() > 1e-3, "{name}: {alone:?}");
         for ours in losses_of_model(move || crate::families::workload(name), Parallelism::Tensor, 2, config) {
             for (ours, theirs) in ours.iter().zip(&alone) {
