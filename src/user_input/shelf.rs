@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -153,6 +154,13 @@ impl Shelf {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// The same, and what `read` doesn't understand of what is there.
+    pub fn warnings_of<T, E: Display>(&self, read: impl Fn(&str) -> Result<T, E>) -> Vec<String> {
+        let own = self.names().filter(|name| self.is_users_own(name));
+        let malformed = own.filter_map(|name| read(name).err()).map(|error| error.to_string());
+        self.warnings.iter().cloned().chain(malformed).collect()
     }
 
     /// Whether the user's folder has a file of that name.

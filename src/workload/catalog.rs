@@ -73,9 +73,7 @@ impl Catalog {
     /// What of the user's folder is no workload, and why.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let own = self.names().filter(|name| self.is_users_own(name));
-        let malformed = own.filter_map(|name| self.entry(name).err()).map(|error| error.to_string());
-        self.0.warnings().iter().cloned().chain(malformed).collect()
+        self.0.warnings_of(|name| self.entry(name))
     }
 
     /// Whether the workload of that name is the user's own.

@@ -75,9 +75,7 @@ impl CardCatalog {
     /// What of the user's folder is no card, and why.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let own = self.names().filter(|name| self.0.is_users_own(name));
-        let malformed = own.filter_map(|name| self.card(name).err()).map(|error| error.to_string());
-        self.0.warnings().iter().cloned().chain(malformed).collect()
+        self.0.warnings_of(|name| self.card(name))
     }
 
     /// The card of that name.

@@ -152,9 +152,7 @@ impl Catalog {
     /// What of the user's folder is no theme, and why.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let own = self.names().filter(|name| self.0.is_users_own(name));
-        let malformed = own.filter_map(|name| self.load(name, ColorTier::True).err()).map(|error| error.to_string());
-        self.0.warnings().iter().cloned().chain(malformed).collect()
+        self.0.warnings_of(|name| self.load(name, ColorTier::True))
     }
 
     /// The theme `name` for a terminal of `tier`, and what in its files was not understood.
