@@ -141,21 +141,22 @@ impl Looked {
         let mut open = |node: usize, count: usize, rows: &mut usize, closed: &mut BinaryHeap<_>| {
             opened.insert(node, count);
             *rows += count;
-            let parts =
-                children(node)[..count].iter().filter(|part| bytes(**part) >= least && !children(**part).is_empty());
-            closed.extend(parts.map(|part| (bytes(*part), Reverse(*part))));
+            let parts = children(node)[..count].iter().zip(0..);
+            let parts = parts.filter(|(part, _)| bytes(**part) >= least && !children(**part).is_empty());
+            // Of parts as large as each other that which stands first.
+            closed.extend(parts.map(|(part, place)| (bytes(*part), Reverse((place, *part)))));
         };
         open(self.zoom, children(self.zoom).len(), &mut rows, &mut closed);
         let mut forced = Vec::new();
-        while let Some((_, Reverse(node))) = closed.pop() {
+        while let Some((_, Reverse((place, node)))) = closed.pop() {
             if self.leads_to_selected(node) {
                 open(node, children(node).len(), &mut rows, &mut closed);
             } else {
-                forced.push(node);
+                forced.push((place, node));
             }
         }
-        closed.extend(forced.into_iter().map(|node| (bytes(node), Reverse(node))));
-        while let Some((_, Reverse(node))) = closed.pop() {
+        closed.extend(forced.into_iter().map(|part| (bytes(part.1), Reverse(part))));
+        while let Some((_, Reverse((_, node)))) = closed.pop() {
             let (all, left) = (children(node).len(), seen.saturating_sub(rows));
             if all <= left {
                 open(node, all, &mut rows, &mut closed);
