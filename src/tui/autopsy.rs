@@ -19,6 +19,8 @@ struct Passage {
     heading: &'static str,
     token: Token,
     text: String,
+    /// Which place it has among those that matter most, from 0 on.
+    rank: u8,
 }
 
 /// Draws the pane in place of the measured effect and the findings.
@@ -42,10 +44,10 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>, autopsy: &Autopsy, width: u16) -> u
 
 /// Rows of bare lines in so many columns, at most so many: what of it has room, and the key to the rest.
 pub(crate) fn rows(stage: &Stage<'_>, autopsy: &Autopsy, width: u16, most: u16) -> u16 {
-    let wrapped = wrapped(&told(stage, autopsy), width.saturating_sub(2));
+    let parts = told(stage, autopsy);
+    let wrapped = wrapped(&parts, width.saturating_sub(2));
     let room = most.saturating_sub(key_rows(&wrapped, most));
-    let rows: usize =
-        wrapped.iter().zip(kept(&wrapped, room)).filter(|(_, kept)| *kept).map(|(lines, _)| lines.len()).sum();
+    let rows: usize = kept(&parts, &wrapped, room).into_iter().sum();
     u16::try_from(rows).unwrap_or(most).saturating_add(most - room).min(most)
 }
 
@@ -81,40 +83,53 @@ pub(crate) fn lines(
     lines
 }
 
-/// Which paragraphs have room, each whole. The first and the last matter most, so that the middle gives way.
-fn kept(wrapped: &[Vec<String>], room: u16) -> Vec<bool> {
+/// How many lines of each paragraph have room. Those that matter most are whole; of the first that is not, what is left holds the beginning.
+fn kept(parts: &[Passage], wrapped: &[Vec<String>], room: u16) -> Vec<usize> {
+    /// Lines from which on the beginning of one says something.
+    const SOME: usize = 2;
     let mut room = usize::from(room);
-    let mut kept = vec![false; wrapped.len()];
-    let order = [0, wrapped.len().saturating_sub(1), 1, 2, 3, 4, 5];
+    let mut kept = vec![0; wrapped.len()];
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|index| parts[*index].rank);
+    let mut begun = None;
     for index in order {
-        if let Some(lines) = wrapped.get(index).filter(|lines| !kept[index] && lines.len() <= room) {
-            room -= lines.len();
-            kept[index] = true;
+        let lines = wrapped[index].len();
+        if lines <= room {
+            (kept[index], room) = (lines, room - lines);
+        } else if parts[index].rank > 0 {
+            begun = begun.or(Some(index));
         }
+    }
+    if let Some(index) = begun.filter(|_| room >= SOME) {
+        kept[index] = room;
     }
     kept
 }
 
-/// Draws whole paragraphs; true where some had no room.
+/// Draws paragraphs; true where some had no room.
 fn draw(stage: &Stage<'_>, parts: &[Passage], area: Rect, buf: &mut Buffer) -> bool {
     let theme = stage.theme;
     let wrapped = wrapped(parts, area.width);
-    let kept = kept(&wrapped, area.height);
+    let kept = kept(parts, &wrapped, area.height);
     let mut y = 0;
     for ((part, lines), kept) in parts.iter().zip(&wrapped).zip(&kept) {
-        for (index, line) in lines.iter().enumerate().filter(|_| *kept) {
+        for (index, line) in lines.iter().enumerate().take(*kept) {
             let head = if index == 0 { part.heading } else { "" };
             put_at(area, 0, y, vec![span(theme, Token::Dim, format!("{head:<HEADING$}"))], buf);
             let x = if part.heading.is_empty() { 0 } else { HEADING as u16 };
-            put_at(area, x, y, vec![span(theme, part.token, line.clone())], buf);
+            let room = usize::from(area.width.saturating_sub(x));
+            let is_cut = index + 1 == *kept && *kept < lines.len();
+            let line = if is_cut { pane::cut(&format!("{line} …"), room) } else { line.clone() };
+            put_at(area, x, y, vec![span(theme, part.token, line)], buf);
             y += 1;
         }
     }
-    kept.contains(&false)
+    kept.iter().zip(&wrapped).any(|(kept, lines)| *kept < lines.len())
 }
 
-/// The heading of what would have helped.
+/// The heading of what would have helped, and of what would not.
 const FITS: &str = "fits";
+const FITS_NOT: &str = "not";
 /// Cells of a heading.
 const HEADING: usize = 7;
 
@@ -130,25 +145,27 @@ fn wrapped(parts: &[Passage], width: u16) -> Vec<Vec<String>> {
 /// What a screen shows: what would have helped only once the learner has answered.
 fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Passage> {
     let mut parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
-    if !stage.hold.advises()
-        && let Some(fits) = parts.iter_mut().find(|part| part.heading == FITS)
-    {
-        (fits.token, fits.text) = (Token::Dim, "shown when the lesson is over".to_owned());
+    if !stage.hold.advises() {
+        parts.retain(|part| part.heading != FITS_NOT);
+        if let Some(fits) = parts.iter_mut().find(|part| part.heading == FITS) {
+            (fits.token, fits.text) = (Token::Dim, "shown when the lesson is over".to_owned());
+        }
     }
     parts
 }
 
 fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Vec<Passage> {
-    let part = |heading, token, text| Passage { heading, token, text };
+    let part = |heading, token, rank, text| Passage { heading, token, text, rank };
     let mut parts = vec![
-        part("", Token::Danger, asked(view, autopsy)),
-        part("tried", Token::Text, tried(autopsy)),
-        part("live", Token::Text, live(view, autopsy)),
+        part("", Token::Danger, 0, asked(view, autopsy)),
+        part("tried", Token::Text, 2, tried(autopsy)),
+        part("live", Token::Text, 3, live(view, autopsy)),
     ];
     if !autopsy.unusable.is_empty() {
-        parts.push(part("free", Token::Text, unusable(autopsy)));
+        parts.push(part("free", Token::Text, 4, unusable(autopsy)));
     }
-    parts.push(part(FITS, Token::Accent, fits(autopsy, word)));
+    parts.push(part(FITS, Token::Accent, 1, fits(autopsy, word)));
+    parts.push(part(FITS_NOT, Token::Dim, 5, fits_not(autopsy, word)));
     parts.retain(|part| !part.text.is_empty());
     parts
 }
@@ -309,10 +326,14 @@ fn fits(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
         .filter(|tried| tried.fits)
         .map(|tried| format!("{}, reserving {}", word(&tried.remedy), bytes(tried.peak_reserved)))
         .collect();
-    let failing: Vec<String> = remedied.iter().filter(|tried| !tried.fits).map(|tried| word(&tried.remedy)).collect();
-    match (fitting.is_empty(), failing.is_empty()) {
-        (true, _) => format!("none of what was tried: {}", failing.join(", ")),
-        (false, true) => format!("with {} (tried, simulated)", fitting.join(", or ")),
-        (false, false) => format!("with {} (tried, simulated); not with {}", fitting.join(", or "), failing.join(", ")),
+    match fitting.is_empty() {
+        true => "with nothing that was tried (simulated)".to_owned(),
+        false => format!("with {} (tried, simulated)", fitting.join(", or ")),
     }
+}
+
+fn fits_not(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
+    let failing = autopsy.remedied.iter().filter(|tried| !tried.fits).map(|tried| word(&tried.remedy));
+    let failing: Vec<String> = failing.collect();
+    if failing.is_empty() { String::new() } else { format!("with {}", failing.join(", ")) }
 }

@@ -1,7 +1,7 @@
 //! Unicode or ASCII: screens are drawn in Unicode, and where the terminal can't show it every cell is replaced by
 //! its twin. Twins are one cell wide, so nothing moves.
 
-use ratatui::buffer::Buffer;
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::Color;
 
@@ -56,8 +56,8 @@ impl GlyphTier {
     }
 }
 
-/// Replaces every cell of `area` that is not ASCII by its twin; `surface` is the ground. A whole block is its colour alone. A cell of two
-/// colours that a block divides has that of the larger part as its ground, and on it a character at the height of the smaller.
+/// Replaces every cell of `area` that is not ASCII by its twin; `surface` is the ground. Blocks are colours, as far as there are any: of
+/// parts that share a cell the larger one has it, and a thin one is a character at its height. Of two frames side by side one is enough.
 pub fn to_ascii(buf: &mut Buffer, area: Rect, surface: Color) {
     for position in area.intersection(buf.area).positions() {
         let cell = &mut buf[position];
@@ -71,26 +71,57 @@ pub fn to_ascii(buf: &mut Buffer, area: Rect, surface: Color) {
             if before.symbol() == " " {
                 before.set_char(first).set_style(style);
                 buf[position].set_char(second);
+                close_up(buf, position.x + 1, position.y, area.right());
             }
             continue;
         }
-        if matches!(symbol, '█' | '■') && cell.fg != Color::Reset {
+        if matches!(symbol, '╭' | '╰' | '│') && position.x > area.left() {
+            let before = &buf[(position.x - 1, position.y)];
+            if matches!(before.symbol(), "|" | "+") && before.fg == buf[position].fg {
+                buf[position].set_char(' ');
+            }
+            continue;
+        }
+        if cell.fg != Color::Reset {
+            block(symbol, cell, surface);
+        }
+    }
+}
+
+/// A block in colour.
+fn block(symbol: char, cell: &mut Cell, surface: Color) {
+    let bare = cell.bg == surface || cell.bg == Color::Reset;
+    let Some(eighths) = block_eighths(symbol) else {
+        if matches!(symbol, '█' | '■') {
             cell.set_bg(cell.fg);
         }
-        let halves = block_eighths(symbol).filter(|_| cell.bg != surface && cell.bg != Color::Reset);
-        if let Some(eighths) = halves {
-            let upright = matches!(symbol, '▁'..='▇');
-            cell.set_char(match eighths {
-                _ if !upright => '|',
-                0..=2 => '_',
-                3..=5 => 'o',
-                6.. => '"',
-            });
-            if eighths >= 4 {
-                let (lower, upper) = (cell.fg, cell.bg);
-                cell.set_fg(upper).set_bg(lower);
-            }
-        }
+        return;
+    };
+    let upright = matches!(symbol, '▁'..='▇');
+    let (part, ground) = (cell.fg, cell.bg);
+    match (upright, eighths) {
+        (true, 0..=2) => cell.set_char('_'),
+        (true, 3) if bare => cell.set_char('_'),
+        (true, 3) => cell.set_char('#').set_fg(ground),
+        (true, 6..) if !bare => cell.set_char('"').set_fg(ground).set_bg(part),
+        (true, _) => cell.set_char('#').set_bg(part),
+        // Where it ends is seen beside what follows.
+        (false, 4..) => cell.set_char('|').set_fg(if bare { surface } else { ground }).set_bg(part),
+        (false, _) => cell.set_char('|'),
+    };
+}
+
+/// Closes a single blank at `x`, so that what stands before it has as much air on both sides: moves the words behind it, up to where two
+/// blanks or a frame part them from others.
+fn close_up(buf: &mut Buffer, x: u16, y: u16, right: u16) {
+    let ends = |x: u16| x >= right || buf[(x, y)].symbol() == " ";
+    let is_frame = |x: u16| x < right && matches!(buf[(x, y)].symbol(), "│" | "─" | "║");
+    if !ends(x) || ends(x + 1) || is_frame(x + 1) {
+        return;
+    }
+    let end = (x + 1..right).find(|at| ends(*at) && (ends(at + 1) || is_frame(at + 1))).unwrap_or(right - 1);
+    for at in x..end {
+        buf[(at, y)] = buf[(at + 1, y)].clone();
     }
 }
 
@@ -183,23 +214,37 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_of_two_parts_has_the_colour_of_the_larger() {
-        for (symbol, kept) in
-            [('▂', "upper"), ('▃', "upper"), ('▄', "lower"), ('▇', "lower"), ('▎', "upper"), ('▊', "lower")]
-        {
-            let mut buf = Buffer::empty(Rect::new(0, 0, 1, 1));
-            buf[(0, 0)].set_char(symbol).set_fg(Color::Red).set_bg(Color::Blue);
-            to_ascii(&mut buf, Rect::new(0, 0, 1, 1), Color::Black);
-            let (ground, mark) = if kept == "lower" { (Color::Red, Color::Blue) } else { (Color::Blue, Color::Red) };
-            assert_eq!((buf[(0, 0)].fg, buf[(0, 0)].bg), (mark, ground), "{symbol}");
-            assert!("_o\"|".contains(buf[(0, 0)].symbol()), "{symbol}");
+    fn the_larger_of_two_parts_has_the_cell() {
+        let (low, high, surface) = (Color::Red, Color::Blue, Color::Black);
+        // The character, its colour and its ground, beside another part and alone.
+        for (symbol, beside, alone) in [
+            ('▂', ("_", low, high), ("_", low, surface)),
+            ('▃', ("#", high, high), ("_", low, surface)),
+            ('▄', ("#", low, low), ("#", low, low)),
+            ('▇', ("\"", high, low), ("#", low, low)),
+            ('▎', ("|", low, high), ("|", low, surface)),
+            ('▌', ("|", high, low), ("|", surface, low)),
+            ('█', ("#", low, low), ("#", low, low)),
+        ] {
+            for (ground, (wanted, fg, bg)) in [(high, beside), (surface, alone)] {
+                let mut buf = Buffer::empty(Rect::new(0, 0, 1, 1));
+                buf[(0, 0)].set_char(symbol).set_fg(low).set_bg(ground);
+                to_ascii(&mut buf, Rect::new(0, 0, 1, 1), surface);
+                let cell = &buf[(0, 0)];
+                assert_eq!((cell.symbol(), cell.fg, cell.bg), (wanted, fg, bg), "{symbol}");
+            }
         }
     }
 
     #[test]
     fn the_whole_area_becomes_ascii() {
-        let mut buf = Buffer::with_lines(["╭ a → b ╮", "│ ██░░ │ ", "a→b  ≤2 ≥"]);
+        let mut buf = Buffer::with_lines(["╭ a → b ╮", "│ ██░░ ││", "a→b  ≤2 ≥"]);
         to_ascii(&mut buf, Rect::new(0, 0, 9, 3), Color::Reset);
-        assert_eq!(buf, Buffer::with_lines(["+ a-> b +", "| ##:: | ", "a>b <=2>="]));
+        assert_eq!(buf, Buffer::with_lines(["+ a->b  +", "| ##:: | ", "a>b <=2>="]));
+        let mut buf =
+            Buffer::with_lines(["12.6 → 9.4 GiB  same │", "12.6 →  9.4     same │", "12.6 → 9.4 GiB (-9 %) "]);
+        to_ascii(&mut buf, Rect::new(0, 0, 22, 3), Color::Reset);
+        let wanted = ["12.6->9.4 GiB   same |", "12.6->  9.4     same |", "12.6->9.4 GiB (-9 %)  "];
+        assert_eq!(buf, Buffer::with_lines(wanted));
     }
 }

@@ -3,9 +3,11 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
+use ratatui::text::Span;
 
 use crate::drawing::legend;
-use crate::drawing::theme::Theme;
+use crate::drawing::pane::put;
+use crate::drawing::theme::{Theme, Token};
 use crate::model::Category;
 use crate::units::Bytes;
 
@@ -56,6 +58,14 @@ pub(crate) fn draw(parts: &[Bytes; Category::ALL.len()], whole: Bytes, theme: &T
             }
         }
     }
+}
+
+/// Draws a bar in one colour that `part` is of `whole`, which fills `area`. Something is never drawn as nothing.
+pub(crate) fn draw_plain(part: u64, whole: u64, token: Token, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let eighths = (u128::from(part) * u128::from(area.width) * 8).div_ceil(u128::from(whole.max(1))) as usize;
+    let rest = if eighths.is_multiple_of(8) { "" } else { EIGHTHS[eighths % 8] };
+    let text = format!("{}{rest}", "█".repeat(eighths / 8));
+    put(area, 0, vec![Span::styled(text, Style::new().fg(theme.color(token)))], buf);
 }
 
 #[cfg(test)]

@@ -107,8 +107,8 @@ impl Axis {
             let power = 10f64.powi(*decimals);
             ((scaled * power).round() / power - scaled).abs() < 1e-6 * scaled.max(1e-3)
         });
-        // A figure that is not round has as many digits as there is room for.
-        let most = if scaled < 10.0 { 2 } else { i32::from(scaled < 100.0) };
+        // A figure that is not round has no more characters than round ones beside it, unless it is less than one.
+        let most = if scaled < 1.0 { 2 } else { i32::from(scaled < 9.95) };
         format!("{scaled:.*}", decimals.unwrap_or(2).min(most) as usize)
     }
 }
@@ -171,7 +171,8 @@ mod tests {
                 let exact = tenths as f64 / 10.0;
                 let (top, row) = ticks.pop().unwrap();
                 assert_eq!(row, rows * 8, "{about}");
-                assert!((top - exact).abs() <= 0.005 * exact.max(1.0), "{about}");
+                // In two digits.
+                assert!((top - exact).abs() <= if exact < 9.95 { 0.0501 } else { 0.501 }, "{about}");
                 assert!(rows == 1 || ticks[0] == (0.0, 0), "{about}");
                 let first = ticks.get(1).map_or(1.0, |(value, _)| *value);
                 assert!(is_round(first), "{about}");

@@ -1,22 +1,64 @@
 //! The line of the cursor.
 
-use ratatui::buffer::Buffer;
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
-use ratatui::style::Modifier;
+use ratatui::style::{Color, Modifier};
 
 use super::shown::{Shown, draw_over, is_braille};
 use crate::theme::{Theme, Token};
 
-/// Draws a line from top to bottom of column `x` of a plot. Areas keep their colours and ends behind it: where two of them share a
-/// cell the line is interrupted, and where letters tell them apart they are reversed.
+/// Draws a line from top to bottom of column `x` of a plot: through what is blank in its own colour, through areas as a slit, which is
+/// one colour whatever they are. Ends of areas stay where they are: the cell of one interrupts it. Where letters tell areas apart they are
+/// reversed.
 pub fn cursor(plot: Rect, x: u16, theme: &Theme, buf: &mut Buffer) {
     for y in plot.top()..plot.bottom() {
         let Some(cell) = buf.cell_mut((plot.x + x, y)) else { continue };
-        // Dots too, which are areas or a curve.
-        if theme.is_colorless() && (matches!(Shown::of(cell, theme), Shown::Whole(_)) || is_braille(cell.symbol())) {
-            cell.modifier.insert(Modifier::REVERSED);
-        } else {
-            draw_over(cell, "│", Token::Key, theme);
+        match Shown::of(cell, theme) {
+            // Dots too, which are areas or a curve.
+            Shown::Whole(_) if theme.is_colorless() => cell.modifier.insert(Modifier::REVERSED),
+            _ if theme.is_colorless() && is_braille(cell.symbol()) => cell.modifier.insert(Modifier::REVERSED),
+            Shown::Whole(ground) if theme.paints() => slit(cell, ground, theme),
+            _ => draw_over(cell, "│", Token::Key, theme),
+        }
+    }
+}
+
+fn slit(cell: &mut Cell, ground: Color, theme: &Theme) {
+    cell.modifier.remove(Modifier::REVERSED);
+    cell.set_symbol("│").set_fg(theme.color(Token::Surface)).set_bg(ground);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::{Ink, Stack, areas};
+    use crate::theme::{Catalog, ColorTier};
+    use vramlab_allocator::units::Bytes;
+
+    #[test]
+    fn the_line_has_one_colour_in_areas_and_one_above_them() {
+        let tokens = [Token::Allocated, Token::AllocatedSwing, Token::Stranded, Token::Reserved, Token::Allocated];
+        for name in ["dark", "light"] {
+            let (theme, _) = Catalog::default().load(name, ColorTier::True).unwrap();
+            for height in 1..=9 {
+                let mut stack = Stack::default();
+                tokens.iter().for_each(|token| stack.add(Bytes(height), Ink { token: *token, fill: "█" }));
+                let mut buf = Buffer::empty(Rect::new(0, 0, 3, 8));
+                areas(&[stack.clone(), stack.clone(), stack], Bytes(64), &theme, buf.area, &mut buf);
+                let plain = buf.clone();
+                cursor(buf.area, 1, &theme, &mut buf);
+                let (slit, air) = (theme.color(Token::Surface), theme.color(Token::Key));
+                for y in 0..8 {
+                    let (cell, before) = (&buf[(1, y)], &plain[(1, y)]);
+                    match Shown::of(before, &theme) {
+                        Shown::Nothing => assert_eq!((cell.symbol(), cell.fg), ("│", air), "{height}: {y}"),
+                        Shown::Whole(color) => {
+                            assert_eq!((cell.symbol(), cell.fg, cell.bg), ("│", slit, color), "{height}: {y}");
+                        }
+                        Shown::Shared => assert_eq!(cell, before, "{height}: {y}"),
+                    }
+                }
+            }
         }
     }
 }

@@ -60,7 +60,8 @@ impl Curve {
 
     /// Through values where they are others than those `drawn` at the same columns of dots: by more than an eighth of a row, within a
     /// cell to either side too, and for two cells or more. What is drawn already is no line beside itself, nor where it came a column
-    /// later. Values above the top interrupt the line.
+    /// later. A line goes on where it is so for a few cells only, as at a spike, and it begins and ends where it rises or falls by more
+    /// than a row. Values above the top interrupt it.
     pub fn apart(plot: Rect, axis: Axis, values: &[Bytes], drawn: &[Bytes]) -> Self {
         const SIDE: usize = Curve::COLUMNS as usize;
         let eighths = |bytes: &Bytes| axis.eighths(*bytes, plot.height);
@@ -74,6 +75,18 @@ impl Curve {
         let mut apart: Vec<bool> = values.iter().enumerate().map(is_apart).collect();
         for run in apart.chunk_by_mut(|one, other| one == other).filter(|run| run.len() < 2 * SIDE) {
             run.fill(false);
+        }
+        let first = apart.iter().position(|apart| *apart).unwrap_or(apart.len());
+        let last = apart.iter().rposition(|apart| *apart).unwrap_or(first);
+        let between = apart.get_mut(first..last).unwrap_or_default();
+        for gap in between.chunk_by_mut(|one, other| one == other).filter(|run| run.len() <= 4 * SIDE) {
+            gap.fill(true);
+        }
+        let steep = |x: usize| eighths(&values[x]).abs_diff(eighths(&values[x + 1])) > 8;
+        let ends: Vec<usize> =
+            (0..apart.len().saturating_sub(1)).filter(|x| apart[*x] != apart[x + 1] && steep(*x)).collect();
+        for x in ends {
+            (apart[x], apart[x + 1]) = (true, true);
         }
         let seen = |(value, apart): (&Bytes, bool)| (apart && *value <= axis.top).then_some(*value);
         Self { least: 2, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
@@ -190,9 +203,16 @@ mod tests {
             beside(&now, &before)
         };
         assert_eq!((at(0, 1), at(10, 11)), ("............".to_owned(), "............".to_owned()));
-        assert_eq!((at(0, 3), at(9, 12)), ("###.........".to_owned(), ".........###".to_owned()));
+        // It rises and falls from what is drawn where that is steep.
+        assert_eq!((at(0, 3), at(9, 12)), ("####........".to_owned(), "........####".to_owned()));
+        let slow = [300, 280, 260, 240, 220, 200, 190, 180, 170, 160, 150, 150];
+        assert_eq!(beside(&[160; 12], &slow), "########....");
+        // It goes on at a spike.
+        let mut spike = [100; 12];
+        spike[6] = 300;
+        assert_eq!(beside(&spike, &[220; 12]), "############");
         // What does not fit is cut.
-        assert_eq!(beside(&[100; 12], &[90, 90, 90, 250, 250, 250, 400, 400, 250, 250, 90, 90]), "...###..##..");
+        assert_eq!(beside(&[100; 12], &[90, 90, 90, 250, 250, 250, 400, 400, 250, 250, 90, 90]), "..####..###.");
     }
 
     #[test]

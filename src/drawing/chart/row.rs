@@ -1,10 +1,11 @@
 //! Which parts the cells of a row show.
 //!
 //! A cell has two colours, and more parts may meet in it; what is blank above the top is one of them. **Two are kept, and what the
-//! others have there goes to the one above them, so that what is lowest keeps its edge**; only what is blank is always kept and
-//! takes none, so the top stays. Which two is decided for a whole row at once: those for which its columns together pay least. A
-//! part that is hidden costs what it has in the cell, so that of one column alone the least are hidden; more where its column then
-//! shows nothing of it ([`UNSEEN`]). One that grows to more than twice its height costs twice what goes beyond. Each that begins or
+//! others have there goes to the one above them, so that what is lowest keeps its edge**; only what is blank takes none, and is
+//! hidden only where it is an eighth at most, so the top stays. Which two is decided for a whole row at once: those for which its
+//! columns together pay least. A part that is hidden costs what it has in the cell, so that of one column alone the least are hidden;
+//! more where its column then shows nothing of it ([`UNSEEN`]): one that gave way in the row below doesn't give way again. One that
+//! grows to more than twice its height costs twice what goes beyond, what is blank [`RAISED`] times what it has. Each that begins or
 //! ends in mid-row though its bytes go on costs [`CHANGE`]: it doesn't come and go with every column, and yet gives way where it has
 //! become the smaller one for good. What is left of short pieces is then shown as on both sides of it ([`ISLAND`]).
 
@@ -22,7 +23,9 @@ const LEAST: u64 = FINE / 4;
 /// What it costs that a part which both of two neighbours hold is shown in one of them.
 const CHANGE: u64 = 3 * FINE;
 /// What it costs at most that a column shows nothing of a part: as much as it has.
-const UNSEEN: u64 = 2 * FINE;
+const UNSEEN: u64 = 3 * FINE;
+/// What an eighth costs by which a top is raised.
+const RAISED: u64 = 2;
 /// Columns from which on a part may be shown, or not, though it is otherwise on both sides.
 const ISLAND: usize = 5;
 /// What it may cost in each of them: what is much larger there is no island.
@@ -68,14 +71,30 @@ impl StackCell {
 #[derive(Clone, Copy, Debug)]
 struct Part {
     ink: Ink,
-    /// What it has in this row, and in all rows.
+    /// What it has in this row, and in all rows. Of what is blank: as drawn, and by the bytes below it.
     here: u64,
     whole: u64,
+    /// What it has in rows below, if none of them shows anything of it.
+    lost: u64,
 }
 
 impl Part {
+    const fn new(ink: Ink, here: u64, whole: u64) -> Self {
+        Self { ink, here, whole, lost: 0 }
+    }
+
     fn is_blank(self) -> bool {
         self.ink == Ink::NOTHING
+    }
+
+    /// What it costs that a cell doesn't show it; nothing where it must.
+    fn hidden(self) -> Option<u64> {
+        if self.is_blank() {
+            return (self.whole <= FINE).then_some(RAISED * self.here);
+        }
+        // Its column would show nothing of it.
+        let unseen = if self.here + self.lost == self.whole { self.lost + self.whole.min(UNSEEN) } else { 0 };
+        Some((self.here + unseen) * self.ink.weight())
     }
 }
 
@@ -88,13 +107,23 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// `rows` of a column whose parts end there.
-    pub fn new(edges: &[Edge], rows: Range<u64>) -> Self {
+    /// `rows` of a column whose parts end there, and all of whose bytes end at `top`.
+    pub fn new(edges: &[Edge], top: u64, rows: Range<u64>) -> Self {
         let mut column = Self { parts: Vec::new(), ends: Vec::new(), at_floor: rows.start == 0 };
         for row in rows {
-            column.add_row(edges, row);
+            column.add_row(edges, top, row);
         }
         column
+    }
+
+    /// Tells the row above this one what is lost of the part that goes on in it.
+    pub fn pass_on(&mut self, number: usize, shown: StackCell) {
+        let end = self.ends[number];
+        let [.., last] = self.row(number).parts else { return };
+        let (ink, lost) = (last.ink, last.here + last.lost);
+        if let Some(above) = self.parts.get_mut(end).filter(|above| above.ink == ink && !shown.shows(ink)) {
+            above.lost = lost;
+        }
     }
 
     /// The row of this number.
@@ -103,7 +132,7 @@ impl Column {
         RowParts { parts: &self.parts[first..self.ends[number]], at_floor: self.at_floor && number == 0 }
     }
 
-    fn add_row(&mut self, edges: &[Edge], row: u64) {
+    fn add_row(&mut self, edges: &[Edge], top: u64, row: u64) {
         let (from, to) = (row * CELL, (row + 1) * CELL);
         let first = self.parts.len();
         let (mut begin, mut left) = (0, 0);
@@ -125,7 +154,7 @@ impl Column {
                 _ if here == 0 => {}
                 Some(last) if last.ink == edge.ink => (last.here, last.whole) = (last.here + here, last.whole + whole),
                 _ if here < LEAST || !is_drawn => left += here,
-                _ => self.parts.push(Part { ink: edge.ink, here: here + std::mem::take(&mut left), whole }),
+                _ => self.parts.push(Part::new(edge.ink, here + std::mem::take(&mut left), whole)),
             }
         }
         match self.parts[first..].last_mut() {
@@ -133,13 +162,13 @@ impl Column {
             // All of it is too little: the highest stands for it.
             None if left > 0 => {
                 let ink = edges.iter().rev().find(|edge| edge.end > from).map_or(Ink::NOTHING, |edge| edge.ink);
-                self.parts.push(Part { ink, here: left, whole: left });
+                self.parts.push(Part::new(ink, left, left));
             }
             None => {}
         }
         if begin < to {
-            let blank = to - begin.max(from);
-            self.parts.push(Part { ink: Ink::NOTHING, here: blank, whole: blank });
+            let blank = |end: u64| to.saturating_sub(end.max(from));
+            self.parts.push(Part::new(Ink::NOTHING, blank(begin), blank(top)));
         }
         if let [lowest, above, _, ..] = &mut self.parts[first..]
             && from == 0
@@ -185,7 +214,7 @@ impl RowParts<'_> {
     fn all_ways(&self) -> impl Iterator<Item = Way> {
         let count = if self.parts.len() > 2 { self.parts.len() } else { 0 };
         let pairs = (0..count).flat_map(move |low| (low..count).map(move |high| (low, high)));
-        pairs.filter_map(|(low, high)| self.way(low, high))
+        pairs.filter(|(low, _)| !self.parts[*low].is_blank()).filter_map(|(low, high)| self.way(low, high))
     }
 
     /// To show no others than these two; nothing where that may not be.
@@ -193,12 +222,8 @@ impl RowParts<'_> {
         let cell = self.cell(low, high);
         let costs = self.parts.iter().map(|part| match (part.is_blank(), cell.shows(part.ink)) {
             (true, true) => Some(0),
-            (true, false) => None,
             (false, true) => Some(2 * cell.of(part.ink).saturating_sub(part.here + part.whole)),
-            (false, false) => {
-                let unseen = if part.here == part.whole { part.whole.min(UNSEEN) } else { 0 };
-                Some((part.here + unseen) * part.ink.weight())
-            }
+            (_, false) => part.hidden(),
         });
         Some(Way { cell, cost: costs.sum::<Option<u64>>()? })
     }
@@ -319,7 +344,11 @@ mod tests {
 
     /// A row of a column whose parts end at these eighths.
     fn row(row: u64, ends: &[(u64, Ink)]) -> Column {
-        Column::new(&ends.iter().map(|&(end, ink)| Edge { end: end * FINE, ink }).collect::<Vec<_>>(), row..row + 1)
+        column(row, &ends.iter().map(|&(end, ink)| Edge { end: end * FINE, ink }).collect::<Vec<_>>())
+    }
+
+    fn column(row: u64, edges: &[Edge]) -> Column {
+        Column::new(edges, edges.last().map_or(0, |edge| edge.end), row..row + 1)
     }
 
     fn alone(column: &Column) -> StackCell {
@@ -346,7 +375,7 @@ mod tests {
     #[test]
     fn the_lowest_part_has_an_eighth_where_there_is_room_and_gives_way_where_it_is_the_least() {
         let of = |ends: &[(u64, Ink)]| {
-            Column::new(&ends.iter().map(|&(end, ink)| Edge { end: end * FINE / 16, ink }).collect::<Vec<_>>(), 0..1)
+            column(0, &ends.iter().map(|&(end, ink)| Edge { end: end * FINE / 16, ink }).collect::<Vec<_>>())
         };
         assert_eq!(alone(&of(&[(5, LOW), (200, HIGH)])), StackCell { lower: LOW, upper: HIGH, eighths: 1 });
         assert_eq!(
@@ -370,7 +399,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         for (ends, seen) in [([7, 23, 32], THIN), ([7, 15, 32], HIGH), ([17, 24, 32], LOW)] {
-            let cell = alone(&Column::new(&edges(ends), 0..1));
+            let cell = alone(&column(0, &edges(ends)));
             assert_eq!(cell, StackCell { lower: seen, upper: Ink::NOTHING, eighths: 2 }, "{ends:?}");
         }
     }
@@ -380,7 +409,7 @@ mod tests {
         // A part of a fiftieth of an eighth across the edge of one.
         let edges =
             [(20, LOW), (21, THIN), (90, HIGH), (128, LOW)].map(|(end, ink)| Edge { end: end * FINE / 16, ink });
-        let cells: Vec<StackCell> = (0..20).map(|_| alone(&Column::new(&edges, 0..1))).collect();
+        let cells: Vec<StackCell> = (0..20).map(|_| alone(&column(0, &edges))).collect();
         assert!(cells.iter().all(|cell| !cell.shows(THIN)), "{cells:?}");
     }
 
@@ -388,7 +417,7 @@ mod tests {
     fn a_part_that_has_no_room_on_both_sides_is_no_island_between() {
         // What is blank keeps its place, so that one part is left; where the top is in the row above, two could be.
         let edges = |top: u64| [(2, LOW), (5, THIN), (top, HIGH)];
-        let [low, high] = [7, 10].map(|top| row(0, &edges(top)));
+        let [low, high] = [6, 10].map(|top| row(0, &edges(top)));
         for (between, wanted) in [(1, 0), (2, 0), (4, 0), (9, 9)] {
             let mut columns = vec![&low; 6];
             columns.extend(vec![&high; between]);

@@ -18,23 +18,33 @@ pub struct Entry {
     pub label: String,
     /// How much that is.
     pub bytes: Bytes,
+    /// It is what an op under way took or gave back.
+    pub touched: bool,
+}
+
+impl Entry {
+    /// A mark that stands for so much.
+    #[must_use]
+    pub fn new(mark: Span<'static>, label: impl Into<String>, bytes: Bytes) -> Self {
+        Self { mark, label: label.into(), bytes, touched: false }
+    }
 }
 
 /// Accounts that hold something, and what an op under way took and gave back.
 pub fn account_entries(ledger: &Ledger, touched: &[Touched], theme: &Theme) -> Vec<Entry> {
     let accounts = [ledger.stranded, ledger.releasable, ledger.rounding, ledger.pending];
     let marks = account_marks(theme).into_iter().zip(accounts);
-    marks.filter_map(entry).chain(touched_entries(touched, theme)).collect()
+    marks.filter_map(|marked| entry(marked, false)).chain(touched_entries(touched, theme)).collect()
 }
 
 /// What an op under way took and gave back.
 pub fn touched_entries(touched: &[Touched], theme: &Theme) -> Vec<Entry> {
     let sum = |taken| touched.iter().filter(|block| block.taken == taken).map(|block| block.size).sum::<Bytes>();
-    touched_marks(theme).into_iter().zip([sum(true), sum(false)]).filter_map(entry).collect()
+    touched_marks(theme).into_iter().zip([sum(true), sum(false)]).filter_map(|marked| entry(marked, true)).collect()
 }
 
-fn entry(((mark, label), bytes): ((Span<'static>, &'static str), Bytes)) -> Option<Entry> {
-    (bytes > Bytes::ZERO).then(|| Entry { mark, label: label.to_owned(), bytes })
+fn entry(((mark, label), bytes): ((Span<'static>, &'static str), Bytes), touched: bool) -> Option<Entry> {
+    (bytes > Bytes::ZERO).then(|| Entry { touched, ..Entry::new(mark, label, bytes) })
 }
 
 /// The entries in lines of `width` cells; with their bytes where those have a unit, which stands before them all.
@@ -67,7 +77,7 @@ fn lines_above(
     let indent = named.as_ref().map_or(0, Span::width);
     let mut used = indent;
     let mut lines: Vec<Vec<Span<'static>>> = vec![named.into_iter().collect()];
-    for Entry { mark, label, bytes } in entries {
+    for Entry { mark, label, bytes, .. } in entries {
         let mut entry = vec![mark, span(theme, Token::Dim, format!(" {label} "))];
         if let Some(unit) = unit.filter(|_| bytes >= least) {
             entry.push(span(theme, Token::Text, format!("{:>5} ", unit.or_smaller(bytes))));

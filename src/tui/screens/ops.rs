@@ -315,6 +315,8 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
     }
     let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
     let longest = rows.iter().map(|row| row.peak()).max().unwrap_or_default();
+    let by = |row: &&OpRow| differences.as_ref().map_or(0, |differences| differences.of(row).unsigned_abs());
+    let most_by = rows.iter().map(by).max().unwrap_or(0);
     let largest = rows.iter().map(|row| row.taken.max(row.peak())).max().unwrap_or_default();
     let unit = Unit::for_largest(largest);
     let title = vec![
@@ -415,7 +417,15 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
             x += delta;
         }
         let at = Rect { x: body.x + u16::try_from(x + 1).unwrap_or(0), y: body.y + y, width: bar as u16, height: 1 };
-        share::draw(&row.at_peak, longest, theme, at, buf);
+        // A bar is of the figure beside it.
+        match &differences {
+            Some(differences) => {
+                let by = differences.of(row);
+                let token = if by > 0 { Token::Warn } else { Token::Ok };
+                share::draw_plain(by.unsigned_abs(), most_by, token, theme, at, buf);
+            }
+            None => share::draw(&row.at_peak, longest, theme, at, buf),
+        }
     }
     (rows.len(), seen)
 }

@@ -120,6 +120,11 @@ pub(crate) enum Row {
     Rest { of: usize, shown: usize },
 }
 
+/// Whether a part is about as large as the largest: the layers of a model differ by what a workspace happens to lie in.
+fn are_alike(bytes: u64, most: u64) -> bool {
+    bytes.abs_diff(most) <= most / 16
+}
+
 impl Looked {
     /// Rows beyond this many have no row.
     const ROWS: usize = 2000;
@@ -130,7 +135,8 @@ impl Looked {
     }
 
     /// Nodes whose parts have rows where so many rows are seen, and how many of them: what leads to the selected one, then the largest
-    /// first, as long as all of their parts fit. The last one has as many as there is room for, and a row for the rest.
+    /// first, as long as all of their parts fit; parts that are about as large in the order in which they stand. The last one has as many as
+    /// there is room for, and a row for the rest.
     fn opened(&self, seen: usize) -> HashMap<usize, usize> {
         /// Rows from which on a part of what a node holds is worth opening it.
         const SOME: usize = 4;
@@ -143,19 +149,21 @@ impl Looked {
             *rows += count;
             let parts = children(node)[..count].iter().zip(0..);
             let parts = parts.filter(|(part, _)| bytes(**part) >= least && !children(**part).is_empty());
-            // Of parts as large as each other that which stands first.
-            closed.extend(parts.map(|(part, place)| (bytes(*part), Reverse((place, *part)))));
+            let most = children(node).iter().map(|part| bytes(*part)).max().unwrap_or(0);
+            let size = |part: usize| if are_alike(bytes(part), most) { most } else { bytes(part) };
+            closed.extend(parts.map(|(part, place)| (size(*part), Reverse((place, *part)))));
         };
         open(self.zoom, children(self.zoom).len(), &mut rows, &mut closed);
         let mut forced = Vec::new();
-        while let Some((_, Reverse((place, node)))) = closed.pop() {
+        while let Some(part) = closed.pop() {
+            let (_, Reverse((_, node))) = part;
             if self.leads_to_selected(node) {
                 open(node, children(node).len(), &mut rows, &mut closed);
             } else {
-                forced.push((place, node));
+                forced.push(part);
             }
         }
-        closed.extend(forced.into_iter().map(|part| (bytes(part.1), Reverse(part))));
+        closed.extend(forced);
         while let Some((_, Reverse((_, node)))) = closed.pop() {
             let (all, left) = (children(node).len(), seen.saturating_sub(rows));
             if all <= left {

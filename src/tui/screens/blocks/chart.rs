@@ -109,7 +109,7 @@ fn key(stage: &Stage<'_>, survey: &Survey, with_bytes: bool, width: usize) -> Ve
     for (tone, label, bytes) in survey.legend().into_iter().filter(|(_, _, bytes)| *bytes > Bytes::ZERO) {
         let ink = coloring.ink(tone);
         let mark = span(theme, ink.token, if theme.is_colorless() { ink.fill } else { "■" });
-        entries.push(Entry { mark, label, bytes });
+        entries.push(Entry::new(mark, label, bytes));
     }
     entries.extend(map::account_entries(ledger, stage.touched(), theme));
     if with_bytes {

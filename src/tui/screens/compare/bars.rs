@@ -105,10 +105,16 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) -> u
     y.min(area.height)
 }
 
-/// Rows that [`render_one`] takes.
-pub(super) fn rows_of_one(compared: &Compared<'_>) -> u16 {
-    let rows = figures(compared).len().max(phases(compared).len() + 1);
-    u16::try_from(rows).unwrap_or(u16::MAX)
+/// Rows that [`render_one`] takes; none where no phases are known.
+pub(super) fn rows_of_one(compared: &Compared<'_>) -> Option<u16> {
+    let phases = phases(compared).len();
+    let rows = figures_with_bars(compared).len().max(phases + 1);
+    (phases > 0).then(|| u16::try_from(rows).unwrap_or(u16::MAX))
+}
+
+/// Figures of which a bar says something.
+fn figures_with_bars(compared: &Compared<'_>) -> Vec<BarGroup> {
+    figures(compared).into_iter().filter(|group| group.full > 0.0).collect()
 }
 
 /// Draws the figures of the only configuration at the left and its phases at the right: a row each.
@@ -124,7 +130,7 @@ pub(super) fn render_one(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) 
             draw(compared, bar, group.full, Rect { y: area.y + y, height: 1, ..area }, HEAD, buf);
         }
     };
-    column(figures(compared), 0, left, buf);
+    column(figures_with_bars(compared), 0, left, buf);
     let groups = phases(compared);
     if !groups.is_empty() {
         let head = format!("most allocated in each phase, {}", unit(compared).name());

@@ -10,12 +10,14 @@
 //!  ╰───────────────────────╯╰────────────────╯
 //! ```
 //!
-//! Of a single one the right pane has nothing to say: a band over the whole width has its figures instead.
+//! Of a single one the right pane has nothing to say: its step is drawn by category, and a band over the whole width has what its phases
+//! took, where those are known.
 
 mod bars;
 mod curves;
 mod differences;
 mod metric;
+mod notes;
 mod rows;
 mod switches;
 
@@ -51,6 +53,8 @@ pub(crate) const SCREEN: Screen = Screen {
 const BOXES: (u16, u16) = (110, 24);
 /// Cells of that pane.
 const RIGHT: u16 = 44;
+/// Rows below the table from which on a band leaves enough for the curve.
+const ROWS_FOR_BAND: u16 = 20;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -158,9 +162,11 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     ]));
     layout.rows = rows::render(&compared, kind, table, buf, &mut layout.targets);
     if boxes && compared.is_one() {
-        let band = switches::band_rows(&compared);
+        let band = switches::band_rows(&compared).filter(|_| below.height >= ROWS_FOR_BAND).unwrap_or(0);
         let [band, chart] = below.layout::<2>(&Split::vertical([Constraint::Length(band), Constraint::Min(0)]));
-        switches::render_band(&compared, band, buf);
+        if !band.is_empty() {
+            switches::render_band(&compared, band, buf);
+        }
         curve_of_each(stage, &compared, kind, chart, buf, &mut layout);
     } else if boxes {
         let [chart, right] = below.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(RIGHT)]));
@@ -174,7 +180,8 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     layout
 }
 
-/// The curves; while there is none yet that of the step shown: where the first step failed it says how far that came.
+/// The curves. Of a single configuration the step shown, by category; so too while there is no curve yet: where the first step failed it
+/// says how far that came.
 fn curve_of_each(
     stage: &Stage<'_>,
     compared: &Compared<'_>,
@@ -183,7 +190,8 @@ fn curve_of_each(
     buf: &mut Buffer,
     layout: &mut Layout,
 ) {
-    if compared.all.iter().any(|one| one.curve.is_some()) || stage.picture.shown_step().is_none() {
+    let curves = !compared.is_one() && compared.all.iter().any(|one| one.curve.is_some());
+    if curves || stage.picture.shown_step().is_none() {
         curves::render(compared, kind, area, buf);
         layout.panels.push((area, Panel::Curves));
     } else {

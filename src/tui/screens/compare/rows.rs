@@ -11,6 +11,7 @@ use unicode_width::UnicodeWidthStr;
 use super::Compared;
 use super::differences::only_allocator;
 use super::metric::Metric;
+use super::notes::notes;
 use crate::drawing::figures::{self, Unit};
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
@@ -164,6 +165,7 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
             Kind::Live => "Flip a switch: its steps are listed here as a second configuration.".to_owned(),
             _ => format!("Nothing to compare with yet: {adds} adds another file as a second configuration."),
         };
+        let text = format!("{text} {}", notes(compared).join(" "));
         return pane::wrap(&text, width).into_iter().map(|line| vec![span(theme, Token::Dim, line)]).collect();
     }
     let unit = unit(compared);

@@ -5,12 +5,10 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::differences::differing;
+use super::notes::notes;
 use super::{Compared, bars};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::Token;
-use crate::source::Kind;
-use crate::tui::action::Action;
-use crate::tui::states::{CompareAction, ScreenAction};
 use crate::tui::words;
 
 /// The column of values.
@@ -68,69 +66,16 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Rows that the band of a single configuration takes, with its frame.
-pub(super) fn band_rows(compared: &Compared<'_>) -> u16 {
-    let notes = u16::try_from(notes(compared).len().min(1)).unwrap_or(0);
-    bars::rows_of_one(compared) + notes + 2
+/// Rows that the band of a single configuration takes, with its frame; none where phases are not known: its figures are in the table.
+pub(super) fn band_rows(compared: &Compared<'_>) -> Option<u16> {
+    Some(bars::rows_of_one(compared)? + 2)
 }
 
-/// Draws the figures of a single configuration, and of which steps they are.
+/// Draws the figures of a single configuration.
 pub(super) fn render_band(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     let title = vec![span(theme, Token::Title, "figures")];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    let bars = Rect { height: inner.height.saturating_sub(1), ..inner };
-    bars::render_one(compared, bars, buf);
-    put(inner, bars.height, vec![span(theme, Token::Dim, notes(compared).join(" "))], buf);
-}
-
-/// What must be known of the figures of the one selected. Of a single one that is what was measured: nothing differs.
-fn notes(compared: &Compared<'_>) -> Vec<String> {
-    let (all, selected) = (&compared.all, compared.selected);
-    let configuration = &all[selected];
-    let recorded = configuration.knows_no_steps();
-    let after = if compared.is_one() { "" } else { ", without those right after a flip" };
-    let measured = match configuration.measured {
-        Some(_) if recorded => "Peaks of the whole recording, and what was stranded when most was reserved.".to_owned(),
-        Some((1, _)) if configuration.steps == 1 => "Figures of its one step.".to_owned(),
-        Some((1, _)) => format!("Figures of one of its {} steps.", configuration.steps),
-        Some((steps, _)) => format!("Medians of its last {steps} of {} steps{after}.", configuration.steps),
-        None => "No step finished.".to_owned(),
-    };
-    let failed = match (configuration.out_of_memory, recorded) {
-        (true, true) => "Memory ran out.",
-        (true, false) if configuration.measured.is_none() => "Its first step ran out of memory.",
-        (true, false) => "It ran out of memory.",
-        (false, _) => "",
-    };
-    if compared.is_one() {
-        return [failed.to_owned(), measured].into_iter().filter(|note| !note.is_empty()).collect();
-    }
-    // Only a live run can still be told to empty its cache.
-    let keeps = match compared.stage.picture.kind {
-        Kind::Live => {
-            let empties = compared.stage.keys.with_key(Action::EmptyCache, "empty_cache");
-            format!("Reserved keeps what an earlier configuration took, until {empties}.")
-        }
-        _ => "Reserved keeps what an earlier configuration took, until empty_cache.".to_owned(),
-    };
-    let go = Action::Own(ScreenAction::Compare(CompareAction::Go));
-    vec![
-        failed.to_owned(),
-        match &compared.files[selected] {
-            Some(file) => format!("Of {file}."),
-            None if recorded => String::new(),
-            None => {
-                let goes = match compared.stage.keys.key_of(go) {
-                    "" => String::new(),
-                    key => format!("; {key} goes there"),
-                };
-                format!("First used at step {}{goes}.", configuration.step)
-            }
-        },
-        measured,
-        "A change no larger than the spread among steps is noise.".to_owned(),
-        if recorded || selected == 0 { String::new() } else { keeps },
-    ]
+    bars::render_one(compared, inner, buf);
 }

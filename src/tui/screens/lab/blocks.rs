@@ -21,11 +21,16 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let inside = area.height.saturating_sub(if kind == Frame::Box { 2 } else { 1 });
     let wide = area.width.saturating_sub(margin);
     let most = inside.saturating_sub(1) / 3;
-    let legend = |figures, by_bytes| legend(stage, figures, by_bytes, usize::from(wide));
-    // All words before some figures, of which those of most bytes tell most; and where there is no room for all words those of most bytes.
+    let width = usize::from(wide);
+    let all = entries(stage);
+    let lines = |entries: &[Entry], figures| map::lines_of_most(entries.to_vec(), figures, stage.unit(), theme, width);
     let fits = |lines: &Vec<Vec<Span<'_>>>| lines.len() <= usize::from(most);
-    let whole = [usize::MAX, 5, 3, 0].into_iter().map(|figures| legend(figures, false)).find(fits);
-    let legend = whole.unwrap_or_else(|| legend(0, true));
+    // All figures before words for what is hardly seen, all words before some figures, of which those of most bytes tell most; and where
+    // there is no room for all words those of most bytes.
+    let whole = lines(&all, usize::MAX);
+    let whole = [whole, lines(&seen_entries(&all, view.ledger.reserved()), usize::MAX)].into_iter().find(fits);
+    let whole = whole.or_else(|| [5, 3, 0].into_iter().map(|figures| lines(&all, figures)).find(fits));
+    let legend = whole.unwrap_or_else(|| lines(&by_bytes(all), 0));
     let legend_rows = u16::try_from(legend.len()).unwrap_or(0).min(most);
     let seen = usize::from(inside - legend_rows);
     let width = map::cells(Rect { width: wide, ..area }).width;
@@ -89,26 +94,22 @@ fn title(
     pane::title(word, words, room, theme)
 }
 
-/// What the colours mean, with bytes of so many that have most, in as many lines as it takes. What holds nothing is left out; of lines
-/// that will be cut the first should have what the op under way did, and then most bytes.
-fn legend(stage: &Stage<'_>, figures: usize, by_bytes: bool, width: usize) -> Vec<Vec<Span<'static>>> {
+/// What the colours mean, and how many bytes they have. What holds nothing is left out.
+fn entries(stage: &Stage<'_>) -> Vec<Entry> {
     let (theme, view) = (stage.theme, stage.shown);
-    let ledger = &view.ledger;
-    let unit = stage.unit();
-    let mut entries: Vec<Entry> = Vec::new();
-    for (index, category) in Category::ALL.into_iter().enumerate() {
-        if view.by_category[index] > Bytes::ZERO {
-            let (mark, label) = (legend_of(category, theme), short_label(category).to_owned());
-            entries.push(Entry { mark, label, bytes: view.by_category[index] });
-        }
-    }
-    entries.extend(map::account_entries(ledger, &[], theme));
-    let touched = map::touched_entries(stage.touched(), theme);
-    if by_bytes {
-        entries.sort_by_key(|entry| std::cmp::Reverse(entry.bytes));
-        entries.splice(..0, touched);
-    } else {
-        entries.extend(touched);
-    }
-    map::lines_of_most(entries, figures, unit, theme, width)
+    let categories = Category::ALL.into_iter().zip(view.by_category).filter(|(_, bytes)| *bytes > Bytes::ZERO);
+    let categories =
+        categories.map(|(category, bytes)| Entry::new(legend_of(category, theme), short_label(category), bytes));
+    categories.chain(map::account_entries(&view.ledger, stage.touched(), theme)).collect()
+}
+
+/// Those of them that have a two-hundredth of what is reserved, and what an op under way did: the others have hardly a cell.
+fn seen_entries(all: &[Entry], reserved: Bytes) -> Vec<Entry> {
+    all.iter().filter(|entry| entry.touched || entry.bytes.get() >= reserved.get() / 200).cloned().collect()
+}
+
+/// In the order in which they should be read where lines are cut: what the op under way did, and then most bytes.
+fn by_bytes(mut all: Vec<Entry>) -> Vec<Entry> {
+    all.sort_by_key(|entry| (!entry.touched, std::cmp::Reverse(entry.bytes)));
+    all
 }

@@ -180,7 +180,10 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     layout.panels.push((part, Panel::Effect));
     let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(body.height)).clamp(5, 12) + 2;
     // A pane of no more than a title says nothing.
-    let steps = &stage.picture.known().steps;
+    let known = stage.picture.known();
+    let steps = &known.steps;
+    let before_flip =
+        known.effects.last().is_some_and(|effect| !effect.flips.is_empty() && effect.step == steps.finished);
     let wanted = steps::wanted_rows(steps);
     let why = match rest.height.checked_sub(why) {
         // The row of exchanges with other ranks is worth one of the words.
@@ -216,7 +219,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     layout.panels.push((part, Panel::Why));
     if timed && take(0).1 >= LEAST_ROWS {
         let (part, _) = take(wanted);
-        steps::render(steps, stage.clock(), theme, part, buf);
+        steps::render(steps, before_flip, stage.clock(), theme, part, buf);
         layout.panels.push((part, Panel::StepTimes));
     }
     let (_, left) = take(0);

@@ -17,8 +17,9 @@ use crate::tui::stage::Stage;
 use crate::tui::when;
 use crate::units::Bytes;
 
-/// Rows from which on a step can be read beside one that is much higher.
+/// Rows from which on a step can be read beside one that is much higher, and how many times as high that is at most.
 const ROWS_FOR_BOTH: u16 = 6;
+const MOST_TIMES: u64 = 4;
 
 /// Draws the pane; returns its plot, in which a click moves the cursor.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
@@ -38,9 +39,13 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     let ceiling = stage.ceiling();
     let beside = compared(stage).filter(|_| !plot.is_empty());
     let drawn = profile.filter(|_| !plot.is_empty()).map(|profile| {
-        // In few rows the scale is the step's own, and what it is compared with is cut.
-        let before = beside.as_ref().filter(|_| plot.height >= ROWS_FOR_BOTH).map(|(before, _)| highest(before));
-        let largest = highest(profile).max(before.unwrap_or_default()).max(least);
+        // In few rows, or beside one that would leave it few, the scale is the step's own, and what it is compared with is cut.
+        let own = highest(profile);
+        let before = beside
+            .as_ref()
+            .map(|(before, _)| highest(before))
+            .filter(|before| plot.height >= ROWS_FOR_BOTH && before.get() / MOST_TIMES <= own.get());
+        let largest = own.max(before.unwrap_or_default()).max(least);
         (profile, largest, Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height))
     });
     let line = drawn.zip(beside.as_ref()).map(|((profile, _, axis), (before, _))| {

@@ -6,9 +6,10 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 
 use crate::drawing::figures;
-use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
+use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{CopiesView, Micros, Phase, StepsView};
+use crate::tui::share;
 use crate::tui::stage::Clock;
 
 /// Rows that the pane wants where there is one device, with its frame: the phases and the copies.
@@ -39,24 +40,23 @@ const LABEL: u16 = 10;
 /// Cells of its milliseconds and share.
 const FIGURES: u16 = 15;
 
-const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-
 /// Whether phases have times, or may have: no step has ended yet.
 pub(crate) fn are_timed(steps: &StepsView) -> bool {
     steps.finished == 0 || steps.phases.iter().any(|time| *time > Micros(0))
 }
 
-/// Draws the pane: a bar and milliseconds for each phase and for the copies (medians of the last steps).
-pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect, buf: &mut Buffer) {
+/// Draws the pane: a bar and milliseconds for each phase and for the copies (medians of the last steps, all of which may be from before
+/// the last flip).
+pub(crate) fn render(steps: &StepsView, before_flip: bool, clock: Clock, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut title = vec![span(theme, Token::Title, "step")];
     if steps.finished > 0 {
         title.push(span(theme, Token::Strong, format!(" {}", figures::milliseconds(steps.median))));
-        let words = match clock {
-            Clock::Real => " ms · median of the last steps",
-            Clock::Simulated => " ms simulated · median",
-            Clock::Host => " ms of the host · median",
+        let (unit, of) = match clock {
+            Clock::Real => ("ms", "median of the last steps"),
+            Clock::Simulated => ("ms simulated", "median"),
+            Clock::Host => ("ms of the host", "median"),
         };
-        title.push(span(theme, Token::Dim, words));
+        title.push(span(theme, Token::Dim, format!(" {unit} · {}", if before_flip { "before the flip" } else { of })));
     }
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
@@ -76,9 +76,8 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
     for (y, (label, token, time)) in (0..inner.height).zip(rows) {
         put(inner, y, vec![span(theme, Token::Dim, label)], buf);
         let bar = inner.width.saturating_sub(LABEL + FIGURES);
-        let eighths = (u128::from(time.0) * u128::from(bar) * 8).div_ceil(u128::from(longest)) as usize;
-        let text = format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8]);
-        put_at(inner, LABEL, y, vec![Span::styled(text, Style::new().fg(theme.color(token)))], buf);
+        let at = Rect { x: inner.x + LABEL, y: inner.y + y, width: bar, height: 1 };
+        share::draw_plain(time.0, longest, token, theme, at, buf);
         if steps.finished > 0 {
             let share = figures::percent(time.0, steps.median.0);
             let figure = vec![
