@@ -209,6 +209,17 @@ pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width { text.to_owned() } else { cut_off(text, width) }
 }
 
+/// As much of a sentence as `width` cells hold: up to the end of a part of it where that leaves more than half of them in use, else as
+/// [`cut`] has it.
+pub fn cut_sentence(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let parts = text.match_indices([',', ';', ':']).filter(|(at, _)| text[at + 1..].starts_with(' '));
+    let ends = parts.map(|(at, _)| &text[..at]).take_while(|part| part.width() <= width);
+    ends.last().filter(|part| 2 * part.width() > width).map_or_else(|| cut_off(text, width), str::to_owned)
+}
+
 /// The beginning of `text` and `…`, in `width` cells.
 fn cut_off(text: &str, width: usize) -> String {
     let mut short = String::new();
@@ -370,6 +381,20 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sentence_ends_with_a_part_of_it_where_that_says_enough() {
+        let text = "3.14 GiB are stranded, in 28 segments; the largest hole is 2.89 GiB";
+        for (width, wanted) in [
+            (100, text),
+            (60, "3.14 GiB are stranded, in 28 segments"),
+            (38, "3.14 GiB are stranded, in 28 segments"),
+            (36, "3.14 GiB are stranded"),
+            (10, "3.14 GiB …"),
+        ] {
+            assert_eq!(cut_sentence(text, width), wanted, "{width}");
+        }
+    }
 
     #[test]
     fn text_wraps_at_spaces_and_long_words_anywhere() {

@@ -21,6 +21,9 @@ use crate::units::Bytes;
 const ROWS_FOR_BOTH: u16 = 6;
 const MOST_TIMES: u64 = 4;
 
+/// Before the word for a step that this one is like.
+const AS: &str = " as ";
+
 /// Draws the pane; returns its plot, in which a click moves the cursor.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
     render_up_to(stage, kind, Bytes::ZERO, area, buf)
@@ -148,7 +151,7 @@ fn title(
     ]);
     if let (Some((line, cut)), Some((before, word))) = (line, compared(stage)) {
         match line.is_empty() && !cut {
-            true => title.push(span(theme, Token::Dim, format!(" as {word}"))),
+            true => title.push(span(theme, Token::Dim, format!("{AS}{word}"))),
             false => title.extend([span(theme, Token::Ghost, " ⠒⠒"), span(theme, Token::Dim, format!(" {word}"))]),
         }
         if *cut {
@@ -163,9 +166,13 @@ fn title(
         vec![Span::raw(" "), legend::legend_of(category, theme), label]
     };
     let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
-    // Every colour has its name before one has a figure.
-    let mut room = usize::from(area.width.saturating_sub(5)).saturating_sub(cells(&title));
+    // Every colour has its name before one has a figure, and before words of a line that isn't drawn.
+    let all = usize::from(area.width.saturating_sub(5));
     let names: usize = parts.iter().map(|(category, _)| cells(&name(*category))).sum();
+    if cells(&title) + names > all {
+        title.retain(|span| !span.content.starts_with(AS));
+    }
+    let mut room = all.saturating_sub(cells(&title));
     let mut spare = room.saturating_sub(names);
     for (category, at_peak) in parts {
         let bytes = here.map_or(at_peak, |here| here.by_category[category as usize]);

@@ -73,14 +73,14 @@ fn head(theme: &Theme, finding: &Finding, text: String, selected: bool) -> Vec<S
     ]
 }
 
-/// What is the case, in as many lines as it takes, and no more than `most`: the last of them holds what follows, as far as it goes.
+/// What is the case, in as many lines as it takes, and no more than `most`: the last of them holds what parts of it follow.
 fn sentence(theme: &Theme, finding: &Finding, width: usize, selected: bool, most: usize) -> Vec<Vec<Span<'static>>> {
     let style = theme.style(token(finding.level));
     let style = if selected { style.add_modifier(Modifier::BOLD) } else { style };
     let mut lines = pane::wrap(&finding.to_string(), width.saturating_sub(MARGIN));
     if lines.len() > most {
         let rest = lines.split_off(most.max(1) - 1).join(" ");
-        lines.push(rest);
+        lines.push(pane::cut_sentence(&rest, width.saturating_sub(MARGIN)));
     }
     let lines = lines.into_iter().enumerate();
     let line = |(index, text)| match index {
