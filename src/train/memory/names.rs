@@ -10,7 +10,8 @@ use vramlab_model::NameId;
 pub(super) struct NameTable {
     texts: HashMap<Arc<str>, NameId>,
     known: Vec<Arc<str>>,
-    within: HashMap<(NameId, &'static str), NameId>,
+    /// By module; one has a handful, so that looking through them is quicker than a hash.
+    within: Vec<Vec<(&'static str, NameId)>>,
 }
 
 impl NameTable {
@@ -34,11 +35,16 @@ impl NameTable {
 
     /// The name of `what` within the module `scope`, if it was asked for before.
     pub fn within(&self, scope: NameId, what: &'static str) -> Option<NameId> {
-        self.within.get(&(scope, what)).copied()
+        let names = self.within.get(scope.0 as usize)?;
+        names.iter().find(|(known, _)| *known == what).map(|(_, name)| *name)
     }
 
     /// Remembers it.
     pub fn keep_within(&mut self, scope: NameId, what: &'static str, name: NameId) {
-        self.within.insert((scope, what), name);
+        let place = scope.0 as usize;
+        if self.within.len() <= place {
+            self.within.resize_with(place + 1, Vec::new);
+        }
+        self.within[place].push((what, name));
     }
 }
