@@ -12,7 +12,7 @@ use vramlab::train::{
     TrainerOptions, Workload, World,
 };
 use vramlab::units::Bytes;
-use vramlab::workload::{Data, Entry, Extent, Lora, Quantization, Share, Sizes, Target, Targets};
+use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, Quantization, Share, Sizes, Target, Targets};
 
 use crate::alignment::{requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
@@ -101,7 +101,7 @@ fn a_key_of_another_family_is_named() {
             json!(0.45),
             "rotates 7 of a head's 16 elements, which have no two halves",
         ),
-        ("phi3-mini", "resid_pdrop", json!(0.1), "resid_pdrop asks for something that is not there"),
+        ("phi3-mini", "resid_pdrop", json!(0.1), "resid_pdrop asks for something that phi3 does not have"),
         ("llama-biased", "rope_parameters", json!({"type": "longrope"}), "rope_type 'longrope' is not there"),
         (
             "phi3-mini",
@@ -188,6 +188,26 @@ fn a_key_of_another_family_is_named() {
         ("llama-biased", "hidden_dropout", json!(0.1), "hidden_dropout asks for something that llama does not have"),
         ("llama-biased", "use_parallel_residual", json!(true), "use_parallel_residual asks for something that llama"),
         ("llama-biased", "rotary_emb_base", json!(1e4), "rotary_emb_base asks for something that llama does not have"),
+        ("gpt2-mini", "n_embd", json!(66), "n_embd is 66, which 4 heads do not divide; use a multiple of n_head"),
+        (
+            "gpt2-mini",
+            "activation_function",
+            json!("relu"),
+            "the activation 'relu' of gpt2 is not there; there is gelu_new",
+        ),
+        ("gpt2-mini", "attn_pdrop", json!(1.0), "attn_pdrop is 1; use a number from 0 on, below 1"),
+        ("gpt2-mini", "attention_dropout", json!(0.1), "attention_dropout asks for something that gpt2 does not have"),
+        ("gpt2-mini", "add_cross_attention", json!(true), "add_cross_attention asks for something that is not there"),
+        ("gpt2-mini", "scale_attn_weights", json!(false), "scale_attn_weights asks for something that is not there"),
+        ("gpt2-mini", "reorder_and_upcast_attn", json!(true), "reorder_and_upcast_attn asks for something that is not"),
+        (
+            "gpt2-mini",
+            "scale_attn_by_inverse_layer_idx",
+            json!(true),
+            "scale_attn_by_inverse_layer_idx asks for something that is not there",
+        ),
+        ("llama-biased", "n_embd", json!(64), "n_embd asks for something that llama does not have"),
+        ("llama-biased", "attn_pdrop", json!(0.0), "attn_pdrop asks for something that llama does not have"),
         ("olmoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
         ("olmoe-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that is not there"),
         ("glm4-mini", "use_bias", json!(true), "use_bias asks for something that glm4 does not have"),
@@ -203,12 +223,31 @@ fn a_key_of_another_family_is_named() {
         assert!(error.starts_with("mine: ") && error.contains(words), "{error}");
     }
     assert_eq!(build("mixtral-mini", "output_router_logits", json!(false)), Ok(()));
+    assert_eq!(build("gpt2-mini", "scale_attn_weights", json!(true)), Ok(()));
+    assert_eq!(build("granite-mini", "scale_attn_weights", json!(false)), Ok(()));
     assert_eq!(build("granite-mini", "rotary_pct", json!(0.2)), Ok(()));
     assert_eq!(build("neox-mini", "use_parallel_residual", json!(false)), Ok(()));
     assert_eq!(build("gemma1-mini", "hidden_act", json!("gelu")), Ok(()));
     assert_eq!(build("qwen3moe-mini", "mlp_only_layers", json!([1])), Ok(()));
     assert_eq!(build("llama-biased", "attention_bias", json!(false)), Ok(()));
     assert_eq!(build("qwen2-mini", "layer_types", json!(["full_attention", "sliding_attention"])), Ok(()));
+}
+
+/// Whose embeddings of positions end, on a card with an error that says nothing of them.
+#[test]
+fn samples_are_no_longer_than_learned_positions() {
+    let build = |seq: usize, data: Data| {
+        let entry = Entry::of_config("mine", serde_json::from_value(minis()["gpt2-mini"].clone()).unwrap());
+        let sizes = Sizes { seq: Some(Extent::nearest(seq)), ..Sizes::default() };
+        entry.workload(sizes, data, 1).map(drop).map_err(|error| error.to_string())
+    };
+    let lengths = |longest| Data::Lengths(Lengths::new(vec![5, longest], None, 1).unwrap());
+    assert_eq!(build(128, Data::Reference), Ok(()));
+    assert_eq!(build(128, lengths(128)), Ok(()));
+    let words = "n_positions is 128, and samples have 129; use --seq 128 at most";
+    assert_eq!(build(129, Data::Reference), Err(format!("mine: {words}")));
+    let words = "the longest sample has 129 positions, and there are embeddings of 128; cut samples with --seq 128";
+    assert_eq!(build(128, lengths(129)), Err(words.to_owned()));
 }
 
 /// peft gives experts and their router adapters of their own, unless one more expert sees every position.
@@ -227,6 +266,23 @@ fn adapters_beside_experts_are_refused() {
         assert_eq!(build(mini, Targets::default()), Ok(()));
     }
     assert_eq!(build("qwen2moe-mini", Targets::of(Target::ALL)), Ok(()));
+}
+
+/// bitsandbytes and peft know `Conv1D`; they are not compared.
+#[test]
+fn conv1d_in_4_bits_or_with_dora_is_refused() {
+    let build = |lora: Lora| {
+        let mut entry = Entry::of_config("mine", serde_json::from_value(minis()["gpt2-mini"].clone()).unwrap());
+        entry.lora = Some(lora);
+        entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
+    };
+    let plain = Lora::of_rank(Extent::nearest(8));
+    let quantization = Some(Quantization { nested: false, compute: DType::Bf16 });
+    let words = "layers of Conv1D are not there in 4 bits, nor with DoRA; leave --quantize and --dora out";
+    for lora in [Lora { quantization, ..plain }, Lora { dora: true, ..plain }] {
+        assert_eq!(build(lora), Err(words.to_owned()));
+    }
+    assert_eq!(build(plain), Ok(()));
 }
 
 /// What transformers makes of a file with a `text_config` is more than a language model, or nothing.

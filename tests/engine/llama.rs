@@ -15,9 +15,9 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Entry, Extent, HeadNorms, LayerPattern, Lengths,
-    Llama3Scaling, Lora, Names, NormKind, NormPlaces, Packing, Quantization, RotaryScaling, Rotation, Share, Sizes,
-    SlidingWindows, SoftCaps, Style, Target, Targets,
+    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Entry, Extent, Gelu, HeadNorms, Kept, LayerPattern,
+    Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, Packing, Quantization, RotaryScaling,
+    Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -36,6 +36,7 @@ const MINI: DecoderSizes = DecoderSizes {
     theta: 1e4,
     scaling: None,
     local_theta: None,
+    positions: None,
     position_scale: None,
     unrotated: LayerPattern::NONE,
     seq: 64,
@@ -49,11 +50,12 @@ const MINI: DecoderSizes = DecoderSizes {
         rotation: Rotation::Plain,
         packing: Packing::None,
         ungated: false,
-        norms_first: false,
-        keeps: false,
+        conv1d: false,
+        norms_made: NormsMade::Last,
+        kept: Kept::Nothing,
         names: Names::LLAMA,
         gemma: false,
-        exact_gelu: false,
+        gelu: Gelu::Tanh,
     },
     padding: None,
     query_scalar: None,
@@ -672,7 +674,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mine: model_type 'mamba' is not there; there are cohere, cohere2, ernie4_5, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, granite, llama, ministral, ministral3, mistral, mixtral, olmo, olmo2, olmo3, olmoe, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2"
+        "mine: model_type 'mamba' is not there; there are cohere, cohere2, ernie4_5, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, granite, llama, ministral, ministral3, mistral, mixtral, olmo, olmo2, olmo3, olmoe, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2"
     );
 }
 

@@ -1,8 +1,9 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`, and their values where a key is missing.
 
 use super::super::llama::NormKind;
+use super::gpt2::Gpt2Keys;
 use super::names::Names;
-use super::sizes::{Biases, HeadNorms, NormPlaces, Packing, Rotation, Style};
+use super::sizes::{Biases, Gelu, HeadNorms, Kept, NormPlaces, NormsMade, Packing, Rotation, Style};
 
 /// One family.
 pub(super) struct Family {
@@ -90,11 +91,12 @@ const LLAMA: Family = Family {
         rotation: Rotation::Plain,
         packing: Packing::None,
         ungated: false,
-        norms_first: false,
-        keeps: false,
+        conv1d: false,
+        norms_made: NormsMade::Last,
+        kept: Kept::Nothing,
         names: Names::LLAMA,
         gemma: false,
-        exact_gelu: false,
+        gelu: Gelu::Tanh,
     },
     attention_bias: (false, Biases::All),
     vocab: None,
@@ -161,7 +163,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 28] = [
+pub(super) const FAMILIES: [Family; 29] = [
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
@@ -235,6 +237,30 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     GLM,
     Family {
+        name: "gpt2",
+        style: Style {
+            norm: NormKind::Layer,
+            mlp_biases: true,
+            packing: Packing::Thirds,
+            ungated: true,
+            conv1d: true,
+            norms_made: NormsMade::InTurn,
+            kept: Kept::Outputs,
+            names: Names::GPT2,
+            gelu: Gelu::New,
+            ..LLAMA.style
+        },
+        attention_bias: (true, Biases::All),
+        vocab: Some(50_257),
+        heads: Some(12),
+        tied: true,
+        eps: 1e-5,
+        dropout: 0.1,
+        activation: "gelu_new",
+        own_keys: Gpt2Keys::OWN,
+        ..LLAMA
+    },
+    Family {
         name: "gpt_neox",
         style: Style {
             norm: NormKind::Layer,
@@ -242,9 +268,9 @@ pub(super) const FAMILIES: [Family; 28] = [
             mlp_biases: true,
             packing: Packing::Heads,
             ungated: true,
-            norms_first: true,
+            norms_made: NormsMade::First,
             names: Names::NEOX,
-            exact_gelu: true,
+            gelu: Gelu::Exact,
             ..LLAMA.style
         },
         attention_bias: (true, Biases::All),
@@ -456,7 +482,7 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "stablelm",
-        style: Style { norm: NormKind::Layer, keeps: true, ..LLAMA.style },
+        style: Style { norm: NormKind::Layer, kept: Kept::Attention, ..LLAMA.style },
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,

@@ -18,7 +18,9 @@ use super::attention::{Attention, Mask, Seen};
 use super::mlp::Mlp;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
-use super::sizes::{DecoderSizes, DropoutPlace, Multipliers, NormPlaces, Packing, SlidingWindows, SoftCaps};
+use super::sizes::{
+    DecoderSizes, DropoutPlace, Kept, Multipliers, NormPlaces, NormsMade, Packing, SlidingWindows, SoftCaps,
+};
 
 /// A norm of the residual stream.
 fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Norm> {
@@ -42,19 +44,25 @@ struct Layer {
     beside: bool,
     /// The shares of what attention and the MLP returned that are left out.
     dropouts: [f64; 2],
-    /// What goes into attention and what comes out of it live to the end.
-    keeps: bool,
+    /// What lives to the end.
+    kept: Kept,
 }
 
 impl Layer {
     fn make(cx: &mut Context, all: &mut Parameters, number: usize, sizes: &DecoderSizes) -> OpResult<Self> {
         let name = sizes.style.names.layer(number);
+        let names = sizes.style.names;
+        let one = |cx: &mut Context, all: &mut Parameters, part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
         let pair = |cx: &mut Context, all: &mut Parameters| {
-            let [first, second] = ["input_layernorm", "post_attention_layernorm"].map(|part| format!("{name}.{part}"));
-            OpResult::Ok([norm(cx, all, &first, sizes)?, norm(cx, all, &second, sizes)?])
+            let [first, second] = names.norms;
+            OpResult::Ok([one(cx, all, first)?, one(cx, all, second)?])
         };
-        let early = sizes.style.norms_first.then(|| pair(cx, all)).transpose()?;
-        let attention = Attention::make(cx, all, &format!("{name}.{}", sizes.style.names.attention), sizes)?;
+        let made = sizes.style.norms_made;
+        let early = (made == NormsMade::First).then(|| pair(cx, all)).transpose()?;
+        let first = (made == NormsMade::InTurn).then(|| one(cx, all, names.norms[0])).transpose()?;
+        let attention = Attention::make(cx, all, &format!("{name}.{}", names.attention), sizes)?;
+        let in_turn = first.map(|first| OpResult::Ok([first, one(cx, all, names.norms[1])?])).transpose()?;
+        let early = early.or(in_turn);
         let mlp = Mlp::make(cx, all, &format!("{name}.mlp"), number, sizes)?;
         let late = match sizes.style.places {
             NormPlaces::Before | NormPlaces::Beside if early.is_none() => Some(pair(cx, all)?),
@@ -88,7 +96,7 @@ impl Layer {
             (DropoutPlace::Behind, share) => [share; 2],
             (DropoutPlace::BehindMlp, share) => [0.0, share],
         };
-        let keeps = sizes.style.keeps;
+        let kept = sizes.style.kept;
         Ok(Self {
             scope: cx.memory().name(&name),
             attention,
@@ -99,7 +107,7 @@ impl Layer {
             multiplier,
             beside,
             dropouts,
-            keeps,
+            kept,
         })
     }
 
@@ -130,7 +138,7 @@ struct Call {
 
 impl Repeatable for Call {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Layer { scope, attention, mlp, once, before, behind, beside, keeps, dropouts, .. } = &*self.layer;
+        let Layer { scope, attention, mlp, once, before, behind, beside, kept, dropouts, .. } = &*self.layer;
         let [of_attention, of_mlp] = *dropouts;
         if let Some(once) = once {
             let normalised = once.forward(cx, input)?;
@@ -177,20 +185,22 @@ impl Repeatable for Call {
             let (attended, weights, normalised) = {
                 let normalised = first(cx, before_attention, input)?;
                 let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
-                (attended, weights, keeps.then_some(normalised))
+                (attended, weights, (*kept != Kept::Nothing).then_some(normalised))
             };
             let attended = self.layer.dropped(cx, attended, of_attention)?;
             let attended = then(cx, behind_attention, attended)?;
-            (self.layer.add(cx, input, &attended)?, weights, keeps.then_some((normalised, attended)))
+            let x = self.layer.add(cx, input, &attended)?;
+            let normalised = normalised.filter(|_| *kept == Kept::Attention);
+            (x, weights, (*kept != Kept::Nothing).then_some((normalised, attended)))
         };
-        let output = {
-            let y = {
+        let (output, _kept_too) = {
+            let (y, _normalised) = {
                 let normalised = first(cx, before_mlp, &x)?;
-                mlp.forward(cx, &normalised)?
+                (mlp.forward(cx, &normalised)?, (*kept == Kept::Outputs).then_some(normalised))
             };
             let y = self.layer.dropped(cx, y, of_mlp)?;
             let y = then(cx, behind_mlp, y)?;
-            self.layer.add(cx, &x, &y)?
+            (self.layer.add(cx, &x, &y)?, (*kept == Kept::Outputs).then_some(y))
         };
         cx.put_out(*scope, &output);
         drop(weights);
@@ -231,11 +241,14 @@ struct Passing<'a> {
 pub(super) struct DecoderModel {
     scope: NameId,
     embedding: (NameId, Tensor),
+    /// That of positions, where they are learned.
+    positions: Option<(NameId, Tensor)>,
     layers: Vec<Rc<Layer>>,
     /// By layer, its number among what can be wrapped by itself.
     units: Vec<usize>,
     norm: Norm,
-    frequencies: Frequencies,
+    /// None where positions are learned.
+    frequencies: Option<Frequencies>,
     /// The type of rotary tables, where it is not that of embeddings.
     tables: Option<DType>,
     head: Linear,
@@ -268,6 +281,13 @@ impl DecoderModel {
             all.weight(cx, &format!("{embedding}.weight"), &[sizes.vocab, sizes.width])?
         };
         let embedding = (cx.memory().name(&embedding), table.clone());
+        let mut of_positions = |rows: usize| {
+            let name = format!("{}.{}", names.model, names.positions);
+            let table = all.weight(cx, &format!("{name}.weight"), &[rows, sizes.width])?;
+            OpResult::Ok((cx.memory().name(&name), table))
+        };
+        let positions = sizes.positions.map(&mut of_positions).transpose()?;
+        let rotates = positions.is_none();
         #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
         let root = (sizes.width as f64).sqrt();
         let scale =
@@ -277,7 +297,7 @@ impl DecoderModel {
         let mut layers: Vec<Layer> =
             (0..sizes.layers).map(|layer| Layer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
         let norm = norm(cx, all, &format!("{}.{}", names.model, names.norm), sizes)?;
-        let made = if loads { None } else { Some(rotary::frequencies(cx, sizes)?) };
+        let made = (rotates && !loads).then(|| rotary::frequencies(cx, sizes)).transpose()?;
         let head = if sizes.tied {
             // The head is made with a weight of its own first.
             if !loads {
@@ -287,12 +307,12 @@ impl DecoderModel {
         } else {
             Linear::plain(cx, all, "lm_head", [sizes.width, sizes.vocab])?
         };
-        let (frequencies, embedding_scale) = match made {
-            Some(made) => (made, made_scale),
-            None => {
+        let (frequencies, embedding_scale) = match loads {
+            false => (made, made_scale),
+            true => {
                 all.load(cx)?;
                 let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
-                let frequencies = rotary::loaded(cx, sizes)?;
+                let frequencies = rotates.then(|| rotary::loaded(cx, sizes)).transpose()?;
                 if all.quantization().is_some() {
                     all.prepare_for_training(cx)?;
                 }
@@ -300,7 +320,7 @@ impl DecoderModel {
             }
         };
         if let Some(lora) = sizes.lora {
-            let packs = matches!(sizes.style.packing, Packing::All | Packing::Heads);
+            let packs = matches!(sizes.style.packing, Packing::All | Packing::Heads | Packing::Thirds);
             let lora = Lora { targets: lora.targets.of_model(packs.then_some(names.projections)), ..lora };
             for (number, layer) in layers.iter_mut().enumerate() {
                 let name = names.layer(number);
@@ -315,6 +335,7 @@ impl DecoderModel {
         Ok(Self {
             scope: cx.memory().name(names.model),
             embedding,
+            positions,
             layers,
             units,
             norm,
@@ -390,13 +411,19 @@ impl DecoderModel {
     ) -> OpResult<Tensor> {
         let dtype = input.dtype();
         let positions = cx.within(self.scope, |cx| cx.positions(given.tokens[1]))?;
+        let placed = self.positions.as_ref().map(|table| self.placed(cx, input, table, &positions)).transpose()?;
+        let (mut x, placed) = match placed {
+            Some([sum, placed]) => (sum, Some(placed)),
+            None => (input.clone(), None),
+        };
         let masks = cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?;
-        let mut x = cx.within(self.scope, |cx| cx.dropout(input, self.dropout))?;
-        let tables =
-            cx.within(self.scope, |cx| self.frequencies.tables(cx, &positions, self.tables.unwrap_or(dtype)))?;
+        x = cx.within(self.scope, |cx| cx.dropout(&x, self.dropout))?;
+        let dtype = self.tables.unwrap_or(dtype);
+        let made = self.frequencies.as_ref().map(|made| cx.within(self.scope, |cx| made.tables(cx, &positions, dtype)));
+        let tables = made.transpose()?;
         for number in layers.clone() {
             let (layer, unit) = (&self.layers[number], self.units[number]);
-            let tables = tables.of(self.windows.has(number)).clone();
+            let tables = tables.as_ref().map(|tables| tables.of(self.windows.has(number)).clone());
             let (layer, rotates, _positions) = (Rc::clone(layer), !self.unrotated.has(number), positions.clone());
             let mask =
                 masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
@@ -410,8 +437,21 @@ impl DecoderModel {
             x = norm.forward(cx, &x)?;
         }
         // Variables of the forward pass, which live until it returns.
-        drop((positions, masks, tables));
+        drop((positions, placed, masks, tables));
         Ok(x)
+    }
+
+    /// Embeddings of tokens with those of their positions, and these.
+    fn placed(
+        &self,
+        cx: &mut Context,
+        embedded: &Tensor,
+        (scope, table): &(NameId, Tensor),
+        positions: &Tensor,
+    ) -> OpResult<[Tensor; 2]> {
+        let look_up = |cx: &mut Context| cx.embedding(table, positions);
+        let placed = cx.module(*scope, |cx| cx.with_parameters([table], look_up))?;
+        Ok([cx.within(self.scope, |cx| cx.add(embedded, &placed))?, placed])
     }
 
     /// The masks of its layers by their windows: none where SDPA does without.
@@ -509,7 +549,7 @@ impl Model for DecoderModel {
 
     /// What else is done to embeddings, every stage would do to what it is given in their place.
     fn cut(&self) -> Option<Cut> {
-        let plain = self.multipliers.is_none() && self.dropout == 0.0;
+        let plain = self.multipliers.is_none() && self.dropout == 0.0 && self.positions.is_none();
         plain.then_some(Cut::Reduced { tied: self.tied })
     }
 

@@ -81,10 +81,48 @@ pub enum Packing {
     None,
     /// The projections to queries, keys and values, side by side in each head (GPT-NeoX).
     Heads,
+    /// The same side by side (GPT-2).
+    Thirds,
     /// The MLP's gate and what it lets through (GLM).
     Gates,
     /// Those, and the projections to queries, keys and values (Phi-3).
     All,
+}
+
+/// When the norms of a layer are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NormsMade {
+    /// After its other parts.
+    #[default]
+    Last,
+    /// Before them (GPT-NeoX).
+    First,
+    /// Each before what it stands before (GPT-2).
+    InTurn,
+}
+
+/// What lives as long as a layer runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What comes out of attention and of the MLP; what goes into them lives until that is added (GPT-2).
+    Outputs,
+    /// What goes into attention and what comes out of it; what is cut and rotated within lives as long as attention runs (StableLM).
+    Attention,
+}
+
+/// The form of GELU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gelu {
+    /// By tanh, as one op (`gelu_pytorch_tanh`).
+    #[default]
+    Tanh,
+    /// By the error function (`gelu`).
+    Exact,
+    /// By tanh, op by op (`gelu_new`).
+    New,
 }
 
 /// How a decoder's parts differ from Llama's.
@@ -106,17 +144,18 @@ pub struct Style {
     pub packing: Packing,
     /// The MLP has no gate.
     pub ungated: bool,
-    /// Norms of a layer are made before its other parts (GPT-NeoX).
-    pub norms_first: bool,
-    /// What goes into attention and what comes out of it live as long as their layer runs, and what is cut and rotated within as long as
-    /// attention does (StableLM).
-    pub keeps: bool,
+    /// Linear layers within layers are `Conv1D` of transformers: their weights are (in, out), with biases (GPT-2).
+    pub conv1d: bool,
+    /// When norms are made.
+    pub norms_made: NormsMade,
+    /// What lives as long as a layer runs.
+    pub kept: Kept,
     /// What its modules are called.
     pub names: Names,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
-    /// That GELU is the exact one, not its form by tanh.
-    pub exact_gelu: bool,
+    /// The form of that GELU, or of an MLP without a gate.
+    pub gelu: Gelu,
 }
 
 /// A mixture of experts in the place of MLPs.
@@ -370,6 +409,8 @@ pub struct DecoderSizes {
     pub local_theta: Option<f64>,
     /// How queries grow with their positions (Ministral 3).
     pub position_scale: Option<PositionScale>,
+    /// Positions that have learned embeddings, which are added to those of tokens; then nothing is rotated (GPT-2).
+    pub positions: Option<usize>,
     /// Layers whose queries and keys are not rotated (SmolLM3).
     pub unrotated: LayerPattern,
     /// Positions of a training sample.
