@@ -55,11 +55,15 @@ pub enum Target {
     Narrowing,
     /// The one projection to queries, keys and values, by yet another name (GPT-2).
     WholeAttention,
+    /// The first layer of an MLP without a gate, by yet another name (Phi).
+    Wider,
+    /// The second layer of such.
+    Narrower,
 }
 
 impl Target {
     /// All: those of most models in the order in which a layer has them, then those of some.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Query,
         Self::Key,
         Self::Value,
@@ -77,6 +81,8 @@ impl Target {
         Self::Widening,
         Self::Narrowing,
         Self::WholeAttention,
+        Self::Wider,
+        Self::Narrower,
     ];
 
     /// Its name in transformers.
@@ -100,6 +106,8 @@ impl Target {
             Self::Widening => "dense_h_to_4h",
             Self::Narrowing => "dense_4h_to_h",
             Self::WholeAttention => "c_attn",
+            Self::Wider => "fc1",
+            Self::Narrower => "fc2",
         }
     }
 }
@@ -132,10 +140,10 @@ impl Targets {
         self.0[target as usize]
     }
 
-    /// Those that a model has whose projections are one, if they are: peft's own stand for its own.
+    /// Those of a model for which peft has a choice of its own: the usual choice stands for that.
     #[must_use]
-    pub(super) fn of_model(self, projections: Option<Target>) -> Self {
-        projections.filter(|_| self == Self::default()).map_or(self, |one| Self::of([one]))
+    pub(super) fn of_model(self, own: &[Target]) -> Self {
+        if self == Self::default() { Self(Target::ALL.map(|target| own.contains(&target))) } else { self }
     }
 
     fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
@@ -503,7 +511,7 @@ mod tests {
         assert_eq!(all.parse::<Targets>().unwrap().to_string(), "all-linear");
         assert_eq!(
             "q_proj,lm_head".parse::<Targets>().unwrap_err(),
-            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate, c_fc, c_proj, query_key_value, dense, dense_h_to_4h, dense_4h_to_h, c_attn"
+            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate, c_fc, c_proj, query_key_value, dense, dense_h_to_4h, dense_4h_to_h, c_attn, fc1, fc2"
         );
         assert!("".parse::<Targets>().is_err());
     }

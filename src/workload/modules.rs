@@ -40,7 +40,8 @@ impl Linear {
         Ok(Self { role: Some(role), ..Self::tied(cx, name, weight) })
     }
 
-    fn biased(mut self, cx: &mut Context, all: &mut Parameters, name: &str, outputs: usize) -> OpResult<Self> {
+    /// The same with a bias.
+    pub fn biased(mut self, cx: &mut Context, all: &mut Parameters, name: &str, outputs: usize) -> OpResult<Self> {
         let bias = format!("{name}.bias");
         self.bias = Some(match self.role {
             // Each rank adds those of its outputs.

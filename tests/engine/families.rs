@@ -8,8 +8,8 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::train::{
-    Checkpointing, Config, Libraries, LoopStyle, Member, OptimizerForm, Parallelism, PipelineSchedule, Trainer,
-    TrainerOptions, Workload, World,
+    Checkpointing, Config, Libraries, LoopStyle, LossHead, Member, OptimizerForm, Parallelism, PipelineSchedule,
+    Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, Quantization, Share, Sizes, Target, Targets};
@@ -206,6 +206,10 @@ fn a_key_of_another_family_is_named() {
             json!(true),
             "scale_attn_by_inverse_layer_idx asks for something that is not there",
         ),
+        ("phi-mini", "qk_layernorm", json!(true), "qk_layernorm asks for something that is not there"),
+        ("phi-mini", "resid_pdrop", json!(1.0), "resid_pdrop is 1; use a number from 0 on, below 1"),
+        ("phi-mini", "attn_pdrop", json!(0.1), "attn_pdrop asks for something that phi does not have"),
+        ("phi-mini", "hidden_act", json!("gelu"), "the activation 'gelu' of phi is not there; there is gelu_new"),
         ("llama-biased", "n_embd", json!(64), "n_embd asks for something that llama does not have"),
         ("llama-biased", "attn_pdrop", json!(0.0), "attn_pdrop asks for something that llama does not have"),
         ("olmoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
@@ -365,6 +369,17 @@ fn the_scaler_refuses_gradients_in_fp16_as_pytorch_does() {
     assert!(error.starts_with("Attempting to unscale FP16 gradients."), "{error}");
     assert_eq!(step("fp16wampfp16", OptimizerForm::Fused), Ok(()));
     assert_eq!(step("fp16wloraampfp16", OptimizerForm::Foreach), Ok(()));
+}
+
+/// Liger's op would leave it out.
+#[test]
+fn the_fused_loss_of_a_head_with_a_bias_is_refused() {
+    let config = Config { loss_head: LossHead::Fused, ..configured("bf16w", 4) };
+    let device = Box::new(SimDevice::h200().unwrap());
+    let workload = workload("phi-mini.bf16w");
+    let (mut trainer, _) = crate::training::on(device, workload, config, Libraries::HOPPER, LoopStyle::Logging);
+    let error = trainer.step().unwrap_err().to_string();
+    assert!(error.ends_with("the fused loss of a head with a bias is not there; choose another --loss"), "{error}");
 }
 
 /// Its norms need whole weights, which only those who don't shard them have.

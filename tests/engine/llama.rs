@@ -51,6 +51,7 @@ const MINI: DecoderSizes = DecoderSizes {
         packing: Packing::None,
         ungated: false,
         conv1d: false,
+        head_bias: false,
         norms_made: NormsMade::Last,
         kept: Kept::Nothing,
         names: Names::LLAMA,
@@ -61,7 +62,7 @@ const MINI: DecoderSizes = DecoderSizes {
     query_scalar: None,
     caps: SoftCaps { scores: None, logits: None },
     logit_scale: None,
-    dropouts: Dropouts { attention: 0.0, embedding: 0.0, residual: 0.0, place: DropoutPlace::Within },
+    dropouts: Dropouts { attention: 0.0, embedding: 0.0, replaces: false, residual: 0.0, place: DropoutPlace::Within },
     multipliers: None,
     windows: SlidingWindows::NONE,
     experts: None,
@@ -674,7 +675,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mine: model_type 'mamba' is not there; there are cohere, cohere2, ernie4_5, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, granite, llama, ministral, ministral3, mistral, mixtral, olmo, olmo2, olmo3, olmoe, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2"
+        "mine: model_type 'mamba' is not there; there are cohere, cohere2, ernie4_5, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, granite, llama, ministral, ministral3, mistral, mixtral, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2"
     );
 }
 

@@ -86,7 +86,7 @@ impl Attention {
         let DecoderSizes { width, heads, kv_heads, head_size, style, .. } = *sizes;
         let mut projection = |cx: &mut Context, part: &str, ends: [usize; 2], biased: bool| {
             let make = if biased { Adaptable::biased } else { Adaptable::plain };
-            make(cx, all, &format!("{name}.{part}_proj"), ends)
+            make(cx, all, &format!("{name}.{part}"), ends)
         };
         let biased = style.biases != Biases::None;
         match style.packing {
@@ -97,11 +97,12 @@ impl Attention {
         let mut input =
             |cx: &mut Context, part: &str, heads: usize| projection(cx, part, [width, heads * head_size], biased);
         let projections = Projections::Apart(Box::new([
-            input(cx, "q", heads)?,
-            input(cx, "k", kv_heads)?,
-            input(cx, "v", kv_heads)?,
+            input(cx, Target::Query.word(), heads)?,
+            input(cx, Target::Key.word(), kv_heads)?,
+            input(cx, Target::Value.word(), kv_heads)?,
         ]));
-        let output = projection(cx, "o", [heads * head_size, width], style.biases == Biases::All)?;
+        let output =
+            projection(cx, style.names.output.word(), [heads * head_size, width], style.biases == Biases::All)?;
         let mut norm = |part: &str, heads: usize| {
             let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
             let kinds = (style.norm, sizes.eps);
@@ -184,7 +185,7 @@ impl Attention {
             grows,
             dropouts,
             names: style.names,
-            keeps: style.kept == Kept::Attention,
+            keeps: style.kept.rotated(),
             plain: sizes.positions.is_some(),
         }
     }

@@ -118,7 +118,7 @@ pub struct ModelConfig {
     embedding_dropout: Option<f64>,
     /// Of both (GPT-NeoX), or of the second alone (StableLM).
     hidden_dropout: Option<f64>,
-    /// What GPT-2 calls the other two.
+    /// What GPT-2 and Phi call the other two.
     embd_pdrop: Option<f64>,
     resid_pdrop: Option<f64>,
     use_parallel_residual: Option<bool>,
@@ -311,7 +311,7 @@ impl ModelConfig {
         };
         let hidden = share(&[("hidden_dropout", self.hidden_dropout)], 0.0)?;
         let (place, hidden) = match family.name {
-            "gpt_neox" => (DropoutPlace::Behind, hidden),
+            "gpt_neox" | "phi" => (DropoutPlace::Behind, hidden),
             "stablelm" => (DropoutPlace::BehindMlp, 0.0),
             "gpt2" => (DropoutPlace::Within, family.dropout),
             _ => (DropoutPlace::Within, 0.0),
@@ -326,6 +326,7 @@ impl ModelConfig {
         Ok(Dropouts {
             attention: share(&attention, family.dropout)?,
             embedding: share(&embedding, hidden)?,
+            replaces: family.name == "phi",
             residual: share(&residual, family.dropout)?,
             place,
         })

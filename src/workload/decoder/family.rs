@@ -92,6 +92,7 @@ const LLAMA: Family = Family {
         packing: Packing::None,
         ungated: false,
         conv1d: false,
+        head_bias: false,
         norms_made: NormsMade::Last,
         kept: Kept::Nothing,
         names: Names::LLAMA,
@@ -163,7 +164,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 29] = [
+pub(super) const FAMILIES: [Family; 30] = [
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
@@ -379,6 +380,29 @@ pub(super) const FAMILIES: [Family; 29] = [
             shared: None,
         }),
         own_keys: &["norm_topk_prob", "num_experts", "num_experts_per_tok", "num_local_experts"],
+        ..LLAMA
+    },
+    Family {
+        name: "phi",
+        style: Style {
+            norm: NormKind::Layer,
+            places: NormPlaces::OncePaired,
+            biases: Biases::All,
+            mlp_biases: true,
+            ungated: true,
+            head_bias: true,
+            norms_made: NormsMade::VeryLast,
+            kept: Kept::Rotated,
+            names: Names::PHI,
+            gelu: Gelu::New,
+            ..LLAMA.style
+        },
+        attention_bias: NO_BIAS,
+        vocab: Some(51_200),
+        eps: 1e-5,
+        rotated: 0.5,
+        activation: "gelu_new",
+        own_keys: &["embd_pdrop", "layer_norm_eps", "partial_rotary_factor", "resid_pdrop"],
         ..LLAMA
     },
     Family {

@@ -7,7 +7,7 @@ use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
     Batch, Checkpointing, Context, Cut, LossHead, MaskShape, Model, NextLabels, OpResult, Part, Repeatable, Shape,
-    Tensor, checkpoint,
+    Tensor, TrainError, checkpoint,
 };
 
 use super::super::hash::Parameters;
@@ -19,7 +19,7 @@ use super::mlp::Mlp;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
 use super::sizes::{
-    DecoderSizes, DropoutPlace, Kept, Multipliers, NormPlaces, NormsMade, Packing, SlidingWindows, SoftCaps,
+    DecoderSizes, DropoutPlace, Dropouts, Kept, Multipliers, NormPlaces, NormsMade, Packing, SlidingWindows, SoftCaps,
 };
 
 /// A norm of the residual stream.
@@ -42,6 +42,8 @@ struct Layer {
     multiplier: Option<f64>,
     /// The MLP is given what goes into the layer, not what attention made of it.
     beside: bool,
+    /// What attention and the MLP put out is added to each other first.
+    pairs: bool,
     /// The shares of what attention and the MLP returned that are left out.
     dropouts: [f64; 2],
     /// What lives to the end.
@@ -71,7 +73,7 @@ impl Layer {
         let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
         let mut once = None;
         let (before, behind) = match sizes.style.places {
-            NormPlaces::Once => {
+            NormPlaces::Once | NormPlaces::OncePaired => {
                 once = Some(norm("input_layernorm")?);
                 (None, None)
             }
@@ -91,6 +93,7 @@ impl Layer {
         };
         let multiplier = sizes.multipliers.map(|multipliers| multipliers.residual);
         let beside = sizes.style.places == NormPlaces::Beside;
+        let pairs = sizes.style.places == NormPlaces::OncePaired;
         let dropouts = match (sizes.dropouts.place, sizes.dropouts.residual) {
             (DropoutPlace::Within, _) => [0.0; 2],
             (DropoutPlace::Behind, share) => [share; 2],
@@ -106,6 +109,7 @@ impl Layer {
             behind,
             multiplier,
             beside,
+            pairs,
             dropouts,
             kept,
         })
@@ -138,15 +142,21 @@ struct Call {
 
 impl Repeatable for Call {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Layer { scope, attention, mlp, once, before, behind, beside, kept, dropouts, .. } = &*self.layer;
+        let Layer { scope, attention, mlp, once, before, behind, beside, pairs, kept, dropouts, .. } = &*self.layer;
         let [of_attention, of_mlp] = *dropouts;
         if let Some(once) = once {
             let normalised = once.forward(cx, input)?;
             let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
+            let attended = self.layer.dropped(cx, attended, of_attention)?;
             let y = mlp.forward(cx, &normalised)?;
             let y = self.layer.dropped(cx, y, of_mlp)?;
-            let x = self.layer.add(cx, input, &attended)?;
-            let output = self.layer.add(cx, &x, &y)?;
+            let output = if *pairs {
+                let both = self.layer.add(cx, &attended, &y)?;
+                self.layer.add(cx, &both, input)?
+            } else {
+                let x = self.layer.add(cx, input, &attended)?;
+                self.layer.add(cx, &x, &y)?
+            };
             cx.put_out(*scope, &output);
             drop(weights);
             return Ok(output);
@@ -185,13 +195,13 @@ impl Repeatable for Call {
             let (attended, weights, normalised) = {
                 let normalised = first(cx, before_attention, input)?;
                 let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
-                (attended, weights, (*kept != Kept::Nothing).then_some(normalised))
+                (attended, weights, kept.outputs().then_some(normalised))
             };
             let attended = self.layer.dropped(cx, attended, of_attention)?;
             let attended = then(cx, behind_attention, attended)?;
             let x = self.layer.add(cx, input, &attended)?;
             let normalised = normalised.filter(|_| *kept == Kept::Attention);
-            (x, weights, (*kept != Kept::Nothing).then_some((normalised, attended)))
+            (x, weights, kept.outputs().then_some((normalised, attended)))
         };
         let (output, _kept_too) = {
             let (y, _normalised) = {
@@ -265,8 +275,7 @@ pub(super) struct DecoderModel {
     caps: SoftCaps,
     windows: SlidingWindows,
     unrotated: LayerPattern,
-    /// The share of embeddings that is left out.
-    dropout: f64,
+    dropouts: Dropouts,
 }
 
 impl DecoderModel {
@@ -296,16 +305,29 @@ impl DecoderModel {
         let made_scale = (sizes.style.gemma && !loads).then(|| scale(cx)).transpose()?;
         let mut layers: Vec<Layer> =
             (0..sizes.layers).map(|layer| Layer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
+        let mut made = None;
+        if rotates && !loads && sizes.style.norms_made == NormsMade::VeryLast {
+            made = Some(rotary::frequencies(cx, sizes)?);
+        }
         let norm = norm(cx, all, &format!("{}.{}", names.model, names.norm), sizes)?;
-        let made = (rotates && !loads).then(|| rotary::frequencies(cx, sizes)).transpose()?;
+        if rotates && !loads {
+            if made.is_none() {
+                made = Some(rotary::frequencies(cx, sizes)?);
+            }
+            rotary::initialise(cx, sizes)?;
+        }
+        let head_bias = sizes.style.head_bias;
         let head = if sizes.tied {
             // The head is made with a weight of its own first.
-            if !loads {
-                drop(all.unused(cx, "lm_head.weight", &[sizes.vocab, sizes.width])?);
-            }
-            if splits { Linear::gathered(cx, "lm_head", table) } else { Linear::tied(cx, "lm_head", table) }
+            let own = || all.unused(cx, "lm_head.weight", &[sizes.vocab, sizes.width]);
+            let own = (!loads).then(own).transpose()?;
+            let head = if splits { Linear::gathered(cx, "lm_head", table) } else { Linear::tied(cx, "lm_head", table) };
+            let head = if head_bias { head.biased(cx, all, "lm_head", sizes.vocab)? } else { head };
+            drop(own);
+            head
         } else {
-            Linear::plain(cx, all, "lm_head", [sizes.width, sizes.vocab])?
+            let make = if head_bias { Linear::make } else { Linear::plain };
+            make(cx, all, "lm_head", [sizes.width, sizes.vocab])?
         };
         let (frequencies, embedding_scale) = match loads {
             false => (made, made_scale),
@@ -320,8 +342,8 @@ impl DecoderModel {
             }
         };
         if let Some(lora) = sizes.lora {
-            let packs = matches!(sizes.style.packing, Packing::All | Packing::Heads | Packing::Thirds);
-            let lora = Lora { targets: lora.targets.of_model(packs.then_some(names.projections)), ..lora };
+            let own = if sizes.style.packing == Packing::All { &[names.projections] } else { names.adapted };
+            let lora = Lora { targets: lora.targets.of_model(own), ..lora };
             for (number, layer) in layers.iter_mut().enumerate() {
                 let name = names.layer(number);
                 layer.attention.adapt(cx, all, &format!("{name}.{}", names.attention), lora)?;
@@ -351,7 +373,7 @@ impl DecoderModel {
             caps,
             windows,
             unrotated,
-            dropout: sizes.dropouts.embedding,
+            dropouts: sizes.dropouts,
         })
     }
 }
@@ -368,7 +390,7 @@ impl DecoderModel {
     ) -> OpResult<Tensor> {
         let embedded = self.embedded(cx, tokens, checkpointing)?;
         let passing = Passing { checkpointing, caches, norm: Some(&self.norm) };
-        self.through(cx, &embedded, given, &(0..self.layers.len()), passing)
+        self.through(cx, embedded, given, &(0..self.layers.len()), passing)
     }
 
     /// What goes into the layers.
@@ -404,20 +426,24 @@ impl DecoderModel {
     fn through(
         &self,
         cx: &mut Context,
-        input: &Tensor,
+        input: Tensor,
         given: Given<'_>,
         layers: &Range<usize>,
         Passing { checkpointing, caches, norm }: Passing<'_>,
     ) -> OpResult<Tensor> {
         let dtype = input.dtype();
         let positions = cx.within(self.scope, |cx| cx.positions(given.tokens[1]))?;
-        let placed = self.positions.as_ref().map(|table| self.placed(cx, input, table, &positions)).transpose()?;
+        let placed = self.positions.as_ref().map(|table| self.placed(cx, &input, table, &positions)).transpose()?;
         let (mut x, placed) = match placed {
             Some([sum, placed]) => (sum, Some(placed)),
             None => (input.clone(), None),
         };
         let masks = cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?;
-        x = cx.within(self.scope, |cx| cx.dropout(&x, self.dropout))?;
+        x = cx.within(self.scope, |cx| cx.dropout(&x, self.dropouts.embedding))?;
+        let embedded = {
+            let embedded = input;
+            if self.dropouts.replaces { x.clone() } else { embedded }
+        };
         let dtype = self.tables.unwrap_or(dtype);
         let made = self.frequencies.as_ref().map(|made| cx.within(self.scope, |cx| made.tables(cx, &positions, dtype)));
         let tables = made.transpose()?;
@@ -437,7 +463,7 @@ impl DecoderModel {
             x = norm.forward(cx, &x)?;
         }
         // Variables of the forward pass, which live until it returns.
-        drop((positions, placed, masks, tables));
+        drop((embedded, positions, placed, masks, tables));
         Ok(x)
     }
 
@@ -512,6 +538,10 @@ impl Model for DecoderModel {
         let hidden = self.hidden(cx, &batch.input, given, checkpointing, caches)?;
         let labels = NextLabels { labels: &batch.target, lengths: batch.lengths.as_deref() };
         if cx.loss_head() == LossHead::Fused {
+            if self.head.bias().is_some() {
+                let text = "the fused loss of a head with a bias is not there; choose another --loss".to_owned();
+                return Err(TrainError::Workload(text).into());
+            }
             // The fused loss knows no factor of logits; one of what they are made of is the same.
             let hidden = match self.logit_scale {
                 Some(scale) => cx.scale(&hidden, scale, "scaled hidden values")?,
@@ -542,14 +572,13 @@ impl Model for DecoderModel {
         let embedded = if part.first { self.embedded(cx, input, checkpointing)? } else { input.clone() };
         let norm = part.last.then_some(&self.norm);
         let passing = Passing { checkpointing, caches: false, norm };
-        let hidden = self.through(cx, &embedded, Given::whole(input), &part.units, passing)?;
-        drop(embedded);
+        let hidden = self.through(cx, embedded, Given::whole(input), &part.units, passing)?;
         if part.last { self.logits(cx, &hidden) } else { Ok(hidden) }
     }
 
     /// What else is done to embeddings, every stage would do to what it is given in their place.
     fn cut(&self) -> Option<Cut> {
-        let plain = self.multipliers.is_none() && self.dropout == 0.0 && self.positions.is_none();
+        let plain = self.multipliers.is_none() && self.dropouts.embedding == 0.0 && self.positions.is_none();
         plain.then_some(Cut::Reduced { tied: self.tied })
     }
 

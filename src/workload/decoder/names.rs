@@ -25,6 +25,8 @@ pub struct Names {
     pub output: Target,
     /// Both layers of an MLP without a gate.
     pub mlp: [Target; 2],
+    /// Those beside which peft puts adapters by its own choice.
+    pub adapted: &'static [Target],
 }
 
 impl Names {
@@ -40,6 +42,7 @@ impl Names {
         projections: Target::QueryKeyValue,
         output: Target::Output,
         mlp: [Target::First, Target::Second],
+        adapted: &[Target::Query, Target::Value],
     };
     /// GPT-NeoX's.
     pub const NEOX: Self = Self {
@@ -50,6 +53,7 @@ impl Names {
         projections: Target::WholeQueryKeyValue,
         output: Target::Dense,
         mlp: [Target::Widening, Target::Narrowing],
+        adapted: &[Target::WholeQueryKeyValue],
         ..Self::LLAMA
     };
     /// GPT-2's.
@@ -64,6 +68,15 @@ impl Names {
         projections: Target::WholeAttention,
         output: Target::Second,
         mlp: [Target::First, Target::Second],
+        adapted: &[Target::WholeAttention],
+    };
+    /// Phi's.
+    pub const PHI: Self = Self {
+        norm: "final_layernorm",
+        output: Target::Dense,
+        mlp: [Target::Wider, Target::Narrower],
+        adapted: &[Target::Query, Target::Value, Target::Wider, Target::Narrower],
+        ..Self::LLAMA
     };
 
     /// A layer.

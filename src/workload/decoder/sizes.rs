@@ -20,6 +20,8 @@ pub enum NormPlaces {
     AroundParts,
     /// One before both, which stand side by side (Cohere).
     Once,
+    /// The same, and what both put out is added to each other first (Phi).
+    OncePaired,
     /// The same with a norm before each, of what goes into the layer (GPT-NeoX).
     Beside,
     /// Behind both (OLMo 2).
@@ -95,13 +97,15 @@ pub enum NormsMade {
     /// After its other parts.
     #[default]
     Last,
+    /// The same; the one behind all layers is made after rotary frequencies, not before (Phi).
+    VeryLast,
     /// Before them (GPT-NeoX).
     First,
     /// Each before what it stands before (GPT-2).
     InTurn,
 }
 
-/// What lives as long as a layer runs.
+/// What lives as long as a layer, or attention in it, runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kept {
     /// Nothing.
@@ -109,8 +113,22 @@ pub enum Kept {
     Nothing,
     /// What comes out of attention and of the MLP; what goes into them lives until that is added (GPT-2).
     Outputs,
-    /// What goes into attention and what comes out of it; what is cut and rotated within lives as long as attention runs (StableLM).
+    /// What is cut and rotated within attention, as long as that runs (Phi).
+    Rotated,
+    /// That, and what goes into attention and what comes out of it, as long as the layer runs (StableLM).
     Attention,
+}
+
+impl Kept {
+    /// What comes out of attention lives on.
+    pub(super) const fn outputs(self) -> bool {
+        matches!(self, Self::Outputs | Self::Attention)
+    }
+
+    /// What is cut and rotated in attention does, within it.
+    pub(super) const fn rotated(self) -> bool {
+        matches!(self, Self::Rotated | Self::Attention)
+    }
 }
 
 /// The form of GELU.
@@ -146,9 +164,11 @@ pub struct Style {
     pub ungated: bool,
     /// Linear layers within layers are `Conv1D` of transformers: their weights are (in, out), with biases (GPT-2).
     pub conv1d: bool,
+    /// The head has a bias (Phi).
+    pub head_bias: bool,
     /// When norms are made.
     pub norms_made: NormsMade,
-    /// What lives as long as a layer runs.
+    /// What lives longer than it is needed.
     pub kept: Kept,
     /// What its modules are called.
     pub names: Names,
@@ -204,6 +224,8 @@ pub struct Dropouts {
     pub attention: f64,
     /// Of embeddings.
     pub embedding: f64,
+    /// What stays of them takes their name, so that it lives to the end of the model, not they (Phi).
+    pub replaces: bool,
     /// Of what attention and the MLP add to the residual stream.
     pub residual: f64,
     /// Where the last is.
