@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
+use vramlab::model::{Event, EventKind};
 use vramlab::train::{
     Checkpointing, Config, Libraries, LoopStyle, LossHead, Member, OptimizerForm, Parallelism, PipelineSchedule,
     Trainer, TrainerOptions, Workload, World,
@@ -346,6 +347,76 @@ fn learns_as(variant: &str, lr: f64, most: f64, theirs: [f64; 6]) {
 fn dora_in_16_bits_learns_as_that_of_peft() {
     learns_as("bf16wloraalldora", 0.02, 1e-2, [6.250_165, 6.253_321, 6.263_660, 6.272_082, 6.198_245, 6.186_800]);
     learns_as("bf16loraalldora", 0.02, 1e-2, [6.250_145, 6.253_762, 6.263_499, 6.273_397, 6.195_478, 6.190_632]);
+}
+
+/// Moments of large parameters in unified memory: the same arithmetic, and as much less in the allocator.
+#[test]
+fn paged_moments_are_beside_the_allocator() {
+    let device = || Box::new(CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap());
+    let trainer = |variant: &str| {
+        let workload = workload(&format!("llama-paged.{variant}"));
+        let (config, style) = (configured(variant, 4), LoopStyle::Logging);
+        crate::training::on(device(), workload, config, Libraries::PROCESSOR, style)
+    };
+    let ((mut plain, _), (mut paged, events)) = (trainer("baseadam8"), trainer("basepagedadam8"));
+    for _ in 0..4 {
+        assert_eq!(plain.step().unwrap().loss, paged.step().unwrap().loss);
+    }
+    // Both tables and the three matrices of both MLPs have 131,072 elements, and so many bytes in each moment.
+    let moments = Bytes(8 * 2 * 131_072);
+    let allocated = |trainer: &Trainer| trainer.statistics().allocated_bytes.all.current;
+    assert_eq!(allocated(&plain) - allocated(&paged), i64::try_from(moments.get()).unwrap());
+    assert_eq!((plain.memory().managed(), paged.memory().managed()), (Bytes::ZERO, moments));
+    let host = |events: &[Event]| {
+        let told = events.iter().filter_map(|event| match event.kind {
+            EventKind::HostMemory { allocated, .. } => Some(allocated),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(host(&events.borrow()), [moments]);
+    let notes =
+        |event: &&Event| matches!(&event.kind, EventKind::Note { text } if text.starts_with("2.00 MiB of optimizer"));
+    assert_eq!(events.borrow().iter().filter(notes).count(), 1);
+    // Another optimizer drops them.
+    paged.configure(configured("baseadam8", 4)).unwrap();
+    assert_eq!(paged.memory().managed(), Bytes::ZERO);
+    paged.step().unwrap();
+}
+
+/// The same with moments in f32: each step is that of `AdamW` but for the order of its rounding.
+#[test]
+fn paged_moments_in_f32_learn_as_adamw_does() {
+    let losses = |variant: &str| {
+        let device = Box::new(CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap());
+        let workload = workload(&format!("llama-paged.{variant}"));
+        let mut config = configured(variant, 4);
+        config.hyper.adam_lr = 1e-3;
+        let (mut trainer, _) = crate::training::on(device, workload, config, Libraries::PROCESSOR, LoopStyle::Logging);
+        let losses: Vec<f32> = (0..6).map(|_| trainer.step().unwrap().loss.unwrap()).collect();
+        (losses, trainer.memory().managed())
+    };
+    let ((plain, none), (paged, managed)) = (losses("base"), losses("basepagedadam32"));
+    for (plain, paged) in plain.iter().zip(&paged) {
+        assert!((plain - paged).abs() < 1e-4, "{paged} for {plain}");
+    }
+    // The fifth step has the batch of the first.
+    assert!(plain[4] < plain[0] - 0.1, "{plain:?}");
+    assert_eq!((none, managed), (Bytes::ZERO, Bytes(8 * 8 * 131_072)));
+}
+
+/// Ranks that shard state have none in unified memory.
+#[test]
+fn paged_moments_are_not_sharded() {
+    let trainer = |parallelism| {
+        let member = Member { parallelism, world: World::new(2, 0).unwrap() };
+        let options = TrainerOptions { member: Some(member), ..TrainerOptions::default() };
+        let (device, config) = (Box::new(SimDevice::h200().unwrap()), configured("basepagedadam32", 2));
+        Trainer::new(device, workload("llama-paged.basepagedadam32"), config, options, Box::new(()))
+    };
+    let words = "state in unified memory is not shared among ranks by fsdp; use --opt adamw, or ddp";
+    assert_eq!(trainer(Parallelism::Fsdp).err().unwrap().to_string(), words);
+    trainer(Parallelism::Ddp).unwrap().step().unwrap();
 }
 
 /// Weights, gradients and momentum in fp16, as transformers trains them.

@@ -152,9 +152,12 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     if has("sgd") {
         config.optimizer = OptimizerKind::Momentum;
     }
-    if has("adam8") {
-        config.optimizer = OptimizerKind::AdamW8bit;
-    }
+    config.optimizer = match (has("paged"), has("adam8"), has("adam32")) {
+        (true, true, _) => OptimizerKind::PagedAdamW8bit,
+        (true, _, true) => OptimizerKind::PagedAdamW,
+        (_, true, _) => OptimizerKind::AdamW8bit,
+        _ => config.optimizer,
+    };
     if has("fused") {
         config.form = OptimizerForm::Fused;
     }
