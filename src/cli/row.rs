@@ -139,6 +139,8 @@ pub(super) fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &Vi
         OptimizerKind::Adam => "adam",
         OptimizerKind::AdamW => "adamw",
         OptimizerKind::AdamW8bit => "adamw_8bit",
+        OptimizerKind::PagedAdamW8bit => "paged_adamw_8bit",
+        OptimizerKind::PagedAdamW => "paged_adamw_32bit",
     };
     let ckpt = match spec.config.checkpointing {
         Checkpointing::Off => json!(false),
@@ -204,6 +206,10 @@ pub(super) fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &Vi
         row.insert("max_memory_reserved".into(), stat("reserved_bytes.all.peak"));
         row.insert("skipped".into(), json!(steps.skipped));
         row.insert("scale".into(), json!(trainer.loss_scale()));
+    }
+    let managed = trainer.memory().managed();
+    if let (true, Some(row)) = (managed > Bytes::ZERO, row.as_object_mut()) {
+        row.insert("unified_memory".into(), json!(managed));
     }
     if let (Some(plan), Some(row)) = (spec.inference, row.as_object_mut()) {
         // A forward pass has one boundary and no loss.

@@ -392,5 +392,11 @@ fn write_table(
     }
     writeln!(out, "    {:<22}{:>12}", "now", bytes(stats.reserved_bytes.all.current))?;
     writeln!(out, "    {:<22}{:>12}", "of it, inactive split", bytes(stats.inactive_split_bytes.all.current))?;
-    writeln!(out, "    {:<22}{:>12}", "segments", stats.segment.all.current)
+    writeln!(out, "    {:<22}{:>12}", "segments", stats.segment.all.current)?;
+    let managed = trainer.memory().managed();
+    if managed > crate::units::Bytes::ZERO {
+        writeln!(out, "\n  unified memory, which the allocator does not count")?;
+        writeln!(out, "    {:<22}{:>12}", "optimizer state", managed.to_string())?;
+    }
+    Ok(())
 }

@@ -83,6 +83,16 @@ pub trait Device {
     /// Its page-locked host memory, as the caching host allocator asks for it.
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource>;
 
+    /// Takes `bytes` of unified memory (`cudaMallocManaged`), not initialised: kernels and copies reach it as they do the device's own,
+    /// the driver moves its pages between host and device, and no allocator knows of it.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfHostMemory`] or [`DeviceError::Failed`].
+    fn take_managed(&mut self, bytes: Bytes) -> Result<Address, DeviceError>;
+
+    /// Takes it back, when all work of the device is done.
+    fn give_managed(&mut self, address: Address);
+
     /// Where readings of its sensors arrive, where it has any.
     fn sensors(&self) -> Option<Sensors> {
         None

@@ -56,6 +56,14 @@ impl<W: Wrapper> Device for W {
         self.wrapped_mut().pinned_source()
     }
 
+    fn take_managed(&mut self, bytes: Bytes) -> Result<Address, DeviceError> {
+        self.wrapped_mut().take_managed(bytes)
+    }
+
+    fn give_managed(&mut self, address: Address) {
+        self.wrapped_mut().give_managed(address);
+    }
+
     fn sensors(&self) -> Option<Sensors> {
         self.wrapped().sensors()
     }

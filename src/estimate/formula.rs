@@ -189,6 +189,9 @@ fn state(config: &Config, weights: &Weights) -> (u128, String) {
         (OptimizerKind::Momentum, _) => (4 * all, "4·N".to_owned()),
         // Two bytes an element, and the largest magnitudes of 256 of them for each moment; small tensors have more.
         (OptimizerKind::AdamW8bit, _) => (2 * all + all / 32, "2·N + N/32".to_owned()),
+        // Of tensors that are large enough for unified memory; small ones have as much as without pages.
+        (OptimizerKind::PagedAdamW8bit, _) => (all / 32, "N/32".to_owned()),
+        (OptimizerKind::PagedAdamW, _) => (0, "0".to_owned()),
         // The fused kernel counts steps on the device.
         (OptimizerKind::Adam | OptimizerKind::AdamW, OptimizerForm::Fused) => {
             (8 * all + 4 * u128::from(weights.tensors), "8·N + 4 a tensor".to_owned())
@@ -415,13 +418,17 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
         }
     }
     let step = match (config.optimizer, config.form) {
-        (OptimizerKind::Sgd | OptimizerKind::Momentum | OptimizerKind::AdamW8bit, _) | (_, OptimizerForm::Fused) => {
+        (kind, form)
+            if kind.of_bitsandbytes().is_some()
+                || matches!(kind, OptimizerKind::Sgd | OptimizerKind::Momentum)
+                || form == OptimizerForm::Fused =>
+        {
             SampleBytes { bytes: 0, letters: "0".to_owned() }
         }
         (_, OptimizerForm::Foreach) => {
             SampleBytes { bytes: 4 * all, letters: "4·N (a root of all second moments)".to_owned() }
         }
-        (_, OptimizerForm::Loop) => {
+        (_, OptimizerForm::Loop | OptimizerForm::Fused) => {
             SampleBytes { bytes: 8 * u128::from(weights.largest), letters: "8·(the largest matrix)".to_owned() }
         }
     };

@@ -37,6 +37,8 @@ pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
             ("amp", _) => "torch.autocast(\"cuda\", torch.bfloat16)",
             ("accum", value) => return format!("{value} micro-batches a step, their gradients accumulated"),
             ("opt", "adamw_8bit") => "bitsandbytes.optim.AdamW8bit",
+            ("opt", "paged_adamw_8bit") => "bitsandbytes.optim.PagedAdamW8bit",
+            ("opt", "paged_adamw_32bit") => "bitsandbytes.optim.PagedAdamW32bit",
             ("opt", value) => return format!("an optimizer with less state ({value})"),
             ("offload", "optimizer") => "the optimizer's state in host memory",
             ("offload", "parameters") => "parameters in host memory, but for the layer that runs",

@@ -111,6 +111,53 @@ pub enum OptimizerKind {
     /// AdamW of bitsandbytes: two moments in 8 bits per parameter.
     #[serde(rename = "adamw_8bit")]
     AdamW8bit,
+    /// The same whose moments of large parameters are in unified memory.
+    #[serde(rename = "paged_adamw_8bit")]
+    PagedAdamW8bit,
+    /// AdamW of bitsandbytes with two moments in f32, those of large parameters in unified memory.
+    #[serde(rename = "paged_adamw_32bit")]
+    PagedAdamW,
+}
+
+impl OptimizerKind {
+    /// How bitsandbytes keeps its moments, where it is one of those.
+    #[must_use]
+    pub const fn of_bitsandbytes(self) -> Option<KeptState> {
+        match self {
+            Self::AdamW8bit => Some(KeptState { in_bytes: true, paged: false }),
+            Self::PagedAdamW8bit => Some(KeptState { in_bytes: true, paged: true }),
+            Self::PagedAdamW => Some(KeptState { in_bytes: false, paged: true }),
+            Self::Sgd | Self::Momentum | Self::Adam | Self::AdamW => None,
+        }
+    }
+}
+
+/// How an optimizer of bitsandbytes keeps moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptState {
+    /// In 8 bits, where a parameter is not small.
+    pub in_bytes: bool,
+    /// In unified memory, where a parameter is large.
+    pub paged: bool,
+}
+
+impl KeptState {
+    /// Parameters of fewer elements have moments in f32, whatever is asked for.
+    pub const LEAST_IN_BYTES: usize = 4096;
+    /// Parameters of fewer elements have moments on the device, whatever is asked for.
+    pub const LEAST_PAGED: usize = 100_000;
+
+    /// Whether the moments of a parameter of so many elements are in 8 bits.
+    #[must_use]
+    pub const fn has_bytes(self, elements: usize) -> bool {
+        self.in_bytes && elements >= Self::LEAST_IN_BYTES
+    }
+
+    /// Whether they are in unified memory.
+    #[must_use]
+    pub const fn is_paged(self, elements: usize) -> bool {
+        self.paged && elements >= Self::LEAST_PAGED
+    }
 }
 
 /// How an optimizer's step is carried out, which decides its temporaries.
@@ -394,7 +441,11 @@ impl Hyper {
     pub const fn learning_rate(&self, optimizer: OptimizerKind) -> f64 {
         match optimizer {
             OptimizerKind::Sgd | OptimizerKind::Momentum => self.sgd_lr,
-            OptimizerKind::Adam | OptimizerKind::AdamW | OptimizerKind::AdamW8bit => self.adam_lr,
+            OptimizerKind::Adam
+            | OptimizerKind::AdamW
+            | OptimizerKind::AdamW8bit
+            | OptimizerKind::PagedAdamW8bit
+            | OptimizerKind::PagedAdamW => self.adam_lr,
         }
     }
 
@@ -403,8 +454,8 @@ impl Hyper {
     pub const fn decay(&self, optimizer: OptimizerKind) -> f64 {
         match (self.weight_decay, optimizer) {
             (Some(decay), _) => decay,
-            (None, OptimizerKind::AdamW | OptimizerKind::AdamW8bit) => 0.1,
-            (None, _) => 0.0,
+            (None, OptimizerKind::Sgd | OptimizerKind::Momentum | OptimizerKind::Adam) => 0.0,
+            (None, _) => 0.1,
         }
     }
 }

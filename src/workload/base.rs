@@ -28,6 +28,11 @@ impl Base {
         })
     }
 
+    /// `Conv1D` of transformers, which is always whole.
+    pub fn conv1d(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
+        Ok(Self::Whole(Box::new(Linear::conv1d(cx, all, name, ends)?)))
+    }
+
     /// Outputs and inputs.
     pub fn sizes(&self) -> [usize; 2] {
         match self {

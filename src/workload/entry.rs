@@ -156,10 +156,11 @@ impl Entry {
         }
     }
 
-    /// A `config.json` of Hugging Face as a workload: one sample a step, of 2,048 positions.
+    /// A `config.json` of Hugging Face as a workload: one sample a step, of 2,048 positions, or of all that have embeddings.
     #[must_use]
     pub fn of_config(name: &str, config: ModelConfig) -> Self {
-        let sizes = Sizes { seq: Some(Extent::nearest(2048)), ..Sizes::default() };
+        let most = config.learned_positions().unwrap_or(usize::MAX);
+        let sizes = Sizes { seq: Some(Extent::nearest(most.min(2048))), ..Sizes::default() };
         Self {
             name: name.to_owned(),
             title: config.model_type.clone(),

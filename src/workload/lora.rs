@@ -43,7 +43,7 @@ pub enum Target {
     SharedGate,
     /// The first layer of an MLP without a gate (StarCoder 2).
     First,
-    /// The second layer of such.
+    /// The second layer of such, and the projection of what attention puts out where that has the same name (GPT-2).
     Second,
     /// The one projection to queries, keys and values, side by side in each head (GPT-NeoX).
     WholeQueryKeyValue,
@@ -53,11 +53,17 @@ pub enum Target {
     Widening,
     /// The second layer of such.
     Narrowing,
+    /// The one projection to queries, keys and values, by yet another name (GPT-2).
+    WholeAttention,
+    /// The first layer of an MLP without a gate, by yet another name (Phi).
+    Wider,
+    /// The second layer of such.
+    Narrower,
 }
 
 impl Target {
     /// All: those of most models in the order in which a layer has them, then those of some.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Query,
         Self::Key,
         Self::Value,
@@ -74,6 +80,9 @@ impl Target {
         Self::Dense,
         Self::Widening,
         Self::Narrowing,
+        Self::WholeAttention,
+        Self::Wider,
+        Self::Narrower,
     ];
 
     /// Its name in transformers.
@@ -96,6 +105,9 @@ impl Target {
             Self::Dense => "dense",
             Self::Widening => "dense_h_to_4h",
             Self::Narrowing => "dense_4h_to_h",
+            Self::WholeAttention => "c_attn",
+            Self::Wider => "fc1",
+            Self::Narrower => "fc2",
         }
     }
 }
@@ -128,10 +140,10 @@ impl Targets {
         self.0[target as usize]
     }
 
-    /// Those that a model has whose projections are one, if they are: peft's own stand for its own.
+    /// Those of a model for which peft has a choice of its own: the usual choice stands for that.
     #[must_use]
-    pub(super) fn of_model(self, projections: Option<Target>) -> Self {
-        projections.filter(|_| self == Self::default()).map_or(self, |one| Self::of([one]))
+    pub(super) fn of_model(self, own: &[Target]) -> Self {
+        if self == Self::default() { Self(Target::ALL.map(|target| own.contains(&target))) } else { self }
     }
 
     fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
@@ -347,6 +359,12 @@ impl Adaptable {
         Ok(Self { base, adapter: None })
     }
 
+    /// `Conv1D` of transformers in the place of a linear layer.
+    pub fn conv1d(cx: &mut Context, all: &mut Parameters, name: &str, ends: [usize; 2]) -> OpResult<Self> {
+        let base = Base::conv1d(cx, all, name, ends)?;
+        Ok(Self { base, adapter: None })
+    }
+
     /// Puts an adapter beside the layer `name` where `target` is one of those of `lora`; it gets its values later, as its
     /// layer did.
     pub fn adapt(
@@ -493,7 +511,7 @@ mod tests {
         assert_eq!(all.parse::<Targets>().unwrap().to_string(), "all-linear");
         assert_eq!(
             "q_proj,lm_head".parse::<Targets>().unwrap_err(),
-            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate, c_fc, c_proj, query_key_value, dense, dense_h_to_4h, dense_4h_to_h"
+            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate, c_fc, c_proj, query_key_value, dense, dense_h_to_4h, dense_4h_to_h, c_attn, fc1, fc2"
         );
         assert!("".parse::<Targets>().is_err());
     }

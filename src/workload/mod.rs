@@ -43,9 +43,9 @@ pub use cs336::{Cs336, Cs336Sizes};
 pub use data::{Data, DataKind};
 pub use dcgan::Dcgan;
 pub use decoder::{
-    Biases, Decoder, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, HeadNorms, LayerPattern,
-    Llama3Scaling, LongScaling, ModelConfig, Multipliers, Names, NormPlaces, Packing, RotaryScaling, Rotation,
-    SlidingWindows, SoftCaps, Style, YarnScaling,
+    Biases, Decoder, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, Gelu, HeadNorms, Kept,
+    LayerPattern, Llama3Scaling, LongScaling, ModelConfig, Multipliers, Names, NormPlaces, NormsMade, Packing,
+    RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, YarnScaling,
 };
 pub use entry::{Architecture, Entry, Group, LearningRates};
 pub use error::CatalogError;

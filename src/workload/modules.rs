@@ -15,6 +15,8 @@ pub(super) struct Linear {
     bias: Option<Tensor>,
     /// What it does with its part, where it has one.
     role: Option<TensorRole>,
+    /// The weight is (in, out) and goes into `addmm` as it lies: `Conv1D` of transformers.
+    turned: bool,
 }
 
 impl Linear {
@@ -38,7 +40,8 @@ impl Linear {
         Ok(Self { role: Some(role), ..Self::tied(cx, name, weight) })
     }
 
-    fn biased(mut self, cx: &mut Context, all: &mut Parameters, name: &str, outputs: usize) -> OpResult<Self> {
+    /// The same with a bias.
+    pub fn biased(mut self, cx: &mut Context, all: &mut Parameters, name: &str, outputs: usize) -> OpResult<Self> {
         let bias = format!("{name}.bias");
         self.bias = Some(match self.role {
             // Each rank adds those of its outputs.
@@ -98,7 +101,13 @@ impl Linear {
 
     /// With the weight of another module, and no bias.
     pub fn tied(cx: &Context, name: &str, weight: Tensor) -> Self {
-        Self { scope: cx.memory().name(name), weight, bias: None, role: None }
+        Self { scope: cx.memory().name(name), weight, bias: None, role: None, turned: false }
+    }
+
+    /// `Conv1D` of transformers, which has a bias.
+    pub fn conv1d(cx: &mut Context, all: &mut Parameters, name: &str, [inputs, outputs]: [usize; 2]) -> OpResult<Self> {
+        let weight = all.weight(cx, &format!("{name}.weight"), &[inputs, outputs])?;
+        Self { turned: true, ..Self::tied(cx, name, weight) }.biased(cx, all, name, outputs)
     }
 
     /// The same with some rows of the weight, whose outputs all ranks get.
@@ -109,7 +118,7 @@ impl Linear {
     /// Outputs and inputs.
     pub fn sizes(&self) -> [usize; 2] {
         let shape = self.weight.shape();
-        [shape.rows(), shape.last()]
+        if self.turned { [shape.last(), shape.rows()] } else { [shape.rows(), shape.last()] }
     }
 
     /// Its loss against the next of `labels`, as one op with it; its outputs are kept within `cap`. A bias is left out.
@@ -158,7 +167,10 @@ impl Linear {
 
 impl Repeatable for Linear {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let product = |cx: &mut Context, input: &Tensor| cx.linear(input, &self.weight, self.bias.as_ref());
+        let product = |cx: &mut Context, input: &Tensor| match &self.bias {
+            Some(bias) if self.turned => cx.addmm(bias, input, &self.weight),
+            bias => cx.linear(input, &self.weight, bias.as_ref()),
+        };
         let run = |cx: &mut Context| match self.role {
             None => product(cx, input),
             Some(TensorRole::Columns) => {
@@ -182,7 +194,8 @@ impl Repeatable for Linear {
 impl Linear {
     /// What it makes where torchao may have converted it: in 8 bits, if its sizes allow that.
     pub fn converted_forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        if !cx.converts_to_float8(self.sizes()) {
+        // It knows `nn.Linear` alone.
+        if self.turned || !cx.converts_to_float8(self.sizes()) {
             return self.forward(cx, input);
         }
         let run = |cx: &mut Context| cx.float8_linear(input, &self.weight, self.bias.as_ref());

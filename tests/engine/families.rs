@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
+use vramlab::model::{Event, EventKind};
 use vramlab::train::{
-    Checkpointing, Config, Libraries, LoopStyle, Member, OptimizerForm, Parallelism, PipelineSchedule, Trainer,
-    TrainerOptions, Workload, World,
+    Checkpointing, Config, Libraries, LoopStyle, LossHead, Member, OptimizerForm, Parallelism, PipelineSchedule,
+    Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::Bytes;
-use vramlab::workload::{Data, Entry, Extent, Lora, Quantization, Share, Sizes, Target, Targets};
+use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, Quantization, Share, Sizes, Target, Targets};
 
 use crate::alignment::{requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
@@ -101,7 +102,7 @@ fn a_key_of_another_family_is_named() {
             json!(0.45),
             "rotates 7 of a head's 16 elements, which have no two halves",
         ),
-        ("phi3-mini", "resid_pdrop", json!(0.1), "resid_pdrop asks for something that is not there"),
+        ("phi3-mini", "resid_pdrop", json!(0.1), "resid_pdrop asks for something that phi3 does not have"),
         ("llama-biased", "rope_parameters", json!({"type": "longrope"}), "rope_type 'longrope' is not there"),
         (
             "phi3-mini",
@@ -188,6 +189,30 @@ fn a_key_of_another_family_is_named() {
         ("llama-biased", "hidden_dropout", json!(0.1), "hidden_dropout asks for something that llama does not have"),
         ("llama-biased", "use_parallel_residual", json!(true), "use_parallel_residual asks for something that llama"),
         ("llama-biased", "rotary_emb_base", json!(1e4), "rotary_emb_base asks for something that llama does not have"),
+        ("gpt2-mini", "n_embd", json!(66), "n_embd is 66, which 4 heads do not divide; use a multiple of n_head"),
+        (
+            "gpt2-mini",
+            "activation_function",
+            json!("relu"),
+            "the activation 'relu' of gpt2 is not there; there is gelu_new",
+        ),
+        ("gpt2-mini", "attn_pdrop", json!(1.0), "attn_pdrop is 1; use a number from 0 on, below 1"),
+        ("gpt2-mini", "attention_dropout", json!(0.1), "attention_dropout asks for something that gpt2 does not have"),
+        ("gpt2-mini", "add_cross_attention", json!(true), "add_cross_attention asks for something that is not there"),
+        ("gpt2-mini", "scale_attn_weights", json!(false), "scale_attn_weights asks for something that is not there"),
+        ("gpt2-mini", "reorder_and_upcast_attn", json!(true), "reorder_and_upcast_attn asks for something that is not"),
+        (
+            "gpt2-mini",
+            "scale_attn_by_inverse_layer_idx",
+            json!(true),
+            "scale_attn_by_inverse_layer_idx asks for something that is not there",
+        ),
+        ("phi-mini", "qk_layernorm", json!(true), "qk_layernorm asks for something that is not there"),
+        ("phi-mini", "resid_pdrop", json!(1.0), "resid_pdrop is 1; use a number from 0 on, below 1"),
+        ("phi-mini", "attn_pdrop", json!(0.1), "attn_pdrop asks for something that phi does not have"),
+        ("phi-mini", "hidden_act", json!("gelu"), "the activation 'gelu' of phi is not there; there is gelu_new"),
+        ("llama-biased", "n_embd", json!(64), "n_embd asks for something that llama does not have"),
+        ("llama-biased", "attn_pdrop", json!(0.0), "attn_pdrop asks for something that llama does not have"),
         ("olmoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
         ("olmoe-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that is not there"),
         ("glm4-mini", "use_bias", json!(true), "use_bias asks for something that glm4 does not have"),
@@ -203,12 +228,31 @@ fn a_key_of_another_family_is_named() {
         assert!(error.starts_with("mine: ") && error.contains(words), "{error}");
     }
     assert_eq!(build("mixtral-mini", "output_router_logits", json!(false)), Ok(()));
+    assert_eq!(build("gpt2-mini", "scale_attn_weights", json!(true)), Ok(()));
+    assert_eq!(build("granite-mini", "scale_attn_weights", json!(false)), Ok(()));
     assert_eq!(build("granite-mini", "rotary_pct", json!(0.2)), Ok(()));
     assert_eq!(build("neox-mini", "use_parallel_residual", json!(false)), Ok(()));
     assert_eq!(build("gemma1-mini", "hidden_act", json!("gelu")), Ok(()));
     assert_eq!(build("qwen3moe-mini", "mlp_only_layers", json!([1])), Ok(()));
     assert_eq!(build("llama-biased", "attention_bias", json!(false)), Ok(()));
     assert_eq!(build("qwen2-mini", "layer_types", json!(["full_attention", "sliding_attention"])), Ok(()));
+}
+
+/// Whose embeddings of positions end, on a card with an error that says nothing of them.
+#[test]
+fn samples_are_no_longer_than_learned_positions() {
+    let build = |seq: usize, data: Data| {
+        let entry = Entry::of_config("mine", serde_json::from_value(minis()["gpt2-mini"].clone()).unwrap());
+        let sizes = Sizes { seq: Some(Extent::nearest(seq)), ..Sizes::default() };
+        entry.workload(sizes, data, 1).map(drop).map_err(|error| error.to_string())
+    };
+    let lengths = |longest| Data::Lengths(Lengths::new(vec![5, longest], None, 1).unwrap());
+    assert_eq!(build(128, Data::Reference), Ok(()));
+    assert_eq!(build(128, lengths(128)), Ok(()));
+    let words = "n_positions is 128, and samples have 129; use --seq 128 at most";
+    assert_eq!(build(129, Data::Reference), Err(format!("mine: {words}")));
+    let words = "the longest sample has 129 positions, and there are embeddings of 128; cut samples with --seq 128";
+    assert_eq!(build(128, lengths(129)), Err(words.to_owned()));
 }
 
 /// peft gives experts and their router adapters of their own, unless one more expert sees every position.
@@ -227,6 +271,23 @@ fn adapters_beside_experts_are_refused() {
         assert_eq!(build(mini, Targets::default()), Ok(()));
     }
     assert_eq!(build("qwen2moe-mini", Targets::of(Target::ALL)), Ok(()));
+}
+
+/// bitsandbytes and peft know `Conv1D`; they are not compared.
+#[test]
+fn conv1d_in_4_bits_or_with_dora_is_refused() {
+    let build = |lora: Lora| {
+        let mut entry = Entry::of_config("mine", serde_json::from_value(minis()["gpt2-mini"].clone()).unwrap());
+        entry.lora = Some(lora);
+        entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
+    };
+    let plain = Lora::of_rank(Extent::nearest(8));
+    let quantization = Some(Quantization { nested: false, compute: DType::Bf16 });
+    let words = "layers of Conv1D are not there in 4 bits, nor with DoRA; leave --quantize and --dora out";
+    for lora in [Lora { quantization, ..plain }, Lora { dora: true, ..plain }] {
+        assert_eq!(build(lora), Err(words.to_owned()));
+    }
+    assert_eq!(build(plain), Ok(()));
 }
 
 /// What transformers makes of a file with a `text_config` is more than a language model, or nothing.
@@ -288,6 +349,76 @@ fn dora_in_16_bits_learns_as_that_of_peft() {
     learns_as("bf16loraalldora", 0.02, 1e-2, [6.250_145, 6.253_762, 6.263_499, 6.273_397, 6.195_478, 6.190_632]);
 }
 
+/// Moments of large parameters in unified memory: the same arithmetic, and as much less in the allocator.
+#[test]
+fn paged_moments_are_beside_the_allocator() {
+    let device = || Box::new(CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap());
+    let trainer = |variant: &str| {
+        let workload = workload(&format!("llama-paged.{variant}"));
+        let (config, style) = (configured(variant, 4), LoopStyle::Logging);
+        crate::training::on(device(), workload, config, Libraries::PROCESSOR, style)
+    };
+    let ((mut plain, _), (mut paged, events)) = (trainer("baseadam8"), trainer("basepagedadam8"));
+    for _ in 0..4 {
+        assert_eq!(plain.step().unwrap().loss, paged.step().unwrap().loss);
+    }
+    // Both tables and the three matrices of both MLPs have 131,072 elements, and so many bytes in each moment.
+    let moments = Bytes(8 * 2 * 131_072);
+    let allocated = |trainer: &Trainer| trainer.statistics().allocated_bytes.all.current;
+    assert_eq!(allocated(&plain) - allocated(&paged), i64::try_from(moments.get()).unwrap());
+    assert_eq!((plain.memory().managed(), paged.memory().managed()), (Bytes::ZERO, moments));
+    let host = |events: &[Event]| {
+        let told = events.iter().filter_map(|event| match event.kind {
+            EventKind::HostMemory { allocated, .. } => Some(allocated),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(host(&events.borrow()), [moments]);
+    let notes =
+        |event: &&Event| matches!(&event.kind, EventKind::Note { text } if text.starts_with("2.00 MiB of optimizer"));
+    assert_eq!(events.borrow().iter().filter(notes).count(), 1);
+    // Another optimizer drops them.
+    paged.configure(configured("baseadam8", 4)).unwrap();
+    assert_eq!(paged.memory().managed(), Bytes::ZERO);
+    paged.step().unwrap();
+}
+
+/// The same with moments in f32: each step is that of `AdamW` but for the order of its rounding.
+#[test]
+fn paged_moments_in_f32_learn_as_adamw_does() {
+    let losses = |variant: &str| {
+        let device = Box::new(CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap());
+        let workload = workload(&format!("llama-paged.{variant}"));
+        let mut config = configured(variant, 4);
+        config.hyper.adam_lr = 1e-3;
+        let (mut trainer, _) = crate::training::on(device, workload, config, Libraries::PROCESSOR, LoopStyle::Logging);
+        let losses: Vec<f32> = (0..6).map(|_| trainer.step().unwrap().loss.unwrap()).collect();
+        (losses, trainer.memory().managed())
+    };
+    let ((plain, none), (paged, managed)) = (losses("base"), losses("basepagedadam32"));
+    for (plain, paged) in plain.iter().zip(&paged) {
+        assert!((plain - paged).abs() < 1e-4, "{paged} for {plain}");
+    }
+    // The fifth step has the batch of the first.
+    assert!(plain[4] < plain[0] - 0.1, "{plain:?}");
+    assert_eq!((none, managed), (Bytes::ZERO, Bytes(8 * 8 * 131_072)));
+}
+
+/// Ranks that shard state have none in unified memory.
+#[test]
+fn paged_moments_are_not_sharded() {
+    let trainer = |parallelism| {
+        let member = Member { parallelism, world: World::new(2, 0).unwrap() };
+        let options = TrainerOptions { member: Some(member), ..TrainerOptions::default() };
+        let (device, config) = (Box::new(SimDevice::h200().unwrap()), configured("basepagedadam32", 2));
+        Trainer::new(device, workload("llama-paged.basepagedadam32"), config, options, Box::new(()))
+    };
+    let words = "state in unified memory is not shared among ranks by fsdp; use --opt adamw, or ddp";
+    assert_eq!(trainer(Parallelism::Fsdp).err().unwrap().to_string(), words);
+    trainer(Parallelism::Ddp).unwrap().step().unwrap();
+}
+
 /// Weights, gradients and momentum in fp16, as transformers trains them.
 #[test]
 fn weights_in_fp16_learn_as_those_of_transformers_do() {
@@ -309,6 +440,17 @@ fn the_scaler_refuses_gradients_in_fp16_as_pytorch_does() {
     assert!(error.starts_with("Attempting to unscale FP16 gradients."), "{error}");
     assert_eq!(step("fp16wampfp16", OptimizerForm::Fused), Ok(()));
     assert_eq!(step("fp16wloraampfp16", OptimizerForm::Foreach), Ok(()));
+}
+
+/// Liger's op would leave it out.
+#[test]
+fn the_fused_loss_of_a_head_with_a_bias_is_refused() {
+    let config = Config { loss_head: LossHead::Fused, ..configured("bf16w", 4) };
+    let device = Box::new(SimDevice::h200().unwrap());
+    let workload = workload("phi-mini.bf16w");
+    let (mut trainer, _) = crate::training::on(device, workload, config, Libraries::HOPPER, LoopStyle::Logging);
+    let error = trainer.step().unwrap_err().to_string();
+    assert!(error.ends_with("the fused loss of a head with a bias is not there; choose another --loss"), "{error}");
 }
 
 /// Its norms need whole weights, which only those who don't shard them have.

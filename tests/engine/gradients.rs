@@ -134,11 +134,33 @@ fn linear_with_and_without_bias() {
     check(&[&[2, 3, 4], &[6, 4]], &|cx, p| cx.linear(&p[0], &p[1], None));
 }
 
+/// `Conv1D` of transformers.
+#[test]
+fn a_weight_of_inputs_and_outputs_has_the_gradients_of_its_formula() {
+    check(&[&[2, 5, 4], &[4, 3], &[3]], &|cx, p| cx.addmm(&p[2], &p[0], &p[1]));
+    check(&[&[4, 3]], &|cx, p| {
+        let [input, bias] =
+            [(&[5, 4][..], 20), (&[3], 3)].map(|(dims, len)| tensor(cx, dims, p[0].dtype(), &values(7, len)));
+        cx.addmm(&bias, &input, &p[0])
+    });
+}
+
 #[test]
 fn activations() {
     check(&[&[4, 6]], &|cx, p| cx.relu(&p[0]));
     check(&[&[4, 6]], &|cx, p| cx.gelu(&p[0], true));
     check(&[&[4, 6]], &|cx, p| cx.gelu(&p[0], false));
+    check(&[&[4, 6]], &|cx, p| cx.new_gelu(&p[0]));
+}
+
+#[test]
+fn gelu_op_by_op_is_that_of_one_op() {
+    let mut cx = context();
+    let input = tensor(&cx, &[4, 6], DType::F64, &values(1, 24));
+    let [by_one, by_ops] = [cx.gelu(&input, true), cx.new_gelu(&input)].map(|made| decode(&cx, &made.unwrap()));
+    for (one, ops) in by_one.iter().zip(&by_ops) {
+        assert!((one - ops).abs() < 1e-12, "{one} for {ops}");
+    }
 }
 
 #[test]
@@ -362,8 +384,10 @@ fn eager_attention_has_the_gradients_of_its_formula() {
             let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
             let shape = MaskShape { batch: 2, rows: 5, window: Some(3), padding: false };
             let mask = cx.attention_mask(shape, p[0].dtype())?;
-            let (attended, _) =
-                cx.eager_attention([&q, &k, &v], EagerScores { scale: 0.4, cap, mask: &mask, dropout: 0.0 })?;
+            let (attended, _) = cx.eager_attention(
+                [&q, &k, &v],
+                EagerScores { scale: 0.4, cap, mask: &mask, dropout: 0.0, plain: cap.is_none() },
+            )?;
             Ok(attended)
         });
     }
@@ -503,6 +527,18 @@ fn thirds_of_heads_have_the_gradients_of_their_formula() {
     }
 }
 
+/// As GPT-2 has them: side by side.
+#[test]
+fn thirds_of_a_projection_have_the_gradients_of_their_formula() {
+    let shape: &[usize] = &[2, 5, 24];
+    check(&[shape], &|cx, p| {
+        let parts = cx.thirds(&p[0]);
+        let [q, k, v] = parts.map(|part| cx.by_head_size(&part, 4));
+        let output = cx.grouped_attention([&q, &k, &v], None, 0.0)?;
+        cx.merge_heads(&output)
+    });
+}
+
 #[test]
 fn neighbours_are_rotated_as_halves_in_another_order() {
     let mut cx = context();
@@ -589,7 +625,7 @@ fn eager_attention_leaves_out_what_others_do() {
         let [q, k, v] = parts(cx, p);
         let mask = MaskShape { batch: 2, rows: 9, window: None, padding: false };
         let mask = &cx.attention_mask(mask, DType::F64)?;
-        Ok(cx.eager_attention([&q, &k, &v], EagerScores { scale: 0.5, cap: None, mask, dropout: 0.3 })?.0)
+        Ok(cx.eager_attention([&q, &k, &v], EagerScores { scale: 0.5, cap: None, mask, dropout: 0.3, plain: false })?.0)
     });
     let distance = |other: &[Vec<f64>]| {
         let both = eagerly.iter().flatten().zip(other.iter().flatten());

@@ -15,9 +15,9 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Entry, Extent, HeadNorms, LayerPattern, Lengths,
-    Llama3Scaling, Lora, Names, NormKind, NormPlaces, Packing, Quantization, RotaryScaling, Rotation, Share, Sizes,
-    SlidingWindows, SoftCaps, Style, Target, Targets,
+    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Entry, Extent, Gelu, HeadNorms, Kept, LayerPattern,
+    Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, Packing, Quantization, RotaryScaling,
+    Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -36,6 +36,7 @@ const MINI: DecoderSizes = DecoderSizes {
     theta: 1e4,
     scaling: None,
     local_theta: None,
+    positions: None,
     position_scale: None,
     unrotated: LayerPattern::NONE,
     seq: 64,
@@ -49,17 +50,19 @@ const MINI: DecoderSizes = DecoderSizes {
         rotation: Rotation::Plain,
         packing: Packing::None,
         ungated: false,
-        norms_first: false,
-        keeps: false,
+        conv1d: false,
+        head_bias: false,
+        norms_made: NormsMade::Last,
+        kept: Kept::Nothing,
         names: Names::LLAMA,
         gemma: false,
-        exact_gelu: false,
+        gelu: Gelu::Tanh,
     },
     padding: None,
     query_scalar: None,
     caps: SoftCaps { scores: None, logits: None },
     logit_scale: None,
-    dropouts: Dropouts { attention: 0.0, embedding: 0.0, residual: 0.0, place: DropoutPlace::Within },
+    dropouts: Dropouts { attention: 0.0, embedding: 0.0, replaces: false, residual: 0.0, place: DropoutPlace::Within },
     multipliers: None,
     windows: SlidingWindows::NONE,
     experts: None,
@@ -149,9 +152,12 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     if has("sgd") {
         config.optimizer = OptimizerKind::Momentum;
     }
-    if has("adam8") {
-        config.optimizer = OptimizerKind::AdamW8bit;
-    }
+    config.optimizer = match (has("paged"), has("adam8"), has("adam32")) {
+        (true, true, _) => OptimizerKind::PagedAdamW8bit,
+        (true, _, true) => OptimizerKind::PagedAdamW,
+        (_, true, _) => OptimizerKind::AdamW8bit,
+        _ => config.optimizer,
+    };
     if has("fused") {
         config.form = OptimizerForm::Fused;
     }
@@ -672,7 +678,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mine: model_type 'mamba' is not there; there are cohere, cohere2, ernie4_5, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, granite, llama, ministral, ministral3, mistral, mixtral, olmo, olmo2, olmo3, olmoe, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2"
+        "mine: model_type 'mamba' is not there; there are cohere, cohere2, ernie4_5, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, granite, llama, ministral, ministral3, mistral, mixtral, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2"
     );
 }
 

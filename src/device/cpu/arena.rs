@@ -11,9 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::copies::CopyState;
 use super::streams::Streams;
 use crate::mapping::Mapping;
-use crate::{Charge, HostAccount};
+use crate::{Charge, HostAccount, HostMemoryRefused};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, SimulatedDriver};
+
+/// Unified memory is taken in pages of so many bytes.
+const PAGE: u64 = 1 << 12;
 
 /// Which bytes of a region are backed by memory.
 enum Backing {
@@ -51,6 +54,8 @@ pub(super) struct Arena {
     driver: SimulatedDriver,
     copies: Arc<CopyState>,
     account: HostAccount,
+    /// Where the next unified memory lies, beside all that the driver places.
+    managed: Address,
 }
 
 /// The arena as the device, its copy thread and the allocator share it.
@@ -63,7 +68,13 @@ pub(super) fn lock(arena: &SharedArena) -> MutexGuard<'_, Arena> {
 
 impl Arena {
     pub(super) fn new(limit: Bytes, copies: Arc<CopyState>, account: HostAccount) -> Self {
-        Self { regions: BTreeMap::new(), driver: SimulatedDriver::new(limit, Bytes::ZERO), copies, account }
+        Self {
+            regions: BTreeMap::new(),
+            driver: SimulatedDriver::new(limit, Bytes::ZERO),
+            copies,
+            account,
+            managed: Address(1 << 46),
+        }
     }
 
     /// What the driver of such a device would tell: no more is free than the host has.
@@ -117,6 +128,23 @@ impl Arena {
         };
         self.regions.insert(address.0, Region { mapping, backing: Backing::Whole, charge });
         Ok(address)
+    }
+
+    /// Unified memory is memory like all other here.
+    pub(super) fn take_managed(&mut self, bytes: Bytes) -> Result<Address, HostMemoryRefused> {
+        let size = Bytes(bytes.get().max(1).next_multiple_of(PAGE));
+        let charge = self.account.take(size)?;
+        let refused = HostMemoryRefused { requested: size, left: self.account.left() };
+        let mapping = Mapping::new(size, true).ok_or(refused)?;
+        let address = self.managed;
+        self.managed = address.offset(size);
+        self.regions.insert(address.0, Region { mapping, backing: Backing::Whole, charge });
+        Ok(address)
+    }
+
+    pub(super) fn give_managed(&mut self, address: Address) {
+        self.copies.finish();
+        self.regions.remove(&address.0);
     }
 
     fn free(&mut self, address: Address, size: Bytes) {

@@ -173,6 +173,16 @@ impl Device for CpuDevice {
         })
     }
 
+    fn take_managed(&mut self, bytes: Bytes) -> Result<Address, DeviceError> {
+        let (operation, device) = ("unified memory", self.info.id.clone());
+        let taken = arena::lock(&self.arena).take_managed(bytes);
+        taken.map_err(|refused| DeviceError::OutOfHostMemory { operation, device, refused })
+    }
+
+    fn give_managed(&mut self, address: Address) {
+        arena::lock(&self.arena).give_managed(address);
+    }
+
     /// All that the device and what trains on it hold is bounded: segments take of that too.
     fn set_limit(&mut self, limit: Option<Bytes>) {
         let (at_least, each) = BESIDE_LIMIT;

@@ -239,6 +239,20 @@ pub(super) fn download(from: Address, to: &mut [u8], stream: Stream) -> Result<(
     Ok(unsafe { result::memcpy_dtoh_async(to, from.0, stream.0) }?)
 }
 
+/// Unified memory, not initialised.
+pub(super) fn take_managed(bytes: Bytes) -> Result<Address, Failure> {
+    let size = usize::try_from(bytes.get()).unwrap_or(usize::MAX).max(1);
+    // SAFETY: nobody reads it before a kernel or a copy has written it.
+    let taken = unsafe { result::malloc_managed(size, sys::CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL) }?;
+    Ok(Address(taken))
+}
+
+/// Undoes [`take_managed`].
+pub(super) fn give_managed(address: Address) -> Result<(), Failure> {
+    // SAFETY: it was taken by `take_managed`, and no work that reaches it is under way.
+    Ok(unsafe { result::free_sync(address.0) }?)
+}
+
 /// Page-locks host memory, so that copies from it do not wait.
 pub(super) fn lock_host(address: Address, bytes: Bytes) -> Result<(), Failure> {
     let start = std::ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(address.0).unwrap_or_default());

@@ -49,7 +49,7 @@ use places::Places;
 use queue::Queue;
 use refusal::Refusal;
 use scratch::Scratch;
-use vramlab_allocator::units::{Address, StreamId};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{HostMemorySource, SegmentSource};
 
 pub use nccl::prepare_ranks;
@@ -159,6 +159,15 @@ impl Device for CudaDevice {
 
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
         Box::new(PinnedSource::new(self.pinned.clone(), self.streams.clone()))
+    }
+
+    fn take_managed(&mut self, bytes: Bytes) -> Result<Address, DeviceError> {
+        driver::take_managed(bytes).map_err(|failure| self.refused("unified memory", failure))
+    }
+
+    fn give_managed(&mut self, address: Address) {
+        self.streams.lock().synchronize();
+        let _ = driver::give_managed(address);
     }
 
     fn sensors(&self) -> Option<Sensors> {

@@ -38,6 +38,8 @@ pub struct SimDevice {
     precision: MatrixPrecision,
     copied: Nanos,
     pinned: PinnedMemory,
+    /// Where the next unified memory lies, in name only.
+    managed: Address,
 }
 
 impl SimDevice {
@@ -62,6 +64,7 @@ impl SimDevice {
             precision: MatrixPrecision::default(),
             copied: 0,
             pinned: PinnedMemory::default(),
+            managed: Address(1 << 45),
         }
     }
 
@@ -125,6 +128,15 @@ impl Device for SimDevice {
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
         Box::new(HostAddresses::new(&self.clock))
     }
+
+    /// Its pages weigh on no other memory: the driver moves them away where it is wanted.
+    fn take_managed(&mut self, bytes: Bytes) -> Result<Address, DeviceError> {
+        let address = self.managed;
+        self.managed = address.offset(Bytes(bytes.get().next_multiple_of(1 << 12)));
+        Ok(address)
+    }
+
+    fn give_managed(&mut self, _: Address) {}
 
     fn set_matrix_precision(&mut self, precision: MatrixPrecision) {
         self.precision = precision;

@@ -80,8 +80,15 @@ macro_rules! one_of {
 }
 
 const AMP: [Amp; 3] = [Amp::Off, Amp::Fp16, Amp::Bf16];
-const OPTIMIZERS: [OptimizerKind; 5] =
-    [OptimizerKind::Sgd, OptimizerKind::AdamW8bit, OptimizerKind::Momentum, OptimizerKind::Adam, OptimizerKind::AdamW];
+const OPTIMIZERS: [OptimizerKind; 7] = [
+    OptimizerKind::Sgd,
+    OptimizerKind::PagedAdamW,
+    OptimizerKind::PagedAdamW8bit,
+    OptimizerKind::AdamW8bit,
+    OptimizerKind::Momentum,
+    OptimizerKind::Adam,
+    OptimizerKind::AdamW,
+];
 const FORMS: [OptimizerForm; 3] = [OptimizerForm::Foreach, OptimizerForm::Fused, OptimizerForm::Loop];
 const OFFLOAD: [Offload; 5] =
     [Offload::Off, Offload::Activations, Offload::Overlapped, Offload::Optimizer, Offload::Parameters];
@@ -188,8 +195,16 @@ pub(super) const TABLE: &[Entry] = &[
         label: "optimizer",
         group: Training,
         help: "optimizer: no state, 1 or 2 times the parameters, or bytes",
-        teaches: "Its state is 0, 1 or 2 times the parameters, or 2 bytes each, created in its first step.",
-        value: one_of!(OPTIMIZERS of optimizer, ["sgd", "adamw_8bit", "momentum", "adam", "adamw"]),
+        teaches: "Its state is 0, 1 or 2 times the parameters, or 2 bytes each, created in its first step; a paged one's is beside the allocator.",
+        value: one_of!(OPTIMIZERS of optimizer, [
+            "sgd",
+            "paged_adamw_32bit",
+            "paged_adamw_8bit",
+            "adamw_8bit",
+            "momentum",
+            "adam",
+            "adamw",
+        ]),
         idle: trained,
     },
     Entry {

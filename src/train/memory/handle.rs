@@ -42,6 +42,8 @@ pub(super) struct Shared {
     pub(super) host: RefCell<CachingHostAllocator<Box<dyn HostMemorySource>>>,
     /// Bytes of tensors in pageable host memory.
     pub(super) pageable: Cell<Bytes>,
+    /// Bytes in unified memory.
+    pub(super) managed: Cell<Bytes>,
     /// All host memory, of either kind.
     pub(super) account: HostAccount,
     /// Exchanges with other ranks since the step began: their begins and ends.
@@ -91,6 +93,7 @@ impl Memory {
             blocks: Cell::default(),
             host: RefCell::new(host),
             pageable: Cell::default(),
+            managed: Cell::default(),
             account,
             told_host: Cell::default(),
             held: Cell::default(),

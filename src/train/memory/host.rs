@@ -61,11 +61,18 @@ impl Memory {
         self.tell_host();
     }
 
+    /// Bytes in unified memory, which no allocator knows.
+    #[must_use]
+    pub fn managed(&self) -> Bytes {
+        self.0.managed.get()
+    }
+
     /// Tells the observer of host memory where it has changed since the last time.
     pub(crate) fn tell_host(&self) {
         let pinned = *self.0.host.borrow().statistics();
         let bytes = |counter: i64| Bytes(u64::try_from(counter).unwrap_or(0));
-        let pageable = self.0.pageable.get();
+        // Unified memory is the host's as far as the allocator of the device is concerned, wherever its pages are.
+        let pageable = self.0.pageable.get() + self.0.managed.get();
         let now = (bytes(pinned.active_bytes.current) + pageable, bytes(pinned.allocated_bytes.current) + pageable);
         if self.0.told_host.replace(now) != now {
             self.emit(EventKind::HostMemory { allocated: now.0, reserved: now.1 });

@@ -7,6 +7,15 @@ use crate::tape::Gradients;
 use crate::tensor::{Source, Tensor};
 use vramlab_device::{DType, Kernel, MatrixView};
 
+/// The order of a weight's dimensions in memory.
+#[derive(Clone, Copy)]
+enum Lies {
+    /// Outputs, then inputs.
+    OutIn,
+    /// Inputs, then outputs.
+    InOut,
+}
+
 impl Context {
     /// `input` (…, in) times `weight` (out, in) transposed, plus `bias` (out). Runs in 16 bit under autocast.
     ///
@@ -23,12 +32,26 @@ impl Context {
         let weight = self.cast_to_lower(weight, "weight copy")?;
         let input = self.cast_to_lower(input, "input copy")?;
         match bias {
-            Some(bias) => self.addmm(&input, &weight, &bias),
+            Some(bias) => self.biased_product(&input, &weight, &bias, Lies::OutIn),
             None => self.mm(&input, &weight),
         }
     }
 
-    fn addmm(&mut self, input: &Tensor, weight: &Tensor, bias: &Tensor) -> OpResult<Tensor> {
+    /// `torch.addmm(bias, input, weight)`: `input` (…, in) times `weight` (in, out) as it lies, plus `bias` (out), as `Conv1D` of
+    /// transformers has it. Saves what [`Context::linear`] does.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn addmm(&mut self, bias: &Tensor, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
+        // As above.
+        let weight = self.cast_to_lower(weight, "weight copy")?;
+        let input = self.cast_to_lower(input, "input copy")?;
+        let bias = self.cast_to_lower(bias, "bias copy")?;
+        self.biased_product(&input, &weight.transpose(), &bias, Lies::InOut)
+    }
+
+    /// `weight` is (out, in), however it `lies`.
+    fn biased_product(&mut self, input: &Tensor, weight: &Tensor, bias: &Tensor, lies: Lies) -> OpResult<Tensor> {
         self.op("linear", |cx| {
             let differentiates = cx.differentiates(&[input, weight, bias]);
             let saved_input = save_if(cx, differentiates && weight.requires_grad(), input)?;
@@ -49,7 +72,10 @@ impl Context {
                     None => None,
                 };
                 let to_weight = match &x {
-                    Some((x, _)) => Some(cx.weight_gradient(&grad, x, to_parameters)?),
+                    Some((x, _)) => Some(match lies {
+                        Lies::OutIn => cx.weight_gradient(&grad, x, to_parameters)?,
+                        Lies::InOut => cx.weight_gradient(x, &grad, to_parameters)?,
+                    }),
                     None => None,
                 };
                 // What a checkpoint recomputed is nobody else's and goes here; what the node saved goes with the node.
@@ -146,7 +172,7 @@ impl Context {
         } else {
             self.workspaces.gemm(&memory)?;
         }
-        self.gemm([m, n, k], input.matrix(), weight.transposed(), &output, bias)?;
+        self.gemm([m, n, k], input.matrix(), weight.transpose().strided_matrix(), &output, bias)?;
         Ok(output)
     }
 

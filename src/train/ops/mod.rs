@@ -27,6 +27,7 @@ mod loss;
 mod loss_heads;
 mod masks;
 mod mean;
+mod new_gelu;
 mod norm;
 mod packed;
 mod plain_norm;

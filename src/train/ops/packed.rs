@@ -54,23 +54,35 @@ impl Context {
     /// Both halves of the last dimension, views: `packed.chunk(2, dim=-1)`. Backward puts their gradients side by side.
     #[must_use]
     pub fn halves(&mut self, packed: &Tensor) -> [Tensor; 2] {
+        self.equal_parts(packed)
+    }
+
+    /// Its thirds, likewise: `packed.split(width, dim=-1)`.
+    #[must_use]
+    pub fn thirds(&mut self, packed: &Tensor) -> [Tensor; 3] {
+        self.equal_parts(packed)
+    }
+
+    fn equal_parts<const PARTS: usize>(&mut self, packed: &Tensor) -> [Tensor; PARTS] {
         let (shape, dtype) = (packed.shape(), packed.dtype());
-        let half = shape.last() / 2;
-        let [first, second] = [0, half].map(|start| packed.strided(shape.with_last(half), packed.layout(), start));
+        let width = shape.last() / PARTS;
+        let starts: [usize; PARTS] = std::array::from_fn(|part| part * width);
+        let parts = starts.map(|start| packed.strided(shape.with_last(width), packed.layout(), start));
         if !self.differentiates(&[packed]) {
-            return [first, second];
+            return parts;
         }
         let strides = shape.contiguous_strides();
         let source = self.record("splitBackward", [Some(packed), None, None], move |cx, grads| {
             let whole = cx.temporary(shape, dtype, "gradients side by side")?;
-            for (grad, start) in grads.iter().zip([0, half]) {
+            for (grad, start) in grads.iter().zip(starts) {
                 if let Some(grad) = grad {
                     cx.copy(grad, &whole.strided(grad.shape(), strides, start))?;
                 }
             }
             Ok([Some(whole), None, None])
         });
-        [first.with_source(source), second.with_source(source).with_slot(1)]
+        let mut slots = 0..;
+        parts.map(|part| part.with_source(source).with_slot(slots.next().unwrap_or_default()))
     }
 
     /// Queries, keys and values (batch, heads, rows, head size) of a projection that has them side by side in each head, views:

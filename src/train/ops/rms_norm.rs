@@ -318,7 +318,8 @@ impl Context {
         Ok(output)
     }
 
-    /// `a · b` of tensors of one shape and type, one of which may have any strides. Saves each where the other needs a gradient.
+    /// `a · b` of tensors of one shape, one of which may have any strides, in the wider of their types. Saves each where the other needs
+    /// a gradient.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -327,7 +328,9 @@ impl Context {
             let differentiates = cx.differentiates(&[a, b]);
             let saved_a = if differentiates && b.requires_grad() { Some(cx.save(a)?) } else { None };
             let saved_b = if differentiates && a.requires_grad() { Some(cx.save(b)?) } else { None };
-            let output = cx.activation(a.shape(), a.dtype(), "product")?;
+            let (of_a, of_b) = (a.dtype(), b.dtype());
+            let wider = if of_a.size() >= of_b.size() { of_a } else { of_b };
+            let output = cx.activation(a.shape(), wider, "product")?;
             let (strided, other) = if b.is_contiguous() { (a, b) } else { (b, a) };
             let rows = cx.in_rows(strided, &output)?;
             cx.launch(&Kernel::Mul { a: rows.operand(), b: other.operand(), dst: output.operand() })?;
@@ -344,6 +347,8 @@ impl Context {
                 };
                 let to_b = product(&a)?;
                 let to_a = product(&b)?;
+                let to_b = to_b.map(|to_b| cx.cast_gradient(&to_b, of_b)).transpose()?;
+                let to_a = to_a.map(|to_a| cx.cast_gradient(&to_a, of_a)).transpose()?;
                 drop(grad);
                 Ok([to_a, to_b, None])
             });

@@ -22,9 +22,18 @@ use vramlab_device::GradScaling;
 
 pub(crate) use clip::clip_gradients;
 
-use super::config::{Config, Offload, OptimizerForm, OptimizerKind};
+use super::config::{Config, KeptState, Offload, OptimizerForm, OptimizerKind};
 use super::context::Context;
 use super::error::OpResult;
+use vramlab_model::Parallelism;
+
+/// Why ranks that share in this way do not have such an optimizer.
+pub(crate) fn refusal(kind: OptimizerKind, parallelism: Parallelism) -> Option<String> {
+    let paged = kind.of_bitsandbytes().is_some_and(|kept| kept.paged);
+    let apart = matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView);
+    (paged && !apart)
+        .then(|| format!("state in unified memory is not shared among ranks by {parallelism}; use --opt adamw, or ddp"))
+}
 
 /// An optimizer and its state. Dropping it frees the state.
 pub(crate) struct Optimizer {
@@ -41,12 +50,15 @@ enum Rule {
 impl Optimizer {
     /// An optimizer without state.
     pub fn new(kind: OptimizerKind, form: OptimizerForm) -> Self {
+        let kept = kind.of_bitsandbytes().unwrap_or(KeptState { in_bytes: false, paged: false });
         let rule = match kind {
             OptimizerKind::Sgd => Rule::Sgd(sgd::Sgd::new(false)),
             OptimizerKind::Momentum => Rule::Sgd(sgd::Sgd::new(true)),
             OptimizerKind::Adam => Rule::Adam(adam::Adam::new(false)),
             OptimizerKind::AdamW => Rule::Adam(adam::Adam::new(true)),
-            OptimizerKind::AdamW8bit => Rule::ByteAdam(Box::default()),
+            OptimizerKind::AdamW8bit | OptimizerKind::PagedAdamW8bit | OptimizerKind::PagedAdamW => {
+                Rule::ByteAdam(Box::new(byte_adam::ByteAdam::new(kept)))
+            }
         };
         Self { rule, form }
     }
@@ -84,7 +96,7 @@ impl Optimizer {
             match &mut self.rule {
                 Rule::Sgd(sgd) => cx.op("sgd", |cx| sgd.step(cx, config.hyper.momentum, rule, part))?,
                 Rule::Adam(adam) => cx.op("adam", |cx| adam.step(cx, &config.hyper, rule, part))?,
-                Rule::ByteAdam(adam) => cx.op("adamw8bit", |cx| adam.step(cx, &config.hyper, rule, part))?,
+                Rule::ByteAdam(adam) => cx.op(adam.name(), |cx| adam.step(cx, &config.hyper, rule, part))?,
             }
             if parks {
                 self.park(cx, part, config.pinned)?;

@@ -13,6 +13,7 @@ use crate::library::Libraries;
 use crate::member::Member;
 use crate::memory::Memory;
 use crate::observer::Observer;
+use crate::optim;
 use crate::parallel::{self, Stage};
 use crate::scaler::Scaler;
 use crate::shape::Shape;
@@ -105,10 +106,11 @@ impl Trainer {
         options: TrainerOptions,
         observer: Box<dyn Observer>,
     ) -> Result<Self, TrainError> {
-        if let Some(why) = options
-            .member
-            .and_then(|member| parallel::refusal(member, &config, !device.info().simulated && !device.exchanges()))
-        {
+        let by_host = !device.info().simulated && !device.exchanges();
+        if let Some(why) = options.member.and_then(|member| {
+            let refused = parallel::refusal(member, &config, by_host);
+            refused.or_else(|| optim::refusal(config.optimizer, member.parallelism))
+        }) {
             return Err(TrainError::Workload(why));
         }
         let watched = options.watched || cfg!(debug_assertions);
@@ -315,6 +317,7 @@ impl Trainer {
     pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
         if let Some(member) = self.member {
             let refused = parallel::refusal(member, &config, self.memory().holds_bytes() && !self.memory().exchanges());
+            let refused = refused.or_else(|| optim::refusal(config.optimizer, member.parallelism));
             if let Some(why) = refused.or_else(|| parallel::fixed(member, &self.config, &config)) {
                 return Err(TrainError::Workload(why));
             }

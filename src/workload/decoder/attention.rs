@@ -8,7 +8,7 @@ use super::super::hash::Parameters;
 use super::super::llama::{Norm, NormKind};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::names::Names;
-use super::sizes::{Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Packing, Rotation};
+use super::sizes::{Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Kept, Packing, Rotation};
 
 /// Who sees whom, where attention is given that.
 #[derive(Clone)]
@@ -21,7 +21,8 @@ pub(super) enum Mask {
 
 /// What attention of one layer is given.
 pub(super) struct Seen {
-    pub tables: RotaryTables,
+    /// None where positions are learned.
+    pub tables: Option<RotaryTables>,
     /// Queries and keys are rotated.
     pub rotates: bool,
     pub mask: Option<Mask>,
@@ -45,6 +46,8 @@ enum Projections {
     Apart(Box<[Adaptable; 3]>),
     /// One makes all three, side by side in each head (GPT-NeoX).
     Heads(Box<Adaptable>),
+    /// One makes all three, side by side (GPT-2).
+    Thirds(Box<Adaptable>),
     /// One makes all three (Phi-3): columns of queries, then so many of keys and as many of values.
     Packed {
         all: Box<Adaptable>,
@@ -74,6 +77,8 @@ pub(super) struct Attention {
     names: Names,
     /// What is cut and rotated lives to the end.
     keeps: bool,
+    /// Eager attention is GPT-2's.
+    plain: bool,
 }
 
 impl Attention {
@@ -81,22 +86,23 @@ impl Attention {
         let DecoderSizes { width, heads, kv_heads, head_size, style, .. } = *sizes;
         let mut projection = |cx: &mut Context, part: &str, ends: [usize; 2], biased: bool| {
             let make = if biased { Adaptable::biased } else { Adaptable::plain };
-            make(cx, all, &format!("{name}.{part}_proj"), ends)
+            make(cx, all, &format!("{name}.{part}"), ends)
         };
         let biased = style.biases != Biases::None;
         match style.packing {
             Packing::All => return Self::packed(cx, all, name, sizes),
-            Packing::Heads => return Self::of_heads(cx, all, name, sizes),
+            Packing::Heads | Packing::Thirds => return Self::side_by_side(cx, all, name, sizes),
             Packing::None | Packing::Gates => {}
         }
         let mut input =
             |cx: &mut Context, part: &str, heads: usize| projection(cx, part, [width, heads * head_size], biased);
         let projections = Projections::Apart(Box::new([
-            input(cx, "q", heads)?,
-            input(cx, "k", kv_heads)?,
-            input(cx, "v", kv_heads)?,
+            input(cx, Target::Query.word(), heads)?,
+            input(cx, Target::Key.word(), kv_heads)?,
+            input(cx, Target::Value.word(), kv_heads)?,
         ]));
-        let output = projection(cx, "o", [heads * head_size, width], style.biases == Biases::All)?;
+        let output =
+            projection(cx, style.names.output.word(), [heads * head_size, width], style.biases == Biases::All)?;
         let mut norm = |part: &str, heads: usize| {
             let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
             let kinds = (style.norm, sizes.eps);
@@ -123,15 +129,24 @@ impl Attention {
         Ok(Self::of(cx, name, sizes, projections, output, None))
     }
 
-    /// With one projection, which makes queries, keys and values of a head side by side.
-    fn of_heads(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
+    /// With one projection, which makes queries, keys and values side by side, of each head or of all.
+    fn side_by_side(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
         let DecoderSizes { width, heads, head_size, style, .. } = *sizes;
-        let make = if style.biases == Biases::All { Adaptable::biased } else { Adaptable::plain };
+        let make = match style.biases {
+            Biases::All if style.conv1d => Adaptable::conv1d,
+            Biases::All => Adaptable::biased,
+            Biases::None | Biases::Inputs => Adaptable::plain,
+        };
         let ([whole, output], inner) =
             ([style.names.projections, style.names.output].map(Target::word), heads * head_size);
         let projections = make(cx, all, &format!("{name}.{whole}"), [width, 3 * inner])?;
         let output = make(cx, all, &format!("{name}.{output}"), [inner, width])?;
-        Ok(Self::of(cx, name, sizes, Projections::Heads(Box::new(projections)), output, None))
+        let projections = Box::new(projections);
+        let projections = match style.packing {
+            Packing::Thirds => Projections::Thirds(projections),
+            _ => Projections::Heads(projections),
+        };
+        Ok(Self::of(cx, name, sizes, projections, output, None))
     }
 
     fn of(
@@ -151,7 +166,7 @@ impl Attention {
         let cap = sizes.caps.scores;
         let order = match (style.heads, style.norm) {
             (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
-            _ if style.keeps => NormOrder::Whole,
+            _ if style.kept == Kept::Attention => NormOrder::Whole,
             (_, NormKind::Centred | NormKind::Unbiased) => NormOrder::Projected,
             _ => NormOrder::OneByOne,
         };
@@ -170,7 +185,8 @@ impl Attention {
             grows,
             dropouts,
             names: style.names,
-            keeps: style.keeps,
+            keeps: style.kept.rotated(),
+            plain: sizes.positions.is_some(),
         }
     }
 
@@ -182,7 +198,7 @@ impl Attention {
                 }
                 self.output.adapt(cx, all, name, lora, self.names.output)
             }
-            Projections::Heads(projections) => {
+            Projections::Heads(projections) | Projections::Thirds(projections) => {
                 projections.adapt(cx, all, name, lora, self.names.projections)?;
                 self.output.adapt(cx, all, name, lora, self.names.output)
             }
@@ -200,6 +216,13 @@ impl Attention {
             Projections::Heads(projections) => {
                 let packed = projections.forward(cx, input)?;
                 return Ok(cx.thirds_of_heads(&packed, self.head_size));
+            }
+            Projections::Thirds(projections) => {
+                let packed = projections.forward(cx, input)?;
+                let [q, k, v] = cx.thirds(&packed);
+                // In the order in which transformers tells heads apart.
+                let [k, v, q] = [k, v, q].map(|part| cx.by_head_size(&part, self.head_size));
+                return Ok([q, k, v]);
             }
             Projections::Packed { all, widths: [queries, keys] } => {
                 let packed = all.forward(cx, input)?;
@@ -255,7 +278,7 @@ impl Attention {
         match self.projections {
             Projections::Packed { .. } => return cx.rotary_with_rest([&q, &k], tables),
             Projections::Heads(_) => return cx.rotary_before_rest([&q, &k], tables, Turn::default()),
-            Projections::Apart(_) => {}
+            Projections::Apart(_) | Projections::Thirds(_) => {}
         }
         let (turn, tables) = match self.rotation {
             Rotation::Neighbours => {
@@ -295,12 +318,12 @@ impl Attention {
         let mut _cut = None;
         // What was not rotated is nobody's any more once both are.
         let [q, k] = match tables {
-            tables if *rotates && self.keeps => {
+            Some(tables) if *rotates && self.keeps => {
                 let [whole, rotated] = cx.within(self.scope, |cx| cx.rotary_with_parts([&q, &k], tables))?;
                 _cut = Some(([q, k], rotated));
                 whole
             }
-            tables if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
+            Some(tables) if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
             _ => [q, k],
         };
         let q = match self.grows {
@@ -322,7 +345,7 @@ impl Attention {
         let dropout = self.dropouts.attention;
         let (attended, weights) = cx.within(self.scope, |cx| match mask {
             Some(Mask::Added(mask)) => {
-                let by = EagerScores { scale: self.scale, cap: self.cap, mask, dropout };
+                let by = EagerScores { scale: self.scale, cap: self.cap, mask, dropout, plain: self.plain };
                 cx.eager_attention([&q, &k, &v], by).map(|(attended, weights)| (attended, Some(weights)))
             }
             #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]

@@ -13,21 +13,21 @@ use super::super::llama::NormKind;
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, Windows};
+use super::gpt2::Gpt2Keys;
 use super::names::Names;
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
 use super::sizes::{
-    Biases, DecoderSizes, DropoutPlace, Dropouts, ExpertSizes, HeadNorms, Multipliers, NormPlaces, SlidingWindows,
-    SoftCaps, Style,
+    Biases, DecoderSizes, DropoutPlace, Dropouts, ExpertSizes, Gelu, HeadNorms, Multipliers, NormPlaces,
+    SlidingWindows, SoftCaps, Style,
 };
 
 /// Keys that change neither memory nor arithmetic of a training step.
-const HARMLESS: [&str; 51] = [
+const HARMLESS: [&str; 56] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
-    "activation_function",
-    "add_cross_attention",
+    "_num_labels",
     "architectures",
     "attention_softmax_in_fp32",
     "auto_map",
@@ -45,23 +45,29 @@ const HARMLESS: [&str; 51] = [
     "is_encoder_decoder",
     "is_llama_config",
     "label2id",
-    "layer_norm_epsilon",
     "layer_switch",
     "max_length",
     "mlp_type",
+    "n_ctx",
+    "n_special",
     "norm_type",
     "order_of_interleaved_layers",
     "output_attentions",
     "output_hidden_states",
     "position_embedding_type",
+    "predict_special_tokens",
     "pretraining_tp",
     "problem_type",
     "return_dict",
     "rope_interleaved",
     "router_aux_loss_coef",
     "scale_attention_softmax_in_fp32",
-    "scale_attn_weights",
     "sliding_window_size",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    "task_specific_params",
     "temperature",
     "tokenizer_class",
     "top_p",
@@ -112,6 +118,9 @@ pub struct ModelConfig {
     embedding_dropout: Option<f64>,
     /// Of both (GPT-NeoX), or of the second alone (StableLM).
     hidden_dropout: Option<f64>,
+    /// What GPT-2 and Phi call the other two.
+    embd_pdrop: Option<f64>,
+    resid_pdrop: Option<f64>,
     use_parallel_residual: Option<bool>,
     /// Of queries, keys and values (StableLM).
     use_qkv_bias: Option<bool>,
@@ -157,6 +166,8 @@ pub struct ModelConfig {
     pub dtype: Option<String>,
     quantization_config: Option<BitsAndBytesConfig>,
     #[serde(flatten)]
+    gpt2: Gpt2Keys,
+    #[serde(flatten)]
     rest: BTreeMap<String, Unread>,
 }
 
@@ -169,8 +180,15 @@ impl ModelConfig {
         let family = self.family()?;
         self.refuse_what_is_not_there(family)?;
         let gemma2 = family.name == "gemma2";
-        let heads = needed("num_attention_heads", self.num_attention_heads, family.heads)?;
-        let width = needed("hidden_size", self.hidden_size, None)?;
+        let positions = self.learned_positions();
+        if let Some(most) = positions.filter(|most| seq.get() > *most) {
+            return Err(format!("n_positions is {most}, and samples have {}; use --seq {most} at most", seq.get()));
+        }
+        let heads = needed("num_attention_heads", self.num_attention_heads.or(self.gpt2.n_head), family.heads)?;
+        let width = self.width()?;
+        if positions.is_some() && !width.is_multiple_of(heads) {
+            return Err(format!("n_embd is {width}, which {heads} heads do not divide; use a multiple of n_head"));
+        }
         let unrotated = self.unrotated(family)?;
         let windows = self.windows(family, unrotated)?;
         // Cohere 2 rotates where a window is.
@@ -186,7 +204,10 @@ impl ModelConfig {
         Ok(DecoderSizes {
             vocab: needed("vocab_size", vocab.or(self.vocab_size), family.vocab)?,
             width,
-            hidden: self.hidden()?,
+            hidden: match positions {
+                Some(_) => self.gpt2.n_inner.map_or(4 * width, Extent::get),
+                None => self.hidden()?,
+            },
             layers: layers.map_or_else(|| self.layers(), |layers| Ok(layers.get()))?,
             heads,
             kv_heads: self.num_key_value_heads.map_or(family.kv_heads.unwrap_or(heads), Extent::get),
@@ -197,6 +218,7 @@ impl ModelConfig {
             theta: rotations.theta(family),
             scaling: rotations.scaling(family, rotated)?,
             local_theta: rotations.local_theta(family),
+            positions,
             position_scale: rotations.position_scale(family)?,
             unrotated,
             seq: seq.get(),
@@ -219,10 +241,22 @@ impl ModelConfig {
         })
     }
 
-    /// The token whose embedding learns nothing; GPT-NeoX's learn all.
+    /// Positions that have embeddings of their own, where they do.
+    #[must_use]
+    pub fn learned_positions(&self) -> Option<usize> {
+        let learned = self.family().is_ok_and(|family| family.style.names == Names::GPT2);
+        learned.then(|| self.gpt2.positions(self.max_position_embeddings))
+    }
+
+    /// The token whose embedding learns nothing; those of GPT-2 and GPT-NeoX learn all.
     fn padding(&self, family: &Family) -> Option<usize> {
-        let token = self.pad_token_id.unwrap_or(family.padding).filter(|_| family.style.names != Names::NEOX);
+        let all_learn = [Names::GPT2, Names::NEOX].contains(&family.style.names);
+        let token = self.pad_token_id.unwrap_or(family.padding).filter(|_| !all_learn);
         token.and_then(|token| usize::try_from(token).ok())
+    }
+
+    fn width(&self) -> Result<usize, String> {
+        needed("hidden_size", self.hidden_size.or(self.gpt2.n_embd), None)
     }
 
     fn hidden(&self) -> Result<usize, String> {
@@ -230,7 +264,7 @@ impl ModelConfig {
     }
 
     fn layers(&self) -> Result<usize, String> {
-        let layers = self.num_hidden_layers.map(Repeats::get);
+        let layers = self.num_hidden_layers.or(self.gpt2.n_layer).map(Repeats::get);
         layers.ok_or_else(|| "num_hidden_layers is missing; a config.json has it".to_owned())
     }
 
@@ -256,6 +290,7 @@ impl ModelConfig {
     fn eps(&self, family: &Family) -> f64 {
         let given = match family.style.norm {
             NormKind::Bare => None,
+            NormKind::Layer if family.style.names == Names::GPT2 => self.gpt2.layer_norm_epsilon,
             NormKind::Layer => self.norm_epsilon.or(self.layer_norm_eps),
             NormKind::Unbiased => self.layer_norm_eps,
             NormKind::Plain | NormKind::Late | NormKind::Centred => self.rms_norm_eps,
@@ -264,21 +299,35 @@ impl ModelConfig {
     }
 
     fn dropouts(&self, family: &Family) -> Result<Dropouts, String> {
-        let share = |key: &str, given: Option<f64>, own: f64| {
-            let share = given.unwrap_or(own);
-            let fits = (0.0..1.0).contains(&share);
-            fits.then_some(share).ok_or_else(|| format!("{key} is {share}; use a number from 0 on, below 1"))
+        // The first that is given.
+        let share = |keys: &[(&str, Option<f64>)], own: f64| {
+            let given = keys.iter().find_map(|(key, share)| Some((key, (*share)?)));
+            match given {
+                Some((key, share)) if !(0.0..1.0).contains(&share) => {
+                    Err(format!("{key} is {share}; use a number from 0 on, below 1"))
+                }
+                given => Ok(given.map_or(own, |(_, share)| share)),
+            }
         };
-        let hidden = share("hidden_dropout", self.hidden_dropout, 0.0)?;
+        let hidden = share(&[("hidden_dropout", self.hidden_dropout)], 0.0)?;
         let (place, hidden) = match family.name {
-            "gpt_neox" => (DropoutPlace::Behind, hidden),
+            "gpt_neox" | "phi" => (DropoutPlace::Behind, hidden),
             "stablelm" => (DropoutPlace::BehindMlp, 0.0),
+            "gpt2" => (DropoutPlace::Within, family.dropout),
             _ => (DropoutPlace::Within, 0.0),
         };
+        let attention = [("attention_dropout", self.attention_dropout), ("attn_pdrop", self.gpt2.attn_pdrop)];
+        let embedding = [("embedding_dropout", self.embedding_dropout), ("embd_pdrop", self.embd_pdrop)];
+        let residual = [
+            ("residual_dropout", self.residual_dropout),
+            ("hidden_dropout", self.hidden_dropout),
+            ("resid_pdrop", self.resid_pdrop),
+        ];
         Ok(Dropouts {
-            attention: share("attention_dropout", self.attention_dropout, family.dropout)?,
-            embedding: share("embedding_dropout", self.embedding_dropout, hidden)?,
-            residual: share("residual_dropout", self.residual_dropout.or(self.hidden_dropout), family.dropout)?,
+            attention: share(&attention, family.dropout)?,
+            embedding: share(&embedding, hidden)?,
+            replaces: family.name == "phi",
+            residual: share(&residual, family.dropout)?,
             place,
         })
     }
@@ -299,13 +348,13 @@ impl ModelConfig {
         let mlp_biases = self.mlp_bias == Some(true) || everywhere || family.style.mlp_biases;
         // Gemma's files of the first day say so.
         let asks = family.own_keys.contains(&"gelu") && self.hidden_act.as_deref() == Some("gelu");
-        let exact_gelu = asks || family.style.exact_gelu;
+        let gelu = if asks { Gelu::Exact } else { family.style.gelu };
         let places = match family.style.places {
             NormPlaces::Beside if self.use_parallel_residual == Some(false) => NormPlaces::Before,
             NormPlaces::Before if self.use_parallel_residual == Some(true) => NormPlaces::Once,
             own => own,
         };
-        Style { biases, mlp_biases, exact_gelu, heads, places, ..family.style }
+        Style { biases, mlp_biases, gelu, heads, places, ..family.style }
     }
 
     fn multipliers(&self, family: &Family) -> Option<Multipliers> {
@@ -437,7 +486,11 @@ impl ModelConfig {
         let missing = |key: &str, what: &str| Err(format!("{key} asks for {what}, which is not there; leave it out"));
         // The older key of Gemma 2 and 3 says something else and is not read.
         let newer = family.own_keys.contains(&"hidden_activation");
-        let given = if newer { &self.hidden_activation } else { &self.hidden_act };
+        let given = match family.name {
+            "gpt2" => &self.gpt2.activation_function,
+            _ if newer => &self.hidden_activation,
+            _ => &self.hidden_act,
+        };
         let known = |act: &str| act == family.activation || family.own_keys.contains(&act);
         if let Some(other) = given.as_deref().filter(|act| !known(act)) {
             return Err(format!(
@@ -456,11 +509,13 @@ impl ModelConfig {
             ("attention_out_bias", self.attention_out_bias == Some(true)),
             (
                 "attention_dropout",
-                family.name == "ernie4_5" && self.attention_dropout.is_some_and(|share| share != 0.0),
+                matches!(family.name, "ernie4_5" | "gpt2") && self.attention_dropout.is_some_and(|share| share != 0.0),
             ),
             ("residual_dropout", self.residual_dropout.is_some_and(|share| share != 0.0)),
             ("embedding_dropout", self.embedding_dropout.is_some_and(|share| share != 0.0)),
             ("hidden_dropout", self.hidden_dropout.is_some_and(|share| share != 0.0)),
+            ("embd_pdrop", self.embd_pdrop.is_some_and(|share| share != 0.0)),
+            ("resid_pdrop", self.resid_pdrop.is_some_and(|share| share != 0.0)),
             ("use_parallel_residual", self.use_parallel_residual == Some(true)),
             ("use_qkv_bias", self.use_qkv_bias == Some(true)),
             ("rotary_emb_base", self.rotary_emb_base.is_some()),
@@ -489,12 +544,14 @@ impl ModelConfig {
             ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
             ("final_logit_softcapping", self.final_logit_softcapping.is_some()),
         ];
-        if let Some((key, _)) = own.iter().find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
+        let mut own = own.into_iter().chain(self.gpt2.asked());
+        if let Some((key, _)) = own.find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
             return Err(format!("{key} asks for something that {} does not have; leave it out", family.name));
         }
         let asks = |(key, value): &(&String, &Unread)| !HARMLESS.contains(&key.as_str()) && !value.is_off();
-        match self.rest.iter().find(asks) {
-            Some((key, _)) => Err(format!("{key} asks for something that is not there; leave it out")),
+        let missing = self.gpt2.missing().filter(|_| family.name == "gpt2");
+        match missing.or_else(|| self.rest.iter().find(asks).map(|(key, _)| key.as_str())) {
+            Some(key) => Err(format!("{key} asks for something that is not there; leave it out")),
             None => Ok(()),
         }
     }

@@ -1,8 +1,9 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`, and their values where a key is missing.
 
 use super::super::llama::NormKind;
+use super::gpt2::Gpt2Keys;
 use super::names::Names;
-use super::sizes::{Biases, HeadNorms, NormPlaces, Packing, Rotation, Style};
+use super::sizes::{Biases, Gelu, HeadNorms, Kept, NormPlaces, NormsMade, Packing, Rotation, Style};
 
 /// One family.
 pub(super) struct Family {
@@ -90,11 +91,13 @@ const LLAMA: Family = Family {
         rotation: Rotation::Plain,
         packing: Packing::None,
         ungated: false,
-        norms_first: false,
-        keeps: false,
+        conv1d: false,
+        head_bias: false,
+        norms_made: NormsMade::Last,
+        kept: Kept::Nothing,
         names: Names::LLAMA,
         gemma: false,
-        exact_gelu: false,
+        gelu: Gelu::Tanh,
     },
     attention_bias: (false, Biases::All),
     vocab: None,
@@ -161,7 +164,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 28] = [
+pub(super) const FAMILIES: [Family; 30] = [
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
@@ -235,6 +238,30 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     GLM,
     Family {
+        name: "gpt2",
+        style: Style {
+            norm: NormKind::Layer,
+            mlp_biases: true,
+            packing: Packing::Thirds,
+            ungated: true,
+            conv1d: true,
+            norms_made: NormsMade::InTurn,
+            kept: Kept::Outputs,
+            names: Names::GPT2,
+            gelu: Gelu::New,
+            ..LLAMA.style
+        },
+        attention_bias: (true, Biases::All),
+        vocab: Some(50_257),
+        heads: Some(12),
+        tied: true,
+        eps: 1e-5,
+        dropout: 0.1,
+        activation: "gelu_new",
+        own_keys: Gpt2Keys::OWN,
+        ..LLAMA
+    },
+    Family {
         name: "gpt_neox",
         style: Style {
             norm: NormKind::Layer,
@@ -242,9 +269,9 @@ pub(super) const FAMILIES: [Family; 28] = [
             mlp_biases: true,
             packing: Packing::Heads,
             ungated: true,
-            norms_first: true,
+            norms_made: NormsMade::First,
             names: Names::NEOX,
-            exact_gelu: true,
+            gelu: Gelu::Exact,
             ..LLAMA.style
         },
         attention_bias: (true, Biases::All),
@@ -356,6 +383,29 @@ pub(super) const FAMILIES: [Family; 28] = [
         ..LLAMA
     },
     Family {
+        name: "phi",
+        style: Style {
+            norm: NormKind::Layer,
+            places: NormPlaces::OncePaired,
+            biases: Biases::All,
+            mlp_biases: true,
+            ungated: true,
+            head_bias: true,
+            norms_made: NormsMade::VeryLast,
+            kept: Kept::Rotated,
+            names: Names::PHI,
+            gelu: Gelu::New,
+            ..LLAMA.style
+        },
+        attention_bias: NO_BIAS,
+        vocab: Some(51_200),
+        eps: 1e-5,
+        rotated: 0.5,
+        activation: "gelu_new",
+        own_keys: &["embd_pdrop", "layer_norm_eps", "partial_rotary_factor", "resid_pdrop"],
+        ..LLAMA
+    },
+    Family {
         name: "phi3",
         attention_bias: NO_BIAS,
         style: Style { packing: Packing::All, ..LLAMA.style },
@@ -456,7 +506,7 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "stablelm",
-        style: Style { norm: NormKind::Layer, keeps: true, ..LLAMA.style },
+        style: Style { norm: NormKind::Layer, kept: Kept::Attention, ..LLAMA.style },
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,

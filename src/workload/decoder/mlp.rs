@@ -7,7 +7,7 @@ use super::super::hash::Parameters;
 use super::super::llama::{Gate, GatedMlp};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::experts::SparseMlp;
-use super::sizes::{DecoderSizes, DropoutPlace, Packing, Style};
+use super::sizes::{DecoderSizes, DropoutPlace, Gelu, Packing, Style};
 
 /// An MLP, or experts in its place.
 pub(super) struct Mlp {
@@ -25,8 +25,7 @@ enum Kind {
 /// `c_proj(gelu(c_fc(x)))`.
 struct PlainMlp {
     scope: NameId,
-    /// GELU by its tanh form.
-    tanh: bool,
+    gelu: Gelu,
     names: [Target; 2],
     first: Adaptable,
     second: Adaptable,
@@ -42,7 +41,7 @@ impl Mlp {
         sizes: &DecoderSizes,
     ) -> OpResult<Self> {
         let DecoderSizes { width, hidden, style, .. } = *sizes;
-        let gate = if style.gemma { Gate::Gelu { tanh: !style.exact_gelu } } else { Gate::Silu };
+        let gate = if style.gemma { Gate::Gelu { tanh: style.gelu == Gelu::Tanh } } else { Gate::Silu };
         let ends = [width, hidden];
         let kind = match sizes.experts.filter(|experts| experts.layers.has(layer)) {
             Some(experts) => Kind::Sparse(Box::new(SparseMlp::make(cx, all, name, width, experts)?)),
@@ -87,17 +86,24 @@ impl PlainMlp {
         [width, hidden]: [usize; 2],
         style: Style,
     ) -> OpResult<Self> {
-        let make = if style.mlp_biases { Adaptable::biased } else { Adaptable::plain };
+        let make = match style.mlp_biases {
+            true if style.conv1d => Adaptable::conv1d,
+            true => Adaptable::biased,
+            false => Adaptable::plain,
+        };
         let names = style.names.mlp;
         let first = make(cx, all, &format!("{name}.{}", names[0].word()), [width, hidden])?;
         let second = make(cx, all, &format!("{name}.{}", names[1].word()), [hidden, width])?;
-        Ok(Self { scope: cx.memory().name(name), tanh: !style.exact_gelu, names, first, second })
+        Ok(Self { scope: cx.memory().name(name), gelu: style.gelu, names, first, second })
     }
 
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let activated = {
             let hidden = self.first.forward(cx, input)?;
-            cx.within(self.scope, |cx| cx.gelu(&hidden, self.tanh))?
+            cx.within(self.scope, |cx| match self.gelu {
+                Gelu::New => cx.new_gelu(&hidden),
+                form => cx.gelu(&hidden, form == Gelu::Tanh),
+            })?
         };
         let output = self.second.forward(cx, &activated)?;
         cx.put_out(self.scope, &output);

@@ -4,6 +4,7 @@ mod attention;
 mod config;
 mod experts;
 mod family;
+mod gpt2;
 mod mlp;
 mod model;
 mod names;
@@ -29,8 +30,9 @@ pub use config::ModelConfig;
 pub use names::Names;
 pub use pattern::LayerPattern;
 pub use sizes::{
-    Biases, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, HeadNorms, Llama3Scaling, LongScaling,
-    Multipliers, NormPlaces, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, YarnScaling,
+    Biases, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, Gelu, HeadNorms, Kept, Llama3Scaling,
+    LongScaling, Multipliers, NormPlaces, NormsMade, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style,
+    YarnScaling,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.
@@ -55,7 +57,7 @@ impl Decoder {
                 "{kv_heads} heads of keys do not divide {heads} heads of queries; choose a number that does"
             ));
         }
-        if head_size == 0 || !head_size.is_multiple_of(2) {
+        if head_size == 0 || sizes.positions.is_none() && !head_size.is_multiple_of(2) {
             return refused(format!(
                 "heads of {head_size} elements have no two halves to rotate; choose an even number"
             ));
@@ -64,6 +66,18 @@ impl Decoder {
             return refused(format!(
                 "text has 256 different bytes and the vocabulary is {vocab}; use --vocab 256 or --data synthetic"
             ));
+        }
+        if let (Some(most), Data::Lengths(lengths)) = (sizes.positions, &data)
+            && let [_, longest] = lengths.rows()
+            && longest as usize > most
+        {
+            return refused(format!(
+                "the longest sample has {longest} positions, and there are embeddings of {most}; cut samples with --seq {most}"
+            ));
+        }
+        if sizes.style.conv1d && sizes.lora.is_some_and(|lora| lora.quantization.is_some() || lora.dora) {
+            let text = "layers of Conv1D are not there in 4 bits, nor with DoRA; leave --quantize and --dora out";
+            return refused(text.to_owned());
         }
         if sizes.experts.is_some() && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
             return refused("experts are not there in 4 bits; leave --quantize out".to_owned());

@@ -7,7 +7,7 @@ use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
     Batch, Checkpointing, Context, Cut, LossHead, MaskShape, Model, NextLabels, OpResult, Part, Repeatable, Shape,
-    Tensor, checkpoint,
+    Tensor, TrainError, checkpoint,
 };
 
 use super::super::hash::Parameters;
@@ -18,7 +18,9 @@ use super::attention::{Attention, Mask, Seen};
 use super::mlp::Mlp;
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
-use super::sizes::{DecoderSizes, DropoutPlace, Multipliers, NormPlaces, Packing, SlidingWindows, SoftCaps};
+use super::sizes::{
+    DecoderSizes, DropoutPlace, Dropouts, Kept, Multipliers, NormPlaces, NormsMade, Packing, SlidingWindows, SoftCaps,
+};
 
 /// A norm of the residual stream.
 fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Norm> {
@@ -40,21 +42,29 @@ struct Layer {
     multiplier: Option<f64>,
     /// The MLP is given what goes into the layer, not what attention made of it.
     beside: bool,
+    /// What attention and the MLP put out is added to each other first.
+    pairs: bool,
     /// The shares of what attention and the MLP returned that are left out.
     dropouts: [f64; 2],
-    /// What goes into attention and what comes out of it live to the end.
-    keeps: bool,
+    /// What lives to the end.
+    kept: Kept,
 }
 
 impl Layer {
     fn make(cx: &mut Context, all: &mut Parameters, number: usize, sizes: &DecoderSizes) -> OpResult<Self> {
         let name = sizes.style.names.layer(number);
+        let names = sizes.style.names;
+        let one = |cx: &mut Context, all: &mut Parameters, part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
         let pair = |cx: &mut Context, all: &mut Parameters| {
-            let [first, second] = ["input_layernorm", "post_attention_layernorm"].map(|part| format!("{name}.{part}"));
-            OpResult::Ok([norm(cx, all, &first, sizes)?, norm(cx, all, &second, sizes)?])
+            let [first, second] = names.norms;
+            OpResult::Ok([one(cx, all, first)?, one(cx, all, second)?])
         };
-        let early = sizes.style.norms_first.then(|| pair(cx, all)).transpose()?;
-        let attention = Attention::make(cx, all, &format!("{name}.{}", sizes.style.names.attention), sizes)?;
+        let made = sizes.style.norms_made;
+        let early = (made == NormsMade::First).then(|| pair(cx, all)).transpose()?;
+        let first = (made == NormsMade::InTurn).then(|| one(cx, all, names.norms[0])).transpose()?;
+        let attention = Attention::make(cx, all, &format!("{name}.{}", names.attention), sizes)?;
+        let in_turn = first.map(|first| OpResult::Ok([first, one(cx, all, names.norms[1])?])).transpose()?;
+        let early = early.or(in_turn);
         let mlp = Mlp::make(cx, all, &format!("{name}.mlp"), number, sizes)?;
         let late = match sizes.style.places {
             NormPlaces::Before | NormPlaces::Beside if early.is_none() => Some(pair(cx, all)?),
@@ -63,7 +73,7 @@ impl Layer {
         let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
         let mut once = None;
         let (before, behind) = match sizes.style.places {
-            NormPlaces::Once => {
+            NormPlaces::Once | NormPlaces::OncePaired => {
                 once = Some(norm("input_layernorm")?);
                 (None, None)
             }
@@ -83,12 +93,13 @@ impl Layer {
         };
         let multiplier = sizes.multipliers.map(|multipliers| multipliers.residual);
         let beside = sizes.style.places == NormPlaces::Beside;
+        let pairs = sizes.style.places == NormPlaces::OncePaired;
         let dropouts = match (sizes.dropouts.place, sizes.dropouts.residual) {
             (DropoutPlace::Within, _) => [0.0; 2],
             (DropoutPlace::Behind, share) => [share; 2],
             (DropoutPlace::BehindMlp, share) => [0.0, share],
         };
-        let keeps = sizes.style.keeps;
+        let kept = sizes.style.kept;
         Ok(Self {
             scope: cx.memory().name(&name),
             attention,
@@ -98,8 +109,9 @@ impl Layer {
             behind,
             multiplier,
             beside,
+            pairs,
             dropouts,
-            keeps,
+            kept,
         })
     }
 
@@ -130,15 +142,21 @@ struct Call {
 
 impl Repeatable for Call {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Layer { scope, attention, mlp, once, before, behind, beside, keeps, dropouts, .. } = &*self.layer;
+        let Layer { scope, attention, mlp, once, before, behind, beside, pairs, kept, dropouts, .. } = &*self.layer;
         let [of_attention, of_mlp] = *dropouts;
         if let Some(once) = once {
             let normalised = once.forward(cx, input)?;
             let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
+            let attended = self.layer.dropped(cx, attended, of_attention)?;
             let y = mlp.forward(cx, &normalised)?;
             let y = self.layer.dropped(cx, y, of_mlp)?;
-            let x = self.layer.add(cx, input, &attended)?;
-            let output = self.layer.add(cx, &x, &y)?;
+            let output = if *pairs {
+                let both = self.layer.add(cx, &attended, &y)?;
+                self.layer.add(cx, &both, input)?
+            } else {
+                let x = self.layer.add(cx, input, &attended)?;
+                self.layer.add(cx, &x, &y)?
+            };
             cx.put_out(*scope, &output);
             drop(weights);
             return Ok(output);
@@ -177,20 +195,22 @@ impl Repeatable for Call {
             let (attended, weights, normalised) = {
                 let normalised = first(cx, before_attention, input)?;
                 let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
-                (attended, weights, keeps.then_some(normalised))
+                (attended, weights, kept.outputs().then_some(normalised))
             };
             let attended = self.layer.dropped(cx, attended, of_attention)?;
             let attended = then(cx, behind_attention, attended)?;
-            (self.layer.add(cx, input, &attended)?, weights, keeps.then_some((normalised, attended)))
+            let x = self.layer.add(cx, input, &attended)?;
+            let normalised = normalised.filter(|_| *kept == Kept::Attention);
+            (x, weights, kept.outputs().then_some((normalised, attended)))
         };
-        let output = {
-            let y = {
+        let (output, _kept_too) = {
+            let (y, _normalised) = {
                 let normalised = first(cx, before_mlp, &x)?;
-                mlp.forward(cx, &normalised)?
+                (mlp.forward(cx, &normalised)?, (*kept == Kept::Outputs).then_some(normalised))
             };
             let y = self.layer.dropped(cx, y, of_mlp)?;
             let y = then(cx, behind_mlp, y)?;
-            self.layer.add(cx, &x, &y)?
+            (self.layer.add(cx, &x, &y)?, (*kept == Kept::Outputs).then_some(y))
         };
         cx.put_out(*scope, &output);
         drop(weights);
@@ -231,11 +251,14 @@ struct Passing<'a> {
 pub(super) struct DecoderModel {
     scope: NameId,
     embedding: (NameId, Tensor),
+    /// That of positions, where they are learned.
+    positions: Option<(NameId, Tensor)>,
     layers: Vec<Rc<Layer>>,
     /// By layer, its number among what can be wrapped by itself.
     units: Vec<usize>,
     norm: Norm,
-    frequencies: Frequencies,
+    /// None where positions are learned.
+    frequencies: Option<Frequencies>,
     /// The type of rotary tables, where it is not that of embeddings.
     tables: Option<DType>,
     head: Linear,
@@ -252,8 +275,7 @@ pub(super) struct DecoderModel {
     caps: SoftCaps,
     windows: SlidingWindows,
     unrotated: LayerPattern,
-    /// The share of embeddings that is left out.
-    dropout: f64,
+    dropouts: Dropouts,
 }
 
 impl DecoderModel {
@@ -268,6 +290,13 @@ impl DecoderModel {
             all.weight(cx, &format!("{embedding}.weight"), &[sizes.vocab, sizes.width])?
         };
         let embedding = (cx.memory().name(&embedding), table.clone());
+        let mut of_positions = |rows: usize| {
+            let name = format!("{}.{}", names.model, names.positions);
+            let table = all.weight(cx, &format!("{name}.weight"), &[rows, sizes.width])?;
+            OpResult::Ok((cx.memory().name(&name), table))
+        };
+        let positions = sizes.positions.map(&mut of_positions).transpose()?;
+        let rotates = positions.is_none();
         #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
         let root = (sizes.width as f64).sqrt();
         let scale =
@@ -276,23 +305,36 @@ impl DecoderModel {
         let made_scale = (sizes.style.gemma && !loads).then(|| scale(cx)).transpose()?;
         let mut layers: Vec<Layer> =
             (0..sizes.layers).map(|layer| Layer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
+        let mut made = None;
+        if rotates && !loads && sizes.style.norms_made == NormsMade::VeryLast {
+            made = Some(rotary::frequencies(cx, sizes)?);
+        }
         let norm = norm(cx, all, &format!("{}.{}", names.model, names.norm), sizes)?;
-        let made = if loads { None } else { Some(rotary::frequencies(cx, sizes)?) };
+        if rotates && !loads {
+            if made.is_none() {
+                made = Some(rotary::frequencies(cx, sizes)?);
+            }
+            rotary::initialise(cx, sizes)?;
+        }
+        let head_bias = sizes.style.head_bias;
         let head = if sizes.tied {
             // The head is made with a weight of its own first.
-            if !loads {
-                drop(all.unused(cx, "lm_head.weight", &[sizes.vocab, sizes.width])?);
-            }
-            if splits { Linear::gathered(cx, "lm_head", table) } else { Linear::tied(cx, "lm_head", table) }
+            let own = || all.unused(cx, "lm_head.weight", &[sizes.vocab, sizes.width]);
+            let own = (!loads).then(own).transpose()?;
+            let head = if splits { Linear::gathered(cx, "lm_head", table) } else { Linear::tied(cx, "lm_head", table) };
+            let head = if head_bias { head.biased(cx, all, "lm_head", sizes.vocab)? } else { head };
+            drop(own);
+            head
         } else {
-            Linear::plain(cx, all, "lm_head", [sizes.width, sizes.vocab])?
+            let make = if head_bias { Linear::make } else { Linear::plain };
+            make(cx, all, "lm_head", [sizes.width, sizes.vocab])?
         };
-        let (frequencies, embedding_scale) = match made {
-            Some(made) => (made, made_scale),
-            None => {
+        let (frequencies, embedding_scale) = match loads {
+            false => (made, made_scale),
+            true => {
                 all.load(cx)?;
                 let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
-                let frequencies = rotary::loaded(cx, sizes)?;
+                let frequencies = rotates.then(|| rotary::loaded(cx, sizes)).transpose()?;
                 if all.quantization().is_some() {
                     all.prepare_for_training(cx)?;
                 }
@@ -300,8 +342,8 @@ impl DecoderModel {
             }
         };
         if let Some(lora) = sizes.lora {
-            let packs = matches!(sizes.style.packing, Packing::All | Packing::Heads);
-            let lora = Lora { targets: lora.targets.of_model(packs.then_some(names.projections)), ..lora };
+            let own = if sizes.style.packing == Packing::All { &[names.projections] } else { names.adapted };
+            let lora = Lora { targets: lora.targets.of_model(own), ..lora };
             for (number, layer) in layers.iter_mut().enumerate() {
                 let name = names.layer(number);
                 layer.attention.adapt(cx, all, &format!("{name}.{}", names.attention), lora)?;
@@ -315,6 +357,7 @@ impl DecoderModel {
         Ok(Self {
             scope: cx.memory().name(names.model),
             embedding,
+            positions,
             layers,
             units,
             norm,
@@ -330,7 +373,7 @@ impl DecoderModel {
             caps,
             windows,
             unrotated,
-            dropout: sizes.dropouts.embedding,
+            dropouts: sizes.dropouts,
         })
     }
 }
@@ -347,7 +390,7 @@ impl DecoderModel {
     ) -> OpResult<Tensor> {
         let embedded = self.embedded(cx, tokens, checkpointing)?;
         let passing = Passing { checkpointing, caches, norm: Some(&self.norm) };
-        self.through(cx, &embedded, given, &(0..self.layers.len()), passing)
+        self.through(cx, embedded, given, &(0..self.layers.len()), passing)
     }
 
     /// What goes into the layers.
@@ -383,20 +426,30 @@ impl DecoderModel {
     fn through(
         &self,
         cx: &mut Context,
-        input: &Tensor,
+        input: Tensor,
         given: Given<'_>,
         layers: &Range<usize>,
         Passing { checkpointing, caches, norm }: Passing<'_>,
     ) -> OpResult<Tensor> {
         let dtype = input.dtype();
         let positions = cx.within(self.scope, |cx| cx.positions(given.tokens[1]))?;
+        let placed = self.positions.as_ref().map(|table| self.placed(cx, &input, table, &positions)).transpose()?;
+        let (mut x, placed) = match placed {
+            Some([sum, placed]) => (sum, Some(placed)),
+            None => (input.clone(), None),
+        };
         let masks = cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?;
-        let mut x = cx.within(self.scope, |cx| cx.dropout(input, self.dropout))?;
-        let tables =
-            cx.within(self.scope, |cx| self.frequencies.tables(cx, &positions, self.tables.unwrap_or(dtype)))?;
+        x = cx.within(self.scope, |cx| cx.dropout(&x, self.dropouts.embedding))?;
+        let embedded = {
+            let embedded = input;
+            if self.dropouts.replaces { x.clone() } else { embedded }
+        };
+        let dtype = self.tables.unwrap_or(dtype);
+        let made = self.frequencies.as_ref().map(|made| cx.within(self.scope, |cx| made.tables(cx, &positions, dtype)));
+        let tables = made.transpose()?;
         for number in layers.clone() {
             let (layer, unit) = (&self.layers[number], self.units[number]);
-            let tables = tables.of(self.windows.has(number)).clone();
+            let tables = tables.as_ref().map(|tables| tables.of(self.windows.has(number)).clone());
             let (layer, rotates, _positions) = (Rc::clone(layer), !self.unrotated.has(number), positions.clone());
             let mask =
                 masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
@@ -410,8 +463,21 @@ impl DecoderModel {
             x = norm.forward(cx, &x)?;
         }
         // Variables of the forward pass, which live until it returns.
-        drop((positions, masks, tables));
+        drop((embedded, positions, placed, masks, tables));
         Ok(x)
+    }
+
+    /// Embeddings of tokens with those of their positions, and these.
+    fn placed(
+        &self,
+        cx: &mut Context,
+        embedded: &Tensor,
+        (scope, table): &(NameId, Tensor),
+        positions: &Tensor,
+    ) -> OpResult<[Tensor; 2]> {
+        let look_up = |cx: &mut Context| cx.embedding(table, positions);
+        let placed = cx.module(*scope, |cx| cx.with_parameters([table], look_up))?;
+        Ok([cx.within(self.scope, |cx| cx.add(embedded, &placed))?, placed])
     }
 
     /// The masks of its layers by their windows: none where SDPA does without.
@@ -472,6 +538,10 @@ impl Model for DecoderModel {
         let hidden = self.hidden(cx, &batch.input, given, checkpointing, caches)?;
         let labels = NextLabels { labels: &batch.target, lengths: batch.lengths.as_deref() };
         if cx.loss_head() == LossHead::Fused {
+            if self.head.bias().is_some() {
+                let text = "the fused loss of a head with a bias is not there; choose another --loss".to_owned();
+                return Err(TrainError::Workload(text).into());
+            }
             // The fused loss knows no factor of logits; one of what they are made of is the same.
             let hidden = match self.logit_scale {
                 Some(scale) => cx.scale(&hidden, scale, "scaled hidden values")?,
@@ -502,14 +572,13 @@ impl Model for DecoderModel {
         let embedded = if part.first { self.embedded(cx, input, checkpointing)? } else { input.clone() };
         let norm = part.last.then_some(&self.norm);
         let passing = Passing { checkpointing, caches: false, norm };
-        let hidden = self.through(cx, &embedded, Given::whole(input), &part.units, passing)?;
-        drop(embedded);
+        let hidden = self.through(cx, embedded, Given::whole(input), &part.units, passing)?;
         if part.last { self.logits(cx, &hidden) } else { Ok(hidden) }
     }
 
     /// What else is done to embeddings, every stage would do to what it is given in their place.
     fn cut(&self) -> Option<Cut> {
-        let plain = self.multipliers.is_none() && self.dropout == 0.0;
+        let plain = self.multipliers.is_none() && self.dropouts.embedding == 0.0 && self.positions.is_none();
         plain.then_some(Cut::Reduced { tied: self.tied })
     }
 

@@ -9,6 +9,12 @@ pub struct Names {
     pub model: &'static str,
     /// The table of tokens.
     pub embedding: &'static str,
+    /// The table of positions, where they are learned.
+    pub positions: &'static str,
+    /// Its layers.
+    pub layers: &'static str,
+    /// The norms of a layer that has two.
+    pub norms: [&'static str; 2],
     /// Attention, in a layer.
     pub attention: &'static str,
     /// The last norm.
@@ -19,6 +25,8 @@ pub struct Names {
     pub output: Target,
     /// Both layers of an MLP without a gate.
     pub mlp: [Target; 2],
+    /// Those beside which peft puts adapters by its own choice.
+    pub adapted: &'static [Target],
 }
 
 impl Names {
@@ -26,11 +34,15 @@ impl Names {
     pub const LLAMA: Self = Self {
         model: "model",
         embedding: "embed_tokens",
+        positions: "embed_positions",
+        layers: "layers",
+        norms: ["input_layernorm", "post_attention_layernorm"],
         attention: "self_attn",
         norm: "norm",
         projections: Target::QueryKeyValue,
         output: Target::Output,
         mlp: [Target::First, Target::Second],
+        adapted: &[Target::Query, Target::Value],
     };
     /// GPT-NeoX's.
     pub const NEOX: Self = Self {
@@ -41,11 +53,35 @@ impl Names {
         projections: Target::WholeQueryKeyValue,
         output: Target::Dense,
         mlp: [Target::Widening, Target::Narrowing],
+        adapted: &[Target::WholeQueryKeyValue],
+        ..Self::LLAMA
+    };
+    /// GPT-2's.
+    pub const GPT2: Self = Self {
+        model: "transformer",
+        embedding: "wte",
+        positions: "wpe",
+        layers: "h",
+        norms: ["ln_1", "ln_2"],
+        attention: "attn",
+        norm: "ln_f",
+        projections: Target::WholeAttention,
+        output: Target::Second,
+        mlp: [Target::First, Target::Second],
+        adapted: &[Target::WholeAttention],
+    };
+    /// Phi's.
+    pub const PHI: Self = Self {
+        norm: "final_layernorm",
+        output: Target::Dense,
+        mlp: [Target::Wider, Target::Narrower],
+        adapted: &[Target::Query, Target::Value, Target::Wider, Target::Narrower],
+        ..Self::LLAMA
     };
 
     /// A layer.
     pub(super) fn layer(self, number: usize) -> String {
-        format!("{}.layers.{number}", self.model)
+        format!("{}.{}.{number}", self.model, self.layers)
     }
 }
 

@@ -325,7 +325,12 @@ impl Kind {
 pub(super) fn frequencies(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Frequencies> {
     let (all, local) = kinds(sizes);
     let made = Frequencies::of(cx, sizes, &all, local.as_ref(), Kind::made)?;
-    // Initialising the weights computes them once more; what one kind came to lives until the next one is there.
+    made.written(cx, &all, local.as_ref())
+}
+
+/// Initialising the weights computes them once more; what one kind came to lives until the next one is there.
+pub(super) fn initialise(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<()> {
+    let (all, local) = kinds(sizes);
     let mut before = None;
     for kind in std::iter::once(&all).chain(&local) {
         let mut blocks = Blocks { cx: &mut *cx, shape: Shape::new(&[kind.values.len()]), taken: Vec::new() };
@@ -333,7 +338,7 @@ pub(super) fn frequencies(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Fr
         before = blocks.taken.into_iter().flatten().last().or(before);
     }
     drop(before);
-    made.written(cx, &all, local.as_ref())
+    Ok(())
 }
 
 /// The same in a model that was made on the meta device: they come from the host.

@@ -20,6 +20,8 @@ pub enum NormPlaces {
     AroundParts,
     /// One before both, which stand side by side (Cohere).
     Once,
+    /// The same, and what both put out is added to each other first (Phi).
+    OncePaired,
     /// The same with a norm before each, of what goes into the layer (GPT-NeoX).
     Beside,
     /// Behind both (OLMo 2).
@@ -81,10 +83,64 @@ pub enum Packing {
     None,
     /// The projections to queries, keys and values, side by side in each head (GPT-NeoX).
     Heads,
+    /// The same side by side (GPT-2).
+    Thirds,
     /// The MLP's gate and what it lets through (GLM).
     Gates,
     /// Those, and the projections to queries, keys and values (Phi-3).
     All,
+}
+
+/// When the norms of a layer are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NormsMade {
+    /// After its other parts.
+    #[default]
+    Last,
+    /// The same; the one behind all layers is made after rotary frequencies, not before (Phi).
+    VeryLast,
+    /// Before them (GPT-NeoX).
+    First,
+    /// Each before what it stands before (GPT-2).
+    InTurn,
+}
+
+/// What lives as long as a layer, or attention in it, runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What comes out of attention and of the MLP; what goes into them lives until that is added (GPT-2).
+    Outputs,
+    /// What is cut and rotated within attention, as long as that runs (Phi).
+    Rotated,
+    /// That, and what goes into attention and what comes out of it, as long as the layer runs (StableLM).
+    Attention,
+}
+
+impl Kept {
+    /// What comes out of attention lives on.
+    pub(super) const fn outputs(self) -> bool {
+        matches!(self, Self::Outputs | Self::Attention)
+    }
+
+    /// What is cut and rotated in attention does, within it.
+    pub(super) const fn rotated(self) -> bool {
+        matches!(self, Self::Rotated | Self::Attention)
+    }
+}
+
+/// The form of GELU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gelu {
+    /// By tanh, as one op (`gelu_pytorch_tanh`).
+    #[default]
+    Tanh,
+    /// By the error function (`gelu`).
+    Exact,
+    /// By tanh, op by op (`gelu_new`).
+    New,
 }
 
 /// How a decoder's parts differ from Llama's.
@@ -106,17 +162,20 @@ pub struct Style {
     pub packing: Packing,
     /// The MLP has no gate.
     pub ungated: bool,
-    /// Norms of a layer are made before its other parts (GPT-NeoX).
-    pub norms_first: bool,
-    /// What goes into attention and what comes out of it live as long as their layer runs, and what is cut and rotated within as long as
-    /// attention does (StableLM).
-    pub keeps: bool,
+    /// Linear layers within layers are `Conv1D` of transformers: their weights are (in, out), with biases (GPT-2).
+    pub conv1d: bool,
+    /// The head has a bias (Phi).
+    pub head_bias: bool,
+    /// When norms are made.
+    pub norms_made: NormsMade,
+    /// What lives longer than it is needed.
+    pub kept: Kept,
     /// What its modules are called.
     pub names: Names,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
-    /// That GELU is the exact one, not its form by tanh.
-    pub exact_gelu: bool,
+    /// The form of that GELU, or of an MLP without a gate.
+    pub gelu: Gelu,
 }
 
 /// A mixture of experts in the place of MLPs.
@@ -165,6 +224,8 @@ pub struct Dropouts {
     pub attention: f64,
     /// Of embeddings.
     pub embedding: f64,
+    /// What stays of them takes their name, so that it lives to the end of the model, not they (Phi).
+    pub replaces: bool,
     /// Of what attention and the MLP add to the residual stream.
     pub residual: f64,
     /// Where the last is.
@@ -370,6 +431,8 @@ pub struct DecoderSizes {
     pub local_theta: Option<f64>,
     /// How queries grow with their positions (Ministral 3).
     pub position_scale: Option<PositionScale>,
+    /// Positions that have learned embeddings, which are added to those of tokens; then nothing is rotated (GPT-2).
+    pub positions: Option<usize>,
     /// Layers whose queries and keys are not rotated (SmolLM3).
     pub unrotated: LayerPattern,
     /// Positions of a training sample.

@@ -19,6 +19,9 @@ pub struct EagerScores<'a> {
     pub mask: &'a Tensor,
     /// The share of weights that is left out.
     pub dropout: f64,
+    /// As GPT-2 has it: keys are those of a projection as they are, and the softmax is taken in the type of scores, unless autocast has
+    /// it in f32.
+    pub plain: bool,
 }
 
 impl Context {
@@ -40,7 +43,7 @@ impl Context {
         let k = self.repeat_kv(k, group, "keys of every head")?;
         let v = self.repeat_kv(v, group, "values of every head")?;
         let masked = {
-            let scores = self.eager_scores(q, &k, by.scale)?;
+            let scores = self.eager_scores(q, &k, by.scale, by.plain && group <= 1)?;
             let scores = match by.cap {
                 Some(cap) => self.capped(scores, cap)?,
                 None => scores,
@@ -49,7 +52,13 @@ impl Context {
             let [.., rows, columns] = *by.mask.shape().dims() else { return Ok((q.clone(), q.clone())) };
             self.add(&scores, &by.mask.window(Shape::new(&[rows, columns]), 0))?
         };
-        let weights = self.softmax_in_f32(&masked)?;
+        let weights = if by.plain && !self.autocasts() {
+            self.softmax(&masked, masked.dtype())?
+        } else {
+            self.softmax_in_f32(&masked)?
+        };
+        // Where weights are converted in a line of its own, they have taken the name of scores.
+        let masked = Some(masked).filter(|_| !by.plain);
         let weights = self.converted(weights, q.dtype(), "attention weights")?;
         drop(masked);
         let weights = {
@@ -67,14 +76,14 @@ impl Context {
         Ok((merged, weights))
     }
 
-    fn eager_scores(&mut self, q: &Tensor, k: &Tensor, scale: f64) -> OpResult<Tensor> {
+    fn eager_scores(&mut self, q: &Tensor, k: &Tensor, scale: f64, turned: bool) -> OpResult<Tensor> {
         let scores = {
             // Autocast visits arguments from the last to the first.
             let k = self.cast_to_lower(k, "keys copy")?;
             let q = self.cast_to_lower(q, "queries copy")?;
             self.op("matmul", |cx| {
                 let (q, k) = (cx.by_head(&q, "queries")?, cx.by_head(&k, "keys")?);
-                cx.scores(&q, &k)
+                cx.scores(&q, &k, turned)
             })?
         };
         self.scale(&scores, scale, "scaled scores")
@@ -103,7 +112,13 @@ impl Context {
         let wide = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         let widens = input.dtype() == DType::F16;
         let input = if widens { input.clone() } else { self.converted(input.clone(), wide, "scores in f32")? };
+        self.softmax(&input, wide)
+    }
+
+    /// `softmax(input, -1)` with a result in f32 or in the type of the input.
+    fn softmax(&mut self, input: &Tensor, wide: DType) -> OpResult<Tensor> {
         let narrow = input.dtype();
+        let widens = narrow != wide;
         self.op("softmax", |cx| {
             let cols = input.shape().last();
             let output = cx.activation(input.shape(), wide, "softmax output")?;
@@ -111,14 +126,14 @@ impl Context {
                 cx.launch(&Kernel::Cast { src: input.operand(), dst: output.operand() })?;
                 &output
             } else {
-                &input
+                input
             };
             cx.launch(&Kernel::Softmax { src: src.operand(), dst: output.operand(), cols })?;
-            if !cx.differentiates(&[&input]) {
+            if !cx.differentiates(&[input]) {
                 return Ok(output);
             }
             let saved = cx.save(&output)?;
-            let source = cx.record("softmaxBackward", [Some(&input), None, None], move |cx, grads| {
+            let source = cx.record("softmaxBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let output = saved.unpack(cx)?;
                 let dst = cx.temporary(grad.shape(), narrow, "scores gradient")?;

@@ -60,6 +60,11 @@ impl Context {
             if grad.shape().dims().len() == 3 || grad.has_layout(strides) {
                 return Ok([Some(grad.strided(shape, shape.contiguous_strides(), 0)), None, None]);
             }
+            // Heads that follow each other as their elements do are a view too.
+            let &[by_batch, by_head, by_row, by_element] = &grad.layout();
+            if shape.dims().len() == 3 && heads > 1 && by_head == head_size * by_element {
+                return Ok([Some(grad.strided(shape, [by_batch, by_row, by_element, 0], 0)), None, None]);
+            }
             if shape.dims().len() == 4 {
                 let &[by_batch, by_head, by_row, by_element] = grad.strides() else {
                     return Ok([Some(grad), None, None]);

@@ -74,7 +74,7 @@ impl Context {
         let k = self.scaled(&repeated.k, half, "scaled keys")?;
         let scores = self.op("matmul", |cx| {
             let (q_rows, k_rows) = (cx.by_head(&q, "queries")?, cx.by_head(&k, "keys")?);
-            let scores = cx.scores(&q_rows, &k_rows)?;
+            let scores = cx.scores(&q_rows, &k_rows, false)?;
             Ok(scores)
         })?;
         drop(k);
@@ -199,8 +199,8 @@ impl Context {
         self.launch(&Kernel::Gemm { m, n, k, batch, a, b, c, bias: None, alpha: 1.0, accumulate: false })
     }
 
-    /// `q kᵀ` of every head.
-    pub(super) fn scores(&mut self, q: &Tensor, k: &Tensor) -> OpResult<Tensor> {
+    /// `q kᵀ` of every head. The gradient of `k` lies head by head, or as the product leaves it: `turned`, element by element of a head.
+    pub(super) fn scores(&mut self, q: &Tensor, k: &Tensor, turned: bool) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *q.shape().dims() else { return Ok(q.clone()) };
         let keys = k.shape().dims()[2];
         let differentiates = self.differentiates(&[q, k]);
@@ -217,14 +217,29 @@ impl Context {
             // The second argument comes first: its name (mat2) sorts before self.
             let k = saved_k.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
             let q = saved_q.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
-            let mut product = |of: Shape, what, sizes, transposed, other: &Tensor| {
+            let mut product = |of: Shape, what, sizes, a, b| {
                 let dst = cx.temporary(of, dtype, what)?;
-                cx.head_products(sizes, matrices(&grad, transposed), matrices(other, false), &dst)?;
+                cx.head_products(sizes, a, b, &dst)?;
                 OpResult::Ok(dst)
             };
-            let dk = q.as_ref().map(|q| product(of_k, "key gradient", [keys, head_size, rows], true, q)).transpose()?;
-            let dq = k.as_ref().map(|k| product(of_q, "query gradient", [rows, head_size, keys], false, k));
-            Ok([dq.transpose()?, dk, None])
+            let to_k = |q: &Tensor| {
+                let what = "key gradient";
+                if !turned {
+                    let sizes = [keys, head_size, rows];
+                    return product(of_k, what, sizes, matrices(&grad, true), matrices(q, false));
+                }
+                let (of, sizes) = (Shape::new(&[batch, heads, head_size, keys]), [head_size, keys, rows]);
+                let dst = product(of, what, sizes, matrices(q, true), matrices(&grad, false))?;
+                let of_head = head_size * keys;
+                Ok(dst.strided(of_k, [heads * of_head, of_head, 1, keys], 0))
+            };
+            let dk = q.as_ref().map(to_k).transpose()?;
+            let to_q = |k: &Tensor| {
+                let (a, b) = (matrices(&grad, false), matrices(k, false));
+                product(of_q, "query gradient", [rows, head_size, keys], a, b)
+            };
+            let dq = k.as_ref().map(to_q).transpose()?;
+            Ok([dq, dk, None])
         });
         Ok(output.with_source(source))
     }

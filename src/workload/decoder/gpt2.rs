@@ -1,0 +1,61 @@
+//! The keys of GPT-2's `config.json`, whose sizes have names of their own.
+
+use serde::Deserialize;
+
+use super::super::bounds::{Extent, Repeats};
+
+/// What only GPT-2 says.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct Gpt2Keys {
+    /// `hidden_size`.
+    pub n_embd: Option<Extent>,
+    /// `num_hidden_layers`.
+    pub n_layer: Option<Repeats>,
+    /// `num_attention_heads`.
+    pub n_head: Option<Extent>,
+    /// Positions that have embeddings.
+    pub n_positions: Option<Extent>,
+    /// `intermediate_size`: four times the width where it is left out.
+    pub n_inner: Option<Extent>,
+    /// `attention_dropout`.
+    pub attn_pdrop: Option<f64>,
+    /// `hidden_act`, which others have beside that and do not read.
+    pub activation_function: Option<String>,
+    /// `layer_norm_eps`, likewise.
+    pub layer_norm_epsilon: Option<f64>,
+    scale_attn_weights: Option<bool>,
+    add_cross_attention: Option<bool>,
+}
+
+impl Gpt2Keys {
+    /// Those that GPT-2 reads.
+    pub const OWN: &[&str] =
+        &["attn_pdrop", "embd_pdrop", "n_embd", "n_head", "n_inner", "n_layer", "n_positions", "resid_pdrop"];
+    /// Positions that have embeddings where it is left out.
+    const POSITIONS: usize = 1024;
+
+    /// Those that are there and mean nothing elsewhere.
+    pub fn asked(&self) -> [(&'static str, bool); 6] {
+        [
+            ("attn_pdrop", self.attn_pdrop.is_some()),
+            ("n_embd", self.n_embd.is_some()),
+            ("n_head", self.n_head.is_some()),
+            ("n_inner", self.n_inner.is_some()),
+            ("n_layer", self.n_layer.is_some()),
+            ("n_positions", self.n_positions.is_some()),
+        ]
+    }
+
+    /// The one that asks GPT-2 for what is not there.
+    pub fn missing(&self) -> Option<&'static str> {
+        let cross = (self.add_cross_attention == Some(true)).then_some("add_cross_attention");
+        cross.or((self.scale_attn_weights == Some(false)).then_some("scale_attn_weights"))
+    }
+
+    /// Positions that have embeddings; `max_position_embeddings` is another word for them.
+    pub fn positions(&self, most: Option<f64>) -> usize {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions of a sample")]
+        let own = most.map_or(Self::POSITIONS, |most| most as usize);
+        self.n_positions.map_or(own, Extent::get)
+    }
+}
