@@ -14,6 +14,7 @@ use vramlab_train::{
     UnevenSplit, World,
 };
 
+use super::plan::TensorPlan;
 use super::quantization::Quantization;
 
 /// A hash of 32 bits with low bias.
@@ -186,6 +187,8 @@ pub(super) struct Parameters {
     quantization: Option<Quantization>,
     /// The ranks that load a part each.
     parts: Option<World>,
+    /// Which modules they load parts of.
+    plan: TensorPlan,
     made: Vec<Option<Made>>,
 }
 
@@ -223,13 +226,17 @@ impl Parameters {
             frozen: false,
             quantization: None,
             parts: None,
+            plan: TensorPlan::LLAMA,
             made: Vec::new(),
         }
     }
 
     /// Parameters of a type, which get their values where they lie.
     pub const fn in_place(spread: Spread, dtype: DType) -> Self {
-        Self { spread, dtype, in_place: true, frozen: false, quantization: None, parts: None, made: Vec::new() }
+        let mut parameters = Self::new(spread);
+        parameters.dtype = dtype;
+        parameters.in_place = true;
+        parameters
     }
 
     /// Those made from here on are not trained, where `frozen`.
@@ -247,6 +254,12 @@ impl Parameters {
     /// Those made from here on are made on the meta device, and each of these ranks loads its part, where there are ranks.
     pub const fn in_parts(mut self, ranks: Option<World>) -> Self {
         self.parts = ranks;
+        self
+    }
+
+    /// Ranks split modules by this plan.
+    pub const fn planned(mut self, plan: TensorPlan) -> Self {
+        self.plan = plan;
         self
     }
 
@@ -282,14 +295,9 @@ impl Parameters {
         ends: [usize; 2],
     ) -> OpResult<Option<(TensorRole, [usize; 2])>> {
         let Some(world) = self.parts else { return Ok(None) };
-        let role = match name.rsplit('.').next() {
-            Some("q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj") => TensorRole::Columns,
-            Some("lm_head") => TensorRole::Gathered,
-            Some("o_proj" | "down_proj") => TensorRole::Rows,
-            _ => return Ok(None),
-        };
+        let Some(role) = self.plan.role(name) else { return Ok(None) };
         cx.loads_in_parts();
-        let split = usize::from(role != TensorRole::Rows);
+        let split = usize::from(!matches!(role, TensorRole::Rows | TensorRole::RowsOfWhole));
         let mut part = ends;
         if !ends[split].is_multiple_of(world.size()) {
             let (count, ranks) = (ends[split], world.size());
@@ -299,6 +307,11 @@ impl Parameters {
         }
         part[split] /= world.size();
         Ok(Some((role, part)))
+    }
+
+    /// The type of those that are made.
+    pub const fn dtype(&self) -> DType {
+        self.dtype
     }
 
     /// How matrices of layers are quantised, where they are.
@@ -315,7 +328,8 @@ impl Parameters {
         quantization: Quantization,
     ) -> FourBitWeight {
         let shape = Shape::new(dims);
-        let weight = FourBitWeight::meta(cx, shape, self.dtype, quantization.nested);
+        let storage = quantization.storage.unwrap_or(if cx.shards_parameters() { self.dtype } else { DType::U8 });
+        let weight = FourBitWeight::meta(cx, shape, [self.dtype, storage], quantization.nested);
         let number = cx.parameter_count() + self.reserve().0;
         let parameter = Context::future_frozen_parameter(weight.packed(), number);
         if let Some(place) = self.made.last_mut() {
@@ -336,12 +350,15 @@ impl Parameters {
     /// Loads what is on the meta device as transformers does: a block of all bytes is taken and given back, then the weights come one
     /// after the other in the order of their names, and a matrix in 4 bits is quantised before the next one comes.
     pub fn load(&mut self, cx: &mut Context) -> OpResult<()> {
-        // Whatever a plan of parts has is counted as a part, norms of heads that all ranks have too.
-        let in_plan = |name: &str| name.ends_with("q_norm.weight") || name.ends_with("k_norm.weight");
-        let size = |made: &Made| match (&made.four_bit, self.parts) {
-            (Some(weight), _) => weight.shape().numel() as u64 / 2,
-            (None, Some(world)) if in_plan(&made.name) => made.data.bytes().get() / world.size() as u64,
-            (None, _) => made.data.bytes().get(),
+        // Among ranks whatever the plan has is counted as a part, what they load whole too.
+        let ranks = cx.world().map_or(1, World::size) as u64;
+        let size = |made: &Made| {
+            let whole = match (&made.four_bit, made.whole) {
+                (Some(weight), _) => weight.shape().numel() as u64 / 2,
+                (None, Some(whole)) => made.data.dtype().bytes(whole.numel()).get(),
+                (None, None) => made.data.bytes().get(),
+            };
+            if self.plan.has(&made.name) { whole / ranks } else { whole }
         };
         let bytes = self.made.iter().flatten().fold(0_u64, |sum, made| sum.saturating_add(size(made)));
         let shape = Shape::new(&[usize::try_from(bytes).unwrap_or(usize::MAX)]);
@@ -422,15 +439,21 @@ impl Parameters {
         adapters.into_iter().try_for_each(|made| cx.convert(&made.data, DType::F32, &made.name))
     }
 
-    /// Numbers of the parameters of the module `name` as they are listed: those of an adapter behind the weight that it stands beside.
+    /// Numbers of the parameters of the module `name` as they are listed: those of an adapter behind the layer that it stands beside.
     pub fn of_module(&self, cx: &Context, name: &str) -> Vec<usize> {
         let (before, prefix) = (cx.parameter_count(), format!("{name}."));
         let made = || self.made.iter().flatten().enumerate().map(move |(number, made)| (before + number, made));
+        let layer = |made: &Made| made.name.rsplit_once('.').map_or(String::new(), |(layer, _)| format!("{layer}."));
+        let mut own =
+            made().filter(|(_, made)| made.kind != Kind::Adapter && made.name.starts_with(&prefix)).peekable();
         let mut numbers = Vec::new();
-        for (number, whole) in made().filter(|(_, made)| made.kind != Kind::Adapter && made.name.starts_with(&prefix)) {
+        while let Some((number, whole)) = own.next() {
             numbers.push(number);
-            let layer = whole.name.strip_suffix("weight").unwrap_or(&whole.name);
-            let beside = |made: &Made| made.name.strip_prefix(layer).is_some_and(|rest| rest.starts_with("lora_"));
+            let of = layer(whole);
+            if own.peek().is_some_and(|(_, next)| layer(next) == of) {
+                continue;
+            }
+            let beside = |made: &Made| made.name.strip_prefix(&of).is_some_and(|rest| rest.starts_with("lora_"));
             numbers.extend(made().filter(|(_, made)| made.kind == Kind::Adapter && beside(made)).map(|(n, _)| n));
         }
         numbers
@@ -541,12 +564,15 @@ impl Parameters {
     /// Numbers the parameters and gives every one its first values. Places that nothing was made in fall away.
     pub fn initialise(self, cx: &mut Context) -> OpResult<()> {
         let in_place = self.in_place;
-        for (p, Made { name, data, part, init, kind, loaded, .. }) in self.made.into_iter().flatten().enumerate() {
+        for (p, Made { name, data, part, init, kind, four_bit, loaded, .. }) in
+            self.made.into_iter().flatten().enumerate()
+        {
             let n = data.numel();
             let held = part.map_or_else(|| data.clone(), |part| data.window(part, 0));
-            match kind {
-                Kind::Frozen => cx.adopt_frozen(held, &name),
-                Kind::Trained | Kind::Adapter => cx.adopt(held, &name),
+            match (four_bit, kind) {
+                (Some(weight), _) => cx.adopt_four_bit(&weight, &name),
+                (None, Kind::Frozen) => cx.adopt_frozen(held, &name),
+                (None, Kind::Trained | Kind::Adapter) => cx.adopt(held, &name),
             }
             if loaded {
                 continue;

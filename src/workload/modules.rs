@@ -170,7 +170,7 @@ impl Repeatable for Linear {
                 let part = product(cx, &input)?;
                 cx.gather_from_ranks(part)
             }
-            Some(TensorRole::Rows) => {
+            Some(TensorRole::Rows | TensorRole::RowsOfWhole) => {
                 let part = product(cx, input)?;
                 cx.reduce_from_ranks(part)
             }

@@ -1,6 +1,7 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`, and their values where a key is missing.
 
 use super::super::llama::NormKind;
+use super::super::plan::{TensorPair, TensorPlan};
 use super::names::Names;
 use super::sizes::{Biases, HeadNorms, NormPlaces, Packing, Rotation, Style};
 
@@ -93,6 +94,7 @@ const LLAMA: Family = Family {
         norms_first: false,
         keeps: false,
         names: Names::LLAMA,
+        plan: TensorPlan::LLAMA,
         gemma: false,
         exact_gelu: false,
     },
@@ -114,10 +116,17 @@ const LLAMA: Family = Family {
     own_keys: &["mlp_bias"],
 };
 
+/// Llama's plan, and the table of tokens.
+const WITH_TABLE: TensorPlan = TensorPlan { table: true, ..TensorPlan::LLAMA };
+
+/// Llama's, and norms of heads.
+const WITH_NORMS: TensorPlan = TensorPlan { norms: true, ..TensorPlan::LLAMA };
+
 /// `attention_bias` is not read.
 const NO_BIAS: (bool, Biases) = (false, Biases::None);
 
-const GEMMA: Style = Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..LLAMA.style };
+const GEMMA: Style =
+    Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, plan: WITH_TABLE, ..LLAMA.style };
 
 const COHERE: Family = Family {
     name: "cohere",
@@ -125,6 +134,7 @@ const COHERE: Family = Family {
         norm: NormKind::Unbiased,
         places: NormPlaces::Once,
         rotation: Rotation::CastNeighbours,
+        plan: WITH_TABLE,
         ..LLAMA.style
     },
     tied: true,
@@ -139,6 +149,7 @@ const OLMO: Style = Style {
     places: NormPlaces::Behind,
     heads: HeadNorms::Together,
     rotation: Rotation::Wide,
+    plan: TensorPlan { attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
     ..LLAMA.style
 };
 
@@ -148,6 +159,7 @@ const GLM: Family = Family {
         places: NormPlaces::AroundParts,
         rotation: Rotation::Neighbours,
         packing: Packing::Gates,
+        plan: TensorPlan { mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
         ..LLAMA.style
     },
     attention_bias: (true, Biases::Inputs),
@@ -172,7 +184,7 @@ pub(super) const FAMILIES: [Family; 28] = [
     Family {
         name: "ernie4_5",
         attention_bias: NO_BIAS,
-        style: Style { rotation: Rotation::WideNeighbours, ..LLAMA.style },
+        style: Style { rotation: Rotation::WideNeighbours, plan: WITH_TABLE, ..LLAMA.style },
         kv_heads: Some(2),
         head_size: Some(128),
         tied: true,
@@ -207,7 +219,7 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "gemma3_text",
-        style: Style { heads: HeadNorms::Each, ..GEMMA },
+        style: Style { heads: HeadNorms::Each, plan: TensorPlan { norms: true, ..WITH_TABLE }, ..GEMMA },
         vocab: Some(262_208),
         heads: Some(8),
         kv_heads: Some(4),
@@ -228,11 +240,7 @@ pub(super) const FAMILIES: [Family; 28] = [
         ],
         ..LLAMA
     },
-    Family {
-        name: "glm",
-        style: Style { rotation: Rotation::Neighbours, packing: Packing::Gates, ..LLAMA.style },
-        ..GLM
-    },
+    Family { name: "glm", style: Style { places: NormPlaces::Before, ..GLM.style }, ..GLM },
     GLM,
     Family {
         name: "gpt_neox",
@@ -302,6 +310,7 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "mixtral",
+        style: Style { plan: TensorPlan { experts: true, ..TensorPlan::LLAMA }, ..LLAMA.style },
         attention_bias: NO_BIAS,
         kv_heads: Some(8),
         eps: 1e-5,
@@ -340,7 +349,11 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "olmoe",
-        style: Style { heads: HeadNorms::Together, ..LLAMA.style },
+        style: Style {
+            heads: HeadNorms::Together,
+            plan: TensorPlan { experts: true, attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
+            ..LLAMA.style
+        },
         eps: 1e-5,
         padding: Some(1),
         experts: Some(OwnExperts {
@@ -358,7 +371,11 @@ pub(super) const FAMILIES: [Family; 28] = [
     Family {
         name: "phi3",
         attention_bias: NO_BIAS,
-        style: Style { packing: Packing::All, ..LLAMA.style },
+        style: Style {
+            packing: Packing::All,
+            plan: TensorPlan { attention: TensorPair::Gathered, mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
+            ..LLAMA.style
+        },
         eps: 1e-5,
         padding: Some(32_000),
         windows: Windows::All,
@@ -402,7 +419,7 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "qwen3",
-        style: Style { heads: HeadNorms::Each, ..LLAMA.style },
+        style: Style { heads: HeadNorms::Each, plan: WITH_NORMS, ..LLAMA.style },
         kv_heads: Some(32),
         head_size: Some(128),
         windows: Windows::Late,
@@ -411,7 +428,7 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "qwen3_moe",
-        style: Style { heads: HeadNorms::Each, ..LLAMA.style },
+        style: Style { heads: HeadNorms::Each, plan: TensorPlan { experts: true, ..WITH_NORMS }, ..LLAMA.style },
         kv_heads: Some(4),
         windows: Windows::AllWhereAsked,
         experts: Some(OwnExperts {
@@ -446,6 +463,7 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "smollm3",
+        style: Style { plan: WITH_TABLE, ..LLAMA.style },
         kv_heads: Some(4),
         tied: true,
         theta: 2e6,
@@ -456,7 +474,12 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "stablelm",
-        style: Style { norm: NormKind::Layer, keeps: true, ..LLAMA.style },
+        style: Style {
+            norm: NormKind::Layer,
+            keeps: true,
+            plan: TensorPlan { none: true, ..TensorPlan::LLAMA },
+            ..LLAMA.style
+        },
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,
@@ -472,7 +495,7 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "starcoder2",
-        style: Style { norm: NormKind::Layer, ungated: true, ..LLAMA.style },
+        style: Style { norm: NormKind::Layer, ungated: true, plan: WITH_TABLE, ..LLAMA.style },
         attention_bias: NO_BIAS,
         kv_heads: Some(2),
         tied: true,

@@ -91,10 +91,11 @@ impl Decoder {
             UnevenSplit { count, what, ranks: world.size(), remedy }.to_string()
         };
         let of_heads = [HeadNorms::None, HeadNorms::Each].contains(&style.heads);
-        let varies = Style { norm: style.norm, rotation: style.rotation, heads: style.heads, ..Style::default() };
+        let Style { norm, rotation, heads: of, plan, .. } = style;
+        let varies = Style { norm, rotation, heads: of, plan, ..Style::default() };
         let norms = matches!(style.norm, NormKind::Plain | NormKind::Bare);
-        // SmolLM3 splits a table of its own too.
-        let plain = self.sizes.experts.is_none() && (self.sizes.tied || self.sizes.unrotated == LayerPattern::NONE);
+        // A table of its own is split too where the plan has it.
+        let plain = self.sizes.experts.is_none() && (self.sizes.tied || !plan.table);
         if !norms
             || !of_heads
             || !plain
@@ -127,7 +128,18 @@ impl Workload for Decoder {
     fn build(&self, cx: &mut Context) -> OpResult<Task> {
         let DecoderSizes { weights, lora, .. } = self.sizes;
         let all = Parameters::in_place(Spread::Transformer, weights).frozen(lora.is_some());
-        let mut all = all.quantized(lora.and_then(|lora| lora.quantization)).in_parts(self.parts(cx)?);
+        let quantization = lora.and_then(|lora| lora.quantization);
+        if cx.shards_parameters()
+            && let Some(storage) = quantization.and_then(|quantization| quantization.storage)
+            && storage != weights
+        {
+            let (is, needed) = (storage.label(), weights.label());
+            let text = format!(
+                "weights in 4 bits are sharded as what the others are, and bnb_4bit_quant_storage is {is} here; make it {needed}"
+            );
+            return Err(TrainError::Workload(text).into());
+        }
+        let mut all = all.quantized(quantization).planned(self.sizes.style.plan).in_parts(self.parts(cx)?);
         let model = DecoderModel::make(cx, &mut all, &self.sizes)?;
         all.initialise(cx)?;
         Ok(Task::Supervised(Rc::new(model)))

@@ -293,7 +293,8 @@ impl DecoderModel {
                 all.load(cx)?;
                 let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
                 let frequencies = rotary::loaded(cx, sizes)?;
-                if all.quantization().is_some() {
+                // Programs that shard leave everything in one type, of which the bytes in 4 bits are said to be too.
+                if all.quantization().is_some() && !cx.shards_parameters() {
                     all.prepare_for_training(cx)?;
                 }
                 (frequencies, embedding_scale)
@@ -307,7 +308,9 @@ impl DecoderModel {
                 layer.attention.adapt(cx, all, &format!("{name}.{}", names.attention), lora)?;
                 layer.mlp.adapt(cx, all, &format!("{name}.mlp"), lora)?;
             }
-            all.widen_adapters(cx)?;
+            if all.quantization().is_none() || !cx.shards_parameters() {
+                all.widen_adapters(cx)?;
+            }
         }
         let units = (0..sizes.layers).map(|layer| cx.unit(all.of_module(cx, &names.layer(layer)))).collect();
         let layers = layers.into_iter().map(Rc::new).collect();

@@ -5,6 +5,7 @@ use vramlab_train::{PositionScale, RouterRule};
 
 use super::super::llama::NormKind;
 use super::super::lora::Lora;
+use super::super::plan::TensorPlan;
 use super::names::Names;
 use super::pattern::LayerPattern;
 
@@ -113,6 +114,8 @@ pub struct Style {
     pub keeps: bool,
     /// What its modules are called.
     pub names: Names,
+    /// How ranks split them.
+    pub plan: TensorPlan,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
     /// That GELU is the exact one, not its form by tanh.
