@@ -14,7 +14,7 @@ use vramlab_train::{
     UnevenSplit, World,
 };
 
-use super::plan::TensorPlan;
+use super::plan::{ExpertFiles, TensorPlan};
 use super::quantization::Quantization;
 
 /// A hash of 32 bits with low bias.
@@ -314,6 +314,31 @@ impl Parameters {
         self.dtype
     }
 
+    /// The matrices of all experts, of `hidden` values each: gates and what they let through in one, and the way back. Ranks that load
+    /// parts have some of the hidden values.
+    pub fn experts(
+        &mut self,
+        cx: &mut Context,
+        name: &str,
+        [count, hidden, width]: [usize; 3],
+    ) -> OpResult<[Tensor; 2]> {
+        let ranks = self.parts.filter(|_| self.plan.experts != ExpertFiles::Whole).map_or(1, World::size);
+        if ranks > 1 {
+            cx.loads_in_parts();
+        }
+        if !hidden.is_multiple_of(ranks) {
+            let remedy = "take other ranks".to_owned();
+            let uneven = UnevenSplit { count: hidden, what: "hidden values of an expert", ranks, remedy };
+            return Err(TrainError::Workload(uneven.to_string()).into());
+        }
+        let own = hidden / ranks;
+        let (gate_up, down) = (format!("{name}.gate_up_proj"), format!("{name}.down_proj"));
+        Ok([
+            self.split_weight(cx, &gate_up, [count, 2 * hidden, width], [count, 2 * own, width])?,
+            self.split_weight(cx, &down, [count, width, hidden], [count, width, own])?,
+        ])
+    }
+
     /// How matrices of layers are quantised, where they are.
     pub const fn quantization(&self) -> Option<Quantization> {
         self.quantization
@@ -358,13 +383,14 @@ impl Parameters {
                 (None, Some(whole)) => made.data.dtype().bytes(whole.numel()).get(),
                 (None, None) => made.data.bytes().get(),
             };
-            if self.plan.has(&made.name) { whole / ranks } else { whole }
+            // So is a table that is split because the head is.
+            if made.whole.is_some() || self.plan.has(&made.name) { whole / ranks } else { whole }
         };
         let bytes = self.made.iter().flatten().fold(0_u64, |sum, made| sum.saturating_add(size(made)));
         let shape = Shape::new(&[usize::try_from(bytes).unwrap_or(usize::MAX)]);
         drop(cx.memory().tensor(shape, DType::U8, Category::Temporary, "caching_allocator_warmup")?);
         let mut order: Vec<_> = self.made.iter_mut().flatten().enumerate().collect();
-        order.sort_by_cached_key(|(_, made)| natural_key(&made.name));
+        order.sort_by_cached_key(|(_, made)| natural_key(&self.plan.in_files(&made.name)));
         for (number, made) in order {
             let Made { name, data, init, four_bit, whole, .. } = made;
             match four_bit {
@@ -376,7 +402,10 @@ impl Parameters {
                     cx.quantize(whole, weight, name)?;
                 }
                 None => {
-                    cx.memory().materialise(data, name)?;
+                    match data.shape().dims() {
+                        &[count, ..] if data.shape().dims().len() == 3 => load_experts(cx, data, name, count)?,
+                        _ => cx.memory().materialise(data, name)?,
+                    }
                     match (self.parts, whole) {
                         (Some(world), Some(whole)) => init.write_part(cx, data, number, (*whole, world))?,
                         _ => init.write(cx, data, number)?,
@@ -512,7 +541,13 @@ impl Parameters {
     }
 
     /// A weight of shape `whole` that is split over ranks once the model is made: the tensor is of shape `part` all along.
-    pub fn split_weight(&mut self, cx: &Context, name: &str, whole: [usize; 2], part: [usize; 2]) -> OpResult<Tensor> {
+    pub fn split_weight<const RANK: usize>(
+        &mut self,
+        cx: &Context,
+        name: &str,
+        whole: [usize; RANK],
+        part: [usize; RANK],
+    ) -> OpResult<Tensor> {
         let slot = self.reserve();
         let shape = Shape::new(&whole);
         self.make_in(slot, cx, name, [shape, Shape::new(&part)], self.spread.init(shape))
@@ -588,6 +623,28 @@ impl Parameters {
     }
 }
 
+/// Takes the block of a matrix of all experts as transformers does, which files have one by one: the parts of each, then stacks of these,
+/// and of gates and what they let through both behind each other.
+fn load_experts(cx: &Context, data: &Tensor, name: &str, count: usize) -> OpResult<()> {
+    let stacks = if name.ends_with("gate_up_proj") { 2 } else { 1 };
+    let block = |parts: usize, what| {
+        cx.memory().tensor(Shape::new(&[data.numel() / parts]), data.dtype(), Category::Temporary, what)
+    };
+    let parts = |_| (0..count).map(|_| block(stacks * count, "part of an expert")).collect::<OpResult<Vec<_>>>();
+    let mut of_stacks = (0..stacks).map(parts).collect::<OpResult<Vec<_>>>()?;
+    if let [only] = &mut of_stacks[..] {
+        cx.memory().materialise(data, name)?;
+        while only.pop().is_some() {}
+        return Ok(());
+    }
+    let mut stacked = Vec::new();
+    for mut parts in of_stacks {
+        stacked.push(block(stacks, "parts of all experts")?);
+        while parts.pop().is_some() {}
+    }
+    cx.memory().materialise(data, name)
+}
+
 impl Init {
     /// Writes the values of parameter `number`.
     #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
@@ -608,10 +665,13 @@ impl Init {
     fn write_part(self, cx: &Context, data: &Tensor, number: usize, (whole, world): (Shape, World)) -> OpResult<()> {
         let Self::Uniform(bound) = self else { return self.write(cx, data, number) };
         let (part, columns) = (data.shape().last(), whole.last());
-        let of_whole = move |i: usize| match part == columns {
-            true => i + world.rank() * (whole.numel() / world.size()),
-            false => i / part * columns + world.rank() * part + i % part,
+        // Rows of a matrix, or of experts those of each gate and of each of what it lets through.
+        let stretches = if let &[experts, _, _] = whole.dims() { 2 * experts } else { 1 };
+        let (stretch, run) = match part == columns {
+            true => (whole.numel() / stretches, whole.numel() / stretches / world.size()),
+            false => (columns, part),
         };
+        let of_whole = move |i: usize| i / run.max(1) * stretch + world.rank() * run + i % run.max(1);
         write_float(cx, data, |i| ((2.0 * unit_at(1000 + number as u32, of_whole(i)) - 1.0) * bound) as f32)
     }
 }

@@ -59,7 +59,7 @@ pub use loading::{Loaded, Loading};
 pub use lora::{AdapterConfig, Lora, Share, Target, Targets};
 pub use mlp::{MlpSizes, mlp};
 pub use own::Input;
-pub use plan::{TensorPair, TensorPlan};
+pub use plan::{ExpertFiles, TensorPair, TensorPlan};
 pub use quantization::{BitsAndBytesConfig, Quantization};
 pub use random::Random;
 pub use resnet::{ResNet, ResNetSizes};

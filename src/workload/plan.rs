@@ -11,6 +11,17 @@ pub enum TensorPair {
     Gathered,
 }
 
+/// What files call the matrices of experts, which they have one by one, where ranks split them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertFiles {
+    /// They are whole on every rank.
+    Whole,
+    /// As a gated MLP's (`mlp.experts.0.gate_proj`).
+    Own,
+    /// As Mixtral's (`block_sparse_moe.experts.0.w1`).
+    Mixtral,
+}
+
 /// A family's plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorPlan {
@@ -22,8 +33,8 @@ pub struct TensorPlan {
     pub table: bool,
     /// Norms of heads are whole on every rank, and their gradients summed.
     pub norms: bool,
-    /// Experts are split.
-    pub experts: bool,
+    /// Whether experts are split, and what files call them.
+    pub experts: ExpertFiles,
     /// There is no plan.
     pub none: bool,
 }
@@ -41,7 +52,7 @@ impl TensorPlan {
         mlp: TensorPair::Split,
         table: false,
         norms: false,
-        experts: false,
+        experts: ExpertFiles::Whole,
         none: false,
     };
 
@@ -72,13 +83,25 @@ impl TensorPlan {
         }
     }
 
+    /// What files call a parameter: that of several experts by the first.
+    pub fn in_files(self, parameter: &str) -> String {
+        let [sparse, gate_up, down] = match self.experts {
+            ExpertFiles::Whole => return parameter.to_owned(),
+            ExpertFiles::Own => [".mlp.", ".0.gate_proj.weight", ".0.down_proj.weight"],
+            ExpertFiles::Mixtral => [".block_sparse_moe.", ".0.w1.weight", ".0.w2.weight"],
+        };
+        let own = parameter.replace(".mlp.", sparse);
+        let named = |end: &str, file: &str| own.strip_suffix(end).map(|of| format!("{of}{file}"));
+        named(".gate_up_proj", gate_up).or_else(|| named(".down_proj", down)).unwrap_or(own)
+    }
+
     /// Whether it names the module that a parameter is of, or the parameter.
     pub fn has(self, parameter: &str) -> bool {
         let module = parameter.rsplit_once('.').map_or(parameter, |(module, _)| module);
         let experts = parameter.ends_with(".mlp.experts.gate_up_proj") || parameter.ends_with(".mlp.experts.down_proj");
         let is = |own: &str| module.rsplit('.').next() == Some(own);
         self.role(module).is_some()
-            || self.experts && experts
+            || self.experts != ExpertFiles::Whole && experts
             || self.table && (is("embed_tokens") || is("embed_in"))
             || self.norms && (is("q_norm") || is("k_norm"))
     }
@@ -100,7 +123,7 @@ mod tests {
         assert_eq!(phi.role("model.layers.0.self_attn.o_proj"), Some(TensorRole::RowsOfWhole));
         assert!(llama.has("model.layers.0.self_attn.q_proj.bias") && llama.has("lm_head.weight"));
         assert!(!llama.has("model.embed_tokens.weight") && !llama.has("model.layers.0.self_attn.q_norm.weight"));
-        let experts = TensorPlan { experts: true, ..llama };
+        let experts = TensorPlan { experts: ExpertFiles::Own, ..llama };
         assert!(experts.has("model.layers.0.mlp.experts.down_proj") && !experts.has("model.layers.0.mlp.gate.weight"));
         assert!(!TensorPlan { none: true, ..llama }.has("lm_head.weight"));
     }

@@ -1,7 +1,7 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`, and their values where a key is missing.
 
 use super::super::llama::NormKind;
-use super::super::plan::{TensorPair, TensorPlan};
+use super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
 use super::names::Names;
 use super::sizes::{Biases, HeadNorms, NormPlaces, Packing, Rotation, Style};
 
@@ -310,7 +310,7 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "mixtral",
-        style: Style { plan: TensorPlan { experts: true, ..TensorPlan::LLAMA }, ..LLAMA.style },
+        style: Style { plan: TensorPlan { experts: ExpertFiles::Mixtral, ..TensorPlan::LLAMA }, ..LLAMA.style },
         attention_bias: NO_BIAS,
         kv_heads: Some(8),
         eps: 1e-5,
@@ -351,7 +351,7 @@ pub(super) const FAMILIES: [Family; 28] = [
         name: "olmoe",
         style: Style {
             heads: HeadNorms::Together,
-            plan: TensorPlan { experts: true, attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
+            plan: TensorPlan { experts: ExpertFiles::Own, attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
             ..LLAMA.style
         },
         eps: 1e-5,
@@ -428,7 +428,11 @@ pub(super) const FAMILIES: [Family; 28] = [
     },
     Family {
         name: "qwen3_moe",
-        style: Style { heads: HeadNorms::Each, plan: TensorPlan { experts: true, ..WITH_NORMS }, ..LLAMA.style },
+        style: Style {
+            heads: HeadNorms::Each,
+            plan: TensorPlan { experts: ExpertFiles::Own, ..WITH_NORMS },
+            ..LLAMA.style
+        },
         kv_heads: Some(4),
         windows: Windows::AllWhereAsked,
         experts: Some(OwnExperts {

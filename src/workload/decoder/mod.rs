@@ -22,6 +22,7 @@ use super::data::Data;
 use super::hash::{self, Cycle, Parameters, Spread};
 use super::llama::NormKind;
 use super::lora::{Lora, Target};
+use super::plan::{ExpertFiles, TensorPair};
 use super::text::Windows;
 use model::DecoderModel;
 
@@ -90,29 +91,32 @@ impl Decoder {
             let remedy = "take as many ranks as divide them".to_owned();
             UnevenSplit { count, what, ranks: world.size(), remedy }.to_string()
         };
-        let of_heads = [HeadNorms::None, HeadNorms::Each].contains(&style.heads);
-        let Style { norm, rotation, heads: of, plan, .. } = style;
-        let varies = Style { norm, rotation, heads: of, plan, ..Style::default() };
-        let norms = matches!(style.norm, NormKind::Plain | NormKind::Bare);
+        let norms = style.norm != NormKind::Layer
+            && match style.heads {
+                HeadNorms::None => true,
+                HeadNorms::Each => style.plan.norms,
+                HeadNorms::Together => style.plan.attention == TensorPair::Gathered,
+            };
         // A table of its own is split too where the plan has it.
-        let plain = self.sizes.experts.is_none() && (self.sizes.tied || !plan.table);
-        if !norms
-            || !of_heads
-            || !plain
-            || style.biases == Biases::All
-            || (Style { biases: Biases::None, ..style }) != varies
-        {
-            return refused("tp is there for decoders whose layers are Llama's; use ddp or fsdp".to_owned());
+        let table = self.sizes.tied || !style.plan.table;
+        let layers =
+            style.packing != Packing::Heads && !style.ungated && style.biases != Biases::All && !style.mlp_biases;
+        let whole_experts = self.sizes.experts.is_some() && style.plan.experts == ExpertFiles::Whole;
+        if style.plan.none || !norms || !table || !layers || whole_experts {
+            return refused("tp does not split what this family has beside Llama's layers; use ddp or fsdp".to_owned());
         }
         if self.sizes.tied && cx.memory().holds_bytes() {
             let text = "tp splits a table that is the head's weight too on simulated cards alone; use ddp or fsdp";
             return refused(text.to_owned());
         }
         if self.sizes.lora.is_some() {
-            return refused("adapters beside frozen parameters are not simulated with tp; use ddp".to_owned());
+            let text = "peft makes adapters for whole layers, and those that transformers' tp splits fail beside them; use ddp or fsdp";
+            return refused(text.to_owned());
         }
+        // Heads that are gathered are no rank's alone.
+        let split = style.plan.attention == TensorPair::Split;
         for (count, what) in [(heads, "attention heads"), (kv_heads, "heads of keys")] {
-            if !count.is_multiple_of(world.size()) {
+            if split && !count.is_multiple_of(world.size()) {
                 return refused(uneven(count, what));
             }
         }
