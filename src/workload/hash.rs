@@ -383,8 +383,7 @@ impl Parameters {
                 (None, Some(whole)) => made.data.dtype().bytes(whole.numel()).get(),
                 (None, None) => made.data.bytes().get(),
             };
-            // So is a table that is split because the head is.
-            if made.whole.is_some() || self.plan.has(&made.name) { whole / ranks } else { whole }
+            if self.plan.has(&made.name) { whole / ranks } else { whole }
         };
         let bytes = self.made.iter().flatten().fold(0_u64, |sum, made| sum.saturating_add(size(made)));
         let shape = Shape::new(&[usize::try_from(bytes).unwrap_or(usize::MAX)]);

@@ -22,7 +22,7 @@ use super::data::Data;
 use super::hash::{self, Cycle, Parameters, Spread};
 use super::llama::NormKind;
 use super::lora::{Lora, Target};
-use super::plan::{ExpertFiles, TensorPair};
+use super::plan::{ExpertFiles, TensorPair, TensorPlan};
 use super::text::Windows;
 use model::DecoderModel;
 
@@ -143,7 +143,10 @@ impl Workload for Decoder {
             );
             return Err(TrainError::Workload(text).into());
         }
-        let mut all = all.quantized(quantization).planned(self.sizes.style.plan).in_parts(self.parts(cx)?);
+        // What is the head's too is split as the head is.
+        let plan = self.sizes.style.plan;
+        let plan = TensorPlan { table: plan.table || self.sizes.tied && !plan.none, ..plan };
+        let mut all = all.quantized(quantization).planned(plan).in_parts(self.parts(cx)?);
         let model = DecoderModel::make(cx, &mut all, &self.sizes)?;
         all.initialise(cx)?;
         Ok(Task::Supervised(Rc::new(model)))
