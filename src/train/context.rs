@@ -17,6 +17,7 @@ use super::exchange::Seat;
 use super::hooks::Hooks;
 use super::kv_cache::KvCache;
 use super::library::{Libraries, Library, Thread};
+use super::member::{Member, World};
 use super::memory::{BlockHandle, Memory};
 use super::offload::{Offloader, Packed};
 use super::outputs::Outputs;
@@ -149,6 +150,8 @@ pub struct Context {
     pub(crate) synchronises: bool,
     /// Parts of the model that may be wrapped by themselves: their parameters.
     pub(crate) units: Vec<Vec<usize>>,
+    /// The rank that this is, where it is one of several.
+    pub(crate) member: Option<Member>,
     /// The ranks among which layers are split.
     pub(crate) tensor_ranks: Option<Communicator>,
     /// Where this rank meets the others, on a device that holds bytes.
@@ -204,6 +207,7 @@ impl Context {
             hooks: None,
             synchronises: true,
             units: Vec::new(),
+            member: None,
             tensor_ranks: None,
             seat: None,
             timetable: None,
@@ -365,6 +369,18 @@ impl Context {
         let mut all: Vec<_> = parameters.chain(buffers).collect();
         all.sort_by_key(|(_, data)| data.storage().number());
         all
+    }
+
+    /// Whether each rank has a shard of every parameter.
+    #[must_use]
+    pub const fn shards_parameters(&self) -> bool {
+        matches!(self.member, Some(member) if member.parallelism.shards_parameters())
+    }
+
+    /// This rank's place among all, where it is one of several.
+    #[must_use]
+    pub fn world(&self) -> Option<World> {
+        self.member.map(|member| member.world)
     }
 
     /// The model reads whole frozen weights for `what`.

@@ -27,6 +27,8 @@ pub enum TensorRole {
     Gathered,
     /// It has some inputs: what it makes is summed over the ranks (`rowwise`).
     Rows,
+    /// The same, of inputs that all ranks have whole (`rowwise_split_input`).
+    RowsOfWhole,
 }
 
 /// When PyTorch first asks what a copy of a part would look like: its `FakeTensor` has an element on the device made, once.

@@ -137,6 +137,8 @@ pub(crate) struct Leaf {
     pub gradient: Option<Tensor>,
     /// It is not trained.
     pub frozen: bool,
+    /// What its bytes are said to be, where it is a matrix in 4 bits (`bnb_4bit_quant_storage`): it is sharded by such elements.
+    pub packed_in: Option<DType>,
     /// It is this rank's rows of a table that is a head's weight too: what the table gives it is of all rows, and added in a new tensor.
     pub shares_rows: bool,
     /// Its values in host memory, where it is on the device for its layer only.
@@ -159,6 +161,7 @@ impl Leaf {
             data,
             gradient: None,
             frozen: false,
+            packed_in: None,
             shares_rows: false,
             parked: None,
             shard: None,
@@ -166,6 +169,22 @@ impl Leaf {
             transposed: false,
             arriving: None,
             awaited: 0,
+        }
+    }
+
+    /// Rows that ranks have shards of: those of its first dimension, or elements of what its bytes are said to be.
+    pub fn shard_rows(&self) -> usize {
+        match self.packed_in {
+            Some(_) => self.data.numel().div_ceil(self.shard_row()),
+            None => self.data.shape().dims().first().copied().unwrap_or(1),
+        }
+    }
+
+    /// Elements of such a row.
+    pub fn shard_row(&self) -> usize {
+        match self.packed_in {
+            Some(dtype) => usize::try_from(dtype.size()).unwrap_or(1),
+            None => self.data.numel() / self.shard_rows().max(1),
         }
     }
 

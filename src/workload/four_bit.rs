@@ -4,7 +4,7 @@ use super::hash::Parameters;
 use super::quantization::Quantization;
 use vramlab_device::DType;
 use vramlab_model::NameId;
-use vramlab_train::{Context, FourBitWeight, OpResult, Tensor};
+use vramlab_train::{Context, FourBitWeight, OpResult, Tensor, TrainError};
 
 /// A product with a matrix in 4 bits (bitsandbytes' `Linear4bit`), with a bias or without.
 pub(super) struct FourBitLinear {
@@ -35,6 +35,14 @@ impl FourBitLinear {
         ends: [usize; 2],
         quantization: Quantization,
     ) -> OpResult<Self> {
+        if cx.shards_parameters() && all.dtype() != quantization.compute {
+            // The forward pass would put biases in the type of products in the place of what was gathered.
+            let (is, needed) = (all.dtype().label(), quantization.compute.label());
+            let text = format!(
+                "biases of layers in 4 bits are sharded in the type of their products alone, which is {needed}, and weights are {is}; change one of them"
+            );
+            return Err(TrainError::Workload(text).into());
+        }
         let plain = Self::plain(cx, all, name, ends, quantization);
         let name = format!("{name}.bias");
         let bias = all.bias(cx, &name, ends[1])?;

@@ -14,6 +14,7 @@ use vramlab_train::{
     UnevenSplit, World,
 };
 
+use super::plan::{ExpertFiles, TensorPlan};
 use super::quantization::Quantization;
 
 /// A hash of 32 bits with low bias.
@@ -186,6 +187,8 @@ pub(super) struct Parameters {
     quantization: Option<Quantization>,
     /// The ranks that load a part each.
     parts: Option<World>,
+    /// Which modules they load parts of.
+    plan: TensorPlan,
     made: Vec<Option<Made>>,
 }
 
@@ -223,13 +226,17 @@ impl Parameters {
             frozen: false,
             quantization: None,
             parts: None,
+            plan: TensorPlan::LLAMA,
             made: Vec::new(),
         }
     }
 
     /// Parameters of a type, which get their values where they lie.
     pub const fn in_place(spread: Spread, dtype: DType) -> Self {
-        Self { spread, dtype, in_place: true, frozen: false, quantization: None, parts: None, made: Vec::new() }
+        let mut parameters = Self::new(spread);
+        parameters.dtype = dtype;
+        parameters.in_place = true;
+        parameters
     }
 
     /// Those made from here on are not trained, where `frozen`.
@@ -247,6 +254,12 @@ impl Parameters {
     /// Those made from here on are made on the meta device, and each of these ranks loads its part, where there are ranks.
     pub const fn in_parts(mut self, ranks: Option<World>) -> Self {
         self.parts = ranks;
+        self
+    }
+
+    /// Ranks split modules by this plan.
+    pub const fn planned(mut self, plan: TensorPlan) -> Self {
+        self.plan = plan;
         self
     }
 
@@ -282,14 +295,9 @@ impl Parameters {
         ends: [usize; 2],
     ) -> OpResult<Option<(TensorRole, [usize; 2])>> {
         let Some(world) = self.parts else { return Ok(None) };
-        let role = match name.rsplit('.').next() {
-            Some("q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj") => TensorRole::Columns,
-            Some("lm_head") => TensorRole::Gathered,
-            Some("o_proj" | "down_proj") => TensorRole::Rows,
-            _ => return Ok(None),
-        };
+        let Some(role) = self.plan.role(name) else { return Ok(None) };
         cx.loads_in_parts();
-        let split = usize::from(role != TensorRole::Rows);
+        let split = usize::from(!matches!(role, TensorRole::Rows | TensorRole::RowsOfWhole));
         let mut part = ends;
         if !ends[split].is_multiple_of(world.size()) {
             let (count, ranks) = (ends[split], world.size());
@@ -299,6 +307,36 @@ impl Parameters {
         }
         part[split] /= world.size();
         Ok(Some((role, part)))
+    }
+
+    /// The type of those that are made.
+    pub const fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The matrices of all experts, of `hidden` values each: gates and what they let through in one, and the way back. Ranks that load
+    /// parts have some of the hidden values.
+    pub fn experts(
+        &mut self,
+        cx: &mut Context,
+        name: &str,
+        [count, hidden, width]: [usize; 3],
+    ) -> OpResult<[Tensor; 2]> {
+        let ranks = self.parts.filter(|_| self.plan.experts != ExpertFiles::Whole).map_or(1, World::size);
+        if ranks > 1 {
+            cx.loads_in_parts();
+        }
+        if !hidden.is_multiple_of(ranks) {
+            let remedy = "take other ranks".to_owned();
+            let uneven = UnevenSplit { count: hidden, what: "hidden values of an expert", ranks, remedy };
+            return Err(TrainError::Workload(uneven.to_string()).into());
+        }
+        let own = hidden / ranks;
+        let (gate_up, down) = (format!("{name}.gate_up_proj"), format!("{name}.down_proj"));
+        Ok([
+            self.split_weight(cx, &gate_up, [count, 2 * hidden, width], [count, 2 * own, width])?,
+            self.split_weight(cx, &down, [count, width, hidden], [count, width, own])?,
+        ])
     }
 
     /// How matrices of layers are quantised, where they are.
@@ -315,7 +353,8 @@ impl Parameters {
         quantization: Quantization,
     ) -> FourBitWeight {
         let shape = Shape::new(dims);
-        let weight = FourBitWeight::meta(cx, shape, self.dtype, quantization.nested);
+        let storage = quantization.storage.unwrap_or(if cx.shards_parameters() { self.dtype } else { DType::U8 });
+        let weight = FourBitWeight::meta(cx, shape, [self.dtype, storage], quantization.nested);
         let number = cx.parameter_count() + self.reserve().0;
         let parameter = Context::future_frozen_parameter(weight.packed(), number);
         if let Some(place) = self.made.last_mut() {
@@ -336,18 +375,21 @@ impl Parameters {
     /// Loads what is on the meta device as transformers does: a block of all bytes is taken and given back, then the weights come one
     /// after the other in the order of their names, and a matrix in 4 bits is quantised before the next one comes.
     pub fn load(&mut self, cx: &mut Context) -> OpResult<()> {
-        // Whatever a plan of parts has is counted as a part, norms of heads that all ranks have too.
-        let in_plan = |name: &str| name.ends_with("q_norm.weight") || name.ends_with("k_norm.weight");
-        let size = |made: &Made| match (&made.four_bit, self.parts) {
-            (Some(weight), _) => weight.shape().numel() as u64 / 2,
-            (None, Some(world)) if in_plan(&made.name) => made.data.bytes().get() / world.size() as u64,
-            (None, _) => made.data.bytes().get(),
+        // Among ranks whatever the plan has is counted as a part, what they load whole too.
+        let ranks = cx.world().map_or(1, World::size) as u64;
+        let size = |made: &Made| {
+            let whole = match (&made.four_bit, made.whole) {
+                (Some(weight), _) => weight.shape().numel() as u64 / 2,
+                (None, Some(whole)) => made.data.dtype().bytes(whole.numel()).get(),
+                (None, None) => made.data.bytes().get(),
+            };
+            if self.plan.has(&made.name) { whole / ranks } else { whole }
         };
         let bytes = self.made.iter().flatten().fold(0_u64, |sum, made| sum.saturating_add(size(made)));
         let shape = Shape::new(&[usize::try_from(bytes).unwrap_or(usize::MAX)]);
         drop(cx.memory().tensor(shape, DType::U8, Category::Temporary, "caching_allocator_warmup")?);
         let mut order: Vec<_> = self.made.iter_mut().flatten().enumerate().collect();
-        order.sort_by_cached_key(|(_, made)| natural_key(&made.name));
+        order.sort_by_cached_key(|(_, made)| natural_key(&self.plan.in_files(&made.name)));
         for (number, made) in order {
             let Made { name, data, init, four_bit, whole, .. } = made;
             match four_bit {
@@ -359,7 +401,10 @@ impl Parameters {
                     cx.quantize(whole, weight, name)?;
                 }
                 None => {
-                    cx.memory().materialise(data, name)?;
+                    match data.shape().dims() {
+                        &[count, ..] if data.shape().dims().len() == 3 => load_experts(cx, data, name, count)?,
+                        _ => cx.memory().materialise(data, name)?,
+                    }
                     match (self.parts, whole) {
                         (Some(world), Some(whole)) => init.write_part(cx, data, number, (*whole, world))?,
                         _ => init.write(cx, data, number)?,
@@ -422,15 +467,21 @@ impl Parameters {
         adapters.into_iter().try_for_each(|made| cx.convert(&made.data, DType::F32, &made.name))
     }
 
-    /// Numbers of the parameters of the module `name` as they are listed: those of an adapter behind the weight that it stands beside.
+    /// Numbers of the parameters of the module `name` as they are listed: those of an adapter behind the layer that it stands beside.
     pub fn of_module(&self, cx: &Context, name: &str) -> Vec<usize> {
         let (before, prefix) = (cx.parameter_count(), format!("{name}."));
         let made = || self.made.iter().flatten().enumerate().map(move |(number, made)| (before + number, made));
+        let layer = |made: &Made| made.name.rsplit_once('.').map_or(String::new(), |(layer, _)| format!("{layer}."));
+        let mut own =
+            made().filter(|(_, made)| made.kind != Kind::Adapter && made.name.starts_with(&prefix)).peekable();
         let mut numbers = Vec::new();
-        for (number, whole) in made().filter(|(_, made)| made.kind != Kind::Adapter && made.name.starts_with(&prefix)) {
+        while let Some((number, whole)) = own.next() {
             numbers.push(number);
-            let layer = whole.name.strip_suffix("weight").unwrap_or(&whole.name);
-            let beside = |made: &Made| made.name.strip_prefix(layer).is_some_and(|rest| rest.starts_with("lora_"));
+            let of = layer(whole);
+            if own.peek().is_some_and(|(_, next)| layer(next) == of) {
+                continue;
+            }
+            let beside = |made: &Made| made.name.strip_prefix(&of).is_some_and(|rest| rest.starts_with("lora_"));
             numbers.extend(made().filter(|(_, made)| made.kind == Kind::Adapter && beside(made)).map(|(n, _)| n));
         }
         numbers
@@ -489,7 +540,13 @@ impl Parameters {
     }
 
     /// A weight of shape `whole` that is split over ranks once the model is made: the tensor is of shape `part` all along.
-    pub fn split_weight(&mut self, cx: &Context, name: &str, whole: [usize; 2], part: [usize; 2]) -> OpResult<Tensor> {
+    pub fn split_weight<const RANK: usize>(
+        &mut self,
+        cx: &Context,
+        name: &str,
+        whole: [usize; RANK],
+        part: [usize; RANK],
+    ) -> OpResult<Tensor> {
         let slot = self.reserve();
         let shape = Shape::new(&whole);
         self.make_in(slot, cx, name, [shape, Shape::new(&part)], self.spread.init(shape))
@@ -541,12 +598,15 @@ impl Parameters {
     /// Numbers the parameters and gives every one its first values. Places that nothing was made in fall away.
     pub fn initialise(self, cx: &mut Context) -> OpResult<()> {
         let in_place = self.in_place;
-        for (p, Made { name, data, part, init, kind, loaded, .. }) in self.made.into_iter().flatten().enumerate() {
+        for (p, Made { name, data, part, init, kind, four_bit, loaded, .. }) in
+            self.made.into_iter().flatten().enumerate()
+        {
             let n = data.numel();
             let held = part.map_or_else(|| data.clone(), |part| data.window(part, 0));
-            match kind {
-                Kind::Frozen => cx.adopt_frozen(held, &name),
-                Kind::Trained | Kind::Adapter => cx.adopt(held, &name),
+            match (four_bit, kind) {
+                (Some(weight), _) => cx.adopt_four_bit(&weight, &name),
+                (None, Kind::Frozen) => cx.adopt_frozen(held, &name),
+                (None, Kind::Trained | Kind::Adapter) => cx.adopt(held, &name),
             }
             if loaded {
                 continue;
@@ -560,6 +620,28 @@ impl Parameters {
         }
         Ok(())
     }
+}
+
+/// Takes the block of a matrix of all experts as transformers does, which files have one by one: the parts of each, then stacks of these,
+/// and of gates and what they let through both behind each other.
+fn load_experts(cx: &Context, data: &Tensor, name: &str, count: usize) -> OpResult<()> {
+    let stacks = if name.ends_with("gate_up_proj") { 2 } else { 1 };
+    let block = |parts: usize, what| {
+        cx.memory().tensor(Shape::new(&[data.numel() / parts]), data.dtype(), Category::Temporary, what)
+    };
+    let parts = |_| (0..count).map(|_| block(stacks * count, "part of an expert")).collect::<OpResult<Vec<_>>>();
+    let mut of_stacks = (0..stacks).map(parts).collect::<OpResult<Vec<_>>>()?;
+    if let [only] = &mut of_stacks[..] {
+        cx.memory().materialise(data, name)?;
+        while only.pop().is_some() {}
+        return Ok(());
+    }
+    let mut stacked = Vec::new();
+    for mut parts in of_stacks {
+        stacked.push(block(stacks, "parts of all experts")?);
+        while parts.pop().is_some() {}
+    }
+    cx.memory().materialise(data, name)
 }
 
 impl Init {
@@ -582,10 +664,13 @@ impl Init {
     fn write_part(self, cx: &Context, data: &Tensor, number: usize, (whole, world): (Shape, World)) -> OpResult<()> {
         let Self::Uniform(bound) = self else { return self.write(cx, data, number) };
         let (part, columns) = (data.shape().last(), whole.last());
-        let of_whole = move |i: usize| match part == columns {
-            true => i + world.rank() * (whole.numel() / world.size()),
-            false => i / part * columns + world.rank() * part + i % part,
+        // Rows of a matrix, or of experts those of each gate and of each of what it lets through.
+        let stretches = if let &[experts, _, _] = whole.dims() { 2 * experts } else { 1 };
+        let (stretch, run) = match part == columns {
+            true => (whole.numel() / stretches, whole.numel() / stretches / world.size()),
+            false => (columns, part),
         };
+        let of_whole = move |i: usize| i / run.max(1) * stretch + world.rank() * run + i % run.max(1);
         write_float(cx, data, |i| ((2.0 * unit_at(1000 + number as u32, of_whole(i)) - 1.0) * bound) as f32)
     }
 }

@@ -454,10 +454,8 @@ impl Adapter {
             drop(result);
             copy
         };
-        let x = match input.dtype() {
-            DType::F16 | DType::Bf16 if converts => {
-                cx.within(scope, |cx| cx.cast(input, DType::F32, "adapter input"))?
-            }
+        let x = match self.a.dtype() {
+            own if converts && input.dtype() != own => cx.within(scope, |cx| cx.cast(input, own, "adapter input"))?,
             _ => input.clone(),
         };
         if let Some(magnitude) = &self.magnitude {
@@ -470,12 +468,10 @@ impl Adapter {
                 Ok(sum)
             };
         }
-        let scaled = self.forward(cx, &x)?;
-        let scaled = if converts && scaled.dtype() != result.dtype() {
-            cx.within(scope, |cx| cx.cast(&scaled, result.dtype(), "adapter output in the layer's type"))?
-        } else {
-            scaled
-        };
+        let mut scaled = self.forward(cx, &x)?;
+        if converts && scaled.dtype() != result.dtype() {
+            scaled = cx.within(scope, |cx| cx.cast(&scaled, result.dtype(), "adapter output in the layer's type"))?;
+        }
         let sum = cx.within(scope, |cx| cx.add(&result, &scaled))?;
         // The name of the sum is that of the copy, which goes first.
         drop(result);

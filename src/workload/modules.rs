@@ -182,6 +182,12 @@ impl Repeatable for Linear {
                 let part = product(cx, &input)?;
                 cx.gather_from_ranks(part)
             }
+            Some(TensorRole::RowsOfWhole) => {
+                // A variable that lives until the sum is there.
+                let own = cx.split_over_ranks(input)?;
+                let part = product(cx, &own)?;
+                cx.reduce_from_ranks(part)
+            }
             Some(TensorRole::Rows) => {
                 let part = product(cx, input)?;
                 cx.reduce_from_ranks(part)

@@ -16,6 +16,8 @@ pub struct Quantization {
     pub nested: bool,
     /// The type that products are made in (`bnb_4bit_compute_dtype`).
     pub compute: DType,
+    /// What their bytes are said to be (`bnb_4bit_quant_storage`), where that is said: ranks shard what has the type of the other weights.
+    pub storage: Option<DType>,
 }
 
 impl Quantization {
@@ -28,7 +30,7 @@ impl FromStr for Quantization {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match Self::WORDS.iter().position(|word| *word == text) {
-            Some(place) => Ok(Self { nested: place == 1, compute: DType::Bf16 }),
+            Some(place) => Ok(Self { nested: place == 1, compute: DType::Bf16, storage: None }),
             None => Err(format!("layers are quantised as {}, not '{text}'", Self::WORDS.join(" or "))),
         }
     }
@@ -91,9 +93,6 @@ impl BitsAndBytesConfig {
             Some("nf4") => {}
             other => return no("bnb_4bit_quant_type", other.unwrap_or("fp4"), "nf4"),
         }
-        if let Some(other) = self.bnb_4bit_quant_storage.as_deref().filter(|dtype| *dtype != "uint8") {
-            return no("bnb_4bit_quant_storage", other, "uint8");
-        }
         if self.llm_int8_skip_modules.as_ref().is_some_and(|modules| modules.iter().any(|name| name != "lm_head")) {
             return Err("llm_int8_skip_modules asks for something that is not there; name lm_head alone".to_owned());
         }
@@ -103,7 +102,15 @@ impl BitsAndBytesConfig {
             Some("float16") => DType::F16,
             Some(other) => return no("bnb_4bit_compute_dtype", other, "bfloat16, float16 and float32"),
         };
-        Ok(Quantization { nested: self.bnb_4bit_use_double_quant == Some(true), compute })
+        let storage = match self.bnb_4bit_quant_storage.as_deref() {
+            None | Some("uint8") => DType::U8,
+            Some("bfloat16") => DType::Bf16,
+            Some("float16") => DType::F16,
+            Some("float32") => DType::F32,
+            Some(other) => return no("bnb_4bit_quant_storage", other, "uint8, bfloat16, float16 and float32"),
+        };
+        let nested = self.bnb_4bit_use_double_quant == Some(true);
+        Ok(Quantization { nested, compute, storage: Some(storage) })
     }
 }
 
@@ -123,10 +130,11 @@ mod tests {
             )
         };
         let nf4 = r#", "bnb_4bit_quant_type": "nf4""#;
-        let plain = Quantization { nested: false, compute: DType::F32 };
+        let plain = Quantization { nested: false, compute: DType::F32, storage: Some(DType::U8) };
         assert_eq!(read(&text(nf4)), Ok(plain));
         let double = format!(r#"{nf4}, "bnb_4bit_use_double_quant": true, "bnb_4bit_compute_dtype": "bfloat16""#);
-        assert_eq!(read(&text(&double)), Ok("nf4-double".parse().unwrap()));
+        let nested = Quantization { storage: Some(DType::U8), .."nf4-double".parse().unwrap() };
+        assert_eq!(read(&text(&double)), Ok(nested));
         let wrong = [
             (String::new(), "bnb_4bit_quant_type 'fp4' is not there; there is nf4"),
             (format!(r#"{nf4}, "bnb_4bit_compute_dtype": "float64""#), "bnb_4bit_compute_dtype 'float64' is not there"),

@@ -43,7 +43,12 @@ pub fn workload(name: &str) -> Box<dyn Workload> {
     let dropout = Share::try_from(dropout).unwrap();
     let dora = has("dora");
     let nested = has("double");
-    let quantization = (has("nf4") || nested).then_some(Quantization { nested, compute: DType::Bf16 });
+    let quantization = (has("nf4") || nested).then_some(Quantization {
+        nested,
+        compute: if has("f32") { DType::F32 } else { DType::Bf16 },
+        // What the recordings of ranks that have whole models say.
+        storage: (has("kbit") || has("u8")).then_some(if has("u8") { DType::U8 } else { weights }),
+    });
     entry.lora =
         has("lora").then(|| Lora { targets, dropout, dora, quantization, ..Lora::of_rank(Extent::nearest(8)) });
     let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
@@ -282,7 +287,7 @@ fn conv1d_in_4_bits_or_with_dora_is_refused() {
         entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
     };
     let plain = Lora::of_rank(Extent::nearest(8));
-    let quantization = Some(Quantization { nested: false, compute: DType::Bf16 });
+    let quantization = Some(Quantization { nested: false, compute: DType::Bf16, storage: None });
     let words = "layers of Conv1D are not there in 4 bits, nor with DoRA; leave --quantize and --dora out";
     for lora in [Lora { quantization, ..plain }, Lora { dora: true, ..plain }] {
         assert_eq!(build(lora), Err(words.to_owned()));

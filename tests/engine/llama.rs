@@ -17,7 +17,7 @@ use vramlab::units::Bytes;
 use vramlab::workload::{
     Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Entry, Extent, Gelu, HeadNorms, Kept, LayerPattern,
     Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, Packing, Quantization, RotaryScaling,
-    Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets,
+    Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets, TensorPlan,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -55,6 +55,7 @@ const MINI: DecoderSizes = DecoderSizes {
         norms_made: NormsMade::Last,
         kept: Kept::Nothing,
         names: Names::LLAMA,
+        plan: TensorPlan::LLAMA,
         gemma: false,
         gelu: Gelu::Tanh,
     },
@@ -125,7 +126,8 @@ fn program(name: &str) -> (DecoderSizes, Config) {
         _ => Targets::default(),
     };
     let compute = if has("f32") { DType::F32 } else { DType::Bf16 };
-    let quantization = (has("nf4") || has("double")).then(|| Quantization { nested: has("double"), compute });
+    let quantization =
+        (has("nf4") || has("double")).then(|| Quantization { nested: has("double"), compute, storage: None });
     let dropout = Share::try_from(if has("drop") { 0.1 } else { 0.0 }).unwrap();
     let adapters = Lora { targets, dropout, dora: has("dora"), quantization, ..Lora::of_rank(Extent::nearest(8)) };
     let lora = has("lora").then_some(adapters);
@@ -543,7 +545,7 @@ fn losses_above_layers_in_4_bits_are_those_of_bitsandbytes() {
     let sizes = |quantization| adapted(quantization, false);
     let cases = [(false, false, plain), (true, false, nested), (false, true, dora_plain), (true, true, dora_nested)];
     for (is_nested, dora, theirs) in cases {
-        let exact = adapted(Quantization { nested: is_nested, compute: DType::F32 }, dora);
+        let exact = adapted(Quantization { nested: is_nested, compute: DType::F32, storage: None }, dora);
         for checkpointing in [Checkpointing::Off, Checkpointing::ALL] {
             let learn = |config: &mut Config| {
                 config.checkpointing = checkpointing;
@@ -552,12 +554,12 @@ fn losses_above_layers_in_4_bits_are_those_of_bitsandbytes() {
             assert_near(&losses(exact, learn), theirs);
         }
         // Products in bf16, and a batch whose products are made from packed weights.
-        let narrow = adapted(Quantization { nested: is_nested, compute: DType::Bf16 }, dora);
+        let narrow = adapted(Quantization { nested: is_nested, compute: DType::Bf16, storage: None }, dora);
         for (ours, theirs) in losses(narrow, |config| config.hyper.adam_lr = 0.02).iter().zip(theirs) {
             assert!((ours - theirs).abs() < 1e-2, "{ours} for {theirs}");
         }
     }
-    let short = DecoderSizes { seq: 7, ..sizes(Quantization { nested: true, compute: DType::Bf16 }) };
+    let short = DecoderSizes { seq: 7, ..sizes(Quantization { nested: true, compute: DType::Bf16, storage: None }) };
     let one = losses(short, |config| config.batch = 1);
     let whole =
         losses(DecoderSizes { lora: short.lora.map(|lora| Lora { quantization: None, ..lora }), ..short }, |config| {

@@ -40,16 +40,25 @@ impl Context {
     }
 
     /// The same of a table of which each rank has as many rows, `part` of them this one: it looks its own up, and the sum over the ranks
-    /// is whole. Backward makes the gradient of the whole table first. The values are those of a table that is there once.
+    /// is whole. What a module makes of what it looked up, it makes of its own rows, `scaled`. Backward makes the gradient of the whole
+    /// table first. The values are those of a table that is there once.
     ///
     /// # Errors
     /// Out of memory, a failed kernel, indices of four dimensions.
-    pub fn split_embedding(&mut self, part: &Tensor, indices: &Tensor, padding: Option<usize>) -> OpResult<Tensor> {
-        let Some(world) = self.tensor_world() else { return self.padded_embedding(part, indices, padding) };
+    pub fn split_embedding(
+        &mut self,
+        part: &Tensor,
+        indices: &Tensor,
+        scaled: impl FnOnce(&mut Self, Tensor) -> OpResult<Tensor>,
+    ) -> OpResult<Tensor> {
+        let Some(world) = self.tensor_world() else {
+            let rows = self.embedding(part, indices)?;
+            return scaled(self, rows);
+        };
         if let Source::Leaf(index) = part.source() {
             self.leaves[index].shares_rows = true;
         }
-        let partial = self.op("embedding", |cx| {
+        let (partial, others) = self.op("embedding", |cx| {
             let shape = indices.shape().with_appended(part.shape().last()).ok_or_else(too_many_dimensions)?;
             let flags = |cx: &Self, what| cx.temporary(indices.shape(), DType::U8, what);
             let (below, above) = (flags(cx, "below own rows")?, flags(cx, "behind own rows")?);
@@ -61,8 +70,8 @@ impl Context {
             drop(copy);
             let saved = if cx.differentiates(&[part]) { Some(cx.save(indices)?) } else { None };
             let output = cx.activation(shape, part.dtype(), "output")?;
-            drop((own, others));
-            let Some(saved) = saved else { return Ok(output) };
+            drop(own);
+            let Some(saved) = saved else { return Ok((output, others)) };
             let (rows, width) = (part.shape().rows(), part.shape().last());
             let whole = part.shape().with_first(rows * world.size());
             let source = cx.record("embeddingBackward", [Some(part), None, None], move |cx, grads| {
@@ -72,8 +81,10 @@ impl Context {
                 let own = table.window(whole.with_first(rows), world.rank() * rows * width);
                 Ok([Some(own), None, None])
             });
-            Ok(output.with_source(source))
+            Ok((output.with_source(source), others))
         })?;
+        let partial = scaled(self, partial)?;
+        drop(others);
         self.reduce_from_ranks(partial)
     }
 

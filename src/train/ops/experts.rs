@@ -87,14 +87,17 @@ impl Context {
     }
 
     /// What the experts of each row make of it, times their shares: `down(silu(gate(x)) · up(x))`, where `gate_up` (experts, twice
-    /// as many hidden values, width) makes gate and up, and `down` is (experts, width, hidden values).
+    /// as many hidden values, width) makes gate and up, and `down` is (experts, width, hidden values). Ranks that split layers have some
+    /// hidden values of each.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn experts(&mut self, input: &Tensor, routes: &Routes, gate_up: &Tensor, down: &Tensor) -> OpResult<Tensor> {
         let chosen = routes.shares.shape().last();
         let count = gate_up.shape().dims().first().copied().unwrap_or(1);
-        let mut sorted = self.sorted_by_expert(input, routes, count)?;
+        let input = &self.with_gradient_of_ranks(input);
+        let shares = self.with_gradient_of_ranks(&routes.shares);
+        let mut sorted = self.sorted_by_expert(input, (&shares, &routes.experts), count)?;
         self.fill_masked_in_place(&mut sorted)?;
         let hidden = {
             let both = self.grouped_product(&sorted.rows, gate_up, &sorted.ends)?;
@@ -112,6 +115,7 @@ impl Context {
         let sum = self.sum_of_each(&back, input.shape(), chosen)?;
         let sum = if sum.dtype() == input.dtype() { sum } else { self.cast(&sum, input.dtype(), "output of experts")? };
         drop((sorted, output, back, places));
+        self.sum_in_place(&sum)?;
         Ok(sum)
     }
 
@@ -200,8 +204,12 @@ impl Context {
     }
 
     /// Sorts the rows of `input`, each once for each of its experts: `input[torch.sort(experts)[1] // k]`, and their shares.
-    fn sorted_by_expert(&mut self, input: &Tensor, routes: &Routes, count: usize) -> OpResult<Sorted> {
-        let Routes { shares, experts, .. } = routes;
+    fn sorted_by_expert(
+        &mut self,
+        input: &Tensor,
+        (shares, experts): (&Tensor, &Tensor),
+        count: usize,
+    ) -> OpResult<Sorted> {
         let (n, each, width) = (experts.numel(), experts.shape().last(), input.shape().last());
         let of_all = Shape::new(&[n]);
         let groups = experts.operand();

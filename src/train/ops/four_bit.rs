@@ -18,6 +18,8 @@ pub struct FourBitWeight {
     /// The type that it had, and has again when it is unpacked in backward.
     dtype: DType,
     packed: Tensor,
+    /// What those bytes are said to be (`bnb_4bit_quant_storage`).
+    storage: DType,
     magnitudes: Runs,
     /// bitsandbytes keeps the table of values with every matrix.
     codes: Tensor,
@@ -39,9 +41,10 @@ struct Nested {
 }
 
 impl FourBitWeight {
-    /// A matrix of `shape` on the meta device, which [`Context::quantize`] fills from one of type `dtype`.
+    /// A matrix of `shape` on the meta device, which [`Context::quantize`] fills from one of type `dtype`. Its bytes are said to be of
+    /// type `storage`.
     #[must_use]
-    pub fn meta(cx: &Context, shape: Shape, dtype: DType, nested: bool) -> Self {
+    pub fn meta(cx: &Context, shape: Shape, [dtype, storage]: [DType; 2], nested: bool) -> Self {
         let meta = |len: usize, dtype| cx.memory().meta(Shape::new(&[len]), dtype);
         let runs = shape.numel().div_ceil(NF4_RUN);
         let magnitudes = if nested {
@@ -55,7 +58,7 @@ impl FourBitWeight {
             Runs::Plain(meta(runs, DType::F32))
         };
         let packed = cx.memory().meta(Shape::new(&[shape.numel().div_ceil(2), 1]), DType::U8);
-        Self { shape, dtype, packed, magnitudes, codes: meta(NF4.len(), DType::F32) }
+        Self { shape, dtype, packed, storage, magnitudes, codes: meta(NF4.len(), DType::F32) }
     }
 
     /// (out, in).
@@ -290,6 +293,14 @@ impl Context {
             }
             Ok(copies)
         })
+    }
+
+    /// Makes a matrix in 4 bits the next parameter, one that is not trained.
+    pub fn adopt_four_bit(&mut self, weight: &FourBitWeight, name: &str) {
+        self.adopt_frozen(weight.packed().clone(), name);
+        if let Some(leaf) = self.leaves.last_mut() {
+            leaf.packed_in = Some(weight.storage);
+        }
     }
 
     fn unpacked(&self, weight: &FourBitWeight, magnitudes: &Tensor, dtype: DType) -> OpResult<Tensor> {

@@ -30,10 +30,7 @@ fn key(cx: &Context, model: &dyn Model, sizes: &[usize], member: Member) -> Vec<
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Tensor => Vec::new(),
         Parallelism::Server => vec![usize::from(world.rank() == SERVER)],
         Parallelism::Zero1 => share_of(member, sizes).unwrap_or_default().into_iter().map(|own| sizes[own]).collect(),
-        Parallelism::Zero2 | Parallelism::Fsdp => {
-            let rows = cx.leaves.iter().map(|leaf| leaf.data.shape().dims().first().copied().unwrap_or(1));
-            rows.map(|rows| world.chunk(rows)).collect()
-        }
+        Parallelism::Zero2 | Parallelism::Fsdp => cx.leaves.iter().map(|leaf| world.chunk(leaf.shard_rows())).collect(),
         Parallelism::Pipeline(schedule) => {
             let ends = [usize::from(world.rank() == 0), usize::from(world.rank() + 1 == world.size())];
             let each = cx.units.len() / world.size();

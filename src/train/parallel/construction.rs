@@ -34,11 +34,11 @@ pub(super) fn verify_shapes(cx: &mut Context, world: World) -> OpResult<()> {
     })
 }
 
-/// `_broadcast_coalesced`: tensors of one type together in buffers, two of them under way at once.
-pub(super) fn broadcast(cx: &mut Context, tensors: &[Tensor]) -> OpResult<()> {
+/// `_broadcast_coalesced`: tensors of one type together in buffers, two of them under way at once. Of each its type and elements.
+pub(super) fn broadcast(cx: &mut Context, tensors: &[(DType, usize)]) -> OpResult<()> {
     cx.op("broadcast", |cx| {
         let mut in_flight = std::collections::VecDeque::new();
-        for (dtype, elements) in buffers(tensors.iter().map(|tensor| (tensor.dtype(), tensor.numel()))) {
+        for (dtype, elements) in buffers(tensors.iter().copied()) {
             while in_flight.len() >= IN_FLIGHT {
                 in_flight.pop_front();
             }

@@ -160,22 +160,22 @@ pub(super) fn wrap(
         let text = format!("{what} with {} is not there; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
     }
-    if (shards || pipeline) && cx.leaves.iter().any(|leaf| leaf.data.dtype() == DType::U8) {
+    if let Some(packed_in) = cx.leaves.iter().find_map(|leaf| leaf.packed_in).filter(|_| shards)
+        && lower.is_some_and(|lower| lower != packed_in)
+    {
+        let text = format!(
+            "{} would cast the bytes of weights in 4 bits; give --weights bf16 with --amp bf16, or leave --amp out",
+            member.parallelism
+        );
+        return Err(TrainError::Workload(text).into());
+    }
+    if pipeline && cx.leaves.iter().any(|leaf| leaf.packed_in.is_some()) {
         let text = format!("{} does not share weights in 4 bits here; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
     }
     if pipeline && !cx.units.is_empty() && model.cut().is_none() {
         let text = "this model can't be cut into the stages of a pipeline here; use ddp or fsdp";
         return Err(TrainError::Workload(text.into()).into());
-    }
-    let mut types = cx.leaves.iter().map(|leaf| leaf.data.dtype());
-    let first = types.next();
-    if shards && lower.is_none() && cx.memory().holds_bytes() && types.any(|dtype| Some(dtype) != first) {
-        let text = format!(
-            "ranks that compute share parameters of one type with {}; give --weights fp32, or take simulated cards",
-            member.parallelism
-        );
-        return Err(TrainError::Workload(text).into());
     }
     if cx.memory().holds_bytes() && cx.seat.is_none() {
         return Err(TrainError::Workload("ranks that compute need a place to meet".into()).into());

@@ -57,8 +57,11 @@ impl Reducer {
     pub fn wrap(cx: &mut Context, Member { parallelism, world }: Member) -> OpResult<Self> {
         construction::verify_shapes(cx, world)?;
         let modules_buffers: Vec<Tensor> = cx.buffers().collect();
-        let leaves = cx.leaves.iter().map(|leaf| leaf.data.clone());
-        let state: Vec<Tensor> = leaves.chain(modules_buffers.iter().cloned()).collect();
+        let parameters = cx.leaves.iter().map(|leaf| match leaf.packed_in {
+            Some(dtype) => (dtype, leaf.shard_rows()),
+            None => (leaf.data.dtype(), leaf.data.numel()),
+        });
+        let state: Vec<_> = parameters.chain(modules_buffers.iter().map(kind)).collect();
         construction::broadcast(cx, &state)?;
         let mut reducer = Self {
             communicator: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
@@ -143,6 +146,11 @@ impl Reducer {
     }
 }
 
+/// A tensor's type and elements.
+fn kind(tensor: &Tensor) -> (DType, usize) {
+    (tensor.dtype(), tensor.numel())
+}
+
 impl Hooks<Context> for Reducer {
     fn enter_model(&mut self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
         if let Some(order) = self.order.take_if(|order| !order.is_empty()) {
@@ -151,7 +159,7 @@ impl Hooks<Context> for Reducer {
         if self.sends_buffers {
             let buffers = &self.modules_buffers;
             if !buffers.is_empty() {
-                construction::broadcast(cx, buffers)?;
+                construction::broadcast(cx, &buffers.iter().map(kind).collect::<Vec<_>>())?;
                 self.communicator.broadcast(cx.memory(), buffers, |_| 0)?;
                 self.communicator.join(cx.memory())?;
             }

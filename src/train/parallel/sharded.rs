@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::hooks::Hooks;
 use crate::memory::Memory;
 use crate::shape::Shape;
-use crate::tape::Shard;
+use crate::tape::{Leaf, Shard};
 use crate::tensor::Tensor;
 use vramlab_allocator::units::{Address, StreamId};
 use vramlab_device::{DType, Kernel};
@@ -90,12 +90,13 @@ impl Sharded {
 
     /// Elements of every padded shard of a group.
     fn shard_elements(&self, cx: &Context, group: usize) -> Vec<usize> {
-        self.groups[group].parameters.iter().map(|&p| padded(self.world(), cx.leaves[p].data.shape())).collect()
+        self.groups[group].parameters.iter().map(|&p| padded(self.world(), &cx.leaves[p])).collect()
     }
 
-    /// The type that a parameter is gathered in.
+    /// The type that a parameter is gathered in. Bytes of a matrix in 4 bits stay what they are.
     fn gathered(&self, cx: &Context, parameter: usize) -> DType {
-        self.lower.unwrap_or_else(|| cx.leaves[parameter].trained().0.dtype())
+        let leaf = &cx.leaves[parameter];
+        self.lower.filter(|_| leaf.packed_in.is_none()).unwrap_or_else(|| leaf.trained().0.dtype())
     }
 
     /// Shards in the type that is gathered, where that is not their own, then the all-gather into one flat tensor of all ranks.
@@ -142,9 +143,15 @@ impl Sharded {
     fn copy_in(&self, cx: &mut Context, group: usize, output: &Tensor) -> OpResult<()> {
         let mut offset = output.numel() / self.world().size() * self.world().rank();
         for (&parameter, elements) in self.groups[group].parameters.iter().zip(self.shard_elements(cx, group)) {
-            let shard = cx.leaves[parameter].trained().0.clone();
-            copy(cx, Rows::new(&shard, 0, elements), Rows::new(output, offset, elements), [1, shard.numel()])?;
-            offset += elements;
+            let (shard, dtype) = (cx.leaves[parameter].trained().0.clone(), self.gathered(cx, parameter));
+            let each = size_as(output.dtype(), dtype);
+            let to = Rows::new(output, offset, each * elements);
+            if shard.dtype() == dtype {
+                copy(cx, Rows::new(&shard, 0, each * elements).as_part_of(output), to, [1, each * shard.numel()])?;
+            } else {
+                copy(cx, Rows::new(&shard, 0, elements), Rows { dtype, ..to }, [1, shard.numel()])?;
+            }
+            offset += each * elements;
         }
         Ok(())
     }
@@ -167,7 +174,7 @@ impl Sharded {
             let addresses = 4 * elements.len() as u64 + 1 + pieces(PIECE * self.rounds(cx, pieces(PIECE)));
             drop(addresses_on_device(cx, addresses)?);
             if cx.memory().holds_bytes() {
-                self.copy_out(cx, group, &elements, gathered)?;
+                self.copy_out(cx, group, (&elements, &dtypes), gathered)?;
             }
             Ok(())
         })?;
@@ -176,14 +183,23 @@ impl Sharded {
     }
 
     /// The arithmetic of that: of each parameter all ranks' shards, one behind the other.
-    fn copy_out(&self, cx: &mut Context, group: usize, elements: &[usize], gathered: &Tensor) -> OpResult<()> {
-        let each: usize = elements.iter().sum();
+    fn copy_out(
+        &self,
+        cx: &mut Context,
+        group: usize,
+        (elements, dtypes): (&[usize], &[DType]),
+        gathered: &Tensor,
+    ) -> OpResult<()> {
+        let own = |(&elements, &dtype): (&usize, &DType)| elements * size_as(gathered.dtype(), dtype);
+        let lengths: Vec<usize> = elements.iter().zip(dtypes).map(own).collect();
+        let each: usize = lengths.iter().sum();
         let mut offset = 0;
-        for (&parameter, &elements) in self.groups[group].parameters.iter().zip(elements) {
+        for ((&parameter, length), &dtype) in self.groups[group].parameters.iter().zip(lengths).zip(dtypes) {
             let whole = cx.leaves[parameter].data.clone();
-            let (from, to) = (Rows::new(gathered, offset, each), Rows::new(&whole, 0, elements));
-            copy_parts(cx, from, to, elements, whole.numel())?;
-            offset += elements;
+            let from = Rows::new(gathered, offset, each);
+            let to = Rows::new(&whole, 0, length).as_part_of(gathered);
+            copy_parts(cx, from, to, length, whole.numel() * size_as(gathered.dtype(), dtype))?;
+            offset += length;
         }
         Ok(())
     }
@@ -234,7 +250,7 @@ impl Sharded {
         }
         let world = self.world();
         let elements: Vec<usize> =
-            gradients.iter().map(|&(parameter, _)| padded(world, cx.leaves[parameter].data.shape())).collect();
+            gradients.iter().map(|&(parameter, _)| padded(world, &cx.leaves[parameter])).collect();
         let whole: usize = elements.iter().sum();
         if self.reduced.is_some() && cx.memory().exchanges() {
             self.reducing.join(cx.memory())?;
@@ -373,23 +389,32 @@ impl Hooks<Context> for Sharded {
     }
 }
 
-/// Elements of a shard of a parameter of this shape, padded to as many rows as the first rank has.
-fn padded(world: World, shape: Shape) -> usize {
-    let rows = shape.dims().first().copied().unwrap_or(1);
-    rows.div_ceil(world.size()) * (shape.numel() / rows.max(1))
+/// Elements of a shard of a parameter, padded to as many rows as the first rank has.
+fn padded(world: World, leaf: &Leaf) -> usize {
+    leaf.shard_rows().div_ceil(world.size()) * leaf.shard_row()
+}
+
+/// How many elements of what is gathered an element of type `dtype` is: its bytes, where several types are gathered as bytes.
+fn size_as(gathered: DType, dtype: DType) -> usize {
+    if gathered == DType::U8 { usize::try_from(dtype.size()).unwrap_or(1) } else { 1 }
 }
 
 /// A rank's rows of a parameter, in a block with room for as many as the first rank has.
 fn shard(cx: &Context, world: World, parameter: usize) -> OpResult<Tensor> {
     let leaf = &cx.leaves[parameter];
     let (memory, shape): (&Memory, Shape) = (cx.memory(), leaf.data.shape());
-    let rows = world.chunk(shape.dims().first().copied().unwrap_or(1));
-    let room = Shape::new(&[padded(world, shape)]);
+    let each = padded(world, leaf);
+    let rows = match leaf.packed_in {
+        // What they are said to be may be longer than they are.
+        Some(_) => each.min(shape.numel().saturating_sub(each * world.rank())),
+        None => world.chunk(leaf.shard_rows()),
+    };
+    let room = Shape::new(&[each]);
     let name = memory.name(&leaf.name);
     let block = memory.named_tensor(room, leaf.data.dtype(), Category::Parameter, name, StreamId::DEFAULT)?;
     let shard = block.window(shape.with_first(rows), 0);
     if memory.holds_bytes() && rows > 0 {
-        let own = leaf.data.window(shard.shape(), padded(world, shape) * world.rank());
+        let own = leaf.data.window(shard.shape(), each * world.rank());
         memory.write(&shard, &bytes_of(memory, &own)?)?;
     }
     Ok(shard)
@@ -424,6 +449,11 @@ impl Rows {
         Self { first: tensor.address().offset(dtype.bytes(offset)), dtype, stride }
     }
 
+    /// The same bytes as elements of `whole`, whose type is theirs, or bytes.
+    fn as_part_of(self, whole: &Tensor) -> Self {
+        Self { dtype: whole.dtype(), ..self }
+    }
+
     /// From row `number` on.
     fn from(self, number: usize) -> Self {
         Self { first: self.first.offset(self.dtype.bytes(self.stride * number)), ..self }
@@ -443,6 +473,16 @@ fn copy(cx: &mut Context, from: Rows, to: Rows, [rows, length]: [usize; 2]) -> O
         return Ok(());
     }
     let strides = |of: Rows| [rows * of.stride, rows * of.stride, of.stride, 1];
+    if from.dtype == to.dtype {
+        return cx.launch(&Kernel::CopyStrided {
+            src: from.first,
+            dst: to.first,
+            dtype: from.dtype,
+            shape: [1, 1, rows, length],
+            src_strides: strides(from),
+            dst_strides: strides(to),
+        });
+    }
     cx.launch(&Kernel::CastStrided {
         src: from.first,
         src_dtype: from.dtype,

@@ -64,28 +64,36 @@ impl Context {
         })
     }
 
-    /// The columns of all ranks side by side, of which this one has made `part`: an all-gather lays them one rank behind the other, and
-    /// they are put in order from there. Of their gradient each rank takes its columns.
+    /// `input` itself, whose gradient is summed over the ranks where it lies.
+    pub(crate) fn with_gradient_of_ranks(&mut self, input: &Tensor) -> Tensor {
+        if self.tensor_ranks.is_none() || !self.differentiates(&[input]) {
+            return input.clone();
+        }
+        let source = self.record("AllReduceBackward", [Some(input), None, None], |cx, [gradient, ..]| {
+            if let Some(gradient) = &gradient {
+                cx.sum_in_place(gradient)?;
+            }
+            Ok([gradient, None, None])
+        });
+        input.clone().with_source(source)
+    }
+
+    /// Sums a tensor over the ranks that split layers, where there are any.
+    pub(crate) fn sum_in_place(&self, tensor: &Tensor) -> OpResult<()> {
+        let Some(ranks) = &self.tensor_ranks else { return Ok(()) };
+        ranks.all_reduce(self.memory(), tensor)?;
+        ranks.join(self.memory())
+    }
+
+    /// The columns of all ranks side by side, of which this one has made `part`. Of their gradient each rank takes its columns.
     ///
     /// # Errors
     /// Out of memory, a device that is lost.
     pub fn gather_from_ranks(&mut self, part: Tensor) -> OpResult<Tensor> {
         let Some(world) = self.tensor_world() else { return Ok(part) };
-        let (rows, columns, ranks) = (part.shape().rows(), part.shape().last(), world.size());
-        let (shape, whole) = (part.shape(), part.shape().with_last(ranks * columns));
+        let shape = part.shape();
         self.op(ALL_GATHER, |cx| {
-            let memory = cx.memory().clone();
-            let gathered = memory.tensor(whole, part.dtype(), Category::Communication, "columns of all ranks")?;
-            let own = gathered.window(shape, world.rank() * rows * columns);
-            cx.launch(&Kernel::Scale { src: part.operand(), dst: own.operand(), factor: 1.0 })?;
-            if let Some(ranks) = &cx.tensor_ranks {
-                ranks.all_gather(&memory, &gathered)?;
-                ranks.join(&memory)?;
-            }
-            let output = cx.activation(whole, part.dtype(), "columns in order")?;
-            let (from, to) = ([rows * columns, columns, 1], [columns, ranks * columns, 1]);
-            cx.rearrange([&gathered, &output], [ranks, rows, columns], [from, to])?;
-            drop(gathered);
+            let output = cx.side_by_side(&part, world, Category::Activation)?;
             if !cx.differentiates(&[&part]) {
                 return Ok(output);
             }
@@ -96,14 +104,59 @@ impl Context {
                     cx.likeness = Likeness::Next;
                 }
                 let own = cx.temporary(shape, dtype, "gradient of own columns")?;
-                let first =
-                    gradient.window(Shape::new(&[gradient.numel() - world.rank() * columns]), world.rank() * columns);
-                cx.rearrange([&first, &own], [1, rows, columns], [[0, ranks * columns, 1], [0, columns, 1]])?;
-                drop((first, gradient));
+                cx.take_columns(&gradient, &own, world)?;
+                drop(gradient);
                 Ok([Some(own), None, None])
             });
             Ok(output.with_source(source))
         })
+    }
+
+    /// This rank's columns of what all of them have. Their gradient is that of all ranks' columns side by side.
+    ///
+    /// # Errors
+    /// Out of memory, a device that is lost.
+    pub fn split_over_ranks(&mut self, whole: &Tensor) -> OpResult<Tensor> {
+        let Some(world) = self.tensor_world() else { return Ok(whole.clone()) };
+        let shape = whole.shape().with_last(whole.shape().last() / world.size());
+        self.op("own columns", |cx| {
+            let own = cx.activation(shape, whole.dtype(), "own columns")?;
+            cx.take_columns(whole, &own, world)?;
+            if !cx.differentiates(&[whole]) {
+                return Ok(own);
+            }
+            let source = cx.record("splitBackward", [Some(whole), None, None], move |cx, [gradient, ..]| {
+                let Some(gradient) = gradient else { return Ok(Gradients::default()) };
+                let sum = cx.side_by_side(&gradient, world, Category::Temporary)?;
+                Ok([Some(sum), None, None])
+            });
+            Ok(own.with_source(source))
+        })
+    }
+
+    /// The columns of all ranks: an all-gather lays them one rank behind the other, and they are put in order from there.
+    fn side_by_side(&self, part: &Tensor, world: World, category: Category) -> OpResult<Tensor> {
+        let (rows, columns, ranks) = (part.shape().rows(), part.shape().last(), world.size());
+        let (memory, whole) = (self.memory().clone(), part.shape().with_last(ranks * columns));
+        let gathered = memory.tensor(whole, part.dtype(), Category::Communication, "columns of all ranks")?;
+        let own = gathered.window(part.shape(), world.rank() * rows * columns);
+        self.launch(&Kernel::Scale { src: part.operand(), dst: own.operand(), factor: 1.0 })?;
+        if let Some(ranks) = &self.tensor_ranks {
+            ranks.all_gather(&memory, &gathered)?;
+            ranks.join(&memory)?;
+        }
+        let output = memory.tensor(whole, part.dtype(), category, "columns in order")?;
+        let (from, to) = ([rows * columns, columns, 1], [columns, ranks * columns, 1]);
+        self.rearrange([&gathered, &output], [ranks, rows, columns], [from, to])?;
+        Ok(output)
+    }
+
+    /// Copies this rank's columns of `whole`.
+    fn take_columns(&self, whole: &Tensor, own: &Tensor, world: World) -> OpResult<()> {
+        let (rows, columns) = (own.shape().rows(), own.shape().last());
+        let before = world.rank() * columns;
+        let first = whole.window(Shape::new(&[whole.numel() - before]), before);
+        self.rearrange([&first, own], [1, rows, columns], [[0, world.size() * columns, 1], [0, columns, 1]])
     }
 
     /// Copies elements from where one tensor has them to where the other does, by the strides of each.

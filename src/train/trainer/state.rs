@@ -124,6 +124,7 @@ impl Trainer {
         let mut cx = Context::new(memory, options.workspaces);
         cx.seat = options.seat;
         cx.timetable = options.timetable;
+        cx.member = options.member;
         if let Some(Member { parallelism: Parallelism::Tensor, world }) = options.member {
             cx.tensor_ranks = Some(Communicator::new(cx.memory(), world, cx.seat.as_ref())?);
         }

@@ -115,7 +115,7 @@ impl Attention {
             HeadNorms::None => None,
             HeadNorms::Each | HeadNorms::Together => Some([norm("q", heads)?, norm("k", kv_heads)?]),
         };
-        let norms = norms.map(|norms| norms.map(|norm| norm.of_split_heads(all.splits())));
+        let norms = norms.map(|norms| norms.map(|norm| norm.of_split_heads(all.splits() && style.plan.norms)));
         Ok(Self::of(cx, name, sizes, projections, output, norms))
     }
 

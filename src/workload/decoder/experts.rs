@@ -40,8 +40,7 @@ impl SparseMlp {
         let router =
             |cx: &mut Context, all: &mut Parameters| Linear::plain(cx, all, &format!("{name}.gate"), [width, count]);
         let first = router_first.then(|| router(cx, all)).transpose()?;
-        let gate_up = all.weight(cx, &format!("{name}.experts.gate_up_proj"), &[count, 2 * hidden, width])?;
-        let down = all.weight(cx, &format!("{name}.experts.down_proj"), &[count, width, hidden])?;
+        let [gate_up, down] = all.experts(cx, &format!("{name}.experts"), [count, hidden, width])?;
         let router = match first {
             Some(router) => router,
             None => router(cx, all)?,

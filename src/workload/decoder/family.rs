@@ -1,6 +1,7 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`, and their values where a key is missing.
 
 use super::super::llama::NormKind;
+use super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
 use super::gpt2::Gpt2Keys;
 use super::names::Names;
 use super::sizes::{Biases, Gelu, HeadNorms, Kept, NormPlaces, NormsMade, Packing, Rotation, Style};
@@ -96,6 +97,7 @@ const LLAMA: Family = Family {
         norms_made: NormsMade::Last,
         kept: Kept::Nothing,
         names: Names::LLAMA,
+        plan: TensorPlan::LLAMA,
         gemma: false,
         gelu: Gelu::Tanh,
     },
@@ -117,10 +119,17 @@ const LLAMA: Family = Family {
     own_keys: &["mlp_bias"],
 };
 
+/// Llama's plan, and the table of tokens.
+const WITH_TABLE: TensorPlan = TensorPlan { table: true, ..TensorPlan::LLAMA };
+
+/// Llama's, and norms of heads.
+const WITH_NORMS: TensorPlan = TensorPlan { norms: true, ..TensorPlan::LLAMA };
+
 /// `attention_bias` is not read.
 const NO_BIAS: (bool, Biases) = (false, Biases::None);
 
-const GEMMA: Style = Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, ..LLAMA.style };
+const GEMMA: Style =
+    Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, plan: WITH_TABLE, ..LLAMA.style };
 
 const COHERE: Family = Family {
     name: "cohere",
@@ -128,6 +137,7 @@ const COHERE: Family = Family {
         norm: NormKind::Unbiased,
         places: NormPlaces::Once,
         rotation: Rotation::CastNeighbours,
+        plan: WITH_TABLE,
         ..LLAMA.style
     },
     tied: true,
@@ -142,6 +152,7 @@ const OLMO: Style = Style {
     places: NormPlaces::Behind,
     heads: HeadNorms::Together,
     rotation: Rotation::Wide,
+    plan: TensorPlan { attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
     ..LLAMA.style
 };
 
@@ -151,6 +162,7 @@ const GLM: Family = Family {
         places: NormPlaces::AroundParts,
         rotation: Rotation::Neighbours,
         packing: Packing::Gates,
+        plan: TensorPlan { mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
         ..LLAMA.style
     },
     attention_bias: (true, Biases::Inputs),
@@ -175,7 +187,7 @@ pub(super) const FAMILIES: [Family; 30] = [
     Family {
         name: "ernie4_5",
         attention_bias: NO_BIAS,
-        style: Style { rotation: Rotation::WideNeighbours, ..LLAMA.style },
+        style: Style { rotation: Rotation::WideNeighbours, plan: WITH_TABLE, ..LLAMA.style },
         kv_heads: Some(2),
         head_size: Some(128),
         tied: true,
@@ -210,7 +222,7 @@ pub(super) const FAMILIES: [Family; 30] = [
     },
     Family {
         name: "gemma3_text",
-        style: Style { heads: HeadNorms::Each, ..GEMMA },
+        style: Style { heads: HeadNorms::Each, plan: TensorPlan { norms: true, ..WITH_TABLE }, ..GEMMA },
         vocab: Some(262_208),
         heads: Some(8),
         kv_heads: Some(4),
@@ -231,11 +243,7 @@ pub(super) const FAMILIES: [Family; 30] = [
         ],
         ..LLAMA
     },
-    Family {
-        name: "glm",
-        style: Style { rotation: Rotation::Neighbours, packing: Packing::Gates, ..LLAMA.style },
-        ..GLM
-    },
+    Family { name: "glm", style: Style { places: NormPlaces::Before, ..GLM.style }, ..GLM },
     GLM,
     Family {
         name: "gpt2",
@@ -248,6 +256,7 @@ pub(super) const FAMILIES: [Family; 30] = [
             norms_made: NormsMade::InTurn,
             kept: Kept::Outputs,
             names: Names::GPT2,
+            plan: TensorPlan { none: true, ..TensorPlan::LLAMA },
             gelu: Gelu::New,
             ..LLAMA.style
         },
@@ -329,6 +338,7 @@ pub(super) const FAMILIES: [Family; 30] = [
     },
     Family {
         name: "mixtral",
+        style: Style { plan: TensorPlan { experts: ExpertFiles::Mixtral, ..TensorPlan::LLAMA }, ..LLAMA.style },
         attention_bias: NO_BIAS,
         kv_heads: Some(8),
         eps: 1e-5,
@@ -367,7 +377,11 @@ pub(super) const FAMILIES: [Family; 30] = [
     },
     Family {
         name: "olmoe",
-        style: Style { heads: HeadNorms::Together, ..LLAMA.style },
+        style: Style {
+            heads: HeadNorms::Together,
+            plan: TensorPlan { experts: ExpertFiles::Own, attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
+            ..LLAMA.style
+        },
         eps: 1e-5,
         padding: Some(1),
         experts: Some(OwnExperts {
@@ -408,7 +422,11 @@ pub(super) const FAMILIES: [Family; 30] = [
     Family {
         name: "phi3",
         attention_bias: NO_BIAS,
-        style: Style { packing: Packing::All, ..LLAMA.style },
+        style: Style {
+            packing: Packing::All,
+            plan: TensorPlan { attention: TensorPair::Gathered, mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
+            ..LLAMA.style
+        },
         eps: 1e-5,
         padding: Some(32_000),
         windows: Windows::All,
@@ -452,7 +470,7 @@ pub(super) const FAMILIES: [Family; 30] = [
     },
     Family {
         name: "qwen3",
-        style: Style { heads: HeadNorms::Each, ..LLAMA.style },
+        style: Style { heads: HeadNorms::Each, plan: WITH_NORMS, ..LLAMA.style },
         kv_heads: Some(32),
         head_size: Some(128),
         windows: Windows::Late,
@@ -461,7 +479,11 @@ pub(super) const FAMILIES: [Family; 30] = [
     },
     Family {
         name: "qwen3_moe",
-        style: Style { heads: HeadNorms::Each, ..LLAMA.style },
+        style: Style {
+            heads: HeadNorms::Each,
+            plan: TensorPlan { experts: ExpertFiles::Own, ..WITH_NORMS },
+            ..LLAMA.style
+        },
         kv_heads: Some(4),
         windows: Windows::AllWhereAsked,
         experts: Some(OwnExperts {
@@ -496,6 +518,7 @@ pub(super) const FAMILIES: [Family; 30] = [
     },
     Family {
         name: "smollm3",
+        style: Style { plan: WITH_TABLE, ..LLAMA.style },
         kv_heads: Some(4),
         tied: true,
         theta: 2e6,
@@ -506,7 +529,12 @@ pub(super) const FAMILIES: [Family; 30] = [
     },
     Family {
         name: "stablelm",
-        style: Style { norm: NormKind::Layer, kept: Kept::Attention, ..LLAMA.style },
+        style: Style {
+            norm: NormKind::Layer,
+            kept: Kept::Attention,
+            plan: TensorPlan { none: true, ..TensorPlan::LLAMA },
+            ..LLAMA.style
+        },
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,
@@ -522,7 +550,7 @@ pub(super) const FAMILIES: [Family; 30] = [
     },
     Family {
         name: "starcoder2",
-        style: Style { norm: NormKind::Layer, ungated: true, ..LLAMA.style },
+        style: Style { norm: NormKind::Layer, ungated: true, plan: WITH_TABLE, ..LLAMA.style },
         attention_bias: NO_BIAS,
         kv_heads: Some(2),
         tied: true,

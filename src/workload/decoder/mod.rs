@@ -23,6 +23,7 @@ use super::data::Data;
 use super::hash::{self, Cycle, Parameters, Spread};
 use super::llama::NormKind;
 use super::lora::{Lora, Target};
+use super::plan::{ExpertFiles, TensorPair, TensorPlan};
 use super::text::Windows;
 use model::DecoderModel;
 
@@ -104,28 +105,32 @@ impl Decoder {
             let remedy = "take as many ranks as divide them".to_owned();
             UnevenSplit { count, what, ranks: world.size(), remedy }.to_string()
         };
-        let of_heads = [HeadNorms::None, HeadNorms::Each].contains(&style.heads);
-        let varies = Style { norm: style.norm, rotation: style.rotation, heads: style.heads, ..Style::default() };
-        let norms = matches!(style.norm, NormKind::Plain | NormKind::Bare);
-        // SmolLM3 splits a table of its own too.
-        let plain = self.sizes.experts.is_none() && (self.sizes.tied || self.sizes.unrotated == LayerPattern::NONE);
-        if !norms
-            || !of_heads
-            || !plain
-            || style.biases == Biases::All
-            || (Style { biases: Biases::None, ..style }) != varies
-        {
-            return refused("tp is there for decoders whose layers are Llama's; use ddp or fsdp".to_owned());
+        let norms = style.norm != NormKind::Layer
+            && match style.heads {
+                HeadNorms::None => true,
+                HeadNorms::Each => style.plan.norms,
+                HeadNorms::Together => style.plan.attention == TensorPair::Gathered,
+            };
+        // A table of its own is split too where the plan has it.
+        let table = self.sizes.tied || !style.plan.table;
+        let layers =
+            style.packing != Packing::Heads && !style.ungated && style.biases != Biases::All && !style.mlp_biases;
+        let whole_experts = self.sizes.experts.is_some() && style.plan.experts == ExpertFiles::Whole;
+        if style.plan.none || !norms || !table || !layers || whole_experts {
+            return refused("tp does not split what this family has beside Llama's layers; use ddp or fsdp".to_owned());
         }
         if self.sizes.tied && cx.memory().holds_bytes() {
             let text = "tp splits a table that is the head's weight too on simulated cards alone; use ddp or fsdp";
             return refused(text.to_owned());
         }
         if self.sizes.lora.is_some() {
-            return refused("adapters beside frozen parameters are not simulated with tp; use ddp".to_owned());
+            let text = "peft makes adapters for whole layers, and those that transformers' tp splits fail beside them; use ddp or fsdp";
+            return refused(text.to_owned());
         }
+        // Heads that are gathered are no rank's alone.
+        let split = style.plan.attention == TensorPair::Split;
         for (count, what) in [(heads, "attention heads"), (kv_heads, "heads of keys")] {
-            if !count.is_multiple_of(world.size()) {
+            if split && !count.is_multiple_of(world.size()) {
                 return refused(uneven(count, what));
             }
         }
@@ -141,7 +146,21 @@ impl Workload for Decoder {
     fn build(&self, cx: &mut Context) -> OpResult<Task> {
         let DecoderSizes { weights, lora, .. } = self.sizes;
         let all = Parameters::in_place(Spread::Transformer, weights).frozen(lora.is_some());
-        let mut all = all.quantized(lora.and_then(|lora| lora.quantization)).in_parts(self.parts(cx)?);
+        let quantization = lora.and_then(|lora| lora.quantization);
+        if cx.shards_parameters()
+            && let Some(storage) = quantization.and_then(|quantization| quantization.storage)
+            && storage != weights
+        {
+            let (is, needed) = (storage.label(), weights.label());
+            let text = format!(
+                "weights in 4 bits are sharded as what the others are, and bnb_4bit_quant_storage is {is} here; make it {needed}"
+            );
+            return Err(TrainError::Workload(text).into());
+        }
+        // What is the head's too is split as the head is.
+        let plan = self.sizes.style.plan;
+        let plan = TensorPlan { table: plan.table || self.sizes.tied && !plan.none, ..plan };
+        let mut all = all.quantized(quantization).planned(plan).in_parts(self.parts(cx)?);
         let model = DecoderModel::make(cx, &mut all, &self.sizes)?;
         all.initialise(cx)?;
         Ok(Task::Supervised(Rc::new(model)))

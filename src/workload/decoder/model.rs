@@ -335,7 +335,8 @@ impl DecoderModel {
                 all.load(cx)?;
                 let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
                 let frequencies = rotates.then(|| rotary::loaded(cx, sizes)).transpose()?;
-                if all.quantization().is_some() {
+                // Programs that shard leave everything in one type, of which the bytes in 4 bits are said to be too.
+                if all.quantization().is_some() && !cx.shards_parameters() {
                     all.prepare_for_training(cx)?;
                 }
                 (frequencies, embedding_scale)
@@ -349,7 +350,9 @@ impl DecoderModel {
                 layer.attention.adapt(cx, all, &format!("{name}.{}", names.attention), lora)?;
                 layer.mlp.adapt(cx, all, &format!("{name}.mlp"), lora)?;
             }
-            all.widen_adapters(cx)?;
+            if all.quantization().is_none() || !cx.shards_parameters() {
+                all.widen_adapters(cx)?;
+            }
         }
         let units = (0..sizes.layers).map(|layer| cx.unit(all.of_module(cx, &names.layer(layer)))).collect();
         let layers = layers.into_iter().map(Rc::new).collect();
@@ -396,20 +399,19 @@ impl DecoderModel {
     /// What goes into the layers.
     fn embedded(&self, cx: &mut Context, tokens: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
         let (scope, table) = &self.embedding;
-        let look_up = if self.splits { Context::split_embedding } else { Context::padded_embedding };
-        let embedded =
-            cx.module(*scope, |cx| cx.with_parameters([table], |cx| look_up(cx, table, tokens, self.padding)))?;
-        let embedded = match &self.embedding_scale {
-            Some(factor) => {
-                let scaled = cx.within(*scope, |cx| {
-                    let dtype = embedded.dtype();
-                    let factor = if factor.dtype() == dtype { factor } else { &cx.cast(factor, dtype, "embed_scale")? };
-                    cx.multiply(&embedded, factor, "scaled embedding")
-                })?;
-                drop(embedded);
-                scaled
-            }
-            None => embedded,
+        let scaled = |cx: &mut Context, embedded: Tensor| {
+            let Some(factor) = &self.embedding_scale else { return Ok(embedded) };
+            let dtype = embedded.dtype();
+            let factor = if factor.dtype() == dtype { factor } else { &cx.cast(factor, dtype, "embed_scale")? };
+            cx.multiply(&embedded, factor, "scaled embedding")
+        };
+        let embedded = if self.splits {
+            let look_up = |cx: &mut Context| cx.split_embedding(table, tokens, scaled);
+            cx.module(*scope, |cx| cx.with_parameters([table], look_up))?
+        } else {
+            let look_up = |cx: &mut Context| cx.padded_embedding(table, tokens, self.padding);
+            let embedded = cx.module(*scope, |cx| cx.with_parameters([table], look_up))?;
+            cx.within(*scope, |cx| scaled(cx, embedded))?
         };
         // A hook on a frozen embedding (`enable_input_require_grads`): a checkpoint recomputes what gets gradients.
         let mut embedded = embedded;

@@ -5,6 +5,7 @@ use vramlab_train::{PositionScale, RouterRule};
 
 use super::super::llama::NormKind;
 use super::super::lora::Lora;
+use super::super::plan::TensorPlan;
 use super::names::Names;
 use super::pattern::LayerPattern;
 
@@ -172,6 +173,8 @@ pub struct Style {
     pub kept: Kept,
     /// What its modules are called.
     pub names: Names,
+    /// How ranks split them.
+    pub plan: TensorPlan,
     /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
     pub gemma: bool,
     /// The form of that GELU, or of an MLP without a gate.

@@ -1,0 +1,130 @@
+//! What transformers' plan of a family (`base_model_tp_plan`) has for its modules.
+
+use vramlab_train::TensorRole;
+
+/// How a pair of layers is split: the first by its outputs, the second by its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorPair {
+    /// What lies between them is split too.
+    Split,
+    /// What lies between them is gathered behind the first, and split again before the second.
+    Gathered,
+}
+
+/// What files call the matrices of experts, which they have one by one, where ranks split them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertFiles {
+    /// They are whole on every rank.
+    Whole,
+    /// As a gated MLP's (`mlp.experts.0.gate_proj`).
+    Own,
+    /// As Mixtral's (`block_sparse_moe.experts.0.w1`).
+    Mixtral,
+}
+
+/// A family's plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorPlan {
+    /// Projections to queries, keys and values, and that of what attention puts out.
+    pub attention: TensorPair,
+    /// Both ends of an MLP.
+    pub mlp: TensorPair,
+    /// The table of tokens is split by its rows.
+    pub table: bool,
+    /// Norms of heads are whole on every rank, and their gradients summed.
+    pub norms: bool,
+    /// Whether experts are split, and what files call them.
+    pub experts: ExpertFiles,
+    /// There is no plan.
+    pub none: bool,
+}
+
+impl Default for TensorPlan {
+    fn default() -> Self {
+        Self::LLAMA
+    }
+}
+
+impl TensorPlan {
+    /// Llama's.
+    pub const LLAMA: Self = Self {
+        attention: TensorPair::Split,
+        mlp: TensorPair::Split,
+        table: false,
+        norms: false,
+        experts: ExpertFiles::Whole,
+        none: false,
+    };
+
+    /// What the linear layer `name` does with its part.
+    pub fn role(self, name: &str) -> Option<TensorRole> {
+        if self.none {
+            return None;
+        }
+        let mut parts = name.rsplit('.');
+        let (own, parent) = (parts.next().unwrap_or_default(), parts.next());
+        if own == "lm_head" {
+            return Some(TensorRole::Gathered);
+        }
+        // Of experts the plan has both matrices of all, and none of the one that sees every position.
+        if !matches!(parent, Some("self_attn" | "attention" | "mlp")) {
+            return None;
+        }
+        let by =
+            |pair: TensorPair, [split, whole]: [TensorRole; 2]| if pair == TensorPair::Split { split } else { whole };
+        let first = [TensorRole::Columns, TensorRole::Gathered];
+        let second = [TensorRole::Rows, TensorRole::RowsOfWhole];
+        match own {
+            "q_proj" | "k_proj" | "v_proj" | "qkv_proj" | "query_key_value" => Some(by(self.attention, first)),
+            "o_proj" | "dense" => Some(by(self.attention, second)),
+            "gate_proj" | "up_proj" | "gate_up_proj" | "c_fc" | "dense_h_to_4h" => Some(by(self.mlp, first)),
+            "down_proj" | "c_proj" | "dense_4h_to_h" => Some(by(self.mlp, second)),
+            _ => None,
+        }
+    }
+
+    /// What files call a parameter: that of several experts by the first.
+    pub fn in_files(self, parameter: &str) -> String {
+        let [sparse, gate_up, down] = match self.experts {
+            ExpertFiles::Whole => return parameter.to_owned(),
+            ExpertFiles::Own => [".mlp.", ".0.gate_proj.weight", ".0.down_proj.weight"],
+            ExpertFiles::Mixtral => [".block_sparse_moe.", ".0.w1.weight", ".0.w2.weight"],
+        };
+        let own = parameter.replace(".mlp.", sparse);
+        let named = |end: &str, file: &str| own.strip_suffix(end).map(|of| format!("{of}{file}"));
+        named(".gate_up_proj", gate_up).or_else(|| named(".down_proj", down)).unwrap_or(own)
+    }
+
+    /// Whether it names the module that a parameter is of, or the parameter.
+    pub fn has(self, parameter: &str) -> bool {
+        let module = parameter.rsplit_once('.').map_or(parameter, |(module, _)| module);
+        let experts = parameter.ends_with(".mlp.experts.gate_up_proj") || parameter.ends_with(".mlp.experts.down_proj");
+        let is = |own: &str| module.rsplit('.').next() == Some(own);
+        self.role(module).is_some()
+            || self.experts != ExpertFiles::Whole && experts
+            || self.table && (is("embed_tokens") || is("embed_in"))
+            || self.norms && (is("q_norm") || is("k_norm"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_names_modules_and_what_is_theirs() {
+        let (llama, phi) = (
+            TensorPlan::LLAMA,
+            TensorPlan { attention: TensorPair::Gathered, mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
+        );
+        assert_eq!(llama.role("model.layers.0.self_attn.q_proj"), Some(TensorRole::Columns));
+        assert_eq!(llama.role("model.layers.0.mlp.down_proj"), Some(TensorRole::Rows));
+        assert_eq!(llama.role("model.layers.0.mlp.shared_expert.down_proj"), None);
+        assert_eq!(phi.role("model.layers.0.self_attn.o_proj"), Some(TensorRole::RowsOfWhole));
+        assert!(llama.has("model.layers.0.self_attn.q_proj.bias") && llama.has("lm_head.weight"));
+        assert!(!llama.has("model.embed_tokens.weight") && !llama.has("model.layers.0.self_attn.q_norm.weight"));
+        let experts = TensorPlan { experts: ExpertFiles::Own, ..llama };
+        assert!(experts.has("model.layers.0.mlp.experts.down_proj") && !experts.has("model.layers.0.mlp.gate.weight"));
+        assert!(!TensorPlan { none: true, ..llama }.has("lm_head.weight"));
+    }
+}
