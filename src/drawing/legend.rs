@@ -130,7 +130,7 @@ pub fn touched_marks(theme: &Theme) -> [(Span<'static>, &'static str); 2] {
 
 /// What fills the cells of blocks that an op took, and of those that it gave back.
 pub fn touched_symbols(theme: &Theme) -> [&'static str; 2] {
-    if theme.is_colorless() { ["@", "o"] } else { ["▓", "▒"] }
+    if theme.is_colorless() { ["@", "o"] } else { ["▒", "░"] }
 }
 
 /// The marks of bytes beyond what was requested, as the map shows them.

@@ -2,7 +2,6 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Modifier;
 use unicode_width::UnicodeWidthStr;
 
 use super::axis::Axis;
@@ -136,12 +135,14 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
     if let ([Some(row), _], Token::Limit) = (rows, token)
         && is_inside(row)
     {
-        buf.set_string(
-            plot.x + last,
-            plot.y + row,
-            word,
-            theme.style(token).bg(theme.color(Token::Surface)).remove_modifier(Modifier::REVERSED),
-        );
+        for (x, letter) in (plot.x + last..).zip(word.chars()) {
+            let cell = &mut buf[(x, plot.y + row)];
+            if is_dash(cell.symbol(), true) {
+                // The dash goes, its ground stays.
+                cell.set_symbol(" ");
+            }
+            draw_over(cell, letter.encode_utf8(&mut [0; 4]), token, theme);
+        }
     }
 }
 

@@ -80,20 +80,39 @@ impl Stack {
         let filled = filled.max(u128::from(sum > 0));
         // Bytes times rows: whole numbers, whatever a row is worth.
         let (of_row, of_byte) = (u128::from(top.get().max(1)), u128::from(rows));
-        let most_in = |row: u64| {
-            let (from, to) = (u128::from(row) * of_row, u128::from(row + 1) * of_row);
-            let mut below = 0;
-            let inside = self.0.iter().map(|(height, ink)| {
+        let mut below = 0;
+        let spans: Vec<(u128, u128, Ink)> = self
+            .0
+            .iter()
+            .map(|(height, ink)| {
                 let begin = below;
                 below += u128::from(height.get()) * of_byte;
-                (below.min(to).saturating_sub(begin.max(from)), *ink)
-            });
-            // Of two that are as high the lower one.
-            inside.fold((0, Ink::NOTHING), |most, part| if part.0 > most.0 { part } else { most }).1
+                (begin, below, *ink)
+            })
+            .collect();
+        let inside = |(begin, end, _): &(u128, u128, Ink), row: usize| {
+            let (from, to) = (row as u128 * of_row, (row as u128 + 1) * of_row);
+            (*end).min(to).saturating_sub((*begin).max(from))
         };
-        (0..u64::from(rows))
-            .map(|row| StackCell::whole(if u128::from(row) < filled { most_in(row) } else { Ink::NOTHING }))
-            .collect()
+        let most_in = |row: usize| {
+            let parts = spans.iter().map(|span| (inside(span, row), span.2));
+            // Of two that are as high the lower one.
+            parts.fold((0, Ink::NOTHING), |most, part| if part.0 > most.0 { part } else { most }).1
+        };
+        let filled = usize::try_from(filled).unwrap_or(usize::MAX).min(usize::from(rows));
+        let mut letters: Vec<Ink> = (0..filled).map(most_in).collect();
+        // A part of half a row or more that has most of none has the row in which it has most, where that is not all that another has.
+        for span in spans.iter().filter(|span| 2 * (span.1 - span.0) >= of_row) {
+            let best = (0..filled).max_by_key(|row| inside(span, *row));
+            let count = |ink: Ink| letters.iter().filter(|letter| **letter == ink).count();
+            if let Some(row) =
+                best.filter(|row| inside(span, *row) > 0 && count(span.2) == 0 && count(letters[*row]) > 1)
+            {
+                letters[row] = span.2;
+            }
+        }
+        letters.resize(usize::from(rows), Ink::NOTHING);
+        letters.into_iter().map(StackCell::whole).collect()
     }
 }
 
@@ -420,10 +439,12 @@ mod tests {
         1.25 + crowded
     }
 
-    /// A letter is that of the part with most bytes in its cell.
+    /// A letter is that of the part with most bytes in its cell, or the only one of a part of half a row or more, where the other has a
+    /// cell elsewhere.
     fn check_letters(buf: &Buffer, x: u16, parts: &[(u64, Ink)], top: u64, rows: u16) {
+        let letters: Vec<&str> = (0..rows).map(|row| buf[(x, rows - 1 - row)].symbol()).collect();
         for row in 0..rows {
-            let symbol = buf[(x, rows - 1 - row)].symbol();
+            let symbol = letters[usize::from(row)];
             let (from, to) = (f64::from(row), f64::from(row + 1));
             let mut inside: HashMap<&str, f64> = HashMap::new();
             let mut below = 0.0;
@@ -434,7 +455,13 @@ mod tests {
             }
             if symbol != " " {
                 let most = inside.values().copied().fold(0.0, f64::max);
-                assert!(inside[symbol] >= most - 1e-6, "{symbol} in row {row} of {rows}: {inside:?}");
+                let has_most = |letter: &str| inside[letter] >= most - 1e-6;
+                let height: f64 = parts.iter().filter(|part| part.1.fill == symbol).map(|part| part.0 as f64).sum();
+                let is_lone = letters.iter().filter(|letter| **letter == symbol).count() == 1
+                    && height * f64::from(rows) / top as f64 >= 0.5 - 1e-6
+                    && inside[symbol] > 0.0
+                    && letters.iter().any(|letter| inside.contains_key(letter) && has_most(letter));
+                assert!(has_most(symbol) || is_lone, "{symbol} in row {row} of {rows}: {inside:?}");
             }
         }
     }

@@ -37,6 +37,14 @@ pub(super) fn render(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>,
         matches(stage, survey, picked, inner, buf);
     } else {
         segments(stage, survey, picked, inner, buf);
+        let hidden = stage.shown.segments.len().saturating_sub(usize::from(inner.height.saturating_sub(1)));
+        if hidden > 0 {
+            pane::remark(
+                span(theme, Token::Dim, format!("{} more", figures::counted(hidden as u64, "segment"))),
+                area,
+                buf,
+            );
+        }
     }
 }
 
