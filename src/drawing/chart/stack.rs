@@ -51,7 +51,7 @@ impl Stack {
                 (None, None) => {}
             }
         }
-        if scale.units(sum, 1) < FINE {
+        if edges.is_empty() || scale.units(sum, 1) < FINE {
             // Its largest part alone.
             let largest = self.0.iter().max_by_key(|(height, _)| *height);
             return largest.map(|(_, ink)| Edge { end: highest, ink: *ink }).into_iter().collect();
@@ -166,11 +166,15 @@ struct Thickness {
 impl Thickness {
     /// Of all parts, as they lie on each other.
     fn of(stacks: &[Stack]) -> Vec<Self> {
-        let mut parts: Vec<Self> = Vec::new();
+        let mut parts: Vec<Self> = Vec::with_capacity(16);
         for stack in stacks {
             let mut next = 0;
             for (height, ink) in &stack.0 {
-                let known = parts.iter().position(|part| part.ink == *ink);
+                // Most columns have the parts of the one before.
+                let known = match parts.get(next) {
+                    Some(part) if part.ink == *ink => Some(next),
+                    _ => parts.iter().position(|part| part.ink == *ink),
+                };
                 let place = known.unwrap_or(next);
                 if known.is_none() {
                     parts.insert(place, Self { ink: *ink, sum: 0, columns: 0, most: 0 });
@@ -639,6 +643,26 @@ mod tests {
                 assert!(seen <= 4, "{height} in {rows} rows: {seen} of 200 columns");
             }
         }
+    }
+
+    #[test]
+    fn parts_that_are_thin_everywhere_are_one_band_and_a_column_of_them_is_not_blank() {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let [params, optim, activ, temp] =
+            [Category::Parameter, Category::OptimizerState, Category::Activation, Category::Temporary]
+                .map(|category| legend::ink(category, &theme));
+        // In tenths of an eighth: four rows.
+        let of = |parts: &[(u64, Ink)]| stack(parts);
+        let thick = of(&[(7, params), (9, optim), (200, activ), (6, temp)]);
+        let thin = of(&[(7, params), (6, temp)]);
+        let areas = Areas::of(&[thick.clone(), thick, thin], Bytes(320), &theme, (3, 4));
+        assert!(areas.shows(optim) && areas.shows(activ) && !areas.shows(params) && !areas.shows(temp));
+        let eighths = |ink: Ink| areas.columns.iter().map(|cells| cells[0].lower == ink).collect::<Vec<_>>();
+        assert_eq!(eighths(optim), [true; 3]);
+        // Each of them too little for a band.
+        let thick = of(&[(4, params), (300, activ), (4, temp)]);
+        let areas = Areas::of(&[thick, of(&[(4, params), (5, temp)])], Bytes(320), &theme, (2, 4));
+        assert_eq!(areas.columns[1][0], StackCell { lower: temp, upper: Ink::NOTHING, eighths: 1 });
     }
 
     #[test]
