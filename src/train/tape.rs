@@ -139,6 +139,8 @@ pub(crate) struct Leaf {
     pub frozen: bool,
     /// What its bytes are said to be, where it is a matrix in 4 bits (`bnb_4bit_quant_storage`): it is sharded by such elements.
     pub packed_in: Option<DType>,
+    /// What such a matrix has beside its bytes.
+    pub beside: Vec<Tensor>,
     /// It is this rank's rows of a table that is a head's weight too: what the table gives it is of all rows, and added in a new tensor.
     pub shares_rows: bool,
     /// Its values in host memory, where it is on the device for its layer only.
@@ -162,6 +164,7 @@ impl Leaf {
             gradient: None,
             frozen: false,
             packed_in: None,
+            beside: Vec::new(),
             shares_rows: false,
             parked: None,
             shard: None,

@@ -79,6 +79,14 @@ impl FourBitWeight {
         Self { packed, ..self }
     }
 
+    /// What belongs to the quantisation, in the order in which it is copied.
+    fn state(&self) -> Vec<&Tensor> {
+        match &self.magnitudes {
+            Runs::Plain(absmax) => vec![absmax, &self.codes],
+            Runs::Nested(nested) => vec![&nested.bytes, &self.codes, &nested.offset, &nested.absmax, &nested.codes],
+        }
+    }
+
     fn magnitudes(&self) -> Magnitudes {
         match &self.magnitudes {
             Runs::Plain(absmax) => Magnitudes::Plain(absmax.operand()),
@@ -273,19 +281,17 @@ impl Context {
     /// # Errors
     /// Out of memory.
     pub fn copy_of_four_bit(&mut self, weight: &FourBitWeight, bias: Option<&Tensor>) -> OpResult<Vec<Tensor>> {
-        let state: Vec<&Tensor> = match &weight.magnitudes {
-            Runs::Plain(absmax) => vec![absmax, &weight.codes],
-            Runs::Nested(nested) => vec![&nested.bytes, &weight.codes, &nested.offset, &nested.absmax, &nested.codes],
-        };
+        let state = weight.state();
         self.op("deepcopy", |cx| {
             let copy = |tensor: &Tensor| cx.temporary(tensor.shape(), tensor.dtype(), "copy of a layer in 4 bits");
-            let filled = |tensor: &Tensor| {
+            let filled_as = |tensor: &Tensor, dtype| {
                 let bytes = copy(tensor)?;
-                drop(cx.temporary(Shape::new(&[]), tensor.dtype(), "tensor that gets a copy")?);
+                drop(cx.temporary(Shape::new(&[]), dtype, "tensor that gets a copy")?);
                 OpResult::Ok(bytes)
             };
-            let quantised = state.iter().copied().chain([&weight.packed]).map(filled);
-            let mut copies = quantised.collect::<OpResult<Vec<_>>>()?;
+            let filled = |tensor: &Tensor| filled_as(tensor, tensor.dtype());
+            let mut copies = state.iter().copied().map(filled).collect::<OpResult<Vec<_>>>()?;
+            copies.push(filled_as(&weight.packed, weight.storage)?);
             // A parameter is cloned.
             copies.extend(bias.map(copy).transpose()?);
             for tensor in state {
@@ -300,6 +306,7 @@ impl Context {
         self.adopt_frozen(weight.packed().clone(), name);
         if let Some(leaf) = self.leaves.last_mut() {
             leaf.packed_in = Some(weight.storage);
+            leaf.beside = weight.state().into_iter().cloned().collect();
         }
     }
 

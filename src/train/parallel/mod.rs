@@ -169,10 +169,6 @@ pub(super) fn wrap(
         );
         return Err(TrainError::Workload(text).into());
     }
-    if pipeline && cx.leaves.iter().any(|leaf| leaf.packed_in.is_some()) {
-        let text = format!("{} does not share weights in 4 bits here; use ddp", member.parallelism);
-        return Err(TrainError::Workload(text).into());
-    }
     if pipeline && !cx.units.is_empty() && model.cut().is_none() {
         let text = "this model can't be cut into the stages of a pipeline here; use ddp or fsdp";
         return Err(TrainError::Workload(text.into()).into());
@@ -192,5 +188,8 @@ pub(super) fn wrap(
         Parallelism::Server => cx.hooks = Some(Box::new(Server::wrap(cx, member.world)?)),
     }
     construction::barrier(cx)?;
+    if let Some(stage) = &stage {
+        stage.collect(cx);
+    }
     Ok(stage)
 }

@@ -41,6 +41,15 @@ fn pickled(shape: Shape, dtype: DType) -> usize {
         + shape.dims().iter().chain(&strides[..shape.dims().len()]).map(|&number| bytes(number)).sum::<usize>()
 }
 
+/// Parameters of layers in 4 bits: their weights and biases.
+fn in_four_bit(cx: &Context) -> BTreeSet<usize> {
+    let layer = |name: &str| name.rsplit_once('.').map(|(layer, _)| layer.to_owned());
+    let packed = cx.leaves.iter().filter(|leaf| leaf.packed_in.is_some());
+    let layers: BTreeSet<_> = packed.filter_map(|leaf| layer(&leaf.name)).collect();
+    let is_of = |index: &usize| layer(&cx.leaves[*index].name).is_some_and(|layer| layers.contains(&layer));
+    (0..cx.leaves.len()).filter(is_of).collect()
+}
+
 /// A micro-batch between its forward and its backward.
 struct Passed {
     graph: Graph,
@@ -77,6 +86,15 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
+    /// Layers in 4 bits of other stages: each weight knows its layer as that knows it, so that Python's collector finds them, which runs
+    /// when ranks have met.
+    pub fn collect(&self, cx: &Context) {
+        for index in in_four_bit(cx).into_iter().filter(|index| !self.parameters.contains(index)) {
+            let leaf = &cx.leaves[index];
+            leaf.beside.iter().chain([&leaf.data]).for_each(|tensor| tensor.storage().empty());
+        }
+    }
+
     /// Keeps this rank's part of a model that is whole, and lets go of the rest.
     pub fn keep(cx: &mut Context, world: World, schedule: PipelineSchedule, model: &dyn Model) -> OpResult<Self> {
         let (ranks, blocks) = (world.size(), cx.units.len());
@@ -113,7 +131,8 @@ impl Stage {
         cx.op("keep a stage", |cx| {
             // A last stage that is rebuilt has a head of its own, a clone of the table that the model shares it with.
             let head = if cut == Cut::Rebuilt && borrows { Some(own_head(cx)?) } else { None };
-            for index in (0..cx.leaves.len()).filter(|index| !parameters.contains(index)) {
+            let later = in_four_bit(cx);
+            for index in (0..cx.leaves.len()).filter(|index| !parameters.contains(index) && !later.contains(index)) {
                 if let (0, Some(head)) = (index, &head) {
                     cx.leaves[0].data.replace(head);
                 } else {
