@@ -653,8 +653,8 @@ mod tests {
                 .map(|category| legend::ink(category, &theme));
         // In tenths of an eighth: four rows.
         let of = |parts: &[(u64, Ink)]| stack(parts);
-        let thick = of(&[(7, params), (9, optim), (200, activ), (6, temp)]);
-        let thin = of(&[(7, params), (6, temp)]);
+        let thick = of(&[(5, params), (9, optim), (200, activ), (6, temp)]);
+        let thin = of(&[(5, params), (6, temp)]);
         let areas = Areas::of(&[thick.clone(), thick, thin], Bytes(320), &theme, (3, 4));
         assert!(areas.shows(optim) && areas.shows(activ) && !areas.shows(params) && !areas.shows(temp));
         let eighths = |ink: Ink| areas.columns.iter().map(|cells| cells[0].lower == ink).collect::<Vec<_>>();
