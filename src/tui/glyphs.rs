@@ -115,7 +115,7 @@ fn block(symbol: char, cell: &mut Cell, surface: Color) {
 /// blanks or a frame part them from others.
 fn close_up(buf: &mut Buffer, x: u16, y: u16, right: u16) {
     let ends = |x: u16| x >= right || buf[(x, y)].symbol() == " ";
-    let is_frame = |x: u16| x < right && matches!(buf[(x, y)].symbol(), "│" | "─" | "║");
+    let is_frame = |x: u16| x < right && matches!(buf[(x, y)].symbol(), "│" | "─" | "║" | "╮" | "╯");
     if !ends(x) || ends(x + 1) || is_frame(x + 1) {
         return;
     }
