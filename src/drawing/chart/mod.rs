@@ -8,8 +8,10 @@ mod curve;
 mod dots;
 mod ink;
 mod row;
+mod scale;
 mod shown;
 mod stack;
+mod thin;
 
 pub use axis::{Axis, plot_in};
 pub use ceiling::Ceiling;

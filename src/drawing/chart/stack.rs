@@ -6,6 +6,8 @@ use ratatui::style::{Color, Modifier, Style};
 
 use super::ink::Ink;
 use super::row::{Column, Edge, FINE, RowParts, StackCell, row_cells};
+use super::scale::Scale;
+use super::thin::Faint;
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 
@@ -116,93 +118,6 @@ impl Stack {
     }
 }
 
-/// How high bytes are in so many rows.
-#[derive(Clone, Copy)]
-struct Scale {
-    top: Bytes,
-    rows: u16,
-}
-
-impl Scale {
-    /// The height of all rows.
-    fn full(self) -> u64 {
-        u64::from(self.rows) * 8 * FINE
-    }
-
-    /// The height of `bytes`, as the nearest multiple of `unit`.
-    fn units(self, bytes: u64, unit: u64) -> u64 {
-        let (top, full) = (u128::from(self.top.get().max(1)), self.full());
-        let units = (u128::from(bytes) * u128::from(full / unit) + top / 2) / top;
-        u64::try_from(units).unwrap_or(full).saturating_mul(unit).min(full)
-    }
-
-    /// What parts are drawn as that have less than an eighth where they are, and nowhere as much as two: as edges happen to lie they would
-    /// be seen here and there. Those that lie on each other are drawn as one, in the ink of the largest; what is too little even so is left
-    /// to the part below it, or above the lowest.
-    fn faint(self, stacks: &[Stack]) -> Faint {
-        let parts = Thickness::of(stacks);
-        let is_thin = |part: &Thickness| {
-            part.ink.weight() == 1 && self.units(part.mean(), 1) < FINE && self.units(part.most, 1) < 2 * FINE
-        };
-        let mut faint = Vec::new();
-        for group in parts.chunk_by(|lower, upper| is_thin(lower) && is_thin(upper)) {
-            let Some(largest) = group.iter().max_by_key(|part| part.sum).filter(|part| is_thin(part)) else { continue };
-            let seen = self.units(group.iter().map(Thickness::mean).sum(), 1) >= FINE;
-            faint.extend(group.iter().map(|part| (part.ink, seen.then_some(largest.ink))));
-        }
-        Faint(faint)
-    }
-}
-
-/// How high a part is in the columns that have it.
-#[derive(Clone, Copy)]
-struct Thickness {
-    ink: Ink,
-    sum: u128,
-    columns: u128,
-    most: u64,
-}
-
-impl Thickness {
-    /// Of all parts, as they lie on each other.
-    fn of(stacks: &[Stack]) -> Vec<Self> {
-        let mut parts: Vec<Self> = Vec::with_capacity(16);
-        for stack in stacks {
-            let mut next = 0;
-            for (height, ink) in &stack.0 {
-                // Most columns have the parts of the one before.
-                let known = match parts.get(next) {
-                    Some(part) if part.ink == *ink => Some(next),
-                    _ => parts.iter().position(|part| part.ink == *ink),
-                };
-                let place = known.unwrap_or(next);
-                if known.is_none() {
-                    parts.insert(place, Self { ink: *ink, sum: 0, columns: 0, most: 0 });
-                }
-                let part = &mut parts[place];
-                (part.sum, part.columns) = (part.sum + u128::from(height.get()), part.columns + 1);
-                part.most = part.most.max(height.get());
-                next = place + 1;
-            }
-        }
-        parts
-    }
-
-    fn mean(&self) -> u64 {
-        u64::try_from(self.sum / self.columns.max(1)).unwrap_or(u64::MAX)
-    }
-}
-
-/// Parts that are drawn as others, or left to their neighbours.
-struct Faint(Vec<(Ink, Option<Ink>)>);
-
-impl Faint {
-    /// What a part is drawn as, itself or another; `None` where it is left.
-    fn drawn(&self, ink: Ink) -> Option<Ink> {
-        self.0.iter().find(|(faint, _)| *faint == ink).map_or(Some(ink), |(_, drawn)| *drawn)
-    }
-}
-
 /// Leaves out parts of less than half an eighth: they would be seen here and there, as the edges below them happen to lie. What one has
 /// goes to the neighbour that stays nearer to its bytes by that; where neither stays as near as can be drawn, it is seen.
 fn drop_slivers(edges: &mut Vec<Edge>) {
@@ -281,7 +196,7 @@ pub fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut 
 
 /// The cells of every column, from the bottom up.
 fn cells(stacks: &[Stack], scale: Scale) -> Vec<Vec<StackCell>> {
-    let faint = scale.faint(stacks);
+    let faint = Faint::of(stacks.iter().map(|stack| &*stack.0), scale);
     let mut columns: Vec<Column> = stacks.iter().map(|stack| stack.rows(scale, &faint)).collect();
     let rows = usize::from(scale.rows);
     let mut cells = vec![Vec::with_capacity(rows); columns.len()];

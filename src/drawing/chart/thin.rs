@@ -1,0 +1,72 @@
+//! Parts of areas that are too thin to be drawn by themselves.
+
+use super::ink::Ink;
+use super::row::FINE;
+use super::scale::Scale;
+use vramlab_allocator::units::Bytes;
+
+/// What parts are drawn as that have less than an eighth where they are, and nowhere as much as two: as edges happen to lie they would be
+/// seen here and there. Those that lie on each other are drawn as one, in the ink of the largest; what is too little even so is left to
+/// the part below it, or above the lowest.
+pub(super) struct Faint(Vec<(Ink, Option<Ink>)>);
+
+impl Faint {
+    /// Of columns of parts from the bottom up.
+    pub fn of<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]>, scale: Scale) -> Self {
+        let parts = Thickness::of(columns);
+        let is_thin = |part: &Thickness| {
+            part.ink.weight() == 1 && scale.units(part.mean(), 1) < FINE && scale.units(part.most, 1) < 2 * FINE
+        };
+        let mut faint = Vec::new();
+        for group in parts.chunk_by(|lower, upper| is_thin(lower) && is_thin(upper)) {
+            let Some(largest) = group.iter().max_by_key(|part| part.sum).filter(|part| is_thin(part)) else { continue };
+            let seen = scale.units(group.iter().map(Thickness::mean).sum(), 1) >= FINE;
+            faint.extend(group.iter().map(|part| (part.ink, seen.then_some(largest.ink))));
+        }
+        Self(faint)
+    }
+
+    /// What a part is drawn as, itself or another; `None` where it is left.
+    pub fn drawn(&self, ink: Ink) -> Option<Ink> {
+        self.0.iter().find(|(faint, _)| *faint == ink).map_or(Some(ink), |(_, drawn)| *drawn)
+    }
+}
+
+/// How high a part is in the columns that have it.
+#[derive(Clone, Copy)]
+struct Thickness {
+    ink: Ink,
+    sum: u128,
+    columns: u128,
+    most: u64,
+}
+
+impl Thickness {
+    /// Of all parts, as they lie on each other.
+    fn of<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]>) -> Vec<Self> {
+        let mut parts: Vec<Self> = Vec::with_capacity(16);
+        for column in columns {
+            let mut next = 0;
+            for (height, ink) in column {
+                // Most columns have the parts of the one before.
+                let known = match parts.get(next) {
+                    Some(part) if part.ink == *ink => Some(next),
+                    _ => parts.iter().position(|part| part.ink == *ink),
+                };
+                let place = known.unwrap_or(next);
+                if known.is_none() {
+                    parts.insert(place, Self { ink: *ink, sum: 0, columns: 0, most: 0 });
+                }
+                let part = &mut parts[place];
+                (part.sum, part.columns) = (part.sum + u128::from(height.get()), part.columns + 1);
+                part.most = part.most.max(height.get());
+                next = place + 1;
+            }
+        }
+        parts
+    }
+
+    fn mean(&self) -> u64 {
+        u64::try_from(self.sum / self.columns.max(1)).unwrap_or(u64::MAX)
+    }
+}
