@@ -58,7 +58,7 @@ impl Moments {
 }
 
 /// State of AdamW of bitsandbytes.
-pub(super) struct ByteAdam {
+pub(super) struct BitsandbytesAdam {
     kept: KeptState,
     /// What the bytes of first and of second moments stand for, for all parameters.
     codes: Option<[Tensor; 2]>,
@@ -67,7 +67,7 @@ pub(super) struct ByteAdam {
     updated: Vec<usize>,
 }
 
-impl ByteAdam {
+impl BitsandbytesAdam {
     pub const fn new(kept: KeptState) -> Self {
         Self { kept, codes: None, moments: BTreeMap::new(), updated: Vec::new() }
     }

@@ -9,7 +9,7 @@
 //! it weighs on no peak; [`Offload::Parameters`] does so with the parameters themselves too. PyTorch has nothing built in for that; bitsandbytes' paged optimizers do it by unified memory.
 
 mod adam;
-mod byte_adam;
+mod bitsandbytes;
 mod clip;
 mod rule;
 mod schedule;
@@ -44,7 +44,7 @@ pub(crate) struct Optimizer {
 enum Rule {
     Sgd(sgd::Sgd),
     Adam(adam::Adam),
-    ByteAdam(Box<byte_adam::ByteAdam>),
+    BitsandbytesAdam(Box<bitsandbytes::BitsandbytesAdam>),
 }
 
 impl Optimizer {
@@ -57,7 +57,7 @@ impl Optimizer {
             OptimizerKind::Adam => Rule::Adam(adam::Adam::new(false)),
             OptimizerKind::AdamW => Rule::Adam(adam::Adam::new(true)),
             OptimizerKind::AdamW8bit | OptimizerKind::PagedAdamW8bit | OptimizerKind::PagedAdamW => {
-                Rule::ByteAdam(Box::new(byte_adam::ByteAdam::new(kept)))
+                Rule::BitsandbytesAdam(Box::new(bitsandbytes::BitsandbytesAdam::new(kept)))
             }
         };
         Self { rule, form }
@@ -65,7 +65,7 @@ impl Optimizer {
 
     /// True when its kernel unscales gradients and looks at the overflow flag itself, so that the host need not wait for the flag.
     pub fn scales_itself(&self) -> bool {
-        self.form == OptimizerForm::Fused && !matches!(self.rule, Rule::ByteAdam(_))
+        self.form == OptimizerForm::Fused && !matches!(self.rule, Rule::BitsandbytesAdam(_))
     }
 
     /// Updates every one of `parameters` that has a gradient, in step number `step` of the training.
@@ -96,7 +96,7 @@ impl Optimizer {
             match &mut self.rule {
                 Rule::Sgd(sgd) => cx.op("sgd", |cx| sgd.step(cx, config.hyper.momentum, rule, part))?,
                 Rule::Adam(adam) => cx.op("adam", |cx| adam.step(cx, &config.hyper, rule, part))?,
-                Rule::ByteAdam(adam) => cx.op(adam.name(), |cx| adam.step(cx, &config.hyper, rule, part))?,
+                Rule::BitsandbytesAdam(adam) => cx.op(adam.name(), |cx| adam.step(cx, &config.hyper, rule, part))?,
             }
             if parks {
                 self.park(cx, part, config.pinned)?;
@@ -111,7 +111,7 @@ impl Optimizer {
     fn begin(&mut self) {
         match &mut self.rule {
             Rule::Adam(adam) => adam.begin(),
-            Rule::ByteAdam(adam) => adam.begin(),
+            Rule::BitsandbytesAdam(adam) => adam.begin(),
             Rule::Sgd(_) => {}
         }
     }
@@ -141,7 +141,7 @@ impl Optimizer {
             Rule::Adam(adam) => {
                 adam.states().filter(|(index, _)| has(parameters, *index)).flat_map(|(_, states)| states).collect()
             }
-            Rule::ByteAdam(adam) => {
+            Rule::BitsandbytesAdam(adam) => {
                 adam.states().filter(|(index, _)| has(parameters, *index)).flat_map(|(_, states)| states).collect()
             }
         }
@@ -151,7 +151,7 @@ impl Optimizer {
     pub fn take_back(&mut self) {
         match &mut self.rule {
             Rule::Adam(adam) => adam.take_back(),
-            Rule::ByteAdam(adam) => adam.take_back(),
+            Rule::BitsandbytesAdam(adam) => adam.take_back(),
             Rule::Sgd(_) => {}
         }
     }
