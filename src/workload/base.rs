@@ -1,8 +1,8 @@
 //! A linear layer that may lie beneath an adapter: its weight is whole, or in 4 bits.
 
 use super::four_bit::FourBitLinear;
-use super::hash::Parameters;
 use super::modules::Linear;
+use super::parameters::Parameters;
 use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 
 /// What stands beside an adapter.

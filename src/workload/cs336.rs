@@ -13,7 +13,8 @@ use vramlab_train::{
 use super::bounds::{Extent, Repeats};
 use super::data::Data;
 use super::error::CatalogError;
-use super::hash::{self, Cycle, Parameters, Spread};
+use super::hash::{self, Cycle};
+use super::parameters::{Parameters, Spread};
 use super::sizes::{Size, Sizes};
 use super::text::Windows;
 

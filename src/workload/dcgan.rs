@@ -10,8 +10,9 @@ use vramlab_train::{
 };
 
 use super::bounds::Extent;
-use super::hash::{self, Cycle, Parameters, Spread};
+use super::hash::{self, Cycle};
 use super::image_modules::{BatchNorm, Convolution, Direction};
+use super::parameters::{Parameters, Spread};
 
 /// The DCGAN workload.
 #[derive(Clone, Debug)]

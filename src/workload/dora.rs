@@ -1,8 +1,8 @@
 //! DoRA as peft makes it: beside LoRA, the length of each row of the adapted weight is trained by itself.
 
 use super::base::Base;
-use super::hash::Parameters;
 use super::modules::Linear;
+use super::parameters::Parameters;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{Aside, Context, OpResult, Repeatable, Tensor};

@@ -1,6 +1,6 @@
 //! Linear layers whose weight is in 4 bits.
 
-use super::hash::Parameters;
+use super::parameters::Parameters;
 use super::quantization::Quantization;
 use vramlab_device::DType;
 use vramlab_model::NameId;

@@ -4,7 +4,7 @@ use vramlab_train::TrainError;
 
 use super::bounds::{Extent, Repeats};
 use super::error::CatalogError;
-use super::hash::Spread;
+use super::parameters::Spread;
 use super::sequential::{Description, Flow, Layer, LayerKind, Sequential};
 use super::sizes::{Size, Sizes};
 

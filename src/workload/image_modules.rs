@@ -4,7 +4,7 @@ use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Repeatable, RunningStatistics, Shape, Tensor};
 
-use super::hash::Parameters;
+use super::parameters::Parameters;
 
 /// Which way a convolution leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

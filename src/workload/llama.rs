@@ -4,8 +4,8 @@ use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 
-use super::hash::Parameters;
 use super::lora::{Adaptable, Lora, Target};
+use super::parameters::Parameters;
 
 /// What a norm does beyond dividing by the root of the mean square.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

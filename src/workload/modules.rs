@@ -6,7 +6,7 @@ use vramlab_train::{
     Aside, Context, NextLabels, Normalised, OpResult, Repeatable, Shape, Tensor, TensorRole, TensorSplit, Wanted,
 };
 
-use super::hash::Parameters;
+use super::parameters::Parameters;
 
 /// A matrix product, with a bias or without.
 pub(super) struct Linear {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::bounds::Extent;
-use super::hash::Spread;
+use super::parameters::Spread;
 use super::sequential::{Description, Flow, Layer, LayerKind};
 
 /// One sample of a user's model.

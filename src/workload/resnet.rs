@@ -11,9 +11,10 @@ use vramlab_train::{
 
 use super::bounds::{Extent, MOST_OF_A_SAMPLE, Repeats};
 use super::error::CatalogError;
-use super::hash::{self, Cycle, Parameters, Spread};
+use super::hash::{self, Cycle};
 use super::image_modules::{BatchNorm, Convolution, Direction};
 use super::modules::Linear;
+use super::parameters::{Parameters, Spread};
 use super::sizes::{Size, Sizes};
 
 /// Sizes of a ResNet.

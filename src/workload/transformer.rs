@@ -5,8 +5,8 @@ use vramlab_train::{
     Context, Normalised, OpResult, Repeatable, Tensor, TensorSplit, TrainError, UnevenSplit, Wanted, World,
 };
 
-use super::hash::Parameters;
 use super::modules::{LayerNorm, Linear};
+use super::parameters::Parameters;
 
 /// How a block differs from others of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

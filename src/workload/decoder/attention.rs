@@ -4,9 +4,9 @@ use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{Context, EagerScores, OpResult, PositionScale, Repeatable, RotaryTables, SdpaMask, Tensor, Turn};
 
-use super::super::hash::Parameters;
 use super::super::llama::{Norm, NormKind};
 use super::super::lora::{Adaptable, Lora, Target};
+use super::super::parameters::Parameters;
 use super::names::Names;
 use super::sizes::{Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Kept, Packing, Rotation};
 

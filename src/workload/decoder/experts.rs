@@ -3,10 +3,10 @@
 use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Repeatable, RouterRule, Routes, Tensor};
 
-use super::super::hash::Parameters;
 use super::super::llama::{Gate, GatedMlp};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::modules::Linear;
+use super::super::parameters::Parameters;
 use super::sizes::ExpertSizes;
 
 /// A router, and the experts that it sends positions to.

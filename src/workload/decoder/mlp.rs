@@ -3,9 +3,9 @@
 use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 
-use super::super::hash::Parameters;
 use super::super::llama::{Gate, GatedMlp};
 use super::super::lora::{Adaptable, Lora, Target};
+use super::super::parameters::Parameters;
 use super::experts::SparseMlp;
 use super::sizes::{DecoderSizes, DropoutPlace, Gelu, Packing, Style};
 

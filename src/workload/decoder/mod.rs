@@ -20,9 +20,10 @@ use vramlab_train::{
 };
 
 use super::data::Data;
-use super::hash::{self, Cycle, Parameters, Spread};
+use super::hash::{self, Cycle};
 use super::llama::NormKind;
 use super::lora::{Lora, Target};
+use super::parameters::{Parameters, Spread};
 use super::plan::{ExpertFiles, TensorPair, TensorPlan};
 use super::text::Windows;
 use model::DecoderModel;

@@ -10,10 +10,10 @@ use vramlab_train::{
     Tensor, TrainError, checkpoint,
 };
 
-use super::super::hash::Parameters;
 use super::super::llama::Norm;
 use super::super::lora::Lora;
 use super::super::modules::Linear;
+use super::super::parameters::Parameters;
 use super::attention::{Attention, Mask, Seen};
 use super::mlp::Mlp;
 use super::pattern::LayerPattern;

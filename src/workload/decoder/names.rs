@@ -67,8 +67,8 @@ impl Names {
         norm: "ln_f",
         projections: Target::WholeAttention,
         output: Target::Second,
-        mlp: [Target::First, Target::Second],
         adapted: &[Target::WholeAttention],
+        ..Self::LLAMA
     };
     /// Phi's.
     pub const PHI: Self = Self {

@@ -12,7 +12,8 @@ use vramlab_train::{
 };
 
 use super::data::Data;
-use super::hash::{self, Cycle, Parameters, Spread};
+use super::hash::{self, Cycle};
+use super::parameters::{Parameters, Spread};
 use super::text::Windows;
 use super::writing;
 use network::Network;

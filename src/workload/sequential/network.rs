@@ -8,10 +8,10 @@ use vramlab_train::{
     Checkpointing, Context, Cut, Model, OpResult, Part, Repeatable, Shape, Tensor, TrainError, checkpoint,
 };
 
-use super::super::hash::Parameters;
 use super::super::image_modules::{BatchNorm, Convolution, Direction, MaxPool, Patches};
 use super::super::llama::{Gate, GatedMlp, Norm, NormKind};
 use super::super::modules::{Activation, Embedding, LayerNorm, Linear, Mean};
+use super::super::parameters::Parameters;
 use super::super::transformer::TransformerBlock;
 use super::plan::Module;
 
