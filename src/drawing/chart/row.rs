@@ -190,6 +190,11 @@ pub(super) struct RowParts<'a> {
 }
 
 impl RowParts<'_> {
+    /// More parts meet in it than a cell shows.
+    pub fn is_crowded(&self) -> bool {
+        self.parts.len() > 2
+    }
+
     fn holds(&self, ink: Ink) -> bool {
         self.parts.iter().any(|held| held.ink == ink)
     }
@@ -269,7 +274,7 @@ fn changes(one: (RowParts<'_>, StackCell), other: (RowParts<'_>, StackCell)) -> 
 /// The cells of a row, column by column: the cheapest way through all of them.
 pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
     // Most rows have nothing to choose.
-    if columns.iter().all(|parts| parts.parts.len() <= 2) {
+    if !columns.iter().any(RowParts::is_crowded) {
         return columns.iter().map(RowParts::only_cell).collect();
     }
     let (mut ways, mut of_column) = (Vec::with_capacity(2 * columns.len()), Vec::with_capacity(columns.len()));

@@ -202,11 +202,13 @@ fn cells(stacks: &[Stack], scale: Scale) -> Vec<Vec<StackCell>> {
     let mut cells = vec![Vec::with_capacity(rows); columns.len()];
     for row in 0..rows {
         let parts: Vec<RowParts<'_>> = columns.iter().map(|column| column.row(row)).collect();
+        let is_crowded = parts.iter().any(RowParts::is_crowded);
         let chosen = row_cells(&parts);
-        for ((column, cells), cell) in columns.iter_mut().zip(&mut cells).zip(chosen) {
-            column.pass_on(row, cell);
-            cells.push(cell);
+        // Where two parts meet at most none is hidden.
+        if is_crowded {
+            columns.iter_mut().zip(&chosen).for_each(|(column, cell)| column.pass_on(row, *cell));
         }
+        cells.iter_mut().zip(chosen).for_each(|(cells, cell)| cells.push(cell));
     }
     cells
 }

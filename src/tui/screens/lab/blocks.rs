@@ -27,8 +27,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let fits = |lines: &Vec<Vec<Span<'_>>>| lines.len() <= usize::from(most);
     // All figures before words for what is hardly seen, all words before some figures, of which those of most bytes tell most; and where
     // there is no room for all words those of most bytes.
-    let whole = lines(&all, usize::MAX);
-    let whole = [whole, lines(&seen_entries(&all, view.ledger.reserved()), usize::MAX)].into_iter().find(fits);
+    let whole = Some(lines(&all, usize::MAX)).filter(fits);
+    let whole = whole.or_else(|| Some(lines(&seen_entries(&all, view.ledger.reserved()), usize::MAX)).filter(fits));
     let whole = whole.or_else(|| [5, 3, 0].into_iter().map(|figures| lines(&all, figures)).find(fits));
     let legend = whole.unwrap_or_else(|| lines(&by_bytes(all), 0));
     let legend_rows = u16::try_from(legend.len()).unwrap_or(0).min(most);
