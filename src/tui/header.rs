@@ -266,7 +266,9 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     }
     // How many there are is of the run, what they took is of the moment.
     let steps = &stage.picture.known().steps;
-    if steps.finished > 0 && stage.hold != Hold::Answer {
+    // What only asks for memory takes no simulated time.
+    let timed = steps.median.0 > 0 || stage.clock() != Clock::Simulated;
+    if steps.finished > 0 && timed && stage.hold != Hold::Answer {
         let unit = match stage.clock() {
             Clock::Real => " ms",
             Clock::Simulated => " ms sim",

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::shown::{GRID, GRID_MIDDLE};
+use super::shown::{GRID, GRID_MIDDLE, is_grid};
 use crate::figures::Unit;
 use crate::pane::{Frame, put_at, span};
 use crate::theme::{Theme, Token};
@@ -101,6 +101,27 @@ impl Axis {
         }
     }
 
+    /// Takes away what stands close to a line at this height and could be taken for it: the label of another height in its row, and
+    /// grid lines there and in the rows beside it.
+    pub(super) fn make_room(self, bytes: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+        let row = plot.height.saturating_sub(1 + self.row(bytes, plot.height));
+        if !bytes.get().is_multiple_of(self.tick) {
+            for x in plot.x.saturating_sub(Self::WIDTH)..plot.x {
+                if let Some(cell) = buf.cell_mut((x, plot.y + row)).filter(|cell| is_of_label(cell.symbol())) {
+                    cell.set_symbol(" ");
+                }
+            }
+        }
+        for y in row.saturating_sub(1)..(row + 2).min(plot.height) {
+            for x in plot.left()..plot.right() {
+                let Some(cell) = buf.cell_mut((x, plot.y + y)) else { continue };
+                if matches!(cell.symbol(), GRID | GRID_MIDDLE) && is_grid(cell, theme) {
+                    cell.set_symbol(" ");
+                }
+            }
+        }
+    }
+
     fn label(self, bytes: f64) -> String {
         let scaled = bytes / self.unit.bytes() as f64;
         let decimals = [0, 1, 2].into_iter().find(|decimals| {
@@ -111,6 +132,11 @@ impl Axis {
         let most = if scaled < 1.0 { 2 } else { i32::from(scaled < 9.95) };
         format!("{scaled:.*}", decimals.unwrap_or(2).min(most) as usize)
     }
+}
+
+/// What labels are written in, and the stroke at a top.
+fn is_of_label(symbol: &str) -> bool {
+    symbol.starts_with(|letter: char| letter.is_ascii_digit() || matches!(letter, '.' | '▔'))
 }
 
 /// The smallest round number of bytes that is at least `wanted`: in `unit`, 1, 2 or 5 times a power of ten, or a power of two.

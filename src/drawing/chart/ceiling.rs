@@ -48,10 +48,11 @@ impl Ceiling {
 
     /// The axis of a chart whose highest value is `largest`: with room for the line and its name where the ceiling is near.
     pub fn axis(ceiling: Option<Self>, unit: Unit, largest: Bytes, rows: u16) -> Axis {
-        let Some(ceiling) = ceiling else { return Axis::new(unit, largest, rows) };
-        // What is drawn, and from how many rows on a row above it, for its name.
-        let (drawn, least) =
-            if ceiling.is_near(largest) { (ceiling.bytes.max(largest), NAMED) } else { (largest, NOTED) };
+        // What is drawn, and from how many rows on a row above it, for its name and the mark of a moment.
+        let (drawn, least) = match ceiling {
+            Some(near) if near.is_near(largest) => (near.bytes.max(largest), NAMED),
+            _ => (largest, NOTED),
+        };
         let room = if rows >= least { drawn.get() / u64::from(rows - 1) } else { 0 };
         Axis::new(unit, Bytes(drawn.get().saturating_add(room)), rows)
     }
@@ -85,6 +86,7 @@ impl Ceiling {
             }
         }
         if self.is_near(largest) && self.bytes <= axis.top {
+            axis.make_room(self.bytes, theme, plot, buf);
             let row = plot.height - 1 - axis.row(self.bytes, plot.height);
             write(&format!(" {}", self.words()), Token::Limit, [Some(row), row.checked_sub(1)], theme, plot, buf);
         } else {

@@ -89,7 +89,7 @@ impl Curve {
             (apart[x], apart[x + 1]) = (true, true);
         }
         let seen = |(value, apart): (&Bytes, bool)| (apart && *value <= axis.top).then_some(*value);
-        Self { least: 2, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
+        Self { least: 4, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
     }
 
     /// The same, of which the colour says what it is: it has that on every ground.

@@ -24,6 +24,11 @@ impl Ink {
         if matches!(self.token, Token::AllocatedSwing | Token::Stranded) { 2 } else { 1 }
     }
 
+    /// Whether it is seen however thin it is: a floor is what a history is about as well.
+    pub(super) fn stays(self) -> bool {
+        self.weight() > 1 || self.token == Token::Allocated
+    }
+
     /// How a character in its colour looks.
     pub(super) fn style(self, theme: &Theme) -> Style {
         Style::new().fg(theme.color(self.token))

@@ -7,7 +7,7 @@
 //! more where its column then shows nothing of it ([`UNSEEN`]): one that gave way in the row below doesn't give way again. One that
 //! grows to more than twice its height costs twice what goes beyond, what is blank [`RAISED`] times what it has. Each that begins or
 //! ends in mid-row though its bytes go on costs [`CHANGE`]: it doesn't come and go with every column, and yet gives way where it has
-//! become the smaller one for good. What is left of short pieces is then shown as on both sides of it ([`ISLAND`]).
+//! become the smaller one for good; one that is even all along is shown in all columns or in none, if that costs little ([`UNEVEN`]). What is left of short pieces is then shown as on both sides of it ([`ISLAND`]).
 
 use std::ops::Range;
 
@@ -26,6 +26,10 @@ const CHANGE: u64 = 3 * FINE;
 const UNSEEN: u64 = 3 * FINE;
 /// What an eighth costs by which a top is raised.
 const RAISED: u64 = 2;
+/// What it may cost in each column that a part which is even, and seen in some of them alone, is shown in all or none.
+const UNEVEN: u64 = 4 * FINE;
+/// How many times what a part has in a row it has elsewhere, if that row may do without.
+const TALL: u64 = 6;
 /// Columns from which on a part may be shown, or not, though it is otherwise on both sides.
 const ISLAND: usize = 5;
 /// What it may cost in each of them: what is much larger there is no island.
@@ -76,11 +80,13 @@ struct Part {
     whole: u64,
     /// What it has in rows below, if none of them shows anything of it.
     lost: u64,
+    /// Other columns, or rows above, show much more of it than it has here.
+    is_tall: bool,
 }
 
 impl Part {
     const fn new(ink: Ink, here: u64, whole: u64) -> Self {
-        Self { ink, here, whole, lost: 0 }
+        Self { ink, here, whole, lost: 0, is_tall: false }
     }
 
     fn is_blank(self) -> bool {
@@ -114,6 +120,23 @@ impl Column {
             column.add_row(edges, top, row);
         }
         column
+    }
+
+    /// Adds how high each part is in this column, if that is more than what others have of it.
+    pub fn add_heights(&self, heights: &mut Vec<(Ink, u64)>) {
+        for part in &self.parts {
+            match heights.iter_mut().find(|(ink, _)| *ink == part.ink) {
+                Some((_, height)) => *height = part.whole.max(*height),
+                None => heights.push((part.ink, part.whole)),
+            }
+        }
+    }
+
+    /// Marks what has a small part of its height in a row, of the heights of all columns: so a whole row is judged alike.
+    pub fn mark_tall(&mut self, heights: &[(Ink, u64)]) {
+        for part in &mut self.parts {
+            part.is_tall = heights.iter().any(|(ink, height)| *ink == part.ink && *height > TALL * part.here);
+        }
     }
 
     /// Tells the row above this one what is lost of the part that goes on in it.
@@ -225,9 +248,11 @@ impl RowParts<'_> {
     /// To show no others than these two; nothing where that may not be.
     fn way(&self, low: usize, high: usize) -> Option<Way> {
         let cell = self.cell(low, high);
-        let costs = self.parts.iter().map(|part| match (part.is_blank(), cell.shows(part.ink)) {
+        let costs = self.parts.iter().enumerate().map(|(place, part)| match (part.is_blank(), cell.shows(part.ink)) {
             (true, true) => Some(0),
             (false, true) => Some(2 * cell.of(part.ink).saturating_sub(part.here + part.whole)),
+            // What has more above and is seen there: all below it would read higher than it is.
+            (false, false) if place > high && part.is_tall => part.hidden().map(|cost| RAISED * cost),
             (_, false) => part.hidden(),
         });
         Some(Way { cell, cost: costs.sum::<Option<u64>>()? })
@@ -277,10 +302,53 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
     if !columns.iter().any(RowParts::is_crowded) {
         return columns.iter().map(RowParts::only_cell).collect();
     }
+    let Some((mut chosen, mut cost)) = cheapest(columns, None) else {
+        return columns.iter().map(RowParts::only_cell).collect();
+    };
+    for ink in even_parts(columns) {
+        let holding = || columns.iter().zip(&chosen).filter(|(parts, _)| parts.holds(ink));
+        let shown = holding().filter(|(_, cell)| cell.shows(ink)).count() as u64;
+        let mixed = shown.min(holding().count() as u64 - shown);
+        let alike = [true, false].into_iter().filter(|_| mixed > 0);
+        let alike = alike.filter_map(|shown| cheapest(columns, Some((ink, shown)))).min_by_key(|(_, cost)| *cost);
+        if let Some(alike) = alike.filter(|(_, alike)| *alike <= cost + UNEVEN * mixed) {
+            (chosen, cost) = alike;
+        }
+    }
+    for x in 1..columns.len() {
+        settle(columns, &mut chosen, x);
+    }
+    chosen
+}
+
+/// Thin parts that are equally high in all columns which have them.
+fn even_parts(columns: &[RowParts<'_>]) -> Vec<Ink> {
+    let mut heights: Vec<(Ink, u64, u64)> = Vec::with_capacity(8);
+    for part in columns.iter().flat_map(|parts| parts.parts).filter(|part| !part.is_blank()) {
+        match heights.iter_mut().find(|(ink, ..)| *ink == part.ink) {
+            Some((_, least, most)) => (*least, *most) = (part.whole.min(*least), part.whole.max(*most)),
+            None => heights.push((part.ink, part.whole, part.whole)),
+        }
+    }
+    let even = heights.into_iter().filter(|(_, least, most)| *most <= 2 * FINE && most - least <= most / 4);
+    even.map(|(ink, ..)| ink).collect()
+}
+
+/// The cheapest way through all columns, and what it costs; one part may have to be shown, or not, wherever there is a choice. `None`
+/// of no columns.
+fn cheapest(columns: &[RowParts<'_>], alike: Option<(Ink, bool)>) -> Option<(Vec<StackCell>, u64)> {
     let (mut ways, mut of_column) = (Vec::with_capacity(2 * columns.len()), Vec::with_capacity(columns.len()));
     for parts in columns {
         let first = ways.len();
         parts.add_ways(&mut ways);
+        if let Some((ink, shown)) = alike.filter(|(ink, _)| parts.holds(*ink)) {
+            let kept: Vec<Way> = ways[first..].iter().copied().filter(|way| way.cell.shows(ink) == shown).collect();
+            // A column of two parts shows both.
+            if !kept.is_empty() {
+                ways.truncate(first);
+                ways.extend(kept);
+            }
+        }
         of_column.push(first..ways.len());
     }
     // The least that each way costs with all columns before it, and through which way of the column before.
@@ -301,17 +369,15 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
             costs.push((cost + way.cost, from));
         }
     }
-    let mut way = of_column.last().and_then(|of_last| of_last.clone().min_by_key(|way| costs[*way].0)).unwrap_or(0);
+    let mut way = of_column.last()?.clone().min_by_key(|way| costs[*way].0)?;
+    let cost = costs[way].0;
     let mut chosen = Vec::with_capacity(columns.len());
     for _ in columns {
         chosen.push(ways[way].cell);
         way = costs[way].1;
     }
     chosen.reverse();
-    for x in 1..columns.len() {
-        settle(columns, &mut chosen, x);
-    }
-    chosen
+    Some((chosen, cost))
 }
 
 /// Where a part begins or ends at column `x` though its bytes go on, and does the opposite in fewer than [`ISLAND`] columns, those are
@@ -435,6 +501,22 @@ mod tests {
                 .filter(|cell| [cell.lower, cell.upper].iter().any(|ink| *ink != Ink::NOTHING && !seen.contains(ink)));
             assert_eq!(others.count(), wanted, "{between} columns: {cells:?}");
         }
+    }
+
+    #[test]
+    fn an_even_part_is_seen_all_along_or_nowhere() {
+        const ABOVE: Ink = Ink { token: Token::Reserved, fill: "█" };
+        const MIDDLE: Ink = Ink { token: Token::Gradients, fill: "█" };
+        // A floor of two, what grows upon it, and what is high above.
+        let ends = |grown: u64| [(30, LOW), (90, THIN), (90 + grown, MIDDLE), (900 - grown, ABOVE)];
+        let of = |ends: [(u64, Ink); 4]| column(0, &ends.map(|(end, ink)| Edge { end: end * FINE / 16, ink }));
+        let mut columns: Vec<Column> = (0..40).map(|x| of(ends(x))).collect();
+        let mut heights = Vec::new();
+        columns.iter().for_each(|column| column.add_heights(&mut heights));
+        columns.iter_mut().for_each(|column| column.mark_tall(&heights));
+        let cells = row_cells(&columns.iter().map(|column| column.row(0)).collect::<Vec<_>>());
+        let shown = cells.iter().filter(|cell| cell.shows(LOW)).count();
+        assert!(shown == 0 || shown == cells.len(), "{cells:?}");
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Shown {
     }
 }
 
-fn is_grid(cell: &Cell, theme: &Theme) -> bool {
+pub(super) fn is_grid(cell: &Cell, theme: &Theme) -> bool {
     !cell.modifier.contains(Modifier::REVERSED) && cell.fg == theme.color(Token::Border)
 }
 

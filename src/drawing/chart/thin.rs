@@ -15,7 +15,7 @@ impl Faint {
     pub fn of<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]>, scale: Scale) -> Self {
         let parts = Thickness::of(columns);
         let is_thin = |part: &Thickness| {
-            part.ink.weight() == 1 && scale.units(part.mean(), 1) < FINE && scale.units(part.most, 1) < 2 * FINE
+            !part.ink.stays() && scale.units(part.mean(), 1) < FINE && scale.units(part.most, 1) < 2 * FINE
         };
         let mut faint = Vec::new();
         for group in parts.chunk_by(|lower, upper| is_thin(lower) && is_thin(upper)) {

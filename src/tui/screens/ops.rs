@@ -120,7 +120,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let (table_rows, name_rows) = wanted.unzip();
     let whole = wanted.map(|(table, names)| table.max(names)).filter(leaves);
     let [area, mut curve] = whole.map_or([area, Rect::ZERO], |rows| below(area, rows));
-    let (mut left, right) = if two {
+    let (mut left, mut right) = if two {
         let names = (area.width * 2 / 5).clamp(NAMES.0, NAMES.1);
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(names)]));
         (left, Some(right))
@@ -130,6 +130,11 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let wide = left.width >= OWN_CURVE && whole.is_none() && name_rows.is_some();
     if let Some(rows) = table_rows.filter(|rows| wide && leaves(rows)) {
         [left, curve] = below(left, rows);
+    }
+    // Else what the names leave.
+    if let (Some(column), Some(rows)) = (right, name_rows.filter(|rows| curve.is_empty() && leaves(rows))) {
+        let [names, rest] = below(column, rows);
+        (right, curve) = (Some(names), rest);
     }
     if !curve.is_empty() {
         layout.charts.push((lab::step_curve(stage, kind, curve, buf), Chart::Step));

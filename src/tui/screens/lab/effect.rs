@@ -20,7 +20,10 @@ const FRAMED: usize = 18;
 
 /// Rows that the pane wants, with its frame.
 pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
-    let Some(effect) = shown(stage) else { return 5 };
+    let Some(effect) = shown(stage) else {
+        // Of what is over nothing more will be measured.
+        return if stage.picture.is_live() || stage.hold.asks() { 5 } else { 0 };
+    };
     let figures = 5 + u16::from(!stage.picture.known().steps.losses.is_empty());
     // Of several flips each two take a row of the pane, and so much `empty_cache` has to say.
     let told = match (effect.flips.len(), &effect.emptied) {

@@ -276,8 +276,12 @@ fn failure(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer, l
 
 /// Something happened from step to step: peaks of all steps are worth more than a strip.
 fn has_news(stage: &Stage<'_>) -> bool {
-    let looked_at = stage.states.lab.zoom.is_some() || stage.picture.ghost.is_some();
-    looked_at || stage.picture.history.marks().next().is_some() || leaks(stage)
+    is_looked_at(stage) || stage.picture.history.marks().next().is_some() || leaks(stage)
+}
+
+/// Peaks of all steps are what somebody looks at more closely, or beside a ghost.
+fn is_looked_at(stage: &Stage<'_>) -> bool {
+    stage.states.lab.zoom.is_some() || stage.picture.ghost.is_some()
 }
 
 /// Of a run that failed in its first step there is nothing to compare.
@@ -348,14 +352,16 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let paused = stage.picture.run == RunState::Paused && stage.picture.is_now();
     let stepped = paused && autopsy.is_none() && !stage.hold.asks();
     let least = if stepped && !has_news(stage) { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
+    let climbs = is_looked_at(stage) || leaks(stage);
     let two_charts = body.height >= least && trains && !failed_at_once(stage);
     // In few rows what can be done comes before what could be measured.
     let hints = stage.picture.effect().is_none();
-    let effect = if hints && (stepped || body.height < WITH_MAP && !stage.findings().is_empty()) { 0 } else { told };
+    let hinted = !stepped && (body.height >= STRIP_WITH_AXIS || stage.findings().is_empty());
+    let effect = if hints && !hinted { 0 } else { told };
     let findings = why::wanted_rows(stage, body.width, why::BEHIND_WORD, 1) + why::rows_of_op(stage, body.width);
     let why = match (autopsy, body.height) {
         (Some(autopsy), height) => autopsy::rows(stage, autopsy, body.width, (height * 2 / 5).max(1)),
-        (None, 20..) => findings.min(5),
+        (None, STRIP_WITH_AXIS..) => findings.min(5),
         (None, WITH_MAP..) => findings.min(3),
         (None, _) if body.width < NARROW => findings.min(4 - 2 * effect),
         (None, _) => findings.min(3 - effect),
@@ -364,14 +370,14 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let areas = Split::vertical([
         match (two_charts, has_news(stage)) {
             (false, _) => Constraint::Length(0),
-            (true, true) => Constraint::Fill(4),
+            (true, true) if body.height >= STRIP_WITH_AXIS || climbs => Constraint::Fill(4),
             // Two rows of it, and those of the words beneath go to the step.
-            (true, false) if body.height < STRIP_WITH_AXIS => Constraint::Length(STRIP - 3),
-            (true, false) => Constraint::Length(STRIP - 2),
+            (true, _) if body.height < STRIP_WITH_AXIS => Constraint::Length(STRIP - 3),
+            (true, _) => Constraint::Length(STRIP - 2),
         },
         Constraint::Length(ghost::wanted_rows(stage)),
         Constraint::Fill(if two_charts { 6 } else { 8 }),
-        if map { Constraint::Fill(if stepped { 6 } else { 4 }) } else { Constraint::Length(0) },
+        if map { Constraint::Fill(if stepped { 8 } else { 4 }) } else { Constraint::Length(0) },
         Constraint::Length(if trains { switches.min(body.height / 3) } else { 0 }),
         Constraint::Length(effect),
         Constraint::Length(if two_charts && !stepped && steps::are_timed(&stage.picture.known().steps) {

@@ -19,7 +19,9 @@ use crate::units::Bytes;
 
 /// Rows from which on a step can be read beside one that is much higher, and how many times as high that is at most.
 const ROWS_FOR_BOTH: u16 = 6;
-const MOST_TIMES: u64 = 4;
+const MOST_TIMES: u64 = 2;
+/// Cells from which on a title has room for a second peak.
+const WIDE: u16 = 60;
 
 /// Before the word for a step that this one is like.
 const AS: &str = " as ";
@@ -38,7 +40,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     }
     let profile = stage.picture.shown_step();
     let inside = pane::inside(kind, area.intersection(buf.area));
-    let plot = chart::plot_in(inside, kind, 1);
+    let plot = chart::plot_in(inside, kind, u16::from(profile.is_none_or(has_phases)));
     let ceiling = stage.ceiling();
     let beside = compared(stage).filter(|_| !plot.is_empty());
     let drawn = profile.filter(|_| !plot.is_empty()).map(|profile| {
@@ -51,7 +53,10 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         let largest = own.max(before.unwrap_or_default()).max(least);
         (profile, largest, Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height))
     });
-    let line = drawn.zip(beside.as_ref()).map(|((profile, _, axis), (before, _))| {
+    // In few rows a line that nobody asked for is in pieces: its peak is said.
+    let asked = stage.picture.pinned.is_some();
+    let beside_line = beside.as_ref().filter(|_| asked || plot.height >= ROWS_FOR_BOTH);
+    let line = drawn.zip(beside_line).map(|((profile, _, axis), (before, _))| {
         let columns = |profile: &Profile| -> Vec<Bytes> {
             profile.in_columns(plot.width * Curve::COLUMNS).map(|sample| sample.allocated).collect()
         };
@@ -149,6 +154,13 @@ fn title(
         span(theme, Token::Strong, unit.figure(peak.allocated)),
         span(theme, Token::Dim, format!(" {}", unit.name())),
     ]);
+    let said = |bytes: Bytes| unit.figure(bytes);
+    if let (None, Some((before, word)), true) = (line, compared(stage), areas.is_some())
+        && said(highest(before)) != said(peak.allocated)
+        && area.width >= WIDE
+    {
+        title.extend([span(theme, Token::Dim, format!(" {word} ")), span(theme, Token::Text, said(highest(before)))]);
+    }
     if let (Some((line, cut)), Some((before, word))) = (line, compared(stage)) {
         match line.is_empty() && !cut {
             true => title.push(span(theme, Token::Dim, format!("{AS}{word}"))),
@@ -241,6 +253,11 @@ fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: 
     if stage.picture.marked.is_some() && free {
         put_at(plot, x, 0, vec![span(theme, Token::Key, when::MARK)], buf);
     }
+}
+
+/// Most snapshots know none.
+fn has_phases(profile: &Profile) -> bool {
+    profile.phases.iter().any(|(phase, from)| phase.is_some() && *from < profile.events)
 }
 
 /// The phases, each below its part of the curve.

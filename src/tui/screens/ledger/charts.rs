@@ -17,6 +17,8 @@ use crate::units::Bytes;
 
 /// A share is drawn in so many parts.
 const WHOLE: f64 = 1e6;
+/// From so many rows on the largest hole is told apart from others.
+const ROWS_OF_PARTS: u16 = 4;
 
 /// Draws both charts; returns their plots, in which a click moves the cursor.
 pub(super) fn render(stage: &Stage<'_>, kind: Frame, upper: Rect, lower: Rect, buf: &mut Buffer) -> Vec<Rect> {
@@ -152,16 +154,24 @@ fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
     let largest_hole = study.moments.iter().map(|moment| moment.largest_hole).max().unwrap_or_default();
     let alarm = if worst >= 0.25 { Token::Warn } else { Token::Strong };
     let ink = |token, density| Ink { token, fill: if theme.is_colorless() { density } else { "█" } };
+    let inside = pane::inside(kind, area.intersection(buf.area));
+    // In few rows the two would come and go: what is lost is drawn as one.
+    let parts = chart::plot_in(inside, kind, 0).height >= ROWS_OF_PARTS;
     let (hole, rest) = (ink(Token::Stranded, "▓"), ink(Token::Ghost, "░"));
     let mut title = Title::new(theme, "fragmentation", area.width);
     title.push(vec![span(theme, Token::Text, " up to "), span(theme, alarm, format!("{:.0} %  ", 100.0 * worst))]);
+    if !parts {
+        title.push(vec![span(theme, Token::Dim, "of reserved · ")]);
+    }
     title.push(vec![
-        mark(hole, theme),
-        span(theme, Token::Dim, " largest hole up to "),
+        if parts { mark(hole, theme) } else { Span::raw("") },
+        span(theme, Token::Dim, if parts { " largest hole up to " } else { "largest hole up to " }),
         span(theme, Token::Strong, figures::bytes(largest_hole)),
     ]);
-    title.push(vec![Span::raw("  "), mark(rest, theme), span(theme, Token::Dim, " others")]);
-    title.push(vec![span(theme, Token::Dim, " · of reserved")]);
+    if parts {
+        title.push(vec![Span::raw("  "), mark(rest, theme), span(theme, Token::Dim, " others")]);
+        title.push(vec![span(theme, Token::Dim, " · of reserved")]);
+    }
     let inner = pane::frame(kind, title.line, theme.style(Token::Border), area, buf);
     let plot = chart::plot_in(inner, kind, 0);
     if plot.is_empty() {
@@ -177,7 +187,7 @@ fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
     let stack = |x| {
         let moment = columns.most(x, fragmentation).copied().unwrap_or_default();
         let lost = fragmentation(&moment);
-        let of_hole = share(moment.largest_hole, moment.reserved).min(lost);
+        let of_hole = if parts { share(moment.largest_hole, moment.reserved).min(lost) } else { lost };
         let mut stack = Stack::default();
         stack.add(Bytes((of_hole * WHOLE) as u64), hole);
         stack.add(Bytes(((lost - of_hole) * WHOLE) as u64), rest);
