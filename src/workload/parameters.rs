@@ -217,6 +217,25 @@ impl Parameters {
         ])
     }
 
+    /// The same with biases, inputs by outputs: gates and what they let through in turns, their biases, the way back, its biases. They are
+    /// whole on every rank.
+    pub fn biased_experts(
+        &mut self,
+        cx: &Context,
+        name: &str,
+        [count, hidden, width]: [usize; 3],
+    ) -> OpResult<[Tensor; 4]> {
+        let biases = |all: &mut Self, part: &str, len: usize| {
+            all.make(cx, &format!("{name}.{part}_bias"), Shape::new(&[count, len]), Init::Zero)
+        };
+        Ok([
+            self.weight(cx, &format!("{name}.gate_up_proj"), &[count, width, 2 * hidden])?,
+            biases(self, "gate_up_proj", 2 * hidden)?,
+            self.weight(cx, &format!("{name}.down_proj"), &[count, hidden, width])?,
+            biases(self, "down_proj", width)?,
+        ])
+    }
+
     /// How matrices of layers are quantised, where they are.
     pub const fn quantization(&self) -> Option<Quantization> {
         self.quantization
