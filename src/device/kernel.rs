@@ -397,8 +397,8 @@ pub enum Kernel<'a> {
     /// Rows of `cols` zeros but for `dst[r, indices[r, i]] = grad[r, i]`, `k` of each row.
     TopKBackward { grad: Operand, indices: Operand, dst: Operand, cols: usize, k: usize },
     /// Sorts positions by the group (below `count`) that `groups` says of each, and within one by themselves: `order` lists
-    /// them, `rows[i] = order[i] / each`.
-    GroupRows { groups: Operand, order: Operand, rows: Operand, count: usize, each: usize },
+    /// them, `sorted` their groups, `rows[i] = order[i] / each`.
+    GroupRows { groups: Operand, sorted: Operand, order: Operand, rows: Operand, count: usize, each: usize },
     /// Where each group ends when positions are sorted by them: `ends[g]` (i32) is how many are of group g or one before.
     GroupEnds { groups: Operand, ends: Operand },
     /// `dst[order[i]] = i`.
@@ -447,9 +447,9 @@ pub enum Kernel<'a> {
         dk: HeadView,
         dv: HeadView,
     },
-    /// The tables of a rotary embedding, (rows, 2 × frequencies) each: `cos[r, i] = scaling · cos(r · f[i mod n])`, and `sin` alike,
+    /// The tables of a rotary embedding, (rows, copies × frequencies) each: `cos[r, i] = scaling · cos(r · f[i mod n])`, and `sin` alike,
     /// where `f` are the n `frequencies` (f32).
-    RotaryTables { frequencies: Operand, cos: Operand, sin: Operand, scaling: f64 },
+    RotaryTables { frequencies: Operand, cos: Operand, sin: Operand, scaling: f64, copies: usize },
     /// Rotates queries or keys by their positions, the first half of a head paired with the second, or each even element with the one
     /// behind it: `dst[i] = src[i] · cos[p] + turned[i] · sin[p]` with `turned` being the second of each pair, negated, in the place of
     /// the first, and the first in that of the second; `p` is the number of the pair, and in the tables half of them further on for its second.
@@ -518,6 +518,10 @@ pub enum Kernel<'a> {
     LeakyRelu { src: Operand, dst: Operand, slope: f32 },
     /// `dst[i] = output[i] > 0 ? grad[i] : slope · grad[i]`, for slopes ≥ 0; dst may be grad.
     LeakyReluBackward { output: Operand, grad: Operand, dst: Operand, slope: f32 },
+    /// `dst = min(src, most)`; what is no number stays.
+    AtMost { src: Operand, dst: Operand, most: f32 },
+    /// `dst = grad` where `src` is at most `most`, 0 elsewhere.
+    AtMostBackward { src: Operand, grad: Operand, dst: Operand, most: f32 },
     /// `dst[i] = 1 / (1 + exp(−src[i]))`; dst may be src.
     Sigmoid { src: Operand, dst: Operand },
     /// `dst[i] = grad[i] · output[i] · (1 − output[i])`; dst may be grad.
@@ -746,6 +750,8 @@ impl Kernel<'_> {
             Self::AddScalar { .. } => "add_scalar",
             Self::LeakyRelu { .. } => "leaky_relu",
             Self::LeakyReluBackward { .. } => "leaky_relu_backward",
+            Self::AtMost { .. } => "at_most",
+            Self::AtMostBackward { .. } => "at_most_backward",
             Self::Tanh { .. } => "tanh",
             Self::TanhBackward { .. } => "tanh_backward",
             Self::Sigmoid { .. } => "sigmoid",

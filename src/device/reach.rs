@@ -60,6 +60,7 @@ impl Kernel<'_> {
             | Self::AddScalar { src, dst, .. }
             | Self::Relu { src, dst }
             | Self::LeakyRelu { src, dst, .. }
+            | Self::AtMost { src, dst, .. }
             | Self::Tanh { src, dst }
             | Self::Sigmoid { src, dst }
             | Self::Silu { src, dst }
@@ -82,7 +83,9 @@ impl Kernel<'_> {
             | Self::TanhBackward { output, grad, dst }
             | Self::SoftmaxBackward { output, grad, dst, .. }
             | Self::LogSoftmaxBackward { output, grad, dst, .. } => all(&[output, grad, dst]),
-            Self::GeluBackward { src, grad, dst, .. } | Self::SiluBackward { src, grad, dst } => all(&[src, grad, dst]),
+            Self::GeluBackward { src, grad, dst, .. }
+            | Self::SiluBackward { src, grad, dst }
+            | Self::AtMostBackward { src, grad, dst, .. } => all(&[src, grad, dst]),
             Self::GeluBackwardSum { src, grad, dst, sums, .. } => all(&[src, grad, dst, sums]),
             Self::CastStrided { src, src_dtype, dst, dst_dtype, shape, src_strides, dst_strides } => {
                 let dims = |strides: &[usize; 4]| std::array::from_fn::<_, 4, _>(|i| (shape[i], strides[i]));
@@ -144,7 +147,7 @@ impl Kernel<'_> {
             Self::EmbeddingBackward { grad, indices, dst, .. } => all(&[grad, indices, dst]),
             Self::TopK { src, values, indices, .. } => all(&[src, values, indices]),
             Self::TopKBackward { grad, indices, dst, .. } => all(&[grad, indices, dst]),
-            Self::GroupRows { groups, order, rows, .. } => all(&[groups, order, rows]),
+            Self::GroupRows { groups, sorted, order, rows, .. } => all(&[groups, sorted, order, rows]),
             Self::GroupEnds { groups, ends } => all(&[groups, ends]),
             Self::Invert { order, dst } => all(&[order, dst]),
             Self::GroupedGemm { n, k, a, b, dst, ends } => {

@@ -261,6 +261,7 @@ impl Kernel<'_> {
             | Self::AddScalar { src, dst, .. }
             | Self::Relu { src, dst }
             | Self::LeakyRelu { src, dst, .. }
+            | Self::AtMost { src, dst, .. }
             | Self::Tanh { src, dst }
             | Self::Sigmoid { src, dst }
             | Self::Silu { src, dst }
@@ -275,9 +276,9 @@ impl Kernel<'_> {
             | Self::LeakyReluBackward { output, grad, dst, .. }
             | Self::SigmoidBackward { output, grad, dst }
             | Self::TanhBackward { output, grad, dst } => Work::elementwise(&[output, grad, dst]),
-            Self::GeluBackward { src, grad, dst, .. } | Self::SiluBackward { src, grad, dst } => {
-                Work::elementwise(&[src, grad, dst])
-            }
+            Self::GeluBackward { src, grad, dst, .. }
+            | Self::SiluBackward { src, grad, dst }
+            | Self::AtMostBackward { src, grad, dst, .. } => Work::elementwise(&[src, grad, dst]),
             Self::GeluBackwardSum { src, grad, dst, .. } => Work::elementwise(&[src, grad, dst]).launches(2, 1.0),
             // An expanded gradient is divided.
             Self::MeanBackward { grad, dst, .. } => Work::elementwise(&[grad, dst]).launches(2, 1.5),

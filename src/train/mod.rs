@@ -59,8 +59,8 @@ pub use member::{Member, UnevenSplit, World};
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{
-    Aside, Attended, EagerScores, FourBitWeight, MaskShape, NextLabels, Normalised, PositionScale, RotaryTables,
-    RouterRule, Routes, RunningStatistics, SdpaMask, Turn, Wanted,
+    Aside, Attended, ClampedExperts, EagerScores, FourBitWeight, MaskShape, NextLabels, Normalised, PositionScale,
+    RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask, Turn, Wanted,
 };
 pub use parallel::batch_unit;
 pub use shape::Shape;

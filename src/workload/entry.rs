@@ -196,6 +196,12 @@ impl Entry {
         self.lora.is_some_and(|lora| lora.quantization.is_some() || named())
     }
 
+    /// Whether its attention is written op by op, whatever is asked for.
+    #[must_use]
+    pub fn attends_eagerly(&self) -> bool {
+        self.config.as_ref().is_some_and(ModelConfig::attends_eagerly)
+    }
+
     /// Whether listed layers have attention among them.
     #[must_use]
     pub fn has_attention(&self) -> bool {

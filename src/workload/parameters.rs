@@ -217,6 +217,25 @@ impl Parameters {
         ])
     }
 
+    /// The same with biases, inputs by outputs: gates and what they let through in turns, their biases, the way back, its biases. They are
+    /// whole on every rank.
+    pub fn biased_experts(
+        &mut self,
+        cx: &Context,
+        name: &str,
+        [count, hidden, width]: [usize; 3],
+    ) -> OpResult<[Tensor; 4]> {
+        let biases = |all: &mut Self, part: &str, len: usize| {
+            all.make(cx, &format!("{name}.{part}_bias"), Shape::new(&[count, len]), Init::Zero)
+        };
+        Ok([
+            self.weight(cx, &format!("{name}.gate_up_proj"), &[count, width, 2 * hidden])?,
+            biases(self, "gate_up_proj", 2 * hidden)?,
+            self.weight(cx, &format!("{name}.down_proj"), &[count, hidden, width])?,
+            biases(self, "down_proj", width)?,
+        ])
+    }
+
     /// How matrices of layers are quantised, where they are.
     pub const fn quantization(&self) -> Option<Quantization> {
         self.quantization
@@ -361,6 +380,24 @@ impl Parameters {
             }
             let beside = |made: &Made| made.name.strip_prefix(&of).is_some_and(|rest| rest.starts_with("lora_"));
             numbers.extend(made().filter(|(_, made)| made.kind == Kind::Adapter && beside(made)).map(|(n, _)| n));
+        }
+        self.behind_those_within(before, numbers)
+    }
+
+    /// The same with what a module has of its own behind what the modules in it have, as FSDP visits them.
+    fn behind_those_within(&self, before: usize, mut numbers: Vec<usize>) -> Vec<usize> {
+        // Adapters stand in modules of their own behind the weight beside which they are.
+        let names: Vec<Option<&str>> =
+            self.made.iter().flatten().map(|made| (made.kind != Kind::Adapter).then_some(&*made.name)).collect();
+        let module = |number: usize| Some(names.get(number - before).copied()??.rsplit_once('.')?.0);
+        for place in (0..numbers.len()).rev() {
+            let Some(own) = module(numbers[place]) else { continue };
+            let within = |&number: &usize| {
+                module(number).and_then(|of| of.strip_prefix(own)).is_some_and(|rest| rest.starts_with('.'))
+            };
+            if let Some(last) = numbers[place..].iter().rposition(within) {
+                numbers[place..=place + last].rotate_left(1);
+            }
         }
         numbers
     }

@@ -73,6 +73,11 @@ pub struct BitsAndBytesConfig {
 }
 
 impl BitsAndBytesConfig {
+    /// It is that of gpt-oss's files.
+    pub fn is_mxfp4(&self) -> bool {
+        self.quant_method.as_deref() == Some("mxfp4")
+    }
+
     /// The layers that it describes.
     ///
     /// # Errors

@@ -47,6 +47,7 @@ fn settings(kind: DeviceKind, in_force: &Setup, wanted: &Setup) -> EventKind {
         trains: true,
         fuses: true,
         attention: true,
+        eager: false,
         causal: false,
         float8: false,
         blocks: true,

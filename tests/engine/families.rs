@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
-use vramlab::device::sim::SimDevice;
+use vramlab::device::sim::{Card, CardCatalog, SimDevice};
 use vramlab::model::{Event, EventKind};
 use vramlab::train::{
     Checkpointing, Config, Libraries, LoopStyle, LossHead, Member, OptimizerForm, Parallelism, PipelineSchedule,
@@ -80,7 +80,9 @@ fn published_models_have_their_parameters() {
     for (name, model) in all {
         let entry = Entry::of_config(&name, serde_json::from_value(model["config"].clone()).unwrap());
         let workload = entry.workload(Sizes::default(), Data::Reference, 1).unwrap();
-        let device = Box::new(SimDevice::h200().unwrap());
+        // More than the largest of them takes.
+        let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
+        let device = Box::new(SimDevice::new(Card { memory: Bytes::gib(512), ..card }));
         let (trainer, _) = crate::training::on(device, workload, Config::new(1), Libraries::HOPPER, LoopStyle::Logging);
         assert_eq!(trainer.parameter_count() as u64, model["parameters"].as_u64().unwrap(), "{name}");
     }
@@ -220,6 +222,11 @@ fn a_key_of_another_family_is_named() {
         ("llama-biased", "attn_pdrop", json!(0.0), "attn_pdrop asks for something that llama does not have"),
         ("olmoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
         ("olmoe-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that is not there"),
+        ("gptoss-mini", "num_experts_per_tok", json!(5), "num_experts_per_tok is 5 of 4 experts; use 4 at most"),
+        ("gptoss-mini", "output_router_logits", json!(true), "output_router_logits asks for something that is not"),
+        ("gptoss-mini", "hidden_act", json!("gelu"), "the activation 'gelu' of gpt_oss is not there; there is silu"),
+        ("gptoss-mini", "quantization_config", json!({"quant_method": "fp8"}), "quant_method 'fp8' is not there"),
+        ("mixtral-mini", "quantization_config", json!({"quant_method": "mxfp4"}), "quant_method 'mxfp4' is not there"),
         ("glm4-mini", "use_bias", json!(true), "use_bias asks for something that glm4 does not have"),
         ("glm4-mini", "mlp_bias", json!(true), "mlp_bias asks for something that glm4 does not have"),
         (
@@ -233,6 +240,7 @@ fn a_key_of_another_family_is_named() {
         assert!(error.starts_with("mine: ") && error.contains(words), "{error}");
     }
     assert_eq!(build("mixtral-mini", "output_router_logits", json!(false)), Ok(()));
+    assert_eq!(build("gptoss-mini", "quantization_config", json!({"quant_method": "mxfp4"})), Ok(()));
     assert_eq!(build("gpt2-mini", "scale_attn_weights", json!(true)), Ok(()));
     assert_eq!(build("granite-mini", "scale_attn_weights", json!(false)), Ok(()));
     assert_eq!(build("granite-mini", "rotary_pct", json!(0.2)), Ok(()));
@@ -276,6 +284,9 @@ fn adapters_beside_experts_are_refused() {
         assert_eq!(build(mini, Targets::default()), Ok(()));
     }
     assert_eq!(build("qwen2moe-mini", Targets::of(Target::ALL)), Ok(()));
+    // Those of gpt-oss are no linear layers, which all of these leave out.
+    assert_eq!(build("gptoss-mini", Targets::of(Target::ALL)), Ok(()));
+    assert_eq!(build("gptoss-mini", Targets::of([Target::Query, Target::Down])), Err(words.to_owned()));
 }
 
 /// bitsandbytes and peft know `Conv1D`; they are not compared.

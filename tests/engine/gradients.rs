@@ -8,8 +8,8 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
 use vramlab::train::{
-    AttentionKernel, Context, EagerScores, Interrupt, Libraries, LossHead, MaskShape, Memory, NextLabels, OpResult,
-    PositionScale, Repeatable, RunningStatistics, Shape, Tensor, Turn, checkpoint,
+    AttentionKernel, ClampedExperts, Context, EagerScores, Interrupt, Libraries, LossHead, MaskShape, Memory,
+    NextLabels, OpResult, PositionScale, Repeatable, RouterRule, RunningStatistics, Shape, Tensor, Turn, checkpoint,
 };
 use vramlab::units::Bytes;
 
@@ -393,6 +393,100 @@ fn eager_attention_has_the_gradients_of_its_formula() {
     }
 }
 
+/// Four heads of queries over two of keys or over as many, and a logit more for each.
+#[test]
+fn attention_with_sinks_has_the_gradients_of_its_formula() {
+    for kv in [2, 4] {
+        let of_keys: &[usize] = &[2, 5, 4 * kv];
+        check(&[&[2, 5, 16], of_keys, of_keys, &[4]], &move |cx, p| {
+            // Products leave the gradient of keys element by element of a head.
+            let k = cx.scale(&p[1], 1.0, "keys")?;
+            let [q, k, v] = [&p[0], &k, &p[2]].map(|part| cx.by_head_size(part, 4));
+            let shape = MaskShape { batch: 2, rows: 5, window: Some(3), padding: false };
+            let mask = &cx.attention_mask(shape, p[0].dtype())?;
+            let by = EagerScores { scale: 0.4, cap: None, mask, dropout: 0.0, plain: false };
+            Ok(cx.attention_with_sinks([&q, &k, &v], &p[3], by)?.0)
+        });
+    }
+}
+
+/// A sink that nothing goes to leaves attention as it is.
+#[test]
+fn sinks_take_their_share_of_the_weights() {
+    let mut cx = context();
+    let [q, k, v] = [1, 2, 3].map(|seed| tensor(&cx, &[1, 3, 4], DType::F64, &values(seed, 12)));
+    let [q, k, v] = [q, k, v].map(|part| cx.by_head_size(&part, 2));
+    let mask = &cx.attention_mask(MaskShape { batch: 1, rows: 3, window: None, padding: false }, DType::F64).unwrap();
+    let by = EagerScores { scale: 0.5, cap: None, mask, dropout: 0.0, plain: false };
+    let (plain, _) = cx.eager_attention([&q, &k, &v], by).unwrap();
+    let mut with = |sinks: [f64; 2]| {
+        let sinks = tensor(&cx, &[2], DType::F64, &sinks);
+        let (attended, _) = cx.attention_with_sinks([&q, &k, &v], &sinks, by).unwrap();
+        decode(&cx, &attended)
+    };
+    let (none, some) = (with([-1e9; 2]), with([-1e9, 2.0]));
+    let plain = decode(&cx, &plain);
+    for (ours, theirs) in none.iter().zip(&plain) {
+        assert!((ours - theirs).abs() < 1e-12, "{ours} for {theirs}");
+    }
+    // The first row of the second head: one score, and the sink.
+    let [q, k] = [1, 2].map(|seed| values(seed, 12));
+    let score = 0.5 * (q[2] * k[2] + q[3] * k[3]);
+    let share = score.exp() / (score.exp() + 2.0_f64.exp());
+    assert!((some[2] - share * plain[2]).abs() < 1e-12 && (some[0] - plain[0]).abs() < 1e-12);
+}
+
+/// Two of three experts for each row, some of whose gates are clamped.
+#[test]
+fn clamped_experts_have_the_gradients_of_their_formula() {
+    let rule = RouterRule { chosen: 2, normalises: false, narrows: false, of_chosen: true };
+    let program = move |cx: &mut Context, p: &[Tensor]| {
+        let rows = cx.as_matrix(&p[0]);
+        let logits = cx.linear(&rows, &p[1], Some(&p[2]))?;
+        let routes = cx.routes(logits, rule)?;
+        let wide = cx.scale(&rows, 12.0, "larger rows")?;
+        let of = ClampedExperts { gate_up: &p[3], gate_up_bias: &p[4], down: &p[5], down_bias: &p[6] };
+        cx.clamped_experts(&wide, &routes, of)
+    };
+    let shapes: [&[usize]; 7] = [&[2, 3, 4], &[3, 4], &[3], &[3, 4, 6], &[3, 6], &[3, 3, 4], &[3, 4]];
+    check(&shapes, &program);
+
+    // The same by hand.
+    let p: Vec<Vec<f64>> = shapes.iter().zip(1..).map(|(shape, seed)| values(seed, shape.iter().product())).collect();
+    let mut cx = context();
+    let given: Vec<Tensor> = shapes.iter().zip(&p).map(|(shape, p)| tensor(&cx, shape, DType::F64, p)).collect();
+    let made = program(&mut cx, &given).unwrap();
+    let (mut clamped, mut expected) = (0, Vec::new());
+    for x in p[0].chunks(4) {
+        let logits: Vec<f64> = (0..3).map(|e| p[2][e] + (0..4).map(|i| x[i] * p[1][4 * e + i]).sum::<f64>()).collect();
+        let mut order = [0, 1, 2];
+        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
+        let all = logits[order[0]].exp() + logits[order[1]].exp();
+        let mut sum = vec![0.0; 4];
+        for &e in &order[..2] {
+            let both: Vec<f64> = (0..6)
+                .map(|j| p[4][6 * e + j] + (0..4).map(|i| 12.0 * x[i] * p[3][24 * e + 6 * i + j]).sum::<f64>())
+                .collect();
+            clamped += both.iter().filter(|value| value.abs() > 7.0).count();
+            let hidden: Vec<f64> = (0..3)
+                .map(|j| {
+                    let (gate, up) = (both[2 * j].min(7.0), both[2 * j + 1].clamp(-7.0, 7.0));
+                    (up + 1.0) * gate / (1.0 + (-1.702 * gate).exp())
+                })
+                .collect();
+            for (c, sum) in sum.iter_mut().enumerate() {
+                let out = p[6][4 * e + c] + (0..3).map(|j| hidden[j] * p[5][12 * e + 4 * j + c]).sum::<f64>();
+                *sum += out * logits[e].exp() / all;
+            }
+        }
+        expected.extend(sum);
+    }
+    assert!(clamped > 5, "{clamped} of them are clamped");
+    for (ours, theirs) in decode(&cx, &made).iter().zip(&expected) {
+        assert!((ours - theirs).abs() < 1e-9, "{ours} for {theirs}");
+    }
+}
+
 #[test]
 fn a_loss_by_hand_has_the_gradients_of_its_formula() {
     for batch in [1, 2] {
@@ -491,6 +585,32 @@ fn rotated_heads_have_the_gradients_of_their_formula() {
             let rotated = cx.rotary(&heads, &tables, Turn::default())?;
             cx.merge_heads(&rotated)
         });
+    }
+}
+
+/// As gpt-oss writes it: half by half, with tables of one.
+#[test]
+fn heads_rotated_by_halves_are_rotated_alike() {
+    let shape: &[usize] = &[2, 5, 12];
+    let program = |halves: bool| {
+        move |cx: &mut Context, p: &[Tensor]| {
+            let frequencies = tensor(cx, &[2], DType::F32, &values(5, 2));
+            let positions = cx.positions(5)?;
+            let heads = cx.by_head_size(&p[0], 4);
+            let rotated = if halves {
+                let tables = cx.rotary_tables_of_half(&positions, &frequencies, p[0].dtype(), 1.25)?;
+                cx.rotary_by_halves(&heads, &tables)?
+            } else {
+                let tables = cx.rotary_tables(&positions, &frequencies, p[0].dtype(), 1.25)?;
+                cx.rotary(&heads, &tables, Turn::default())?
+            };
+            cx.merge_heads(&rotated)
+        }
+    };
+    check(&[shape], &program(true));
+    let [halves, whole] = [true, false].map(|halves| gradients(&[shape], DType::F64, None, &program(halves)));
+    for (ours, theirs) in halves.iter().flatten().zip(whole.iter().flatten()) {
+        assert!((ours - theirs).abs() < 1e-12, "{ours} for {theirs}");
     }
 }
 

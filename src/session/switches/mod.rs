@@ -67,6 +67,8 @@ pub struct Scene<'a> {
     pub fuses: bool,
     /// The model has attention.
     pub attention: bool,
+    /// It is written op by op, whatever is asked for.
+    pub eager: bool,
     /// The model predicts tokens as those of transformers do.
     pub causal: bool,
     /// Its linear layers can be converted to products in 8 bits.
@@ -94,6 +96,7 @@ impl<'a> Scene<'a> {
                 Architecture::Layers => spec.workload.has_blocks(),
                 _ => true,
             },
+            eager: spec.workload.attends_eagerly(),
             attention: match model {
                 Architecture::Bert | Architecture::Gpt | Architecture::Llama | Architecture::Vit => true,
                 Architecture::Layers => spec.workload.has_attention(),

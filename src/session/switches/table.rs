@@ -267,7 +267,10 @@ pub(super) const TABLE: &[Entry] = &[
         help: "attention kernel: only math keeps a matrix per head",
         teaches: "Math keeps a matrix of rows × rows per head for backward; the fused kernels keep one number per row.",
         value: one_of!(ATTENTION of attention, ["auto", "math", "efficient", "flash", "cudnn", "eager"]),
-        idle: |scene| (!scene.attention).then_some("this model has no attention"),
+        idle: |scene| match scene.attention {
+            true => scene.eager.then_some("attention with sinks is eager alone"),
+            false => Some("this model has no attention"),
+        },
     },
     Entry {
         word: "loss",

@@ -30,7 +30,8 @@ impl Context {
         self.op("native_dropout", |cx| {
             let mask = cx.activation(input.shape(), DType::U8, "dropout mask")?;
             let output = cx.activation(input.shape(), input.dtype(), "dropped out")?;
-            cx.launch(&Kernel::Dropout { src: input.operand(), dst: output.operand(), mask: drawn })?;
+            let rows = cx.in_rows(input, &output)?;
+            cx.launch(&Kernel::Dropout { src: rows.operand(), dst: output.operand(), mask: drawn })?;
             if !cx.differentiates(&[input]) {
                 return Ok(output);
             }

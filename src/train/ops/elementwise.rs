@@ -90,7 +90,9 @@ impl Context {
             let source = cx.record("scaleBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "scaled gradient")?;
-                cx.launch(&Kernel::Scale { src: grad.operand(), dst: dst.operand(), factor })?;
+                // A part of what was cut lies further apart.
+                let rows = cx.in_rows(&grad, &dst)?;
+                cx.launch(&Kernel::Scale { src: rows.operand(), dst: dst.operand(), factor })?;
                 Ok([Some(dst), None, None])
             });
             Ok(output.with_source(source))

@@ -29,20 +29,46 @@ pub struct RouterRule {
     pub normalises: bool,
     /// They are cast back to the type of the logits, which softmax widened (Qwen); else the logits were cast before it (Mixtral).
     pub narrows: bool,
+    /// The largest logits are chosen, and softmax is of them alone, in their type (gpt-oss).
+    pub of_chosen: bool,
 }
 
 /// Rows once for each of their experts, sorted by these.
-struct Sorted {
-    rows: Tensor,
-    shares: Tensor,
+pub(super) struct Sorted {
+    pub rows: Tensor,
+    pub shares: Tensor,
+    /// The expert of each.
+    pub experts: Tensor,
     /// Where each row stood before.
-    order: Tensor,
+    pub order: Tensor,
     /// Where the rows of each expert end.
-    ends: Tensor,
+    pub ends: Tensor,
     /// Rows of experts of other ranks: none.
-    mask: Tensor,
+    pub mask: Tensor,
     /// Variables of the forward that nothing else holds.
-    _locals: [Tensor; 3],
+    _locals: [Tensor; 2],
+}
+
+/// How the matrices of experts lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lie {
+    /// Outputs by inputs.
+    Transposed,
+    /// Inputs by outputs.
+    Plain,
+}
+
+impl Routes {
+    /// What the outputs of experts are multiplied by.
+    #[must_use]
+    pub const fn shares(&self) -> &Tensor {
+        &self.shares
+    }
+
+    /// The experts of each row.
+    pub(super) const fn experts(&self) -> &Tensor {
+        &self.experts
+    }
 }
 
 /// A sort of up to so many numbers needs no storage.
@@ -70,6 +96,11 @@ impl Context {
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn routes(&mut self, logits: Tensor, rule: RouterRule) -> OpResult<Routes> {
+        if rule.of_chosen {
+            let (largest, experts) = self.top_k(&logits, rule.chosen)?;
+            let shares = self.softmax(&largest, largest.dtype())?;
+            return Ok(Routes { _logits: logits, shares, experts });
+        }
         let probabilities = if rule.narrows {
             self.softmax_in_f32(&logits)?
         } else {
@@ -100,22 +131,33 @@ impl Context {
         let mut sorted = self.sorted_by_expert(input, (&shares, &routes.experts), count)?;
         self.fill_masked_in_place(&mut sorted)?;
         let hidden = {
-            let both = self.grouped_product(&sorted.rows, gate_up, &sorted.ends)?;
+            let both = self.grouped_product(&sorted.rows, (gate_up, Lie::Transposed), &sorted.ends)?;
             let both = self.without_masked(both, &sorted.mask)?;
             let [gate, up] = self.halves(&both);
             drop(both);
             let activated = self.silu(&gate)?;
             self.mul(&activated, &up)?
         };
-        let output = self.grouped_product(&hidden, down, &sorted.ends)?;
+        let output = self.grouped_product(&hidden, (down, Lie::Transposed), &sorted.ends)?;
         drop(hidden);
         let output = self.without_masked(output, &sorted.mask)?;
+        let sum = self.summed_by_shares(output, sorted, (input, chosen))?;
+        self.sum_in_place(&sum)?;
+        Ok(sum)
+    }
+
+    /// The rows of each position times their shares, summed, in the type of the input.
+    pub(super) fn summed_by_shares(
+        &mut self,
+        output: Tensor,
+        sorted: Sorted,
+        (input, chosen): (&Tensor, usize),
+    ) -> OpResult<Tensor> {
         let weighted = self.times_shares(&output, &sorted.shares)?;
         let (back, places) = self.in_their_order(weighted, &sorted.order)?;
         let sum = self.sum_of_each(&back, input.shape(), chosen)?;
         let sum = if sum.dtype() == input.dtype() { sum } else { self.cast(&sum, input.dtype(), "output of experts")? };
         drop((sorted, output, back, places));
-        self.sum_in_place(&sum)?;
         Ok(sum)
     }
 
@@ -167,11 +209,12 @@ impl Context {
             }
             let original = cx.activation(shape, dtype, "shares before their division")?;
             cx.launch(&Kernel::Cast { src: values.operand(), dst: original.operand() })?;
-            let saved = [cx.save(&original)?, cx.save(&sums)?];
+            let saved = [cx.save(&sums)?, cx.save(&original)?];
             divide(cx)?;
             let source = cx.record("div_Backward", [Some(&values), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let [original, reciprocals] = [saved[0].unpack(cx)?, saved[1].unpack(cx)?];
+                // By their names: other, self.
+                let [reciprocals, original] = [saved[0].unpack(cx)?, saved[1].unpack(cx)?];
                 // −grad, and the quotient divided once more, before their product.
                 let parts = [
                     cx.temporary(shape, dtype, "negative gradient")?,
@@ -204,7 +247,7 @@ impl Context {
     }
 
     /// Sorts the rows of `input`, each once for each of its experts: `input[torch.sort(experts)[1] // k]`, and their shares.
-    fn sorted_by_expert(
+    pub(super) fn sorted_by_expert(
         &mut self,
         input: &Tensor,
         (shares, experts): (&Tensor, &Tensor),
@@ -222,7 +265,8 @@ impl Context {
         })?;
         let rows = self.op("floor_divide", |cx| {
             let rows = cx.activation(of_all, DType::I64, "rows of the order")?;
-            cx.launch(&Kernel::GroupRows { groups, order: order.operand(), rows: rows.operand(), count, each })?;
+            let [sorted, order, of_rows] = [&sorted, &order, &rows].map(Tensor::operand);
+            cx.launch(&Kernel::GroupRows { groups, sorted, order, rows: of_rows, count, each })?;
             OpResult::Ok(rows)
         })?;
         let taken = self.rows_at(input, &rows, Shape::new(&[n, width]), "rows by expert")?;
@@ -241,11 +285,18 @@ impl Context {
             cx.launch(&Kernel::Fill { dst: mask.operand(), value: 0.0 })?;
             OpResult::Ok(mask)
         })?;
-        Ok(Sorted { rows: taken, shares: taken_shares, order, ends, mask, _locals: [sorted, narrow, counts] })
+        let _locals = [narrow, counts];
+        Ok(Sorted { rows: taken, shares: taken_shares, experts: sorted, order, ends, mask, _locals })
     }
 
     /// `input[indices]` of its rows, or of its elements where the result has one dimension. Saves the indices.
-    fn rows_at(&mut self, input: &Tensor, indices: &Tensor, shape: Shape, what: &'static str) -> OpResult<Tensor> {
+    pub(super) fn rows_at(
+        &mut self,
+        input: &Tensor,
+        indices: &Tensor,
+        shape: Shape,
+        what: &'static str,
+    ) -> OpResult<Tensor> {
         self.op("index", |cx| {
             let differentiates = cx.differentiates(&[input]);
             let width = shape.numel() / shape.dims().first().copied().unwrap_or(1).max(1);
@@ -281,7 +332,7 @@ impl Context {
     }
 
     /// `rows.masked_fill_(mask, 0)`: its gradient is filled alike, in a copy. Saves the mask.
-    fn fill_masked_in_place(&mut self, sorted: &mut Sorted) -> OpResult<()> {
+    pub(super) fn fill_masked_in_place(&mut self, sorted: &mut Sorted) -> OpResult<()> {
         let source = self.op("masked_fill_", |cx| cx.record_masked(&sorted.rows, &sorted.mask))?;
         if let Some(source) = source {
             sorted.rows = sorted.rows.clone().with_source(source);
@@ -290,7 +341,7 @@ impl Context {
     }
 
     /// `input.masked_fill(mask, 0)`, a copy. Saves the mask.
-    fn without_masked(&mut self, input: Tensor, mask: &Tensor) -> OpResult<Tensor> {
+    pub(super) fn without_masked(&mut self, input: Tensor, mask: &Tensor) -> OpResult<Tensor> {
         self.op("masked_fill", |cx| {
             let output = cx.activation(input.shape(), input.dtype(), "rows of experts")?;
             cx.launch(&Kernel::Cast { src: input.operand(), dst: output.operand() })?;
@@ -317,10 +368,19 @@ impl Context {
         Ok(Some(source))
     }
 
-    /// Every row times the matrix of its expert, transposed: `grouped_mm(rows, weight.transpose(-2, -1), offs=ends)`. Saves the rows
-    /// where the weight needs a gradient, and the weight where they do.
-    fn grouped_product(&mut self, rows: &Tensor, weight: &Tensor, ends: &Tensor) -> OpResult<Tensor> {
-        let &[groups, outputs, inputs] = weight.shape().dims() else { return Ok(rows.clone()) };
+    /// Every row times the matrix of its expert: `grouped_mm(rows, weight, offs=ends)`, or the same with `weight.transpose(-2, -1)`. Saves
+    /// the rows where the weight needs a gradient, and the weight where they do.
+    pub(super) fn grouped_product(
+        &mut self,
+        rows: &Tensor,
+        (weight, lie): (&Tensor, Lie),
+        ends: &Tensor,
+    ) -> OpResult<Tensor> {
+        let &[groups, first, second] = weight.shape().dims() else { return Ok(rows.clone()) };
+        let ([outputs, inputs], [forth, back]) = match lie {
+            Lie::Transposed => ([first, second], [[1, second], [second, 1]]),
+            Lie::Plain => ([second, first], [[second, 1], [1, second]]),
+        };
         let rows = if rows.dtype() == weight.dtype() {
             rows.clone()
         } else {
@@ -342,7 +402,7 @@ impl Context {
                 n: outputs,
                 k: inputs,
                 a: rows.operand(),
-                b: matrices(weight, [1, inputs]),
+                b: matrices(weight, forth),
                 dst: output.operand(),
                 ends: ends.operand(),
             })?;
@@ -350,10 +410,10 @@ impl Context {
             let shape = weight.shape();
             let source = cx.record("grouped_mmBackward", [Some(rows), Some(weight), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let ends = saved_ends.unpack(cx)?;
-                // What a checkpoint recomputed goes with the node.
-                let rows = saved_rows.map(|saved| saved.unpack(cx)).transpose()?;
+                // By their names: mat2, offs, self. What a checkpoint recomputed goes with the node.
                 let weight = saved_weight.map(|saved| saved.unpack(cx)).transpose()?;
+                let ends = saved_ends.unpack(cx)?;
+                let rows = saved_rows.map(|saved| saved.unpack(cx)).transpose()?;
                 let of_ends = ends.operand();
                 let result = |cx: &Self, shape: Shape, what| {
                     let dst = cx.temporary(shape, grad.dtype(), what)?;
@@ -363,13 +423,14 @@ impl Context {
                 // The second argument's gradient comes first: its name (mat2) sorts before self.
                 let to_weight = rows.as_ref().map(|_| result(cx, shape, "weight gradient")).transpose()?;
                 if let (Some(rows), Some(dst)) = (&rows, &to_weight) {
-                    let [a, b, dst] = [&grad, rows, dst].map(Tensor::operand);
-                    cx.launch(&Kernel::GroupedGemmOuter { m: outputs, n: inputs, a, b, dst, ends: of_ends })?;
+                    let (a, b) = if lie == Lie::Plain { (rows, &grad) } else { (&grad, rows) };
+                    let [a, b, dst] = [a, b, dst].map(Tensor::operand);
+                    cx.launch(&Kernel::GroupedGemmOuter { m: first, n: second, a, b, dst, ends: of_ends })?;
                 }
                 let of_rows = Shape::new(&[n, inputs]);
                 let to_rows = weight.as_ref().map(|_| result(cx, of_rows, "input gradient")).transpose()?;
                 if let (Some(weight), Some(dst)) = (&weight, &to_rows) {
-                    let ([a, dst], b) = ([&grad, dst].map(Tensor::operand), matrices(weight, [inputs, 1]));
+                    let ([a, dst], b) = ([&grad, dst].map(Tensor::operand), matrices(weight, back));
                     cx.launch(&Kernel::GroupedGemm { n: inputs, k: outputs, a, b, dst, ends: of_ends })?;
                 }
                 Ok([to_rows, to_weight, None])

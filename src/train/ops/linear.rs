@@ -63,7 +63,11 @@ impl Context {
             let (shape, rows) = (input.shape(), input.shape().rows());
             let bias_shape = bias.requires_grad().then(|| bias.shape());
             let to_parameters = cx.gradient_type(weight);
-            let source = cx.record("linearBackward", [Some(input), Some(weight), Some(bias)], move |cx, grads| {
+            // Rows of more than two dimensions are a view that was made before the transpose of the weight: what comes through it is added
+            // last. Else it is added at once.
+            let late = shape.dims().len() > 2;
+            let [first, last] = if late { [bias, input] } else { [input, bias] };
+            let source = cx.record("linearBackward", [Some(first), Some(weight), Some(last)], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let x = saved_input.map(|s| s.unpack(cx).map(|x| (x, s))).transpose()?;
                 let w = saved_weight.map(|s| s.unpack(cx).map(|w| (w, s))).transpose()?;
@@ -82,7 +86,7 @@ impl Context {
                 let (_x, _w) = (x.map(|(_, saved)| saved), w.map(|(_, saved)| saved));
                 let to_bias =
                     bias_shape.map(|shape| cx.bias_gradient(to_parameters, &grad, rows, shape)).transpose()?;
-                Ok([to_input, to_weight, to_bias])
+                Ok(if late { [to_bias, to_weight, to_input] } else { [to_input, to_weight, to_bias] })
             });
             Ok(output.with_source(source))
         })

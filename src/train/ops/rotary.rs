@@ -10,8 +10,8 @@ use vramlab_device::{DType, Kernel, RotaryPass, RotaryShape};
 /// Cosine and sine of every position times every frequency, (rows, head size) each.
 #[derive(Clone, Debug)]
 pub struct RotaryTables {
-    cos: Tensor,
-    sin: Tensor,
+    pub(super) cos: Tensor,
+    pub(super) sin: Tensor,
 }
 
 impl RotaryTables {
@@ -43,14 +43,37 @@ impl Context {
         dtype: DType,
         scaling: f64,
     ) -> OpResult<RotaryTables> {
+        self.copied_tables([positions, frequencies], dtype, (scaling, 2))
+    }
+
+    /// The same for one half of a head, as [`Context::rotary_by_halves`] wants them.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn rotary_tables_of_half(
+        &mut self,
+        positions: &Tensor,
+        frequencies: &Tensor,
+        dtype: DType,
+        scaling: f64,
+    ) -> OpResult<RotaryTables> {
+        self.copied_tables([positions, frequencies], dtype, (scaling, 1))
+    }
+
+    fn copied_tables(
+        &mut self,
+        [positions, frequencies]: [&Tensor; 2],
+        dtype: DType,
+        (scaling, copies): (f64, usize),
+    ) -> OpResult<RotaryTables> {
         let (rows, half) = (positions.numel(), frequencies.numel());
-        let table = Shape::new(&[rows, 2 * half]);
+        let table = Shape::new(&[rows, copies * half]);
         self.op("rotary_tables", |cx| {
             let as_floats = cx.temporary(Shape::new(&[rows]), DType::F32, "positions in f32")?;
             let angles = cx.temporary(Shape::new(&[half, rows]), DType::F32, "angles")?;
             let memory = cx.memory().clone();
             cx.workspaces.gemm(&memory)?;
-            let twice = cx.temporary(table, DType::F32, "angles twice")?;
+            let twice = (copies > 1).then(|| cx.temporary(table, DType::F32, "angles twice")).transpose()?;
             let scaled = |raw, what| {
                 let raw = cx.temporary(table, DType::F32, raw)?;
                 let scaled = cx.activation(table, DType::F32, what)?;
@@ -68,6 +91,7 @@ impl Context {
                 cos: cos.operand(),
                 sin: sin.operand(),
                 scaling,
+                copies,
             })?;
             drop((as_floats, angles, twice, wide));
             Ok(RotaryTables { cos, sin })

@@ -28,6 +28,8 @@ pub(super) struct Seen {
     pub mask: Option<Mask>,
     /// Keys and values go into a cache.
     pub caches: bool,
+    /// Positions see as far as a window.
+    pub windowed: bool,
 }
 
 /// When queries and keys are normalised.
@@ -60,6 +62,8 @@ pub(super) struct Attention {
     scope: NameId,
     projections: Projections,
     output: Adaptable,
+    /// One more logit for each head, where there is one.
+    sinks: Option<Tensor>,
     /// Of queries and of keys.
     norms: Option<[Norm; 2]>,
     /// When these come.
@@ -84,6 +88,7 @@ pub(super) struct Attention {
 impl Attention {
     pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
         let DecoderSizes { width, heads, kv_heads, head_size, style, .. } = *sizes;
+        let place = style.sinks.then(|| all.reserve());
         let mut projection = |cx: &mut Context, part: &str, ends: [usize; 2], biased: bool| {
             let make = if biased { Adaptable::biased } else { Adaptable::plain };
             make(cx, all, &format!("{name}.{part}"), ends)
@@ -103,6 +108,7 @@ impl Attention {
         ]));
         let output =
             projection(cx, style.names.output.word(), [heads * head_size, width], style.biases == Biases::All)?;
+        let sinks = place.map(|place| all.weight_in(place, cx, &format!("{name}.sinks"), &[heads])).transpose()?;
         let mut norm = |part: &str, heads: usize| {
             let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
             let kinds = (style.norm, sizes.eps);
@@ -116,7 +122,7 @@ impl Attention {
             HeadNorms::Each | HeadNorms::Together => Some([norm("q", heads)?, norm("k", kv_heads)?]),
         };
         let norms = norms.map(|norms| norms.map(|norm| norm.of_split_heads(all.splits() && style.plan.norms)));
-        Ok(Self::of(cx, name, sizes, projections, output, norms))
+        Ok(Self { sinks, ..Self::of(cx, name, sizes, projections, output, norms) })
     }
 
     /// With one projection to queries, keys and values, which a module has behind that of the output.
@@ -176,6 +182,7 @@ impl Attention {
             scope,
             projections,
             output,
+            sinks: None,
             norms,
             order,
             rotation: style.rotation,
@@ -299,6 +306,7 @@ impl Attention {
                 }
                 return Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?]);
             }
+            Rotation::Halves => return Ok([cx.rotary_by_halves(&q, tables)?, cx.rotary_by_halves(&k, tables)?]),
             Rotation::Plain | Rotation::Wide => (Turn::default(), tables),
         };
         let both = [cx.rotary(&q, tables, turn)?, cx.rotary(&k, tables, turn)?];
@@ -311,7 +319,7 @@ impl Attention {
 
     /// The output, and the weights of attention where somebody has them.
     pub fn forward(&self, cx: &mut Context, input: &Tensor, seen: &Seen) -> OpResult<(Tensor, Option<Tensor>)> {
-        let Seen { tables, rotates, mask, caches } = seen;
+        let Seen { tables, rotates, mask, caches, windowed } = seen;
         let [q, k, v] = self.parts(cx, input)?;
         // What all three were cut out of is a variable of its own.
         let _packed = (!matches!(self.projections, Projections::Apart(_))).then(|| v.clone());
@@ -334,6 +342,9 @@ impl Attention {
             }
             None => q,
         };
+        if *caches && *windowed {
+            cx.within(self.scope, Context::cache_of_window)?;
+        }
         let [k, v] = if *caches {
             let both =
                 cx.within(self.scope, |cx| OpResult::Ok([cx.cached(&k, k.dtype())?, cx.cached(&v, k.dtype())?]))?;
@@ -346,7 +357,13 @@ impl Attention {
         let (attended, weights) = cx.within(self.scope, |cx| match mask {
             Some(Mask::Added(mask)) => {
                 let by = EagerScores { scale: self.scale, cap: self.cap, mask, dropout, plain: self.plain };
-                cx.eager_attention([&q, &k, &v], by).map(|(attended, weights)| (attended, Some(weights)))
+                let (attended, weights) = match &self.sinks {
+                    Some(sinks) => {
+                        cx.with_parameters([sinks], |cx| cx.attention_with_sinks([&q, &k, &v], sinks, by))?
+                    }
+                    None => cx.eager_attention([&q, &k, &v], by)?,
+                };
+                Ok((attended, Some(weights)))
             }
             #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
             Some(Mask::Sdpa(mask)) => Ok((cx.masked_attention([&q, &k, &v], mask, self.scale as f32, dropout)?, None)),

@@ -12,7 +12,7 @@ use super::super::bounds::{Extent, Repeats};
 use super::super::llama::NormKind;
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
-use super::family::{FAMILIES, Family, Windows};
+use super::family::{FAMILIES, Family, OwnExperts, Windows};
 use super::gpt2::Gpt2Keys;
 use super::names::Names;
 use super::pattern::LayerPattern;
@@ -23,7 +23,7 @@ use super::sizes::{
 };
 
 /// Keys that change neither memory nor arithmetic of a training step.
-const HARMLESS: [&str; 56] = [
+const HARMLESS: [&str; 59] = [
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -37,8 +37,10 @@ const HARMLESS: [&str; 56] = [
     "chunk_size_feed_forward",
     "classifier_dropout",
     "eos_token_id",
+    "experts_per_token",
     "full_attn_mod",
     "id2label",
+    "initial_context_length",
     "initializer_range",
     "interpolate_factor",
     "is_decoder",
@@ -67,6 +69,7 @@ const HARMLESS: [&str; 56] = [
     "summary_proj_to_labels",
     "summary_type",
     "summary_use_proj",
+    "swiglu_limit",
     "task_specific_params",
     "temperature",
     "tokenizer_class",
@@ -241,6 +244,12 @@ impl ModelConfig {
         })
     }
 
+    /// Its attention has sinks, which transformers knows op by op alone: no kernel of SDPA has them.
+    #[must_use]
+    pub fn attends_eagerly(&self) -> bool {
+        self.family().is_ok_and(|family| family.style.sinks)
+    }
+
     /// Positions that have embeddings of their own, where they do.
     #[must_use]
     pub fn learned_positions(&self) -> Option<usize> {
@@ -383,9 +392,10 @@ impl ModelConfig {
         let step = self.decoder_sparse_step.unwrap_or(1).max(1);
         let sparse = |layer: usize| !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
         let layers = pattern("mlp_only_layers", (0..self.layers()?).map(sparse).collect())?;
-        let rule = RouterRule { chosen, normalises, narrows: own.narrows };
+        let rule = RouterRule { chosen, normalises, narrows: own.narrows, of_chosen: own.clamped };
         let shared = own.shared.map(|own| self.shared_expert_intermediate_size.map_or(own, Extent::get));
-        Ok(Some(ExpertSizes { count, hidden, rule, router_first: own.router_first, shared, layers }))
+        let OwnExperts { router_first, clamped, .. } = own;
+        Ok(Some(ExpertSizes { count, hidden, rule, router_first, shared, clamped, layers }))
     }
 
     /// The layers whose queries and keys are not rotated.
@@ -409,8 +419,15 @@ impl ModelConfig {
     /// # Errors
     /// A sentence: the key of its `quantization_config` that asks for something that is not there.
     pub fn quantization(&self) -> Result<Option<Quantization>, String> {
-        let quantization = self.quantization_config.as_ref().map(BitsAndBytesConfig::quantization).transpose();
+        let read = self.quantization_config.as_ref().filter(|_| !self.comes_dequantized());
+        let quantization = read.map(BitsAndBytesConfig::quantization).transpose();
         quantization.map_err(|why| format!("quantization_config: {why}"))
+    }
+
+    /// Files have its experts in MXFP4, in which nothing is trained: it is loaded in 16 bits (`Mxfp4Config(dequantize=True)`).
+    fn comes_dequantized(&self) -> bool {
+        let packed = self.quantization_config.as_ref().is_some_and(BitsAndBytesConfig::is_mxfp4);
+        packed && self.family().is_ok_and(|family| family.name == "gpt_oss")
     }
 
     fn windows(&self, family: &Family, unrotated: LayerPattern) -> Result<SlidingWindows, String> {
@@ -423,6 +440,7 @@ impl ModelConfig {
                 let window = asked.then(|| self.sliding_window.unwrap_or(4096));
                 return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
             }
+            Windows::AllButEvery(_) if family.style.sinks => Some(self.sliding_window.unwrap_or(128)),
             Windows::AllButEvery(_) | Windows::AllOrListed => Some(self.sliding_window.unwrap_or(4096)),
             Windows::Early => Some(if asked { self.sliding_window.unwrap_or(4096) } else { 0 }),
             Windows::Late | Windows::Unrotated => wanted,
@@ -475,6 +493,7 @@ impl ModelConfig {
 
     fn weights(&self) -> Result<DType, String> {
         match self.dtype.as_deref() {
+            None if self.comes_dequantized() => Ok(DType::Bf16),
             None | Some("float32") => Ok(DType::F32),
             Some("bfloat16") => Ok(DType::Bf16),
             Some("float16") => Ok(DType::F16),
@@ -653,6 +672,30 @@ mod tests {
             "mscale": 0.707, "mscale_all_dim": 1.0, "truncate": false,
         });
         check(rope, theirs, 0.936_397_506_153_020_4);
+    }
+
+    /// As `GptOssConfig` of transformers 5.17 fills in what a file leaves out.
+    #[test]
+    fn gpt_oss_is_yarn_in_16_bits_unless_a_file_says_otherwise() {
+        let mut config = json!({
+            "model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2, "quantization_config":
+            {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
+        });
+        let sizes = |config: &serde_json::Value| {
+            let config: ModelConfig = serde_json::from_value(config.clone()).unwrap();
+            config.sizes(Extent::nearest(64), None, None).unwrap()
+        };
+        let short = sizes(&config);
+        assert_eq!(short.weights, DType::Bf16);
+        assert_eq!([0, 1].map(|layer| short.windows.of(layer)), [Some(128), None]);
+        config["rope_scaling"] = json!({
+            "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096,
+        });
+        assert_eq!(short, sizes(&config));
+        config["rope_scaling"] = json!({"rope_type": "default"});
+        config["dtype"] = json!("float32");
+        let plain = sizes(&config);
+        assert_eq!((plain.scaling, plain.theta, plain.weights), (None, 150_000.0, DType::F32));
     }
 
     /// As `ROPE_INIT_FUNCTIONS["dynamic"]` of transformers 5.17 has them for a sample of 100 positions.

@@ -1,7 +1,7 @@
-//! A mixture of experts in the place of an MLP, as transformers builds Mixtral, OLMoE, Qwen2-MoE and Qwen3-MoE.
+//! A mixture of experts in the place of an MLP, as transformers builds Mixtral, OLMoE, Qwen2-MoE, Qwen3-MoE and gpt-oss.
 
 use vramlab_model::NameId;
-use vramlab_train::{Context, OpResult, Repeatable, RouterRule, Routes, Tensor};
+use vramlab_train::{ClampedExperts, Context, OpResult, Repeatable, RouterRule, Routes, Tensor};
 
 use super::super::llama::{Gate, GatedMlp};
 use super::super::lora::{Adaptable, Lora, Target};
@@ -15,9 +15,10 @@ pub(super) struct SparseMlp {
     /// Of the experts, which are one module.
     experts: NameId,
     router: Linear,
-    /// Gates and what they let through, of all experts.
-    gate_up: Tensor,
-    down: Tensor,
+    /// Gates and what they let through, of all experts, and the way back.
+    weights: [Tensor; 2],
+    /// Their biases, where they have some and gates are clamped.
+    biases: Option<[Tensor; 2]>,
     rule: RouterRule,
     shared: Option<SharedExpert>,
 }
@@ -33,21 +34,28 @@ impl SparseMlp {
         cx: &mut Context,
         all: &mut Parameters,
         name: &str,
-        width: usize,
+        (width, router): (usize, &str),
         sizes: ExpertSizes,
     ) -> OpResult<Self> {
-        let ExpertSizes { count, hidden, rule, router_first, shared, .. } = sizes;
+        let ExpertSizes { count, hidden, rule, router_first, shared, clamped, .. } = sizes;
+        let make = if clamped { Linear::make } else { Linear::plain };
         let router =
-            |cx: &mut Context, all: &mut Parameters| Linear::plain(cx, all, &format!("{name}.gate"), [width, count]);
+            |cx: &mut Context, all: &mut Parameters| make(cx, all, &format!("{name}.{router}"), [width, count]);
         let first = router_first.then(|| router(cx, all)).transpose()?;
-        let [gate_up, down] = all.experts(cx, &format!("{name}.experts"), [count, hidden, width])?;
+        let (of, sizes) = (format!("{name}.experts"), [count, hidden, width]);
+        let (weights, biases) = if clamped {
+            let [gate_up, gate_up_bias, down, down_bias] = all.biased_experts(cx, &of, sizes)?;
+            ([gate_up, down], Some([gate_up_bias, down_bias]))
+        } else {
+            (all.experts(cx, &of, sizes)?, None)
+        };
         let router = match first {
             Some(router) => router,
             None => router(cx, all)?,
         };
         let shared = shared.map(|hidden| SharedExpert::make(cx, all, name, [width, hidden])).transpose()?;
         let (scope, experts) = (cx.memory().name(name), cx.memory().name(&format!("{name}.experts")));
-        Ok(Self { scope, experts, router, gate_up, down, rule, shared })
+        Ok(Self { scope, experts, router, weights, biases, rule, shared })
     }
 
     /// Puts adapters beside its linear layers, which experts with a router are not.
@@ -77,12 +85,21 @@ impl SharedExpert {
     }
 }
 
-impl Repeatable for SparseMlp {
-    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+impl SparseMlp {
+    /// The output, and what else its caller gets: the shares of experts, where they are clamped.
+    pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
+        if self.biases.is_some() {
+            let rows = cx.as_matrix(input);
+            let logits = self.router.forward(cx, &rows)?;
+            let (output, routes) = self.sent(cx, &rows, logits)?;
+            let output = cx.rows_as(&output, input);
+            cx.put_out(self.scope, &output);
+            return Ok((output, Some(routes.shares().clone())));
+        }
         let Some(shared) = &self.shared else {
             let (output, _routes) = self.routed(cx, input)?;
             cx.put_out(self.scope, &output);
-            return Ok(output);
+            return Ok((output, None));
         };
         // All of them are given rows, whatever batch they are of.
         let rows = cx.as_matrix(input);
@@ -91,21 +108,29 @@ impl Repeatable for SparseMlp {
         let output = shared.added(cx, self.scope, &rows, made, &others)?;
         let output = cx.rows_as(&output, input);
         cx.put_out(self.scope, &output);
-        Ok(output)
+        Ok((output, None))
     }
-}
 
-impl SparseMlp {
     /// What the experts make that the router sends positions to, and its variables.
     fn routed(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Routes)> {
         let logits = {
             let rows = cx.as_rows(input);
             self.router.forward(cx, &rows)?
         };
+        self.sent(cx, input, logits)
+    }
+
+    /// The same with the logits of the router.
+    fn sent(&self, cx: &mut Context, input: &Tensor, logits: Tensor) -> OpResult<(Tensor, Routes)> {
         let routes = cx.within(self.scope, |cx| cx.routes(logits, self.rule))?;
-        let output = cx.module(self.experts, |cx| {
-            let weights = [&self.gate_up, &self.down];
-            cx.with_parameters(weights, |cx| cx.experts(input, &routes, &self.gate_up, &self.down))
+        let [gate_up, down] = &self.weights;
+        let output = cx.module(self.experts, |cx| match &self.biases {
+            None => cx.with_parameters([gate_up, down], |cx| cx.experts(input, &routes, gate_up, down)),
+            Some([gate_up_bias, down_bias]) => {
+                let of = ClampedExperts { gate_up, gate_up_bias, down, down_bias };
+                let parameters = [gate_up, gate_up_bias, down, down_bias];
+                cx.with_parameters(parameters, |cx| cx.clamped_experts(input, &routes, of))
+            }
         })?;
         Ok((output, routes))
     }

@@ -40,6 +40,13 @@ pub(super) struct Family {
     pub own_keys: &'static [&'static str],
 }
 
+impl Family {
+    /// Its frequencies reach further where a file says nothing of them.
+    pub(super) const fn rotation_is_yarn(&self) -> bool {
+        matches!(self.style.rotation, Rotation::Halves)
+    }
+}
+
 /// How a family has experts.
 #[derive(Clone, Copy)]
 pub(super) struct OwnExperts {
@@ -57,6 +64,8 @@ pub(super) struct OwnExperts {
     pub router_first: bool,
     /// Hidden values of one more that sees every position.
     pub shared: Option<usize>,
+    /// They have biases and clamped gates, and softmax is of the chosen alone.
+    pub clamped: bool,
 }
 
 /// How a family tells which layers have a sliding window.
@@ -94,6 +103,7 @@ const LLAMA: Family = Family {
         ungated: false,
         conv1d: false,
         head_bias: false,
+        sinks: false,
         norms_made: NormsMade::Last,
         kept: Kept::Nothing,
         names: Names::LLAMA,
@@ -176,7 +186,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 30] = [
+pub(super) const FAMILIES: [Family; 31] = [
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
@@ -298,6 +308,37 @@ pub(super) const FAMILIES: [Family; 30] = [
         ..LLAMA
     },
     Family {
+        name: "gpt_oss",
+        style: Style {
+            norm: NormKind::Late,
+            rotation: Rotation::Halves,
+            sinks: true,
+            names: Names::GPT_OSS,
+            plan: TensorPlan { none: true, ..TensorPlan::LLAMA },
+            ..LLAMA.style
+        },
+        attention_bias: (true, Biases::All),
+        vocab: Some(201_088),
+        heads: Some(64),
+        kv_heads: Some(8),
+        head_size: Some(64),
+        eps: 1e-5,
+        theta: 150_000.0,
+        windows: Windows::AllButEvery(2),
+        experts: Some(OwnExperts {
+            count: 128,
+            chosen: 4,
+            hidden: None,
+            normalises: false,
+            narrows: false,
+            router_first: true,
+            shared: None,
+            clamped: true,
+        }),
+        own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
+        ..LLAMA
+    },
+    Family {
         name: "granite",
         own_keys: &[
             "attention_multiplier",
@@ -351,6 +392,7 @@ pub(super) const FAMILIES: [Family; 30] = [
             narrows: false,
             router_first: true,
             shared: None,
+            clamped: false,
         }),
         own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
@@ -392,6 +434,7 @@ pub(super) const FAMILIES: [Family; 30] = [
             narrows: true,
             router_first: true,
             shared: None,
+            clamped: false,
         }),
         own_keys: &["norm_topk_prob", "num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
@@ -454,6 +497,7 @@ pub(super) const FAMILIES: [Family; 30] = [
             narrows: true,
             router_first: true,
             shared: Some(5632),
+            clamped: false,
         }),
         own_keys: &[
             "decoder_sparse_step",
@@ -494,6 +538,7 @@ pub(super) const FAMILIES: [Family; 30] = [
             narrows: true,
             router_first: false,
             shared: None,
+            clamped: false,
         }),
         own_keys: &[
             "decoder_sparse_step",

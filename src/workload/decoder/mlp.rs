@@ -44,7 +44,9 @@ impl Mlp {
         let gate = if style.gemma { Gate::Gelu { tanh: style.gelu == Gelu::Tanh } } else { Gate::Silu };
         let ends = [width, hidden];
         let kind = match sizes.experts.filter(|experts| experts.layers.has(layer)) {
-            Some(experts) => Kind::Sparse(Box::new(SparseMlp::make(cx, all, name, width, experts)?)),
+            Some(experts) => {
+                Kind::Sparse(Box::new(SparseMlp::make(cx, all, name, (width, style.names.router), experts)?))
+            }
             None if matches!(style.packing, Packing::Gates | Packing::All) => {
                 Kind::Gated(Box::new(GatedMlp::packed(cx, all, name, ends)?))
             }
@@ -55,13 +57,14 @@ impl Mlp {
         Ok(Self { kind, dropout })
     }
 
-    pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let output = match &self.kind {
-            Kind::Gated(mlp) => mlp.forward(cx, input)?,
-            Kind::Plain(mlp) => mlp.forward(cx, input)?,
+    /// The output, and what else the layer gets, which it holds to its end.
+    pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
+        let (output, beside) = match &self.kind {
+            Kind::Gated(mlp) => (mlp.forward(cx, input)?, None),
+            Kind::Plain(mlp) => (mlp.forward(cx, input)?, None),
             Kind::Sparse(experts) => experts.forward(cx, input)?,
         };
-        cx.dropout(&output, self.dropout)
+        Ok((cx.dropout(&output, self.dropout)?, beside))
     }
 
     /// Puts adapters beside its linear layers.

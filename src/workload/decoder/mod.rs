@@ -22,7 +22,7 @@ use vramlab_train::{
 use super::data::Data;
 use super::hash::{self, Cycle};
 use super::llama::NormKind;
-use super::lora::{Lora, Target};
+use super::lora::{Lora, Target, Targets};
 use super::parameters::{Parameters, Spread};
 use super::plan::{ExpertFiles, TensorPair, TensorPlan};
 use super::text::Windows;
@@ -85,7 +85,12 @@ impl Decoder {
             return refused("experts are not there in 4 bits; leave --quantize out".to_owned());
         }
         // peft puts adapters beside experts and their router too, unless one more expert sees every position.
-        let reaches = |lora: Lora| [Target::Gate, Target::Up, Target::Down].iter().any(|part| lora.targets.has(*part));
+        // Those that are no linear layers, all of these leave out.
+        let none = sizes.experts.is_some_and(|experts| experts.clamped);
+        let reaches = |lora: Lora| {
+            let named = [Target::Gate, Target::Up, Target::Down].iter().any(|part| lora.targets.has(*part));
+            named && !(none && lora.targets == Targets::of(Target::ALL))
+        };
         if sizes.experts.is_some_and(|experts| experts.shared.is_none()) && sizes.lora.is_some_and(reaches) {
             return refused(
                 "adapters beside experts are not there; name some of q_proj, k_proj, v_proj and o_proj as targets"

@@ -148,7 +148,7 @@ impl Repeatable for Call {
             let normalised = once.forward(cx, input)?;
             let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
             let attended = self.layer.dropped(cx, attended, of_attention)?;
-            let y = mlp.forward(cx, &normalised)?;
+            let (y, _) = mlp.forward(cx, &normalised)?;
             let y = self.layer.dropped(cx, y, of_mlp)?;
             let output = if *pairs {
                 let both = self.layer.add(cx, &attended, &y)?;
@@ -169,7 +169,7 @@ impl Repeatable for Call {
                 attention.forward(cx, &normalised, &self.seen)?
             };
             let attended = self.layer.dropped(cx, attended, of_attention)?;
-            let y = {
+            let (y, _) = {
                 let normalised = before_mlp.forward(cx, input)?;
                 mlp.forward(cx, &normalised)?
             };
@@ -191,7 +191,7 @@ impl Repeatable for Call {
             Some(norm) => norm.forward(cx, &made),
             None => Ok(made),
         };
-        let (x, weights, _kept) = {
+        let (x, mut weights, _kept) = {
             let (attended, weights, normalised) = {
                 let normalised = first(cx, before_attention, input)?;
                 let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
@@ -204,10 +204,12 @@ impl Repeatable for Call {
             (x, weights, kept.outputs().then_some((normalised, attended)))
         };
         let (output, _kept_too) = {
-            let (y, _normalised) = {
+            let ((y, beside), _normalised) = {
                 let normalised = first(cx, before_mlp, &x)?;
                 (mlp.forward(cx, &normalised)?, (*kept == Kept::Outputs).then_some(normalised))
             };
+            // What comes with it takes the name of what came with attention's.
+            weights = beside.or(weights);
             let y = self.layer.dropped(cx, y, of_mlp)?;
             let y = then(cx, behind_mlp, y)?;
             (self.layer.add(cx, &x, &y)?, (*kept == Kept::Outputs).then_some(y))
@@ -276,6 +278,8 @@ pub(super) struct DecoderModel {
     windows: SlidingWindows,
     unrotated: LayerPattern,
     dropouts: Dropouts,
+    /// Attention is eager, whatever was asked for.
+    eager: bool,
 }
 
 impl DecoderModel {
@@ -377,6 +381,7 @@ impl DecoderModel {
             windows,
             unrotated,
             dropouts: sizes.dropouts,
+            eager: sizes.style.sinks,
         })
     }
 }
@@ -450,13 +455,13 @@ impl DecoderModel {
         let made = self.frequencies.as_ref().map(|made| cx.within(self.scope, |cx| made.tables(cx, &positions, dtype)));
         let tables = made.transpose()?;
         for number in layers.clone() {
-            let (layer, unit) = (&self.layers[number], self.units[number]);
-            let tables = tables.as_ref().map(|tables| tables.of(self.windows.has(number)).clone());
+            let (layer, unit, windowed) = (&self.layers[number], self.units[number], self.windows.has(number));
+            let tables = tables.as_ref().map(|tables| tables.of(windowed).clone());
             let (layer, rotates, _positions) = (Rc::clone(layer), !self.unrotated.has(number), positions.clone());
             let mask =
                 masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
             let call: Rc<dyn Repeatable> =
-                Rc::new(Call { layer, seen: Seen { tables, rotates, mask, caches }, _positions });
+                Rc::new(Call { layer, seen: Seen { tables, rotates, mask, caches, windowed }, _positions });
             x = cx.unit_forward(unit, &x, |cx, x| {
                 if checkpointing.of(number - layers.start) { checkpoint(cx, &call, x) } else { call.forward(cx, x) }
             })?;
@@ -493,11 +498,12 @@ impl DecoderModel {
         let mut masks = Vec::new();
         for window in self.windows.kinds() {
             let with_token = mask.map(|mask| cx.boolean_mask(mask)).transpose()?;
-            if !caches && mask.is_none() {
+            // gpt-oss tells masks nothing of positions.
+            if !caches && mask.is_none() && !self.eager {
                 cx.find_sequences([batch, rows])?;
             }
             let shape = MaskShape { batch, rows, window, padding: mask.is_some() };
-            if cx.attends_eagerly() {
+            if self.eager || cx.attends_eagerly() {
                 masks.push((window, Mask::Added(cx.attention_mask(shape, dtype)?)));
                 continue;
             }

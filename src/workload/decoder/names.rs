@@ -25,6 +25,8 @@ pub struct Names {
     pub output: Target,
     /// Both layers of an MLP without a gate.
     pub mlp: [Target; 2],
+    /// What sends positions to experts.
+    pub router: &'static str,
     /// Those beside which peft puts adapters by its own choice.
     pub adapted: &'static [Target],
 }
@@ -42,6 +44,7 @@ impl Names {
         projections: Target::QueryKeyValue,
         output: Target::Output,
         mlp: [Target::First, Target::Second],
+        router: "gate",
         adapted: &[Target::Query, Target::Value],
     };
     /// GPT-NeoX's.
@@ -78,6 +81,9 @@ impl Names {
         adapted: &[Target::Query, Target::Value, Target::Wider, Target::Narrower],
         ..Self::LLAMA
     };
+
+    /// gpt-oss's.
+    pub const GPT_OSS: Self = Self { router: "router", ..Self::LLAMA };
 
     /// A layer.
     pub(super) fn layer(self, number: usize) -> String {

@@ -7,7 +7,7 @@ use vramlab_model::Category;
 use vramlab_train::{Context, OpResult, RotaryTables, Shape, Tensor};
 
 use super::super::hash::write_float;
-use super::sizes::{DecoderSizes, DynamicScaling, RotaryScaling};
+use super::sizes::{DecoderSizes, DynamicScaling, RotaryScaling, Rotation};
 
 /// A block that is taken, or given back by its number.
 #[derive(Clone, Copy)]
@@ -83,6 +83,8 @@ pub(super) struct Frequencies {
     dynamic: Option<Dynamic>,
     /// Cosines and sines of all but the local ones are multiplied by it.
     attention: f64,
+    /// Tables are of one half of a head.
+    halved: bool,
 }
 
 /// Frequencies that are looked for again in every forward pass (`longrope_frequency_update`).
@@ -127,6 +129,7 @@ impl Frequencies {
             long: Long::of(sizes, &original),
             dynamic: Dynamic::of(sizes, &original),
             attention: all.attention,
+            halved: sizes.style.rotation == Rotation::Halves,
         })
     }
 
@@ -152,7 +155,8 @@ impl Frequencies {
         if let Some(dynamic) = &self.dynamic {
             dynamic.update(cx, positions.numel(), &self.all)?;
         }
-        let all = cx.rotary_tables(positions, &self.all.borrow(), dtype, self.attention)?;
+        let make = if self.halved { Context::rotary_tables_of_half } else { Context::rotary_tables };
+        let all = make(cx, positions, &self.all.borrow(), dtype, self.attention)?;
         let local = self.local.as_ref().map(|local| cx.rotary_tables(positions, local, dtype, 1.0)).transpose()?;
         Ok(Tables { all, local })
     }

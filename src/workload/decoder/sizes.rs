@@ -67,6 +67,8 @@ pub enum Rotation {
     WideNeighbours,
     /// The same of queries and keys that were cast to f32 before, with tables in the type of the residual stream (Cohere).
     CastNeighbours,
+    /// Half by half, with tables of one (gpt-oss).
+    Halves,
 }
 
 impl Rotation {
@@ -167,6 +169,8 @@ pub struct Style {
     pub conv1d: bool,
     /// The head has a bias (Phi).
     pub head_bias: bool,
+    /// The softmax of attention has one more logit for each head, which takes its share: it is eager alone (gpt-oss).
+    pub sinks: bool,
     /// When norms are made.
     pub norms_made: NormsMade,
     /// What lives longer than it is needed.
@@ -194,6 +198,8 @@ pub struct ExpertSizes {
     pub router_first: bool,
     /// Hidden values of one more that sees every position, where there is one (Qwen1.5-MoE).
     pub shared: Option<usize>,
+    /// They and the router have biases, and gates are clamped (gpt-oss).
+    pub clamped: bool,
     /// The layers that have them.
     pub layers: LayerPattern,
 }

@@ -281,6 +281,13 @@ fn activations_and_their_gradients() {
         |y, g| if y > 0.0 { g } else { f64::from(slope) * g },
         "leaky relu backward",
     );
+    let most = 0.25_f32;
+    compare(|src, _, dst| Kernel::AtMost { src, dst, most }, |x, _| x.min(0.25), "at most");
+    compare(
+        |src, grad, dst| Kernel::AtMostBackward { src, grad, dst, most },
+        |x, g| if x <= 0.25 { g } else { 0.0 },
+        "at most backward",
+    );
     compare(|src, _, dst| Kernel::Tanh { src, dst }, |x, _| x.tanh(), "tanh");
     compare(|output, grad, dst| Kernel::TanhBackward { output, grad, dst }, |y, g| g * (1.0 - y * y), "tanh backward");
     compare(|src, _, dst| Kernel::AddScalar { src, dst, value: 0.75 }, |x, _| x + 0.75, "add scalar");

@@ -108,6 +108,50 @@ pub(super) fn leaky_relu_backward(
     Ok(())
 }
 
+pub(super) fn at_most(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand, most: f32) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, most: f32) {
+        let most = R::of(f64::from(most));
+        map1::<R>(
+            cores,
+            src,
+            dst,
+            0.3,
+            #[inline(always)]
+            move |x| if x > most { most } else { x },
+        );
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to, most));
+    Ok(())
+}
+
+pub(super) fn at_most_backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    [src, grad]: [Operand; 2],
+    dst: Operand,
+    most: f32,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>, most: f32) {
+        let most = R::of(f64::from(most));
+        map2::<R>(
+            cores,
+            operands,
+            dst,
+            0.4,
+            #[inline(always)]
+            move |x, g| if x <= most { g } else { R::ZERO },
+        );
+    }
+    same_length(&src, &dst)?;
+    same_length(&grad, &dst)?;
+    let operands = [access.read(&src)?, access.read(&grad)?];
+    let to = access.write(&dst)?;
+    real!([src.dtype, grad.dtype, dst.dtype], go(cores, operands, to, most));
+    Ok(())
+}
+
 pub(super) fn tanh(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
         map1::<R>(

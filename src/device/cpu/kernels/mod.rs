@@ -146,8 +146,8 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         Kernel::TopKBackward { grad, indices, dst, cols, k } => {
             routing::top_k_backward(cores, apart(), [grad, indices, dst], [cols, k])
         }
-        Kernel::GroupRows { groups, order, rows, count, each } => {
-            routing::group_rows(cores, apart(), groups, [order, rows], [count, each])
+        Kernel::GroupRows { groups, sorted, order, rows, count, each } => {
+            routing::group_rows(cores, apart(), groups, [sorted, order, rows], [count, each])
         }
         Kernel::GroupEnds { groups, ends } => routing::group_ends(apart(), [groups, ends]),
         Kernel::Invert { order, dst } => routing::invert(apart(), [order, dst]),
@@ -155,8 +155,8 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         Kernel::GroupedGemmOuter { m, n, a, b, dst, ends } => {
             routing::grouped_outer(cores, apart, [m, n], [a, b], [dst, ends])
         }
-        Kernel::RotaryTables { frequencies, cos, sin, scaling } => {
-            rotary::tables(cores, apart(), frequencies, [cos, sin], scaling)
+        Kernel::RotaryTables { frequencies, cos, sin, scaling, copies } => {
+            rotary::tables(cores, apart(), frequencies, [cos, sin], (scaling, copies))
         }
         Kernel::Rotary { shape, src, dst, pass } => rotary::rotate(cores, apart(), shape, [src, dst], pass),
         Kernel::QuantizeNf4 { src, dst, absmax } => nf4::quantize(cores, apart(), src, [dst, absmax]),
@@ -204,6 +204,10 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         Kernel::LeakyRelu { src, dst, slope } => activation::leaky_relu(cores, in_place(), src, dst, slope),
         Kernel::LeakyReluBackward { output, grad, dst, slope } => {
             activation::leaky_relu_backward(cores, in_place(), output, grad, dst, slope)
+        }
+        Kernel::AtMost { src, dst, most } => activation::at_most(cores, in_place(), src, dst, most),
+        Kernel::AtMostBackward { src, grad, dst, most } => {
+            activation::at_most_backward(cores, in_place(), [src, grad], dst, most)
         }
         Kernel::Tanh { src, dst } => activation::tanh(cores, in_place(), src, dst),
         Kernel::Sigmoid { src, dst } => activation::sigmoid(cores, in_place(), src, dst),

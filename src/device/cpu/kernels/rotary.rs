@@ -15,9 +15,9 @@ pub(super) fn tables(
     mut access: Access<'_>,
     frequencies: Operand,
     [cos, sin]: [Operand; 2],
-    scaling: f64,
+    (scaling, copies): (f64, usize),
 ) -> KernelResult {
-    let cols = 2 * frequencies.len;
+    let cols = copies * frequencies.len;
     let rows = cos.len.checked_div(cols).unwrap_or(0);
     require(cos.len == rows * cols && sin.len == cos.len, || {
         format!("{} frequencies make no tables of {} and {} elements", frequencies.len, cos.len, sin.len)
@@ -38,8 +38,9 @@ pub(super) fn tables(
                 for (value, frequency) in values.iter_mut().zip(&frequencies) {
                     *value = function(position * frequency) * scaling;
                 }
-                f32::store(table, row * cols, &values);
-                f32::store(table, row * cols + half, &values);
+                for copy in 0..copies {
+                    f32::store(table, row * cols + copy * half, &values);
+                }
             }
         }
     });

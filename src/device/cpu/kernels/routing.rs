@@ -97,24 +97,27 @@ pub(super) fn group_rows(
     cores: &Cores,
     mut access: Access<'_>,
     groups: Operand,
-    [order, rows]: [Operand; 2],
+    [sorted, order, rows]: [Operand; 3],
     [count, each]: [usize; 2],
 ) -> KernelResult {
     let n = groups.len;
-    require([order.len, rows.len] == [n; 2] && each > 0, || format!("results are not {n} positions"))?;
+    require([sorted.len, order.len, rows.len] == [n; 3] && each > 0, || format!("results are not {n} positions"))?;
     of_whole_numbers("groups", &groups, DType::I64)?;
+    of_whole_numbers("sorted groups", &sorted, DType::I64)?;
     of_whole_numbers("positions", &order, DType::I64)?;
     of_whole_numbers("rows", &rows, DType::I64)?;
     let groups = access.read(&groups)?;
-    let [order, rows] = [access.write(&order)?, access.write(&rows)?];
+    let [sorted, order, rows] = [access.write(&sorted)?, access.write(&order)?, access.write(&rows)?];
     let groups = known(&groups, count)?;
     // A counting sort: where the next position of each group goes.
     let mut next = cores.vec::<usize>(count + 1)?;
     groups.iter().for_each(|&group| next[group as usize + 1] += 1);
     (1..=count).for_each(|group| next[group] += next[group - 1]);
+    let sorted = sorted.slice_mut::<i64>(0, n);
     let (order, rows) = (order.slice_mut::<i64>(0, n), rows.slice_mut::<i64>(0, n));
     for (position, &group) in groups.iter().enumerate() {
         let place = &mut next[group as usize];
+        sorted[*place] = group;
         order[*place] = position as i64;
         rows[*place] = (position / each) as i64;
         *place += 1;

@@ -31,6 +31,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::AddScalar { src, dst, value } => unary(queue, kernel, "add_scalar", [src, dst], value as f32),
         Kernel::Relu { src, dst } => unary(queue, kernel, "relu", [src, dst], 0.0),
         Kernel::LeakyRelu { src, dst, slope } => unary(queue, kernel, "leaky_relu", [src, dst], slope),
+        Kernel::AtMost { src, dst, most } => unary(queue, kernel, "at_most", [src, dst], most),
         Kernel::Tanh { src, dst } => unary(queue, kernel, "tanh_of", [src, dst], 0.0),
         Kernel::Silu { src, dst } => unary(queue, kernel, "silu", [src, dst], 0.0),
         Kernel::Rsqrt { src, dst } => unary(queue, kernel, "rsqrt_of", [src, dst], 0.0),
@@ -50,6 +51,9 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::ReluBackward { output, grad, dst } => binary(queue, kernel, "relu_backward", [output, grad, dst], 0.0),
         Kernel::LeakyReluBackward { output, grad, dst, slope } => {
             binary(queue, kernel, "leaky_relu_backward", [output, grad, dst], slope)
+        }
+        Kernel::AtMostBackward { src, grad, dst, most } => {
+            binary(queue, kernel, "at_most_backward", [src, grad, dst], most)
         }
         Kernel::Sigmoid { src, dst } => unary(queue, kernel, "sigmoid", [src, dst], 0.0),
         Kernel::SigmoidBackward { output, grad, dst } => {

@@ -53,6 +53,8 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         | Kernel::ReluBackward { .. }
         | Kernel::LeakyRelu { .. }
         | Kernel::LeakyReluBackward { .. }
+        | Kernel::AtMost { .. }
+        | Kernel::AtMostBackward { .. }
         | Kernel::Tanh { .. }
         | Kernel::TanhBackward { .. }
         | Kernel::Sigmoid { .. }

@@ -16,17 +16,17 @@ __device__ __forceinline__ void store_any(void* to, u32 type, u64 at, f32 x) {
     else static_cast<bf16*>(to)[at] = from_f32<bf16>(x);
 }
 
-// A thread for each position and frequency: both halves of a row are alike.
+// A thread for each position and frequency: a row is so many copies of them.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    rotary_tables(const f32* frequencies, u64 half, f32 scaling, void* cos, u32 cos_type, void* sin, u32 sin_type, u64 len) {
+    rotary_tables(const f32* frequencies, u64 half, u64 copies, f32 scaling, void* cos, u32 cos_type, void* sin, u32 sin_type, u64 len) {
     for (u64 i = thread_index(); i < len; i += thread_count()) {
-        const u64 row = i / half, at = row * 2 * half + i % half;
+        const u64 row = i / half, at = row * copies * half + i % half;
         const f32 angle = f32(row) * frequencies[i % half];
         const f32 c = cosf(angle) * scaling, s = sinf(angle) * scaling;
-        store_any(cos, cos_type, at, c);
-        store_any(cos, cos_type, at + half, c);
-        store_any(sin, sin_type, at, s);
-        store_any(sin, sin_type, at + half, s);
+        for (u64 copy = 0; copy < copies; ++copy) {
+            store_any(cos, cos_type, at + copy * half, c);
+            store_any(sin, sin_type, at + copy * half, s);
+        }
     }
 }
 

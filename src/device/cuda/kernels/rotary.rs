@@ -9,8 +9,9 @@ const THREADS: u32 = 256;
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     match *kernel {
-        Kernel::RotaryTables { frequencies, cos, sin, scaling } => {
-            tables(queue, frequencies, [cos, sin], scaling).unwrap_or_else(|| Err(Refusal::unsupported(kernel)))
+        Kernel::RotaryTables { frequencies, cos, sin, scaling, copies } => {
+            tables(queue, frequencies, [cos, sin], (scaling, copies))
+                .unwrap_or_else(|| Err(Refusal::unsupported(kernel)))
         }
         Kernel::Rotary { shape, src, dst, pass } => {
             rotate(queue, shape, [src, dst], pass).unwrap_or_else(|| Err(Refusal::unsupported(kernel)))
@@ -28,9 +29,9 @@ fn tables(
     queue: &mut Queue<'_>,
     frequencies: Operand,
     [cos, sin]: [Operand; 2],
-    scaling: f64,
+    (scaling, copies): (f64, usize),
 ) -> Option<Result<(), Refusal>> {
-    let cols = 2 * frequencies.len;
+    let cols = copies * frequencies.len;
     let rows = cos.len.checked_div(cols)?;
     let fits = cos.len == rows * cols && sin.len == cos.len;
     if !(fits && frequencies.dtype == DType::F32 && computes(cos.dtype) && computes(sin.dtype)) {
@@ -41,7 +42,7 @@ fn tables(
         return Some(Ok(()));
     }
     #[expect(clippy::cast_possible_truncation, reason = "kernels compute in f32")]
-    let arguments = Arguments::new().operand(&frequencies).count(frequencies.len).float(scaling as f32);
+    let arguments = Arguments::new().operand(&frequencies).count(frequencies.len).count(copies).float(scaling as f32);
     let mut arguments = typed(typed(arguments, &cos), &sin).count(angles);
     Some(queue.launch("rotary_tables", &[], Grid::row(blocks_of(angles, THREADS as usize), THREADS), &mut arguments))
 }

@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) group_ends(const i64* grou
 
 // One block for each group: it counts those of the groups before, then lists its own in their order.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    group_rows(const i64* groups, i64* order, i64* rows, u64 n, u64 each) {
+    group_rows(const i64* groups, i64* sorted, i64* order, i64* rows, u64 n, u64 each) {
     const i64 group = blockIdx.x;
     u64 next = count_below(groups, group, n);
     for (u64 first = 0; first < n; first += THREADS) {
@@ -96,6 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         u32 all;
         const u32 before = count_before(is_mine, all);
         if (is_mine) {
+            sorted[next + before] = group;
             order[next + before] = i64(i);
             rows[next + before] = i64(i / each);
         }

@@ -25,8 +25,8 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             let mut arguments = arguments.count(rows).count(*cols).count(*k);
             queue.launch("top_k_backward", &[dst.dtype], grid(rows), &mut arguments)
         }
-        Kernel::GroupRows { groups, order, rows, count, each } => {
-            let arguments = Arguments::new().operand(groups).operand(order).operand(rows);
+        Kernel::GroupRows { groups, sorted, order, rows, count, each } => {
+            let arguments = Arguments::new().operand(groups).operand(sorted).operand(order).operand(rows);
             let mut arguments = arguments.count(groups.len).count(*each);
             queue.launch("group_rows", &[], Grid::row(blocks_of(*count, 1), THREADS), &mut arguments)
         }

@@ -204,6 +204,7 @@ fn unary(session: &mut Session<'_>) {
         let make = move |at: &Placed, src, dst| Kernel::LeakyRelu { src: at[src], dst: at[dst], slope };
         map(session, "leaky_relu", &format!(", slope {slope}"), Bound::Formula, make);
     }
+    map(session, "at_most", "", Bound::Exact, |at, src, dst| Kernel::AtMost { src: at[src], dst: at[dst], most: 0.5 });
     map(session, "sigmoid", "", Bound::Formula, |at, src, dst| Kernel::Sigmoid { src: at[src], dst: at[dst] });
     map(session, "silu", "", Bound::Formula, |at, src, dst| Kernel::Silu { src: at[src], dst: at[dst] });
     each("rsqrt", "", |mut case, dtype, len| {
@@ -281,6 +282,10 @@ fn backward(session: &mut Session<'_>) {
         let what = format!(", slope {slope}");
         derivative(session, "leaky_relu_backward", &what, &ends(), Bound::Formula, true, make);
     }
+    let around = Values::Each(|i| (i % 17) as f64 * 0.25);
+    derivative(session, "at_most_backward", "", &around, Bound::Exact, true, |at, [src, grad, dst]| {
+        Kernel::AtMostBackward { src: at[src], grad: at[grad], dst: at[dst], most: 2.0 }
+    });
     derivative(session, "silu_backward", "", &ends(), Bound::Formula, true, |at, [src, grad, dst]| {
         Kernel::SiluBackward { src: at[src], grad: at[grad], dst: at[dst] }
     });

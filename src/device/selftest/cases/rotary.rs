@@ -10,16 +10,17 @@ const PASSES: [&str; 3] = ["forward", "backward of the sine", "backward of the c
 
 pub(super) fn run(session: &mut Session<'_>) {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
-        for (rows, half) in [(1, 1), (7, 4), (64, 8), (300, 64)] {
-            let mut case =
-                Case::of_types("rotary_tables", &[DType::F32, dtype], format!("{rows} rows, {half} frequencies"));
+        for (rows, half, copies) in [(1, 1, 2), (7, 4, 2), (64, 8, 2), (300, 64, 2), (1, 1, 1), (33, 32, 1)] {
+            let what = format!("{rows} rows, {half} frequencies, {copies} of each");
+            let mut case = Case::of_types("rotary_tables", &[DType::F32, dtype], what);
             let frequencies = case.input("frequencies", DType::F32, half, Values::Uniform(0.0, 1.0));
-            let [cos, sin] = ["cos", "sin"].map(|name| case.output(name, dtype, rows * 2 * half, Bound::Formula));
+            let [cos, sin] = ["cos", "sin"].map(|name| case.output(name, dtype, rows * copies * half, Bound::Formula));
             session.check(&case, |at| Kernel::RotaryTables {
                 frequencies: at[frequencies],
                 cos: at[cos],
                 sin: at[sin],
                 scaling: 1.25,
+                copies,
             });
         }
     }

@@ -51,10 +51,12 @@ fn choices(session: &mut Session<'_>, [rows, cols, k]: [usize; 3], values: Value
 fn grouping(session: &mut Session<'_>, [n, groups, each]: [usize; 3], values: Values, what: String) {
     let mut case = Case::of_types("group_rows", &[DType::I64], what.clone());
     let of_each = case.input("groups", DType::I64, n, values.clone());
+    let sorted = case.output("sorted", DType::I64, n, Bound::Exact);
     let order = case.output("order", DType::I64, n, Bound::Exact);
     let rows = case.output("rows", DType::I64, n, Bound::Exact);
     session.check(&case, |at| Kernel::GroupRows {
         groups: at[of_each],
+        sorted: at[sorted],
         order: at[order],
         rows: at[rows],
         count: groups,

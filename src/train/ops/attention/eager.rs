@@ -76,7 +76,7 @@ impl Context {
         Ok((merged, weights))
     }
 
-    fn eager_scores(&mut self, q: &Tensor, k: &Tensor, scale: f64, turned: bool) -> OpResult<Tensor> {
+    pub(super) fn eager_scores(&mut self, q: &Tensor, k: &Tensor, scale: f64, turned: bool) -> OpResult<Tensor> {
         let scores = {
             // Autocast visits arguments from the last to the first.
             let k = self.cast_to_lower(k, "keys copy")?;
@@ -116,7 +116,7 @@ impl Context {
     }
 
     /// `softmax(input, -1)` with a result in f32 or in the type of the input.
-    fn softmax(&mut self, input: &Tensor, wide: DType) -> OpResult<Tensor> {
+    pub(in crate::ops) fn softmax(&mut self, input: &Tensor, wide: DType) -> OpResult<Tensor> {
         let narrow = input.dtype();
         let widens = narrow != wide;
         self.op("softmax", |cx| {

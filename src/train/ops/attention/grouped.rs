@@ -124,6 +124,16 @@ impl Context {
         Ok(cached)
     }
 
+    /// The length of a sliding window as its cache keeps it (`DynamicSlidingWindowLayer`).
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn cache_of_window(&mut self) -> OpResult<()> {
+        let length = self.activation(Shape::new(&[]), DType::I64, "length of a window")?;
+        self.keep_in_output(length);
+        Ok(())
+    }
+
     /// `repeat_kv` of transformers.
     pub(super) fn repeat_kv(&mut self, input: &Tensor, group: usize, what: &'static str) -> OpResult<Tensor> {
         if self.in_parts && group > 1 && input.shape().dims().get(1) == Some(&1) {

@@ -13,6 +13,7 @@ mod grouped;
 mod heads;
 mod masked;
 mod math;
+mod sinks;
 
 pub use eager::EagerScores;
 

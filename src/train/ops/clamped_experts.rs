@@ -1,0 +1,157 @@
+//! Experts with biases whose gates are clamped, op for op as gpt-oss has them. Gates and what they let through are neighbours.
+
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel};
+
+use super::experts::{Lie, Routes};
+
+/// The parameters of all experts of a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct ClampedExperts<'a> {
+    /// Gates and what they let through, in turns: (experts, width, twice as many hidden values).
+    pub gate_up: &'a Tensor,
+    /// Their biases.
+    pub gate_up_bias: &'a Tensor,
+    /// The way back: (experts, hidden values, width).
+    pub down: &'a Tensor,
+    /// Its biases.
+    pub down_bias: &'a Tensor,
+}
+
+/// Gates are at most this, and what they let through is within this of 0.
+const LIMIT: f32 = 7.0;
+/// What gates are multiplied by before their sigmoid.
+const ALPHA: f64 = 1.702;
+
+/// The side of zero that a clamp bounds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bound {
+    Above,
+    Both,
+}
+
+impl Context {
+    /// What the experts of each row make of it, times their shares: `down((up(x) + 1) · gate(x) · sigmoid(1.702 gate(x)))` with both clamped
+    /// to 7.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn clamped_experts(&mut self, input: &Tensor, routes: &Routes, of: ClampedExperts<'_>) -> OpResult<Tensor> {
+        let (shares, experts) = (routes.shares(), routes.experts());
+        let ClampedExperts { gate_up, gate_up_bias, down, down_bias } = of;
+        let count = gate_up.shape().dims().first().copied().unwrap_or(1);
+        let mut sorted = self.sorted_by_expert(input, (shares, experts), count)?;
+        let n = experts.numel();
+        let biases = |cx: &mut Self, biases: &Tensor, experts: &Tensor| {
+            let shape = Shape::new(&[n, biases.shape().last()]);
+            cx.rows_at(biases, experts, shape, "biases by expert")
+        };
+        let of_gate_up = biases(self, gate_up_bias, &sorted.experts)?;
+        self.fill_masked_in_place(&mut sorted)?;
+        let hidden = {
+            let both = self.grouped_product(&sorted.rows, (gate_up, Lie::Plain), &sorted.ends)?;
+            let both = self.add_in_place(both, &of_gate_up)?;
+            let both = self.without_masked(both, &sorted.mask)?;
+            self.clamped_gate(&both)?
+        };
+        let of_down = {
+            let _before = of_gate_up;
+            biases(self, down_bias, &sorted.experts)?
+        };
+        let output = {
+            let hidden = hidden;
+            let output = self.grouped_product(&hidden, (down, Lie::Plain), &sorted.ends)?;
+            self.add_in_place(output, &of_down)?
+        };
+        let output = self.without_masked(output, &sorted.mask)?;
+        let sum = self.summed_by_shares(output, sorted, (input, shares.shape().last()))?;
+        drop(of_down);
+        Ok(sum)
+    }
+
+    /// `(up + 1) · gate · sigmoid(1.702 gate)` of neighbours, both clamped.
+    fn clamped_gate(&mut self, both: &Tensor) -> OpResult<Tensor> {
+        let [gate, up] = self.neighbours(both);
+        let gate = {
+            let whole = gate;
+            self.clamped(&whole, Bound::Above)?
+        };
+        let up = {
+            let whole = up;
+            self.clamped(&whole, Bound::Both)?
+        };
+        let opened = {
+            let scaled = self.scale(&gate, ALPHA, "scaled gate")?;
+            self.sigmoid(&scaled)?
+        };
+        let gated = self.mul(&gate, &opened)?;
+        drop(opened);
+        let raised = self.add_number(&up, 1.0)?;
+        self.mul(&raised, &gated)
+    }
+
+    /// Every second element of each row from the first on, and the others: views.
+    fn neighbours(&mut self, both: &Tensor) -> [Tensor; 2] {
+        let (shape, dtype) = (both.shape(), both.dtype());
+        let of_part = shape.with_last(shape.last() / 2);
+        let strides = [shape.last(), 2, 0, 0];
+        [0, 1].map(|start| {
+            let view = both.strided(of_part, strides, start);
+            if !self.differentiates(&[both]) {
+                return view;
+            }
+            let source = self.record("sliceBackward", [Some(both), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let whole = cx.temporary(shape, dtype, "gradient of the whole")?;
+                cx.launch(&Kernel::Fill { dst: whole.operand(), value: 0.0 })?;
+                cx.copy(&grad, &whole.strided(of_part, strides, start))?;
+                Ok([Some(whole), None, None])
+            });
+            view.with_source(source)
+        })
+    }
+
+    /// `input.clamp(max=7)`, or `input.clamp(min=-7, max=7)`. Saves its input.
+    fn clamped(&mut self, input: &Tensor, bound: Bound) -> OpResult<Tensor> {
+        let shape = input.shape();
+        self.op("clamp", |cx| {
+            let differentiates = cx.differentiates(&[input]);
+            let saved = if differentiates { Some(cx.save(input)?) } else { None };
+            let output = cx.activation(shape, input.dtype(), "clamped")?;
+            cx.copy(input, &output)?;
+            let dst = output.operand();
+            cx.launch(&Kernel::AtMost { src: dst, dst, most: LIMIT })?;
+            if bound == Bound::Both {
+                for _ in 0..2 {
+                    cx.launch(&Kernel::Scale { src: dst, dst, factor: -1.0 })?;
+                    cx.launch(&Kernel::AtMost { src: dst, dst, most: LIMIT })?;
+                }
+            }
+            let Some(saved) = saved else { return Ok(output) };
+            let source = cx.record("clampBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let input = saved.unpack(cx)?;
+                let zero = cx.temporary(Shape::new(&[]), grad.dtype(), "zero")?;
+                let flags = |what| cx.temporary(shape, DType::U8, what);
+                let within = flags("at most the bound")?;
+                let above = if bound == Bound::Both { Some(flags("at least the other")?) } else { None };
+                let dst = cx.temporary(shape, grad.dtype(), "gradient of what was clamped")?;
+                cx.copy(&input, &dst)?;
+                let src = dst.operand();
+                // Both bounds at once: of the square.
+                let most = if bound == Bound::Both { LIMIT * LIMIT } else { LIMIT };
+                if bound == Bound::Both {
+                    cx.launch(&Kernel::Mul { a: src, b: src, dst: src })?;
+                }
+                cx.launch(&Kernel::AtMostBackward { src, grad: grad.operand(), dst: src, most })?;
+                drop((above, within, zero, grad, input));
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+}

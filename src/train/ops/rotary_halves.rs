@@ -1,0 +1,123 @@
+//! Rotary position embeddings half by half, op for op as gpt-oss writes them.
+
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel};
+
+use super::rotary::RotaryTables;
+
+/// The two halves of heads (batch, heads, rows, head size), views.
+fn halves(whole: &Tensor) -> [Tensor; 2] {
+    let shape = whole.shape();
+    let half = shape.last() / 2;
+    [0, half].map(|start| whole.strided(shape.with_last(half), whole.layout(), start))
+}
+
+impl Context {
+    /// Queries or keys (batch, heads, rows, head size) rotated by their positions, in the wider of their type and the tables', which are of
+    /// one half ([`Context::rotary_tables_of_half`]): `cat(first · cos − second · sin, second · cos + first · sin)`, head by head. Saves
+    /// both tables for each half.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn rotary_by_halves(&mut self, input: &Tensor, tables: &RotaryTables) -> OpResult<Tensor> {
+        let (narrow, RotaryTables { cos, sin }) = (input.dtype(), tables);
+        let wide = if cos.dtype().size() > narrow.size() { cos.dtype() } else { narrow };
+        let whole = input.shape();
+        let half = whole.with_last(whole.last() / 2);
+        self.op("rotary", |cx| {
+            let differentiates = cx.differentiates(&[input]);
+            let save = |cx: &mut Self, table: &Tensor| differentiates.then(|| cx.save(table)).transpose();
+            let [first, second] = halves(input);
+            let for_first = [save(cx, cos)?, save(cx, sin)?];
+            let turned = {
+                let a = cx.half_times(&first, cos, (half, wide))?;
+                let b = cx.half_times(&second, sin, (half, wide))?;
+                let turned = cx.temporary(half, wide, "rotated first half")?;
+                cx.launch(&Kernel::Sub { a: a.operand(), b: b.operand(), dst: turned.operand() })?;
+                turned
+            };
+            let for_second = [save(cx, cos)?, save(cx, sin)?];
+            let other = {
+                let a = cx.half_times(&second, cos, (half, wide))?;
+                let b = cx.half_times(&first, sin, (half, wide))?;
+                let other = cx.temporary(half, wide, "rotated second half")?;
+                cx.launch(&Kernel::Add { a: a.operand(), b: b.operand(), dst: other.operand() })?;
+                other
+            };
+            let output = cx.activation(whole, wide, "rotated")?;
+            let [to_first, to_second] = halves(&output);
+            cx.copy(&turned, &to_first)?;
+            cx.copy(&other, &to_second)?;
+            drop((to_first, to_second, turned, other));
+            let ([Some(first_cos), Some(first_sin)], [Some(second_cos), Some(second_sin)]) = (for_first, for_second)
+            else {
+                return Ok(output);
+            };
+            let source = cx.record("rotaryBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                // Side by side, or head by head.
+                let grad = match (grad.shape().dims().len(), whole.dims()) {
+                    (3, &[_, heads, rows, size]) => {
+                        grad.strided(whole, [rows * heads * size, size, heads * size, 1], 0)
+                    }
+                    _ => grad,
+                };
+                let [of_first, of_second] = halves(&grad);
+                // A product's gradient is cast to the type of its factor within its node.
+                let times = |cx: &Self, part: &Tensor, table: &Tensor| {
+                    let product = cx.half_times(part, table, (half, wide))?;
+                    cx.cast_gradient(&product, narrow)
+                };
+                let to_first = {
+                    let sin = second_sin.unpack(cx)?;
+                    times(cx, &of_second, &sin)?
+                };
+                drop(second_sin);
+                let to_second = {
+                    let cos = second_cos.unpack(cx)?;
+                    times(cx, &of_second, &cos)?
+                };
+                drop((second_cos, of_second));
+                {
+                    let negated = cx.temporary(half, wide, "negative gradient")?;
+                    cx.copy(&of_first, &negated)?;
+                    let factor = -1.0;
+                    cx.launch(&Kernel::Scale { src: negated.operand(), dst: negated.operand(), factor })?;
+                    let sin = first_sin.unpack(cx)?;
+                    let product = times(cx, &negated, &sin)?;
+                    drop((sin, negated));
+                    let sum = to_second.operand();
+                    cx.launch(&Kernel::Add { a: sum, b: product.operand(), dst: sum })?;
+                }
+                drop(first_sin);
+                {
+                    let cos = first_cos.unpack(cx)?;
+                    let product = times(cx, &of_first, &cos)?;
+                    drop((cos, of_first, grad));
+                    let sum = to_first.operand();
+                    cx.launch(&Kernel::Add { a: sum, b: product.operand(), dst: sum })?;
+                }
+                drop(first_cos);
+                let dst = cx.temporary(whole, narrow, "gradient of both halves")?;
+                let [first, second] = halves(&dst);
+                cx.copy(&to_first, &first)?;
+                cx.copy(&to_second, &second)?;
+                drop((first, second, to_first, to_second));
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// Half of each head times a table, whose rows every head has.
+    fn half_times(&self, part: &Tensor, table: &Tensor, (half, wide): (Shape, DType)) -> OpResult<Tensor> {
+        let product = self.temporary(half, wide, "half times a table")?;
+        self.arrange(part, &product)?;
+        self.launch(&Kernel::Mul { a: product.operand(), b: table.operand(), dst: product.operand() })?;
+        Ok(product)
+    }
+}
