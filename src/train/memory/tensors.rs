@@ -124,8 +124,12 @@ impl Memory {
     /// A failed copy.
     pub fn fill_by_cores(&self, tensor: &Tensor, make: impl Fn(usize, &mut [u8]) + Sync) -> OpResult<()> {
         let (size, whole) = (tensor.dtype().size() as usize, tensor.bytes().get());
+        if whole <= PIECE as u64 || !self.holds_bytes() {
+            return self.fill(tensor, make);
+        }
+        // Asked of large tensors alone: the answer is read from files.
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        if cores == 1 || whole <= PIECE as u64 || !self.holds_bytes() {
+        if cores == 1 {
             return self.fill(tensor, make);
         }
         let run = cores * PIECE;
