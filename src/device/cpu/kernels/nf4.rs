@@ -20,12 +20,17 @@ pub(super) fn normaliser<R: Real>(run: &[R]) -> (R, R) {
 }
 
 /// The place in `codes`, which ascend, of what is nearest to `x`; of two as near the lower one.
-pub(super) fn nearest<R: Real>(codes: &[R], x: R) -> u8 {
+///
+/// Halves of a power of two need no branch: which half it is can't be foreseen.
+#[inline]
+pub(super) fn nearest<R: Real, const N: usize>(codes: &[R; N], x: R) -> u8 {
+    const { assert!(N.is_power_of_two() && N <= 256) };
     let two = R::ONE + R::ONE;
-    let (mut low, mut high) = (0, codes.len() - 1);
-    while low < high {
-        let middle = low.midpoint(high);
-        if x > (codes[middle] + codes[middle + 1]) / two { low = middle + 1 } else { high = middle }
+    let (mut low, mut half) = (0, N / 2);
+    while half > 0 {
+        let middle = low + half;
+        low = if x > (codes[middle - 1] + codes[middle]) / two { middle } else { low };
+        half /= 2;
     }
     u8::try_from(low).unwrap_or(u8::MAX)
 }
