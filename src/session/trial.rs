@@ -96,6 +96,7 @@ pub fn try_all(
     let mut known: HashMap<String, Vec<f32>> = HashMap::new();
     let norms_samples = spec.workload.workload(spec.sizes, spec.data.clone(), spec.seed)?.least_micro_batch() > 1;
     let mut open = OpenDevice::new(spec)?;
+    let mut processor = None;
     for combination in combinations {
         progress(&format!("{}: {combination}", spec.workload.name));
         let config = combination.config(&spec.config);
@@ -127,7 +128,11 @@ pub fn try_all(
         let expected = match known.get(&key) {
             Some(losses) => losses,
             None => {
-                let losses = OpenDevice::new(&reference)?.losses(&reference, &computed)?;
+                let processor = match &mut processor {
+                    Some(open) => open,
+                    None => processor.insert(OpenDevice::new(&reference)?),
+                };
+                let losses = processor.losses(&reference, &computed)?;
                 known.entry(key).or_insert(losses)
             }
         };
