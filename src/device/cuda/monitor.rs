@@ -3,9 +3,9 @@
 //! Whatever it waits for, nobody waits for it: readings are left in [`Sensors`], and what NVML does not tell is absent.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,12 @@ const SLOW: u64 = 5;
 const NAP: Duration = Duration::from_millis(40);
 /// How long opening a GPU may wait to learn what was in use before, and closing it for the last reading.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// One thread at a time reads the counters of its GPU: NVML of driver 580 once crashed while two did.
+fn counters() -> MutexGuard<'static, ()> {
+    static COUNTERS: Mutex<()> = Mutex::new(());
+    COUNTERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Bytes of segments that the allocator holds, as it takes them and gives them back.
 #[derive(Clone, Debug, Default)]
@@ -201,7 +207,10 @@ impl<'nvml> Gpu<'nvml> {
         let asked = device.is_none() && probe::driver_present().is_ok();
         let asks_driver = asked.then(|| Context::enter(ordinal).ok()).flatten();
         let gpm = device.as_ref().filter(|device| device.gpm_support().unwrap_or(false));
-        let gpm = gpm.and_then(|device| device.gpm_sample().ok());
+        let gpm = gpm.and_then(|device| {
+            let _alone = counters();
+            device.gpm_sample().ok()
+        });
         let errors = nvml.and_then(|nvml| nvml.create_event_set().ok());
         let errors = device.as_ref().zip(errors);
         let errors = errors.and_then(|(device, set)| device.register_events(EventTypes::CRITICAL_XID_ERROR, set).ok());
@@ -283,6 +292,7 @@ impl<'nvml> Gpu<'nvml> {
     fn activity(&mut self) -> Option<Activity> {
         use GpmMetricId::{AnyTensorUtil, DramBwUtil, SmOccupancy, SmUtil};
         let (nvml, device) = (self.nvml?, self.device.as_ref()?);
+        let _alone = counters();
         let sample = device.gpm_sample().ok().filter(|_| self.gpm.is_some())?;
         let before = self.gpm.replace(sample)?;
         let counted =
