@@ -80,13 +80,11 @@ struct Part {
     whole: u64,
     /// What it has in rows below, if none of them shows anything of it.
     lost: u64,
-    /// Other columns, or rows above, show much more of it than it has here.
-    is_tall: bool,
 }
 
 impl Part {
     const fn new(ink: Ink, here: u64, whole: u64) -> Self {
-        Self { ink, here, whole, lost: 0, is_tall: false }
+        Self { ink, here, whole, lost: 0 }
     }
 
     fn is_blank(self) -> bool {
@@ -120,23 +118,6 @@ impl Column {
             column.add_row(edges, top, row);
         }
         column
-    }
-
-    /// Adds how high each part is in this column, if that is more than what others have of it.
-    pub fn add_heights(&self, heights: &mut Vec<(Ink, u64)>) {
-        for part in &self.parts {
-            match heights.iter_mut().find(|(ink, _)| *ink == part.ink) {
-                Some((_, height)) => *height = part.whole.max(*height),
-                None => heights.push((part.ink, part.whole)),
-            }
-        }
-    }
-
-    /// Marks what has a small part of its height in a row, of the heights of all columns: so a whole row is judged alike.
-    pub fn mark_tall(&mut self, heights: &[(Ink, u64)]) {
-        for part in &mut self.parts {
-            part.is_tall = heights.iter().any(|(ink, height)| *ink == part.ink && *height > TALL * part.here);
-        }
     }
 
     /// Tells the row above this one what is lost of the part that goes on in it.
@@ -228,31 +209,31 @@ impl RowParts<'_> {
     }
 
     /// Adds the ways to show it: two of its parts, or the only one, and what each costs.
-    fn add_ways(&self, ways: &mut Vec<Way>) {
+    fn add_ways(&self, heights: &Heights, ways: &mut Vec<Way>) {
         let count = self.parts.len();
         if count <= 2 {
             ways.push(Way { cell: self.only_cell(), cost: 0 });
             return;
         }
         let pairs = (0..count).flat_map(|low| (low + 1..count).map(move |high| (low, high)));
-        ways.extend(pairs.filter_map(|(low, high)| self.way(low, high)));
+        ways.extend(pairs.filter_map(|(low, high)| self.way(low, high, heights)));
     }
 
     /// Every way to show it where there is a choice, one of its parts alone among them.
-    fn all_ways(&self) -> impl Iterator<Item = Way> {
+    fn all_ways(&self, heights: &Heights) -> impl Iterator<Item = Way> {
         let count = if self.parts.len() > 2 { self.parts.len() } else { 0 };
         let pairs = (0..count).flat_map(move |low| (low..count).map(move |high| (low, high)));
-        pairs.filter(|(low, _)| !self.parts[*low].is_blank()).filter_map(|(low, high)| self.way(low, high))
+        pairs.filter(|(low, _)| !self.parts[*low].is_blank()).filter_map(|(low, high)| self.way(low, high, heights))
     }
 
     /// To show no others than these two; nothing where that may not be.
-    fn way(&self, low: usize, high: usize) -> Option<Way> {
+    fn way(&self, low: usize, high: usize, heights: &Heights) -> Option<Way> {
         let cell = self.cell(low, high);
         let costs = self.parts.iter().enumerate().map(|(place, part)| match (part.is_blank(), cell.shows(part.ink)) {
             (true, true) => Some(0),
             (false, true) => Some(2 * cell.of(part.ink).saturating_sub(part.here + part.whole)),
             // What has more above and is seen there: all below it would read higher than it is.
-            (false, false) if place > high && part.is_tall => part.hidden().map(|cost| RAISED * cost),
+            (false, false) if place > high && heights.are_beyond(*part) => part.hidden().map(|cost| RAISED * cost),
             (_, false) => part.hidden(),
         });
         Some(Way { cell, cost: costs.sum::<Option<u64>>()? })
@@ -302,45 +283,61 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
     if !columns.iter().any(RowParts::is_crowded) {
         return columns.iter().map(RowParts::only_cell).collect();
     }
-    let Some((mut chosen, mut cost)) = cheapest(columns, None) else {
+    let heights = Heights::of(columns);
+    let Some((mut chosen, mut cost)) = cheapest(columns, &heights, None) else {
         return columns.iter().map(RowParts::only_cell).collect();
     };
-    for ink in even_parts(columns) {
+    for ink in heights.even() {
         let holding = || columns.iter().zip(&chosen).filter(|(parts, _)| parts.holds(ink));
         let shown = holding().filter(|(_, cell)| cell.shows(ink)).count() as u64;
         let mixed = shown.min(holding().count() as u64 - shown);
         let alike = [true, false].into_iter().filter(|_| mixed > 0);
-        let alike = alike.filter_map(|shown| cheapest(columns, Some((ink, shown)))).min_by_key(|(_, cost)| *cost);
+        let alike =
+            alike.filter_map(|shown| cheapest(columns, &heights, Some((ink, shown)))).min_by_key(|(_, cost)| *cost);
         if let Some(alike) = alike.filter(|(_, alike)| *alike <= cost + UNEVEN * mixed) {
             (chosen, cost) = alike;
         }
     }
     for x in 1..columns.len() {
-        settle(columns, &mut chosen, x);
+        settle(columns, &heights, &mut chosen, x);
     }
     chosen
 }
 
-/// Thin parts that are equally high in all columns which have them.
-fn even_parts(columns: &[RowParts<'_>]) -> Vec<Ink> {
-    let mut heights: Vec<(Ink, u64, u64)> = Vec::with_capacity(8);
-    for part in columns.iter().flat_map(|parts| parts.parts).filter(|part| !part.is_blank()) {
-        match heights.iter_mut().find(|(ink, ..)| *ink == part.ink) {
-            Some((_, least, most)) => (*least, *most) = (part.whole.min(*least), part.whole.max(*most)),
-            None => heights.push((part.ink, part.whole, part.whole)),
+/// How high the parts of a row are, the least and the most in the columns that have them: a whole row is judged alike.
+struct Heights(Vec<(Ink, u64, u64)>);
+
+impl Heights {
+    fn of(columns: &[RowParts<'_>]) -> Self {
+        let mut heights: Vec<(Ink, u64, u64)> = Vec::with_capacity(8);
+        for part in columns.iter().flat_map(|parts| parts.parts).filter(|part| !part.is_blank()) {
+            match heights.iter_mut().find(|(ink, ..)| *ink == part.ink) {
+                Some((_, least, most)) => (*least, *most) = (part.whole.min(*least), part.whole.max(*most)),
+                None => heights.push((part.ink, part.whole, part.whole)),
+            }
         }
+        Self(heights)
     }
-    let even = heights.into_iter().filter(|(_, least, most)| *most <= 2 * FINE && most - least <= most / 4);
-    even.map(|(ink, ..)| ink).collect()
+
+    /// Thin parts that are equally high in all columns.
+    fn even(&self) -> impl Iterator<Item = Ink> {
+        let even = self.0.iter().filter(|(_, least, most)| *most <= 2 * FINE && most - least <= most / 4);
+        even.map(|(ink, ..)| *ink)
+    }
+
+    /// Rows above show much more of a part than it has in this one.
+    fn are_beyond(&self, part: Part) -> bool {
+        self.0.iter().any(|(ink, _, most)| *ink == part.ink && *most > TALL * part.here)
+    }
 }
 
 /// The cheapest way through all columns, and what it costs; one part may have to be shown, or not, wherever there is a choice. `None`
 /// of no columns.
-fn cheapest(columns: &[RowParts<'_>], alike: Option<(Ink, bool)>) -> Option<(Vec<StackCell>, u64)> {
+fn cheapest(columns: &[RowParts<'_>], heights: &Heights, alike: Option<(Ink, bool)>) -> Option<(Vec<StackCell>, u64)> {
     let (mut ways, mut of_column) = (Vec::with_capacity(2 * columns.len()), Vec::with_capacity(columns.len()));
     for parts in columns {
         let first = ways.len();
-        parts.add_ways(&mut ways);
+        parts.add_ways(heights, &mut ways);
         if let Some((ink, shown)) = alike.filter(|(ink, _)| parts.holds(*ink)) {
             let kept: Vec<Way> = ways[first..].iter().copied().filter(|way| way.cell.shows(ink) == shown).collect();
             // A column of two parts shows both.
@@ -382,7 +379,7 @@ fn cheapest(columns: &[RowParts<'_>], alike: Option<(Ink, bool)>) -> Option<(Vec
 
 /// Where a part begins or ends at column `x` though its bytes go on, and does the opposite in fewer than [`ISLAND`] columns, those are
 /// shown as their neighbours are on both sides: a few columns of a part, or without it, look as if something had happened there.
-fn settle(columns: &[RowParts<'_>], chosen: &mut [StackCell], x: usize) {
+fn settle(columns: &[RowParts<'_>], heights: &Heights, chosen: &mut [StackCell], x: usize) {
     for part in columns[x].parts.iter().filter(|part| !part.is_blank()) {
         let ink = part.ink;
         let here = chosen[x].shows(ink);
@@ -393,9 +390,9 @@ fn settle(columns: &[RowParts<'_>], chosen: &mut [StackCell], x: usize) {
         let Some(end) = end.filter(|end| columns[x..=*end].iter().all(|parts| parts.holds(ink))) else { continue };
         let beside = |ink: Ink| chosen[x - 1].shows(ink) || chosen[end].shows(ink);
         let as_beside = |(parts, chosen): (&RowParts<'_>, &StackCell)| {
-            let cost = parts.all_ways().find(|way| way.cell == *chosen).map_or(0, |way| way.cost);
+            let cost = parts.all_ways(heights).find(|way| way.cell == *chosen).map_or(0, |way| way.cost);
             let fits = |way: &Way| way.cell.shows(ink) != here && beside(way.cell.lower) && beside(way.cell.upper);
-            let least = parts.all_ways().filter(fits).min_by_key(|way| way.cost);
+            let least = parts.all_ways(heights).filter(fits).min_by_key(|way| way.cost);
             least.filter(|way| way.cost <= cost + CALM).map(|way| way.cell)
         };
         if let Some(cells) = columns[x..end].iter().zip(&chosen[x..end]).map(as_beside).collect::<Option<Vec<_>>>() {
@@ -510,10 +507,7 @@ mod tests {
         // A floor of two, what grows upon it, and what is high above.
         let ends = |grown: u64| [(30, LOW), (90, THIN), (90 + grown, MIDDLE), (900 - grown, ABOVE)];
         let of = |ends: [(u64, Ink); 4]| column(0, &ends.map(|(end, ink)| Edge { end: end * FINE / 16, ink }));
-        let mut columns: Vec<Column> = (0..40).map(|x| of(ends(x))).collect();
-        let mut heights = Vec::new();
-        columns.iter().for_each(|column| column.add_heights(&mut heights));
-        columns.iter_mut().for_each(|column| column.mark_tall(&heights));
+        let columns: Vec<Column> = (0..40).map(|x| of(ends(x))).collect();
         let cells = row_cells(&columns.iter().map(|column| column.row(0)).collect::<Vec<_>>());
         let shown = cells.iter().filter(|cell| cell.shows(LOW)).count();
         assert!(shown == 0 || shown == cells.len(), "{cells:?}");

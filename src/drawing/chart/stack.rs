@@ -199,12 +199,6 @@ fn cells(stacks: &[Stack], scale: Scale) -> Vec<Vec<StackCell>> {
     let faint = Faint::of(stacks.iter().map(|stack| &*stack.0), scale);
     let mut columns: Vec<Column> = stacks.iter().map(|stack| stack.rows(scale, &faint)).collect();
     let rows = usize::from(scale.rows);
-    let crowded = |column: &Column| (0..rows).any(|row| column.row(row).is_crowded());
-    if columns.iter().any(crowded) {
-        let mut heights = Vec::with_capacity(16);
-        columns.iter().for_each(|column| column.add_heights(&mut heights));
-        columns.iter_mut().for_each(|column| column.mark_tall(&heights));
-    }
     let mut cells = vec![Vec::with_capacity(rows); columns.len()];
     for row in 0..rows {
         let parts: Vec<RowParts<'_>> = columns.iter().map(|column| column.row(row)).collect();
