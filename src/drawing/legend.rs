@@ -118,14 +118,15 @@ pub fn free_style(token: Token, theme: &Theme) -> Style {
     }
 }
 
-/// The marks of what an op under way took and gave back, as maps show them.
-pub fn touched_marks(theme: &Theme) -> [(Span<'static>, &'static str); 2] {
-    // As in a map, where the colour of the block is the ground: of most blocks it is that of activations.
-    let style = Style::new().fg(theme.color(Token::Lit));
-    let style = if theme.paints() { style.bg(theme.color(Token::Activations)) } else { style };
-    let mark = |symbol| Span::styled(symbol, style);
-    let [taken, given] = touched_symbols(theme);
-    [(mark(taken), "taken"), (mark(given), "freed")]
+/// The marks of what an op under way took, most of it of this category, and of what it gave back. The ground is that of maps: what
+/// lies there now.
+pub fn touched_marks(taken: Option<Category>, theme: &Theme) -> [(Span<'static>, &'static str); 2] {
+    let mark = |symbol, ground: Token| {
+        let style = Style::new().fg(theme.color(Token::Lit));
+        Span::styled(symbol, if theme.paints() { style.bg(theme.color(ground)) } else { style })
+    };
+    let [took, gave] = touched_symbols(theme);
+    [(mark(took, taken.map_or(Token::Activations, Token::from)), "taken"), (mark(gave, Token::Stranded), "freed")]
 }
 
 /// What fills the cells of blocks that an op took, and of those that it gave back.

@@ -14,7 +14,7 @@ use super::curves::Curves;
 use super::dictionary::Dictionary;
 use super::effect::{Effect, Effects, Measurement};
 use super::emptying::Emptying;
-use super::event::{Event, EventKind, ModuleOutput, NameId, Phase, Weighed};
+use super::event::{Category, Event, EventKind, ModuleOutput, NameId, Phase, Weighed};
 use super::figure::Figure;
 use super::finding::Situation;
 use super::growth::Growth;
@@ -334,7 +334,7 @@ impl Lab {
     /// Everything but memory itself; `reserved` is what it was before the event.
     fn follow(&mut self, event: &Event, reserved: Bytes) {
         match &event.kind {
-            EventKind::Alloc { address, size, .. } => {
+            EventKind::Alloc { address, size, category, .. } => {
                 self.settle_emptying();
                 if self.peaks.observe(&self.memory) && self.memory.allocated() == self.memory.peak_allocated() {
                     self.peak_position = self.memory.position();
@@ -343,7 +343,7 @@ impl Lab {
                 if self.memory.reserved() > self.fullest.0.reserved() {
                     self.fullest = (self.memory.accounts(), self.memory.position());
                 }
-                self.touch(*address, *size, true);
+                self.touch(*address, *size, Some(*category));
                 self.record();
             }
             EventKind::SegmentAlloc { .. } | EventKind::SegmentMap { .. } => {
@@ -352,7 +352,7 @@ impl Lab {
                 self.record();
             }
             EventKind::FreeRequested { address } => {
-                self.touch(*address, self.memory.last_freed(), false);
+                self.touch(*address, self.memory.last_freed(), None);
                 self.record();
             }
             EventKind::FreeCompleted { .. } => self.record(),
@@ -390,7 +390,7 @@ impl Lab {
     }
 
     #[inline]
-    fn touch(&mut self, address: Address, size: Bytes, taken: bool) {
+    fn touch(&mut self, address: Address, size: Bytes, taken: Option<Category>) {
         if self.touched.len() < Self::TOUCHED {
             self.touched.push(Touched { address, size, taken });
         }

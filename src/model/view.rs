@@ -151,8 +151,8 @@ pub struct Touched {
     pub address: Address,
     /// Size.
     pub size: Bytes,
-    /// It was taken; else given back.
-    pub taken: bool,
+    /// What it was taken for; none where it was given back.
+    pub taken: Option<Category>,
 }
 
 /// Texts by [`NameId`].

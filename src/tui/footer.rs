@@ -49,7 +49,8 @@ pub(crate) fn render(
         })
         .collect();
     let cells = |hint: &(&str, &str, Action)| hint.0.chars().count() + hint.1.chars().count() + 4;
-    let mut room = usize::from(area.width).saturating_sub(1);
+    // Behind the last one there is no gap.
+    let mut room = usize::from(area.width) + 2;
     // The last ones (find, help, quit) matter most: the middle gives way.
     let mut kept: Vec<(&str, &str, Action)> = Vec::new();
     for hint in hints.iter().rev().take(LAST).chain(hints.iter().take(hints.len().saturating_sub(LAST))) {

@@ -103,7 +103,6 @@ fn block(symbol: char, cell: &mut Cell, surface: Color) {
         (true, 0..=2) => cell.set_char('_'),
         (true, 3) if bare => cell.set_char('_'),
         (true, 3) => cell.set_char('#').set_fg(ground),
-        (true, 6..) if !bare => cell.set_char('"').set_fg(ground).set_bg(part),
         (true, _) => cell.set_char('#').set_bg(part),
         // Where it ends is seen beside what follows.
         (false, 4..) => cell.set_char('|').set_fg(if bare { surface } else { ground }).set_bg(part),
@@ -221,7 +220,7 @@ mod tests {
             ('▂', ("_", low, high), ("_", low, surface)),
             ('▃', ("#", high, high), ("_", low, surface)),
             ('▄', ("#", low, low), ("#", low, low)),
-            ('▇', ("\"", high, low), ("#", low, low)),
+            ('▇', ("#", low, low), ("#", low, low)),
             ('▎', ("|", low, high), ("|", low, surface)),
             ('▌', ("|", high, low), ("|", surface, low)),
             ('█', ("#", low, low), ("#", low, low)),

@@ -34,10 +34,10 @@ pub fn bar(halves: &[Half], coloring: Coloring, theme: &Theme, area: Rect, buf: 
     }
 }
 
-/// The pool and stream where they change, and the size of the row's first segment, or of the largest of those that share a strip.
+/// The pool and stream where they change, and the size of the row's largest segment; whether others that are smaller begin there too.
 pub fn row_label(
     segment: &SegmentView,
-    (leads, shared): (bool, bool),
+    (leads, differ): (bool, bool),
     theme: &Theme,
     map: Rect,
     y: u16,
@@ -57,7 +57,7 @@ pub fn row_label(
         (true, false) => format!("{} {}", short_pool(segment), stream_name(segment.stream)),
     };
     let size = figures::short_bytes(segment.size);
-    let size = if shared && size.len() < 8 { format!("≤{size}") } else { size };
+    let size = if differ && size.len() < 8 { format!("≤{size}") } else { size };
     let line = vec![span(theme, Token::Dim, format!("{group:<6.6}")), span(theme, Token::Text, format!("{size:>8}"))];
     put(Rect { width: LABEL - 1, ..map }, y, line, buf);
 }
@@ -87,10 +87,15 @@ impl Inks<'_> {
     /// A last cell of which only the left half belongs to a segment.
     fn half(&self, only: Half) -> (&'static str, Style) {
         // What is pending has a pattern of whole cells.
-        if self.theme.is_colorless() || only.picked || only.lit.is_some() || only.kind == Kind::Pending {
+        if only.picked || only.kind == Kind::Pending {
             return self.cell(only, only);
         }
-        ("▌", Style::new().fg(self.theme.color(self.token(only.kind))))
+        if self.theme.is_colorless() {
+            // Half a letter is none: an edge, so that the next segment stands apart.
+            return ("▏", Style::new());
+        }
+        let token = if only.lit.is_some() { Token::Lit } else { self.token(only.kind) };
+        ("▌", Style::new().fg(self.theme.color(token)))
     }
 
     fn cell(&self, left: Half, right: Half) -> (&'static str, Style) {

@@ -39,8 +39,11 @@ pub fn account_entries(ledger: &Ledger, touched: &[Touched], theme: &Theme) -> V
 
 /// What an op under way took and gave back.
 pub fn touched_entries(touched: &[Touched], theme: &Theme) -> Vec<Entry> {
-    let sum = |taken| touched.iter().filter(|block| block.taken == taken).map(|block| block.size).sum::<Bytes>();
-    touched_marks(theme).into_iter().zip([sum(true), sum(false)]).filter_map(|marked| entry(marked, true)).collect()
+    let sum =
+        |taken| touched.iter().filter(|block| block.taken.is_some() == taken).map(|block| block.size).sum::<Bytes>();
+    let largest = touched.iter().filter(|block| block.taken.is_some()).max_by_key(|block| block.size);
+    let marks = touched_marks(largest.and_then(|block| block.taken), theme);
+    marks.into_iter().zip([sum(true), sum(false)]).filter_map(|marked| entry(marked, true)).collect()
 }
 
 fn entry(((mark, label), bytes): ((Span<'static>, &'static str), Bytes), touched: bool) -> Option<Entry> {

@@ -181,7 +181,8 @@ impl Plan {
         // What surely needs more cells than there are isn't laid out. Rounding saves a group one at most, the end of a row the air.
         let room = (width as u128 + 1) * height as u128 + groups as u128;
         let fits = |scale: u64, air: usize| {
-            let apart = sizes.partition_point(|size| *size >= scale) * air;
+            // Half a cell of air at least.
+            let apart = sizes.partition_point(|size| *size >= scale) * air / 2;
             if total / u128::from(scale) + apart as u128 > room {
                 return None;
             }
@@ -281,6 +282,8 @@ impl Plan {
     fn push(&mut self, place: Place, air: usize) -> (usize, usize) {
         let (row, last) = place.at(place.cells - 1, self.width);
         self.places.push(place);
+        // Half a cell of air is in a last cell of which half is drawn.
+        let air = if place.halves.is_multiple_of(2) || place.is_shared() { air } else { 0 };
         let x = last + 1 + air;
         if x >= self.width { (row + 1, 0) } else { (row, x) }
     }

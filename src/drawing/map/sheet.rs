@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 
 use super::bar::{LABEL, bar, row_label};
 use super::coloring::Coloring;
-use super::plan::Plan;
+use super::plan::{Place, Plan};
 use super::strip::Strip;
 use crate::pane::{put_at, span};
 use crate::theme::{Theme, Token};
@@ -48,11 +48,10 @@ impl Sheet<'_> {
         let (plan, theme, bars) = (self.plan, self.theme, cells(area));
         let rows = first..first + usize::from(area.height);
         let mut labelled = None;
-        for &place in plan.places(&rows) {
+        let places = plan.places(&rows);
+        for (number, &place) in places.iter().enumerate() {
             let members = plan.members(place);
-            let segments: Vec<&SegmentView> =
-                members.iter().filter_map(|(index, _)| self.segments.get(*index)).collect();
-            let Some(largest) = segments.iter().copied().max_by_key(|segment| segment.size) else { continue };
+            let segments: Vec<&SegmentView> = self.members(place).collect();
             let mut strip = divide(&segments, place.halves, place.cells_in(&rows, plan.width));
             strip.light(self.touched);
             let picked = self.picked.as_ref().filter(|(of, _)| members.iter().any(|(index, _)| index == of));
@@ -62,7 +61,8 @@ impl Sheet<'_> {
             for piece in plan.pieces(place, &rows) {
                 let y = u16::try_from(piece.row - first).unwrap_or(u16::MAX);
                 if bars.x > area.x && piece.from == 0 && labelled != Some(piece.row) {
-                    row_label(largest, (place.leads, place.is_shared()), theme, area, y, buf);
+                    let begun = places[number..].iter().take_while(|next| next.row == piece.row);
+                    self.label(begun.flat_map(|next| self.members(*next)), place.leads, area, y, buf);
                 }
                 labelled = Some(piece.row);
                 let x = u16::try_from(piece.x).unwrap_or(u16::MAX);
@@ -80,5 +80,23 @@ impl Sheet<'_> {
             let y = u16::try_from(note.row - first).unwrap_or(u16::MAX);
             put_at(bars, x, y, vec![span(theme, Token::Dim, note.text.clone())], buf);
         }
+    }
+
+    fn members(&self, place: Place) -> impl Iterator<Item = &SegmentView> + Clone {
+        self.plan.members(place).iter().filter_map(|(index, _)| self.segments.get(*index))
+    }
+
+    /// Names a row by the largest of the segments that begin in it.
+    fn label<'a>(
+        &self,
+        begun: impl Iterator<Item = &'a SegmentView> + Clone,
+        leads: bool,
+        area: Rect,
+        y: u16,
+        buf: &mut Buffer,
+    ) {
+        let least = begun.clone().map(|segment| segment.size).min();
+        let Some(largest) = begun.max_by_key(|segment| segment.size) else { return };
+        row_label(largest, (leads, least < Some(largest.size)), self.theme, area, y, buf);
     }
 }

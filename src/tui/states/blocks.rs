@@ -480,7 +480,7 @@ mod tests {
         let touched = [20 * MIB + MIB, 10 * MIB].map(|address| Touched {
             address: Address(address),
             size: Bytes(KIB),
-            taken: true,
+            taken: Some(vramlab_model::Category::Activation),
         });
         let view = View { segments: Arc::new(segments), touched: touched.into(), op: NameId(1), ..View::default() };
         Picture { view: Arc::new(view), ..Picture::default() }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Of a single one the right pane has nothing to say: its step is drawn by category, and a band over the whole width has what its phases
-//! took, where those are known.
+//! took, where those are known, else its last steps side by side.
 
 mod bars;
 mod curves;
@@ -19,6 +19,7 @@ mod differences;
 mod metric;
 mod notes;
 mod rows;
+mod steps;
 mod switches;
 
 use std::sync::Arc;
@@ -53,8 +54,9 @@ pub(crate) const SCREEN: Screen = Screen {
 const BOXES: (u16, u16) = (110, 24);
 /// Cells of that pane.
 const RIGHT: u16 = 44;
-/// Rows below the table from which on a band leaves enough for the curve.
-const ROWS_FOR_BAND: u16 = 20;
+/// Rows below the table from which on a band of phases, or one of steps, leaves enough for the curve.
+const ROWS_FOR_PHASES: u16 = 20;
+const ROWS_FOR_STEPS: u16 = 14;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -161,11 +163,17 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         Constraint::Min(0),
     ]));
     layout.rows = rows::render(&compared, kind, table, buf, &mut layout.targets);
-    if boxes && compared.is_one() {
-        let band = switches::band_rows(&compared).filter(|_| below.height >= ROWS_FOR_BAND).unwrap_or(0);
-        let [band, chart] = below.layout::<2>(&Split::vertical([Constraint::Length(band), Constraint::Min(0)]));
-        if !band.is_empty() {
-            switches::render_band(&compared, band, buf);
+    if compared.is_one() {
+        let phases = switches::band_rows(&compared).filter(|_| boxes && below.height >= ROWS_FOR_PHASES);
+        let steps = steps::wanted(&compared, kind).filter(|_| below.height >= ROWS_FOR_STEPS);
+        // Steps of somebody's program differ more than those of a lab that nobody touches.
+        let phases = phases.filter(|_| steps.is_none() || !matches!(stage.picture.kind, Kind::Snapshot(_)));
+        let rows = phases.or(steps).unwrap_or(0);
+        let [band, chart] = below.layout::<2>(&Split::vertical([Constraint::Length(rows), Constraint::Min(0)]));
+        match (band.is_empty(), phases) {
+            (true, _) => {}
+            (false, Some(_)) => switches::render_band(&compared, band, buf),
+            (false, None) => steps::render(&compared, kind, band, buf),
         }
         curve_of_each(stage, &compared, kind, chart, buf, &mut layout);
     } else if boxes {

@@ -20,7 +20,7 @@ use crate::units::Bytes;
 /// Rows from which on a step can be read beside one that is much higher, and how many times as high that is at most.
 const ROWS_FOR_BOTH: u16 = 6;
 const MOST_TIMES: u64 = 2;
-/// Cells from which on a title has room for a second peak.
+/// Cells from which on a title has room for a second peak; with fewer "this" gives way to the names of colours.
 const WIDE: u16 = 60;
 
 /// Before the word for a step that this one is like.
@@ -183,6 +183,9 @@ fn title(
     let names: usize = parts.iter().map(|(category, _)| cells(&name(*category))).sum();
     if cells(&title) + names > all {
         title.retain(|span| !span.content.starts_with(AS));
+    }
+    if cells(&title) + names > all && area.width < WIDE && !window {
+        title[0] = span(theme, Token::Title, "step");
     }
     let mut room = all.saturating_sub(cells(&title));
     let mut spare = room.saturating_sub(names);

@@ -74,7 +74,7 @@ fn of_op(stage: &Stage<'_>) -> Option<String> {
         return None;
     }
     let sum = |taken: bool| {
-        let of = stage.touched().iter().filter(|block| block.taken == taken);
+        let of = stage.touched().iter().filter(|block| block.taken.is_some() == taken);
         of.fold((0_u64, Bytes::ZERO), |(count, bytes), block| (count + 1, bytes + block.size))
     };
     let told =

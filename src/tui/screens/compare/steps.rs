@@ -1,0 +1,127 @@
+//! The last steps of the only configuration, side by side: what there is to compare while there is no other.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::Compared;
+use super::rows::unit;
+use crate::drawing::figures::{self, Unit};
+use crate::drawing::pane::{self, Frame, put, put_at, span};
+use crate::drawing::theme::Token;
+use crate::model::{Column, History, Micros};
+
+/// Cells of what a row is called.
+const HEAD: u16 = 12;
+/// Cells of a step.
+const STEP: u16 = 8;
+/// How far back the step that is shown is looked for.
+const FURTHEST: u64 = 256;
+
+/// A step, and what is known of its end.
+struct Step {
+    column: Column,
+    has_ended: bool,
+    took: Option<Micros>,
+}
+
+/// A row: what it is called, and its figure of a step.
+type Row = (&'static str, fn(&Step, Unit) -> Option<String>);
+
+/// Rows in the order in which they give way.
+const ROWS: [Row; 5] = [
+    ("allocated", |step, unit| Some(unit.figure(step.column.peak))),
+    ("reserved", |step, unit| Some(unit.figure(step.column.reserved))),
+    ("stranded", |step, unit| step.has_ended.then(|| unit.figure(step.column.stranded))),
+    ("floor", |step, unit| Some(unit.figure(step.column.floor))),
+    ("ms", |step, _| step.took.map(figures::milliseconds)),
+];
+
+/// Rows that the band takes, with its frame; none where there is one step, or none.
+pub(super) fn wanted(compared: &Compared<'_>, kind: Frame) -> Option<u16> {
+    let frame = if kind == Frame::Box { 2 } else { 1 };
+    (compared.is_one() && compared.stage.picture.history.columns() > 1).then_some(frame + 1 + ROWS.len() as u16)
+}
+
+/// The last steps, as many as `room`, or those from the one at `position` on, where that is earlier; with the one under way, where so asked.
+fn shown(history: &History, position: u64, room: u64, under_way: bool) -> Vec<Step> {
+    let known = |index: &u64| history.column(0, *index).filter(|column| under_way || !history.is_under_way(column));
+    let all = history.columns();
+    let mut first = all.saturating_sub(room);
+    while first > 0 && all - first < FURTHEST && known(&first).is_some_and(|column| column.position > position) {
+        first -= 1;
+    }
+    let steps = (first..all.min(first + room)).filter_map(|index| {
+        let column = known(&index)?;
+        let next = history.column(0, index + 1).filter(|next| next.position > column.position);
+        let took = next.and_then(|next| next.time.0.checked_sub(column.time.0)).map(Micros);
+        Some(Step { column, has_ended: !history.is_under_way(&column), took })
+    });
+    steps.collect()
+}
+
+/// Draws them; `area` has the rows that are [`wanted`], or fewer.
+pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
+    let (stage, unit) = (compared.stage, unit(compared));
+    let (theme, picture) = (stage.theme, stage.picture);
+    let room = usize::from(area.width.saturating_sub(HEAD + 4) / STEP);
+    let position = picture.place();
+    // A step that failed is one to compare as well.
+    let steps = shown(&picture.history, position, room as u64, picture.view.autopsy.is_some());
+    let title =
+        vec![span(theme, Token::Title, "steps"), span(theme, Token::Dim, format!(" side by side · {}", unit.name()))];
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let at = steps.iter().rposition(|step| step.column.position <= position);
+    let cell = |number: usize, y: u16, text: &str, token: Token, buf: &mut Buffer| {
+        let end = HEAD + STEP * u16::try_from(number + 1).unwrap_or(u16::MAX / STEP - 2);
+        let width = u16::try_from(text.width()).unwrap_or(u16::MAX);
+        put_at(inner, end.saturating_sub(width), y, vec![span(theme, token, text)], buf);
+    };
+    put(inner, 0, vec![span(theme, Token::Dim, "step")], buf);
+    for (number, step) in steps.iter().enumerate() {
+        let (mark, token) = if at == Some(number) { ("▼ ", Token::Accent) } else { ("", Token::Dim) };
+        cell(number, 0, &format!("{mark}{}", step.column.step), token, buf);
+    }
+    for ((name, figure), y) in ROWS.iter().zip(1..inner.height) {
+        put(inner, y, vec![span(theme, Token::Dim, *name)], buf);
+        for (number, step) in steps.iter().enumerate() {
+            let text = figure(step, unit).unwrap_or_else(|| "·".to_owned());
+            let token = if at == Some(number) { Token::Strong } else { Token::Text };
+            cell(number, y, &text, token, buf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Bytes;
+
+    fn history(steps: u64) -> History {
+        let mut history = History::default();
+        for step in 0..steps {
+            history.begin(Column { step, position: 10 * step, peak: Bytes(step), ..Column::default() });
+            history.end(Bytes::ZERO);
+        }
+        history
+    }
+
+    #[test]
+    fn the_last_steps_are_shown_or_those_from_the_one_looked_at_on() {
+        let steps = |position, room| -> Vec<u64> {
+            shown(&history(20), position, room, false).iter().map(|step| step.column.step).collect()
+        };
+        assert_eq!(steps(u64::MAX, 3), [17, 18, 19]);
+        assert_eq!(steps(55, 3), [5, 6, 7]);
+        assert_eq!(steps(0, 2), [0, 1]);
+    }
+
+    #[test]
+    fn a_step_under_way_is_none_to_compare() {
+        let mut history = history(2);
+        history.begin(Column { step: 2, position: 20, ..Column::default() });
+        let shown = |under_way| shown(&history, u64::MAX, 8, under_way).len();
+        assert_eq!((shown(false), shown(true)), (2, 3), "but where it failed");
+    }
+}
