@@ -8,7 +8,7 @@ use vramlab::allocator::SegmentSource;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::{
     AdamParameters, AttentionShape, ChannelShape, ConvShape, DType, Device, FusedAttention, HeadView, ImageLayout,
-    Kernel, MatrixView, Operand, ParameterUpdate, PoolShape, UpdatePasses,
+    Kernel, MatrixView, Operand, ParameterUpdate, PoolShape, UpdatePasses, kernels,
 };
 use vramlab::units::{Address, Bytes, StreamId};
 
@@ -31,12 +31,12 @@ impl Memory {
     fn take(&mut self, dtype: DType, len: usize) -> Operand {
         let operand = Operand { address: self.next, dtype, len };
         self.next = self.next.offset(Bytes(dtype.bytes(len).get().next_multiple_of(512)));
-        self.run(&Kernel::Fill { dst: operand, value: 0.01 });
+        self.run(kernels::Elementwise::Fill { dst: operand, value: 0.01 });
         operand
     }
 
-    fn run(&mut self, kernel: &Kernel<'_>) {
-        self.device.launch(black_box(kernel), StreamId::DEFAULT).unwrap();
+    fn run<'k>(&mut self, kernel: impl Into<Kernel<'k>>) {
+        self.device.launch(black_box(&kernel.into()), StreamId::DEFAULT).unwrap();
     }
 }
 
@@ -59,10 +59,10 @@ fn gemm(c: &mut Criterion) {
         let (a, b, out) = (memory.take(dtype, m * k), memory.take(dtype, n * k), memory.take(dtype, m * n));
         let b = MatrixView { row_stride: 1, col_stride: k, ..matrix(b, k) };
         let (a, c) = (matrix(a, k), matrix(out, n));
-        let kernel = Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false };
+        let kernel = kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false };
         group.throughput(Throughput::Elements((2 * m * n * k) as u64));
         group.bench_function(BenchmarkId::new(format!("{dtype:?}"), format!("{m}x{n}x{k}")), |bencher| {
-            bencher.iter(|| memory.run(&kernel));
+            bencher.iter(|| memory.run(kernel));
         });
     }
 }
@@ -97,10 +97,19 @@ fn attention(c: &mut Criterion) {
         let name = format!("{batch}x{count}x{rows}x{size}");
         group.bench_function(BenchmarkId::new("forward", &name), |bencher| {
             bencher.iter(|| {
-                memory.run(&Kernel::Attention { by: FusedAttention::Flash, shape, q, k, v, out, logsumexp, lse_stride })
+                memory.run(kernels::Attention::Forward {
+                    by: FusedAttention::Flash,
+                    shape,
+                    q,
+                    k,
+                    v,
+                    out,
+                    logsumexp,
+                    lse_stride,
+                })
             });
         });
-        let backward = Kernel::AttentionBackward {
+        let backward = kernels::Attention::Backward {
             by: FusedAttention::Flash,
             shape,
             q,
@@ -114,7 +123,7 @@ fn attention(c: &mut Criterion) {
             dk,
             dv,
         };
-        group.bench_function(BenchmarkId::new("backward", &name), |bencher| bencher.iter(|| memory.run(&backward)));
+        group.bench_function(BenchmarkId::new("backward", &name), |bencher| bencher.iter(|| memory.run(backward)));
     }
 }
 
@@ -128,19 +137,19 @@ fn rows(c: &mut Criterion) {
         let [mean, rstd] = std::array::from_fn(|_| memory.take(DType::F32, rows));
         let name = format!("{rows}x{cols}");
         group.throughput(Throughput::Elements(n as u64));
-        let mut bench = |what: &str, kernel: &Kernel<'_>| {
+        let mut bench = |what: &str, kernel: Kernel<'_>| {
             group.bench_function(BenchmarkId::new(what, &name), |bencher| bencher.iter(|| memory.run(kernel)));
         };
-        bench("layer norm", &Kernel::LayerNorm { src, weight, bias, dst, mean, rstd, cols, eps: 1e-5 });
+        bench("layer norm", kernels::LayerNorm::Forward { src, weight, bias, dst, mean, rstd, cols, eps: 1e-5 }.into());
         bench(
             "layer norm backward",
-            &Kernel::LayerNormBackward { grad, src, mean, rstd, weight, dsrc: dst, dweight, dbias, cols },
+            kernels::LayerNorm::Backward { grad, src, mean, rstd, weight, dsrc: dst, dweight, dbias, cols }.into(),
         );
-        bench("log-softmax", &Kernel::LogSoftmax { src, dst, cols });
-        bench("gelu", &Kernel::Gelu { src, dst, tanh: true });
-        bench("gelu backward", &Kernel::GeluBackward { src, grad, dst, tanh: true });
-        bench("add", &Kernel::Add { a: src, b: grad, dst });
-        bench("column sum", &Kernel::ColumnSum { src, dst: dbias, rows, cols });
+        bench("log-softmax", kernels::Softmax::Log { src, dst, cols }.into());
+        bench("gelu", kernels::Elementwise::Gelu { src, dst, tanh: true }.into());
+        bench("gelu backward", kernels::Elementwise::GeluBackward { src, grad, dst, tanh: true }.into());
+        bench("add", kernels::Elementwise::Add { a: src, b: grad, dst }.into());
+        bench("column sum", kernels::Sums::Columns { src, dst: dbias, rows, cols }.into());
     }
 }
 
@@ -149,7 +158,7 @@ fn small(c: &mut Criterion) {
     let mut memory = Memory::new();
     let dst = memory.take(DType::F32, 1);
     group.bench_function("fill of one element", |bencher| {
-        bencher.iter(|| memory.run(&Kernel::Fill { dst, value: 1.0 }))
+        bencher.iter(|| memory.run(kernels::Elementwise::Fill { dst, value: 1.0 }))
     });
     let updates: Vec<ParameterUpdate> = (0..28)
         .map(|_| {
@@ -161,7 +170,12 @@ fn small(c: &mut Criterion) {
         AdamParameters { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, decoupled: true, step: 10 };
     group.bench_function("AdamW on 28 tensors of 1200", |bencher| {
         bencher.iter(|| {
-            memory.run(&Kernel::Adam { updates: &updates, parameters, scaling: None, passes: UpdatePasses::Several })
+            memory.run(kernels::Optimizer::Adam {
+                updates: &updates,
+                parameters,
+                scaling: None,
+                passes: UpdatePasses::Several,
+            })
         });
     });
 }
@@ -237,14 +251,14 @@ fn convolutions(c: &mut Criterion) {
             let ([batch, from, to], side, [k, s, _]) = shapes[i];
             let what = format!("{i} {batch}x{from}x{side} to {to}, {k}/{s}");
             group.throughput(Throughput::Elements(2 * shape.products() as u64));
-            let mut bench = |pass: &str, kernel: &Kernel<'_>| {
+            let mut bench = |pass: &str, kernel: Kernel<'_>| {
                 group.bench_function(BenchmarkId::new(format!("{name} {pass}"), &what), |bencher| {
                     bencher.iter(|| memory.run(kernel));
                 });
             };
-            bench("forward", &Kernel::Conv2d { shape, src, weight, bias: None, dst: grad });
-            bench("input", &Kernel::Conv2dBackwardInput { shape, grad, weight, dst: dsrc });
-            bench("weight", &Kernel::Conv2dBackwardWeight { shape, grad, src, dst: dweight });
+            bench("forward", kernels::Convolution::Forward { shape, src, weight, bias: None, dst: grad }.into());
+            bench("input", kernels::Convolution::BackwardInput { shape, grad, weight, dst: dsrc }.into());
+            bench("weight", kernels::Convolution::BackwardWeight { shape, grad, src, dst: dweight }.into());
         }
     }
 }
@@ -258,36 +272,55 @@ fn images(c: &mut Criterion) {
         let [weight, bias, mean, rstd, running_mean, running_var, dweight, dbias] =
             [(); 8].map(|()| memory.take(DType::F32, channels));
         let name = format!("{batch}x{channels}x{side}x{side}");
-        let mut bench = |what: &str, kernel: &Kernel<'_>| {
+        let mut bench = |what: &str, kernel: Kernel<'_>| {
             group.bench_function(BenchmarkId::new(what, &name), |bencher| bencher.iter(|| memory.run(kernel)));
         };
         let (eps, momentum) = (1e-5, 0.1);
         bench(
             "batch norm",
-            &Kernel::BatchNorm { src, weight, bias, dst, mean, rstd, running_mean, running_var, shape, eps, momentum },
+            kernels::BatchNorm::Forward {
+                src,
+                weight,
+                bias,
+                dst,
+                mean,
+                rstd,
+                running_mean,
+                running_var,
+                shape,
+                eps,
+                momentum,
+            }
+            .into(),
         );
         let dsrc = dst;
         bench(
             "batch norm backward",
-            &Kernel::BatchNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, shape },
+            kernels::BatchNorm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, shape }.into(),
         );
         bench(
             "batch norm inference",
-            &Kernel::BatchNormInference { src, weight, bias, running_mean, running_var, dst, shape, eps },
+            kernels::BatchNorm::Inference { src, weight, bias, running_mean, running_var, dst, shape, eps }.into(),
         );
-        bench("channel sum", &Kernel::ChannelSum { src, dst: dbias, shape });
-        bench("relu in place", &Kernel::Relu { src: dst, dst });
-        bench("leaky relu in place", &Kernel::LeakyRelu { src: dst, dst, slope: 0.2 });
-        bench("leaky relu backward", &Kernel::LeakyReluBackward { output: src, grad, dst, slope: 0.2 });
-        bench("tanh", &Kernel::Tanh { src, dst });
-        bench("tanh backward", &Kernel::TanhBackward { output: src, grad, dst });
+        bench("channel sum", kernels::Sums::Channels { src, dst: dbias, shape }.into());
+        bench("relu in place", kernels::Elementwise::Relu { src: dst, dst }.into());
+        bench("leaky relu in place", kernels::Elementwise::LeakyRelu { src: dst, dst, slope: 0.2 }.into());
+        bench(
+            "leaky relu backward",
+            kernels::Elementwise::LeakyReluBackward { output: src, grad, dst, slope: 0.2 }.into(),
+        );
+        bench("tanh", kernels::Elementwise::Tanh { src, dst }.into());
+        bench("tanh backward", kernels::Elementwise::TanhBackward { output: src, grad, dst }.into());
         let (planes, middle) = (batch * channels, side * side);
         let means = memory.take(DType::F32, planes);
-        let mut bench = |what: &str, kernel: &Kernel<'_>| {
+        let mut bench = |what: &str, kernel: Kernel<'_>| {
             group.bench_function(BenchmarkId::new(what, &name), |bencher| bencher.iter(|| memory.run(kernel)));
         };
-        bench("mean", &Kernel::Mean { src, dst: means, outer: planes, middle, inner: 1 });
-        bench("mean backward", &Kernel::MeanBackward { grad: means, dst, outer: planes, middle, inner: 1 });
+        bench("mean", kernels::Sums::Mean { src, dst: means, outer: planes, middle, inner: 1 }.into());
+        bench(
+            "mean backward",
+            kernels::Sums::MeanBackward { grad: means, dst, outer: planes, middle, inner: 1 }.into(),
+        );
     }
     let mut memory = Memory::new();
     let shape = PoolShape {
@@ -305,19 +338,19 @@ fn images(c: &mut Criterion) {
     let pooled = memory.take(DType::F32, 128 * 64);
     let indices = memory.take(DType::I64, 128 * 64);
     group.bench_function("max pool", |bencher| {
-        bencher.iter(|| memory.run(&Kernel::MaxPool { src, dst: pooled, indices, shape }));
+        bencher.iter(|| memory.run(kernels::Pool::Max { src, dst: pooled, indices, shape }));
     });
     group.bench_function("max pool backward", |bencher| {
-        bencher.iter(|| memory.run(&Kernel::MaxPoolBackward { grad: pooled, indices, dst, shape }));
+        bencher.iter(|| memory.run(kernels::Pool::MaxBackward { grad: pooled, indices, dst, shape }));
     });
     let [logits, targets, gradient] = [(); 3].map(|()| memory.take(DType::F32, 4));
     let loss = memory.take(DType::F32, 1);
     group.bench_function("binary cross-entropy", |bencher| {
-        bencher.iter(|| memory.run(&Kernel::BceWithLogits { logits, targets, loss }));
+        bencher.iter(|| memory.run(kernels::Loss::BceWithLogits { logits, targets, loss }));
     });
     group.bench_function("binary cross-entropy backward", |bencher| {
-        let kernel = Kernel::BceWithLogitsBackward { grad: loss, logits, targets, dst: gradient };
-        bencher.iter(|| memory.run(&kernel));
+        let kernel = kernels::Loss::BceWithLogitsBackward { grad: loss, logits, targets, dst: gradient };
+        bencher.iter(|| memory.run(kernel));
     });
 }
 

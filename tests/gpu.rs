@@ -12,7 +12,7 @@ use vramlab::allocator::{AllocError, Allocation, CachingAllocator, SegmentSource
 use vramlab::device::cuda;
 use vramlab::device::cuda::CudaDevice;
 use vramlab::device::selftest::{self, Extent, Options, Outcome, Row};
-use vramlab::device::{DType, Device, Kernel, Operand};
+use vramlab::device::{DType, Device, Kernel, Operand, kernels};
 use vramlab::model::Event;
 use vramlab::train::{
     Config, Libraries, LoopStyle, Member, Observer, Parallelism, Seat, Trainer, TrainerOptions, World,
@@ -82,26 +82,28 @@ fn indices_beyond_32_bits_reach_what_they_mean() {
     let [a, b] = segments.map(|address| Operand { address, dtype: DType::F16, len: LEN });
     let sums = source.malloc(Bytes::mib(2)).unwrap();
     let row = Operand { address: sums, dtype: DType::F16, len: COLS };
-    let run = |device: &mut CudaDevice, kernel: Kernel<'_>| device.launch(&kernel, StreamId::DEFAULT).unwrap();
-    run(&mut device, Kernel::Fill { dst: a, value: 0.125 });
+    fn run<'k>(device: &mut CudaDevice, kernel: impl Into<Kernel<'k>>) {
+        device.launch(&kernel.into(), StreamId::DEFAULT).unwrap();
+    }
+    run(&mut device, kernels::Elementwise::Fill { dst: a, value: 0.125 });
     assert_everywhere(&mut device, a, 0.125, "fill");
-    run(&mut device, Kernel::Scale { src: a, dst: b, factor: 2.0 });
+    run(&mut device, kernels::Elementwise::Scale { src: a, dst: b, factor: 2.0 });
     assert_everywhere(&mut device, b, 0.25, "scale");
-    run(&mut device, Kernel::Add { a, b, dst: a });
+    run(&mut device, kernels::Elementwise::Add { a, b, dst: a });
     assert_everywhere(&mut device, a, 0.375, "add");
-    run(&mut device, Kernel::ColumnSum { src: b, dst: row, rows: ROWS, cols: COLS });
+    run(&mut device, kernels::Sums::Columns { src: b, dst: row, rows: ROWS, cols: COLS });
     assert_everywhere(&mut device, row, 32_800.0, "column_sum");
-    run(&mut device, Kernel::Softmax { src: a, dst: a, cols: COLS });
+    run(&mut device, kernels::Softmax::Forward { src: a, dst: a, cols: COLS });
     assert_everywhere(&mut device, a, 1.0 / COLS as f32, "softmax");
-    run(&mut device, Kernel::Fill { dst: row, value: 1.5 });
-    run(&mut device, Kernel::Add { a: b, b: row, dst: a });
+    run(&mut device, kernels::Elementwise::Fill { dst: row, value: 1.5 });
+    run(&mut device, kernels::Elementwise::Add { a: b, b: row, dst: a });
     assert_everywhere(&mut device, a, 1.75, "add a repeated row");
-    run(&mut device, Kernel::Cast { src: b, dst: a });
+    run(&mut device, kernels::Elementwise::Cast { src: b, dst: a });
     assert_everywhere(&mut device, a, 0.25, "cast");
-    run(&mut device, Kernel::Fill { dst: a, value: 0.0 });
+    run(&mut device, kernels::Elementwise::Fill { dst: a, value: 0.0 });
     let (shape, strides) = ([1, ROWS, 2, COLS / 2], [LEN, COLS, COLS / 2, 1]);
     let (src, dst, dst_strides) = (b.address, a.address, [LEN, COLS / 2, LEN / 2, 1]);
-    run(&mut device, Kernel::CopyStrided { src, dst, dtype: DType::F16, shape, src_strides: strides, dst_strides });
+    run(&mut device, kernels::Strided::Copy { src, dst, dtype: DType::F16, shape, src_strides: strides, dst_strides });
     assert_everywhere(&mut device, a, 0.25, "copy_strided");
     source.free(sums, Bytes::mib(2));
     for segment in segments {
@@ -125,7 +127,7 @@ fn blocks_keep_what_was_written(device: &mut CudaDevice, settings: &str) {
         let value = round as f32;
         let len = usize::try_from(block.requested.get() / 4).unwrap();
         let dst = Operand { address: block.address, dtype: DType::F32, len };
-        device.launch(&Kernel::Fill { dst, value: f64::from(value) }, StreamId::DEFAULT).unwrap();
+        device.launch(&kernels::Elementwise::Fill { dst, value: f64::from(value) }.into(), StreamId::DEFAULT).unwrap();
         held.push((block, value));
         if round % 3 == 2 {
             let (block, value) = held.remove((round * 5 % held.len() as u64) as usize);

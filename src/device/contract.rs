@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::collective::{Collective, GroupId, SharedAbort};
 use super::error::DeviceError;
-use super::kernel::Kernel;
+use super::kernels::Kernel;
 use super::operand::Operand;
 use super::pinned::{HostBuffer, PinnedMemory};
 use super::sensors::Sensors;

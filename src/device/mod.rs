@@ -5,49 +5,51 @@
 //! so every device has the same memory curve. Devices run in stream order: a kernel sees what kernels launched
 //! before it on its stream wrote.
 
+mod attention;
 mod collective;
 mod contract;
 mod dropout;
 mod error;
 mod float8;
 mod host;
-mod kernel;
 mod mapping;
 mod nf4;
 mod operand;
 mod pinned;
 pub mod process;
 mod profile;
-mod reach;
 mod rotary;
 mod sensors;
 mod shape;
+mod span;
 mod work;
 mod wrapper;
 
 pub mod cpu;
 pub mod cuda;
+pub mod kernels;
 pub mod selftest;
 pub mod sim;
 
+pub use attention::{AttentionShape, FusedAttention};
 pub use collective::{Abort, Collective, GroupId, SharedAbort};
 pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, MatrixPrecision, ProgramStart};
 pub use dropout::DropoutMask;
 pub use error::DeviceError;
 pub use float8::{from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
-pub use kernel::{
-    AdamParameters, AttentionShape, ByteMoment, FusedAttention, GradScaling, KeptMoments, Kernel, Magnitudes, NORM_RUN,
-    ParameterUpdate, ResidualGradient, ScaleGroups, UpdatePasses,
+pub use kernels::{
+    AdamParameters, ByteMoment, GradScaling, KeptMoments, Kernel, Magnitudes, NORM_RUN, ParameterUpdate,
+    ResidualGradient, ScaleGroups, UpdatePasses,
 };
 pub use mapping::Plain;
 pub use nf4::{BYTES_RUN, NF4, NF4_RUN, dynamic_map};
 pub use operand::{DType, HeadView, MatrixView, Operand};
 pub use pinned::{HostBuffer, PinnedMemory};
 pub use profile::{KernelTime, KernelTimes, Profiled};
-pub use reach::Span;
 pub use rotary::{RotaryPass, RotaryShape};
 pub use sensors::{SensorReader, Sensors};
 pub use shape::{ChannelShape, ConvShape, ImageLayout, PoolShape};
+pub use span::Span;
 pub use work::{OpClass, Work};
 pub use wrapper::Wrapper;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::contract::Device;
 use super::error::DeviceError;
-use super::kernel::Kernel;
+use super::kernels::{Attention, Convolution, Gemm, Kernel};
 use super::wrapper::Wrapper;
 use vramlab_allocator::units::StreamId;
 
@@ -62,18 +62,20 @@ impl KernelTimes {
 fn label(kernel: &Kernel<'_>) -> String {
     let work = kernel.work();
     let shape = match kernel {
-        Kernel::Gemm { m, n, k, batch, a, b, .. } => {
+        Kernel::Gemm(Gemm { m, n, k, batch, a, b, .. }) => {
             let by = if *batch > 1 { format!("{batch}× ") } else { String::new() };
             let order = |contiguous| if contiguous { "" } else { "ᵀ" };
             format!(" {by}{m}×{n}×{k} a{}b{}", order(a.col_stride == 1), order(b.col_stride == 1))
         }
-        Kernel::Conv2d { shape, .. }
-        | Kernel::Conv2dBackwardInput { shape, .. }
-        | Kernel::Conv2dBackwardWeight { shape, .. } => {
+        Kernel::Convolution(
+            Convolution::Forward { shape, .. }
+            | Convolution::BackwardInput { shape, .. }
+            | Convolution::BackwardWeight { shape, .. },
+        ) => {
             let (window, step) = (shape.kernel, shape.stride);
             format!(" {}→{} {window}×{window}/{step} over {}", shape.in_channels, shape.out_channels, shape.in_area())
         }
-        Kernel::Attention { shape, .. } | Kernel::AttentionBackward { shape, .. } => {
+        Kernel::Attention(Attention::Forward { shape, .. } | Attention::Backward { shape, .. }) => {
             format!(" {}×{}×{}×{}", shape.batch, shape.heads, shape.rows, shape.head_size)
         }
         _ => String::new(),

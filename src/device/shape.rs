@@ -22,9 +22,9 @@ pub enum ImageLayout {
 /// The shape of a two-dimensional convolution with square windows, one group and no dilation.
 ///
 /// A transposed convolution is the same three kernels in other roles: with the shape of the convolution that leads
-/// back from its output to its input, its forward pass is [`Conv2dBackwardInput`](super::Kernel::Conv2dBackwardInput)
-/// (`grad` is its input), its gradient with respect to the input is [`Conv2d`](super::Kernel::Conv2d) of its output's
-/// gradient, and with respect to the weight [`Conv2dBackwardWeight`](super::Kernel::Conv2dBackwardWeight) where `src`
+/// back from its output to its input, its forward pass is [`Convolution::BackwardInput`](super::kernels::Convolution::BackwardInput)
+/// (`grad` is its input), its gradient with respect to the input is [`Convolution::Forward`](super::kernels::Convolution::Forward) of its output's
+/// gradient, and with respect to the weight [`Convolution::BackwardWeight`](super::kernels::Convolution::BackwardWeight) where `src`
 /// is its output's gradient and `grad` its input. Its weight (in, out, k, k) is that convolution's (out, in, k, k).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::collective::{Collective, GroupId, SharedAbort};
 use super::contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, MatrixPrecision, ProgramStart};
 use super::error::DeviceError;
-use super::kernel::Kernel;
+use super::kernels::Kernel;
 use super::operand::Operand;
 use super::pinned::{HostBuffer, PinnedMemory};
 use super::sensors::Sensors;

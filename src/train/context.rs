@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use vramlab_allocator::units::StreamId;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, Kernel, kernels};
 use vramlab_model::{Category, EventKind, ModuleOutput, NameId};
 
 use super::autocast::Autocast;
@@ -288,7 +288,7 @@ impl Context {
     pub fn buffer(&mut self, name: &str, shape: Shape, dtype: DType, value: f64) -> OpResult<Tensor> {
         let name = self.memory.name(name);
         let data = self.memory.named_tensor(shape, dtype, Category::Other, name, StreamId::DEFAULT)?;
-        self.launch(&Kernel::Fill { dst: data.operand(), value })?;
+        self.launch(kernels::Elementwise::Fill { dst: data.operand(), value })?;
         self.buffers.push(Buffer { name, data: data.clone() });
         Ok(data)
     }
@@ -324,7 +324,7 @@ impl Context {
                 continue;
             }
             let copy = self.memory.named_tensor(data.shape(), dtype, category, name, StreamId::DEFAULT)?;
-            self.launch(&Kernel::Cast { src: data.operand(), dst: copy.operand() })?;
+            self.launch(kernels::Elementwise::Cast { src: data.operand(), dst: copy.operand() })?;
             data.replace(&copy);
         }
         Ok(())
@@ -340,7 +340,7 @@ impl Context {
         }
         let name = self.memory.name(name);
         let copy = self.memory.named_tensor(data.shape(), dtype, Category::Parameter, name, StreamId::DEFAULT)?;
-        self.launch(&Kernel::Cast { src: data.operand(), dst: copy.operand() })?;
+        self.launch(kernels::Elementwise::Cast { src: data.operand(), dst: copy.operand() })?;
         data.replace(&copy);
         Ok(())
     }
@@ -657,7 +657,7 @@ impl Context {
     }
 
     /// Launches a kernel.
-    pub(crate) fn launch(&self, kernel: &Kernel<'_>) -> OpResult<()> {
+    pub(crate) fn launch<'k>(&self, kernel: impl Into<Kernel<'k>>) -> OpResult<()> {
         self.memory.launch(kernel)
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use vramlab_allocator::units::StreamId;
-use vramlab_device::{DType, GradScaling, Kernel, Operand};
+use vramlab_device::{DType, GradScaling, Operand, kernels};
 use vramlab_model::Category;
 
 use super::config::Skips;
@@ -87,9 +87,9 @@ impl Scaler {
                 cx.memory().named_tensor(Shape::new(&[]), dtype, Category::OptimizerState, name, StreamId::DEFAULT)
             };
             let scale = scalar(DType::F32, "scaler scale")?;
-            cx.launch(&Kernel::Fill { dst: scale.operand(), value: INITIAL_SCALE })?;
+            cx.launch(kernels::Elementwise::Fill { dst: scale.operand(), value: INITIAL_SCALE })?;
             let tracker = scalar(DType::I32, "scaler growth tracker")?;
-            cx.launch(&Kernel::Fill { dst: tracker.operand(), value: 0.0 })?;
+            cx.launch(kernels::Elementwise::Fill { dst: tracker.operand(), value: 0.0 })?;
             self.state = Some(ScalerState { scale, tracker });
         }
         match &self.state {
@@ -111,7 +111,7 @@ impl Scaler {
             drop(double);
             let inverse = scalar(cx, DType::F32, "reciprocal scale")?;
             drop(reciprocal);
-            cx.launch(&Kernel::Reciprocal { src: scale.operand(), dst: inverse.operand() })?;
+            cx.launch(kernels::Optimizer::Reciprocal { src: scale.operand(), dst: inverse.operand() })?;
             let found_inf = multiply_gradients(cx, parameters, &inverse)?;
             overflow_where(skip, cx, &found_inf)?;
             Ok(Some(found_inf))
@@ -124,12 +124,12 @@ impl Scaler {
         let Some(ScalerState { scale, .. }) = &self.state else { return Ok(None) };
         cx.op("check_inf", |cx| {
             let one = scalar(cx, DType::F32, "scale of one")?;
-            cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
+            cx.launch(kernels::Elementwise::Fill { dst: one.operand(), value: 1.0 })?;
             let found_inf = multiply_gradients(cx, parameters, &one)?;
             overflow_where(skip, cx, &found_inf)?;
             drop(one);
             let summed = scalar(cx, DType::F32, "summed found_inf")?;
-            cx.launch(&Kernel::Cast { src: found_inf.operand(), dst: summed.operand() })?;
+            cx.launch(kernels::Elementwise::Cast { src: found_inf.operand(), dst: summed.operand() })?;
             Ok(Some(Checked { scale: scale.clone(), summed, found_inf }))
         })
     }
@@ -141,9 +141,9 @@ impl Scaler {
         cx.op("update_scale", |cx| {
             for other in others {
                 let (sum, other) = (found_inf.operand(), other.operand());
-                cx.launch(&Kernel::Add { a: sum, b: other, dst: sum })?;
+                cx.launch(kernels::Elementwise::Add { a: sum, b: other, dst: sum })?;
             }
-            cx.launch(&Kernel::UpdateScale {
+            cx.launch(kernels::Optimizer::UpdateScale {
                 scale: scale.operand(),
                 tracker: tracker.operand(),
                 found_inf: found_inf.operand(),
@@ -160,7 +160,7 @@ impl Scaler {
 
 /// Lets the flag say that a gradient overflowed, where `skip` wants that.
 fn overflow_where(skip: bool, cx: &Context, found_inf: &Tensor) -> OpResult<()> {
-    if skip { cx.launch(&Kernel::Fill { dst: found_inf.operand(), value: 1.0 }) } else { Ok(()) }
+    if skip { cx.launch(kernels::Elementwise::Fill { dst: found_inf.operand(), value: 1.0 }) } else { Ok(()) }
 }
 
 fn scalar(cx: &Context, dtype: DType, what: &'static str) -> OpResult<Tensor> {
@@ -170,16 +170,16 @@ fn scalar(cx: &Context, dtype: DType, what: &'static str) -> OpResult<Tensor> {
 /// Multiplies the gradients of `parameters` by `factor`; returns the flag that tells whether one is not finite.
 fn multiply_gradients(cx: &Context, parameters: Range<usize>, factor: &Tensor) -> OpResult<Tensor> {
     let found_inf = scalar(cx, DType::F32, "found_inf")?;
-    cx.launch(&Kernel::Fill { dst: found_inf.operand(), value: 0.0 })?;
+    cx.launch(kernels::Elementwise::Fill { dst: found_inf.operand(), value: 0.0 })?;
     // One copy of either per device that has gradients.
     let found_inf_here = scalar(cx, DType::F32, "found_inf")?;
-    cx.launch(&Kernel::Fill { dst: found_inf_here.operand(), value: 0.0 })?;
+    cx.launch(kernels::Elementwise::Fill { dst: found_inf_here.operand(), value: 0.0 })?;
     let factor_here = scalar(cx, DType::F32, "reciprocal scale")?;
-    cx.launch(&Kernel::Cast { src: factor.operand(), dst: factor_here.operand() })?;
+    cx.launch(kernels::Elementwise::Cast { src: factor.operand(), dst: factor_here.operand() })?;
     let leaves = &cx.leaves[parameters];
     let gradients: Vec<Operand> =
         leaves.iter().filter_map(|leaf| leaf.gradient.as_ref()).map(Tensor::operand).collect();
-    cx.launch(&Kernel::Unscale {
+    cx.launch(kernels::Optimizer::Unscale {
         gradients: &gradients,
         inverse_scale: factor_here.operand(),
         found_inf: found_inf_here.operand(),

@@ -1,7 +1,7 @@
 //! A model's state dict: its parameters and buffers as a file has them, and the ways back into a model.
 
 use vramlab_allocator::units::StreamId;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 use vramlab_model::Category;
 
 use super::context::Context;
@@ -61,7 +61,7 @@ impl Context {
     pub fn load_state(&mut self, state: &[Tensor]) -> OpResult<()> {
         self.op("load_state_dict", |cx| {
             for ((_, data), loaded) in cx.state().iter().zip(state) {
-                cx.launch(&Kernel::Cast { src: loaded.operand(), dst: data.operand() })?;
+                cx.launch(kernels::Elementwise::Cast { src: loaded.operand(), dst: data.operand() })?;
             }
             Ok(())
         })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 use vramlab_model::{Category, NameId};
 
 use super::error::OpResult;
@@ -250,9 +250,13 @@ impl Leaf {
             Some(first) => {
                 let new = |what| memory.tensor(first.shape(), first.dtype(), Category::Temporary, what);
                 let own = new("gradient of own rows")?;
-                memory.launch(&Kernel::Cast { src: gradient.operand(), dst: own.operand() })?;
+                memory.launch(kernels::Elementwise::Cast { src: gradient.operand(), dst: own.operand() })?;
                 let sum = new("gradient sum")?;
-                memory.launch(&Kernel::Add { a: first.operand(), b: own.operand(), dst: sum.operand() })?;
+                memory.launch(kernels::Elementwise::Add {
+                    a: first.operand(),
+                    b: own.operand(),
+                    dst: sum.operand(),
+                })?;
                 self.arriving = Some(sum);
             }
             None => add_to(memory, &mut self.arriving, gradient)?,
@@ -267,7 +271,7 @@ impl Leaf {
             None if self.transposed && shape.dims().iter().all(|&dim| dim > 1) => {
                 let (dtype, stream) = (arrived.dtype(), arrived.stream());
                 let copy = memory.named_tensor(shape, dtype, Category::Gradient, self.gradient_name, stream)?;
-                memory.launch(&Kernel::Cast { src: arrived.flat(), dst: copy.operand() })?;
+                memory.launch(kernels::Elementwise::Cast { src: arrived.flat(), dst: copy.operand() })?;
                 self.gradient = Some(copy);
             }
             None => {
@@ -275,7 +279,11 @@ impl Leaf {
                 self.gradient = Some(arrived.reshaped(shape));
             }
             Some(sum) => {
-                memory.launch(&Kernel::Add { a: sum.operand(), b: arrived.operand(), dst: sum.operand() })?;
+                memory.launch(kernels::Elementwise::Add {
+                    a: sum.operand(),
+                    b: arrived.operand(),
+                    dst: sum.operand(),
+                })?;
             }
         }
         self.let_go();
@@ -294,7 +302,7 @@ fn add_to(memory: &Memory, sum: &mut Option<Tensor>, gradient: Tensor) -> OpResu
     } else {
         memory.tensor(first.shape(), first.dtype(), Category::Temporary, "gradient sum")?.restrided(first.layout())
     };
-    memory.launch(&Kernel::Add { a: first.flat(), b: gradient.flat(), dst: target.flat() })?;
+    memory.launch(kernels::Elementwise::Add { a: first.flat(), b: gradient.flat(), dst: target.flat() })?;
     *sum = Some(target);
     Ok(())
 }

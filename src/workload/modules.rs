@@ -1,6 +1,6 @@
 //! The modules that models are made of: parameters, and how they are used.
 
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 use vramlab_model::{Category, NameId};
 use vramlab_train::{
     Aside, Context, NextLabels, Normalised, OpResult, Repeatable, Shape, Tensor, TensorRole, TensorSplit, Wanted,
@@ -280,14 +280,14 @@ impl Repeatable for Embedding {
             let by_token = look_up(cx, &self.tokens, tokens)?;
             let by_position = {
                 let places = cx.memory().tensor(Shape::new(&[rows]), DType::I64, Category::Activation, "positions")?;
-                cx.memory().launch(&Kernel::Arange { dst: places.operand() })?;
+                cx.memory().launch(kernels::Elementwise::Arange { dst: places.operand() })?;
                 look_up(cx, positions, &places)?
             };
             return cx.add(&by_token, &by_position);
         }
         let places = cx.memory().tensor(Shape::new(&[rows]), DType::I64, Category::Activation, "positions")?;
         match cx.past_positions() {
-            0 => cx.memory().launch(&Kernel::Arange { dst: places.operand() })?,
+            0 => cx.memory().launch(kernels::Elementwise::Arange { dst: places.operand() })?,
             past => {
                 let bytes: Vec<u8> = (past..past + rows).flat_map(|place| (place as i64).to_le_bytes()).collect();
                 cx.memory().write(&places, &bytes)?;

@@ -45,10 +45,10 @@ impl Region {
 
 /// Why an address is no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BadAddress(pub(super) &'static str);
+pub(crate) struct BadAddress(pub(crate) &'static str);
 
 /// The memory of the device. See the module's documentation.
-pub(super) struct Arena {
+pub(crate) struct Arena {
     regions: BTreeMap<u64, Region>,
     /// Decides addresses and keeps the limit.
     driver: SimulatedDriver,
@@ -59,15 +59,15 @@ pub(super) struct Arena {
 }
 
 /// The arena as the device, its copy thread and the allocator share it.
-pub(super) type SharedArena = Arc<Mutex<Arena>>;
+pub(crate) type SharedArena = Arc<Mutex<Arena>>;
 
 /// Locks the arena. A panic elsewhere leaves it as consistent as it was: every method completes its bookkeeping.
-pub(super) fn lock(arena: &SharedArena) -> MutexGuard<'_, Arena> {
+pub(crate) fn lock(arena: &SharedArena) -> MutexGuard<'_, Arena> {
     arena.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Arena {
-    pub(super) fn new(limit: Bytes, copies: Arc<CopyState>, account: HostAccount) -> Self {
+    pub(crate) fn new(limit: Bytes, copies: Arc<CopyState>, account: HostAccount) -> Self {
         Self {
             regions: BTreeMap::new(),
             driver: SimulatedDriver::new(limit, Bytes::ZERO),
@@ -85,7 +85,7 @@ impl Arena {
 
     /// Where `[address, address + len)` lies in host memory, if all of it is backed and no copy that has not been
     /// waited for is writing it.
-    pub(super) fn pointer(&self, address: Address, len: u64) -> Result<*mut u8, BadAddress> {
+    pub(crate) fn pointer(&self, address: Address, len: u64) -> Result<*mut u8, BadAddress> {
         let pointer = self.backed(address, len)?;
         if self.copies.writes(address, len) {
             return Err(BadAddress("is still written by a copy that this stream has not waited for"));
@@ -94,7 +94,7 @@ impl Arena {
     }
 
     /// [`Arena::pointer`] for the copy stream itself, which runs in order.
-    pub(super) fn backed(&self, address: Address, len: u64) -> Result<*mut u8, BadAddress> {
+    pub(crate) fn backed(&self, address: Address, len: u64) -> Result<*mut u8, BadAddress> {
         const OUTSIDE: BadAddress = BadAddress("lies outside the device's live segments");
         let (&start, region) = self.regions.range(..=address.0).next_back().ok_or(OUTSIDE)?;
         let offset = address.0 - start;
@@ -131,7 +131,7 @@ impl Arena {
     }
 
     /// Unified memory is memory like all other here.
-    pub(super) fn take_managed(&mut self, bytes: Bytes) -> Result<Address, HostMemoryRefused> {
+    pub(crate) fn take_managed(&mut self, bytes: Bytes) -> Result<Address, HostMemoryRefused> {
         let size = Bytes(bytes.get().max(1).next_multiple_of(PAGE));
         let charge = self.account.take(size)?;
         let refused = HostMemoryRefused { requested: size, left: self.account.left() };
@@ -142,7 +142,7 @@ impl Arena {
         Ok(address)
     }
 
-    pub(super) fn give_managed(&mut self, address: Address) {
+    pub(crate) fn give_managed(&mut self, address: Address) {
         self.copies.finish();
         self.regions.remove(&address.0);
     }
@@ -235,10 +235,10 @@ impl Drop for Arena {
 }
 
 /// The arena as the allocator's source of segments, events of the copy stream included.
-pub(super) struct ArenaSource {
-    pub(super) arena: SharedArena,
-    pub(super) copies: Arc<CopyState>,
-    pub(super) streams: Streams,
+pub(crate) struct ArenaSource {
+    pub(crate) arena: SharedArena,
+    pub(crate) copies: Arc<CopyState>,
+    pub(crate) streams: Streams,
 }
 
 impl SegmentSource for ArenaSource {

@@ -43,7 +43,7 @@ impl CopyProgress {
 
 /// How far the copy stream is. An event on it is the number of copies submitted before.
 #[derive(Default)]
-pub(super) struct CopyState {
+pub(crate) struct CopyState {
     submitted: AtomicU64,
     /// Number of entries in `unordered`, to leave the lock alone where there is none.
     open: AtomicU64,
@@ -66,12 +66,12 @@ impl CopyState {
     }
 
     /// The event "all copies up to now".
-    pub(super) fn submitted(&self) -> u64 {
+    pub(crate) fn submitted(&self) -> u64 {
         self.submitted.load(Ordering::Acquire)
     }
 
     /// True when the copies before `event` are done; then what they wrote may be used.
-    pub(super) fn is_done(&self, event: u64) -> bool {
+    pub(crate) fn is_done(&self, event: u64) -> bool {
         let mut progress = self.progress();
         let done = progress.completed >= event;
         if done {
@@ -81,7 +81,7 @@ impl CopyState {
     }
 
     /// Waits until the copies before `event` are done.
-    pub(super) fn wait(&self, event: u64) {
+    pub(crate) fn wait(&self, event: u64) {
         let mut progress = self.progress();
         while progress.completed < event {
             progress = self.moved.wait(progress).unwrap_or_else(PoisonError::into_inner);
@@ -90,30 +90,30 @@ impl CopyState {
     }
 
     /// When the copies before `event` ended, after waiting for them; of those that ended long ago, a later moment that is past.
-    pub(super) fn end_of(&self, event: u64) -> Option<Instant> {
+    pub(crate) fn end_of(&self, event: u64) -> Option<Instant> {
         self.wait(event);
         let progress = self.progress();
         progress.ends.iter().find(|(ticket, _)| *ticket >= event).map(|(_, end)| *end).filter(|_| event > 0)
     }
 
     /// Waits for all copies.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         if self.open.load(Ordering::Acquire) > 0 {
             self.wait(self.submitted());
         }
     }
 
     /// True when a copy that was not waited for writes into `[address, address + len)`.
-    pub(super) fn writes(&self, address: Address, len: u64) -> bool {
+    pub(crate) fn writes(&self, address: Address, len: u64) -> bool {
         self.open.load(Ordering::Acquire) > 0
             && self.progress().unordered.iter().any(|copy| address.0 < copy.end && copy.start < address.0 + len)
     }
 
-    pub(super) fn add_time(&self, time: Duration) {
+    pub(crate) fn add_time(&self, time: Duration) {
         self.busy_nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    pub(super) fn take_time(&self) -> Duration {
+    pub(crate) fn take_time(&self) -> Duration {
         Duration::from_nanos(self.busy_nanos.swap(0, Ordering::Relaxed))
     }
 }
@@ -130,14 +130,14 @@ struct CopyJob {
 unsafe impl Send for CopyJob {}
 
 /// The thread and its queue. Dropping it finishes what was submitted.
-pub(super) struct CopyThread {
+pub(crate) struct CopyThread {
     queue: Option<mpsc::Sender<CopyJob>>,
     state: Arc<CopyState>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl CopyThread {
-    pub(super) fn start(state: Arc<CopyState>) -> Result<Self, DeviceError> {
+    pub(crate) fn start(state: Arc<CopyState>) -> Result<Self, DeviceError> {
         let (queue, jobs) = mpsc::channel::<CopyJob>();
         let shared = Arc::clone(&state);
         let thread = std::thread::Builder::new()
@@ -162,7 +162,7 @@ impl CopyThread {
     }
 
     /// Queues a copy of `from` to `to`, which lies at `address` for the device.
-    pub(super) fn submit(&self, from: PinnedPart, to: *mut u8, address: Address) -> Result<(), &'static str> {
+    pub(crate) fn submit(&self, from: PinnedPart, to: *mut u8, address: Address) -> Result<(), &'static str> {
         let len = from.len();
         let ticket = self.state.submitted() + 1;
         {

@@ -22,7 +22,7 @@ const KEPT: Bytes = Bytes::mib(16);
 /// on the way there are marked `#[inline(always)]`, because large ones would otherwise stay functions of their own.
 ///
 /// Results never depend on the number of threads: tasks are cut by the shapes of operands alone.
-pub(super) struct Cores {
+pub(crate) struct Cores {
     pool: Option<rayon::ThreadPool>,
     arch: pulp::Arch,
     threads: usize,
@@ -32,7 +32,7 @@ pub(super) struct Cores {
 }
 
 impl Cores {
-    pub(super) fn new(threads: usize, account: HostAccount) -> Result<Self, DeviceError> {
+    pub(crate) fn new(threads: usize, account: HostAccount) -> Result<Self, DeviceError> {
         let pool = match threads {
             0 | 1 => None,
             n => Some(
@@ -50,14 +50,14 @@ impl Cores {
         Ok(Self { pool, arch, threads: threads.max(1), account, refused })
     }
 
-    pub(super) fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.threads
     }
 
     /// Runs `body` with `n` elements of scratch, whose contents are what the last kernel left. Where there is no memory for
     /// them `body` does not run, and the kernel has failed ([`Cores::finish`]).
     #[inline(always)]
-    pub(super) fn scratch<R: Real>(&self, n: usize, body: impl FnOnce(&mut [R])) {
+    pub(crate) fn scratch<R: Real>(&self, n: usize, body: impl FnOnce(&mut [R])) {
         let mut buffer = R::scratch().with_borrow_mut(Vec::pop).unwrap_or_default();
         if buffer.len() < n {
             drop(buffer);
@@ -73,7 +73,7 @@ impl Cores {
     }
 
     /// Zeroed elements for one kernel.
-    pub(super) fn vec<T: Plain>(&self, n: usize) -> KernelResult<HostVec<T>> {
+    pub(crate) fn vec<T: Plain>(&self, n: usize) -> KernelResult<HostVec<T>> {
         self.account.vec(n).map_err(Refused::Memory)
     }
 
@@ -86,14 +86,14 @@ impl Cores {
     ///
     /// # Errors
     /// The first scratch that it did not get: a part of it has not run.
-    pub(super) fn finish(&self) -> KernelResult {
+    pub(crate) fn finish(&self) -> KernelResult {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
         refused.map_or(Ok(()), |refused| Err(Refused::Memory(refused)))
     }
 
     /// Runs `body` compiled for the widest vector instructions there are.
     #[inline(always)]
-    pub(super) fn vectorised<T>(&self, body: impl FnOnce() -> T) -> T {
+    pub(crate) fn vectorised<T>(&self, body: impl FnOnce() -> T) -> T {
         self.arch.dispatch(body)
     }
 
@@ -101,13 +101,13 @@ impl Cores {
     ///
     /// Never inlined: within [`Cores::vectorised`] each call would otherwise hold two more copies of the operation.
     #[inline(never)]
-    pub(super) fn dispatch<T: pulp::WithSimd>(&self, operation: T) -> T::Output {
+    pub(crate) fn dispatch<T: pulp::WithSimd>(&self, operation: T) -> T::Output {
         self.arch.dispatch(operation)
     }
 
     /// Runs `task(0..tasks)`, on all cores if `nanos` (an estimate of all of it) is worth it.
     #[inline(always)]
-    pub(super) fn for_each(&self, tasks: usize, nanos: usize, task: impl Fn(usize) + Sync) {
+    pub(crate) fn for_each(&self, tasks: usize, nanos: usize, task: impl Fn(usize) + Sync) {
         // Behind a pointer so that there is one copy of `task`: the compiler inlines it into the vectorised function
         // and so compiles it for the wide instructions, which it would not do twice.
         let run: &(dyn Fn(Range<usize>) + Sync) = &|tasks| {
@@ -136,7 +136,7 @@ impl Cores {
     }
 
     /// Runs `body` in the pool with gemm's own parallelism where `nanos` is worth it.
-    pub(super) fn for_gemm(&self, nanos: usize, body: impl FnOnce(Parallelism) + Send) {
+    pub(crate) fn for_gemm(&self, nanos: usize, body: impl FnOnce(Parallelism) + Send) {
         match &self.pool {
             Some(pool) if nanos >= WORTH_SPREADING => pool.install(|| body(Parallelism::Rayon(self.threads))),
             _ => body(Parallelism::None),

@@ -5,13 +5,22 @@
 //! ([`Device::copy_stream`]) is a second thread that works through its copies in order; an event on it is a place
 //! in that order. Further streams are the calling thread too: their work has ended when it was asked for.
 
-mod arena;
+pub(crate) mod arena;
+pub(crate) mod channels;
 mod copies;
-mod cores;
-mod kernels;
-mod operand;
-mod real;
+pub(crate) mod cores;
+pub(crate) mod dispatch;
+pub(crate) mod map;
+pub(crate) mod operand;
+pub(crate) mod partial;
+pub(crate) mod planes;
+pub(crate) mod processor;
+pub(crate) mod real;
+pub(crate) mod rows;
 mod streams;
+pub(crate) mod tasks;
+pub(crate) mod tile;
+pub(crate) mod windows;
 
 use std::collections::VecDeque;
 use std::fs;
@@ -25,6 +34,7 @@ use arena::{Arena, ArenaSource, SharedArena};
 use copies::{CopyState, CopyThread};
 use cores::Cores;
 use operand::Refused;
+use processor::Processor;
 use streams::{COPY_STREAM, Streams};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{EventToken, HostMemorySource, OutOfHostMemory, SegmentSource};
@@ -193,7 +203,8 @@ impl Device for CpuDevice {
     fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
         self.enter(kernel.name(), stream)?;
         let arena = arena::lock(&self.arena);
-        kernels::run(kernel, &arena, &self.cores).map_err(|refused| match refused {
+        let on = Processor { cores: &self.cores, arena: &arena };
+        kernel.on_cpu(&on).and(self.cores.finish()).map_err(|refused| match refused {
             Refused::Memory(refused) => {
                 let device = self.info.id.clone();
                 DeviceError::OutOfHostMemory { operation: kernel.name(), device, refused }

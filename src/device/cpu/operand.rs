@@ -18,7 +18,7 @@ use vramlab_allocator::units::Address;
 
 /// Why a kernel did not run.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     /// Its operands don't fit together, or lie nowhere.
     Operands(String),
     /// There is no memory for what it keeps beside them.
@@ -34,10 +34,10 @@ impl fmt::Display for Refused {
     }
 }
 
-pub(super) type KernelResult<T = ()> = Result<T, Refused>;
+pub(crate) type KernelResult<T = ()> = Result<T, Refused>;
 
 /// `Err` with `why` unless `condition` holds.
-pub(super) fn require(condition: bool, why: impl FnOnce() -> String) -> KernelResult {
+pub(crate) fn require(condition: bool, why: impl FnOnce() -> String) -> KernelResult {
     if condition { Ok(()) } else { Err(Refused::Operands(why())) }
 }
 
@@ -45,7 +45,7 @@ pub(super) fn require(condition: bool, why: impl FnOnce() -> String) -> KernelRe
 ///
 /// # Safety
 /// Implementors have no padding and no invalid bit patterns.
-pub(super) unsafe trait Element: Copy {}
+pub(crate) unsafe trait Element: Copy {}
 // SAFETY: plain numbers.
 unsafe impl Element for u8 {}
 // SAFETY: plain numbers.
@@ -65,7 +65,7 @@ unsafe impl Element for half::bf16 {}
 
 /// Elements of device memory that a kernel has claimed.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a> {
+pub(crate) struct View<'a> {
     start: *mut u8,
     dtype: DType,
     len: usize,
@@ -79,23 +79,23 @@ unsafe impl Sync for View<'_> {}
 
 impl<'a> View<'a> {
     /// `len` elements of the processor's own memory.
-    pub(super) fn over(buffer: &'a mut [u64], dtype: DType, len: usize) -> Self {
+    pub(crate) fn over(buffer: &'a mut [u64], dtype: DType, len: usize) -> Self {
         assert!(dtype.bytes(len).get() <= 8 * buffer.len() as u64, "a buffer too short for {len} elements");
         Self { start: buffer.as_mut_ptr().cast(), dtype, len, arena: PhantomData }
     }
 }
 
 impl View<'_> {
-    pub(super) fn dtype(&self) -> DType {
+    pub(crate) fn dtype(&self) -> DType {
         self.dtype
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// `len` of its elements from `start` on.
-    pub(super) fn part(&self, start: usize, len: usize) -> Self {
+    pub(crate) fn part(&self, start: usize, len: usize) -> Self {
         assert!(start <= self.len && len <= self.len - start, "{start}+{len} of {}", self.len);
         // SAFETY: `start` is at most `len`, and all `len` elements lie in one mapping.
         let first = unsafe { self.start.add(start * self.dtype.size() as usize) };
@@ -103,11 +103,11 @@ impl View<'_> {
     }
 
     /// True when both start at the same element: in a kernel's views, which share all elements or none.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         self.start == other.start
     }
 
-    pub(super) fn as_ptr(&self) -> *mut u8 {
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.start
     }
 
@@ -121,7 +121,7 @@ impl View<'_> {
 
     /// `n` elements from `start`.
     #[inline(always)]
-    pub(super) fn slice<T: Element>(&self, start: usize, n: usize) -> &[T] {
+    pub(crate) fn slice<T: Element>(&self, start: usize, n: usize) -> &[T] {
         // SAFETY: claimed, aligned and in bounds; no task stores to these elements meanwhile (module contract).
         unsafe { std::slice::from_raw_parts(self.pointer(start, n), n) }
     }
@@ -129,7 +129,7 @@ impl View<'_> {
     /// `n` elements from `start`, to store to.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "tasks of a kernel share a view and store disjoint elements of it")]
-    pub(super) fn slice_mut<T: Element>(&self, start: usize, n: usize) -> &mut [T] {
+    pub(crate) fn slice_mut<T: Element>(&self, start: usize, n: usize) -> &mut [T] {
         // SAFETY: as for `slice`; the caller's task alone touches these elements meanwhile (module contract).
         unsafe { std::slice::from_raw_parts_mut(self.pointer(start, n), n) }
     }
@@ -147,7 +147,7 @@ struct Claim {
 
 /// What a kernel may do with operands that share memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sharing {
+pub(crate) enum Sharing {
     /// An output may be the same operand as an input: elements are loaded before they are stored.
     InPlace,
     /// Outputs share nothing with any other operand.
@@ -155,29 +155,29 @@ pub(super) enum Sharing {
 }
 
 /// Hands out views of one kernel's operands and sees that they fit together.
-pub(super) struct Access<'a> {
+pub(crate) struct Access<'a> {
     arena: &'a Arena,
     sharing: Sharing,
     claims: Vec<Claim>,
 }
 
 impl<'a> Access<'a> {
-    pub(super) fn new(arena: &'a Arena, sharing: Sharing) -> Self {
+    pub(crate) fn new(arena: &'a Arena, sharing: Sharing) -> Self {
         Self { arena, sharing, claims: Vec::with_capacity(12) }
     }
 
     /// An operand to be read.
-    pub(super) fn read(&mut self, operand: &Operand) -> KernelResult<View<'a>> {
+    pub(crate) fn read(&mut self, operand: &Operand) -> KernelResult<View<'a>> {
         self.claim(operand.address, operand.dtype, [(1, 0), (1, 0), (1, 0), (operand.len, 1)], false)
     }
 
     /// An operand to be written (or read and written).
-    pub(super) fn write(&mut self, operand: &Operand) -> KernelResult<View<'a>> {
+    pub(crate) fn write(&mut self, operand: &Operand) -> KernelResult<View<'a>> {
         self.claim(operand.address, operand.dtype, [(1, 0), (1, 0), (1, 0), (operand.len, 1)], true)
     }
 
     /// A batch of `rows` × `cols` matrices.
-    pub(super) fn matrix(
+    pub(crate) fn matrix(
         &mut self,
         view: &MatrixView,
         [batch, rows, cols]: [usize; 3],
@@ -188,7 +188,7 @@ impl<'a> Access<'a> {
     }
 
     /// One operand of an attention.
-    pub(super) fn heads(&mut self, view: &HeadView, shape: &AttentionShape, written: bool) -> KernelResult<View<'a>> {
+    pub(crate) fn heads(&mut self, view: &HeadView, shape: &AttentionShape, written: bool) -> KernelResult<View<'a>> {
         let dims = [
             (shape.batch, view.batch_stride),
             (shape.heads, view.head_stride),
@@ -199,7 +199,7 @@ impl<'a> Access<'a> {
     }
 
     /// Any four dimensions of (size, stride).
-    pub(super) fn claim(
+    pub(crate) fn claim(
         &mut self,
         address: Address,
         dtype: DType,

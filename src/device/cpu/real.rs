@@ -42,7 +42,7 @@ type GemmFunction<T> = unsafe fn(
 /// A type that kernels compute in: f32, or f64 where an operand is f64 (or an integer).
 ///
 /// Conversions to 16 bits round to nearest even.
-pub(super) trait Real:
+pub(crate) trait Real:
     Copy
     + Debug
     + Plain
@@ -132,7 +132,7 @@ pub(super) trait Real:
 
 /// `n` elements of `view` from `start`: where they lie if they are stored as `R`, converted into `buffer` otherwise.
 #[inline(always)]
-pub(super) fn elements<'a, R: Real>(view: &'a View<'_>, start: usize, buffer: &'a mut [R]) -> &'a [R] {
+pub(crate) fn elements<'a, R: Real>(view: &'a View<'_>, start: usize, buffer: &'a mut [R]) -> &'a [R] {
     if view.dtype() == R::DTYPE {
         return view.slice(start, buffer.len());
     }
@@ -142,7 +142,7 @@ pub(super) fn elements<'a, R: Real>(view: &'a View<'_>, start: usize, buffer: &'
 
 /// Sum in sixteen interleaved lanes: vectorises, and the order depends on nothing but the length.
 #[inline(always)]
-pub(super) fn sum_by<R: Real>(n: usize, term: impl Fn(usize) -> R) -> R {
+pub(crate) fn sum_by<R: Real>(n: usize, term: impl Fn(usize) -> R) -> R {
     const LANES: usize = 16;
     let mut lanes = [R::ZERO; LANES];
     let whole = n / LANES * LANES;
@@ -169,7 +169,7 @@ pub(super) fn sum_by<R: Real>(n: usize, term: impl Fn(usize) -> R) -> R {
 
 /// The largest element, NaN if there is one.
 #[inline(always)]
-pub(super) fn max_of<R: Real>(values: &[R]) -> R {
+pub(crate) fn max_of<R: Real>(values: &[R]) -> R {
     const LANES: usize = 16;
     let mut lanes = [R::NEG_INFINITY; LANES];
     let mut chunks = values.chunks_exact(LANES);

@@ -8,11 +8,11 @@ use vramlab_allocator::EventToken;
 use vramlab_allocator::units::StreamId;
 
 /// The handle of the copy stream, as a PyTorch trace would show a stream of its pool.
-pub(super) const COPY_STREAM: StreamId = StreamId(1);
+pub(crate) const COPY_STREAM: StreamId = StreamId(1);
 
 /// The streams beside the compute stream: their handles count up from that of the copy stream.
 #[derive(Clone, Debug)]
-pub(super) struct Streams(Arc<AtomicU64>);
+pub(crate) struct Streams(Arc<AtomicU64>);
 
 impl Streams {
     pub fn new() -> Self {

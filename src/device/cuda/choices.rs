@@ -13,13 +13,13 @@ use super::cache;
 static WRITING: Mutex<()> = Mutex::new(());
 
 /// Choices of one device and library version, each of so many words.
-pub(super) struct Choices<const WORDS: usize> {
+pub(crate) struct Choices<const WORDS: usize> {
     path: Option<PathBuf>,
     known: HashMap<u64, [u64; WORDS]>,
 }
 
 /// What stands for a value: the same in every run of one build.
-pub(super) fn fingerprint(value: &impl Hash) -> u64 {
+pub(crate) fn fingerprint(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()

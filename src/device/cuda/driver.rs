@@ -13,7 +13,7 @@ use vramlab_allocator::units::{Address, Bytes};
 
 /// The driver refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Failure(DriverError);
+pub(crate) struct Failure(DriverError);
 
 impl Failure {
     /// Nothing works on this device any more, whatever is asked of it.
@@ -66,7 +66,7 @@ impl std::error::Error for Failure {}
 
 /// A stream of the present context. Its maker destroys it when nothing is launched on it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stream(sys::CUstream);
+pub(crate) struct Stream(sys::CUstream);
 
 // SAFETY: a handle that the driver takes from any thread.
 unsafe impl Send for Stream {}
@@ -101,7 +101,7 @@ impl Stream {
 
 /// An event; it can be recorded again once nobody asks for what it marked.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Event(sys::CUevent);
+pub(crate) struct Event(sys::CUevent);
 
 // SAFETY: a handle that the driver takes from any thread.
 unsafe impl Send for Event {}
@@ -150,11 +150,11 @@ impl Drop for Event {
 
 /// A kernel of a loaded module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Function(sys::CUfunction);
+pub(crate) struct Function(sys::CUfunction);
 
 /// A loaded cubin, unloaded when dropped: its functions must not be launched after that.
 #[derive(Debug)]
-pub(super) struct Module(sys::CUmodule);
+pub(crate) struct Module(sys::CUmodule);
 
 impl Drop for Module {
     fn drop(&mut self) {
@@ -193,7 +193,7 @@ impl Function {
 }
 
 /// Launches `function`. `arguments` points to one value for each of its parameters, of its size at least.
-pub(super) fn launch(
+pub(crate) fn launch(
     function: Function,
     grid: Grid,
     stream: Stream,
@@ -208,39 +208,39 @@ pub(super) fn launch(
 }
 
 /// Takes device memory (cuMemAlloc).
-pub(super) fn allocate(bytes: Bytes) -> Result<Address, Failure> {
+pub(crate) fn allocate(bytes: Bytes) -> Result<Address, Failure> {
     // SAFETY: a context is current.
     let address = unsafe { result::malloc_sync(usize::try_from(bytes.get()).unwrap_or(usize::MAX)) }?;
     Ok(Address(address))
 }
 
 /// Gives back what [`allocate`] gave.
-pub(super) fn free(address: Address) -> Result<(), Failure> {
+pub(crate) fn free(address: Address) -> Result<(), Failure> {
     // SAFETY: the address came from `allocate`; the driver waits for kernels that use it.
     Ok(unsafe { result::free_sync(address.0) }?)
 }
 
 /// Free and total memory of the device.
-pub(super) fn memory() -> Result<(Bytes, Bytes), Failure> {
+pub(crate) fn memory() -> Result<(Bytes, Bytes), Failure> {
     let (free, total) = result::mem_get_info()?;
     Ok((Bytes(free as u64), Bytes(total as u64)))
 }
 
 /// Queues a copy to the device. `from` must be page-locked, or the call waits until it has been staged.
-pub(super) fn upload(from: &[u8], to: Address, stream: Stream) -> Result<(), Failure> {
+pub(crate) fn upload(from: &[u8], to: Address, stream: Stream) -> Result<(), Failure> {
     // SAFETY: the target is a live block of that size, as `Device`'s copies demand; a page-locked source stays as it is
     // until an event tells that the copy is over, as `Device::copy_pinned` demands.
     Ok(unsafe { result::memcpy_htod_async(to.0, from, stream.0) }?)
 }
 
 /// Queues a copy to the host, as [`upload`] the other way.
-pub(super) fn download(from: Address, to: &mut [u8], stream: Stream) -> Result<(), Failure> {
+pub(crate) fn download(from: Address, to: &mut [u8], stream: Stream) -> Result<(), Failure> {
     // SAFETY: as for `upload`.
     Ok(unsafe { result::memcpy_dtoh_async(to, from.0, stream.0) }?)
 }
 
 /// Unified memory, not initialised.
-pub(super) fn take_managed(bytes: Bytes) -> Result<Address, Failure> {
+pub(crate) fn take_managed(bytes: Bytes) -> Result<Address, Failure> {
     let size = usize::try_from(bytes.get()).unwrap_or(usize::MAX).max(1);
     // SAFETY: nobody reads it before a kernel or a copy has written it.
     let taken = unsafe { result::malloc_managed(size, sys::CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL) }?;
@@ -248,13 +248,13 @@ pub(super) fn take_managed(bytes: Bytes) -> Result<Address, Failure> {
 }
 
 /// Undoes [`take_managed`].
-pub(super) fn give_managed(address: Address) -> Result<(), Failure> {
+pub(crate) fn give_managed(address: Address) -> Result<(), Failure> {
     // SAFETY: it was taken by `take_managed`, and no work that reaches it is under way.
     Ok(unsafe { result::free_sync(address.0) }?)
 }
 
 /// Page-locks host memory, so that copies from it do not wait.
-pub(super) fn lock_host(address: Address, bytes: Bytes) -> Result<(), Failure> {
+pub(crate) fn lock_host(address: Address, bytes: Bytes) -> Result<(), Failure> {
     let start = std::ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(address.0).unwrap_or_default());
     // SAFETY: the pages belong to a mapping of this process that outlives the lock.
     let locked = unsafe { sys::cuMemHostRegister_v2(start, usize::try_from(bytes.get()).unwrap_or_default(), 0) };
@@ -262,7 +262,7 @@ pub(super) fn lock_host(address: Address, bytes: Bytes) -> Result<(), Failure> {
 }
 
 /// Undoes [`lock_host`].
-pub(super) fn unlock_host(address: Address) -> Result<(), Failure> {
+pub(crate) fn unlock_host(address: Address) -> Result<(), Failure> {
     let start = std::ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(address.0).unwrap_or_default());
     // SAFETY: the pages were locked by `lock_host`.
     Ok(unsafe { sys::cuMemHostUnregister(start) }.result()?)
@@ -270,7 +270,7 @@ pub(super) fn unlock_host(address: Address) -> Result<(), Failure> {
 
 /// What the device is.
 #[derive(Clone, Debug)]
-pub(super) struct Properties {
+pub(crate) struct Properties {
     pub ordinal: u32,
     pub name: String,
     /// Compute capability, major times ten plus minor.
@@ -280,7 +280,7 @@ pub(super) struct Properties {
 
 /// A device's primary context, current on the thread that entered it and there as long as somebody holds this.
 #[derive(Debug)]
-pub(super) struct Context {
+pub(crate) struct Context {
     device: sys::CUdevice,
     _inside: Inside,
 }
@@ -311,7 +311,7 @@ impl Drop for Context {
 }
 
 /// What the device of a context is.
-pub(super) fn properties(context: &Context, ordinal: u32) -> Result<Properties, Failure> {
+pub(crate) fn properties(context: &Context, ordinal: u32) -> Result<Properties, Failure> {
     let device = context.device;
     let attribute = |which| -> Result<u32, Failure> {
         // SAFETY: the device comes from the driver.
@@ -329,7 +329,7 @@ pub(super) fn properties(context: &Context, ordinal: u32) -> Result<Properties, 
 }
 
 /// The UUID of a visible GPU, as NVIDIA's tools write it behind `GPU-`. The driver must be present.
-pub(super) fn uuid(ordinal: u32) -> Result<String, Failure> {
+pub(crate) fn uuid(ordinal: u32) -> Result<String, Failure> {
     result::init()?;
     let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
     let bytes = result::device::get_uuid(device)?.bytes;
@@ -344,7 +344,7 @@ pub(super) fn uuid(ordinal: u32) -> Result<String, Failure> {
 }
 
 /// A range of device addresses whose pages are backed one by one.
-pub(super) mod pages {
+pub(crate) mod pages {
     use super::*;
 
     /// Physical memory of the device, mapped once.

@@ -9,7 +9,7 @@ use super::scratch::Scratch;
 use crate::MatrixPrecision;
 
 /// An open GPU: everything but its memory and its streams.
-pub(super) struct Gpu {
+pub(crate) struct Gpu {
     pub properties: Properties,
     pub modules: Modules,
     pub scratch: Scratch,

@@ -2,7 +2,7 @@
 
 /// Thread blocks, threads of each, and dynamic shared memory of each in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grid {
+pub(crate) struct Grid {
     pub blocks: [u32; 3],
     pub threads: u32,
     pub shared: u32,

@@ -4,35 +4,36 @@
 //! Kernels run in order on one compute stream; copies that run beside it have a stream of their own, and more can be opened.
 //! The host never waits for a kernel except to read what it wrote.
 
-mod blas;
+pub(crate) mod blas;
 mod cache;
-mod choices;
-mod convolution;
-mod dnn;
-mod driver;
+pub(crate) mod choices;
+pub(crate) mod convolution;
+pub(crate) mod dnn;
+pub(crate) mod driver;
 mod events;
-mod gpu;
+pub(crate) mod geometry;
+pub(crate) mod gpu;
 mod grid;
-mod kernels;
 mod libraries;
 mod memory;
-mod modules;
+pub(crate) mod modules;
 mod monitor;
 mod nccl;
 mod pinned;
 mod places;
 mod probe;
-mod queue;
+pub(crate) mod queue;
 mod refusal;
+pub(crate) mod rows;
 mod scratch;
-mod stopwatch;
+pub(crate) mod stopwatch;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{
     Abort as _, Collective, Device, DeviceError, DeviceEvent, DeviceInfo, GroupId, HostBuffer, Kernel, Mark,
-    MatrixPrecision, Operand, PinnedMemory, ProgramStart, Sensors, SharedAbort,
+    MatrixPrecision, Operand, PinnedMemory, ProgramStart, Sensors, SharedAbort, kernels,
 };
 use blas::Blas;
 use convolution::Convolutions;
@@ -100,7 +101,7 @@ impl CudaDevice {
         let streams = SharedStreams::new(context).map_err(|failure| refused(failure.into()))?;
         let (_, memory) = driver::memory().map_err(|failure| refused(failure.into()))?;
         let gpu = Gpu {
-            modules: Modules::load(properties.capability).map_err(refused)?,
+            modules: Modules::load(kernels::units(), properties.capability).map_err(refused)?,
             scratch: Scratch::default(),
             blas: Blas::new(&properties.name).map_err(refused)?,
             convolutions: Convolutions::default(),
@@ -192,7 +193,7 @@ impl Device for CudaDevice {
     fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
         let stream = self.stream(kernel.name(), stream)?;
         let mut queue = Queue { gpu: &mut self.gpu, stream };
-        let launched = kernels::launch(&mut queue, kernel);
+        let launched = kernel.on_cuda(&mut queue);
         self.gpu.scratch.lend(None);
         launched.map_err(|refusal| refusal.of(kernel.name(), &self.info.id))
     }

@@ -12,12 +12,23 @@ use cudarc::nvrtc::sys;
 
 use super::cache::{cache_folder, keep};
 use super::driver::{Function, Module};
-use super::kernels::sources;
 use super::refusal::Refusal;
 use crate::DType;
 
+/// Goes in front of every unit.
+const PRELUDE: &str = include_str!("prelude.cuh");
+
+/// A translation unit, compiled by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    /// Its file, without `.cu`: the kernels on disk are called so.
+    pub name: &'static str,
+    /// CUDA C, behind the prelude that all have.
+    pub source: &'static str,
+}
+
 /// All units, loaded, and the kernels that have been asked for.
-pub(super) struct Modules {
+pub(crate) struct Modules {
     modules: Vec<Module>,
     /// Which module has a kernel: asking one that has not is an error to those who watch the driver.
     homes: HashMap<String, usize>,
@@ -31,21 +42,22 @@ const COMMON_SHARED: u32 = 48 << 10;
 
 impl Modules {
     /// Takes every unit from the cache, or compiles it: one thread each.
-    pub fn load(capability: u32) -> Result<Self, Refusal> {
+    pub fn load(units: impl Iterator<Item = &'static Unit>, capability: u32) -> Result<Self, Refusal> {
+        let units: Vec<&Unit> = units.collect();
         let cache = cache_folder();
         let images: Vec<Result<Vec<u8>, Refusal>> = thread::scope(|scope| {
             let cache = cache.as_deref();
-            let compile = |&(unit, source): &(_, _)| scope.spawn(move || image(unit, source, capability, cache));
-            let threads: Vec<_> = sources::UNITS.iter().map(compile).collect();
+            let compile = |&unit: &&'static Unit| scope.spawn(move || image(unit, capability, cache));
+            let threads: Vec<_> = units.iter().map(compile).collect();
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
         });
         let (mut modules, mut homes) = (Vec::new(), HashMap::new());
-        for (image, &(unit, source)) in images.into_iter().zip(sources::UNITS) {
+        for (image, unit) in images.into_iter().zip(units) {
             let mut image = image?;
             let module = match Module::load(&image) {
                 // A damaged cache file.
                 Err(_) if cache.is_some() => {
-                    image = self::image(unit, source, capability, None)?;
+                    image = self::image(unit, capability, None)?;
                     Module::load(&image)?
                 }
                 loaded => loaded?,
@@ -112,9 +124,10 @@ fn target(capability: u32) -> String {
 }
 
 /// Machine code of one unit.
-fn image(unit: &str, source: &str, capability: u32, cache: Option<&Path>) -> Result<Vec<u8>, Refusal> {
+fn image(unit: &Unit, capability: u32, cache: Option<&Path>) -> Result<Vec<u8>, Refusal> {
+    let Unit { name: unit, source } = unit;
     let target = target(capability);
-    let source = format!("#line 1 \"prelude.cuh\"\n{}\n#line 1 \"{unit}.cu\"\n{source}", sources::PRELUDE);
+    let source = format!("#line 1 \"prelude.cuh\"\n{}\n#line 1 \"{unit}.cu\"\n{source}", PRELUDE);
     let mut hasher = DefaultHasher::new();
     (&source, &target, version()).hash(&mut hasher);
     let path = cache.map(|folder| folder.join(format!("{unit}-{target}-{:016x}.cubin", hasher.finish())));

@@ -7,17 +7,17 @@ use super::gpu::Gpu;
 use crate::{DType, Operand};
 use vramlab_allocator::units::Address;
 
-pub(super) use super::grid::Grid;
-pub(super) use super::refusal::Refusal;
+pub(crate) use super::grid::Grid;
+pub(crate) use super::refusal::Refusal;
 
 /// `n` in units of `unit`, as a grid's dimension.
-pub(super) fn blocks_of(n: usize, unit: usize) -> u32 {
+pub(crate) fn blocks_of(n: usize, unit: usize) -> u32 {
     u32::try_from(n.div_ceil(unit.max(1)).max(1)).unwrap_or(u32::MAX)
 }
 
 /// The arguments of a kernel, in the order of its parameters.
 #[derive(Default)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Each argument begins a word of its own; a structure takes several.
     words: Vec<u64>,
     starts: Vec<u8>,
@@ -86,7 +86,7 @@ impl Arguments {
 }
 
 /// A stream of the device, and what launching on it needs.
-pub(super) struct Queue<'g> {
+pub(crate) struct Queue<'g> {
     pub gpu: &'g mut Gpu,
     pub stream: driver::Stream,
 }

@@ -1,11 +1,11 @@
 //! Why a kernel was not launched.
 
 use super::driver::Failure;
-use crate::{DeviceError, Kernel};
+use crate::DeviceError;
 
 /// Why a kernel was not launched.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// The driver refused.
     #[error(transparent)]
     Driver(#[from] Failure),
@@ -23,9 +23,9 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// What a family says of a kernel that is not its own, or of types it has no kernel for.
-    pub fn unsupported(kernel: &Kernel<'_>) -> Self {
-        Self::Unsupported(format!("{} of these types", kernel.name()))
+    /// What a family says of types it has no kernel for.
+    pub fn unsupported(kernel: &str) -> Self {
+        Self::Unsupported(format!("{kernel} of these types"))
     }
 
     /// The refusal as the device tells it.

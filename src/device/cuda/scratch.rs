@@ -9,7 +9,7 @@ const LEAST: u64 = 64 * MIB;
 
 /// One area for all kernels of the compute stream: they run one after the other.
 #[derive(Default)]
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     area: Option<(Address, u64)>,
     /// The workspace that the op now running asked the allocator for.
     lent: Option<(Address, u64)>,

@@ -9,7 +9,7 @@ const RUNS: usize = 3;
 const HOPELESS: f32 = 1.25;
 
 /// Two events around what is timed.
-pub(super) struct Stopwatch {
+pub(crate) struct Stopwatch {
     start: Event,
     end: Event,
 }

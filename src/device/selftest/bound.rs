@@ -4,7 +4,7 @@ use crate::DType;
 
 /// What kind of arithmetic made an output.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Bound {
+pub(crate) enum Bound {
     /// One right answer: copies, choices, integers, single roundings.
     Exact,
     /// A formula of each element by itself, rounded once.
@@ -19,7 +19,7 @@ pub(super) enum Bound {
 
 /// How an output is compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// The largest permitted error: of the whole in the Euclidean norm, and of each element, where `patience` times as
     /// much is permitted.
     pub tolerance: f64,

@@ -9,7 +9,7 @@ use vramlab_allocator::units::{Address, Bytes};
 
 /// What f32 stands for in a case, or which other type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Precision {
+pub(crate) enum Precision {
     F32,
     /// f32 whose products may be rounded.
     Tf32,
@@ -40,7 +40,7 @@ impl Precision {
 }
 
 /// A type's name in tables.
-pub(super) const fn name_of(dtype: DType) -> &'static str {
+pub(crate) const fn name_of(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "f64",
         DType::F32 => "f32",
@@ -56,11 +56,11 @@ pub(super) const fn name_of(dtype: DType) -> &'static str {
 
 /// An operand of a case, in the order of declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot(usize);
+pub(crate) struct Slot(usize);
 
 /// An operand before it has an address.
 #[derive(Clone, Debug)]
-pub(super) struct Declared {
+pub(crate) struct Declared {
     pub name: &'static str,
     pub dtype: DType,
     pub len: usize,
@@ -72,7 +72,7 @@ pub(super) struct Declared {
 
 /// Where operands begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Skew {
+pub(crate) enum Skew {
     /// At addresses that every vector access likes.
     #[default]
     Aligned,
@@ -84,7 +84,7 @@ pub(super) enum Skew {
 
 /// One call of a kernel.
 #[derive(Clone, Debug)]
-pub(super) struct Case {
+pub(crate) struct Case {
     pub kernel: &'static str,
     /// The column that it counts in.
     pub types: String,
@@ -178,7 +178,7 @@ impl Case {
 
 /// The operands of a case in a device's memory.
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
+pub(crate) struct Placed {
     pub operands: Vec<Operand>,
     /// Memory that the kernel may use while it runs.
     pub workspace: Operand,

@@ -6,7 +6,7 @@ use crate::DType;
 
 /// How near an output came.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Nearness {
+pub(crate) struct Nearness {
     /// The worst of the errors that [`Limits`] speaks of; infinite where a number is missing.
     pub error: f64,
     pub tolerance: f64,
@@ -16,7 +16,7 @@ pub(super) struct Nearness {
 
 /// An element that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Wrong {
+pub(crate) struct Wrong {
     pub index: usize,
     pub found: f64,
     pub expected: f64,
@@ -35,7 +35,7 @@ impl Nearness {
 
 /// Compares `found`, of `dtype`, with `expected`. Where `expected` is no number, `found` must be none either, unless
 /// what lies there is nobody's.
-pub(super) fn compare(found: &[f64], expected: &[f64], dtype: DType, bound: Bound, tf32: bool) -> Nearness {
+pub(crate) fn compare(found: &[f64], expected: &[f64], dtype: DType, bound: Bound, tf32: bool) -> Nearness {
     let limits = bound.limits(dtype, tf32);
     match bound {
         Bound::Free => Nearness::default(),

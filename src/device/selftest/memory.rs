@@ -19,7 +19,7 @@ const LEAST: u64 = 16 * MIB;
 
 /// Why there is no result.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// The device refused.
     Device(DeviceError),
     /// Bytes beside an operand are not what they were.
@@ -35,7 +35,7 @@ impl From<DeviceError> for Trouble {
 }
 
 /// A device and its memory.
-pub(super) struct Memory<'d> {
+pub(crate) struct Memory<'d> {
     pub device: &'d mut dyn Device,
     source: Box<dyn SegmentSource>,
     segment: Option<(Address, Bytes)>,
@@ -160,7 +160,7 @@ impl<'d> Memory<'d> {
 }
 
 /// What launches the kernel of a case.
-pub(super) type Launch<'l> =
+pub(crate) type Launch<'l> =
     &'l dyn Fn(&Placed, &mut dyn FnMut(&Kernel<'_>) -> Result<(), DeviceError>) -> Result<(), DeviceError>;
 
 /// A kernel of a case reaches its operands and nothing else, or what [`Kernel::reach`] tells is wrong.

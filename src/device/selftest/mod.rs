@@ -4,18 +4,18 @@
 //! devices. Outputs hold no numbers before, so that what a kernel leaves out shows; what lies beside them must stay; a
 //! second run, with a workspace lent, must give the same bits. How near is near enough says `bound.rs`.
 
-mod bound;
-mod case;
-mod cases;
+pub(crate) mod bound;
+pub(crate) mod case;
 mod compare;
+mod copies;
 mod memory;
 mod options;
 mod report;
-mod session;
-mod values;
+pub(crate) mod session;
+pub(crate) mod values;
 
 use super::cpu::{CpuDevice, CpuOptions};
-use super::{Device, DeviceError, MatrixPrecision};
+use super::{Device, DeviceError, MatrixPrecision, kernels};
 use session::Session;
 
 pub use options::{Extent, Options};
@@ -29,7 +29,8 @@ pub fn run(device: &mut dyn Device, options: &Options, progress: &mut dyn FnMut(
     let mut processor = CpuDevice::open(CpuOptions::default())?;
     let report = {
         let mut session = Session::new(device, &mut processor, options, progress);
-        cases::run(&mut session);
+        copies::run(&mut session);
+        kernels::selftest(&mut session);
         session.report
     };
     device.set_matrix_precision(MatrixPrecision::default());

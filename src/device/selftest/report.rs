@@ -107,7 +107,7 @@ impl Report {
     }
 
     /// Counts a case that ran.
-    pub(super) fn add(&mut self, kernel: &str, dtype: &str, nearness: &Nearness) {
+    pub(crate) fn add(&mut self, kernel: &str, dtype: &str, nearness: &Nearness) {
         let row = self.row(kernel, dtype);
         row.cases += 1;
         if nearness.used() >= row.used {
@@ -118,14 +118,14 @@ impl Report {
     }
 
     /// Adds what was wrong with a case.
-    pub(super) fn fail(&mut self, kernel: &str, dtype: &str, failure: Failure) {
+    pub(crate) fn fail(&mut self, kernel: &str, dtype: &str, failure: Failure) {
         let row = self.row(kernel, dtype);
         row.outcome = Outcome::Failed;
         row.failures.push(failure);
     }
 
     /// The device has no such kernel, and need not.
-    pub(super) fn refuse(&mut self, kernel: &str, dtype: &str) {
+    pub(crate) fn refuse(&mut self, kernel: &str, dtype: &str) {
         let row = self.row(kernel, dtype);
         if row.outcome == Outcome::Ok && row.cases == 0 {
             row.outcome = Outcome::NotSupported;

@@ -10,7 +10,7 @@ use super::values::{decode, encode, rounded, seed_of};
 use crate::{DType, Device, DeviceError, Kernel};
 
 /// A selftest under way.
-pub(super) struct Session<'s> {
+pub(crate) struct Session<'s> {
     tested: Memory<'s>,
     reference: Memory<'s>,
     options: &'s Options,
@@ -56,8 +56,8 @@ impl<'s> Session<'s> {
     }
 
     /// Runs the kernel that `kernel` makes of the operands of `case`.
-    pub fn check(&mut self, case: &Case, kernel: impl Fn(&Placed) -> Kernel<'static>) {
-        self.check_launch(case, &|placed, launch| launch(&kernel(placed)));
+    pub fn check<K: Into<Kernel<'static>>>(&mut self, case: &Case, kernel: impl Fn(&Placed) -> K) {
+        self.check_launch(case, &|placed, launch| launch(&kernel(placed).into()));
     }
 
     /// The same where the kernel borrows.
@@ -137,8 +137,12 @@ impl<'s> Session<'s> {
     }
 
     /// What the operands of a case hold after the processor has run it in f64: values for a case that follows.
-    pub fn prepare(&mut self, case: &Case, kernel: impl Fn(&Placed) -> Kernel<'static>) -> Option<Vec<Vec<f64>>> {
-        let launch: Launch<'_> = &|placed, launch| launch(&kernel(placed));
+    pub fn prepare<K: Into<Kernel<'static>>>(
+        &mut self,
+        case: &Case,
+        kernel: impl Fn(&Placed) -> K,
+    ) -> Option<Vec<Vec<f64>>> {
+        let launch: Launch<'_> = &|placed, launch| launch(&kernel(placed).into());
         let values = values_of(case);
         match self.expected(case, &values, launch) {
             Ok(results) => {

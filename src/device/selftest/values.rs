@@ -6,7 +6,7 @@ use crate::{DType, from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 
 /// Numbers to fill an operand with.
 #[derive(Clone, Debug)]
-pub(super) enum Values {
+pub(crate) enum Values {
     /// Evenly spread between two bounds.
     Uniform(f64, f64),
     /// A bell around a mean, of a standard deviation; never further from the mean than 3.5 of them.
@@ -67,13 +67,13 @@ const fn mix(mut x: u64) -> u64 {
 }
 
 /// A seed for a text (FNV-1a).
-pub(super) fn seed_of(text: &str) -> u64 {
+pub(crate) fn seed_of(text: &str) -> u64 {
     text.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
 }
 
 /// `values` as they lie in memory, rounded to nearest even.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounding is what is asked for")]
-pub(super) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
+pub(crate) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
     fn all<const N: usize>(values: &[f64], each: impl Fn(f64) -> [u8; N]) -> Vec<u8> {
         values.iter().flat_map(|&x| each(x)).collect()
     }
@@ -92,7 +92,7 @@ pub(super) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
 }
 
 /// The numbers that `bytes` mean.
-pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+pub(crate) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     fn all<const N: usize>(bytes: &[u8], each: impl Fn([u8; N]) -> f64) -> Vec<f64> {
         bytes.as_chunks::<N>().0.iter().map(|&chunk| each(chunk)).collect()
     }
@@ -110,6 +110,6 @@ pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
 }
 
 /// `values` as `dtype` can hold them.
-pub(super) fn rounded(dtype: DType, values: &[f64]) -> Vec<f64> {
+pub(crate) fn rounded(dtype: DType, values: &[f64]) -> Vec<f64> {
     decode(dtype, &encode(dtype, values))
 }

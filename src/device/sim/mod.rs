@@ -244,13 +244,14 @@ impl Device for SimDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::Elementwise;
     use crate::{DType, Operand};
 
     #[test]
     fn work_of_an_opened_stream_takes_its_time_there_and_an_unknown_one_is_an_error() {
         let mut device = SimDevice::h200().unwrap();
         let dst = Operand { address: Address(0), dtype: DType::F32, len: 1 << 28 };
-        let fill = Kernel::Fill { dst, value: 0.0 };
+        let fill = Elementwise::Fill { dst, value: 0.0 }.into();
         let side = device.open_stream().unwrap();
         assert!(side != device.copy_stream() && device.has_stream(side));
         let (begun, compute) = (device.mark(side).unwrap(), device.mark(StreamId::DEFAULT).unwrap());

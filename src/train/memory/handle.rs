@@ -327,7 +327,11 @@ impl Memory {
     ///
     /// # Errors
     /// [`TrainError::Device`].
-    pub fn launch(&self, kernel: &Kernel<'_>) -> OpResult<()> {
+    pub fn launch<'k>(&self, kernel: impl Into<Kernel<'k>>) -> OpResult<()> {
+        self.start(&kernel.into())
+    }
+
+    fn start(&self, kernel: &Kernel<'_>) -> OpResult<()> {
         let mut reached = Ok(());
         if self.0.watch.is_some() {
             kernel.reach(|span| {

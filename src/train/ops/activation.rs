@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::error::OpResult;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{Kernel, Operand};
+use vramlab_device::{Operand, kernels};
 
 impl Context {
     /// `max(input, 0)` in a new tensor. Saves its output.
@@ -14,9 +14,9 @@ impl Context {
     pub fn relu(&mut self, input: &Tensor) -> OpResult<Tensor> {
         self.op("relu", |cx| {
             let output = cx.laid_out_as(input, input.dtype(), "relu output")?;
-            cx.launch(&Kernel::Relu { src: input.flat(), dst: output.flat() })?;
+            cx.launch(kernels::Elementwise::Relu { src: input.flat(), dst: output.flat() })?;
             let output = output.with_source(input.source());
-            cx.output_of_activation(output, "reluBackward", |output, grad, dst| Kernel::ReluBackward {
+            cx.output_of_activation(output, "reluBackward", |output, grad, dst| kernels::Elementwise::ReluBackward {
                 output,
                 grad,
                 dst,
@@ -40,7 +40,11 @@ impl Context {
             let _unread = unread.unpack(cx)?;
             let output = saved.unpack(cx)?;
             let dst = cx.temporary_in(grad.shape(), grad.layout(), grad.dtype(), "input gradient")?;
-            cx.launch(&Kernel::ReluBackward { output: output.flat(), grad: grad.flat(), dst: dst.flat() })?;
+            cx.launch(kernels::Elementwise::ReluBackward {
+                output: output.flat(),
+                grad: grad.flat(),
+                dst: dst.flat(),
+            })?;
             Ok([Some(dst), None, None])
         });
         Ok(output.detach().with_source(source))
@@ -52,8 +56,8 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn relu_in_place(&mut self, input: Tensor) -> OpResult<Tensor> {
         self.op("relu_", |cx| {
-            cx.launch(&Kernel::Relu { src: input.flat(), dst: input.flat() })?;
-            cx.output_of_activation(input, "relu_Backward", |output, grad, dst| Kernel::ReluBackward {
+            cx.launch(kernels::Elementwise::Relu { src: input.flat(), dst: input.flat() })?;
+            cx.output_of_activation(input, "relu_Backward", |output, grad, dst| kernels::Elementwise::ReluBackward {
                 output,
                 grad,
                 dst,
@@ -68,12 +72,9 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn leaky_relu_in_place(&mut self, input: Tensor, slope: f32) -> OpResult<Tensor> {
         self.op("leaky_relu_", |cx| {
-            cx.launch(&Kernel::LeakyRelu { src: input.flat(), dst: input.flat(), slope })?;
-            cx.output_of_activation(input, "leaky_relu_Backward", move |output, grad, dst| Kernel::LeakyReluBackward {
-                output,
-                grad,
-                dst,
-                slope,
+            cx.launch(kernels::Elementwise::LeakyRelu { src: input.flat(), dst: input.flat(), slope })?;
+            cx.output_of_activation(input, "leaky_relu_Backward", move |output, grad, dst| {
+                kernels::Elementwise::LeakyReluBackward { output, grad, dst, slope }
             })
         })
     }
@@ -85,9 +86,9 @@ impl Context {
     pub fn tanh(&mut self, input: &Tensor) -> OpResult<Tensor> {
         self.op("tanh", |cx| {
             let output = cx.laid_out_as(input, input.dtype(), "tanh output")?;
-            cx.launch(&Kernel::Tanh { src: input.flat(), dst: output.flat() })?;
+            cx.launch(kernels::Elementwise::Tanh { src: input.flat(), dst: output.flat() })?;
             let output = output.with_source(input.source());
-            cx.output_of_activation(output, "tanhBackward", |output, grad, dst| Kernel::TanhBackward {
+            cx.output_of_activation(output, "tanhBackward", |output, grad, dst| kernels::Elementwise::TanhBackward {
                 output,
                 grad,
                 dst,
@@ -102,12 +103,10 @@ impl Context {
     pub fn sigmoid(&mut self, input: &Tensor) -> OpResult<Tensor> {
         self.op("sigmoid", |cx| {
             let output = cx.laid_out_as(input, input.dtype(), "sigmoid output")?;
-            cx.launch(&Kernel::Sigmoid { src: input.flat(), dst: output.flat() })?;
+            cx.launch(kernels::Elementwise::Sigmoid { src: input.flat(), dst: output.flat() })?;
             let output = output.with_source(input.source());
-            cx.output_of_activation(output, "sigmoidBackward", |output, grad, dst| Kernel::SigmoidBackward {
-                output,
-                grad,
-                dst,
+            cx.output_of_activation(output, "sigmoidBackward", |output, grad, dst| {
+                kernels::Elementwise::SigmoidBackward { output, grad, dst }
             })
         })
     }
@@ -117,7 +116,7 @@ impl Context {
         &mut self,
         output: Tensor,
         backward: &'static str,
-        kernel: impl FnOnce(Operand, Operand, Operand) -> Kernel<'static> + 'static,
+        kernel: impl FnOnce(Operand, Operand, Operand) -> kernels::Elementwise + 'static,
     ) -> OpResult<Tensor> {
         if !self.differentiates(&[&output]) {
             return Ok(output);
@@ -129,7 +128,7 @@ impl Context {
             let output = cx.arranged(&output, strides, "output copy")?;
             let grad = cx.arranged(&grad, strides, "contiguous gradient")?;
             let dst = cx.temporary_in(grad.shape(), strides, grad.dtype(), "input gradient")?;
-            cx.launch(&kernel(output.flat(), grad.flat(), dst.flat()))?;
+            cx.launch(kernel(output.flat(), grad.flat(), dst.flat()))?;
             Ok([Some(dst), None, None])
         });
         Ok(output.with_source(source))
@@ -144,14 +143,18 @@ impl Context {
             let saved = if cx.differentiates(&[input]) { Some(cx.save(input)?) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "silu output")?;
             let src = cx.in_rows(input, &output)?;
-            cx.launch(&Kernel::Silu { src: src.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Silu { src: src.operand(), dst: output.operand() })?;
             let Some(saved) = saved else { return Ok(output) };
             let source = cx.record("siluBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let input = saved.unpack(cx)?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "silu gradient")?;
                 let src = cx.in_rows(&input, &dst)?;
-                cx.launch(&Kernel::SiluBackward { src: src.operand(), grad: grad.operand(), dst: dst.operand() })?;
+                cx.launch(kernels::Elementwise::SiluBackward {
+                    src: src.operand(),
+                    grad: grad.operand(),
+                    dst: dst.operand(),
+                })?;
                 Ok([Some(dst), None, None])
             });
             Ok(output.with_source(source))
@@ -166,7 +169,11 @@ impl Context {
         self.op("gated_silu", |cx| {
             let saved = if cx.differentiates(&[gate, up]) { Some((cx.save(gate)?, cx.save(up)?)) } else { None };
             let output = cx.activation(gate.shape(), gate.dtype(), "gated")?;
-            cx.launch(&Kernel::GatedSilu { gate: gate.operand(), up: up.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::GatedSilu {
+                gate: gate.operand(),
+                up: up.operand(),
+                dst: output.operand(),
+            })?;
             let Some((saved_gate, saved_up)) = saved else { return Ok(output) };
             let source = cx.record("gated_siluBackward", [Some(gate), Some(up), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
@@ -174,7 +181,7 @@ impl Context {
                 let grad = cx.contiguous(&grad, "contiguous gradient")?;
                 let dgate = cx.temporary(gate.shape(), gate.dtype(), "gate gradient")?;
                 let dup = cx.temporary(up.shape(), up.dtype(), "up gradient")?;
-                cx.launch(&Kernel::GatedSiluBackward {
+                cx.launch(kernels::Elementwise::GatedSiluBackward {
                     grad: grad.operand(),
                     gate: gate.operand(),
                     up: up.operand(),
@@ -196,13 +203,13 @@ impl Context {
             let differentiates = cx.differentiates(&[input]);
             let saved = if differentiates { Some(cx.save(input)?) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "gelu output")?;
-            cx.launch(&Kernel::Gelu { src: input.operand(), dst: output.operand(), tanh })?;
+            cx.launch(kernels::Elementwise::Gelu { src: input.operand(), dst: output.operand(), tanh })?;
             let Some(saved) = saved else { return Ok(output) };
             let source = cx.record("geluBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let input = saved.unpack(cx)?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "gelu gradient")?;
-                cx.launch(&Kernel::GeluBackward {
+                cx.launch(kernels::Elementwise::GeluBackward {
                     src: input.operand(),
                     grad: grad.operand(),
                     dst: dst.operand(),

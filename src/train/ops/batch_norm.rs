@@ -5,7 +5,7 @@ use crate::error::{OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{ChannelShape, DType, Kernel, ResidualGradient};
+use vramlab_device::{ChannelShape, DType, ResidualGradient, kernels};
 
 /// What batch norm remembers of the batches it has seen: buffers, not parameters.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Context {
         shape: ChannelShape,
     ) -> OpResult<Tensor> {
         self.op("batch_norm", |cx| {
-            cx.launch(&Kernel::AddScalar {
+            cx.launch(kernels::Elementwise::AddScalar {
                 src: running.batches.operand(),
                 dst: running.batches.operand(),
                 value: 1.0,
@@ -71,7 +71,7 @@ impl Context {
             };
             let output = cx.activation(input.shape(), input.dtype(), "batch_norm output")?;
             let [mean, rstd] = cx.batch_statistics(input, shape)?;
-            cx.launch(&Kernel::BatchNorm {
+            cx.launch(kernels::BatchNorm::Forward {
                 src: input.operand(),
                 weight: weight.operand(),
                 bias: bias.operand(),
@@ -93,7 +93,7 @@ impl Context {
                 let _running = (saved_running.0.unpack(cx)?, saved_running.1.unpack(cx)?);
                 let (mean, rstd) = (saved_statistics.0.unpack(cx)?, saved_statistics.1.unpack(cx)?);
                 let [dsrc, dweight, dbias] = cx.batch_norm_gradients(&src, &weight, shape)?;
-                cx.launch(&Kernel::BatchNormBackward {
+                cx.launch(kernels::BatchNorm::Backward {
                     grad: grad.operand(),
                     src: src.operand(),
                     mean: mean.operand(),
@@ -140,7 +140,7 @@ impl Context {
                 })
                 .transpose()?;
             let residual = residual.as_ref();
-            cx.launch(&Kernel::AddScalar {
+            cx.launch(kernels::Elementwise::AddScalar {
                 src: running.batches.operand(),
                 dst: running.batches.operand(),
                 value: 1.0,
@@ -151,7 +151,7 @@ impl Context {
                 if differentiates { Some((cx.save(input)?, cx.save(weight)?, cx.save(bias)?)) } else { None };
             let output = cx.laid_out_as(input, input.dtype(), "batch_norm output")?;
             let [mean, rstd] = cx.batch_statistics(input, shape)?;
-            cx.launch(&Kernel::BatchNormActivation {
+            cx.launch(kernels::BatchNorm::Activation {
                 src: input.flat(),
                 residual: residual.map(Tensor::flat),
                 weight: weight.operand(),
@@ -192,7 +192,7 @@ impl Context {
                 let of_residual =
                     |output: &Tensor| ResidualGradient { output: output.flat(), dresidual: behind.flat() };
                 let residual = output.as_ref().map(of_residual);
-                cx.launch(&Kernel::BatchNormActivationBackward {
+                cx.launch(kernels::BatchNorm::ActivationBackward {
                     grad: grad.flat(),
                     src: src.flat(),
                     residual,
@@ -241,7 +241,7 @@ impl Context {
             let output = cx.activation(input.shape(), input.dtype(), "batch_norm output")?;
             // PyTorch's own kernel makes mean and reciprocal deviation in evaluation too; cuDNN has no need of them.
             let made = if uses_cudnn(input, weight) { None } else { Some(cx.batch_statistics(input, shape)?) };
-            cx.launch(&Kernel::BatchNormInference {
+            cx.launch(kernels::BatchNorm::Inference {
                 src: input.operand(),
                 weight: weight.operand(),
                 bias: bias.operand(),
@@ -267,7 +267,7 @@ impl Context {
                     None => None,
                 };
                 let [dsrc, dweight, dbias] = cx.batch_norm_gradients(&src, &weight, shape)?;
-                cx.launch(&Kernel::BatchNormInferenceBackward {
+                cx.launch(kernels::BatchNorm::InferenceBackward {
                     grad: grad.operand(),
                     src: src.operand(),
                     weight: weight.operand(),

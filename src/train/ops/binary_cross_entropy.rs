@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 impl Context {
     /// Mean binary cross-entropy of `logits` against `target`, a probability for each. Runs in f32 under autocast. Saves
@@ -24,7 +24,7 @@ impl Context {
                 let _losses = cx.temporary(logits.shape(), logits.dtype(), "losses")?;
                 cx.activation(Shape::new(&[]), logits.dtype(), "loss")?
             };
-            cx.launch(&Kernel::BceWithLogits {
+            cx.launch(kernels::Loss::BceWithLogits {
                 logits: logits.operand(),
                 targets: target.operand(),
                 loss: loss.operand(),
@@ -35,7 +35,7 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let (logits, target) = (saved_logits.unpack(cx)?, saved_target.unpack(cx)?);
                 let dst = cx.temporary(logits.shape(), logits.dtype(), "logits gradient")?;
-                cx.launch(&Kernel::BceWithLogitsBackward {
+                cx.launch(kernels::Loss::BceWithLogitsBackward {
                     grad: grad.operand(),
                     logits: logits.operand(),
                     targets: target.operand(),

@@ -7,7 +7,7 @@ use crate::shape::Shape;
 use crate::split::Likeness;
 use crate::tape::Gradients;
 use crate::tensor::{Source, Tensor};
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 use vramlab_model::Category;
 
 impl Context {
@@ -111,7 +111,7 @@ impl Context {
                 return Ok(cx.record_cast(input, output));
             }
             let output = cx.laid_out_as(input, dtype, what)?;
-            cx.launch(&Kernel::Cast { src: input.flat(), dst: output.flat() })?;
+            cx.launch(kernels::Elementwise::Cast { src: input.flat(), dst: output.flat() })?;
             Ok(cx.record_cast(input, output))
         })
     }
@@ -129,7 +129,7 @@ impl Context {
     pub fn clone_of(&mut self, input: &Tensor, what: &'static str) -> OpResult<Tensor> {
         self.op("clone", |cx| {
             let output = cx.laid_out_as(input, input.dtype(), what)?;
-            cx.launch(&Kernel::Cast { src: input.flat(), dst: output.flat() })?;
+            cx.launch(kernels::Elementwise::Cast { src: input.flat(), dst: output.flat() })?;
             if !cx.differentiates(&[input]) {
                 return Ok(output);
             }
@@ -167,7 +167,7 @@ impl Context {
             return Ok(cast);
         }
         let cast = cast.restrided(gradient.layout());
-        self.launch(&Kernel::Cast { src: gradient.flat(), dst: cast.flat() })?;
+        self.launch(kernels::Elementwise::Cast { src: gradient.flat(), dst: cast.flat() })?;
         Ok(cast)
     }
 }

@@ -6,7 +6,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 use super::embedding::{SCAN_TILE, scan_storage};
 
@@ -40,8 +40,8 @@ impl Context {
         self.op("positions", |cx| {
             let counted = cx.temporary(Shape::new(&[rows]), DType::I64, "positions")?;
             let positions = cx.activation(Shape::new(&[rows]), DType::I64, "positions")?;
-            cx.launch(&Kernel::Arange { dst: counted.operand() })?;
-            cx.launch(&Kernel::Cast { src: counted.operand(), dst: positions.operand() })?;
+            cx.launch(kernels::Elementwise::Arange { dst: counted.operand() })?;
+            cx.launch(kernels::Elementwise::Cast { src: counted.operand(), dst: positions.operand() })?;
             drop(counted);
             Ok(positions)
         })
@@ -133,7 +133,7 @@ impl Context {
             let source = cx.record("sliceBackward", [Some(&logits), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let dst = cx.temporary(all, grad.dtype(), "gradient of all logits")?;
-                cx.launch(&Kernel::Fill { dst: dst.operand(), value: 0.0 })?;
+                cx.launch(kernels::Elementwise::Fill { dst: dst.operand(), value: 0.0 })?;
                 cx.copy(&grad, &dst.strided(learned, of_all, 0))?;
                 drop(grad);
                 Ok([Some(dst), None, None])
@@ -172,7 +172,7 @@ impl Context {
     pub(super) fn padded_labels(&self, labels: &Tensor) -> OpResult<Tensor> {
         let (batch, rows) = (labels.shape().rows(), labels.shape().last());
         let padded = self.temporary(Shape::new(&[batch, rows + 1]), DType::I64, "padded labels")?;
-        self.launch(&Kernel::Fill { dst: padded.operand(), value: IGNORED })?;
+        self.launch(kernels::Elementwise::Fill { dst: padded.operand(), value: IGNORED })?;
         self.copy(labels, &padded.strided(labels.shape(), [rows + 1, 1, 0, 0], 0))?;
         Ok(padded)
     }

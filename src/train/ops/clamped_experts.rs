@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 use super::experts::{Lie, Routes};
 
@@ -107,7 +107,7 @@ impl Context {
             let source = self.record("sliceBackward", [Some(both), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let whole = cx.temporary(shape, dtype, "gradient of the whole")?;
-                cx.launch(&Kernel::Fill { dst: whole.operand(), value: 0.0 })?;
+                cx.launch(kernels::Elementwise::Fill { dst: whole.operand(), value: 0.0 })?;
                 cx.copy(&grad, &whole.strided(of_part, strides, start))?;
                 Ok([Some(whole), None, None])
             });
@@ -124,11 +124,11 @@ impl Context {
             let output = cx.activation(shape, input.dtype(), "clamped")?;
             cx.copy(input, &output)?;
             let dst = output.operand();
-            cx.launch(&Kernel::AtMost { src: dst, dst, most: LIMIT })?;
+            cx.launch(kernels::Elementwise::AtMost { src: dst, dst, most: LIMIT })?;
             if bound == Bound::Both {
                 for _ in 0..2 {
-                    cx.launch(&Kernel::Scale { src: dst, dst, factor: -1.0 })?;
-                    cx.launch(&Kernel::AtMost { src: dst, dst, most: LIMIT })?;
+                    cx.launch(kernels::Elementwise::Scale { src: dst, dst, factor: -1.0 })?;
+                    cx.launch(kernels::Elementwise::AtMost { src: dst, dst, most: LIMIT })?;
                 }
             }
             let Some(saved) = saved else { return Ok(output) };
@@ -145,9 +145,9 @@ impl Context {
                 // Both bounds at once: of the square.
                 let most = if bound == Bound::Both { LIMIT * LIMIT } else { LIMIT };
                 if bound == Bound::Both {
-                    cx.launch(&Kernel::Mul { a: src, b: src, dst: src })?;
+                    cx.launch(kernels::Elementwise::Mul { a: src, b: src, dst: src })?;
                 }
-                cx.launch(&Kernel::AtMostBackward { src, grad: grad.operand(), dst: src, most })?;
+                cx.launch(kernels::Elementwise::AtMostBackward { src, grad: grad.operand(), dst: src, most })?;
                 drop((above, within, zero, grad, input));
                 Ok([Some(dst), None, None])
             });

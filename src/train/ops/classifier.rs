@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel, MatrixView};
+use vramlab_device::{DType, MatrixView, kernels};
 use vramlab_model::Category;
 
 /// Classes are made up to a multiple of this: rows of logits then begin at multiples of 128 bytes.
@@ -30,8 +30,8 @@ impl Context {
             let padded = classes.next_multiple_of(PADDING);
             let copy = cx.memory().tensor(Shape::new(&[padded, width]), dtype, Category::Temporary, "weight copy")?;
             let (kept, rest) = (Shape::new(&[classes, width]), Shape::new(&[padded - classes, width]));
-            cx.launch(&Kernel::Cast { src: weight.operand(), dst: copy.window(kept, 0).operand() })?;
-            cx.launch(&Kernel::Fill { dst: copy.window(rest, classes * width).operand(), value: 0.0 })?;
+            cx.launch(kernels::Elementwise::Cast { src: weight.operand(), dst: copy.window(kept, 0).operand() })?;
+            cx.launch(kernels::Elementwise::Fill { dst: copy.window(rest, classes * width).operand(), value: 0.0 })?;
             let differentiates = cx.differentiates(&[&input, weight]);
             let saved = if differentiates { Some((cx.save(&input)?, cx.save(&copy)?)) } else { None };
             let logits = cx.activation(input.shape().with_last(padded), dtype, "output")?;
@@ -64,6 +64,6 @@ impl Context {
     }
 
     fn matrix_product(&self, [m, n, k]: [usize; 3], a: MatrixView, b: MatrixView, c: MatrixView) -> OpResult<()> {
-        self.launch(&Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })
+        self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })
     }
 }

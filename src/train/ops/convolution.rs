@@ -8,7 +8,7 @@ use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::Bytes;
-use vramlab_device::{ChannelShape, ConvShape, ImageLayout, Kernel};
+use vramlab_device::{ChannelShape, ConvShape, ImageLayout, kernels};
 use vramlab_model::EventKind;
 
 /// A convolution of tensors: what the kernels need to know, and what cuDNN's plans depend on.
@@ -216,10 +216,10 @@ impl Context {
         let _workspace = self.convolution_workspace(Pass::Forward, plan)?;
         let (shape, weight) = (plan.kernels, weight.flat());
         if plan.convolution.transposed {
-            self.launch(&Kernel::Conv2dBackwardInput { shape, grad: input.flat(), weight, dst: output.flat() })
+            self.launch(kernels::Convolution::BackwardInput { shape, grad: input.flat(), weight, dst: output.flat() })
         } else {
             let bias = bias.map(Tensor::operand);
-            self.launch(&Kernel::Conv2d { shape, src: input.flat(), weight, bias, dst: output.flat() })
+            self.launch(kernels::Convolution::Forward { shape, src: input.flat(), weight, bias, dst: output.flat() })
         }
     }
 
@@ -238,10 +238,10 @@ impl Context {
             let output = self.temporary_in(input.shape(), strides, grad.dtype(), "input gradient")?;
             let _workspace = self.convolution_workspace(Pass::InputGradient, plan)?;
             let (grad, weight, dst) = (grad.flat(), weight.flat(), output.flat());
-            self.launch(&if transposed {
-                Kernel::Conv2d { shape, src: grad, weight, bias: None, dst }
+            self.launch(if transposed {
+                kernels::Convolution::Forward { shape, src: grad, weight, bias: None, dst }
             } else {
-                Kernel::Conv2dBackwardInput { shape, grad, weight, dst }
+                kernels::Convolution::BackwardInput { shape, grad, weight, dst }
             })?;
             gradients[0] = Some(output);
         }
@@ -251,7 +251,7 @@ impl Context {
             let _workspace = self.convolution_workspace(Pass::WeightGradient, plan)?;
             let (grad, input) = (grad.flat(), input.flat());
             let (grad, src) = if transposed { (input, grad) } else { (grad, input) };
-            self.launch(&Kernel::Conv2dBackwardWeight { shape, grad, src, dst: output.flat() })?;
+            self.launch(kernels::Convolution::BackwardWeight { shape, grad, src, dst: output.flat() })?;
             gradients[1] = Some(output);
         }
         Ok(gradients)
@@ -270,7 +270,7 @@ impl Context {
         let output = self.temporary(shape, grad.dtype(), "bias gradient")?;
         let grad = self.contiguous(grad, "contiguous gradient")?;
         let shape = ChannelShape { batch, channels, area };
-        self.launch(&Kernel::ChannelSum { src: grad.operand(), dst: output.operand(), shape })?;
+        self.launch(kernels::Sums::Channels { src: grad.operand(), dst: output.operand(), shape })?;
         Ok(output)
     }
 }

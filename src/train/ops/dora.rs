@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel, MatrixView};
+use vramlab_device::{DType, MatrixView, kernels};
 use vramlab_model::{Category, NameId};
 
 /// A graph that nothing will go back through: what it saved lives as long as it does.
@@ -38,7 +38,7 @@ impl Context {
     pub fn identity(&mut self, len: usize, dtype: DType) -> OpResult<Tensor> {
         self.op("eye", |cx| {
             let output = cx.activation(Shape::new(&[len, len]), dtype, "identity")?;
-            cx.launch(&Kernel::Identity { dst: output.operand(), cols: len })?;
+            cx.launch(kernels::Elementwise::Identity { dst: output.operand(), cols: len })?;
             Ok(output)
         })
     }
@@ -78,7 +78,7 @@ impl Context {
             let memory = cx.memory().clone();
             cx.workspaces.gemm(&memory)?;
             let [a, b, c]: [MatrixView; 3] = [left, right, &output].map(Tensor::matrix);
-            cx.launch(&Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })?;
+            cx.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })?;
             Ok(output)
         })
     }
@@ -91,7 +91,11 @@ impl Context {
         let dtype = if self.autocasts() { DType::F32 } else { matrix.dtype() };
         let norms = self.op("linalg_vector_norm", |cx| {
             let norms = cx.activation(Shape::new(&[matrix.shape().rows()]), dtype, "norms of rows")?;
-            cx.launch(&Kernel::RowNorm { src: matrix.operand(), dst: norms.operand(), cols: matrix.shape().last() })?;
+            cx.launch(kernels::RmsNorm::RowNorm {
+                src: matrix.operand(),
+                dst: norms.operand(),
+                cols: matrix.shape().last(),
+            })?;
             Ok(norms)
         })?;
         if norms.dtype() == matrix.dtype() { Ok(norms) } else { self.cast(&norms, matrix.dtype(), "norms of rows") }
@@ -110,14 +114,14 @@ impl Context {
         self.op("div", |cx| {
             let saved = if cx.differentiates(&[a]) { Some(cx.save(b)?) } else { None };
             let output = cx.activation(a.shape(), wider(a.dtype(), b.dtype()), what)?;
-            cx.launch(&Kernel::Div { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Div { a: a.operand(), b: b.operand(), dst: output.operand() })?;
             let Some(saved) = saved else { return Ok(output) };
             let dtype = a.dtype();
             let source = cx.record("divBackward", [Some(a), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let b = saved.unpack(cx)?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "gradient of the dividend")?;
-                cx.launch(&Kernel::Div { a: grad.operand(), b: b.operand(), dst: dst.operand() })?;
+                cx.launch(kernels::Elementwise::Div { a: grad.operand(), b: b.operand(), dst: dst.operand() })?;
                 drop(b);
                 Ok([Some(cx.cast_gradient(&dst, dtype)?), None, None])
             });
@@ -132,7 +136,7 @@ impl Context {
     pub fn subtract_columns(&mut self, input: &Tensor, columns: &Tensor, what: &'static str) -> OpResult<Tensor> {
         self.op("sub", |cx| {
             let output = cx.activation(input.shape(), wider(input.dtype(), columns.dtype()), what)?;
-            cx.launch(&Kernel::Sub { a: input.operand(), b: columns.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Sub { a: input.operand(), b: columns.operand(), dst: output.operand() })?;
             if !cx.differentiates(&[input]) {
                 return Ok(output);
             }
@@ -155,7 +159,7 @@ impl Context {
             let saved_columns = if differentiates && input.requires_grad() { Some(cx.save(columns)?) } else { None };
             let saved_input = if differentiates && columns.requires_grad() { Some(cx.save(input)?) } else { None };
             let output = cx.activation(input.shape(), wider(input.dtype(), columns.dtype()), what)?;
-            cx.launch(&Kernel::Mul { a: input.operand(), b: columns.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Mul { a: input.operand(), b: columns.operand(), dst: output.operand() })?;
             if !differentiates {
                 return Ok(output);
             }
@@ -167,7 +171,11 @@ impl Context {
                 let (input, columns) = (input?, columns?);
                 let times = |factor: &Tensor, what| {
                     let dst = cx.temporary(grad.shape(), grad.dtype(), what)?;
-                    cx.launch(&Kernel::Mul { a: grad.operand(), b: factor.operand(), dst: dst.operand() })?;
+                    cx.launch(kernels::Elementwise::Mul {
+                        a: grad.operand(),
+                        b: factor.operand(),
+                        dst: dst.operand(),
+                    })?;
                     OpResult::Ok(dst)
                 };
                 // The second factor's gradient comes first: its name (other) sorts before self. Both are there before the first

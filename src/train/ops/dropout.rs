@@ -4,7 +4,7 @@ use crate::context::{Context, Saving};
 use crate::error::OpResult;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, DropoutMask, Kernel};
+use vramlab_device::{DType, DropoutMask, kernels};
 
 impl Context {
     /// Whether a `share` is left out of an input: nothing is by a model in evaluation mode, or without a backward pass to come.
@@ -31,7 +31,7 @@ impl Context {
             let mask = cx.activation(input.shape(), DType::U8, "dropout mask")?;
             let output = cx.activation(input.shape(), input.dtype(), "dropped out")?;
             let rows = cx.in_rows(input, &output)?;
-            cx.launch(&Kernel::Dropout { src: rows.operand(), dst: output.operand(), mask: drawn })?;
+            cx.launch(kernels::Elementwise::Dropout { src: rows.operand(), dst: output.operand(), mask: drawn })?;
             if !cx.differentiates(&[input]) {
                 return Ok(output);
             }
@@ -41,7 +41,7 @@ impl Context {
                 // Its bytes are never read: what they would say follows from the call.
                 let _mask = mask.unpack(cx)?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "gradient of what stayed")?;
-                cx.launch(&Kernel::Dropout { src: grad.operand(), dst: dst.operand(), mask: drawn })?;
+                cx.launch(kernels::Elementwise::Dropout { src: grad.operand(), dst: dst.operand(), mask: drawn })?;
                 Ok([Some(dst), None, None])
             });
             Ok(output.with_source(source))

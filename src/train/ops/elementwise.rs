@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::error::OpResult;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 impl Context {
     /// `a + b`, where `b` may lack leading dimensions of `a` and may be of a narrower type. The sum has the layout of `a`.
@@ -17,10 +17,10 @@ impl Context {
             let dtype = if a.dtype().size() >= b.dtype().size() { a.dtype() } else { b.dtype() };
             let output = cx.laid_out_as(a, dtype, "sum")?;
             if a.is_contiguous() && b.is_contiguous() {
-                cx.launch(&Kernel::Add { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+                cx.launch(kernels::Elementwise::Add { a: a.operand(), b: b.operand(), dst: output.operand() })?;
             } else {
                 cx.arrange(b, &output)?;
-                cx.launch(&Kernel::Add { a: output.flat(), b: a.flat(), dst: output.flat() })?;
+                cx.launch(kernels::Elementwise::Add { a: output.flat(), b: a.flat(), dst: output.flat() })?;
             }
             if !cx.differentiates(&[a, b]) {
                 return Ok(output);
@@ -64,7 +64,7 @@ impl Context {
     /// A failed kernel.
     pub fn add_in_place(&mut self, a: Tensor, b: &Tensor) -> OpResult<Tensor> {
         self.op("add_", |cx| {
-            cx.launch(&Kernel::Add { a: a.operand(), b: b.operand(), dst: a.operand() })?;
+            cx.launch(kernels::Elementwise::Add { a: a.operand(), b: b.operand(), dst: a.operand() })?;
             if !cx.differentiates(&[&a, b]) {
                 return Ok(a);
             }
@@ -83,7 +83,7 @@ impl Context {
     pub fn scale(&mut self, input: &Tensor, factor: f64, what: &'static str) -> OpResult<Tensor> {
         self.op("scale", |cx| {
             let output = cx.activation(input.shape(), input.dtype(), what)?;
-            cx.launch(&Kernel::Scale { src: input.operand(), dst: output.operand(), factor })?;
+            cx.launch(kernels::Elementwise::Scale { src: input.operand(), dst: output.operand(), factor })?;
             if !cx.differentiates(&[input]) {
                 return Ok(output);
             }
@@ -92,7 +92,7 @@ impl Context {
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "scaled gradient")?;
                 // A part of what was cut lies further apart.
                 let rows = cx.in_rows(&grad, &dst)?;
-                cx.launch(&Kernel::Scale { src: rows.operand(), dst: dst.operand(), factor })?;
+                cx.launch(kernels::Elementwise::Scale { src: rows.operand(), dst: dst.operand(), factor })?;
                 Ok([Some(dst), None, None])
             });
             Ok(output.with_source(source))
@@ -106,7 +106,7 @@ impl Context {
     pub fn add_number(&mut self, input: &Tensor, value: f64) -> OpResult<Tensor> {
         self.op("add", |cx| {
             let output = cx.activation(input.shape(), input.dtype(), "sum")?;
-            cx.launch(&Kernel::AddScalar { src: input.operand(), dst: output.operand(), value })?;
+            cx.launch(kernels::Elementwise::AddScalar { src: input.operand(), dst: output.operand(), value })?;
             if !cx.differentiates(&[input]) {
                 return Ok(output);
             }
@@ -124,13 +124,13 @@ impl Context {
             let differentiates = cx.differentiates(&[input]);
             let saved = if differentiates { Some(cx.save(factor)?) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), what)?;
-            cx.launch(&Kernel::Mul { a: input.operand(), b: factor.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Mul { a: input.operand(), b: factor.operand(), dst: output.operand() })?;
             let Some(saved) = saved else { return Ok(output) };
             let source = cx.record("mulBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let factor = saved.unpack(cx)?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "scaled gradient")?;
-                cx.launch(&Kernel::Mul { a: grad.operand(), b: factor.operand(), dst: dst.operand() })?;
+                cx.launch(kernels::Elementwise::Mul { a: grad.operand(), b: factor.operand(), dst: dst.operand() })?;
                 Ok([Some(dst), None, None])
             });
             Ok(output.with_source(source))

@@ -5,7 +5,7 @@ use crate::error::{Interrupt, OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::{Source, Tensor};
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 impl Context {
     /// The rows of `weight` (vocabulary, width) that `indices` (i64) name: (…, width). Saves the indices.
@@ -31,7 +31,7 @@ impl Context {
                 let dst = cx.embedding_gradient(&grad, &indices, shape)?;
                 if let Some(padding) = padding.filter(|padding| *padding < shape.rows()) {
                     let row = dst.window(Shape::new(&[width]), padding * width);
-                    cx.launch(&Kernel::Fill { dst: row.operand(), value: 0.0 })?;
+                    cx.launch(kernels::Elementwise::Fill { dst: row.operand(), value: 0.0 })?;
                 }
                 Ok([Some(dst), None, None])
             });
@@ -99,7 +99,7 @@ impl Context {
         let saved = if self.differentiates(&[weight]) { Some(self.save(indices)?) } else { None };
         let shape = indices.shape().with_appended(width).ok_or_else(too_many_dimensions)?;
         let output = self.activation(shape, weight.dtype(), what)?;
-        self.launch(&Kernel::Embedding {
+        self.launch(kernels::Embedding::Forward {
             weight: weight.operand(),
             indices: indices.operand(),
             dst: output.operand(),
@@ -118,7 +118,7 @@ impl Context {
             let summed = if grad.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
             self.sum_by_index(n, shape, summed)?;
         }
-        self.launch(&Kernel::EmbeddingBackward {
+        self.launch(kernels::Embedding::Backward {
             grad: grad.operand(),
             indices: indices.operand(),
             dst: dst.operand(),

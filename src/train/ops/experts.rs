@@ -6,7 +6,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel, MatrixView};
+use vramlab_device::{DType, MatrixView, kernels};
 
 use super::embedding::sort_storage;
 
@@ -168,7 +168,7 @@ impl Context {
             let values = cx.activation(shape.with_last(k), input.dtype(), "largest probabilities")?;
             let indices = cx.activation(shape.with_last(k), DType::I64, "chosen experts")?;
             let [src, largest, at] = [input, &values, &indices].map(Tensor::operand);
-            cx.launch(&Kernel::TopK { src, values: largest, indices: at, cols, k })?;
+            cx.launch(kernels::Routing::TopK { src, values: largest, indices: at, cols, k })?;
             if !cx.differentiates(&[input]) {
                 return Ok((values, indices));
             }
@@ -178,7 +178,7 @@ impl Context {
                 let indices = saved.unpack(cx)?;
                 let dst = cx.temporary(shape, grad.dtype(), "gradient of probabilities")?;
                 let [grad, indices, to] = [&grad, &indices, &dst].map(Tensor::operand);
-                cx.launch(&Kernel::TopKBackward { grad, indices, dst: to, cols, k })?;
+                cx.launch(kernels::Routing::TopKBackward { grad, indices, dst: to, cols, k })?;
                 Ok([Some(dst), None, None])
             });
             Ok((values.with_source(source), indices))
@@ -195,20 +195,26 @@ impl Context {
             let of_rows = Shape::new(&[rows]);
             // The reciprocal of the sum: all that its readers want of it.
             let sums = cx.activation(of_rows, dtype, "sum of shares")?;
-            cx.launch(&Kernel::Mean { src: values.operand(), dst: sums.operand(), outer: rows, middle: k, inner: 1 })?;
-            cx.launch(&Kernel::Scale { src: sums.operand(), dst: sums.operand(), factor: each })?;
-            cx.launch(&Kernel::Rsqrt { src: sums.operand(), dst: sums.operand() })?;
-            cx.launch(&Kernel::Mul { a: sums.operand(), b: sums.operand(), dst: sums.operand() })?;
+            cx.launch(kernels::Sums::Mean {
+                src: values.operand(),
+                dst: sums.operand(),
+                outer: rows,
+                middle: k,
+                inner: 1,
+            })?;
+            cx.launch(kernels::Elementwise::Scale { src: sums.operand(), dst: sums.operand(), factor: each })?;
+            cx.launch(kernels::Elementwise::Rsqrt { src: sums.operand(), dst: sums.operand() })?;
+            cx.launch(kernels::Elementwise::Mul { a: sums.operand(), b: sums.operand(), dst: sums.operand() })?;
             let divide = |cx: &Self| {
                 let (a, b) = (values.operand(), sums.operand());
-                cx.launch(&Kernel::MulRows { a, b, dst: a, cols: k })
+                cx.launch(kernels::Elementwise::MulRows { a, b, dst: a, cols: k })
             };
             if !cx.differentiates(&[&values]) {
                 divide(cx)?;
                 return Ok(values);
             }
             let original = cx.activation(shape, dtype, "shares before their division")?;
-            cx.launch(&Kernel::Cast { src: values.operand(), dst: original.operand() })?;
+            cx.launch(kernels::Elementwise::Cast { src: values.operand(), dst: original.operand() })?;
             let saved = [cx.save(&sums)?, cx.save(&original)?];
             divide(cx)?;
             let source = cx.record("div_Backward", [Some(&values), None, None], move |cx, grads| {
@@ -225,21 +231,21 @@ impl Context {
                 drop(parts);
                 let dst = cx.temporary(shape, dtype, "gradient of shares")?;
                 let (a, b, to) = (grad.operand(), reciprocals.operand(), dst.operand());
-                cx.launch(&Kernel::MulRows { a, b, dst: to, cols: k })?;
+                cx.launch(kernels::Elementwise::MulRows { a, b, dst: to, cols: k })?;
                 // Divided by the square of the sum.
                 let of_product = product.operand();
                 for _ in 0..2 {
-                    cx.launch(&Kernel::MulRows { a: of_product, b, dst: of_product, cols: k })?;
+                    cx.launch(kernels::Elementwise::MulRows { a: of_product, b, dst: of_product, cols: k })?;
                 }
                 // Sums come after the node.
                 drop((original, reciprocals));
                 let sum = cx.temporary(of_rows, dtype, "gradient of the sum")?;
                 let [src, of_sum] = [&product, &sum].map(Tensor::operand);
-                cx.launch(&Kernel::Mean { src, dst: of_sum, outer: rows, middle: k, inner: 1 })?;
+                cx.launch(kernels::Sums::Mean { src, dst: of_sum, outer: rows, middle: k, inner: 1 })?;
                 // The negative sum of a mean; spread as the gradient of a mean, which divides once more.
-                cx.launch(&Kernel::Scale { src: of_sum, dst: of_sum, factor: -each * each })?;
-                cx.launch(&Kernel::MeanBackward { grad: of_sum, dst: src, outer: rows, middle: k, inner: 1 })?;
-                cx.launch(&Kernel::Add { a: to, b: src, dst: to })?;
+                cx.launch(kernels::Elementwise::Scale { src: of_sum, dst: of_sum, factor: -each * each })?;
+                cx.launch(kernels::Sums::MeanBackward { grad: of_sum, dst: src, outer: rows, middle: k, inner: 1 })?;
+                cx.launch(kernels::Elementwise::Add { a: to, b: src, dst: to })?;
                 Ok([Some(dst), None, None])
             });
             Ok(values.with_source(source))
@@ -266,7 +272,7 @@ impl Context {
         let rows = self.op("floor_divide", |cx| {
             let rows = cx.activation(of_all, DType::I64, "rows of the order")?;
             let [sorted, order, of_rows] = [&sorted, &order, &rows].map(Tensor::operand);
-            cx.launch(&Kernel::GroupRows { groups, sorted, order, rows: of_rows, count, each })?;
+            cx.launch(kernels::Routing::GroupRows { groups, sorted, order, rows: of_rows, count, each })?;
             OpResult::Ok(rows)
         })?;
         let taken = self.rows_at(input, &rows, Shape::new(&[n, width]), "rows by expert")?;
@@ -277,12 +283,12 @@ impl Context {
             let counts = cx.temporary(Shape::new(&[count]), DType::I32, "rows of each expert")?;
             let ends = cx.activation(Shape::new(&[count]), DType::I32, "where experts end")?;
             drop(cx.scratch(SUM_STORAGE, "storage of the running sum")?);
-            cx.launch(&Kernel::GroupEnds { groups, ends: ends.operand() })?;
+            cx.launch(kernels::Routing::GroupEnds { groups, ends: ends.operand() })?;
             OpResult::Ok((narrow, counts, ends))
         })?;
         let mask = self.op("ge", |cx| {
             let mask = cx.activation(of_all, DType::U8, "rows of no expert")?;
-            cx.launch(&Kernel::Fill { dst: mask.operand(), value: 0.0 })?;
+            cx.launch(kernels::Elementwise::Fill { dst: mask.operand(), value: 0.0 })?;
             OpResult::Ok(mask)
         })?;
         let _locals = [narrow, counts];
@@ -303,7 +309,7 @@ impl Context {
             let saved = if differentiates { Some(cx.save(indices)?) } else { None };
             let output = cx.activation(shape, input.dtype(), what)?;
             let [weight, at, dst] = [input, indices, &output].map(Tensor::operand);
-            cx.launch(&Kernel::Embedding { weight, indices: at, dst, width })?;
+            cx.launch(kernels::Embedding::Forward { weight, indices: at, dst, width })?;
             let Some(saved) = saved else { return Ok(output) };
             let source_shape = input.shape();
             let source = cx.record("indexBackward", [Some(input), None, None], move |cx, grads| {
@@ -326,7 +332,7 @@ impl Context {
         let sorted = [list("sorted indices")?, list("original positions")?, list("positions")?];
         let _storage = self.scratch(put_storage(n, shape.numel() / width.max(1)), "sort storage")?;
         let [from, at, to] = [grad, indices, &dst].map(Tensor::operand);
-        self.launch(&Kernel::EmbeddingBackward { grad: from, indices: at, dst: to, width })?;
+        self.launch(kernels::Embedding::Backward { grad: from, indices: at, dst: to, width })?;
         drop((sorted, linear));
         Ok(dst)
     }
@@ -344,7 +350,7 @@ impl Context {
     pub(super) fn without_masked(&mut self, input: Tensor, mask: &Tensor) -> OpResult<Tensor> {
         self.op("masked_fill", |cx| {
             let output = cx.activation(input.shape(), input.dtype(), "rows of experts")?;
-            cx.launch(&Kernel::Cast { src: input.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Cast { src: input.operand(), dst: output.operand() })?;
             let source = cx.record_masked(&input, mask)?;
             Ok(match source {
                 Some(source) => output.with_source(source),
@@ -362,7 +368,7 @@ impl Context {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
             let _mask = saved.unpack(cx)?;
             let dst = cx.temporary(grad.shape(), grad.dtype(), "gradient of rows of experts")?;
-            cx.launch(&Kernel::Cast { src: grad.operand(), dst: dst.operand() })?;
+            cx.launch(kernels::Elementwise::Cast { src: grad.operand(), dst: dst.operand() })?;
             Ok([Some(dst), None, None])
         });
         Ok(Some(source))
@@ -398,7 +404,7 @@ impl Context {
             let n = rows.shape().rows();
             let output = cx.activation(Shape::new(&[n, outputs]), rows.dtype(), "products of experts")?;
             cx.set_grouped_product_up(groups, rows.dtype())?;
-            cx.launch(&Kernel::GroupedGemm {
+            cx.launch(kernels::Routing::GroupedGemm {
                 n: outputs,
                 k: inputs,
                 a: rows.operand(),
@@ -425,13 +431,13 @@ impl Context {
                 if let (Some(rows), Some(dst)) = (&rows, &to_weight) {
                     let (a, b) = if lie == Lie::Plain { (rows, &grad) } else { (&grad, rows) };
                     let [a, b, dst] = [a, b, dst].map(Tensor::operand);
-                    cx.launch(&Kernel::GroupedGemmOuter { m: first, n: second, a, b, dst, ends: of_ends })?;
+                    cx.launch(kernels::Routing::GroupedGemmOuter { m: first, n: second, a, b, dst, ends: of_ends })?;
                 }
                 let of_rows = Shape::new(&[n, inputs]);
                 let to_rows = weight.as_ref().map(|_| result(cx, of_rows, "input gradient")).transpose()?;
                 if let (Some(weight), Some(dst)) = (&weight, &to_rows) {
                     let ([a, dst], b) = ([&grad, dst].map(Tensor::operand), matrices(weight, back));
-                    cx.launch(&Kernel::GroupedGemm { n: inputs, k: outputs, a, b, dst, ends: of_ends })?;
+                    cx.launch(kernels::Routing::GroupedGemm { n: inputs, k: outputs, a, b, dst, ends: of_ends })?;
                 }
                 Ok([to_rows, to_weight, None])
             });
@@ -461,7 +467,12 @@ impl Context {
             let wide = if of_shares.size() > of_rows.size() { of_shares } else { of_rows };
             let output = cx.activation(rows.shape(), wide, "rows times shares")?;
             let cols = rows.shape().last();
-            cx.launch(&Kernel::MulRows { a: rows.operand(), b: shares.operand(), dst: output.operand(), cols })?;
+            cx.launch(kernels::Elementwise::MulRows {
+                a: rows.operand(),
+                b: shares.operand(),
+                dst: output.operand(),
+                cols,
+            })?;
             let Some((saved_rows, saved_shares)) = saved else { return Ok(output) };
             let source = cx.record("mulBackward", [Some(rows), Some(shares), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
@@ -471,7 +482,7 @@ impl Context {
                 let products = cx.product_of(&grad, &rows, "gradient times rows")?;
                 let wide = cx.temporary(grad.shape(), grad.dtype(), "gradient of rows")?;
                 let (a, b) = (grad.operand(), shares.operand());
-                cx.launch(&Kernel::MulRows { a, b, dst: wide.operand(), cols })?;
+                cx.launch(kernels::Elementwise::MulRows { a, b, dst: wide.operand(), cols })?;
                 let (n, shape) = (shares.numel(), shares.shape());
                 drop((rows, shares));
                 // Casts and sums come after the node.
@@ -479,9 +490,9 @@ impl Context {
                 drop(wide);
                 let to_shares = cx.temporary(shape, grad.dtype(), "gradient of shares")?;
                 let (src, sums) = (products.operand(), to_shares.operand());
-                cx.launch(&Kernel::Mean { src, dst: sums, outer: n, middle: cols, inner: 1 })?;
+                cx.launch(kernels::Sums::Mean { src, dst: sums, outer: n, middle: cols, inner: 1 })?;
                 #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
-                cx.launch(&Kernel::Scale { src: sums, dst: sums, factor: cols as f64 })?;
+                cx.launch(kernels::Elementwise::Scale { src: sums, dst: sums, factor: cols as f64 })?;
                 drop(products);
                 let to_shares = cx.cast_gradient(&to_shares, of_shares)?;
                 drop(grad);
@@ -497,7 +508,7 @@ impl Context {
         let places = self.op("index_put_", |cx| {
             let places = cx.activation(order.shape(), DType::I64, "places of rows")?;
             let _numbers = cx.temporary(order.shape(), DType::I64, "numbers of rows")?;
-            cx.launch(&Kernel::Invert { order: order.operand(), dst: places.operand() })?;
+            cx.launch(kernels::Routing::Invert { order: order.operand(), dst: places.operand() })?;
             OpResult::Ok(places)
         })?;
         let back = self.rows_at(&rows, &places, shape, "rows in their order")?;
@@ -512,8 +523,8 @@ impl Context {
             let factor = chosen as f64;
             let output = cx.activation(shape, rows.dtype(), "sum over experts")?;
             let (src, dst) = (rows.operand(), output.operand());
-            cx.launch(&Kernel::Mean { src, dst, outer, middle: chosen, inner })?;
-            cx.launch(&Kernel::Scale { src: dst, dst, factor })?;
+            cx.launch(kernels::Sums::Mean { src, dst, outer, middle: chosen, inner })?;
+            cx.launch(kernels::Elementwise::Scale { src: dst, dst, factor })?;
             if !cx.differentiates(&[rows]) {
                 return Ok(output);
             }
@@ -521,8 +532,8 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let copy = cx.temporary(of_all, grad.dtype(), "gradient of each expert")?;
                 let dst = copy.operand();
-                cx.launch(&Kernel::MeanBackward { grad: grad.operand(), dst, outer, middle: chosen, inner })?;
-                cx.launch(&Kernel::Scale { src: dst, dst, factor })?;
+                cx.launch(kernels::Sums::MeanBackward { grad: grad.operand(), dst, outer, middle: chosen, inner })?;
+                cx.launch(kernels::Elementwise::Scale { src: dst, dst, factor })?;
                 Ok([Some(copy), None, None])
             });
             Ok(output.with_source(source))

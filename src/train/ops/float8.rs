@@ -9,7 +9,7 @@ use crate::error::{Interrupt, OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, DeviceError, Kernel, MatrixView, ScaleGroups};
+use vramlab_device::{DType, DeviceError, MatrixView, ScaleGroups, kernels};
 
 /// What the sizes of factors are multiples of.
 const STEP: usize = 16;
@@ -178,7 +178,7 @@ impl Context {
             let kept = self.temporary(shape, f32, "scaled values within bounds")?;
             let data = self.temporary(shape, dtype, "values in 8 bits")?.restrided(tensor.layout());
             let (src, dst) = (tensor.flat(), data.flat());
-            self.launch(&Kernel::QuantizeFloat8 { src, scale: scale.operand(), dst, cols, groups })?;
+            self.launch(kernels::Float8::Quantize { src, scale: scale.operand(), dst, cols, groups })?;
             drop(kept);
             drop(scaled);
             data
@@ -210,7 +210,7 @@ impl Context {
             made.clone()
         };
         let most = f64::from(dtype.float8_max().unwrap_or(1.0));
-        self.launch(&Kernel::Float8Scale { amax: amax.operand(), dst: scale.operand(), most, power })?;
+        self.launch(kernels::Float8::Scale { amax: amax.operand(), dst: scale.operand(), most, power })?;
         drop((made, wide, amax));
         debug_assert_eq!(shape.numel(), groups.count(tensor.numel(), cols), "a scale for each group");
         Ok(scale)
@@ -241,7 +241,8 @@ impl Context {
             let semaphores = self.scratch(semaphores, "largest magnitude semaphores")?;
             drop((semaphores, partials));
         }
-        let launched = self.launch(&Kernel::AbsMax { src: tensor.flat(), dst: amax.operand(), cols, groups, copied });
+        let launched =
+            self.launch(kernels::Float8::AbsMax { src: tensor.flat(), dst: amax.operand(), cols, groups, copied });
         launched.map_err(|interrupt| match interrupt {
             Interrupt::Failed(TrainError::Device(DeviceError::Unsupported { device, .. })) if !whole => {
                 let text = format!("with scales of rows has no kernels on {device} here; use --fp8 tensorwise");
@@ -272,7 +273,7 @@ impl Context {
     ) -> OpResult<Tensor> {
         let inverse = |cx: &Self, scale: &Tensor| {
             let inverse = cx.temporary(scale.shape(), scale.dtype(), "inverse scale")?;
-            cx.launch(&Kernel::Reciprocal { src: scale.operand(), dst: inverse.operand() })?;
+            cx.launch(kernels::Optimizer::Reciprocal { src: scale.operand(), dst: inverse.operand() })?;
             OpResult::Ok(inverse)
         };
         let (of_a, of_b) = (inverse(self, a.scale)?, inverse(self, b.scale)?);
@@ -282,15 +283,15 @@ impl Context {
         let memory = self.memory().clone();
         self.workspaces.gemm_with_bias(&memory)?;
         let ([m, n, k], c, inverse) = (sizes, made.matrix(), [of_a.operand(), of_b.operand()]);
-        self.launch(&Kernel::ScaledGemm { m, n, k, a: a.view, b: b.view, c, inverse, fast })?;
+        self.launch(kernels::Float8::Gemm { m, n, k, a: a.view, b: b.view, c, inverse, fast })?;
         if let Some(behind) = &behind {
-            self.launch(&Kernel::Mul { a: made.operand(), b: behind.operand(), dst: made.operand() })?;
+            self.launch(kernels::Elementwise::Mul { a: made.operand(), b: behind.operand(), dst: made.operand() })?;
         }
         let made = if made.dtype() == dtype {
             made
         } else {
             let cast = output(self, dtype)?;
-            self.launch(&Kernel::Cast { src: made.operand(), dst: cast.operand() })?;
+            self.launch(kernels::Elementwise::Cast { src: made.operand(), dst: cast.operand() })?;
             cast
         };
         drop((of_a, of_b, behind, a.data, b.data));
@@ -304,11 +305,11 @@ impl Context {
         let (rows, columns) = (of_a.reshaped(Shape::new(&[m, 1])), of_b.reshaped(Shape::new(&[1, n])));
         let (a, b, c) = (rows.matrix(), columns.matrix(), behind.matrix());
         let (batch, bias, alpha, accumulate) = (1, None, 1.0, false);
-        self.launch(&Kernel::Gemm { m, n, k: 1, batch, a, b, c, bias, alpha, accumulate })?;
+        self.launch(kernels::Gemm { m, n, k: 1, batch, a, b, c, bias, alpha, accumulate })?;
         drop((rows, columns));
         let one = |cx: &Self, scales: Tensor| {
             let one = cx.temporary(Shape::new(&[]), DType::F32, "scale of 1")?;
-            cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
+            cx.launch(kernels::Elementwise::Fill { dst: one.operand(), value: 1.0 })?;
             drop(scales);
             OpResult::Ok(one)
         };

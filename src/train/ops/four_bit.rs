@@ -8,7 +8,7 @@ use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::StreamId;
-use vramlab_device::{BYTES_RUN, DType, Kernel, Magnitudes, NF4, NF4_RUN, dynamic_map};
+use vramlab_device::{BYTES_RUN, DType, Magnitudes, NF4, NF4_RUN, dynamic_map, kernels};
 use vramlab_model::Category;
 
 /// A matrix in NF4: two elements a byte, and the largest magnitude of each run of 64.
@@ -109,7 +109,7 @@ impl Context {
         let runs = weight.numel().div_ceil(NF4_RUN);
         let absmax = self.constant(runs, DType::F32, &format!("{name}.absmax"))?;
         self.memory().materialise(&into.packed, name)?;
-        self.launch(&Kernel::QuantizeNf4 {
+        self.launch(kernels::Blockwise::QuantizeNf4 {
             src: weight.operand(),
             dst: into.packed.operand(),
             absmax: absmax.operand(),
@@ -133,13 +133,19 @@ impl Context {
     fn quantize_magnitudes(&mut self, absmax: Tensor, into: &Nested, name: &str) -> OpResult<()> {
         let len = absmax.numel();
         let mean = self.constant(1, DType::F32, &format!("{name}.nested_offset"))?;
-        self.launch(&Kernel::Mean { src: absmax.operand(), dst: mean.operand(), outer: 1, middle: len, inner: 1 })?;
+        self.launch(kernels::Sums::Mean {
+            src: absmax.operand(),
+            dst: mean.operand(),
+            outer: 1,
+            middle: len,
+            inner: 1,
+        })?;
         let difference = self.temporary(absmax.shape(), DType::F32, "magnitudes around their mean")?;
         // `absmax - mean` as `-(-absmax + mean)`: kernels add.
         let (src, dst) = (absmax.operand(), difference.operand());
-        self.launch(&Kernel::Scale { src, dst, factor: -1.0 })?;
-        self.launch(&Kernel::Add { a: dst, b: mean.operand(), dst })?;
-        self.launch(&Kernel::Scale { src: dst, dst, factor: -1.0 })?;
+        self.launch(kernels::Elementwise::Scale { src, dst, factor: -1.0 })?;
+        self.launch(kernels::Elementwise::Add { a: dst, b: mean.operand(), dst })?;
+        self.launch(kernels::Elementwise::Scale { src: dst, dst, factor: -1.0 })?;
         into.offset.replace(&mean);
         let table = match self.byte_codes.clone() {
             Some(table) => table,
@@ -152,14 +158,14 @@ impl Context {
         };
         let most = self.constant(len.div_ceil(BYTES_RUN), DType::F32, &format!("{name}.nested_absmax"))?;
         let coded = self.constant(len, DType::U8, &format!("{name}.absmax"))?;
-        self.launch(&Kernel::QuantizeBytes {
+        self.launch(kernels::Blockwise::QuantizeBytes {
             src: difference.operand(),
             codes: table.operand(),
             dst: coded.operand(),
             absmax: most.operand(),
         })?;
         let own = self.constant(256, DType::F32, &format!("{name}.nested_quant_map"))?;
-        self.launch(&Kernel::Cast { src: table.operand(), dst: own.operand() })?;
+        self.launch(kernels::Elementwise::Cast { src: table.operand(), dst: own.operand() })?;
         for (place, made) in [(&into.absmax, most), (&into.bytes, coded), (&into.codes, own)] {
             place.replace(&made);
         }
@@ -229,7 +235,7 @@ impl Context {
         [m, n, k]: [usize; 3],
     ) -> OpResult<Tensor> {
         let output = self.activation(input.shape().with_last(n), input.dtype(), "output")?;
-        self.launch(&Kernel::GemmNf4 {
+        self.launch(kernels::Blockwise::GemmNf4 {
             m,
             n,
             k,
@@ -249,7 +255,7 @@ impl Context {
             Runs::Nested(nested) => &**nested,
         };
         let around = self.temporary(bytes.shape(), DType::F32, "unpacked magnitudes")?;
-        self.launch(&Kernel::DequantizeBytes {
+        self.launch(kernels::Blockwise::DequantizeBytes {
             src: bytes.operand(),
             codes: codes.operand(),
             absmax: absmax.operand(),
@@ -260,7 +266,7 @@ impl Context {
         } else {
             self.temporary(bytes.shape(), DType::F32, "unpacked magnitudes around their mean")?
         };
-        self.launch(&Kernel::Add { a: around.operand(), b: offset.operand(), dst: sum.operand() })?;
+        self.launch(kernels::Elementwise::Add { a: around.operand(), b: offset.operand(), dst: sum.operand() })?;
         Ok((sum, Some(around).filter(|_| !in_place)))
     }
 
@@ -312,7 +318,7 @@ impl Context {
 
     fn unpacked(&self, weight: &FourBitWeight, magnitudes: &Tensor, dtype: DType) -> OpResult<Tensor> {
         let whole = self.temporary(weight.shape, dtype, "unpacked weight")?;
-        self.launch(&Kernel::DequantizeNf4 {
+        self.launch(kernels::Blockwise::DequantizeNf4 {
             src: weight.packed.operand(),
             absmax: magnitudes.operand(),
             dst: whole.operand(),

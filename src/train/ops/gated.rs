@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::Kernel;
+use vramlab_device::kernels;
 
 impl Context {
     /// `input` (…, width) as a matrix of rows, a view; gradients are handed on as by [`Context::as_rows`].
@@ -31,7 +31,12 @@ impl Context {
             let saved = if differentiates { Some((cx.save(gates)?, cx.save(rows)?)) } else { None };
             let cols = rows.shape().last();
             let output = cx.activation(rows.shape(), rows.dtype(), "gated rows")?;
-            cx.launch(&Kernel::MulRows { a: rows.operand(), b: gates.operand(), dst: output.operand(), cols })?;
+            cx.launch(kernels::Elementwise::MulRows {
+                a: rows.operand(),
+                b: gates.operand(),
+                dst: output.operand(),
+                cols,
+            })?;
             let Some((saved_gates, saved_rows)) = saved else { return Ok(output) };
             let source = cx.record("mulBackward", [Some(gates), Some(rows), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
@@ -40,16 +45,16 @@ impl Context {
                 let gates = saved_gates.unpack(cx)?;
                 let to_rows = cx.temporary(rows.shape(), grad.dtype(), "gradient of rows")?;
                 let (a, b) = (grad.operand(), gates.operand());
-                cx.launch(&Kernel::MulRows { a, b, dst: to_rows.operand(), cols })?;
+                cx.launch(kernels::Elementwise::MulRows { a, b, dst: to_rows.operand(), cols })?;
                 let products = cx.product_of(&grad, &rows, "gradient times rows")?;
                 let (n, shape) = (gates.numel(), gates.shape());
                 // Sums come after the node.
                 drop((gates, rows));
                 let to_gates = cx.temporary(shape, grad.dtype(), "gradient of gates")?;
                 let (src, sums) = (products.operand(), to_gates.operand());
-                cx.launch(&Kernel::Mean { src, dst: sums, outer: n, middle: cols, inner: 1 })?;
+                cx.launch(kernels::Sums::Mean { src, dst: sums, outer: n, middle: cols, inner: 1 })?;
                 #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
-                cx.launch(&Kernel::Scale { src: sums, dst: sums, factor: cols as f64 })?;
+                cx.launch(kernels::Elementwise::Scale { src: sums, dst: sums, factor: cols as f64 })?;
                 Ok([Some(to_gates), Some(to_rows), None])
             });
             Ok(output.with_source(source))

@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 /// A shape and strides with dimensions of 1 in front.
 fn padded(shape: Shape, strides: &[usize]) -> ([usize; 4], [usize; 4]) {
@@ -101,7 +101,7 @@ impl Context {
     pub(super) fn arrange(&self, from: &Tensor, to: &Tensor) -> OpResult<()> {
         let ((shape, dst_strides), (_, src_strides)) =
             (padded(to.shape(), to.strides()), padded(from.shape(), from.strides()));
-        self.launch(&Kernel::CastStrided {
+        self.launch(kernels::Strided::Cast {
             src: from.address(),
             src_dtype: from.dtype(),
             dst: to.address(),
@@ -116,7 +116,7 @@ impl Context {
     pub(crate) fn copy(&self, from: &Tensor, to: &Tensor) -> OpResult<()> {
         let ((shape, src_strides), (_, dst_strides)) =
             (padded(from.shape(), from.strides()), padded(to.shape(), to.strides()));
-        self.launch(&Kernel::CopyStrided {
+        self.launch(kernels::Strided::Copy {
             src: from.address(),
             dst: to.address(),
             dtype: from.dtype(),

@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::{Source, Tensor};
-use vramlab_device::{DType, Kernel, MatrixView};
+use vramlab_device::{DType, MatrixView, kernels};
 
 /// The order of a weight's dimensions in memory.
 #[derive(Clone, Copy)]
@@ -104,7 +104,7 @@ impl Context {
         self.op("linear_gelu", |cx| {
             let hidden = cx.product(&input, &weight, Some(&bias))?;
             let output = cx.activation(hidden.shape(), hidden.dtype(), "gelu output")?;
-            cx.launch(&Kernel::Gelu { src: hidden.operand(), dst: output.operand(), tanh })?;
+            cx.launch(kernels::Elementwise::Gelu { src: hidden.operand(), dst: output.operand(), tanh })?;
             if !cx.differentiates(&[&input, &weight, &bias]) {
                 return Ok(output);
             }
@@ -121,7 +121,7 @@ impl Context {
                 } else {
                     cx.temporary(grad.shape(), grad.dtype(), "gelu gradient")?
                 };
-                cx.launch(&Kernel::GeluBackwardSum {
+                cx.launch(kernels::Elementwise::GeluBackwardSum {
                     src: src.operand(),
                     grad: grad.operand(),
                     dst: dst.operand(),
@@ -224,7 +224,7 @@ impl Context {
     ) -> OpResult<()> {
         let c = c.matrix();
         let bias = bias.map(Tensor::operand);
-        self.launch(&Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias, alpha: 1.0, accumulate: false })
+        self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias, alpha: 1.0, accumulate: false })
     }
 }
 

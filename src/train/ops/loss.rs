@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 impl Context {
     /// Mean cross-entropy of `logits` (…, classes) against `targets` (i64, one per row).
@@ -32,7 +32,7 @@ impl Context {
             let logsumexp = cx.activation(Shape::new(&[rows]), DType::F32, "logsumexp")?;
             let loss = cx.activation(Shape::new(&[]), DType::F32, "loss")?;
             let total_weight = cx.activation(Shape::new(&[]), DType::F32, "total weight")?;
-            cx.launch(&Kernel::CrossEntropy {
+            cx.launch(kernels::Loss::CrossEntropy {
                 logits: logits.padded_rows(),
                 targets: targets.operand(),
                 loss: loss.operand(),
@@ -49,7 +49,7 @@ impl Context {
                 let (logsumexp, total_weight) = (saved_sums.unpack(cx)?, saved_weight.unpack(cx)?);
                 // Logits that waited in host memory come back without what lay between their rows.
                 let stride = logits.row_stride();
-                cx.launch(&Kernel::CrossEntropyBackward {
+                cx.launch(kernels::Loss::CrossEntropyBackward {
                     grad: grad.operand(),
                     logits: logits.padded_rows(),
                     targets: targets.operand(),
@@ -68,7 +68,7 @@ impl Context {
         self.op("log_softmax", |cx| {
             let cols = logits.shape().last();
             let output = cx.activation(logits.shape(), logits.dtype(), "log-probabilities")?;
-            cx.launch(&Kernel::LogSoftmax { src: logits.operand(), dst: output.operand(), cols })?;
+            cx.launch(kernels::Softmax::Log { src: logits.operand(), dst: output.operand(), cols })?;
             if !cx.differentiates(&[logits]) {
                 return Ok(output);
             }
@@ -77,7 +77,7 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let output = saved.unpack(cx)?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "logits gradient")?;
-                cx.launch(&Kernel::LogSoftmaxBackward {
+                cx.launch(kernels::Softmax::LogBackward {
                     output: output.operand(),
                     grad: grad.operand(),
                     dst: dst.operand(),
@@ -99,7 +99,7 @@ impl Context {
             let cols = shape.last();
             let loss = cx.activation(Shape::new(&[]), dtype, "loss")?;
             let total_weight = cx.activation(Shape::new(&[]), dtype, "total weight")?;
-            cx.launch(&Kernel::NllLoss {
+            cx.launch(kernels::Loss::Nll {
                 logp: log_probabilities.operand(),
                 targets: targets.operand(),
                 loss: loss.operand(),
@@ -113,7 +113,7 @@ impl Context {
                 let _log_probabilities = saved_input.unpack(cx)?;
                 let (targets, total_weight) = (saved_targets.unpack(cx)?, saved_weight.unpack(cx)?);
                 let dst = cx.temporary(shape, dtype, "log-probabilities gradient")?;
-                cx.launch(&Kernel::NllLossBackward {
+                cx.launch(kernels::Loss::NllBackward {
                     grad: grad.operand(),
                     targets: targets.operand(),
                     total_weight: total_weight.operand(),

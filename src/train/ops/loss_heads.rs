@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel, Operand};
+use vramlab_device::{DType, Operand, kernels};
 
 use super::causal::NextLabels;
 
@@ -88,7 +88,7 @@ impl Context {
                 let next = cx.activation(Shape::new(&[]), DType::F32, "summed loss")?;
                 match &sum {
                     Some(sum) => cx.add_numbers(sum, &loss, &next)?,
-                    None => cx.launch(&Kernel::Cast { src: loss.operand(), dst: next.operand() })?,
+                    None => cx.launch(kernels::Elementwise::Cast { src: loss.operand(), dst: next.operand() })?,
                 }
                 drop(loss);
                 sum = Some(next);
@@ -96,7 +96,7 @@ impl Context {
             drop(targets);
             let mean = cx.activation(Shape::new(&[]), DType::F32, "mean loss")?;
             if let Some(sum) = &sum {
-                cx.launch(&Kernel::Cast { src: sum.operand(), dst: mean.operand() })?;
+                cx.launch(kernels::Elementwise::Cast { src: sum.operand(), dst: mean.operand() })?;
             }
             drop((parts, sum));
             if !differentiates {
@@ -111,7 +111,11 @@ impl Context {
                 for (number, (chunk, kept)) in chunks.iter().zip(kept).enumerate().rev() {
                     let divided = if number == 0 { of_mean.take() } else { of_mean.clone() };
                     let Some(divided) = divided else { continue };
-                    cx.launch(&Kernel::Scale { src: grad.operand(), dst: divided.operand(), factor: chunk.share })?;
+                    cx.launch(kernels::Elementwise::Scale {
+                        src: grad.operand(),
+                        dst: divided.operand(),
+                        factor: chunk.share,
+                    })?;
                     gradients.push((*chunk, cx.chunk_gradient(kept, divided, chunk.share, dtype)?));
                 }
                 let dst = cx.temporary(shape, dtype, "logits gradient")?;
@@ -133,26 +137,26 @@ impl Context {
             _ => logits.clone(),
         };
         if wide.dtype() != logits.dtype() {
-            self.launch(&Kernel::Cast { src: logits.operand(), dst: wide.operand() })?;
+            self.launch(kernels::Elementwise::Cast { src: logits.operand(), dst: wide.operand() })?;
         }
         let log_probabilities = self.activation(wide.shape(), wide.dtype(), "log-probabilities")?;
-        self.launch(&Kernel::LogSoftmax { src: wide.operand(), dst: log_probabilities.operand(), cols })?;
+        self.launch(kernels::Softmax::Log { src: wide.operand(), dst: log_probabilities.operand(), cols })?;
         let saved = (self.save(&log_probabilities)?, self.save(targets)?);
         let number = |cx: &Self, what| cx.activation(Shape::new(&[]), wide.dtype(), what);
         let loss = number(self, "loss of a chunk")?;
         let total_weight = number(self, "total weight")?;
         if share > 0.0 {
-            self.launch(&Kernel::NllLoss {
+            self.launch(kernels::Loss::Nll {
                 logp: log_probabilities.operand(),
                 targets: targets.operand(),
                 loss: loss.operand(),
                 total_weight: total_weight.operand(),
                 cols,
             })?;
-            self.launch(&Kernel::Scale { src: loss.operand(), dst: loss.operand(), factor: share })?;
+            self.launch(kernels::Elementwise::Scale { src: loss.operand(), dst: loss.operand(), factor: share })?;
         } else {
-            self.launch(&Kernel::Fill { dst: loss.operand(), value: 0.0 })?;
-            self.launch(&Kernel::Fill { dst: total_weight.operand(), value: 0.0 })?;
+            self.launch(kernels::Elementwise::Fill { dst: loss.operand(), value: 0.0 })?;
+            self.launch(kernels::Elementwise::Fill { dst: total_weight.operand(), value: 0.0 })?;
         }
         let kept = ChunkSaved { log_probabilities: saved.0, targets: saved.1, total_weight: self.save(&total_weight)? };
         Ok((loss, kept))
@@ -166,7 +170,7 @@ impl Context {
             (log_probabilities.shape(), log_probabilities.dtype(), log_probabilities.shape().last());
         let of_log = self.temporary(shape, wide, "log-probabilities gradient")?;
         if share > 0.0 {
-            self.launch(&Kernel::NllLossBackward {
+            self.launch(kernels::Loss::NllBackward {
                 grad: grad.operand(),
                 targets: targets.operand(),
                 total_weight: total_weight.operand(),
@@ -174,11 +178,11 @@ impl Context {
                 cols,
             })?;
         } else {
-            self.launch(&Kernel::Fill { dst: of_log.operand(), value: 0.0 })?;
+            self.launch(kernels::Elementwise::Fill { dst: of_log.operand(), value: 0.0 })?;
         }
         drop((targets, kept.targets, total_weight, kept.total_weight, grad));
         let dst = self.temporary(shape, wide, "gradient of a chunk in f32")?;
-        self.launch(&Kernel::LogSoftmaxBackward {
+        self.launch(kernels::Softmax::LogBackward {
             output: log_probabilities.operand(),
             grad: of_log.operand(),
             dst: dst.operand(),
@@ -189,7 +193,7 @@ impl Context {
     }
 
     fn add_numbers(&self, a: &Tensor, b: &Tensor, sum: &Tensor) -> OpResult<()> {
-        self.launch(&Kernel::Add { a: a.operand(), b: b.operand(), dst: sum.operand() })
+        self.launch(kernels::Elementwise::Add { a: a.operand(), b: b.operand(), dst: sum.operand() })
     }
 
     /// The head and its loss as one op: the mean cross-entropy of `hidden` (batch, rows, width) times `weight` (classes, width)
@@ -219,7 +223,7 @@ impl Context {
             let to_weight =
                 trains.then(|| cx.activation(weight.shape(), weight.dtype(), "weight gradient")).transpose()?;
             for zeros in std::iter::once(&to_hidden).chain(&to_weight) {
-                cx.launch(&Kernel::Fill { dst: zeros.operand(), value: 0.0 })?;
+                cx.launch(kernels::Elementwise::Fill { dst: zeros.operand(), value: 0.0 })?;
             }
             let of_rows = cx.temporary(Shape::new(&[all]), DType::F32, "loss of every position")?;
             let mask = cx.temporary(Shape::new(&[all]), DType::U8, "positions with a next token")?;
@@ -232,7 +236,7 @@ impl Context {
             // Loss and count of a chunk, its share, the sum so far.
             let numbers = cx.temporary(Shape::new(&[4]), DType::F32, "numbers of a chunk")?;
             let number = |at: usize| numbers.window(Shape::new(&[]), at).operand();
-            cx.launch(&Kernel::Fill { dst: numbers.operand(), value: 0.0 })?;
+            cx.launch(kernels::Elementwise::Fill { dst: numbers.operand(), value: 0.0 })?;
             let learned_in = |first: usize, until: usize| {
                 (first..until).filter(|at| next.learned(at / rows, at % rows, at % rows + 1) > 0).count()
             };
@@ -251,14 +255,14 @@ impl Context {
                 cx.head_product([count, classes, width], &input, weight, &chunk)?;
                 let within = within.as_ref().map(|(cap, tanh)| (*cap, tanh.window(chunk.shape(), 0).operand()));
                 if let Some((cap, tanh)) = within {
-                    cx.launch(&Kernel::Scale { src: chunk.operand(), dst: tanh, factor: 1.0 / cap })?;
-                    cx.launch(&Kernel::Tanh { src: tanh, dst: tanh })?;
-                    cx.launch(&Kernel::Scale { src: tanh, dst: chunk.operand(), factor: cap })?;
+                    cx.launch(kernels::Elementwise::Scale { src: chunk.operand(), dst: tanh, factor: 1.0 / cap })?;
+                    cx.launch(kernels::Elementwise::Tanh { src: tanh, dst: tanh })?;
+                    cx.launch(kernels::Elementwise::Scale { src: tanh, dst: chunk.operand(), factor: cap })?;
                 }
                 let sums = of_rows.window(Shape::new(&[count]), first).operand();
                 let targets = targets.window(Shape::new(&[count]), first).operand();
                 let (stride, cols) = (classes, classes);
-                cx.launch(&Kernel::CrossEntropy {
+                cx.launch(kernels::Loss::CrossEntropy {
                     logits: chunk.operand(),
                     targets,
                     loss: number(0),
@@ -267,13 +271,13 @@ impl Context {
                     cols,
                     stride,
                 })?;
-                cx.launch(&Kernel::Scale { src: number(0), dst: number(0), factor: share })?;
-                cx.launch(&Kernel::Add { a: number(3), b: number(0), dst: number(3) })?;
+                cx.launch(kernels::Elementwise::Scale { src: number(0), dst: number(0), factor: share })?;
+                cx.launch(kernels::Elementwise::Add { a: number(3), b: number(0), dst: number(3) })?;
                 if !differentiates {
                     continue;
                 }
-                cx.launch(&Kernel::Fill { dst: number(2), value: share })?;
-                cx.launch(&Kernel::CrossEntropyBackward {
+                cx.launch(kernels::Elementwise::Fill { dst: number(2), value: share })?;
+                cx.launch(kernels::Loss::CrossEntropyBackward {
                     grad: number(2),
                     logits: chunk.operand(),
                     targets,
@@ -284,13 +288,13 @@ impl Context {
                 })?;
                 if let Some((_, tanh)) = within {
                     let grad = chunk.operand();
-                    cx.launch(&Kernel::TanhBackward { output: tanh, grad, dst: grad })?;
+                    cx.launch(kernels::Elementwise::TanhBackward { output: tanh, grad, dst: grad })?;
                 }
                 let part = to_hidden.window(Shape::new(&[count, width]), first * width);
                 cx.head_gradients([count, classes, width], &chunk, (&input, weight), (&part, to_weight.as_ref()))?;
             }
             let loss = cx.activation(Shape::new(&[]), DType::F32, "loss")?;
-            cx.launch(&Kernel::Cast { src: number(3), dst: loss.operand() })?;
+            cx.launch(kernels::Elementwise::Cast { src: number(3), dst: loss.operand() })?;
             drop((numbers, logits, within, mask, of_rows));
             if !differentiates {
                 return Ok(loss);
@@ -304,7 +308,7 @@ impl Context {
                     let gradient = saved.unpack(cx)?;
                     drop(saved);
                     let at = gradient.operand();
-                    cx.launch(&Kernel::Mul { a: at, b: grad.operand(), dst: at })?;
+                    cx.launch(kernels::Elementwise::Mul { a: at, b: grad.operand(), dst: at })?;
                     OpResult::Ok(gradient)
                 };
                 let to_hidden = scaled(cx, saved.0)?;
@@ -322,7 +326,7 @@ impl Context {
         let memory = self.memory().clone();
         self.workspaces.gemm(&memory)?;
         let (a, b, c) = (input.matrix(), weight.transposed(), to.matrix());
-        self.launch(&Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })
+        self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })
     }
 
     /// Gradients of a product with the head: of its input, and summed over chunks of the weight.
@@ -335,9 +339,9 @@ impl Context {
     ) -> OpResult<()> {
         let (bias, alpha, batch): (Option<Operand>, _, _) = (None, 1.0, 1);
         let (a, b, c) = (grad.matrix(), weight.matrix(), to_input.matrix());
-        self.launch(&Kernel::Gemm { m, n: k, k: n, batch, a, b, c, bias, alpha, accumulate: false })?;
+        self.launch(kernels::Gemm { m, n: k, k: n, batch, a, b, c, bias, alpha, accumulate: false })?;
         let Some(to_weight) = to_weight else { return Ok(()) };
         let (a, b, c) = (grad.transposed(), input.matrix(), to_weight.matrix());
-        self.launch(&Kernel::Gemm { m: n, n: k, k: m, batch, a, b, c, bias, alpha, accumulate: true })
+        self.launch(kernels::Gemm { m: n, n: k, k: m, batch, a, b, c, bias, alpha, accumulate: true })
     }
 }

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::error::OpResult;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::Kernel;
+use vramlab_device::kernels;
 
 impl Context {
     /// The mean over the neighbouring dimensions `dims`, which the result lacks: (batch, channels, height, width) over
@@ -28,14 +28,14 @@ impl Context {
             let kept = shape.without(dims);
             let output = cx.activation(kept, input.dtype(), "mean")?;
             let src = if dense { input.flat() } else { input.operand() };
-            cx.launch(&Kernel::Mean { src, dst: output.operand(), outer, middle, inner })?;
+            cx.launch(kernels::Sums::Mean { src, dst: output.operand(), outer, middle, inner })?;
             if !cx.differentiates(&[input]) {
                 return Ok(output);
             }
             let source = cx.record("meanBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let dst = cx.temporary_in(shape, strides, grad.dtype(), "mean gradient")?;
-                cx.launch(&Kernel::MeanBackward { grad: grad.operand(), dst: dst.flat(), outer, middle, inner })?;
+                cx.launch(kernels::Sums::MeanBackward { grad: grad.operand(), dst: dst.flat(), outer, middle, inner })?;
                 Ok([Some(dst), None, None])
             });
             Ok(output.with_source(source))

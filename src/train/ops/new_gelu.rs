@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::error::OpResult;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::Kernel;
+use vramlab_device::kernels;
 
 impl Context {
     /// GELU by its tanh form, op by op as `NewGELUActivation` of transformers has it (`gelu_new`).
@@ -44,15 +44,15 @@ impl Context {
         self.op("pow", |cx| {
             let saved = if cx.differentiates(&[input]) { Some(cx.save(input)?) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "cube")?;
-            cx.launch(&Kernel::Mul { a: input.operand(), b: input.operand(), dst: output.operand() })?;
-            cx.launch(&Kernel::Mul { a: output.operand(), b: input.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Mul { a: input.operand(), b: input.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Mul { a: output.operand(), b: input.operand(), dst: output.operand() })?;
             let Some(saved) = saved else { return Ok(output) };
             let source = cx.record("powBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let input = saved.unpack(cx)?;
                 let square = cx.product_of(&input, &input, "square")?;
                 let slope = cx.temporary(square.shape(), square.dtype(), "slope of the cube")?;
-                cx.launch(&Kernel::Scale { src: square.operand(), dst: slope.operand(), factor: 3.0 })?;
+                cx.launch(kernels::Elementwise::Scale { src: square.operand(), dst: slope.operand(), factor: 3.0 })?;
                 let dst = cx.product_of(&grad, &slope, "input gradient")?;
                 drop((slope, square, grad));
                 Ok([Some(dst), None, None])

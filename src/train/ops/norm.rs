@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::{Source, Tensor};
-use vramlab_device::{DType, Kernel, Operand};
+use vramlab_device::{DType, Operand, kernels};
 
 /// In which types a fused norm is asked for under autocast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Context {
             let output = cx.activation(input.shape(), input.dtype(), "layer_norm output")?;
             let mean = cx.activation(rows, statistics, "mean")?;
             let rstd = cx.activation(rows, statistics, "rstd")?;
-            cx.launch(&Kernel::LayerNorm {
+            cx.launch(kernels::LayerNorm::Forward {
                 src: rows_together.operand(),
                 weight: weight.operand(),
                 bias: bias.operand(),
@@ -77,7 +77,7 @@ impl Context {
                 let none = Operand { len: 0, ..weight.operand() };
                 let of_parameters = parameters.as_ref().map(|(dweight, dbias)| [dweight.operand(), dbias.operand()]);
                 let [dweight, dbias] = of_parameters.unwrap_or([none; 2]);
-                cx.launch(&Kernel::LayerNormBackward {
+                cx.launch(kernels::LayerNorm::Backward {
                     grad: grad.operand(),
                     src: rows_together.operand(),
                     mean: mean.operand(),
@@ -146,7 +146,7 @@ impl Context {
             let copy = copy_type.map(|lower| cx.activation(shape, lower, "layer_norm output in 16 bit")).transpose()?;
             let mean = cx.activation(rows, statistics, "mean")?;
             let rstd = cx.activation(rows, statistics, "rstd")?;
-            cx.launch(&Kernel::AddLayerNorm {
+            cx.launch(kernels::LayerNorm::Add {
                 src: src.operand(),
                 add: added.map(|added| (added.operand(), sum.operand())),
                 weight: weight.operand(),
@@ -219,7 +219,7 @@ impl Context {
         let copy = copy.map(|dtype| self.temporary(src.shape(), dtype, "input gradient in 16 bit")).transpose()?;
         let dweight = self.temporary(weight.shape(), weight.dtype(), "weight gradient")?;
         let dbias = self.temporary(weight.shape(), weight.dtype(), "bias gradient")?;
-        self.launch(&Kernel::AddLayerNormBackward {
+        self.launch(kernels::LayerNorm::AddBackward {
             grad: grad.operand(),
             second: second.as_ref().map(Tensor::operand),
             residual: residual.as_ref().map(Tensor::operand),

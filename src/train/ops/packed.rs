@@ -8,7 +8,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::Kernel;
+use vramlab_device::kernels;
 
 use super::rotary::{RotaryTables, Turn};
 
@@ -44,7 +44,7 @@ impl Context {
         let source = self.record("sliceBackward", [Some(packed), None, None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
             let whole = cx.temporary(shape, dtype, "gradient of the whole")?;
-            cx.launch(&Kernel::Fill { dst: whole.operand(), value: 0.0 })?;
+            cx.launch(kernels::Elementwise::Fill { dst: whole.operand(), value: 0.0 })?;
             cx.copy(&grad, &whole.strided(grad.shape(), strides, start))?;
             Ok([Some(whole), None, None])
         });

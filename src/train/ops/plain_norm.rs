@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel, Operand};
+use vramlab_device::{DType, Operand, kernels};
 
 impl Context {
     /// Normalises the last dimension of `input`: `F.layer_norm(input, shape, None, None, eps)`. Saves the input, and mean and reciprocal
@@ -24,7 +24,7 @@ impl Context {
             let mean = cx.activation(rows, statistics, "mean")?;
             let rstd = cx.activation(rows, statistics, "rstd")?;
             let none = Operand { len: 0, ..output.operand() };
-            cx.launch(&Kernel::LayerNorm {
+            cx.launch(kernels::LayerNorm::Forward {
                 src: input.operand(),
                 weight: none,
                 bias: none,
@@ -41,7 +41,7 @@ impl Context {
                 let [src, mean, rstd] = [saved[0].unpack(cx)?, saved[1].unpack(cx)?, saved[2].unpack(cx)?];
                 let dsrc = cx.temporary(src.shape(), src.dtype(), "input gradient")?;
                 let none = Operand { len: 0, ..dsrc.operand() };
-                cx.launch(&Kernel::LayerNormBackward {
+                cx.launch(kernels::LayerNorm::Backward {
                     grad: grad.operand(),
                     src: src.operand(),
                     mean: mean.operand(),

@@ -5,7 +5,7 @@ use crate::error::{OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel, PoolShape};
+use vramlab_device::{DType, PoolShape, kernels};
 
 impl Context {
     /// The largest element of each square window of side `kernel` in the planes of `input` (batch, channels, height,
@@ -37,7 +37,7 @@ impl Context {
             let strides = last.unwrap_or_else(|| pooled.contiguous_strides());
             let output = cx.activation(pooled, input.dtype(), "max_pool2d output")?.restrided(strides);
             let indices = cx.activation(pooled, DType::I64, "max_pool2d indices")?.restrided(strides);
-            cx.launch(&Kernel::MaxPool { src: input.flat(), dst: output.flat(), indices: indices.flat(), shape })?;
+            cx.launch(kernels::Pool::Max { src: input.flat(), dst: output.flat(), indices: indices.flat(), shape })?;
             let Some(saved_input) = saved_input else { return Ok(output) };
             let saved_indices = cx.save(&indices)?;
             let in_strides = input.layout();
@@ -48,7 +48,7 @@ impl Context {
                 let indices = cx.arranged(&indices, strides, "indices copy")?;
                 let grad = cx.arranged(&grad, strides, "contiguous gradient")?;
                 let dst = cx.temporary_in(input.shape(), in_strides, grad.dtype(), "input gradient")?;
-                cx.launch(&Kernel::MaxPoolBackward {
+                cx.launch(kernels::Pool::MaxBackward {
                     grad: grad.flat(),
                     indices: indices.flat(),
                     dst: dst.flat(),

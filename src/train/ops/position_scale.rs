@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 /// How queries grow: by `1 + beta · ln(1 + ⌊position / original⌋)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,7 +66,7 @@ impl Context {
             made = self.temporary(list, dtype, "factors of positions")?;
         }
         if rows as f64 <= scale.original {
-            self.launch(&Kernel::Fill { dst: made.operand(), value: 1.0 })?;
+            self.launch(kernels::Elementwise::Fill { dst: made.operand(), value: 1.0 })?;
         } else {
             self.memory().fill(&made, |first, bytes| put(dtype, bytes, |i| scale.factor(first + i)))?;
         }
@@ -85,7 +85,7 @@ impl Context {
         let part = Shape::new(&[rows, cols]);
         for start in (0..src.numel()).step_by(rows * cols) {
             let (a, dst) = (src.window(part, start).operand(), dst.window(part, start).operand());
-            self.launch(&Kernel::MulRows { a, b: factors.operand(), dst, cols })?;
+            self.launch(kernels::Elementwise::MulRows { a, b: factors.operand(), dst, cols })?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::library::Libraries;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 /// Threads of a block whose threads own one output each.
 const MAX_THREADS: usize = 512;
@@ -88,7 +88,7 @@ impl Context {
         what: &'static str,
     ) -> OpResult<Tensor> {
         let output = self.row_sum_output(dtype, rows, shape, what)?;
-        self.launch(&Kernel::ColumnSum { src: input.operand(), dst: output.operand(), rows, cols: shape.numel() })?;
+        self.launch(kernels::Sums::Columns { src: input.operand(), dst: output.operand(), rows, cols: shape.numel() })?;
         Ok(output)
     }
 

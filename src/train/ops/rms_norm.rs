@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 /// Which argument of a product a weight is.
 #[derive(Clone, Copy)]
@@ -123,7 +123,14 @@ impl Context {
             #[expect(clippy::cast_possible_truncation, reason = "kernels compute in f32")]
             let eps = eps as f32;
             let [src, dst] = [&rows_together, &output].map(Tensor::operand);
-            cx.launch(&Kernel::RmsNorm { src, weight: weight.operand(), dst, rstd: rstd.operand(), cols, eps })?;
+            cx.launch(kernels::RmsNorm::Forward {
+                src,
+                weight: weight.operand(),
+                dst,
+                rstd: rstd.operand(),
+                cols,
+                eps,
+            })?;
             let Some((saved_input, saved_weight)) = saved else { return Ok(output) };
             let saved_rstd = cx.save(&rstd)?;
             let source = cx.record("rms_normBackward", [Some(weight), Some(input), None], move |cx, grads| {
@@ -133,7 +140,7 @@ impl Context {
                 let grad = cx.contiguous(&grad, "contiguous gradient")?;
                 let dsrc = cx.temporary(input.shape(), input.dtype(), "input gradient")?;
                 let dweight = cx.temporary(weight.shape(), weight.dtype(), "weight gradient")?;
-                cx.launch(&Kernel::RmsNormBackward {
+                cx.launch(kernels::RmsNorm::Backward {
                     grad: grad.operand(),
                     src: input.operand(),
                     rstd: rstd.operand(),
@@ -153,17 +160,17 @@ impl Context {
         self.op("pow", |cx| {
             let saved = if cx.differentiates(&[input]) { Some(cx.save(input)?) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "square")?;
-            cx.launch(&Kernel::Mul { a: input.operand(), b: input.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Mul { a: input.operand(), b: input.operand(), dst: output.operand() })?;
             let Some(saved) = saved else { return Ok(output) };
             let source = cx.record("powBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let input = saved.unpack(cx)?;
                 let power = cx.temporary(grad.shape(), grad.dtype(), "power of 1")?;
-                cx.launch(&Kernel::Cast { src: input.operand(), dst: power.operand() })?;
+                cx.launch(kernels::Elementwise::Cast { src: input.operand(), dst: power.operand() })?;
                 let double = cx.temporary(grad.shape(), grad.dtype(), "slope")?;
-                cx.launch(&Kernel::Scale { src: power.operand(), dst: double.operand(), factor: 2.0 })?;
+                cx.launch(kernels::Elementwise::Scale { src: power.operand(), dst: double.operand(), factor: 2.0 })?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
-                cx.launch(&Kernel::Mul { a: grad.operand(), b: double.operand(), dst: dst.operand() })?;
+                cx.launch(kernels::Elementwise::Mul { a: grad.operand(), b: double.operand(), dst: dst.operand() })?;
                 drop(double);
                 drop(power);
                 drop(grad);
@@ -177,7 +184,7 @@ impl Context {
     pub(super) fn rsqrt(&mut self, input: &Tensor) -> OpResult<Tensor> {
         self.op("rsqrt", |cx| {
             let output = cx.activation(input.shape(), input.dtype(), "reciprocal root")?;
-            cx.launch(&Kernel::Rsqrt { src: input.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Rsqrt { src: input.operand(), dst: output.operand() })?;
             if !cx.differentiates(&[input]) {
                 return Ok(output);
             }
@@ -186,12 +193,12 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let output = saved.unpack(cx)?;
                 let cube = cx.temporary(grad.shape(), grad.dtype(), "cube")?;
-                cx.launch(&Kernel::Mul { a: output.operand(), b: output.operand(), dst: cube.operand() })?;
-                cx.launch(&Kernel::Mul { a: cube.operand(), b: output.operand(), dst: cube.operand() })?;
+                cx.launch(kernels::Elementwise::Mul { a: output.operand(), b: output.operand(), dst: cube.operand() })?;
+                cx.launch(kernels::Elementwise::Mul { a: cube.operand(), b: output.operand(), dst: cube.operand() })?;
                 let half = cx.temporary(grad.shape(), grad.dtype(), "half of the gradient")?;
-                cx.launch(&Kernel::Scale { src: grad.operand(), dst: half.operand(), factor: -0.5 })?;
+                cx.launch(kernels::Elementwise::Scale { src: grad.operand(), dst: half.operand(), factor: -0.5 })?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
-                cx.launch(&Kernel::Mul { a: half.operand(), b: cube.operand(), dst: dst.operand() })?;
+                cx.launch(kernels::Elementwise::Mul { a: half.operand(), b: cube.operand(), dst: dst.operand() })?;
                 drop(half);
                 drop(cube);
                 drop(grad);
@@ -208,7 +215,12 @@ impl Context {
             let saved = if differentiates { Some((cx.save(input)?, cx.save(factors)?)) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "normalised")?;
             let cols = input.shape().last();
-            cx.launch(&Kernel::MulRows { a: input.operand(), b: factors.operand(), dst: output.operand(), cols })?;
+            cx.launch(kernels::Elementwise::MulRows {
+                a: input.operand(),
+                b: factors.operand(),
+                dst: output.operand(),
+                cols,
+            })?;
             let Some((saved_input, saved_factors)) = saved else { return Ok(output) };
             let source = cx.record("mulBackward", [Some(input), Some(factors), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
@@ -217,16 +229,21 @@ impl Context {
                 let input = saved_input.unpack(cx)?;
                 let products = cx.product_of(&grad, &input, "gradient times input")?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
-                cx.launch(&Kernel::MulRows { a: grad.operand(), b: factors.operand(), dst: dst.operand(), cols })?;
+                cx.launch(kernels::Elementwise::MulRows {
+                    a: grad.operand(),
+                    b: factors.operand(),
+                    dst: dst.operand(),
+                    cols,
+                })?;
                 let of_factors = factors.shape();
                 // What a checkpoint recomputed goes when the products are there; sums come after the node.
                 drop((input, factors));
                 let to_factors = cx.temporary(of_factors, grad.dtype(), "factor gradient")?;
                 let (src, sums) = (products.operand(), to_factors.operand());
                 // A sum of a row is its mean, as often as it has elements.
-                cx.launch(&Kernel::Mean { src, dst: sums, outer: of_factors.numel(), middle: cols, inner: 1 })?;
+                cx.launch(kernels::Sums::Mean { src, dst: sums, outer: of_factors.numel(), middle: cols, inner: 1 })?;
                 #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
-                cx.launch(&Kernel::Scale { src: sums, dst: sums, factor: cols as f64 })?;
+                cx.launch(kernels::Elementwise::Scale { src: sums, dst: sums, factor: cols as f64 })?;
                 drop(products);
                 drop(grad);
                 Ok([Some(dst), Some(to_factors), None])
@@ -244,7 +261,7 @@ impl Context {
             // PyTorch takes the wider of both types.
             let dtype = if weight.dtype().size() > input.dtype().size() { weight.dtype() } else { input.dtype() };
             let output = cx.activation(input.shape(), dtype, "norm output")?;
-            cx.launch(&Kernel::Mul { a: input.operand(), b: weight.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Mul { a: input.operand(), b: weight.operand(), dst: output.operand() })?;
             if !differentiates {
                 return Ok(output);
             }
@@ -295,7 +312,7 @@ impl Context {
     /// `a · b` without a gradient; `b` may lack leading dimensions.
     pub(super) fn product_of(&self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
         let output = self.temporary(a.shape(), a.dtype(), what)?;
-        self.launch(&Kernel::Mul { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+        self.launch(kernels::Elementwise::Mul { a: a.operand(), b: b.operand(), dst: output.operand() })?;
         Ok(output)
     }
 
@@ -303,7 +320,7 @@ impl Context {
     fn product_of_rows(&self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
         let output = self.temporary(a.shape(), a.dtype(), what)?;
         let b = self.in_rows(b, &output)?;
-        self.launch(&Kernel::Mul { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+        self.launch(kernels::Elementwise::Mul { a: a.operand(), b: b.operand(), dst: output.operand() })?;
         Ok(output)
     }
 
@@ -314,7 +331,7 @@ impl Context {
         }
         let output = self.temporary(a.shape(), a.dtype(), what)?;
         self.copy(a, &output)?;
-        self.launch(&Kernel::Mul { a: output.operand(), b: b.operand(), dst: output.operand() })?;
+        self.launch(kernels::Elementwise::Mul { a: output.operand(), b: b.operand(), dst: output.operand() })?;
         Ok(output)
     }
 
@@ -333,7 +350,7 @@ impl Context {
             let output = cx.activation(a.shape(), wider, "product")?;
             let (strided, other) = if b.is_contiguous() { (a, b) } else { (b, a) };
             let rows = cx.in_rows(strided, &output)?;
-            cx.launch(&Kernel::Mul { a: rows.operand(), b: other.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Mul { a: rows.operand(), b: other.operand(), dst: output.operand() })?;
             if !differentiates {
                 return Ok(output);
             }

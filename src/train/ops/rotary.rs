@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel, RotaryPass, RotaryShape};
+use vramlab_device::{DType, RotaryPass, RotaryShape, kernels};
 
 /// Cosine and sine of every position times every frequency, (rows, head size) each.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl Context {
             } else {
                 [cx.activation(table, dtype, "rotary cosines")?, cx.activation(table, dtype, "rotary sines")?]
             };
-            cx.launch(&Kernel::RotaryTables {
+            cx.launch(kernels::Rotary::Tables {
                 frequencies: frequencies.operand(),
                 cos: cos.operand(),
                 sin: sin.operand(),
@@ -148,7 +148,7 @@ impl Context {
             drop((turned, widened_turned));
             let output = cx.activation(whole, wide, "rotated")?;
             let output = output.strided(input.shape(), [rows * heads * head_size, head_size, heads * head_size, 1], 0);
-            cx.launch(&Kernel::Rotary {
+            cx.launch(kernels::Rotary::Rotate {
                 shape,
                 src: input.heads(),
                 dst: output.heads(),
@@ -163,7 +163,7 @@ impl Context {
                 let by_heads = |tensor: &Tensor| tensor.strided(by_head, side_by_side, 0);
                 let mut by_sin = by_heads(&cx.temporary(whole, wide, "gradient times sine")?);
                 let turned = if grad.shape().dims().len() == 4 { grad.clone() } else { by_heads(&grad) };
-                cx.launch(&Kernel::Rotary {
+                cx.launch(kernels::Rotary::Rotate {
                     shape,
                     src: turned.heads(),
                     dst: by_sin.heads(),
@@ -192,7 +192,7 @@ impl Context {
                 let cos = saved_cos.unpack(cx)?;
                 let by_cos = cx.temporary(whole, wide, "gradient times cosine")?;
                 let pass = RotaryPass::BackwardOfCosine(cos.operand());
-                cx.launch(&Kernel::Rotary { shape, src: turned.heads(), dst: dst.heads(), pass })?;
+                cx.launch(kernels::Rotary::Rotate { shape, src: turned.heads(), dst: dst.heads(), pass })?;
                 drop((cos, turned));
                 let kept = (!widens).then_some((saved_cos, grad));
                 drop((narrowed(cx, "gradient of the input")?, by_cos));

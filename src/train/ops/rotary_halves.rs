@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 use super::rotary::RotaryTables;
 
@@ -37,7 +37,7 @@ impl Context {
                 let a = cx.half_times(&first, cos, (half, wide))?;
                 let b = cx.half_times(&second, sin, (half, wide))?;
                 let turned = cx.temporary(half, wide, "rotated first half")?;
-                cx.launch(&Kernel::Sub { a: a.operand(), b: b.operand(), dst: turned.operand() })?;
+                cx.launch(kernels::Elementwise::Sub { a: a.operand(), b: b.operand(), dst: turned.operand() })?;
                 turned
             };
             let for_second = [save(cx, cos)?, save(cx, sin)?];
@@ -45,7 +45,7 @@ impl Context {
                 let a = cx.half_times(&second, cos, (half, wide))?;
                 let b = cx.half_times(&first, sin, (half, wide))?;
                 let other = cx.temporary(half, wide, "rotated second half")?;
-                cx.launch(&Kernel::Add { a: a.operand(), b: b.operand(), dst: other.operand() })?;
+                cx.launch(kernels::Elementwise::Add { a: a.operand(), b: b.operand(), dst: other.operand() })?;
                 other
             };
             let output = cx.activation(whole, wide, "rotated")?;
@@ -86,12 +86,12 @@ impl Context {
                     let negated = cx.temporary(half, wide, "negative gradient")?;
                     cx.copy(&of_first, &negated)?;
                     let factor = -1.0;
-                    cx.launch(&Kernel::Scale { src: negated.operand(), dst: negated.operand(), factor })?;
+                    cx.launch(kernels::Elementwise::Scale { src: negated.operand(), dst: negated.operand(), factor })?;
                     let sin = first_sin.unpack(cx)?;
                     let product = times(cx, &negated, &sin)?;
                     drop((sin, negated));
                     let sum = to_second.operand();
-                    cx.launch(&Kernel::Add { a: sum, b: product.operand(), dst: sum })?;
+                    cx.launch(kernels::Elementwise::Add { a: sum, b: product.operand(), dst: sum })?;
                 }
                 drop(first_sin);
                 {
@@ -99,7 +99,7 @@ impl Context {
                     let product = times(cx, &of_first, &cos)?;
                     drop((cos, of_first, grad));
                     let sum = to_first.operand();
-                    cx.launch(&Kernel::Add { a: sum, b: product.operand(), dst: sum })?;
+                    cx.launch(kernels::Elementwise::Add { a: sum, b: product.operand(), dst: sum })?;
                 }
                 drop(first_cos);
                 let dst = cx.temporary(whole, narrow, "gradient of both halves")?;
@@ -117,7 +117,7 @@ impl Context {
     fn half_times(&self, part: &Tensor, table: &Tensor, (half, wide): (Shape, DType)) -> OpResult<Tensor> {
         let product = self.temporary(half, wide, "half times a table")?;
         self.arrange(part, &product)?;
-        self.launch(&Kernel::Mul { a: product.operand(), b: table.operand(), dst: product.operand() })?;
+        self.launch(kernels::Elementwise::Mul { a: product.operand(), b: table.operand(), dst: product.operand() })?;
         Ok(product)
     }
 }

@@ -8,7 +8,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel, Operand};
+use vramlab_device::{DType, Operand, kernels};
 
 impl Context {
     /// `weight.float() · (x − x.mean(-1)) · rsqrt(variance + eps)` with `x = input.float()` and the mean of `(x − x.mean(-1))²` as variance, cast
@@ -48,7 +48,7 @@ impl Context {
             drop(with_eps);
             let normalised = cx.activation(shape, wide, "normalised")?;
             let none = Operand { len: 0, ..normalised.operand() };
-            cx.launch(&Kernel::LayerNorm {
+            cx.launch(kernels::LayerNorm::Forward {
                 src: x.operand(),
                 weight: none,
                 bias: none,
@@ -60,10 +60,10 @@ impl Context {
             })?;
             // What was divided follows from the quotient.
             let deviation = variance.operand();
-            cx.launch(&Kernel::Rsqrt { src: rstd.operand(), dst: deviation })?;
-            cx.launch(&Kernel::Mul { a: deviation, b: deviation, dst: deviation })?;
+            cx.launch(kernels::Elementwise::Rsqrt { src: rstd.operand(), dst: deviation })?;
+            cx.launch(kernels::Elementwise::Mul { a: deviation, b: deviation, dst: deviation })?;
             let [a, dst] = [&normalised, &centred].map(Tensor::operand);
-            cx.launch(&Kernel::MulRows { a, b: deviation, dst, cols })?;
+            cx.launch(kernels::Elementwise::MulRows { a, b: deviation, dst, cols })?;
             // By the op that made it, and by the product.
             let saved = if to_input { Some((cx.save(&rstd)?, cx.save(&centred)?, cx.save(&rstd)?)) } else { None };
             drop((x, centred, rstd));
@@ -71,12 +71,12 @@ impl Context {
                 weight.clone()
             } else {
                 let copy = cx.activation(weight.shape(), wide, "weight in f32")?;
-                cx.launch(&Kernel::Cast { src: weight.operand(), dst: copy.operand() })?;
+                cx.launch(kernels::Elementwise::Cast { src: weight.operand(), dst: copy.operand() })?;
                 copy
             };
             let product = cx.activation(shape, wide, "normalised times weight")?;
             let [a, b, dst] = [&normalised, &wide_weight, &product].map(Tensor::operand);
-            cx.launch(&Kernel::Mul { a, b, dst })?;
+            cx.launch(kernels::Elementwise::Mul { a, b, dst })?;
             let saved_weight = to_input.then(|| cx.save(&wide_weight)).transpose()?;
             let saved_normalised = to_weight.then(|| cx.save(&normalised)).transpose()?;
             drop((normalised, wide_weight));
@@ -120,9 +120,9 @@ impl Context {
                     let to_input = whole(cx, "gradient times rstd")?;
                     // All at once: the mean is 0 of what is centred.
                     let zeros = of_rstd.window(rows, 0).operand();
-                    cx.launch(&Kernel::Fill { dst: zeros, value: 0.0 })?;
+                    cx.launch(kernels::Elementwise::Fill { dst: zeros, value: 0.0 })?;
                     let none = Operand { len: 0, ..zeros };
-                    cx.launch(&Kernel::LayerNormBackward {
+                    cx.launch(kernels::LayerNorm::Backward {
                         grad: to_normalised.operand(),
                         src: centred.operand(),
                         mean: zeros,
@@ -156,7 +156,7 @@ impl Context {
                 let to_normalised = wide_weight.as_ref().map(|weight| {
                     let dst = whole(cx, "gradient times weight")?;
                     let (a, b) = (cx.in_rows(&grad, &dst)?, weight.operand());
-                    cx.launch(&Kernel::Mul { a: a.operand(), b, dst: dst.operand() })?;
+                    cx.launch(kernels::Elementwise::Mul { a: a.operand(), b, dst: dst.operand() })?;
                     OpResult::Ok(dst)
                 });
                 let to_normalised = to_normalised.transpose()?;
@@ -166,14 +166,14 @@ impl Context {
                 };
                 let product = whole(cx, "gradient times normalised")?;
                 let (a, b) = (cx.in_rows(&grad, &product)?, normalised.operand());
-                cx.launch(&Kernel::Mul { a: a.operand(), b, dst: product.operand() })?;
+                cx.launch(kernels::Elementwise::Mul { a: a.operand(), b, dst: product.operand() })?;
                 drop(a);
                 // Sums come after the node.
                 drop((normalised, wide_weight));
                 let sum = cx.temporary(of_weights, wide, "weight gradient in f32")?;
                 let cols = of_weights.numel();
                 let rows = shape.numel() / cols.max(1);
-                cx.launch(&Kernel::ColumnSum { src: product.operand(), dst: sum.operand(), rows, cols })?;
+                cx.launch(kernels::Sums::Columns { src: product.operand(), dst: sum.operand(), rows, cols })?;
                 drop((product, grad, saved_weight, saved_normalised));
                 let to_weight = if of_weight == wide { sum } else { cx.cast_gradient(&sum, of_weight)? };
                 Ok([to_normalised, Some(to_weight), None])

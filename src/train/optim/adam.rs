@@ -8,7 +8,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::StreamId;
-use vramlab_device::{DType, Kernel, ParameterUpdate};
+use vramlab_device::{DType, ParameterUpdate, kernels};
 use vramlab_model::Category;
 
 use super::rule::{StepRule, Trained, temporaries};
@@ -99,7 +99,7 @@ impl Adam {
         let first = parameter.state(cx, "exp_avg")?;
         let second = parameter.state(cx, "exp_avg_sq")?;
         for zeros in counter.iter().chain(first.tensor()).chain(second.tensor()) {
-            cx.launch(&Kernel::Fill { dst: zeros.operand(), value: 0.0 })?;
+            cx.launch(kernels::Elementwise::Fill { dst: zeros.operand(), value: 0.0 })?;
         }
         self.moments.insert(parameter.index, Moments { first, second, step: 0, _counter: counter });
         Ok(())
@@ -117,7 +117,12 @@ impl Adam {
         }
         for (step, updates) in &updates {
             let parameters = rule.of_adam(hyper, self.decoupled, *step);
-            cx.launch(&Kernel::Adam { updates, parameters, scaling: rule.scaling, passes: rule.form.passes() })?;
+            cx.launch(kernels::Optimizer::Adam {
+                updates,
+                parameters,
+                scaling: rule.scaling,
+                passes: rule.form.passes(),
+            })?;
         }
         Ok(())
     }

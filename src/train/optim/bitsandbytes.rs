@@ -10,7 +10,7 @@ use crate::memory::ManagedBlock;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::{Bytes, StreamId};
-use vramlab_device::{BYTES_RUN, ByteMoment, DType, KeptMoments, Kernel, Operand, dynamic_map};
+use vramlab_device::{BYTES_RUN, ByteMoment, DType, KeptMoments, Operand, dynamic_map, kernels};
 use vramlab_model::{Category, EventKind};
 
 use super::rule::{StepRule, Trained};
@@ -147,7 +147,7 @@ impl BitsandbytesAdam {
         };
         let runs = absmax.iter().flatten().map(Tensor::operand);
         for dst in states.iter().filter_map(Place::operand).chain(runs) {
-            cx.launch(&Kernel::Fill { dst, value: 0.0 })?;
+            cx.launch(kernels::Elementwise::Fill { dst, value: 0.0 })?;
         }
         self.moments.insert(parameter.index, Moments { states, absmax, step: 0 });
         Ok(())
@@ -169,7 +169,7 @@ impl BitsandbytesAdam {
             }
             _ => KeptMoments::Wide([first, second]),
         };
-        cx.launch(&Kernel::AdamOfBytes {
+        cx.launch(kernels::Blockwise::AdamOfBytes {
             parameter: parameter.data.operand(),
             gradient: parameter.gradient.operand(),
             moments: kept,

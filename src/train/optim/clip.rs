@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel, NORM_RUN, Operand};
+use vramlab_device::{DType, NORM_RUN, Operand, kernels};
 
 /// Multiplies the gradients of `parameters` by one factor, so that their norm is at most `most`.
 pub(crate) fn clip_gradients(cx: &mut Context, parameters: &[usize], most: f64) -> OpResult<()> {
@@ -16,9 +16,9 @@ pub(crate) fn clip_gradients(cx: &mut Context, parameters: &[usize], most: f64) 
     }
     cx.op("clip_grad_norm", |cx| {
         let factor = clip_factor(cx, &trained, &gradients, most)?;
-        gradients
-            .iter()
-            .try_for_each(|gradient| cx.launch(&Kernel::Mul { a: *gradient, b: factor.operand(), dst: *gradient }))
+        gradients.iter().try_for_each(|gradient| {
+            cx.launch(kernels::Elementwise::Mul { a: *gradient, b: factor.operand(), dst: *gradient })
+        })
     })
 }
 
@@ -31,15 +31,15 @@ fn clip_factor(cx: &Context, trained: &[Trained], gradients: &[Operand], most: f
     let scalar = |what| cx.temporary(Shape::new(&[]), dtype, what);
     let sums = cx.temporary(Shape::new(&[rows * runs]), DType::F32, "sums of squares")?;
     let norms: Vec<Tensor> = trained.iter().map(|_| scalar("gradient norm")).collect::<OpResult<_>>()?;
-    cx.launch(&Kernel::Fill { dst: sums.operand(), value: 0.0 })?;
-    cx.launch(&Kernel::SquareSums { tensors: gradients, sums: sums.operand() })?;
+    cx.launch(kernels::Elementwise::Fill { dst: sums.operand(), value: 0.0 })?;
+    cx.launch(kernels::Optimizer::SquareSums { tensors: gradients, sums: sums.operand() })?;
     // What the sums lead to is computed while they are there.
     let [first, ..] = &*norms else { return scalar("norm of all gradients") };
-    cx.launch(&Kernel::ClipFactor { sums: sums.operand(), rows, factor: first.operand(), most })?;
+    cx.launch(kernels::Optimizer::ClipFactor { sums: sums.operand(), rows, factor: first.operand(), most })?;
     drop(sums);
     let stacked = cx.temporary(Shape::new(&[rows]), dtype, "gradient norms")?;
     let total = scalar("norm of all gradients")?;
-    cx.launch(&Kernel::Cast { src: first.operand(), dst: total.operand() })?;
+    cx.launch(kernels::Elementwise::Cast { src: first.operand(), dst: total.operand() })?;
     drop((norms, stacked));
     let shifted = scalar("norm and epsilon")?;
     let reciprocal = scalar("reciprocal norm")?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::config::OptimizerForm;
 use crate::context::Context;
 use crate::error::OpResult;
-use vramlab_device::Kernel;
+use vramlab_device::kernels;
 
 use super::rule::{StepRule, Trained, temporaries};
 use super::state::State;
@@ -66,7 +66,7 @@ impl Sgd {
             if updates.is_empty() {
                 continue;
             }
-            cx.launch(&Kernel::Sgd {
+            cx.launch(kernels::Optimizer::Sgd {
                 updates,
                 lr: rule.lr,
                 momentum,

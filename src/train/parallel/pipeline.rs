@@ -17,7 +17,7 @@ use crate::tensor::{Source, Tensor};
 use crate::timetable::Entry;
 use crate::workload::{Cut, Model, Part};
 use vramlab_allocator::units::StreamId;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 use vramlab_model::{Category, PipelineSchedule};
 
 /// Bytes of a list of one tensor's shape, strides and type, pickled: what a stage tells the next one of its output.
@@ -328,7 +328,7 @@ impl Stage {
         if let Some(loss) = loss {
             drop(output);
             let one = cx.temporary(loss.shape(), loss.dtype(), "gradient of the loss")?;
-            cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
+            cx.launch(kernels::Elementwise::Fill { dst: one.operand(), value: 1.0 })?;
             cx.on_backward_thread(|cx| cx.backward(&loss, &one))?;
         } else if let Some(gradient) = self.output_gradients.get(number).cloned() {
             self.backwards().receive(cx.memory(), &gradient, self.rank() + 1, arrival)?;
@@ -354,7 +354,7 @@ impl Stage {
         #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
         let factor = 1.0 / self.passed.len().max(1) as f64;
         for gradient in self.parameters.iter().filter_map(|&parameter| cx.leaves[parameter].gradient.as_ref()) {
-            cx.launch(&Kernel::Scale { src: gradient.flat(), dst: gradient.flat(), factor })?;
+            cx.launch(kernels::Elementwise::Scale { src: gradient.flat(), dst: gradient.flat(), factor })?;
         }
         if let Some(first) = self.outputs.first() {
             let elements = self.outputs.iter().map(Tensor::numel).sum();
@@ -389,7 +389,7 @@ fn own_head(cx: &mut Context) -> OpResult<Tensor> {
     let made = new(memory)?;
     let clone = new(memory)?;
     drop(made);
-    cx.launch(&Kernel::Scale { src: table.operand(), dst: clone.operand(), factor: 1.0 })?;
+    cx.launch(kernels::Elementwise::Scale { src: table.operand(), dst: clone.operand(), factor: 1.0 })?;
     cx.leaves[0].name = "head.weight".into();
     Ok(clone)
 }

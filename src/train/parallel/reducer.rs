@@ -6,7 +6,7 @@ use crate::hooks::Hooks;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::{Bytes, StreamId};
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 use vramlab_model::{Category, DDP_BUCKET, Parallelism};
 
 use super::construction;
@@ -129,7 +129,7 @@ impl Reducer {
         let view = self.view(parameter, leaf.data.shape());
         #[expect(clippy::cast_precision_loss, reason = "ranks of a world")]
         let factor = 1.0 / self.communicator.world().size() as f64;
-        cx.launch(&Kernel::Scale { src: gradient.flat(), dst: view.flat(), factor })?;
+        cx.launch(kernels::Elementwise::Scale { src: gradient.flat(), dst: view.flat(), factor })?;
         if self.views && gradient.address() != view.address() {
             cx.leaves[parameter].gradient = Some(view);
         }
@@ -190,7 +190,7 @@ impl Hooks<Context> for Reducer {
             let leaf = &cx.leaves[parameter];
             if let Some(gradient) = &leaf.gradient {
                 let view = self.view(parameter, leaf.data.shape());
-                cx.launch(&Kernel::Scale { src: view.flat(), dst: gradient.flat(), factor: 1.0 })?;
+                cx.launch(kernels::Elementwise::Scale { src: view.flat(), dst: gradient.flat(), factor: 1.0 })?;
             }
         }
         Ok(())

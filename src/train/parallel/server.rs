@@ -6,7 +6,7 @@ use crate::error::OpResult;
 use crate::hooks::Hooks;
 use crate::member::World;
 use crate::tensor::Tensor;
-use vramlab_device::Kernel;
+use vramlab_device::kernels;
 
 /// The rank that is the server. It works on its part of the batch like the others.
 pub(super) const SERVER: usize = 0;
@@ -43,9 +43,9 @@ impl Hooks<Context> for Server {
         }
         #[expect(clippy::cast_precision_loss, reason = "ranks of a world")]
         let factor = 1.0 / world.size() as f64;
-        gradients
-            .iter()
-            .try_for_each(|gradient| cx.launch(&Kernel::Scale { src: gradient.flat(), dst: gradient.flat(), factor }))
+        gradients.iter().try_for_each(|gradient| {
+            cx.launch(kernels::Elementwise::Scale { src: gradient.flat(), dst: gradient.flat(), factor })
+        })
     }
 
     fn after_optimizer(&mut self, cx: &mut Context) -> OpResult<()> {

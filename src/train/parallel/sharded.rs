@@ -8,7 +8,7 @@ use crate::shape::Shape;
 use crate::tape::{Leaf, Shard};
 use crate::tensor::Tensor;
 use vramlab_allocator::units::{Address, StreamId};
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 use vramlab_model::{ALL_GATHER, Category};
 
 use crate::communicator::{Communicator, bytes_of};
@@ -288,7 +288,7 @@ impl Sharded {
                 // What is cast has to be there.
                 self.reducing.join(cx.memory())?;
             }
-            cx.launch(&Kernel::Cast { src: output.operand(), dst: kept.operand() })?;
+            cx.launch(kernels::Elementwise::Cast { src: output.operand(), dst: kept.operand() })?;
             Ok(kept)
         })?;
         let accumulates = parameters.iter().any(|&parameter| cx.leaves[parameter].trained().1.is_some());
@@ -305,7 +305,7 @@ impl Sharded {
             match sum.cloned() {
                 // A program that reduces in every micro-batch accumulates shards.
                 Some(sum) => {
-                    cx.launch(&Kernel::Add { a: sum.operand(), b: view.operand(), dst: sum.operand() })?;
+                    cx.launch(kernels::Elementwise::Add { a: sum.operand(), b: view.operand(), dst: sum.operand() })?;
                 }
                 None => leaf.shard_gradient(view),
             }
@@ -422,7 +422,7 @@ fn shard(cx: &Context, world: World, parameter: usize) -> OpResult<Tensor> {
 
 /// `_chunk_cat`: for each rank its rows of every gradient, padded with zeros.
 fn chunk_cat(cx: &mut Context, input: &Tensor, gradients: &[Tensor], elements: &[usize]) -> OpResult<()> {
-    cx.launch(&Kernel::Fill { dst: input.flat(), value: 0.0 })?;
+    cx.launch(kernels::Elementwise::Fill { dst: input.flat(), value: 0.0 })?;
     let each: usize = elements.iter().sum();
     let mut offset = 0;
     for (gradient, &elements) in gradients.iter().zip(elements) {
@@ -474,7 +474,7 @@ fn copy(cx: &mut Context, from: Rows, to: Rows, [rows, length]: [usize; 2]) -> O
     }
     let strides = |of: Rows| [rows * of.stride, rows * of.stride, of.stride, 1];
     if from.dtype == to.dtype {
-        return cx.launch(&Kernel::CopyStrided {
+        return cx.launch(kernels::Strided::Copy {
             src: from.first,
             dst: to.first,
             dtype: from.dtype,
@@ -483,7 +483,7 @@ fn copy(cx: &mut Context, from: Rows, to: Rows, [rows, length]: [usize; 2]) -> O
             dst_strides: strides(to),
         });
     }
-    cx.launch(&Kernel::CastStrided {
+    cx.launch(kernels::Strided::Cast {
         src: from.first,
         src_dtype: from.dtype,
         dst: to.first,

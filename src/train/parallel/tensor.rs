@@ -13,7 +13,7 @@ use crate::split::{Likeness, TensorSplit};
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::StreamId;
-use vramlab_device::Kernel;
+use vramlab_device::kernels;
 use vramlab_model::{ALL_GATHER, Category};
 
 impl Context {
@@ -140,7 +140,7 @@ impl Context {
         let (memory, whole) = (self.memory().clone(), part.shape().with_last(ranks * columns));
         let gathered = memory.tensor(whole, part.dtype(), Category::Communication, "columns of all ranks")?;
         let own = gathered.window(part.shape(), world.rank() * rows * columns);
-        self.launch(&Kernel::Scale { src: part.operand(), dst: own.operand(), factor: 1.0 })?;
+        self.launch(kernels::Elementwise::Scale { src: part.operand(), dst: own.operand(), factor: 1.0 })?;
         if let Some(ranks) = &self.tensor_ranks {
             ranks.all_gather(&memory, &gathered)?;
             ranks.join(&memory)?;
@@ -162,7 +162,7 @@ impl Context {
     /// Copies elements from where one tensor has them to where the other does, by the strides of each.
     fn rearrange(&self, [from, to]: [&Tensor; 2], [a, b, c]: [usize; 3], strides: [[usize; 3]; 2]) -> OpResult<()> {
         let [src, dst] = strides.map(|[first, second, third]| [a * first, first, second, third]);
-        self.launch(&Kernel::CastStrided {
+        self.launch(kernels::Strided::Cast {
             src: from.address(),
             src_dtype: from.dtype(),
             dst: to.address(),
@@ -214,7 +214,7 @@ impl Context {
     fn all_reduced(&mut self, tensor: &Tensor, category: Category, what: &'static str) -> OpResult<Tensor> {
         let memory = self.memory().clone();
         let sum = memory.tensor(tensor.shape(), tensor.dtype(), category, what)?;
-        self.launch(&Kernel::Scale { src: tensor.operand(), dst: sum.operand(), factor: 1.0 })?;
+        self.launch(kernels::Elementwise::Scale { src: tensor.operand(), dst: sum.operand(), factor: 1.0 })?;
         if let Some(ranks) = &self.tensor_ranks {
             ranks.all_reduce(&memory, &sum)?;
             ranks.join(&memory)?;

@@ -11,7 +11,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::workload::{Model, Outcome};
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 use vramlab_model::Phase;
 
 use super::state::Trainer;
@@ -85,7 +85,7 @@ impl Trainer {
         {
             let root = if self.config.amp.scales() { self.scaler.scale(&mut self.cx, loss)? } else { loss.clone() };
             let one = self.cx.temporary(root.shape(), root.dtype(), "gradient of the loss")?;
-            self.cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
+            self.cx.launch(kernels::Elementwise::Fill { dst: one.operand(), value: 1.0 })?;
             self.cx.on_backward_thread(|cx| cx.backward_beyond(kept, &root, &one))?;
         }
         self.end(Phase::Backward)
@@ -102,6 +102,6 @@ fn judge(cx: &mut Context, discriminator: &dyn Model, images: &Tensor) -> OpResu
 fn loss(cx: &mut Context, logits: &Tensor, truth: f64) -> OpResult<Tensor> {
     let logits = cx.float(logits)?;
     let target = cx.activation(logits.shape(), DType::F32, "target")?;
-    cx.launch(&Kernel::Fill { dst: target.operand(), value: truth })?;
+    cx.launch(kernels::Elementwise::Fill { dst: target.operand(), value: truth })?;
     cx.binary_cross_entropy_with_logits(&logits, &target)
 }

@@ -11,7 +11,7 @@ use crate::parallel;
 use crate::tensor::Tensor;
 use crate::workload::Batch;
 use vramlab_allocator::units::StreamId;
-use vramlab_device::{HostWork, Kernel};
+use vramlab_device::{HostWork, kernels};
 use vramlab_model::Phase;
 
 use super::learner::Learner;
@@ -149,7 +149,7 @@ impl Trainer {
             }
             ZeroGrad::Zeroed => self.cx.op("zero_grad", |cx| {
                 for gradient in cx.leaves[parameters].iter().filter_map(|leaf| leaf.trained().1) {
-                    cx.launch(&Kernel::Fill { dst: gradient.operand(), value: 0.0 })?;
+                    cx.launch(kernels::Elementwise::Fill { dst: gradient.operand(), value: 0.0 })?;
                 }
                 Ok(())
             }),

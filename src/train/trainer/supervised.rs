@@ -6,7 +6,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::workload::{Batch, Model, Outcome};
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 use vramlab_model::{Category, Phase};
 
 use super::state::{LoopStyle, Trainer};
@@ -71,7 +71,7 @@ impl Trainer {
         {
             let root = if config.amp.scales() { self.scaler.scale(&mut self.cx, &loss)? } else { loss.clone() };
             let one = self.cx.temporary(root.shape(), root.dtype(), "gradient of the loss")?;
-            self.cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
+            self.cx.launch(kernels::Elementwise::Fill { dst: one.operand(), value: 1.0 })?;
             self.cx.on_backward_thread(|cx| cx.backward(&root, &one))?;
         }
         let plain_loss = match style {
@@ -108,9 +108,15 @@ impl Trainer {
         let sum = memory.tensor(Shape::new(&[]), DType::F32, Category::Other, "summed loss")?;
         match &self.total {
             Some(total) => {
-                memory.launch(&Kernel::Add { a: total.operand(), b: loss.operand(), dst: sum.operand() })?;
+                memory.launch(kernels::Elementwise::Add {
+                    a: total.operand(),
+                    b: loss.operand(),
+                    dst: sum.operand(),
+                })?;
             }
-            None => memory.launch(&Kernel::Scale { src: loss.operand(), dst: sum.operand(), factor: 1.0 })?,
+            None => {
+                memory.launch(kernels::Elementwise::Scale { src: loss.operand(), dst: sum.operand(), factor: 1.0 })?
+            }
         }
         self.total = Some(sum);
         Ok(())

@@ -1,6 +1,6 @@
 //! Text, token by token: the prompt in one pass, then a pass for each token over the keys and values kept so far.
 
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 use vramlab_model::Category;
 use vramlab_train::{Checkpointing, Config, Context, KvCache, Model, OpResult, Shape, Tensor, TrainError};
 
@@ -22,7 +22,7 @@ impl Generation {
         }
         let shape = Shape::new(&[samples, rows - self.new_tokens]);
         let prompt = cx.memory().tensor(shape, DType::I64, Category::Input, "prompt")?;
-        cx.memory().launch(&Kernel::CopyStrided {
+        cx.memory().launch(kernels::Strided::Copy {
             src: tokens.address(),
             dst: prompt.address(),
             dtype: DType::I64,

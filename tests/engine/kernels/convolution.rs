@@ -1,6 +1,6 @@
 //! Convolutions and their gradients against the definition, in f64.
 
-use vramlab::device::{ConvShape, DType, ImageLayout, Kernel};
+use vramlab::device::{ConvShape, DType, ImageLayout, kernels};
 
 use super::harness::{Bench, FLOATS, assert_close, tolerance};
 
@@ -75,11 +75,11 @@ fn compare(shape: ConvShape, dtype: DType, with_bias: bool) {
     };
     // Results of their kernels replace whatever was there.
     let [out, dsrc, dweight] = [y.len(), dx.len(), dw.len()].map(|n| bench.put(dtype, &vec![f64::NAN; n]));
-    bench.run(&Kernel::Conv2d { shape, src, weight, bias: with_bias.then_some(bias), dst: out });
+    bench.run(kernels::Convolution::Forward { shape, src, weight, bias: with_bias.then_some(bias), dst: out });
     close(&bench.get(out), &y, size_y, "forward");
-    bench.run(&Kernel::Conv2dBackwardInput { shape, grad, weight, dst: dsrc });
+    bench.run(kernels::Convolution::BackwardInput { shape, grad, weight, dst: dsrc });
     close(&bench.get(dsrc), &dx, size_dx, "gradient of the input");
-    bench.run(&Kernel::Conv2dBackwardWeight { shape, grad, src, dst: dweight });
+    bench.run(kernels::Convolution::BackwardWeight { shape, grad, src, dst: dweight });
     close(&bench.get(dweight), &dw, size_dw, "gradient of the weight");
 }
 
@@ -141,11 +141,11 @@ fn operands_that_do_not_fit_are_refused() {
     let mut bench = Bench::new();
     let [src, weight, dst] = [shape.in_len(), shape.weight_len(), shape.out_len()].map(|n| bench.empty(DType::F32, n));
     let short = bench.empty(DType::F32, 2);
-    let conv = |shape, src, bias| Kernel::Conv2d { shape, src, weight, bias, dst };
-    assert!(bench.try_run(&conv(shape, src, None)).is_ok());
-    assert!(bench.try_run(&conv(shape, short, None)).is_err());
-    assert!(bench.try_run(&conv(shape, src, Some(short))).is_err());
-    assert!(bench.try_run(&conv(ConvShape { out_width: 5, ..shape }, src, None)).is_err());
-    assert!(bench.try_run(&conv(ConvShape { stride: 0, ..shape }, src, None)).is_err());
-    assert!(bench.try_run(&conv(shape, dst, None)).is_err(), "in place is impossible");
+    let conv = |shape, src, bias| kernels::Convolution::Forward { shape, src, weight, bias, dst };
+    assert!(bench.try_run(conv(shape, src, None)).is_ok());
+    assert!(bench.try_run(conv(shape, short, None)).is_err());
+    assert!(bench.try_run(conv(shape, src, Some(short))).is_err());
+    assert!(bench.try_run(conv(ConvShape { out_width: 5, ..shape }, src, None)).is_err());
+    assert!(bench.try_run(conv(ConvShape { stride: 0, ..shape }, src, None)).is_err());
+    assert!(bench.try_run(conv(shape, dst, None)).is_err(), "in place is impossible");
 }

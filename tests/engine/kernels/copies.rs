@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use vramlab::device::{DType, Device, DeviceEvent, HostBuffer, Kernel, Operand};
+use vramlab::device::{DType, Device, DeviceEvent, HostBuffer, Operand, kernels};
 use vramlab::units::{Bytes, StreamId};
 
 use super::harness::Bench;
@@ -69,11 +69,11 @@ fn a_kernel_may_not_touch_what_a_copy_that_nobody_waited_for_writes() {
     bench.device.copy_pinned(buffer, dst.address, stream).unwrap();
     let event = bench.device.record_event(stream).unwrap();
     let first = Operand { len: 1, ..dst };
-    let error = bench.try_run(&Kernel::Fill { dst: first, value: 1.0 }).unwrap_err().to_string();
+    let error = bench.try_run(kernels::Elementwise::Fill { dst: first, value: 1.0 }).unwrap_err().to_string();
     assert!(error.contains("still written by a copy"), "{error}");
-    bench.run(&Kernel::Fill { dst: other, value: 1.0 });
+    bench.run(kernels::Elementwise::Fill { dst: other, value: 1.0 });
     bench.device.wait_event(StreamId::DEFAULT, event).unwrap();
-    bench.run(&Kernel::Fill { dst: first, value: 1.0 });
+    bench.run(kernels::Elementwise::Fill { dst: first, value: 1.0 });
     assert_eq!(bench.get(first), [1.0]);
     bench.device.copy_pinned(buffer, dst.address, stream).unwrap();
     bench.device.synchronize();
@@ -129,7 +129,7 @@ fn an_unknown_stream_is_an_error_and_never_the_compute_stream() {
     assert_eq!(bench.bytes(dst), [4; 100]);
     let unknown = StreamId(opened.0 + 1);
     assert!(!bench.device.has_stream(unknown));
-    let fill = Kernel::Fill { dst, value: 1.0 };
+    let fill = kernels::Elementwise::Fill { dst, value: 1.0 }.into();
     let refused = bench.device.launch(&fill, unknown).unwrap_err().to_string();
     assert!(refused.contains("has no stream"), "{refused}");
     assert!(bench.device.copy_pinned(buffer, dst.address, unknown).is_err());

@@ -1,6 +1,6 @@
 //! The same bits for any number of threads.
 
-use vramlab::device::{AttentionShape, ChannelShape, ConvShape, DType, FusedAttention, ImageLayout, Kernel, Operand};
+use vramlab::device::{AttentionShape, ChannelShape, ConvShape, DType, FusedAttention, ImageLayout, Operand, kernels};
 
 use super::harness::{Bench, heads, matrix, random, transposed};
 
@@ -22,28 +22,28 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
             let c = bench.empty(dtype, m * n);
             let (a, b) = (transposed(matrix(a, m)), matrix(b, n));
             let c_view = matrix(c, n);
-            bench.run(&Kernel::Gemm { m, n, k, batch: 1, a, b, c: c_view, bias: None, alpha: 1.0, accumulate: false });
+            bench.run(kernels::Gemm { m, n, k, batch: 1, a, b, c: c_view, bias: None, alpha: 1.0, accumulate: false });
             keep(&mut bench, &[c], &mut made);
         }
     }
     let sums = bench.empty(DType::F32, cols);
-    bench.run(&Kernel::ColumnSum { src, dst: sums, rows, cols });
+    bench.run(kernels::Sums::Columns { src, dst: sums, rows, cols });
     let dst = bench.empty(DType::F32, n);
     let (mean, rstd) = (bench.empty(DType::F32, rows), bench.empty(DType::F32, rows));
-    bench.run(&Kernel::LayerNorm { src, weight, bias: weight, dst, mean, rstd, cols, eps: 1e-5 });
+    bench.run(kernels::LayerNorm::Forward { src, weight, bias: weight, dst, mean, rstd, cols, eps: 1e-5 });
     let (dsrc, dweight, dbias) =
         (bench.empty(DType::F32, n), bench.empty(DType::F32, cols), bench.empty(DType::F32, cols));
-    bench.run(&Kernel::LayerNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, cols });
+    bench.run(kernels::LayerNorm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, cols });
     keep(&mut bench, &[sums, dst, mean, rstd, dsrc, dweight, dbias], &mut made);
     let at: Vec<f64> = random(rows, 5).iter().map(|x| ((x + 1.0) * 20.0).floor()).collect();
     let indices = bench.put(DType::I64, &at);
     let table = bench.empty(DType::F32, 40 * cols);
-    bench.run(&Kernel::EmbeddingBackward { grad, indices, dst: table, width: cols });
+    bench.run(kernels::Embedding::Backward { grad, indices, dst: table, width: cols });
     let logp = bench.empty(DType::F32, n);
-    bench.run(&Kernel::LogSoftmax { src, dst: logp, cols });
-    bench.run(&Kernel::LogSoftmaxBackward { output: logp, grad, dst, cols });
+    bench.run(kernels::Softmax::Log { src, dst: logp, cols });
+    bench.run(kernels::Softmax::LogBackward { output: logp, grad, dst, cols });
     let gelu = bench.empty(DType::Bf16, n);
-    bench.run(&Kernel::GeluBackward { src: half, grad: half, dst: gelu, tanh: true });
+    bench.run(kernels::Elementwise::GeluBackward { src: half, grad: half, dst: gelu, tanh: true });
     keep(&mut bench, &[table, logp, dst, gelu], &mut made);
     let (batch, count, positions, size) = (2, 3, 200, 16);
     let shape = AttentionShape {
@@ -65,8 +65,8 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
     let [out, dq, dk, dv] = made_here.map(|x| heads(x, count, positions, size));
     let logsumexp = bench.empty(DType::F32, batch * count * positions);
     let lse_stride = positions;
-    bench.run(&Kernel::Attention { by: FusedAttention::Flash, shape, q, k, v, out, logsumexp, lse_stride });
-    bench.run(&Kernel::AttentionBackward {
+    bench.run(kernels::Attention::Forward { by: FusedAttention::Flash, shape, q, k, v, out, logsumexp, lse_stride });
+    bench.run(kernels::Attention::Backward {
         by: FusedAttention::Flash,
         shape,
         q,
@@ -99,15 +99,15 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
         .map(|(n, seed)| bench.random(DType::F32, n, seed));
     let [dst, dsrc, dweight] =
         [shape.out_len(), shape.in_len(), shape.weight_len()].map(|n| bench.empty(DType::F32, n));
-    bench.run(&Kernel::Conv2d { shape, src, weight, bias: None, dst });
-    bench.run(&Kernel::Conv2dBackwardInput { shape, grad, weight, dst: dsrc });
-    bench.run(&Kernel::Conv2dBackwardWeight { shape, grad, src, dst: dweight });
+    bench.run(kernels::Convolution::Forward { shape, src, weight, bias: None, dst });
+    bench.run(kernels::Convolution::BackwardInput { shape, grad, weight, dst: dsrc });
+    bench.run(kernels::Convolution::BackwardWeight { shape, grad, src, dst: dweight });
     keep(&mut bench, &[dst, dsrc, dweight], &mut made);
     let shape = ChannelShape { batch: 9, channels: 10, area: 24 * 20 };
     let (weight, _) = bench.random(DType::F32, 10, 13);
     let [dweight, dbias, mean, rstd, running_mean, running_var] = [(); 6].map(|()| bench.put(DType::F32, &[0.0; 10]));
     let (eps, momentum, bias) = (1e-5, 0.1, weight);
-    bench.run(&Kernel::BatchNorm {
+    bench.run(kernels::BatchNorm::Forward {
         src: grad,
         weight,
         bias,
@@ -121,7 +121,7 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
         momentum,
     });
     let dsrc = bench.empty(DType::F32, shape.len());
-    bench.run(&Kernel::BatchNormBackward { grad: dst, src: grad, mean, rstd, weight, dsrc, dweight, dbias, shape });
+    bench.run(kernels::BatchNorm::Backward { grad: dst, src: grad, mean, rstd, weight, dsrc, dweight, dbias, shape });
     keep(&mut bench, &[dst, running_mean, running_var, dsrc, dweight, dbias], &mut made);
     made
 }

@@ -1,7 +1,7 @@
 //! 8-bit floats beside PyTorch's, bit for bit, and products of them beside the formula.
 
 use serde_json::Value;
-use vramlab::device::{DType, Kernel, Operand, ScaleGroups, from_e4m3, from_e5m2, to_e4m3, to_e5m2};
+use vramlab::device::{DType, Operand, ScaleGroups, from_e4m3, from_e5m2, kernels, to_e4m3, to_e5m2};
 
 use super::harness::{Bench, matrix, random, transposed};
 
@@ -50,7 +50,7 @@ fn casts_round_as_pytorchs_do() {
         assert_eq!(values.iter().map(|&x| cast(x)).collect::<Vec<_>>(), theirs, "{name}");
         let mut bench = Bench::new();
         let (src, dst) = (bench.put(DType::F32, &wide), bench.empty(dtype, wide.len()));
-        bench.run(&Kernel::Cast { src, dst });
+        bench.run(kernels::Elementwise::Cast { src, dst });
         assert_eq!(bench.bytes(dst), theirs, "{name} by the kernel");
     }
 }
@@ -74,9 +74,9 @@ fn is_scaled_alike(set: &Value, cols: usize, groups: ScaleGroups, scales: &[u32]
     let (src, count) = (bench.put(dtype, &values), groups.count(values.len(), cols));
     let (amax, scale, dst) = (bench.empty(dtype, count), bench.empty(DType::F32, count), bench.empty(to, values.len()));
     let (most, power) = (f64::from(to.float8_max().unwrap()), groups != ScaleGroups::All);
-    bench.run(&Kernel::AbsMax { src, dst: amax, cols, groups, copied: false });
-    bench.run(&Kernel::Float8Scale { amax, dst: scale, most, power });
-    bench.run(&Kernel::QuantizeFloat8 { src, scale, dst, cols, groups });
+    bench.run(kernels::Float8::AbsMax { src, dst: amax, cols, groups, copied: false });
+    bench.run(kernels::Float8::Scale { amax, dst: scale, most, power });
+    bench.run(kernels::Float8::Quantize { src, scale, dst, cols, groups });
     let theirs: Vec<f64> = scales.iter().map(|&bits| f64::from(f32::from_bits(bits))).collect();
     assert_eq!(bench.get(scale), theirs, "{dtype:?} to {to:?}, {groups:?}");
     assert_eq!(bench.bytes(dst), bytes(&set["bytes"]), "{dtype:?} to {to:?}, {groups:?}");
@@ -104,11 +104,11 @@ fn the_largest_magnitude_is_found_wherever_it_lies() {
                 let mut values = random(n, 5);
                 values[at] = -1.5;
                 let (src, dst) = (bench.put(dtype, &values), bench.empty(dtype, 1));
-                bench.run(&Kernel::AbsMax { src, dst, cols: n, groups: ScaleGroups::All, copied: true });
+                bench.run(kernels::Float8::AbsMax { src, dst, cols: n, groups: ScaleGroups::All, copied: true });
                 assert_eq!(bench.get(dst), [1.5], "{dtype:?}, {at} of {n}");
                 values[at] = f64::NAN;
                 let src = bench.put(dtype, &values);
-                bench.run(&Kernel::AbsMax { src, dst, cols: n, groups: ScaleGroups::All, copied: true });
+                bench.run(kernels::Float8::AbsMax { src, dst, cols: n, groups: ScaleGroups::All, copied: true });
                 assert!(bench.get(dst)[0].is_nan(), "{dtype:?}, {at} of {n}");
             }
         }
@@ -126,7 +126,7 @@ fn products_are_those_of_the_values_without_their_scales() {
         let c = bench.empty(of_c, m * n);
         let inverse: [Operand; 2] = [0.25, 3.0].map(|factor| bench.put(DType::F32, &[factor]));
         let (a, b, c_view) = (matrix(a, k), transposed(matrix(b, k)), matrix(c, n));
-        bench.run(&Kernel::ScaledGemm { m, n, k, a, b, c: c_view, inverse, fast: false });
+        bench.run(kernels::Float8::Gemm { m, n, k, a, b, c: c_view, inverse, fast: false });
         let sum = |row: usize, col: usize| -> f64 { (0..k).map(|t| left[row * k + t] * right[col * k + t]).sum() };
         for (i, ours) in bench.get(c).into_iter().enumerate() {
             let theirs = 0.75 * sum(i / n, i % n);
@@ -135,7 +135,7 @@ fn products_are_those_of_the_values_without_their_scales() {
         // One for each row, and one for each column.
         let power = |i: usize| 2.0_f64.powi(i32::try_from(i % 5).unwrap() - 2);
         let inverse = [m, n].map(|len| bench.put(DType::F32, &(0..len).map(power).collect::<Vec<_>>()));
-        bench.run(&Kernel::ScaledGemm { m, n, k, a, b, c: c_view, inverse, fast: true });
+        bench.run(kernels::Float8::Gemm { m, n, k, a, b, c: c_view, inverse, fast: true });
         for (i, ours) in bench.get(c).into_iter().enumerate() {
             let factor = power(i / n) * power(i % n);
             let theirs = factor * sum(i / n, i % n);

@@ -1,6 +1,6 @@
 //! Every kernel against the formula in its documentation, written naively in f64 on the values as stored.
 
-use vramlab::device::{AttentionShape, DType, Device, FusedAttention, HeadView, Kernel, Operand};
+use vramlab::device::{AttentionShape, DType, Device, FusedAttention, HeadView, Operand, kernels};
 use vramlab::units::{Address, Bytes, StreamId};
 
 use super::harness::{Bench, FLOATS, assert_close, heads, matrix, random, tolerance, transposed};
@@ -28,7 +28,7 @@ fn fill_writes_every_element_of_every_type_and_nothing_else() {
         for n in SIZES {
             let around = bench.put(dtype, &vec![1.0; n + 2]);
             let dst = Operand { address: around.address.offset(dtype.bytes(1)), dtype, len: n };
-            bench.run(&Kernel::Fill { dst, value: 3.0 });
+            bench.run(kernels::Elementwise::Fill { dst, value: 3.0 });
             let mut truth = vec![3.0; n + 2];
             (truth[0], truth[n + 1]) = (1.0, 1.0);
             assert_eq!(bench.get(around), truth, "{dtype:?} {n}");
@@ -42,7 +42,7 @@ fn arange_counts_in_every_type_that_can() {
     for dtype in [DType::I64, DType::I32, DType::F32, DType::F64] {
         let mut bench = Bench::new();
         let dst = bench.empty(dtype, 40_001);
-        bench.run(&Kernel::Arange { dst });
+        bench.run(kernels::Elementwise::Arange { dst });
         assert_eq!(bench.get(dst), (0..40_001).map(f64::from).collect::<Vec<_>>());
     }
 }
@@ -54,7 +54,7 @@ fn casts_round_to_nearest_even_between_all_types() {
             let mut bench = Bench::new();
             let (src, values) = bench.random(from, 4097, 1);
             let dst = bench.empty(to, 4097);
-            bench.run(&Kernel::Cast { src, dst });
+            bench.run(kernels::Elementwise::Cast { src, dst });
             let truth = bench.put(to, &values);
             assert_eq!(bench.bytes(dst), bench.bytes(truth), "{from:?} to {to:?}");
         }
@@ -63,13 +63,13 @@ fn casts_round_to_nearest_even_between_all_types() {
     let halfway = [1.0 + 2.0_f64.powi(-8), 1.0 + 3.0 * 2.0_f64.powi(-8), 65520.0, 1e-8, -0.0];
     let src = bench.put(DType::F32, &halfway);
     let (brain, half) = (bench.empty(DType::Bf16, 5), bench.empty(DType::F16, 5));
-    bench.run(&Kernel::Cast { src, dst: brain });
-    bench.run(&Kernel::Cast { src, dst: half });
+    bench.run(kernels::Elementwise::Cast { src, dst: brain });
+    bench.run(kernels::Elementwise::Cast { src, dst: half });
     assert_eq!(bench.get(brain)[..2], [1.0, 1.0 + 2.0_f64.powi(-6)]);
     assert_eq!(bench.get(half)[2..4], [f64::INFINITY, 0.0]);
     let counts = bench.put(DType::I64, &[16_777_217.0, -3.0]);
     let wide = bench.empty(DType::F64, 2);
-    bench.run(&Kernel::Cast { src: counts, dst: wide });
+    bench.run(kernels::Elementwise::Cast { src: counts, dst: wide });
     assert_eq!(bench.get(wide), [16_777_217.0, -3.0]);
 }
 
@@ -81,16 +81,17 @@ fn unary_kernels_follow_their_formulas() {
             let values: Vec<f64> = random(n, 7).iter().map(|x| x * 6.0).collect();
             let src = bench.put(dtype, &values);
             let values = bench.get(src);
-            let mut check = |kernel: &dyn Fn(Operand) -> Kernel<'static>, truth: &dyn Fn(f64) -> f64, what: &str| {
-                let dst = bench.empty(dtype, n);
-                bench.run(&kernel(dst));
-                let truth: Vec<f64> = values.iter().map(|&x| truth(x)).collect();
-                assert_close(&bench.get(dst), &truth, tolerance(dtype), 1.0, &format!("{what} {dtype:?} {n}"));
-            };
-            check(&|dst| Kernel::Scale { src, dst, factor: -0.37 }, &|x| -0.37 * x, "scale");
-            check(&|dst| Kernel::Relu { src, dst }, &|x| x.max(0.0), "relu");
-            check(&|dst| Kernel::Gelu { src, dst, tanh: true }, &|x| gelu(x, true), "gelu tanh");
-            check(&|dst| Kernel::Gelu { src, dst, tanh: false }, &|x| gelu(x, false), "gelu erf");
+            let mut check =
+                |kernel: &dyn Fn(Operand) -> kernels::Elementwise, truth: &dyn Fn(f64) -> f64, what: &str| {
+                    let dst = bench.empty(dtype, n);
+                    bench.run(kernel(dst));
+                    let truth: Vec<f64> = values.iter().map(|&x| truth(x)).collect();
+                    assert_close(&bench.get(dst), &truth, tolerance(dtype), 1.0, &format!("{what} {dtype:?} {n}"));
+                };
+            check(&|dst| kernels::Elementwise::Scale { src, dst, factor: -0.37 }, &|x| -0.37 * x, "scale");
+            check(&|dst| kernels::Elementwise::Relu { src, dst }, &|x| x.max(0.0), "relu");
+            check(&|dst| kernels::Elementwise::Gelu { src, dst, tanh: true }, &|x| gelu(x, true), "gelu tanh");
+            check(&|dst| kernels::Elementwise::Gelu { src, dst, tanh: false }, &|x| gelu(x, false), "gelu erf");
         }
     }
 }
@@ -109,20 +110,20 @@ fn binary_kernels_follow_their_formulas_and_broadcast() {
             let ((a, x), (b, y)) = (bench.random(left, n, 1), bench.random(right, m, 2));
             let dst = bench.empty(result, n);
             let truth = |f: &dyn Fn(f64, f64) -> f64| (0..n).map(|i| f(x[i], y[i % m])).collect::<Vec<_>>();
-            bench.run(&Kernel::Add { a, b, dst });
+            bench.run(kernels::Elementwise::Add { a, b, dst });
             assert_close(&bench.get(dst), &truth(&|x, y| x + y), tolerance(result), 1.0, "add");
-            bench.run(&Kernel::Mul { a, b, dst });
+            bench.run(kernels::Elementwise::Mul { a, b, dst });
             assert_close(&bench.get(dst), &truth(&|x, y| x * y), tolerance(result), 1.0, "mul");
-            bench.run(&Kernel::Sub { a, b, dst });
+            bench.run(kernels::Elementwise::Sub { a, b, dst });
             assert_close(&bench.get(dst), &truth(&|x, y| x - y), tolerance(result), 1.0, "sub");
-            bench.run(&Kernel::Div { a, b, dst });
+            bench.run(kernels::Elementwise::Div { a, b, dst });
             assert_close(&bench.get(dst), &truth(&|x, y| x / y), tolerance(result), 1.0, "div");
             if n == m {
-                bench.run(&Kernel::ReluBackward { output: a, grad: b, dst });
+                bench.run(kernels::Elementwise::ReluBackward { output: a, grad: b, dst });
                 let relu = truth(&|x, y| if x > 0.0 { y } else { 0.0 });
                 assert_close(&bench.get(dst), &relu, tolerance(result), 1.0, "relu backward");
                 for tanh in [true, false] {
-                    bench.run(&Kernel::GeluBackward { src: a, grad: b, dst, tanh });
+                    bench.run(kernels::Elementwise::GeluBackward { src: a, grad: b, dst, tanh });
                     let slope = truth(&|x, y| y * gelu_slope(x, tanh));
                     let tolerance = tolerance(result).max(1e-8);
                     assert_close(&bench.get(dst), &slope, tolerance, 2.0, "gelu backward");
@@ -138,12 +139,12 @@ fn identities_and_norms_of_rows_follow_their_formulas() {
         for (rows, cols) in [(1, 1), (3, 7), (7, 3), (700, 700), (5, 4097), (1500, 2)] {
             let mut bench = Bench::new();
             let dst = bench.empty(from, rows * cols);
-            bench.run(&Kernel::Identity { dst, cols });
+            bench.run(kernels::Elementwise::Identity { dst, cols });
             let diagonal: Vec<f64> = (0..rows * cols).map(|i| f64::from(i / cols == i % cols)).collect();
             assert_eq!(bench.get(dst), diagonal, "{rows} × {cols}");
             let (src, x) = bench.random(from, rows * cols, 1);
             let dst = bench.empty(to, rows);
-            bench.run(&Kernel::RowNorm { src, dst, cols });
+            bench.run(kernels::RmsNorm::RowNorm { src, dst, cols });
             let norms: Vec<f64> = x.chunks(cols).map(|row| row.iter().map(|x| x * x).sum::<f64>().sqrt()).collect();
             assert_close(&bench.get(dst), &norms, tolerance(to), 1.0, "row norm");
         }
@@ -156,10 +157,10 @@ fn results_may_take_the_place_of_operands() {
         let mut bench = Bench::new();
         let (a, x) = bench.random(dtype, 40_001, 1);
         let (b, y) = bench.random(dtype, 40_001, 2);
-        bench.run(&Kernel::Add { a, b, dst: a });
-        bench.run(&Kernel::Scale { src: a, dst: a, factor: 0.5 });
-        bench.run(&Kernel::Relu { src: a, dst: a });
-        bench.run(&Kernel::Mul { a, b, dst: b });
+        bench.run(kernels::Elementwise::Add { a, b, dst: a });
+        bench.run(kernels::Elementwise::Scale { src: a, dst: a, factor: 0.5 });
+        bench.run(kernels::Elementwise::Relu { src: a, dst: a });
+        bench.run(kernels::Elementwise::Mul { a, b, dst: b });
         let sum: Vec<f64> = x.iter().zip(&y).map(|(x, y)| (0.5 * (x + y)).max(0.0)).collect();
         assert_close(&bench.get(a), &sum, tolerance(dtype), 1.0, "add, scale, relu");
         let stored = bench.get(a);
@@ -168,10 +169,10 @@ fn results_may_take_the_place_of_operands() {
         let (rows, values) = bench.random(dtype, 3 * 1001, 3);
         let apart = bench.put(dtype, &values);
         let dst = bench.empty(dtype, 3 * 1001);
-        bench.run(&Kernel::Softmax { src: apart, dst, cols: 1001 });
-        bench.run(&Kernel::Softmax { src: rows, dst: rows, cols: 1001 });
+        bench.run(kernels::Softmax::Forward { src: apart, dst, cols: 1001 });
+        bench.run(kernels::Softmax::Forward { src: rows, dst: rows, cols: 1001 });
         assert_eq!(bench.bytes(rows), bench.bytes(dst));
-        bench.run(&Kernel::SoftmaxBackward { output: dst, grad: apart, dst: apart, cols: 1001 });
+        bench.run(kernels::Softmax::Backward { output: dst, grad: apart, dst: apart, cols: 1001 });
     }
 }
 
@@ -181,12 +182,12 @@ fn operands_that_half_overlap_are_refused() {
     let src = bench.put(DType::F32, &random(100, 1));
     let dst = Operand { address: src.address.offset(Bytes(4)), len: 99, ..src };
     let shorter = Operand { len: 99, ..src };
-    let error = bench.try_run(&Kernel::Relu { src: shorter, dst }).unwrap_err().to_string();
+    let error = bench.try_run(kernels::Elementwise::Relu { src: shorter, dst }).unwrap_err().to_string();
     assert!(error.contains("relu") && error.contains("shares memory"), "{error}");
     let narrower = Operand { dtype: DType::Bf16, ..src };
-    assert!(bench.try_run(&Kernel::Cast { src, dst: narrower }).is_err());
+    assert!(bench.try_run(kernels::Elementwise::Cast { src, dst: narrower }).is_err());
     let view = matrix(Operand { len: 100, ..src }, 10);
-    let product = Kernel::Gemm {
+    let product = kernels::Gemm {
         m: 10,
         n: 10,
         k: 10,
@@ -198,7 +199,7 @@ fn operands_that_half_overlap_are_refused() {
         alpha: 1.0,
         accumulate: false,
     };
-    assert!(bench.try_run(&product).is_err());
+    assert!(bench.try_run(product).is_err());
 }
 
 #[test]
@@ -206,14 +207,15 @@ fn wild_operands_are_refused() {
     let mut bench = Bench::new();
     let end = bench.segment.offset(bench.size);
     let at = |address, len| Operand { address, dtype: DType::F32, len };
-    let refused = |bench: &mut Bench, dst| bench.try_run(&Kernel::Fill { dst, value: 1.0 }).unwrap_err().to_string();
+    let refused =
+        |bench: &mut Bench, dst| bench.try_run(kernels::Elementwise::Fill { dst, value: 1.0 }).unwrap_err().to_string();
     let behind = at(Address(end.0 - 4), 2);
     assert!(refused(&mut bench, behind).contains("outside"));
     assert!(refused(&mut bench, at(Address(0), 1)).contains("outside"));
     let start = bench.segment;
     assert!(refused(&mut bench, at(start, usize::MAX)).contains("too large"));
     assert!(refused(&mut bench, at(start.offset(Bytes(1)), 1)).contains("aligned"));
-    assert!(bench.try_run(&Kernel::Fill { dst: at(Address(end.0 - 4), 1), value: 1.0 }).is_ok());
+    assert!(bench.try_run(kernels::Elementwise::Fill { dst: at(Address(end.0 - 4), 1), value: 1.0 }).is_ok());
     assert!(bench.device.copy_pageable(&[0; 8], Address(end.0 - 4), StreamId::DEFAULT).is_err());
     let size = bench.size;
     bench.source.free(start, size);
@@ -232,11 +234,18 @@ fn strided_copies_transpose_split_and_join() {
         // (a, b, c, d) to (a, c, b, d) with every row in a wider one.
         let dst_strides = [5 * 4 * 14, 14, 5 * 14, 1];
         let src_strides = [140, 28, 7, 1];
-        bench.run(&Kernel::CopyStrided { src: src.address, dst: dst.address, dtype, shape, src_strides, dst_strides });
+        bench.run(kernels::Strided::Copy {
+            src: src.address,
+            dst: dst.address,
+            dtype,
+            shape,
+            src_strides,
+            dst_strides,
+        });
         // And (a, b, c, d) reversed, which leaves no contiguous run.
         let mirror = bench.empty(dtype, n);
         let reversed = [1, 3, 15, 60];
-        bench.run(&Kernel::CopyStrided {
+        bench.run(kernels::Strided::Copy {
             src: src.address,
             dst: mirror.address,
             dtype,
@@ -253,7 +262,7 @@ fn strided_copies_transpose_split_and_join() {
             assert_eq!(mirror[at(reversed)], x);
         }
         assert_eq!(wide, truth);
-        let overlapping = Kernel::CopyStrided {
+        let overlapping = kernels::Strided::Copy {
             src: src.address,
             dst: dst.address,
             dtype,
@@ -261,7 +270,7 @@ fn strided_copies_transpose_split_and_join() {
             src_strides,
             dst_strides: [0, 28, 7, 1],
         };
-        assert!(bench.try_run(&overlapping).is_err(), "a result whose elements share memory");
+        assert!(bench.try_run(overlapping).is_err(), "a result whose elements share memory");
     }
 }
 
@@ -313,7 +322,7 @@ fn gemm_multiplies_every_layout_and_type() {
                         }
                     }
                 }
-                bench.run(&Kernel::Gemm {
+                bench.run(kernels::Gemm {
                     m,
                     n,
                     k,
@@ -339,7 +348,7 @@ fn column_sums_add_every_row() {
             let mut bench = Bench::new();
             let (src, x) = bench.random(dtype, rows * cols, 1);
             let dst = bench.empty(dtype, cols);
-            bench.run(&Kernel::ColumnSum { src, dst, rows, cols });
+            bench.run(kernels::Sums::Columns { src, dst, rows, cols });
             let truth: Vec<f64> = (0..cols).map(|c| (0..rows).map(|r| x[r * cols + c]).sum()).collect();
             assert_close(&bench.get(dst), &truth, tolerance(dtype), 10.0, &format!("{dtype:?} {rows}x{cols}"));
         }
@@ -356,8 +365,8 @@ fn softmax_and_its_relatives_follow_their_formulas() {
             let x = bench.get(src);
             let (grad, g) = bench.random(dtype, rows * cols, 2);
             let (p, logp, d) = (bench.empty(dtype, x.len()), bench.empty(dtype, x.len()), bench.empty(dtype, x.len()));
-            bench.run(&Kernel::Softmax { src, dst: p, cols });
-            bench.run(&Kernel::LogSoftmax { src, dst: logp, cols });
+            bench.run(kernels::Softmax::Forward { src, dst: p, cols });
+            bench.run(kernels::Softmax::Log { src, dst: logp, cols });
             let (mut soft, mut log) = (Vec::new(), Vec::new());
             for row in x.chunks(cols) {
                 let max = row.iter().copied().fold(f64::MIN, f64::max);
@@ -376,9 +385,9 @@ fn softmax_and_its_relatives_follow_their_formulas() {
                 dsoft.extend(row.clone().map(|i| soft[i] * (g[i] - dot)));
                 dlog.extend(row.map(|i| g[i] - log[i].exp() * sum));
             }
-            bench.run(&Kernel::SoftmaxBackward { output: p, grad, dst: d, cols });
+            bench.run(kernels::Softmax::Backward { output: p, grad, dst: d, cols });
             assert_close(&bench.get(d), &dsoft, tolerance(dtype), 1.0, "softmax backward");
-            bench.run(&Kernel::LogSoftmaxBackward { output: logp, grad, dst: d, cols });
+            bench.run(kernels::Softmax::LogBackward { output: logp, grad, dst: d, cols });
             assert_close(&bench.get(d), &dlog, tolerance(dtype), 20.0, "log-softmax backward");
         }
     }
@@ -389,7 +398,7 @@ fn softmax_of_one_class_that_dominates_does_not_overflow() {
     let mut bench = Bench::new();
     let src = bench.put(DType::F32, &[1e30, -1e30, 0.0, 1e30]);
     let dst = bench.empty(DType::F32, 4);
-    bench.run(&Kernel::Softmax { src, dst, cols: 4 });
+    bench.run(kernels::Softmax::Forward { src, dst, cols: 4 });
     assert_eq!(bench.get(dst), [0.5, 0.0, 0.0, 0.5]);
 }
 
@@ -406,7 +415,7 @@ fn layer_norm_uses_the_population_variance_with_eps_inside_the_root() {
             let (mean, rstd) = (bench.empty(statistic, rows), bench.empty(statistic, rows));
             let dst = bench.empty(dtype, rows * cols);
             let eps = 1e-5;
-            bench.run(&Kernel::LayerNorm { src, weight, bias, dst, mean, rstd, cols, eps });
+            bench.run(kernels::LayerNorm::Forward { src, weight, bias, dst, mean, rstd, cols, eps });
             let (mut y, mut means, mut rstds) = (Vec::new(), Vec::new(), Vec::new());
             for row in x.chunks(cols) {
                 let mean = row.iter().sum::<f64>() / cols as f64;
@@ -432,12 +441,12 @@ fn embedding_gathers_and_its_backward_sums_by_index() {
         let at: Vec<f64> = random(n, 2).iter().map(|x| ((x + 1.0) / 2.0 * 9.0).floor()).collect();
         let indices = bench.put(DType::I64, &at);
         let dst = bench.empty(dtype, n * width);
-        bench.run(&Kernel::Embedding { weight, indices, dst, width });
+        bench.run(kernels::Embedding::Forward { weight, indices, dst, width });
         let rows: Vec<f64> = at.iter().flat_map(|&i| w[i as usize * width..][..width].to_vec()).collect();
         assert_eq!(bench.get(dst), rows);
         let (grad, g) = bench.random(dtype, n * width, 3);
         let sums = bench.put(dtype, &vec![9.0; table * width]);
-        bench.run(&Kernel::EmbeddingBackward { grad, indices, dst: sums, width });
+        bench.run(kernels::Embedding::Backward { grad, indices, dst: sums, width });
         let mut truth = vec![0.0; table * width];
         for (r, &i) in at.iter().enumerate() {
             (0..width).for_each(|c| truth[i as usize * width + c] += g[r * width + c]);
@@ -445,7 +454,8 @@ fn embedding_gathers_and_its_backward_sums_by_index() {
         assert_close(&bench.get(sums), &truth, tolerance(dtype), 4.0, "embedding backward");
         let outside = bench.put(DType::I64, &[11.0]);
         let one = Operand { len: width, ..dst };
-        let error = bench.try_run(&Kernel::Embedding { weight, indices: outside, dst: one, width }).unwrap_err();
+        let error =
+            bench.try_run(kernels::Embedding::Forward { weight, indices: outside, dst: one, width }).unwrap_err();
         assert!(error.to_string().contains("index 11"), "{error}");
     }
 }
@@ -459,19 +469,19 @@ fn nll_loss_averages_over_the_rows_that_count() {
         let classes = [0.0, 4.0, 2.0, -100.0, 1.0, 1.0, 3.0, 0.0, 2.0];
         let targets = bench.put(DType::I64, &classes);
         let (loss, weight) = (bench.empty(dtype, 1), bench.empty(dtype, 1));
-        bench.run(&Kernel::NllLoss { logp, targets, loss, total_weight: weight, cols });
+        bench.run(kernels::Loss::Nll { logp, targets, loss, total_weight: weight, cols });
         let counted = || classes.iter().enumerate().filter(|(_, c)| **c >= 0.0);
         let truth = -counted().map(|(r, &c)| x[r * cols + c as usize]).sum::<f64>() / 8.0;
         assert_close(&bench.get(loss), &[truth], tolerance(dtype), 1.0, "loss");
         assert_eq!(bench.get(weight), [8.0]);
         let grad = bench.put(dtype, &[3.0]);
         let dst = bench.put(dtype, &vec![7.0; rows * cols]);
-        bench.run(&Kernel::NllLossBackward { grad, targets, total_weight: weight, dst, cols });
+        bench.run(kernels::Loss::NllBackward { grad, targets, total_weight: weight, dst, cols });
         let mut truth = vec![0.0; rows * cols];
         counted().for_each(|(r, &c)| truth[r * cols + c as usize] = -3.0 / 8.0);
         assert_eq!(bench.get(dst), truth);
         let outside = bench.put(DType::I64, &[5.0; 9]);
-        let error = bench.try_run(&Kernel::NllLoss { logp, targets: outside, loss, total_weight: weight, cols });
+        let error = bench.try_run(kernels::Loss::Nll { logp, targets: outside, loss, total_weight: weight, cols });
         assert!(error.unwrap_err().to_string().contains("target 5"));
     }
 }
@@ -529,7 +539,7 @@ fn attention_weighs_values_by_the_softmax_of_scores() {
                 dropout: None,
             };
             let (q, k, v) = (part(0), part(1), part(2));
-            bench.run(&Kernel::Attention {
+            bench.run(kernels::Attention::Forward {
                 by: FusedAttention::Flash,
                 shape,
                 q,
@@ -598,7 +608,7 @@ fn attention_backward_in_sixteen_bits_agrees_with_f64() {
             inputs[3] = heads(out, count, rows, size);
             let logsumexp = bench.empty(statistic, batch * count * rows);
             let [q, k, v, out] = inputs;
-            bench.run(&Kernel::Attention {
+            bench.run(kernels::Attention::Forward {
                 by: FusedAttention::Flash,
                 shape,
                 q,
@@ -618,7 +628,7 @@ fn attention_backward_in_sixteen_bits_agrees_with_f64() {
                 head_stride: size,
                 row_stride: 3 * width,
             });
-            bench.run(&Kernel::AttentionBackward {
+            bench.run(kernels::Attention::Backward {
                 by: FusedAttention::Flash,
                 shape,
                 q,

@@ -1,6 +1,6 @@
 //! Every backward kernel against central differences of its forward kernel, in f64.
 
-use vramlab::device::{AttentionShape, DType, DropoutMask, FusedAttention, Kernel, Operand};
+use vramlab::device::{AttentionShape, DType, DropoutMask, FusedAttention, Kernel, Operand, kernels};
 
 use super::harness::{Bench, heads, matrix, random, transposed};
 
@@ -51,11 +51,15 @@ fn put_all(bench: &mut Bench, inputs: &[Vec<f64>]) -> Vec<Operand> {
 }
 
 /// Uploads the inputs into a fresh bench, runs the kernel that `kernel` makes of them and an output, downloads it.
-pub fn evaluate(inputs: &[Vec<f64>], len: usize, kernel: impl Fn(&[Operand], Operand) -> Kernel<'static>) -> Vec<f64> {
+pub fn evaluate<K: Into<Kernel<'static>>>(
+    inputs: &[Vec<f64>],
+    len: usize,
+    kernel: impl Fn(&[Operand], Operand) -> K,
+) -> Vec<f64> {
     let mut bench = Bench::with_threads(1);
     let operands = put_all(&mut bench, inputs);
     let dst = bench.empty(DType::F64, len);
-    bench.run(&kernel(&operands, dst));
+    bench.run(kernel(&operands, dst));
     bench.get(dst)
 }
 
@@ -65,18 +69,22 @@ fn relu_and_both_forms_of_gelu() {
     let inputs = [random(n, 1).iter().map(|x| 4.0 * x).collect::<Vec<_>>()];
     let w = random(n, 2);
     for tanh in [true, false] {
-        let backward = evaluate(&[inputs[0].clone(), w.clone()], n, |x, dst| Kernel::GeluBackward {
+        let backward = evaluate(&[inputs[0].clone(), w.clone()], n, |x, dst| kernels::Elementwise::GeluBackward {
             src: x[0],
             grad: x[1],
             dst,
             tanh,
         });
-        let mut forward = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| Kernel::Gelu { src: x[0], dst, tanh });
+        let mut forward = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| kernels::Elementwise::Gelu { src: x[0], dst, tanh });
         check("gelu", &inputs, &w, &mut forward, &[backward]);
     }
-    let mut forward = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| Kernel::Relu { src: x[0], dst });
+    let mut forward = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| kernels::Elementwise::Relu { src: x[0], dst });
     let output = forward(&inputs);
-    let backward = evaluate(&[output, w.clone()], n, |x, dst| Kernel::ReluBackward { output: x[0], grad: x[1], dst });
+    let backward = evaluate(&[output, w.clone()], n, |x, dst| kernels::Elementwise::ReluBackward {
+        output: x[0],
+        grad: x[1],
+        dst,
+    });
     check("relu", &inputs, &w, &mut forward, &[backward]);
 }
 
@@ -85,15 +93,18 @@ fn products_sums_and_scales() {
     let (n, m) = (12, 4);
     let inputs = [random(n, 1), random(m, 2)];
     let w = random(n, 3);
-    let fold = |x: Vec<f64>| evaluate(&[x], m, |x, dst| Kernel::ColumnSum { src: x[0], dst, rows: n / m, cols: m });
-    let times =
-        |a: &[f64], b: &[f64]| evaluate(&[a.to_vec(), b.to_vec()], n, |x, dst| Kernel::Mul { a: x[0], b: x[1], dst });
-    let mut add = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| Kernel::Add { a: x[0], b: x[1], dst });
+    let fold =
+        |x: Vec<f64>| evaluate(&[x], m, |x, dst| kernels::Sums::Columns { src: x[0], dst, rows: n / m, cols: m });
+    let times = |a: &[f64], b: &[f64]| {
+        evaluate(&[a.to_vec(), b.to_vec()], n, |x, dst| kernels::Elementwise::Mul { a: x[0], b: x[1], dst })
+    };
+    let mut add = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| kernels::Elementwise::Add { a: x[0], b: x[1], dst });
     check("add", &inputs, &w, &mut add, &[w.clone(), fold(w.clone())]);
-    let mut mul = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| Kernel::Mul { a: x[0], b: x[1], dst });
+    let mut mul = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| kernels::Elementwise::Mul { a: x[0], b: x[1], dst });
     let analytic = [times(&w, &inputs[1]), fold(times(&w, &inputs[0]))];
     check("mul", &inputs, &w, &mut mul, &analytic);
-    let mut scale = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| Kernel::Scale { src: x[0], dst, factor: -1.7 });
+    let mut scale =
+        |x: &[Vec<f64>]| evaluate(x, n, |x, dst| kernels::Elementwise::Scale { src: x[0], dst, factor: -1.7 });
     let gradient = scale(std::slice::from_ref(&w));
     check("scale", &inputs[..1], &w, &mut scale, &[gradient]);
 }
@@ -104,7 +115,7 @@ fn linear_layer_with_bias() {
     let inputs = [random(rows * from, 1), random(to * from, 2), random(to, 3)];
     let w = random(rows * to, 4);
     let product =
-        |m, n, k, a, b, c, bias| Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias, alpha: 1.0, accumulate: false };
+        |m, n, k, a, b, c, bias| kernels::Gemm { m, n, k, batch: 1, a, b, c, bias, alpha: 1.0, accumulate: false };
     let mut forward = |x: &[Vec<f64>]| {
         evaluate(x, rows * to, |x, dst| {
             let weight = transposed(matrix(x[1], from));
@@ -118,7 +129,7 @@ fn linear_layer_with_bias() {
     let dw = evaluate(&all, to * from, |x, dst| {
         product(to, from, rows, transposed(matrix(x[0], to)), matrix(x[1], from), matrix(dst, from), None)
     });
-    let db = evaluate(&all, to, |x, dst| Kernel::ColumnSum { src: x[0], dst, rows, cols: to });
+    let db = evaluate(&all, to, |x, dst| kernels::Sums::Columns { src: x[0], dst, rows, cols: to });
     check("linear", &inputs, &w, &mut forward, &[dx, dw, db]);
 }
 
@@ -132,14 +143,14 @@ fn layer_norm_with_respect_to_source_weight_and_bias() {
         let x = put_all(&mut bench, x);
         let dst = bench.empty(DType::F64, rows * cols);
         let (mean, rstd) = (bench.empty(DType::F64, rows), bench.empty(DType::F64, rows));
-        bench.run(&Kernel::LayerNorm { src: x[0], weight: x[1], bias: x[2], dst, mean, rstd, cols, eps });
+        bench.run(kernels::LayerNorm::Forward { src: x[0], weight: x[1], bias: x[2], dst, mean, rstd, cols, eps });
         (bench, x, dst, mean, rstd)
     };
     let (mut bench, x, _, mean, rstd) = run(&inputs);
     let grad = bench.put(DType::F64, &w);
     let dsrc = bench.empty(DType::F64, rows * cols);
     let (dweight, dbias) = (bench.empty(DType::F64, cols), bench.empty(DType::F64, cols));
-    bench.run(&Kernel::LayerNormBackward { grad, src: x[0], mean, rstd, weight: x[1], dsrc, dweight, dbias, cols });
+    bench.run(kernels::LayerNorm::Backward { grad, src: x[0], mean, rstd, weight: x[1], dsrc, dweight, dbias, cols });
     let analytic = [bench.get(dsrc), bench.get(dweight), bench.get(dbias)];
     let mut forward = |x: &[Vec<f64>]| {
         let (mut bench, _, dst, ..) = run(x);
@@ -162,14 +173,14 @@ fn add_layer_norm_with_respect_to_both_terms_weight_and_bias() {
         let (mean, rstd) = (bench.empty(DType::F64, rows), bench.empty(DType::F64, rows));
         let (add, copied) = (Some((x[1], sum)), Some(copy));
         let (weight, bias) = (x[2], x[3]);
-        bench.run(&Kernel::AddLayerNorm { src: x[0], add, weight, bias, dst, copy: copied, mean, rstd, cols, eps });
+        bench.run(kernels::LayerNorm::Add { src: x[0], add, weight, bias, dst, copy: copied, mean, rstd, cols, eps });
         (bench, weight, [dst, copy, sum], mean, rstd)
     };
     let (mut bench, weight, [_, _, src], mean, rstd) = run(&inputs);
     let [grad, second, residual] = [0, 1, 2].map(|i| bench.put(DType::F64, &w[i * n..(i + 1) * n]));
     let copy = bench.empty(DType::F64, n);
     let (dweight, dbias) = (bench.empty(DType::F64, cols), bench.empty(DType::F64, cols));
-    bench.run(&Kernel::AddLayerNormBackward {
+    bench.run(kernels::LayerNorm::AddBackward {
         grad,
         second: Some(second),
         residual: Some(residual),
@@ -197,15 +208,19 @@ fn softmax_and_log_softmax() {
     let inputs = [random(rows * cols, 1).iter().map(|x| 3.0 * x).collect::<Vec<_>>()];
     let w = random(rows * cols, 2);
     let n = rows * cols;
-    let mut softmax = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| Kernel::Softmax { src: x[0], dst, cols });
+    let mut softmax = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| kernels::Softmax::Forward { src: x[0], dst, cols });
     let output = softmax(&inputs);
     let backward =
-        evaluate(&[output, w.clone()], n, |x, dst| Kernel::SoftmaxBackward { output: x[0], grad: x[1], dst, cols });
+        evaluate(&[output, w.clone()], n, |x, dst| kernels::Softmax::Backward { output: x[0], grad: x[1], dst, cols });
     check("softmax", &inputs, &w, &mut softmax, &[backward]);
-    let mut log = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| Kernel::LogSoftmax { src: x[0], dst, cols });
+    let mut log = |x: &[Vec<f64>]| evaluate(x, n, |x, dst| kernels::Softmax::Log { src: x[0], dst, cols });
     let output = log(&inputs);
-    let backward =
-        evaluate(&[output, w.clone()], n, |x, dst| Kernel::LogSoftmaxBackward { output: x[0], grad: x[1], dst, cols });
+    let backward = evaluate(&[output, w.clone()], n, |x, dst| kernels::Softmax::LogBackward {
+        output: x[0],
+        grad: x[1],
+        dst,
+        cols,
+    });
     check("log-softmax", &inputs, &w, &mut log, &[backward]);
 }
 
@@ -218,14 +233,14 @@ fn negative_log_likelihood() {
         let logp = bench.put(DType::F64, logp);
         let targets = bench.put(DType::I64, &targets);
         let (loss, total_weight) = (bench.empty(DType::F64, 1), bench.empty(DType::F64, 1));
-        bench.run(&Kernel::NllLoss { logp, targets, loss, total_weight, cols });
+        bench.run(kernels::Loss::Nll { logp, targets, loss, total_weight, cols });
         (bench, targets, loss, total_weight)
     };
     let inputs = [random(rows * cols, 1)];
     let (mut bench, targets, _, total_weight) = run(&inputs[0]);
     let grad = bench.put(DType::F64, &[1.75]);
     let dst = bench.empty(DType::F64, rows * cols);
-    bench.run(&Kernel::NllLossBackward { grad, targets, total_weight, dst, cols });
+    bench.run(kernels::Loss::NllBackward { grad, targets, total_weight, dst, cols });
     let mut forward = |x: &[Vec<f64>]| {
         let (mut bench, _, loss, _) = run(&x[0]);
         bench.get(loss)
@@ -244,7 +259,7 @@ fn embedding() {
         let weight = bench.put(DType::F64, &x[0]);
         let indices = bench.put(DType::I64, &at);
         let dst = bench.empty(DType::F64, n);
-        bench.run(&Kernel::Embedding { weight, indices, dst, width });
+        bench.run(kernels::Embedding::Forward { weight, indices, dst, width });
         bench.get(dst)
     };
     let w = random(n, 2);
@@ -252,7 +267,7 @@ fn embedding() {
     let grad = bench.put(DType::F64, &w);
     let indices = bench.put(DType::I64, &at);
     let dst = bench.empty(DType::F64, table * width);
-    bench.run(&Kernel::EmbeddingBackward { grad, indices, dst, width });
+    bench.run(kernels::Embedding::Backward { grad, indices, dst, width });
     let analytic = bench.get(dst);
     check("embedding", &[random(table * width, 1)], &w, &mut { gather }, &[analytic]);
 }
@@ -299,7 +314,7 @@ fn attention_with_and_without_the_causal_mask() {
             let (out, logsumexp) = (bench.empty(DType::F64, n), bench.empty(DType::F64, batch * count * rows));
             let [q, of_out] = [x[0], out].map(|x| heads(x, count, rows, size));
             let [k, v] = [x[1], x[2]].map(|x| heads(x, count / group, rows, size));
-            bench.run(&Kernel::Attention {
+            bench.run(kernels::Attention::Forward {
                 by: FusedAttention::Flash,
                 shape,
                 q,
@@ -316,7 +331,7 @@ fn attention_with_and_without_the_causal_mask() {
         let gradients = [0; 3].map(|_| bench.empty(DType::F64, n));
         let [dq, dk, dv] = gradients.map(|x| heads(x, count, rows, size));
         let lse_stride = rows;
-        bench.run(&Kernel::AttentionBackward {
+        bench.run(kernels::Attention::Backward {
             by: FusedAttention::Flash,
             shape,
             q,

@@ -62,12 +62,12 @@ impl Bench {
         bytes
     }
 
-    pub fn run(&mut self, kernel: &Kernel<'_>) {
+    pub fn run<'k>(&mut self, kernel: impl Into<Kernel<'k>>) {
         self.try_run(kernel).unwrap();
     }
 
-    pub fn try_run(&mut self, kernel: &Kernel<'_>) -> Result<(), DeviceError> {
-        self.device.launch(kernel, StreamId::DEFAULT)
+    pub fn try_run<'k>(&mut self, kernel: impl Into<Kernel<'k>>) -> Result<(), DeviceError> {
+        self.device.launch(&kernel.into(), StreamId::DEFAULT)
     }
 }
 

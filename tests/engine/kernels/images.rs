@@ -1,6 +1,6 @@
 //! Batch normalisation, pooling, means, activations and losses of convolution nets against their formulas, in f64.
 
-use vramlab::device::{ChannelShape, DType, Kernel, Operand, PoolShape};
+use vramlab::device::{ChannelShape, DType, Operand, PoolShape, kernels};
 
 use super::harness::{Bench, FLOATS, assert_close, random, tolerance};
 
@@ -51,7 +51,7 @@ fn batch_norm_of_every_type_and_shape() {
         let (running_var, before_var) = bench.random(of_statistics, shape.channels, 5);
         let dst = bench.empty(dtype, shape.len());
         let [mean, rstd] = [(); 2].map(|()| bench.empty(of_statistics, shape.channels));
-        bench.run(&Kernel::BatchNorm {
+        bench.run(kernels::BatchNorm::Forward {
             src,
             weight,
             bias,
@@ -90,7 +90,7 @@ fn batch_norm_of_every_type_and_shape() {
         let (grad, g) = bench.random(dtype, shape.len(), 6);
         let dsrc = bench.empty(dtype, shape.len());
         let [dweight, dbias] = [(); 2].map(|()| bench.empty(of_statistics, shape.channels));
-        bench.run(&Kernel::BatchNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, shape });
+        bench.run(kernels::BatchNorm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, shape });
         let normalised = |i: usize| (x[i] - truth[channel(i)].0) * scale(truth[channel(i)].1);
         let (mut dw, mut db) = (vec![0.0; shape.channels], vec![0.0; shape.channels]);
         for i in 0..x.len() {
@@ -110,7 +110,7 @@ fn batch_norm_of_every_type_and_shape() {
         assert_close(&bench.get(dsrc), &dx, tolerance(dtype), 16.0 * largest, &what);
 
         let sums = bench.empty(of_statistics, shape.channels);
-        bench.run(&Kernel::ChannelSum { src: grad, dst: sums, shape });
+        bench.run(kernels::Sums::Channels { src: grad, dst: sums, shape });
         assert_close(&bench.get(sums), &db, 4.0 * fine, terms, &what);
     }
 }
@@ -129,7 +129,7 @@ fn batch_norm_by_running_statistics() {
         let running_var = bench.put(of_statistics, &variance);
         let variance = bench.get(running_var);
         let dst = bench.empty(dtype, shape.len());
-        bench.run(&Kernel::BatchNormInference { src, weight, bias, running_mean, running_var, dst, shape, eps });
+        bench.run(kernels::BatchNorm::Inference { src, weight, bias, running_mean, running_var, dst, shape, eps });
         let y: Vec<f64> = (0..x.len())
             .map(|i| {
                 let c = i / shape.area % shape.channels;
@@ -146,9 +146,20 @@ fn batch_norm_of_one_element_a_channel_has_no_variance() {
     let shape = channels(1, 3, 1);
     let [src, weight, bias, dst, mean, rstd, running_mean, running_var] = [(); 8].map(|()| bench.empty(DType::F32, 3));
     let (eps, momentum) = (1e-5, 0.1);
-    let kernel =
-        Kernel::BatchNorm { src, weight, bias, dst, mean, rstd, running_mean, running_var, shape, eps, momentum };
-    assert!(bench.try_run(&kernel).is_err());
+    let kernel = kernels::BatchNorm::Forward {
+        src,
+        weight,
+        bias,
+        dst,
+        mean,
+        rstd,
+        running_mean,
+        running_var,
+        shape,
+        eps,
+        momentum,
+    };
+    assert!(bench.try_run(kernel).is_err());
 }
 
 fn pool(planes: usize, [in_height, in_width]: [usize; 2], [kernel, stride, padding]: [usize; 3]) -> Option<PoolShape> {
@@ -198,13 +209,13 @@ fn pooling_finds_the_first_largest_element_and_leads_gradients_there() {
             let src = bench.put(dtype, &values);
             let outputs = shape.planes * shape.out_area();
             let (dst, indices) = (bench.empty(dtype, outputs), bench.empty(DType::I64, outputs));
-            bench.run(&Kernel::MaxPool { src, dst, indices, shape });
+            bench.run(kernels::Pool::Max { src, dst, indices, shape });
             let (largest, places) = pooled(&values, &shape);
             assert_eq!(bench.get(dst), largest, "{what}");
             assert_eq!(bench.get(indices), places, "{what}");
             let (grad, g) = bench.random(dtype, outputs, 2);
             let back = bench.put(dtype, &vec![f64::NAN; values.len()]);
-            bench.run(&Kernel::MaxPoolBackward { grad, indices, dst: back, shape });
+            bench.run(kernels::Pool::MaxBackward { grad, indices, dst: back, shape });
             let mut truth = vec![0.0; values.len()];
             for (i, (place, g)) in places.iter().zip(&g).enumerate() {
                 truth[i / shape.out_area() * shape.in_area() + *place as usize] += g;
@@ -221,17 +232,17 @@ fn pooling_passes_nan_on_and_keeps_a_place_for_minus_infinity() {
     let low = f64::NEG_INFINITY;
     let src = bench.put(DType::F32, &[1.0, 5.0, low, low, f64::NAN, 9.0, low, low]);
     let (dst, indices) = (bench.empty(DType::F32, 2), bench.empty(DType::I64, 2));
-    bench.run(&Kernel::MaxPool { src, dst, indices, shape });
+    bench.run(kernels::Pool::Max { src, dst, indices, shape });
     let values = bench.get(dst);
     // PyTorch takes what is larger or NaN, and 9 is not larger than NaN.
     assert!(values[0].is_nan() && values[1] == low);
     assert_eq!(bench.get(indices), [4.0, 2.0]);
     let wrong = bench.put(DType::I64, &[0.0, 8.0]);
     let (grad, back) = (bench.empty(DType::F32, 2), bench.empty(DType::F32, 8));
-    assert!(bench.try_run(&Kernel::MaxPoolBackward { grad, indices: wrong, dst: back, shape }).is_err());
-    assert!(bench.try_run(&Kernel::MaxPool { src, dst, indices: dst, shape }).is_err());
+    assert!(bench.try_run(kernels::Pool::MaxBackward { grad, indices: wrong, dst: back, shape }).is_err());
+    assert!(bench.try_run(kernels::Pool::Max { src, dst, indices: dst, shape }).is_err());
     let thick = PoolShape { padding: 2, out_height: 3, out_width: 4, ..shape };
-    assert!(bench.try_run(&Kernel::MaxPool { src, dst, indices, shape: thick }).is_err());
+    assert!(bench.try_run(kernels::Pool::Max { src, dst, indices, shape: thick }).is_err());
 }
 
 #[test]
@@ -243,7 +254,7 @@ fn means_over_the_middle_dimension() {
             let what = format!("{dtype:?} {outer} {middle} {inner}");
             let (src, x) = bench.random(dtype, outer * middle * inner, 1);
             let dst = bench.empty(dtype, outer * inner);
-            bench.run(&Kernel::Mean { src, dst, outer, middle, inner });
+            bench.run(kernels::Sums::Mean { src, dst, outer, middle, inner });
             let mut truth = vec![0.0; outer * inner];
             for (i, x) in x.iter().enumerate() {
                 truth[i / (middle * inner) * inner + i % inner] += x / middle as f64;
@@ -251,7 +262,7 @@ fn means_over_the_middle_dimension() {
             assert_close(&bench.get(dst), &truth, tolerance(dtype), 1.0, &what);
             let back = bench.empty(dtype, x.len());
             let (grad, g) = bench.random(dtype, outer * inner, 2);
-            bench.run(&Kernel::MeanBackward { grad, dst: back, outer, middle, inner });
+            bench.run(kernels::Sums::MeanBackward { grad, dst: back, outer, middle, inner });
             let truth: Vec<f64> =
                 (0..x.len()).map(|i| g[i / (middle * inner) * inner + i % inner] / middle as f64).collect();
             assert_close(&bench.get(back), &truth, tolerance(dtype), 0.0, &what);
@@ -260,12 +271,16 @@ fn means_over_the_middle_dimension() {
 }
 
 /// Runs `kernel` on a source and a gradient and compares with `f` of both.
-fn compare(kernel: impl Fn(Operand, Operand, Operand) -> Kernel<'static>, f: impl Fn(f64, f64) -> f64, what: &str) {
+fn compare(
+    kernel: impl Fn(Operand, Operand, Operand) -> kernels::Elementwise,
+    f: impl Fn(f64, f64) -> f64,
+    what: &str,
+) {
     for (n, dtype) in [1, 513, 40_001].into_iter().flat_map(|n| FLOATS.map(|d| (n, d))) {
         let mut bench = Bench::new();
         let (x, g) = (bench.random(dtype, n, 1), bench.random(dtype, n, 2));
         let dst = bench.empty(dtype, n);
-        bench.run(&kernel(x.0, g.0, dst));
+        bench.run(kernel(x.0, g.0, dst));
         let truth: Vec<f64> = x.1.iter().zip(&g.1).map(|(&x, &g)| f(x, g)).collect();
         assert_close(&bench.get(dst), &truth, tolerance(dtype), 1.0, what);
     }
@@ -275,37 +290,41 @@ fn compare(kernel: impl Fn(Operand, Operand, Operand) -> Kernel<'static>, f: imp
 fn activations_and_their_gradients() {
     let slope = 0.2_f32;
     let leaky = |x: f64| if x > 0.0 { x } else { f64::from(slope) * x };
-    compare(|src, _, dst| Kernel::LeakyRelu { src, dst, slope }, |x, _| leaky(x), "leaky relu");
+    compare(|src, _, dst| kernels::Elementwise::LeakyRelu { src, dst, slope }, |x, _| leaky(x), "leaky relu");
     compare(
-        |output, grad, dst| Kernel::LeakyReluBackward { output, grad, dst, slope },
+        |output, grad, dst| kernels::Elementwise::LeakyReluBackward { output, grad, dst, slope },
         |y, g| if y > 0.0 { g } else { f64::from(slope) * g },
         "leaky relu backward",
     );
     let most = 0.25_f32;
-    compare(|src, _, dst| Kernel::AtMost { src, dst, most }, |x, _| x.min(0.25), "at most");
+    compare(|src, _, dst| kernels::Elementwise::AtMost { src, dst, most }, |x, _| x.min(0.25), "at most");
     compare(
-        |src, grad, dst| Kernel::AtMostBackward { src, grad, dst, most },
+        |src, grad, dst| kernels::Elementwise::AtMostBackward { src, grad, dst, most },
         |x, g| if x <= 0.25 { g } else { 0.0 },
         "at most backward",
     );
-    compare(|src, _, dst| Kernel::Tanh { src, dst }, |x, _| x.tanh(), "tanh");
-    compare(|output, grad, dst| Kernel::TanhBackward { output, grad, dst }, |y, g| g * (1.0 - y * y), "tanh backward");
-    compare(|src, _, dst| Kernel::AddScalar { src, dst, value: 0.75 }, |x, _| x + 0.75, "add scalar");
+    compare(|src, _, dst| kernels::Elementwise::Tanh { src, dst }, |x, _| x.tanh(), "tanh");
+    compare(
+        |output, grad, dst| kernels::Elementwise::TanhBackward { output, grad, dst },
+        |y, g| g * (1.0 - y * y),
+        "tanh backward",
+    );
+    compare(|src, _, dst| kernels::Elementwise::AddScalar { src, dst, value: 0.75 }, |x, _| x + 0.75, "add scalar");
 }
 
 #[test]
 fn activations_work_in_place_and_counters_count() {
     let mut bench = Bench::new();
     let src = bench.put(DType::F32, &[-2.0, 3.0]);
-    bench.run(&Kernel::LeakyRelu { src, dst: src, slope: 0.5 });
+    bench.run(kernels::Elementwise::LeakyRelu { src, dst: src, slope: 0.5 });
     assert_eq!(bench.get(src), [-1.0, 3.0]);
     let grad = bench.put(DType::F32, &[4.0, 5.0]);
-    bench.run(&Kernel::LeakyReluBackward { output: src, grad, dst: grad, slope: 0.5 });
+    bench.run(kernels::Elementwise::LeakyReluBackward { output: src, grad, dst: grad, slope: 0.5 });
     assert_eq!(bench.get(grad), [2.0, 5.0]);
-    bench.run(&Kernel::Tanh { src, dst: src });
+    bench.run(kernels::Elementwise::Tanh { src, dst: src });
     assert_close(&bench.get(src), &[(-1.0_f64).tanh(), 3.0_f64.tanh()], 1e-6, 0.0, "tanh");
     let steps = bench.put(DType::I64, &[41.0]);
-    bench.run(&Kernel::AddScalar { src: steps, dst: steps, value: 1.0 });
+    bench.run(kernels::Elementwise::AddScalar { src: steps, dst: steps, value: 1.0 });
     assert_eq!(bench.get(steps), [42.0]);
 }
 
@@ -318,14 +337,14 @@ fn binary_cross_entropy_of_logits() {
         let (logits, targets) = (bench.put(dtype, &x), bench.put(dtype, &t));
         let (x, t) = (bench.get(logits), bench.get(targets));
         let loss = bench.empty(DType::F32, 1);
-        bench.run(&Kernel::BceWithLogits { logits, targets, loss });
+        bench.run(kernels::Loss::BceWithLogits { logits, targets, loss });
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
         let terms: Vec<f64> =
             x.iter().zip(&t).map(|(&x, t)| -t * sigmoid(x).ln() - (1.0 - t) * sigmoid(-x).ln()).collect();
         assert_close(&bench.get(loss), &[mean_of(&terms)], 1e-6, 0.0, "loss");
         let grad = bench.put(DType::F32, &[2.5]);
         let dst = bench.empty(dtype, x.len());
-        bench.run(&Kernel::BceWithLogitsBackward { grad, logits, targets, dst });
+        bench.run(kernels::Loss::BceWithLogitsBackward { grad, logits, targets, dst });
         let truth: Vec<f64> = x.iter().zip(&t).map(|(&x, t)| 2.5 * (sigmoid(x) - t) / terms.len() as f64).collect();
         let subnormal = if dtype == DType::F16 { 0.06 } else { 0.01 };
         assert_close(&bench.get(dst), &truth, tolerance(dtype), subnormal, "gradient");
@@ -333,6 +352,6 @@ fn binary_cross_entropy_of_logits() {
     let mut bench = Bench::new();
     let (logits, targets) = (bench.put(DType::F32, &[1e4, -1e4]), bench.put(DType::F32, &[1.0, 1.0]));
     let loss = bench.empty(DType::F32, 1);
-    bench.run(&Kernel::BceWithLogits { logits, targets, loss });
+    bench.run(kernels::Loss::BceWithLogits { logits, targets, loss });
     assert_eq!(bench.get(loss), [5e3]);
 }

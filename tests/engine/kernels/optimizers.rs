@@ -5,8 +5,8 @@ use std::io::Read;
 
 use serde::Deserialize;
 use vramlab::device::{
-    AdamParameters, ByteMoment, DType, GradScaling, KeptMoments, Kernel, Operand, ParameterUpdate, UpdatePasses,
-    dynamic_map,
+    AdamParameters, ByteMoment, DType, GradScaling, KeptMoments, Operand, ParameterUpdate, UpdatePasses, dynamic_map,
+    kernels,
 };
 
 use super::harness::{Bench, assert_close, random};
@@ -58,7 +58,7 @@ fn sgd_with_and_without_momentum_and_decay() {
             let lr = 0.1;
             for step in 0..3 {
                 let first_step = step == 0;
-                bench.run(&Kernel::Sgd {
+                bench.run(kernels::Optimizer::Sgd {
                     updates: &state.updates,
                     lr,
                     momentum,
@@ -99,7 +99,7 @@ fn adam_is_its_formula(decoupled: bool, weight_decay: f64, eps: f64) {
         let (lr, beta1, beta2) = (0.01, 0.9, 0.999);
         for step in 1..=4 {
             let parameters = AdamParameters { lr, beta1, beta2, eps, weight_decay, decoupled, step };
-            bench.run(&Kernel::Adam {
+            bench.run(kernels::Optimizer::Adam {
                 updates: &state.updates,
                 parameters,
                 scaling: None,
@@ -139,7 +139,7 @@ fn a_flag_that_is_set_skips_the_whole_step() {
         let operands = state.updates.iter().flat_map(|u| [Some(u.parameter), u.first, u.second]).flatten();
         operands.collect::<Vec<_>>().into_iter().map(|x| bench.bytes(x)).collect()
     };
-    let sgd = |found_inf: Operand| Kernel::Sgd {
+    let sgd = |found_inf: Operand| kernels::Optimizer::Sgd {
         updates: &state.updates,
         lr: 0.1,
         momentum: 0.9,
@@ -149,15 +149,15 @@ fn a_flag_that_is_set_skips_the_whole_step() {
         passes: UpdatePasses::Several,
     };
     let before = all(&mut bench);
-    bench.run(&Kernel::Adam {
+    bench.run(kernels::Optimizer::Adam {
         updates: &state.updates,
         parameters,
         scaling: scaling(set),
         passes: UpdatePasses::Several,
     });
-    bench.run(&sgd(set));
+    bench.run(sgd(set));
     assert_eq!(all(&mut bench), before);
-    bench.run(&Kernel::Adam {
+    bench.run(kernels::Optimizer::Adam {
         updates: &state.updates,
         parameters,
         scaling: scaling(clear),
@@ -165,7 +165,7 @@ fn a_flag_that_is_set_skips_the_whole_step() {
     });
     let after_adam = all(&mut bench);
     assert_ne!(after_adam, before);
-    bench.run(&sgd(clear));
+    bench.run(sgd(clear));
     assert_ne!(all(&mut bench), after_adam);
 }
 
@@ -192,7 +192,12 @@ fn a_scale_divides_the_gradients_before_the_step() {
             decoupled: false,
             step: 1,
         };
-        bench.run(&Kernel::Adam { updates: &state.updates, parameters, scaling, passes: UpdatePasses::Several });
+        bench.run(kernels::Optimizer::Adam {
+            updates: &state.updates,
+            parameters,
+            scaling,
+            passes: UpdatePasses::Several,
+        });
         let operands: Vec<Operand> = state
             .updates
             .iter()
@@ -212,7 +217,7 @@ fn adam_without_moments_and_tensors_of_other_lengths_are_refused() {
         AdamParameters { lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false, step: 1 };
     assert!(
         bench
-            .try_run(&Kernel::Adam {
+            .try_run(kernels::Optimizer::Adam {
                 updates: &state.updates,
                 parameters,
                 scaling: None,
@@ -221,7 +226,7 @@ fn adam_without_moments_and_tensors_of_other_lengths_are_refused() {
             .is_err()
     );
     state.updates[1].gradient.len -= 1;
-    let sgd = Kernel::Sgd {
+    let sgd = kernels::Optimizer::Sgd {
         updates: &state.updates,
         lr: 0.1,
         momentum: 0.0,
@@ -230,7 +235,7 @@ fn adam_without_moments_and_tensors_of_other_lengths_are_refused() {
         scaling: None,
         passes: UpdatePasses::Several,
     };
-    assert!(bench.try_run(&sgd).is_err());
+    assert!(bench.try_run(sgd).is_err());
 }
 
 #[test]
@@ -251,9 +256,9 @@ fn unscaling_multiplies_and_finds_what_is_not_finite() {
             .collect();
         let scale = bench.put(DType::F32, &[65536.0]);
         let (inverse_scale, found_inf) = (bench.empty(DType::F32, 1), bench.put(DType::F32, &[0.0]));
-        bench.run(&Kernel::Reciprocal { src: scale, dst: inverse_scale });
+        bench.run(kernels::Optimizer::Reciprocal { src: scale, dst: inverse_scale });
         assert_eq!(bench.get(inverse_scale), [1.0 / 65536.0]);
-        bench.run(&Kernel::Unscale { gradients: &gradients, inverse_scale, found_inf });
+        bench.run(kernels::Optimizer::Unscale { gradients: &gradients, inverse_scale, found_inf });
         assert_eq!(bench.get(found_inf), [if poison.is_some() { 1.0 } else { 0.0 }]);
         for (gradient, truth) in gradients.iter().zip(&truth) {
             let got = bench.get(*gradient);
@@ -270,7 +275,14 @@ fn the_scale_backs_off_at_once_and_grows_after_an_interval() {
     let tracker = bench.put(DType::I32, &[0.0]);
     let (clear, set) = (bench.put(DType::F32, &[0.0]), bench.put(DType::F32, &[1.0]));
     let mut update = |found_inf, scale, tracker| {
-        bench.run(&Kernel::UpdateScale { scale, tracker, found_inf, growth: 2.0, backoff: 0.5, interval: 3 });
+        bench.run(kernels::Optimizer::UpdateScale {
+            scale,
+            tracker,
+            found_inf,
+            growth: 2.0,
+            backoff: 0.5,
+            interval: 3,
+        });
         (bench.get(scale)[0], bench.get(tracker)[0])
     };
     assert_eq!(update(clear, scale, tracker), (65536.0, 1.0));
@@ -282,7 +294,14 @@ fn the_scale_backs_off_at_once_and_grows_after_an_interval() {
     let huge = bench.put(DType::F32, &[3e38]);
     let tracker = bench.put(DType::I32, &[0.0]);
     let found_inf = bench.put(DType::F32, &[0.0]);
-    bench.run(&Kernel::UpdateScale { scale: huge, tracker, found_inf, growth: 2.0, backoff: 0.5, interval: 1 });
+    bench.run(kernels::Optimizer::UpdateScale {
+        scale: huge,
+        tracker,
+        found_inf,
+        growth: 2.0,
+        backoff: 0.5,
+        interval: 1,
+    });
     assert_eq!(bench.get(huge), [f64::from(3e38_f32)], "a scale that would overflow stays");
     assert_eq!(bench.get(tracker), [0.0]);
 }
@@ -347,7 +366,7 @@ fn moments_in_8_bits_are_those_of_bitsandbytes() {
                     decoupled: true,
                     step,
                 };
-                bench.run(&Kernel::AdamOfBytes { parameter, gradient, moments, rule });
+                bench.run(kernels::Blockwise::AdamOfBytes { parameter, gradient, moments, rule });
                 let Some(theirs) = theirs.get(&step) else { continue };
                 let what = format!("{name}, {len} elements, step {step}");
                 let limit = if dtype == DType::F32 { 2e-7 } else { 0.0 };

@@ -1,6 +1,6 @@
 //! Kernels that convert or copy their operands do so in parts: results are those of the whole, beyond one part too.
 
-use vramlab::device::{ConvShape, DType, ImageLayout, Kernel, Operand, PoolShape};
+use vramlab::device::{ConvShape, DType, ImageLayout, Operand, PoolShape, kernels};
 use vramlab::units::StreamId;
 
 use super::convolution::convolution;
@@ -23,7 +23,7 @@ fn products_of_16_bit_matrices_are_those_of_the_definition_however_they_are_cut(
             };
             views.iter_mut().zip([m * k, k * n, m * n]).for_each(|(view, stride)| view.batch_stride = stride);
             let [of_a, of_b, of_c] = views;
-            let product = |accumulate, bias| Kernel::Gemm {
+            let product = |accumulate, bias| kernels::Gemm {
                 m,
                 n,
                 k,
@@ -51,10 +51,10 @@ fn products_of_16_bit_matrices_are_those_of_the_definition_however_they_are_cut(
                     assert_close(&[got[at]], &[truth], tolerance(result), 4.0 + k as f64 / 8.0, &what);
                 }
             };
-            bench.run(&product(false, Some(bias)));
+            bench.run(product(false, Some(bias)));
             check(&bench.get(c), &|_, j| shift[j], "with a bias");
             let before_again = bench.get(c);
-            bench.run(&product(true, None));
+            bench.run(product(true, None));
             check(&bench.get(c), &|at, _| before_again[at], "added");
             drop(before);
         }
@@ -105,11 +105,11 @@ fn convolutions_of_more_images_than_are_copied_at_once_are_those_of_planes() {
     let mut bench = Bench::new();
     let [src, grad, dst] = [put(&mut bench, &x), put(&mut bench, &g), bench.empty(DType::F32, shape.out_len())];
     let (weight, dweight) = (put(&mut bench, &w), bench.empty(DType::F32, shape.weight_len()));
-    bench.run(&Kernel::Conv2d { shape, src, weight, bias: None, dst });
+    bench.run(kernels::Convolution::Forward { shape, src, weight, bias: None, dst });
     let y = get(&mut bench, dst);
-    bench.run(&Kernel::Conv2dBackwardInput { shape, grad, weight, dst });
+    bench.run(kernels::Convolution::BackwardInput { shape, grad, weight, dst });
     let dx = get(&mut bench, dst);
-    bench.run(&Kernel::Conv2dBackwardWeight { shape, grad, src, dst: dweight });
+    bench.run(kernels::Convolution::BackwardWeight { shape, grad, src, dst: dweight });
     let dw = get(&mut bench, dweight);
 
     let mut bench = Bench::new();
@@ -117,11 +117,11 @@ fn convolutions_of_more_images_than_are_copied_at_once_are_those_of_planes() {
     let grad = put(&mut bench, &channels_last(&g, output));
     let weight = put(&mut bench, &channels_last(&w, weights));
     let (dst, dweight) = (bench.empty(DType::F32, shape.out_len()), bench.empty(DType::F32, shape.weight_len()));
-    bench.run(&Kernel::Conv2d { shape: last, src, weight, bias: None, dst });
+    bench.run(kernels::Convolution::Forward { shape: last, src, weight, bias: None, dst });
     assert_near(&get(&mut bench, dst), &channels_last(&y, output), "forward");
-    bench.run(&Kernel::Conv2dBackwardInput { shape: last, grad, weight, dst });
+    bench.run(kernels::Convolution::BackwardInput { shape: last, grad, weight, dst });
     assert_near(&get(&mut bench, dst), &channels_last(&dx, input), "gradient of the input");
-    bench.run(&Kernel::Conv2dBackwardWeight { shape: last, grad, src, dst: dweight });
+    bench.run(kernels::Convolution::BackwardWeight { shape: last, grad, src, dst: dweight });
     let size = dw.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
     let relative = |values: &[f32]| -> Vec<f32> { values.iter().map(|x| x / size).collect() };
     assert_near(
@@ -153,8 +153,8 @@ fn pooling_of_more_images_than_are_copied_at_once_is_that_of_planes() {
         let [src, grad] = [put(&mut bench, x), put(&mut bench, g)];
         let [dst, dsrc] = [outside, inside].map(|len| bench.empty(DType::F32, len));
         let indices = bench.empty(DType::I64, outside);
-        bench.run(&Kernel::MaxPool { src, dst, indices, shape });
-        bench.run(&Kernel::MaxPoolBackward { grad, indices, dst: dsrc, shape });
+        bench.run(kernels::Pool::Max { src, dst, indices, shape });
+        bench.run(kernels::Pool::MaxBackward { grad, indices, dst: dsrc, shape });
         let places: Vec<u64> = bench.bytes(indices).as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).collect();
         (get(&mut bench, dst), places, get(&mut bench, dsrc))
     };

@@ -12,20 +12,22 @@ use super::choices::Choices;
 use super::driver::Stream;
 use super::refusal::Refusal;
 use super::stopwatch::Stopwatch;
-use crate::Kernel;
 use handle::{Algorithm, AlgorithmData, Handle, Plan};
 use product::{Product, Shape};
+
 use vramlab_allocator::units::Address;
 
 /// What a product may use beside its operands: PyTorch's default on Hopper.
-pub(super) const WORKSPACE: usize = 32 << 20;
+pub(crate) const WORKSPACE: usize = 32 << 20;
 /// Algorithms that are timed.
 const CANDIDATES: usize = 16;
 /// How much faster than the heuristic's first choice another must be: less is noise.
 const MARGIN: f32 = 0.97;
 
+pub(crate) use product::Multiplication;
+
 /// cuBLASLt's handle and what is known of each shape.
-pub(super) struct Blas {
+pub(crate) struct Blas {
     handle: Handle,
     plans: HashMap<Shape, (Plan, Algorithm)>,
     choices: Choices<{ mem::size_of::<AlgorithmData>() / 8 }>,
@@ -44,16 +46,15 @@ impl Blas {
         Ok(Self { handle, plans: HashMap::new(), choices })
     }
 
-    /// Runs a [`Kernel::Gemm`] or a [`Kernel::ScaledGemm`]; false where cuBLASLt has nothing for it. `workspace` gives memory of the size it is asked
-    /// for.
+    /// Runs it; false where cuBLASLt has nothing for it. `workspace` gives memory of the size it is asked for.
     pub fn run(
         &mut self,
-        kernel: &Kernel<'_>,
+        multiplication: &Multiplication,
         tf32: bool,
         stream: Stream,
         mut workspace: impl FnMut(usize) -> Result<Address, Refusal>,
     ) -> Result<bool, Refusal> {
-        let Some(product) = Product::of(kernel, tf32) else { return Ok(false) };
+        let Some(product) = Product::of(multiplication, tf32) else { return Ok(false) };
         if !self.plans.contains_key(&product.shape) {
             let Some(chosen) = self.choose(&product, stream, &mut workspace)? else { return Ok(false) };
             self.plans.insert(product.shape, chosen);

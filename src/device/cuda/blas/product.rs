@@ -1,7 +1,22 @@
 //! A matrix product in cuBLAS's terms: column-major matrices that may be transposed.
 
-use crate::{DType, Kernel, MatrixView};
+use crate::{DType, MatrixView, Operand};
 use vramlab_allocator::units::Address;
+
+/// A product as kernels have it: `c[m,n] = alpha · a[m,k] b[k,n] (+ bias[n]) (+ c)` for each matrix of the batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Multiplication {
+    /// m, n and k.
+    pub sizes: [usize; 3],
+    pub batch: usize,
+    /// a, b and c.
+    pub matrices: [MatrixView; 3],
+    pub bias: Option<Operand>,
+    pub alpha: f32,
+    pub accumulate: bool,
+    /// Of factors in 8 bits: what each is multiplied by, and whether sums may be kept with fewer bits.
+    pub scaled: Option<([Operand; 2], bool)>,
+}
 
 /// One matrix as it lies in memory: its columns are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,28 +64,20 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// The product of a [`Kernel::Gemm`] or a [`Kernel::ScaledGemm`]. Row-major matrices are read as the transposes that they are in column-major
+    /// Row-major matrices are read as the transposes that they are in column-major
     /// terms: `cᵀ = bᵀ aᵀ`. `None` where a matrix has no contiguous dimension, or types are mixed in a way that cuBLASLt
     /// has no kernel for.
-    pub fn of(kernel: &Kernel<'_>, tf32: bool) -> Option<Self> {
-        let (sizes, batch, [a, b, c], bias, alpha, accumulate, scaled) = match kernel {
-            Kernel::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate } => {
-                let known = matches!(a.dtype, DType::F32 | DType::F16 | DType::Bf16);
-                if !known || a.dtype != b.dtype || !(c.dtype == a.dtype || c.dtype == DType::F32) {
-                    return None;
-                }
-                ([*m, *n, *k], *batch, [a, b, c], *bias, *alpha, *accumulate, None)
-            }
-            Kernel::ScaledGemm { m, n, k, a, b, c, inverse, fast } => {
-                let known = matches!(c.dtype, DType::F32 | DType::F16 | DType::Bf16);
-                let eight = [a, b].iter().all(|view| view.dtype.float8_max().is_some());
-                if !known || !eight {
-                    return None;
-                }
-                ([*m, *n, *k], 1, [a, b, c], None, 1.0, false, Some((*inverse, *fast)))
-            }
-            _ => return None,
+    pub fn of(multiplication: &Multiplication, tf32: bool) -> Option<Self> {
+        let &Multiplication { sizes, batch, ref matrices, bias, alpha, accumulate, scaled } = multiplication;
+        let [a, b, c] = matrices;
+        let computes = |view: &MatrixView| matches!(view.dtype, DType::F32 | DType::F16 | DType::Bf16);
+        let known = match scaled {
+            None => computes(a) && a.dtype == b.dtype && (c.dtype == a.dtype || c.dtype == DType::F32),
+            Some(_) => computes(c) && [a, b].iter().all(|view| view.dtype.float8_max().is_some()),
         };
+        if !known {
+            return None;
+        }
         let [m, n, k] = sizes;
         let single = |view: &MatrixView| if batch == 1 { 0 } else { view.batch_stride };
         // As the factor (rows × cols) of a column-major product.
@@ -150,8 +157,10 @@ mod tests {
     }
 
     fn product([m, n, k]: [usize; 3], [a, b, c]: [MatrixView; 3]) -> Option<Product> {
-        let gemm = Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false };
-        Product::of(&gemm, false)
+        let (sizes, matrices) = ([m, n, k], [a, b, c]);
+        let multiplication =
+            Multiplication { sizes, batch: 1, matrices, bias: None, alpha: 1.0, accumulate: false, scaled: None };
+        Product::of(&multiplication, false)
     }
 
     #[test]

@@ -10,10 +10,10 @@ use crate::cuda::dnn::{ConvolutionKey, Plan};
 
 /// What is known of each convolution.
 #[derive(Default)]
-pub(in crate::cuda) struct Convolutions {
-    pub(super) forms: HashMap<ConvolutionKey, Form>,
-    pub(super) choices: Option<Choices<4>>,
-    pub(super) notes: Vec<String>,
+pub(crate) struct Convolutions {
+    pub(crate) forms: HashMap<ConvolutionKey, Form>,
+    pub(crate) choices: Option<Choices<4>>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Convolutions {
@@ -25,7 +25,7 @@ impl Convolutions {
 
 /// A way to compute a convolution.
 #[derive(Clone)]
-pub(super) enum Form {
+pub(crate) enum Form {
     Engine(Rc<Plan>),
     /// An engine for [`ConvolutionKey::turned`].
     Turned(Rc<Plan>),

@@ -2,11 +2,8 @@
 //! round, so for every shape several of its engines, and products of matrices, are timed once; what was the fastest is
 //! remembered on disk, so that a run can be repeated.
 
-mod convolve;
 mod form;
 mod products;
-mod run;
-mod trial;
 
-pub(super) use convolve::convolve;
-pub(super) use form::Convolutions;
+pub(crate) use form::{Convolutions, Form};
+pub(crate) use products::{Order, Products, Task};

@@ -15,7 +15,7 @@ const LIMIT: usize = 1 << 30;
 
 /// How a convolution becomes products of matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Products {
+pub(crate) struct Products {
     pub order: Order,
     /// Images whose columns are in scratch at once.
     pub images: usize,
@@ -23,7 +23,7 @@ pub(super) struct Products {
 
 /// In what order matrices lie in scratch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// One matrix for each image.
     ByImage,
     /// One matrix for all images: each row goes through them.
@@ -42,7 +42,7 @@ impl fmt::Display for Products {
 
 /// The matrices of one convolution: output channels by window, window by places, output channels by places.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Task {
+pub(crate) struct Task {
     pub role: Role,
     pub shape: ConvShape,
     pub dtype: DType,
@@ -82,7 +82,7 @@ impl Task {
 
 /// Bytes of each area of scratch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Areas {
+pub(crate) struct Areas {
     pub columns: usize,
     /// The output of some images, or its gradient, channel by channel.
     pub folded: usize,

@@ -30,7 +30,7 @@ const ALIGNMENT: usize = 8;
 
 /// One attention, in the views of its kernel.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cuda) struct Attention<'a> {
+pub(crate) struct Attention<'a> {
     pub shape: &'a AttentionShape,
     /// Positions of keys and values.
     pub keys: usize,

@@ -10,7 +10,7 @@ use crate::{ConvShape, DType, ImageLayout, Operand};
 
 /// One of the products of a convolution: a source, a weight and a result, of which `role` says what is computed.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cuda) struct Convolution<'a> {
+pub(crate) struct Convolution<'a> {
     pub role: Role,
     pub shape: &'a ConvShape,
     /// (batch, in, height, width).
@@ -23,7 +23,7 @@ pub(in crate::cuda) struct Convolution<'a> {
 
 /// What the choice of a way to compute a convolution depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::cuda) struct ConvolutionKey {
+pub(crate) struct ConvolutionKey {
     pub role: Role,
     pub shape: ConvShape,
     pub dtype: DType,

@@ -65,7 +65,7 @@ impl Tensor {
 
 /// Which of a convolution's three tensors is computed from the other two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::cuda) enum Role {
+pub(crate) enum Role {
     Forward,
     BackwardInput,
     BackwardWeight,

@@ -56,7 +56,7 @@ impl Drop for Handle {
 
 /// A version of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::cuda) struct Version(usize);
+pub(crate) struct Version(usize);
 
 impl Version {
     /// `major.minor.0`.

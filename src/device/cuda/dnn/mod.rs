@@ -23,15 +23,15 @@ use handle::Version;
 use library::Library;
 use vramlab_allocator::units::Address;
 
-pub(super) use attention::Attention;
-pub(super) use convolution::{Convolution, ConvolutionKey};
-pub(super) use graph::Role;
+pub(crate) use attention::Attention;
+pub(crate) use convolution::{Convolution, ConvolutionKey};
+pub(crate) use graph::Role;
 pub(super) use library::usable;
-pub(super) use plan::{Engines, Plan};
+pub(crate) use plan::{Engines, Plan};
 
 /// The library where there is one, and the plans made so far.
 #[derive(Default)]
-pub(super) struct Dnn {
+pub(crate) struct Dnn {
     /// `None` for what the library doesn't compute. Plans refer to the library's handle, which goes last.
     plans: HashMap<AttentionKey, Option<Plan>>,
     notes: Vec<String>,

@@ -35,7 +35,7 @@ pub(super) struct Rules {
 }
 
 /// An engine set up for one graph. Fields go in this order: each refers to those behind it.
-pub(in crate::cuda) struct Plan {
+pub(crate) struct Plan {
     plan: Descriptor,
     _config: Descriptor,
     operations: Rc<Operations>,
@@ -45,7 +45,7 @@ pub(in crate::cuda) struct Plan {
 
 /// An engine and how it is set up, in every run of one version of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cuda) struct Engine {
+pub(crate) struct Engine {
     /// The library's number for it.
     pub index: i64,
     /// Stands for the engine and all of its settings.
@@ -54,7 +54,7 @@ pub(in crate::cuda) struct Engine {
 
 /// The engines for one graph that obey the rules, the most promising first. They are set up as they are asked for, which
 /// takes time.
-pub(in crate::cuda) struct Engines {
+pub(crate) struct Engines {
     operations: Rc<Operations>,
     rules: Rules,
     modes: vec::IntoIter<Mode>,

@@ -5,7 +5,7 @@ use crate::error::{OpResult, TrainError};
 use crate::kv_cache::{CacheKind, KvCache};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use vramlab_device::Kernel;
+use vramlab_device::kernels;
 use vramlab_model::Category;
 
 impl Context {
@@ -101,7 +101,7 @@ impl Context {
             let dtype = new[0].dtype();
             let make = |what| -> OpResult<Tensor> {
                 let tensor = self.memory().tensor(shape, dtype, Category::Other, what)?;
-                self.launch(&Kernel::Fill { dst: tensor.operand(), value: 0.0 })?;
+                self.launch(kernels::Elementwise::Fill { dst: tensor.operand(), value: 0.0 })?;
                 Ok(tensor)
             };
             cache.layers.push([make("key cache")?, make("value cache")?]);

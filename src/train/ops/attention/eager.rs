@@ -6,7 +6,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 /// What scores go through.
 #[derive(Clone, Copy, Debug)]
@@ -123,12 +123,12 @@ impl Context {
             let cols = input.shape().last();
             let output = cx.activation(input.shape(), wide, "softmax output")?;
             let src = if widens {
-                cx.launch(&Kernel::Cast { src: input.operand(), dst: output.operand() })?;
+                cx.launch(kernels::Elementwise::Cast { src: input.operand(), dst: output.operand() })?;
                 &output
             } else {
                 input
             };
-            cx.launch(&Kernel::Softmax { src: src.operand(), dst: output.operand(), cols })?;
+            cx.launch(kernels::Softmax::Forward { src: src.operand(), dst: output.operand(), cols })?;
             if !cx.differentiates(&[input]) {
                 return Ok(output);
             }
@@ -140,9 +140,9 @@ impl Context {
                 let by_output = cx.temporary(grad.shape(), grad.dtype(), "gradient times output")?;
                 let wide = if widens { &by_output } else { &dst }.operand();
                 let (output, grad) = (output.operand(), grad.operand());
-                cx.launch(&Kernel::SoftmaxBackward { output, grad, dst: wide, cols })?;
+                cx.launch(kernels::Softmax::Backward { output, grad, dst: wide, cols })?;
                 if widens {
-                    cx.launch(&Kernel::Cast { src: wide, dst: dst.operand() })?;
+                    cx.launch(kernels::Elementwise::Cast { src: wide, dst: dst.operand() })?;
                 }
                 Ok([Some(dst), None, None])
             });

@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{AttentionShape, DType, FusedAttention, Kernel};
+use vramlab_device::{AttentionShape, DType, FusedAttention, kernels};
 
 use super::heads::{Computed, Heads};
 
@@ -114,7 +114,7 @@ impl Context {
         let source = self.record("sliceBackward", [Some(padded), None, None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
             let output = cx.temporary(padded_shape, grad.dtype(), "padded gradient")?;
-            cx.launch(&Kernel::Fill { dst: output.operand(), value: 0.0 })?;
+            cx.launch(kernels::Elementwise::Fill { dst: output.operand(), value: 0.0 })?;
             cx.copy(&Self::by_heads(&grad, shape, shape.head_size), &Self::by_heads(&output, shape, padded_size))?;
             Ok([Some(output), None, None])
         });

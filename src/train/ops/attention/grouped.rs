@@ -8,7 +8,7 @@ use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::Address;
-use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, Kernel, Operand};
+use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, Operand, kernels};
 use vramlab_model::Category;
 
 use super::Scores;
@@ -95,7 +95,7 @@ impl Context {
                 return Ok([Some(grad.reshaped(shape)), None, None]);
             }
             let copy = cx.temporary(shape, grad.dtype(), "gradient side by side")?;
-            cx.launch(&Kernel::Cast { src: grad.operand(), dst: copy.operand() })?;
+            cx.launch(kernels::Elementwise::Cast { src: grad.operand(), dst: copy.operand() })?;
             drop(grad);
             Ok([Some(copy), None, None])
         });
@@ -179,9 +179,9 @@ impl Context {
     fn sum_groups(&self, src: Operand, dst: &Tensor, [outer, middle, inner]: [usize; 3]) -> OpResult<()> {
         let sums = Operand { len: outer * inner, ..dst.flat() };
         // A sum is its mean, as often as it has terms.
-        self.launch(&Kernel::Mean { src, dst: sums, outer, middle, inner })?;
+        self.launch(kernels::Sums::Mean { src, dst: sums, outer, middle, inner })?;
         #[expect(clippy::cast_precision_loss, reason = "a handful of heads")]
-        self.launch(&Kernel::Scale { src: sums, dst: sums, factor: middle as f64 })
+        self.launch(kernels::Elementwise::Scale { src: sums, dst: sums, factor: middle as f64 })
     }
 
     /// A library's workspace of which only the first `own` bytes are lent to the kernels that follow.

@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{AttentionShape, DType, Kernel, MatrixView, Operand};
+use vramlab_device::{AttentionShape, DType, MatrixView, Operand, kernels};
 
 use super::heads::Heads;
 use crate::ops::masks::minus_infinity;
@@ -79,7 +79,7 @@ impl Context {
         })?;
         drop(k);
         if let Some(mask) = &mask {
-            self.launch(&Kernel::Add { a: scores.operand(), b: mask.operand(), dst: scores.operand() })?;
+            self.launch(kernels::Elementwise::Add { a: scores.operand(), b: mask.operand(), dst: scores.operand() })?;
         }
         let weights = self.attention_softmax(&scores)?;
         drop(scores);
@@ -92,7 +92,7 @@ impl Context {
             None
         } else {
             let result = self.temporary(weights.shape(), dtype, "attention weights")?;
-            self.launch(&Kernel::Cast { src: weights.operand(), dst: result.operand() })?;
+            self.launch(kernels::Elementwise::Cast { src: weights.operand(), dst: result.operand() })?;
             Some(result)
         };
         let v = self.by_head(&repeated.v, "values")?;
@@ -136,14 +136,14 @@ impl Context {
             let view = cx.like(part, part.dtype(), what)?;
             cx.copy(part, &view)?;
             let whole = Operand { address: view.address(), dtype: view.dtype(), len: view.numel() };
-            cx.launch(&Kernel::Scale { src: whole, dst: whole, factor })?;
+            cx.launch(kernels::Elementwise::Scale { src: whole, dst: whole, factor })?;
             if !cx.differentiates(&[part]) {
                 return Ok(view);
             }
             let source = cx.record("mulBackward", [Some(part), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "scaled gradient")?;
-                cx.launch(&Kernel::Scale { src: grad.operand(), dst: dst.operand(), factor })?;
+                cx.launch(kernels::Elementwise::Scale { src: grad.operand(), dst: dst.operand(), factor })?;
                 Ok([Some(dst), None, None])
             });
             Ok(view.with_source(source))
@@ -196,7 +196,7 @@ impl Context {
         self.workspaces.gemm(&memory)?;
         let batch = c.shape().dims()[0] * c.shape().dims()[1];
         let c = matrices(c, false);
-        self.launch(&Kernel::Gemm { m, n, k, batch, a, b, c, bias: None, alpha: 1.0, accumulate: false })
+        self.launch(kernels::Gemm { m, n, k, batch, a, b, c, bias: None, alpha: 1.0, accumulate: false })
     }
 
     /// `q kᵀ` of every head. The gradient of `k` lies head by head, or as the product leaves it: `turned`, element by element of a head.
@@ -249,7 +249,7 @@ impl Context {
         let cols = scores.shape().last();
         self.op("softmax", |cx| {
             let output = cx.activation(scores.shape(), scores.dtype(), "softmax output")?;
-            cx.launch(&Kernel::Softmax { src: scores.operand(), dst: output.operand(), cols })?;
+            cx.launch(kernels::Softmax::Forward { src: scores.operand(), dst: output.operand(), cols })?;
             let differentiates = cx.differentiates(&[scores]);
             let saved = if differentiates { Some(cx.save(&output)?) } else { None };
             let masked = cx.temporary(scores.shape(), DType::U8, "masked scores")?;
@@ -262,7 +262,7 @@ impl Context {
                 let output = saved.unpack(cx)?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "scores gradient")?;
                 drop(cx.temporary(grad.shape(), grad.dtype(), "gradient times output")?);
-                cx.launch(&Kernel::SoftmaxBackward {
+                cx.launch(kernels::Softmax::Backward {
                     output: output.operand(),
                     grad: grad.operand(),
                     dst: dst.operand(),

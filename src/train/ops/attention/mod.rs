@@ -28,7 +28,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::{Source, Tensor};
-use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, Kernel};
+use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, kernels};
 
 /// What becomes of the products of queries and keys.
 struct Scores {
@@ -243,7 +243,7 @@ impl Context {
 
     /// The fused kernel, for a backward pass to come.
     fn fused(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, computed: &Computed) -> OpResult<()> {
-        self.launch(&Kernel::Attention {
+        self.launch(kernels::Attention::Forward {
             by,
             shape,
             q: parts.q.heads(),
@@ -259,7 +259,7 @@ impl Context {
     fn fused_inference(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, out: &Tensor) -> OpResult<()> {
         let (keys, out) = (parts.keys(), out.heads());
         let [q, k, v] = parts.all().map(Tensor::heads);
-        self.launch(&Kernel::AttentionInference { by, shape, keys, q, k, v, out })
+        self.launch(kernels::Attention::Inference { by, shape, keys, q, k, v, out })
     }
 
     fn attend_backward(
@@ -270,7 +270,7 @@ impl Context {
         grad: &Tensor,
         [dq, dk, dv]: [HeadView; 3],
     ) -> OpResult<()> {
-        self.launch(&Kernel::AttentionBackward {
+        self.launch(kernels::Attention::Backward {
             by,
             shape,
             q: parts.q.heads(),

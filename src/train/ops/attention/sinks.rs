@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 use super::eager::EagerScores;
 
@@ -75,13 +75,13 @@ impl Context {
             let largest = cx.temporary(of_rows, wide, "largest of each row")?;
             let places = cx.activation(of_rows, DType::I64, "places of the largest")?;
             let (src, values, indices) = (both.operand(), largest.operand(), places.operand());
-            cx.launch(&Kernel::TopK { src, values, indices, cols, k: 1 })?;
+            cx.launch(kernels::Routing::TopK { src, values, indices, cols, k: 1 })?;
             let differentiates = cx.differentiates(&[scores, sinks]);
             let saved = if differentiates { Some(cx.save(&places)?) } else { None };
             drop(places);
             let shifted = cx.activation(shape, wide, "shifted scores")?;
             cx.copy(&largest.strided(shape, [heads * rows, rows, 1, 0], 0), &shifted)?;
-            cx.launch(&Kernel::Sub { a: both.operand(), b: shifted.operand(), dst: shifted.operand() })?;
+            cx.launch(kernels::Elementwise::Sub { a: both.operand(), b: shifted.operand(), dst: shifted.operand() })?;
             drop((largest, both));
             let Some(saved) = saved else { return Ok(shifted) };
             let [to_scores, to_sinks] = [scores, sinks].map(Tensor::requires_grad);
@@ -89,7 +89,11 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let sums = {
                     let negated = cx.temporary(shape, wide, "negative gradient")?;
-                    cx.launch(&Kernel::Scale { src: grad.operand(), dst: negated.operand(), factor: -1.0 })?;
+                    cx.launch(kernels::Elementwise::Scale {
+                        src: grad.operand(),
+                        dst: negated.operand(),
+                        factor: -1.0,
+                    })?;
                     let sums = cx.temporary(of_rows, wide, "gradient of the largest")?;
                     cx.sum_of_rows(&negated, &sums, [batch * heads * rows, cols])?;
                     sums
@@ -97,10 +101,10 @@ impl Context {
                 let places = saved.unpack(cx)?;
                 let spread = cx.temporary(shape, wide, "gradient where the largest is")?;
                 let [from, indices, dst] = [&sums, &places, &spread].map(Tensor::operand);
-                cx.launch(&Kernel::TopKBackward { grad: from, indices, dst, cols, k: 1 })?;
+                cx.launch(kernels::Routing::TopKBackward { grad: from, indices, dst, cols, k: 1 })?;
                 drop((sums, places));
                 drop(saved);
-                cx.launch(&Kernel::Add { a: grad.operand(), b: spread.operand(), dst: grad.operand() })?;
+                cx.launch(kernels::Elementwise::Add { a: grad.operand(), b: spread.operand(), dst: grad.operand() })?;
                 // A sum of a column wants its elements together: that is done in the room of what was added, and its result waits where
                 // the column begins, which nobody reads any more.
                 let waiting = grad.strided(Shape::new(&[1, heads, 1, 1]), strides, columns);
@@ -133,8 +137,8 @@ impl Context {
     fn sum_of_rows(&self, src: &Tensor, dst: &Tensor, [outer, middle]: [usize; 2]) -> OpResult<()> {
         let sums = dst.operand();
         // A sum is its mean, as often as it has terms.
-        self.launch(&Kernel::Mean { src: src.operand(), dst: sums, outer, middle, inner: 1 })?;
+        self.launch(kernels::Sums::Mean { src: src.operand(), dst: sums, outer, middle, inner: 1 })?;
         #[expect(clippy::cast_precision_loss, reason = "rows of attention")]
-        self.launch(&Kernel::Scale { src: sums, dst: sums, factor: middle as f64 })
+        self.launch(kernels::Elementwise::Scale { src: sums, dst: sums, factor: middle as f64 })
     }
 }

@@ -7,7 +7,7 @@ use crate::ops::masks::minus_infinity;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 use super::row_numbers;
 
@@ -59,7 +59,7 @@ impl Context {
         let rows = q.shape().dims().get(2).copied().unwrap_or(1);
         let (positions, mask) = self.op("causal mask", |cx| {
             let positions = cx.activation(Shape::new(&[rows]), DType::I64, "positions")?;
-            cx.launch(&Kernel::Arange { dst: positions.operand() })?;
+            cx.launch(kernels::Elementwise::Arange { dst: positions.operand() })?;
             // Nobody reads it: what it hides is nothing in the weights of the softmax.
             Ok((positions, cx.activation(Shape::new(&[rows, rows]), DType::U8, "causal mask")?))
         })?;
@@ -83,7 +83,7 @@ impl Context {
         self.head_products([rows, rows, head_size], matrices(&q, false), matrices(&k, true), &scores)?;
         drop((q, k));
         let scaled = self.activation(sizes.scores, low, "scaled scores")?;
-        self.launch(&Kernel::Scale { src: scores.operand(), dst: scaled.operand(), factor })?;
+        self.launch(kernels::Elementwise::Scale { src: scores.operand(), dst: scaled.operand(), factor })?;
         drop(scores);
         let (masked, saved_mask) = self.masked_by_hand(scaled, mask)?;
         let (weights, softmax) = self.softmax_by_hand(&masked, wide)?;
@@ -128,8 +128,8 @@ impl Context {
                 if column <= row { element.fill(0) } else { element.copy_from_slice(&hidden) }
             }
         })?;
-        self.launch(&Kernel::Add { a: scores.operand(), b: added.operand(), dst: scores.operand() })?;
-        self.launch(&Kernel::Cast { src: scores.operand(), dst: masked.operand() })?;
+        self.launch(kernels::Elementwise::Add { a: scores.operand(), b: added.operand(), dst: scores.operand() })?;
+        self.launch(kernels::Elementwise::Cast { src: scores.operand(), dst: masked.operand() })?;
         Ok((masked, saved))
     }
 
@@ -150,7 +150,7 @@ impl Context {
             let exponentials = self.activation(scores.shape(), wide, "exponentials")?;
             // They are divided already, which backward is the easier for.
             let src = copy.as_ref().unwrap_or(scores).operand();
-            self.launch(&Kernel::Softmax { src, dst: exponentials.operand(), cols })?;
+            self.launch(kernels::Softmax::Forward { src, dst: exponentials.operand(), cols })?;
             exponentials
         };
         let saved = self.save(&exponentials)?;
@@ -188,7 +188,7 @@ impl Context {
         let to_scaled = self.elementwise(&to_masked, low, "scaled scores gradient")?;
         drop((zero, to_masked, mask, saved.mask));
         let to_scores = self.temporary(scores, low, "scores gradient")?;
-        self.launch(&Kernel::Scale { src: to_scaled.operand(), dst: to_scores.operand(), factor })?;
+        self.launch(kernels::Elementwise::Scale { src: to_scaled.operand(), dst: to_scores.operand(), factor })?;
         drop(to_scaled);
         let (q, k) = (saved.q.unpack(self)?, saved.k.unpack(self)?);
         let to_k = self.temporary(heads, low, "key gradient")?;
@@ -221,7 +221,7 @@ impl Context {
             drop((negative, again, quotient));
             let to_exponentials = self.temporary(scores, wide, "exponentials gradient")?;
             let (output, grad, dst) = (dividends.operand(), to_weights.operand(), to_exponentials.operand());
-            self.launch(&Kernel::SoftmaxBackward { output, grad, dst, cols: scores.last() })?;
+            self.launch(kernels::Softmax::Backward { output, grad, dst, cols: scores.last() })?;
             // What a checkpoint recomputed goes when the products are there; sums come after the node.
             drop((dividends, sums));
             drop(self.by_row(&products, wide, "sums gradient")?);

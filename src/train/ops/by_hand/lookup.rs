@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 use crate::ops::embedding::sort_storage_below;
 
@@ -27,7 +27,7 @@ impl Context {
                 let indices = saved.unpack(cx)?;
                 let dst = cx.temporary(table, grad.dtype(), "weight gradient")?;
                 cx.index_blocks(indices.numel(), table.rows())?;
-                cx.launch(&Kernel::EmbeddingBackward {
+                cx.launch(kernels::Embedding::Backward {
                     grad: grad.operand(),
                     indices: indices.operand(),
                     dst: dst.operand(),

@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 use super::row_numbers;
 
@@ -38,7 +38,7 @@ impl Context {
                 let exponentials = cx.activation(logits.shape(), wide, "exponentials")?;
                 // In their place are log-probabilities, which backward is the easier for.
                 let src = copy.as_ref().unwrap_or(logits).operand();
-                cx.launch(&Kernel::LogSoftmax { src, dst: exponentials.operand(), cols })?;
+                cx.launch(kernels::Softmax::Log { src, dst: exponentials.operand(), cols })?;
                 exponentials
             };
             let saved_exponentials = cx.save(&exponentials)?;
@@ -52,7 +52,7 @@ impl Context {
             let (saved_negative, saved_targets) = (cx.save(&negative)?, cx.save(targets)?);
             let gathered = cx.temporary(row_numbers(logits), wide, "of the targets")?;
             let loss = cx.activation(Shape::new(&[]), wide, "loss")?;
-            cx.launch(&Kernel::NllLoss {
+            cx.launch(kernels::Loss::Nll {
                 logp: negative.operand(),
                 targets: targets.operand(),
                 loss: loss.operand(),
@@ -91,10 +91,10 @@ impl Context {
         // How many targets there are, as the kernel wants to be told.
         let count = of_mean.window(Shape::new(&[]), 0);
         #[expect(clippy::cast_precision_loss, reason = "the tokens of a batch")]
-        self.launch(&Kernel::Fill { dst: count.operand(), value: of_rows.numel() as f64 })?;
+        self.launch(kernels::Elementwise::Fill { dst: count.operand(), value: of_rows.numel() as f64 })?;
         let (negative, targets) = (saved.negative.unpack(self)?, saved.targets.unpack(self)?);
         let gathered = self.temporary(shape, wide, "gradient where the targets are")?;
-        self.launch(&Kernel::NllLossBackward {
+        self.launch(kernels::Loss::NllBackward {
             grad: grad.operand(),
             targets: targets.operand(),
             total_weight: count.operand(),
@@ -105,7 +105,7 @@ impl Context {
         let to_log = self.temporary(shape, wide, "log-probabilities gradient")?;
         let exponentials = saved.exponentials.unpack(self)?;
         let (output, grad, dst) = (exponentials.operand(), gathered.operand(), to_log.operand());
-        self.launch(&Kernel::LogSoftmaxBackward { output, grad, dst, cols })?;
+        self.launch(kernels::Softmax::LogBackward { output, grad, dst, cols })?;
         drop(gathered);
         let minus = self.elementwise(&to_log, wide, "negative gradient")?;
         // What is narrower gets its gradient in its own type.

@@ -19,20 +19,20 @@ use crate::context::Context;
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 impl Context {
     /// A block of the shape of `input`, filled with it at the price of an op on each element.
     fn elementwise(&self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         let output = self.temporary(input.shape(), dtype, what)?;
-        self.launch(&Kernel::Cast { src: input.operand(), dst: output.operand() })?;
+        self.launch(kernels::Elementwise::Cast { src: input.operand(), dst: output.operand() })?;
         Ok(output)
     }
 
     /// The same for backward.
     fn elementwise_activation(&self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         let output = self.activation(input.shape(), dtype, what)?;
-        self.launch(&Kernel::Cast { src: input.operand(), dst: output.operand() })?;
+        self.launch(kernels::Elementwise::Cast { src: input.operand(), dst: output.operand() })?;
         Ok(output)
     }
 
@@ -52,7 +52,7 @@ impl Context {
 
     fn reduce_rows(&self, input: &Tensor, output: &Tensor) -> OpResult<()> {
         let (outer, middle) = (input.shape().rows(), input.shape().last());
-        self.launch(&Kernel::Mean { src: input.operand(), dst: output.operand(), outer, middle, inner: 1 })
+        self.launch(kernels::Sums::Mean { src: input.operand(), dst: output.operand(), outer, middle, inner: 1 })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Kernel};
+use vramlab_device::{DType, kernels};
 
 /// The first or the second elements of all pairs of heads (batch, heads, rows, head size).
 fn of_pairs(heads: &Tensor, second: bool) -> Tensor {
@@ -37,16 +37,16 @@ impl Context {
                 let product = cx.temporary(x.shape(), wide, what)?;
                 cx.arrange(x, &product)?;
                 let (a, b) = (product.operand(), table.operand());
-                cx.launch(&Kernel::Mul { a, b, dst: a })?;
+                cx.launch(kernels::Elementwise::Mul { a, b, dst: a })?;
                 OpResult::Ok(product)
             };
             let (a, b) = (times(cx, &x1, cos, "cosine part")?, times(cx, &x2, sin, "sine part")?);
             let first = cx.temporary(x1.shape(), wide, "first half")?;
-            cx.launch(&Kernel::Sub { a: a.operand(), b: b.operand(), dst: first.operand() })?;
+            cx.launch(kernels::Elementwise::Sub { a: a.operand(), b: b.operand(), dst: first.operand() })?;
             drop((a, b));
             let (a, b) = (times(cx, &x1, sin, "sine part")?, times(cx, &x2, cos, "cosine part")?);
             let second = cx.temporary(x1.shape(), wide, "second half")?;
-            cx.launch(&Kernel::Add { a: a.operand(), b: b.operand(), dst: second.operand() })?;
+            cx.launch(kernels::Elementwise::Add { a: a.operand(), b: b.operand(), dst: second.operand() })?;
             drop((a, b));
             let output = cx.activation(input.shape(), wide, "rotated")?;
             cx.copy(&first, &half(&output, false))?;
@@ -70,7 +70,7 @@ impl Context {
             let product = cx.temporary(of.shape(), wide, what)?;
             cx.arrange(of, &product)?;
             let (a, b) = (product.operand(), table.operand());
-            cx.launch(&Kernel::Mul { a, b, dst: a })?;
+            cx.launch(kernels::Elementwise::Mul { a, b, dst: a })?;
             if wide == low { OpResult::Ok(product) } else { cx.elementwise(&product, low, "gradient copy") }
         };
         let (first, second) = (half(&grad, false), half(&grad, true));
@@ -78,14 +78,14 @@ impl Context {
         let to_x1 = times(self, &second, sin, "gradient of first elements")?;
         let negative = self.temporary(first.shape(), wide, "negative gradient")?;
         self.arrange(&first, &negative)?;
-        self.launch(&Kernel::Scale { src: negative.operand(), dst: negative.operand(), factor: -1.0 })?;
+        self.launch(kernels::Elementwise::Scale { src: negative.operand(), dst: negative.operand(), factor: -1.0 })?;
         let more = times(self, &negative, sin, "gradient of second elements")?;
         drop(negative);
-        self.launch(&Kernel::Add { a: to_x2.operand(), b: more.operand(), dst: to_x2.operand() })?;
+        self.launch(kernels::Elementwise::Add { a: to_x2.operand(), b: more.operand(), dst: to_x2.operand() })?;
         drop(more);
         let more = times(self, &first, cos, "gradient of first elements")?;
         drop((first, second, grad));
-        self.launch(&Kernel::Add { a: to_x1.operand(), b: more.operand(), dst: to_x1.operand() })?;
+        self.launch(kernels::Elementwise::Add { a: to_x1.operand(), b: more.operand(), dst: to_x1.operand() })?;
         drop(more);
         let stacked = self.temporary(shape, low, "gradients of pairs")?;
         let (pairs, count) = (to_x1.shape(), to_x1.numel());

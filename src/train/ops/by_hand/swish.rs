@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::error::OpResult;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::Kernel;
+use vramlab_device::kernels;
 
 impl Context {
     /// SiLU of two ops: the first saves its result, the second both of its arguments.
@@ -15,11 +15,11 @@ impl Context {
         self.op("silu by hand", |cx| {
             let differentiates = cx.differentiates(&[input]);
             let sigmoid = cx.activation(input.shape(), input.dtype(), "sigmoid")?;
-            cx.launch(&Kernel::Cast { src: input.operand(), dst: sigmoid.operand() })?;
+            cx.launch(kernels::Elementwise::Cast { src: input.operand(), dst: sigmoid.operand() })?;
             let saved =
                 if differentiates { Some([cx.save(&sigmoid)?, cx.save(input)?, cx.save(&sigmoid)?]) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "silu output")?;
-            cx.launch(&Kernel::Silu { src: input.operand(), dst: output.operand() })?;
+            cx.launch(kernels::Elementwise::Silu { src: input.operand(), dst: output.operand() })?;
             drop(sigmoid);
             let Some([saved_result, saved_input, saved_sigmoid]) = saved else { return Ok(output) };
             let source = cx.record("silu by handBackward", [Some(input), None, None], move |cx, grads| {
@@ -27,7 +27,11 @@ impl Context {
                 let (input, sigmoid) = (saved_input.unpack(cx)?, saved_sigmoid.unpack(cx)?);
                 let to_sigmoid = cx.product_of(&grad, &input, "sigmoid's gradient")?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "silu gradient")?;
-                cx.launch(&Kernel::SiluBackward { src: input.operand(), grad: grad.operand(), dst: dst.operand() })?;
+                cx.launch(kernels::Elementwise::SiluBackward {
+                    src: input.operand(),
+                    grad: grad.operand(),
+                    dst: dst.operand(),
+                })?;
                 drop((input, sigmoid, saved_input, saved_sigmoid, grad));
                 let result = saved_result.unpack(cx)?;
                 drop(cx.elementwise(&to_sigmoid, to_sigmoid.dtype(), "gradient through the sigmoid")?);

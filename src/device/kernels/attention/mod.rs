@@ -1,0 +1,157 @@
+//! Scaled dot-product attention that keeps no matrix of scores.
+
+mod cpu;
+mod cuda;
+mod selftest;
+
+use super::family::Family;
+use crate::cpu::operand::KernelResult;
+use crate::cpu::processor::Processor;
+use crate::cuda::modules::Unit;
+use crate::cuda::queue::{Queue, Refusal};
+use crate::selftest::session::Session;
+use crate::span::{Span, Tell};
+use crate::work::{OpClass, Work, count, count_bytes};
+use crate::{AttentionShape, DType, FusedAttention, HeadView, Operand};
+
+/// Scaled dot-product attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
+pub enum Attention {
+    /// Scaled dot-product attention. `logsumexp` is f32 of (batch, heads, `lse_stride`), rows beyond
+    /// [`AttentionShape::rows`] unused.
+    Forward {
+        by: FusedAttention,
+        shape: AttentionShape,
+        q: HeadView,
+        k: HeadView,
+        v: HeadView,
+        out: HeadView,
+        logsumexp: Operand,
+        lse_stride: usize,
+    },
+    /// The same where no gradients will be asked for, of [`AttentionShape::rows`] queries over `keys` positions of keys
+    /// and values; causal only where there are as many of both.
+    Inference {
+        by: FusedAttention,
+        shape: AttentionShape,
+        keys: usize,
+        q: HeadView,
+        k: HeadView,
+        v: HeadView,
+        out: HeadView,
+    },
+    /// Gradients of [`Self::Forward`]. Those of keys and values (`dk`, `dv`) are of every head of queries, also where heads share
+    /// them: who needs their sum makes it.
+    Backward {
+        by: FusedAttention,
+        shape: AttentionShape,
+        q: HeadView,
+        k: HeadView,
+        v: HeadView,
+        out: HeadView,
+        logsumexp: Operand,
+        lse_stride: usize,
+        grad: HeadView,
+        dq: HeadView,
+        dk: HeadView,
+        dv: HeadView,
+    },
+}
+
+impl Family for Attention {
+    const UNITS: &'static [Unit] = &[
+        Unit { name: "attention", source: concat!(include_str!("attention.cuh"), include_str!("attention.cu")) },
+        Unit {
+            name: "attention_mma",
+            source: concat!(include_str!("attention.cuh"), include_str!("attention_mma.cu")),
+        },
+    ];
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Forward { .. } => "attention",
+            Self::Inference { .. } => "attention_inference",
+            Self::Backward { .. } => "attention_backward",
+        }
+    }
+
+    fn reach(&self, tell: &mut impl FnMut(Span)) {
+        match self {
+            Self::Forward { shape, q, k, v, out, logsumexp, .. } => {
+                tell.all([logsumexp]);
+                for (view, shape) in [(q, *shape), (k, shape.of_keys()), (v, shape.of_keys()), (out, *shape)] {
+                    tell.span(Span::heads(view, &shape, shape.rows));
+                }
+            }
+            Self::Inference { by: _, shape, keys, q, k, v, out } => {
+                for view in [q, out] {
+                    tell.span(Span::heads(view, shape, shape.rows));
+                }
+                for view in [k, v] {
+                    tell.span(Span::heads(view, &shape.of_keys(), *keys));
+                }
+            }
+            Self::Backward { shape, q, k, v, out, logsumexp, grad, dq, dk, dv, .. } => {
+                tell.all([logsumexp]);
+                for view in [k, v] {
+                    tell.span(Span::heads(view, &shape.of_keys(), shape.rows));
+                }
+                for view in [q, out, grad, dq, dk, dv] {
+                    tell.span(Span::heads(view, shape, shape.rows));
+                }
+            }
+        }
+    }
+
+    fn work(&self) -> Work {
+        match self {
+            // Heads are split off and joined again by views.
+            Self::Forward { by, shape, q, .. } => {
+                cost(OpClass::Attention(*by), shape, shape.rows, q.dtype, 2.0).launches(1, 3.0)
+            }
+            Self::Inference { by, shape, keys, q, .. } => {
+                cost(OpClass::Attention(*by), shape, *keys, q.dtype, 2.0).launches(1, 3.0)
+            }
+            Self::Backward { by, shape, q, .. } => {
+                cost(OpClass::AttentionBackward(*by), shape, shape.rows, q.dtype, 5.0).launches(3, 3.0)
+            }
+        }
+    }
+
+    fn on_cpu(&self, on: &Processor<'_>) -> KernelResult {
+        match *self {
+            Self::Forward { by: _, ref shape, q, k, v, out, logsumexp, lse_stride } => {
+                cpu::forward(on.cores, on.apart(), shape, [q, k, v, out], logsumexp, lse_stride)
+            }
+            Self::Inference { by: _, ref shape, keys, q, k, v, out } => {
+                cpu::inference(on.cores, on.apart(), shape, keys, [q, k, v, out])
+            }
+            Self::Backward { by: _, ref shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv } => {
+                cpu::backward(on.cores, on.apart(), shape, [q, k, v, out, grad], logsumexp, lse_stride, [dq, dk, dv])
+            }
+        }
+    }
+
+    fn on_cuda(&self, queue: &mut Queue<'_>) -> Result<(), Refusal> {
+        cuda::launch(queue, self)
+    }
+
+    fn selftest(session: &mut Session<'_>) {
+        selftest::run(session);
+    }
+}
+
+/// Of so many products of queries, or of what is like them, with keys.
+fn cost(class: OpClass, shape: &AttentionShape, keys: usize, dtype: DType, products: f64) -> Work {
+    // Whole tiles of 64 positions; causal attention skips the tiles above the diagonal, but none beside a mask.
+    let (rows, keys) = (count(shape.rows.next_multiple_of(64)), count(keys.next_multiple_of(64)));
+    let seen = if shape.causal && !shape.masked { 0.5 } else { 1.0 };
+    let [heads, shared] = [shape.heads, shape.of_keys().heads].map(|heads| count(shape.batch * heads));
+    Work {
+        flops: 2.0 * products * heads * rows * keys * count(shape.head_size) * seen,
+        bytes: 2.0 * (heads * rows + shared * keys) * count(shape.head_size) * count_bytes(dtype),
+        blocks: heads * count(shape.rows.div_ceil(64)),
+        ..Work::of(class, dtype)
+    }
+}

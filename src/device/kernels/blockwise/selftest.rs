@@ -1,0 +1,175 @@
+//! Values in 4 and in 8 bits.
+
+use super::Blockwise;
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Precision};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{AdamParameters, BYTES_RUN, ByteMoment, DType, KeptMoments, Magnitudes, NF4, NF4_RUN, dynamic_map};
+
+/// Magnitudes of runs.
+const MAGNITUDES: Values = Values::Uniform(0.01, 2.0);
+/// 256 values that ascend, a step apart.
+const CODES: Values = Values::Each(|i| (i as f64 - 127.0) / 128.0);
+
+/// Values of the table and no others, so that no rounding decides which is nearest; every run has one of magnitude 1, and one in
+/// eleven is zero.
+fn of_table(i: usize) -> f64 {
+    match (i / NF4_RUN % 11, i % NF4_RUN) {
+        (10, _) => 0.0,
+        (run, 0) => (run as f64 - 4.5).signum() * 0.5,
+        (_, place) => 0.5 * f64::from(NF4[(place * 7 + i / NF4_RUN) % 16]),
+    }
+}
+
+/// Weights are rounded twice where they decay.
+const TWICE: Bound = Bound::Sum(4);
+
+/// AdamW of moments in 8 bits. Where one lies half-way between two codes f32 and f64 may part: those of many elements are not compared.
+fn adam_of_bytes(session: &mut Session<'_>) {
+    for precision in Precision::FLOATS {
+        let dtype = precision.dtype();
+        for len in [1, 255, 256, 257, 5000, 70_001] {
+            for (weight_decay, step) in [(0.0, 1), (0.1, 7), (0.1, 1000)] {
+                let title = format!("{len} elements, decay {weight_decay}, step {step}");
+                let mut case = Case::new("adam_of_bytes", precision, title);
+                let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), TWICE);
+                let gradient = case.input("gradient", dtype, len, Values::Normal(0.0, 0.1));
+                let runs = len.div_ceil(BYTES_RUN);
+                let of_bytes = if len > 10_000 { Bound::Free } else { Bound::Exact };
+                let mut moment = |names: [&'static str; 3], signed: bool, most: Values| {
+                    let bytes = case.update(names[0], DType::U8, len, Values::Below(256), of_bytes);
+                    let codes = dynamic_map(signed).into_iter().map(f64::from).collect();
+                    let codes = case.input(names[1], DType::F32, 256, Values::List(codes));
+                    [bytes, codes, case.update(names[2], DType::F32, runs, most, Bound::Formula)]
+                };
+                let moments = [
+                    moment(["first", "first_codes", "first_absmax"], true, Values::Uniform(0.05, 0.2)),
+                    moment(["second", "second_codes", "second_absmax"], false, Values::Uniform(0.005, 0.02)),
+                ];
+                let rule = AdamParameters {
+                    lr: 1e-2,
+                    beta1: 0.9,
+                    beta2: 0.999,
+                    eps: 1e-8,
+                    weight_decay,
+                    decoupled: true,
+                    step,
+                };
+                session.check(&case, |at| Blockwise::AdamOfBytes {
+                    parameter: at[parameter],
+                    gradient: at[gradient],
+                    moments: KeptMoments::Bytes(moments.map(|[bytes, codes, absmax]| ByteMoment {
+                        bytes: at[bytes],
+                        codes: at[codes],
+                        absmax: at[absmax],
+                    })),
+                    rule,
+                });
+
+                let title = format!("{len} elements with moments in f32, decay {weight_decay}, step {step}");
+                let mut case = Case::new("adam_of_bytes", precision, title);
+                let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), TWICE);
+                let gradient = case.input("gradient", dtype, len, Values::Normal(0.0, 0.1));
+                let first = case.update("first", DType::F32, len, Values::Normal(0.0, 0.1), Bound::Formula);
+                let second = case.update("second", DType::F32, len, Values::Uniform(1e-4, 0.02), Bound::Formula);
+                session.check(&case, |at| Blockwise::AdamOfBytes {
+                    parameter: at[parameter],
+                    gradient: at[gradient],
+                    moments: KeptMoments::Wide([at[first], at[second]]),
+                    rule,
+                });
+            }
+        }
+    }
+}
+
+pub(super) fn run(session: &mut Session<'_>) {
+    adam_of_bytes(session);
+    for precision in Precision::FLOATS {
+        let dtype = precision.dtype();
+        for len in [1, 2, 63, 64, 65, 4096, 70_001] {
+            let mut case = Case::new("quantize_nf4", precision, format!("{len} elements"));
+            let src = case.input("src", dtype, len, Values::Each(of_table));
+            let dst = case.output("dst", DType::U8, len.div_ceil(2), Bound::Exact);
+            let absmax = case.output("absmax", DType::F32, len.div_ceil(NF4_RUN), Bound::Exact);
+            session.check(&case, |at| Blockwise::QuantizeNf4 { src: at[src], dst: at[dst], absmax: at[absmax] });
+
+            let mut case = Case::new("dequantize_nf4", precision, format!("{len} elements"));
+            let src = case.input("src", DType::U8, len.div_ceil(2), Values::Below(256));
+            let absmax = case.input("absmax", DType::F32, len.div_ceil(NF4_RUN), MAGNITUDES);
+            let dst = case.output("dst", dtype, len, Bound::Formula);
+            session.check(&case, |at| Blockwise::DequantizeNf4 { src: at[src], absmax: at[absmax], dst: at[dst] });
+        }
+        for [m, n, k] in [[1, 1, 64], [4, 96, 64], [16, 33, 256], [5, 64, 1024]] {
+            for nested in [false, true] {
+                for biased in [false, true] {
+                    let how = if nested { ", nested" } else { "" };
+                    let with = if biased { ", with a bias" } else { "" };
+                    let title = format!("{m} × {n} × {k}{how}{with}");
+                    let mut case = Case::new("gemm_nf4", precision, title).work(m * n * k);
+                    let runs = n * k / NF4_RUN;
+                    let a = case.input("a", dtype, m * k, Values::STANDARD);
+                    let w = case.input("w", DType::U8, n * k / 2, Values::Below(256));
+                    let absmax = case.input(
+                        "absmax",
+                        DType::F32,
+                        if nested { runs.div_ceil(BYTES_RUN) } else { runs },
+                        MAGNITUDES,
+                    );
+                    let nested = nested.then(|| {
+                        let bytes = case.input("bytes", DType::U8, runs, Values::Below(256));
+                        let codes = case.input("codes", DType::F32, 256, CODES);
+                        [bytes, codes, case.input("offset", DType::F32, 1, Values::Constant(2.5))]
+                    });
+                    let bias = biased.then(|| case.input("bias", dtype, n, Values::STANDARD));
+                    let dst = case.output("dst", dtype, m * n, Bound::Sum(k));
+                    session.check(&case, |at| Blockwise::GemmNf4 {
+                        m,
+                        n,
+                        k,
+                        a: at[a],
+                        w: at[w],
+                        magnitudes: match nested {
+                            None => Magnitudes::Plain(at[absmax]),
+                            Some([bytes, codes, offset]) => Magnitudes::Nested {
+                                bytes: at[bytes],
+                                codes: at[codes],
+                                absmax: at[absmax],
+                                offset: at[offset],
+                            },
+                        },
+                        bias: bias.map(|bias| at[bias]),
+                        dst: at[dst],
+                    });
+                }
+            }
+        }
+    }
+    for len in [1, 255, 256, 257, 5000] {
+        let mut case = Case::new("quantize_bytes", Precision::F32, format!("{len} elements"));
+        // Whole steps over a largest magnitude of a power of two: each is one of the codes.
+        let src = case.input("src", DType::F32, len, Values::Each(|i| (i * 37 % 256) as f64 / 64.0 - 2.0));
+        let codes = case.input("codes", DType::F32, 256, Values::Each(|i| (i as f64 - 128.0) / 128.0));
+        let dst = case.output("dst", DType::U8, len, Bound::Exact);
+        let absmax = case.output("absmax", DType::F32, len.div_ceil(BYTES_RUN), Bound::Exact);
+        session.check(&case, |at| Blockwise::QuantizeBytes {
+            src: at[src],
+            codes: at[codes],
+            dst: at[dst],
+            absmax: at[absmax],
+        });
+
+        let mut case = Case::new("dequantize_bytes", Precision::F32, format!("{len} elements"));
+        let src = case.input("src", DType::U8, len, Values::Below(256));
+        let codes = case.input("codes", DType::F32, 256, CODES);
+        let absmax = case.input("absmax", DType::F32, len.div_ceil(BYTES_RUN), MAGNITUDES);
+        let dst = case.output("dst", DType::F32, len, Bound::Formula);
+        session.check(&case, |at| Blockwise::DequantizeBytes {
+            src: at[src],
+            codes: at[codes],
+            absmax: at[absmax],
+            dst: at[dst],
+        });
+    }
+}

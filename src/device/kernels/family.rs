@@ -1,0 +1,33 @@
+//! What is known of a family of kernels.
+
+use crate::cpu::operand::KernelResult;
+use crate::cpu::processor::Processor;
+use crate::cuda::modules::Unit;
+use crate::cuda::queue::{Queue, Refusal};
+use crate::selftest::session::Session;
+use crate::span::Span;
+use crate::work::Work;
+
+/// Kernels that belong together: as a rule those of one file of CUDA C.
+pub(crate) trait Family {
+    /// Its CUDA C.
+    const UNITS: &'static [Unit];
+
+    /// The kernel's name in errors and logs.
+    fn name(&self) -> &'static str;
+
+    /// Tells every run of memory that it touches.
+    fn reach(&self, tell: &mut impl FnMut(Span));
+
+    /// What it costs.
+    fn work(&self) -> Work;
+
+    /// Starts it on the processor.
+    fn on_cpu(&self, on: &Processor<'_>) -> KernelResult;
+
+    /// Launches it on a GPU.
+    fn on_cuda(&self, queue: &mut Queue<'_>) -> Result<(), Refusal>;
+
+    /// Runs every kernel of the family, in every type, beside the processor in f64.
+    fn selftest(session: &mut Session<'_>);
+}

@@ -1,0 +1,169 @@
+//! Matrix products.
+
+use super::Gemm;
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Precision, Skew};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+
+/// Which way a factor lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FactorLayout {
+    Rows,
+    Columns,
+}
+
+/// A product and everything that can be chosen about it.
+#[derive(Clone, Copy)]
+struct ProductCase {
+    m: usize,
+    n: usize,
+    k: usize,
+    batch: usize,
+    layouts: [FactorLayout; 2],
+    /// Elements by which rows of a, b and c are longer than they need be.
+    gaps: [usize; 3],
+    bias: bool,
+    alpha: f32,
+    accumulate: bool,
+    skew: Skew,
+}
+
+impl ProductCase {
+    const fn new([m, n, k]: [usize; 3]) -> Self {
+        Self {
+            m,
+            n,
+            k,
+            batch: 1,
+            layouts: [FactorLayout::Rows; 2],
+            gaps: [0; 3],
+            bias: false,
+            alpha: 1.0,
+            accumulate: false,
+            skew: Skew::Aligned,
+        }
+    }
+
+    fn title(&self) -> String {
+        let Self { m, n, k, batch, layouts, gaps, bias, alpha, accumulate, .. } = *self;
+        let mut title = format!("m {m}, n {n}, k {k}");
+        let mut tell = |condition: bool, what: String| {
+            if condition {
+                title = format!("{title}, {what}");
+            }
+        };
+        tell(batch > 1, format!("batch {batch}"));
+        tell(layouts[0] == FactorLayout::Columns, "a transposed".into());
+        tell(layouts[1] == FactorLayout::Columns, "b transposed".into());
+        tell(gaps != [0; 3], format!("rows longer by {gaps:?}"));
+        tell(bias, "bias".into());
+        tell(alpha != 1.0, format!("alpha {alpha}"));
+        tell(accumulate, "accumulated".into());
+        title
+    }
+
+    fn check(self, session: &mut Session<'_>, precision: Precision) {
+        let Self { m, n, k, batch, layouts, gaps, bias, alpha, accumulate, skew } = self;
+        let dtype = precision.dtype();
+        let mut case = Case::new("gemm", precision, self.title()).skewed(skew).work(m * n * k * batch);
+        let strides = |rows: usize, cols: usize, layout: FactorLayout, gap: usize| match layout {
+            FactorLayout::Rows => [cols + gap, 1, rows * (cols + gap)],
+            FactorLayout::Columns => [1, rows + gap, cols * (rows + gap)],
+        };
+        let of_a = strides(m, k, layouts[0], gaps[0]);
+        let of_b = strides(k, n, layouts[1], gaps[1]);
+        let of_c = strides(m, n, FactorLayout::Rows, gaps[2]);
+        let a = case.input("a", dtype, of_a[2] * batch, Values::STANDARD);
+        let b = case.input("b", dtype, of_b[2] * batch, Values::STANDARD);
+        let added = bias.then(|| case.input("bias", dtype, n, Values::STANDARD));
+        let c = if accumulate {
+            case.update("c", dtype, of_c[2] * batch, Values::STANDARD, Bound::Sum(k))
+        } else {
+            case.output("c", dtype, of_c[2] * batch, Bound::Sum(k))
+        };
+        session.check(&case, |at| Gemm {
+            m,
+            n,
+            k,
+            batch,
+            a: at.matrix(a, 0, of_a),
+            b: at.matrix(b, 0, of_b),
+            c: at.matrix(c, 0, of_c),
+            bias: added.map(|bias| at[bias]),
+            alpha,
+            accumulate,
+        });
+    }
+}
+
+fn products() -> Vec<ProductCase> {
+    const LAYOUTS: [[FactorLayout; 2]; 4] = [
+        [FactorLayout::Rows, FactorLayout::Rows],
+        [FactorLayout::Rows, FactorLayout::Columns],
+        [FactorLayout::Columns, FactorLayout::Rows],
+        [FactorLayout::Columns, FactorLayout::Columns],
+    ];
+    let mut products = Vec::new();
+    for sizes in [
+        [1, 1, 1],
+        [1, 1, 100],
+        [1, 10, 64],
+        [10, 1, 64],
+        [64, 10, 1],
+        [7, 5, 3],
+        [16, 16, 16],
+        [33, 65, 17],
+        [64, 64, 64],
+        [100, 77, 130],
+        [128, 96, 32],
+        [129, 257, 63],
+        [512, 768, 768],
+    ] {
+        for layouts in LAYOUTS {
+            products.push(ProductCase { layouts, ..ProductCase::new(sizes) });
+        }
+    }
+    // A linear layer, its gradients, and the head of a language model, whose rows have odd lengths.
+    for sizes in [[128, 32, 32], [100, 257, 48], [37, 10, 200], [256, 768, 3072], [1, 1000, 512], [5, 1, 33]] {
+        products.push(ProductCase { bias: true, layouts: LAYOUTS[1], ..ProductCase::new(sizes) });
+        products.push(ProductCase { bias: true, ..ProductCase::new(sizes) });
+    }
+    for (sizes, layouts) in
+        [([64, 50_257, 64], LAYOUTS[1]), ([64, 64, 50_257], LAYOUTS[0]), ([50_257, 64, 64], LAYOUTS[2])]
+    {
+        products.push(ProductCase { layouts, ..ProductCase::new(sizes) });
+    }
+    products.push(ProductCase { bias: true, layouts: LAYOUTS[1], ..ProductCase::new([33, 50_257, 17]) });
+    products.push(ProductCase { layouts: LAYOUTS[2], ..ProductCase::new([64, 48, 20_000]) });
+    for sizes in [[32, 32, 8], [33, 20, 10], [100, 64, 100], [197, 197, 64], [7, 7, 7]] {
+        for layouts in LAYOUTS {
+            products.push(ProductCase { batch: 6, layouts, ..ProductCase::new(sizes) });
+        }
+    }
+    products.push(ProductCase { batch: 300, layouts: LAYOUTS[1], ..ProductCase::new([9, 11, 13]) });
+    for gaps in [[3, 0, 0], [0, 5, 0], [0, 0, 7], [8, 16, 24]] {
+        products.push(ProductCase { gaps, ..ProductCase::new([40, 50, 60]) });
+        products.push(ProductCase { gaps, batch: 3, layouts: LAYOUTS[3], ..ProductCase::new([40, 50, 60]) });
+    }
+    for sizes in [[1, 1, 1], [33, 65, 17], [64, 128, 96]] {
+        let product = ProductCase::new(sizes);
+        products.push(ProductCase { accumulate: true, ..product });
+        products.push(ProductCase { alpha: 0.125, ..product });
+        products.push(ProductCase { alpha: -0.7, accumulate: true, ..product });
+        products.push(ProductCase { alpha: 0.3, bias: true, ..product });
+        products.push(ProductCase { accumulate: true, bias: true, ..product });
+        products.push(ProductCase { accumulate: true, batch: 4, layouts: LAYOUTS[1], ..product });
+        products.push(ProductCase { skew: Skew::Together(1), layouts: LAYOUTS[1], ..product });
+        products.push(ProductCase { skew: Skew::Apart, bias: true, ..product });
+    }
+    products
+}
+
+pub(super) fn run(session: &mut Session<'_>) {
+    for precision in Precision::PRODUCTS {
+        for product in products() {
+            product.check(session, precision);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Which expert a row goes to, and the products of each expert's rows.
+
+mod cpu;
+mod cuda;
+mod selftest;
+
+use super::family::Family;
+use crate::cpu::operand::KernelResult;
+use crate::cpu::processor::Processor;
+use crate::cuda::modules::Unit;
+use crate::cuda::queue::{Queue, Refusal};
+use crate::selftest::session::Session;
+use crate::span::{Span, Tell};
+use crate::work::{OpClass, Work, count, count_bytes, size};
+use crate::{DType, MatrixView, Operand};
+
+/// Choices of experts, and products by them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
+pub enum Routing {
+    /// The `k` largest of each row of `cols`, largest first and of equal ones the first, and where they stand in it.
+    TopK { src: Operand, values: Operand, indices: Operand, cols: usize, k: usize },
+    /// Rows of `cols` zeros but for `dst[r, indices[r, i]] = grad[r, i]`, `k` of each row.
+    TopKBackward { grad: Operand, indices: Operand, dst: Operand, cols: usize, k: usize },
+    /// Sorts positions by the group (below `count`) that `groups` says of each, and within one by themselves: `order` lists
+    /// them, `sorted` their groups, `rows[i] = order[i] / each`.
+    GroupRows { groups: Operand, sorted: Operand, order: Operand, rows: Operand, count: usize, each: usize },
+    /// Where each group ends when positions are sorted by them: `ends[g]` (i32) is how many are of group g or one before.
+    GroupEnds { groups: Operand, ends: Operand },
+    /// `dst[order[i]] = i`.
+    Invert { order: Operand, dst: Operand },
+    /// Products of runs of rows with matrices of their own: `dst[r, :] = a[r, :] b[g]` for the rows r of group g, which ends
+    /// before `ends[g]`; `a` has rows of `k`, each matrix is k × n.
+    GroupedGemm { n: usize, k: usize, a: Operand, b: MatrixView, dst: Operand, ends: Operand },
+    /// `dst[g] = Σ_r a[r, :]ᵀ b[r, :]` over the rows r of group g: m × n each, zeros where it has none.
+    GroupedGemmOuter { m: usize, n: usize, a: Operand, b: Operand, dst: Operand, ends: Operand },
+}
+
+impl Family for Routing {
+    const UNITS: &'static [Unit] = &[Unit { name: "routing", source: include_str!("routing.cu") }];
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::TopK { .. } => "top_k",
+            Self::TopKBackward { .. } => "top_k_backward",
+            Self::GroupRows { .. } => "group_rows",
+            Self::GroupEnds { .. } => "group_ends",
+            Self::Invert { .. } => "invert",
+            Self::GroupedGemm { .. } => "grouped_gemm",
+            Self::GroupedGemmOuter { .. } => "grouped_gemm_outer",
+        }
+    }
+
+    fn reach(&self, tell: &mut impl FnMut(Span)) {
+        match self {
+            Self::TopK { src, values, indices, .. } => tell.all([src, values, indices]),
+            Self::TopKBackward { grad, indices, dst, .. } => tell.all([grad, indices, dst]),
+            Self::GroupRows { groups, sorted, order, rows, .. } => tell.all([groups, sorted, order, rows]),
+            Self::GroupEnds { groups, ends } => tell.all([groups, ends]),
+            Self::Invert { order, dst } => tell.all([order, dst]),
+            Self::GroupedGemm { n, k, a, b, dst, ends } => {
+                tell.all([a, dst, ends]);
+                tell.span(Span::matrix(b, [ends.len, *k, *n]));
+            }
+            Self::GroupedGemmOuter { a, b, dst, ends, .. } => tell.all([a, b, dst, ends]),
+        }
+    }
+
+    fn work(&self) -> Work {
+        match self {
+            // Every row is read again for each pass of a selection.
+            Self::TopK { src, values, indices, .. } => Work::pass(OpClass::Reduction, &[src, src, values, indices]),
+            // Zeros, and a scatter into them.
+            Self::TopKBackward { grad, indices, dst, .. } => {
+                Work::pass(OpClass::Scatter, &[grad, indices, dst]).launches(2, 1.5)
+            }
+            // A sort with its passes, and a division.
+            Self::GroupRows { groups, order, rows, .. } => {
+                Work::pass(OpClass::Scatter, &[groups, order, order, rows]).launches(9, 3.0)
+            }
+            // A histogram of narrower numbers, and its running sum.
+            Self::GroupEnds { groups, ends } => Work::pass(OpClass::Scatter, &[groups, groups, ends]).launches(4, 3.0),
+            // Numbers in a row, and a scatter of them.
+            Self::Invert { order, dst } => Work::pass(OpClass::Scatter, &[order, dst]).launches(2, 2.0),
+            Self::GroupedGemm { n, k, a, b, dst, ends } => {
+                let rows = a.len / (*k).max(1);
+                grouped([rows, *n, *k], ends.len, size(a) + size(dst), b.dtype)
+            }
+            Self::GroupedGemmOuter { m, n, a, b, ends, .. } => {
+                let rows = a.len / (*m).max(1);
+                grouped([rows, *n, *m], ends.len, size(a) + size(b), b.dtype)
+            }
+        }
+    }
+
+    fn on_cpu(&self, on: &Processor<'_>) -> KernelResult {
+        match *self {
+            Self::TopK { src, values, indices, cols, k } => {
+                cpu::top_k(on.cores, on.apart(), src, [values, indices], [cols, k])
+            }
+            Self::TopKBackward { grad, indices, dst, cols, k } => {
+                cpu::top_k_backward(on.cores, on.apart(), [grad, indices, dst], [cols, k])
+            }
+            Self::GroupRows { groups, sorted, order, rows, count, each } => {
+                cpu::group_rows(on.cores, on.apart(), groups, [sorted, order, rows], [count, each])
+            }
+            Self::GroupEnds { groups, ends } => cpu::group_ends(on.apart(), [groups, ends]),
+            Self::Invert { order, dst } => cpu::invert(on.apart(), [order, dst]),
+            Self::GroupedGemm { n, k, a, b, dst, ends } => {
+                cpu::grouped_gemm(on.cores, || on.apart(), [n, k], a, b, [dst, ends])
+            }
+            Self::GroupedGemmOuter { m, n, a, b, dst, ends } => {
+                cpu::grouped_outer(on.cores, || on.apart(), [m, n], [a, b], [dst, ends])
+            }
+        }
+    }
+
+    fn on_cuda(&self, queue: &mut Queue<'_>) -> Result<(), Refusal> {
+        cuda::launch(queue, self)
+    }
+
+    fn selftest(session: &mut Session<'_>) {
+        selftest::run(session);
+    }
+}
+
+/// A product of `rows` rows in all with (or into) one matrix of each of `groups`; `bytes` is what the rest moves. Tiles begin anew
+/// with every group, and one kernel sets the products of all up.
+fn grouped([rows, n, k]: [usize; 3], groups: usize, bytes: f64, dtype: DType) -> Work {
+    let tiles = rows.div_ceil(128) + groups;
+    Work {
+        flops: 2.0 * count(rows) * count(n) * count(k),
+        bytes: bytes + count(groups * n * k) * count_bytes(dtype),
+        blocks: count(tiles * n.div_ceil(128)),
+        ..Work::of(OpClass::Gemm { alignment: 16, inner_contiguous: 2, inner: k }, dtype)
+    }
+    .launches(2, 1.5)
+}
