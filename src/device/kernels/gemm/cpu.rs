@@ -1,9 +1,9 @@
 //! Matrix products through the kernels of the `gemm` crate.
 #![allow(unsafe_code)]
 
-use super::Gemm;
 use gemm_common::Parallelism;
 
+use super::Gemm;
 use crate::MatrixView;
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::real;

@@ -3,10 +3,9 @@
 use super::plain;
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::cuda::rows::{VECTOR, place};
-use crate::kernels::Elementwise;
-use crate::kernels::Sums;
 use crate::kernels::family::Family;
 use crate::kernels::sums::cuda::add_shares;
+use crate::kernels::{Elementwise, Sums};
 use crate::{DType, Operand};
 
 const THREADS: u32 = 256;
