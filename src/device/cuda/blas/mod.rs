@@ -14,8 +14,9 @@ use super::refusal::Refusal;
 use super::stopwatch::Stopwatch;
 use handle::{Algorithm, AlgorithmData, Handle, Plan};
 use product::{Product, Shape};
-
 use vramlab_allocator::units::Address;
+
+pub(crate) use product::Multiplication;
 
 /// What a product may use beside its operands: PyTorch's default on Hopper.
 pub(crate) const WORKSPACE: usize = 32 << 20;
@@ -23,8 +24,6 @@ pub(crate) const WORKSPACE: usize = 32 << 20;
 const CANDIDATES: usize = 16;
 /// How much faster than the heuristic's first choice another must be: less is noise.
 const MARGIN: f32 = 0.97;
-
-pub(crate) use product::Multiplication;
 
 /// cuBLASLt's handle and what is known of each shape.
 pub(crate) struct Blas {

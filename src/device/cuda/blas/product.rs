@@ -64,8 +64,7 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// Row-major matrices are read as the transposes that they are in column-major
-    /// terms: `cᵀ = bᵀ aᵀ`. `None` where a matrix has no contiguous dimension, or types are mixed in a way that cuBLASLt
+    /// Row-major matrices are read as the transposes that they are in column-major terms: `cᵀ = bᵀ aᵀ`. `None` where a matrix has no contiguous dimension, or types are mixed in a way that cuBLASLt
     /// has no kernel for.
     pub fn of(multiplication: &Multiplication, tf32: bool) -> Option<Self> {
         let &Multiplication { sizes, batch, ref matrices, bias, alpha, accumulate, scaled } = multiplication;

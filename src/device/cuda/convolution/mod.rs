@@ -1,6 +1,4 @@
-//! Convolutions by the fastest way there is. cuDNN's heuristics don't look for engines that repeat bit for bit and do not
-//! round, so for every shape several of its engines, and products of matrices, are timed once; what was the fastest is
-//! remembered on disk, so that a run can be repeated.
+//! The ways to compute a convolution, and which was the fastest of each shape.
 
 mod form;
 mod products;

@@ -250,8 +250,65 @@ impl Family for Elementwise {
         }
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "kernels compute in f32")]
     fn on_cuda(&self, queue: &mut Queue<'_>) -> Result<(), Refusal> {
-        cuda::launch(queue, self)
+        match *self {
+            Self::Fill { dst, value } => cuda::fill(queue, &dst, value),
+            Self::Arange { dst } => cuda::arange(queue, &dst),
+            Self::Identity { dst, cols } => cuda::identity(queue, self, &dst, cols),
+            Self::Cast { src, dst } if cuda::computes(src) && cuda::computes(dst) => {
+                cuda::unary(queue, self, "cast", [src, dst], 0.0)
+            }
+            Self::Cast { src, dst } => cuda::exact(queue, self, [src, dst], 0.0),
+            Self::Scale { src, dst, factor } => cuda::unary(queue, self, "scale", [src, dst], factor as f32),
+            Self::Dropout { src, dst, mask } => cuda::map(queue, self, "dropout", [src, dst], |arguments| {
+                arguments.bits(mask.seed()).bits(mask.threshold()).float(mask.factor())
+            }),
+            Self::AddScalar { src, dst, value } if !(cuda::computes(src) && cuda::computes(dst)) => {
+                cuda::exact(queue, self, [src, dst], value)
+            }
+            Self::AddScalar { src, dst, value } => cuda::unary(queue, self, "add_scalar", [src, dst], value as f32),
+            Self::Relu { src, dst } => cuda::unary(queue, self, "relu", [src, dst], 0.0),
+            Self::LeakyRelu { src, dst, slope } => cuda::unary(queue, self, "leaky_relu", [src, dst], slope),
+            Self::AtMost { src, dst, most } => cuda::unary(queue, self, "at_most", [src, dst], most),
+            Self::Tanh { src, dst } => cuda::unary(queue, self, "tanh_of", [src, dst], 0.0),
+            Self::Silu { src, dst } => cuda::unary(queue, self, "silu", [src, dst], 0.0),
+            Self::Rsqrt { src, dst } => cuda::unary(queue, self, "rsqrt_of", [src, dst], 0.0),
+            Self::SiluBackward { src, grad, dst } => cuda::binary(queue, self, "silu_backward", [src, grad, dst], 0.0),
+            Self::GatedSilu { gate, up, dst } => cuda::binary(queue, self, "gated_silu", [gate, up, dst], 0.0),
+            Self::GatedSiluBackward { grad, gate, up, dgate, dup } => {
+                cuda::gated_backward(queue, self, [grad, gate, up, dgate, dup])
+            }
+            Self::MulRows { a, b, dst, cols } => cuda::rows(queue, self, [a, b, dst], cols),
+            Self::Gelu { src, dst, tanh } => {
+                cuda::unary(queue, self, if tanh { "gelu_tanh" } else { "gelu_erf" }, [src, dst], 0.0)
+            }
+            Self::Add { a, b, dst } => cuda::binary(queue, self, "add", [a, b, dst], 0.0),
+            Self::Sub { a, b, dst } => cuda::binary(queue, self, "sub", [a, b, dst], 0.0),
+            Self::Mul { a, b, dst } => cuda::binary(queue, self, "mul", [a, b, dst], 0.0),
+            Self::Div { a, b, dst } => cuda::binary(queue, self, "divide", [a, b, dst], 0.0),
+            Self::ReluBackward { output, grad, dst } => {
+                cuda::binary(queue, self, "relu_backward", [output, grad, dst], 0.0)
+            }
+            Self::LeakyReluBackward { output, grad, dst, slope } => {
+                cuda::binary(queue, self, "leaky_relu_backward", [output, grad, dst], slope)
+            }
+            Self::AtMostBackward { src, grad, dst, most } => {
+                cuda::binary(queue, self, "at_most_backward", [src, grad, dst], most)
+            }
+            Self::Sigmoid { src, dst } => cuda::unary(queue, self, "sigmoid", [src, dst], 0.0),
+            Self::SigmoidBackward { output, grad, dst } => {
+                cuda::binary(queue, self, "sigmoid_backward", [output, grad, dst], 0.0)
+            }
+            Self::TanhBackward { output, grad, dst } => {
+                cuda::binary(queue, self, "tanh_backward", [output, grad, dst], 0.0)
+            }
+            Self::GeluBackward { src, grad, dst, tanh } => {
+                let name = if tanh { "gelu_tanh_backward" } else { "gelu_erf_backward" };
+                cuda::binary(queue, self, name, [src, grad, dst], 0.0)
+            }
+            Self::GeluBackwardSum { .. } => cuda::gelu_backward_sum(queue, self),
+        }
     }
 
     fn selftest(session: &mut Session<'_>) {

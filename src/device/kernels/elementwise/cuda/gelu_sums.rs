@@ -1,6 +1,5 @@
 //! The gradient of GELU, with the sums of its columns.
 
-use super::plain;
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::cuda::rows::{VECTOR, place};
 use crate::kernels::family::Family;
@@ -16,8 +15,11 @@ const ROWS: usize = 32;
 /// Blocks that a multiprocessor has room for.
 const RESIDENT: usize = 4;
 
-/// Launches a kernel of this family.
-pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Elementwise) -> Result<(), Refusal> {
+/// [`Elementwise::GeluBackwardSum`].
+pub(in crate::kernels::elementwise) fn gelu_backward_sum(
+    queue: &mut Queue<'_>,
+    kernel: &Elementwise,
+) -> Result<(), Refusal> {
     let &Elementwise::GeluBackwardSum { src, grad, dst, sums, cols, tanh } = kernel else {
         return Err(Refusal::unsupported(kernel.name()));
     };
@@ -29,7 +31,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Elementwise) -> Result<(), 
     let vectors = cols.is_multiple_of(vector)
         && [src, grad, dst].iter().all(|x| x.dtype == src.dtype && x.len == src.len && place(x) == 0);
     if rows == 0 || !vectors || !matches!(src.dtype, DType::F32 | DType::F16 | DType::Bf16) {
-        plain::launch(queue, &Elementwise::GeluBackward { src, grad, dst, tanh })?;
+        Elementwise::GeluBackward { src, grad, dst, tanh }.on_cuda(queue)?;
         return Sums::Columns { src: dst, dst: sums, rows, cols }.on_cuda(queue);
     }
     let tiles = blocks_of(cols, ACROSS * vector);

@@ -3,14 +3,6 @@
 mod gelu_sums;
 mod plain;
 
-use crate::cuda::queue::{Queue, Refusal};
-use crate::kernels::Elementwise;
-
+pub(super) use gelu_sums::gelu_backward_sum;
 pub(in crate::kernels) use plain::zero;
-
-pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Elementwise) -> Result<(), Refusal> {
-    match kernel {
-        Elementwise::GeluBackwardSum { .. } => gelu_sums::launch(queue, kernel),
-        _ => plain::launch(queue, kernel),
-    }
-}
+pub(super) use plain::{arange, binary, computes, exact, fill, gated_backward, identity, map, rows, unary};

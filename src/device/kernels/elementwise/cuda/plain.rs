@@ -1,10 +1,10 @@
 //! Element by element.
 
-use crate::kernels::Elementwise;
-use crate::kernels::family::Family;
 use half::{bf16, f16};
 
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::kernels::Elementwise;
+use crate::kernels::family::Family;
 use crate::{DType, Operand, to_e4m3, to_e5m2};
 use vramlab_allocator::units::Address;
 
@@ -14,70 +14,8 @@ const PER_BLOCK: usize = 16 * THREADS as usize;
 /// Bytes of one block that fills.
 const FILLED_PER_BLOCK: usize = 128 * THREADS as usize;
 
-/// Launches a kernel of this family.
-#[expect(clippy::cast_possible_truncation, reason = "kernels compute in f32")]
-pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Elementwise) -> Result<(), Refusal> {
-    match *kernel {
-        Elementwise::Fill { dst, value } => fill(queue, &dst, value),
-        Elementwise::Arange { dst } => arange(queue, &dst),
-        Elementwise::Identity { dst, cols } => identity(queue, kernel, &dst, cols),
-        Elementwise::Cast { src, dst } if computes(src) && computes(dst) => {
-            unary(queue, kernel, "cast", [src, dst], 0.0)
-        }
-        Elementwise::Cast { src, dst } => exact(queue, kernel, [src, dst], 0.0),
-        Elementwise::Scale { src, dst, factor } => unary(queue, kernel, "scale", [src, dst], factor as f32),
-        Elementwise::Dropout { src, dst, mask } => map(queue, kernel, "dropout", [src, dst], |arguments| {
-            arguments.bits(mask.seed()).bits(mask.threshold()).float(mask.factor())
-        }),
-        Elementwise::AddScalar { src, dst, value } if !(computes(src) && computes(dst)) => {
-            exact(queue, kernel, [src, dst], value)
-        }
-        Elementwise::AddScalar { src, dst, value } => unary(queue, kernel, "add_scalar", [src, dst], value as f32),
-        Elementwise::Relu { src, dst } => unary(queue, kernel, "relu", [src, dst], 0.0),
-        Elementwise::LeakyRelu { src, dst, slope } => unary(queue, kernel, "leaky_relu", [src, dst], slope),
-        Elementwise::AtMost { src, dst, most } => unary(queue, kernel, "at_most", [src, dst], most),
-        Elementwise::Tanh { src, dst } => unary(queue, kernel, "tanh_of", [src, dst], 0.0),
-        Elementwise::Silu { src, dst } => unary(queue, kernel, "silu", [src, dst], 0.0),
-        Elementwise::Rsqrt { src, dst } => unary(queue, kernel, "rsqrt_of", [src, dst], 0.0),
-        Elementwise::SiluBackward { src, grad, dst } => binary(queue, kernel, "silu_backward", [src, grad, dst], 0.0),
-        Elementwise::GatedSilu { gate, up, dst } => binary(queue, kernel, "gated_silu", [gate, up, dst], 0.0),
-        Elementwise::GatedSiluBackward { grad, gate, up, dgate, dup } => {
-            gated_backward(queue, kernel, [grad, gate, up, dgate, dup])
-        }
-        Elementwise::MulRows { a, b, dst, cols } => rows(queue, kernel, [a, b, dst], cols),
-        Elementwise::Gelu { src, dst, tanh } => {
-            unary(queue, kernel, if tanh { "gelu_tanh" } else { "gelu_erf" }, [src, dst], 0.0)
-        }
-        Elementwise::Add { a, b, dst } => binary(queue, kernel, "add", [a, b, dst], 0.0),
-        Elementwise::Sub { a, b, dst } => binary(queue, kernel, "sub", [a, b, dst], 0.0),
-        Elementwise::Mul { a, b, dst } => binary(queue, kernel, "mul", [a, b, dst], 0.0),
-        Elementwise::Div { a, b, dst } => binary(queue, kernel, "divide", [a, b, dst], 0.0),
-        Elementwise::ReluBackward { output, grad, dst } => {
-            binary(queue, kernel, "relu_backward", [output, grad, dst], 0.0)
-        }
-        Elementwise::LeakyReluBackward { output, grad, dst, slope } => {
-            binary(queue, kernel, "leaky_relu_backward", [output, grad, dst], slope)
-        }
-        Elementwise::AtMostBackward { src, grad, dst, most } => {
-            binary(queue, kernel, "at_most_backward", [src, grad, dst], most)
-        }
-        Elementwise::Sigmoid { src, dst } => unary(queue, kernel, "sigmoid", [src, dst], 0.0),
-        Elementwise::SigmoidBackward { output, grad, dst } => {
-            binary(queue, kernel, "sigmoid_backward", [output, grad, dst], 0.0)
-        }
-        Elementwise::TanhBackward { output, grad, dst } => {
-            binary(queue, kernel, "tanh_backward", [output, grad, dst], 0.0)
-        }
-        Elementwise::GeluBackward { src, grad, dst, tanh } => {
-            let name = if tanh { "gelu_tanh_backward" } else { "gelu_erf_backward" };
-            binary(queue, kernel, name, [src, grad, dst], 0.0)
-        }
-        _ => Err(Refusal::unsupported(kernel.name())),
-    }
-}
-
 /// Functions are computed of these.
-const fn computes(operand: Operand) -> bool {
+pub(in crate::kernels::elementwise) const fn computes(operand: Operand) -> bool {
     matches!(operand.dtype, DType::F32 | DType::F16 | DType::Bf16)
 }
 
@@ -86,7 +24,7 @@ fn typed(arguments: Arguments, operand: &Operand) -> Arguments {
     arguments.operand(operand).int(operand.dtype as u32)
 }
 
-fn unary(
+pub(in crate::kernels::elementwise) fn unary(
     queue: &mut Queue<'_>,
     kernel: &Elementwise,
     name: &'static str,
@@ -97,7 +35,7 @@ fn unary(
 }
 
 /// A kernel from `src` to `dst`, element by element, with `more` arguments behind their number.
-fn map(
+pub(in crate::kernels::elementwise) fn map(
     queue: &mut Queue<'_>,
     kernel: &Elementwise,
     name: &'static str,
@@ -115,7 +53,7 @@ fn map(
     queue.launch(name, &[], grid, &mut more(arguments))
 }
 
-fn binary(
+pub(in crate::kernels::elementwise) fn binary(
     queue: &mut Queue<'_>,
     kernel: &Elementwise,
     name: &'static str,
@@ -134,7 +72,11 @@ fn binary(
 }
 
 /// Two gradients of one: each thread has four elements, or eight of 16 bits.
-fn gated_backward(queue: &mut Queue<'_>, kernel: &Elementwise, operands: [Operand; 5]) -> Result<(), Refusal> {
+pub(in crate::kernels::elementwise) fn gated_backward(
+    queue: &mut Queue<'_>,
+    kernel: &Elementwise,
+    operands: [Operand; 5],
+) -> Result<(), Refusal> {
     let [grad, ..] = operands;
     if operands.iter().any(|operand| !computes(*operand) || operand.len != grad.len) {
         return Err(Refusal::unsupported(kernel.name()));
@@ -149,7 +91,12 @@ fn gated_backward(queue: &mut Queue<'_>, kernel: &Elementwise, operands: [Operan
 }
 
 /// Rows of `cols` elements of `a`, each with the element of `b` that is its own.
-fn rows(queue: &mut Queue<'_>, kernel: &Elementwise, [a, b, dst]: [Operand; 3], cols: usize) -> Result<(), Refusal> {
+pub(in crate::kernels::elementwise) fn rows(
+    queue: &mut Queue<'_>,
+    kernel: &Elementwise,
+    [a, b, dst]: [Operand; 3],
+    cols: usize,
+) -> Result<(), Refusal> {
     let fits = a.len == dst.len && b.len.checked_mul(cols) == Some(a.len);
     if !(computes(a) && computes(b) && computes(dst) && fits) {
         return Err(Refusal::unsupported(kernel.name()));
@@ -162,7 +109,7 @@ fn rows(queue: &mut Queue<'_>, kernel: &Elementwise, [a, b, dst]: [Operand; 3], 
     queue.launch("mul_rows", &[], grid, &mut arguments.count(dst.len))
 }
 
-fn fill(queue: &mut Queue<'_>, dst: &Operand, value: f64) -> Result<(), Refusal> {
+pub(in crate::kernels::elementwise) fn fill(queue: &mut Queue<'_>, dst: &Operand, value: f64) -> Result<(), Refusal> {
     repeat(queue, dst.address, dst.len * dst.dtype.size() as usize, pattern(dst.dtype, value))
 }
 
@@ -196,7 +143,7 @@ fn pattern(dtype: DType, value: f64) -> u64 {
     (0..8 / size).fold(0, |pattern, i| pattern | bits << (8 * size * i))
 }
 
-fn arange(queue: &mut Queue<'_>, dst: &Operand) -> Result<(), Refusal> {
+pub(in crate::kernels::elementwise) fn arange(queue: &mut Queue<'_>, dst: &Operand) -> Result<(), Refusal> {
     if dst.len == 0 {
         return Ok(());
     }
@@ -205,7 +152,12 @@ fn arange(queue: &mut Queue<'_>, dst: &Operand) -> Result<(), Refusal> {
 }
 
 /// Rows of zeros with a diagonal of ones.
-fn identity(queue: &mut Queue<'_>, kernel: &Elementwise, dst: &Operand, cols: usize) -> Result<(), Refusal> {
+pub(in crate::kernels::elementwise) fn identity(
+    queue: &mut Queue<'_>,
+    kernel: &Elementwise,
+    dst: &Operand,
+    cols: usize,
+) -> Result<(), Refusal> {
     if !computes(*dst) || cols == 0 || !dst.len.is_multiple_of(cols) {
         return Err(Refusal::unsupported(kernel.name()));
     }
@@ -217,7 +169,12 @@ fn identity(queue: &mut Queue<'_>, kernel: &Elementwise, dst: &Operand, cols: us
 }
 
 /// `dst[i] = src[i] + value` of integers: counters and indices.
-fn exact(queue: &mut Queue<'_>, kernel: &Elementwise, [src, dst]: [Operand; 2], value: f64) -> Result<(), Refusal> {
+pub(in crate::kernels::elementwise) fn exact(
+    queue: &mut Queue<'_>,
+    kernel: &Elementwise,
+    [src, dst]: [Operand; 2],
+    value: f64,
+) -> Result<(), Refusal> {
     if src.len != dst.len {
         return Err(Refusal::unsupported(kernel.name()));
     }
