@@ -141,6 +141,10 @@ pub(super) fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &Vi
         OptimizerKind::AdamW8bit => "adamw_8bit",
         OptimizerKind::PagedAdamW8bit => "paged_adamw_8bit",
         OptimizerKind::PagedAdamW => "paged_adamw_32bit",
+        OptimizerKind::Lion => "lion_32bit",
+        OptimizerKind::Lion8bit => "lion_8bit",
+        OptimizerKind::PagedLion => "paged_lion_32bit",
+        OptimizerKind::PagedLion8bit => "paged_lion_8bit",
     };
     let ckpt = match spec.config.checkpointing {
         Checkpointing::Off => json!(false),

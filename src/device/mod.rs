@@ -39,8 +39,8 @@ pub use error::DeviceError;
 pub use float8::{from_e4m3, from_e5m2, to_e4m3, to_e5m2};
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
 pub use kernels::{
-    AdamParameters, ByteMoment, GradScaling, KeptMoments, Kernel, Magnitudes, NORM_RUN, ParameterUpdate,
-    ResidualGradient, ScaleGroups, UpdatePasses,
+    AdamParameters, ByteMoment, GradScaling, KeptMoment, KeptMoments, Kernel, LionParameters, Magnitudes, NORM_RUN,
+    ParameterUpdate, ResidualGradient, ScaleGroups, UpdatePasses,
 };
 pub use mapping::Plain;
 pub use nf4::{BYTES_RUN, NF4, NF4_RUN, dynamic_map};

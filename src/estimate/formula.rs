@@ -191,7 +191,10 @@ fn state(config: &Config, weights: &Weights) -> (u128, String) {
         (OptimizerKind::AdamW8bit, _) => (2 * all + all / 32, "2·N + N/32".to_owned()),
         // Of tensors that are large enough for unified memory; small ones have as much as without pages.
         (OptimizerKind::PagedAdamW8bit, _) => (all / 32, "N/32".to_owned()),
-        (OptimizerKind::PagedAdamW, _) => (0, "0".to_owned()),
+        (OptimizerKind::PagedAdamW | OptimizerKind::PagedLion, _) => (0, "0".to_owned()),
+        (OptimizerKind::Lion, _) => (4 * all, "4·N".to_owned()),
+        (OptimizerKind::Lion8bit, _) => (all + all / 64, "N + N/64".to_owned()),
+        (OptimizerKind::PagedLion8bit, _) => (all / 64, "N/64".to_owned()),
         // The fused kernel counts steps on the device.
         (OptimizerKind::Adam | OptimizerKind::AdamW, OptimizerForm::Fused) => {
             (8 * all + 4 * u128::from(weights.tensors), "8·N + 4 a tensor".to_owned())

@@ -117,16 +117,40 @@ pub enum OptimizerKind {
     /// AdamW of bitsandbytes with two moments in f32, those of large parameters in unified memory.
     #[serde(rename = "paged_adamw_32bit")]
     PagedAdamW,
+    /// Lion of bitsandbytes: one moment in f32 per parameter.
+    #[serde(rename = "lion_32bit")]
+    Lion,
+    /// The same with its moment in 8 bits.
+    #[serde(rename = "lion_8bit")]
+    Lion8bit,
+    /// Lion whose moments of large parameters are in unified memory.
+    #[serde(rename = "paged_lion_32bit")]
+    PagedLion,
+    /// The same in 8 bits.
+    #[serde(rename = "paged_lion_8bit")]
+    PagedLion8bit,
 }
 
 impl OptimizerKind {
+    /// Whether it is Lion, which has one moment.
+    #[must_use]
+    pub const fn is_lion(self) -> bool {
+        matches!(self, Self::Lion | Self::Lion8bit | Self::PagedLion | Self::PagedLion8bit)
+    }
+
+    /// Whether its weights decay where nobody says how much.
+    const fn decays(self) -> bool {
+        matches!(self, Self::AdamW | Self::AdamW8bit | Self::PagedAdamW8bit | Self::PagedAdamW)
+    }
+
     /// How bitsandbytes keeps its moments, where it is one of those.
     #[must_use]
     pub const fn of_bitsandbytes(self) -> Option<KeptState> {
         match self {
-            Self::AdamW8bit => Some(KeptState { in_bytes: true, paged: false }),
-            Self::PagedAdamW8bit => Some(KeptState { in_bytes: true, paged: true }),
-            Self::PagedAdamW => Some(KeptState { in_bytes: false, paged: true }),
+            Self::Lion => Some(KeptState { in_bytes: false, paged: false }),
+            Self::AdamW8bit | Self::Lion8bit => Some(KeptState { in_bytes: true, paged: false }),
+            Self::PagedAdamW8bit | Self::PagedLion8bit => Some(KeptState { in_bytes: true, paged: true }),
+            Self::PagedAdamW | Self::PagedLion => Some(KeptState { in_bytes: false, paged: true }),
             Self::Sgd | Self::Momentum | Self::Adam | Self::AdamW => None,
         }
     }
@@ -446,6 +470,8 @@ impl Hyper {
             | OptimizerKind::AdamW8bit
             | OptimizerKind::PagedAdamW8bit
             | OptimizerKind::PagedAdamW => self.adam_lr,
+            // Its steps are all of one length: its authors take a tenth of Adam's rate.
+            _ => self.adam_lr / 10.0,
         }
     }
 
@@ -454,8 +480,8 @@ impl Hyper {
     pub const fn decay(&self, optimizer: OptimizerKind) -> f64 {
         match (self.weight_decay, optimizer) {
             (Some(decay), _) => decay,
-            (None, OptimizerKind::Sgd | OptimizerKind::Momentum | OptimizerKind::Adam) => 0.0,
-            (None, _) => 0.1,
+            (None, kind) if kind.decays() => 0.1,
+            (None, _) => 0.0,
         }
     }
 }

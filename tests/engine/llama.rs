@@ -159,6 +159,10 @@ pub fn configured(variant: &str, batch: usize) -> Config {
         (true, true, _) => OptimizerKind::PagedAdamW8bit,
         (true, _, true) => OptimizerKind::PagedAdamW,
         (_, true, _) => OptimizerKind::AdamW8bit,
+        _ if has("pagedlion8") => OptimizerKind::PagedLion8bit,
+        _ if has("pagedlion32") => OptimizerKind::PagedLion,
+        _ if has("lion8") => OptimizerKind::Lion8bit,
+        _ if has("lion32") => OptimizerKind::Lion,
         _ => config.optimizer,
     };
     if has("fused") {

@@ -35,7 +35,7 @@ use crate::work::Work;
 use family::Family;
 
 pub use batch_norm::ResidualGradient;
-pub use blockwise::{ByteMoment, KeptMoments, Magnitudes};
+pub use blockwise::{ByteMoment, KeptMoment, KeptMoments, LionParameters, Magnitudes};
 pub use float8::ScaleGroups;
 pub use optimizer::{AdamParameters, GradScaling, NORM_RUN, ParameterUpdate, UpdatePasses};
 

@@ -80,11 +80,15 @@ macro_rules! one_of {
 }
 
 const AMP: [Amp; 3] = [Amp::Off, Amp::Fp16, Amp::Bf16];
-const OPTIMIZERS: [OptimizerKind; 7] = [
+const OPTIMIZERS: [OptimizerKind; 11] = [
     OptimizerKind::Sgd,
     OptimizerKind::PagedAdamW,
     OptimizerKind::PagedAdamW8bit,
     OptimizerKind::AdamW8bit,
+    OptimizerKind::PagedLion,
+    OptimizerKind::PagedLion8bit,
+    OptimizerKind::Lion8bit,
+    OptimizerKind::Lion,
     OptimizerKind::Momentum,
     OptimizerKind::Adam,
     OptimizerKind::AdamW,
@@ -195,12 +199,16 @@ pub(super) const TABLE: &[Entry] = &[
         label: "optimizer",
         group: Training,
         help: "optimizer: no state, 1 or 2 times the parameters, or bytes",
-        teaches: "Its state is 0, 1 or 2 times the parameters, or 2 bytes each, created in its first step; a paged one's is beside the allocator.",
+        teaches: "Its state is 0, 1 or 2 times the parameters, or 1 or 2 bytes each, created in its first step; a paged one's is beside the allocator.",
         value: one_of!(OPTIMIZERS of optimizer, [
             "sgd",
             "paged_adamw_32bit",
             "paged_adamw_8bit",
             "adamw_8bit",
+            "paged_lion_32bit",
+            "paged_lion_8bit",
+            "lion_8bit",
+            "lion_32bit",
             "momentum",
             "adam",
             "adamw",

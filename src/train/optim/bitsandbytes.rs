@@ -1,16 +1,16 @@
-//! AdamW as bitsandbytes has it, with moments in 8 bits (`AdamW8bit`), in unified memory (`PagedAdamW32bit`) or both
-//! (`PagedAdamW8bit`): parameter by parameter, without temporaries in any form.
+//! AdamW and Lion as bitsandbytes has them, with moments in 8 bits (`AdamW8bit`, `Lion8bit`), in unified memory (`PagedAdamW32bit`) or
+//! both (`PagedLion8bit`): parameter by parameter, without temporaries in any form.
 
 use std::collections::BTreeMap;
 
-use crate::config::{Hyper, KeptState};
+use crate::config::{Hyper, KeptState, OptimizerKind};
 use crate::context::Context;
 use crate::error::OpResult;
 use crate::memory::ManagedBlock;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_allocator::units::{Bytes, StreamId};
-use vramlab_device::{BYTES_RUN, ByteMoment, DType, KeptMoments, Operand, dynamic_map, kernels};
+use vramlab_device::{BYTES_RUN, ByteMoment, DType, KeptMoment, KeptMoments, Operand, dynamic_map, kernels};
 use vramlab_model::{Category, EventKind};
 
 use super::rule::{StepRule, Trained};
@@ -41,11 +41,11 @@ impl Place {
     }
 }
 
-/// What both moments of one parameter are made of.
+/// What the moments of one parameter are made of: two, or one.
 struct Moments {
-    states: [Place; 2],
-    /// The largest magnitudes of runs, where the states are bytes.
-    absmax: Option<[Tensor; 2]>,
+    states: Vec<Place>,
+    /// The largest magnitudes of runs of each, where the states are bytes.
+    absmax: Vec<Tensor>,
     /// Updates so far.
     step: u64,
 }
@@ -57,27 +57,40 @@ impl Moments {
     }
 }
 
-/// State of AdamW of bitsandbytes.
-pub(super) struct BitsandbytesAdam {
+/// State of an optimizer of bitsandbytes.
+pub(super) struct Bitsandbytes {
+    kind: OptimizerKind,
     kept: KeptState,
     /// What the bytes of first and of second moments stand for, for all parameters.
-    codes: Option<[Tensor; 2]>,
+    codes: Vec<Tensor>,
     moments: BTreeMap<usize, Moments>,
     /// Parameters of the last step.
     updated: Vec<usize>,
 }
 
-impl BitsandbytesAdam {
-    pub const fn new(kept: KeptState) -> Self {
-        Self { kept, codes: None, moments: BTreeMap::new(), updated: Vec::new() }
+impl Bitsandbytes {
+    pub fn new(kind: OptimizerKind) -> Self {
+        let kept = kind.of_bitsandbytes().unwrap_or(KeptState { in_bytes: false, paged: false });
+        Self { kind, kept, codes: Vec::new(), moments: BTreeMap::new(), updated: Vec::new() }
+    }
+
+    /// What each of its moments is called: the state, the magnitudes of its runs, and the table of its bytes, with signs or without.
+    const fn named(&self) -> &'static [(&'static str, &'static str, &'static str, bool)] {
+        const BOTH: [(&str, &str, &str, bool); 2] =
+            [("state1", "absmax1", "optimizer.qmap1", true), ("state2", "absmax2", "optimizer.qmap2", false)];
+        if self.kind.is_lion() { BOTH.split_at(1).0 } else { &BOTH }
     }
 
     /// What its step is called.
     pub const fn name(&self) -> &'static str {
-        match self.kept {
-            KeptState { in_bytes: true, paged: false } => "adamw8bit",
-            KeptState { in_bytes: true, paged: true } => "paged adamw8bit",
-            KeptState { in_bytes: false, .. } => "paged adamw32bit",
+        match (self.kind.is_lion(), self.kept) {
+            (false, KeptState { in_bytes: true, paged: false }) => "adamw8bit",
+            (false, KeptState { in_bytes: true, paged: true }) => "paged adamw8bit",
+            (false, KeptState { in_bytes: false, .. }) => "paged adamw32bit",
+            (true, KeptState { in_bytes: true, paged: false }) => "lion8bit",
+            (true, KeptState { in_bytes: true, paged: true }) => "paged lion8bit",
+            (true, KeptState { in_bytes: false, paged: true }) => "paged lion32bit",
+            (true, KeptState { in_bytes: false, paged: false }) => "lion32bit",
         }
     }
 
@@ -124,29 +137,24 @@ impl BitsandbytesAdam {
         }
         let len = parameter.data.numel();
         let in_bytes = self.kept.has_bytes(len);
-        if in_bytes && self.codes.is_none() {
-            self.codes = Some([code(cx, "optimizer.qmap1", true)?, code(cx, "optimizer.qmap2", false)?]);
+        let named = self.named();
+        if in_bytes && self.codes.is_empty() {
+            self.codes = named.iter().map(|&(.., table, signed)| code(cx, table, signed)).collect::<OpResult<_>>()?;
         }
         let dtype = if in_bytes { DType::U8 } else { DType::F32 };
-        let states = if self.kept.is_paged(len) {
-            let block = || OpResult::Ok(Place::Paged(ManagedBlock::new(cx.memory(), len, dtype)?));
-            [block()?, block()?]
-        } else {
-            let state = |what| OpResult::Ok(Place::Own(parameter.state_in(cx, dtype, what)?));
-            [state("state1")?, state("state2")?]
+        let place = |what| {
+            Ok(if self.kept.is_paged(len) {
+                Place::Paged(ManagedBlock::new(cx.memory(), len, dtype)?)
+            } else {
+                Place::Own(parameter.state_in(cx, dtype, what)?)
+            })
         };
-        let absmax = match in_bytes {
-            true => {
-                let runs = Shape::new(&[len.div_ceil(BYTES_RUN)]);
-                Some([
-                    kept(cx, runs, &parameter.named(cx, "absmax1"))?,
-                    kept(cx, runs, &parameter.named(cx, "absmax2"))?,
-                ])
-            }
-            false => None,
-        };
-        let runs = absmax.iter().flatten().map(Tensor::operand);
-        for dst in states.iter().filter_map(Place::operand).chain(runs) {
+        let states: Vec<Place> = named.iter().map(|&(state, ..)| place(state)).collect::<OpResult<_>>()?;
+        let runs = Shape::new(&[len.div_ceil(BYTES_RUN)]);
+        let magnitudes = named.iter().filter(|_| in_bytes);
+        let absmax: Vec<Tensor> =
+            magnitudes.map(|&(_, absmax, ..)| kept(cx, runs, &parameter.named(cx, absmax))).collect::<OpResult<_>>()?;
+        for dst in states.iter().filter_map(Place::operand).chain(absmax.iter().map(Tensor::operand)) {
             cx.launch(kernels::Elementwise::Fill { dst, value: 0.0 })?;
         }
         self.moments.insert(parameter.index, Moments { states, absmax, step: 0 });
@@ -157,24 +165,30 @@ impl BitsandbytesAdam {
         let Some(moments) = self.moments.get_mut(&parameter.index) else { return Ok(()) };
         moments.step += 1;
         self.updated.push(parameter.index);
-        let [Some(first), Some(second)] = moments.states.each_ref().map(Place::operand) else { return Ok(()) };
-        let kept = match (&moments.absmax, &self.codes) {
-            (Some(absmax), Some(codes)) => {
-                let moment = |bytes: Operand, which: usize| ByteMoment {
-                    bytes,
-                    codes: codes[which].operand(),
-                    absmax: absmax[which].operand(),
-                };
-                KeptMoments::Bytes([moment(first, 0), moment(second, 1)])
-            }
-            _ => KeptMoments::Wide([first, second]),
+        let states: Vec<Operand> = moments.states.iter().filter_map(Place::operand).collect();
+        let bytes = |which: usize| {
+            Some(ByteMoment {
+                bytes: *states.get(which)?,
+                codes: self.codes.get(which)?.operand(),
+                absmax: moments.absmax.get(which)?.operand(),
+            })
         };
-        cx.launch(kernels::Blockwise::AdamOfBytes {
-            parameter: parameter.data.operand(),
-            gradient: parameter.gradient.operand(),
-            moments: kept,
-            rule: rule.of_adam(hyper, true, moments.step),
-        })
+        let (parameter, gradient) = (parameter.data.operand(), parameter.gradient.operand());
+        match (&states[..], bytes(0), bytes(1)) {
+            (&[first, second], first_bytes, second_bytes) => {
+                let moments_kept = match (first_bytes, second_bytes) {
+                    (Some(first), Some(second)) => KeptMoments::Bytes([first, second]),
+                    _ => KeptMoments::Wide([first, second]),
+                };
+                let rule = rule.of_adam(hyper, true, moments.step);
+                cx.launch(kernels::Blockwise::AdamOfBytes { parameter, gradient, moments: moments_kept, rule })
+            }
+            (&[first], bytes, _) => {
+                let moment = bytes.map_or(KeptMoment::Wide(first), KeptMoment::Bytes);
+                cx.launch(kernels::Blockwise::Lion { parameter, gradient, moment, rule: rule.of_lion(hyper) })
+            }
+            _ => Ok(()),
+        }
     }
 }
 

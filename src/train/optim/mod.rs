@@ -22,7 +22,7 @@ use vramlab_device::GradScaling;
 
 pub(crate) use clip::clip_gradients;
 
-use super::config::{Config, KeptState, Offload, OptimizerForm, OptimizerKind};
+use super::config::{Config, Offload, OptimizerForm, OptimizerKind};
 use super::context::Context;
 use super::error::OpResult;
 use vramlab_model::Parallelism;
@@ -44,28 +44,25 @@ pub(crate) struct Optimizer {
 enum Rule {
     Sgd(sgd::Sgd),
     Adam(adam::Adam),
-    BitsandbytesAdam(Box<bitsandbytes::BitsandbytesAdam>),
+    Bitsandbytes(Box<bitsandbytes::Bitsandbytes>),
 }
 
 impl Optimizer {
     /// An optimizer without state.
     pub fn new(kind: OptimizerKind, form: OptimizerForm) -> Self {
-        let kept = kind.of_bitsandbytes().unwrap_or(KeptState { in_bytes: false, paged: false });
         let rule = match kind {
             OptimizerKind::Sgd => Rule::Sgd(sgd::Sgd::new(false)),
             OptimizerKind::Momentum => Rule::Sgd(sgd::Sgd::new(true)),
             OptimizerKind::Adam => Rule::Adam(adam::Adam::new(false)),
             OptimizerKind::AdamW => Rule::Adam(adam::Adam::new(true)),
-            OptimizerKind::AdamW8bit | OptimizerKind::PagedAdamW8bit | OptimizerKind::PagedAdamW => {
-                Rule::BitsandbytesAdam(Box::new(bitsandbytes::BitsandbytesAdam::new(kept)))
-            }
+            of_bitsandbytes => Rule::Bitsandbytes(Box::new(bitsandbytes::Bitsandbytes::new(of_bitsandbytes))),
         };
         Self { rule, form }
     }
 
     /// True when its kernel unscales gradients and looks at the overflow flag itself, so that the host need not wait for the flag.
     pub fn scales_itself(&self) -> bool {
-        self.form == OptimizerForm::Fused && !matches!(self.rule, Rule::BitsandbytesAdam(_))
+        self.form == OptimizerForm::Fused && !matches!(self.rule, Rule::Bitsandbytes(_))
     }
 
     /// Updates every one of `parameters` that has a gradient, in step number `step` of the training.
@@ -96,7 +93,9 @@ impl Optimizer {
             match &mut self.rule {
                 Rule::Sgd(sgd) => cx.op("sgd", |cx| sgd.step(cx, config.hyper.momentum, rule, part))?,
                 Rule::Adam(adam) => cx.op("adam", |cx| adam.step(cx, &config.hyper, rule, part))?,
-                Rule::BitsandbytesAdam(adam) => cx.op(adam.name(), |cx| adam.step(cx, &config.hyper, rule, part))?,
+                Rule::Bitsandbytes(optimizer) => {
+                    cx.op(optimizer.name(), |cx| optimizer.step(cx, &config.hyper, rule, part))?
+                }
             }
             if parks {
                 self.park(cx, part, config.pinned)?;
@@ -111,7 +110,7 @@ impl Optimizer {
     fn begin(&mut self) {
         match &mut self.rule {
             Rule::Adam(adam) => adam.begin(),
-            Rule::BitsandbytesAdam(adam) => adam.begin(),
+            Rule::Bitsandbytes(optimizer) => optimizer.begin(),
             Rule::Sgd(_) => {}
         }
     }
@@ -141,8 +140,8 @@ impl Optimizer {
             Rule::Adam(adam) => {
                 adam.states().filter(|(index, _)| has(parameters, *index)).flat_map(|(_, states)| states).collect()
             }
-            Rule::BitsandbytesAdam(adam) => {
-                adam.states().filter(|(index, _)| has(parameters, *index)).flat_map(|(_, states)| states).collect()
+            Rule::Bitsandbytes(optimizer) => {
+                optimizer.states().filter(|(index, _)| has(parameters, *index)).flat_map(|(_, states)| states).collect()
             }
         }
     }
@@ -151,7 +150,7 @@ impl Optimizer {
     pub fn take_back(&mut self) {
         match &mut self.rule {
             Rule::Adam(adam) => adam.take_back(),
-            Rule::BitsandbytesAdam(adam) => adam.take_back(),
+            Rule::Bitsandbytes(optimizer) => optimizer.take_back(),
             Rule::Sgd(_) => {}
         }
     }

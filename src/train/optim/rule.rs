@@ -4,7 +4,7 @@ use crate::config::{Hyper, OptimizerForm};
 use crate::context::Context;
 use crate::error::OpResult;
 use crate::tensor::Tensor;
-use vramlab_device::{AdamParameters, DType, GradScaling, ParameterUpdate};
+use vramlab_device::{AdamParameters, DType, GradScaling, LionParameters, ParameterUpdate};
 
 use super::state::State;
 
@@ -23,6 +23,11 @@ impl StepRule {
     pub const fn of_adam(&self, hyper: &Hyper, decoupled: bool, step: u64) -> AdamParameters {
         let &Hyper { beta1, beta2, eps, .. } = hyper;
         AdamParameters { lr: self.lr, beta1, beta2, eps, weight_decay: self.weight_decay, decoupled, step }
+    }
+
+    /// What a kernel of Lion needs to know; its decay of the moment is the library's own.
+    pub const fn of_lion(&self, hyper: &Hyper) -> LionParameters {
+        LionParameters { lr: self.lr, beta1: hyper.beta1, beta2: 0.99, weight_decay: self.weight_decay }
     }
 }
 

@@ -86,7 +86,7 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if pipeline && config.attention_mask {
         return Some("stages are called without a mask of padding here; leave --attention-mask out".into());
     }
-    let in_bytes = config.optimizer == OptimizerKind::AdamW8bit;
+    let in_bytes = matches!(config.optimizer, OptimizerKind::AdamW8bit | OptimizerKind::Lion8bit);
     if in_bytes && !matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) {
         return Some(format!("moments in 8 bits are not shared among ranks by {parallelism}; use --opt adamw, or ddp"));
     }

@@ -4,7 +4,7 @@ use super::Blockwise;
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::kernels::family::Family;
 use crate::kernels::optimizer::cuda::{adam_rule, narrow};
-use crate::{BYTES_RUN, ByteMoment, DType, KeptMoments, Magnitudes, NF4_RUN, Operand};
+use crate::{BYTES_RUN, ByteMoment, DType, KeptMoment, KeptMoments, Magnitudes, NF4_RUN, Operand};
 
 const THREADS: u32 = 256;
 /// Runs, or results of a product, of one thread block: a warp has one.
@@ -63,6 +63,22 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Blockwise) -> Result<(), Re
                 let rule = adam_rule(rule);
                 let arguments = &mut rule.iter().fold(arguments, |arguments, &x| arguments.float(narrow(x)));
                 // Blocks that stay read the codes once.
+                let blocks = len.div_ceil(BYTES_RUN * WARPS).min(BLOCKS);
+                run(queue, name, &[parameter.dtype], blocks, arguments)
+            })
+        }
+        Blockwise::Lion { parameter, gradient, moment, rule } => {
+            let len = parameter.len;
+            let (name, known) = match moment {
+                KeptMoment::Bytes(moment) => ("lion_of_bytes", are_bytes(moment.operands(), len)),
+                KeptMoment::Wide(moment) => ("lion_of_f32", (moment.dtype, moment.len) == (DType::F32, len)),
+            };
+            let alike = (gradient.dtype, gradient.len) == (parameter.dtype, len);
+            (computes(parameter) && alike && known).then(|| {
+                let arguments = Arguments::new().operand(parameter).operand(gradient).count(len);
+                let arguments = moment.operands().fold(arguments, Arguments::operand);
+                let rule = [rule.lr, rule.beta1, rule.beta2, rule.weight_decay];
+                let arguments = &mut rule.iter().fold(arguments, |arguments, &x| arguments.float(narrow(x)));
                 let blocks = len.div_ceil(BYTES_RUN * WARPS).min(BLOCKS);
                 run(queue, name, &[parameter.dtype], blocks, arguments)
             })

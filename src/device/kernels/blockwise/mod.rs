@@ -83,6 +83,39 @@ impl KeptMoments {
     }
 }
 
+/// What bitsandbytes keeps of a parameter's only moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptMoment {
+    /// In 8 bits.
+    Bytes(ByteMoment),
+    /// In f32.
+    Wide(Operand),
+}
+
+impl KeptMoment {
+    /// All that it is made of.
+    pub fn operands(&self) -> impl Iterator<Item = &Operand> {
+        let (bytes, wide) = match self {
+            Self::Bytes(moment) => (Some(moment), None),
+            Self::Wide(moment) => (None, Some(moment)),
+        };
+        bytes.into_iter().flat_map(ByteMoment::operands).chain(wide)
+    }
+}
+
+/// Hyper-parameters of one Lion update, with bitsandbytes' names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LionParameters {
+    /// Learning rate.
+    pub lr: f64,
+    /// Share of the moment in the direction of the update.
+    pub beta1: f64,
+    /// Decay of the moment.
+    pub beta2: f64,
+    /// Weight decay: of the weight itself where the moment is in 8 bits, else added to the gradient.
+    pub weight_decay: f64,
+}
+
 /// bitsandbytes' kernels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
@@ -111,6 +144,9 @@ pub enum Blockwise {
     /// AdamW of one parameter as bitsandbytes has it: weights decay behind their update, rounded to their type in between. The byte
     /// that is nearest to a first moment keeps its sign.
     AdamOfBytes { parameter: Operand, gradient: Operand, moments: KeptMoments, rule: AdamParameters },
+    /// Lion of one parameter as bitsandbytes has it: `p − lr·sign(β₁m + (1−β₁)g)`, then `m = β₂m + (1−β₂)g`. What lies between is rounded
+    /// to the type of the weights.
+    Lion { parameter: Operand, gradient: Operand, moment: KeptMoment, rule: LionParameters },
 }
 
 impl Family for Blockwise {
@@ -124,6 +160,7 @@ impl Family for Blockwise {
             Self::DequantizeBytes { .. } => "dequantize_bytes",
             Self::GemmNf4 { .. } => "gemm_nf4",
             Self::AdamOfBytes { .. } => "adam_of_bytes",
+            Self::Lion { .. } => "lion",
         }
     }
 
@@ -143,6 +180,10 @@ impl Family for Blockwise {
                 tell.all([parameter, gradient]);
                 tell.all(moments.operands());
             }
+            Self::Lion { parameter, gradient, moment, .. } => {
+                tell.all([parameter, gradient]);
+                tell.all(moment.operands());
+            }
         }
     }
 
@@ -161,12 +202,8 @@ impl Family for Blockwise {
                 blocks: count(m.div_ceil(64) * n.div_ceil(64)),
                 ..Work::of(OpClass::Gemm { alignment: 16, inner_contiguous: 2, inner: *k }, a.dtype)
             },
-            // One launch a parameter: reads and writes weights and state, reads gradients.
-            Self::AdamOfBytes { parameter, gradient, moments, .. } => {
-                let state: f64 = moments.operands().map(size).sum();
-                let bytes = 2.0 * size(parameter) + size(gradient) + 2.0 * state;
-                Work { bytes, ..Work::of(OpClass::Optimizer, DType::F32) }
-            }
+            Self::AdamOfBytes { parameter, gradient, moments, .. } => update(parameter, gradient, moments.operands()),
+            Self::Lion { parameter, gradient, moment, .. } => update(parameter, gradient, moment.operands()),
         }
     }
 
@@ -186,6 +223,9 @@ impl Family for Blockwise {
             Self::AdamOfBytes { parameter, gradient, ref moments, ref rule } => {
                 cpu::adam::update(on.cores, on.apart(), [parameter, gradient], moments, rule)
             }
+            Self::Lion { parameter, gradient, ref moment, ref rule } => {
+                cpu::lion::update(on.cores, on.apart(), [parameter, gradient], moment, rule)
+            }
         }
     }
 
@@ -196,4 +236,11 @@ impl Family for Blockwise {
     fn selftest(session: &mut Session<'_>) {
         selftest::run(session);
     }
+}
+
+/// One launch a parameter: reads and writes weights and state, reads gradients.
+fn update<'a>(parameter: &Operand, gradient: &Operand, state: impl Iterator<Item = &'a Operand>) -> Work {
+    let state: f64 = state.map(size).sum();
+    let bytes = 2.0 * size(parameter) + size(gradient) + 2.0 * state;
+    Work { bytes, ..Work::of(OpClass::Optimizer, DType::F32) }
 }

@@ -154,6 +154,71 @@ __device__ void adam_of_f32(T* p, const T* g, u64 len, f32* first, f32* second, 
     for (u64 i = thread_index(); i < len; i += thread_count()) p[i] = updated(p[i], to_f32(g[i]), first[i], second[i], rule);
 }
 
+// Lion's scalars.
+struct LionRule {
+    f32 lr, beta1, beta2, decay;
+};
+
+// The direction in which a weight goes.
+__device__ __forceinline__ f32 direction(f32 m, f32 g, const LionRule& rule) {
+    const f32 x = __fadd_rn(__fmul_rn(m, rule.beta1), __fmul_rn(1.f - rule.beta1, g));
+    return x > 0.f ? 1.f : x < 0.f ? -1.f : 0.f;
+}
+
+__device__ __forceinline__ f32 moved(f32 m, f32 g, const LionRule& rule) {
+    return __fadd_rn(__fmul_rn(m, rule.beta2), __fmul_rn(1.f - rule.beta2, g));
+}
+
+// A warp for each run, eight elements a lane. Decay and step are rounded to the type of the weights by themselves.
+template <class T>
+__device__ void lion_of_bytes(T* p, const T* g, u64 len, u8* first, const f32* codes, f32* absmax, const LionRule& rule) {
+    constexpr int EACH = BYTES_RUN / 32;
+    __shared__ Codes of_first;
+    of_first.load(codes);
+    __syncthreads();
+    const u32 lane = threadIdx.x % 32;
+    for (u64 run = warp_index(); run * BYTES_RUN < len; run += warp_count()) {
+        const f32 scale = absmax[run];
+        f32 m[EACH], most = 0.f;
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            const u64 i = run * BYTES_RUN + e * 32 + lane;
+            m[e] = 0.f;
+            if (i >= len) continue;
+            m[e] = of_first.at[first[i]] * scale;
+            const f32 grad = to_f32(g[i]);
+            T weight = p[i];
+            if (rule.decay > 0.f) weight = from_f32<T>(__fmul_rn(to_f32(weight), __fsub_rn(1.f, __fmul_rn(rule.lr, rule.decay))));
+            const T step = from_f32<T>(__fmul_rn(rule.lr, direction(m[e], grad, rule)));
+            p[i] = from_f32<T>(__fsub_rn(to_f32(weight), to_f32(step)));
+            m[e] = moved(m[e], grad, rule);
+            most = fmaxf(most, fabsf(m[e]));
+        }
+        most = warp_reduce<Max>(most);
+        const f32 factor = most > 0.f ? __frcp_rn(most) : 0.f;
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            const u64 i = run * BYTES_RUN + e * 32 + lane;
+            if (i >= len) continue;
+            const u32 near = place(of_first.halves, m[e] * factor);
+            // What is no zero does not become one from below.
+            first[i] = u8(m[e] < 0.f && of_first.at[near] >= 0.f && near > 0 ? near - 1 : near);
+        }
+        if (lane == 0) absmax[run] = most;
+    }
+}
+
+// A thread for each element. Here decay is part of the gradient.
+template <class T> __device__ void lion_of_f32(T* p, const T* g, u64 len, f32* first, const LionRule& rule) {
+    for (u64 i = thread_index(); i < len; i += thread_count()) {
+        f32 grad = to_f32(g[i]);
+        const f32 weight = to_f32(p[i]);
+        if (rule.decay > 0.f) grad = to_f32(from_f32<T>(__fadd_rn(grad, __fmul_rn(weight, rule.decay))));
+        p[i] = from_f32<T>(__fsub_rn(weight, __fmul_rn(rule.lr, direction(first[i], grad, rule))));
+        first[i] = moved(first[i], grad, rule);
+    }
+}
+
 // A warp for each element of the result; where `bytes` is not null the magnitudes of runs are in 8 bits.
 template <class T>
 __device__ void gemm(const T* a, const u8* w, const f32* absmax, const u8* bytes, const f32* codes, const f32* offset,
@@ -189,6 +254,19 @@ __device__ void gemm(const T* a, const u8* w, const f32* absmax, const u8* bytes
         adam_of_f32(p, g, len, first, second, rule);                                                                          \
     }
 FOR_FLOATS(ADAM_KERNELS)
+
+#define LION_KERNELS(T)                                                                                                       \
+    extern "C" __global__ void __launch_bounds__(THREADS) lion_of_bytes_##T(                                                  \
+        T* p, const T* g, u64 len, u8* first, const f32* codes, f32* absmax, f32 lr, f32 beta1, f32 beta2, f32 decay) {       \
+        const LionRule rule = {lr, beta1, beta2, decay};                                                                      \
+        lion_of_bytes(p, g, len, first, codes, absmax, rule);                                                                 \
+    }                                                                                                                         \
+    extern "C" __global__ void __launch_bounds__(THREADS) lion_of_f32_##T(                                                    \
+        T* p, const T* g, u64 len, f32* first, f32 lr, f32 beta1, f32 beta2, f32 decay) {                                     \
+        const LionRule rule = {lr, beta1, beta2, decay};                                                                      \
+        lion_of_f32(p, g, len, first, rule);                                                                                  \
+    }
+FOR_FLOATS(LION_KERNELS)
 
 #define NF4_KERNELS(T)                                                                                                        \
     extern "C" __global__ void __launch_bounds__(THREADS) quantize_nf4_##T(const T* src, u64 len, u8* dst, f32* absmax) {     \

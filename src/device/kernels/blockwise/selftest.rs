@@ -5,7 +5,10 @@ use crate::selftest::bound::Bound;
 use crate::selftest::case::{Case, Precision};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
-use crate::{AdamParameters, BYTES_RUN, ByteMoment, DType, KeptMoments, Magnitudes, NF4, NF4_RUN, dynamic_map};
+use crate::{
+    AdamParameters, BYTES_RUN, ByteMoment, DType, KeptMoment, KeptMoments, LionParameters, Magnitudes, NF4, NF4_RUN,
+    dynamic_map,
+};
 
 /// Magnitudes of runs.
 const MAGNITUDES: Values = Values::Uniform(0.01, 2.0);
@@ -84,8 +87,56 @@ fn adam_of_bytes(session: &mut Session<'_>) {
     }
 }
 
+/// Whole steps around zero.
+const STEPS: Values = Values::Each(|i| ((i * 29 % 17) as f64 - 8.0) / 64.0);
+
+/// Lion. Gradients are whole steps: no sign turns where f32 and f64 part by a hair.
+fn lion(session: &mut Session<'_>) {
+    for precision in Precision::FLOATS {
+        let dtype = precision.dtype();
+        for len in [1, 255, 256, 257, 5000] {
+            for weight_decay in [0.0, 0.1] {
+                let rule = LionParameters { lr: 1e-2, beta1: 0.9, beta2: 0.99, weight_decay };
+                let title = format!("{len} elements, decay {weight_decay}");
+                let mut case = Case::new("lion", precision, title);
+                let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), Bound::Sum(4));
+                let gradient = case.input("gradient", dtype, len, STEPS);
+                let bytes = case.update("first", DType::U8, len, Values::Below(256), Bound::Exact);
+                let codes = dynamic_map(true).into_iter().map(f64::from).collect();
+                let codes = case.input("codes", DType::F32, 256, Values::List(codes));
+                let absmax = case.update(
+                    "absmax",
+                    DType::F32,
+                    len.div_ceil(BYTES_RUN),
+                    Values::Uniform(0.05, 0.2),
+                    Bound::Formula,
+                );
+                session.check(&case, |at| Blockwise::Lion {
+                    parameter: at[parameter],
+                    gradient: at[gradient],
+                    moment: KeptMoment::Bytes(ByteMoment { bytes: at[bytes], codes: at[codes], absmax: at[absmax] }),
+                    rule,
+                });
+
+                let title = format!("{len} elements with a moment in f32, decay {weight_decay}");
+                let mut case = Case::new("lion", precision, title);
+                let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), Bound::Sum(4));
+                let gradient = case.input("gradient", dtype, len, STEPS);
+                let first = case.update("first", DType::F32, len, Values::Normal(0.0, 0.1), Bound::Sum(4));
+                session.check(&case, |at| Blockwise::Lion {
+                    parameter: at[parameter],
+                    gradient: at[gradient],
+                    moment: KeptMoment::Wide(at[first]),
+                    rule,
+                });
+            }
+        }
+    }
+}
+
 pub(super) fn run(session: &mut Session<'_>) {
     adam_of_bytes(session);
+    lion(session);
     for precision in Precision::FLOATS {
         let dtype = precision.dtype();
         for len in [1, 2, 63, 64, 65, 4096, 70_001] {

@@ -1,56 +1,12 @@
 //! AdamW of bitsandbytes, whose moments are in 8 bits.
 
-use super::{are_bytes, nearest, normaliser};
+use super::moment::{Moment, RUNS};
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::real;
 use crate::cpu::operand::{Access, KernelResult, View, require};
 use crate::cpu::real::Real;
 use crate::kernels::optimizer::cpu::AdamScalars;
-use crate::{AdamParameters, BYTES_RUN, ByteMoment, KeptMoments, Operand};
-
-/// Runs of one task.
-const RUNS: usize = 64;
-
-/// One moment of a parameter.
-struct Moment<'a> {
-    bytes: View<'a>,
-    codes: View<'a>,
-    absmax: View<'a>,
-}
-
-impl<'a> Moment<'a> {
-    fn claim(access: &mut Access<'a>, moment: &ByteMoment, len: usize) -> KernelResult<Self> {
-        let ByteMoment { bytes, codes, absmax } = moment;
-        are_bytes(bytes, codes, absmax, len)?;
-        Ok(Self { bytes: access.write(bytes)?, codes: access.read(codes)?, absmax: access.write(absmax)? })
-    }
-
-    fn table<R: Real>(&self) -> [R; 256] {
-        let mut table = [R::ZERO; 256];
-        R::load(&self.codes, 0, &mut table);
-        table
-    }
-
-    fn load<R: Real>(&self, table: &[R; 256], run: usize, values: &mut [R]) {
-        let mut most = [R::ZERO];
-        R::load(&self.absmax, run, &mut most);
-        let bytes = self.bytes.slice::<u8>(run * BYTES_RUN, values.len());
-        for (value, &byte) in values.iter_mut().zip(bytes) {
-            *value = table[usize::from(byte)] * most[0];
-        }
-    }
-
-    fn store<R: Real>(&self, table: &[R; 256], run: usize, values: &[R], keeps_sign: bool) {
-        let (factor, most) = normaliser(values);
-        R::store(&self.absmax, run, &[most]);
-        for (byte, &x) in self.bytes.slice_mut::<u8>(run * BYTES_RUN, values.len()).iter_mut().zip(values) {
-            let near = nearest(table, x * factor);
-            // What is no zero does not become one from below.
-            let crosses = keeps_sign && x < R::ZERO && table[usize::from(near)] >= R::ZERO;
-            *byte = if crosses { near.saturating_sub(1) } else { near };
-        }
-    }
-}
+use crate::{AdamParameters, BYTES_RUN, KeptMoments, Operand};
 
 /// Moments of a parameter.
 enum Claimed<'a> {

@@ -1,6 +1,8 @@
 //! Values in 4 and in 8 bits, as bitsandbytes quantises them.
 
 pub(super) mod adam;
+pub(super) mod lion;
+mod moment;
 
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::{real, scalar};
