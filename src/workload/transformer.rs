@@ -91,8 +91,12 @@ impl TransformerBlock {
     fn split_mlp(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         let activated = {
             let x = cx.copy_to_ranks(x)?;
-            let hidden = self.fc.forward(cx, &x)?;
-            cx.within(self.scope, |cx| cx.gelu(&hidden, self.style.tanh))?
+            if cx.is_fused() {
+                self.fc.fused_gelu(cx, &x, self.style.tanh)?
+            } else {
+                let hidden = self.fc.forward(cx, &x)?;
+                cx.within(self.scope, |cx| cx.gelu(&hidden, self.style.tanh))?
+            }
         };
         self.out.reduced_forward(cx, &activated)
     }

@@ -31,7 +31,7 @@ fn of_world(
     of_model(model, style, way, place, config, observer)
 }
 
-fn of_model(
+pub fn of_model(
     model: Box<dyn Workload>,
     style: LoopStyle,
     way: Parallelism,
@@ -490,7 +490,7 @@ fn losses_of(way: Parallelism, size: usize, config: Config) -> Vec<Vec<f32>> {
     losses_of_model(|| crate::training::workload("gpt-mini").0, way, size, config)
 }
 
-fn losses_of_model(
+pub fn losses_of_model(
     model: impl Fn() -> Box<dyn Workload> + Copy + Send + 'static,
     way: Parallelism,
     size: usize,

@@ -60,9 +60,6 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
             "{parallelism} shares the work of a step among ranks; give at least two, such as sim:h200x2"
         ));
     }
-    if config.fuse {
-        return alone("--fuse");
-    }
     if config.float8 != Float8::Off {
         return alone("--fp8");
     }
