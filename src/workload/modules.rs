@@ -88,11 +88,13 @@ impl Linear {
         cx.split_parameters(TensorSplit::Inputs, layers.map(|layer| &layer.weight));
     }
 
-    /// The output of a row-parallel layer: its products summed over the ranks, then the bias, once.
-    pub fn reduced_forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+    /// The output of a row-parallel layer: its products summed over the ranks, then the bias, once. The product's argument goes before
+    /// the sum is made.
+    pub fn reduced_forward(&self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
         cx.module(self.scope, |cx| {
             let sum = {
-                let partial = cx.linear(input, &self.weight, None)?;
+                let partial = cx.linear(&input, &self.weight, None)?;
+                drop(input);
                 cx.reduce_from_ranks(partial)?
             };
             self.bias.as_ref().map_or_else(|| Ok(sum.clone()), |bias| cx.add(&sum, bias))

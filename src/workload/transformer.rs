@@ -85,7 +85,7 @@ impl TransformerBlock {
         let BlockStyle { heads, causal, .. } = self.style;
         let y = cx.within(self.scope, |cx| cx.attention(&qkv, heads, causal))?;
         let merged = cx.within(self.scope, |cx| cx.merge_heads(&y))?;
-        self.proj.reduced_forward(cx, &merged)
+        self.proj.reduced_forward(cx, merged.clone())
     }
 
     fn split_mlp(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
@@ -98,7 +98,7 @@ impl TransformerBlock {
                 cx.within(self.scope, |cx| cx.gelu(&hidden, self.style.tanh))?
             }
         };
-        self.out.reduced_forward(cx, &activated)
+        self.out.reduced_forward(cx, activated)
     }
 
     fn attention(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {

@@ -63,8 +63,8 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if config.float8 != Float8::Off {
         return alone("--fp8");
     }
-    if config.offload != Offload::Off {
-        return alone("--offload");
+    if config.offload == Offload::Parameters {
+        return alone("--offload parameters");
     }
     if config.on_oom != OnOom::Stop {
         return alone("--on-oom");
