@@ -173,6 +173,10 @@ impl Repeatable for Linear {
             Some(bias) if self.turned => cx.addmm(bias, input, &self.weight),
             bias => cx.linear(input, &self.weight, bias.as_ref()),
         };
+        let part = |cx: &mut Context, input: &Tensor| match (&self.bias, cx.tensor_world()) {
+            (Some(bias), Some(world)) => cx.linear_of_part(input, &self.weight, bias, world.size()),
+            _ => product(cx, input),
+        };
         let run = |cx: &mut Context| match self.role {
             None => product(cx, input),
             Some(TensorRole::Columns) => {
@@ -187,11 +191,11 @@ impl Repeatable for Linear {
             Some(TensorRole::RowsOfWhole) => {
                 // A variable that lives until the sum is there.
                 let own = cx.split_over_ranks(input)?;
-                let part = product(cx, &own)?;
+                let part = part(cx, &own)?;
                 cx.reduce_from_ranks(part)
             }
             Some(TensorRole::Rows) => {
-                let part = product(cx, input)?;
+                let part = part(cx, input)?;
                 cx.reduce_from_ranks(part)
             }
         };

@@ -104,7 +104,15 @@ fn fused_ranks_of_other_models_learn_as_eager_ones_do() {
 #[test]
 fn fused_parts_of_decoders_learn_as_eager_ones_do() {
     let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
-    for name in ["llama-mini.base", "qwen3-mini.base", "olmo2-mini.base", "phi3-mini.base", "mixtral-mini.base"] {
+    for name in [
+        "llama-mini.base",
+        "qwen3-mini.base",
+        "olmo2-mini.base",
+        "phi3-mini.base",
+        "mixtral-mini.base",
+        "neox-mini.base",
+        "qwen2moe-mini.base",
+    ] {
         fused_learns_as_eager(name, move || crate::families::workload(name), Parallelism::Tensor, 2, config);
     }
 }

@@ -665,6 +665,11 @@ fn parts_of_decoders_learn_as_the_whole_does() {
         "phi3-mini.base",
         "mixtral-mini.base",
         "qwen3moe-mini.base",
+        "qwen2moe-mini.base",
+        "llama-biased.base",
+        "neox-mini.base",
+        "neox-serial.base",
+        "phi-mini.base",
     ] {
         let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
         let alone = losses_alone(name, config);
@@ -691,15 +696,17 @@ fn refused(name: &str, way: Parallelism, size: usize, config: Config) -> String 
 fn what_layers_are_not_split_of_is_said() {
     let of_llama = "tp does not split what this family has beside Llama's layers; use ddp or fsdp";
     for (name, size, words) in [
-        ("qwen2moe-mini.base", 2, of_llama),
-        ("neox-mini.base", 2, of_llama),
-        ("stablelm-mini.base", 2, of_llama),
+        ("cohere-norms.base", 2, of_llama),
+        (
+            "stablelm-mini.base",
+            2,
+            "transformers splits no layers of this family, whose tp_plan names none; use ddp or fsdp",
+        ),
         (
             "llama-mini.lora",
             2,
             "peft makes adapters for whole layers, and those that transformers' tp splits fail beside them; use ddp or fsdp",
         ),
-        ("llama-biased.base", 2, of_llama),
         ("llama-mini.base", 3, "4 attention heads can't be split over 3 ranks; take as many ranks as divide them"),
         ("llama-mini.base", 4, "2 heads of keys can't be split over 4 ranks; take as many ranks as divide them"),
     ] {
