@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use color_eyre::eyre::{Report, Result, WrapErr, eyre};
 
+use super::ranks::{check_live, keep_batches};
 use super::screen::ScreenArgs;
 use super::spec::{device, workloads};
 use super::{Status, Usage, config, lab};
-use crate::session::{LabSpec, Speed};
+use crate::session::{LabSpec, Parallel, Speed};
 use crate::source;
-use crate::tui::{self, ReadingPace, Story};
+use crate::tui::{self, Ranks, ReadingPace, Story};
 use crate::user_input::TomlText;
+use crate::workload::Entry;
 
 /// How long captions stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -52,6 +54,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Status> {
     story.check(&settings.keys).map_err(Usage)?;
     let entry = workloads().entry(&story.workload).map_err(|error| Usage(error.to_string()))?;
     let device = device(args.device.as_deref().unwrap_or(&story.device))?;
+    let story = story.with_runs(|ranks| shared(ranks, &entry))?;
     let mut options = args.screen.options(&settings, tui::Origin::default())?;
     if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         return Err(eyre!("there is no terminal to draw on; run `vramlab demo` in one"));
@@ -64,6 +67,16 @@ pub(super) fn run(args: &DemoArgs) -> Result<Status> {
     };
     options.story = Some((story, pace));
     lab::stay(source::live(spec).wrap_err("can't start a thread")?, options)
+}
+
+/// The run that a scene begins.
+fn shared(ranks: &Ranks, entry: &Entry) -> Result<LabSpec> {
+    let parallel = Parallel { parallelism: ranks.parallel, ranks: ranks.count };
+    let device = device(&ranks.device)?;
+    let mut spec = LabSpec { device, speed: Speed::Watchable, parallel: Some(parallel), ..LabSpec::new(entry.clone()) };
+    keep_batches(&mut spec);
+    check_live(&spec, parallel)?;
+    Ok(spec)
 }
 
 fn read(file: &std::path::Path) -> Result<Story> {

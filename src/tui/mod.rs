@@ -52,7 +52,7 @@ pub use action::{Action, Binding, Group, Key};
 pub use app::{App, Effect, Message};
 pub(crate) use compared::change;
 pub use completion::Completion;
-pub use demo::{ReadingPace, Scene, Story, Until};
+pub use demo::{Ranks, ReadingPace, Scene, Story, Until};
 pub use dialog::DialogAction;
 pub use error::TuiError;
 pub use film::{Film, screen_names};

@@ -88,11 +88,13 @@ impl Linear {
         cx.split_parameters(TensorSplit::Inputs, layers.map(|layer| &layer.weight));
     }
 
-    /// The output of a row-parallel layer: its products summed over the ranks, then the bias, once.
-    pub fn reduced_forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+    /// The output of a row-parallel layer: its products summed over the ranks, then the bias, once. The product's argument goes before
+    /// the sum is made.
+    pub fn reduced_forward(&self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
         cx.module(self.scope, |cx| {
             let sum = {
-                let partial = cx.linear(input, &self.weight, None)?;
+                let partial = cx.linear(&input, &self.weight, None)?;
+                drop(input);
                 cx.reduce_from_ranks(partial)?
             };
             self.bias.as_ref().map_or_else(|| Ok(sum.clone()), |bias| cx.add(&sum, bias))
@@ -171,6 +173,10 @@ impl Repeatable for Linear {
             Some(bias) if self.turned => cx.addmm(bias, input, &self.weight),
             bias => cx.linear(input, &self.weight, bias.as_ref()),
         };
+        let part = |cx: &mut Context, input: &Tensor| match (&self.bias, cx.tensor_world()) {
+            (Some(bias), Some(world)) => cx.linear_of_part(input, &self.weight, bias, world.size()),
+            _ => product(cx, input),
+        };
         let run = |cx: &mut Context| match self.role {
             None => product(cx, input),
             Some(TensorRole::Columns) => {
@@ -185,11 +191,11 @@ impl Repeatable for Linear {
             Some(TensorRole::RowsOfWhole) => {
                 // A variable that lives until the sum is there.
                 let own = cx.split_over_ranks(input)?;
-                let part = product(cx, &own)?;
+                let part = part(cx, &own)?;
                 cx.reduce_from_ranks(part)
             }
             Some(TensorRole::Rows) => {
-                let part = product(cx, input)?;
+                let part = part(cx, input)?;
                 cx.reduce_from_ranks(part)
             }
         };

@@ -151,6 +151,11 @@ impl Parameters {
         self.parts.is_some()
     }
 
+    /// Whether they load some hidden values of every expert.
+    pub fn splits_experts(&self) -> bool {
+        self.splits() && self.plan.experts != ExpertFiles::Whole
+    }
+
     /// Some rows of a table, where ranks load parts.
     pub fn table(&mut self, cx: &mut Context, name: &str, [rows, width]: [usize; 2]) -> OpResult<Tensor> {
         let ranks = self.parts.map_or(1, World::size);
@@ -200,7 +205,7 @@ impl Parameters {
         name: &str,
         [count, hidden, width]: [usize; 3],
     ) -> OpResult<[Tensor; 2]> {
-        let ranks = self.parts.filter(|_| self.plan.experts != ExpertFiles::Whole).map_or(1, World::size);
+        let ranks = self.parts.filter(|_| self.splits_experts()).map_or(1, World::size);
         if ranks > 1 {
             cx.loads_in_parts();
         }

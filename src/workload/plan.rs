@@ -35,6 +35,8 @@ pub struct TensorPlan {
     pub norms: bool,
     /// Whether experts are split, and what files call them.
     pub experts: ExpertFiles,
+    /// What files call the head.
+    pub head: &'static str,
     /// There is no plan.
     pub none: bool,
 }
@@ -53,6 +55,7 @@ impl TensorPlan {
         table: false,
         norms: false,
         experts: ExpertFiles::Whole,
+        head: "lm_head",
         none: false,
     };
 
@@ -77,14 +80,17 @@ impl TensorPlan {
         match own {
             "q_proj" | "k_proj" | "v_proj" | "qkv_proj" | "query_key_value" => Some(by(self.attention, first)),
             "o_proj" | "dense" => Some(by(self.attention, second)),
-            "gate_proj" | "up_proj" | "gate_up_proj" | "c_fc" | "dense_h_to_4h" => Some(by(self.mlp, first)),
-            "down_proj" | "c_proj" | "dense_4h_to_h" => Some(by(self.mlp, second)),
+            "gate_proj" | "up_proj" | "gate_up_proj" | "c_fc" | "dense_h_to_4h" | "fc1" => Some(by(self.mlp, first)),
+            "down_proj" | "c_proj" | "dense_4h_to_h" | "fc2" => Some(by(self.mlp, second)),
             _ => None,
         }
     }
 
     /// What files call a parameter: that of several experts by the first.
     pub fn in_files(self, parameter: &str) -> String {
+        if let Some(of_head) = parameter.strip_prefix("lm_head.") {
+            return format!("{}.{of_head}", self.head);
+        }
         let [sparse, gate_up, down] = match self.experts {
             ExpertFiles::Whole => return parameter.to_owned(),
             ExpertFiles::Own => [".mlp.", ".0.gate_proj.weight", ".0.down_proj.weight"],

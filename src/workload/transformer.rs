@@ -85,16 +85,20 @@ impl TransformerBlock {
         let BlockStyle { heads, causal, .. } = self.style;
         let y = cx.within(self.scope, |cx| cx.attention(&qkv, heads, causal))?;
         let merged = cx.within(self.scope, |cx| cx.merge_heads(&y))?;
-        self.proj.reduced_forward(cx, &merged)
+        self.proj.reduced_forward(cx, merged.clone())
     }
 
     fn split_mlp(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         let activated = {
             let x = cx.copy_to_ranks(x)?;
-            let hidden = self.fc.forward(cx, &x)?;
-            cx.within(self.scope, |cx| cx.gelu(&hidden, self.style.tanh))?
+            if cx.is_fused() {
+                self.fc.fused_gelu(cx, &x, self.style.tanh)?
+            } else {
+                let hidden = self.fc.forward(cx, &x)?;
+                cx.within(self.scope, |cx| cx.gelu(&hidden, self.style.tanh))?
+            }
         };
-        self.out.reduced_forward(cx, &activated)
+        self.out.reduced_forward(cx, activated)
     }
 
     fn attention(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {

@@ -23,6 +23,7 @@ mod fit;
 mod float8;
 mod folklore;
 mod fused;
+mod fused_ranks;
 mod gradients;
 mod host_memory;
 mod inference;

@@ -278,7 +278,7 @@ fn what_ranks_can_not_share_is_told_with_exit_code_2() {
     run(&["--parallel", "ddp", "--device", "sim:h200x3"], "4 samples can't be split over 3 ranks; give --batch 6");
     run(&["--parallel", "tp", "--device", "sim:h200x3"], "4 attention heads can't be split over 3 ranks");
     run(&["--parallel", "pp-gpipe", "--device", "sim:h200x3"], "2 blocks can't be split over 3 ranks; give --layers 3");
-    run(&["--parallel", "fsdp", "--device", "sim:h200x2", "--fuse"], "--fuse is for one device");
+    run(&["--parallel", "fsdp", "--device", "sim:h200x2", "--on-oom", "halve"], "--on-oom is for one device");
     run(&["--parallel", "ddp", "--device", "sim:h200x2000", "--batch", "2000"], "give from 2 to 1024");
     refused(&["run", "resnet-mini", "--parallel", "fsdp", "--device", "sim:h200x2"], 2, "shares transformer blocks");
     refused(

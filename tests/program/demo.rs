@@ -1,5 +1,6 @@
 //! The demo: the built-in story on the lab it is told of, to its end; and in a terminal.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -7,9 +8,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vramlab::device::sim::CardCatalog;
 use vramlab::drawing::theme::{Catalog, ColorTier};
-use vramlab::session::{DeviceChoice, LabSpec, Speed};
+use vramlab::session::{DeviceChoice, LabSpec, Parallel, Speed};
 use vramlab::source::{self, Source};
-use vramlab::tui::{self, App, Effect, GlyphTier, Message, ReadingPace, Story};
+use vramlab::tui::{self, App, Effect, GlyphTier, Message, Ranks, ReadingPace, Story};
 use vramlab::workload;
 
 /// The lab that tells a story, on a clock of the test's.
@@ -25,6 +26,12 @@ impl Told {
         let card = CardCatalog::with_user_cards(None).card(story.device.strip_prefix("sim:").unwrap()).unwrap();
         let entry = workload::Catalog::with_user_workloads(None).entry(&story.workload).unwrap();
         let device = DeviceChoice::Sim(Box::new(card));
+        let of_ranks = |ranks: &Ranks| {
+            assert_eq!(ranks.device, story.device);
+            let parallel = Some(Parallel { parallelism: ranks.parallel, ranks: ranks.count });
+            Ok::<_, Infallible>(LabSpec { device: device.clone(), parallel, ..LabSpec::new(entry.clone()) })
+        };
+        let story = story.clone().with_runs(of_ranks).unwrap();
         let source = source::live(LabSpec { device, speed: Speed::Max, ..LabSpec::new(entry) }).unwrap();
         let catalog = Catalog::default();
         let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
@@ -61,12 +68,15 @@ impl Told {
 }
 
 /// What a scene of the story is about, by words that the screen must show before it ends.
-const SHOWN: [(&str, &[&str]); 5] = [
+const SHOWN: [(&str, &[&str]); 8] = [
     ("Mixed precision", &["AMP off → fp16"]),
     ("Checkpointing", &["checkpoint off → on"]),
     ("Reserved is still", &["empty_cache"]),
     ("Out of memory", &["OUT OF MEMORY"]),
     ("The leak is off", &["RUNNING"]),
+    ("Two simulated cards", &["ranks fsdp · 2", "fsdp, rank 0 of 2"]),
+    ("Another way", &["ranks tp · 2, all do the same"]),
+    ("A pipeline", &["ranks pp-gpipe · 2", "worst"]),
 ];
 
 #[test]

@@ -16,7 +16,9 @@ impl Context {
     pub(super) fn pads_logits(&self, weight: &Tensor) -> bool {
         let classes = weight.shape().dims()[0];
         let casts = self.autocast.dtype().is_some() && weight.dtype() == DType::F32;
-        self.fused && self.classifying && casts && !classes.is_multiple_of(PADDING) && classes > PADDING
+        // Columns that ranks put side by side have no room between rows.
+        let apart = self.classifying && !self.in_parts;
+        self.fused && apart && casts && !classes.is_multiple_of(PADDING) && classes > PADDING
     }
 
     /// `input` times the transpose of `weight` (classes × in) under autocast. The 16-bit copy of the weight ends in rows of

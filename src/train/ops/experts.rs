@@ -118,16 +118,25 @@ impl Context {
     }
 
     /// What the experts of each row make of it, times their shares: `down(silu(gate(x)) · up(x))`, where `gate_up` (experts, twice
-    /// as many hidden values, width) makes gate and up, and `down` is (experts, width, hidden values). Ranks that split layers have some
-    /// hidden values of each.
+    /// as many hidden values, width) makes gate and up, and `down` is (experts, width, hidden values). Those may be `parts`: some hidden values
+    /// of each, where ranks have the others.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn experts(&mut self, input: &Tensor, routes: &Routes, gate_up: &Tensor, down: &Tensor) -> OpResult<Tensor> {
+    pub fn experts(
+        &mut self,
+        input: &Tensor,
+        routes: &Routes,
+        [gate_up, down]: [&Tensor; 2],
+        parts: bool,
+    ) -> OpResult<Tensor> {
         let chosen = routes.shares.shape().last();
         let count = gate_up.shape().dims().first().copied().unwrap_or(1);
-        let input = &self.with_gradient_of_ranks(input);
-        let shares = self.with_gradient_of_ranks(&routes.shares);
+        let [input, shares] = [input, &routes.shares].map(|tensor| match parts {
+            true => self.with_gradient_of_ranks(tensor),
+            false => tensor.clone(),
+        });
+        let input = &input;
         let mut sorted = self.sorted_by_expert(input, (&shares, &routes.experts), count)?;
         self.fill_masked_in_place(&mut sorted)?;
         let hidden = {
@@ -142,7 +151,9 @@ impl Context {
         drop(hidden);
         let output = self.without_masked(output, &sorted.mask)?;
         let sum = self.summed_by_shares(output, sorted, (input, chosen))?;
-        self.sum_in_place(&sum)?;
+        if parts {
+            self.sum_in_place(&sum)?;
+        }
         Ok(sum)
     }
 

@@ -32,9 +32,21 @@ impl Context {
         let weight = self.cast_to_lower(weight, "weight copy")?;
         let input = self.cast_to_lower(input, "input copy")?;
         match bias {
-            Some(bias) => self.biased_product(&input, &weight, &bias, Lies::OutIn),
+            Some(bias) => self.biased_product(&input, &weight, &bias, (Lies::OutIn, 1)),
             None => self.mm(&input, &weight),
         }
+    }
+
+    /// The same with a rank's part of the inputs, and a bias that all ranks have: each adds its share of it, so that the sum over the ranks
+    /// has it once. DTensor shares it out behind autograd, and its gradient is the whole one's.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn linear_of_part(&mut self, input: &Tensor, weight: &Tensor, bias: &Tensor, ranks: usize) -> OpResult<Tensor> {
+        let bias = self.cast_to_lower(bias, "bias copy")?;
+        let weight = self.cast_to_lower(weight, "weight copy")?;
+        let input = self.cast_to_lower(input, "input copy")?;
+        self.biased_product(&input, &weight, &bias, (Lies::OutIn, ranks))
     }
 
     /// `torch.addmm(bias, input, weight)`: `input` (…, in) times `weight` (in, out) as it lies, plus `bias` (out), as `Conv1D` of
@@ -47,16 +59,24 @@ impl Context {
         let weight = self.cast_to_lower(weight, "weight copy")?;
         let input = self.cast_to_lower(input, "input copy")?;
         let bias = self.cast_to_lower(bias, "bias copy")?;
-        self.biased_product(&input, &weight.transpose(), &bias, Lies::InOut)
+        self.biased_product(&input, &weight.transpose(), &bias, (Lies::InOut, 1))
     }
 
-    /// `weight` is (out, in), however it `lies`.
-    fn biased_product(&mut self, input: &Tensor, weight: &Tensor, bias: &Tensor, lies: Lies) -> OpResult<Tensor> {
+    /// `weight` is (out, in), however it `lies`. Of the bias one of as many `shares` is added.
+    fn biased_product(
+        &mut self,
+        input: &Tensor,
+        weight: &Tensor,
+        bias: &Tensor,
+        (lies, shares): (Lies, usize),
+    ) -> OpResult<Tensor> {
         self.op("linear", |cx| {
             let differentiates = cx.differentiates(&[input, weight, bias]);
             let saved_input = save_if(cx, differentiates && weight.requires_grad(), input)?;
             let saved_weight = save_if(cx, differentiates && input.requires_grad(), &weight.transpose())?;
-            let output = cx.product(input, weight, Some(bias))?;
+            let share = (shares > 1).then(|| cx.share_of_bias(bias, shares)).transpose()?;
+            let output = cx.product(input, weight, Some(share.as_ref().unwrap_or(bias)))?;
+            drop(share);
             if !differentiates {
                 return Ok(output);
             }
@@ -90,6 +110,14 @@ impl Context {
             });
             Ok(output.with_source(source))
         })
+    }
+
+    fn share_of_bias(&self, bias: &Tensor, shares: usize) -> OpResult<Tensor> {
+        let share = self.temporary(bias.shape(), bias.dtype(), "share of the bias")?;
+        #[expect(clippy::cast_precision_loss, reason = "ranks of a world")]
+        let factor = 1.0 / shares as f64;
+        self.launch(kernels::Elementwise::Scale { src: bias.operand(), dst: share.operand(), factor })?;
+        Ok(share)
     }
 
     /// GELU of [`Context::linear`] with a bias: in backward one kernel makes the gradient of the sum and of the bias. To be

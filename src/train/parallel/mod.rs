@@ -60,14 +60,11 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
             "{parallelism} shares the work of a step among ranks; give at least two, such as sim:h200x2"
         ));
     }
-    if config.fuse {
-        return alone("--fuse");
-    }
     if config.float8 != Float8::Off {
         return alone("--fp8");
     }
-    if config.offload != Offload::Off {
-        return alone("--offload");
+    if config.offload == Offload::Parameters {
+        return alone("--offload parameters");
     }
     if config.on_oom != OnOom::Stop {
         return alone("--on-oom");

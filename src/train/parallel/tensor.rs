@@ -39,6 +39,8 @@ impl Context {
         if !self.differentiates(&[input]) {
             return Ok(input.clone());
         }
+        // What products read anyway, where a fused op wrote it: its gradient is half as long on its way.
+        let input = &self.autocast.twin_of(input).unwrap_or_else(|| input.clone());
         let source = self.record("CopyBackward", [Some(input), None, None], move |cx, [gradient, ..]| {
             let Some(gradient) = gradient else { return Ok(Gradients::default()) };
             let sum = cx.all_reduced(&gradient, Category::Communication, "gradient of all ranks")?;
@@ -211,7 +213,12 @@ impl Context {
         self.in_parts = true;
     }
 
+    /// The sum over the ranks in a clone, as Megatron's functions make it; in fused mode where `tensor` lies, if nobody else has it.
     fn all_reduced(&mut self, tensor: &Tensor, category: Category, what: &'static str) -> OpResult<Tensor> {
+        if self.fused && tensor.is_dense() && Rc::strong_count(tensor.storage()) == 1 {
+            self.sum_in_place(tensor)?;
+            return Ok(tensor.clone());
+        }
         let memory = self.memory().clone();
         let sum = memory.tensor(tensor.shape(), tensor.dtype(), category, what)?;
         self.launch(kernels::Elementwise::Scale { src: tensor.operand(), dst: sum.operand(), factor: 1.0 })?;

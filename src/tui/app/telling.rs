@@ -52,6 +52,7 @@ impl App {
         match cue {
             Some(Cue::Do(action)) => self.ask(action),
             Some(Cue::Press(key)) => self.press(key),
+            Some(Cue::Begin(run)) => send(vec![Request::Lab(Command::Begin(run))]),
             None => Vec::new(),
         }
     }

@@ -5,5 +5,5 @@ mod story;
 mod strip;
 
 pub(crate) use narrator::{Cue, Heard, Narrator};
-pub use story::{ReadingPace, Scene, Story, Until};
+pub use story::{Ranks, ReadingPace, Scene, Story, Until};
 pub(crate) use strip::{render, rows};

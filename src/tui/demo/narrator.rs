@@ -5,6 +5,7 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent};
 
 use super::story::{ReadingPace, Scene, Story, apply, binding};
+use crate::session::Anew;
 use crate::source::Picture;
 use crate::tui::action::Action;
 use crate::tui::keys::Keymap;
@@ -27,6 +28,8 @@ pub(crate) enum Cue {
     Do(Action),
     /// A key for the line that is open.
     Press(KeyEvent),
+    /// Another run.
+    Begin(Anew),
 }
 
 /// What a key that a person presses does.
@@ -141,7 +144,10 @@ impl Narrator {
             return None;
         }
         self.elapsed += passed;
-        let begun = *self.steps.get_or_insert(picture.extent.steps);
+        // Another run counts from its own start.
+        let begun =
+            self.steps.map_or(picture.extent.steps, |begun| if begun > picture.extent.steps { 0 } else { begun });
+        self.steps = Some(begun);
         if let Some(cue) = self.next_cue(keys) {
             return cue;
         }
@@ -158,26 +164,34 @@ impl Narrator {
     /// What of the scene is not done yet: `Some(None)` where its time has not come.
     fn next_cue(&mut self, keys: &Keymap) -> Option<Option<Cue>> {
         let scene = self.current()?;
-        let written = scene.write.as_deref().map_or(0, |text| text.chars().count() + 1);
-        if self.done >= scene.commands.len() + written {
+        if self.done >= scene.cues() {
             return None;
         }
         if self.elapsed < self.next {
             return Some(None);
         }
-        let (cue, pause) = match scene.commands.get(self.done) {
+        let begun = usize::from(scene.run.is_some());
+        if let Some(run) = scene.run.clone().filter(|_| self.done < begun) {
+            self.done += 1;
+            self.next = self.elapsed + self.paced(BETWEEN);
+            return Some(Some(Cue::Begin(run)));
+        }
+        let (cue, pause) = match scene.commands.get(self.done - begun) {
             Some(word) => {
                 let binding = binding(keys, word)?;
                 self.pressed = Some((binding.first_label().to_owned(), word.clone()));
                 (Cue::Do(binding.action), BETWEEN)
             }
-            None => match scene.write.as_deref().and_then(|text| text.chars().nth(self.done - scene.commands.len())) {
-                Some(symbol) => (Cue::Press(KeyEvent::from(KeyCode::Char(symbol))), CHARACTER),
-                None => {
-                    let key = apply(keys)?.keys.first()?;
-                    (Cue::Press(KeyEvent::new(key.1, key.0)), BETWEEN)
+            None => {
+                match scene.write.as_deref().and_then(|text| text.chars().nth(self.done - begun - scene.commands.len()))
+                {
+                    Some(symbol) => (Cue::Press(KeyEvent::from(KeyCode::Char(symbol))), CHARACTER),
+                    None => {
+                        let key = apply(keys)?.keys.first()?;
+                        (Cue::Press(KeyEvent::new(key.1, key.0)), BETWEEN)
+                    }
                 }
-            },
+            }
         };
         self.done += 1;
         self.next = self.elapsed + self.paced(pause);
@@ -187,9 +201,8 @@ impl Narrator {
     /// When it goes on by itself, on the clock it was told last.
     pub fn next_change(&self) -> Option<Duration> {
         let scene = self.current().filter(|_| !self.stopped)?;
-        let written = scene.write.as_deref().map_or(0, |text| text.chars().count() + 1);
         let read = self.paced(FIRST + WORD * u32::try_from(scene.caption.split(' ').count()).unwrap_or(0));
-        let due = if self.done < scene.commands.len() + written {
+        let due = if self.done < scene.cues() {
             self.next
         } else if self.elapsed < read {
             read

@@ -1,9 +1,12 @@
 //! Stories: what `lab/demo.toml` says, or a user's own file.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
-use crate::model::RunState;
-use crate::source::Picture;
+use crate::model::{Parallelism, RunState};
+use crate::session::{Anew, LabSpec};
+use crate::source::{Picture, RankFigures};
 use crate::tui::action::{Action, Binding};
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
@@ -23,12 +26,30 @@ pub struct Story {
     pub scenes: Vec<Scene>,
 }
 
+/// Ranks that train the story's workload together, from its start.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ranks {
+    /// On what each of them runs.
+    pub device: String,
+    /// How many they are.
+    pub count: usize,
+    /// How they share the work.
+    pub parallel: Parallelism,
+}
+
 /// A caption, what is done, and what is waited for.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scene {
     /// What is to be seen.
     pub caption: String,
+    /// Another run begins first, of these ranks.
+    #[serde(default)]
+    pub ranks: Option<Ranks>,
+    /// That run.
+    #[serde(skip)]
+    pub(super) run: Option<Anew>,
     /// Commands by their words, in the order in which they are done.
     #[serde(default, rename = "do")]
     pub commands: Vec<String>,
@@ -53,6 +74,8 @@ pub enum Until {
     Measured(String),
     /// The run is in this state.
     Run(Ran),
+    /// Ranks that share their work so have all trained a step.
+    Ranks(Parallelism),
 }
 
 /// A state of the run that can be waited for.
@@ -88,6 +111,17 @@ impl Story {
         TomlText::built_in(BUILT_IN.into()).parse()
     }
 
+    /// Has the runs of its scenes made, which it only names.
+    ///
+    /// # Errors
+    /// What `make` says of ranks that can't train.
+    pub fn with_runs<E>(mut self, make: impl Fn(&Ranks) -> Result<LabSpec, E>) -> Result<Self, E> {
+        for scene in &mut self.scenes {
+            scene.run = scene.ranks.as_ref().map(&make).transpose()?.map(|spec| Anew(Arc::new(spec)));
+        }
+        Ok(self)
+    }
+
     /// Whether every command is one of `keys`, and every value is written into a line.
     ///
     /// # Errors
@@ -109,6 +143,14 @@ impl Story {
             }
         }
         Ok(())
+    }
+}
+
+impl Scene {
+    /// Things that are done: another run, commands, a line that is written and taken.
+    pub(super) fn cues(&self) -> usize {
+        let written = self.write.as_deref().map_or(0, |text| text.chars().count() + 1);
+        usize::from(self.run.is_some()) + self.commands.len() + written
     }
 }
 
@@ -135,6 +177,10 @@ impl Until {
                 };
                 is_of && effect.step >= begun && !effect.is_under_way()
             }),
+            Self::Ranks(way) => {
+                let trained = |rank: &RankFigures| rank.alike.parallelism == Some(*way) && rank.step.is_some();
+                !picture.ranks.is_empty() && picture.ranks.iter().all(trained)
+            }
             Self::Run(Ran::Running) => picture.run == RunState::Running,
             Self::Run(Ran::Paused) => picture.run == RunState::Paused,
             Self::Run(Ran::OutOfMemory) => {

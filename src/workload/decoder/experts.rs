@@ -19,6 +19,8 @@ pub(super) struct SparseMlp {
     weights: [Tensor; 2],
     /// Their biases, where they have some and gates are clamped.
     biases: Option<[Tensor; 2]>,
+    /// Ranks have some hidden values of each.
+    parts: bool,
     rule: RouterRule,
     shared: Option<SharedExpert>,
 }
@@ -55,7 +57,8 @@ impl SparseMlp {
         };
         let shared = shared.map(|hidden| SharedExpert::make(cx, all, name, [width, hidden])).transpose()?;
         let (scope, experts) = (cx.memory().name(name), cx.memory().name(&format!("{name}.experts")));
-        Ok(Self { scope, experts, router, weights, biases, rule, shared })
+        let parts = all.splits_experts();
+        Ok(Self { scope, experts, router, weights, biases, parts, rule, shared })
     }
 
     /// Puts adapters beside its linear layers, which experts with a router are not.
@@ -125,7 +128,10 @@ impl SparseMlp {
         let routes = cx.within(self.scope, |cx| cx.routes(logits, self.rule))?;
         let [gate_up, down] = &self.weights;
         let output = cx.module(self.experts, |cx| match &self.biases {
-            None => cx.with_parameters([gate_up, down], |cx| cx.experts(input, &routes, gate_up, down)),
+            None => {
+                let both = [gate_up, down];
+                cx.with_parameters(both, |cx| cx.experts(input, &routes, both, self.parts))
+            }
             Some([gate_up_bias, down_bias]) => {
                 let of = ClampedExperts { gate_up, gate_up_bias, down, down_bias };
                 let parameters = [gate_up, gate_up_bias, down, down_bias];

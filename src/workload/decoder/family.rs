@@ -290,6 +290,7 @@ pub(super) const FAMILIES: [Family; 31] = [
             ungated: true,
             norms_made: NormsMade::First,
             names: Names::NEOX,
+            plan: TensorPlan { head: "embed_out", ..TensorPlan::LLAMA },
             gelu: Gelu::Exact,
             ..LLAMA.style
         },

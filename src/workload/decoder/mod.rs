@@ -21,10 +21,9 @@ use vramlab_train::{
 
 use super::data::Data;
 use super::hash::{self, Cycle};
-use super::llama::NormKind;
 use super::lora::{Lora, Target, Targets};
 use super::parameters::{Parameters, Spread};
-use super::plan::{ExpertFiles, TensorPair, TensorPlan};
+use super::plan::{TensorPair, TensorPlan};
 use super::text::Windows;
 use model::DecoderModel;
 
@@ -111,18 +110,19 @@ impl Decoder {
             let remedy = "take as many ranks as divide them".to_owned();
             UnevenSplit { count, what, ranks: world.size(), remedy }.to_string()
         };
-        let norms = style.norm != NormKind::Layer
-            && match style.heads {
-                HeadNorms::None => true,
-                HeadNorms::Each => style.plan.norms,
-                HeadNorms::Together => style.plan.attention == TensorPair::Gathered,
-            };
+        let norms = match style.heads {
+            HeadNorms::None => true,
+            HeadNorms::Each => style.plan.norms,
+            HeadNorms::Together => style.plan.attention == TensorPair::Gathered,
+        };
         // A table of its own is split too where the plan has it.
         let table = self.sizes.tied || !style.plan.table;
-        let layers =
-            style.packing != Packing::Heads && !style.ungated && style.biases != Biases::All && !style.mlp_biases;
-        let whole_experts = self.sizes.experts.is_some() && style.plan.experts == ExpertFiles::Whole;
-        if style.plan.none || !norms || !table || !layers || whole_experts {
+        if style.plan.none {
+            return refused(
+                "transformers splits no layers of this family, whose tp_plan names none; use ddp or fsdp".to_owned(),
+            );
+        }
+        if !norms || !table {
             return refused("tp does not split what this family has beside Llama's layers; use ddp or fsdp".to_owned());
         }
         if self.sizes.tied && cx.memory().holds_bytes() {
