@@ -279,10 +279,18 @@ impl Effects {
     }
 }
 
+/// What stands for all of them: where bytes climb, or fall, with every step that is where they have come to, not a middle with a spread
+/// that nothing differs from.
+fn come_to(values: &[f64]) -> &[f64] {
+    let one_way = |ordered: fn(&f64, &f64) -> bool| values.windows(2).all(|pair| ordered(&pair[0], &pair[1]));
+    let moves = values.len() > 4 && (one_way(|before, now| now > before) || one_way(|before, now| now < before));
+    if moves { &values[values.len() - 1..] } else { values }
+}
+
 /// Figures over some steps; `None` of none.
 pub(super) fn measure(steps: &[Sample]) -> Option<Measurement> {
     let values = |value: fn(&Sample) -> f64| steps.iter().map(value).collect::<Vec<f64>>();
-    let bytes = |value| Figure::of_bytes(&values(value));
+    let bytes = |value| Figure::of_bytes(come_to(&values(value)));
     let times = |value| Figure::of_times(&values(value));
     Some(Measurement {
         peak_allocated: bytes(|step| step.peak_allocated.get() as f64)?,

@@ -247,3 +247,18 @@ fn the_number_of_effects_is_bounded() {
     assert_eq!(view.len(), Effects::KEPT + 1);
     assert_eq!(view.last().map(|effect| effect.position), Some(199));
 }
+
+#[test]
+fn bytes_that_climb_with_every_step_are_where_they_have_come_to() {
+    let mut effects = Effects::default();
+    for mib in (0..14).map(|step| 20 + 4 * step) {
+        step(&mut effects, mib, 1000);
+    }
+    flip(&mut effects, "retain", "loss", "off", 77);
+    steps(&mut effects, 12, 20);
+    let effect = effects.view()[0].clone();
+    let [before, after] = [effect.before, effect.after].map(|measured| measured.unwrap().peak_allocated);
+    assert_eq!((before.bytes(), before.spread()), (Bytes::mib(72), 0.0));
+    assert_eq!((after.bytes(), after.spread()), (Bytes::mib(20), 0.0));
+    assert!(effect.before.unwrap().step.unwrap().median > 0.0, "times are medians");
+}

@@ -5,8 +5,8 @@ use std::io::Read;
 
 use serde::Deserialize;
 use vramlab::device::{
-    AdamParameters, ByteMoment, DType, GradScaling, KeptMoments, Operand, ParameterUpdate, UpdatePasses, dynamic_map,
-    kernels,
+    AdamParameters, ByteMoment, DType, GradScaling, KeptMoment, KeptMoments, LionParameters, Operand, ParameterUpdate,
+    UpdatePasses, dynamic_map, kernels,
 };
 
 use super::harness::{Bench, assert_close, random};
@@ -318,6 +318,41 @@ struct Theirs {
     a1: Vec<u32>,
     #[serde(default)]
     a2: Vec<u32>,
+    /// A moment in f32.
+    #[serde(default)]
+    m: Vec<u32>,
+}
+
+/// Recorded steps: by type and length, then by their number.
+fn recorded(name: &str) -> BTreeMap<String, BTreeMap<u64, Theirs>> {
+    let path = format!("{}/tests/data/optimizers/{name}.json.xz", env!("CARGO_MANIFEST_DIR"));
+    let mut text = String::new();
+    lzma_rust2::XzReader::new(std::fs::File::open(path).unwrap(), false).read_to_string(&mut text).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+// Of whole thousandths, so that both sides have the same bits.
+fn exact(k: usize) -> f32 {
+    ((k % 2001) as f32 - 1000.0) / 1000.0
+}
+
+fn weights(len: usize) -> Vec<f64> {
+    (0..len).map(|i| f64::from(exact(i * 31))).collect()
+}
+
+fn gradients(len: usize, step: u64) -> Vec<f64> {
+    let sizes = [1.0, 0.1, 0.01, 0.001_f32];
+    let before = usize::try_from(step - 1).unwrap() * 104_729;
+    (0..len).map(|i| f64::from(exact(i * 7919 + before) * sizes[i % 4])).collect()
+}
+
+fn byte_moment(bench: &mut Bench, len: usize, signed: bool) -> ByteMoment {
+    let codes: Vec<f64> = dynamic_map(signed).into_iter().map(f64::from).collect();
+    ByteMoment {
+        bytes: bench.put(DType::U8, &vec![0.0; len]),
+        codes: bench.put(DType::F32, &codes),
+        absmax: bench.put(DType::F32, &vec![0.0; len.div_ceil(256)]),
+    }
 }
 
 fn floats(bits: &[u32]) -> Vec<f64> {
@@ -327,36 +362,18 @@ fn floats(bits: &[u32]) -> Vec<f64> {
 /// Six steps of `AdamW8bit` of bitsandbytes 0.50.2 on an H200, of weights in f32 and in bf16, in bytes and (small ones) in f32.
 #[test]
 fn moments_in_8_bits_are_those_of_bitsandbytes() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/optimizers/adamw8bit.json.xz");
-    let mut text = String::new();
-    lzma_rust2::XzReader::new(std::fs::File::open(path).unwrap(), false).read_to_string(&mut text).unwrap();
-    let all: BTreeMap<String, BTreeMap<u64, Theirs>> = serde_json::from_str(&text).unwrap();
+    let all = recorded("adamw8bit");
     for (dtype, name) in [(DType::F32, "float32"), (DType::Bf16, "bfloat16")] {
         for len in [5000_usize, 1000] {
             let theirs = &all[&format!("{name}.{len}")];
             let mut bench = Bench::new();
-            // Of whole thousandths, so that both sides have the same bits.
-            let exact = |k: usize| ((k % 2001) as f32 - 1000.0) / 1000.0;
-            let weights: Vec<f64> = (0..len).map(|i| f64::from(exact(i * 31))).collect();
-            let parameter = bench.put(dtype, &weights);
+            let parameter = bench.put(dtype, &weights(len));
             let in_bytes = len >= 4096;
-            let mut moment = |signed| {
-                let codes: Vec<f64> = dynamic_map(signed).into_iter().map(f64::from).collect();
-                ByteMoment {
-                    bytes: bench.put(DType::U8, &vec![0.0; len]),
-                    codes: bench.put(DType::F32, &codes),
-                    absmax: bench.put(DType::F32, &vec![0.0; len.div_ceil(256)]),
-                }
-            };
-            let bytes = [moment(true), moment(false)];
+            let bytes = [true, false].map(|signed| byte_moment(&mut bench, len, signed));
             let wide = [0; 2].map(|_| bench.put(DType::F32, &vec![0.0; len]));
             let moments = if in_bytes { KeptMoments::Bytes(bytes) } else { KeptMoments::Wide(wide) };
             for step in 1..=6_u64 {
-                let sizes = [1.0, 0.1, 0.01, 0.001_f32];
-                let before = usize::try_from(step - 1).unwrap() * 104_729;
-                let gradients: Vec<f64> =
-                    (0..len).map(|i| f64::from(exact(i * 7919 + before) * sizes[i % 4])).collect();
-                let gradient = bench.put(dtype, &gradients);
+                let gradient = bench.put(dtype, &gradients(len, step));
                 let rule = AdamParameters {
                     lr: 1e-2,
                     beta1: 0.9,
@@ -384,6 +401,53 @@ fn moments_in_8_bits_are_those_of_bitsandbytes() {
                     assert!(others <= if dtype == DType::F32 { 0 } else { 3 }, "{what}: {others} other bytes");
                     assert!(ours.iter().zip(bytes).all(|(ours, theirs)| ours.abs_diff(*theirs) <= 1), "{what}");
                     assert_close(&bench.get(moment.absmax), &floats(absmax), 5e-7, 1.0, &what);
+                }
+            }
+        }
+    }
+}
+
+/// Six steps of `Lion` of bitsandbytes 0.50.2 on an H200, with decay: in bytes, and of small parameters in f32.
+#[test]
+fn lion_is_that_of_bitsandbytes() {
+    let all = recorded("lion");
+    for (dtype, name) in [(DType::F32, "float32"), (DType::Bf16, "bfloat16")] {
+        for len in [5000_usize, 1000] {
+            let theirs = &all[&format!("{name}.{len}")];
+            let mut bench = Bench::new();
+            let parameter = bench.put(dtype, &weights(len));
+            let bytes = byte_moment(&mut bench, len, true);
+            let wide = bench.put(DType::F32, &vec![0.0; len]);
+            let mut parted: Vec<usize> = Vec::new();
+            let moment = if len >= 4096 { KeptMoment::Bytes(bytes) } else { KeptMoment::Wide(wide) };
+            for step in 1..=6_u64 {
+                let gradient = bench.put(dtype, &gradients(len, step));
+                let rule = LionParameters { lr: 1e-2, beta1: 0.9, beta2: 0.99, weight_decay: 0.1 };
+                bench.run(kernels::Blockwise::Lion { parameter, gradient, moment, rule });
+                let Some(theirs) = theirs.get(&step) else { continue };
+                let what = format!("{name}, {len} elements, step {step}");
+                let limit = if dtype == DType::F32 { 2e-7 } else { 0.0 };
+                if let KeptMoment::Bytes(moment) = moment {
+                    for (place, (ours, theirs)) in bench.bytes(moment.bytes).into_iter().zip(&theirs.s1).enumerate() {
+                        if ours != *theirs && !parted.contains(&place) {
+                            assert!(ours.abs_diff(*theirs) == 1, "{what}: byte {place} is {ours} for {theirs}");
+                            parted.push(place);
+                        }
+                    }
+                }
+                // Gradients in bf16 leave some half-way between two codes: from there on they are others.
+                assert!(parted.len() <= if dtype == DType::F32 { 0 } else { 2 }, "{what}: {parted:?}");
+                for (place, (ours, theirs)) in bench.get(parameter).into_iter().zip(floats(&theirs.p)).enumerate() {
+                    let same = (ours - theirs).abs() <= limit || parted.contains(&place);
+                    assert!(same, "{what}: weight {place} is {ours} for {theirs}");
+                }
+                match moment {
+                    KeptMoment::Bytes(moment) => {
+                        assert_close(&bench.get(moment.absmax), &floats(&theirs.a1), 5e-7, 1.0, &what);
+                    }
+                    KeptMoment::Wide(moment) => {
+                        assert_close(&bench.get(moment), &floats(&theirs.m), 5e-7, 1.0, &what);
+                    }
                 }
             }
         }

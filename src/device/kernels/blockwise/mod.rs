@@ -112,7 +112,7 @@ pub struct LionParameters {
     pub beta1: f64,
     /// Decay of the moment.
     pub beta2: f64,
-    /// Weight decay: of the weight itself where the moment is in 8 bits, else added to the gradient.
+    /// Decay of the weight itself, before its step.
     pub weight_decay: f64,
 }
 
@@ -144,8 +144,8 @@ pub enum Blockwise {
     /// AdamW of one parameter as bitsandbytes has it: weights decay behind their update, rounded to their type in between. The byte
     /// that is nearest to a first moment keeps its sign.
     AdamOfBytes { parameter: Operand, gradient: Operand, moments: KeptMoments, rule: AdamParameters },
-    /// Lion of one parameter as bitsandbytes has it: `p − lr·sign(β₁m + (1−β₁)g)`, then `m = β₂m + (1−β₂)g`. What lies between is rounded
-    /// to the type of the weights.
+    /// Lion of one parameter as bitsandbytes has it: `p = p·(1 − lr·decay) − lr·sign(β₁m + (1−β₁)g)`, then `m = β₂m + (1−β₂)g`. Weights that
+    /// decayed are rounded to their type, and so is the step where the moment is in 8 bits.
     Lion { parameter: Operand, gradient: Operand, moment: KeptMoment, rule: LionParameters },
 }
 

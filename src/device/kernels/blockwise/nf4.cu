@@ -169,7 +169,13 @@ __device__ __forceinline__ f32 moved(f32 m, f32 g, const LionRule& rule) {
     return __fadd_rn(__fmul_rn(m, rule.beta2), __fmul_rn(1.f - rule.beta2, g));
 }
 
-// A warp for each run, eight elements a lane. Decay and step are rounded to the type of the weights by themselves.
+// A weight behind its decay, rounded to its type.
+template <class T> __device__ __forceinline__ f32 decayed(T p, const LionRule& rule) {
+    if (rule.decay <= 0.f) return to_f32(p);
+    return to_f32(from_f32<T>(__fmul_rn(to_f32(p), __fsub_rn(1.f, __fmul_rn(rule.lr, rule.decay)))));
+}
+
+// A warp for each run, eight elements a lane. The step is rounded to the type of the weights by itself.
 template <class T>
 __device__ void lion_of_bytes(T* p, const T* g, u64 len, u8* first, const f32* codes, f32* absmax, const LionRule& rule) {
     constexpr int EACH = BYTES_RUN / 32;
@@ -187,10 +193,8 @@ __device__ void lion_of_bytes(T* p, const T* g, u64 len, u8* first, const f32* c
             if (i >= len) continue;
             m[e] = of_first.at[first[i]] * scale;
             const f32 grad = to_f32(g[i]);
-            T weight = p[i];
-            if (rule.decay > 0.f) weight = from_f32<T>(__fmul_rn(to_f32(weight), __fsub_rn(1.f, __fmul_rn(rule.lr, rule.decay))));
             const T step = from_f32<T>(__fmul_rn(rule.lr, direction(m[e], grad, rule)));
-            p[i] = from_f32<T>(__fsub_rn(to_f32(weight), to_f32(step)));
+            p[i] = from_f32<T>(__fsub_rn(decayed(p[i], rule), to_f32(step)));
             m[e] = moved(m[e], grad, rule);
             most = fmaxf(most, fabsf(m[e]));
         }
@@ -208,13 +212,11 @@ __device__ void lion_of_bytes(T* p, const T* g, u64 len, u8* first, const f32* c
     }
 }
 
-// A thread for each element. Here decay is part of the gradient.
+// A thread for each element.
 template <class T> __device__ void lion_of_f32(T* p, const T* g, u64 len, f32* first, const LionRule& rule) {
     for (u64 i = thread_index(); i < len; i += thread_count()) {
-        f32 grad = to_f32(g[i]);
-        const f32 weight = to_f32(p[i]);
-        if (rule.decay > 0.f) grad = to_f32(from_f32<T>(__fadd_rn(grad, __fmul_rn(weight, rule.decay))));
-        p[i] = from_f32<T>(__fsub_rn(weight, __fmul_rn(rule.lr, direction(first[i], grad, rule))));
+        const f32 grad = to_f32(g[i]);
+        p[i] = from_f32<T>(__fsub_rn(decayed(p[i], rule), __fmul_rn(rule.lr, direction(first[i], grad, rule))));
         first[i] = moved(first[i], grad, rule);
     }
 }

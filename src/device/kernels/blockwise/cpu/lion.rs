@@ -41,20 +41,12 @@ pub(in crate::kernels::blockwise) fn update(
                 R::load(&p, start, weights);
                 R::load(&g, start, gradients);
                 match moment {
-                    Claimed::Bytes(moment) => {
-                        moment.load(&table, run, first);
-                        if decay > R::ZERO {
-                            weights.iter_mut().for_each(|weight| *weight *= R::ONE - lr * decay);
-                            rounded(start, weights);
-                        }
-                    }
-                    Claimed::Wide(moment) => {
-                        R::load(moment, start, first);
-                        if decay > R::ZERO {
-                            gradients.iter_mut().zip(&*weights).for_each(|(g, &p)| *g += p * decay);
-                            rounded(start, gradients);
-                        }
-                    }
+                    Claimed::Bytes(moment) => moment.load(&table, run, first),
+                    Claimed::Wide(moment) => R::load(moment, start, first),
+                }
+                if decay > R::ZERO {
+                    weights.iter_mut().for_each(|weight| *weight *= R::ONE - lr * decay);
+                    rounded(start, weights);
                 }
                 for ((step, &m), &g) in steps.iter_mut().zip(&*first).zip(&*gradients) {
                     *step = lr * sign(m * beta1 + (R::ONE - beta1) * g);
