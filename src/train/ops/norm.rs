@@ -112,7 +112,15 @@ impl Context {
             added.dtype().size() <= input.dtype().size() && added.shape() == input.shape() && added.is_contiguous()
         });
         if input.dtype() == weight.dtype() && widest {
-            return self.fused_layer_norm(input, added, [weight, bias], eps, wanted);
+            // Under autocast a kernel takes what is added in the type of products. A bias behind an all-reduce leaves it in the stream's.
+            let lower = self.autocast.dtype().unwrap_or(input.dtype());
+            return match added {
+                Some(added) if added.dtype() != lower && lower != input.dtype() => {
+                    let sum = self.add(input, added)?;
+                    self.fused_layer_norm(&sum, None, [weight, bias], eps, wanted)
+                }
+                _ => self.fused_layer_norm(input, added, [weight, bias], eps, wanted),
+            };
         }
         let sum = added.map_or_else(|| Ok(input.clone()), |added| self.add(input, added))?;
         let output = self.layer_norm(&sum, weight, bias, eps)?;

@@ -12,6 +12,7 @@
 //!  ╰────────────────────╯╰───────────────╯
 //! ```
 
+mod asked;
 mod blocks;
 mod effect;
 mod ghost;

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use ratatui::text::Span;
 
+use super::asked::Asked;
 use super::reading;
 use crate::drawing::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
 use crate::drawing::figures::Unit;
@@ -50,12 +51,13 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
             .as_ref()
             .map(|(before, _)| highest(before))
             .filter(|before| plot.height >= ROWS_FOR_BOTH && before.get() / MOST_TIMES <= own.get());
-        let largest = own.max(before.unwrap_or_default()).max(least);
+        let asked = Asked::of(stage, profile).map_or(Bytes::ZERO, Asked::top);
+        let largest = own.max(before.unwrap_or_default()).max(asked).max(least);
         (profile, largest, Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height))
     });
     // In few rows a line that nobody asked for is in pieces: its peak is said.
-    let asked = stage.picture.pinned.is_some();
-    let beside_line = beside.as_ref().filter(|_| asked || plot.height >= ROWS_FOR_BOTH);
+    let pinned = stage.picture.pinned.is_some();
+    let beside_line = beside.as_ref().filter(|_| pinned || plot.height >= ROWS_FOR_BOTH);
     let line = drawn.zip(beside_line).map(|((profile, _, axis), (before, _))| {
         let columns = |profile: &Profile| -> Vec<Bytes> {
             profile.in_columns(plot.width * Curve::COLUMNS).map(|sample| sample.allocated).collect()
@@ -86,6 +88,9 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         line.draw(Token::Ghost, theme, buf);
     }
     cursor(stage, profile, theme, plot, buf);
+    if let Some(asked) = Asked::of(stage, profile) {
+        asked.draw(axis, theme, plot, buf);
+    }
     // Its words go round what is drawn, and round the mark of the moment.
     if let Some(ceiling) = ceiling {
         ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
@@ -154,6 +159,9 @@ fn title(
         span(theme, Token::Strong, unit.figure(peak.allocated)),
         span(theme, Token::Dim, format!(" {}", unit.name())),
     ]);
+    if let Some(asked) = Asked::of(stage, profile) {
+        title.extend([span(theme, Token::Text, ", asked "), span(theme, Token::Danger, unit.or_smaller(asked.bytes))]);
+    }
     let said = |bytes: Bytes| unit.figure(bytes);
     if let (None, Some((before, word)), true) = (line, compared(stage), areas.is_some())
         && said(highest(before)) != said(peak.allocated)
@@ -181,7 +189,8 @@ fn title(
     // Every colour has its name before one has a figure, and before words of a line that isn't drawn.
     let all = usize::from(area.width.saturating_sub(5));
     let names: usize = parts.iter().map(|(category, _)| cells(&name(*category))).sum();
-    if cells(&title) + names > all {
+    // Who pinned one wants to see that it is.
+    if cells(&title) + names > all && stage.picture.pinned.is_none() {
         title.retain(|span| !span.content.starts_with(AS));
     }
     if cells(&title) + names > all && area.width < WIDE && !window {

@@ -76,8 +76,12 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<SwitchCell> {
     switches.chain(empty_cache).collect()
 }
 
-/// What `empty_cache` would return: now where nothing moves, else when a step ends: what a finding tells, where one does.
+/// What `empty_cache` would return: now where nothing moves, else when a step ends: what a finding tells, where one does. Of what has
+/// happened it is what it would have returned at the moment shown.
 fn releasable(stage: &Stage<'_>) -> Bytes {
+    if !stage.picture.is_live() {
+        return stage.shown.ledger.releasable;
+    }
     let view = stage.view();
     if stage.is_still() {
         return view.ledger.releasable;
