@@ -124,6 +124,9 @@ pub(crate) fn key_of<'a>(keys: &'a Keymap, word: &str) -> &'a str {
     if key.is_empty() { "·" } else { key }
 }
 
+/// What stands for a key at the mark of a failure.
+pub(crate) const FAILED: &str = "!";
+
 /// What a mark says: its key, and a few words.
 pub(crate) fn mark<'a>(keys: &'a Keymap, kind: &MarkKind) -> (&'a str, String) {
     match kind {
@@ -131,7 +134,7 @@ pub(crate) fn mark<'a>(keys: &'a Keymap, kind: &MarkKind) -> (&'a str, String) {
         MarkKind::EmptyCache { released } => {
             (keys.key_of(Action::EmptyCache), format!("−{}", figures::short_bytes(*released)))
         }
-        MarkKind::OutOfMemory => ("!", "out of memory".to_owned()),
+        MarkKind::OutOfMemory => (FAILED, "out of memory".to_owned()),
     }
 }
 

@@ -96,21 +96,21 @@ impl Ceiling {
     }
 }
 
-/// A dash of the line, at the third of its cell that ends at its height or above: what stays below the ceiling is drawn below it.
+/// Dots of a line, by the quarter of its cell in which they lie.
+const DASHES: [&str; 4] = ["⣀", "⠤", "⠒", "⠉"];
+
+/// A dash of the line, in every second cell, in the quarter of a row in which it ends.
 fn dash(axis: Axis, bytes: Bytes, theme: &Theme, plot: Rect, x: u16, buf: &mut Buffer) {
     let eighths = axis.eighths(bytes, plot.height);
-    let (row, within) = (eighths / 8, eighths % 8);
-    let (row, symbol) = match within {
-        _ if row >= u64::from(plot.height) => (row - 1, "▔"),
-        0..=1 => (row, "▁"),
-        2..=4 => (row, "╌"),
-        _ => (row, "▔"),
-    };
-    if symbol != "╌" && !x.is_multiple_of(2) {
+    if !x.is_multiple_of(2) {
         return;
     }
-    let y = plot.bottom() - 1 - u16::try_from(row).unwrap_or(0).min(plot.height - 1);
-    draw_over(&mut buf[(plot.x + x, y)], symbol, Token::Limit, theme);
+    let (row, quarter) = match u16::try_from(eighths / 8).unwrap_or(u16::MAX) {
+        row if row < plot.height => (row, eighths % 8 / 2),
+        _ => (plot.height - 1, 3),
+    };
+    let y = plot.bottom() - 1 - row;
+    draw_over(&mut buf[(plot.x + x, y)], DASHES[quarter as usize], Token::Limit, theme);
 }
 
 /// Writes a word into the first of some rows that has room for it, as far to the right as nothing is covered. The name of a line that
@@ -149,7 +149,7 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
 }
 
 fn is_dash(symbol: &str, own: bool) -> bool {
-    own && matches!(symbol, "▁" | "╌" | "▔")
+    own && DASHES.contains(&symbol)
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ impl Shown {
             return Self::Nothing;
         }
         if theme.is_colorless() {
-            let overlay = symbol == GRID || is_braille(symbol) || matches!(symbol, "│" | "╌" | "▔");
+            let overlay = symbol == GRID || is_braille(symbol) || symbol == "│";
             return if overlay { Self::Shared } else { Self::Whole(Color::Reset) };
         }
         match symbol {

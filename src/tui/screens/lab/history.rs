@@ -231,41 +231,64 @@ fn nice_step(n: u64) -> u64 {
     }
 }
 
-/// What was changed where: the text where it fits, else the key, else the mark alone.
+/// Cells that a mark and its key take, with air behind them: marks that are nearer are one.
+const MARK: u16 = 3;
+
+/// What was changed where: the text where it fits, else the key, else the mark alone. Of several in one place the keys are named, a
+/// failure before all others.
 fn marks(stage: &Stage<'_>, page: &Page, plot: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let area = Rect { height: plot.height + 2, ..plot };
-    // Of several in one column the first is named, and a failure before all others.
-    let mut shown: Vec<(u16, &MarkKind, usize)> = Vec::new();
+    let mut shown: Vec<(u16, Vec<&MarkKind>)> = Vec::new();
     for (column, mark) in &page.marks {
         let Some(x) = u16::try_from(*column).ok().filter(|x| *x < plot.width) else { continue };
-        match shown.last_mut() {
-            Some((last, kind, more)) if *last == x => {
-                *more += 1;
-                if mark.kind == MarkKind::OutOfMemory {
-                    *kind = &mark.kind;
-                }
-            }
-            _ => shown.push((x, &mark.kind, 0)),
+        let failed = mark.kind == MarkKind::OutOfMemory;
+        match shown.last_mut().filter(|(first, _)| x - *first < MARK) {
+            Some((_, kinds)) if failed => kinds.insert(0, &mark.kind),
+            Some((_, kinds)) => kinds.push(&mark.kind),
+            None => shown.push((x, vec![&mark.kind])),
         }
     }
-    for (index, (x, kind, more)) in shown.iter().enumerate() {
-        // Two of them never touch.
-        let next = shown.get(index + 1).map_or(plot.width, |(x, ..)| x.saturating_sub(1));
+    for (index, (x, kinds)) in shown.iter().enumerate() {
+        let next = shown.get(index + 1).map_or(plot.width, |(x, _)| x.saturating_sub(1));
         let room = usize::from(next.saturating_sub(*x)).max(1);
-        let (key, text) = words::mark(stage.keys, kind);
-        let more = if *more > 0 { format!(" +{more}") } else { String::new() };
-        let texts = [format!("▲{key} {text}{more}"), format!("▲{key}{more}"), format!("▲{key}"), "▲".to_owned()];
-        let token = if **kind == MarkKind::OutOfMemory { Token::Danger } else { Token::Accent };
-        if let Some(text) = texts.into_iter().find(|text| text.width() <= room) {
+        let token = if *kinds[0] == MarkKind::OutOfMemory { Token::Danger } else { Token::Accent };
+        let named: Vec<_> = kinds.iter().map(|kind| words::mark(stage.keys, kind)).collect();
+        if let Some(text) = mark_texts(&named).into_iter().find(|text| text.width() <= room) {
             put_at(area, *x, plot.height + 1, vec![span(theme, token, text)], buf);
         }
     }
 }
 
+/// What marks in one place are called, by key and text, the longest first.
+fn mark_texts<K: AsRef<str>, T: AsRef<str>>(named: &[(K, T)]) -> Vec<String> {
+    let Some((key, text)) = named.first().map(|(key, text)| (key.as_ref(), text.as_ref())) else { return Vec::new() };
+    let mut keys: Vec<&str> = Vec::new();
+    for key in named.iter().map(|(key, _)| key.as_ref()) {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    let more = if named.len() > 1 { format!(" +{}", named.len() - 1) } else { String::new() };
+    let mut texts = vec![format!("▲{key} {text}{more}"), format!("▲{key}{more}"), format!("▲{key}"), "▲".to_owned()];
+    // A failure has its words.
+    if keys.len() == named.len() && keys.len() > 1 && key != words::FAILED {
+        texts.insert(0, format!("▲{}", keys.join(" ")));
+        texts.insert(1, format!("▲{}", keys.concat()));
+    }
+    texts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marks_in_one_place_are_called_by_their_keys() {
+        assert_eq!(mark_texts(&[("m", "fp16")]), ["▲m fp16", "▲m", "▲m", "▲"]);
+        assert_eq!(mark_texts(&[("m", "fp16"), ("c", "on"), ("a", "2")])[..2], ["▲m c a", "▲mca"]);
+        assert_eq!(mark_texts(&[("r", "losses"), ("r", "graph")])[0], "▲r losses +1");
+    }
 
     #[test]
     fn step_labels_are_round() {
