@@ -337,8 +337,14 @@ fn a_limit_and_allocator_settings_are_put_in_force_between_steps() {
     driver.wait("a step", |lab| lab.view.steps.finished >= 1);
     driver.set("alloc-conf", "expandable_segments:True");
     driver.wait("the settings", |lab| value(&lab.view, "alloc-conf") == ("expandable_segments:True".into(), None));
-    driver.send(Command::EmptyCache);
-    driver.wait("a segment that grows", |lab| lab.view.segments.iter().any(|segment| segment.expandable));
+    let grows = |lab: &Arc<Picture>| lab.view.segments.iter().any(|segment| segment.expandable);
+    // In the middle of a step little of what is cached goes back, and what stays may serve all that follows.
+    let grown = (0..20).any(|_| {
+        let step = driver.finished();
+        driver.send(Command::EmptyCache);
+        grows(&driver.wait("a segment that grows", |lab| grows(lab) || lab.view.steps.finished >= step + 2))
+    });
+    assert!(grown, "no segment grows");
     driver.set("limit", "1MiB");
     driver.wait("the limit", |lab| value(&lab.view, "limit") == ("1.00 MiB".into(), None));
     // What is cached already is no new reservation; in the middle of a step little of it can be given back.
