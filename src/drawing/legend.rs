@@ -78,7 +78,8 @@ pub struct Account {
     pub bytes: Bytes,
 }
 
-/// The accounts, as they lie upon each other in charts from the floor up.
+/// The accounts, as they lie upon each other in charts from the floor up. What is stranded hangs from the top: there it is a band
+/// even where it is thin, for nothing else ends close to what is reserved.
 pub fn accounts(ledger: &Ledger, theme: &Theme) -> [Account; 5] {
     // Colours differ enough to tell them apart; without them density does.
     let account = |name, token, density, bytes| {
@@ -89,8 +90,8 @@ pub fn accounts(ledger: &Ledger, theme: &Theme) -> [Account; 5] {
         account("live", Token::Allocated, "█", ledger.live),
         account("rounding", Token::Rounding, "▓", ledger.rounding),
         account("pending", Token::Pending, "▒", ledger.pending),
-        account("stranded", Token::Stranded, "░", ledger.stranded),
         account("releasable", Token::Reserved, "·", ledger.releasable),
+        account("stranded", Token::Stranded, "░", ledger.stranded),
     ]
 }
 

@@ -56,7 +56,8 @@ impl Axis {
     /// and round figures below it, each in a row of its own.
     pub fn fitted(unit: Unit, largest: Bytes, rows: u16) -> Self {
         let largest = largest.get().max(1);
-        let tick = round_up(largest as f64 / f64::from(rows.max(1)), unit.bytes());
+        let rows_per_tick = if rows > 4 { 2.0 } else { 1.0 };
+        let tick = round_up(largest as f64 * rows_per_tick / f64::from(rows.max(1)), unit.bytes());
         Self { top: Bytes(largest), unit, tick, named_top: true }
     }
 
@@ -83,15 +84,11 @@ impl Axis {
             let label = vec![span(theme, Token::Dim, format!("{:>4}▔", self.label(self.top.get() as f64)))];
             put_at(inner, 0, y(top_row) - inner.y, label, buf);
         }
-        let most = top_row + u16::from(!self.named_top);
-        for count in 0u64.. {
-            let value = self.tick.saturating_mul(count);
-            // At the lower edge of its row or in its middle, whichever is nearer; a value at the upper edge is the next row's.
-            let above = self.eighths(Bytes(value), plot.height) + 2;
-            let Some(row) = u16::try_from(above / 8).ok().filter(|row| *row < most) else { break };
+        for (value, above) in self.ticks(plot.height) {
+            let row = u16::try_from(above / 8).unwrap_or(top_row);
             let label = vec![span(theme, Token::Dim, format!("{:>4}", self.label(value as f64)))];
             put_at(inner, 0, y(row) - inner.y, label, buf);
-            if count > 0 {
+            if value > 0 {
                 let symbol = if above % 8 <= 4 { GRID } else { GRID_MIDDLE };
                 // Every second cell: a line that is not taken for an area.
                 for x in (plot.left()..plot.right()).step_by(2) {
@@ -99,6 +96,26 @@ impl Axis {
                 }
             }
         }
+    }
+
+    /// Values that have a label below the top, and two eighths more than where they stand: at the lower edge of a row or in its middle,
+    /// whichever is nearer; a value at the upper edge is the next row's. Labels stand evenly: below a named top one that is too close to it
+    /// is left out, and so are those that leave a gap there.
+    fn ticks(self, rows: u16) -> Vec<(u64, u64)> {
+        let most = rows - u16::from(self.named_top);
+        let place = |value: u64| (value, self.eighths(Bytes(value), rows) + 2);
+        let mut ticks: Vec<(u64, u64)> = (0..)
+            .map(|count| place(self.tick.saturating_mul(count)))
+            .take_while(|(_, above)| above / 8 < u64::from(most))
+            .collect();
+        if self.named_top {
+            let below_top = |tick: &(u64, u64)| self.top.get() - tick.0;
+            ticks.retain(|tick| tick.0 == 0 || 4 * below_top(tick) >= 3 * self.tick);
+            if ticks.last().is_some_and(|last| 5 * below_top(last) > 6 * self.tick) {
+                ticks.truncate(1);
+            }
+        }
+        ticks
     }
 
     /// Takes away what stands close to a line at this height and could be taken for it: the label of another height in its row, and

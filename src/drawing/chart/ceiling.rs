@@ -61,6 +61,7 @@ impl Ceiling {
     pub fn fitted(ceiling: Option<Self>, unit: Unit, largest: Bytes, rows: u16) -> Axis {
         match ceiling {
             Some(near) if near.is_near(largest) => Self::axis(ceiling, unit, largest, rows),
+            _ if rows >= NOTED => Self::axis(ceiling, unit, largest, rows),
             _ => Axis::fitted(unit, largest, rows),
         }
     }

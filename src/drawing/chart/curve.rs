@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::axis::Axis;
-use super::shown::{Shown, draw_over, is_braille};
+use super::shown::{Shown, draw_over, give_to_larger, is_braille, larger_part};
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 
@@ -115,7 +115,9 @@ impl Curve {
     fn seen(&self, theme: &Theme, buf: &Buffer) -> Vec<bool> {
         let in_cell = |x: u16, y: u16| {
             let cell = buf.cell((self.plot.x + x, self.plot.y + y)).filter(|_| self.dots(x, y) != 0);
-            cell.is_some_and(|cell| is_braille(cell.symbol()) || Shown::of(cell, theme) != Shown::Shared)
+            cell.is_some_and(|cell| {
+                is_braille(cell.symbol()) || larger_part(cell).is_some() || Shown::of(cell, theme) != Shown::Shared
+            })
         };
         let mut seen: Vec<bool> =
             (0..self.plot.width).map(|x| self.least <= 1 || (0..self.plot.height).any(|y| in_cell(x, y))).collect();
@@ -130,7 +132,8 @@ impl Curve {
         seen
     }
 
-    /// Draws it over what is there: areas stay its ground, and where one of them ends the line gives way.
+    /// Draws it over what is there: areas stay its ground. Where one of them ends within a cell, that of the larger part is: a line with
+    /// gaps is read as several, and what the cell showed is seen beside it.
     pub fn draw(&self, token: Token, theme: &Theme, buf: &mut Buffer) {
         let seen = self.seen(theme, buf);
         for y in 0..self.plot.height {
@@ -146,6 +149,7 @@ impl Curve {
                     // Lines that cross share the cell, in the colour of the later one.
                     cell.set_char(symbol).set_fg(theme.color(token));
                 } else {
+                    give_to_larger(cell, theme);
                     draw_over(cell, symbol.encode_utf8(&mut [0; 4]), token, theme);
                     if self.own && is_braille(cell.symbol()) {
                         cell.set_fg(theme.color(token));

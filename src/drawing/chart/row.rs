@@ -16,7 +16,7 @@ use super::ink::Ink;
 /// Parts of an eighth in which parts are compared: what two have in a cell differs by less than can be drawn.
 pub(super) const FINE: u64 = 1024;
 /// The same of a cell.
-const CELL: u64 = 8 * FINE;
+pub(super) const CELL: u64 = 8 * FINE;
 /// What is less in a cell than a quarter of an eighth has no say in it.
 const LEAST: u64 = FINE / 4;
 
@@ -24,6 +24,8 @@ const LEAST: u64 = FINE / 4;
 const CHANGE: u64 = 3 * FINE;
 /// What it costs at most that a column shows nothing of a part: as much as it has.
 const UNSEEN: u64 = 3 * FINE;
+/// What an eighth costs by which a floor grows that is even.
+const STAIR: u64 = 2;
 /// What an eighth costs by which a top is raised.
 const RAISED: u64 = 2;
 /// What it may cost in each column that a part which is even, and seen in some of them alone, is shown in all or none.
@@ -231,12 +233,22 @@ impl RowParts<'_> {
         let cell = self.cell(low, high);
         let costs = self.parts.iter().enumerate().map(|(place, part)| match (part.is_blank(), cell.shows(part.ink)) {
             (true, true) => Some(0),
-            (false, true) => Some(2 * cell.of(part.ink).saturating_sub(part.here + part.whole)),
+            (false, true) => {
+                let stair = STAIR * self.stair(cell, heights);
+                let grown = 2 * cell.of(part.ink).saturating_sub(part.here + part.whole);
+                Some(if place == 0 { grown.max(stair) } else { grown })
+            }
             // What has more above and is seen there: all below it would read higher than it is.
             (false, false) if place > high && heights.are_beyond(*part) => part.hidden().map(|cost| RAISED * cost),
             (_, false) => part.hidden(),
         });
         Some(Way { cell, cost: costs.sum::<Option<u64>>()? })
+    }
+
+    /// How far a cell draws the floor of its column as a stair.
+    fn stair(&self, cell: StackCell, heights: &Heights) -> u64 {
+        let floor = self.parts.first().filter(|floor| self.at_floor && cell.shows(floor.ink));
+        floor.map_or(0, |floor| heights.stair(*floor, cell.of(floor.ink)))
     }
 
     /// What a cell shows that keeps these two, as far as they have an eighth.
@@ -325,6 +337,12 @@ impl Heights {
         even.map(|(ink, ..)| *ink)
     }
 
+    /// How much more than an eighth above its height a floor is drawn that is even: a stair, where another part climbs on it.
+    fn stair(&self, floor: Part, drawn: u64) -> u64 {
+        let is_even = |&(ink, least, most): &(Ink, u64, u64)| ink == floor.ink && most <= CELL && 2 * least >= most;
+        if self.0.iter().any(is_even) { drawn.saturating_sub(floor.here + FINE) } else { 0 }
+    }
+
     /// Rows above show much more of a part than it has in this one.
     fn are_beyond(&self, part: Part) -> bool {
         self.0.iter().any(|(ink, _, most)| *ink == part.ink && *most > TALL * part.here)
@@ -391,7 +409,10 @@ fn settle(columns: &[RowParts<'_>], heights: &Heights, chosen: &mut [StackCell],
         let beside = |ink: Ink| chosen[x - 1].shows(ink) || chosen[end].shows(ink);
         let as_beside = |(parts, chosen): (&RowParts<'_>, &StackCell)| {
             let cost = parts.all_ways(heights).find(|way| way.cell == *chosen).map_or(0, |way| way.cost);
-            let fits = |way: &Way| way.cell.shows(ink) != here && beside(way.cell.lower) && beside(way.cell.upper);
+            let fits = |way: &Way| {
+                let is_stair = parts.stair(way.cell, heights) > 0;
+                way.cell.shows(ink) != here && !is_stair && beside(way.cell.lower) && beside(way.cell.upper)
+            };
             let least = parts.all_ways(heights).filter(fits).min_by_key(|way| way.cost);
             least.filter(|way| way.cost <= cost + CALM).map(|way| way.cell)
         };

@@ -5,6 +5,9 @@ use ratatui::style::{Color, Modifier};
 
 use crate::theme::{Theme, Token};
 
+/// Parts of a cell, from the bottom.
+pub(super) const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+
 /// A grid line: at the lower edge of its cell, where the value of its tick stands.
 pub(super) const GRID: &str = "▁";
 /// The same where the value is that of its middle.
@@ -50,6 +53,22 @@ pub(super) fn is_grid(cell: &Cell, theme: &Theme) -> bool {
 /// Whether a symbol is made of braille dots.
 pub(super) fn is_braille(symbol: &str) -> bool {
     symbol.chars().next().is_some_and(|symbol| ('\u{2800}'..='\u{28ff}').contains(&symbol))
+}
+
+/// The colour of the larger of two parts that share a cell, or what is blank above one; `None` of what is drawn over areas.
+pub(super) fn larger_part(cell: &Cell) -> Option<Color> {
+    let eighths = EIGHTHS[1..8].iter().position(|symbol| *symbol == cell.symbol())? + 1;
+    Some(if eighths >= 4 { cell.fg } else { cell.bg })
+}
+
+/// Gives a cell that two parts share to the larger of them.
+pub(super) fn give_to_larger(cell: &mut Cell, theme: &Theme) {
+    let Some(color) = larger_part(cell).filter(|_| Shown::of(cell, theme) == Shown::Shared) else { return };
+    if [Color::Reset, theme.color(Token::Surface)].contains(&color) {
+        cell.set_symbol(" ").set_bg(color);
+    } else {
+        cell.set_symbol("█").set_fg(color);
+    }
 }
 
 /// Draws a symbol in the colour of `token`, and leaves what the cell shows as its ground. What is shared stays as it is.

@@ -1,19 +1,27 @@
 //! Parts of areas that are too thin to be drawn by themselves.
 
 use super::ink::Ink;
-use super::row::FINE;
+use super::row::{CELL, FINE};
 use super::scale::Scale;
 use vramlab_allocator::units::Bytes;
 
 /// What parts are drawn as that have less than an eighth where they are, and nowhere as much as two: as edges happen to lie they would be
 /// seen here and there. Those that lie on each other are drawn as one, in the ink of the largest; what is too little even so is left to
 /// the part below it, or above the lowest.
+///
+/// So is a floor of several parts that are even all along, where the lowest row has to show what lies on them as well: its cells have
+/// two colours, and which of three give way would change from column to column.
 pub(super) struct Faint(Vec<(Ink, Option<Ink>)>);
 
 impl Faint {
+    /// Every part is drawn as itself.
+    pub const fn none() -> Self {
+        Self(Vec::new())
+    }
+
     /// Of columns of parts from the bottom up.
-    pub fn of<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]>, scale: Scale) -> Self {
-        let parts = Thickness::of(columns);
+    pub fn of<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]> + Clone, scale: Scale) -> Self {
+        let parts = Thickness::of(columns.clone());
         let is_thin = |part: &Thickness| {
             !part.ink.stays() && scale.units(part.mean(), 1) < FINE && scale.units(part.most, 1) < 2 * FINE
         };
@@ -22,6 +30,11 @@ impl Faint {
             let Some(largest) = group.iter().max_by_key(|part| part.sum).filter(|part| is_thin(part)) else { continue };
             let seen = scale.units(group.iter().map(Thickness::mean).sum(), 1) >= FINE;
             faint.extend(group.iter().map(|part| (part.ink, seen.then_some(largest.ink))));
+        }
+        let floor = floor(&parts, columns, scale);
+        if let Some(largest) = floor.iter().max_by_key(|part| part.sum) {
+            faint.retain(|(ink, _)| floor.iter().all(|part| part.ink != *ink));
+            faint.extend(floor.iter().map(|part| (part.ink, Some(largest.ink))));
         }
         Self(faint)
     }
@@ -32,12 +45,36 @@ impl Faint {
     }
 }
 
+/// The lowest parts that are drawn as one, if any are: each is even wherever it is, together they are less than a row, and in most
+/// columns something else shares the row with them.
+fn floor<'a, 'b>(
+    parts: &'a [Thickness],
+    columns: impl Iterator<Item = &'b [(Bytes, Ink)]>,
+    scale: Scale,
+) -> &'a [Thickness] {
+    let mut height = 0u64;
+    let even = parts.iter().take_while(|part| {
+        height = height.saturating_add(part.most);
+        !part.ink.stays() && part.is_even() && scale.units(height, 1) + FINE <= CELL
+    });
+    let floor = &parts[..even.count()];
+    let is_floor = |ink: &Ink| floor.iter().any(|part| part.ink == *ink);
+    let (mut shared, mut all) = (0usize, 0usize);
+    for column in columns.filter(|column| !column.is_empty()) {
+        all += 1;
+        let on_it: u64 = column.iter().filter(|(_, ink)| !is_floor(ink)).map(|(height, _)| height.get()).sum();
+        shared += usize::from(scale.units(on_it, 1) >= FINE);
+    }
+    if floor.len() >= 2 && 2 * shared > all { floor } else { &[] }
+}
+
 /// How high a part is in the columns that have it.
 #[derive(Clone, Copy)]
 struct Thickness {
     ink: Ink,
     sum: u128,
     columns: u128,
+    least: u64,
     most: u64,
 }
 
@@ -55,15 +92,20 @@ impl Thickness {
                 };
                 let place = known.unwrap_or(next);
                 if known.is_none() {
-                    parts.insert(place, Self { ink: *ink, sum: 0, columns: 0, most: 0 });
+                    parts.insert(place, Self { ink: *ink, sum: 0, columns: 0, least: u64::MAX, most: 0 });
                 }
                 let part = &mut parts[place];
                 (part.sum, part.columns) = (part.sum + u128::from(height.get()), part.columns + 1);
-                part.most = part.most.max(height.get());
+                (part.least, part.most) = (part.least.min(height.get()), part.most.max(height.get()));
                 next = place + 1;
             }
         }
         parts
+    }
+
+    /// About as high in each column that has it.
+    fn is_even(&self) -> bool {
+        self.most.saturating_sub(self.least) <= self.most / 4
     }
 
     fn mean(&self) -> u64 {

@@ -13,7 +13,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::text::Span;
 
-use crate::drawing::chart::{self, Axis, Ceiling, Curve, Ink, Stack};
+use crate::drawing::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
 use crate::drawing::figures::{self, Unit};
 use crate::drawing::legend::{self, Account};
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
@@ -86,21 +86,23 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     if area.width >= TWO_COLUMNS && area.height >= 12 {
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(LEGEND)]));
         let [chart, under] = left.layout::<2>(&Split::vertical([Constraint::Fill(5), Constraint::Fill(2)]));
-        layout.charts.push((shown.areas(Frame::Box, chart, buf), Chart::Window));
+        let (plot, areas) = shown.areas(Frame::Box, chart, buf);
+        layout.charts.push((plot, Chart::Window));
         layout.charts.push((shown.held(Frame::Box, under, buf), Chart::Window));
-        shown.legend(right, buf);
+        shown.legend(areas.as_ref(), right, buf);
         layout.panels.extend([(chart, Panel::Stacked), (under, Panel::Reserved), (right, Panel::AtCursor)]);
     } else {
-        let lines = shown.words(area.width).len().clamp(1, usize::from(area.height / 4)) as u16;
+        let lines = shown.words(None, area.width).len().clamp(1, usize::from(area.height / 4)) as u16;
         let under = if area.height >= 20 { area.height / 4 } else { 0 };
         let parts = [Constraint::Min(0), Constraint::Length(under), Constraint::Length(lines)];
         let [chart, under, words] = area.layout::<3>(&Split::vertical(parts));
-        layout.charts.push((shown.areas(Frame::Rule, chart, buf), Chart::Window));
+        let (plot, areas) = shown.areas(Frame::Rule, chart, buf);
+        layout.charts.push((plot, Chart::Window));
         if !under.is_empty() {
             layout.charts.push((shown.held(Frame::Rule, under, buf), Chart::Window));
         }
         layout.panels.extend([(chart, Panel::Stacked), (under, Panel::Reserved), (words, Panel::AtCursor)]);
-        for (y, line) in (0..words.height).zip(shown.words(words.width)) {
+        for (y, line) in (0..words.height).zip(shown.words(areas.as_ref(), words.width)) {
             put(words, y, line, buf);
         }
     }
@@ -213,13 +215,13 @@ impl TimelineView<'_> {
         pinned.map(|pinned| &*pinned.step)
     }
 
-    /// The stacked areas; returns the plot.
-    fn areas(&self, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
+    /// The stacked areas; returns the plot, and what is drawn in it.
+    fn areas(&self, kind: Frame, area: Rect, buf: &mut Buffer) -> (Rect, Option<Areas>) {
         let (theme, study) = (self.theme(), self.study);
         let inner = pane::frame(kind, self.title(area.width), theme.style(Token::Border), area, buf);
         let plot = chart::plot_in(inner, kind, 1);
         if plot.is_empty() || study.moments.is_empty() {
-            return plot;
+            return (plot, None);
         }
         let highest = study.moments.iter().map(|moment| moment.allocated).max().unwrap_or_default();
         let pinned = self.pinned();
@@ -238,7 +240,9 @@ impl TimelineView<'_> {
             stack
         };
         let stacks: Vec<Stack> = (0..plot.width).map(stack).collect();
-        chart::areas(&stacks, axis.top, theme, plot, buf);
+        let inside = plot.intersection(buf.area);
+        let areas = Areas::of(&stacks, axis.top, theme, (inside.width, inside.height));
+        areas.draw(theme, inside, buf);
         if let Some(ceiling) = ceiling {
             ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
         }
@@ -252,7 +256,7 @@ impl TimelineView<'_> {
         self.marks(plot, buf);
         self.cursor_line(plot, buf);
         self.axis_of_time(axis, inner, plot, buf);
-        plot
+        (plot, Some(areas))
     }
 
     /// Reserved, with what of it was live, and what was stranded; returns the plot.
@@ -282,7 +286,7 @@ impl TimelineView<'_> {
         }
         let highest = study.moments.iter().map(|moment| moment.reserved).max().unwrap_or_default();
         let ceiling = self.stage.ceiling();
-        let axis = Ceiling::axis(ceiling, self.stage.unit().of_part(highest), highest, plot.height);
+        let axis = Ceiling::fitted(ceiling, self.stage.unit().of_part(highest), highest, plot.height);
         axis.draw(theme, inner, plot, buf);
         let stack = |x| {
             let mut stack = Stack::default();
@@ -316,7 +320,7 @@ impl TimelineView<'_> {
         let halves = 16 * u64::from(rows.max(1));
         let seen = |place: &usize| highest(*place).get().saturating_mul(halves) >= moment.reserved.get().max(1);
         // The one that matters most first, then the large ones.
-        let places: Vec<usize> = [3, 0, 4, 1, 2].into_iter().filter(seen).collect();
+        let places: Vec<usize> = [4, 0, 3, 1, 2].into_iter().filter(seen).collect();
         let name = |place: usize| {
             let Account { name, ink, .. } = accounts[place];
             [Span::raw("  "), legend::mark(ink, theme), span(theme, Token::Dim, format!(" {name}"))]
@@ -374,7 +378,7 @@ impl TimelineView<'_> {
     }
 
     /// The sums of the groups, at the cursor and at the peak.
-    fn legend(&self, area: Rect, buf: &mut Buffer) {
+    fn legend(&self, areas: Option<&Areas>, area: Rect, buf: &mut Buffer) {
         let (theme, study) = (self.theme(), self.study);
         let at = self.heading();
         let inner = pane::frame(Frame::Box, vec![span(theme, Token::Title, at)], theme.style(Token::Border), area, buf);
@@ -402,18 +406,9 @@ impl TimelineView<'_> {
             if y + 4 >= inner.height {
                 break;
             }
-            let ink = ink(study.grouping, number, group, theme);
-            let mark = if theme.is_colorless() { ink.fill } else { "■" };
             let room = usize::from(inner.width.saturating_sub(22));
-            put(
-                inner,
-                y,
-                vec![
-                    span(theme, ink.token, format!("{mark} ")),
-                    span(theme, Token::Text, pane::cut_front(&group.name, room)),
-                ],
-                buf,
-            );
+            let name = format!(" {}", pane::cut_front(&group.name, room));
+            put(inner, y, vec![self.mark(number, group, areas), span(theme, Token::Text, name)], buf);
             put_right(inner, y, vec![span(theme, Token::Strong, figures(bytes, group.at_peak))], buf);
             y += 1;
         }
@@ -429,6 +424,13 @@ impl TimelineView<'_> {
             y += 1;
         }
         self.largest(Rect { y: inner.y + y, height: inner.height.saturating_sub(y), ..inner }, unit, buf);
+    }
+
+    /// The mark of a group: in the colour of the band that it is seen in, which may be that of several.
+    fn mark(&self, number: usize, group: &Group, areas: Option<&Areas>) -> Span<'static> {
+        let own = ink(self.study.grouping, number, group, self.theme());
+        let drawn = areas.map_or(Some(own), |areas| areas.drawn_as(own));
+        drawn.map_or_else(|| span(self.theme(), Token::Dim, "·"), |ink| legend::mark(ink, self.theme()))
     }
 
     /// What holds the most at the moment told, by name.
@@ -489,7 +491,7 @@ impl TimelineView<'_> {
     }
 
     /// The legend in a few lines.
-    fn words(&self, width: u16) -> Vec<Vec<Span<'static>>> {
+    fn words(&self, areas: Option<&Areas>, width: u16) -> Vec<Vec<Span<'static>>> {
         let (theme, study) = (self.theme(), self.study);
         let Some(index) = self.told() else { return Vec::new() };
         let moment = study.moments[index];
@@ -510,10 +512,9 @@ impl TimelineView<'_> {
             if bytes.get().saturating_mul(400) < peak.get() {
                 continue;
             }
-            let ink = ink(study.grouping, number, group, theme);
-            let mark = if theme.is_colorless() { ink.fill } else { "■" };
             let entry = [
-                span(theme, ink.token, format!("  {mark}")),
+                Span::raw("  "),
+                self.mark(number, group, areas),
                 span(theme, Token::Dim, format!(" {} ", pane::cut(&group.name, 24))),
                 span(theme, Token::Text, unit.or_smaller(bytes)),
             ];

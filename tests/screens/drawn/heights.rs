@@ -135,8 +135,8 @@ fn accounts(ledger: &Ledger) -> Parts {
         (Token::Allocated, ledger.live),
         (Token::Rounding, ledger.rounding),
         (Token::Pending, ledger.pending),
-        (Token::Stranded, ledger.stranded),
         (Token::Reserved, ledger.releasable),
+        (Token::Stranded, ledger.stranded),
     ];
     accounts.map(|(token, bytes)| (token, bytes.get())).into()
 }

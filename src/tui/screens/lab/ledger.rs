@@ -32,8 +32,8 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         "asked for",
         "size rounding of live blocks",
         "freed, in use elsewhere",
-        "free between live blocks",
         "empty_cache returns it",
+        "free between live blocks",
     ];
     let accounts = legend::accounts(ledger, theme).into_iter().zip(meanings);
     let reserved = ledger.reserved().get();

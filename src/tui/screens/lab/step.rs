@@ -178,17 +178,16 @@ fn title(
             title.push(span(theme, Token::Text, format!(" {} ↑", unit.figure(highest(before)))));
         }
     }
-    let mut parts = parts(profile, peak, area.height);
-    // What no cell has room for needs no name.
-    parts.retain(|(category, _)| areas.is_none_or(|areas| areas.shows(legend::ink(*category, theme))));
-    let name = |category| {
-        let label = span(theme, Token::Dim, format!(" {}", legend::short_label(category)));
-        vec![Span::raw(" "), legend::legend_of(category, theme), label]
+    let bands = bands(parts(profile, peak, area.height), areas, theme);
+    let name = |(ink, band): &(Ink, Band)| {
+        let labels: Vec<&str> = band.iter().map(|(category, _)| legend::short_label(*category)).collect();
+        let label = span(theme, Token::Dim, format!(" {}", labels.join("+")));
+        vec![Span::raw(" "), legend::mark(*ink, theme), label]
     };
     let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
     // Every colour has its name before one has a figure, and before words of a line that isn't drawn.
     let all = usize::from(area.width.saturating_sub(5));
-    let names: usize = parts.iter().map(|(category, _)| cells(&name(*category))).sum();
+    let names: usize = bands.iter().map(|band| cells(&name(band))).sum();
     // Who pinned one wants to see that it is.
     if cells(&title) + names > all && stage.picture.pinned.is_none() {
         title.retain(|span| !span.content.starts_with(AS));
@@ -198,9 +197,12 @@ fn title(
     }
     let mut room = all.saturating_sub(cells(&title));
     let mut spare = room.saturating_sub(names);
-    for (category, at_peak) in parts {
-        let bytes = here.map_or(at_peak, |here| here.by_category[category as usize]);
-        let mut entry = name(category);
+    for entry in &bands {
+        let of = |(category, at_peak): &(Category, Bytes)| {
+            here.map_or(*at_peak, |here| here.by_category[*category as usize]).get()
+        };
+        let bytes = Bytes(entry.1.iter().map(of).sum());
+        let mut entry = name(entry);
         let figure = span(theme, Token::Text, format!(" {}", unit.or_smaller(bytes)));
         if bytes > Bytes::ZERO && figure.width() <= spare {
             spare = spare.saturating_sub(figure.width());
@@ -211,6 +213,25 @@ fn title(
         title.extend(entry);
     }
     title
+}
+
+/// Categories that are drawn as one, with their bytes.
+type Band = Vec<(Category, Bytes)>;
+
+/// The bands that are drawn, that whose colour one has first in it. What no cell has room for is in none.
+fn bands(parts: Vec<(Category, Bytes)>, areas: Option<&Areas>, theme: &Theme) -> Vec<(Ink, Band)> {
+    let mut bands: Vec<(Ink, Band)> = Vec::new();
+    for (category, bytes) in parts {
+        let own = legend::ink(category, theme);
+        let Some(drawn) = areas.map_or(Some(own), |areas| areas.drawn_as(own)) else { continue };
+        let place = bands.iter().position(|(ink, _)| *ink == drawn).unwrap_or(bands.len());
+        if place == bands.len() {
+            bands.push((drawn, Vec::new()));
+        }
+        let band = &mut bands[place].1;
+        band.insert(if own == drawn { 0 } else { band.len() }, (category, bytes));
+    }
+    bands
 }
 
 /// Memory where somebody has stopped or gone to; `None` while the mark is shown, or what goes on.

@@ -37,8 +37,8 @@ const MEANINGS: [&str; 5] = [
     "live: requested and not yet freed",
     "rounding: size rounding of live blocks",
     "pending: freed, in use on another stream",
-    "stranded: free inside held segments",
     "releasable: empty_cache returns it",
+    "stranded: free inside held segments",
 ];
 
 /// What stands beside: the step pinned at its peak, else where what is studied is fullest; and how that is called.

@@ -9,7 +9,7 @@ use crate::drawing::figures;
 use crate::drawing::legend::{accounts, mark};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Moment, Study};
+use crate::model::{Ledger, Moment, Study};
 use crate::source::Kind;
 use crate::tui::moments::Columns;
 use crate::tui::stage::Stage;
@@ -39,7 +39,7 @@ pub(super) fn render(stage: &Stage<'_>, kind: Frame, upper: Rect, lower: Rect, b
         }
         return Vec::new();
     };
-    let mut plots = vec![held(stage, study, kind, upper, buf)];
+    let mut plots = vec![held(stage, study, kind, !lower.is_empty(), upper, buf)];
     if !lower.is_empty() {
         plots.push(lost(stage, study, kind, lower, buf));
     }
@@ -85,8 +85,8 @@ impl Title {
     }
 }
 
-/// The accounts, stacked; returns the plot.
-fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
+/// The accounts, stacked; returns the plot. Where no strip below shows what is stranded as a share, the title says it.
+fn held(stage: &Stage<'_>, study: &Study, kind: Frame, with_strip: bool, area: Rect, buf: &mut Buffer) -> Rect {
     let theme = stage.theme;
     let highest = study.moments.iter().map(|moment| moment.reserved).max().unwrap_or_default();
     let mut title = Title::new(theme, "ledger", area.width);
@@ -95,6 +95,12 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
         span(theme, Token::Text, " · reserved up to "),
         span(theme, Token::Strong, figures::bytes(highest)),
     ]);
+    if !with_strip {
+        let worst = study.moments.iter().map(fragmentation).fold(0.0, f64::max);
+        let (mark, alarm) = (mark(stranded(theme), theme), alarm(worst));
+        title.push(vec![span(theme, Token::Text, " · "), mark, span(theme, Token::Text, " stranded up to ")]);
+        title.push(vec![span(theme, alarm, format!("{:.0} %", 100.0 * worst))]);
+    }
     if let Some(part) = stage.picture.studying.filter(|_| stage.is_still()) {
         title.push(vec![span(theme, Token::Warn, format!(" · reading {:.0} %", 100.0 * part))]);
     }
@@ -104,7 +110,7 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
         return plot;
     }
     let ceiling = stage.ceiling();
-    let axis = Ceiling::axis(ceiling, stage.unit().of_part(highest), highest, plot.height);
+    let axis = Ceiling::fitted(ceiling, stage.unit().of_part(highest), highest, plot.height);
     axis.draw(theme, inner, plot, buf);
     let columns = Columns::new(study, plot.width);
     let most = |x| columns.most(x, |moment| (moment.reserved, moment.allocated)).copied().unwrap_or_default();
@@ -138,6 +144,17 @@ fn fragmentation(moment: &Moment) -> f64 {
     share(moment.stranded, moment.reserved).max(moment.ledger.fragmentation())
 }
 
+/// How such a share is written.
+fn alarm(share: f64) -> Token {
+    if share >= 0.25 { Token::Warn } else { Token::Strong }
+}
+
+/// What is stranded, as charts of accounts draw it.
+fn stranded(theme: &Theme) -> Ink {
+    let [.., stranded] = accounts(&Ledger::default(), theme);
+    stranded.ink
+}
+
 fn share(part: Bytes, whole: Bytes) -> f64 {
     if whole == Bytes::ZERO { 0.0 } else { part.get() as f64 / whole.get() as f64 }
 }
@@ -152,14 +169,16 @@ fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
     let theme = stage.theme;
     let worst = study.moments.iter().map(fragmentation).fold(0.0, f64::max);
     let largest_hole = study.moments.iter().map(|moment| moment.largest_hole).max().unwrap_or_default();
-    let alarm = if worst >= 0.25 { Token::Warn } else { Token::Strong };
     let ink = |token, density| Ink { token, fill: if theme.is_colorless() { density } else { "█" } };
     let inside = pane::inside(kind, area.intersection(buf.area));
     // In few rows the two would come and go: what is lost is drawn as one.
     let parts = chart::plot_in(inside, kind, 0).height >= ROWS_OF_PARTS;
     let (hole, rest) = (ink(Token::Stranded, "▓"), ink(Token::Ghost, "░"));
     let mut title = Title::new(theme, "fragmentation", area.width);
-    title.push(vec![span(theme, Token::Text, " up to "), span(theme, alarm, format!("{:.0} %  ", 100.0 * worst))]);
+    title.push(vec![
+        span(theme, Token::Text, " up to "),
+        span(theme, alarm(worst), format!("{:.0} %  ", 100.0 * worst)),
+    ]);
     if !parts {
         title.push(vec![span(theme, Token::Dim, "of reserved · ")]);
     }
@@ -202,7 +221,6 @@ fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Ledger;
 
     #[test]
     fn the_share_that_is_lost_is_the_worst_that_is_known_of_a_moment() {

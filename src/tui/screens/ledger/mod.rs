@@ -48,6 +48,8 @@ pub(crate) const SCREEN: Screen = Screen {
 const TWO_COLUMNS: (u16, u16) = (100, 26);
 /// Cells of that column.
 const RIGHT: u16 = 46;
+/// From this height on there is a strip of what is stranded as a share; below it the chart of all accounts has its rows.
+const WITH_STRIP: u16 = 26;
 /// From this width on it is wider beside a ghost.
 const WITH_A_GHOST: u16 = 140;
 
@@ -115,7 +117,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let table = (pools::wanted_rows(pools) + 1).min(part(4, 16).max(2));
         let [chart, under, sums, table, driver, told] = area.layout::<6>(&Split::vertical([
             Constraint::Min(0),
-            Constraint::Length(part(6, 19)),
+            Constraint::Length(part(6, WITH_STRIP)),
             Constraint::Length(accounts::line_rows(stage)),
             Constraint::Length(if area.height >= 14 { table } else { 0 }),
             Constraint::Length(u16::from(area.height >= 18)),
