@@ -48,7 +48,17 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
     let (Some(figures), Some((other, own))) = (ghost.figures, ghost.step) else {
         return vec![dim("  starts at the next step".to_owned())];
     };
+    let view = stage.view();
     let mut entries = vec![compared(theme, "reserved", other.reserved, own.reserved, Change::Share)];
+    // Of the moment shown, where the ghost is known there.
+    if ghost.ended {
+        entries.push(compared(theme, "stranded", other.stranded, own.stranded, Change::Bytes));
+    } else if stage.picture.is_now() {
+        entries.push(compared(theme, "stranded", figures.stranded, view.ledger.stranded, Change::Bytes));
+    } else if let Some(then) = stage.ghost {
+        let (theirs, ours) = (then.ledger.stranded, stage.shown.ledger.stranded);
+        entries.push(compared(theme, "stranded", theirs, ours, Change::Bytes));
+    }
     if beside::is_estimate(ghost) {
         entries.push(dim("  start estimated".to_owned()));
     }
@@ -59,12 +69,6 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
     if figures.served > 0 {
         let failed = if figures.served == 1 { "failed request fits" } else { "failed requests fit" };
         entries.push(vec![span(theme, Token::Ok, format!("  {} {failed}", figures.served))]);
-    }
-    let view = stage.view();
-    if ghost.ended {
-        entries.push(compared(theme, "stranded", other.stranded, own.stranded, Change::Bytes));
-    } else if stage.picture.is_now() {
-        entries.push(compared(theme, "stranded", figures.stranded, view.ledger.stranded, Change::Bytes));
     }
     if stage.picture.is_now() {
         let (theirs, ours) = (figures.segments, view.segments.len() as u64);
@@ -108,7 +112,7 @@ fn compared(theme: &Theme, label: &str, other: Bytes, own: Bytes, change: Change
     };
     vec![
         span(theme, Token::Dim, format!("  {label} ")),
-        span(theme, Token::Strong, figures::short_bytes(other)),
+        span(theme, Token::Strong, figures::bytes(other)),
         span(theme, verdict(other.get(), own.get()), text),
     ]
 }
