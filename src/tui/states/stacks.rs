@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::seen::Seen;
 use crate::model::frames::Frame;
-use crate::model::{Flame, Names, SegmentView, Shape, Stacks, Tags, View};
+use crate::model::{Flame, Names, Node, SegmentView, Shape, Stacks, Tags, View};
 use crate::recording::Direction;
 use crate::source::{Cursor, Landmark, Move};
 
@@ -166,7 +166,11 @@ impl Looked {
         closed.extend(forced);
         while let Some((_, Reverse((_, node)))) = closed.pop() {
             let (all, left) = (children(node).len(), seen.saturating_sub(rows));
-            if all <= left {
+            // One of many layers that are alike stands for all of them.
+            if self.has_layers_alike(node) && left >= 2 {
+                rows += 1;
+                open(node, 1, &mut rows, &mut closed);
+            } else if all <= left {
                 open(node, all, &mut rows, &mut closed);
             } else {
                 if left >= SOME {
@@ -176,6 +180,19 @@ impl Looked {
             }
         }
         opened
+    }
+
+    /// The parts of a node are numbered layers that hold about as much each.
+    pub fn has_layers_alike(&self, node: usize) -> bool {
+        /// Fewer have a row each.
+        const MANY: usize = 4;
+        let parts = || {
+            let children = self.flame.get(node).map_or(&[][..], |node| &node.children);
+            children.iter().filter_map(|part| self.flame.get(*part))
+        };
+        let most = parts().map(|part| part.bytes.get()).max().unwrap_or(0);
+        let is_layer = |part: &Node| part.label.parse::<u32>().is_ok() && are_alike(part.bytes.get(), most);
+        parts().count() >= MANY && parts().all(is_layer)
     }
 
     /// Bytes below which a node has no rows for its parts.

@@ -165,7 +165,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     layout.rows = rows::render(&compared, kind, table, buf, &mut layout.targets);
     if compared.is_one() {
         let phases = switches::band_rows(&compared).filter(|_| boxes && below.height >= ROWS_FOR_PHASES);
-        let steps = steps::wanted(&compared, kind).filter(|_| below.height >= ROWS_FOR_STEPS);
+        let steps = steps::wanted(&compared, kind, below.height).filter(|_| below.height >= ROWS_FOR_STEPS);
         // Steps of somebody's program differ more than those of a lab that nobody touches.
         let phases = phases.filter(|_| steps.is_none() || !matches!(stage.picture.kind, Kind::Snapshot(_)));
         let rows = phases.or(steps).unwrap_or(0);

@@ -2,19 +2,28 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
 use super::Compared;
 use super::rows::unit;
+use crate::drawing::chart::{self, Axis, Stack};
 use crate::drawing::figures::{self, Unit};
+use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, span};
-use crate::drawing::theme::Token;
+use crate::drawing::theme::{Theme, Token};
 use crate::model::{Column, History, Micros};
+use crate::tui::screens::lab::{ColumnPart, column_stack};
 
 /// Cells of what a row is called.
 const HEAD: u16 = 12;
-/// Cells of a step.
+/// Cells of a step, and where there are few of them.
 const STEP: u16 = 8;
+const WIDE_STEP: u16 = 16;
+/// Cells between bars.
+const GAP: u16 = 2;
+/// Rows from which on there are bars.
+const ROWS_FOR_BARS: u16 = 24;
 /// How far back the step that is shown is looked for.
 const FURTHEST: u64 = 256;
 
@@ -37,10 +46,12 @@ const ROWS: [Row; 5] = [
     ("ms", |step, _| step.took.map(figures::milliseconds)),
 ];
 
-/// Rows that the band takes, with its frame; none where there is one step, or none.
-pub(super) fn wanted(compared: &Compared<'_>, kind: Frame) -> Option<u16> {
+/// Rows that the band takes of so many, with its frame: the figures, and bars below them where there is plenty; none where there is one
+/// step, or none.
+pub(super) fn wanted(compared: &Compared<'_>, kind: Frame, rows: u16) -> Option<u16> {
     let frame = if kind == Frame::Box { 2 } else { 1 };
-    (compared.is_one() && compared.stage.picture.history.columns() > 1).then_some(frame + 1 + ROWS.len() as u16)
+    let bars = if rows >= ROWS_FOR_BARS { rows / 4 } else { 0 };
+    (compared.is_one() && compared.stage.picture.history.columns() > 1).then_some(frame + 1 + ROWS.len() as u16 + bars)
 }
 
 /// The last steps, as many as `room`, or those from the one at `position` on, where that is earlier; with the one under way, where so asked.
@@ -68,13 +79,22 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     let position = picture.place();
     // A step that failed is one to compare as well.
     let steps = shown(&picture.history, position, room as u64, picture.view.autopsy.is_some());
-    let title =
+    let mut title =
         vec![span(theme, Token::Title, "steps"), span(theme, Token::Dim, format!(" side by side · {}", unit.name()))];
+    let figures = 1 + ROWS.len() as u16;
+    if pane::inside(kind, area).height > figures {
+        let parts = [(ColumnPart::Reserved, " reserved"), (ColumnPart::Peak, " peak"), (ColumnPart::Floor, " floor")];
+        for (part, name) in parts {
+            title.extend([Span::raw("  "), legend::mark(part.ink(theme), theme), span(theme, Token::Dim, name)]);
+        }
+    }
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let at = steps.iter().rposition(|step| step.column.position <= position);
+    let count = u16::try_from(steps.len()).unwrap_or(u16::MAX).max(1);
+    let each = (inner.width.saturating_sub(HEAD) / count).clamp(STEP, WIDE_STEP);
     let cell = |number: usize, y: u16, text: &str, token: Token, buf: &mut Buffer| {
-        let end = HEAD + STEP * u16::try_from(number + 1).unwrap_or(u16::MAX / STEP - 2);
+        let end = HEAD + each * u16::try_from(number + 1).unwrap_or(u16::MAX / each - 2);
         let width = u16::try_from(text.width()).unwrap_or(u16::MAX);
         put_at(inner, end.saturating_sub(width), y, vec![span(theme, token, text)], buf);
     };
@@ -91,6 +111,28 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
             cell(number, y, &text, token, buf);
         }
     }
+    // A row apart from the figures.
+    let below = figures + 1;
+    let below = Rect { y: inner.y + below, height: inner.height.saturating_sub(below), ..inner };
+    bars(&steps, each, unit, theme, below, buf);
+}
+
+/// A bar below the figures of each step, which have so many cells: its floor, its peak, and what was reserved.
+fn bars(steps: &[Step], each: u16, unit: Unit, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let Some(highest) = steps.iter().map(|step| step.column.reserved.max(step.column.peak)).max() else { return };
+    let width = each.saturating_mul(u16::try_from(steps.len()).unwrap_or(u16::MAX));
+    let plot = Rect { x: area.x + HEAD, width: width.min(area.width.saturating_sub(HEAD)), ..area };
+    if plot.is_empty() {
+        return;
+    }
+    let axis = Axis::fitted(unit, highest, plot.height);
+    axis.draw(theme, Rect { x: plot.x - Axis::WIDTH, width: plot.width + Axis::WIDTH, ..plot }, plot, buf);
+    let bar = |x: u16| {
+        let step = steps.get(usize::from(x / each)).filter(|_| x % each >= GAP);
+        step.map_or_else(Stack::default, |step| column_stack(&step.column, theme))
+    };
+    let stacks: Vec<Stack> = (0..plot.width).map(bar).collect();
+    chart::areas(&stacks, axis.top, theme, plot, buf);
 }
 
 #[cfg(test)]

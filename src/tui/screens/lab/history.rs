@@ -20,7 +20,7 @@ const LOW: u16 = 4;
 
 /// What a part of a column is.
 #[derive(Clone, Copy)]
-enum ColumnPart {
+pub(crate) enum ColumnPart {
     /// Allocated throughout the step.
     Floor,
     /// Allocated at some moment of it.
@@ -31,7 +31,7 @@ enum ColumnPart {
 
 impl ColumnPart {
     /// Colours differ enough to tell parts apart; without them dots do.
-    fn ink(self, theme: &Theme) -> Ink {
+    pub(crate) fn ink(self, theme: &Theme) -> Ink {
         let (token, dots) = match self {
             Self::Floor => (Token::Allocated, MARKS[0]),
             Self::Peak => (Token::AllocatedSwing, MARKS[1]),
@@ -113,7 +113,8 @@ fn ghost_of(stage: &Stage<'_>, page: &Page, level: usize) -> Vec<Option<Bytes>> 
     (0..page.columns.len()).map(|x| column(x).filter(|reserved| *reserved > Bytes::ZERO)).collect()
 }
 
-fn stack(column: &Column, theme: &Theme) -> Stack {
+/// What a step held, from its floor to what was reserved.
+pub(crate) fn stack(column: &Column, theme: &Theme) -> Stack {
     let mut stack = Stack::default();
     stack.add(column.floor, ColumnPart::Floor.ink(theme));
     stack.add(column.peak.saturating_sub(column.floor), ColumnPart::Peak.ink(theme));

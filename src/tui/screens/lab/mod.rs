@@ -33,6 +33,7 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
+pub(crate) use history::{ColumnPart, stack as column_stack};
 pub(crate) use step::render as step_curve;
 
 use crate::drawing::pane::Frame;

@@ -15,6 +15,7 @@ use crate::tui::action::Action;
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{Looked, ScreenAction, StacksAction};
 use crate::tui::when;
+use crate::units::Bytes;
 
 /// Cells from which on an area has a word.
 const WORD: u16 = 4;
@@ -32,10 +33,12 @@ pub(super) fn levels(looked: &Looked, width: u16) -> u16 {
     below(looked, looked.zoom, 40, &is_wide)
 }
 
+/// Draws the pane; each level has `rows` rows, the second one for figures.
 pub(super) fn render(
     stage: &Stage<'_>,
     looked: &Looked,
     kind: Frame,
+    rows: u16,
     area: Rect,
     buf: &mut Buffer,
     targets: &mut Targets,
@@ -67,7 +70,7 @@ pub(super) fn render(
     if inner.is_empty() {
         return;
     }
-    let mut plot = Plot { stage, looked, inner, buf, targets };
+    let mut plot = Plot { stage, looked, inner, rows: rows.max(1), buf, targets };
     plot.branch(looked.zoom, 0, u64::from(inner.width), 0);
 }
 
@@ -75,23 +78,27 @@ struct Plot<'a, 'b> {
     stage: &'a Stage<'a>,
     looked: &'a Looked,
     inner: Rect,
+    /// Rows of a level.
+    rows: u16,
     buf: &'b mut Buffer,
     targets: &'b mut Targets,
 }
 
 impl Plot<'_, '_> {
+    /// Where a level stands between two columns; `None` where it has no room.
+    fn place(&self, level: u16, from: u16, to: u16) -> Option<Rect> {
+        let y = level.checked_mul(self.rows).filter(|y| *y < self.inner.height)?;
+        let height = self.rows.min(self.inner.height - y);
+        Some(Rect { x: self.inner.x + from, y: self.inner.y + y, width: to.saturating_sub(from), height })
+    }
+
     /// Draws a node from a column up to another, and its parts below it.
     fn branch(&mut self, index: usize, from: u64, to: u64, level: u16) {
         let looked = self.looked;
-        let Some(node) = looked.flame.get(index).filter(|_| level < self.inner.height && to > from) else { return };
+        let Some(node) = looked.flame.get(index).filter(|_| to > from) else { return };
         let width = self.inner.width;
         let column = |at: u64| u16::try_from(at).unwrap_or(u16::MAX).min(width);
-        let area = Rect {
-            x: self.inner.x + column(from),
-            y: self.inner.y + level,
-            width: column(to) - column(from),
-            height: 1,
-        };
+        let Some(area) = self.place(level, column(from), column(to)) else { return };
         self.area(node, index, index == looked.selected, area);
         let whole = u128::from(node.bytes.get().max(1));
         let edge = |bytes: u64| from + (u128::from(to - from) * u128::from(bytes) / whole) as u64;
@@ -112,11 +119,8 @@ impl Plot<'_, '_> {
             let narrow = (first..node.children.len()).take_while(is_narrow).count();
             let sum = looked.flame.sum(index, first..first + narrow).filter(|_| narrow > 1);
             let last = first + narrow.max(1);
-            match sum.filter(|_| level + 1 < self.inner.height) {
-                Some(sum) => {
-                    let (from, to) = (column(edges[first]), column(edges[last]));
-                    let area =
-                        Rect { x: self.inner.x + from, y: self.inner.y + level + 1, width: to - from, height: 1 };
+            match sum.zip(self.place(level + 1, column(edges[first]), column(edges[last]))) {
+                Some((sum, area)) => {
                     let label = format!("{} parts", sum.others);
                     let label = if label.len() < usize::from(area.width) { label.into() } else { Arc::default() };
                     if !area.is_empty() {
@@ -131,15 +135,15 @@ impl Plot<'_, '_> {
 
     /// Draws an area, which a click picks the node of.
     fn area(&mut self, shown: &Node, index: usize, selected: bool, area: Rect) {
-        bar(self.stage.theme, shown, selected, area, self.buf);
+        bar(self.stage.theme, shown, self.looked.flame.total, selected, area, self.buf);
         if let Ok(place) = u32::try_from(index) {
             self.targets.push((area, Action::Own(ScreenAction::Stacks(StacksAction::Pick(place)))));
         }
     }
 }
 
-/// One area: an edge at its left, and as much of its label as it holds.
-fn bar(theme: &Theme, node: &Node, selected: bool, area: Rect, buf: &mut Buffer) {
+/// One area: an edge at its left, and as much of its label as it holds; its bytes and their share below where it has a row for them.
+fn bar(theme: &Theme, node: &Node, total: Bytes, selected: bool, area: Rect, buf: &mut Buffer) {
     let category = node.category();
     let style = if selected { marked(theme) } else { filled(theme, category, node.parent.is_none()) };
     let label = match (theme.is_colorless(), node.parent) {
@@ -148,14 +152,21 @@ fn bar(theme: &Theme, node: &Node, selected: bool, area: Rect, buf: &mut Buffer)
     };
     let label = pane::cut_name(&label, usize::from(area.width.saturating_sub(1)));
     let fill = if theme.is_colorless() && !selected { "·" } else { " " };
-    for x in area.left()..area.right() {
-        buf[(x, area.y)].set_symbol(fill).set_style(style);
+    for position in area.positions() {
+        buf[position].set_symbol(if position.x == area.x { "▏" } else { fill }).set_style(style);
     }
-    let mark = if selected { "▶" } else { "▏" };
-    buf[(area.x, area.y)].set_symbol(mark);
+    if selected {
+        buf[(area.x, area.y)].set_symbol("▶");
+    }
     // A label of which nothing but a letter is left says nothing.
     if area.width >= WORD {
         buf.set_stringn(area.x + 1, area.y, label, usize::from(area.width - 1), style);
+    }
+    let share = figures::percent(node.bytes.get(), total.get());
+    let figures = [format!("{} · {share}", figures::bytes(node.bytes)), figures::bytes(node.bytes)];
+    let room = usize::from(area.width.saturating_sub(2));
+    if let Some(figures) = figures.into_iter().find(|figures| area.height > 1 && figures.chars().count() <= room) {
+        buf.set_string(area.x + 1, area.y + 1, figures, style);
     }
 }
 

@@ -79,23 +79,31 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     if wide {
         let right = (area.width * 2 / 5).clamp(44, 64);
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]));
-        let deepest = icicle::levels(&looked(0), left.width.saturating_sub(2)) + 2;
-        let top = deepest.clamp(4, (area.height * 9 / 20).max(6));
+        let levels = icicle::levels(&looked(0), left.width.saturating_sub(2));
+        // Levels have a second row, for figures, where the table leaves room for it.
+        let most = u16::try_from(looked(left.height).rows.len()).unwrap_or(u16::MAX).saturating_add(3);
+        let rows = 1 + u16::from(left.height.saturating_sub(2 * levels + 2) >= most);
+        let top = (rows * levels + 2).clamp(4, (area.height * 9 / 20).max(6));
         let [top, bottom] = left.layout::<2>(&Split::vertical([Constraint::Length(top), Constraint::Min(0)]));
         let looked = looked(bottom.height.saturating_sub(2));
-        icicle::render(stage, &looked, kind, top, buf, &mut layout.targets);
+        icicle::render(stage, &looked, kind, rows, top, buf, &mut layout.targets);
         layout.rows = table::render(stage, &looked, kind, bottom, buf, &mut layout.targets);
         detail::render(stage, &looked, kind, right, buf);
     } else {
-        let told = 5.min(area.height / 4);
+        // Of all there is no more to tell than the rows of its parts do.
+        let all = looked(0);
+        let is_all = all.flame.get(all.selected).is_none_or(|selected| selected.parent.is_none());
+        let told = if is_all { 0 } else { 5.min(area.height / 4) };
         let deepest = icicle::levels(&looked(0), area.width) + 1;
         let top = deepest.clamp(3, (area.height * 2 / 5).max(4));
         let rows = [Constraint::Length(top), Constraint::Min(0), Constraint::Length(told)];
         let [top, middle, bottom] = area.layout::<3>(&Split::vertical(rows));
         let looked = looked(middle.height.saturating_sub(1));
-        icicle::render(stage, &looked, kind, top, buf, &mut layout.targets);
+        icicle::render(stage, &looked, kind, 1, top, buf, &mut layout.targets);
         layout.rows = table::render(stage, &looked, kind, middle, buf, &mut layout.targets);
-        detail::render(stage, &looked, kind, bottom, buf);
+        if !bottom.is_empty() {
+            detail::render(stage, &looked, kind, bottom, buf);
+        }
     }
     layout
 }

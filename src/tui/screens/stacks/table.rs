@@ -12,7 +12,7 @@ use crate::drawing::figures::{self, Unit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Evidence, Finding, Flame, Node};
+use crate::model::{Evidence, Finding, Node};
 use crate::tui::action::Action;
 use crate::tui::share;
 use crate::tui::stage::{Stage, Targets};
@@ -59,7 +59,7 @@ pub(super) fn render(
     let names = usize::from(body.width.saturating_sub(FIGURES + bar + 1));
     let leaking = leaking(stage);
     for (y, row) in (0..body.height).zip(&looked.rows[first..]) {
-        let Some(node) = node_of(flame, *row) else { continue };
+        let Some(node) = node_of(looked, *row) else { continue };
         let line = Rect { y: body.y + y, height: 1, ..body };
         put(line, 0, label(theme, &node, node.depth - zoom.depth, leaks(&node, &leaking), names), buf);
         let figures = vec![
@@ -87,10 +87,18 @@ pub(super) fn render(
 }
 
 /// What a row shows: a node, or the sum of several, as a node.
-fn node_of(flame: &Flame, row: Row) -> Option<Cow<'_, Node>> {
+fn node_of(looked: &Looked, row: Row) -> Option<Cow<'_, Node>> {
+    let flame = &looked.flame;
     match row {
         Row::Node(index) => flame.get(index).map(Cow::Borrowed),
-        Row::Rest { of, shown } => flame.sum(of, shown..flame.get(of)?.children.len()).map(Cow::Owned),
+        Row::Rest { of, shown } => {
+            let parts = &flame.get(of)?.children;
+            let mut rest = flame.sum(of, shown..parts.len())?;
+            if let (Some(first), true) = (flame.get(*parts.first()?), looked.has_layers_alike(of)) {
+                rest.label = format!("{} more like {}", parts.len() - shown, first.label).into();
+            }
+            Some(Cow::Owned(rest))
+        }
     }
 }
 
