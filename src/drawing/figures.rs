@@ -119,9 +119,22 @@ pub fn short_bytes(bytes: Bytes) -> String {
 pub fn scale(bytes: Bytes) -> String {
     let unit = Unit::for_largest(bytes);
     match (bytes.get() % unit.bytes(), bytes.get() / unit.bytes()) {
-        (1.., 0..10) if bytes.get() >= KIB => format!("{} {}", bytes.get() as f64 / unit.bytes() as f64, unit.name()),
+        (1.., 0..10) if bytes.get() >= KIB => {
+            // Hundredths are all that a scale has.
+            let figure = format!("{:.2}", bytes.get() as f64 / unit.bytes() as f64);
+            format!("{} {}", figure.trim_end_matches('0').trim_end_matches('.'), unit.name())
+        }
         _ => short_bytes(bytes),
     }
+}
+
+/// The lowest scale from `bytes` on that [`scale`] writes as it is: hundredths of a unit, of ten and more of it whole ones.
+#[must_use]
+pub fn scale_from(bytes: Bytes) -> Bytes {
+    let unit = Unit::for_largest(bytes).bytes();
+    let step = if bytes.get() < 10 * unit { 100 } else { 1 };
+    let steps = (u128::from(bytes.get()) * step).div_ceil(u128::from(unit));
+    Bytes(u64::try_from((steps * u128::from(unit)).div_ceil(step)).unwrap_or(u64::MAX))
 }
 
 /// Milliseconds with one decimal; of less than one, as many as it takes to see them: `297.0`, `0.11`, `0.004`.
@@ -190,6 +203,19 @@ mod tests {
         let exact = ["1", "1.25", "1.5", "1.75", "2", "2.5", "3.5", "5", "7"].map(|figure| format!("{figure} MiB"));
         assert_eq!(quarters, exact);
         assert_eq!((scale(Bytes(640)), scale(Bytes::mib(20))), ("640 B".to_owned(), "20 MiB".to_owned()));
+    }
+
+    #[test]
+    fn a_scale_is_what_is_written_of_it() {
+        for bytes in [1025, 9_101_130, 10_485_761, 290_000_000, 1 << 31].map(Bytes) {
+            let from = scale_from(bytes);
+            assert!(from >= bytes && from.get() <= bytes.get() + bytes.get() / 10 + 1, "{from:?} from {bytes:?}");
+            let written = scale(from);
+            let (figure, unit) = written.split_once(' ').unwrap();
+            let unit = [Unit::KiB, Unit::MiB, Unit::GiB].into_iter().find(|of| of.name() == unit).unwrap();
+            let exact = figure.parse::<f64>().unwrap() * unit.bytes() as f64;
+            assert!((exact - from.get() as f64).abs() < 1.0, "{written} of {from:?}");
+        }
     }
 
     #[test]

@@ -162,7 +162,8 @@ const fn group(segment: &SegmentView) -> (StreamId, PoolKind, bool) {
 
 impl Plan {
     /// All segments on the finest scale on which they fit into `height` rows of `width` cells, or, where there are more streams and
-    /// pools than that, into a row for each; on the coarsest where none is coarse enough. A scale is a power of two, or, where so asked, lies a quarter, a half or three quarters of the way to the next.
+    /// pools than that, into a row for each; on the coarsest where none is coarse enough. A scale is a power of two, or, where so asked, lies a quarter, a half or three quarters of the way to the next, or
+    /// is the one on which the largest segment fills whole rows.
     pub fn of_all(segments: &[SegmentView], order: &[usize], (width, height): (usize, usize), quarters: bool) -> Self {
         if width == 0 || order.is_empty() {
             return Self::default();
@@ -193,7 +194,7 @@ impl Plan {
             let mut scale = finest;
             loop {
                 if let Some(plan) = fits(scale, air) {
-                    return plan;
+                    return if quarters { plan.in_whole_rows(segments, order, height, air) } else { plan };
                 }
                 if scale >= largest && air == 0 {
                     return Self::lay_out(segments, order, width, scale, air);
@@ -203,13 +204,28 @@ impl Plan {
                 }
                 for quarter in if quarters { 5..8 } else { 0..0 } {
                     if let Some(plan) = fits(scale / 4 * quarter, air) {
-                        return plan;
+                        return plan.in_whole_rows(segments, order, height, air);
                     }
                 }
                 scale = scale.saturating_mul(2);
             }
         }
         Self::default()
+    }
+
+    /// The same, on a scale on which the largest segment ends with its last row, where it would go on for a part of one and the scale is
+    /// not much coarser: the rest of that row is seen as a gap.
+    fn in_whole_rows(self, segments: &[SegmentView], order: &[usize], height: usize, air: usize) -> Self {
+        let largest = segments.iter().map(|segment| segment.size.get()).max().unwrap_or(0);
+        let full = usize::try_from(largest / self.scale).unwrap_or(usize::MAX) / self.width;
+        // A cell is left for rounding, and for the air behind it.
+        let Some(cells) = (full * self.width).checked_sub(1).filter(|cells| *cells > 0) else { return self };
+        let scale = figures::scale_from(Bytes(largest.div_ceil(cells as u64))).get();
+        if scale <= self.scale || scale > self.scale / 2 * 3 {
+            return self;
+        }
+        let whole = Self::lay_out(segments, order, self.width, scale, air);
+        if whole.rows <= height { whole } else { self }
     }
 
     /// All segments on a scale of so many bytes to a cell.
@@ -461,6 +477,18 @@ mod tests {
         };
         let kinds = [0, 60, 100].map(cells);
         assert!(kinds[0] != kinds[1] && kinds[1] != kinds[2], "{kinds:?} on {}", plan.scale / MIB);
+    }
+
+    /// On 2.5 MiB a cell, which is the finest, one of 270 MiB would go on for a few cells of a second row, and the rest of that look like
+    /// a hole.
+    #[test]
+    fn the_largest_segment_ends_with_its_row() {
+        let segments: Vec<SegmentView> = [270, 230, 230, 230].map(|mib| segment(mib * MIB, PoolKind::Large)).into();
+        for (width, cells) in [(100, 99), (120, 119), (80, 79)] {
+            let plan = Plan::of_all(&segments, &by_size(&segments), (width, 5), true);
+            let largest = plan.place_of(0).unwrap().0;
+            assert_eq!(largest.cells, cells, "{width} on {}", figures::scale(Bytes(plan.scale)));
+        }
     }
 
     #[test]
