@@ -3,6 +3,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
 
 use crate::allocator::{Attempt, PoolKind, Refusal};
 use crate::drawing::figures::{self, bytes};
@@ -30,8 +31,8 @@ pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut
         vec![span(theme, Token::Danger, "out of memory"), span(theme, Token::Dim, format!(" · step {}", autopsy.step))];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Danger), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    let left = draw(stage, &told(stage, autopsy), inner, buf);
-    if left {
+    let (_, is_cut) = draw(stage, &told(stage, autopsy), inner, buf);
+    if is_cut {
         pane::remark(span(theme, Token::Key, stage.keys.opens(Action::ToggleFindings, "all of it")), area, buf);
     }
 }
@@ -45,8 +46,9 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>, autopsy: &Autopsy, width: u16) -> u
 /// Rows of bare lines in so many columns, at most so many: what of it has room, and the key to the rest.
 pub(crate) fn rows(stage: &Stage<'_>, autopsy: &Autopsy, width: u16, most: u16) -> u16 {
     let parts = told(stage, autopsy);
-    let wrapped = wrapped(&parts, width.saturating_sub(2));
-    let room = most.saturating_sub(key_rows(&wrapped, most));
+    let width = width.saturating_sub(2);
+    let wrapped = wrapped(&parts, width);
+    let room = most.saturating_sub(key_rows(stage, &parts, &wrapped, (width, most)));
     let rows: usize = kept(&parts, &wrapped, room).into_iter().sum();
     u16::try_from(rows).unwrap_or(most).saturating_add(most - room).min(most)
 }
@@ -55,17 +57,32 @@ pub(crate) fn rows(stage: &Stage<'_>, autopsy: &Autopsy, width: u16, most: u16) 
 pub(crate) fn render_lines(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer) {
     let inner = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(2), ..area };
     let parts = told(stage, autopsy);
-    let key = key_rows(&wrapped(&parts, inner.width), inner.height);
-    draw(stage, &parts, Rect { height: inner.height.saturating_sub(key), ..inner }, buf);
-    if key > 0 {
-        let more = vec![span(stage.theme, Token::Key, stage.keys.opens(Action::ToggleFindings, "all of it"))];
-        pane::put_right(inner, inner.height.saturating_sub(1), more, buf);
+    let key = key_rows(stage, &parts, &wrapped(&parts, inner.width), (inner.width, inner.height));
+    let (rows, is_cut) = draw(stage, &parts, Rect { height: inner.height.saturating_sub(key), ..inner }, buf);
+    if is_cut {
+        let more = vec![span(stage.theme, Token::Key, key_words(stage))];
+        pane::put_right(inner, (rows + key).saturating_sub(1), more, buf);
     }
 }
 
-/// The row of the key that shows all of it, where not all has room.
-fn key_rows(wrapped: &[Vec<String>], room: u16) -> u16 {
-    u16::from(wrapped.iter().map(Vec::len).sum::<usize>() > usize::from(room))
+/// What the key to all of it is called.
+fn key_words(stage: &Stage<'_>) -> String {
+    stage.keys.opens(Action::ToggleFindings, "all of it")
+}
+
+/// The row of the key that shows all of it, where not all has room: none where the last line that has leaves enough of its own.
+fn key_rows(stage: &Stage<'_>, parts: &[Passage], wrapped: &[Vec<String>], (width, room): (u16, u16)) -> u16 {
+    if wrapped.iter().map(Vec::len).sum::<usize>() <= usize::from(room) {
+        return 0;
+    }
+    let kept = kept(parts, wrapped, room);
+    let last = parts.iter().zip(wrapped).zip(&kept).rfind(|(_, kept)| **kept > 0);
+    let cells = last.map_or(usize::MAX, |((part, lines), kept)| {
+        let indent = if part.heading.is_empty() { 0 } else { HEADING };
+        let mark = if *kept < lines.len() { 2 } else { 0 };
+        indent + lines[*kept - 1].width() + mark
+    });
+    u16::from(cells.saturating_add(key_words(stage).width() + 2) > usize::from(width))
 }
 
 /// Every line of it, as text with its look; `word` says how a remedy is done.
@@ -106,8 +123,8 @@ fn kept(parts: &[Passage], wrapped: &[Vec<String>], room: u16) -> Vec<usize> {
     kept
 }
 
-/// Draws paragraphs; true where some had no room.
-fn draw(stage: &Stage<'_>, parts: &[Passage], area: Rect, buf: &mut Buffer) -> bool {
+/// Draws paragraphs; how many rows they took, and whether some had no room.
+fn draw(stage: &Stage<'_>, parts: &[Passage], area: Rect, buf: &mut Buffer) -> (u16, bool) {
     let theme = stage.theme;
     let wrapped = wrapped(parts, area.width);
     let kept = kept(parts, &wrapped, area.height);
@@ -124,7 +141,7 @@ fn draw(stage: &Stage<'_>, parts: &[Passage], area: Rect, buf: &mut Buffer) -> b
             y += 1;
         }
     }
-    kept.iter().zip(&wrapped).any(|(kept, lines)| *kept < lines.len())
+    (y, kept.iter().zip(&wrapped).any(|(kept, lines)| *kept < lines.len()))
 }
 
 /// The heading of what would have helped, and of what would not.

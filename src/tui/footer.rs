@@ -1,4 +1,4 @@
-//! The keys that can be pressed, or the notice that stands in their place. It belongs to no screen.
+//! The keys that can be pressed, and the notice that stands above them for a while. It belongs to no screen.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -19,7 +19,7 @@ const LAST: usize = 3;
 /// Rows of a notice at most.
 const NOTICE: usize = 3;
 
-/// Draws what the keys do, as many as fit, or the notice.
+/// Draws what the keys do, as many as fit, and the notice.
 pub(crate) fn render(
     stage: &Stage<'_>,
     notice: Option<&str>,
@@ -31,8 +31,12 @@ pub(crate) fn render(
     let theme = stage.theme;
     let area = pressed(stage, area, buf);
     if let Some(notice) = notice {
-        say(stage, notice, area, buf);
-        return;
+        // Above the keys, which stay; in their place where there is nothing above.
+        let above = Rect { y: area.y.saturating_sub(1).max(buf.area.y), ..area };
+        say(stage, notice, above, buf);
+        if above.y == area.y {
+            return;
+        }
     }
     let picture = stage.picture;
     let shown = stage.keys.bindings().iter().filter(|binding| {
@@ -69,7 +73,7 @@ pub(crate) fn render(
     }
 }
 
-/// Writes a notice whole: one that is longer than the row takes rows above it for the seconds that it stands there.
+/// Writes a notice whole: it takes as many rows as that needs for the seconds that it stands there.
 fn say(stage: &Stage<'_>, notice: &str, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let width = usize::from(area.width.saturating_sub(2));

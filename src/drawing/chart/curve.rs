@@ -116,7 +116,8 @@ impl Curve {
         let in_cell = |x: u16, y: u16| {
             let cell = buf.cell((self.plot.x + x, self.plot.y + y)).filter(|_| self.dots(x, y) != 0);
             cell.is_some_and(|cell| {
-                is_braille(cell.symbol()) || larger_part(cell).is_some() || Shown::of(cell, theme) != Shown::Shared
+                let gives_way = Shown::of(cell, theme) == Shown::Shared && !is_braille(cell.symbol());
+                !gives_way || self.own && larger_part(cell).is_some() || self.is_raised(x, y, theme, buf)
             })
         };
         let mut seen: Vec<bool> =
@@ -132,16 +133,28 @@ impl Curve {
         seen
     }
 
-    /// Draws it over what is there: areas stay its ground. Where one of them ends within a cell, that of the larger part is: a line with
-    /// gaps is read as several, and what the cell showed is seen beside it.
+    /// Whether its dots in a cell, where an area ends, are drawn on top of that: at the bottom of the cell above, which has one colour.
+    fn is_raised(&self, x: u16, y: u16, theme: &Theme, buf: &Buffer) -> bool {
+        let at = |y: u16| buf.cell((self.plot.x + x, self.plot.y + y));
+        let ends_here =
+            at(y).is_some_and(|cell| larger_part(cell).is_some() && Shown::of(cell, theme) == Shown::Shared);
+        let above = y.checked_sub(1).and_then(at);
+        ends_here && above.is_some_and(|cell| is_braille(cell.symbol()) || Shown::of(cell, theme) != Shown::Shared)
+    }
+
+    /// Draws it over what is there: areas stay its ground. Where one of them ends within a cell the line lies on top of it, or else gives
+    /// way; one that its colour tells apart takes the cell, of which the larger part is left.
     pub fn draw(&self, token: Token, theme: &Theme, buf: &mut Buffer) {
         let seen = self.seen(theme, buf);
         for y in 0..self.plot.height {
             for x in (0..self.plot.width).filter(|x| seen[usize::from(*x)]) {
                 let dots = self.dots(x, y);
-                let Some(cell) = buf.cell_mut((self.plot.x + x, self.plot.y + y)).filter(|_| dots != 0) else {
+                if dots == 0 {
                     continue;
-                };
+                }
+                let raised = !self.own && self.is_raised(x, y, theme, buf);
+                let (dots, y) = if raised { (lowered(dots), y - 1) } else { (dots, y) };
+                let Some(cell) = buf.cell_mut((self.plot.x + x, self.plot.y + y)) else { continue };
                 let other = cell.symbol().chars().next().filter(|_| is_braille(cell.symbol()));
                 let all = u32::from(dots) | other.map_or(0, |other| other as u32 & 0xff);
                 let Some(symbol) = char::from_u32(0x2800 + all) else { continue };
@@ -149,7 +162,9 @@ impl Curve {
                     // Lines that cross share the cell, in the colour of the later one.
                     cell.set_char(symbol).set_fg(theme.color(token));
                 } else {
-                    give_to_larger(cell, theme);
+                    if self.own {
+                        give_to_larger(cell, theme);
+                    }
                     draw_over(cell, symbol.encode_utf8(&mut [0; 4]), token, theme);
                     if self.own && is_braille(cell.symbol()) {
                         cell.set_fg(theme.color(token));
@@ -158,6 +173,12 @@ impl Curve {
             }
         }
     }
+}
+
+/// The lowest dots of the columns that have any.
+fn lowered(dots: u8) -> u8 {
+    let columns = DOTS.map(|column| if column.iter().any(|dot| dots & dot != 0) { column[0] } else { 0 });
+    columns[0] | columns[1]
 }
 
 #[cfg(test)]

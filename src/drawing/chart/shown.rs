@@ -64,7 +64,7 @@ pub(super) fn larger_part(cell: &Cell) -> Option<Color> {
 /// Gives a cell that two parts share to the larger of them.
 pub(super) fn give_to_larger(cell: &mut Cell, theme: &Theme) {
     let Some(color) = larger_part(cell).filter(|_| Shown::of(cell, theme) == Shown::Shared) else { return };
-    if [Color::Reset, theme.color(Token::Surface)].contains(&color) {
+    if theme.is_ground(color) {
         cell.set_symbol(" ").set_bg(color);
     } else {
         cell.set_symbol("█").set_fg(color);

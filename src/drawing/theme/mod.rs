@@ -195,6 +195,12 @@ impl Theme {
         self.color(Token::Surface) != Color::Reset
     }
 
+    /// Whether a colour is that on which nothing is drawn.
+    #[must_use]
+    pub fn is_ground(&self, color: Color) -> bool {
+        [Color::Reset, self.color(Token::Surface)].contains(&color)
+    }
+
     /// The contrast of two colours, from 1 to 21, where both are known.
     #[must_use]
     pub fn contrast(&self, a: Token, b: Token) -> Option<f64> {

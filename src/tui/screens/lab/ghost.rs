@@ -12,6 +12,9 @@ use crate::tui::beside::{self, MARK};
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
+/// Cells that its name has at least.
+const NAME: usize = 10;
+
 /// Rows that the line takes.
 pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
     u16::from(stage.picture.ghost.is_some())
@@ -27,7 +30,7 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let mark = vec![span(theme, Token::Ghost, format!(" {MARK} ")), span(theme, Token::Title, "ghost ")];
     // Its name gives way to the two figures that matter most.
     let figures: usize = entries.iter().take(2).map(|entry| cells(entry)).sum();
-    let left = room.saturating_sub(cells(&mark) + figures).max(room / 4);
+    let left = room.saturating_sub(cells(&mark) + figures).max(NAME);
     let mut line = mark;
     line.push(span(theme, Token::Text, pane::cut(&ghost.conditions.to_string(), left)));
     for entry in entries {
@@ -50,6 +53,9 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
     };
     let view = stage.view();
     let mut entries = vec![compared(theme, "reserved", other.reserved, own.reserved, Change::Share)];
+    if beside::is_estimate(ghost) {
+        entries.push(dim("  start estimated".to_owned()));
+    }
     // Of the moment shown, where the ghost is known there.
     if ghost.ended {
         entries.push(compared(theme, "stranded", other.stranded, own.stranded, Change::Bytes));
@@ -58,9 +64,6 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
     } else if let Some(then) = stage.ghost {
         let (theirs, ours) = (then.ledger.stranded, stage.shown.ledger.stranded);
         entries.push(compared(theme, "stranded", theirs, ours, Change::Bytes));
-    }
-    if beside::is_estimate(ghost) {
-        entries.push(dim("  start estimated".to_owned()));
     }
     if figures.ooms > 0 {
         let requests = if figures.ooms == 1 { "request fails" } else { "requests fail" };

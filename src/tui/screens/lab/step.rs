@@ -10,7 +10,7 @@ use super::reading;
 use crate::drawing::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
 use crate::drawing::figures::Unit;
 use crate::drawing::legend;
-use crate::drawing::pane::{self, Frame, put_at, span};
+use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, Profile, Sample, View};
 use crate::source::Kind;
@@ -41,7 +41,9 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     }
     let profile = stage.picture.shown_step();
     let inside = pane::inside(kind, area.intersection(buf.area));
-    let plot = chart::plot_in(inside, kind, u16::from(profile.is_none_or(has_phases)));
+    // Without phases the row below has the unit and the events, if that leaves the curve rows enough.
+    let below = profile.is_none_or(has_phases) || inside.height > ROWS_FOR_BOTH;
+    let plot = chart::plot_in(inside, kind, u16::from(below));
     let ceiling = stage.ceiling();
     let beside = compared(stage).filter(|_| !plot.is_empty());
     let drawn = profile.filter(|_| !plot.is_empty()).map(|profile| {
@@ -305,12 +307,14 @@ pub(super) fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, 
     let begun: Vec<_> = begun.collect();
     // Edges between parts of which none has a name say nothing.
     let mut named_before = false;
+    let mut last_named = None;
     for (index, (phase, from)) in begun.iter().enumerate() {
         let to = begun.get(index + 1).map_or(width, |(_, to)| column(*to));
         let from = column(*from);
         let Some(cells) = to.checked_sub(from).filter(|cells| *cells > 0) else { continue };
         let Ok(x) = u16::try_from(from) else { continue };
         let label = phase.map_or("", |phase| legend::phase_label(phase, cells - 1));
+        last_named = phase.filter(|_| !label.is_empty()).or(last_named);
         let ends = std::mem::replace(&mut named_before, !label.is_empty());
         let Some(phase) = phase.filter(|_| !label.is_empty()) else {
             if ends && cells > 1 {
@@ -325,5 +329,20 @@ pub(super) fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, 
         }
         let style = Style::new().fg(theme.color(phase.into()));
         put_at(area, x, row, vec![Span::styled(text.chars().take(cells).collect::<String>(), style)], buf);
+    }
+    // The phase in which a step stopped has a name, however short it was.
+    let stopped = begun.last().and_then(|(phase, from)| Some(((*phase)?, column(*from))));
+    if let Some((phase, from)) = stopped.filter(|(phase, from)| last_named != Some(*phase) && from + 1 >= width) {
+        let label = format!("{}│", legend::phase_label(phase, width));
+        let cells = label.chars().count();
+        if let Some(x) = (from + 1).checked_sub(cells).and_then(|x| u16::try_from(x).ok()) {
+            put_at(area, x, row, vec![Span::styled(label, Style::new().fg(theme.color(phase.into())))], buf);
+        }
+    } else if last_named.is_none() {
+        let below = Rect { y: plot.bottom(), height: 1, ..plot };
+        let first = profile.position;
+        let last = profile.samples.last().map_or(first, |sample| sample.position);
+        put(below, 0, vec![span(theme, Token::Dim, format!("│event {first}"))], buf);
+        put_right(below, 0, vec![span(theme, Token::Dim, format!("{last}│"))], buf);
     }
 }
