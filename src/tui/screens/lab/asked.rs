@@ -58,3 +58,32 @@ impl Asked {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawing::figures::Unit;
+    use crate::drawing::theme::{Catalog, ColorTier};
+
+    /// Rows that are hatched, from the bottom, and whether the cell that the base takes in part is filled.
+    fn drawn(allocated: u64, bytes: u64) -> (Vec<u16>, bool) {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let plot = Rect::new(0, 0, 10, 10);
+        let mut buf = Buffer::empty(plot);
+        // A cell that an area ends in, where the request begins.
+        let base = plot.bottom() - 1 - (allocated / 100) as u16;
+        buf[(9, base)].set_symbol("▄");
+        let asked = Asked { allocated: Bytes(allocated), bytes: Bytes(bytes) };
+        asked.draw(Axis::fitted(Unit::KiB, Bytes(1000), 10), &theme, plot, &mut buf);
+        let hatched = (0..10).filter(|row| buf[(9, plot.bottom() - 1 - row)].symbol() == HATCH).collect();
+        (hatched, buf[(9, base)].bg == theme.color(Token::Danger))
+    }
+
+    #[test]
+    fn a_request_stands_on_what_was_allocated_as_high_as_its_bytes() {
+        assert_eq!(drawn(500, 300), (vec![5, 6, 7], false));
+        assert_eq!(drawn(450, 350), (vec![5, 6, 7], true), "the rest of the cell is its own");
+        assert_eq!(drawn(500, 1), (vec![5], false), "one that is lower than a row is seen");
+        assert_eq!(drawn(900, 5000), (vec![9], false), "no higher than the chart");
+    }
+}

@@ -40,6 +40,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         return Rect::ZERO;
     }
     let profile = stage.picture.shown_step();
+    let asked = profile.and_then(|profile| Asked::of(stage, profile));
     let inside = pane::inside(kind, area.intersection(buf.area));
     // Without phases the row below has the unit and the events, if that leaves the curve rows enough.
     let below = profile.is_none_or(has_phases) || inside.height > ROWS_FOR_BOTH;
@@ -53,7 +54,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
             .as_ref()
             .map(|(before, _)| highest(before))
             .filter(|before| plot.height >= ROWS_FOR_BOTH && before.get() / MOST_TIMES <= own.get());
-        let asked = Asked::of(stage, profile).map_or(Bytes::ZERO, Asked::top);
+        let asked = asked.map_or(Bytes::ZERO, Asked::top);
         let largest = own.max(before.unwrap_or_default()).max(asked).max(least);
         (profile, largest, Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height))
     });
@@ -70,7 +71,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     let areas = drawn.map(|(profile, _, axis)| {
         Areas::of(&stacks(profile, theme, plot.width), axis.top, theme, (plot.width, plot.height))
     });
-    let title = title(stage, profile, line.as_ref(), areas.as_ref(), area);
+    let title = title(stage, profile, asked, line.as_ref(), areas.as_ref(), area);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let Some((profile, largest, axis)) = drawn else {
         let text = match stage.picture.kind {
@@ -90,7 +91,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         line.draw(Token::Ghost, theme, buf);
     }
     cursor(stage, profile, theme, plot, buf);
-    if let Some(asked) = Asked::of(stage, profile) {
+    if let Some(asked) = asked {
         asked.draw(axis, theme, plot, buf);
     }
     // Its words go round what is drawn, and round the mark of the moment.
@@ -137,6 +138,7 @@ fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
 fn title(
     stage: &Stage<'_>,
     profile: Option<&Profile>,
+    asked: Option<Asked>,
     line: Option<&(Curve, bool)>,
     areas: Option<&Areas>,
     area: Rect,
@@ -161,7 +163,7 @@ fn title(
         span(theme, Token::Strong, unit.figure(peak.allocated)),
         span(theme, Token::Dim, format!(" {}", unit.name())),
     ]);
-    if let Some(asked) = Asked::of(stage, profile) {
+    if let Some(asked) = asked {
         title.extend([span(theme, Token::Text, ", asked "), span(theme, Token::Danger, unit.or_smaller(asked.bytes))]);
     }
     let said = |bytes: Bytes| unit.figure(bytes);
