@@ -308,6 +308,9 @@ fn milliseconds(time: Micros) -> String {
     figures::milliseconds(time)
 }
 
+/// What the columns are, where rows are left over.
+const ABOUT: &str = "taken: allocated · kept: alive at its end · at peak: alive then";
+
 /// Draws the table; returns its rows in all, and how many are seen.
 fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> (usize, usize) {
     let theme = stage.theme;
@@ -431,6 +434,9 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
             }
             None => share::draw(&row.at_peak, longest, theme, at, buf),
         }
+    }
+    if rows.len() + 1 < seen && ABOUT.width() <= usize::from(body.width) {
+        put(body, body.height - 1, vec![span(theme, Token::Dim, ABOUT)], buf);
     }
     (rows.len(), seen)
 }
