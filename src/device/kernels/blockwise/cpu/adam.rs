@@ -1,5 +1,6 @@
 //! AdamW of bitsandbytes, whose moments are in 8 bits.
 
+use super::codes::Codes;
 use super::moment::{Moment, RUNS};
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::real;
@@ -23,9 +24,9 @@ pub(in crate::kernels::blockwise) fn update(
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, [p, g]: [View<'_>; 2], moments: &Claimed<'_>, rule: &AdamParameters) {
         let scalars = AdamScalars::<R>::new(rule);
-        let tables = match moments {
-            Claimed::Bytes(moments) => moments.each_ref().map(Moment::table::<R>),
-            Claimed::Wide(_) => [[R::ZERO; 256]; 2],
+        let codes = match moments {
+            Claimed::Bytes(moments) => moments.each_ref().map(Moment::codes::<R>),
+            Claimed::Wide(_) => [(); 2].map(|()| Codes::new([R::ZERO; 256])),
         };
         let runs = p.len().div_ceil(BYTES_RUN);
         cores.for_each(runs.div_ceil(RUNS), p.len() * 30, |task| {
@@ -38,8 +39,8 @@ pub(in crate::kernels::blockwise) fn update(
                 R::load(&g, start, gradients);
                 match moments {
                     Claimed::Bytes(moments) => {
-                        moments[0].load(&tables[0], run, first);
-                        moments[1].load(&tables[1], run, second);
+                        moments[0].load(&codes[0], run, first);
+                        moments[1].load(&codes[1], run, second);
                     }
                     Claimed::Wide(moments) => {
                         R::load(&moments[0], start, first);
@@ -55,8 +56,8 @@ pub(in crate::kernels::blockwise) fn update(
                 }
                 match moments {
                     Claimed::Bytes(moments) => {
-                        moments[0].store(&tables[0], run, first, true);
-                        moments[1].store(&tables[1], run, second, false);
+                        moments[0].store(&codes[0], run, first, true);
+                        moments[1].store(&codes[1], run, second, false);
                     }
                     Claimed::Wide(moments) => {
                         R::store(&moments[0], start, first);

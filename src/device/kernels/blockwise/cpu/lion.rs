@@ -1,5 +1,6 @@
 //! Lion of bitsandbytes, with a moment in 8 bits or in f32.
 
+use super::codes::Codes;
 use super::moment::{Moment, RUNS};
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::real;
@@ -22,9 +23,9 @@ pub(in crate::kernels::blockwise) fn update(
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, [p, g]: [View<'_>; 2], moment: &Claimed<'_>, rule: &LionParameters) {
         let [lr, beta1, beta2, decay] = [rule.lr, rule.beta1, rule.beta2, rule.weight_decay].map(R::of);
-        let table = match moment {
-            Claimed::Bytes(moment) => moment.table::<R>(),
-            Claimed::Wide(_) => [R::ZERO; 256],
+        let codes = match moment {
+            Claimed::Bytes(moment) => moment.codes::<R>(),
+            Claimed::Wide(_) => Codes::new([R::ZERO; 256]),
         };
         // What is rounded to the type of the weights goes through their memory.
         let rounded = |start: usize, values: &mut [R]| {
@@ -41,7 +42,7 @@ pub(in crate::kernels::blockwise) fn update(
                 R::load(&p, start, weights);
                 R::load(&g, start, gradients);
                 match moment {
-                    Claimed::Bytes(moment) => moment.load(&table, run, first),
+                    Claimed::Bytes(moment) => moment.load(&codes, run, first),
                     Claimed::Wide(moment) => R::load(moment, start, first),
                 }
                 if decay > R::ZERO {
@@ -60,7 +61,7 @@ pub(in crate::kernels::blockwise) fn update(
                 }
                 R::store(&p, start, weights);
                 match moment {
-                    Claimed::Bytes(moment) => moment.store(&table, run, first, true),
+                    Claimed::Bytes(moment) => moment.store(&codes, run, first, true),
                     Claimed::Wide(moment) => R::store(moment, start, first),
                 }
             }

@@ -1,8 +1,11 @@
 //! Values in 4 and in 8 bits, as bitsandbytes quantises them.
 
 pub(super) mod adam;
+mod codes;
 pub(super) mod lion;
 mod moment;
+
+use codes::Codes;
 
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::{real, scalar};
@@ -23,28 +26,12 @@ pub(super) fn normaliser<R: Real>(run: &[R]) -> (R, R) {
     (if absmax > R::ZERO { R::ONE / absmax } else { R::ZERO }, absmax)
 }
 
-/// The place in `codes`, which ascend, of what is nearest to `x`; of two as near the lower one.
-///
-/// Halves of a power of two need no branch: which half it is can't be foreseen.
-#[inline]
-pub(super) fn nearest<R: Real, const N: usize>(codes: &[R; N], x: R) -> u8 {
-    const { assert!(N.is_power_of_two() && N <= 256) };
-    let two = R::ONE + R::ONE;
-    let (mut low, mut half) = (0, N / 2);
-    while half > 0 {
-        let middle = low + half;
-        low = if x > (codes[middle - 1] + codes[middle]) / two { middle } else { low };
-        half /= 2;
-    }
-    u8::try_from(low).unwrap_or(u8::MAX)
+fn nf4<R: Real>() -> Codes<R, 16> {
+    Codes::new(NF4.map(|value| R::of(f64::from(value))))
 }
 
-fn table<R: Real>() -> [R; 16] {
-    NF4.map(|value| R::of(f64::from(value)))
-}
-
-fn halves<R: Real>(table: &[R; 16], byte: u8) -> [R; 2] {
-    [table[usize::from(byte >> 4)], table[usize::from(byte & 15)]]
+fn halves<R: Real>(codes: &Codes<R, 16>, byte: u8) -> [R; 2] {
+    [codes.value(byte >> 4), codes.value(byte & 15)]
 }
 
 fn is_packed(packed: &Operand, absmax: &Operand, len: usize) -> KernelResult {
@@ -59,7 +46,7 @@ pub(super) fn quantize(
     [dst, absmax]: [Operand; 2],
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, from: View<'_>, [to, absmax]: [View<'_>; 2]) {
-        let codes = table::<R>();
+        let codes = nf4::<R>();
         cores.for_each(absmax.len().div_ceil(RUNS), from.len() * 8, |task| {
             let mut values = [R::ZERO; NF4_RUN];
             for run in task * RUNS..absmax.len().min((task + 1) * RUNS) {
@@ -68,7 +55,7 @@ pub(super) fn quantize(
                 R::load(&from, start, values);
                 let (factor, most) = normaliser(values);
                 R::store(&absmax, run, &[most]);
-                let code = |x: R| if most > R::ZERO { nearest(&codes, x * factor) } else { ZERO };
+                let code = |x: R| if most > R::ZERO { codes.nearest(x * factor) } else { ZERO };
                 let bytes = to.slice_mut::<u8>(start / 2, values.len().div_ceil(2));
                 for (byte, pair) in bytes.iter_mut().zip(values.chunks(2)) {
                     *byte = code(pair[0]) << 4 | pair.get(1).map_or(ZERO, |&x| code(x));
@@ -90,7 +77,7 @@ pub(super) fn dequantize(
     dst: Operand,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, [from, absmax]: [View<'_>; 2], to: View<'_>) {
-        let codes = table::<R>();
+        let codes = nf4::<R>();
         cores.for_each(absmax.len().div_ceil(RUNS), to.len(), |task| {
             let (mut values, mut most) = ([R::ZERO; NF4_RUN], [R::ZERO]);
             for run in task * RUNS..absmax.len().min((task + 1) * RUNS) {
@@ -111,7 +98,7 @@ pub(super) fn dequantize(
 
 /// One run.
 #[inline(always)]
-fn unpack<R: Real>(codes: &[R; 16], bytes: &[u8], absmax: R, values: &mut [R]) {
+fn unpack<R: Real>(codes: &Codes<R, 16>, bytes: &[u8], absmax: R, values: &mut [R]) {
     for (pair, &byte) in values.chunks_mut(2).zip(bytes) {
         for (value, code) in pair.iter_mut().zip(halves(codes, byte)) {
             *value = code * absmax;
@@ -137,8 +124,7 @@ pub(super) fn quantize_bytes(
     [dst, absmax]: [Operand; 2],
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, [from, codes]: [View<'_>; 2], [to, absmax]: [View<'_>; 2]) {
-        let mut table = [R::ZERO; 256];
-        R::load(&codes, 0, &mut table);
+        let codes = Codes::<R, 256>::load(&codes);
         cores.for_each(absmax.len(), from.len() * 12, |run| {
             let mut values = [R::ZERO; BYTES_RUN];
             let start = run * BYTES_RUN;
@@ -147,7 +133,7 @@ pub(super) fn quantize_bytes(
             let (factor, most) = normaliser(values);
             R::store(&absmax, run, &[most]);
             for (byte, &x) in to.slice_mut::<u8>(start, values.len()).iter_mut().zip(&*values) {
-                *byte = nearest(&table, x * factor);
+                *byte = codes.nearest(x * factor);
             }
         });
     }
@@ -165,8 +151,7 @@ pub(super) fn dequantize_bytes(
     dst: Operand,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, [from, codes, absmax]: [View<'_>; 3], to: View<'_>) {
-        let mut table = [R::ZERO; 256];
-        R::load(&codes, 0, &mut table);
+        let codes = Codes::<R, 256>::load(&codes);
         cores.for_each(absmax.len(), to.len(), |run| {
             let (mut values, mut most) = ([R::ZERO; BYTES_RUN], [R::ZERO]);
             let start = run * BYTES_RUN;
@@ -174,7 +159,7 @@ pub(super) fn dequantize_bytes(
             R::load(&absmax, run, &mut most);
             let bytes = from.slice::<u8>(start, values.len());
             for (value, &byte) in values.iter_mut().zip(bytes) {
-                *value = table[usize::from(byte)] * most[0];
+                *value = codes.value(byte) * most[0];
             }
             R::store(&to, start, values);
         });
@@ -228,7 +213,7 @@ pub(super) fn gemm(cores: &Cores, mut access: Access<'_>, [m, n, k]: [usize; 3],
         magnitudes: &ReadMagnitudes<'_>,
         bias: Option<View<'_>>,
     ) {
-        let codes = table::<R>();
+        let codes = nf4::<R>();
         cores.for_each(n.div_ceil(ROWS), m * n * k, |task| {
             let (first, rows) = (task * ROWS, ROWS.min(n - task * ROWS));
             cores.scratch((rows + 1) * k, |scratch: &mut [R]| {
@@ -275,24 +260,4 @@ pub(super) fn gemm(cores: &Cores, mut access: Access<'_>, [m, n, k]: [usize; 3],
     let bias = bias.as_ref().map(|bias| access.read(bias)).transpose()?;
     real!([a.dtype, dst.dtype], go(cores, [m, n, k], views, &read, bias));
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Every value of f32 between two neighbours goes to the nearer one, as distances in f64 have it.
-    #[test]
-    fn the_nearest_of_the_table_is_taken() {
-        let codes = table::<f32>();
-        for step in -100_000..=100_000_i32 {
-            let x = (f64::from(step) / 100_000.0) as f32;
-            let distance = |place: usize| (f64::from(x) - f64::from(NF4[place])).abs();
-            let best = (0..16).map(distance).fold(f64::INFINITY, f64::min);
-            assert!(distance(usize::from(nearest(&codes, x))) <= best + 1e-8, "{x}");
-        }
-        for (place, &value) in NF4.iter().enumerate() {
-            assert_eq!(usize::from(nearest(&codes, value)), place);
-        }
-    }
 }

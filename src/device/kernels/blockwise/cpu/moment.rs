@@ -1,6 +1,7 @@
 //! A moment of a parameter in 8 bits, run by run.
 
-use super::{are_bytes, nearest, normaliser};
+use super::codes::Codes;
+use super::{are_bytes, normaliser};
 use crate::cpu::operand::{Access, KernelResult, View};
 use crate::cpu::real::Real;
 use crate::{BYTES_RUN, ByteMoment};
@@ -22,28 +23,26 @@ impl<'a> Moment<'a> {
         Ok(Self { bytes: access.write(bytes)?, codes: access.read(codes)?, absmax: access.write(absmax)? })
     }
 
-    pub(super) fn table<R: Real>(&self) -> [R; 256] {
-        let mut table = [R::ZERO; 256];
-        R::load(&self.codes, 0, &mut table);
-        table
+    pub(super) fn codes<R: Real>(&self) -> Codes<R, 256> {
+        Codes::load(&self.codes)
     }
 
-    pub(super) fn load<R: Real>(&self, table: &[R; 256], run: usize, values: &mut [R]) {
+    pub(super) fn load<R: Real>(&self, codes: &Codes<R, 256>, run: usize, values: &mut [R]) {
         let mut most = [R::ZERO];
         R::load(&self.absmax, run, &mut most);
         let bytes = self.bytes.slice::<u8>(run * BYTES_RUN, values.len());
         for (value, &byte) in values.iter_mut().zip(bytes) {
-            *value = table[usize::from(byte)] * most[0];
+            *value = codes.value(byte) * most[0];
         }
     }
 
-    pub(super) fn store<R: Real>(&self, table: &[R; 256], run: usize, values: &[R], keeps_sign: bool) {
+    pub(super) fn store<R: Real>(&self, codes: &Codes<R, 256>, run: usize, values: &[R], keeps_sign: bool) {
         let (factor, most) = normaliser(values);
         R::store(&self.absmax, run, &[most]);
         for (byte, &x) in self.bytes.slice_mut::<u8>(run * BYTES_RUN, values.len()).iter_mut().zip(values) {
-            let near = nearest(table, x * factor);
+            let near = codes.nearest(x * factor);
             // What is no zero does not become one from below.
-            let crosses = keeps_sign && x < R::ZERO && table[usize::from(near)] >= R::ZERO;
+            let crosses = keeps_sign && x < R::ZERO && codes.value(near) >= R::ZERO;
             *byte = if crosses { near.saturating_sub(1) } else { near };
         }
     }

@@ -1,0 +1,78 @@
+//! The values that codes stand for, and which of them is nearest to another.
+
+use crate::cpu::operand::View;
+use crate::cpu::real::Real;
+
+/// Values that ascend, by their codes.
+pub(super) struct Codes<R, const N: usize> {
+    pub values: [R; N],
+    /// Half-way from the value before to each; of the first nothing is asked.
+    middles: [R; N],
+}
+
+impl<R: Real, const N: usize> Codes<R, N> {
+    pub fn new(values: [R; N]) -> Self {
+        let two = R::ONE + R::ONE;
+        let mut middles = values;
+        for (middle, pair) in middles[1..].iter_mut().zip(values.windows(2)) {
+            *middle = (pair[0] + pair[1]) / two;
+        }
+        Self { values, middles }
+    }
+
+    /// The values in a tensor of `N`.
+    pub fn load(codes: &View<'_>) -> Self {
+        let mut values = [R::ZERO; N];
+        R::load(codes, 0, &mut values);
+        Self::new(values)
+    }
+
+    /// The value of a code.
+    #[inline(always)]
+    pub fn value(&self, code: u8) -> R {
+        self.values[usize::from(code)]
+    }
+
+    /// The code of what is nearest to `x`; of two as near the lower one.
+    ///
+    /// Halves of a power of two need no branch: which half it is can't be foreseen.
+    #[inline(always)]
+    pub fn nearest(&self, x: R) -> u8 {
+        const { assert!(N.is_power_of_two() && N <= 256) };
+        let (mut low, mut half) = (0, N / 2);
+        while half > 0 {
+            let middle = low + half;
+            low = if x > self.middles[middle] { middle } else { low };
+            half /= 2;
+        }
+        u8::try_from(low).unwrap_or(u8::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NF4;
+
+    /// Every value of f32 between two neighbours goes to the nearer one, as distances in f64 have it.
+    #[test]
+    fn the_nearest_of_the_table_is_taken() {
+        let codes = Codes::new(NF4.map(|value| value as f32));
+        for step in -100_000..=100_000_i32 {
+            let x = (f64::from(step) / 100_000.0) as f32;
+            let distance = |place: usize| (f64::from(x) - f64::from(NF4[place])).abs();
+            let best = (0..16).map(distance).fold(f64::INFINITY, f64::min);
+            assert!(distance(usize::from(codes.nearest(x))) <= best + 1e-8, "{x}");
+        }
+        for (place, &value) in NF4.iter().enumerate() {
+            assert_eq!(usize::from(codes.nearest(value as f32)), place);
+        }
+    }
+
+    #[test]
+    fn of_two_as_near_the_lower_one_is_taken() {
+        let codes = Codes::new([0.0f32, 1.0, 2.0, 4.0]);
+        let nearest = [-9.0, 0.5, 0.51, 1.5, 3.0, 3.1, 99.0].map(|x| codes.nearest(x));
+        assert_eq!(nearest, [0, 0, 1, 1, 2, 3, 3]);
+    }
+}
