@@ -41,8 +41,8 @@ impl<R: Real, const N: usize> Codes<R, N> {
         const { assert!(N.is_power_of_two() && N <= 256) };
         let (mut low, mut half) = (0, N / 2);
         while half > 0 {
-            let middle = low + half;
-            low = if x > self.middles[middle] { middle } else { low };
+            // No choice of two places: that would become a branch again.
+            low += half * usize::from(x > self.middles[low + half]);
             half /= 2;
         }
         u8::try_from(low).unwrap_or(u8::MAX)
