@@ -61,6 +61,7 @@ const MINI: DecoderSizes = DecoderSizes {
         gelu: Gelu::Tanh,
     },
     padding: None,
+    clip: None,
     query_scalar: None,
     caps: SoftCaps { scores: None, logits: None },
     logit_scale: None,
@@ -68,6 +69,7 @@ const MINI: DecoderSizes = DecoderSizes {
     multipliers: None,
     windows: SlidingWindows::NONE,
     experts: None,
+    tower: None,
     lora: None,
 };
 
@@ -159,6 +161,7 @@ pub fn configured(variant: &str, batch: usize) -> Config {
         (true, true, _) => OptimizerKind::PagedAdamW8bit,
         (true, _, true) => OptimizerKind::PagedAdamW,
         (_, true, _) => OptimizerKind::AdamW8bit,
+        _ if has("muon") => OptimizerKind::Muon,
         _ if has("pagedlion8") => OptimizerKind::PagedLion8bit,
         _ if has("pagedlion32") => OptimizerKind::PagedLion,
         _ if has("lion8") => OptimizerKind::Lion8bit,
@@ -167,6 +170,9 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     };
     if has("fused") {
         config.form = OptimizerForm::Fused;
+    }
+    if has("loop") {
+        config.form = OptimizerForm::Loop;
     }
     if has("clip") {
         config.hyper.clip = Some(1.0);

@@ -7,6 +7,7 @@ use vramlab_train::{Context, EagerScores, OpResult, PositionScale, Repeatable, R
 use super::super::llama::{Norm, NormKind};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::parameters::Parameters;
+use super::head_norms::NormsOfHeads;
 use super::names::Names;
 use super::sizes::{Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Kept, Packing, Rotation};
 
@@ -39,6 +40,8 @@ enum NormOrder {
     OneByOne,
     /// The heads of both when values are there too (Gemma 3).
     Projected,
+    /// The heads of both when all are there, each a view of what was projected (Phi).
+    Viewed,
     /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo, StableLM).
     Whole,
 }
@@ -66,12 +69,16 @@ pub(super) struct Attention {
     sinks: Option<Tensor>,
     /// Of queries and of keys.
     norms: Option<[Norm; 2]>,
-    /// When these come.
+    /// Of each head of queries and of keys, with weights of its own.
+    apart: Option<[NormsOfHeads; 2]>,
+    /// When the former come.
     order: NormOrder,
     rotation: Rotation,
     head_size: usize,
     /// Products of queries and keys are multiplied by this.
     scale: f64,
+    /// What queries, keys and values are kept within.
+    clip: Option<f64>,
     /// What eager scores are kept within.
     cap: Option<f64>,
     /// How queries grow.
@@ -112,17 +119,27 @@ impl Attention {
         let mut norm = |part: &str, heads: usize| {
             let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
             let kinds = (style.norm, sizes.eps);
+            if style.norm == NormKind::Layer {
+                return Norm::make(cx, all, &format!("{name}.{part}_layernorm"), width, kinds);
+            }
             if style.norm == NormKind::Unbiased {
                 return Norm::of_heads(cx, all, &format!("{name}.{part}_norm"), [heads, head_size], kinds);
             }
             Norm::make(cx, all, &format!("{name}.{part}_norm"), width, kinds)
         };
         let norms = match style.heads {
-            HeadNorms::None => None,
+            HeadNorms::None | HeadNorms::Apart => None,
             HeadNorms::Each | HeadNorms::Together => Some([norm("q", heads)?, norm("k", kv_heads)?]),
         };
         let norms = norms.map(|norms| norms.map(|norm| norm.of_split_heads(all.splits() && style.plan.norms)));
-        Ok(Self { sinks, ..Self::of(cx, name, sizes, projections, output, norms) })
+        let mut of_heads = |part: &str, heads| {
+            NormsOfHeads::make(cx, all, &format!("{name}.{part}_layernorm"), [heads, head_size], sizes.eps)
+        };
+        let apart = match style.heads {
+            HeadNorms::Apart => Some([of_heads("q", heads)?, of_heads("k", kv_heads)?]),
+            _ => None,
+        };
+        Ok(Self { sinks, apart, ..Self::of(cx, name, sizes, projections, output, norms) })
     }
 
     /// With one projection to queries, keys and values, which a module has behind that of the output.
@@ -173,6 +190,7 @@ impl Attention {
         let order = match (style.heads, style.norm) {
             (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
             _ if style.kept == Kept::Attention => NormOrder::Whole,
+            (HeadNorms::Each, NormKind::Layer) => NormOrder::Viewed,
             (_, NormKind::Centred | NormKind::Unbiased) => NormOrder::Projected,
             _ => NormOrder::OneByOne,
         };
@@ -184,10 +202,12 @@ impl Attention {
             output,
             sinks: None,
             norms,
+            apart: None,
             order,
             rotation: style.rotation,
             head_size,
             scale,
+            clip: sizes.clip,
             cap,
             grows,
             dropouts,
@@ -245,8 +265,11 @@ impl Attention {
         };
         let Some([of_q, of_k]) = &self.norms else {
             if self.order == NormOrder::Whole {
-                let parts = [q.forward(cx, input)?, k.forward(cx, input)?, v.forward(cx, input)?];
-                return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
+                let [q, k, v] = [q.forward(cx, input)?, k.forward(cx, input)?, v.forward(cx, input)?];
+                let parts = [self.clipped(cx, q)?, self.clipped(cx, k)?, self.clipped(cx, v)?];
+                let [q, k, v] = parts.map(|part| cx.by_head_size(&part, self.head_size));
+                let Some([of_q, of_k]) = &self.apart else { return Ok([q, k, v]) };
+                return Ok([of_q.forward(cx, q)?, of_k.forward(cx, k)?, v]);
             }
             return Ok([by_head(cx, q)?, by_head(cx, k)?, by_head(cx, v)?]);
         };
@@ -270,6 +293,11 @@ impl Attention {
                 let v = by_head(cx, v)?;
                 Ok([normalised(cx, of_q, q)?, normalised(cx, of_k, k)?, v])
             }
+            NormOrder::Viewed => {
+                let (q, k, v) = (by_head(cx, q)?, by_head(cx, k)?, by_head(cx, v)?);
+                let viewed = |cx: &mut Context, norm: &Norm, heads: Tensor| norm.forward(cx, &heads);
+                Ok([viewed(cx, of_q, q)?, viewed(cx, of_k, k)?, v])
+            }
             NormOrder::Whole => {
                 let whole = |cx: &mut Context, projection: &Adaptable, norm: &Norm| {
                     let made = projection.forward(cx, input)?;
@@ -278,6 +306,15 @@ impl Attention {
                 let parts = [whole(cx, q, of_q)?, whole(cx, k, of_k)?, v.forward(cx, input)?];
                 Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)))
             }
+        }
+    }
+
+    fn clipped(&self, cx: &mut Context, part: Tensor) -> OpResult<Tensor> {
+        #[expect(clippy::cast_possible_truncation, reason = "f32 as the kernel wants it")]
+        let most = self.clip.map(|most| most as f32);
+        match most {
+            Some(most) => cx.within(self.scope, |cx| cx.clamp_in_place(part, most)),
+            None => Ok(part),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use vramlab_device::DType;
@@ -14,6 +13,7 @@ use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, OwnExperts, Windows};
 use super::gpt2::Gpt2Keys;
+use super::harmless::HARMLESS;
 use super::names::Names;
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
@@ -21,69 +21,7 @@ use super::sizes::{
     Biases, DecoderSizes, DropoutPlace, Dropouts, ExpertSizes, Gelu, HeadNorms, Multipliers, NormPlaces,
     SlidingWindows, SoftCaps, Style,
 };
-
-/// Keys that change neither memory nor arithmetic of a training step.
-const HARMLESS: [&str; 59] = [
-    "_attn_implementation",
-    "_attn_implementation_autoset",
-    "_name_or_path",
-    "_num_labels",
-    "architectures",
-    "attention_softmax_in_fp32",
-    "auto_map",
-    "base_model_name_or_path",
-    "bos_token_id",
-    "cache_implementation",
-    "chunk_size_feed_forward",
-    "classifier_dropout",
-    "eos_token_id",
-    "experts_per_token",
-    "full_attn_mod",
-    "id2label",
-    "initial_context_length",
-    "initializer_range",
-    "interpolate_factor",
-    "is_decoder",
-    "is_encoder_decoder",
-    "is_llama_config",
-    "label2id",
-    "layer_switch",
-    "max_length",
-    "mlp_type",
-    "n_ctx",
-    "n_special",
-    "norm_type",
-    "order_of_interleaved_layers",
-    "output_attentions",
-    "output_hidden_states",
-    "position_embedding_type",
-    "predict_special_tokens",
-    "pretraining_tp",
-    "problem_type",
-    "return_dict",
-    "rope_interleaved",
-    "router_aux_loss_coef",
-    "scale_attention_softmax_in_fp32",
-    "sliding_window_size",
-    "summary_first_dropout",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
-    "swiglu_limit",
-    "task_specific_params",
-    "temperature",
-    "tokenizer_class",
-    "top_p",
-    "transformers.js_config",
-    "transformers_version",
-    "unsloth_fixed",
-    "unsloth_version",
-    "use_cache",
-    "use_embedding_sharing",
-    "use_gated_activation",
-    "use_parallel_block",
-    "use_parallel_embedding",
-];
+use super::tower::TowerKeys;
 
 /// A `config.json`: its keys are Hugging Face's, and so are the values where one is missing.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -91,7 +29,7 @@ pub struct ModelConfig {
     /// The family: `llama`.
     pub model_type: String,
     /// The language model's own keys, where there is a vision tower beside it.
-    text_config: Option<IgnoredAny>,
+    text_config: Option<Box<Self>>,
     hidden_size: Option<Extent>,
     intermediate_size: Option<Extent>,
     num_hidden_layers: Option<Repeats>,
@@ -136,6 +74,8 @@ pub struct ModelConfig {
     /// Given, and then perhaps as none.
     #[serde(default, deserialize_with = "given")]
     pad_token_id: Option<Option<i64>>,
+    /// Queries, keys and values are kept within it.
+    clip_qkv: Option<f64>,
     attn_logit_softcapping: Option<f64>,
     final_logit_softcapping: Option<f64>,
     layer_types: Option<Vec<String>>,
@@ -155,6 +95,8 @@ pub struct ModelConfig {
     layer_norm_eps: Option<f64>,
     logit_scale: Option<f64>,
     use_qk_norm: Option<bool>,
+    /// Of heads; StableLM's have a weight each.
+    qk_layernorm: Option<bool>,
     num_experts: Option<Extent>,
     /// Mixtral's word for the same.
     num_local_experts: Option<Extent>,
@@ -169,6 +111,8 @@ pub struct ModelConfig {
     pub dtype: Option<String>,
     quantization_config: Option<BitsAndBytesConfig>,
     #[serde(flatten)]
+    tower: TowerKeys,
+    #[serde(flatten)]
     gpt2: Gpt2Keys,
     #[serde(flatten)]
     rest: BTreeMap<String, Unread>,
@@ -181,6 +125,14 @@ impl ModelConfig {
     /// A sentence: the key that asks for something that is not there, and what it may be.
     pub fn sizes(&self, seq: Extent, layers: Option<Repeats>, vocab: Option<Extent>) -> Result<DecoderSizes, String> {
         let family = self.family()?;
+        if let Some(text) = &self.text_config {
+            self.refuse_unread(None)?;
+            let sizes = self.tower.beside(text.sizes(seq, layers, vocab)?, self.tie_word_embeddings)?;
+            return Ok(DecoderSizes {
+                weights: if self.dtype.is_some() { self.weights()? } else { sizes.weights },
+                ..sizes
+            });
+        }
         self.refuse_what_is_not_there(family)?;
         let gemma2 = family.name == "gemma2";
         let positions = self.learned_positions();
@@ -228,6 +180,7 @@ impl ModelConfig {
             weights: self.weights()?,
             style: self.style(family),
             padding: self.padding(family),
+            clip: self.clip_qkv,
             query_scalar: self
                 .query_pre_attn_scalar
                 .or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0)),
@@ -240,6 +193,7 @@ impl ModelConfig {
             multipliers: self.multipliers(family),
             windows,
             experts: self.experts(family)?,
+            tower: None,
             lora: None,
         })
     }
@@ -279,7 +233,10 @@ impl ModelConfig {
 
     fn family(&self) -> Result<&'static Family, String> {
         // `AutoModelForCausalLM` makes Gemma 3 with its vision tower, and Mistral 3 not at all.
-        if self.text_config.is_some() {
+        if let Some(text) = &self.text_config {
+            if self.model_type == "gemma3" {
+                return text.family();
+            }
             return Err(format!(
                 "{} has a vision tower, which is not there; put what its text_config holds into a config.json of its own",
                 self.model_type
@@ -342,7 +299,12 @@ impl ModelConfig {
     }
 
     fn style(&self, family: &Family) -> Style {
-        let heads = if self.use_qk_norm == Some(true) { HeadNorms::Each } else { family.style.heads };
+        let heads = match (self.use_qk_norm, self.qk_layernorm) {
+            (Some(true), _) => HeadNorms::Each,
+            (_, Some(true)) if family.name == "phi" => HeadNorms::Each,
+            (_, Some(true)) => HeadNorms::Apart,
+            _ => family.style.heads,
+        };
         let (on, meant) = family.attention_bias;
         let everywhere = self.use_bias.unwrap_or(family.name == "starcoder2");
         // Qwen2 has its own biases, whatever it says.
@@ -520,6 +482,9 @@ impl ModelConfig {
         if self.attention_out_bias == Some(true) && self.attention_bias == Some(false) {
             return missing("attention_out_bias", "a bias of the output alone");
         }
+        if self.qk_layernorm == Some(true) && !family.own_keys.contains(&"qk_layernorm") {
+            return missing("qk_layernorm", "norms of heads");
+        }
         if self.rotations().rotates_a_part() && !family.own_keys.contains(&"partial_rotary_factor") {
             return missing("partial_rotary_factor", "heads that are rotated in part");
         }
@@ -558,6 +523,7 @@ impl ModelConfig {
             ("norm_topk_prob", self.norm_topk_prob.is_some()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some()),
             ("mlp_only_layers", self.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty())),
+            ("clip_qkv", self.clip_qkv.is_some()),
             ("query_pre_attn_scalar", self.query_pre_attn_scalar.is_some()),
             ("rope_local_base_freq", self.rope_local_base_freq.is_some()),
             ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
@@ -567,8 +533,12 @@ impl ModelConfig {
         if let Some((key, _)) = own.find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
             return Err(format!("{key} asks for something that {} does not have; leave it out", family.name));
         }
+        self.refuse_unread(self.gpt2.missing().filter(|_| family.name == "gpt2"))
+    }
+
+    /// Refuses a key that is `missing`, or that nobody reads and that says something.
+    fn refuse_unread(&self, missing: Option<&str>) -> Result<(), String> {
         let asks = |(key, value): &(&String, &Unread)| !HARMLESS.contains(&key.as_str()) && !value.is_off();
-        let missing = self.gpt2.missing().filter(|_| family.name == "gpt2");
         match missing.or_else(|| self.rest.iter().find(asks).map(|(key, _)| key.as_str())) {
             Some(key) => Err(format!("{key} asks for something that is not there; leave it out")),
             None => Ok(()),

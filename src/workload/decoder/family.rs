@@ -403,7 +403,7 @@ pub(super) const FAMILIES: [Family; 31] = [
         style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..LLAMA.style },
         eps: 1e-5,
         padding: Some(1),
-        own_keys: &[],
+        own_keys: &["clip_qkv"],
         ..LLAMA
     },
     Family { name: "olmo2", style: OLMO, eps: 1e-5, padding: Some(1), own_keys: &[], ..LLAMA },
@@ -460,7 +460,7 @@ pub(super) const FAMILIES: [Family; 31] = [
         eps: 1e-5,
         rotated: 0.5,
         activation: "gelu_new",
-        own_keys: &["embd_pdrop", "layer_norm_eps", "partial_rotary_factor", "resid_pdrop"],
+        own_keys: &["embd_pdrop", "layer_norm_eps", "partial_rotary_factor", "qk_layernorm", "resid_pdrop"],
         ..LLAMA
     },
     Family {
@@ -589,6 +589,7 @@ pub(super) const FAMILIES: [Family; 31] = [
             "hidden_dropout",
             "layer_norm_eps",
             "partial_rotary_factor",
+            "qk_layernorm",
             "use_parallel_residual",
             "use_qkv_bias",
         ],

@@ -39,6 +39,8 @@ pub enum HeadNorms {
     Each,
     /// All heads together (OLMo 2).
     Together,
+    /// Each head with a weight of its own (StableLM).
+    Apart,
 }
 
 /// Which projections of attention have a bias.
@@ -409,6 +411,23 @@ impl Factors {
     }
 }
 
+/// The sizes of a vision tower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TowerSizes {
+    /// Width of its residual stream.
+    pub width: usize,
+    /// Hidden values of its MLPs.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Channels of an image.
+    pub channels: usize,
+    /// Pixels of a patch's side.
+    pub patch: usize,
+    /// Patches of an image.
+    pub positions: usize,
+}
+
 /// The sizes of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecoderSizes {
@@ -452,6 +471,8 @@ pub struct DecoderSizes {
     pub style: Style,
     /// The token whose embedding learns nothing.
     pub padding: Option<usize>,
+    /// Queries, keys and values are kept within this (OLMo 1).
+    pub clip: Option<f64>,
     /// Products of queries and keys are divided by the root of this, where it is not a head's size.
     pub query_scalar: Option<f64>,
     /// What scores and logits are kept within.
@@ -466,6 +487,8 @@ pub struct DecoderSizes {
     pub windows: SlidingWindows,
     /// Experts, where it has them.
     pub experts: Option<ExpertSizes>,
+    /// A vision tower that stands beside it and is not run.
+    pub tower: Option<TowerSizes>,
     /// Adapters that are trained instead of it.
     pub lora: Option<Lora>,
 }
