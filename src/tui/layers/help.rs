@@ -25,8 +25,8 @@ use crate::tui::words;
 
 /// Widest the help gets.
 const WIDTH: u16 = 150;
-/// From this width on keys stand in two columns.
-const TWO_COLUMNS: u16 = 100;
+/// From this width on keys stand in two columns: what most of them do fits into a line of one.
+const TWO_COLUMNS: u16 = 140;
 /// Cells between two columns.
 const GAP: usize = 2;
 /// Cells of the column of keys, and of words.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
+use unicode_width::UnicodeWidthStr;
 
 use crate::drawing::figures;
 use crate::drawing::legend;
@@ -17,8 +18,9 @@ use crate::tui::states::{Looked, ScreenAction, StacksAction};
 use crate::tui::when;
 use crate::units::Bytes;
 
-/// Cells from which on an area has a word.
+/// Cells from which on an area has a word, and one that is cut.
 const WORD: u16 = 4;
+const LEGIBLE: u16 = 9;
 
 /// Levels that the tree has below what is looked into, that one included, in so many cells: what has no room for a word has none, and
 /// deeper ones than that are not counted.
@@ -150,7 +152,9 @@ fn bar(theme: &Theme, node: &Node, total: Bytes, selected: bool, area: Rect, buf
         (true, Some(_)) => format!("{} {}", legend::category_letter(category), node.label),
         _ => node.label.to_string(),
     };
-    let label = pane::cut_name(&label, usize::from(area.width.saturating_sub(1)));
+    let room = usize::from(area.width.saturating_sub(1));
+    let is_whole = label.width() <= room;
+    let label = pane::cut_name(&label, room);
     let fill = if theme.is_colorless() && !selected { "·" } else { " " };
     for position in area.positions() {
         buf[position].set_symbol(if position.x == area.x { "▏" } else { fill }).set_style(style);
@@ -159,7 +163,7 @@ fn bar(theme: &Theme, node: &Node, total: Bytes, selected: bool, area: Rect, buf
         buf[(area.x, area.y)].set_symbol("▶");
     }
     // A label of which nothing but a letter is left says nothing.
-    if area.width >= WORD {
+    if area.width >= WORD && (is_whole || area.width >= LEGIBLE) {
         buf.set_stringn(area.x + 1, area.y, label, usize::from(area.width - 1), style);
     }
     let share = figures::percent(node.bytes.get(), total.get());
