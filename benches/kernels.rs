@@ -59,7 +59,7 @@ fn gemm(c: &mut Criterion) {
         let (a, b, out) = (memory.take(dtype, m * k), memory.take(dtype, n * k), memory.take(dtype, m * n));
         let b = MatrixView { row_stride: 1, col_stride: k, ..matrix(b, k) };
         let (a, c) = (matrix(a, k), matrix(out, n));
-        let kernel = kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false };
+        let kernel = kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, beta: 0.0 };
         group.throughput(Throughput::Elements((2 * m * n * k) as u64));
         group.bench_function(BenchmarkId::new(format!("{dtype:?}"), format!("{m}x{n}x{k}")), |bencher| {
             bencher.iter(|| memory.run(kernel));

@@ -138,6 +138,7 @@ pub(super) fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &Vi
         OptimizerKind::Momentum => "momentum",
         OptimizerKind::Adam => "adam",
         OptimizerKind::AdamW => "adamw",
+        OptimizerKind::Muon => "muon",
         OptimizerKind::AdamW8bit => "adamw_8bit",
         OptimizerKind::PagedAdamW8bit => "paged_adamw_8bit",
         OptimizerKind::PagedAdamW => "paged_adamw_32bit",

@@ -187,6 +187,12 @@ fn state(config: &Config, weights: &Weights) -> (u128, String) {
     match (config.optimizer, config.form) {
         (OptimizerKind::Sgd, _) => (0, "0".to_owned()),
         (OptimizerKind::Momentum, _) => (4 * all, "4·N".to_owned()),
+        // A buffer for matrices of hidden layers, two moments for all else.
+        (OptimizerKind::Muon, form) => {
+            let others = all - u128::from(weights.hidden);
+            let counters = if form == OptimizerForm::Fused { 4 * u128::from(weights.tensors) } else { 0 };
+            (4 * all + 4 * others + counters, "8·N − 4·(matrices of hidden layers)".to_owned())
+        }
         // Two bytes an element, and the largest magnitudes of 256 of them for each moment; small tensors have more.
         (OptimizerKind::AdamW8bit, _) => (2 * all + all / 32, "2·N + N/32".to_owned()),
         // Of tensors that are large enough for unified memory; small ones have as much as without pages.
@@ -427,6 +433,19 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
                 || form == OptimizerForm::Fused =>
         {
             SampleBytes { bytes: 0, letters: "0".to_owned() }
+        }
+        (OptimizerKind::Muon, form) => {
+            let [rows, cols] = weights.widest.map(u128::from);
+            let least = rows.min(cols);
+            // An update and its copies in 16 bits, and squares of its smaller side.
+            let of_muon = 8 * rows * cols + 4 * least * least;
+            let of_others = match form {
+                OptimizerForm::Foreach => 4 * (all - u128::from(weights.hidden)),
+                OptimizerForm::Loop => 8 * u128::from(weights.largest),
+                OptimizerForm::Fused => 0,
+            };
+            let letters = "the larger of what Newton–Schulz and AdamW take".to_owned();
+            SampleBytes { bytes: of_muon.max(of_others), letters }
         }
         (_, OptimizerForm::Foreach) => {
             SampleBytes { bytes: 4 * all, letters: "4·N (a root of all second moments)".to_owned() }

@@ -57,6 +57,10 @@ pub struct Weights {
     pub largest: u64,
     /// Tensors.
     pub tensors: u64,
+    /// Those of the matrices of hidden layers.
+    pub hidden: u64,
+    /// The sides of the largest of them.
+    pub widest: [u64; 2],
 }
 
 impl Model {
@@ -84,6 +88,8 @@ impl Model {
                     cast: blocks + table,
                     largest: table.max(4 * square),
                     tensors: times(layers, 12)? + 4,
+                    hidden: blocks,
+                    widest: [4 * d, d],
                 }
             }
             Kind::Mlp => {
@@ -94,6 +100,8 @@ impl Model {
                     cast: first + hidden + head,
                     largest: first.max(head).max(if layers > 2 { square } else { 0 }),
                     tensors: times(layers, 2)?,
+                    hidden: first + hidden,
+                    widest: [if layers > 2 { seq.max(d) } else { seq }, d],
                 }
             }
         };

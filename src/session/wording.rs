@@ -36,6 +36,7 @@ pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
             ("amp", "fp16") => "torch.autocast(\"cuda\", torch.float16)",
             ("amp", _) => "torch.autocast(\"cuda\", torch.bfloat16)",
             ("accum", value) => return format!("{value} micro-batches a step, their gradients accumulated"),
+            ("opt", "muon") => "torch.optim.Muon for the matrices of hidden layers",
             ("opt", "adamw_8bit") => "bitsandbytes.optim.AdamW8bit",
             ("opt", "paged_adamw_8bit") => "bitsandbytes.optim.PagedAdamW8bit",
             ("opt", "paged_adamw_32bit") => "bitsandbytes.optim.PagedAdamW32bit",

@@ -108,6 +108,8 @@ pub enum OptimizerKind {
     /// AdamW: Adam with decoupled weight decay.
     #[default]
     AdamW,
+    /// Muon for the matrices of hidden layers, AdamW for all else: one buffer for the first, two moments for the second.
+    Muon,
     /// AdamW of bitsandbytes: two moments in 8 bits per parameter.
     #[serde(rename = "adamw_8bit")]
     AdamW8bit,
@@ -140,7 +142,7 @@ impl OptimizerKind {
 
     /// Whether its weights decay where nobody says how much.
     const fn decays(self) -> bool {
-        matches!(self, Self::AdamW | Self::AdamW8bit | Self::PagedAdamW8bit | Self::PagedAdamW)
+        matches!(self, Self::AdamW | Self::Muon | Self::AdamW8bit | Self::PagedAdamW8bit | Self::PagedAdamW)
     }
 
     /// How bitsandbytes keeps its moments, where it is one of those.
@@ -151,7 +153,7 @@ impl OptimizerKind {
             Self::AdamW8bit | Self::Lion8bit => Some(KeptState { in_bytes: true, paged: false }),
             Self::PagedAdamW8bit | Self::PagedLion8bit => Some(KeptState { in_bytes: true, paged: true }),
             Self::PagedAdamW | Self::PagedLion => Some(KeptState { in_bytes: false, paged: true }),
-            Self::Sgd | Self::Momentum | Self::Adam | Self::AdamW => None,
+            Self::Sgd | Self::Momentum | Self::Adam | Self::AdamW | Self::Muon => None,
         }
     }
 }
@@ -429,7 +431,7 @@ pub struct Hyper {
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub eps: f64,
-    /// Weight decay, in the way of each optimizer; `None`: 0.1 for AdamW, none for the others.
+    /// Weight decay, in the way of each optimizer; `None`: 0.1 for AdamW and Muon, none for the others.
     pub weight_decay: Option<f64>,
     /// The largest norm of all gradients together (`clip_grad_norm_`); `None`: they are left as they are.
     #[serde(default)]
@@ -467,6 +469,7 @@ impl Hyper {
             OptimizerKind::Sgd | OptimizerKind::Momentum => self.sgd_lr,
             OptimizerKind::Adam
             | OptimizerKind::AdamW
+            | OptimizerKind::Muon
             | OptimizerKind::AdamW8bit
             | OptimizerKind::PagedAdamW8bit
             | OptimizerKind::PagedAdamW => self.adam_lr,

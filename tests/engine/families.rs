@@ -10,7 +10,7 @@ use vramlab::device::sim::{Card, CardCatalog, SimDevice};
 use vramlab::model::{Event, EventKind};
 use vramlab::train::{
     Checkpointing, Config, Libraries, LoopStyle, LossHead, Member, OptimizerForm, Parallelism, PipelineSchedule,
-    Trainer, TrainerOptions, Workload, World,
+    Tensor, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, Quantization, Share, Sizes, Target, Targets};
@@ -419,6 +419,81 @@ fn paged_moments_in_f32_learn_as_adamw_does() {
     // The fifth step has the batch of the first.
     assert!(plain[4] < plain[0] - 0.1, "{plain:?}");
     assert_eq!((none, managed), (Bytes::ZERO, Bytes(8 * 8 * 131_072)));
+}
+
+/// What six steps of PyTorch came to: losses, and the weights behind them.
+#[derive(serde::Deserialize)]
+struct Learned {
+    losses: [f64; 6],
+    weights: BTreeMap<String, Vec<f64>>,
+}
+
+/// Six steps of `torch.optim.Muon` of PyTorch 2.11 on the processor, with AdamW beside it, of weights in f32 and in bf16. Iterations in bf16
+/// round each product, so that steps are compared with how far they went.
+#[test]
+fn muon_learns_as_that_of_pytorch() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/optimizers/muon.json.xz");
+    let file = lzma_rust2::XzReader::new(std::fs::File::open(path).unwrap(), false);
+    let all: BTreeMap<String, Learned> = serde_json::from_reader(file).unwrap();
+    for (name, theirs) in all {
+        let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap();
+        let config = configured(name.split_once('.').unwrap().1, 4);
+        let (mut trainer, _) =
+            crate::training::on(Box::new(device), workload(&name), config, Libraries::PROCESSOR, LoopStyle::Logging);
+        let weights = |trainer: &Trainer| -> BTreeMap<String, Vec<f64>> {
+            let read = |tensor: &Tensor| {
+                let mut bytes = vec![0; usize::try_from(tensor.bytes().get()).unwrap()];
+                trainer.memory().read(tensor, &mut bytes).unwrap();
+                let f32s = |bytes: &[u8]| f64::from(f32::from_le_bytes(bytes.try_into().unwrap()));
+                let bf16s = |bytes: &[u8]| f64::from(f32::from_le_bytes([0, 0, bytes[0], bytes[1]]));
+                match tensor.dtype() {
+                    DType::F32 => bytes.chunks_exact(4).map(f32s).collect(),
+                    _ => bytes.chunks_exact(2).map(bf16s).collect(),
+                }
+            };
+            trainer.parameters().map(|(name, tensor)| (name.to_owned(), read(tensor))).collect()
+        };
+        let before = weights(&trainer);
+        for theirs in theirs.losses {
+            let ours = f64::from(trainer.step().unwrap().loss.unwrap());
+            let most = if name.contains("bf16") { 2e-3 } else { 1e-4 };
+            assert!((ours - theirs).abs() < most, "{name}: a loss of {ours} for {theirs}");
+        }
+        let after = weights(&trainer);
+        for (parameter, theirs) in &theirs.weights {
+            let length = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+            let (off, way) = (length(&after[parameter], theirs), length(&before[parameter], theirs));
+            // What gradients in bf16 differ in, an iteration that stretches small singular values makes more of.
+            let most = if name.contains("bf16") { 0.1 } else { 0.01 };
+            assert!(off <= most * way, "{name}: {parameter} is {:.2} % of its way off", 100.0 * off / way);
+        }
+    }
+}
+
+/// Two optimizers that are one switch: what has no place there is refused in a sentence.
+#[test]
+fn muon_is_refused_where_it_is_not_there() {
+    let trainer = |variant: &str, parallelism: Option<Parallelism>| {
+        let member = parallelism.map(|parallelism| Member { parallelism, world: World::new(2, 0).unwrap() });
+        let options = TrainerOptions { member, ..TrainerOptions::default() };
+        let (device, config) = (Box::new(SimDevice::h200().unwrap()), configured(variant, 2));
+        let made = Trainer::new(device, workload("llama-mini.base"), config, options, Box::new(()));
+        made.map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        trainer("baseampfp16muon", None).unwrap_err(),
+        "gradients of two optimizers are not unscaled here; use --amp bf16, or --opt adamw"
+    );
+    for parallelism in [Parallelism::Fsdp, Parallelism::Zero1, Parallelism::Tensor] {
+        assert_eq!(
+            trainer("basemuon", Some(parallelism)).unwrap_err(),
+            format!(
+                "matrices that Muon makes orthogonal are not shared among ranks by {parallelism}; use --opt adamw, or ddp"
+            )
+        );
+    }
+    trainer("basemuon", Some(Parallelism::Ddp)).unwrap();
+    trainer("basemuon", None).unwrap();
 }
 
 /// Ranks that shard state have none in unified memory.

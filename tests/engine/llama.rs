@@ -159,6 +159,7 @@ pub fn configured(variant: &str, batch: usize) -> Config {
         (true, true, _) => OptimizerKind::PagedAdamW8bit,
         (true, _, true) => OptimizerKind::PagedAdamW,
         (_, true, _) => OptimizerKind::AdamW8bit,
+        _ if has("muon") => OptimizerKind::Muon,
         _ if has("pagedlion8") => OptimizerKind::PagedLion8bit,
         _ if has("pagedlion32") => OptimizerKind::PagedLion,
         _ if has("lion8") => OptimizerKind::Lion8bit,
@@ -167,6 +168,9 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     };
     if has("fused") {
         config.form = OptimizerForm::Fused;
+    }
+    if has("loop") {
+        config.form = OptimizerForm::Loop;
     }
     if has("clip") {
         config.hyper.clip = Some(1.0);

@@ -16,6 +16,7 @@ mod float8;
 mod gemm;
 mod layer_norm;
 mod loss;
+mod muon;
 mod optimizer;
 mod pool;
 mod rms_norm;
@@ -116,6 +117,7 @@ families! {
     batch_norm::BatchNorm,
     pool::Pool,
     optimizer::Optimizer<'a>,
+    muon::Muon,
 }
 
 #[cfg(test)]

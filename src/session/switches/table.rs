@@ -80,7 +80,7 @@ macro_rules! one_of {
 }
 
 const AMP: [Amp; 3] = [Amp::Off, Amp::Fp16, Amp::Bf16];
-const OPTIMIZERS: [OptimizerKind; 11] = [
+const OPTIMIZERS: [OptimizerKind; 12] = [
     OptimizerKind::Sgd,
     OptimizerKind::PagedAdamW,
     OptimizerKind::PagedAdamW8bit,
@@ -90,6 +90,7 @@ const OPTIMIZERS: [OptimizerKind; 11] = [
     OptimizerKind::Lion8bit,
     OptimizerKind::Lion,
     OptimizerKind::Momentum,
+    OptimizerKind::Muon,
     OptimizerKind::Adam,
     OptimizerKind::AdamW,
 ];
@@ -210,6 +211,7 @@ pub(super) const TABLE: &[Entry] = &[
             "lion_8bit",
             "lion_32bit",
             "momentum",
+            "muon",
             "adam",
             "adamw",
         ]),

@@ -66,6 +66,6 @@ impl Context {
     }
 
     fn matrix_product(&self, [m, n, k]: [usize; 3], a: MatrixView, b: MatrixView, c: MatrixView) -> OpResult<()> {
-        self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })
+        self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, beta: 0.0 })
     }
 }

@@ -78,7 +78,7 @@ impl Context {
             let memory = cx.memory().clone();
             cx.workspaces.gemm(&memory)?;
             let [a, b, c]: [MatrixView; 3] = [left, right, &output].map(Tensor::matrix);
-            cx.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })?;
+            cx.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, beta: 0.0 })?;
             Ok(output)
         })
     }

@@ -304,8 +304,8 @@ impl Context {
         let behind = self.temporary(Shape::new(&[m, n]), DType::F32, "scales of the product")?;
         let (rows, columns) = (of_a.reshaped(Shape::new(&[m, 1])), of_b.reshaped(Shape::new(&[1, n])));
         let (a, b, c) = (rows.matrix(), columns.matrix(), behind.matrix());
-        let (batch, bias, alpha, accumulate) = (1, None, 1.0, false);
-        self.launch(kernels::Gemm { m, n, k: 1, batch, a, b, c, bias, alpha, accumulate })?;
+        let (batch, bias, alpha, beta) = (1, None, 1.0, 0.0);
+        self.launch(kernels::Gemm { m, n, k: 1, batch, a, b, c, bias, alpha, beta })?;
         drop((rows, columns));
         let one = |cx: &Self, scales: Tensor| {
             let one = cx.temporary(Shape::new(&[]), DType::F32, "scale of 1")?;

@@ -252,7 +252,7 @@ impl Context {
     ) -> OpResult<()> {
         let c = c.matrix();
         let bias = bias.map(Tensor::operand);
-        self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias, alpha: 1.0, accumulate: false })
+        self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias, alpha: 1.0, beta: 0.0 })
     }
 }
 

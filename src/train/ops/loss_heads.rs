@@ -326,7 +326,7 @@ impl Context {
         let memory = self.memory().clone();
         self.workspaces.gemm(&memory)?;
         let (a, b, c) = (input.matrix(), weight.transposed(), to.matrix());
-        self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })
+        self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, beta: 0.0 })
     }
 
     /// Gradients of a product with the head: of its input, and summed over chunks of the weight.
@@ -339,9 +339,9 @@ impl Context {
     ) -> OpResult<()> {
         let (bias, alpha, batch): (Option<Operand>, _, _) = (None, 1.0, 1);
         let (a, b, c) = (grad.matrix(), weight.matrix(), to_input.matrix());
-        self.launch(kernels::Gemm { m, n: k, k: n, batch, a, b, c, bias, alpha, accumulate: false })?;
+        self.launch(kernels::Gemm { m, n: k, k: n, batch, a, b, c, bias, alpha, beta: 0.0 })?;
         let Some(to_weight) = to_weight else { return Ok(()) };
         let (a, b, c) = (grad.transposed(), input.matrix(), to_weight.matrix());
-        self.launch(kernels::Gemm { m: n, n: k, k: m, batch, a, b, c, bias, alpha, accumulate: true })
+        self.launch(kernels::Gemm { m: n, n: k, k: m, batch, a, b, c, bias, alpha, beta: 1.0 })
     }
 }

@@ -29,6 +29,7 @@ mod loss_heads;
 mod masks;
 mod mean;
 mod new_gelu;
+mod newton_schulz;
 mod norm;
 mod packed;
 mod plain_norm;

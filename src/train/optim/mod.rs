@@ -11,6 +11,7 @@
 mod adam;
 mod bitsandbytes;
 mod clip;
+mod muon;
 mod rule;
 mod schedule;
 mod sgd;
@@ -24,15 +25,23 @@ pub(crate) use clip::clip_gradients;
 
 use super::config::{Config, Offload, OptimizerForm, OptimizerKind};
 use super::context::Context;
-use super::error::OpResult;
+use super::error::{OpResult, TrainError};
 use vramlab_model::Parallelism;
 
-/// Why ranks that share in this way do not have such an optimizer.
-pub(crate) fn refusal(kind: OptimizerKind, parallelism: Parallelism) -> Option<String> {
-    let paged = kind.of_bitsandbytes().is_some_and(|kept| kept.paged);
-    let apart = matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView);
-    (paged && !apart)
-        .then(|| format!("state in unified memory is not shared among ranks by {parallelism}; use --opt adamw, or ddp"))
+/// Why there is no such optimizer, or none of ranks that share in this way.
+pub(crate) fn refusal(config: &Config, parallelism: Option<Parallelism>) -> Option<TrainError> {
+    let kind = config.optimizer;
+    if kind == OptimizerKind::Muon && config.amp.scales() {
+        return Some(TrainError::TwoOptimizers);
+    }
+    let parallelism = parallelism.filter(|way| !matches!(way, Parallelism::Ddp | Parallelism::DdpView))?;
+    let what = match kind.of_bitsandbytes() {
+        Some(kept) if kept.paged => "state in unified memory is",
+        None if kind == OptimizerKind::Muon => "matrices that Muon makes orthogonal are",
+        _ => return None,
+    };
+    let text = format!("{what} not shared among ranks by {parallelism}; use --opt adamw, or ddp");
+    Some(TrainError::Workload(text))
 }
 
 /// An optimizer and its state. Dropping it frees the state.
@@ -44,6 +53,7 @@ pub(crate) struct Optimizer {
 enum Rule {
     Sgd(sgd::Sgd),
     Adam(adam::Adam),
+    Muon(Box<muon::Muon>),
     Bitsandbytes(Box<bitsandbytes::Bitsandbytes>),
 }
 
@@ -55,6 +65,7 @@ impl Optimizer {
             OptimizerKind::Momentum => Rule::Sgd(sgd::Sgd::new(true)),
             OptimizerKind::Adam => Rule::Adam(adam::Adam::new(false)),
             OptimizerKind::AdamW => Rule::Adam(adam::Adam::new(true)),
+            OptimizerKind::Muon => Rule::Muon(Box::new(muon::Muon::new())),
             of_bitsandbytes => Rule::Bitsandbytes(Box::new(bitsandbytes::Bitsandbytes::new(of_bitsandbytes))),
         };
         Self { rule, form }
@@ -62,7 +73,7 @@ impl Optimizer {
 
     /// True when its kernel unscales gradients and looks at the overflow flag itself, so that the host need not wait for the flag.
     pub fn scales_itself(&self) -> bool {
-        self.form == OptimizerForm::Fused && !matches!(self.rule, Rule::Bitsandbytes(_))
+        self.form == OptimizerForm::Fused && !matches!(self.rule, Rule::Bitsandbytes(_) | Rule::Muon(_))
     }
 
     /// Updates every one of `parameters` that has a gradient, in step number `step` of the training.
@@ -93,6 +104,7 @@ impl Optimizer {
             match &mut self.rule {
                 Rule::Sgd(sgd) => cx.op("sgd", |cx| sgd.step(cx, config.hyper.momentum, rule, part))?,
                 Rule::Adam(adam) => cx.op("adam", |cx| adam.step(cx, &config.hyper, rule, part))?,
+                Rule::Muon(muon) => muon.step(cx, &config.hyper, rule, part)?,
                 Rule::Bitsandbytes(optimizer) => {
                     cx.op(optimizer.name(), |cx| optimizer.step(cx, &config.hyper, rule, part))?
                 }
@@ -110,6 +122,7 @@ impl Optimizer {
     fn begin(&mut self) {
         match &mut self.rule {
             Rule::Adam(adam) => adam.begin(),
+            Rule::Muon(muon) => muon.begin(),
             Rule::Bitsandbytes(optimizer) => optimizer.begin(),
             Rule::Sgd(_) => {}
         }
@@ -140,6 +153,9 @@ impl Optimizer {
             Rule::Adam(adam) => {
                 adam.states().filter(|(index, _)| has(parameters, *index)).flat_map(|(_, states)| states).collect()
             }
+            Rule::Muon(muon) => {
+                muon.states().filter(|(index, _)| has(parameters, *index)).map(|(_, state)| state).collect()
+            }
             Rule::Bitsandbytes(optimizer) => {
                 optimizer.states().filter(|(index, _)| has(parameters, *index)).flat_map(|(_, states)| states).collect()
             }
@@ -150,6 +166,7 @@ impl Optimizer {
     pub fn take_back(&mut self) {
         match &mut self.rule {
             Rule::Adam(adam) => adam.take_back(),
+            Rule::Muon(muon) => muon.take_back(),
             Rule::Bitsandbytes(optimizer) => optimizer.take_back(),
             Rule::Sgd(_) => {}
         }

@@ -32,6 +32,7 @@ impl StepRule {
 }
 
 /// A parameter with its gradient.
+#[derive(Clone)]
 pub(super) struct Trained {
     /// Its position among the parameters.
     pub index: usize,

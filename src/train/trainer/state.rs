@@ -107,11 +107,10 @@ impl Trainer {
         observer: Box<dyn Observer>,
     ) -> Result<Self, TrainError> {
         let by_host = !device.info().simulated && !device.exchanges();
-        if let Some(why) = options.member.and_then(|member| {
-            let refused = parallel::refusal(member, &config, by_host);
-            refused.or_else(|| optim::refusal(config.optimizer, member.parallelism))
-        }) {
-            return Err(TrainError::Workload(why));
+        let shared = options.member.and_then(|member| parallel::refusal(member, &config, by_host));
+        let parallelism = options.member.map(|member| member.parallelism);
+        if let Some(refused) = shared.map(TrainError::Workload).or_else(|| optim::refusal(&config, parallelism)) {
+            return Err(refused);
         }
         let watched = options.watched || cfg!(debug_assertions);
         let memory = Memory::of_rank(options.rank, device, options.settings, observer, watched);
@@ -316,12 +315,14 @@ impl Trainer {
     /// [`TrainError::OutOfMemory`] when new batches do not fit, [`TrainError::TooFewSamples`]; the old configuration then
     /// stays in force.
     pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
-        if let Some(member) = self.member {
-            let refused = parallel::refusal(member, &config, self.memory().holds_bytes() && !self.memory().exchanges());
-            let refused = refused.or_else(|| optim::refusal(config.optimizer, member.parallelism));
-            if let Some(why) = refused.or_else(|| parallel::fixed(member, &self.config, &config)) {
-                return Err(TrainError::Workload(why));
-            }
+        let by_host = self.memory().holds_bytes() && !self.memory().exchanges();
+        let shared = self.member.and_then(|member| {
+            let refused = parallel::refusal(member, &config, by_host);
+            refused.or_else(|| parallel::fixed(member, &self.config, &config))
+        });
+        let parallelism = self.member.map(|member| member.parallelism);
+        if let Some(refused) = shared.map(TrainError::Workload).or_else(|| optim::refusal(&config, parallelism)) {
+            return Err(refused);
         }
         let config = Config { form: parallel::form(&self.cx, config.form), ..config };
         let old = std::mem::replace(&mut self.config, config);

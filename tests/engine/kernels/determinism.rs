@@ -22,7 +22,7 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
             let c = bench.empty(dtype, m * n);
             let (a, b) = (transposed(matrix(a, m)), matrix(b, n));
             let c_view = matrix(c, n);
-            bench.run(kernels::Gemm { m, n, k, batch: 1, a, b, c: c_view, bias: None, alpha: 1.0, accumulate: false });
+            bench.run(kernels::Gemm { m, n, k, batch: 1, a, b, c: c_view, bias: None, alpha: 1.0, beta: 0.0 });
             keep(&mut bench, &[c], &mut made);
         }
     }

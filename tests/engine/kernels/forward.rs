@@ -187,18 +187,8 @@ fn operands_that_half_overlap_are_refused() {
     let narrower = Operand { dtype: DType::Bf16, ..src };
     assert!(bench.try_run(kernels::Elementwise::Cast { src, dst: narrower }).is_err());
     let view = matrix(Operand { len: 100, ..src }, 10);
-    let product = kernels::Gemm {
-        m: 10,
-        n: 10,
-        k: 10,
-        batch: 1,
-        a: view,
-        b: view,
-        c: view,
-        bias: None,
-        alpha: 1.0,
-        accumulate: false,
-    };
+    let product =
+        kernels::Gemm { m: 10, n: 10, k: 10, batch: 1, a: view, b: view, c: view, bias: None, alpha: 1.0, beta: 0.0 };
     assert!(bench.try_run(product).is_err());
 }
 
@@ -303,7 +293,12 @@ fn gemm_multiplies_every_layout_and_type() {
                 let view_c = if layout & 4 == 0 { matrix(c, n) } else { transposed(matrix(c, m)) };
                 let (view_a, view_b) = (batched(view_a, m * k), batched(view_b, k * n));
                 let view_c = batched(view_c, m * n);
-                let (with_bias, accumulate, alpha) = (layout % 3 == 1, layout % 3 == 2 || layout == 4, 0.75);
+                let (with_bias, alpha) = (layout % 3 == 1, 0.75);
+                let beta = match layout {
+                    4 => -1.5,
+                    _ if layout % 3 == 2 => 1.0,
+                    _ => 0.0_f32,
+                };
                 let mut truth = z.clone();
                 for s in 0..batch {
                     for i in 0..m {
@@ -316,9 +311,8 @@ fn gemm_multiplies_every_layout_and_type() {
                                 })
                                 .sum();
                             let at = s * m * n + i * view_c.row_stride + j * view_c.col_stride;
-                            truth[at] = f64::from(alpha) * dot
-                                + if with_bias { *bias } else { 0.0 }
-                                + if accumulate { z[at] } else { 0.0 };
+                            truth[at] =
+                                f64::from(alpha) * dot + if with_bias { *bias } else { 0.0 } + f64::from(beta) * z[at];
                         }
                     }
                 }
@@ -332,7 +326,7 @@ fn gemm_multiplies_every_layout_and_type() {
                     c: view_c,
                     bias: with_bias.then_some(bias),
                     alpha,
-                    accumulate,
+                    beta,
                 });
                 let what = format!("{left:?} {right:?} {result:?} {m}x{n}x{k} layout {layout}");
                 assert_close(&bench.get(c), &truth, tolerance(result), 4.0 + k as f64 / 8.0, &what);

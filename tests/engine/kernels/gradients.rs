@@ -114,8 +114,7 @@ fn linear_layer_with_bias() {
     let (rows, from, to) = (5, 3, 4);
     let inputs = [random(rows * from, 1), random(to * from, 2), random(to, 3)];
     let w = random(rows * to, 4);
-    let product =
-        |m, n, k, a, b, c, bias| kernels::Gemm { m, n, k, batch: 1, a, b, c, bias, alpha: 1.0, accumulate: false };
+    let product = |m, n, k, a, b, c, bias| kernels::Gemm { m, n, k, batch: 1, a, b, c, bias, alpha: 1.0, beta: 0.0 };
     let mut forward = |x: &[Vec<f64>]| {
         evaluate(x, rows * to, |x, dst| {
             let weight = transposed(matrix(x[1], from));

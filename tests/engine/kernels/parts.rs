@@ -23,18 +23,8 @@ fn products_of_16_bit_matrices_are_those_of_the_definition_however_they_are_cut(
             };
             views.iter_mut().zip([m * k, k * n, m * n]).for_each(|(view, stride)| view.batch_stride = stride);
             let [of_a, of_b, of_c] = views;
-            let product = |accumulate, bias| kernels::Gemm {
-                m,
-                n,
-                k,
-                batch,
-                a: of_a,
-                b: of_b,
-                c: of_c,
-                bias,
-                alpha: 0.5,
-                accumulate,
-            };
+            let product =
+                |beta, bias| kernels::Gemm { m, n, k, batch, a: of_a, b: of_b, c: of_c, bias, alpha: 0.5, beta };
             // Some elements of every part, the first and the last among them.
             let some = |len: usize| (0..len).step_by((len / 23).max(1)).chain([len - 1]);
             let check = |got: &[f64], start: &dyn Fn(usize, usize) -> f64, what: &str| {
@@ -51,11 +41,11 @@ fn products_of_16_bit_matrices_are_those_of_the_definition_however_they_are_cut(
                     assert_close(&[got[at]], &[truth], tolerance(result), 4.0 + k as f64 / 8.0, &what);
                 }
             };
-            bench.run(product(false, Some(bias)));
+            bench.run(product(0.0, Some(bias)));
             check(&bench.get(c), &|_, j| shift[j], "with a bias");
             let before_again = bench.get(c);
-            bench.run(product(true, None));
-            check(&bench.get(c), &|at, _| before_again[at], "added");
+            bench.run(product(-1.5, None));
+            check(&bench.get(c), &|at, _| -1.5 * before_again[at], "added");
             drop(before);
         }
     }

@@ -248,7 +248,6 @@ impl Handle {
         if let Some(bias) = product.bias {
             plan.describe(sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.0)?;
         }
-        let beta = if product.shape.accumulate { 1.0_f32 } else { 0.0 };
         let algorithm_data = sys::cublasLtMatmulAlgo_t { data: algorithm.data };
         let at = |address: Address| address.0 as *mut c_void;
         // SAFETY: the library has agreed to the algorithm for these descriptors; the operands are live blocks of the
@@ -258,7 +257,7 @@ impl Handle {
                 self.0,
                 plan.description,
                 (&raw const product.alpha).cast(),
-                (&raw const beta).cast(),
+                (&raw const product.beta).cast(),
                 at(product.left),
                 plan.left.0,
                 at(product.right),

@@ -3,7 +3,7 @@
 use crate::{DType, MatrixView, Operand};
 use vramlab_allocator::units::Address;
 
-/// A product as kernels have it: `c[m,n] = alpha · a[m,k] b[k,n] (+ bias[n]) (+ c)` for each matrix of the batch.
+/// A product as kernels have it: `c[m,n] = alpha · a[m,k] b[k,n] (+ bias[n]) + beta · c` for each matrix of the batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Multiplication {
     /// m, n and k.
@@ -13,7 +13,7 @@ pub(crate) struct Multiplication {
     pub matrices: [MatrixView; 3],
     pub bias: Option<Operand>,
     pub alpha: f32,
-    pub accumulate: bool,
+    pub beta: f32,
     /// Of factors in 8 bits: what each is multiplied by, and whether sums may be kept with fewer bits.
     pub scaled: Option<([Operand; 2], bool)>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Shape {
     pub alignment: u32,
 }
 
-/// A product that cuBLASLt can compute: `product = alpha · left · right (+ bias) (+ product)`.
+/// A product that cuBLASLt can compute: `product = alpha · left · right (+ bias) + beta · product`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product {
     pub shape: Shape,
@@ -59,6 +59,7 @@ pub(super) struct Product {
     pub product: Address,
     pub bias: Option<Address>,
     pub alpha: f32,
+    pub beta: f32,
     /// What products of 8-bit floats are multiplied by: a number for each factor.
     pub scales: Option<[Address; 2]>,
 }
@@ -67,7 +68,7 @@ impl Product {
     /// Row-major matrices are read as the transposes that they are in column-major terms: `cᵀ = bᵀ aᵀ`. `None` where a matrix has no contiguous dimension, or types are mixed in a way that cuBLASLt
     /// has no kernel for.
     pub fn of(multiplication: &Multiplication, tf32: bool) -> Option<Self> {
-        let &Multiplication { sizes, batch, ref matrices, bias, alpha, accumulate, scaled } = multiplication;
+        let &Multiplication { sizes, batch, ref matrices, bias, alpha, beta, scaled } = multiplication;
         let [a, b, c] = matrices;
         let computes = |view: &MatrixView| matches!(view.dtype, DType::F32 | DType::F16 | DType::Bf16);
         let known = match scaled {
@@ -130,7 +131,7 @@ impl Product {
             product,
             batch,
             bias: bias.map(|bias| bias.dtype),
-            accumulate,
+            accumulate: beta != 0.0,
             fast: scaled.is_some_and(|(_, fast)| fast),
             tf32: tf32 && a.dtype == DType::F32,
             alignment: 1 << together.trailing_zeros().min(4),
@@ -142,6 +143,7 @@ impl Product {
             product: c.address,
             bias: bias.map(|bias| bias.address),
             alpha,
+            beta,
             scales,
         })
     }
@@ -158,7 +160,7 @@ mod tests {
     fn product([m, n, k]: [usize; 3], [a, b, c]: [MatrixView; 3]) -> Option<Product> {
         let (sizes, matrices) = ([m, n, k], [a, b, c]);
         let multiplication =
-            Multiplication { sizes, batch: 1, matrices, bias: None, alpha: 1.0, accumulate: false, scaled: None };
+            Multiplication { sizes, batch: 1, matrices, bias: None, alpha: 1.0, beta: 0.0, scaled: None };
         Product::of(&multiplication, false)
     }
 

@@ -50,7 +50,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Float8) -> Result<(), Refus
                 matrices: [a, b, c],
                 bias: None,
                 alpha: 1.0,
-                accumulate: false,
+                beta: 0.0,
                 scaled: Some((inverse, fast)),
             };
             let Gpu { blas, scratch, .. } = &mut *queue.gpu;

@@ -131,11 +131,11 @@ impl Family for Float8 {
             }
             Self::Gemm { m, n, k, a, b, c, inverse, fast: _ } => {
                 let alpha = cpu::factor(on.apart(), inverse)?.unwrap_or(1.0);
-                let (batch, bias, accumulate) = (1, None, false);
+                let (batch, bias, beta) = (1, None, 0.0);
                 super::gemm::cpu::gemm(
                     on.cores,
                     on.apart(),
-                    &super::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate },
+                    &super::Gemm { m, n, k, batch, a, b, c, bias, alpha, beta },
                 )?;
                 cpu::scale_product(on.cores, on.apart(), c, inverse, [m, n])
             }

@@ -64,7 +64,7 @@ unsafe fn raw<R: Real>(
     a: RawMatrix<R>,
     b: RawMatrix<R>,
     c: Out<R>,
-    accumulate: bool,
+    beta: R,
     parallelism: Parallelism,
 ) {
     // The kernels prefer results whose columns are contiguous; of others they compute the transpose.
@@ -79,14 +79,14 @@ unsafe fn raw<R: Real>(
             c.data,
             c.col as isize,
             c.row as isize,
-            accumulate,
+            beta != R::ZERO,
             a.data,
             a.col as isize,
             a.row as isize,
             b.data,
             b.col as isize,
             b.row as isize,
-            R::ONE,
+            beta,
             alpha,
             false,
             false,
@@ -154,8 +154,8 @@ fn matrix<R: Real>(
     bias: Option<View<'_>>,
     parallelism: Parallelism,
 ) {
-    let &Gemm { m, n, k, batch, accumulate, .. } = operands;
-    let alpha = R::of(f64::from(operands.alpha));
+    let &Gemm { m, n, k, batch, .. } = operands;
+    let [alpha, beta] = [operands.alpha, operands.beta].map(|factor| R::of(f64::from(factor)));
     let converted = [a, b, to].iter().any(|view| view.dtype() != R::DTYPE);
     let Beside { converted: most, packed } = if batch == 1 { OF_ONE } else { OF_MANY };
     let [m_each, n_each, k_each] = if converted { parts([m, n, k], most) } else { [m, n, k] };
@@ -163,24 +163,24 @@ fn matrix<R: Real>(
     let offset = i * operands.c.batch_stride;
     let [row, col] = [operands.c.row_stride, operands.c.col_stride];
     // Adds up the terms of one part of the result, or begins with the first.
-    let sum = |[first_row, rows]: [usize; 2], [first_col, cols]: [usize; 2], out: Out<R>, begun: bool| {
+    let sum = |[first_row, rows]: [usize; 2], [first_col, cols]: [usize; 2], out: Out<R>, kept: R| {
         for_parts(k, k_each, |first, terms| {
-            let read = begun || first > 0;
+            let kept = if first > 0 { R::ONE } else { kept };
             with_source(cores, a, operands.a, i, [[first_row, rows], [first, terms]], |a| {
                 with_source(cores, b, operands.b, i, [[first, terms], [first_col, cols]], |b| {
                     // SAFETY: parts of claimed operands with exactly these shapes and strides; what `out` points to holds
                     // the part, and no element of it twice.
-                    unsafe { raw([rows, cols, terms], alpha, a, b, out, read, parallelism) };
+                    unsafe { raw([rows, cols, terms], alpha, a, b, out, kept, parallelism) };
                 });
             });
         });
     };
-    let begun = accumulate || bias.is_some();
+    let kept = if bias.is_some() { R::ONE } else { beta };
     let direct = to.dtype() == R::DTYPE;
     if let Some(bias) = bias
         && direct
     {
-        start_with_bias::<R>(cores, &to, offset, [row, col], &bias, [m, n], accumulate);
+        start_with_bias::<R>(cores, &to, offset, [row, col], &bias, [m, n], beta);
     }
     for_parts(m, m_each, |first_row, rows| {
         for_parts(n, n_each, |first_col, cols| {
@@ -188,17 +188,17 @@ fn matrix<R: Real>(
             if direct {
                 // SAFETY: `offset` is within the claimed matrix.
                 let data = unsafe { to.as_ptr().cast::<R>().add(offset) };
-                return sum([first_row, rows], [first_col, cols], Out { data, row, col }, begun);
+                return sum([first_row, rows], [first_col, cols], Out { data, row, col }, kept);
             }
             cores.scratch(rows * cols, |product: &mut [R]| {
-                if accumulate {
+                if beta != R::ZERO {
                     load(cores, &to, offset, [row, col], product, [rows, cols]);
                 }
                 if let Some(bias) = &bias {
-                    add_bias(cores, &bias.part(first_col, cols), product, accumulate);
+                    add_bias(cores, &bias.part(first_col, cols), product, beta);
                 }
                 let out = Out { data: product.as_mut_ptr(), row: cols, col: 1 };
-                sum([first_row, rows], [first_col, cols], out, begun);
+                sum([first_row, rows], [first_col, cols], out, kept);
                 store(cores, &to, offset, [row, col], product, [rows, cols]);
             });
         });
@@ -302,8 +302,8 @@ fn store_line<R: Real>(view: &View<'_>, start: usize, step: usize, values: &[R])
     }
 }
 
-/// Adds the bias to every row of `product`, or sets the rows to it.
-fn add_bias<R: Real>(cores: &Cores, bias: &View<'_>, product: &mut [R], add: bool) {
+/// Adds the bias to `beta` times every row of `product`.
+fn add_bias<R: Real>(cores: &Cores, bias: &View<'_>, product: &mut [R], beta: R) {
     let n = bias.len();
     cores.vectorised(
         #[inline(always)]
@@ -314,10 +314,10 @@ fn add_bias<R: Real>(cores: &Cores, bias: &View<'_>, product: &mut [R], add: boo
                 |values: &mut [R]| {
                     let bias = elements(bias, 0, values);
                     for row in product.chunks_exact_mut(n) {
-                        if add {
-                            row.iter_mut().zip(bias).for_each(|(x, &b)| *x += b);
-                        } else {
+                        if beta == R::ZERO {
                             row.copy_from_slice(bias);
+                        } else {
+                            row.iter_mut().zip(bias).for_each(|(x, &b)| *x = *x * beta + b);
                         }
                     }
                 },
@@ -334,7 +334,7 @@ fn start_with_bias<R: Real>(
     [row, col]: [usize; 2],
     bias: &View<'_>,
     [m, n]: [usize; 2],
-    add: bool,
+    beta: R,
 ) {
     for_rows(
         cores,
@@ -346,14 +346,14 @@ fn start_with_bias<R: Real>(
             let (values, line) = scratch.split_at_mut(n);
             let bias = elements(bias, 0, values);
             let start = offset + i * row;
-            if !add && col == 1 {
+            if beta == R::ZERO && col == 1 {
                 return R::store(to, start, bias);
             }
             line.fill(R::ZERO);
-            if add {
+            if beta != R::ZERO {
                 load_line(to, start, col, line);
             }
-            line.iter_mut().zip(bias).for_each(|(x, &b)| *x += b);
+            line.iter_mut().zip(bias).for_each(|(x, &b)| *x = *x * beta + b);
             store_line(to, start, col, line);
         },
     );

@@ -12,14 +12,14 @@ const TILE: usize = 16;
 
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Gemm) -> Result<(), Refusal> {
-    let Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate } = kernel;
+    let Gemm { m, n, k, batch, a, b, c, bias, alpha, beta } = kernel;
     let multiplication = Multiplication {
         sizes: [*m, *n, *k],
         batch: *batch,
         matrices: [*a, *b, *c],
         bias: *bias,
         alpha: *alpha,
-        accumulate: *accumulate,
+        beta: *beta,
         scaled: None,
     };
     let Gpu { blas, scratch, precision, .. } = &mut *queue.gpu;
@@ -36,7 +36,6 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Gemm) -> Result<(), Refusal
         arguments.at(view.address).count(view.row_stride).count(view.col_stride).count(view.batch_stride)
     };
     let arguments = view(view(view(Arguments::new(), a), b), c);
-    let mut arguments =
-        arguments.optional(bias.as_ref()).count(*m).count(*n).count(*k).float(*alpha).int(u32::from(*accumulate));
+    let mut arguments = arguments.optional(bias.as_ref()).count(*m).count(*n).count(*k).float(*alpha).float(*beta);
     queue.launch("gemm", &[a.dtype, c.dtype], grid, &mut arguments)
 }

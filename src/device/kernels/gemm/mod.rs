@@ -14,7 +14,7 @@ use crate::span::{Span, Tell};
 use crate::work::Work;
 use crate::{MatrixView, Operand};
 
-/// `c[m,n] = alpha · a[m,k] b[k,n] (+ bias[n]) (+ c)` for each matrix of the batch.
+/// `c[m,n] = alpha · a[m,k] b[k,n] (+ bias[n]) + beta · c` for each matrix of the batch; with `beta` 0 nothing is read of `c`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub struct Gemm {
@@ -27,7 +27,7 @@ pub struct Gemm {
     pub c: MatrixView,
     pub bias: Option<Operand>,
     pub alpha: f32,
-    pub accumulate: bool,
+    pub beta: f32,
 }
 
 impl Family for Gemm {

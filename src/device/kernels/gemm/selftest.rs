@@ -25,7 +25,7 @@ struct ProductCase {
     gaps: [usize; 3],
     bias: bool,
     alpha: f32,
-    accumulate: bool,
+    beta: f32,
     skew: Skew,
 }
 
@@ -40,13 +40,13 @@ impl ProductCase {
             gaps: [0; 3],
             bias: false,
             alpha: 1.0,
-            accumulate: false,
+            beta: 0.0,
             skew: Skew::Aligned,
         }
     }
 
     fn title(&self) -> String {
-        let Self { m, n, k, batch, layouts, gaps, bias, alpha, accumulate, .. } = *self;
+        let Self { m, n, k, batch, layouts, gaps, bias, alpha, beta, .. } = *self;
         let mut title = format!("m {m}, n {n}, k {k}");
         let mut tell = |condition: bool, what: String| {
             if condition {
@@ -59,12 +59,12 @@ impl ProductCase {
         tell(gaps != [0; 3], format!("rows longer by {gaps:?}"));
         tell(bias, "bias".into());
         tell(alpha != 1.0, format!("alpha {alpha}"));
-        tell(accumulate, "accumulated".into());
+        tell(beta != 0.0, format!("beta {beta}"));
         title
     }
 
     fn check(self, session: &mut Session<'_>, precision: Precision) {
-        let Self { m, n, k, batch, layouts, gaps, bias, alpha, accumulate, skew } = self;
+        let Self { m, n, k, batch, layouts, gaps, bias, alpha, beta, skew } = self;
         let dtype = precision.dtype();
         let mut case = Case::new("gemm", precision, self.title()).skewed(skew).work(m * n * k * batch);
         let strides = |rows: usize, cols: usize, layout: FactorLayout, gap: usize| match layout {
@@ -77,7 +77,7 @@ impl ProductCase {
         let a = case.input("a", dtype, of_a[2] * batch, Values::STANDARD);
         let b = case.input("b", dtype, of_b[2] * batch, Values::STANDARD);
         let added = bias.then(|| case.input("bias", dtype, n, Values::STANDARD));
-        let c = if accumulate {
+        let c = if beta != 0.0 {
             case.update("c", dtype, of_c[2] * batch, Values::STANDARD, Bound::Sum(k))
         } else {
             case.output("c", dtype, of_c[2] * batch, Bound::Sum(k))
@@ -92,7 +92,7 @@ impl ProductCase {
             c: at.matrix(c, 0, of_c),
             bias: added.map(|bias| at[bias]),
             alpha,
-            accumulate,
+            beta,
         });
     }
 }
@@ -148,12 +148,14 @@ fn products() -> Vec<ProductCase> {
     }
     for sizes in [[1, 1, 1], [33, 65, 17], [64, 128, 96]] {
         let product = ProductCase::new(sizes);
-        products.push(ProductCase { accumulate: true, ..product });
+        products.push(ProductCase { beta: 1.0, ..product });
         products.push(ProductCase { alpha: 0.125, ..product });
-        products.push(ProductCase { alpha: -0.7, accumulate: true, ..product });
+        products.push(ProductCase { alpha: -0.7, beta: 1.0, ..product });
+        products.push(ProductCase { alpha: 2.0315, beta: -4.775, ..product });
+        products.push(ProductCase { beta: 0.5, bias: true, ..product });
         products.push(ProductCase { alpha: 0.3, bias: true, ..product });
-        products.push(ProductCase { accumulate: true, bias: true, ..product });
-        products.push(ProductCase { accumulate: true, batch: 4, layouts: LAYOUTS[1], ..product });
+        products.push(ProductCase { beta: 1.0, bias: true, ..product });
+        products.push(ProductCase { beta: 1.0, batch: 4, layouts: LAYOUTS[1], ..product });
         products.push(ProductCase { skew: Skew::Together(1), layouts: LAYOUTS[1], ..product });
         products.push(ProductCase { skew: Skew::Apart, bias: true, ..product });
     }

@@ -183,7 +183,7 @@ pub(super) fn grouped_gemm<'a>(
     for (group, [first, m]) in runs(&mut access(), &ends, rows)?.into_iter().enumerate() {
         let address = Address(b.address.0 + b.dtype.bytes(group * b.batch_stride).get());
         let [a, b, c] = [rows_from(&a, first, k), MatrixView { address, ..b }, rows_from(&dst, first, n)];
-        gemm::gemm(cores, access(), &Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })?;
+        gemm::gemm(cores, access(), &Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, beta: 0.0 })?;
     }
     Ok(())
 }
@@ -201,7 +201,7 @@ pub(super) fn grouped_outer<'a>(
         let a = rows_from(&a, first, m);
         let a = MatrixView { row_stride: 1, col_stride: m, ..a };
         let [b, c] = [rows_from(&b, first, n), rows_from(&dst, group * m, n)];
-        gemm::gemm(cores, access(), &Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })?;
+        gemm::gemm(cores, access(), &Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, beta: 0.0 })?;
     }
     Ok(())
 }

@@ -196,7 +196,7 @@ impl Context {
         self.workspaces.gemm(&memory)?;
         let batch = c.shape().dims()[0] * c.shape().dims()[1];
         let c = matrices(c, false);
-        self.launch(kernels::Gemm { m, n, k, batch, a, b, c, bias: None, alpha: 1.0, accumulate: false })
+        self.launch(kernels::Gemm { m, n, k, batch, a, b, c, bias: None, alpha: 1.0, beta: 0.0 })
     }
 
     /// `q kᵀ` of every head. The gradient of `k` lies head by head, or as the product leaves it: `turned`, element by element of a head.

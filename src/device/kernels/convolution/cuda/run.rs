@@ -148,8 +148,7 @@ impl QueuedConvolution<'_, '_> {
 
     fn multiply(&mut self, [m, n, k]: [usize; 3], batch: usize, [a, b, c]: [MatrixView; 3]) -> Result<(), Refusal> {
         let (sizes, matrices) = ([m, n, k], [a, b, c]);
-        let multiplication =
-            Multiplication { sizes, batch, matrices, bias: None, alpha: 1.0, accumulate: false, scaled: None };
+        let multiplication = Multiplication { sizes, batch, matrices, bias: None, alpha: 1.0, beta: 0.0, scaled: None };
         let workspace = self.scratch.workspace;
         let queue = &mut *self.queue;
         if queue.gpu.blas.run(&multiplication, self.tf32, queue.stream, |_| Ok(workspace))? {
