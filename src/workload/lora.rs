@@ -59,11 +59,13 @@ pub enum Target {
     Wider,
     /// The second layer of such.
     Narrower,
+    /// The projection of what attention of a vision tower puts out.
+    OutputOfTower,
 }
 
 impl Target {
     /// All: those of most models in the order in which a layer has them, then those of some.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Query,
         Self::Key,
         Self::Value,
@@ -83,6 +85,7 @@ impl Target {
         Self::WholeAttention,
         Self::Wider,
         Self::Narrower,
+        Self::OutputOfTower,
     ];
 
     /// Its name in transformers.
@@ -108,6 +111,7 @@ impl Target {
             Self::WholeAttention => "c_attn",
             Self::Wider => "fc1",
             Self::Narrower => "fc2",
+            Self::OutputOfTower => "out_proj",
         }
     }
 }
@@ -507,7 +511,7 @@ mod tests {
         assert_eq!(all.parse::<Targets>().unwrap().to_string(), "all-linear");
         assert_eq!(
             "q_proj,lm_head".parse::<Targets>().unwrap_err(),
-            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate, c_fc, c_proj, query_key_value, dense, dense_h_to_4h, dense_4h_to_h, c_attn, fc1, fc2"
+            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, shared_expert_gate, c_fc, c_proj, query_key_value, dense, dense_h_to_4h, dense_4h_to_h, c_attn, fc1, fc2, out_proj"
         );
         assert!("".parse::<Targets>().is_err());
     }

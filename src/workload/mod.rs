@@ -47,7 +47,7 @@ pub use dcgan::Dcgan;
 pub use decoder::{
     Biases, Decoder, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, Gelu, HeadNorms, Kept,
     LayerPattern, Llama3Scaling, LongScaling, ModelConfig, Multipliers, Names, NormPlaces, NormsMade, Packing,
-    RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, YarnScaling,
+    RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, TowerSizes, YarnScaling,
 };
 pub use entry::{Architecture, Entry, Group, LearningRates};
 pub use error::CatalogError;

@@ -99,6 +99,7 @@ fn a_key_of_another_family_is_named() {
     };
     for (mini, key, value, words) in [
         ("qwen2-mini", "mlp_bias", json!(true), "mlp_bias asks for something that qwen2 does not have"),
+        ("olmo1-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that is not there"),
         ("olmo2-mini", "logits_scaling", json!(8.0), "logits_scaling asks for something that olmo2 does not have"),
         ("llama-biased", "no_rope_layers", json!([1, 0]), "no_rope_layers asks for something that llama does not have"),
         ("llama-biased", "partial_rotary_factor", json!(0.75), "heads that are rotated in part"),
@@ -178,7 +179,6 @@ fn a_key_of_another_family_is_named() {
         ("llama-biased", "attention_out_bias", json!(true), "attention_out_bias asks for something that llama does"),
         ("cohere2-mini", "use_qk_norm", json!(true), "use_qk_norm asks for something that cohere2 does not have"),
         ("llama-biased", "logit_scale", json!(0.5), "logit_scale asks for something that llama does not have"),
-        ("olmo1-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that is not there"),
         ("qwen3moe-mini", "qkv_bias", json!(true), "qkv_bias asks for something that qwen3_moe does not have"),
         (
             "mixtral-mini",
@@ -308,16 +308,53 @@ fn conv1d_in_4_bits_or_with_dora_is_refused() {
 
 /// What transformers makes of a file with a `text_config` is more than a language model, or nothing.
 #[test]
-fn a_model_with_a_vision_tower_is_refused() {
-    for kind in ["gemma3", "mistral3"] {
-        let config =
-            json!({"model_type": kind, "text_config": minis()["gemma3-mini"], "vision_config": {"hidden_size": 1152}});
-        let entry = Entry::of_config("mine", serde_json::from_value(config).unwrap());
-        let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
-        let words =
-            "has a vision tower, which is not there; put what its text_config holds into a config.json of its own";
-        assert_eq!(error, format!("mine: {kind} {words}"));
-    }
+fn a_vision_tower_that_is_not_there_is_refused() {
+    let build = |config: &Value, lora: Option<Lora>| {
+        let entry = Entry::of_config("mine", serde_json::from_value(config.clone()).unwrap());
+        let entry = Entry { lora, ..entry };
+        entry.workload(Sizes::default(), Data::Reference, 1).map_err(|error| error.to_string())
+    };
+    let all = minis();
+    let mut config = all["gemma3vl-mini"].clone();
+    let quantization = Some(Quantization { nested: false, compute: DType::Bf16, storage: None });
+    let lora = Lora { quantization, ..Lora::of_rank(Extent::nearest(8)) };
+    let words = "a vision tower is not there in 4 bits; leave --quantize out";
+    assert_eq!(build(&config, Some(lora)).err().unwrap(), words);
+    let member = Member { parallelism: Parallelism::Ddp, world: World::new(2, 0).unwrap() };
+    let options = TrainerOptions { member: Some(member), ..TrainerOptions::default() };
+    let (device, model) = (Box::new(SimDevice::h200().unwrap()), build(&config, None).unwrap());
+    let made = Trainer::new(device, model, Config::new(2), options, Box::new(()));
+    assert_eq!(
+        made.err().unwrap().to_string(),
+        "ranks wait for gradients that a vision tower does not get from text; train it on one card, or its text_config alone"
+    );
+    config["vision_config"]["vision_use_head"] = json!(true);
+    let words = "vision_use_head is on unless a file says otherwise, which is not there; give false";
+    assert_eq!(build(&config, None).err().unwrap(), format!("mine: {words}"));
+    config["vision_config"]["model_type"] = json!("pixtral");
+    let words = "a vision tower of type 'pixtral' is not there; there is siglip_vision_model";
+    assert_eq!(build(&config, None).err().unwrap(), format!("mine: {words}"));
+    config["model_type"] = json!("mistral3");
+    let words =
+        "mistral3 has a vision tower, which is not there; put what its text_config holds into a config.json of its own";
+    assert_eq!(build(&config, None).err().unwrap(), format!("mine: {words}"));
+}
+
+/// Weights of a tower that no image reaches: no gradient, no state of an optimizer.
+#[test]
+fn a_vision_tower_weighs_what_its_weights_do() {
+    let after_a_step = |name: &str| {
+        let device = Box::new(SimDevice::h200().unwrap());
+        let config = configured("base", 4);
+        let (mut trainer, _) =
+            crate::training::on(device, workload(name), config, Libraries::HOPPER, LoopStyle::Logging);
+        let weights = trainer.parameters().map(|(_, data)| data.bytes().get().next_multiple_of(512)).sum::<u64>();
+        trainer.step().unwrap();
+        (weights, trainer.statistics().allocated_bytes.all.current)
+    };
+    let ((with, all), (without, alone)) = (after_a_step("gemma3vl-mini.base"), after_a_step("gemma3-mini.base"));
+    // And the positions of its patches.
+    assert_eq!(u64::try_from(all - alone).unwrap(), with - without + 512);
 }
 
 /// What dropout leaves out in a checkpoint's second run is what it left out in the first, and each step draws anew.

@@ -68,6 +68,7 @@ const MINI: DecoderSizes = DecoderSizes {
     multipliers: None,
     windows: SlidingWindows::NONE,
     experts: None,
+    tower: None,
     lora: None,
 };
 

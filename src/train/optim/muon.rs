@@ -2,6 +2,7 @@
 //! other.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::config::Hyper;
 use crate::context::Context;
@@ -63,12 +64,11 @@ impl Muon {
 
     fn update(&mut self, cx: &Context, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
         for parameter in parameters {
-            if !self.buffers.contains_key(&parameter.index) {
-                let buffer = parameter.state(cx, "momentum_buffer")?;
+            if let Entry::Vacant(place) = self.buffers.entry(parameter.index) {
+                let buffer = place.insert(parameter.state(cx, "momentum_buffer")?);
                 if let Some(zeros) = buffer.tensor() {
                     cx.launch(kernels::Elementwise::Fill { dst: zeros.operand(), value: 0.0 })?;
                 }
-                self.buffers.insert(parameter.index, buffer);
             }
         }
         // A variable of the loop: it lives until the next parameter's takes its place.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use vramlab_device::DType;
@@ -14,6 +13,7 @@ use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
 use super::family::{FAMILIES, Family, OwnExperts, Windows};
 use super::gpt2::Gpt2Keys;
+use super::harmless::HARMLESS;
 use super::names::Names;
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
@@ -21,69 +21,7 @@ use super::sizes::{
     Biases, DecoderSizes, DropoutPlace, Dropouts, ExpertSizes, Gelu, HeadNorms, Multipliers, NormPlaces,
     SlidingWindows, SoftCaps, Style,
 };
-
-/// Keys that change neither memory nor arithmetic of a training step.
-const HARMLESS: [&str; 59] = [
-    "_attn_implementation",
-    "_attn_implementation_autoset",
-    "_name_or_path",
-    "_num_labels",
-    "architectures",
-    "attention_softmax_in_fp32",
-    "auto_map",
-    "base_model_name_or_path",
-    "bos_token_id",
-    "cache_implementation",
-    "chunk_size_feed_forward",
-    "classifier_dropout",
-    "eos_token_id",
-    "experts_per_token",
-    "full_attn_mod",
-    "id2label",
-    "initial_context_length",
-    "initializer_range",
-    "interpolate_factor",
-    "is_decoder",
-    "is_encoder_decoder",
-    "is_llama_config",
-    "label2id",
-    "layer_switch",
-    "max_length",
-    "mlp_type",
-    "n_ctx",
-    "n_special",
-    "norm_type",
-    "order_of_interleaved_layers",
-    "output_attentions",
-    "output_hidden_states",
-    "position_embedding_type",
-    "predict_special_tokens",
-    "pretraining_tp",
-    "problem_type",
-    "return_dict",
-    "rope_interleaved",
-    "router_aux_loss_coef",
-    "scale_attention_softmax_in_fp32",
-    "sliding_window_size",
-    "summary_first_dropout",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
-    "swiglu_limit",
-    "task_specific_params",
-    "temperature",
-    "tokenizer_class",
-    "top_p",
-    "transformers.js_config",
-    "transformers_version",
-    "unsloth_fixed",
-    "unsloth_version",
-    "use_cache",
-    "use_embedding_sharing",
-    "use_gated_activation",
-    "use_parallel_block",
-    "use_parallel_embedding",
-];
+use super::tower::TowerKeys;
 
 /// A `config.json`: its keys are Hugging Face's, and so are the values where one is missing.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -91,7 +29,7 @@ pub struct ModelConfig {
     /// The family: `llama`.
     pub model_type: String,
     /// The language model's own keys, where there is a vision tower beside it.
-    text_config: Option<IgnoredAny>,
+    text_config: Option<Box<Self>>,
     hidden_size: Option<Extent>,
     intermediate_size: Option<Extent>,
     num_hidden_layers: Option<Repeats>,
@@ -169,6 +107,8 @@ pub struct ModelConfig {
     pub dtype: Option<String>,
     quantization_config: Option<BitsAndBytesConfig>,
     #[serde(flatten)]
+    tower: TowerKeys,
+    #[serde(flatten)]
     gpt2: Gpt2Keys,
     #[serde(flatten)]
     rest: BTreeMap<String, Unread>,
@@ -181,6 +121,14 @@ impl ModelConfig {
     /// A sentence: the key that asks for something that is not there, and what it may be.
     pub fn sizes(&self, seq: Extent, layers: Option<Repeats>, vocab: Option<Extent>) -> Result<DecoderSizes, String> {
         let family = self.family()?;
+        if let Some(text) = &self.text_config {
+            self.refuse_unread(None)?;
+            let sizes = self.tower.beside(text.sizes(seq, layers, vocab)?, self.tie_word_embeddings)?;
+            return Ok(DecoderSizes {
+                weights: if self.dtype.is_some() { self.weights()? } else { sizes.weights },
+                ..sizes
+            });
+        }
         self.refuse_what_is_not_there(family)?;
         let gemma2 = family.name == "gemma2";
         let positions = self.learned_positions();
@@ -240,6 +188,7 @@ impl ModelConfig {
             multipliers: self.multipliers(family),
             windows,
             experts: self.experts(family)?,
+            tower: None,
             lora: None,
         })
     }
@@ -279,7 +228,10 @@ impl ModelConfig {
 
     fn family(&self) -> Result<&'static Family, String> {
         // `AutoModelForCausalLM` makes Gemma 3 with its vision tower, and Mistral 3 not at all.
-        if self.text_config.is_some() {
+        if let Some(text) = &self.text_config {
+            if self.model_type == "gemma3" {
+                return text.family();
+            }
             return Err(format!(
                 "{} has a vision tower, which is not there; put what its text_config holds into a config.json of its own",
                 self.model_type
@@ -567,8 +519,12 @@ impl ModelConfig {
         if let Some((key, _)) = own.find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
             return Err(format!("{key} asks for something that {} does not have; leave it out", family.name));
         }
+        self.refuse_unread(self.gpt2.missing().filter(|_| family.name == "gpt2"))
+    }
+
+    /// Refuses a key that is `missing`, or that nobody reads and that says something.
+    fn refuse_unread(&self, missing: Option<&str>) -> Result<(), String> {
         let asks = |(key, value): &(&String, &Unread)| !HARMLESS.contains(&key.as_str()) && !value.is_off();
-        let missing = self.gpt2.missing().filter(|_| family.name == "gpt2");
         match missing.or_else(|| self.rest.iter().find(asks).map(|(key, _)| key.as_str())) {
             Some(key) => Err(format!("{key} asks for something that is not there; leave it out")),
             None => Ok(()),

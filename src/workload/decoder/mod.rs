@@ -5,6 +5,7 @@ mod config;
 mod experts;
 mod family;
 mod gpt2;
+mod harmless;
 mod mlp;
 mod model;
 mod names;
@@ -12,6 +13,7 @@ mod pattern;
 mod rope;
 mod rotary;
 mod sizes;
+mod tower;
 
 use std::rc::Rc;
 
@@ -33,7 +35,7 @@ pub use pattern::LayerPattern;
 pub use sizes::{
     Biases, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, Gelu, HeadNorms, Kept, Llama3Scaling,
     LongScaling, Multipliers, NormPlaces, NormsMade, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style,
-    YarnScaling,
+    TowerSizes, YarnScaling,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.
@@ -79,6 +81,9 @@ impl Decoder {
         if sizes.style.conv1d && sizes.lora.is_some_and(|lora| lora.quantization.is_some() || lora.dora) {
             let text = "layers of Conv1D are not there in 4 bits, nor with DoRA; leave --quantize and --dora out";
             return refused(text.to_owned());
+        }
+        if sizes.tower.is_some() && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
+            return refused("a vision tower is not there in 4 bits; leave --quantize out".to_owned());
         }
         if sizes.experts.is_some() && sizes.lora.is_some_and(|lora| lora.quantization.is_some()) {
             return refused("experts are not there in 4 bits; leave --quantize out".to_owned());
@@ -151,6 +156,10 @@ impl Workload for Decoder {
 
     fn build(&self, cx: &mut Context) -> OpResult<Task> {
         let DecoderSizes { weights, lora, .. } = self.sizes;
+        if self.sizes.tower.is_some() && cx.world().is_some() {
+            let text = "ranks wait for gradients that a vision tower does not get from text; train it on one card, or its text_config alone";
+            return Err(TrainError::Workload(text.to_owned()).into());
+        }
         let all = Parameters::in_place(Spread::Transformer, weights).frozen(lora.is_some());
         let quantization = lora.and_then(|lora| lora.quantization);
         if cx.shards_parameters()

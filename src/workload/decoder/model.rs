@@ -21,6 +21,7 @@ use super::rotary::{self, Frequencies};
 use super::sizes::{
     DecoderSizes, DropoutPlace, Dropouts, Kept, Multipliers, NormPlaces, NormsMade, Packing, SlidingWindows, SoftCaps,
 };
+use super::tower::Tower;
 
 /// A norm of the residual stream.
 fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Norm> {
@@ -280,12 +281,15 @@ pub(super) struct DecoderModel {
     dropouts: Dropouts,
     /// Attention is eager, whatever was asked for.
     eager: bool,
+    /// The whole model is more than this: it makes the masks, before there are positions.
+    within_another: bool,
 }
 
 impl DecoderModel {
     /// Makes the modules; their parameters get their values later.
     pub fn make(cx: &mut Context, all: &mut Parameters, sizes: &DecoderSizes) -> OpResult<Self> {
         let names = sizes.style.names;
+        let mut tower = sizes.tower.as_ref().map(|tower| Tower::make(cx, all, tower, sizes.width)).transpose()?;
         let embedding = format!("{}.{}", names.model, names.embedding);
         let splits = all.splits() && sizes.tied;
         let table = if splits {
@@ -303,8 +307,8 @@ impl DecoderModel {
         let rotates = positions.is_none();
         #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
         let root = (sizes.width as f64).sqrt();
-        let scale =
-            |cx: &mut Context| cx.buffer("model.embed_tokens.embed_scale", Shape::new(&[]), sizes.weights, root);
+        let scale_name = format!("{}.{}.embed_scale", names.model, names.embedding);
+        let scale = |cx: &mut Context| cx.buffer(&scale_name, Shape::new(&[]), sizes.weights, root);
         let loads = all.loads();
         let made_scale = (sizes.style.gemma && !loads).then(|| scale(cx)).transpose()?;
         let mut layers: Vec<Layer> =
@@ -349,6 +353,9 @@ impl DecoderModel {
         if let Some(lora) = sizes.lora {
             let own = if sizes.style.packing == Packing::All { &[names.projections] } else { names.adapted };
             let lora = Lora { targets: lora.targets.of_model(own), ..lora };
+            if let Some(tower) = &mut tower {
+                tower.adapt(cx, all, lora)?;
+            }
             for (number, layer) in layers.iter_mut().enumerate() {
                 let name = names.layer(number);
                 layer.attention.adapt(cx, all, &format!("{name}.{}", names.attention), lora)?;
@@ -382,6 +389,7 @@ impl DecoderModel {
             unrotated,
             dropouts: sizes.dropouts,
             eager: sizes.style.sinks,
+            within_another: sizes.tower.is_some(),
         })
     }
 }
@@ -439,13 +447,18 @@ impl DecoderModel {
         Passing { checkpointing, caches, norm }: Passing<'_>,
     ) -> OpResult<Tensor> {
         let dtype = input.dtype();
+        let early = self.within_another.then(|| cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches)));
+        let early = early.transpose()?;
         let positions = cx.within(self.scope, |cx| cx.positions(given.tokens[1]))?;
         let placed = self.positions.as_ref().map(|table| self.placed(cx, &input, table, &positions)).transpose()?;
         let (mut x, placed) = match placed {
             Some([sum, placed]) => (sum, Some(placed)),
             None => (input.clone(), None),
         };
-        let masks = cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?;
+        let masks = match early {
+            Some(masks) => masks,
+            None => cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?,
+        };
         x = cx.within(self.scope, |cx| cx.dropout(&x, self.dropouts.embedding))?;
         let embedded = {
             let embedded = input;
@@ -498,8 +511,8 @@ impl DecoderModel {
         let mut masks = Vec::new();
         for window in self.windows.kinds() {
             let with_token = mask.map(|mask| cx.boolean_mask(mask)).transpose()?;
-            // gpt-oss tells masks nothing of positions.
-            if !caches && mask.is_none() && !self.eager {
+            // gpt-oss tells masks nothing of positions, and no more does a model with a tower.
+            if !caches && mask.is_none() && !self.eager && !self.within_another {
                 cx.find_sequences([batch, rows])?;
             }
             let shape = MaskShape { batch, rows, window, padding: mask.is_some() };

@@ -47,6 +47,8 @@ impl Names {
         router: "gate",
         adapted: &[Target::Query, Target::Value],
     };
+    /// Llama's, beside a vision tower.
+    pub const BESIDE_TOWER: Self = Self { model: "model.language_model", ..Self::LLAMA };
     /// GPT-NeoX's.
     pub const NEOX: Self = Self {
         model: "gpt_neox",

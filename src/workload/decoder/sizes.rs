@@ -409,6 +409,23 @@ impl Factors {
     }
 }
 
+/// The sizes of a vision tower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TowerSizes {
+    /// Width of its residual stream.
+    pub width: usize,
+    /// Hidden values of its MLPs.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Channels of an image.
+    pub channels: usize,
+    /// Pixels of a patch's side.
+    pub patch: usize,
+    /// Patches of an image.
+    pub positions: usize,
+}
+
 /// The sizes of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecoderSizes {
@@ -466,6 +483,8 @@ pub struct DecoderSizes {
     pub windows: SlidingWindows,
     /// Experts, where it has them.
     pub experts: Option<ExpertSizes>,
+    /// A vision tower that stands beside it and is not run.
+    pub tower: Option<TowerSizes>,
     /// Adapters that are trained instead of it.
     pub lora: Option<Lora>,
 }
