@@ -99,7 +99,6 @@ fn a_key_of_another_family_is_named() {
     };
     for (mini, key, value, words) in [
         ("qwen2-mini", "mlp_bias", json!(true), "mlp_bias asks for something that qwen2 does not have"),
-        ("olmo1-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that is not there"),
         ("olmo2-mini", "logits_scaling", json!(8.0), "logits_scaling asks for something that olmo2 does not have"),
         ("llama-biased", "no_rope_layers", json!([1, 0]), "no_rope_layers asks for something that llama does not have"),
         ("llama-biased", "partial_rotary_factor", json!(0.75), "heads that are rotated in part"),
@@ -221,7 +220,7 @@ fn a_key_of_another_family_is_named() {
         ("llama-biased", "n_embd", json!(64), "n_embd asks for something that llama does not have"),
         ("llama-biased", "attn_pdrop", json!(0.0), "attn_pdrop asks for something that llama does not have"),
         ("olmoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
-        ("olmoe-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that is not there"),
+        ("olmoe-mini", "clip_qkv", json!(8.0), "clip_qkv asks for something that olmoe does not have"),
         ("gptoss-mini", "num_experts_per_tok", json!(5), "num_experts_per_tok is 5 of 4 experts; use 4 at most"),
         ("gptoss-mini", "output_router_logits", json!(true), "output_router_logits asks for something that is not"),
         ("gptoss-mini", "hidden_act", json!("gelu"), "the activation 'gelu' of gpt_oss is not there; there is silu"),

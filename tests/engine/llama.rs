@@ -61,6 +61,7 @@ const MINI: DecoderSizes = DecoderSizes {
         gelu: Gelu::Tanh,
     },
     padding: None,
+    clip: None,
     query_scalar: None,
     caps: SoftCaps { scores: None, logits: None },
     logit_scale: None,

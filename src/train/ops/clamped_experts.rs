@@ -5,8 +5,9 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, kernels};
+use vramlab_device::kernels;
 
+use super::clamp::Bound;
 use super::experts::{Lie, Routes};
 
 /// The parameters of all experts of a layer.
@@ -26,13 +27,6 @@ pub struct ClampedExperts<'a> {
 const LIMIT: f32 = 7.0;
 /// What gates are multiplied by before their sigmoid.
 const ALPHA: f64 = 1.702;
-
-/// The side of zero that a clamp bounds.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Bound {
-    Above,
-    Both,
-}
 
 impl Context {
     /// What the experts of each row make of it, times their shares: `down((up(x) + 1) · gate(x) · sigmoid(1.702 gate(x)))` with both clamped
@@ -78,11 +72,11 @@ impl Context {
         let [gate, up] = self.neighbours(both);
         let gate = {
             let whole = gate;
-            self.clamped(&whole, Bound::Above)?
+            self.clamped(&whole, Bound::Above, LIMIT)?
         };
         let up = {
             let whole = up;
-            self.clamped(&whole, Bound::Both)?
+            self.clamped(&whole, Bound::Both, LIMIT)?
         };
         let opened = {
             let scaled = self.scale(&gate, ALPHA, "scaled gate")?;
@@ -112,46 +106,6 @@ impl Context {
                 Ok([Some(whole), None, None])
             });
             view.with_source(source)
-        })
-    }
-
-    /// `input.clamp(max=7)`, or `input.clamp(min=-7, max=7)`. Saves its input.
-    fn clamped(&mut self, input: &Tensor, bound: Bound) -> OpResult<Tensor> {
-        let shape = input.shape();
-        self.op("clamp", |cx| {
-            let differentiates = cx.differentiates(&[input]);
-            let saved = if differentiates { Some(cx.save(input)?) } else { None };
-            let output = cx.activation(shape, input.dtype(), "clamped")?;
-            cx.copy(input, &output)?;
-            let dst = output.operand();
-            cx.launch(kernels::Elementwise::AtMost { src: dst, dst, most: LIMIT })?;
-            if bound == Bound::Both {
-                for _ in 0..2 {
-                    cx.launch(kernels::Elementwise::Scale { src: dst, dst, factor: -1.0 })?;
-                    cx.launch(kernels::Elementwise::AtMost { src: dst, dst, most: LIMIT })?;
-                }
-            }
-            let Some(saved) = saved else { return Ok(output) };
-            let source = cx.record("clampBackward", [Some(input), None, None], move |cx, grads| {
-                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let input = saved.unpack(cx)?;
-                let zero = cx.temporary(Shape::new(&[]), grad.dtype(), "zero")?;
-                let flags = |what| cx.temporary(shape, DType::U8, what);
-                let within = flags("at most the bound")?;
-                let above = if bound == Bound::Both { Some(flags("at least the other")?) } else { None };
-                let dst = cx.temporary(shape, grad.dtype(), "gradient of what was clamped")?;
-                cx.copy(&input, &dst)?;
-                let src = dst.operand();
-                // Both bounds at once: of the square.
-                let most = if bound == Bound::Both { LIMIT * LIMIT } else { LIMIT };
-                if bound == Bound::Both {
-                    cx.launch(kernels::Elementwise::Mul { a: src, b: src, dst: src })?;
-                }
-                cx.launch(kernels::Elementwise::AtMostBackward { src, grad: grad.operand(), dst: src, most })?;
-                drop((above, within, zero, grad, input));
-                Ok([Some(dst), None, None])
-            });
-            Ok(output.with_source(source))
         })
     }
 }

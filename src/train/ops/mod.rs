@@ -11,6 +11,7 @@ mod binary_cross_entropy;
 mod by_hand;
 mod cast;
 mod causal;
+mod clamp;
 mod clamped_experts;
 mod classifier;
 mod convolution;

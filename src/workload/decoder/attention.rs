@@ -72,6 +72,8 @@ pub(super) struct Attention {
     head_size: usize,
     /// Products of queries and keys are multiplied by this.
     scale: f64,
+    /// What queries, keys and values are kept within.
+    clip: Option<f64>,
     /// What eager scores are kept within.
     cap: Option<f64>,
     /// How queries grow.
@@ -188,6 +190,7 @@ impl Attention {
             rotation: style.rotation,
             head_size,
             scale,
+            clip: sizes.clip,
             cap,
             grows,
             dropouts,
@@ -245,7 +248,8 @@ impl Attention {
         };
         let Some([of_q, of_k]) = &self.norms else {
             if self.order == NormOrder::Whole {
-                let parts = [q.forward(cx, input)?, k.forward(cx, input)?, v.forward(cx, input)?];
+                let [q, k, v] = [q.forward(cx, input)?, k.forward(cx, input)?, v.forward(cx, input)?];
+                let parts = [self.clipped(cx, q)?, self.clipped(cx, k)?, self.clipped(cx, v)?];
                 return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
             }
             return Ok([by_head(cx, q)?, by_head(cx, k)?, by_head(cx, v)?]);
@@ -278,6 +282,15 @@ impl Attention {
                 let parts = [whole(cx, q, of_q)?, whole(cx, k, of_k)?, v.forward(cx, input)?];
                 Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)))
             }
+        }
+    }
+
+    fn clipped(&self, cx: &mut Context, part: Tensor) -> OpResult<Tensor> {
+        #[expect(clippy::cast_possible_truncation, reason = "f32 as the kernel wants it")]
+        let most = self.clip.map(|most| most as f32);
+        match most {
+            Some(most) => cx.within(self.scope, |cx| cx.clamp_in_place(part, most)),
+            None => Ok(part),
         }
     }
 

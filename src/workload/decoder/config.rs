@@ -74,6 +74,8 @@ pub struct ModelConfig {
     /// Given, and then perhaps as none.
     #[serde(default, deserialize_with = "given")]
     pad_token_id: Option<Option<i64>>,
+    /// Queries, keys and values are kept within it.
+    clip_qkv: Option<f64>,
     attn_logit_softcapping: Option<f64>,
     final_logit_softcapping: Option<f64>,
     layer_types: Option<Vec<String>>,
@@ -176,6 +178,7 @@ impl ModelConfig {
             weights: self.weights()?,
             style: self.style(family),
             padding: self.padding(family),
+            clip: self.clip_qkv,
             query_scalar: self
                 .query_pre_attn_scalar
                 .or(family.own_keys.contains(&"query_pre_attn_scalar").then_some(256.0)),
@@ -510,6 +513,7 @@ impl ModelConfig {
             ("norm_topk_prob", self.norm_topk_prob.is_some()),
             ("decoder_sparse_step", self.decoder_sparse_step.is_some()),
             ("mlp_only_layers", self.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty())),
+            ("clip_qkv", self.clip_qkv.is_some()),
             ("query_pre_attn_scalar", self.query_pre_attn_scalar.is_some()),
             ("rope_local_base_freq", self.rope_local_base_freq.is_some()),
             ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),

@@ -403,7 +403,7 @@ pub(super) const FAMILIES: [Family; 31] = [
         style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..LLAMA.style },
         eps: 1e-5,
         padding: Some(1),
-        own_keys: &[],
+        own_keys: &["clip_qkv"],
         ..LLAMA
     },
     Family { name: "olmo2", style: OLMO, eps: 1e-5, padding: Some(1), own_keys: &[], ..LLAMA },

@@ -469,6 +469,8 @@ pub struct DecoderSizes {
     pub style: Style,
     /// The token whose embedding learns nothing.
     pub padding: Option<usize>,
+    /// Queries, keys and values are kept within this (OLMo 1).
+    pub clip: Option<f64>,
     /// Products of queries and keys are divided by the root of this, where it is not a head's size.
     pub query_scalar: Option<f64>,
     /// What scores and logits are kept within.
