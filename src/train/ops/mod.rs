@@ -23,6 +23,7 @@ mod experts;
 mod float8;
 mod four_bit;
 mod gated;
+mod head_norms;
 mod layout;
 mod linear;
 mod loss;

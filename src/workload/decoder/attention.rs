@@ -7,6 +7,7 @@ use vramlab_train::{Context, EagerScores, OpResult, PositionScale, Repeatable, R
 use super::super::llama::{Norm, NormKind};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::parameters::Parameters;
+use super::head_norms::NormsOfHeads;
 use super::names::Names;
 use super::sizes::{Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Kept, Packing, Rotation};
 
@@ -66,7 +67,9 @@ pub(super) struct Attention {
     sinks: Option<Tensor>,
     /// Of queries and of keys.
     norms: Option<[Norm; 2]>,
-    /// When these come.
+    /// Of each head of queries and of keys, with weights of its own.
+    apart: Option<[NormsOfHeads; 2]>,
+    /// When the former come.
     order: NormOrder,
     rotation: Rotation,
     head_size: usize,
@@ -120,11 +123,18 @@ impl Attention {
             Norm::make(cx, all, &format!("{name}.{part}_norm"), width, kinds)
         };
         let norms = match style.heads {
-            HeadNorms::None => None,
+            HeadNorms::None | HeadNorms::Apart => None,
             HeadNorms::Each | HeadNorms::Together => Some([norm("q", heads)?, norm("k", kv_heads)?]),
         };
         let norms = norms.map(|norms| norms.map(|norm| norm.of_split_heads(all.splits() && style.plan.norms)));
-        Ok(Self { sinks, ..Self::of(cx, name, sizes, projections, output, norms) })
+        let mut of_heads = |part: &str, heads| {
+            NormsOfHeads::make(cx, all, &format!("{name}.{part}_layernorm"), [heads, head_size], sizes.eps)
+        };
+        let apart = match style.heads {
+            HeadNorms::Apart => Some([of_heads("q", heads)?, of_heads("k", kv_heads)?]),
+            _ => None,
+        };
+        Ok(Self { sinks, apart, ..Self::of(cx, name, sizes, projections, output, norms) })
     }
 
     /// With one projection to queries, keys and values, which a module has behind that of the output.
@@ -186,6 +196,7 @@ impl Attention {
             output,
             sinks: None,
             norms,
+            apart: None,
             order,
             rotation: style.rotation,
             head_size,
@@ -250,7 +261,9 @@ impl Attention {
             if self.order == NormOrder::Whole {
                 let [q, k, v] = [q.forward(cx, input)?, k.forward(cx, input)?, v.forward(cx, input)?];
                 let parts = [self.clipped(cx, q)?, self.clipped(cx, k)?, self.clipped(cx, v)?];
-                return Ok(parts.map(|part| cx.by_head_size(&part, self.head_size)));
+                let [q, k, v] = parts.map(|part| cx.by_head_size(&part, self.head_size));
+                let Some([of_q, of_k]) = &self.apart else { return Ok([q, k, v]) };
+                return Ok([of_q.forward(cx, q)?, of_k.forward(cx, k)?, v]);
             }
             return Ok([by_head(cx, q)?, by_head(cx, k)?, by_head(cx, v)?]);
         };

@@ -95,6 +95,8 @@ pub struct ModelConfig {
     layer_norm_eps: Option<f64>,
     logit_scale: Option<f64>,
     use_qk_norm: Option<bool>,
+    /// Of heads, with a weight each.
+    qk_layernorm: Option<bool>,
     num_experts: Option<Extent>,
     /// Mixtral's word for the same.
     num_local_experts: Option<Extent>,
@@ -297,7 +299,11 @@ impl ModelConfig {
     }
 
     fn style(&self, family: &Family) -> Style {
-        let heads = if self.use_qk_norm == Some(true) { HeadNorms::Each } else { family.style.heads };
+        let heads = match (self.use_qk_norm, self.qk_layernorm) {
+            (Some(true), _) => HeadNorms::Each,
+            (_, Some(true)) => HeadNorms::Apart,
+            _ => family.style.heads,
+        };
         let (on, meant) = family.attention_bias;
         let everywhere = self.use_bias.unwrap_or(family.name == "starcoder2");
         // Qwen2 has its own biases, whatever it says.
@@ -474,6 +480,9 @@ impl ModelConfig {
         }
         if self.attention_out_bias == Some(true) && self.attention_bias == Some(false) {
             return missing("attention_out_bias", "a bias of the output alone");
+        }
+        if self.qk_layernorm == Some(true) && !family.own_keys.contains(&"qk_layernorm") {
+            return missing("qk_layernorm", "norms of heads");
         }
         if self.rotations().rotates_a_part() && !family.own_keys.contains(&"partial_rotary_factor") {
             return missing("partial_rotary_factor", "heads that are rotated in part");

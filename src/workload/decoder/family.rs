@@ -589,6 +589,7 @@ pub(super) const FAMILIES: [Family; 31] = [
             "hidden_dropout",
             "layer_norm_eps",
             "partial_rotary_factor",
+            "qk_layernorm",
             "use_parallel_residual",
             "use_qkv_bias",
         ],

@@ -6,6 +6,7 @@ mod experts;
 mod family;
 mod gpt2;
 mod harmless;
+mod head_norms;
 mod mlp;
 mod model;
 mod names;
@@ -117,6 +118,7 @@ impl Decoder {
         };
         let norms = match style.heads {
             HeadNorms::None => true,
+            HeadNorms::Apart => false,
             HeadNorms::Each => style.plan.norms,
             HeadNorms::Together => style.plan.attention == TensorPair::Gathered,
         };

@@ -39,6 +39,8 @@ pub enum HeadNorms {
     Each,
     /// All heads together (OLMo 2).
     Together,
+    /// Each head with a weight of its own (StableLM).
+    Apart,
 }
 
 /// Which projections of attention have a bias.

@@ -33,8 +33,7 @@ pub(super) fn forward(
     let rows = rows_of(&src, cols)?;
     let fits =
         [Some(dst), copy, add.map(|(add, _)| add), add.map(|(_, sum)| sum)].iter().flatten().all(|x| x.len == src.len)
-            && weight.len == bias.len
-            && (weight.len == cols || weight.len == 0)
+            && [weight, bias].iter().all(|x| x.len == cols || x.len == 0)
             && mean.len == rows
             && rstd.len == rows;
     require(fits, || format!("operands don't fit {rows} rows of {cols}"))?;
@@ -144,9 +143,7 @@ pub(super) fn backward(
         && grad.len == src.len
         && dsrc.len == src.len
         && [mean.len, rstd.len] == [rows; 2]
-        && (weight.len == cols || weight.len == 0)
-        && dweight.len == dbias.len
-        && (dweight.len == cols || dweight.len == 0);
+        && [weight, dweight, dbias].iter().all(|x| x.len == cols || x.len == 0);
     require(fits, || format!("operands don't fit {rows} rows of {cols}"))?;
     let views = Backward {
         grad: access.read(&grad)?,
@@ -246,10 +243,10 @@ fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize
             },
         );
         let total = sums.total(blocks);
-        if views.dweight.len() == 0 {
-            return;
+        for (gradient, total) in [&views.dweight, &views.dbias].into_iter().zip(total.chunks_exact(cols.max(1))) {
+            if gradient.len() > 0 {
+                R::store(gradient, 0, total);
+            }
         }
-        R::store(&views.dweight, 0, &total[..cols]);
-        R::store(&views.dbias, 0, &total[cols..]);
     });
 }

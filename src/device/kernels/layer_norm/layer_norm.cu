@@ -135,7 +135,7 @@ __device__ void backward_any(
     }
 }
 
-// The gradients of weight and bias from those of parts of the rows.
+// The gradients of weight and bias, where there is one, from those of parts of the rows.
 template <class W> __device__ void columns_joined(const f32* partial, W* dweight, W* dbias, u32 parts, u32 cols) {
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u64 width = 2 * u64(cols), col = u64(blockIdx.x) * 32 + lane;
@@ -149,7 +149,7 @@ template <class W> __device__ void columns_joined(const f32* partial, W* dweight
     if (lane != 0 || summed >= width) return;
     if (summed < cols) {
         dweight[summed] = from_f32<W>(sum);
-    } else {
+    } else if (dbias) {
         dbias[summed - cols] = from_f32<W>(sum);
     }
 }

@@ -18,8 +18,7 @@ use crate::work::{OpClass, Work};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum LayerNorm {
-    /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row. A weight and a bias without elements are ones and
-    /// zeros.
+    /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row. A weight without elements is ones, a bias zeros.
     Forward {
         src: Operand,
         weight: Operand,
@@ -30,7 +29,7 @@ pub enum LayerNorm {
         cols: usize,
         eps: f32,
     },
-    /// Gradients of [`Self::Forward`] with respect to its source, weight and bias; the latter two are not made where they have no
+    /// Gradients of [`Self::Forward`] with respect to its source, weight and bias; each of the latter two is not made where it has no
     /// elements.
     Backward {
         grad: Operand,

@@ -48,7 +48,7 @@ pub(super) fn run(session: &mut Session<'_>) {
         for (rows, cols, skew) in SHAPES {
             let what = format!("{rows} × {cols}");
             forward(session, precision, [rows, cols], &what, skew, Values::Normal(0.3, 1.2));
-            for parameters in [Parameters::Trained, Parameters::Frozen, Parameters::None] {
+            for parameters in [Parameters::Trained, Parameters::Unbiased, Parameters::Frozen, Parameters::None] {
                 backward(session, precision, [rows, cols], skew, parameters);
             }
         }
@@ -74,6 +74,8 @@ pub(super) fn run(session: &mut Session<'_>) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parameters {
     Trained,
+    /// There is no bias.
+    Unbiased,
     Frozen,
     None,
 }
@@ -82,6 +84,7 @@ impl Parameters {
     const fn words(self) -> &'static str {
         match self {
             Self::Trained => "",
+            Self::Unbiased => ", without bias",
             Self::Frozen => ", frozen",
             Self::None => ", without weight",
         }
@@ -97,8 +100,10 @@ fn forward(
     values: Values,
 ) {
     let dtype = precision.dtype();
-    for weighted in [true, false] {
-        let what = format!("{what}{}", if weighted { "" } else { ", without weight" });
+    for (weighted, biased, words) in
+        [(true, true, ""), (true, false, ", without bias"), (false, false, ", without weight")]
+    {
+        let what = format!("{what}{words}");
         let mut case = Case::new("layer_norm", precision, what).skewed(skew);
         let src = case.input("src", dtype, rows * cols, values.clone());
         let weight = case.input("weight", dtype, cols, Values::Normal(1.0, 0.2));
@@ -107,11 +112,11 @@ fn forward(
         let mean = case.output("mean", DType::F32, rows, Bound::Sum(cols));
         let rstd = case.output("rstd", DType::F32, rows, Bound::Sum(cols));
         session.check(&case, |at| {
-            let some = |operand: Operand| if weighted { operand } else { Operand { len: 0, ..operand } };
+            let some = |operand: Operand, is: bool| if is { operand } else { Operand { len: 0, ..operand } };
             LayerNorm::Forward {
                 src: at[src],
-                weight: some(at[weight]),
-                bias: some(at[bias]),
+                weight: some(at[weight], weighted),
+                bias: some(at[bias], biased),
                 dst: at[dst],
                 mean: at[mean],
                 rstd: at[rstd],
@@ -131,6 +136,7 @@ fn backward(
 ) {
     let dtype = precision.dtype();
     let (trained, what) = (parameters == Parameters::Trained, parameters.words());
+    let made = [trained || parameters == Parameters::Unbiased, trained];
     let mut case = Case::new("layer_norm_backward", precision, format!("{rows} × {cols}{what}")).skewed(skew);
     let grad = case.input("grad", dtype, rows * cols, Values::STANDARD);
     let src = case.input("src", dtype, rows * cols, Values::Normal(0.3, 1.2));
@@ -138,8 +144,8 @@ fn backward(
     let rstd = case.input("rstd", DType::F32, rows, Values::Uniform(0.7, 0.95));
     let weight = case.input("weight", dtype, cols, Values::Normal(1.0, 0.2));
     let dsrc = case.output("dsrc", dtype, rows * cols, Bound::Sum(cols));
-    let slots = ["dweight", "dbias"];
-    let slots = slots.map(|name| trained.then(|| case.output(name, dtype, cols, Bound::Sum(rows))));
+    let mut slot = |name, is: bool| is.then(|| case.output(name, dtype, cols, Bound::Sum(rows)));
+    let slots = [slot("dweight", made[0]), slot("dbias", made[1])];
     session.check(&case, |at| {
         let none = Operand { len: 0, ..at[weight] };
         let weight = if parameters == Parameters::None { none } else { at[weight] };

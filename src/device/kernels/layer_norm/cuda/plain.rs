@@ -47,8 +47,8 @@ fn forward(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Option<Result<(), Refus
     let LayerNorm::Forward { src, weight, bias, dst, mean, rstd, cols, eps } = kernel else { return None };
     let rows = Rows::of(src, *cols)?;
     if dst != &(Operand { address: dst.address, ..*src })
-        || bias != &(Operand { address: bias.address, ..*weight })
-        || !(weight.len == rows.cols || weight.len == 0)
+        || bias.dtype != weight.dtype
+        || [weight, bias].iter().any(|x| x.len != rows.cols && x.len != 0)
         || [mean, rstd].iter().any(|x| (x.dtype, x.len) != (DType::F32, rows.rows))
     {
         return None;
@@ -84,9 +84,9 @@ fn backward(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Option<Result<(), Refu
     };
     let rows = Rows::of(src, *cols)?;
     if [grad, dsrc].iter().any(|x| (x.dtype, x.len) != (src.dtype, src.len))
-        || !(weight.len == rows.cols || weight.len == 0)
-        || [dweight, dbias].iter().any(|x| x.dtype != weight.dtype || x.len != dweight.len)
-        || !(dweight.len == rows.cols || dweight.len == 0)
+        || [dweight, dbias].iter().any(|x| x.dtype != weight.dtype)
+        || [weight, dweight, dbias].iter().any(|x| x.len != rows.cols && x.len != 0)
+        || dweight.len < dbias.len
         || [mean, rstd].iter().any(|x| (x.dtype, x.len) != (DType::F32, rows.rows))
     {
         return None;
@@ -107,7 +107,7 @@ fn backward(queue: &mut Queue<'_>, kernel: &LayerNorm) -> Option<Result<(), Refu
     Some(summed.and_then(|summed| parameters.map_or(Ok(()), |parameters| join(queue, &rows, summed, parameters))))
 }
 
-/// Sums up the sums of `parts` at `partial`.
+/// Sums up the sums of `parts` at `partial`: those of the bias where there is one.
 pub(super) fn join(
     queue: &mut Queue<'_>,
     rows: &Rows,
@@ -115,7 +115,7 @@ pub(super) fn join(
     [dweight, dbias]: [&Operand; 2],
 ) -> Result<(), Refusal> {
     let grid = Grid::row(blocks_of(2 * rows.cols, COLUMNS), COLUMN_THREADS);
-    let arguments = Arguments::new().at(partial).operand(dweight).operand(dbias).int(parts).int(rows.width);
+    let arguments = Arguments::new().at(partial).operand(dweight).optional(some(dbias)).int(parts).int(rows.width);
     queue.launch("layer_norm_joined", &[dweight.dtype], grid, &mut { arguments })
 }
 
