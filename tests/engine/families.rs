@@ -212,7 +212,7 @@ fn a_key_of_another_family_is_named() {
             json!(true),
             "scale_attn_by_inverse_layer_idx asks for something that is not there",
         ),
-        ("phi-mini", "qk_layernorm", json!(true), "qk_layernorm asks for norms of heads, which is not there"),
+        ("neox-mini", "qk_layernorm", json!(true), "qk_layernorm asks for norms of heads, which is not there"),
         ("phi-mini", "resid_pdrop", json!(1.0), "resid_pdrop is 1; use a number from 0 on, below 1"),
         ("phi-mini", "attn_pdrop", json!(0.1), "attn_pdrop asks for something that phi does not have"),
         ("phi-mini", "hidden_act", json!("gelu"), "the activation 'gelu' of phi is not there; there is gelu_new"),

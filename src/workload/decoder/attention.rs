@@ -40,6 +40,8 @@ enum NormOrder {
     OneByOne,
     /// The heads of both when values are there too (Gemma 3).
     Projected,
+    /// The heads of both when all are there, each a view of what was projected (Phi).
+    Viewed,
     /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo, StableLM).
     Whole,
 }
@@ -117,6 +119,9 @@ impl Attention {
         let mut norm = |part: &str, heads: usize| {
             let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
             let kinds = (style.norm, sizes.eps);
+            if style.norm == NormKind::Layer {
+                return Norm::make(cx, all, &format!("{name}.{part}_layernorm"), width, kinds);
+            }
             if style.norm == NormKind::Unbiased {
                 return Norm::of_heads(cx, all, &format!("{name}.{part}_norm"), [heads, head_size], kinds);
             }
@@ -185,6 +190,7 @@ impl Attention {
         let order = match (style.heads, style.norm) {
             (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
             _ if style.kept == Kept::Attention => NormOrder::Whole,
+            (HeadNorms::Each, NormKind::Layer) => NormOrder::Viewed,
             (_, NormKind::Centred | NormKind::Unbiased) => NormOrder::Projected,
             _ => NormOrder::OneByOne,
         };
@@ -286,6 +292,11 @@ impl Attention {
                 let (q, k) = (apart(cx, q)?, apart(cx, k)?);
                 let v = by_head(cx, v)?;
                 Ok([normalised(cx, of_q, q)?, normalised(cx, of_k, k)?, v])
+            }
+            NormOrder::Viewed => {
+                let (q, k, v) = (by_head(cx, q)?, by_head(cx, k)?, by_head(cx, v)?);
+                let viewed = |cx: &mut Context, norm: &Norm, heads: Tensor| norm.forward(cx, &heads);
+                Ok([viewed(cx, of_q, q)?, viewed(cx, of_k, k)?, v])
             }
             NormOrder::Whole => {
                 let whole = |cx: &mut Context, projection: &Adaptable, norm: &Norm| {

@@ -95,7 +95,7 @@ pub struct ModelConfig {
     layer_norm_eps: Option<f64>,
     logit_scale: Option<f64>,
     use_qk_norm: Option<bool>,
-    /// Of heads, with a weight each.
+    /// Of heads; StableLM's have a weight each.
     qk_layernorm: Option<bool>,
     num_experts: Option<Extent>,
     /// Mixtral's word for the same.
@@ -301,6 +301,7 @@ impl ModelConfig {
     fn style(&self, family: &Family) -> Style {
         let heads = match (self.use_qk_norm, self.qk_layernorm) {
             (Some(true), _) => HeadNorms::Each,
+            (_, Some(true)) if family.name == "phi" => HeadNorms::Each,
             (_, Some(true)) => HeadNorms::Apart,
             _ => family.style.heads,
         };

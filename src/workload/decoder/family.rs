@@ -460,7 +460,7 @@ pub(super) const FAMILIES: [Family; 31] = [
         eps: 1e-5,
         rotated: 0.5,
         activation: "gelu_new",
-        own_keys: &["embd_pdrop", "layer_norm_eps", "partial_rotary_factor", "resid_pdrop"],
+        own_keys: &["embd_pdrop", "layer_norm_eps", "partial_rotary_factor", "qk_layernorm", "resid_pdrop"],
         ..LLAMA
     },
     Family {
