@@ -539,5 +539,7 @@ mod tests {
         let state = |optimizer| estimate(&Config { optimizer, ..Config::new(1) }).bytes(Term::OptimizerState).get();
         let once = 4 * 124_439_808;
         assert_eq!([OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::AdamW].map(state), [0, once, 2 * once]);
+        // Twelve layers of 12·768² in matrices have one.
+        assert_eq!(state(OptimizerKind::Muon), 2 * once - 4 * 12 * 12 * 768 * 768);
     }
 }

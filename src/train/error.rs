@@ -46,6 +46,9 @@ pub enum TrainError {
     /// There is no product in 8 bits for these sizes, or on this card. The sentence begins with the op that refuses it in PyTorch.
     #[error("torch._scaled_mm {0}")]
     NoFloat8(String),
+    /// The gradient scaler looks at the gradients of one optimizer; Muon has another one beside it.
+    #[error("gradients of two optimizers are not unscaled here; use --amp bf16, or --opt adamw")]
+    TwoOptimizers,
     /// The gradient scaler divides no gradients in fp16, which weights in fp16 have. The sentence begins as PyTorch's ValueError.
     #[error("Attempting to unscale FP16 gradients. Turn autocast off, train adapters alone, or give --weights fp32")]
     Fp16Gradients,
@@ -116,7 +119,7 @@ impl TrainError {
     /// The configuration can't be trained, whatever the memory: another one can.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
-        matches!(self, Self::TooFewSamples { .. } | Self::NoKernel { .. } | Self::NoFloat8(_))
+        matches!(self, Self::TooFewSamples { .. } | Self::NoKernel { .. } | Self::NoFloat8(_) | Self::TwoOptimizers)
     }
 
     /// Host memory for `what` was refused.

@@ -307,20 +307,15 @@ fn conv1d_in_4_bits_or_with_dora_is_refused() {
 /// What transformers makes of a file with a `text_config` is more than a language model, or nothing.
 #[test]
 fn a_vision_tower_that_is_not_there_is_refused() {
-    let build = |config: &Value, lora: Option<Lora>| {
+    let build = |config: &Value| {
         let entry = Entry::of_config("mine", serde_json::from_value(config.clone()).unwrap());
-        let entry = Entry { lora, ..entry };
         entry.workload(Sizes::default(), Data::Reference, 1).map_err(|error| error.to_string())
     };
     let all = minis();
     let mut config = all["gemma3vl-mini"].clone();
-    let quantization = Some(Quantization { nested: false, compute: DType::Bf16, storage: None });
-    let lora = Lora { quantization, ..Lora::of_rank(Extent::nearest(8)) };
-    let words = "a vision tower is not there in 4 bits; leave --quantize out";
-    assert_eq!(build(&config, Some(lora)).err().unwrap(), words);
     let member = Member { parallelism: Parallelism::Ddp, world: World::new(2, 0).unwrap() };
     let options = TrainerOptions { member: Some(member), ..TrainerOptions::default() };
-    let (device, model) = (Box::new(SimDevice::h200().unwrap()), build(&config, None).unwrap());
+    let (device, model) = (Box::new(SimDevice::h200().unwrap()), build(&config).unwrap());
     let made = Trainer::new(device, model, Config::new(2), options, Box::new(()));
     assert_eq!(
         made.err().unwrap().to_string(),
@@ -328,14 +323,14 @@ fn a_vision_tower_that_is_not_there_is_refused() {
     );
     config["vision_config"]["vision_use_head"] = json!(true);
     let words = "vision_use_head is on unless a file says otherwise, which is not there; give false";
-    assert_eq!(build(&config, None).err().unwrap(), format!("mine: {words}"));
+    assert_eq!(build(&config).err().unwrap(), format!("mine: {words}"));
     config["vision_config"]["model_type"] = json!("pixtral");
     let words = "a vision tower of type 'pixtral' is not there; there is siglip_vision_model";
-    assert_eq!(build(&config, None).err().unwrap(), format!("mine: {words}"));
+    assert_eq!(build(&config).err().unwrap(), format!("mine: {words}"));
     config["model_type"] = json!("mistral3");
     let words =
         "mistral3 has a vision tower, which is not there; put what its text_config holds into a config.json of its own";
-    assert_eq!(build(&config, None).err().unwrap(), format!("mine: {words}"));
+    assert_eq!(build(&config).err().unwrap(), format!("mine: {words}"));
 }
 
 /// Weights of a tower that no image reaches: no gradient, no state of an optimizer.

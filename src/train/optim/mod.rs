@@ -25,14 +25,14 @@ pub(crate) use clip::clip_gradients;
 
 use super::config::{Config, Offload, OptimizerForm, OptimizerKind};
 use super::context::Context;
-use super::error::OpResult;
+use super::error::{OpResult, TrainError};
 use vramlab_model::Parallelism;
 
 /// Why there is no such optimizer, or none of ranks that share in this way.
-pub(crate) fn refusal(config: &Config, parallelism: Option<Parallelism>) -> Option<String> {
+pub(crate) fn refusal(config: &Config, parallelism: Option<Parallelism>) -> Option<TrainError> {
     let kind = config.optimizer;
     if kind == OptimizerKind::Muon && config.amp.scales() {
-        return Some("gradients of two optimizers are not unscaled here; use --amp bf16, or --opt adamw".into());
+        return Some(TrainError::TwoOptimizers);
     }
     let parallelism = parallelism.filter(|way| !matches!(way, Parallelism::Ddp | Parallelism::DdpView))?;
     let what = match kind.of_bitsandbytes() {
@@ -40,7 +40,8 @@ pub(crate) fn refusal(config: &Config, parallelism: Option<Parallelism>) -> Opti
         None if kind == OptimizerKind::Muon => "matrices that Muon makes orthogonal are",
         _ => return None,
     };
-    Some(format!("{what} not shared among ranks by {parallelism}; use --opt adamw, or ddp"))
+    let text = format!("{what} not shared among ranks by {parallelism}; use --opt adamw, or ddp");
+    Some(TrainError::Workload(text))
 }
 
 /// An optimizer and its state. Dropping it frees the state.

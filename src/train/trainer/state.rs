@@ -109,8 +109,8 @@ impl Trainer {
         let by_host = !device.info().simulated && !device.exchanges();
         let shared = options.member.and_then(|member| parallel::refusal(member, &config, by_host));
         let parallelism = options.member.map(|member| member.parallelism);
-        if let Some(why) = shared.or_else(|| optim::refusal(&config, parallelism)) {
-            return Err(TrainError::Workload(why));
+        if let Some(refused) = shared.map(TrainError::Workload).or_else(|| optim::refusal(&config, parallelism)) {
+            return Err(refused);
         }
         let watched = options.watched || cfg!(debug_assertions);
         let memory = Memory::of_rank(options.rank, device, options.settings, observer, watched);
@@ -321,8 +321,8 @@ impl Trainer {
             refused.or_else(|| parallel::fixed(member, &self.config, &config))
         });
         let parallelism = self.member.map(|member| member.parallelism);
-        if let Some(why) = shared.or_else(|| optim::refusal(&config, parallelism)) {
-            return Err(TrainError::Workload(why));
+        if let Some(refused) = shared.map(TrainError::Workload).or_else(|| optim::refusal(&config, parallelism)) {
+            return Err(refused);
         }
         let config = Config { form: parallel::form(&self.cx, config.form), ..config };
         let old = std::mem::replace(&mut self.config, config);

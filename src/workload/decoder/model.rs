@@ -341,6 +341,9 @@ impl DecoderModel {
             false => (made, made_scale),
             true => {
                 all.load(cx)?;
+                if let Some(tower) = &tower {
+                    tower.loaded(cx)?;
+                }
                 let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
                 let frequencies = rotates.then(|| rotary::loaded(cx, sizes)).transpose()?;
                 // Programs that shard leave everything in one type, of which the bytes in 4 bits are said to be too.

@@ -73,7 +73,11 @@ impl TowerKeys {
 struct Layer([(&'static str, Target, Adaptable); 6]);
 
 /// The tower and the projector.
-pub(super) struct Tower(Vec<Layer>);
+pub(super) struct Tower {
+    layers: Vec<Layer>,
+    /// The shape of the positions of patches.
+    positions: Shape,
+}
 
 /// The tower's module.
 const NAME: &str = "model.vision_tower";
@@ -91,7 +95,9 @@ impl Tower {
         all.bias(cx, &format!("{embeddings}.patch_embedding.bias"), sizes.width)?;
         all.weight(cx, &format!("{embeddings}.position_embedding.weight"), &[sizes.positions, sizes.width])?;
         let positions = Shape::new(&[1, sizes.positions]);
-        cx.buffer(&format!("{embeddings}.position_ids"), positions, DType::I64, 0.0)?;
+        if !all.loads() {
+            Self::place(cx, positions)?;
+        }
         let layer = |cx: &mut Context, all: &mut Parameters, number: usize| {
             let name = Self::layer(number);
             norm(cx, all, &format!("{name}.layer_norm1"))?;
@@ -112,16 +118,27 @@ impl Tower {
         let layers = (0..sizes.layers).map(|number| layer(cx, all, number)).collect::<OpResult<_>>()?;
         norm(cx, all, &format!("{NAME}.post_layernorm"))?;
         // The positions are made anew when the tower is there.
-        drop(cx.memory().tensor(positions, DType::I64, Category::Temporary, "positions of patches")?);
+        if !all.loads() {
+            drop(cx.memory().tensor(positions, DType::I64, Category::Temporary, "positions of patches")?);
+        }
         let projector = "model.multi_modal_projector";
         all.weight(cx, &format!("{projector}.mm_input_projection_weight"), &[sizes.width, width])?;
         all.centred(cx, &format!("{projector}.mm_soft_emb_norm.weight"), sizes.width)?;
-        Ok(Self(layers))
+        Ok(Self { layers, positions })
+    }
+
+    /// What is not in a file comes to the device behind what is.
+    pub fn loaded(&self, cx: &mut Context) -> OpResult<()> {
+        Self::place(cx, self.positions)
+    }
+
+    fn place(cx: &mut Context, positions: Shape) -> OpResult<()> {
+        cx.buffer(&format!("{NAME}.embeddings.position_ids"), positions, DType::I64, 0.0).map(drop)
     }
 
     /// Puts adapters beside its layers, which peft does wherever a module has the name of a target.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, lora: Lora) -> OpResult<()> {
-        for (number, Layer(linears)) in self.0.iter_mut().enumerate() {
+        for (number, Layer(linears)) in self.layers.iter_mut().enumerate() {
             for (module, target, linear) in linears {
                 linear.adapt(cx, all, &format!("{}.{module}", Self::layer(number)), lora, *target)?;
             }
