@@ -59,7 +59,8 @@ impl ProductCase {
         tell(gaps != [0; 3], format!("rows longer by {gaps:?}"));
         tell(bias, "bias".into());
         tell(alpha != 1.0, format!("alpha {alpha}"));
-        tell(beta != 0.0, format!("beta {beta}"));
+        tell(beta == 1.0, "accumulated".into());
+        tell(![0.0, 1.0].contains(&beta), format!("beta {beta}"));
         title
     }
 
