@@ -284,7 +284,9 @@ def _label(labels, tensor, use):
     try:
         tensor = getattr(tensor, "_local_tensor", tensor)
         if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
-            labels.append((tensor.get_device(), tensor.untyped_storage().data_ptr(), use))
+            # Where its storage begins, without Python's object for that: PyTorch counts it as an owner.
+            begins = tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
+            labels.append((tensor.get_device(), begins, use))
     except Exception:
         # A tensor without memory of its own.
         pass
