@@ -80,7 +80,12 @@ fn what_a_program_asks_of_memory_is_as_it_was() {
     let (followed, alone) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let followed = watched(followed.path(), &python, "as_it_was.py", &[]);
     // Without the package nothing of Python sees its tensors.
-    let alone = started(alone.path(), &["env", "-u", "PYTHONPATH", "-u", "VRAMLAB_WATCH_PACKAGE", &python], "as_it_was.py", &[]);
+    let alone = started(
+        alone.path(),
+        &["env", "-u", "PYTHONPATH", "-u", "VRAMLAB_WATCH_PACKAGE", &python],
+        "as_it_was.py",
+        &[],
+    );
     assert_eq!(asked(&followed), asked(&alone));
 }
 
