@@ -16,9 +16,36 @@ const GIVEN_UP: u64 = 396 * MIB;
 const LEAST_MAPPED: u64 = 128 * 1024;
 /// What loading the first kernels takes instead.
 const KERNELS: u64 = 26 * MIB;
+/// What more kernels take, in order.
+const MORE_KERNELS: [u64; 2] = [4 * MIB, 8 * MIB];
 /// What of the host's released memory never becomes a region. Measured with GPT-2 and BERT-large: between 99 and 102 MiB,
 /// as the host takes some of it back.
 const HOST_KEPT: u64 = 102 * MIB;
+
+/// The same where a whole process of PyTorch is followed, whose context is [`Placement::occupy_process`]: 60 MiB give the places of GPT-2's
+/// segments and of BERT-large's in four of five recordings, 50 MiB in the fifth. Where the host's memory ends differs from run to run.
+const HOST_KEPT_BY_PROCESS: u64 = 60 * MIB;
+/// What the context of a process holds in a region of its own, of which 2 MiB are left, until kernels are loaded.
+const LENT: u64 = 414 * MIB;
+
+/// A library that takes memory of its own when a process first uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    /// cuBLAS.
+    Products,
+    /// cuDNN.
+    Convolutions,
+}
+
+impl Library {
+    /// What it takes, in order, as far as it shows in where segments lie.
+    const fn pieces(self) -> &'static [u64] {
+        match self {
+            Self::Products => &[64 * MIB],
+            Self::Convolutions => &[10 * MIB, 2 * MIB],
+        }
+    }
+}
 
 /// Hands out intervals of an address space in the driver's order; pure arithmetic, no memory behind it.
 ///
@@ -39,7 +66,11 @@ pub struct Placement {
     born: u64,
     /// What the host has released above the space.
     host_released: u64,
-    kernels_loaded: bool,
+    /// What of it never becomes a region.
+    host_kept: u64,
+    /// What the context gives up when the first kernels are loaded.
+    lent: Range<u64>,
+    begun: Vec<Library>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -98,7 +129,9 @@ impl Placement {
             gap_sizes: BySize::new(),
             born: 0,
             host_released: 0,
-            kernels_loaded: false,
+            host_kept: HOST_KEPT,
+            lent: 0..0,
+            begun: Vec::new(),
         };
         placement.insert_gap(start, placement.space.end);
         placement
@@ -115,6 +148,23 @@ impl Placement {
         let younger = older - 3 * REGION;
         self.occupy(older..older + REGION, older + 8 * MIB..older + REGION);
         self.occupy(bottom..older, younger + 30 * MIB..younger + REGION);
+        self.lent = bottom..bottom + GIVEN_UP;
+    }
+
+    /// The same for a process that is followed whole, kernels and libraries included. The hole of 2 MiB is all that is left of a region
+    /// that goes back when the first kernels are loaded and nothing else lies there.
+    pub fn occupy_process(&mut self) {
+        let Some(older) = self.space.end.checked_sub(REGION) else { return };
+        let end = older - (2 * REGION).min(older);
+        let Some(start) = end.checked_sub(LENT.next_multiple_of(REGION)).filter(|&start| start >= self.space.start)
+        else {
+            return;
+        };
+        self.occupy(older..older + REGION, older + 8 * MIB..older + REGION);
+        self.occupy(end..older, older..older);
+        self.occupy(start..end, start + LENT..end);
+        self.lent = start..start + LENT;
+        self.host_kept = HOST_KEPT_BY_PROCESS;
     }
 
     /// The host gave `bytes` back in one mapping: a parameter that has been moved to the device. Parameters lay side by
@@ -128,19 +178,59 @@ impl Placement {
     /// The first kernels are loaded: the driver takes memory for them, and gives up most of what the context held below
     /// its younger region. Once per context.
     pub fn load_kernels(&mut self) {
-        let Some(bottom) = self.space.end.checked_sub(REGION + CONTEXT_BELOW) else { return };
-        let context = self.regions.get(&bottom).is_some_and(|region| region.end == self.space.end - REGION);
-        if self.kernels_loaded || !context {
+        let lent = std::mem::take(&mut self.lent);
+        if !lent.is_empty() {
+            let _for_good = self.place(KERNELS);
+            self.release(lent.start, lent.end - lent.start);
+        }
+    }
+
+    /// More kernels are loaded.
+    pub fn load_more_kernels(&mut self) {
+        for piece in MORE_KERNELS {
+            let _for_good = self.place(piece);
+        }
+    }
+
+    /// A library is used for the first time: it takes memory, and what it maps on the host as well fills the gaps above the lowest
+    /// region. Once per library.
+    pub fn begin(&mut self, library: Library) {
+        if self.begun.contains(&library) {
             return;
         }
-        self.kernels_loaded = true;
-        let _for_good = self.place(KERNELS);
-        self.change(bottom, |region| region.give_back(bottom, GIVEN_UP));
+        self.begun.push(library);
+        for piece in library.pieces() {
+            let _for_good = self.place(*piece);
+        }
+        self.fill_gaps();
+    }
+
+    fn fill_gaps(&mut self) {
+        let Some((&lowest, _)) = self.regions.first_key_value() else { return };
+        let gaps: Vec<u64> = self.gaps.range(lowest..).map(|(start, _)| *start).collect();
+        for gap in gaps {
+            self.remove_gap(gap);
+        }
+        let mut top = Self::HOST_TOP;
+        let mut of_host = Vec::new();
+        for (&start, region) in self.regions.range(self.space.end..).rev() {
+            of_host.push(region.end..top);
+            top = start;
+        }
+        of_host.push(self.host_bottom()..top);
+        for gap in of_host.into_iter().filter(|gap| !gap.is_empty()) {
+            self.occupy(gap.clone(), gap.end..gap.end);
+        }
+    }
+
+    /// Down to here the host's released memory may become regions.
+    const fn host_bottom(&self) -> u64 {
+        Self::HOST_TOP - self.host_released.saturating_sub(self.host_kept)
     }
 
     /// The same rule as [`Placement::highest_gap`] for what the host released.
     fn gap_of_host(&self, size: u64) -> Option<u64> {
-        let bottom = Self::HOST_TOP - self.host_released.saturating_sub(HOST_KEPT);
+        let bottom = self.host_bottom();
         let mut top = Self::HOST_TOP;
         for (&start, region) in self.regions.range(self.space.end..).rev() {
             if top.saturating_sub(region.end) > size {
@@ -184,7 +274,9 @@ impl Placement {
         self.born += 1;
         let added = Region { end: region.end, birth: self.born, ..Region::default() };
         self.regions.insert(region.start, added);
-        self.change(region.start, |added| added.insert(hole.start, hole.end));
+        if !hole.is_empty() {
+            self.change(region.start, |added| added.insert(hole.start, hole.end));
+        }
         if region.start < self.space.end {
             self.cut_gap(region.start, region.end);
         }
@@ -381,6 +473,26 @@ mod tests {
         assert_eq!([16, 16, 2, 2].map(|size| at(&mut placement, size)), [Some(512), Some(496), Some(550), Some(548)]);
         placement.load_kernels();
         assert_eq!(at(&mut placement, 16), Some(480), "kernels are loaded once");
+    }
+
+    #[test]
+    fn what_the_context_gives_up_becomes_a_gap_where_nothing_else_lies_there() {
+        // The first segments of a recorded BERT-large around its first kernels and the begin of cuBLAS, in MiB as above.
+        let space = mib(1 << 20);
+        let mut placement = Placement::new(0..space);
+        placement.occupy_process();
+        let at = |placement: &mut Placement, size| placement.place(mib(size)).map(|at| (space - at) / MIB);
+        assert_eq!([120, 240, 240].map(|size| at(&mut placement, size)), [Some(640), Some(896), Some(1152)]);
+        placement.load_kernels();
+        assert_eq!(at(&mut placement, 240), Some(352), "at the upper end of 416 MiB");
+        placement.load_more_kernels();
+        placement.begin(Library::Products);
+        assert_eq!(at(&mut placement, 2), Some(100), "behind 12 MiB of kernels");
+        placement.begin(Library::Products);
+        assert_eq!(at(&mut placement, 64), Some(1248), "below all: the gaps are filled");
+        let big = space - mib(896);
+        placement.release(big, mib(240));
+        assert_eq!(at(&mut placement, 100), Some(768), "a region that goes back leaves a gap again");
     }
 
     #[test]

@@ -10,10 +10,16 @@ use vramlab::recording::{Next, Reader};
 
 /// `vramlab watch` of a program on a card that is not there, in a folder of its own.
 fn watched(home: &Path, python: &str, program: &str, more: &[&str]) -> Output {
+    started(home, &[python], program, more)
+}
+
+/// The same, with all that stands before the program's name.
+fn started(home: &Path, python: &[&str], program: &str, more: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vramlab"))
         .args(["watch", "--device", "sim:h200", "--record", "run.vram"])
         .args(more)
-        .args(["--", python])
+        .arg("--")
+        .args(python)
         .arg(crate::made::file("tests/read_back").join(program))
         .current_dir(home)
         .env("XDG_RUNTIME_DIR", home)
@@ -25,6 +31,13 @@ fn watched(home: &Path, python: &str, program: &str, more: &[&str]) -> Output {
 
 fn told(output: &Output) -> String {
     format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// What `as_it_was.py` asked of the allocator: requests, their bytes, the peak.
+fn asked(output: &Output) -> String {
+    let said = told(output);
+    assert!(output.status.success(), "{said}");
+    said.lines().find(|line| line.starts_with("asked: ")).unwrap_or_else(|| panic!("no figures: {said}")).to_owned()
 }
 
 /// The rules: name, what it is about, what is taken, what that means for memory.
@@ -59,6 +72,21 @@ fn what_can_be_computed_is_right_and_each_rule_stands_for_the_rest() {
         assert!(said.contains(&format!("rule {name}\n")) || skipped, "{name} has no check: {said}");
     }
     assert!(!said.contains("vramlab_watch: "), "nothing failed on the way: {said}");
+}
+
+#[test]
+fn what_a_program_asks_of_memory_is_as_it_was() {
+    let Some(python) = python() else { return };
+    let (followed, alone) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let followed = watched(followed.path(), &python, "as_it_was.py", &[]);
+    // Without the package nothing of Python sees its tensors.
+    let alone = started(
+        alone.path(),
+        &["env", "-u", "PYTHONPATH", "-u", "VRAMLAB_WATCH_PACKAGE", &python],
+        "as_it_was.py",
+        &[],
+    );
+    assert_eq!(asked(&followed), asked(&alone));
 }
 
 #[test]

@@ -12,7 +12,7 @@ from torch import library as dispatcher
 
 from . import _threads
 from ._complaint import complain
-from ._shadow import Value
+from ._shadow import Value, is_gradient
 
 LIMIT = 64 << 10
 """Bytes of a tensor that the stand-in carries."""
@@ -98,7 +98,7 @@ class Collectives:
         if not size:
             return
         old, known = None, False
-        if size <= LIMIT:
+        if size <= LIMIT and not is_gradient(tensor):
             bytes_, which = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
             patience = PATIENCE if not tensor.dtype.is_floating_point else 0
             self.known(tensor.data_ptr(), bytes_, which, size, patience)

@@ -4,8 +4,8 @@ PyTorch's own kernel still runs, and so takes the memory that it would take. Wha
 fails, the value is not known.
 
 Most are registered for a dispatch key that nobody uses, which is switched on for the program's own threads and off while autograd runs
-(:mod:`_threads`): there nearly every call is about gradients, a kernel in Python costs several microseconds, and autograd adds gradients in
-place only where nothing of Python has seen them. Operations that read are registered for CUDA itself: they are rare, and must not be missed.
+(:mod:`_threads`): there nearly every call is about gradients, and a kernel in Python costs several microseconds. Operations that read are
+registered for CUDA itself: they are rare, and must not be missed.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from torch import library as dispatcher
 
 from . import _rules, _server, _threads
 from ._complaint import complain
-from ._shadow import LIMIT, LIMIT_FLOATS, Table, Value, View, followed, part, whole
+from ._shadow import LIMIT, LIMIT_FLOATS, Table, Value, View, followed, identity, is_gradient, part, whole
 
 PURE = """
     add.Tensor sub.Tensor mul.Tensor div.Tensor div.Tensor_mode floor_divide remainder.Tensor remainder.Scalar_Tensor fmod.Tensor fmod.Scalar
@@ -175,11 +175,11 @@ class Kernels:
                 if type(first) is list:
                     first = first[0]
                 # Nearly always an activation: nothing is known of it, and so of the result.
-                if type(first) in _PLAIN and get(first.untyped_storage()._cdata) is None and first.is_cuda:
+                if type(first) in _PLAIN and get(identity(first)) is None and first.is_cuda:
                     return out
                 if len(at) > 1:
                     second = args[at[1]]
-                    if type(second) in _PLAIN and second.is_cuda and get(second.untyped_storage()._cdata) is None:
+                    if type(second) in _PLAIN and second.is_cuda and get(identity(second)) is None:
                         return out
                 follow(of, args, kwargs, out)
             except Exception as error:
@@ -237,7 +237,7 @@ class Kernels:
         """Computes what an operation gives, later, where all that it is given is known. Whether it is."""
         try:
             outs = list(out) if isinstance(out, (tuple, list)) else [out]
-            if any(one.numel() > LIMIT or not _is_of_card(one) for one in outs):
+            if any(one.numel() > LIMIT or not _is_of_card(one) or is_gradient(one) for one in outs):
                 return False
             given = _Given()
             args, kwargs = self._freeze(args, given), self._freeze(kwargs, given)
@@ -308,7 +308,7 @@ class Kernels:
             of = _with_numbers(op, at, args) if at else op
             changed, old = args[0], None
             try:
-                held = get(changed.untyped_storage()._cdata)
+                held = get(identity(changed))
                 if held is not None:
                     old = self.table.look(changed)
             except Exception:
@@ -406,7 +406,7 @@ class Kernels:
                 if type(self_) is torch.Tensor and self_.device.type == "cpu" and _is_of_card(source):
                     self._fetched(self_, source)
                 return out
-            if type(source) in _PLAIN and source.is_cuda and get(source.untyped_storage()._cdata) is None:
+            if type(source) in _PLAIN and source.is_cuda and get(identity(source)) is None:
                 # Nearly always weights or activations that change their type.
                 out = call(keys & _BELOW, self_, source, non_blocking)
                 self.table.drop(self_)
@@ -480,7 +480,7 @@ class Kernels:
         def kernel(keys, *args, **kwargs):
             out = call(keys & _BELOW, *args, **kwargs)
             # The same tensors at every step: what was known of them goes once.
-            which = (len(args[0]), args[0][0].untyped_storage()._cdata if args[0] else 0)
+            which = (len(args[0]), identity(args[0][0]) if args[0] else 0)
             if which not in self.fused:
                 self.fused.add(which)
                 for tensors in args:

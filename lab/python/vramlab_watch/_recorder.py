@@ -58,7 +58,6 @@ class Recorder:
 
     def begin(self):
         """Turns PyTorch's recording on; one that the program turned on already is left as it is."""
-        _looks_import_nothing()
         enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
         if not (enabled and enabled()):
             self._record()
@@ -254,29 +253,49 @@ class Recorder:
 
 
 def _snapshot():
-    _looking.on = True
-    try:
-        return torch._C._cuda_memorySnapshot(None)
-    except TypeError:
-        # Before 2.8 there are no pools to choose from.
-        return torch._C._cuda_memorySnapshot()
-    finally:
-        _looking.on = False
+    with _ImportsNothing():
+        try:
+            return torch._C._cuda_memorySnapshot(None)
+        except TypeError:
+            # Before 2.8 there are no pools to choose from.
+            return torch._C._cuda_memorySnapshot()
 
 
-def _looks_import_nothing():
+class _ImportsNothing:
     """Where it tells lines of source, PyTorch asks for ``torch._inductor``, and so imports the whole compiler where the program has not: two
-    seconds, and on the watching thread it could meet the program's own import halfway. A look is told that there is none."""
-    given = torch.__dict__.get("__getattr__")
-    if given is None:
-        return
+    seconds, and on the watching thread it could meet the program's own import halfway. A look is told that there is none.
 
+    Only while a look lasts: PyTorch's own warnings name the caller of what is replaced here, and a program may filter them by that.
+    """
+
+    lock, looks = threading.Lock(), 0
+    # In a list, or it would be a method.
+    given = [None]
+
+    def __enter__(self):
+        _looking.on = True
+        with self.lock:
+            if not _ImportsNothing.looks:
+                self.given[0] = torch.__dict__.get("__getattr__")
+                if self.given[0] is not None:
+                    torch.__getattr__ = _attribute(self.given[0])
+            _ImportsNothing.looks += 1
+
+    def __exit__(self, *how):
+        _looking.on = False
+        with self.lock:
+            _ImportsNothing.looks -= 1
+            if not _ImportsNothing.looks and self.given[0] is not None:
+                torch.__getattr__ = self.given[0]
+
+
+def _attribute(given):
     def __getattr__(name):
         if name == "_inductor" and getattr(_looking, "on", False):
             raise AttributeError(name)
         return given(name)
 
-    torch.__getattr__ = __getattr__
+    return __getattr__
 
 
 def _label(labels, tensor, use):
@@ -284,7 +303,9 @@ def _label(labels, tensor, use):
     try:
         tensor = getattr(tensor, "_local_tensor", tensor)
         if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
-            labels.append((tensor.get_device(), tensor.untyped_storage().data_ptr(), use))
+            # Where its storage begins, without Python's object for that: PyTorch counts it as an owner.
+            begins = tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
+            labels.append((tensor.get_device(), begins, use))
     except Exception:
         # A tensor without memory of its own.
         pass

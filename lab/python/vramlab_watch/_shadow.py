@@ -10,7 +10,7 @@ no memory's life.
 
 import torch
 
-from ._threads import aside
+from ._threads import aside, makes_gradients
 
 LIMIT = 1 << 20
 """Elements of the largest storage that is followed. What decides shapes is smaller, but for graphs of millions of edges."""
@@ -21,6 +21,9 @@ DEPTH = 48
 SWEEP = 512
 """Values that come to the table between two looks for those whose storage is gone."""
 
+identity = getattr(torch._C, "_storage_id", None) or (lambda tensor: tensor.untyped_storage()._cdata)
+"""Which storage a tensor lies in, without Python's object for that: once it is there, PyTorch 2.11 counts it as one more owner, and autograd
+adds up gradients in place only where their storage has one. So of a tensor of which nothing is known, nothing else may be asked."""
 _storage = torch.UntypedStorage
 _is_captured = getattr(torch._C, "_cuda_isCurrentStreamCapturing", bool)
 
@@ -98,7 +101,7 @@ class Table:
 
     def look(self, tensor):
         """The value of the storage that a tensor lies in; ``None`` where it is not known."""
-        held = self.get(tensor.untyped_storage()._cdata)
+        held = self.get(identity(tensor))
         if held is None:
             return None
         if held.version is not None:
@@ -138,7 +141,7 @@ class Table:
 
     def drop(self, tensor):
         """Something wrote there that is not known."""
-        held = self.held.pop(tensor.untyped_storage()._cdata, None)
+        held = self.held.pop(identity(tensor), None)
         if held is not None:
             _storage._free_weak_ref(held.weak)
 
@@ -154,8 +157,15 @@ def _version(tensor):
 
 
 def followed(tensor, limit):
-    """Whether the storage of a tensor has at most so many elements."""
+    """Whether what is written to a tensor is followed: its storage has at most so many elements, and it may not be a gradient's."""
+    if tensor.numel() > limit or is_gradient(tensor):
+        return False
     return tensor.untyped_storage().nbytes() <= limit * tensor.element_size()
+
+
+def is_gradient(tensor):
+    """Whether a tensor may be a gradient on its way, which autograd adds to in place where it is the only owner of its storage."""
+    return makes_gradients() and tensor.is_floating_point()
 
 
 def whole(tensor):

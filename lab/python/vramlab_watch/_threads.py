@@ -17,7 +17,7 @@ _switch = torch._C._dispatch_tls_set_dispatch_key_included
 _is_on = torch._C._dispatch_tls_is_dispatch_key_included
 BELOW = torch._C._dispatch_keyset_full_after(_key)
 """What comes behind the key."""
-_stepping = threading.local()
+_local = threading.local()
 _Exclude = torch._C._ExcludeDispatchKeyGuard
 _aside = torch._C.DispatchKeySet(_key)
 for _other in ("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "Python", "PythonTLSSnapshot", "AutogradCPU"):
@@ -46,7 +46,7 @@ def begin():
     # Both names: the second was imported from the first.
     _wrap(torch.autograd.graph, "_engine_run_backward", False)
     _wrap(torch.autograd, "_engine_run_backward", False)
-    _wrap(torch.autograd.function.BackwardCFunction, "apply", True)
+    _wrap(torch.autograd.function.BackwardCFunction, "apply", True, True)
     _while_tracing()
     from ._later import when_imported
 
@@ -56,15 +56,20 @@ def begin():
 def step_begins():
     """An optimizer steps: its operations, on many small tensors, decide nothing."""
     if _is_on(_key):
-        _stepping.on = True
+        _local.stepping = True
         _switch(_key, False)
 
 
 def step_ends():
     """It has stepped."""
-    if getattr(_stepping, "on", False):
-        _stepping.on = False
+    if getattr(_local, "stepping", False):
+        _local.stepping = False
         _switch(_key, True)
+
+
+def makes_gradients():
+    """Whether a function's own backward runs, and what it makes has no gradient itself."""
+    return getattr(_local, "backward", False) and not torch.is_grad_enabled()
 
 
 def _while_tracing():
@@ -99,24 +104,26 @@ def _checkpoint(module):
     frame.__init__ = made
 
 
-def _wrap(owner, name, on):
+def _wrap(owner, name, on, backward=False):
     call = getattr(owner, name, None)
     if call is not None:
-        setattr(owner, name, _switched(call, on))
+        setattr(owner, name, _switched(call, on, backward))
 
 
-def _switched(call, on):
-    """The same, with the key on or off meanwhile."""
+def _switched(call, on, backward=False):
+    """The same, with the key on or off meanwhile; ``backward``: it is a function's own backward."""
 
     def called(*args, **kwargs):
         # A step that raised an error has not ended.
         step_ends()
-        before = _is_on(_key)
+        before, outer = _is_on(_key), getattr(_local, "backward", False)
         _switch(_key, on)
+        _local.backward = backward
         try:
             return call(*args, **kwargs)
         finally:
             _switch(_key, before)
+            _local.backward = outer
 
     called.__name__ = getattr(call, "__name__", "called")
     called.__wrapped__ = call

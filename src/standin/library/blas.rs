@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::foreign::put;
-use crate::real;
+use crate::placement::Library;
+use crate::{real, store};
 
 /// CUBLAS_STATUS_NOT_INITIALIZED.
 const NOT_INITIALIZED: i32 = 1;
@@ -50,6 +51,7 @@ pub fn version() -> i32 {
 
 entries! {
     fn cublasCreate_v2(place: *mut u64) -> i32 {
+        store::lock().begin(Library::Products);
         with(|count, handles| {
             *count += 1;
             let handle = FIRST + *count * 256;

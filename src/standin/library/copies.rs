@@ -32,7 +32,7 @@ pub fn copy(to: u64, from: u64, size: usize) {
             // Before the first kernel it is a model that moves.
             if let Some(number) = state.device_of(to)
                 && let Some(device) = state.devices.get_mut(number)
-                && !device.kernels_loaded
+                && device.launches == 0
             {
                 device.space.release_host(size as u64);
             }

@@ -10,9 +10,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::attributes::{REGISTERS, SHARED_BLOCK, reserved_shared, value};
 use crate::card::Card;
 use crate::foreign::{get, put};
+use crate::placement::Library;
 use crate::plans::{self, Known, Plan};
-use crate::real;
-use crate::{kernels, report};
+use crate::{kernels, real, report, store};
 
 /// CUDNN_STATUS_NOT_INITIALIZED.
 const NOT_INITIALIZED: i32 = 1001;
@@ -262,6 +262,7 @@ fn streams<T>(act: impl FnOnce(&mut HashMap<u64, u64>) -> T) -> T {
 
 entries! {
     fn cudnnCreate(place: *mut u64) -> i32 {
+        store::lock().begin(Library::Convolutions);
         streams(|streams| {
             let handle = FIRST + (streams.len() as u64 + 1) * 256;
             streams.insert(handle, 0);

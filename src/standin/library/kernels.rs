@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use crate::codes::{Code, INVALID_VALUE, NOT_FOUND, SUCCESS};
 use crate::context::noted;
 use crate::foreign::put;
-use crate::{launches, store};
+use crate::store::{self, Device};
+use crate::launches;
 
 /// So many kernels are launched: of what the devices hold nothing is known any more.
 pub fn launched(count: u64) {
@@ -15,14 +16,11 @@ pub fn launched(count: u64) {
         return;
     }
     let before = launches::add(count);
-    if before == 0 || store::is_touched() {
+    if before < Device::LOADS_MORE || store::is_touched() {
         let mut state = store::lock();
         state.shadow.launched();
-        if let Ok(device) = state.current()
-            && !device.kernels_loaded
-        {
-            device.kernels_loaded = true;
-            device.space.load_kernels();
+        if let Ok(device) = state.current() {
+            device.launched(count);
         }
     }
 }

@@ -18,8 +18,8 @@ pub struct Device {
     pub segments: BTreeMap<u64, u64>,
     /// Bytes taken of it, what the context holds included.
     pub used: u64,
-    /// A kernel was launched.
-    pub kernels_loaded: bool,
+    /// Kernels that were launched, up to [`Self::LOADS_MORE`].
+    pub launches: u64,
 }
 
 thread_local! {
@@ -96,6 +96,25 @@ pub fn checked(device: i32) -> Result<usize, Code> {
 }
 
 impl Device {
+    /// The launch at which the driver loads what kernels need. At the first one it does not: a recorded GPT has a segment in between.
+    const LOADS: u64 = 2;
+    /// The launch by which it has loaded more: behind the 20th, where that GPT has another, and before a model's weights are set.
+    pub const LOADS_MORE: u64 = 24;
+
+    /// So many kernels are launched.
+    pub fn launched(&mut self, count: u64) {
+        let before = self.launches;
+        self.launches = before.saturating_add(count).min(Self::LOADS_MORE);
+        let passes = |launch| before < launch && launch <= self.launches;
+        let (loads, loads_more) = (passes(Self::LOADS), passes(Self::LOADS_MORE));
+        if loads {
+            self.space.load_kernels();
+        }
+        if loads_more {
+            self.space.load_more_kernels();
+        }
+    }
+
     /// Takes memory of the card.
     pub fn take(&mut self, bytes: u64) -> Result<(), Code> {
         let memory = Card::get().ok_or(NO_DEVICE)?.memory;

@@ -14,7 +14,7 @@ mod state;
 mod streams;
 
 pub use capture::Capture;
-pub use device::{checked, count, current, place, use_device, uuid, uuid_text, visible};
+pub use device::{Device, checked, count, current, place, use_device, uuid, uuid_text, visible};
 pub use events::Event;
 pub use host_mapping::Origin;
 pub use lock::lock;

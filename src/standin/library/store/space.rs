@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::placement::Placement;
+use crate::placement::{Library, Placement};
 use crate::system;
 use crate::units::{GIB, MIB};
 
@@ -35,7 +35,7 @@ impl Space {
         let start = if system::reserve_at(end - SPAN, SPAN) { end - SPAN } else { system::reserve(SPAN)? };
         let range = start..start + SPAN;
         let mut placement = Placement::new(range.start..range.end - FROM_HOST);
-        placement.occupy_context();
+        placement.occupy_process();
         Some(Self { range, placement })
     }
 
@@ -58,9 +58,19 @@ impl Space {
         self.placement.release_host(bytes.min(FROM_HOST / 2));
     }
 
-    /// The program's first kernel is launched.
+    /// The program's first kernels are launched.
     pub fn load_kernels(&mut self) {
         self.placement.load_kernels();
+    }
+
+    /// More kernels are launched.
+    pub fn load_more_kernels(&mut self) {
+        self.placement.load_more_kernels();
+    }
+
+    /// The program begins to use a library.
+    pub fn begin(&mut self, library: Library) {
+        self.placement.begin(library);
     }
 
     /// A place for what the program's code keeps on the device: behind its segments, in what a context holds.

@@ -12,6 +12,7 @@ use super::shadow::Shadow;
 use super::space::{Ranges, Space};
 use super::streams::Streams;
 use crate::card::Card;
+use crate::placement::Library;
 use crate::codes::{Code, INVALID_DEVICE, NO_DEVICE, OUT_OF_MEMORY};
 
 /// All of it.
@@ -47,7 +48,7 @@ impl State {
         while self.devices.len() <= device {
             let space = Space::new(self.devices.len()).ok_or(OUT_OF_MEMORY)?;
             // A context takes memory where it is made alone: see `begin`.
-            self.devices.push(Device { space, segments: BTreeMap::new(), used: 0, kernels_loaded: false });
+            self.devices.push(Device { space, segments: BTreeMap::new(), used: 0, launches: 0 });
         }
         let found = self.devices.get_mut(device).ok_or(INVALID_DEVICE)?;
         if found.used == 0 {
@@ -59,6 +60,14 @@ impl State {
     /// The device that this thread uses.
     pub fn current(&mut self) -> Result<&mut Device, Code> {
         self.device(device::current())
+    }
+
+    /// The program begins to use a library on the device of this thread.
+    pub fn begin(&mut self, library: Library) {
+        // A program without a device gets its error elsewhere.
+        if let Ok(device) = self.current() {
+            device.space.begin(library);
+        }
     }
 
     /// A communicator takes what NCCL takes of its device, if it is the first there.
