@@ -135,6 +135,10 @@ impl Curve {
 
     /// Whether its dots in a cell, where an area ends, are drawn on top of that: at the bottom of the cell above, which has one colour.
     fn is_raised(&self, x: u16, y: u16, theme: &Theme, buf: &Buffer) -> bool {
+        // One that is drawn where it is apart from areas is not moved.
+        if self.least > 1 {
+            return false;
+        }
         let at = |y: u16| buf.cell((self.plot.x + x, self.plot.y + y));
         let ends_here =
             at(y).is_some_and(|cell| larger_part(cell).is_some() && Shown::of(cell, theme) == Shown::Shared);

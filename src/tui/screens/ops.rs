@@ -309,7 +309,7 @@ fn milliseconds(time: Micros) -> String {
 }
 
 /// What the columns are, where rows are left over.
-const ABOUT: &str = "taken: allocated · kept: alive at its end · at peak: alive then";
+const ABOUT: &str = "taken: allocated · kept: not freed by it · at peak: alive at the peak";
 
 /// Draws the table; returns its rows in all, and how many are seen.
 fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> (usize, usize) {

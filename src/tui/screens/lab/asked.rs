@@ -1,4 +1,4 @@
-//! The request that failed, hatched on top of what was allocated when it did.
+//! The request that failed, on top of what was allocated when it did.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,8 +10,9 @@ use crate::model::Profile;
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-/// What fills it.
+/// What fills it where there are no colours.
 const HATCH: &str = "╳";
+const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// Cells of it.
 const WIDTH: u16 = 2;
 
@@ -36,24 +37,35 @@ impl Asked {
         self.allocated + self.bytes
     }
 
-    /// Draws it at the right end of the step, from what was allocated on: the rest of a cell that this takes in part is filled.
+    /// Draws it at the right end of the step, from what was allocated on, to an eighth of a row; one that is lower is seen all the same.
     pub fn draw(self, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-        let row = |eighths: u64| u16::try_from(eighths.div_ceil(8)).unwrap_or(u16::MAX).min(plot.height);
-        let base = axis.eighths(self.allocated, plot.height);
-        let from = row(base);
-        // One that is lower than a row is seen all the same.
-        let to = row(axis.eighths(self.top(), plot.height)).max(from + 1).min(plot.height);
+        let full = u64::from(plot.height) * 8;
+        let base = axis.eighths(self.allocated, plot.height).min(full.saturating_sub(1));
+        let top = axis.eighths(self.top(), plot.height).clamp(base + 1, full.max(base + 1));
         let width = WIDTH.min(plot.width);
-        let columns = if theme.paints() && !base.is_multiple_of(8) { plot.width - width..plot.width } else { 0..0 };
-        for x in columns {
-            let cell = &mut buf[(plot.x + x, plot.bottom() - from)];
-            if matches!(cell.symbol(), "▁" | "▂" | "▃" | "▄" | "▅" | "▆" | "▇") {
-                cell.set_bg(theme.color(Token::Danger));
-            }
-        }
-        for above in from..to {
+        let danger = theme.color(Token::Danger);
+        for above in base / 8..top.div_ceil(8) {
+            let Some(y) = u16::try_from(above).ok().and_then(|above| plot.height.checked_sub(1 + above)) else {
+                continue;
+            };
+            // Eighths of this row below it, and up to its end.
+            let (below, end) = (base.saturating_sub(above * 8), (top - above * 8).min(8));
             for x in plot.width - width..plot.width {
-                put_at(plot, x, plot.height - 1 - above, vec![span(theme, Token::Danger, HATCH)], buf);
+                if theme.is_colorless() {
+                    put_at(plot, x, y, vec![span(theme, Token::Danger, HATCH)], buf);
+                    continue;
+                }
+                let Some(cell) = buf.cell_mut((plot.x + x, plot.y + y)) else { continue };
+                match (below, end) {
+                    (0, end) => {
+                        cell.set_symbol(EIGHTHS[end as usize]).set_style(theme.style(Token::Danger));
+                    }
+                    // What it stands on keeps its part of the cell.
+                    _ if EIGHTHS[1..8].contains(&cell.symbol()) => {
+                        cell.set_bg(danger);
+                    }
+                    _ => {}
+                }
             }
         }
     }
@@ -65,25 +77,36 @@ mod tests {
     use crate::drawing::figures::Unit;
     use crate::drawing::theme::{Catalog, ColorTier};
 
-    /// Rows that are hatched, from the bottom, and whether the cell that the base takes in part is filled.
-    fn drawn(allocated: u64, bytes: u64) -> (Vec<u16>, bool) {
+    /// Eighths of each row that it takes, from the bottom, and of those it takes below its own.
+    fn drawn(allocated: u64, bytes: u64) -> Vec<usize> {
         let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
         let plot = Rect::new(0, 0, 10, 10);
         let mut buf = Buffer::empty(plot);
-        // A cell that an area ends in, where the request begins.
-        let base = plot.bottom() - 1 - (allocated / 100) as u16;
-        buf[(9, base)].set_symbol("▄");
+        // The cell in which an area ends, where the request begins.
+        let (base, eighths) = ((allocated / 800) as u16, (allocated % 800 / 100) as usize);
+        buf[(9, plot.bottom() - 1 - base)].set_symbol(EIGHTHS[eighths]);
         let asked = Asked { allocated: Bytes(allocated), bytes: Bytes(bytes) };
-        asked.draw(Axis::fitted(Unit::KiB, Bytes(1000), 10), &theme, plot, &mut buf);
-        let hatched = (0..10).filter(|row| buf[(9, plot.bottom() - 1 - row)].symbol() == HATCH).collect();
-        (hatched, buf[(9, base)].bg == theme.color(Token::Danger))
+        asked.draw(Axis::fitted(Unit::KiB, Bytes(8000), 10), &theme, plot, &mut buf);
+        let danger = theme.color(Token::Danger);
+        let taken = |row: u16| {
+            let cell = &buf[(9, plot.bottom() - 1 - row)];
+            let eighths = EIGHTHS.iter().position(|symbol| *symbol == cell.symbol()).unwrap();
+            if cell.bg == danger {
+                8 - eighths
+            } else if cell.fg == danger {
+                eighths
+            } else {
+                0
+            }
+        };
+        (0..10).map(taken).collect()
     }
 
     #[test]
     fn a_request_stands_on_what_was_allocated_as_high_as_its_bytes() {
-        assert_eq!(drawn(500, 300), (vec![5, 6, 7], false));
-        assert_eq!(drawn(450, 350), (vec![5, 6, 7], true), "the rest of the cell is its own");
-        assert_eq!(drawn(500, 1), (vec![5], false), "one that is lower than a row is seen");
-        assert_eq!(drawn(900, 5000), (vec![9], false), "no higher than the chart");
+        assert_eq!(drawn(4000, 2400), [0, 0, 0, 0, 0, 8, 8, 8, 0, 0]);
+        assert_eq!(drawn(4300, 2000), [0, 0, 0, 0, 0, 5, 8, 7, 0, 0], "the rest of the cell is its own");
+        assert_eq!(drawn(4000, 1), [0, 0, 0, 0, 0, 1, 0, 0, 0, 0], "one that is lower is seen");
+        assert_eq!(drawn(7200, 5000), [0, 0, 0, 0, 0, 0, 0, 0, 0, 8], "no higher than the chart");
     }
 }

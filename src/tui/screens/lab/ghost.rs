@@ -12,7 +12,7 @@ use crate::tui::beside::{self, MARK};
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-/// Cells that its name has at least.
+/// Cells that its name has at least, if it has any.
 const NAME: usize = 10;
 
 /// Rows that the line takes.
@@ -30,9 +30,11 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let mark = vec![span(theme, Token::Ghost, format!(" {MARK} ")), span(theme, Token::Title, "ghost ")];
     // Its name gives way to the two figures that matter most.
     let figures: usize = entries.iter().take(2).map(|entry| cells(entry)).sum();
-    let left = room.saturating_sub(cells(&mark) + figures).max(NAME);
+    let left = room.saturating_sub(cells(&mark) + figures);
     let mut line = mark;
-    line.push(span(theme, Token::Text, pane::cut(&ghost.conditions.to_string(), left)));
+    if left >= NAME || entries.len() < 2 {
+        line.push(span(theme, Token::Text, pane::cut(&ghost.conditions.to_string(), left.max(NAME))));
+    }
     for entry in entries {
         if cells(&line) + cells(&entry) <= room {
             line.extend(entry);

@@ -72,11 +72,13 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         return plot;
     }
     let ceiling = stage.ceiling();
-    // A ghost lies on what is reserved, where they are one: there is a row above that.
-    let with_room = !ghost.is_empty() && plot.height > LOW;
+    // A ghost lies on what is reserved, where they are one: what is highest ends with a row, and there is one above that.
+    let with_room = !ghost.is_empty() && plot.height > 2;
     let room = if with_room { largest.get() / u64::from(plot.height - 1) } else { 0 };
     let largest = Bytes(largest.get().saturating_add(room));
-    let axis = if plot.height <= LOW {
+    let axis = if with_room {
+        Axis::fitted(stage.unit(), largest, plot.height)
+    } else if plot.height <= LOW {
         Ceiling::fitted(ceiling, stage.unit(), largest, plot.height)
     } else {
         Ceiling::axis(ceiling, stage.unit(), largest, plot.height)

@@ -8,6 +8,7 @@ use crate::drawing::legend::{self, Account};
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::Category;
+use crate::tui::share;
 use crate::tui::stage::Stage;
 use crate::tui::when;
 use crate::units::Bytes;
@@ -65,16 +66,7 @@ fn composition(parts: &[Bytes; 9], unit: Unit, theme: &Theme, area: Rect, y: u16
     if y >= area.height || total == 0 {
         return;
     }
-    let width = u64::from(area.width);
-    let (mut x, mut sum) = (0, 0);
-    for (category, bytes) in Category::ALL.into_iter().zip(parts) {
-        sum += bytes.get();
-        let end = (u128::from(sum) * u128::from(width) / u128::from(total)) as u16;
-        let ink = legend::ink(category, theme);
-        let text = ink.fill.repeat(usize::from(end.saturating_sub(x)));
-        put_at(area, x, y, vec![span(theme, ink.token, text)], buf);
-        x = end;
-    }
+    share::draw(parts, Bytes(total), theme, Rect { y: area.y + y, height: 1, ..area }, buf);
     let largest = Category::ALL.into_iter().zip(parts).max_by_key(|(_, bytes)| **bytes);
     if let Some((category, bytes)) = largest.filter(|_| y + 1 < area.height) {
         let share = figures::percent(bytes.get(), total);

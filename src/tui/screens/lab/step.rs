@@ -61,7 +61,10 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     // In few rows a line that nobody asked for is in pieces: its peak is said.
     let pinned = stage.picture.pinned.is_some();
     let beside_line = beside.as_ref().filter(|_| pinned || plot.height >= ROWS_FOR_BOTH);
-    let line = drawn.zip(beside_line).map(|((profile, _, axis), (before, _))| {
+    // What rises by less than two rows is a figure as well.
+    let has_height = |axis: Axis, before: &Profile| axis.eighths(highest(before), plot.height) >= 16;
+    let seen = drawn.zip(beside_line).filter(|((_, _, axis), (before, _))| has_height(*axis, before));
+    let line = seen.map(|((profile, _, axis), (before, _))| {
         let columns = |profile: &Profile| -> Vec<Bytes> {
             profile.in_columns(plot.width * Curve::COLUMNS).map(|sample| sample.allocated).collect()
         };

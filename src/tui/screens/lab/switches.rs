@@ -7,7 +7,7 @@ use ratatui::text::Span;
 use crate::drawing::figures;
 use crate::drawing::pane::{self, Frame, span};
 use crate::drawing::theme::Token;
-use crate::model::{Evidence, Finding, Setting};
+use crate::model::Setting;
 use crate::session::{Switch, SwitchGroup};
 use crate::tui::action::Action;
 use crate::tui::stage::{Stage, Targets};
@@ -76,23 +76,14 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<SwitchCell> {
     switches.chain(empty_cache).collect()
 }
 
-/// What `empty_cache` would return: now where nothing moves, else when a step ends: what a finding tells, where one does. Of what has
+/// What `empty_cache` would return: now where nothing moves, else when a step ends, the next steps' own cache included. Of what has
 /// happened it is what it would have returned at the moment shown.
 fn releasable(stage: &Stage<'_>) -> Bytes {
     if !stage.picture.is_live() {
         return stage.shown.ledger.releasable;
     }
     let view = stage.view();
-    if stage.is_still() {
-        return view.ledger.releasable;
-    }
-    let told = |finding: &Finding| match finding.evidence {
-        Evidence::Releasable { bytes, .. } => Some(bytes),
-        _ => None,
-    };
-    // As it was found: what reading the run again adds to findings costs, and this figure stays.
-    let found = stage.picture.concluded.as_deref().unwrap_or(&stage.picture.known().findings);
-    found.iter().find_map(told).unwrap_or(view.rested.releasable)
+    if stage.is_still() { view.ledger.releasable } else { view.rested.releasable }
 }
 
 /// A switch's default, which needs no emphasis.

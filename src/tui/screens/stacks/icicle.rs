@@ -153,6 +153,11 @@ fn bar(theme: &Theme, node: &Node, total: Bytes, selected: bool, area: Rect, buf
         _ => node.label.to_string(),
     };
     let room = usize::from(area.width.saturating_sub(1));
+    let label = match line_of(&label) {
+        // Of a frame in a narrow area its line says more than a letter of its file.
+        Some(line) if label.width() > room && area.width < LEGIBLE => line.to_owned(),
+        _ => label,
+    };
     let is_whole = label.width() <= room;
     let label = pane::cut_name(&label, room);
     let fill = if theme.is_colorless() && !selected { "·" } else { " " };
@@ -172,6 +177,13 @@ fn bar(theme: &Theme, node: &Node, total: Bytes, selected: bool, area: Rect, buf
     if let Some(figures) = figures.into_iter().find(|figures| area.height > 1 && figures.chars().count() <= room) {
         buf.set_string(area.x + 1, area.y + 1, figures, style);
     }
+}
+
+/// `:96` of `main.py:96 step`.
+fn line_of(label: &str) -> Option<&str> {
+    let place = label.split_once(' ').map_or(label, |(place, _)| place);
+    let (_, line) = place.rsplit_once(':').filter(|(_, line)| line.bytes().all(|byte| byte.is_ascii_digit()))?;
+    place.get(place.len() - line.len() - 1..)
 }
 
 /// What is selected: it can be told from all others without colours, too.
