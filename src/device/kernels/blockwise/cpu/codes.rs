@@ -57,7 +57,7 @@ mod tests {
     /// Every value of f32 between two neighbours goes to the nearer one, as distances in f64 have it.
     #[test]
     fn the_nearest_of_the_table_is_taken() {
-        let codes = Codes::new(NF4.map(|value| value as f32));
+        let codes = Codes::new(NF4);
         for step in -100_000..=100_000_i32 {
             let x = (f64::from(step) / 100_000.0) as f32;
             let distance = |place: usize| (f64::from(x) - f64::from(NF4[place])).abs();
@@ -65,7 +65,7 @@ mod tests {
             assert!(distance(usize::from(codes.nearest(x))) <= best + 1e-8, "{x}");
         }
         for (place, &value) in NF4.iter().enumerate() {
-            assert_eq!(usize::from(codes.nearest(value as f32)), place);
+            assert_eq!(usize::from(codes.nearest(value)), place);
         }
     }
 
