@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use crate::codes::{Code, INVALID_VALUE, NOT_FOUND, SUCCESS};
 use crate::context::noted;
 use crate::foreign::put;
-use crate::store::{self, Device};
 use crate::launches;
+use crate::store::{self, Device};
 
 /// So many kernels are launched: of what the devices hold nothing is known any more.
 pub fn launched(count: u64) {

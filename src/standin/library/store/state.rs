@@ -12,8 +12,8 @@ use super::shadow::Shadow;
 use super::space::{Ranges, Space};
 use super::streams::Streams;
 use crate::card::Card;
-use crate::placement::Library;
 use crate::codes::{Code, INVALID_DEVICE, NO_DEVICE, OUT_OF_MEMORY};
+use crate::placement::Library;
 
 /// All of it.
 #[derive(Debug, Default)]
