@@ -19,4 +19,5 @@ pub use cursor::cursor;
 pub use curve::Curve;
 pub use dots::{MARKS, levels};
 pub use ink::Ink;
+pub use shown::EIGHTHS;
 pub use stack::{Areas, Stack, areas};

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier};
 use crate::theme::{Theme, Token};
 
 /// Parts of a cell, from the bottom.
-pub(super) const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+pub const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// A grid line: at the lower edge of its cell, where the value of its tick stands.
 pub(super) const GRID: &str = "▁";
@@ -27,8 +27,7 @@ pub(super) enum Shown {
 impl Shown {
     pub(super) fn of(cell: &Cell, theme: &Theme) -> Self {
         let symbol = cell.symbol();
-        let ground = [Color::Reset, theme.color(Token::Surface)];
-        let bare = ground.contains(&cell.bg);
+        let bare = theme.is_ground(cell.bg);
         if symbol == " " && bare || matches!(symbol, GRID | GRID_MIDDLE) && bare && is_grid(cell, theme) {
             return Self::Nothing;
         }
@@ -40,7 +39,7 @@ impl Shown {
             "█" => Self::Whole(cell.fg),
             // A line between two parts lies within the upper one.
             GRID if cell.modifier.contains(Modifier::REVERSED) => Self::Whole(cell.fg),
-            GRID if !bare && ground.contains(&cell.fg) => Self::Whole(cell.bg),
+            GRID if !bare && theme.is_ground(cell.fg) => Self::Whole(cell.bg),
             _ => Self::Shared,
         }
     }

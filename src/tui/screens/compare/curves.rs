@@ -7,7 +7,7 @@ use ratatui::style::Color;
 use super::Compared;
 use super::metric::Metric;
 use super::rows::{numbered, token_of};
-use crate::drawing::chart::{Axis, Curve};
+use crate::drawing::chart::{Axis, Curve, EIGHTHS};
 use crate::drawing::figures::Unit;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, span};
@@ -17,7 +17,6 @@ use crate::units::Bytes;
 
 /// A curve bears its number every so many columns.
 const EVERY: usize = 16;
-const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// Rows from which on many lines can be told from each other.
 const ROWS_FOR_ALL: u16 = 8;
 /// Contrast up to which a ground lets lines of all configurations be seen.

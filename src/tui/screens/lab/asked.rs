@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::drawing::chart::Axis;
+use crate::drawing::chart::{Axis, EIGHTHS};
 use crate::drawing::pane::{put_at, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::Profile;
@@ -12,7 +12,6 @@ use crate::units::Bytes;
 
 /// What fills it where there are no colours.
 const HATCH: &str = "╳";
-const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// Cells of it.
 const WIDTH: u16 = 2;
 

@@ -2,7 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Style};
+use ratatui::style::Style;
 use ratatui::text::Span;
 
 use super::asked::Asked;
@@ -285,10 +285,9 @@ fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: 
     };
     let Some(x) = u16::try_from(x).ok().filter(|x| *x < plot.width) else { return };
     // No area loses an edge to the mark.
-    let ground = [Color::Reset, theme.color(Token::Surface)];
     let free = buf
         .cell((plot.x + x, plot.y))
-        .is_some_and(|cell| matches!(cell.symbol(), " " | "▁" | "─") && ground.contains(&cell.bg));
+        .is_some_and(|cell| matches!(cell.symbol(), " " | "▁" | "─") && theme.is_ground(cell.bg));
     chart::cursor(plot, x, theme, buf);
     if stage.picture.marked.is_some() && free {
         put_at(plot, x, 0, vec![span(theme, Token::Key, when::MARK)], buf);
