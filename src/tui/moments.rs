@@ -8,7 +8,7 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 
 use crate::drawing::legend;
-use crate::drawing::pane::{put_at, span};
+use crate::drawing::pane::{put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Moment, Phase, Study};
 
@@ -41,7 +41,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Writes into row `row` of `area`, column by column, where phases begin, and end before the next; of several steps, where
-    /// those begin.
+    /// those begin. Where none of them has a name, the first event and the last.
     pub fn axis_of_time(self, theme: &Theme, area: Rect, row: u16, buf: &mut Buffer) {
         let study = self.study;
         let several = study.steps.len() > 1;
@@ -82,8 +82,10 @@ impl<'a> Columns<'a> {
             end += u16::from(several);
             named = true;
         }
-        if places.is_empty() {
-            put_at(area, 0, row, vec![span(theme, Token::Dim, format!("{} memory events", study.events))], buf);
+        if end == 0 {
+            let below = Rect { y: area.y + row, height: 1, ..area };
+            put_at(below, 0, 0, vec![span(theme, Token::Dim, format!("│event {}", study.begin))], buf);
+            put_right(below, 0, vec![span(theme, Token::Dim, format!("{}│", study.end))], buf);
         }
     }
 }

@@ -75,25 +75,21 @@ impl Axis {
         u16::try_from(row).unwrap_or(u16::MAX).min(rows.saturating_sub(1))
     }
 
-    /// Draws labels left of `plot`, inside `inner`, and a faint line at each tick, at its height. The label of a top stands below its edge,
-    /// which a stroke marks.
+    /// Draws labels left of `plot`, inside `inner`, and a faint line at each tick, at its height. The label of a top stands below the edge of
+    /// the plot and has no line.
     pub fn draw(self, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
         let Some(top_row) = plot.height.checked_sub(1) else { return };
         let y = |row: u16| plot.bottom() - 1 - row;
         if self.named_top {
-            let label = vec![span(theme, Token::Dim, format!("{:>4}▔", self.label(self.top.get() as f64)))];
+            let label = vec![span(theme, Token::Dim, format!("{:>4}", self.label(self.top.get() as f64)))];
             put_at(inner, 0, y(top_row) - inner.y, label, buf);
         }
         for (value, above) in self.ticks(plot.height) {
-            let row = u16::try_from(above / 8).unwrap_or(top_row);
+            let y = y(u16::try_from(above / 8).unwrap_or(top_row));
             let label = vec![span(theme, Token::Dim, format!("{:>4}", self.label(value as f64)))];
-            put_at(inner, 0, y(row) - inner.y, label, buf);
+            put_at(inner, 0, y - inner.y, label, buf);
             if value > 0 {
-                let symbol = if above % 8 <= 4 { GRID } else { GRID_MIDDLE };
-                // Every second cell: a line that is not taken for an area.
-                for x in (plot.left()..plot.right()).step_by(2) {
-                    buf[(x, y(row))].set_symbol(symbol).set_style(theme.style(Token::Border));
-                }
+                grid_line(above, y, theme, plot, buf);
             }
         }
     }
@@ -103,7 +99,7 @@ impl Axis {
     /// is left out, and so are those that leave a gap there.
     fn ticks(self, rows: u16) -> Vec<(u64, u64)> {
         let most = rows - u16::from(self.named_top);
-        let place = |value: u64| (value, self.eighths(Bytes(value), rows) + 2);
+        let place = |value: u64| (value, self.eighths(Bytes(value), rows) + ABOVE);
         let mut ticks: Vec<(u64, u64)> = (0..)
             .map(|count| place(self.tick.saturating_mul(count)))
             .take_while(|(_, above)| above / 8 < u64::from(most))
@@ -151,9 +147,42 @@ impl Axis {
     }
 }
 
-/// What labels are written in, and the stroke at a top.
+/// Where a value has its label and its line: two eighths of a row above where it stands.
+const ABOVE: u64 = 2;
+
+/// The line of a value in row `y`.
+fn grid_line(above: u64, y: u16, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let symbol = if above % 8 <= 4 { GRID } else { GRID_MIDDLE };
+    // Every second cell: a line that is not taken for an area.
+    for x in (plot.left()..plot.right()).step_by(2) {
+        buf[(x, y)].set_symbol(symbol).set_style(theme.style(Token::Border));
+    }
+}
+
+/// Draws the axis of a chart of shares that is `top` hundredths high: its ends, and what divides it evenly, two rows apart at least.
+pub fn shares(top: u64, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
+    let rows = u64::from(plot.height);
+    let parts = [5, 4, 3, 2].into_iter().find(|parts| top % parts == 0 && rows >= 2 * parts + 1).unwrap_or(1);
+    let mut label = |share: u64, y: u16| {
+        put_at(inner, 0, y - inner.y, vec![span(theme, Token::Dim, format!("{share:>3}%"))], &mut *buf);
+    };
+    label(top, plot.top());
+    if plot.height > 1 {
+        label(0, plot.bottom() - 1);
+    }
+    let between = (1..parts).map(|part| (top * part / parts, rows * 8 * part / parts + ABOVE));
+    let between: Vec<(u64, u64, u16)> = between
+        .filter_map(|(share, above)| {
+            Some((share, above, plot.bottom().checked_sub(1 + u16::try_from(above / 8).ok()?)?))
+        })
+        .collect();
+    between.iter().for_each(|(share, _, y)| label(*share, *y));
+    between.iter().for_each(|(_, above, y)| grid_line(*above, *y, theme, plot, buf));
+}
+
+/// What labels are written in.
 fn is_of_label(symbol: &str) -> bool {
-    symbol.starts_with(|letter: char| letter.is_ascii_digit() || matches!(letter, '.' | '▔'))
+    symbol.starts_with(|letter: char| letter.is_ascii_digit() || letter == '.')
 }
 
 /// The smallest round number of bytes that is at least `wanted`: in `unit`, 1, 2 or 5 times a power of ten, or a power of two.
@@ -245,10 +274,13 @@ mod tests {
                 GRID_MIDDLE => Some(4),
                 _ => None,
             };
-            match (label.trim(), label.trim().strip_suffix('▔')) {
-                ("", _) => assert_eq!(line, None, "a line without a label"),
-                (_, Some(top)) => ticks.push((top.parse().unwrap(), (row + 1) * 8)),
-                (label, None) => {
+            match label.trim() {
+                "" => assert_eq!(line, None, "a line without a label"),
+                top if axis.named_top && row + 1 == rows => {
+                    assert_eq!(line, None, "the top is the edge");
+                    ticks.push((top.parse().unwrap(), rows * 8));
+                }
+                label => {
                     assert_eq!(line.is_some(), row > 0, "a label has its line");
                     ticks.push((label.parse().unwrap(), row * 8 + line.unwrap_or(0)));
                 }

@@ -7,16 +7,19 @@ use ratatui::style::{Color, Modifier};
 use super::shown::{Shown, draw_over, is_braille};
 use crate::theme::{Theme, Token};
 
-/// Draws a line from top to bottom of column `x` of a plot: through what is blank in its own colour, through areas as a slit, which is
-/// one colour whatever they are. Ends of areas stay where they are: the cell of one interrupts it. Where letters tell areas apart they are
-/// reversed.
+/// Draws a line in column `x` of a plot: from its top down to the areas there. Where these reach the top it goes through them as a slit,
+/// which is one colour whatever they are. Ends of areas stay where they are: the cell of one interrupts it. Where letters tell areas
+/// apart they are reversed.
 pub fn cursor(plot: Rect, x: u16, theme: &Theme, buf: &mut Buffer) {
+    let is_blank = |y: u16| buf.cell((plot.x + x, y)).is_some_and(|cell| Shown::of(cell, theme) == Shown::Nothing);
+    let has_air = plot.height > 0 && is_blank(plot.y);
     for y in plot.top()..plot.bottom() {
         let Some(cell) = buf.cell_mut((plot.x + x, y)) else { continue };
         match Shown::of(cell, theme) {
             // Dots too, which are areas or a curve.
             Shown::Whole(_) if theme.is_colorless() => cell.modifier.insert(Modifier::REVERSED),
             _ if theme.is_colorless() && is_braille(cell.symbol()) => cell.modifier.insert(Modifier::REVERSED),
+            Shown::Whole(_) if has_air => {}
             Shown::Whole(ground) if theme.paints() => slit(cell, ground, theme),
             _ => draw_over(cell, "│", Token::Key, theme),
         }
@@ -36,22 +39,25 @@ mod tests {
     use vramlab_allocator::units::Bytes;
 
     #[test]
-    fn the_line_has_one_colour_in_areas_and_one_above_them() {
+    fn the_line_ends_at_areas_or_goes_through_them_where_they_reach_the_top() {
         let tokens = [Token::Allocated, Token::AllocatedSwing, Token::Stranded, Token::Reserved, Token::Allocated];
         for name in ["dark", "light"] {
             let (theme, _) = Catalog::default().load(name, ColorTier::True).unwrap();
-            for height in 1..=9 {
+            for height in 1..=13 {
                 let mut stack = Stack::default();
                 tokens.iter().for_each(|token| stack.add(Bytes(height), Ink { token: *token, fill: "█" }));
                 let mut buf = Buffer::empty(Rect::new(0, 0, 3, 8));
                 areas(&[stack.clone(), stack.clone(), stack], Bytes(64), &theme, buf.area, &mut buf);
                 let plain = buf.clone();
                 cursor(buf.area, 1, &theme, &mut buf);
+                let has_air = Shown::of(&plain[(1, 0)], &theme) == Shown::Nothing;
+                assert_eq!(has_air, height < 12);
                 let (slit, air) = (theme.color(Token::Surface), theme.color(Token::Key));
                 for y in 0..8 {
                     let (cell, before) = (&buf[(1, y)], &plain[(1, y)]);
                     match Shown::of(before, &theme) {
                         Shown::Nothing => assert_eq!((cell.symbol(), cell.fg), ("│", air), "{height}: {y}"),
+                        Shown::Whole(_) if has_air => assert_eq!(cell, before, "{height}: {y}"),
                         Shown::Whole(color) => {
                             assert_eq!((cell.symbol(), cell.fg, cell.bg), ("│", slit, color), "{height}: {y}");
                         }

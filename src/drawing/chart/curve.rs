@@ -20,6 +20,8 @@ pub struct Curve {
     least: usize,
     /// Its colour says what it is.
     own: bool,
+    /// It goes through the ends of areas.
+    through: bool,
 }
 
 impl Curve {
@@ -49,7 +51,7 @@ impl Curve {
                 cells[row * width + x / 2] |= DOTS[x % 2][(dot % TALL) as usize];
             }
         }
-        Self { plot, cells, least: 1, own: false }
+        Self { plot, cells, least: 1, own: false, through: false }
     }
 
     /// Through values, one for each column of dots, on an axis.
@@ -89,12 +91,12 @@ impl Curve {
             (apart[x], apart[x + 1]) = (true, true);
         }
         let seen = |(value, apart): (&Bytes, bool)| (apart && *value <= axis.top).then_some(*value);
-        Self { least: 4, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
+        Self { least: 4, through: true, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
     }
 
     /// The same, of which the colour says what it is: it has that on every ground.
     pub fn in_its_colour(self) -> Self {
-        Self { own: true, ..self }
+        Self { own: true, through: true, ..self }
     }
 
     /// Whether it has no dot.
@@ -117,7 +119,7 @@ impl Curve {
             let cell = buf.cell((self.plot.x + x, self.plot.y + y)).filter(|_| self.dots(x, y) != 0);
             cell.is_some_and(|cell| {
                 let gives_way = Shown::of(cell, theme) == Shown::Shared && !is_braille(cell.symbol());
-                !gives_way || self.own && larger_part(cell).is_some() || self.is_raised(x, y, theme, buf)
+                !gives_way || self.through && larger_part(cell).is_some() || self.is_raised(x, y, theme, buf)
             })
         };
         let mut seen: Vec<bool> =
@@ -135,8 +137,8 @@ impl Curve {
 
     /// Whether its dots in a cell, where an area ends, are drawn on top of that: at the bottom of the cell above, which has one colour.
     fn is_raised(&self, x: u16, y: u16, theme: &Theme, buf: &Buffer) -> bool {
-        // One that is drawn where it is apart from areas is not moved.
-        if self.least > 1 {
+        // One that goes through is not moved.
+        if self.through {
             return false;
         }
         let at = |y: u16| buf.cell((self.plot.x + x, self.plot.y + y));
@@ -147,7 +149,7 @@ impl Curve {
     }
 
     /// Draws it over what is there: areas stay its ground. Where one of them ends within a cell the line lies on top of it, or else gives
-    /// way; one that its colour tells apart takes the cell, of which the larger part is left.
+    /// way; one that goes through takes the cell, of which the larger part is left.
     pub fn draw(&self, token: Token, theme: &Theme, buf: &mut Buffer) {
         let seen = self.seen(theme, buf);
         for y in 0..self.plot.height {
@@ -156,7 +158,7 @@ impl Curve {
                 if dots == 0 {
                     continue;
                 }
-                let raised = !self.own && self.is_raised(x, y, theme, buf);
+                let raised = self.is_raised(x, y, theme, buf);
                 let (dots, y) = if raised { (lowered(dots), y - 1) } else { (dots, y) };
                 let Some(cell) = buf.cell_mut((self.plot.x + x, self.plot.y + y)) else { continue };
                 let other = cell.symbol().chars().next().filter(|_| is_braille(cell.symbol()));
@@ -166,7 +168,7 @@ impl Curve {
                     // Lines that cross share the cell, in the colour of the later one.
                     cell.set_char(symbol).set_fg(theme.color(token));
                 } else {
-                    if self.own {
+                    if self.through {
                         give_to_larger(cell, theme);
                     }
                     draw_over(cell, symbol.encode_utf8(&mut [0; 4]), token, theme);

@@ -1,5 +1,5 @@
-//! Heights within each other where there is no colour, in dots of braille: what is lowest has every dot, what is above it every second
-//! one, and the highest is a line at its top. So all of them are seen in few rows, each to a quarter of one.
+//! Heights within each other where there is no colour, in dots of braille: up to the middle one every dot, but for a row above the lowest,
+//! and above that one in four. So all of them are seen in few rows, each to a quarter of one.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,8 +10,8 @@ use vramlab_allocator::units::Bytes;
 /// Dots of a row of a cell: left, right, from the bottom up.
 const ROWS: [[u8; 2]; 4] = [[0x40, 0x80], [0x04, 0x20], [0x02, 0x10], [0x01, 0x08]];
 
-/// The marks of the three in legends: whole cells of them.
-pub const MARKS: [&str; 3] = ["⣿", "⡪", "⠉"];
+/// The marks of the three in legends: a cell in which the lowest ends, and whole ones of the others.
+pub const MARKS: [&str; 3] = ["⣛", "⣿", "⡐"];
 
 /// How high each is in so many rows of dots. What there is of one has a row, and the top is the nearest.
 fn heights(levels: [Bytes; 3], top: Bytes, dots: u64) -> [u64; 3] {
@@ -29,12 +29,16 @@ pub fn levels(columns: &[[Bytes; 3]], top: Bytes, theme: &Theme, plot: Rect, buf
     let plot = plot.intersection(buf.area);
     for (x, column) in (plot.left()..plot.right()).zip(columns) {
         let [low, middle, high] = heights(*column, top, u64::from(plot.height) * ROWS.len() as u64);
+        // Where it has room: the row above the lowest is blank, and the one above that is not.
+        let gap = Some(low).filter(|low| *low > 0 && low + 1 < middle);
         for (y, first) in (plot.top()..plot.bottom()).rev().zip((0u64..).step_by(ROWS.len())) {
             let dots = (first..).zip(ROWS).fold(0, |dots, (row, sides)| {
                 let seen = match row {
-                    _ if row < low => sides[0] | sides[1],
-                    _ if row < middle => sides[(row % 2) as usize],
-                    _ if row + 1 == high => sides[0] | sides[1],
+                    _ if Some(row) == gap => 0,
+                    _ if row < middle => sides[0] | sides[1],
+                    _ if row < high && row % 2 == 0 => sides[(row / 2 % 2) as usize],
+                    // The highest has an end.
+                    _ if row + 1 == high => sides[(row / 2 % 2) as usize],
                     _ => 0,
                 };
                 dots | seen
@@ -64,8 +68,10 @@ mod tests {
             ROWS[(row % 4) as usize].iter().filter(|dot| all & **dot != 0).count()
         };
         let all: Vec<usize> = (0..u64::from(rows) * 4).map(dots).collect();
-        let low = all.iter().take_while(|dots| **dots == 2).count();
-        let middle = low + all[low..].iter().take_while(|dots| **dots == 1).count();
+        let full = |from: usize| from + all[from..].iter().take_while(|dots| **dots == 2).count();
+        let low = full(0);
+        // A blank row, and more of what is full.
+        let middle = if all.get(low) == Some(&0) && all.get(low + 1) == Some(&2) { full(low + 1) } else { low };
         let high = all.iter().rposition(|dots| *dots > 0).map_or(0, |row| row + 1);
         [low, middle, high].map(|row| row as u64)
     }
@@ -81,7 +87,7 @@ mod tests {
             let dots = f64::from(rows) * 4.0;
             for (read, bytes) in read.into_iter().zip(levels) {
                 let exact = bytes as f64 / top as f64 * dots;
-                // What there is has a row, and a line upon the lowest looks like more of it.
+                // What there is has a row; where two are close there is none between them.
                 prop_assert!((read as f64 - exact).abs() <= 2.0, "{read} for {exact}: {levels:?} of {top} in {rows}");
             }
         }
@@ -95,10 +101,10 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_whole_cells() {
+    fn the_lowest_ends_with_a_blank_row_and_the_highest_is_sparse() {
         let (theme, _) = Catalog::default().load("dark", ColorTier::None).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 1, 3));
         levels(&[[4, 8, 12].map(Bytes)], Bytes(12), &theme, buf.area, &mut buf);
-        assert_eq!([2, 1, 0].map(|y| buf[(0, y)].symbol()), MARKS);
+        assert_eq!([2, 1, 0].map(|y| buf[(0, y)].symbol()), ["⣿", "⠿", "⡘"]);
     }
 }

@@ -194,7 +194,8 @@ impl Plan {
             let mut scale = finest;
             loop {
                 if let Some(plan) = fits(scale, air) {
-                    return if quarters { plan.in_whole_rows(segments, order, height, air) } else { plan };
+                    let plan = if quarters { plan.in_whole_rows(segments, order, height, air) } else { plan };
+                    return plan.spread(height);
                 }
                 if scale >= largest && air == 0 {
                     return Self::lay_out(segments, order, width, scale, air);
@@ -204,7 +205,7 @@ impl Plan {
                 }
                 for quarter in if quarters { 5..8 } else { 0..0 } {
                     if let Some(plan) = fits(scale / 4 * quarter, air) {
-                        return plan.in_whole_rows(segments, order, height, air);
+                        return plan.in_whole_rows(segments, order, height, air).spread(height);
                     }
                 }
                 scale = scale.saturating_mul(2);
@@ -226,6 +227,28 @@ impl Plan {
         }
         let whole = Self::lay_out(segments, order, self.width, scale, air);
         if whole.rows <= height { whole } else { self }
+    }
+
+    /// The same with a blank row behind each segment of several rows, if there are as many to spare: two of one colour would be seen as
+    /// one.
+    fn spread(mut self, height: usize) -> Self {
+        let ends = |place: &Place| (place.row, place.last_row(self.width));
+        let pairs = self.places.iter().zip(self.places.iter().skip(1));
+        let gaps: Vec<usize> = pairs
+            .filter(|(one, next)| {
+                let (first, last) = ends(one);
+                last > first && next.row > last
+            })
+            .map(|(one, _)| ends(one).1)
+            .collect();
+        if gaps.is_empty() || self.rows + gaps.len() > height {
+            return self;
+        }
+        let above = |row: usize| gaps.partition_point(|gap| *gap < row);
+        self.places.iter_mut().for_each(|place| place.row += above(place.row));
+        self.notes.iter_mut().for_each(|note| note.row += above(note.row));
+        self.rows += gaps.len();
+        self
     }
 
     /// All segments on a scale of so many bytes to a cell.
@@ -489,6 +512,18 @@ mod tests {
             let largest = plan.place_of(0).unwrap().0;
             assert_eq!(largest.cells, cells, "{width} on {}", figures::scale(Bytes(plan.scale)));
         }
+    }
+
+    #[test]
+    fn segments_of_several_rows_are_apart_where_there_is_room() {
+        let segments: Vec<SegmentView> = [100, 100, 100, 20].map(|mib| segment(mib * MIB, PoolKind::Large)).into();
+        let order = by_size(&segments);
+        let rows = |height: usize| {
+            let plan = Plan::of_all(&segments, &order, (51, height), true);
+            (plan.places.iter().map(|place| place.row).collect::<Vec<_>>(), plan.rows)
+        };
+        assert_eq!(rows(9), (vec![0, 2, 4, 6], 7));
+        assert_eq!(rows(10), (vec![0, 3, 6, 9], 10));
     }
 
     #[test]

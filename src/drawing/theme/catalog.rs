@@ -203,10 +203,16 @@ impl Catalog {
         let mut styles = Vec::with_capacity(Token::ALL.len());
         for token in Token::ALL {
             let style = specs.get(token.name()).map_or(Ok(Style::new()), |spec| resolve(spec, tier));
-            styles.push(style.map_err(|reason| ThemeError::Malformed {
+            let style = style.map_err(|reason| ThemeError::Malformed {
                 name: name.to_owned(),
                 reason: format!("{}: {reason}", token.name()),
-            })?);
+            })?;
+            // Without colours frames and grids would be as bright as what they hold, and what is drawn over them.
+            styles.push(match (tier, *token) {
+                (ColorTier::None, Token::Border) => style.add_modifier(Modifier::DIM),
+                (ColorTier::None, _) => style.remove_modifier(Modifier::DIM),
+                _ => style,
+            });
         }
         Ok((Theme::new(name, tier, styles), warnings))
     }
@@ -403,6 +409,7 @@ mod tests {
             assert_eq!(theme.color(token), Color::Reset);
         }
         assert!(theme.style(Token::Strong).add_modifier.contains(Modifier::BOLD));
+        assert!(theme.style(Token::Border).add_modifier.contains(Modifier::DIM));
     }
 
     #[test]

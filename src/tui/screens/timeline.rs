@@ -323,15 +323,16 @@ impl TimelineView<'_> {
         let places: Vec<usize> = [4, 0, 3, 1, 2].into_iter().filter(seen).collect();
         let name = |place: usize| {
             let Account { name, ink, .. } = accounts[place];
-            [Span::raw("  "), legend::mark(ink, theme), span(theme, Token::Dim, format!(" {name}"))]
+            [Span::raw(" "), legend::mark(ink, theme), span(theme, Token::Dim, format!(" {name}"))]
         };
         let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
+        let unit = Unit::for_largest(moment.reserved);
         let (mut left, names) = (room, places.iter().map(|place| cells(&name(*place))).sum());
         let mut spare = room.saturating_sub(names);
         let mut line = Vec::new();
         for place in places {
             let mut entry = name(place).to_vec();
-            let figure = span(theme, Token::Dim, format!(" {}", figures::bytes(accounts[place].bytes)));
+            let figure = span(theme, Token::Text, format!(" {}", unit.or_smaller(accounts[place].bytes)));
             if accounts[place].bytes > Bytes::ZERO && figure.width() <= spare {
                 spare -= figure.width();
                 entry.push(figure);
@@ -387,8 +388,9 @@ impl TimelineView<'_> {
         let moment = study.moments[index];
         let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
         let unit = self.stage.unit().of_part(peak);
-        let cursor = self.cursor.is_some();
-        let head = if cursor {
+        // At the peak itself the two would be one column twice.
+        let beside_peak = self.cursor.is_some() && study.peak.is_none_or(|peak| peak.position != moment.position);
+        let head = if beside_peak {
             format!("{:>9} {:>9}", unit.name(), "at peak")
         } else {
             format!("{:>9} {:>9}", unit.name(), "of it")
@@ -396,7 +398,8 @@ impl TimelineView<'_> {
         put_right(inner, 0, vec![span(theme, Token::Dim, head)], buf);
         let some = |bytes: Bytes| if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) };
         let figures = |bytes: Bytes, at_peak: Bytes| {
-            let second = if cursor { some(at_peak) } else { figures::percent(bytes.get(), moment.allocated.get()) };
+            let second =
+                if beside_peak { some(at_peak) } else { figures::percent(bytes.get(), moment.allocated.get()) };
             format!("{:>9} {second:>9}", some(bytes))
         };
         let mut y = 1;

@@ -50,9 +50,14 @@ impl Measured {
     /// as the chart is at most.
     fn scale(&self, plot: Rect, most: u64) -> f64 {
         let label = |y: u16| -> String { (plot.x - 5..plot.x).map(|x| self.buf[(x, y)].symbol()).collect() };
-        if let Some(top) = label(plot.y).trim().strip_suffix('▔') {
+        // The label of a top has no line.
+        let border = self.theme.color(Token::Border);
+        let is_line =
+            |x: u16| self.buf[(x, plot.y)].fg == border && ["▁", "─"].contains(&self.buf[(x, plot.y)].symbol());
+        let top = label(plot.y).trim().parse::<f64>().ok().filter(|_| !(plot.left()..plot.right()).any(is_line));
+        if let Some(top) = top {
             let mib = most as f64 / (1u64 << 20) as f64;
-            let rounded = (mib - top.parse::<f64>().unwrap()).abs();
+            let rounded = (mib - top).abs();
             assert!(rounded <= if mib < 9.95 { 0.0501 } else { 0.501 }, "{top} for {mib} MiB");
             return f64::from(plot.height) * 8.0 / most as f64;
         }

@@ -70,22 +70,22 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
         // By its colour it is known, and what is filled is faint.
         (*place, Curve::of_bytes(plot, axis, heights).in_its_colour())
     };
-    // Below the others lies the one that is selected, so that they can be seen in it; where no faint colour is to be had they lie over it
-    // as lines, and it is shaded between them.
+    // Below the others lies what the selected one takes, so that they can be seen in it; where no faint colour is to be had it is shaded
+    // between them.
     let faint = faint(compared.selected, theme);
     if let (Some((place, profile)), Some(faint)) = (selected.first(), faint) {
         let heights: Vec<Bytes> = profile.in_columns(plot.width).map(|sample| sample.allocated).collect();
         fill(*place, faint, (axis, &heights), theme, plot, buf);
     }
-    let last = if faint.is_none() { selected.as_slice() } else { &[] };
-    let drawn: Vec<(usize, Curve)> = others.iter().chain(last).map(line).collect();
+    // Its outline is a line like theirs: what is as high is drawn as high.
+    let drawn: Vec<(usize, Curve)> = others.iter().chain(&selected).map(line).collect();
     for (place, line) in &drawn {
         line.draw(token_of(*place), theme, buf);
     }
     for (place, line) in &drawn {
         numbers(*place, line, theme, plot, buf);
     }
-    if let Some((place, line)) = drawn.last().filter(|(place, _)| *place == compared.selected) {
+    if let Some((place, line)) = drawn.last().filter(|(place, _)| *place == compared.selected && faint.is_none()) {
         shade(*place, line, theme, plot, buf);
     }
     if footer > 0 {
@@ -144,11 +144,6 @@ fn fill(place: usize, faint: Color, (axis, heights): (Axis, &[Bytes]), theme: &T
             let symbol = EIGHTHS[if row == last { (eighths - u64::from(last) * 8) as usize } else { 8 }];
             let style = theme.style(token_of(place)).fg(faint);
             buf[(plot.x + x, plot.bottom() - 1 - row)].set_symbol(symbol).set_style(style);
-        }
-        // Its number stands where nothing is cut by it.
-        if is_numbered(place, x) && last > 0 {
-            let cell = &mut buf[(plot.x + x, plot.bottom() - last)];
-            cell.set_char(number_of(place)).set_style(theme.style(token_of(place))).set_bg(faint);
         }
     }
 }
@@ -211,8 +206,6 @@ mod tests {
                     let eighths =
                         |cell: &ratatui::buffer::Cell| match EIGHTHS.iter().position(|of| *of == cell.symbol()) {
                             Some(eighths) if cell.fg == faint => eighths,
-                            // Its number.
-                            _ if cell.bg == faint => 8,
                             _ => 0,
                         };
                     let drawn: usize = (0..rows).map(|y| eighths(&buf[(x, y)])).sum();

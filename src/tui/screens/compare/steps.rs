@@ -19,7 +19,7 @@ use crate::tui::screens::lab::{ColumnPart, column_stack};
 const HEAD: u16 = 12;
 /// Cells of a step, and where there are few of them.
 const STEP: u16 = 8;
-const WIDE_STEP: u16 = 16;
+const WIDE_STEP: u16 = 24;
 /// Cells between bars.
 const GAP: u16 = 2;
 /// Rows from which on there are bars.

@@ -25,6 +25,7 @@ mod ranks;
 mod reading;
 mod step;
 mod step_beside;
+mod step_legend;
 mod steps;
 mod switches;
 mod why;

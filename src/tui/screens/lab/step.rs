@@ -7,6 +7,7 @@ use ratatui::text::Span;
 
 use super::asked::Asked;
 use super::reading;
+use super::step_legend::StepLegend;
 use crate::drawing::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
 use crate::drawing::figures::Unit;
 use crate::drawing::legend;
@@ -44,10 +45,11 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     let inside = pane::inside(kind, area.intersection(buf.area));
     // Without phases the row below has the unit and the events, if that leaves the curve rows enough.
     let below = profile.is_none_or(has_phases) || inside.height > ROWS_FOR_BOTH;
-    let plot = chart::plot_in(inside, kind, u16::from(below));
+    let whole = chart::plot_in(inside, kind, u16::from(below));
     let ceiling = stage.ceiling();
-    let beside = compared(stage).filter(|_| !plot.is_empty());
-    let drawn = profile.filter(|_| !plot.is_empty()).map(|profile| {
+    let beside = compared(stage).filter(|_| !whole.is_empty());
+    let scaled = |plot: Rect| {
+        let profile = profile.filter(|_| !plot.is_empty())?;
         // In few rows, or beside one that would leave it few, the scale is the step's own, and what it is compared with is cut.
         let own = highest(profile);
         let before = beside
@@ -56,27 +58,38 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
             .filter(|before| plot.height >= ROWS_FOR_BOTH && before.get() / MOST_TIMES <= own.get());
         let asked = asked.map_or(Bytes::ZERO, Asked::top);
         let largest = own.max(before.unwrap_or_default()).max(asked).max(least);
-        (profile, largest, Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height))
-    });
+        let axis = Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height);
+        let plot = plot.intersection(buf.area);
+        let areas = Areas::of(&stacks(profile, theme, plot.width), axis.top, theme, (plot.width, plot.height));
+        Some(Scaled { profile, largest, axis, areas })
+    };
+    let below_legend = |rows: u16| Rect { y: whole.y + rows, height: whole.height - rows, ..whole };
+    let mut legend_rows = profile.map_or(0, |_| StepLegend::least_rows(area, whole.height));
+    let mut drawn = scaled(below_legend(legend_rows));
+    let legend = profile.and_then(|profile| legend(stage, profile, drawn.as_ref().map(|drawn| &drawn.areas), area));
+    let rows = legend.as_ref().map_or(legend_rows, |legend| legend.rows(area, inside, whole.height, theme));
+    if rows != legend_rows {
+        (legend_rows, drawn) = (rows, scaled(below_legend(rows)));
+    }
+    let plot = below_legend(legend_rows);
     // In few rows a line that nobody asked for is in pieces: its peak is said.
     let pinned = stage.picture.pinned.is_some();
     let beside_line = beside.as_ref().filter(|_| pinned || plot.height >= ROWS_FOR_BOTH);
     // What rises by less than two rows is a figure as well.
     let has_height = |axis: Axis, before: &Profile| axis.eighths(highest(before), plot.height) >= 16;
-    let seen = drawn.zip(beside_line).filter(|((_, _, axis), (before, _))| has_height(*axis, before));
-    let line = seen.map(|((profile, _, axis), (before, _))| {
+    let seen = drawn.as_ref().zip(beside_line).filter(|(drawn, (before, _))| has_height(drawn.axis, before));
+    let line = seen.map(|(drawn, (before, _))| {
         let columns = |profile: &Profile| -> Vec<Bytes> {
             profile.in_columns(plot.width * Curve::COLUMNS).map(|sample| sample.allocated).collect()
         };
-        (Curve::apart(plot, axis, &columns(before), &columns(profile)), highest(before) > axis.top)
+        let line = Curve::apart(plot, drawn.axis, &columns(before), &columns(drawn.profile));
+        (line, highest(before) > drawn.axis.top)
     });
     let plot = plot.intersection(buf.area);
-    let areas = drawn.map(|(profile, _, axis)| {
-        Areas::of(&stacks(profile, theme, plot.width), axis.top, theme, (plot.width, plot.height))
-    });
-    let title = title(stage, profile, asked, line.as_ref(), areas.as_ref(), area);
+    let in_title = legend.as_ref().filter(|_| legend_rows == 0);
+    let title = title(stage, profile, asked, line.as_ref(), in_title, area);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
-    let Some((profile, largest, axis)) = drawn else {
+    let Some(Scaled { profile, largest, axis, areas }) = drawn else {
         let text = match stage.picture.kind {
             Kind::Snapshot(_) => "this snapshot has no history",
             _ => "no step has begun yet",
@@ -86,10 +99,11 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         }
         return plot;
     };
-    axis.draw(theme, inner, plot, buf);
-    if let Some(areas) = areas {
-        areas.draw(theme, plot, buf);
+    if let Some(legend) = legend.filter(|_| legend_rows > 0) {
+        legend.draw(inner, legend_rows, theme, buf);
     }
+    axis.draw(theme, inner, plot, buf);
+    areas.draw(theme, plot, buf);
     if let Some((line, _)) = line {
         line.draw(Token::Ghost, theme, buf);
     }
@@ -101,10 +115,25 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     if let Some(ceiling) = ceiling {
         ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
     }
-    if plot.height < inner.height {
+    if plot.bottom() < inner.bottom() {
         phases(profile, axis, theme, inner, plot, buf);
     }
     plot
+}
+
+/// A step as it is drawn in a plot.
+struct Scaled<'a> {
+    profile: &'a Profile,
+    largest: Bytes,
+    axis: Axis,
+    areas: Areas,
+}
+
+/// What its colours mean, at the peak, or where somebody has stopped.
+fn legend(stage: &Stage<'_>, profile: &Profile, areas: Option<&Areas>, area: Rect) -> Option<StepLegend> {
+    let peak = profile.peak()?;
+    let unit = unit(stage, peak.allocated);
+    Some(StepLegend::of((profile, peak), stopped_below(stage, peak), unit, areas, area.height, stage.theme))
 }
 
 /// The step that is drawn as a line over this one: the one pinned, else the last one before the last flip.
@@ -143,18 +172,16 @@ fn title(
     profile: Option<&Profile>,
     asked: Option<Asked>,
     line: Option<&(Curve, bool)>,
-    areas: Option<&Areas>,
+    legend: Option<&StepLegend>,
     area: Rect,
 ) -> Vec<Span<'static>> {
     let theme = stage.theme;
     // Not every snapshot knows steps.
     let window = matches!(stage.picture.kind, Kind::Snapshot(_)) && stage.view().steps.finished == 0;
     let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
-    let Some((profile, peak)) = profile.and_then(|profile| Some((profile, profile.peak()?))) else { return title };
+    let Some(peak) = profile.and_then(Profile::peak) else { return title };
     let unit = unit(stage, peak.allocated);
-    // Who has stopped elsewhere than at the peak is told what lies there; more than that lies in another step than the one drawn.
-    let here = stopped(stage).filter(|here| here.ledger.allocated() < peak.allocated);
-    if let Some(here) = here {
+    if let Some(here) = stopped_below(stage, peak) {
         title.extend([
             span(theme, Token::Text, " here "),
             span(theme, Token::Strong, unit.or_smaller(here.ledger.allocated())),
@@ -170,7 +197,7 @@ fn title(
         title.extend([span(theme, Token::Text, ", asked "), span(theme, Token::Danger, unit.or_smaller(asked.bytes))]);
     }
     let said = |bytes: Bytes| unit.figure(bytes);
-    if let (None, Some((before, word)), true) = (line, compared(stage), areas.is_some())
+    if let (None, Some((before, word))) = (line, compared(stage))
         && said(highest(before)) != said(peak.allocated)
         && area.width >= WIDE
     {
@@ -182,19 +209,15 @@ fn title(
             false => title.extend([span(theme, Token::Ghost, " ⠒⠒"), span(theme, Token::Dim, format!(" {word}"))]),
         }
         if *cut {
-            title.push(span(theme, Token::Text, format!(" {} ↑", unit.figure(highest(before)))));
+            title.push(span(theme, Token::Text, format!(" {} ↑", said(highest(before)))));
+        } else if area.width >= WIDE && said(highest(before)) != said(peak.allocated) {
+            title.push(span(theme, Token::Text, format!(" {}", said(highest(before)))));
         }
     }
-    let bands = bands(parts(profile, peak, area.height), areas, theme);
-    let name = |(ink, band): &(Ink, Band)| {
-        let labels: Vec<&str> = band.iter().map(|(category, _)| legend::short_label(*category)).collect();
-        let label = span(theme, Token::Dim, format!(" {}", labels.join("+")));
-        vec![Span::raw(" "), legend::mark(*ink, theme), label]
-    };
-    let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
     // Every colour has its name before one has a figure, and before words of a line that isn't drawn.
     let all = usize::from(area.width.saturating_sub(5));
-    let names: usize = bands.iter().map(|band| cells(&name(band))).sum();
+    let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
+    let names = legend.map_or(0, |legend| legend.names(theme));
     // Who pinned one wants to see that it is.
     if cells(&title) + names > all && stage.picture.pinned.is_none() {
         title.retain(|span| !span.content.starts_with(AS));
@@ -202,65 +225,19 @@ fn title(
     if cells(&title) + names > all && area.width < WIDE && !window {
         title[0] = span(theme, Token::Title, "step");
     }
-    let mut room = all.saturating_sub(cells(&title));
-    let mut spare = room.saturating_sub(names);
-    for entry in &bands {
-        let of = |(category, at_peak): &(Category, Bytes)| {
-            here.map_or(*at_peak, |here| here.by_category[*category as usize]).get()
-        };
-        let bytes = Bytes(entry.1.iter().map(of).sum());
-        let mut entry = name(entry);
-        let figure = span(theme, Token::Text, format!(" {}", unit.or_smaller(bytes)));
-        if bytes > Bytes::ZERO && figure.width() <= spare {
-            spare = spare.saturating_sub(figure.width());
-            entry.push(figure);
-        }
-        let Some(left) = room.checked_sub(cells(&entry)) else { continue };
-        room = left;
-        title.extend(entry);
-    }
+    let room = all.saturating_sub(cells(&title));
+    title.extend(legend.map(|legend| legend.in_title(room, theme)).unwrap_or_default());
     title
 }
 
-/// Categories that are drawn as one, with their bytes.
-type Band = Vec<(Category, Bytes)>;
-
-/// The bands that are drawn, that whose colour one has first in it. What no cell has room for is in none.
-fn bands(parts: Vec<(Category, Bytes)>, areas: Option<&Areas>, theme: &Theme) -> Vec<(Ink, Band)> {
-    let mut bands: Vec<(Ink, Band)> = Vec::new();
-    for (category, bytes) in parts {
-        let own = legend::ink(category, theme);
-        let Some(drawn) = areas.map_or(Some(own), |areas| areas.drawn_as(own)) else { continue };
-        let place = bands.iter().position(|(ink, _)| *ink == drawn).unwrap_or(bands.len());
-        if place == bands.len() {
-            bands.push((drawn, Vec::new()));
-        }
-        let band = &mut bands[place].1;
-        band.insert(if own == drawn { 0 } else { band.len() }, (category, bytes));
-    }
-    bands
+/// Who has stopped elsewhere than at the peak is told what lies there; more than that lies in another step than the one drawn.
+fn stopped_below<'a>(stage: &'a Stage<'_>, peak: &Sample) -> Option<&'a View> {
+    stopped(stage).filter(|here| here.ledger.allocated() < peak.allocated)
 }
 
 /// Memory where somebody has stopped or gone to; `None` while the mark is shown, or what goes on.
 fn stopped<'a>(stage: &'a Stage<'_>) -> Option<&'a View> {
     (stage.position().is_some() && stage.picture.marked.is_none()).then_some(stage.shown)
-}
-
-/// The categories that can be seen anywhere in a curve of so many rows, those that are ever most first, with their bytes at
-/// its peak.
-fn parts(profile: &Profile, peak: &Sample, rows: u16) -> Vec<(Category, Bytes)> {
-    // Half an eighth of a row is drawn.
-    let halves = 16 * u64::from(rows.max(1));
-    let highest = |category: Category| {
-        profile.samples.iter().map(|sample| sample.by_category[category as usize]).max().unwrap_or_default()
-    };
-    let mut parts: Vec<(Category, Bytes, Bytes)> = Category::STACKED
-        .map(|category| (category, peak.by_category[category as usize], highest(category)))
-        .into_iter()
-        .filter(|(_, _, highest)| highest.get().saturating_mul(halves) >= peak.allocated.get().max(1))
-        .collect();
-    parts.sort_by_key(|(_, at_peak, highest)| std::cmp::Reverse((*highest, *at_peak)));
-    parts.into_iter().map(|(category, at_peak, _)| (category, at_peak)).collect()
 }
 
 /// Where in the step the picture is. While the curve is that of the last whole step, the line stands as far in it as the step
@@ -302,7 +279,7 @@ fn has_phases(profile: &Profile) -> bool {
 /// The phases, each below its part of the curve.
 pub(super) fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
     let row = plot.height;
-    put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);
+    put_at(inner, 0, plot.bottom() - inner.y, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);
     let area = Rect { height: plot.height + 1, ..plot };
     let width = usize::from(plot.width);
     let column = |event: u64| Profile::column_of(event, profile.events, width);

@@ -31,8 +31,9 @@ pub(super) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let [left, right] = Split::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
     let shown = stage.picture.shown_step();
     let largest = step::highest(profile).max(shown.map_or(Bytes::ZERO, step::highest));
-    render_other(stage, kind, (of, profile, shown), largest, right, buf);
-    step::render_up_to(stage, kind, largest, left, buf)
+    let plot = step::render_up_to(stage, kind, largest, left, buf);
+    render_other(stage, kind, (of, profile, shown), largest, (right, plot), buf);
+    plot
 }
 
 fn render_other(
@@ -40,7 +41,7 @@ fn render_other(
     kind: Frame,
     (of, profile, shown): (&RankFigures, &Profile, Option<&Profile>),
     largest: Bytes,
-    area: Rect,
+    (area, beside): (Rect, Rect),
     buf: &mut Buffer,
 ) {
     let theme = stage.theme;
@@ -59,7 +60,8 @@ fn render_other(
         ]);
     }
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
-    let plot = chart::plot_in(inner, kind, 1);
+    // Its rows are those of the one beside it.
+    let plot = Rect { y: beside.y, height: beside.height, ..chart::plot_in(inner, kind, 1) };
     if plot.is_empty() {
         put_at(inner, 0, 0, vec![span(theme, Token::Dim, unit.figure(step::highest(profile)))], buf);
         return;
@@ -67,7 +69,7 @@ fn render_other(
     let axis = Ceiling::axis(stage.ceiling(), unit, largest, plot.height);
     axis.draw(theme, inner, plot, buf);
     areas(&step::stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
-    if plot.height < inner.height {
+    if plot.bottom() < inner.bottom() {
         step::phases(profile, axis, theme, inner, plot, buf);
     }
 }

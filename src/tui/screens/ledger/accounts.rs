@@ -73,7 +73,9 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let view: &View = stage.shown;
     let ledger = &view.ledger;
-    let (peak, name) = beside(stage).map_or((None, String::new()), |(ledger, name)| (Some(ledger), name));
+    // Of the moment itself it would be one column twice.
+    let beside = beside(stage).filter(|(beside, _)| stage.picture.pinned.is_some() || beside != ledger);
+    let (peak, name) = beside.map_or((None, String::new()), |(ledger, name)| (Some(ledger), name));
     let largest = ledger.reserved().max(peak.map_or(Bytes::ZERO, |peak| peak.reserved()));
     let unit = Unit::for_largest(largest);
     let title = vec![
@@ -93,7 +95,9 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         if ghost.is_some() {
             columns.push(span(theme, Token::Text, format!(" {other:>9}")));
         }
-        columns.push(span(theme, Token::Dim, format!(" {at_peak:>9}")));
+        if peak.is_some() {
+            columns.push(span(theme, Token::Dim, format!(" {at_peak:>9}")));
+        }
         columns
     };
     let head = span(theme, Token::Dim, format!("{:>9}", unit.name()));

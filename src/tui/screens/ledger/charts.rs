@@ -197,11 +197,7 @@ fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
         return plot;
     }
     let top = top_of(worst);
-    let label = |share: f64| format!("{:>3.0}%", 100.0 * share);
-    put(inner, 0, vec![span(theme, Token::Dim, label(top))], buf);
-    if plot.height > 1 {
-        put(inner, plot.height - 1, vec![span(theme, Token::Dim, label(0.0))], buf);
-    }
+    chart::shares((100.0 * top).round() as u64, theme, inner, plot, buf);
     let columns = Columns::new(study, plot.width);
     let stack = |x| {
         let moment = columns.most(x, fragmentation).copied().unwrap_or_default();

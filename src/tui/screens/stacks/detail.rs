@@ -101,16 +101,15 @@ fn leaves(stage: &Stage<'_>, looked: &Looked, of: &Node, area: Rect, buf: &mut B
                 true => format!("{path}.{}", part.chain.join(".")),
                 false => part.label.to_string(),
             };
+            let leaf = Leaf::own(part, naming::starred(&name), looked);
+            if let Some(known) = ends.iter_mut().find(|known| known.label == leaf.label) {
+                known.bytes += leaf.bytes;
+                known.blocks += leaf.blocks;
+            } else if leaf.bytes > Bytes::ZERO {
+                ends.push(leaf);
+            }
             if !part.children.is_empty() {
                 open.push((part, name));
-                continue;
-            }
-            let label = naming::starred(&name);
-            if let Some(known) = ends.iter_mut().find(|known| known.label == label) {
-                known.bytes += part.bytes;
-                known.blocks += part.blocks;
-            } else {
-                ends.push(Leaf { label, category: part.category(), bytes: part.bytes, blocks: part.blocks });
             }
         }
     }
@@ -144,6 +143,22 @@ struct Leaf {
     category: Category,
     bytes: Bytes,
     blocks: u64,
+}
+
+impl Leaf {
+    /// What a node has itself, without its parts.
+    fn own(node: &Node, label: String, looked: &Looked) -> Self {
+        let parts = || node.children.iter().filter_map(|child| looked.flame.get(*child));
+        let own =
+            |of: &dyn Fn(&Node) -> Bytes| of(node).saturating_sub(Bytes(parts().map(|part| of(part).get()).sum()));
+        let category = |category: Category| own(&|node| node.by_category[category as usize]);
+        Self {
+            label,
+            category: Category::ALL.into_iter().max_by_key(|of| category(*of)).unwrap_or(node.category()),
+            bytes: own(&|node| node.bytes),
+            blocks: node.blocks.saturating_sub(parts().map(|part| part.blocks).sum()),
+        }
+    }
 }
 
 /// The line of a frame and so many around it, where its file is at hand; a remark where that changed since.

@@ -7,6 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
+use super::staying::{leaking, leaks};
 use crate::drawing::figures;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame};
@@ -72,13 +73,14 @@ pub(super) fn render(
     if inner.is_empty() {
         return;
     }
-    let mut plot = Plot { stage, looked, inner, rows: rows.max(1), buf, targets };
+    let mut plot = Plot { stage, looked, leaking: leaking(stage), inner, rows: rows.max(1), buf, targets };
     plot.branch(looked.zoom, 0, u64::from(inner.width), 0);
 }
 
 struct Plot<'a, 'b> {
     stage: &'a Stage<'a>,
     looked: &'a Looked,
+    leaking: Vec<Arc<str>>,
     inner: Rect,
     /// Rows of a level.
     rows: u16,
@@ -137,22 +139,25 @@ impl Plot<'_, '_> {
 
     /// Draws an area, which a click picks the node of.
     fn area(&mut self, shown: &Node, index: usize, selected: bool, area: Rect) {
-        bar(self.stage.theme, shown, self.looked.flame.total, selected, area, self.buf);
+        let stays = leaks(shown, &self.leaking);
+        bar(self.stage.theme, (shown, stays), self.looked.flame.total, selected, area, self.buf);
         if let Ok(place) = u32::try_from(index) {
             self.targets.push((area, Action::Own(ScreenAction::Stacks(StacksAction::Pick(place)))));
         }
     }
 }
 
-/// One area: an edge at its left, and as much of its label as it holds; its bytes and their share below where it has a row for them.
-fn bar(theme: &Theme, node: &Node, total: Bytes, selected: bool, area: Rect, buf: &mut Buffer) {
+/// One area: an edge at its left, and as much of its label as it holds, marked if what is in it stays; its bytes and their share below
+/// where it has a row for them.
+fn bar(theme: &Theme, (node, stays): (&Node, bool), total: Bytes, selected: bool, area: Rect, buf: &mut Buffer) {
     let category = node.category();
     let style = if selected { marked(theme) } else { filled(theme, category, node.parent.is_none()) };
     let label = match (theme.is_colorless(), node.parent) {
         (true, Some(_)) => format!("{} {}", legend::category_letter(category), node.label),
         _ => node.label.to_string(),
     };
-    let room = usize::from(area.width.saturating_sub(1));
+    let mark = if stays && area.width > WORD { "▲" } else { "" };
+    let room = usize::from(area.width.saturating_sub(1)) - mark.width();
     let label = match line_of(&label) {
         // Of a frame in a narrow area its line says more than a letter of its file.
         Some(line) if label.width() > room && area.width < LEGIBLE => line.to_owned(),
@@ -169,7 +174,7 @@ fn bar(theme: &Theme, node: &Node, total: Bytes, selected: bool, area: Rect, buf
     }
     // A label of which nothing but a letter is left says nothing.
     if area.width >= WORD && (is_whole || area.width >= LEGIBLE) {
-        buf.set_stringn(area.x + 1, area.y, label, usize::from(area.width - 1), style);
+        buf.set_stringn(area.x + 1, area.y, format!("{label}{mark}"), usize::from(area.width - 1), style);
     }
     let share = figures::percent(node.bytes.get(), total.get());
     let figures = [format!("{} · {share}", figures::bytes(node.bytes)), figures::bytes(node.bytes)];

@@ -11,6 +11,7 @@
 
 mod detail;
 mod icicle;
+mod staying;
 mod table;
 
 use crossterm::event::KeyCode;

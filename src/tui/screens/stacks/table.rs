@@ -1,18 +1,18 @@
 //! The parts of what is looked into, a row for each: bytes, share, blocks.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::Span;
 
+use super::staying::{leaking, leaks};
 use crate::drawing::figures::{self, Unit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Evidence, Finding, Node};
+use crate::model::Node;
 use crate::tui::action::Action;
 use crate::tui::share;
 use crate::tui::stage::{Stage, Targets};
@@ -100,22 +100,6 @@ fn node_of(looked: &Looked, row: Row) -> Option<Cow<'_, Node>> {
             Some(Cow::Owned(rest))
         }
     }
-}
-
-/// The lines whose blocks stay from step to step, as findings name them.
-fn leaking(stage: &Stage<'_>) -> Vec<Arc<str>> {
-    let lines = |finding: &Finding| match &finding.evidence {
-        Evidence::Leak { lines, .. } => lines.iter().map(|kept| Arc::clone(&kept.line)).collect(),
-        _ => Vec::new(),
-    };
-    stage.findings().iter().flat_map(lines).collect()
-}
-
-/// A node is one of these lines: by its name, or by the place that `layer_norm (main.py:96)` ends with.
-fn leaks(node: &Node, lines: &[Arc<str>]) -> bool {
-    let place = |line: &str| Some(line.rsplit_once(" (")?.1.strip_suffix(')')?.to_owned());
-    let is_place = |place: String| node.label.strip_prefix(&*place).is_some_and(|rest| rest.starts_with(' '));
-    lines.iter().any(|line| *node.label == **line || place(line).is_some_and(is_place))
 }
 
 /// A node's mark and label, as far to the right as it lies deep.

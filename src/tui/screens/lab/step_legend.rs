@@ -1,0 +1,141 @@
+//! What the colours of a step's curve mean, with figures: in the title where that has room, else in rows of their own above the curve.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+use crate::drawing::chart::{Areas, Axis, Ink};
+use crate::drawing::figures::Unit;
+use crate::drawing::legend;
+use crate::drawing::pane::{self, span};
+use crate::drawing::theme::{Theme, Token};
+use crate::model::{Category, Profile, Sample, View};
+use crate::units::Bytes;
+
+/// Cells from which on a title has room for all colours with their figures.
+const ROOMY: u16 = 100;
+/// Rows of a curve from which on colours have one of their own, and from which on a second one.
+const ROWS: [u16; 2] = [9, 13];
+
+/// Categories that are drawn as one, with their bytes.
+type Band = Vec<(Category, Bytes)>;
+
+/// The colours of a curve, the first the one that has most bytes at any moment.
+pub(super) struct StepLegend {
+    bands: Vec<(Ink, Band)>,
+    unit: Unit,
+}
+
+impl StepLegend {
+    /// Of a step that peaks at `peak`; figures are those of the moment `here`, if somebody has stopped there.
+    pub fn of(
+        (profile, peak): (&Profile, &Sample),
+        here: Option<&View>,
+        unit: Unit,
+        areas: Option<&Areas>,
+        rows: u16,
+        theme: &Theme,
+    ) -> Self {
+        let mut bands: Vec<(Ink, Band)> = Vec::new();
+        for (category, at_peak) in parts(profile, peak, rows) {
+            let own = legend::ink(category, theme);
+            // What no cell has room for is in none.
+            let Some(drawn) = areas.map_or(Some(own), |areas| areas.drawn_as(own)) else { continue };
+            let place = bands.iter().position(|(ink, _)| *ink == drawn).unwrap_or(bands.len());
+            if place == bands.len() {
+                bands.push((drawn, Vec::new()));
+            }
+            let band = &mut bands[place].1;
+            let bytes = here.map_or(at_peak, |here| here.by_category[category as usize]);
+            // That whose colour they have is the first.
+            band.insert(if own == drawn { 0 } else { band.len() }, (category, bytes));
+        }
+        Self { bands, unit }
+    }
+
+    /// Rows that it takes above a curve in `area`, for which there are `rows`; none where the title has room for it.
+    pub fn least_rows(area: Rect, rows: u16) -> u16 {
+        u16::from(area.width < ROOMY && rows >= ROWS[0])
+    }
+
+    /// The same once it is known what it says.
+    pub fn rows(&self, area: Rect, inner: Rect, rows: u16, theme: &Theme) -> u16 {
+        let least = Self::least_rows(area, rows);
+        let cells: usize = self.entries(theme).map(|entry| width(&entry) + 2).sum();
+        let is_full = cells > usize::from(Self::place(inner, 1).width) + 2;
+        least + u16::from(least > 0 && rows >= ROWS[1] && is_full)
+    }
+
+    /// Draws it above a curve.
+    pub fn draw(&self, inner: Rect, rows: u16, theme: &Theme, buf: &mut Buffer) {
+        pane::flow(self.entries(theme), Self::place(inner, rows), inner, buf);
+    }
+
+    /// As many colours as a title of so many cells has room for. Each has its name before one has its figure.
+    pub fn in_title(&self, room: usize, theme: &Theme) -> Vec<Span<'static>> {
+        let mut room = room;
+        let mut spare = room.saturating_sub(self.names(theme));
+        let mut title = Vec::new();
+        for (ink, band) in &self.bands {
+            let mut entry = vec![Span::raw(" ")];
+            entry.extend(name(*ink, band, theme));
+            if let Some(figure) = self.figure(band, theme).filter(|figure| figure.width() <= spare) {
+                spare -= figure.width();
+                entry.push(figure);
+            }
+            let Some(left) = room.checked_sub(width(&entry)) else { continue };
+            room = left;
+            title.extend(entry);
+        }
+        title
+    }
+
+    /// Cells that all names take in a title.
+    pub fn names(&self, theme: &Theme) -> usize {
+        self.bands.iter().map(|(ink, band)| 1 + width(&name(*ink, band, theme))).sum()
+    }
+
+    fn entries(&self, theme: &Theme) -> impl Iterator<Item = Vec<Span<'static>>> {
+        self.bands.iter().map(|(ink, band)| {
+            let mut entry = name(*ink, band, theme);
+            entry.extend(self.figure(band, theme));
+            entry
+        })
+    }
+
+    fn figure(&self, band: &Band, theme: &Theme) -> Option<Span<'static>> {
+        let bytes = Bytes(band.iter().map(|(_, bytes)| bytes.get()).sum());
+        (bytes > Bytes::ZERO).then(|| span(theme, Token::Text, format!(" {}", self.unit.or_smaller(bytes))))
+    }
+
+    fn place(inner: Rect, rows: u16) -> Rect {
+        let margin = Axis::WIDTH.min(inner.width);
+        Rect { x: inner.x + margin, width: inner.width - margin, height: rows.min(inner.height), ..inner }
+    }
+}
+
+fn name(ink: Ink, band: &Band, theme: &Theme) -> Vec<Span<'static>> {
+    let labels: Vec<&str> = band.iter().map(|(category, _)| legend::short_label(*category)).collect();
+    vec![legend::mark(ink, theme), span(theme, Token::Dim, format!(" {}", labels.join("+")))]
+}
+
+fn width(spans: &[Span<'static>]) -> usize {
+    spans.iter().map(Span::width).sum()
+}
+
+/// The categories that can be seen anywhere in a curve of so many rows, those that are ever most first, with their bytes at
+/// its peak.
+fn parts(profile: &Profile, peak: &Sample, rows: u16) -> Vec<(Category, Bytes)> {
+    // Half an eighth of a row is drawn.
+    let halves = 16 * u64::from(rows.max(1));
+    let highest = |category: Category| {
+        profile.samples.iter().map(|sample| sample.by_category[category as usize]).max().unwrap_or_default()
+    };
+    let mut parts: Vec<(Category, Bytes, Bytes)> = Category::STACKED
+        .map(|category| (category, peak.by_category[category as usize], highest(category)))
+        .into_iter()
+        .filter(|(_, _, highest)| highest.get().saturating_mul(halves) >= peak.allocated.get().max(1))
+        .collect();
+    parts.sort_by_key(|(_, at_peak, highest)| std::cmp::Reverse((*highest, *at_peak)));
+    parts.into_iter().map(|(category, at_peak, _)| (category, at_peak)).collect()
+}
