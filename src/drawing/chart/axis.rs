@@ -162,7 +162,7 @@ fn grid_line(above: u64, y: u16, theme: &Theme, plot: Rect, buf: &mut Buffer) {
 /// Draws the axis of a chart of shares that is `top` hundredths high: its ends, and what divides it evenly, two rows apart at least.
 pub fn shares(top: u64, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
     let rows = u64::from(plot.height);
-    let parts = [5, 4, 3, 2].into_iter().find(|parts| top % parts == 0 && rows >= 2 * parts + 1).unwrap_or(1);
+    let parts = [5, 4, 3, 2].into_iter().find(|parts| top.is_multiple_of(*parts) && rows > 2 * parts).unwrap_or(1);
     let mut label = |share: u64, y: u16| {
         put_at(inner, 0, y - inner.y, vec![span(theme, Token::Dim, format!("{share:>3}%"))], &mut *buf);
     };
