@@ -50,8 +50,8 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
         let left = Rect { width: edge.saturating_sub(2), ..area };
         put(left, 0, workload(picture, usize::from(left.width), theme), buf);
         let least: usize = state(stage, 0).iter().map(Span::width).sum();
-        // What stands still says its phase and op; what goes on is on the way to the next one.
-        let wanted = if stage.is_still() { least + STILL } else { least };
+        // What stands still says its phase and op; what goes on its phase, and is on the way to the next one.
+        let wanted = least + if stage.is_still() { STILL } else { PHASE };
         let begin = tabs(theme, screen, wanted, area, buf, targets);
         let room = usize::from(area.width.saturating_sub(begin));
         // What is to be said of the moment at least, the figures, and of its op as much as there is room for.

@@ -1,6 +1,6 @@
 //! What fills an area of a chart.
 
-use ratatui::style::Style;
+use ratatui::style::{Modifier, Style};
 
 use crate::theme::{Theme, Token};
 
@@ -31,6 +31,7 @@ impl Ink {
 
     /// How a character in its colour looks.
     pub(super) fn style(self, theme: &Theme) -> Style {
-        Style::new().fg(theme.color(self.token))
+        // A grid below it may be faint.
+        Style::new().fg(theme.color(self.token)).remove_modifier(Modifier::DIM)
     }
 }

@@ -24,6 +24,8 @@ use crate::tui::words;
 const LONGEST: usize = 200;
 /// Widest the box gets.
 const WIDTH: u16 = 110;
+/// Cells of names at most in which what offers are begins in one column.
+const MOST_NAME: usize = 24;
 /// Most rows of what is found.
 const ROWS: u16 = 24;
 /// Rows of the sentence about what is selected.
@@ -128,8 +130,9 @@ impl Palette {
         let list = Rect { y: inner.y + 1, height: rows.min(inner.height.saturating_sub(1)), ..inner };
         let seen = usize::from(list.height);
         let first = self.chosen.saturating_sub(seen / 2).min(self.found.len().saturating_sub(seen));
+        let names = self.found.iter().skip(first).take(seen).map(|offer| offer.name.width()).max().unwrap_or(0);
         for (y, (index, offer)) in (0..list.height).zip(self.found.iter().enumerate().skip(first)) {
-            row(theme, offer, index == self.chosen, list, y, buf);
+            row(theme, offer, index == self.chosen, names.min(MOST_NAME), (list, y), buf);
         }
         let below =
             Rect { y: inner.y + 1 + list.height, height: inner.height.saturating_sub(1 + list.height), ..inner };
@@ -151,8 +154,8 @@ impl Palette {
     }
 }
 
-/// One offer: its name, what it is, and its key.
-fn row(theme: &Theme, offer: &Offer, chosen: bool, list: Rect, y: u16, buf: &mut Buffer) {
+/// One offer: its name in so many cells, what it is, and its key.
+fn row(theme: &Theme, offer: &Offer, chosen: bool, names: usize, (list, y): (Rect, u16), buf: &mut Buffer) {
     let token = match (chosen, &offer.off) {
         (_, Some(_)) => Token::Dim,
         (true, None) => Token::Strong,
@@ -168,7 +171,7 @@ fn row(theme: &Theme, offer: &Offer, chosen: bool, list: Rect, y: u16, buf: &mut
     let name = pane::cut(&offer.name, room);
     let left = room.saturating_sub(name.width() + 2);
     let mut line: Vec<Span<'static>> = vec![span(theme, Token::Key, format!(" {mark} "))];
-    let gap = " ".repeat(2 + 24_usize.saturating_sub(name.width()));
+    let gap = " ".repeat(2 + names.saturating_sub(name.width()));
     let about = left.checked_sub(gap.len().saturating_sub(2)).filter(|room| *room >= 8);
     line.push(span(theme, token, name));
     if let Some(room) = about {

@@ -121,7 +121,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let whole = wanted.map(|(table, names)| table.max(names)).filter(leaves);
     let [area, mut curve] = whole.map_or([area, Rect::ZERO], |rows| below(area, rows));
     let (mut left, mut right) = if two {
-        let names = (area.width * 2 / 5).clamp(NAMES.0, NAMES.1);
+        let names = (area.width * 7 / 20).clamp(NAMES.0, NAMES.1);
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(names)]));
         (left, Some(right))
     } else {

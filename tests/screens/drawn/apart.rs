@@ -183,7 +183,9 @@ fn the_mark_of_the_moment_stays_in_the_header() {
                 let text = screen(key, picture.clone(), (width, 24));
                 let header = text.lines().nth(1).unwrap();
                 assert!(header.contains(&format!("step {steps}")) && header.contains('▼'), "{header}");
-                assert!(header.contains(" Blocks") && header.contains(" Stacks"), "{header}");
+                // In few columns the phase comes before names of screens that are not shown.
+                assert!(header.contains(" Blocks") && header.contains(" Stacks") || width < 120, "{header}");
+                assert!(header.contains("· backward"), "{header}");
             }
         }
     }
