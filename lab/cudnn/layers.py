@@ -65,10 +65,47 @@ def all_nets():
             out.append(net(n, lambda n=n: timm.create_model(n), (3, 224, 224)))
     except ImportError: pass
     return out
+class Cifar(nn.Module):
+    """ResNets for images of 32 pixels: no stem. `widths` with so many blocks each."""
+    def __init__(s, widths, blocks, bottleneck=False):
+        super().__init__(); ms, c = [nn.Conv2d(3, widths[0], 3, padding=1)], widths[0]
+        for i, w in enumerate(widths):
+            for b in range(blocks):
+                st = 2 if i and not b else 1; ms.append(_Block(c, w, st, bottleneck)); c = w * (4 if bottleneck else 1)
+        s.f = nn.Sequential(*ms)
+    def forward(s, x): return s.f(x)
+class _Block(nn.Module):
+    def __init__(s, c, w, st, bottleneck):
+        super().__init__(); o = w * (4 if bottleneck else 1)
+        s.f = nn.Sequential(nn.Conv2d(c, w, 1), nn.Conv2d(w, w, 3, st, 1), nn.Conv2d(w, o, 1)) if bottleneck else nn.Sequential(nn.Conv2d(c, w, 3, st, 1), nn.Conv2d(w, w, 3, 1, 1))
+        s.k = nn.Conv2d(c, o, 1, st) if st > 1 or c != o else nn.Identity()
+    def forward(s, x): return s.f(x) + s.k(x)
+def patches(width, patch): return lambda: nn.Sequential(nn.Conv2d(3, width, patch, patch))
+def autoencoder(c, widths): return nn.Sequential(*[nn.Conv2d(a, b, k, 2, 1) for k in (4,) for a, b in zip((c, *widths), widths)], *[nn.ConvTranspose2d(a, b, 4, 2, 1) for a, b in zip(widths[::-1], (*widths[-2::-1], c))])
+def core_nets():
+    """Nets that people train most, as they are usually cut."""
+    import torchvision.models as tv
+    out = [net(n, getattr(tv, n), (3, 224, 224)) for n in ("resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "densenet121", "mobilenet_v2", "efficientnet_b0", "convnext_tiny")]
+    out += [net("cifar18", lambda: Cifar((64, 128, 256, 512), 2), (3, 32, 32)), net("resnet18 32", tv.resnet18, (3, 32, 32)), net("cifar", small, (3, 32, 32)), net("mnist", lambda: small((1, 32, 64)), (1, 28, 28)), net("mnist0", lambda: small((1, 32, 64), 3, 0), (1, 28, 28))]
+    out += [net("unet", lambda: Unet(3, [64, 128, 256, 512, 1024]), (3, 256, 256)), net("dcgan g", gan, (100, 1, 1)), net("dcgan d", dis, (3, 64, 64))]
+    return out + [net("patches", patches(w, p), (3, 224, 224)) for w, p in ((768, 16), (384, 16), (192, 16), (1024, 16), (1024, 14), (768, 32))]
+def common_nets():
+    """More of them, and at other sizes of images."""
+    import torchvision.models as tv
+    sized = [("resnet18", (96, 256)), ("resnet34", (32, 64, 128)), ("resnet50", (96, 128, 160, 192, 256)), ("resnet101", (256,)), ("vgg16", (32, 64)), ("vgg11", (224,)), ("vgg13", (224,)), ("densenet121", (32, 64, 128)), ("densenet169", (224,)), ("mobilenet_v2", (32, 64, 128)), ("mobilenet_v3_small", (224,)), ("efficientnet_b0", (32, 64, 128, 256)), ("efficientnet_b3", (300,)), ("convnext_tiny", (64, 128, 256)), ("convnext_small", (224,)), ("convnext_large", (224,)), ("wide_resnet50_2", (64,)), ("regnet_y_8gf", (224,))]
+    out = [net(n, getattr(tv, n), (3, s, s)) for n, sizes in sized for s in sizes]
+    out += [net("cifar18", lambda: Cifar((64, 128, 256, 512), 2), (3, s, s)) for s in (32, 64)] + [net("cifar50", lambda: Cifar((64, 128, 256, 512), 2, True), (3, 32, 32)), net("resnet20", lambda: Cifar((16, 32, 64), 2), (3, 32, 32)), net("wrn", lambda: Cifar((160, 320, 640), 2), (3, 32, 32))]
+    out += [net("unet", lambda c=c: Unet(c, [64, 128, 256, 512, 1024]), (c, s, s)) for c in (1, 3) for s in (128, 512)] + [net("unet s", lambda c=c: Unet(c, [32, 64, 128, 256]), (c, s, s)) for c in (1, 3) for s in (128, 256)]
+    out += [net("sd", sd, (4, s, s)) for s in (32, 96)] + [net("ddpm", lambda: sd((128, 256, 256, 512)), (4, s, s)) for s in (32, 64)] + [net("ddpm", lambda: sd((64, 128, 256, 512)), (4, s, s)) for s in (32, 64)]
+    out += [net("autoencoder", lambda c=c: autoencoder(c, (32, 64, 128, 256)), (c, s, s)) for c, s in ((1, 32), (3, 32), (3, 64), (3, 128), (3, 256))]
+    return out + [net("patches", patches(w, p), (3, s, s)) for w, p, s in ((768, 16, 384), (1024, 16, 384), (1152, 14, 224), (1280, 14, 224), (96, 4, 224), (128, 4, 224), (192, 4, 32), (384, 4, 32), (512, 4, 32), (64, 4, 32))]
+# What is written, and the batches that are asked for: none says those of record.py.
+SETS = {"all": (all_nets, None), "core": (core_nets, [3, 6, 10, 12, 20, 24, 48, 96, 100, 192, 512]), "common": (common_nets, [8, 16, 32, 64, 128, 256])}
 if __name__ == "__main__":
     seen, res = set(), []
-    for name, ls in all_nets():
+    nets, batches = SETS[sys.argv[2] if len(sys.argv) > 2 else "all"]
+    for name, ls in nets():
         for l in ls:
             k = json.dumps(l)
             if k not in seen: seen.add(k); res.append(l)
-    json.dump(res, open(sys.argv[1], "w")); print(len(res), "layers", file=sys.stderr)
+    json.dump({"batches": batches, "layers": res} if batches else res, open(sys.argv[1], "w")); print(len(res), "layers", file=sys.stderr)

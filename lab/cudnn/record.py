@@ -1,6 +1,7 @@
-"""record.py LAYERS.json OUT WORKER WORKERS SECONDS [PROPERTIES.json]: what cuDNN plans for these layers, as JSON lines.
+"""record.py CASES OUT WORKER WORKERS SECONDS [PROPERTIES.json]: what cuDNN plans for these cases, as JSON lines.
 
-Only cuDNN's documented graph API is asked, for the graphs that PyTorch builds; nothing is executed. On a card a handle is used; with
+CASES is a JSON of layers, as `layers.py` writes it, or a text in which the stand-in said which plans it estimates. `CASES@N` begins at the
+Nth case. Only cuDNN's documented graph API is asked, for the graphs that PyTorch builds; nothing is executed. On a card a handle is used; with
 PROPERTIES.json (a device's properties, as CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION says them) no card is needed. Several workers share the
 cases: each takes every WORKERS-th of them for so many SECONDS. A line is [case, [[engine, "knob=value …", workspace, numerical notes], …]].
 """
@@ -42,7 +43,7 @@ def strides(sizes, channels_last):
     return found
 
 
-def cases(layers, seed=5):
+def cases(layers, batches=None, seed=5):
     """(pass, x, w, y, padding, stride, dilation, channels last, type): three batches of each layer first, in a random order."""
     chance, first, rest = random.Random(seed), [], []
     for x, w, pad, stride, dilation, _, y in layers:
@@ -52,7 +53,7 @@ def cases(layers, seed=5):
         elements = 1
         for size in x:
             elements *= size
-        fitting = [batch for batch in BATCHES if batch * elements < LARGEST]
+        fitting = [batch for batch in batches or BATCHES if batch * elements < LARGEST]
         chosen = set(chance.sample(fitting, min(3, len(fitting))))
         for batch in fitting:
             for dtype in (FLOAT, HALF, BFLOAT16):
@@ -63,6 +64,28 @@ def cases(layers, seed=5):
     chance.shuffle(first)
     chance.shuffle(rest)
     return first + rest
+
+
+def asked(lines):
+    """The cases of plans that the stand-in estimated (`VRAMLAB_STANDIN=debug`), as `pack.py` spells plans."""
+    found = {}
+    for line in lines:
+        head, lists, _, _ = line.rsplit(" estimate: ", 1)[-1].rsplit(":", 3) if " estimate: " in line else ("", "", "", "")
+        if head:
+            x, w, y, pad, stride, dilation = ([int(number) for number in part.split(",")] for part in lists.split(";"))
+            found[head, lists] = (int(head[0]), x, w, y, pad, stride, dilation, head[1] == "l", int(head[2:]))
+    return list(found.values())
+
+
+def read(path):
+    """All cases of a file, and the first that is to be asked."""
+    path, _, first = path.partition("@")
+    with open(path, encoding="utf-8") as file:
+        if not path.endswith(".json"):
+            return asked(file), int(first or 0)
+        told = json.load(file)
+        told = told if isinstance(told, dict) else {"layers": told}
+        return cases(**told), int(first or 0)
 
 
 class Cudnn:
@@ -194,28 +217,28 @@ class Cudnn:
             self.get(plan, 402, INT64, bytes_, 1)
         return bytes_[0]
 
-    def plans(self, case, wanted=3):
-        """The first plans, and the first that is no TensorFloat-32."""
-        found, plain = [], False
+    def plans(self, case):
+        """The first plan, and the first that is no TensorFloat-32; before each those that were refused."""
+        found, first, plain = [], False, case[-1] != FLOAT
         for configuration in self.configurations(self.graph(*case)):
             number, notes = self.engine(configuration)
             core = TENSOR_CORE in notes or DOWN_CONVERT in notes
-            if len(found) >= wanted and (core or plain):
+            if first and (core or plain):
                 continue
             bytes_ = self.workspace(configuration)
+            first |= bytes_ >= 0
             plain |= bytes_ >= 0 and not core
             found.append([number, self.knobs(configuration), bytes_, notes])
-            if len(found) >= wanted and plain:
+            if first and plain:
                 break
         return found
 
 
-def main(layers, out, worker, workers, seconds, properties=None):
-    with open(layers, encoding="utf-8") as file:
-        all_cases = cases(json.load(file))
+def main(path, out, worker, workers, seconds, properties=None):
+    all_cases, first = read(path)
     cudnn, begin = Cudnn(properties), time.monotonic()
     with open(f"{out}.{worker}", "w", encoding="utf-8") as file:
-        for at in range(int(worker), len(all_cases), int(workers)):
+        for at in range(first + int(worker), len(all_cases), int(workers)):
             if time.monotonic() - begin > float(seconds):
                 break
             try:

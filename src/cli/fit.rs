@@ -152,7 +152,7 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
 /// Searches with a program.
 fn of_program(args: &FitArgs) -> Result<Status> {
     let given = args.spec.switches.of_program().map_err(Usage)?;
-    let stand_in = StandInArgs { device: args.spec.device.clone(), limit: given.limit, skip_steps: None };
+    let stand_in = StandInArgs { device: args.spec.device.clone(), limit: given.limit, skip_steps: Vec::new() };
     let Some(cards) = stand_in.cards()? else {
         return Err(Usage("give --device sim:NAME for a program".to_owned()).into());
     };

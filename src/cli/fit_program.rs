@@ -154,7 +154,7 @@ fn line(search: &Search<'_>, number: usize) -> String {
 
 /// Runs the program once; `None` where it was stopped.
 fn probe(search: &Search<'_>, number: usize, stop: &AtomicBool) -> Result<Option<Probe>> {
-    let placed = stand_in::place(search.cards, None)?;
+    let placed = stand_in::place(search.cards, &[])?;
     let log = placed.folder.join("output");
     let mut variables = placed.variables;
     variables.push(("VRAMLAB_WATCH_STEPS".into(), search.steps.to_string().into()));

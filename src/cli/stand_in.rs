@@ -31,9 +31,9 @@ pub(super) struct StandInArgs {
     #[arg(long, value_name = "SIZE", requires = "device")]
     pub limit: Option<MemoryLimit>,
     /// Let a gradient scaler's first N steps overflow, as those of a run on a card may, or certain ones: 1..4 are the steps 1 to 3. It
-    /// skips them.
-    #[arg(long, value_name = "N", requires = "device")]
-    pub skip_steps: Option<Skips>,
+    /// skips them. Where it has several optimizers, 1..3,0 are the first one's and the next ones'.
+    #[arg(long, value_name = "N", requires = "device", value_delimiter = ',')]
+    pub skip_steps: Vec<Skips>,
 }
 
 impl StandInArgs {
@@ -63,9 +63,15 @@ impl StandInArgs {
     pub fn words(&self) -> Vec<String> {
         let device = self.device.iter().flat_map(|device| ["--device".to_owned(), device.clone()]);
         let limit = self.limit.iter().flat_map(|limit| ["--limit".to_owned(), limit.to_string()]);
-        let skip = self.skip_steps.iter().flat_map(|steps| ["--skip-steps".to_owned(), steps.to_string()]);
+        let skip = spelled(&self.skip_steps).into_iter().flat_map(|steps| ["--skip-steps".to_owned(), steps]);
         device.chain(limit).chain(skip).collect()
     }
+}
+
+/// The steps of each optimizer as they are given; none where none are.
+fn spelled(skip_steps: &[Skips]) -> Option<String> {
+    let each: Vec<String> = skip_steps.iter().map(Skips::to_string).collect();
+    (!each.is_empty()).then(|| each.join(","))
 }
 
 /// `h100-80gx8`: eight of them.
@@ -83,10 +89,10 @@ pub(super) struct Placed {
 }
 
 /// Writes the stand-in beside what a watched program needs: both go when it ends.
-pub(super) fn place(cards: &Cards, skip_steps: Option<Skips>) -> Result<Placed> {
+pub(super) fn place(cards: &Cards, skip_steps: &[Skips]) -> Result<Placed> {
     let folder = watch::folder()?.join("stand-in");
     let mut variables = standin::install(&folder, cards).wrap_err("the card can't be put under the program")?;
-    variables.extend(skip_steps.map(|steps| (SKIP_STEPS.into(), steps.to_string().into())));
+    variables.extend(spelled(skip_steps).map(|steps| (SKIP_STEPS.into(), steps.into())));
     Ok(Placed { variables, folder })
 }
 
@@ -137,7 +143,7 @@ mod tests {
     use super::*;
 
     fn asked(device: &str) -> Result<Option<Cards>> {
-        StandInArgs { device: Some(device.to_owned()), limit: None, skip_steps: None }.cards()
+        StandInArgs { device: Some(device.to_owned()), limit: None, skip_steps: Vec::new() }.cards()
     }
 
     #[test]

@@ -201,7 +201,7 @@ fn started(args: &WatchArgs) -> Result<(Watched, String)> {
     };
     let (variables, stand_in) = match args.stand_in.cards()? {
         Some(cards) => {
-            let placed = stand_in::place(&cards, args.stand_in.skip_steps)?;
+            let placed = stand_in::place(&cards, &args.stand_in.skip_steps)?;
             (placed.variables, Some(placed.folder))
         }
         None => (Vec::new(), None),

@@ -23,7 +23,7 @@ const SKIPPED: &[(&str, &str)] = &[
     ("resnet-mini fp16", "2"),
     ("resnet-mini fp16 ckpt accum4", "2"),
     ("mlp fp16", "1..4"),
-    ("dcgan fp16", "1..3"),
+    ("dcgan fp16", "1..3,0"),
 ];
 
 /// A program and what it asked of an H200.

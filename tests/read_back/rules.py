@@ -165,7 +165,7 @@ def scaler():
     assert scales == [(32768.0, 0), (16384.0, 0), (16384.0, 2), (16384.0, 2)], scales
     from vramlab_watch._kernels import _skipped
 
-    assert (_skipped("2"), _skipped("1..4"), _skipped("")) == (range(2), range(1, 4), range(0))
+    assert (_skipped("2"), _skipped("1..4,0"), _skipped("")) == ([range(2)], [range(1, 4), range(0)], [range(0)])
 
 
 def threads():

@@ -65,10 +65,11 @@ _NUMBERS = (int, float, bool, complex)
 class Kernels:
     """What is registered, with what it knows."""
 
-    def __init__(self, reads, skip_steps=range(0)):
+    def __init__(self, reads, skip_steps=(range(0),)):
         self.reads = reads
         self.table = Table()
-        self.skip_steps, self.updates = skip_steps, 0
+        # Of each optimizer, in the order in which a scaler's step comes to them; and what it has found of which in this step.
+        self.skip_steps, self.updates, self.founds = skip_steps, 0, []
         self.seeds = 0
         self.fused = set()
         # What nms() keeps, while it runs.
@@ -664,17 +665,26 @@ class Kernels:
             out = call(keys & _BELOW, grads, found, scale)
             # PyTorch calls again for tensors on other devices and of other types: what was found stays.
             known, _ = self._known(found)
-            overflow = self.updates in self.skip_steps or bool(known is not None and known.item())
+            overflow = self.updates in self._steps_of(found) or bool(known is not None and known.item())
             self.table.put(found, Value.of(torch.full((1,), float(overflow), dtype=torch.float32, device="cpu"), "scaler"), fixed=False)
             return out
 
         return kernel
+
+    def _steps_of(self, found):
+        """The steps that overflow of the optimizer that this is found of: each has one tensor for it on a device."""
+        this = (found.device, found.data_ptr())
+        if this not in self.founds:
+            self.founds.append(this)
+        before = [device for device, _ in self.founds[: self.founds.index(this)]].count(found.device)
+        return self.skip_steps[min(before, len(self.skip_steps) - 1)]
 
     def _scaled(self, op, call):
         def kernel(keys, scale, growth, found, *rest):
             values = [self._known(tensor)[0] for tensor in (scale, growth, found)]
             out = call(keys & _BELOW, scale, growth, found, *rest)
             self.updates += 1
+            self.founds = []
             if any(value is None for value in values):
                 self.table.drop(scale)
                 self.table.drop(growth)
@@ -805,10 +815,14 @@ def _answer():
 
 
 def _skipped(text):
-    """Steps that overflow: `3` the first three, `1..4` the steps 1 to 3, counted from 0."""
-    first, dots, end = text.partition("..")
-    first, end = (first, end) if dots else ("0", first)
-    return range(int(first), int(end)) if first.isdigit() and end.isdigit() else range(0)
+    """Steps that overflow: `3` the first three, `1..4` the steps 1 to 3, counted from 0. `1..4,0`: of the first optimizer, and of the next ones."""
+
+    def steps(text):
+        first, dots, end = text.partition("..")
+        first, end = (first, end) if dots else ("0", first)
+        return range(int(first), int(end)) if first.isdigit() and end.isdigit() else range(0)
+
+    return [steps(part) for part in text.split(",")]
 
 
 def start():

@@ -45,7 +45,7 @@ const DESCRIPTOR: i32 = 15;
 const CHARACTERS: i32 = 24;
 
 /// From so many bytes on a workspace has copies of tensors in it, beside what cuBLASLt takes.
-const LEAST_COPY: i64 = 1024;
+const LEAST_COPY: u64 = 1024;
 
 fn version() -> usize {
     real!(c"cudnnGetVersion", fn() -> usize).map_or(0, |ask| ask())
@@ -182,33 +182,25 @@ fn workspace_on_card(made: u64, configuration: Option<u64>) -> Option<u64> {
     let mut json = vec![0_u8; 1 << 14];
     let length = ask(made, PLAN_JSON, CHARACTERS, &mut json)?.min(json.len());
     let plan = Plan::read(&String::from_utf8_lossy(&json[..length]))?;
-    match plan.known(card.chip()) {
-        Known::Computed => None,
-        Known::Recorded(bytes) => Some(bytes),
-        Known::Borrowed(bytes) => {
-            report::estimated_workspace();
-            Some(bytes)
+    let known = plan.known(card.chip());
+    if known.is_estimate() {
+        report::estimated_workspace();
+        if report::is_told() {
+            eprintln!("vramlab: the workspace of this plan is an estimate: {}", plan.spelled());
         }
-        Known::Uncounted => {
-            let mut bytes = [0_i64];
-            ask(made, PLAN_WORKSPACE, INTEGERS, &mut bytes)?;
-            plans::without_counter(u64::try_from(bytes[0]).ok()?)
-        }
-        Known::Usual => {
-            report::estimated_workspace();
-            None
-        }
-        Known::Nothing => {
-            report::estimated_workspace();
-            let mut bytes = [0_i64];
-            ask(made, PLAN_WORKSPACE, INTEGERS, &mut bytes)?;
-            (bytes[0] < LEAST_COPY).then_some(0)
-        }
-        Known::Shared(bytes) => {
-            report::estimated_workspace();
-            without_sharing(configuration?, &plan)
-                .map(|copies| plans::without_counter(copies).unwrap_or(copies) + bytes)
-        }
+    }
+    let stated = || {
+        let mut bytes = [0_i64];
+        ask(made, PLAN_WORKSPACE, INTEGERS, &mut bytes)?;
+        u64::try_from(bytes[0]).ok()
+    };
+    match known {
+        Known::Computed | Known::Usual => None,
+        Known::Recorded(bytes) | Known::Borrowed(bytes) => Some(bytes),
+        Known::Uncounted => plans::without_counter(stated()?),
+        Known::Nothing => (stated()? < LEAST_COPY).then_some(0),
+        Known::Shared(bytes) => without_sharing(configuration?, &plan)
+            .map(|copies| plans::without_counter(copies).unwrap_or(copies) + bytes),
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::fmt::Write;
 
-/// Answers of an H200 by hashes of plans, in order: 8 bytes and 4 each.
+/// Answers of an H200 by hashes of plans, in order: the upper 5 bytes of the hash, which no two of them share, and 4 of the answer.
 static ANSWERS: &[u8] = include_bytes!("plans.bin");
 /// The cuDNN that was asked: engines have other numbers in others.
 const ASKED: u64 = 91900;
@@ -76,6 +76,12 @@ pub enum Known {
     Usual,
     /// cuBLASLt's for few columns in half precision: nothing.
     Nothing,
+}
+
+impl Known {
+    pub fn is_estimate(self) -> bool {
+        matches!(self, Self::Borrowed(_) | Self::Shared(_) | Self::Usual | Self::Nothing)
+    }
 }
 
 /// The part of a JSON text behind `"name":`.
@@ -165,7 +171,7 @@ impl Plan {
     }
 
     /// As `lab/cudnn/pack.py` spells it.
-    fn spelled(&self) -> String {
+    pub fn spelled(&self) -> String {
         let list = |numbers: &Vec<u64>| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
         let lists: Vec<String> = self.tensors.iter().chain(&self.window).map(list).collect();
         let mut text = String::new();
@@ -335,8 +341,8 @@ fn hash(text: &str) -> u64 {
 }
 
 fn recorded(hash: u64) -> Option<u64> {
-    let (entries, _) = ANSWERS.as_chunks::<12>();
-    let key = |entry: &[u8; 12]| entry.first_chunk::<8>().map_or(0, |key| u64::from_le_bytes(*key));
-    let at = entries.binary_search_by_key(&hash, key).ok()?;
-    entries[at].last_chunk::<4>().map(|bytes| u64::from(u32::from_le_bytes(*bytes)))
+    let (entries, _) = ANSWERS.as_chunks::<9>();
+    let key = hash.to_be_bytes();
+    let at = entries.binary_search_by(|entry| entry[..5].cmp(&key[..5])).ok()?;
+    entries[at].last_chunk::<4>().map(|bytes| u64::from(u32::from_be_bytes(*bytes)))
 }
