@@ -19,8 +19,8 @@ use crate::units::DeviceIndex;
 use crate::user_input::{Kind, read_text};
 use crate::workload::{
     self, AdapterConfig, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode,
-    InferencePlan, LengthPolicy, Lengths, Loading, Lora, Models, Quantization, Repeats, Share, Sizes, Targets, Text,
-    read_lengths,
+    InferencePlan, LengthPolicy, Lengths, Loading, Lora, ModelConfig, Models, Quantization, Repeats, Share, Sizes,
+    Targets, Text, read_lengths,
 };
 
 /// How to run a model that is not trained.
@@ -400,8 +400,9 @@ fn model_config(path: &str) -> Result<Option<Entry>> {
     }
     let path = Path::new(path);
     let text = read_text(path)?;
-    let config = serde_json::from_str(&text).map_err(|error| {
-        usage(format!("{} is no config.json that is understood ({error}); correct it", path.display()))
+    let config = serde_json::from_str(&text).map_err(|error| match ModelConfig::unknown_family(&text) {
+        Some(why) => usage(format!("{}: {why}", path.display())),
+        None => usage(format!("{} is no config.json that is understood ({error}); correct it", path.display())),
     })?;
     let mut entry = Entry::of_config(&path.to_string_lossy(), config);
     entry.lora = adapter_config(&path.with_file_name("adapter_config.json"))?;

@@ -134,7 +134,29 @@ enum Opening {
     /// The gate, and what it lets through.
     Apart(Box<[Adaptable; 2]>),
     /// Both as one (Phi-3).
-    Packed(Box<Adaptable>),
+    Packed(Box<Adaptable>, PackedMlp),
+}
+
+/// How an MLP is written whose gate and what it lets through are one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedMlp {
+    /// That layer, and the way back.
+    layers: [Target; 2],
+    /// What went through the gate comes first in the product.
+    gate_first: bool,
+}
+
+impl PackedMlp {
+    /// Phi-3's.
+    pub const PHI: Self = Self { layers: [Target::GateUp, Target::Down], gate_first: false };
+    /// Granite 4's.
+    pub const GRANITE: Self = Self { layers: [Target::Inner, Target::Outer], gate_first: true };
+}
+
+impl Default for PackedMlp {
+    fn default() -> Self {
+        Self::PHI
+    }
 }
 
 impl GatedMlp {
@@ -155,32 +177,44 @@ impl GatedMlp {
     }
 
     /// With one layer for gate and what it lets through.
-    pub fn packed(cx: &mut Context, all: &mut Parameters, name: &str, [width, hidden]: [usize; 2]) -> OpResult<Self> {
-        let both = Adaptable::plain(cx, all, &format!("{name}.gate_up_proj"), [width, 2 * hidden])?;
-        let down = Adaptable::plain(cx, all, &format!("{name}.down_proj"), [hidden, width])?;
-        Ok(Self { scope: cx.memory().name(name), function: Gate::Silu, opening: Opening::Packed(Box::new(both)), down })
+    pub fn packed(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        [width, hidden]: [usize; 2],
+        form: PackedMlp,
+    ) -> OpResult<Self> {
+        let [first, second] = form.layers.map(Target::word);
+        let both = Adaptable::plain(cx, all, &format!("{name}.{first}"), [width, 2 * hidden])?;
+        let down = Adaptable::plain(cx, all, &format!("{name}.{second}"), [hidden, width])?;
+        let opening = Opening::Packed(Box::new(both), form);
+        Ok(Self { scope: cx.memory().name(name), function: Gate::Silu, opening, down })
     }
 
     /// Puts adapters beside its layers.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
-        match &mut self.opening {
+        let last = match &mut self.opening {
             Opening::Apart(layers) => {
                 let [gate, up] = &mut **layers;
                 gate.adapt(cx, all, name, lora, Target::Gate)?;
                 up.adapt(cx, all, name, lora, Target::Up)?;
+                Target::Down
             }
-            Opening::Packed(both) => both.adapt(cx, all, name, lora, Target::GateUp)?,
-        }
-        self.down.adapt(cx, all, name, lora, Target::Down)
+            Opening::Packed(both, PackedMlp { layers: [first, last], .. }) => {
+                both.adapt(cx, all, name, lora, *first)?;
+                *last
+            }
+        };
+        self.down.adapt(cx, all, name, lora, last)
     }
 
     /// What goes into the last layer, and what else lives until that has returned.
     fn hidden(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         let [gate, up] = match &self.opening {
             Opening::Apart(layers) => &**layers,
-            Opening::Packed(both) => {
+            Opening::Packed(both, PackedMlp { gate_first, .. }) => {
                 let both = both.forward(cx, input)?;
-                let (hidden, gate) = cx.within(self.scope, |cx| cx.packed_gate(both))?;
+                let (hidden, gate) = cx.within(self.scope, |cx| cx.packed_gate(both, *gate_first))?;
                 return Ok((hidden, Some(gate)));
             }
         };

@@ -61,11 +61,21 @@ pub enum Target {
     Narrower,
     /// The projection of what attention of a vision tower puts out.
     OutputOfTower,
+    /// The one layer of the MLP's gate and of what it lets through, by another name (Granite 4).
+    Inner,
+    /// The way back of such.
+    Outer,
+    /// What makes one of neighbouring patches of an image (Mistral 3).
+    Merging,
+    /// The first layer of what projects the output of a vision tower.
+    FirstProjecting,
+    /// The second layer of such.
+    SecondProjecting,
 }
 
 impl Target {
     /// All: those of most models in the order in which a layer has them, then those of some.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 25] = [
         Self::Query,
         Self::Key,
         Self::Value,
@@ -86,6 +96,11 @@ impl Target {
         Self::Wider,
         Self::Narrower,
         Self::OutputOfTower,
+        Self::Inner,
+        Self::Outer,
+        Self::Merging,
+        Self::FirstProjecting,
+        Self::SecondProjecting,
     ];
 
     /// Its name in transformers.
@@ -112,6 +127,11 @@ impl Target {
             Self::Wider => "fc1",
             Self::Narrower => "fc2",
             Self::OutputOfTower => "out_proj",
+            Self::Inner => "input_linear",
+            Self::Outer => "output_linear",
+            Self::Merging => "merging_layer",
+            Self::FirstProjecting => "linear_1",
+            Self::SecondProjecting => "linear_2",
         }
     }
 }

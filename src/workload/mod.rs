@@ -47,14 +47,14 @@ pub use dcgan::Dcgan;
 pub use decoder::{
     Biases, Decoder, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, Gelu, HeadNorms, Kept,
     LayerPattern, Llama3Scaling, LongScaling, ModelConfig, Multipliers, Names, NormPlaces, NormsMade, Packing,
-    RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, TowerSizes, YarnScaling,
+    RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, Told, TowerSizes, YarnScaling,
 };
 pub use entry::{Architecture, Entry, Group, LearningRates};
 pub use error::CatalogError;
 pub use gpt::{LanguageSizes, gpt};
 pub use inference::{Generation, Inference, InferenceMode, InferencePlan, Models};
 pub use lengths::{Epochs, LengthPolicy, Lengths, LengthsError, PlannedBatch, read_lengths};
-pub use llama::NormKind;
+pub use llama::{NormKind, PackedMlp};
 pub use loading::{Loaded, Loading};
 pub use lora::{AdapterConfig, Lora, Share, Target, Targets};
 pub use mlp::{MlpSizes, mlp};

@@ -228,6 +228,18 @@ fn a_key_of_another_family_is_named() {
         ("glm4-mini", "use_bias", json!(true), "use_bias asks for something that glm4 does not have"),
         ("glm4-mini", "mlp_bias", json!(true), "mlp_bias asks for something that glm4 does not have"),
         (
+            "granite4-mini",
+            "layer_types",
+            json!(["mamba", "attention"]),
+            "layer_types has 'mamba', which is not there; there is attention",
+        ),
+        ("granite4-mini", "layer_types", json!(null), "layer_types is missing, which makes every layer a mamba"),
+        ("granite4-mini", "num_local_experts", json!(8), "experts beside the MLP of granitemoehybrid are not there"),
+        ("granitemoe-mini", "num_local_experts", json!(0), "num_local_experts is 0; use 1 at least"),
+        ("granitemoe-mini", "num_experts_per_tok", json!(9), "num_experts_per_tok is 9 of 8 experts; use 8 at most"),
+        ("exaone4-window", "layer_types", json!(null), "sliding_window_pattern is a word; give layer_types beside it"),
+        ("exaone4-mini", "attention_bias", json!(true), "attention_bias asks for something that exaone4 does not have"),
+        (
             "qwen2-mini",
             "dtype",
             json!("float64"),
@@ -282,7 +294,9 @@ fn adapters_beside_experts_are_refused() {
         assert_eq!(build(mini, Targets::default()), Ok(()));
     }
     assert_eq!(build("qwen2moe-mini", Targets::of(Target::ALL)), Ok(()));
-    // Those of gpt-oss are no linear layers, which all of these leave out.
+    // Those of gpt-oss and GraniteMoE are no linear layers, which all of these leave out.
+    assert_eq!(build("granitemoe-mini", Targets::of(Target::ALL)), Ok(()));
+    assert_eq!(build("granitemoe-mini", Targets::of([Target::Query, Target::Down])), Err(words.to_owned()));
     assert_eq!(build("gptoss-mini", Targets::of(Target::ALL)), Ok(()));
     assert_eq!(build("gptoss-mini", Targets::of([Target::Query, Target::Down])), Err(words.to_owned()));
 }
@@ -328,8 +342,13 @@ fn a_vision_tower_that_is_not_there_is_refused() {
     let words = "a vision tower of type 'pixtral' is not there; there is siglip_vision_model";
     assert_eq!(build(&config).err().unwrap(), format!("mine: {words}"));
     config["model_type"] = json!("mistral3");
+    build(&config).unwrap();
+    config["vision_config"]["model_type"] = json!("clip_vision_model");
+    let words = "a vision tower of type 'clip_vision_model' is not there; there is pixtral";
+    assert_eq!(build(&config).err().unwrap(), format!("mine: {words}"));
+    config["model_type"] = json!("llava");
     let words =
-        "mistral3 has a vision tower, which is not there; put what its text_config holds into a config.json of its own";
+        "llava has a vision tower, which is not there; put what its text_config holds into a config.json of its own";
     assert_eq!(build(&config).err().unwrap(), format!("mine: {words}"));
 }
 

@@ -9,7 +9,8 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
 use vramlab::train::{
     AttentionKernel, ClampedExperts, Context, EagerScores, Interrupt, Libraries, LossHead, MaskShape, Memory,
-    NextLabels, OpResult, PositionScale, Repeatable, RouterRule, RunningStatistics, Shape, Tensor, Turn, checkpoint,
+    NextLabels, OpResult, PositionScale, Repeatable, RouterRule, RunningStatistics, Shape, SideBySide, Tensor, Turn,
+    checkpoint,
 };
 use vramlab::units::Bytes;
 
@@ -439,11 +440,11 @@ fn sinks_take_their_share_of_the_weights() {
 /// Two of three experts for each row, some of whose gates are clamped.
 #[test]
 fn clamped_experts_have_the_gradients_of_their_formula() {
-    let rule = RouterRule { chosen: 2, normalises: false, narrows: false, of_chosen: true };
+    let rule = RouterRule { chosen: 2, normalises: false, narrows: false, widens: false, of_chosen: true };
     let program = move |cx: &mut Context, p: &[Tensor]| {
         let rows = cx.as_matrix(&p[0]);
         let logits = cx.linear(&rows, &p[1], Some(&p[2]))?;
-        let routes = cx.routes(logits, rule)?;
+        let routes = cx.routes(logits, rule, DType::F32)?;
         let wide = cx.scale(&rows, 12.0, "larger rows")?;
         let of = ClampedExperts { gate_up: &p[3], gate_up_bias: &p[4], down: &p[5], down_bias: &p[6] };
         cx.clamped_experts(&wide, &routes, of)
@@ -542,7 +543,7 @@ fn norms_in_f32_have_the_gradients_of_their_formula() {
     });
     // Heads with weights of their own.
     check(&[&[2, 3, 8], &[2, 4]], &|cx, p| {
-        let apart = cx.heads_apart(&p[0], 4);
+        let apart = cx.heads_apart(&p[0], 4, &SideBySide::default());
         let normalised = cx.wide_layer_norm(&apart, &p[1], 1e-5)?;
         let heads = cx.by_head_size(&normalised, 4);
         cx.merge_heads(&heads)
@@ -721,7 +722,7 @@ fn norms_of_heads_have_the_gradients_of_their_formula() {
     check(&[&[2, 3, 8], &[4]], &|cx, p| {
         let tokens = tensor(cx, &[2, 3], DType::I64, &[0.0; 6]);
         let tables = rotary_tables(cx, &tokens, 4, p[0].dtype())?;
-        let apart = cx.heads_apart(&p[0], 4);
+        let apart = cx.heads_apart(&p[0], 4, &SideBySide::default());
         let normalised = cx.rms_norm(&apart, &p[1], 1e-6)?;
         let heads = cx.by_head_size(&normalised, 4);
         let rotated = cx.rotary(&heads, &tables, Turn::default())?;

@@ -16,8 +16,8 @@ use vramlab::train::{
 use vramlab::units::Bytes;
 use vramlab::workload::{
     Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Entry, Extent, Gelu, HeadNorms, Kept, LayerPattern,
-    Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, Packing, Quantization, RotaryScaling,
-    Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets, TensorPlan,
+    Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, PackedMlp, Packing, Quantization,
+    RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets, TensorPlan, Told,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -54,6 +54,9 @@ const MINI: DecoderSizes = DecoderSizes {
         head_bias: false,
         sinks: false,
         norms_made: NormsMade::Last,
+        packed: PackedMlp::PHI,
+        told: Told::Both,
+        turns_anew: false,
         kept: Kept::Nothing,
         names: Names::LLAMA,
         plan: TensorPlan::LLAMA,
@@ -691,7 +694,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mine: model_type 'mamba' is not there; there are cohere, cohere2, ernie4_5, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, llama, ministral, ministral3, mistral, mixtral, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2"
+        "mine: model_type 'mamba' is not there; write its sizes into a config.json of the nearest that is: cohere, cohere2, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoe, granitemoehybrid, hunyuan_v1_dense, llama, ministral, ministral3, mistral, mistral3, mixtral, olmo, olmo2, olmo3, olmoe, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2"
     );
 }
 

@@ -29,6 +29,8 @@ pub struct RouterRule {
     pub normalises: bool,
     /// They are cast back to the type of the logits, which softmax widened (Qwen); else the logits were cast before it (Mixtral).
     pub narrows: bool,
+    /// Logits are cast to f32 before all else, and shares to the type of the rows (GraniteMoE).
+    pub widens: bool,
     /// The largest logits are chosen, and softmax is of them alone, in their type (gpt-oss).
     pub of_chosen: bool,
 }
@@ -91,14 +93,16 @@ impl Context {
         input.clone().with_source(source)
     }
 
-    /// Where `logits` (…, experts) send their rows: the probabilities of the chosen experts, and these.
+    /// Where `logits` (…, experts) send their rows, which are of the type `rows`: the probabilities of the chosen experts, and these.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn routes(&mut self, logits: Tensor, rule: RouterRule) -> OpResult<Routes> {
+    pub fn routes(&mut self, logits: Tensor, rule: RouterRule, rows: DType) -> OpResult<Routes> {
         if rule.of_chosen {
+            let logits = if rule.widens { self.converted(logits, DType::F32, "logits in f32")? } else { logits };
             let (largest, experts) = self.top_k(&logits, rule.chosen)?;
             let shares = self.softmax(&largest, largest.dtype())?;
+            let shares = if rule.widens { self.converted(shares, rows, "shares in the type of rows")? } else { shares };
             return Ok(Routes { _logits: logits, shares, experts });
         }
         let probabilities = if rule.narrows {

@@ -43,7 +43,7 @@ mod rotary;
 mod rotary_halves;
 mod wide_norm;
 
-pub use attention::EagerScores;
+pub use attention::{EagerScores, SideBySide};
 pub use batch_norm::RunningStatistics;
 pub use by_hand::Attended;
 pub use causal::NextLabels;

@@ -112,15 +112,16 @@ impl Context {
         parts.map(|part| part.with_source(source).with_slot(slots.next().unwrap_or_default()))
     }
 
-    /// `up · silu(gate)` of both halves of `packed`, which hold it as long as they live.
+    /// `up · silu(gate)` of both halves of `packed`, which hold it as long as they live; `gate_first` the other way round.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn packed_gate(&mut self, packed: Tensor) -> OpResult<(Tensor, Tensor)> {
+    pub fn packed_gate(&mut self, packed: Tensor, gate_first: bool) -> OpResult<(Tensor, Tensor)> {
         let [gate, up] = self.halves(&packed);
         drop(packed);
         let activated = self.silu(&gate)?;
-        Ok((self.mul(&up, &activated)?, gate))
+        let both = if gate_first { [&activated, &up] } else { [&up, &activated] };
+        Ok((self.mul(both[0], both[1])?, gate))
     }
 
     /// Queries and keys (batch, heads, rows, head size) of which the first elements of each head are rotated as [`Context::rotary`] does

@@ -2,14 +2,16 @@
 
 use vramlab_device::DType;
 use vramlab_model::NameId;
-use vramlab_train::{Context, EagerScores, OpResult, PositionScale, Repeatable, RotaryTables, SdpaMask, Tensor, Turn};
+use vramlab_train::{
+    Context, EagerScores, OpResult, PositionScale, Repeatable, RotaryTables, SdpaMask, SideBySide, Tensor, Turn,
+};
 
 use super::super::llama::{Norm, NormKind};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::parameters::Parameters;
 use super::head_norms::NormsOfHeads;
 use super::names::Names;
-use super::sizes::{Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Kept, Packing, Rotation};
+use super::sizes::{Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Kept, NormPlaces, Packing, Rotation};
 
 /// Who sees whom, where attention is given that.
 #[derive(Clone)]
@@ -44,6 +46,8 @@ enum NormOrder {
     Viewed,
     /// Both as a whole, or not at all; heads are told apart when values are there too (OLMo, StableLM).
     Whole,
+    /// The heads of both when they are rotated (Hunyuan).
+    Turned,
 }
 
 /// The layers that make queries, keys and values.
@@ -119,17 +123,17 @@ impl Attention {
         let mut norm = |part: &str, heads: usize| {
             let width = if style.heads == HeadNorms::Together { heads * head_size } else { head_size };
             let kinds = (style.norm, sizes.eps);
-            if style.norm == NormKind::Layer {
-                return Norm::make(cx, all, &format!("{name}.{part}_layernorm"), width, kinds);
-            }
             if style.norm == NormKind::Unbiased {
-                return Norm::of_heads(cx, all, &format!("{name}.{part}_norm"), [heads, head_size], kinds);
+                return Norm::of_heads(cx, all, &format!("{name}.{part}"), [heads, head_size], kinds);
             }
-            Norm::make(cx, all, &format!("{name}.{part}_norm"), width, kinds)
+            Norm::make(cx, all, &format!("{name}.{part}"), width, kinds)
         };
+        let [of_queries, of_keys] = style.names.head_norms;
         let norms = match style.heads {
             HeadNorms::None | HeadNorms::Apart => None,
-            HeadNorms::Each | HeadNorms::Together => Some([norm("q", heads)?, norm("k", kv_heads)?]),
+            HeadNorms::Each | HeadNorms::Together | HeadNorms::Turned => {
+                Some([norm(of_queries, heads)?, norm(of_keys, kv_heads)?])
+            }
         };
         let norms = norms.map(|norms| norms.map(|norm| norm.of_split_heads(all.splits() && style.plan.norms)));
         let mut of_heads = |part: &str, heads| {
@@ -189,6 +193,9 @@ impl Attention {
         let cap = sizes.caps.scores;
         let order = match (style.heads, style.norm) {
             (HeadNorms::Together, _) | (_, NormKind::Bare) => NormOrder::Whole,
+            (HeadNorms::Turned, _) => NormOrder::Turned,
+            // What is normalised of a view lies as that does.
+            (HeadNorms::Each, _) if style.places == NormPlaces::Behind => NormOrder::Projected,
             _ if style.kept == Kept::Attention => NormOrder::Whole,
             (HeadNorms::Each, NormKind::Layer) => NormOrder::Viewed,
             (_, NormKind::Centred | NormKind::Unbiased) => NormOrder::Projected,
@@ -263,7 +270,7 @@ impl Attention {
             let made = projection.forward(cx, input)?;
             OpResult::Ok(cx.by_head_size(&made, self.head_size))
         };
-        let Some([of_q, of_k]) = &self.norms else {
+        let Some([of_q, of_k]) = self.norms.as_ref().filter(|_| self.order != NormOrder::Turned) else {
             if self.order == NormOrder::Whole {
                 let [q, k, v] = [q.forward(cx, input)?, k.forward(cx, input)?, v.forward(cx, input)?];
                 let parts = [self.clipped(cx, q)?, self.clipped(cx, k)?, self.clipped(cx, v)?];
@@ -275,12 +282,13 @@ impl Attention {
         };
         let apart = |cx: &mut Context, projection: &Adaptable| {
             let made = projection.forward(cx, input)?;
-            OpResult::Ok(cx.heads_apart(&made, self.head_size))
+            let told = SideBySide::default();
+            OpResult::Ok((cx.heads_apart(&made, self.head_size, &told), told))
         };
-        let normalised = |cx: &mut Context, norm: &Norm, apart: Tensor| {
+        let normalised = |cx: &mut Context, norm: &Norm, (apart, told): (Tensor, SideBySide)| {
             let made = norm.forward(cx, &apart)?;
             drop(apart);
-            OpResult::Ok(cx.by_head_size(&made, self.head_size))
+            OpResult::Ok(cx.by_head_size_told(&made, self.head_size, &told))
         };
         match self.order {
             NormOrder::OneByOne => {
@@ -298,7 +306,7 @@ impl Attention {
                 let viewed = |cx: &mut Context, norm: &Norm, heads: Tensor| norm.forward(cx, &heads);
                 Ok([viewed(cx, of_q, q)?, viewed(cx, of_k, k)?, v])
             }
-            NormOrder::Whole => {
+            NormOrder::Whole | NormOrder::Turned => {
                 let whole = |cx: &mut Context, projection: &Adaptable, norm: &Norm| {
                     let made = projection.forward(cx, input)?;
                     norm.forward(cx, &made)
@@ -344,7 +352,7 @@ impl Attention {
                 return Ok([cx.cast(&both[0], dtype, "rotated queries")?, cx.cast(&both[1], dtype, "rotated keys")?]);
             }
             Rotation::Halves => return Ok([cx.rotary_by_halves(&q, tables)?, cx.rotary_by_halves(&k, tables)?]),
-            Rotation::Plain | Rotation::Wide => (Turn::default(), tables),
+            Rotation::Plain | Rotation::Wide | Rotation::Never => (Turn::default(), tables),
         };
         let both = [cx.rotary(&q, tables, turn)?, cx.rotary(&k, tables, turn)?];
         let dtype = q.dtype();
@@ -369,6 +377,19 @@ impl Attention {
                 whole
             }
             Some(tables) if *rotates => cx.within(self.scope, |cx| self.rotated(cx, q, k, tables))?,
+            _ => [q, k],
+        };
+        let [q, k] = match &self.norms {
+            Some([of_q, of_k]) if self.order == NormOrder::Turned => {
+                let normalised = |cx: &mut Context, norm: &Norm, turned: Tensor| {
+                    let rows = cx.rows_of_heads(&turned);
+                    drop(turned);
+                    let made = norm.forward(cx, &rows)?;
+                    drop(rows);
+                    OpResult::Ok(cx.by_head_size(&made, self.head_size))
+                };
+                [normalised(cx, of_q, q)?, normalised(cx, of_k, k)?]
+            }
             _ => [q, k],
         };
         let q = match self.grows {

@@ -2,26 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use vramlab_device::DType;
-use vramlab_train::RouterRule;
 
 use super::super::bounds::{Extent, Repeats};
 use super::super::llama::NormKind;
 use super::super::quantization::{BitsAndBytesConfig, Quantization};
 use super::super::unread::Unread;
-use super::family::{FAMILIES, Family, OwnExperts, Windows};
+use super::expert_keys::ExpertKeys;
+use super::family::Family;
 use super::gpt2::Gpt2Keys;
+use super::granite4::Granite4Keys;
 use super::harmless::HARMLESS;
 use super::names::Names;
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
 use super::sizes::{
-    Biases, DecoderSizes, DropoutPlace, Dropouts, ExpertSizes, Gelu, HeadNorms, Multipliers, NormPlaces,
-    SlidingWindows, SoftCaps, Style,
+    Biases, DecoderSizes, DropoutPlace, Dropouts, Gelu, HeadNorms, Multipliers, NormPlaces, Rotation, SlidingWindows,
+    SoftCaps, Style,
 };
 use super::tower::TowerKeys;
+use super::windows::{WindowKeys, given};
 
 /// A `config.json`: its keys are Hugging Face's, and so are the values where one is missing.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -67,8 +70,6 @@ pub struct ModelConfig {
     use_qkv_bias: Option<bool>,
     /// What others call `rms_norm_eps` (StarCoder 2).
     norm_epsilon: Option<f64>,
-    sliding_window: Option<usize>,
-    use_sliding_window: Option<bool>,
     hidden_activation: Option<String>,
     query_pre_attn_scalar: Option<f64>,
     /// Given, and then perhaps as none.
@@ -78,10 +79,6 @@ pub struct ModelConfig {
     clip_qkv: Option<f64>,
     attn_logit_softcapping: Option<f64>,
     final_logit_softcapping: Option<f64>,
-    layer_types: Option<Vec<String>>,
-    max_window_layers: Option<usize>,
-    #[serde(alias = "_sliding_window_pattern")]
-    sliding_window_pattern: Option<usize>,
     no_rope_layers: Option<Vec<u8>>,
     no_rope_layer_interval: Option<usize>,
     rope_local_base_freq: Option<f64>,
@@ -97,19 +94,16 @@ pub struct ModelConfig {
     use_qk_norm: Option<bool>,
     /// Of heads; StableLM's have a weight each.
     qk_layernorm: Option<bool>,
-    num_experts: Option<Extent>,
-    /// Mixtral's word for the same.
-    num_local_experts: Option<Extent>,
-    num_experts_per_tok: Option<Extent>,
-    moe_intermediate_size: Option<Extent>,
-    shared_expert_intermediate_size: Option<Extent>,
-    norm_topk_prob: Option<bool>,
-    decoder_sparse_step: Option<usize>,
-    mlp_only_layers: Option<Vec<usize>>,
     /// The type of its weights: `bfloat16`, `float16` or `float32`.
     #[serde(alias = "torch_dtype")]
     pub dtype: Option<String>,
     quantization_config: Option<BitsAndBytesConfig>,
+    #[serde(flatten)]
+    windows: WindowKeys,
+    #[serde(flatten)]
+    experts: ExpertKeys,
+    #[serde(flatten)]
+    granite4: Granite4Keys,
     #[serde(flatten)]
     tower: TowerKeys,
     #[serde(flatten)]
@@ -127,7 +121,8 @@ impl ModelConfig {
         let family = self.family()?;
         if let Some(text) = &self.text_config {
             self.refuse_unread(None)?;
-            let sizes = self.tower.beside(text.sizes(seq, layers, vocab)?, self.tie_word_embeddings)?;
+            let text = text.sizes(seq, layers, vocab)?;
+            let sizes = self.tower.beside(&self.model_type, text, self.tie_word_embeddings)?;
             return Ok(DecoderSizes {
                 weights: if self.dtype.is_some() { self.weights()? } else { sizes.weights },
                 ..sizes
@@ -145,11 +140,10 @@ impl ModelConfig {
             return Err(format!("n_embd is {width}, which {heads} heads do not divide; use a multiple of n_head"));
         }
         let unrotated = self.unrotated(family)?;
-        let windows = self.windows(family, unrotated)?;
-        // Cohere 2 rotates where a window is.
-        let unrotated = if family.name == "cohere2" {
-            let layers = (0..self.layers()?).map(|layer| !windows.has(layer)).collect();
-            pattern("layer_types", layers)?
+        let windows = self.windows.windows(family, self.layers()?, unrotated)?;
+        let unrotated = if family.turns_in_windows && windows != SlidingWindows::NONE {
+            let layers: Vec<_> = (0..self.layers()?).map(|layer| !windows.has(layer)).collect();
+            LayerPattern::under("layer_types", &layers)?
         } else {
             unrotated
         };
@@ -161,7 +155,7 @@ impl ModelConfig {
             width,
             hidden: match positions {
                 Some(_) => self.gpt2.n_inner.map_or(4 * width, Extent::get),
-                None => self.hidden()?,
+                None => self.hidden(family)?,
             },
             layers: layers.map_or_else(|| self.layers(), |layers| Ok(layers.get()))?,
             heads,
@@ -192,7 +186,7 @@ impl ModelConfig {
             dropouts: self.dropouts(family)?,
             multipliers: self.multipliers(family),
             windows,
-            experts: self.experts(family)?,
+            experts: self.experts.sizes(family, self.layers()?, || self.hidden(family))?,
             tower: None,
             lora: None,
         })
@@ -222,8 +216,11 @@ impl ModelConfig {
         needed("hidden_size", self.hidden_size.or(self.gpt2.n_embd), None)
     }
 
-    fn hidden(&self) -> Result<usize, String> {
-        needed("intermediate_size", self.intermediate_size, None)
+    fn hidden(&self, family: &Family) -> Result<usize, String> {
+        match family.name {
+            "granitemoehybrid" => Ok(self.granite4.hidden()),
+            _ => needed("intermediate_size", self.intermediate_size, None),
+        }
     }
 
     fn layers(&self) -> Result<usize, String> {
@@ -232,25 +229,39 @@ impl ModelConfig {
     }
 
     fn family(&self) -> Result<&'static Family, String> {
-        // `AutoModelForCausalLM` makes Gemma 3 with its vision tower, and Mistral 3 not at all.
+        // `AutoModelForCausalLM` makes Gemma 3 with its vision tower, `AutoModelForImageTextToText` Mistral 3 too.
         if let Some(text) = &self.text_config {
-            if self.model_type == "gemma3" {
+            if TowerKeys::knows(&self.model_type) {
                 return text.family();
             }
-            return Err(format!(
-                "{} has a vision tower, which is not there; put what its text_config holds into a config.json of its own",
-                self.model_type
-            ));
+            return Err(Self::no_tower(&self.model_type));
         }
         // As `AutoConfig` has it.
-        let name = match &*self.model_type {
-            "mistral" if self.layer_types.is_some() => "ministral",
-            name => name,
-        };
-        FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| {
-            let known: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
-            format!("model_type '{}' is not there; there are {}", self.model_type, known.join(", "))
-        })
+        match &*self.model_type {
+            "mistral" if self.windows.layer_types.is_some() => Family::named("ministral"),
+            name => Family::named(name),
+        }
+    }
+
+    /// What is said of a file of a family that is not there, whatever else it holds.
+    #[must_use]
+    pub fn unknown_family(text: &str) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Kind {
+            model_type: String,
+            text_config: Option<IgnoredAny>,
+        }
+        let Kind { model_type, text_config } = serde_json::from_str(text).ok()?;
+        match text_config {
+            Some(_) => (!TowerKeys::knows(&model_type)).then(|| Self::no_tower(&model_type)),
+            None => Family::named(&model_type).err(),
+        }
+    }
+
+    fn no_tower(model_type: &str) -> String {
+        format!(
+            "{model_type} has a vision tower, which is not there; put what its text_config holds into a config.json of its own"
+        )
     }
 
     fn eps(&self, family: &Family) -> f64 {
@@ -300,6 +311,7 @@ impl ModelConfig {
 
     fn style(&self, family: &Family) -> Style {
         let heads = match (self.use_qk_norm, self.qk_layernorm) {
+            _ if family.style.heads == HeadNorms::Turned => HeadNorms::Turned,
             (Some(true), _) => HeadNorms::Each,
             (_, Some(true)) if family.name == "phi" => HeadNorms::Each,
             (_, Some(true)) => HeadNorms::Apart,
@@ -325,39 +337,21 @@ impl ModelConfig {
             NormPlaces::Before if self.use_parallel_residual == Some(true) => NormPlaces::Once,
             own => own,
         };
-        Style { biases, mlp_biases, gelu, heads, places, ..family.style }
+        let rotation = match family.name {
+            "granitemoehybrid" if !self.granite4.rotates() => Rotation::Never,
+            _ => family.style.rotation,
+        };
+        Style { biases, mlp_biases, gelu, heads, places, rotation, ..family.style }
     }
 
     fn multipliers(&self, family: &Family) -> Option<Multipliers> {
         family.own_keys.contains(&"residual_multiplier").then(|| Multipliers {
             embedding: self.embedding_multiplier.unwrap_or(1.0),
+            late: family.name == "granitemoe",
             attention: self.attention_multiplier.unwrap_or(1.0),
             residual: self.residual_multiplier.unwrap_or(1.0),
             logits: self.logits_scaling.unwrap_or(1.0),
         })
-    }
-
-    /// The experts of its layers.
-    fn experts(&self, family: &Family) -> Result<Option<ExpertSizes>, String> {
-        let Some(own) = family.experts else { return Ok(None) };
-        let count = self.num_experts.or(self.num_local_experts).map_or(own.count, Extent::get);
-        let chosen = self.num_experts_per_tok.map_or(own.chosen, Extent::get);
-        if chosen > count {
-            return Err(format!("num_experts_per_tok is {chosen} of {count} experts; use {count} at most"));
-        }
-        let hidden = match own.hidden {
-            Some(own) => self.moe_intermediate_size.map_or(own, Extent::get),
-            None => self.hidden()?,
-        };
-        let normalises = own.normalises || self.norm_topk_prob == Some(true);
-        let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
-        let step = self.decoder_sparse_step.unwrap_or(1).max(1);
-        let sparse = |layer: usize| !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
-        let layers = pattern("mlp_only_layers", (0..self.layers()?).map(sparse).collect())?;
-        let rule = RouterRule { chosen, normalises, narrows: own.narrows, of_chosen: own.clamped };
-        let shared = own.shared.map(|own| self.shared_expert_intermediate_size.map_or(own, Extent::get));
-        let OwnExperts { router_first, clamped, .. } = own;
-        Ok(Some(ExpertSizes { count, hidden, rule, router_first, shared, clamped, layers }))
     }
 
     /// The layers whose queries and keys are not rotated.
@@ -366,14 +360,14 @@ impl ModelConfig {
             return Ok(LayerPattern::NONE);
         }
         // A 1 in the list is a layer that is rotated.
-        let layers = match &self.no_rope_layers {
+        let layers: Vec<_> = match &self.no_rope_layers {
             Some(layers) => layers.iter().map(|&rotated| rotated == 0).collect(),
             None => {
                 let interval = self.no_rope_layer_interval.unwrap_or(4).max(1);
                 (1..=self.layers()?).map(|layer| layer.is_multiple_of(interval)).collect()
             }
         };
-        pattern("no_rope_layers", layers)
+        LayerPattern::under("no_rope_layers", &layers)
     }
 
     /// How its linear layers are quantised, where they are.
@@ -390,52 +384,6 @@ impl ModelConfig {
     fn comes_dequantized(&self) -> bool {
         let packed = self.quantization_config.as_ref().is_some_and(BitsAndBytesConfig::is_mxfp4);
         packed && self.family().is_ok_and(|family| family.name == "gpt_oss")
-    }
-
-    fn windows(&self, family: &Family, unrotated: LayerPattern) -> Result<SlidingWindows, String> {
-        let asked = self.use_sliding_window == Some(true);
-        let wanted = self.sliding_window.filter(|_| asked);
-        let window = match family.windows {
-            Windows::Never => None,
-            Windows::All => return Ok(self.sliding_window.map_or(SlidingWindows::NONE, SlidingWindows::every)),
-            Windows::AllWhereAsked => {
-                let window = asked.then(|| self.sliding_window.unwrap_or(4096));
-                return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
-            }
-            Windows::AllButEvery(_) if family.style.sinks => Some(self.sliding_window.unwrap_or(128)),
-            Windows::AllButEvery(_) | Windows::AllOrListed => Some(self.sliding_window.unwrap_or(4096)),
-            Windows::Early => Some(if asked { self.sliding_window.unwrap_or(4096) } else { 0 }),
-            Windows::Late | Windows::Unrotated => wanted,
-        };
-        let Some(window) = window else { return Ok(SlidingWindows::NONE) };
-        let layers = match (&self.layer_types, family.windows) {
-            (Some(types), _) => types.iter().map(|kind| has_window(kind)).collect::<Result<_, _>>()?,
-            (None, Windows::AllButEvery(own)) => {
-                // Gemma 3 alone reads another.
-                let reads = family.own_keys.contains(&"sliding_window_pattern");
-                let every = self.sliding_window_pattern.filter(|_| reads).unwrap_or(own).max(1);
-                (1..=self.layers()?).map(|layer| !layer.is_multiple_of(every)).collect()
-            }
-            (None, Windows::AllOrListed) => vec![true],
-            (None, Windows::Early) => {
-                let most = self.max_window_layers.unwrap_or(28);
-                let has = |layer: usize| asked && layer.is_multiple_of(2) && layer < most;
-                (0..self.layers()?).map(has).collect()
-            }
-            (None, Windows::Late) => {
-                (0..self.layers()?).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()
-            }
-            (None, _) => (0..self.layers()?).map(|layer| unrotated.has(layer)).collect(),
-        };
-        let layers = pattern("layer_types", layers)?;
-        // Where no layer has one, some families make no mask for them.
-        let always = matches!(family.windows, Windows::AllButEvery(_) | Windows::AllOrListed | Windows::Early);
-        let some = SlidingWindows::some(window, layers);
-        Ok(match layers {
-            LayerPattern::NONE if !always => SlidingWindows::NONE,
-            _ if always => some.with_both_masks(),
-            _ => some,
-        })
     }
 
     /// What it says of rotations.
@@ -511,27 +459,22 @@ impl ModelConfig {
             ("residual_multiplier", self.residual_multiplier.is_some()),
             ("logits_scaling", self.logits_scaling.is_some()),
             ("no_rope_layers", self.no_rope_layers.is_some()),
-            ("num_experts", self.num_experts.is_some()),
-            ("num_local_experts", self.num_local_experts.is_some()),
-            ("num_experts_per_tok", self.num_experts_per_tok.is_some()),
-            ("moe_intermediate_size", self.moe_intermediate_size.is_some()),
             ("layer_norm_eps", self.layer_norm_eps.is_some()),
             ("logit_scale", self.logit_scale.is_some()),
             ("use_qk_norm", self.use_qk_norm == Some(true)),
             ("qkv_bias", self.qkv_bias.is_some()),
-            ("shared_expert_intermediate_size", self.shared_expert_intermediate_size.is_some()),
-            ("norm_topk_prob", self.norm_topk_prob.is_some()),
-            ("decoder_sparse_step", self.decoder_sparse_step.is_some()),
-            ("mlp_only_layers", self.mlp_only_layers.as_ref().is_some_and(|layers| !layers.is_empty())),
             ("clip_qkv", self.clip_qkv.is_some()),
             ("query_pre_attn_scalar", self.query_pre_attn_scalar.is_some()),
             ("rope_local_base_freq", self.rope_local_base_freq.is_some()),
             ("attn_logit_softcapping", self.attn_logit_softcapping.is_some()),
             ("final_logit_softcapping", self.final_logit_softcapping.is_some()),
         ];
-        let mut own = own.into_iter().chain(self.gpt2.asked());
+        let mut own = own.into_iter().chain(self.experts.asked()).chain(self.gpt2.asked());
         if let Some((key, _)) = own.find(|(key, asks)| *asks && !family.own_keys.contains(key)) {
             return Err(format!("{key} asks for something that {} does not have; leave it out", family.name));
+        }
+        if family.name == "granitemoehybrid" {
+            self.granite4.refuse_what_is_not_there(self.windows.layer_types.as_deref(), self.experts.are_none())?;
         }
         self.refuse_unread(self.gpt2.missing().filter(|_| family.name == "gpt2"))
     }
@@ -549,147 +492,4 @@ impl ModelConfig {
 /// A size, or the family's where it is left out.
 fn needed(key: &str, given: Option<Extent>, own: Option<usize>) -> Result<usize, String> {
     given.map(Extent::get).or(own).ok_or_else(|| format!("{key} is missing; a config.json of this family has it"))
-}
-
-/// A key that is there, whatever it says.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i64>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
-}
-
-/// Whether layers of a type have a window.
-fn has_window(kind: &str) -> Result<bool, String> {
-    match kind {
-        "full_attention" => Ok(false),
-        "sliding_attention" => Ok(true),
-        other => Err(format!(
-            "layer_types has '{other}', which is not there; there are full_attention and sliding_attention"
-        )),
-    }
-}
-
-/// A list of layers under a key, as a pattern.
-fn pattern(key: &str, layers: Vec<bool>) -> Result<LayerPattern, String> {
-    LayerPattern::of(&layers).ok_or_else(|| {
-        let most = LayerPattern::LONGEST;
-        format!("{key} is a list without a pattern that begins again after {most} layers; use a list that repeats")
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::sizes::RotaryScaling;
-    use super::*;
-
-    /// As `Phi3RotaryEmbedding` of transformers 5.17 has them before and behind the positions first learned.
-    #[test]
-    fn frequencies_of_longrope_are_those_of_transformers() {
-        let mut config = json!({
-            "model_type": "phi3", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "vocab_size": 512, "max_position_embeddings": 2048, "original_max_position_embeddings": 1024,
-            "partial_rotary_factor": 0.75, "rope_scaling": {
-                "type": "su", "short_factor": [1.0, 1.05, 1.1, 1.2, 1.35, 1.5], "long_factor": [1.0, 1.25, 2.0, 4.5, 9.0, 18.0],
-            },
-        });
-        let sizes = |config: &serde_json::Value| {
-            let config: ModelConfig = serde_json::from_value(config.clone()).unwrap();
-            config.sizes(Extent::nearest(64), None, None).unwrap()
-        };
-        let near = |ours: &[f32], theirs: [f32; 6]| {
-            assert!(ours.iter().zip(theirs).all(|(ours, theirs)| (ours / theirs - 1.0).abs() < 1e-6), "{ours:?}");
-            assert_eq!(ours.len(), 6);
-        };
-        let made = sizes(&config);
-        assert_eq!(made.rotated, Some(12));
-        let short = [1.0, 0.205_184_27, 0.042_196_255, 0.008_333_333, 0.001_595_877_2, 0.000_309_439_32];
-        near(&made.frequencies(false), short);
-        let Some(RotaryScaling::Long(scaling)) = made.scaling else { panic!("{:?}", made.scaling) };
-        let long = [1.0, 0.172_354_76, 0.023_207_942, 0.002_222_222_3, 0.000_239_381_6, 0.000_025_786_61];
-        near(&made.divided(&scaling.long), long);
-        assert_eq!(scaling.original, 1024);
-        assert!((scaling.attention - 1.048_808_848_170_151_6).abs() < 1e-12, "{}", scaling.attention);
-
-        config["rope_scaling"]["attention_factor"] = json!(1.25);
-        let Some(RotaryScaling::Long(scaling)) = sizes(&config).scaling else { panic!("{config}") };
-        assert_eq!(scaling.attention, 1.25);
-    }
-
-    /// As `ROPE_INIT_FUNCTIONS["yarn"]` of transformers 5.17 has them.
-    #[test]
-    fn frequencies_of_yarn_are_those_of_transformers() {
-        let check = |rope: serde_json::Value, theirs: [f32; 8], attention: f64| {
-            let config = json!({
-                "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-                "num_attention_heads": 4, "vocab_size": 512, "max_position_embeddings": 32768, "rope_theta": 1e6, "rope_scaling": rope,
-            });
-            let config: ModelConfig = serde_json::from_value(config).unwrap();
-            let made = config.sizes(Extent::nearest(64), None, None).unwrap();
-            let ours = made.frequencies(false);
-            assert!(ours.iter().zip(theirs).all(|(ours, theirs)| (ours / theirs - 1.0).abs() < 1e-6), "{ours:?}");
-            assert_eq!(ours.len(), 8);
-            let ours = made.scaling.as_ref().map_or(0.0, RotaryScaling::attention);
-            assert!((ours - attention).abs() < 1e-12, "{ours}");
-        };
-        let theirs =
-            [1.0, 0.177_827_94, 0.031_622_78, 0.004_217_56, 5e-4, 4.445_698_5e-5, 7.905_694e-6, 1.405_853_4e-6];
-        let rope = json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192});
-        check(rope, theirs, 1.138_629_436_111_989);
-        let theirs =
-            [1.0, 0.169_884_46, 0.005_589_444, 3.514_633_3e-4, 6.25e-5, 1.111_424_6e-5, 1.976_423_4e-6, 3.514_633_4e-7];
-        let rope = json!({
-            "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 512, "beta_fast": 16.0, "beta_slow": 2.0,
-            "mscale": 0.707, "mscale_all_dim": 1.0, "truncate": false,
-        });
-        check(rope, theirs, 0.936_397_506_153_020_4);
-    }
-
-    /// As `GptOssConfig` of transformers 5.17 fills in what a file leaves out.
-    #[test]
-    fn gpt_oss_is_yarn_in_16_bits_unless_a_file_says_otherwise() {
-        let mut config = json!({
-            "model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2, "quantization_config":
-            {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
-        });
-        let sizes = |config: &serde_json::Value| {
-            let config: ModelConfig = serde_json::from_value(config.clone()).unwrap();
-            config.sizes(Extent::nearest(64), None, None).unwrap()
-        };
-        let short = sizes(&config);
-        assert_eq!(short.weights, DType::Bf16);
-        assert_eq!([0, 1].map(|layer| short.windows.of(layer)), [Some(128), None]);
-        config["rope_scaling"] = json!({
-            "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096,
-        });
-        assert_eq!(short, sizes(&config));
-        config["rope_scaling"] = json!({"rope_type": "default"});
-        config["dtype"] = json!("float32");
-        let plain = sizes(&config);
-        assert_eq!((plain.scaling, plain.theta, plain.weights), (None, 150_000.0, DType::F32));
-    }
-
-    /// As `ROPE_INIT_FUNCTIONS["dynamic"]` of transformers 5.17 has them for a sample of 100 positions.
-    #[test]
-    fn frequencies_that_follow_samples_are_those_of_transformers() {
-        let config = json!({
-            "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "vocab_size": 512, "max_position_embeddings": 32, "rope_scaling": {"type": "dynamic", "factor": 2.0},
-        });
-        let config: ModelConfig = serde_json::from_value(config).unwrap();
-        let made = config.sizes(Extent::nearest(64), None, None).unwrap();
-        let Some(RotaryScaling::Dynamic(scaling)) = made.scaling else { panic!("{:?}", made.scaling) };
-        let theirs = [
-            1.0,
-            0.249_528_47,
-            0.062_264_454,
-            0.015_536_753,
-            0.003_876_862_8,
-            9.673_875e-4,
-            2.413_907_4e-4,
-            6.023_386_2e-5,
-        ];
-        let ours = made.followed(scaling, 100);
-        assert!(ours.iter().zip(theirs).all(|(ours, theirs)| (ours / theirs - 1.0_f32).abs() < 1e-6), "{ours:?}");
-        assert_eq!(made.frequencies(false)[1], 1.0 / 10_000.0_f32.powf(0.125));
-    }
 }

@@ -91,13 +91,13 @@ impl SharedExpert {
 impl SparseMlp {
     /// The output, and what else its caller gets: the shares of experts, where they are clamped.
     pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
-        if self.biases.is_some() {
+        if self.rule.of_chosen {
             let rows = cx.as_matrix(input);
             let logits = self.router.forward(cx, &rows)?;
             let (output, routes) = self.sent(cx, &rows, logits)?;
             let output = cx.rows_as(&output, input);
             cx.put_out(self.scope, &output);
-            return Ok((output, Some(routes.shares().clone())));
+            return Ok((output, self.biases.is_some().then(|| routes.shares().clone())));
         }
         let Some(shared) = &self.shared else {
             let (output, _routes) = self.routed(cx, input)?;
@@ -125,7 +125,7 @@ impl SparseMlp {
 
     /// The same with the logits of the router.
     fn sent(&self, cx: &mut Context, input: &Tensor, logits: Tensor) -> OpResult<(Tensor, Routes)> {
-        let routes = cx.within(self.scope, |cx| cx.routes(logits, self.rule))?;
+        let routes = cx.within(self.scope, |cx| cx.routes(logits, self.rule, input.dtype()))?;
         let [gate_up, down] = &self.weights;
         let output = cx.module(self.experts, |cx| match &self.biases {
             None => {

@@ -1,10 +1,10 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`, and their values where a key is missing.
 
-use super::super::llama::NormKind;
+use super::super::llama::{NormKind, PackedMlp};
 use super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
 use super::gpt2::Gpt2Keys;
 use super::names::Names;
-use super::sizes::{Biases, Gelu, HeadNorms, Kept, NormPlaces, NormsMade, Packing, Rotation, Style};
+use super::sizes::{Biases, Gelu, HeadNorms, Kept, NormPlaces, NormsMade, Packing, Rotation, Style, Told};
 
 /// One family.
 pub(super) struct Family {
@@ -35,12 +35,29 @@ pub(super) struct Family {
     pub activation: &'static str,
     /// Which layers have a window.
     pub windows: Windows,
+    /// Queries and keys are rotated where a window is, if there are windows.
+    pub turns_in_windows: bool,
     pub experts: Option<OwnExperts>,
     /// Keys that it reads and most others do not.
     pub own_keys: &'static [&'static str],
 }
 
 impl Family {
+    /// The one of a `model_type`.
+    ///
+    /// # Errors
+    /// A sentence: it is not there.
+    pub fn named(name: &str) -> Result<&'static Self, String> {
+        FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| {
+            let mut known: Vec<_> = FAMILIES.iter().map(|family| family.name).chain(["gemma3", "mistral3"]).collect();
+            known.sort_unstable();
+            let known = known.join(", ");
+            format!(
+                "model_type '{name}' is not there; write its sizes into a config.json of the nearest that is: {known}"
+            )
+        })
+    }
+
     /// Its frequencies reach further where a file says nothing of them.
     pub(super) const fn rotation_is_yarn(&self) -> bool {
         matches!(self.style.rotation, Rotation::Halves)
@@ -60,13 +77,31 @@ pub(super) struct OwnExperts {
     pub normalises: bool,
     /// Shares are cast back to the type of the logits.
     pub narrows: bool,
+    /// Logits are cast to f32 first, and shares back.
+    pub widens: bool,
+    /// Softmax is of the chosen alone.
+    pub of_chosen: bool,
     /// The router is made first.
     pub router_first: bool,
     /// Hidden values of one more that sees every position.
     pub shared: Option<usize>,
-    /// They have biases and clamped gates, and softmax is of the chosen alone.
+    /// They have biases and clamped gates.
     pub clamped: bool,
 }
+
+/// What experts mostly are.
+const EXPERTS: OwnExperts = OwnExperts {
+    count: 8,
+    chosen: 2,
+    hidden: None,
+    normalises: false,
+    narrows: true,
+    widens: false,
+    of_chosen: false,
+    router_first: true,
+    shared: None,
+    clamped: false,
+};
 
 /// How a family tells which layers have a sliding window.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,6 +116,8 @@ pub(super) enum Windows {
     AllWhereAsked,
     /// All but every so many, `layer_types` aside, in a window of 4,096 positions unless another is given.
     AllButEvery(usize),
+    /// The same, and none where the window is none.
+    AllButEveryUnlessNone(usize),
     /// Those behind `max_window_layers`, `layer_types` aside, where `use_sliding_window` says so.
     Late,
     /// Every second one up to `max_window_layers`, `layer_types` aside, where `use_sliding_window` says so; else the mask of a window of
@@ -105,6 +142,9 @@ const LLAMA: Family = Family {
         head_bias: false,
         sinks: false,
         norms_made: NormsMade::Last,
+        packed: PackedMlp::PHI,
+        told: Told::Both,
+        turns_anew: false,
         kept: Kept::Nothing,
         names: Names::LLAMA,
         plan: TensorPlan::LLAMA,
@@ -125,6 +165,7 @@ const LLAMA: Family = Family {
     dropout: 0.0,
     activation: "silu",
     windows: Windows::Never,
+    turns_in_windows: false,
     experts: None,
     own_keys: &["mlp_bias"],
 };
@@ -134,6 +175,12 @@ const WITH_TABLE: TensorPlan = TensorPlan { table: true, ..TensorPlan::LLAMA };
 
 /// Llama's, and norms of heads.
 const WITH_NORMS: TensorPlan = TensorPlan { norms: true, ..TensorPlan::LLAMA };
+
+/// None.
+const NO_PLAN: TensorPlan = TensorPlan { none: true, ..TensorPlan::LLAMA };
+
+/// The keys of Granite's multipliers.
+const MULTIPLIED: [&str; 4] = ["attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"];
 
 /// `attention_bias` is not read.
 const NO_BIAS: (bool, Biases) = (false, Biases::None);
@@ -186,11 +233,12 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) const FAMILIES: [Family; 31] = [
+static FAMILIES: [Family; 35] = [
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
         windows: Windows::AllButEvery(4),
+        turns_in_windows: true,
         own_keys: &["layer_norm_eps", "logit_scale", "sliding_window_pattern"],
         ..COHERE
     },
@@ -205,6 +253,17 @@ pub(super) const FAMILIES: [Family; 31] = [
         theta: 500_000.0,
         padding: Some(0),
         own_keys: &["use_bias"],
+        ..LLAMA
+    },
+    Family {
+        name: "exaone4",
+        style: Style { places: NormPlaces::Behind, heads: HeadNorms::Each, plan: WITH_NORMS, ..LLAMA.style },
+        attention_bias: NO_BIAS,
+        kv_heads: Some(32),
+        eps: 1e-5,
+        windows: Windows::AllButEveryUnlessNone(4),
+        turns_in_windows: true,
+        own_keys: &["sliding_window_pattern"],
         ..LLAMA
     },
     Family {
@@ -266,7 +325,7 @@ pub(super) const FAMILIES: [Family; 31] = [
             norms_made: NormsMade::InTurn,
             kept: Kept::Outputs,
             names: Names::GPT2,
-            plan: TensorPlan { none: true, ..TensorPlan::LLAMA },
+            plan: NO_PLAN,
             gelu: Gelu::New,
             ..LLAMA.style
         },
@@ -314,8 +373,9 @@ pub(super) const FAMILIES: [Family; 31] = [
             norm: NormKind::Late,
             rotation: Rotation::Halves,
             sinks: true,
+            told: Told::Layers,
             names: Names::GPT_OSS,
-            plan: TensorPlan { none: true, ..TensorPlan::LLAMA },
+            plan: NO_PLAN,
             ..LLAMA.style
         },
         attention_bias: (true, Biases::All),
@@ -326,28 +386,63 @@ pub(super) const FAMILIES: [Family; 31] = [
         eps: 1e-5,
         theta: 150_000.0,
         windows: Windows::AllButEvery(2),
-        experts: Some(OwnExperts {
-            count: 128,
-            chosen: 4,
-            hidden: None,
-            normalises: false,
-            narrows: false,
-            router_first: true,
-            shared: None,
-            clamped: true,
-        }),
+        experts: Some(OwnExperts { count: 128, chosen: 4, narrows: false, clamped: true, of_chosen: true, ..EXPERTS }),
         own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
     },
     Family {
         name: "granite",
+        own_keys: &[MULTIPLIED[0], MULTIPLIED[1], MULTIPLIED[2], MULTIPLIED[3], "mlp_bias"],
+        ..LLAMA
+    },
+    Family {
+        name: "granitemoe",
+        style: Style { norms_made: NormsMade::Between, names: Names::GRANITE_MOE, plan: NO_PLAN, ..LLAMA.style },
+        experts: Some(OwnExperts { widens: true, of_chosen: true, ..EXPERTS }),
         own_keys: &[
-            "attention_multiplier",
-            "embedding_multiplier",
-            "logits_scaling",
-            "mlp_bias",
-            "residual_multiplier",
+            MULTIPLIED[0],
+            MULTIPLIED[1],
+            MULTIPLIED[2],
+            MULTIPLIED[3],
+            "num_experts_per_tok",
+            "num_local_experts",
         ],
+        ..LLAMA
+    },
+    Family {
+        name: "granitemoehybrid",
+        style: Style {
+            packing: Packing::Gates,
+            packed: PackedMlp::GRANITE,
+            norms_made: NormsMade::BeforeMlp,
+            told: Told::Neither,
+            names: Names::GRANITE4,
+            plan: NO_PLAN,
+            ..LLAMA.style
+        },
+        own_keys: &[
+            MULTIPLIED[0],
+            MULTIPLIED[1],
+            MULTIPLIED[2],
+            MULTIPLIED[3],
+            "num_experts_per_tok",
+            "num_local_experts",
+        ],
+        ..LLAMA
+    },
+    Family {
+        name: "hunyuan_v1_dense",
+        style: Style {
+            heads: HeadNorms::Turned,
+            turns_anew: true,
+            names: Names::HUNYUAN,
+            plan: NO_PLAN,
+            ..LLAMA.style
+        },
+        eps: 1e-5,
+        vocab: Some(290_943),
+        padding: Some(0),
+        own_keys: &["alpha", "num_experts", "use_qk_norm"],
         ..LLAMA
     },
     LLAMA,
@@ -385,16 +480,7 @@ pub(super) const FAMILIES: [Family; 31] = [
         kv_heads: Some(8),
         eps: 1e-5,
         windows: Windows::All,
-        experts: Some(OwnExperts {
-            count: 8,
-            chosen: 2,
-            hidden: None,
-            normalises: true,
-            narrows: false,
-            router_first: true,
-            shared: None,
-            clamped: false,
-        }),
+        experts: Some(OwnExperts { normalises: true, narrows: false, ..EXPERTS }),
         own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
     },
@@ -427,16 +513,7 @@ pub(super) const FAMILIES: [Family; 31] = [
         },
         eps: 1e-5,
         padding: Some(1),
-        experts: Some(OwnExperts {
-            count: 64,
-            chosen: 8,
-            hidden: None,
-            normalises: false,
-            narrows: true,
-            router_first: true,
-            shared: None,
-            clamped: false,
-        }),
+        experts: Some(OwnExperts { count: 64, chosen: 8, ..EXPERTS }),
         own_keys: &["norm_topk_prob", "num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
     },
@@ -490,16 +567,7 @@ pub(super) const FAMILIES: [Family; 31] = [
         style: Style { biases: Biases::Inputs, ..LLAMA.style },
         kv_heads: Some(16),
         windows: Windows::Early,
-        experts: Some(OwnExperts {
-            count: 60,
-            chosen: 4,
-            hidden: Some(1408),
-            normalises: false,
-            narrows: true,
-            router_first: true,
-            shared: Some(5632),
-            clamped: false,
-        }),
+        experts: Some(OwnExperts { count: 60, chosen: 4, hidden: Some(1408), shared: Some(5632), ..EXPERTS }),
         own_keys: &[
             "decoder_sparse_step",
             "mlp_only_layers",
@@ -531,16 +599,7 @@ pub(super) const FAMILIES: [Family; 31] = [
         },
         kv_heads: Some(4),
         windows: Windows::AllWhereAsked,
-        experts: Some(OwnExperts {
-            count: 128,
-            chosen: 8,
-            hidden: Some(768),
-            normalises: false,
-            narrows: true,
-            router_first: false,
-            shared: None,
-            clamped: false,
-        }),
+        experts: Some(OwnExperts { count: 128, chosen: 8, hidden: Some(768), router_first: false, ..EXPERTS }),
         own_keys: &[
             "decoder_sparse_step",
             "mlp_only_layers",
@@ -575,12 +634,7 @@ pub(super) const FAMILIES: [Family; 31] = [
     },
     Family {
         name: "stablelm",
-        style: Style {
-            norm: NormKind::Layer,
-            kept: Kept::Attention,
-            plan: TensorPlan { none: true, ..TensorPlan::LLAMA },
-            ..LLAMA.style
-        },
+        style: Style { norm: NormKind::Layer, kept: Kept::Attention, plan: NO_PLAN, ..LLAMA.style },
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,

@@ -48,7 +48,7 @@ impl Mlp {
                 Kind::Sparse(Box::new(SparseMlp::make(cx, all, name, (width, style.names.router), experts)?))
             }
             None if matches!(style.packing, Packing::Gates | Packing::All) => {
-                Kind::Gated(Box::new(GatedMlp::packed(cx, all, name, ends)?))
+                Kind::Gated(Box::new(GatedMlp::packed(cx, all, name, ends, style.packed)?))
             }
             None if style.ungated => Kind::Plain(Box::new(PlainMlp::make(cx, all, name, ends, style)?)),
             None => Kind::Gated(Box::new(GatedMlp::make(cx, all, name, ends, gate, style.mlp_biases)?)),

@@ -2,19 +2,27 @@
 
 mod attention;
 mod config;
+mod expert_keys;
 mod experts;
 mod family;
 mod gpt2;
+mod granite4;
 mod harmless;
 mod head_norms;
+mod layer;
 mod mlp;
 mod model;
 mod names;
 mod pattern;
+mod pixtral;
 mod rope;
+#[cfg(test)]
+mod rope_tests;
 mod rotary;
+mod siglip;
 mod sizes;
 mod tower;
+mod windows;
 
 use std::rc::Rc;
 
@@ -36,7 +44,7 @@ pub use pattern::LayerPattern;
 pub use sizes::{
     Biases, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, Gelu, HeadNorms, Kept, Llama3Scaling,
     LongScaling, Multipliers, NormPlaces, NormsMade, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style,
-    TowerSizes, YarnScaling,
+    Told, TowerSizes, YarnScaling,
 };
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.
@@ -88,7 +96,7 @@ impl Decoder {
         }
         // peft puts adapters beside experts and their router too, unless one more expert sees every position.
         // Those that are no linear layers, all of these leave out.
-        let none = sizes.experts.is_some_and(|experts| experts.clamped);
+        let none = sizes.experts.is_some_and(|experts| experts.rule.of_chosen);
         let reaches = |lora: Lora| {
             let named = [Target::Gate, Target::Up, Target::Down].iter().any(|part| lora.targets.has(*part));
             named && !(none && lora.targets == Targets::of(Target::ALL))
@@ -116,7 +124,7 @@ impl Decoder {
         let norms = match style.heads {
             HeadNorms::None => true,
             HeadNorms::Apart => false,
-            HeadNorms::Each => style.plan.norms,
+            HeadNorms::Each | HeadNorms::Turned => style.plan.norms,
             HeadNorms::Together => style.plan.attention == TensorPair::Gathered,
         };
         // A table of its own is split too where the plan has it.

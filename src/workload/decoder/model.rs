@@ -14,212 +14,12 @@ use super::super::llama::Norm;
 use super::super::lora::Lora;
 use super::super::modules::Linear;
 use super::super::parameters::Parameters;
-use super::attention::{Attention, Mask, Seen};
-use super::mlp::Mlp;
+use super::attention::{Mask, Seen};
+use super::layer::{Call, Layer, norm};
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
-use super::sizes::{
-    DecoderSizes, DropoutPlace, Dropouts, Kept, Multipliers, NormPlaces, NormsMade, Packing, SlidingWindows, SoftCaps,
-};
+use super::sizes::{DecoderSizes, Dropouts, Multipliers, NormsMade, Packing, Rotation, SlidingWindows, SoftCaps, Told};
 use super::tower::Tower;
-
-/// A norm of the residual stream.
-fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Norm> {
-    Norm::make(cx, all, name, sizes.width, (sizes.style.norm, sizes.eps))
-}
-
-/// Attention and an MLP, each beside a residual connection.
-struct Layer {
-    scope: NameId,
-    attention: Attention,
-    mlp: Mlp,
-    /// Before attention and the MLP, which stand side by side.
-    once: Option<Norm>,
-    /// Before attention and before the MLP.
-    before: Option<[Norm; 2]>,
-    /// Behind attention and behind the MLP.
-    behind: Option<[Norm; 2]>,
-    /// What both add is multiplied by it, where it is.
-    multiplier: Option<f64>,
-    /// The MLP is given what goes into the layer, not what attention made of it.
-    beside: bool,
-    /// What attention and the MLP put out is added to each other first.
-    pairs: bool,
-    /// The shares of what attention and the MLP returned that are left out.
-    dropouts: [f64; 2],
-    /// What lives to the end.
-    kept: Kept,
-}
-
-impl Layer {
-    fn make(cx: &mut Context, all: &mut Parameters, number: usize, sizes: &DecoderSizes) -> OpResult<Self> {
-        let name = sizes.style.names.layer(number);
-        let names = sizes.style.names;
-        let one = |cx: &mut Context, all: &mut Parameters, part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
-        let pair = |cx: &mut Context, all: &mut Parameters| {
-            let [first, second] = names.norms;
-            OpResult::Ok([one(cx, all, first)?, one(cx, all, second)?])
-        };
-        let made = sizes.style.norms_made;
-        let early = (made == NormsMade::First).then(|| pair(cx, all)).transpose()?;
-        let first = (made == NormsMade::InTurn).then(|| one(cx, all, names.norms[0])).transpose()?;
-        let attention = Attention::make(cx, all, &format!("{name}.{}", names.attention), sizes)?;
-        let in_turn = first.map(|first| OpResult::Ok([first, one(cx, all, names.norms[1])?])).transpose()?;
-        let early = early.or(in_turn);
-        let mlp = Mlp::make(cx, all, &format!("{name}.mlp"), number, sizes)?;
-        let late = match sizes.style.places {
-            NormPlaces::Before | NormPlaces::Beside if early.is_none() => Some(pair(cx, all)?),
-            _ => None,
-        };
-        let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
-        let mut once = None;
-        let (before, behind) = match sizes.style.places {
-            NormPlaces::Once | NormPlaces::OncePaired => {
-                once = Some(norm("input_layernorm")?);
-                (None, None)
-            }
-            NormPlaces::Before | NormPlaces::Beside => (early.or(late), None),
-            NormPlaces::Around => {
-                let (first, second) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
-                let third = norm("pre_feedforward_layernorm")?;
-                (Some([first, third]), Some([second, norm("post_feedforward_layernorm")?]))
-            }
-            NormPlaces::AroundParts => {
-                let before = [norm("input_layernorm")?, norm("post_attention_layernorm")?];
-                (Some(before), Some([norm("post_self_attn_layernorm")?, norm("post_mlp_layernorm")?]))
-            }
-            NormPlaces::Behind => {
-                (None, Some([norm("post_attention_layernorm")?, norm("post_feedforward_layernorm")?]))
-            }
-        };
-        let multiplier = sizes.multipliers.map(|multipliers| multipliers.residual);
-        let beside = sizes.style.places == NormPlaces::Beside;
-        let pairs = sizes.style.places == NormPlaces::OncePaired;
-        let dropouts = match (sizes.dropouts.place, sizes.dropouts.residual) {
-            (DropoutPlace::Within, _) => [0.0; 2],
-            (DropoutPlace::Behind, share) => [share; 2],
-            (DropoutPlace::BehindMlp, share) => [0.0, share],
-        };
-        let kept = sizes.style.kept;
-        Ok(Self {
-            scope: cx.memory().name(&name),
-            attention,
-            mlp,
-            once,
-            before,
-            behind,
-            multiplier,
-            beside,
-            pairs,
-            dropouts,
-            kept,
-        })
-    }
-
-    /// What a part of the layer returned, without a share of it.
-    fn dropped(&self, cx: &mut Context, made: Tensor, share: f64) -> OpResult<Tensor> {
-        cx.within(self.scope, |cx| cx.dropout(&made, share))
-    }
-
-    /// The residual stream with what a part of the layer adds.
-    fn add(&self, cx: &mut Context, stream: &Tensor, added: &Tensor) -> OpResult<Tensor> {
-        cx.within(self.scope, |cx| match self.multiplier {
-            Some(factor) => {
-                let scaled = cx.scale(added, factor, "scaled addition")?;
-                cx.add(stream, &scaled)
-            }
-            None => cx.add(stream, added),
-        })
-    }
-}
-
-/// One call of a layer, which holds its arguments as long as a checkpoint may repeat it.
-struct Call {
-    layer: Rc<Layer>,
-    seen: Seen,
-    /// Handed to every layer, and read by none.
-    _positions: Tensor,
-}
-
-impl Repeatable for Call {
-    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Layer { scope, attention, mlp, once, before, behind, beside, pairs, kept, dropouts, .. } = &*self.layer;
-        let [of_attention, of_mlp] = *dropouts;
-        if let Some(once) = once {
-            let normalised = once.forward(cx, input)?;
-            let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
-            let attended = self.layer.dropped(cx, attended, of_attention)?;
-            let (y, _) = mlp.forward(cx, &normalised)?;
-            let y = self.layer.dropped(cx, y, of_mlp)?;
-            let output = if *pairs {
-                let both = self.layer.add(cx, &attended, &y)?;
-                self.layer.add(cx, &both, input)?
-            } else {
-                let x = self.layer.add(cx, input, &attended)?;
-                self.layer.add(cx, &x, &y)?
-            };
-            cx.put_out(*scope, &output);
-            drop(weights);
-            return Ok(output);
-        }
-        let [before_attention, before_mlp] = before.as_ref().map_or([None; 2], |before| before.each_ref().map(Some));
-        let [behind_attention, behind_mlp] = behind.as_ref().map_or([None; 2], |behind| behind.each_ref().map(Some));
-        if let ([Some(before_attention), Some(before_mlp)], true) = ([before_attention, before_mlp], *beside) {
-            let (attended, weights) = {
-                let normalised = before_attention.forward(cx, input)?;
-                attention.forward(cx, &normalised, &self.seen)?
-            };
-            let attended = self.layer.dropped(cx, attended, of_attention)?;
-            let (y, _) = {
-                let normalised = before_mlp.forward(cx, input)?;
-                mlp.forward(cx, &normalised)?
-            };
-            let y = self.layer.dropped(cx, y, of_mlp)?;
-            let output = {
-                let both = self.layer.add(cx, &y, &attended)?;
-                self.layer.add(cx, &both, input)?
-            };
-            cx.put_out(*scope, &output);
-            drop(weights);
-            return Ok(output);
-        }
-        let first = |cx: &mut Context, norm: Option<&Norm>, input: &Tensor| match norm {
-            Some(norm) => norm.forward(cx, input),
-            None => Ok(input.clone()),
-        };
-        // What a norm was made of goes when it is there.
-        let then = |cx: &mut Context, norm: Option<&Norm>, made: Tensor| match norm {
-            Some(norm) => norm.forward(cx, &made),
-            None => Ok(made),
-        };
-        let (x, mut weights, _kept) = {
-            let (attended, weights, normalised) = {
-                let normalised = first(cx, before_attention, input)?;
-                let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
-                (attended, weights, kept.outputs().then_some(normalised))
-            };
-            let attended = self.layer.dropped(cx, attended, of_attention)?;
-            let attended = then(cx, behind_attention, attended)?;
-            let x = self.layer.add(cx, input, &attended)?;
-            let normalised = normalised.filter(|_| *kept == Kept::Attention);
-            (x, weights, kept.outputs().then_some((normalised, attended)))
-        };
-        let (output, _kept_too) = {
-            let ((y, beside), _normalised) = {
-                let normalised = first(cx, before_mlp, &x)?;
-                (mlp.forward(cx, &normalised)?, (*kept == Kept::Outputs).then_some(normalised))
-            };
-            // What comes with it takes the name of what came with attention's.
-            weights = beside.or(weights);
-            let y = self.layer.dropped(cx, y, of_mlp)?;
-            let y = then(cx, behind_mlp, y)?;
-            (self.layer.add(cx, &x, &y)?, (*kept == Kept::Outputs).then_some(y))
-        };
-        cx.put_out(*scope, &output);
-        drop(weights);
-        Ok(output)
-    }
-}
 
 /// What a forward pass is given.
 #[derive(Clone, Copy)]
@@ -281,6 +81,8 @@ pub(super) struct DecoderModel {
     dropouts: Dropouts,
     /// Attention is eager, whatever was asked for.
     eager: bool,
+    /// What is told of positions.
+    told: Told,
     /// The whole model is more than this: it makes the masks, before there are positions.
     within_another: bool,
 }
@@ -304,7 +106,7 @@ impl DecoderModel {
             OpResult::Ok((cx.memory().name(&name), table))
         };
         let positions = sizes.positions.map(&mut of_positions).transpose()?;
-        let rotates = positions.is_none();
+        let rotates = positions.is_none() && sizes.style.rotation != Rotation::Never;
         #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
         let root = (sizes.width as f64).sqrt();
         let scale_name = format!("{}.{}.embed_scale", names.model, names.embedding);
@@ -360,9 +162,7 @@ impl DecoderModel {
                 tower.adapt(cx, all, lora)?;
             }
             for (number, layer) in layers.iter_mut().enumerate() {
-                let name = names.layer(number);
-                layer.attention.adapt(cx, all, &format!("{name}.{}", names.attention), lora)?;
-                layer.mlp.adapt(cx, all, &format!("{name}.mlp"), lora)?;
+                layer.adapt(cx, all, number, (sizes.style, lora))?;
             }
             if all.quantization().is_none() || !cx.shards_parameters() {
                 all.widen_adapters(cx)?;
@@ -370,6 +170,7 @@ impl DecoderModel {
         }
         let units = (0..sizes.layers).map(|layer| cx.unit(all.of_module(cx, &names.layer(layer)))).collect();
         let layers = layers.into_iter().map(Rc::new).collect();
+        let within_another = sizes.tower.is_some_and(|tower| tower.kind.makes_masks());
         let DecoderSizes { caps, windows, padding, multipliers, unrotated, .. } = *sizes;
         Ok(Self {
             scope: cx.memory().name(names.model),
@@ -392,7 +193,8 @@ impl DecoderModel {
             unrotated,
             dropouts: sizes.dropouts,
             eager: sizes.style.sinks,
-            within_another: sizes.tower.is_some(),
+            told: sizes.style.told,
+            within_another,
         })
     }
 }
@@ -434,7 +236,7 @@ impl DecoderModel {
         if checkpointing.is_on() {
             embedded = cx.want_gradient(&embedded);
         }
-        if let Some(Multipliers { embedding, .. }) = self.multipliers {
+        if let Some(Multipliers { embedding, late: false, .. }) = self.multipliers {
             embedded = cx.within(self.scope, |cx| cx.scale(&embedded, embedding, "scaled embedding"))?;
         }
         Ok(embedded)
@@ -462,10 +264,14 @@ impl DecoderModel {
             Some(masks) => masks,
             None => cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches))?,
         };
+        let late = self.multipliers.filter(|multipliers| multipliers.late);
+        if let Some(Multipliers { embedding, .. }) = late {
+            x = cx.within(self.scope, |cx| cx.scale(&x, embedding, "scaled embedding"))?;
+        }
         x = cx.within(self.scope, |cx| cx.dropout(&x, self.dropouts.embedding))?;
         let embedded = {
             let embedded = input;
-            if self.dropouts.replaces { x.clone() } else { embedded }
+            if self.dropouts.replaces || late.is_some() { x.clone() } else { embedded }
         };
         let dtype = self.tables.unwrap_or(dtype);
         let made = self.frequencies.as_ref().map(|made| cx.within(self.scope, |cx| made.tables(cx, &positions, dtype)));
@@ -473,7 +279,8 @@ impl DecoderModel {
         for number in layers.clone() {
             let (layer, unit, windowed) = (&self.layers[number], self.units[number], self.windows.has(number));
             let tables = tables.as_ref().map(|tables| tables.of(windowed).clone());
-            let (layer, rotates, _positions) = (Rc::clone(layer), !self.unrotated.has(number), positions.clone());
+            let (layer, rotates) = (Rc::clone(layer), !self.unrotated.has(number));
+            let _positions = (self.told != Told::Neither).then(|| positions.clone());
             let mask =
                 masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
             let call: Rc<dyn Repeatable> =
@@ -514,8 +321,7 @@ impl DecoderModel {
         let mut masks = Vec::new();
         for window in self.windows.kinds() {
             let with_token = mask.map(|mask| cx.boolean_mask(mask)).transpose()?;
-            // gpt-oss tells masks nothing of positions, and no more does a model with a tower.
-            if !caches && mask.is_none() && !self.eager && !self.within_another {
+            if !caches && mask.is_none() && self.told == Told::Both && !self.within_another {
                 cx.find_sequences([batch, rows])?;
             }
             let shape = MaskShape { batch, rows, window, padding: mask.is_some() };

@@ -17,6 +17,10 @@ pub struct Names {
     pub norms: [&'static str; 2],
     /// Attention, in a layer.
     pub attention: &'static str,
+    /// The norms of heads of queries and of keys, in attention.
+    pub head_norms: [&'static str; 2],
+    /// What stands behind attention in a layer.
+    pub mlp_of_layer: &'static str,
     /// The last norm.
     pub norm: &'static str,
     /// One projection to queries, keys and values.
@@ -40,6 +44,8 @@ impl Names {
         layers: "layers",
         norms: ["input_layernorm", "post_attention_layernorm"],
         attention: "self_attn",
+        head_norms: ["q_norm", "k_norm"],
+        mlp_of_layer: "mlp",
         norm: "norm",
         projections: Target::QueryKeyValue,
         output: Target::Output,
@@ -77,6 +83,7 @@ impl Names {
     };
     /// Phi's.
     pub const PHI: Self = Self {
+        head_norms: ["q_layernorm", "k_layernorm"],
         norm: "final_layernorm",
         output: Target::Dense,
         mlp: [Target::Wider, Target::Narrower],
@@ -86,6 +93,12 @@ impl Names {
 
     /// gpt-oss's.
     pub const GPT_OSS: Self = Self { router: "router", ..Self::LLAMA };
+    /// GraniteMoE's.
+    pub const GRANITE_MOE: Self = Self { mlp_of_layer: "block_sparse_moe", ..Self::GPT_OSS };
+    /// Granite 4's.
+    pub const GRANITE4: Self = Self { mlp_of_layer: "shared_mlp", ..Self::LLAMA };
+    /// Hunyuan's.
+    pub const HUNYUAN: Self = Self { head_norms: ["query_layernorm", "key_layernorm"], ..Self::LLAMA };
 
     /// A layer.
     pub(super) fn layer(self, number: usize) -> String {

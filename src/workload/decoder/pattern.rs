@@ -34,6 +34,17 @@ impl LayerPattern {
         Self::repeated(period, |layer| layers.get(layer) == Some(&true))
     }
 
+    /// The same of what a file says under `key`.
+    ///
+    /// # Errors
+    /// A sentence: the list has no such pattern.
+    pub(super) fn under(key: &str, layers: &[bool]) -> Result<Self, String> {
+        Self::of(layers).ok_or_else(|| {
+            let most = Self::LONGEST;
+            format!("{key} is a list without a pattern that begins again after {most} layers; use a list that repeats")
+        })
+    }
+
     /// Whether a layer is one of them.
     #[must_use]
     pub const fn has(self, layer: usize) -> bool {

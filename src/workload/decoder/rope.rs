@@ -29,6 +29,7 @@ pub(super) struct Rope {
     mscale_all_dim: Option<f64>,
     truncate: Option<bool>,
     llama_4_scaling_beta: Option<f64>,
+    alpha: Option<f64>,
     /// Of layers without a window, where the two kinds differ.
     full_attention: Option<Box<Self>>,
     /// Of layers with one.
@@ -212,6 +213,7 @@ impl<'a> RopeKeys<'a> {
                 Ok(Some(RotaryScaling::Dynamic(DynamicScaling {
                     factor: need(rope.factor, "factor")?,
                     most: most as usize,
+                    alpha: rope.alpha.filter(|alpha| *alpha > 0.0 && family.own_keys.contains(&"alpha")),
                 })))
             }
             other => {

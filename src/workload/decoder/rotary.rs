@@ -33,6 +33,24 @@ use Step::{Count, Counts, Drop, Flags, Scalar, Single, Values};
 const PLAIN: &[Step] =
     &[Values, Values, Drop(0), Values, Scalar, Drop(3), Drop(1), Values, Values, Drop(4), Drop(2), Drop(5)];
 
+/// The same, and both halves of that joined.
+const TWO_WAYS: &[Step] = &[
+    Values,
+    Values,
+    Drop(0),
+    Values,
+    Scalar,
+    Drop(3),
+    Drop(1),
+    Values,
+    Values,
+    Drop(4),
+    Drop(2),
+    Values,
+    Drop(5),
+    Drop(6),
+];
+
 /// The same of whole numbers; the division by a factor is done in place.
 #[rustfmt::skip]
 const LINEAR: &[Step] =
@@ -211,8 +229,8 @@ impl Dynamic {
             let before = self.longest.borrow().clone();
             if count > before.as_ref().map_or(most, |(longest, _)| *longest) {
                 let values = self.sizes.followed(self.scaling, count);
-                let kind =
-                    Kind { model: self.sizes.style.names.model, prefix: "", values, steps: FOLLOWED, attention: 1.0 };
+                let module = module(&self.sizes);
+                let kind = Kind { module, prefix: "", values, steps: FOLLOWED, again: FOLLOWED, attention: 1.0 };
                 let computed = kind.computed(cx)?;
                 kind.write(cx, &computed)?;
                 self.replace(cx, computed, current);
@@ -239,30 +257,44 @@ impl Dynamic {
 /// One kind of frequencies: whose their buffers are and what they are called, their values, the blocks in which they are computed, and what cosines and
 /// sines are multiplied by.
 struct Kind {
-    model: &'static str,
+    module: String,
     prefix: &'static str,
     values: Vec<f32>,
     steps: &'static [Step],
+    /// Those in which initialising computes them once more.
+    again: &'static [Step],
     attention: f64,
+}
+
+/// The module that has them.
+fn module(sizes: &DecoderSizes) -> String {
+    format!("{}.rotary_emb", sizes.style.names.model)
 }
 
 /// That of all layers, and that of layers with a window where they have their own; those that some layer has.
 fn kinds(sizes: &DecoderSizes) -> (Kind, Option<Kind>) {
-    let steps = match &sizes.scaling {
+    let again = match &sizes.scaling {
         None => PLAIN,
         Some(RotaryScaling::Linear(_) | RotaryScaling::Dynamic(_)) => LINEAR,
         Some(RotaryScaling::Llama3(_)) => LLAMA3,
         Some(RotaryScaling::Long(_)) => LONG,
         Some(RotaryScaling::Yarn(_)) => YARN,
     };
+    let steps = if sizes.scaling.is_some_and(|scaling| scaling.alpha().is_some()) { PLAIN } else { again };
     let attention = sizes.scaling.as_ref().map_or(1.0, RotaryScaling::attention);
-    let model = sizes.style.names.model;
-    let all = |prefix| Kind { model, prefix, values: sizes.frequencies(false), steps, attention };
+    let all =
+        |prefix| Kind { module: module(sizes), prefix, values: sizes.frequencies(false), steps, again, attention };
     if sizes.local_theta.is_none() {
         return (all(""), None);
     }
-    let local =
-        Kind { model, prefix: "sliding_attention_", values: sizes.frequencies(true), steps: PLAIN, attention: 1.0 };
+    let local = Kind {
+        module: module(sizes),
+        prefix: "sliding_attention_",
+        values: sizes.frequencies(true),
+        steps: PLAIN,
+        again: PLAIN,
+        attention: 1.0,
+    };
     let some = |window: bool| (0..sizes.layers).any(|layer| sizes.windows.has(layer) == window);
     match (some(false), some(true)) {
         (true, true) => (all("full_attention_"), Some(local)),
@@ -275,9 +307,14 @@ impl Long {
     /// Those of a model whose buffers are `first`, where it has them.
     fn of(sizes: &DecoderSizes, first: &Tensor) -> Option<Self> {
         let Some(RotaryScaling::Long(scaling)) = &sizes.scaling else { return None };
-        let model = sizes.style.names.model;
-        let kind =
-            Kind { model, prefix: "", values: sizes.divided(&scaling.long), steps: LONG, attention: scaling.attention };
+        let kind = Kind {
+            module: module(sizes),
+            prefix: "",
+            values: sizes.divided(&scaling.long),
+            steps: LONG,
+            again: LONG,
+            attention: scaling.attention,
+        };
         Some(Self { original: scaling.original, first: first.clone(), kind, kept: RefCell::default() })
     }
 }
@@ -317,7 +354,7 @@ impl Kind {
     }
 
     fn name(&self, buffer: &str) -> String {
-        format!("{}.rotary_emb.{}{buffer}", self.model, self.prefix)
+        format!("{}.{}{buffer}", self.module, self.prefix)
     }
 
     fn write(&self, cx: &Context, to: &Tensor) -> OpResult<()> {
@@ -335,10 +372,15 @@ pub(super) fn frequencies(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Fr
 /// Initialising the weights computes them once more; what one kind came to lives until the next one is there.
 pub(super) fn initialise(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<()> {
     let (all, local) = kinds(sizes);
+    let times = if sizes.style.turns_anew { 2 } else { 1 };
+    (0..times).try_for_each(|_| compute_again(cx, std::iter::once(&all).chain(&local)))
+}
+
+fn compute_again<'a>(cx: &mut Context, kinds: impl Iterator<Item = &'a Kind>) -> OpResult<()> {
     let mut before = None;
-    for kind in std::iter::once(&all).chain(&local) {
+    for kind in kinds {
         let mut blocks = Blocks { cx: &mut *cx, shape: Shape::new(&[kind.values.len()]), taken: Vec::new() };
-        blocks.run(kind.steps.split_last().map_or(&[], |(_, steps)| steps))?;
+        blocks.run(kind.again.split_last().map_or(&[], |(_, steps)| steps))?;
         before = blocks.taken.into_iter().flatten().last().or(before);
     }
     drop(before);
@@ -350,6 +392,28 @@ pub(super) fn loaded(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Frequen
     let (all, local) = kinds(sizes);
     let made = Frequencies::of(cx, sizes, &all, local.as_ref(), Kind::copied)?;
     made.written(cx, &all, local.as_ref())
+}
+
+/// The frequencies of a vision tower, which turn two ways: nobody reads them where no image is seen.
+pub(super) struct OfTower(Kind);
+
+impl OfTower {
+    /// So many of a `module`.
+    pub fn of(module: &str, count: usize) -> Self {
+        let (module, values) = (module.to_owned(), vec![0.0; count]);
+        Self(Kind { module, prefix: "", values, steps: TWO_WAYS, again: TWO_WAYS, attention: 1.0 })
+    }
+
+    /// Makes both buffers, and computes them once more as initialising does.
+    pub fn make(&self, cx: &mut Context) -> OpResult<()> {
+        self.0.made(cx)?;
+        compute_again(cx, std::iter::once(&self.0))
+    }
+
+    /// Both buffers as they come from the host.
+    pub fn load(&self, cx: &mut Context) -> OpResult<()> {
+        self.0.copied(cx).map(drop)
+    }
 }
 
 /// Blocks by their numbers.

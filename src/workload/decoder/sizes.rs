@@ -3,7 +3,7 @@
 use vramlab_device::DType;
 use vramlab_train::{PositionScale, RouterRule};
 
-use super::super::llama::NormKind;
+use super::super::llama::{NormKind, PackedMlp};
 use super::super::lora::Lora;
 use super::super::plan::TensorPlan;
 use super::names::Names;
@@ -41,6 +41,8 @@ pub enum HeadNorms {
     Together,
     /// Each head with a weight of its own (StableLM).
     Apart,
+    /// Head by head, when they are rotated (Hunyuan).
+    Turned,
 }
 
 /// Which projections of attention have a bias.
@@ -58,6 +60,8 @@ pub enum Biases {
 /// How queries and keys are rotated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rotation {
+    /// Not at all: nothing tells positions apart but the mask (Granite 4 with `nope`).
+    Never,
     /// Elements of two halves of a head are pairs, in the type of the residual stream (Llama).
     #[default]
     Plain,
@@ -108,6 +112,22 @@ pub enum NormsMade {
     First,
     /// Each before what it stands before (GPT-2).
     InTurn,
+    /// Behind attention, before the MLP (GraniteMoE).
+    Between,
+    /// Before them, and the MLP before attention (Granite 4).
+    BeforeMlp,
+}
+
+/// What is told of positions beside what turns them into rotations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Told {
+    /// What makes masks, which looks for packed samples then, and layers, which do not read them.
+    #[default]
+    Both,
+    /// Layers alone (gpt-oss).
+    Layers,
+    /// Neither (Granite 4).
+    Neither,
 }
 
 /// What lives as long as a layer, or attention in it, runs.
@@ -175,6 +195,12 @@ pub struct Style {
     pub sinks: bool,
     /// When norms are made.
     pub norms_made: NormsMade,
+    /// An MLP whose gate and what it lets through are one layer.
+    pub packed: PackedMlp,
+    /// What is told of positions.
+    pub told: Told,
+    /// Its class initialises rotary frequencies once more (Hunyuan).
+    pub turns_anew: bool,
     /// What lives longer than it is needed.
     pub kept: Kept,
     /// What its modules are called.
@@ -211,6 +237,8 @@ pub struct ExpertSizes {
 pub struct Multipliers {
     /// Embeddings.
     pub embedding: f64,
+    /// Those are multiplied when there are masks, not at once (GraniteMoE).
+    pub late: bool,
     /// Products of queries and keys.
     pub attention: f64,
     /// What attention and the MLP add to the residual stream.
@@ -325,6 +353,14 @@ pub enum RotaryScaling {
 }
 
 impl RotaryScaling {
+    /// What the base of the first frequencies grows by.
+    pub(super) const fn alpha(&self) -> Option<f64> {
+        match self {
+            Self::Dynamic(scaling) => scaling.alpha,
+            Self::Long(_) | Self::Yarn(_) | Self::Linear(_) | Self::Llama3(_) => None,
+        }
+    }
+
     /// What cosines and sines are multiplied by.
     pub(super) const fn attention(&self) -> f64 {
         match self {
@@ -385,6 +421,8 @@ pub struct DynamicScaling {
     pub factor: f64,
     /// Positions up to which they stay (`max_position_embeddings`).
     pub most: usize,
+    /// The base that they begin with is so many times as large, but for an exponent (Hunyuan).
+    pub alpha: Option<f64>,
 }
 
 /// Divisors of rotary frequencies.
@@ -414,6 +452,8 @@ impl Factors {
 /// The sizes of a vision tower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TowerSizes {
+    /// What it is.
+    pub kind: TowerKind,
     /// Width of its residual stream.
     pub width: usize,
     /// Hidden values of its MLPs.
@@ -424,8 +464,38 @@ pub struct TowerSizes {
     pub channels: usize,
     /// Pixels of a patch's side.
     pub patch: usize,
-    /// Patches of an image.
-    pub positions: usize,
+}
+
+/// What a vision tower is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TowerKind {
+    /// SigLIP (Gemma 3).
+    Siglip {
+        /// Patches of an image, each of which has an embedding.
+        positions: usize,
+    },
+    /// Pixtral (Mistral 3).
+    Pixtral(PixtralSizes),
+}
+
+/// What only Pixtral and its projector have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PixtralSizes {
+    /// Rotary frequencies.
+    pub frequencies: usize,
+    /// Patches of an image that become one.
+    pub merged: usize,
+    /// What projects them has biases.
+    pub biased: bool,
+    /// Layers whose output is projected.
+    pub features: usize,
+}
+
+impl TowerKind {
+    /// The model that has the tower makes the masks of its language model, before there are positions, and looks for no packed samples.
+    pub(super) const fn makes_masks(self) -> bool {
+        matches!(self, Self::Siglip { .. })
+    }
 }
 
 /// The sizes of a decoder.
@@ -496,12 +566,15 @@ pub struct DecoderSizes {
 impl DecoderSizes {
     /// The rotary frequencies, in f32: half as many as elements of a head are rotated. Those of layers with a window, where they have their
     /// own and `local` is asked for.
-    #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
     pub(super) fn frequencies(&self, local: bool) -> Vec<f32> {
         let (theta, scaling) = match self.local_theta.filter(|_| local) {
             Some(theta) => (theta, None),
             None => (self.theta, self.scaling),
         };
+        let alpha = scaling.and_then(|scaling| scaling.alpha());
+        let rotated = self.rotated.unwrap_or(self.head_size) as f64;
+        let theta = alpha.map_or(theta, |alpha| theta * alpha.powf(rotated / (rotated - 2.0)));
         if let Some(RotaryScaling::Long(scaling)) = &scaling {
             return self.divided(&scaling.short);
         }

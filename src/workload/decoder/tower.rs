@@ -1,22 +1,30 @@
-//! The vision tower beside a language model, and what projects its output (Gemma 3): a model that is trained on text alone has their weights in
-//! memory, runs none of them, and they get no gradients and no state of an optimizer.
+//! The vision tower beside a language model, and what projects its output (Gemma 3, Mistral 3): a model that is trained on text alone has their
+//! weights in memory, runs none of them, and they get no gradients and no state of an optimizer.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use vramlab_device::DType;
-use vramlab_model::Category;
-use vramlab_train::{Context, OpResult, Shape};
+use vramlab_train::{Context, OpResult};
 
 use super::super::bounds::{Extent, Repeats};
-use super::super::lora::{Adaptable, Lora, Target};
+use super::super::lora::Lora;
 use super::super::parameters::Parameters;
 use super::names::Names;
-use super::sizes::{DecoderSizes, Style, TowerSizes};
+use super::pixtral::Pixtral;
+use super::siglip::Siglip;
+use super::sizes::{DecoderSizes, PixtralSizes, Style, TowerKind, TowerSizes};
 
 /// The keys of a `config.json` beside those that its language model has under a key of their own.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub(super) struct TowerKeys {
     vision_config: Option<VisionKeys>,
+    /// Patches of each side that become one (Mistral 3).
+    spatial_merge_size: Option<Extent>,
+    multimodal_projector_bias: Option<bool>,
+    /// One layer, or a list of them.
+    vision_feature_layer: Option<Features>,
+    /// What goes on within a projector that is not run.
+    #[serde(rename = "projector_hidden_act")]
+    _activation: Option<IgnoredAny>,
     /// What images become in a text is read by what prepares one.
     #[serde(rename = "mm_tokens_per_image")]
     _tokens: Option<IgnoredAny>,
@@ -24,17 +32,26 @@ pub(super) struct TowerKeys {
     _begin: Option<IgnoredAny>,
     #[serde(rename = "eoi_token_index")]
     _end: Option<IgnoredAny>,
-    #[serde(rename = "image_token_index")]
+    #[serde(rename = "image_token_index", alias = "image_token_id")]
     _image: Option<IgnoredAny>,
 }
 
-/// The keys of SigLIP's `vision_config`; where one is missing its value is that of `SiglipVisionConfig`.
+/// The layers of a tower that are projected.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Features {
+    One(i64),
+    Several(Vec<i64>),
+}
+
+/// The keys of a `vision_config`; where one is missing its value is that of `SiglipVisionConfig` or `PixtralVisionConfig`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 struct VisionKeys {
     model_type: Option<String>,
     hidden_size: Option<Extent>,
     intermediate_size: Option<Extent>,
     num_hidden_layers: Option<Repeats>,
+    num_attention_heads: Option<Extent>,
     num_channels: Option<Extent>,
     image_size: Option<Extent>,
     patch_size: Option<Extent>,
@@ -42,111 +59,93 @@ struct VisionKeys {
 }
 
 impl TowerKeys {
-    /// The language model of these sizes beside the tower; `tied` is what the file says of its head.
-    pub fn beside(&self, text: DecoderSizes, tied: Option<bool>) -> Result<DecoderSizes, String> {
-        let style = Style { names: Names::BESIDE_TOWER, ..text.style };
-        Ok(DecoderSizes { tower: Some(self.sizes()?), tied: tied.unwrap_or(true), style, ..text })
+    /// The files that have one: its `model_type`, and that of its tower.
+    const KNOWN: [(&str, &str); 2] = [("gemma3", "siglip_vision_model"), ("mistral3", "pixtral")];
+
+    /// Whether files of a `model_type` have a tower that is there.
+    pub fn knows(model_type: &str) -> bool {
+        Self::KNOWN.iter().any(|(known, _)| *known == model_type)
     }
 
-    fn sizes(&self) -> Result<TowerSizes, String> {
+    /// The language model of these sizes beside the tower of a `model_type`; `tied` is what the file says of its head.
+    pub fn beside(&self, model_type: &str, text: DecoderSizes, tied: Option<bool>) -> Result<DecoderSizes, String> {
+        let style = Style { names: Names::BESIDE_TOWER, ..text.style };
+        Ok(DecoderSizes { tower: Some(self.sizes(model_type)?), tied: tied.unwrap_or(true), style, ..text })
+    }
+
+    fn sizes(&self, model_type: &str) -> Result<TowerSizes, String> {
         let keys = self.vision_config.clone().unwrap_or_default();
-        if let Some(other) = keys.model_type.filter(|kind| kind != "siglip_vision_model") {
-            return Err(format!("a vision tower of type '{other}' is not there; there is siglip_vision_model"));
+        let own = Self::KNOWN.iter().find(|(known, _)| *known == model_type).map_or("none", |(_, own)| own);
+        if let Some(other) = keys.model_type.as_deref().filter(|kind| *kind != own) {
+            return Err(format!("a vision tower of type '{other}' is not there; there is {own}"));
+        }
+        let size = |given: Option<Extent>, own| given.map_or(own, Extent::get);
+        let layers = |own| keys.num_hidden_layers.map_or(own, Repeats::get);
+        let channels = size(keys.num_channels, 3);
+        if own == "pixtral" {
+            let (width, heads) = (size(keys.hidden_size, 1024), size(keys.num_attention_heads, 16));
+            let kind = TowerKind::Pixtral(PixtralSizes {
+                frequencies: width / heads / 2,
+                merged: size(self.spatial_merge_size, 2).saturating_pow(2),
+                biased: self.multimodal_projector_bias == Some(true),
+                features: match &self.vision_feature_layer {
+                    Some(Features::Several(layers)) => layers.len(),
+                    _ => 1,
+                },
+            });
+            let hidden = size(keys.intermediate_size, 4096);
+            return Ok(TowerSizes {
+                kind,
+                width,
+                hidden,
+                layers: layers(24),
+                channels,
+                patch: size(keys.patch_size, 16),
+            });
         }
         if keys.vision_use_head != Some(false) {
             return Err("vision_use_head is on unless a file says otherwise, which is not there; give false".to_owned());
         }
-        let size = |given: Option<Extent>, own| given.map_or(own, Extent::get);
         let (image, patch) = (size(keys.image_size, 224), size(keys.patch_size, 16));
         Ok(TowerSizes {
+            kind: TowerKind::Siglip { positions: (image / patch).saturating_pow(2) },
             width: size(keys.hidden_size, 768),
             hidden: size(keys.intermediate_size, 3072),
-            layers: keys.num_hidden_layers.map_or(12, Repeats::get),
-            channels: size(keys.num_channels, 3),
+            layers: layers(12),
+            channels,
             patch,
-            positions: (image / patch).pow(2),
         })
     }
 }
 
-/// The linear layers of one of its layers, beside which adapters may stand, by their modules.
-struct Layer([(&'static str, Target, Adaptable); 6]);
-
-/// The tower and the projector.
-pub(super) struct Tower {
-    layers: Vec<Layer>,
-    /// The shape of the positions of patches.
-    positions: Shape,
+/// A tower and its projector.
+pub(super) enum Tower {
+    Siglip(Siglip),
+    Pixtral(Box<Pixtral>),
 }
-
-/// The tower's module.
-const NAME: &str = "model.vision_tower";
 
 impl Tower {
     /// Makes them, before the language model of this `width`.
     pub fn make(cx: &mut Context, all: &mut Parameters, sizes: &TowerSizes, width: usize) -> OpResult<Self> {
-        let norm = |cx: &Context, all: &mut Parameters, name: &str| {
-            all.weight(cx, &format!("{name}.weight"), &[sizes.width])?;
-            all.bias(cx, &format!("{name}.bias"), sizes.width).map(drop)
-        };
-        let embeddings = format!("{NAME}.embeddings");
-        let pixels = [sizes.width, sizes.channels, sizes.patch, sizes.patch];
-        all.weight(cx, &format!("{embeddings}.patch_embedding.weight"), &pixels)?;
-        all.bias(cx, &format!("{embeddings}.patch_embedding.bias"), sizes.width)?;
-        all.weight(cx, &format!("{embeddings}.position_embedding.weight"), &[sizes.positions, sizes.width])?;
-        let positions = Shape::new(&[1, sizes.positions]);
-        if !all.loads() {
-            Self::place(cx, positions)?;
-        }
-        let layer = |cx: &mut Context, all: &mut Parameters, number: usize| {
-            let name = Self::layer(number);
-            norm(cx, all, &format!("{name}.layer_norm1"))?;
-            let (width, hidden) = (sizes.width, sizes.hidden);
-            let linear = |cx: &mut Context, all: &mut Parameters, module: &'static str, target: Target, ends| {
-                let layer = Adaptable::biased(cx, all, &format!("{name}.{module}.{}", target.word()), ends)?;
-                OpResult::Ok((module, target, layer))
-            };
-            let [key, value, query, output] = [Target::Key, Target::Value, Target::Query, Target::OutputOfTower]
-                .map(|target| linear(cx, all, "self_attn", target, [width, width]));
-            let attention = [key?, value?, query?, output?];
-            norm(cx, all, &format!("{name}.layer_norm2"))?;
-            let first = linear(cx, all, "mlp", Target::Wider, [width, hidden])?;
-            let second = linear(cx, all, "mlp", Target::Narrower, [hidden, width])?;
-            let [key, value, query, output] = attention;
-            OpResult::Ok(Layer([key, value, query, output, first, second]))
-        };
-        let layers = (0..sizes.layers).map(|number| layer(cx, all, number)).collect::<OpResult<_>>()?;
-        norm(cx, all, &format!("{NAME}.post_layernorm"))?;
-        // The positions are made anew when the tower is there.
-        if !all.loads() {
-            drop(cx.memory().tensor(positions, DType::I64, Category::Temporary, "positions of patches")?);
-        }
-        let projector = "model.multi_modal_projector";
-        all.weight(cx, &format!("{projector}.mm_input_projection_weight"), &[sizes.width, width])?;
-        all.centred(cx, &format!("{projector}.mm_soft_emb_norm.weight"), sizes.width)?;
-        Ok(Self { layers, positions })
+        Ok(match sizes.kind {
+            TowerKind::Siglip { positions } => Self::Siglip(Siglip::make(cx, all, (sizes, positions), width)?),
+            TowerKind::Pixtral(own) => Self::Pixtral(Box::new(Pixtral::make(cx, all, (sizes, own), width)?)),
+        })
     }
 
     /// What is not in a file comes to the device behind what is.
     pub fn loaded(&self, cx: &mut Context) -> OpResult<()> {
-        Self::place(cx, self.positions)
-    }
-
-    fn place(cx: &mut Context, positions: Shape) -> OpResult<()> {
-        cx.buffer(&format!("{NAME}.embeddings.position_ids"), positions, DType::I64, 0.0).map(drop)
+        match self {
+            Self::Siglip(tower) => tower.loaded(cx),
+            Self::Pixtral(tower) => tower.loaded(cx),
+        }
     }
 
     /// Puts adapters beside its layers, which peft does wherever a module has the name of a target.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, lora: Lora) -> OpResult<()> {
-        for (number, Layer(linears)) in self.layers.iter_mut().enumerate() {
-            for (module, target, linear) in linears {
-                linear.adapt(cx, all, &format!("{}.{module}", Self::layer(number)), lora, *target)?;
-            }
+        match self {
+            Self::Siglip(tower) => tower.adapt(cx, all, lora),
+            Self::Pixtral(tower) => tower.adapt(cx, all, lora),
         }
-        Ok(())
-    }
-
-    fn layer(number: usize) -> String {
-        format!("{NAME}.encoder.layers.{number}")
     }
 }

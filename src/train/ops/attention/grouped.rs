@@ -2,6 +2,9 @@
 //!
 //! The gradients of keys and values are made for every head of queries and summed.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use crate::context::Context;
 use crate::error::{OpResult, TrainError};
 use crate::shape::Shape;
@@ -21,6 +24,10 @@ fn of_every_head(shape: AttentionShape, by_head: bool, address: Address, dtype: 
         if by_head { (rows * head_size, head_size) } else { (head_size, heads * head_size) };
     HeadView { address, dtype, batch_stride: heads * rows * head_size, head_stride, row_stride }
 }
+
+/// Whether the gradient of heads lies side by side, as a projection does.
+#[derive(Clone, Debug, Default)]
+pub struct SideBySide(Rc<Cell<bool>>);
 
 impl Context {
     /// Queries (batch, heads, rows, head size) over keys and values of as many heads or of fewer, which groups of queries share;
@@ -43,6 +50,12 @@ impl Context {
     /// A projection (batch, rows, heads × head size), or the same with heads apart, as (batch, heads, rows, head size):
     /// `view(…).transpose(1, 2)`. Backward lays a gradient side by side again.
     pub fn by_head_size(&mut self, input: &Tensor, head_size: usize) -> Tensor {
+        self.by_head_size_told(input, head_size, &SideBySide::default())
+    }
+
+    /// The same, where [`Context::heads_apart`] told heads apart before a norm: it is told how their gradient lies.
+    pub fn by_head_size_told(&mut self, input: &Tensor, head_size: usize, told: &SideBySide) -> Tensor {
+        let told = told.clone();
         let shape = input.shape();
         let [batch, rows, ..] = *shape.dims() else { return input.clone() };
         let heads = shape.numel() / (batch * rows * head_size).max(1);
@@ -57,7 +70,8 @@ impl Context {
         let source = self.record("transposeBackward", [Some(input), None, None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
             // What kernels make lies side by side already, or says so by its strides.
-            if grad.shape().dims().len() == 3 || grad.has_layout(strides) {
+            told.0.set(grad.shape().dims().len() == 3 || grad.has_layout(strides));
+            if told.0.get() {
                 return Ok([Some(grad.strided(shape, shape.contiguous_strides(), 0)), None, None]);
             }
             // Heads that follow each other as their elements do are a view too.
@@ -80,8 +94,10 @@ impl Context {
     }
 
     /// A projection (batch, rows, heads × head size) as (batch, rows, heads, head size): a view. What is done head by head after it
-    /// has gradients that lie head by head in PyTorch, so that they are copied on their way to the projection.
-    pub fn heads_apart(&mut self, input: &Tensor, head_size: usize) -> Tensor {
+    /// has gradients that lie head by head in PyTorch, so that they are copied on their way to the projection, unless what follows says that
+    /// they lie side by side.
+    pub fn heads_apart(&mut self, input: &Tensor, head_size: usize, told: &SideBySide) -> Tensor {
+        let told = told.clone();
         let shape = input.shape();
         let [batch, rows, width] = *shape.dims() else { return input.clone() };
         let view = input.reshaped(Shape::new(&[batch, rows, width / head_size.max(1), head_size]));
@@ -91,13 +107,29 @@ impl Context {
         let source = self.record("viewBackward", [Some(input), None, None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
             let [_, rows, heads, _] = *grad.shape().dims() else { return Ok([Some(grad), None, None]) };
-            if rows == 1 || heads == 1 {
+            if rows == 1 || heads == 1 || told.0.get() {
                 return Ok([Some(grad.reshaped(shape)), None, None]);
             }
             let copy = cx.temporary(shape, grad.dtype(), "gradient side by side")?;
             cx.launch(kernels::Elementwise::Cast { src: grad.operand(), dst: copy.operand() })?;
             drop(grad);
             Ok([Some(copy), None, None])
+        });
+        view.with_source(source)
+    }
+
+    /// Heads (batch, heads, rows, head size) that lie side by side, as (batch, rows, heads, head size): a view in which each is a row.
+    pub fn rows_of_heads(&mut self, heads: &Tensor) -> Tensor {
+        let shape = heads.shape();
+        let &[batch, count, rows, head_size] = shape.dims() else { return heads.clone() };
+        let turned = |[by_batch, by_one, by_other, by_element]: [usize; 4]| [by_batch, by_other, by_one, by_element];
+        let view = heads.strided(Shape::new(&[batch, rows, count, head_size]), turned(heads.layout()), 0);
+        if !self.differentiates(&[heads]) {
+            return view;
+        }
+        let source = self.record("transposeBackward", [Some(heads), None, None], move |_, grads| {
+            let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+            Ok([Some(grad.strided(shape, turned(grad.layout()), 0)), None, None])
         });
         view.with_source(source)
     }

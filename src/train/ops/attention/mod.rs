@@ -16,6 +16,7 @@ mod math;
 mod sinks;
 
 pub use eager::EagerScores;
+pub use grouped::SideBySide;
 
 pub(super) use math::{evenly_spaced, matrices};
 

@@ -1,0 +1,233 @@
+//! A layer of a decoder, with the variables of transformers' own: what they hold lives as long.
+
+use std::rc::Rc;
+
+use vramlab_model::NameId;
+use vramlab_train::{Context, OpResult, Repeatable, Tensor};
+
+use super::super::llama::Norm;
+use super::super::lora::Lora;
+use super::super::parameters::Parameters;
+use super::attention::{Attention, Seen};
+use super::mlp::Mlp;
+use super::sizes::{DecoderSizes, DropoutPlace, Kept, NormPlaces, NormsMade, Style};
+
+/// A norm of the residual stream.
+pub(super) fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Norm> {
+    Norm::make(cx, all, name, sizes.width, (sizes.style.norm, sizes.eps))
+}
+
+/// Attention and an MLP, each beside a residual connection.
+pub(super) struct Layer {
+    scope: NameId,
+    attention: Attention,
+    mlp: Mlp,
+    /// Before attention and the MLP, which stand side by side.
+    once: Option<Norm>,
+    /// Before attention and before the MLP.
+    before: Option<[Norm; 2]>,
+    /// Behind attention and behind the MLP.
+    behind: Option<[Norm; 2]>,
+    /// What both add is multiplied by it, where it is.
+    multiplier: Option<f64>,
+    /// The MLP is given what goes into the layer, not what attention made of it.
+    beside: bool,
+    /// What attention and the MLP put out is added to each other first.
+    pairs: bool,
+    /// The shares of what attention and the MLP returned that are left out.
+    dropouts: [f64; 2],
+    /// What lives to the end.
+    kept: Kept,
+}
+
+impl Layer {
+    pub fn make(cx: &mut Context, all: &mut Parameters, number: usize, sizes: &DecoderSizes) -> OpResult<Self> {
+        let name = sizes.style.names.layer(number);
+        let names = sizes.style.names;
+        let one = |cx: &mut Context, all: &mut Parameters, part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
+        let pair = |cx: &mut Context, all: &mut Parameters| {
+            let [first, second] = names.norms;
+            OpResult::Ok([one(cx, all, first)?, one(cx, all, second)?])
+        };
+        let made = sizes.style.norms_made;
+        let early = matches!(made, NormsMade::First | NormsMade::BeforeMlp).then(|| pair(cx, all)).transpose()?;
+        let behind_attention = format!("{name}.{}", names.mlp_of_layer);
+        let mlp = |cx: &mut Context, all: &mut Parameters| Mlp::make(cx, all, &behind_attention, number, sizes);
+        let made_first = (made == NormsMade::BeforeMlp).then(|| mlp(cx, all)).transpose()?;
+        let first = (made == NormsMade::InTurn).then(|| one(cx, all, names.norms[0])).transpose()?;
+        let attention = Attention::make(cx, all, &format!("{name}.{}", names.attention), sizes)?;
+        let in_turn = first.map(|first| OpResult::Ok([first, one(cx, all, names.norms[1])?])).transpose()?;
+        let between = (made == NormsMade::Between).then(|| pair(cx, all)).transpose()?;
+        let early = early.or(in_turn).or(between);
+        let mlp = made_first.map_or_else(|| mlp(cx, all), Ok)?;
+        let late = match sizes.style.places {
+            NormPlaces::Before | NormPlaces::Beside if early.is_none() => Some(pair(cx, all)?),
+            _ => None,
+        };
+        let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
+        let mut once = None;
+        let (before, behind) = match sizes.style.places {
+            NormPlaces::Once | NormPlaces::OncePaired => {
+                once = Some(norm("input_layernorm")?);
+                (None, None)
+            }
+            NormPlaces::Before | NormPlaces::Beside => (early.or(late), None),
+            NormPlaces::Around => {
+                let (first, second) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
+                let third = norm("pre_feedforward_layernorm")?;
+                (Some([first, third]), Some([second, norm("post_feedforward_layernorm")?]))
+            }
+            NormPlaces::AroundParts => {
+                let before = [norm("input_layernorm")?, norm("post_attention_layernorm")?];
+                (Some(before), Some([norm("post_self_attn_layernorm")?, norm("post_mlp_layernorm")?]))
+            }
+            NormPlaces::Behind => {
+                (None, Some([norm("post_attention_layernorm")?, norm("post_feedforward_layernorm")?]))
+            }
+        };
+        let multiplier = sizes.multipliers.map(|multipliers| multipliers.residual);
+        let beside = sizes.style.places == NormPlaces::Beside;
+        let pairs = sizes.style.places == NormPlaces::OncePaired;
+        let dropouts = match (sizes.dropouts.place, sizes.dropouts.residual) {
+            (DropoutPlace::Within, _) => [0.0; 2],
+            (DropoutPlace::Behind, share) => [share; 2],
+            (DropoutPlace::BehindMlp, share) => [0.0, share],
+        };
+        let kept = sizes.style.kept;
+        Ok(Self {
+            scope: cx.memory().name(&name),
+            attention,
+            mlp,
+            once,
+            before,
+            behind,
+            multiplier,
+            beside,
+            pairs,
+            dropouts,
+            kept,
+        })
+    }
+
+    /// Puts adapters beside its layers, in the order in which it has them.
+    pub fn adapt(
+        &mut self,
+        cx: &mut Context,
+        all: &mut Parameters,
+        number: usize,
+        (style, lora): (Style, Lora),
+    ) -> OpResult<()> {
+        let name = style.names.layer(number);
+        let mlp = format!("{name}.{}", style.names.mlp_of_layer);
+        let first = style.norms_made == NormsMade::BeforeMlp;
+        if first {
+            self.mlp.adapt(cx, all, &mlp, lora)?;
+        }
+        self.attention.adapt(cx, all, &format!("{name}.{}", style.names.attention), lora)?;
+        if first { Ok(()) } else { self.mlp.adapt(cx, all, &mlp, lora) }
+    }
+
+    /// What a part of the layer returned, without a share of it.
+    fn dropped(&self, cx: &mut Context, made: Tensor, share: f64) -> OpResult<Tensor> {
+        cx.within(self.scope, |cx| cx.dropout(&made, share))
+    }
+
+    /// The residual stream with what a part of the layer adds.
+    fn add(&self, cx: &mut Context, stream: &Tensor, added: &Tensor) -> OpResult<Tensor> {
+        cx.within(self.scope, |cx| match self.multiplier {
+            Some(factor) => {
+                let scaled = cx.scale(added, factor, "scaled addition")?;
+                cx.add(stream, &scaled)
+            }
+            None => cx.add(stream, added),
+        })
+    }
+}
+
+/// One call of a layer, which holds its arguments as long as a checkpoint may repeat it.
+pub(super) struct Call {
+    pub layer: Rc<Layer>,
+    pub seen: Seen,
+    /// Handed to every layer, and read by none.
+    pub _positions: Option<Tensor>,
+}
+
+impl Repeatable for Call {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let Layer { scope, attention, mlp, once, before, behind, beside, pairs, kept, dropouts, .. } = &*self.layer;
+        let [of_attention, of_mlp] = *dropouts;
+        if let Some(once) = once {
+            let normalised = once.forward(cx, input)?;
+            let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
+            let attended = self.layer.dropped(cx, attended, of_attention)?;
+            let (y, _) = mlp.forward(cx, &normalised)?;
+            let y = self.layer.dropped(cx, y, of_mlp)?;
+            let output = if *pairs {
+                let both = self.layer.add(cx, &attended, &y)?;
+                self.layer.add(cx, &both, input)?
+            } else {
+                let x = self.layer.add(cx, input, &attended)?;
+                self.layer.add(cx, &x, &y)?
+            };
+            cx.put_out(*scope, &output);
+            drop(weights);
+            return Ok(output);
+        }
+        let [before_attention, before_mlp] = before.as_ref().map_or([None; 2], |before| before.each_ref().map(Some));
+        let [behind_attention, behind_mlp] = behind.as_ref().map_or([None; 2], |behind| behind.each_ref().map(Some));
+        if let ([Some(before_attention), Some(before_mlp)], true) = ([before_attention, before_mlp], *beside) {
+            let (attended, weights) = {
+                let normalised = before_attention.forward(cx, input)?;
+                attention.forward(cx, &normalised, &self.seen)?
+            };
+            let attended = self.layer.dropped(cx, attended, of_attention)?;
+            let (y, _) = {
+                let normalised = before_mlp.forward(cx, input)?;
+                mlp.forward(cx, &normalised)?
+            };
+            let y = self.layer.dropped(cx, y, of_mlp)?;
+            let output = {
+                let both = self.layer.add(cx, &y, &attended)?;
+                self.layer.add(cx, &both, input)?
+            };
+            cx.put_out(*scope, &output);
+            drop(weights);
+            return Ok(output);
+        }
+        let first = |cx: &mut Context, norm: Option<&Norm>, input: &Tensor| match norm {
+            Some(norm) => norm.forward(cx, input),
+            None => Ok(input.clone()),
+        };
+        // What a norm was made of goes when it is there.
+        let then = |cx: &mut Context, norm: Option<&Norm>, made: Tensor| match norm {
+            Some(norm) => norm.forward(cx, &made),
+            None => Ok(made),
+        };
+        let (x, mut weights, _kept) = {
+            let (attended, weights, normalised) = {
+                let normalised = first(cx, before_attention, input)?;
+                let (attended, weights) = attention.forward(cx, &normalised, &self.seen)?;
+                (attended, weights, kept.outputs().then_some(normalised))
+            };
+            let attended = self.layer.dropped(cx, attended, of_attention)?;
+            let attended = then(cx, behind_attention, attended)?;
+            let x = self.layer.add(cx, input, &attended)?;
+            let normalised = normalised.filter(|_| *kept == Kept::Attention);
+            (x, weights, kept.outputs().then_some((normalised, attended)))
+        };
+        let (output, _kept_too) = {
+            let ((y, beside), _normalised) = {
+                let normalised = first(cx, before_mlp, &x)?;
+                (mlp.forward(cx, &normalised)?, (*kept == Kept::Outputs).then_some(normalised))
+            };
+            // What comes with it takes the name of what came with attention's.
+            weights = beside.or(weights);
+            let y = self.layer.dropped(cx, y, of_mlp)?;
+            let y = then(cx, behind_mlp, y)?;
+            (self.layer.add(cx, &x, &y)?, (*kept == Kept::Outputs).then_some(y))
+        };
+        cx.put_out(*scope, &output);
+        drop(weights);
+        Ok(output)
+    }
+}

@@ -1,0 +1,102 @@
+//! How a `config.json` says which layers have a sliding window.
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
+use super::family::{Family, Windows};
+use super::pattern::LayerPattern;
+use super::sizes::SlidingWindows;
+
+/// The keys of windows.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub(super) struct WindowKeys {
+    /// Given, and then perhaps as none.
+    #[serde(default, deserialize_with = "given")]
+    sliding_window: Option<Option<usize>>,
+    use_sliding_window: Option<bool>,
+    /// What each layer is.
+    pub layer_types: Option<Vec<String>>,
+    max_window_layers: Option<usize>,
+    #[serde(alias = "_sliding_window_pattern")]
+    sliding_window_pattern: Option<Every>,
+}
+
+/// Which layer has none, again and again.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Every {
+    Layers(usize),
+    /// A word of letters for layers (EXAONE 4), which `layer_types` says again.
+    Word(IgnoredAny),
+}
+
+impl WindowKeys {
+    /// The windows of so many `layers`, of which some are `unrotated`.
+    pub fn windows(&self, family: &Family, layers: usize, unrotated: LayerPattern) -> Result<SlidingWindows, String> {
+        let asked = self.use_sliding_window == Some(true);
+        let given = self.sliding_window.flatten();
+        let window = match family.windows {
+            Windows::Never => None,
+            Windows::All => return Ok(given.map_or(SlidingWindows::NONE, SlidingWindows::every)),
+            Windows::AllWhereAsked => {
+                let window = asked.then(|| given.unwrap_or(4096));
+                return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
+            }
+            Windows::AllButEvery(_) if family.style.sinks => Some(given.unwrap_or(128)),
+            Windows::AllButEvery(_) | Windows::AllOrListed => Some(given.unwrap_or(4096)),
+            Windows::AllButEveryUnlessNone(_) => self.sliding_window.unwrap_or(Some(4096)),
+            Windows::Early => Some(if asked { given.unwrap_or(4096) } else { 0 }),
+            Windows::Late | Windows::Unrotated => given.filter(|_| asked),
+        };
+        let Some(window) = window else { return Ok(SlidingWindows::NONE) };
+        let listed = match (&self.layer_types, family.windows) {
+            (Some(types), _) => types.iter().map(|kind| has_window(kind)).collect::<Result<_, _>>()?,
+            (None, Windows::AllButEvery(own) | Windows::AllButEveryUnlessNone(own)) => {
+                // Gemma 3 and EXAONE 4 alone read another.
+                let reads = family.own_keys.contains(&"sliding_window_pattern");
+                let every = match self.sliding_window_pattern.as_ref().filter(|_| reads) {
+                    Some(Every::Layers(every)) => *every,
+                    Some(Every::Word(_)) => {
+                        return Err("sliding_window_pattern is a word; give layer_types beside it".to_owned());
+                    }
+                    None => own,
+                };
+                (1..=layers).map(|layer| !layer.is_multiple_of(every.max(1))).collect()
+            }
+            (None, Windows::AllOrListed) => vec![true],
+            (None, Windows::Early) => {
+                let most = self.max_window_layers.unwrap_or(28);
+                (0..layers).map(|layer| asked && layer.is_multiple_of(2) && layer < most).collect()
+            }
+            (None, Windows::Late) => (0..layers).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect(),
+            (None, _) => (0..layers).map(|layer| unrotated.has(layer)).collect(),
+        };
+        let pattern = LayerPattern::under("layer_types", &listed)?;
+        // Where no layer has one, some families make no mask for them.
+        let always = matches!(family.windows, Windows::AllButEvery(_) | Windows::AllOrListed | Windows::Early);
+        let some = SlidingWindows::some(window, pattern);
+        Ok(match pattern {
+            LayerPattern::NONE if !always => SlidingWindows::NONE,
+            _ if always || matches!(family.windows, Windows::AllButEveryUnlessNone(_)) => some.with_both_masks(),
+            _ => some,
+        })
+    }
+}
+
+/// A key that is there, whatever it says.
+pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// Whether layers of a type have a window.
+fn has_window(kind: &str) -> Result<bool, String> {
+    match kind {
+        "full_attention" => Ok(false),
+        "sliding_attention" => Ok(true),
+        other => Err(format!(
+            "layer_types has '{other}', which is not there; there are full_attention and sliding_attention"
+        )),
+    }
+}
