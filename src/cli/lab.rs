@@ -61,23 +61,37 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let mut settings = config::settings();
     let device = args.spec.device.clone().or_else(|| settings.device());
     let (device, ranks) = ranks::split_count(device);
-    if let (Some(_), None) = (args.parallel, ranks)
-        && let Some(launched) = ranks::launched()?
-    {
-        return ranks::without_lab(&launched);
-    }
-    let parallel = ranks::parallel(args.parallel, ranks)?;
+    // One that a launcher has started is a rank by itself.
+    let launched = match (args.parallel, ranks) {
+        (Some(way), None) => ranks::launched()?.map(|launched| (way, launched)),
+        _ => None,
+    };
+    let mut parallel = if launched.is_some() { None } else { ranks::parallel(args.parallel, ranks)? };
+    let device_is_named = device.as_deref().is_some_and(|device| device != "cuda");
     let spec = SpecArgs { device, ..args.spec.clone() };
     let workload = args.workload.clone().or_else(|| settings.workload());
     let mut options = args.screen.options(&settings, tui::Origin::Run(reproduce::flags(&args.spec)))?;
     options.compare.clone_from(&args.compare);
     let mut spec = spec.lab(workload.as_deref(), args.steps)?;
-    if parallel.is_some() && args.spec.data.is_none() {
+    if args.parallel.is_some() && args.spec.data.is_none() {
         ranks::keep_batches(&mut spec);
     }
     args.ghost.check(&spec)?;
-    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    if !terminal || std::env::var("TERM").is_ok_and(|term| term == "dumb") {
+    let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !dumb;
+    let mut processes = None;
+    if let Some((way, launched)) = &launched {
+        match ranks::gather(&spec, *way, launched, terminal, device_is_named)? {
+            ranks::Gathered::Lab(own, others) => (parallel, spec, processes) = (own.parallel, *own, Some(others)),
+            ranks::Gathered::Run => {
+                let steps = args.steps.unwrap_or(STEPS_WITHOUT_TERMINAL);
+                let told = ranks::Told { steps, as_json: false, record: args.record.as_deref(), device_is_named };
+                return ranks::run_launched(&mut stdout(), &spec, *way, launched, &told);
+            }
+            ranks::Gathered::Ended => return Ok(Status::DONE),
+        }
+    }
+    if !terminal {
         complain(format_args!(
             "no terminal to draw the lab on: training {STEPS_WITHOUT_TERMINAL} steps with tables instead"
         ));
@@ -94,7 +108,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let spec = session::LabSpec { parallel, ..spec };
     let torch = spec.settings.torch();
     let speed = args.spec.speed.unwrap_or(session::Speed::Watchable);
-    let source = source::live(session::LabSpec { speed, ..spec }).wrap_err("can't start a thread")?;
+    let source = source::live_among(session::LabSpec { speed, ..spec }, processes).wrap_err("can't start a thread")?;
     args.ghost.haunt(&source, torch)?;
     if let Some(path) = args.record {
         record::refuse_existing(&path)?;

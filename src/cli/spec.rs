@@ -304,6 +304,7 @@ impl SpecArgs {
         let alloc_conf = setup.alloc_conf;
         Ok(LabSpec {
             parallel: None,
+            apart: false,
             member: None,
             seat: None,
             timetable: None,

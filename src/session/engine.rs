@@ -8,6 +8,7 @@ use std::sync::mpsc::Receiver;
 use super::broken::{Broken, back};
 use super::force::{flip, note_first_values};
 use super::gate::{Chore, Gate, WEIGHED};
+use super::rank_processes::RankProcesses;
 use super::{BuildError, Command, Feeder, LabSpec, Setup, Shortage, lockstep, switches};
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_device::DeviceError;
@@ -15,9 +16,10 @@ use vramlab_model::{EventKind, RunState};
 use vramlab_train::{Observer, TrainError, Trainer};
 
 /// Trains as `spec` says until all steps are done, the front end quits, or something fails for good. Where the device is
-/// lost, the processor can take over. `build` makes the trainer.
+/// lost, the processor can take over. `build` makes the trainer; `processes` are those of the other ranks, where each is one.
 pub(super) fn train(
     mut spec: LabSpec,
+    mut processes: Option<RankProcesses>,
     commands: Receiver<Command>,
     feeder: Feeder,
     build: impl Fn(&LabSpec, Box<dyn Observer>) -> Result<Trainer, BuildError>,
@@ -26,7 +28,7 @@ pub(super) fn train(
     gate.borrow_mut().begin(&spec);
     loop {
         let ended = match spec.parallel {
-            Some(parallel) => lockstep::run(&spec, parallel, &gate),
+            Some(parallel) => lockstep::run(&spec, parallel, processes.as_mut(), &gate),
             None => run(&spec, &gate, &build),
         };
         let processor = match &ended {
@@ -50,6 +52,8 @@ pub(super) fn train(
         }
         drop(kept);
         let setup = gate.borrow().wanted().clone();
+        // Ranks that are processes leave: threads of this one take over.
+        processes = None;
         spec = spec.on_processor(&setup);
         gate.borrow_mut().begin_anew(&spec, &format!("{why}; started again on the processor"));
     }
@@ -247,7 +251,7 @@ mod tests {
                 }
             });
             thread::spawn(move || {
-                train(spec, inbox, feeder, |spec, observer| match spec.device {
+                train(spec, None, inbox, feeder, |spec, observer| match spec.device {
                     DeviceChoice::Cuda(_) => {
                         let device = Box::new(Falling::after(launches));
                         spec.build_on(device, Libraries::PROCESSOR, observer, false)

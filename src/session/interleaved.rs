@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use vramlab_model::{Event, Micros};
 use vramlab_train::SafePoint;
 
 /// What happened, and the safe point behind it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Happened {
     pub event: Event,
     pub point: Option<SafePoint>,

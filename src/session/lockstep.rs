@@ -1,22 +1,24 @@
 //! Trains ranks in lockstep: all begin a step together, under the same switches. Simulated ones compute their steps one after the
 //! other, for none waits for what another holds; what happened is then told by time, and there the gate holds all of them at once.
-//! Ranks on real devices have a thread each, and are told while they compute.
+//! Ranks on real devices have a thread each, or a process, and are told while they compute.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::broken::{Broken, back};
-use super::force::{self, note_first_values};
 use super::gate::{Chore, Gate, WEIGHED};
-use super::hand::{Asked, Hand};
+use super::hand::Hand;
 use super::interleaved::{Happened, Interleaved};
+use super::order::{Order, Reply};
 use super::process_group::{GroupError, alike, check_ranks, of_rank};
-use super::rank_threads::{Made, RankThreads, step_beside};
+use super::rank_processes::RankProcesses;
+use super::rank_threads::RankThreads;
+use super::rank_worker::Made;
 use super::{BuildError, DeviceChoice, LabSpec, PANICKED, Parallel, Setup, Shortage, switches};
 use vramlab_device::{DeviceError, cuda};
 use vramlab_model::{AlikeRanks, EventKind, Ranks, Remedied, Remedy, RunState};
-use vramlab_train::{Answer, Config, Observer, SafePoint, Seat, TrainError, Trainer};
+use vramlab_train::{Answer, Config, Observer, SafePoint, TrainError};
 
 /// Flips are weighed for so many runs at most: each takes a thread.
 const MOST_WEIGHED: usize = 4;
@@ -26,8 +28,6 @@ struct Run {
     spec: LabSpec,
     hand: Hand,
     made: Made,
-    /// Where it meets the others.
-    seat: Option<Arc<Seat>>,
     /// The lowest of them.
     first: usize,
     /// Steps that it has finished.
@@ -39,7 +39,7 @@ struct Lockstep {
     runs: Vec<Run>,
     /// What simulated ranks did.
     told: Rc<RefCell<Interleaved>>,
-    /// Ranks that have a thread each.
+    /// Ranks that have a thread each, or a process.
     threads: Option<RankThreads>,
     gate: Rc<RefCell<Gate>>,
     /// What was asked for in the midst of a step.
@@ -66,8 +66,13 @@ impl Observer for OfRun {
 
 /// Trains as `spec` says on all ranks, from making their models to the last step. Where ranks that wait for each other can't go on
 /// from where they are, the run begins again.
-pub(super) fn run(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) -> Result<(), Broken> {
-    let mut lockstep = match Lockstep::start(spec, parallel, gate) {
+pub(super) fn run(
+    spec: &LabSpec,
+    parallel: Parallel,
+    processes: Option<&mut RankProcesses>,
+    gate: &Rc<RefCell<Gate>>,
+) -> Result<(), Broken> {
+    let mut lockstep = match Lockstep::start(spec, parallel, processes, gate) {
         Ok(lockstep) => lockstep,
         Err(_) if gate.borrow().ended() => return Ok(()),
         Err(error) => return Err(Broken::of_ranks(&error)),
@@ -123,12 +128,17 @@ pub(super) fn run(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) 
 
 impl Lockstep {
     /// Makes the models of all ranks that differ; says what each stands for.
-    fn start(spec: &LabSpec, parallel: Parallel, gate: &Rc<RefCell<Gate>>) -> Result<Self, GroupError> {
+    fn start(
+        spec: &LabSpec,
+        parallel: Parallel,
+        processes: Option<&mut RankProcesses>,
+        gate: &Rc<RefCell<Gate>>,
+    ) -> Result<Self, GroupError> {
         let mut lockstep =
             Self { runs: Vec::new(), told: Rc::default(), threads: None, gate: Rc::clone(gate), chores: Vec::new() };
         let firsts = match spec.device {
             DeviceChoice::Sim(_) => lockstep.make_here(spec, parallel)?,
-            DeviceChoice::Cpu | DeviceChoice::Cuda(_) => lockstep.make_on_threads(spec, parallel)?,
+            DeviceChoice::Cpu | DeviceChoice::Cuda(_) => lockstep.make_on_threads(spec, parallel, processes)?,
         };
         for run in &mut lockstep.runs {
             run.alike = Arc::new(alike(parallel, &firsts, run.first));
@@ -140,10 +150,7 @@ impl Lockstep {
         }
         let sensors = lockstep.runs[0].made.sensors.clone();
         gate.borrow_mut().watch(sensors);
-        lockstep.ask_all(|run| {
-            let spec = run.spec.clone();
-            move |trainer| note_first_values(trainer, &spec)
-        });
+        lockstep.ask_all(|_| Order::NoteFirstValues);
         lockstep.describe();
         lockstep.told.borrow_mut().align();
         Ok(lockstep)
@@ -172,12 +179,17 @@ impl Lockstep {
         let observer = OfRun { run, told: Rc::clone(&self.told), gate: Rc::clone(&self.gate) };
         let trainer = spec.build(Box::new(observer)).map_err(|error| GroupError::of(rank, error))?;
         let (made, hand) = (Made::of(&trainer), Hand::Here(Box::new(trainer)));
-        self.runs.push(Run { spec, hand, made, seat: None, first: rank, steps: 0, alike: Arc::default() });
+        self.runs.push(Run { spec, hand, made, first: rank, steps: 0, alike: Arc::default() });
         Ok(())
     }
 
-    /// Makes ranks on threads of their own; each is a run.
-    fn make_on_threads(&mut self, spec: &LabSpec, parallel: Parallel) -> Result<Vec<usize>, GroupError> {
+    /// Makes ranks on threads of their own, or in their processes; each is a run.
+    fn make_on_threads(
+        &mut self,
+        spec: &LabSpec,
+        parallel: Parallel,
+        processes: Option<&mut RankProcesses>,
+    ) -> Result<Vec<usize>, GroupError> {
         check_ranks(parallel, spec)?;
         if let DeviceChoice::Cuda(_) = spec.device {
             cuda::prepare_ranks().map_err(|why| GroupError::Refused(format!("ranks can't train on GPUs: {why}")))?;
@@ -189,25 +201,22 @@ impl Lockstep {
         for spec in &specs[1..] {
             self.gate.borrow_mut().begin_beside(spec);
         }
-        let mut threads = RankThreads::new();
-        let mut asked = Vec::with_capacity(specs.len());
-        for (spec, seat) in specs.into_iter().zip(Seat::for_all(parallel.ranks)) {
-            let (hand, made) = threads.add(spec.clone(), &seat).map_err(|error| {
+        let threads = self.threads.insert(RankThreads::new());
+        let hands = match processes {
+            Some(processes) => threads.add_with(processes, &specs[0], parallel, &spec.setup())?,
+            None => threads.add_all(&specs).map_err(|error| {
                 GroupError::Refused(format!("the system gives no thread for another rank: {error}; take fewer"))
-            })?;
-            asked.push((spec, seat, hand, made));
-        }
-        self.threads = Some(threads);
+            })?,
+        };
         self.play();
         let mut errors = Vec::new();
-        for (rank, (spec, seat, hand, made)) in asked.into_iter().enumerate() {
-            let gone = || Err(BuildError::Train(TrainError::Workload(PANICKED.to_owned())));
-            match made.answer().unwrap_or_else(gone) {
-                Ok(made) => {
-                    let seat = Some(seat);
-                    self.runs.push(Run { spec, hand, made, seat, first: rank, steps: 0, alike: Arc::default() });
+        for (rank, (spec, hand)) in specs.into_iter().zip(hands).enumerate() {
+            match self.threads.as_mut().map(|threads| threads.take_made(rank)) {
+                Some(Ok(made)) => {
+                    self.runs.push(Run { spec, hand, made, first: rank, steps: 0, alike: Arc::default() });
                 }
-                Err(error) => errors.push((rank, error)),
+                Some(Err(error)) => errors.push((rank, error)),
+                None => {}
             }
         }
         // Who only waited for another that has ended is not the reason.
@@ -219,35 +228,37 @@ impl Lockstep {
         }
     }
 
-    /// Has every rank do something, and tells what happens meanwhile; what each comes to, `None` where it has ended.
-    fn ask_all<T: Send + 'static, J>(&mut self, mut job: impl FnMut(&Run) -> J) -> Vec<Option<T>>
-    where
-        J: FnOnce(&mut Trainer) -> T + Send + 'static,
-    {
+    /// Has every rank do something, and tells what happens meanwhile; what each answers, `None` where it has ended.
+    fn ask_all(&mut self, mut order: impl FnMut(&Run) -> Order) -> Vec<Option<Reply>> {
         if let Some(threads) = &mut self.threads {
             threads.all_are_asked();
         }
-        let asked: Vec<_> = self
+        let at_once: Vec<Option<Reply>> = self
             .runs
             .iter_mut()
             .map(|run| {
-                let job = job(run);
-                run.hand.ask(job)
+                let order = order(run);
+                run.hand.ask(order, &run.spec)
             })
             .collect();
         self.play();
-        asked.into_iter().map(Asked::answer).collect()
+        let threads = &mut self.threads;
+        let mut later = |rank| threads.as_mut().and_then(|threads| threads.take_reply(rank));
+        at_once.into_iter().enumerate().map(|(rank, reply)| reply.or_else(|| later(rank))).collect()
+    }
+
+    /// Why a rank has answered nothing.
+    fn why_gone(&self, rank: usize) -> TrainError {
+        let gone = || TrainError::Workload(PANICKED.to_owned());
+        self.threads.as_ref().map_or_else(gone, |threads| threads.why_gone(rank))
     }
 
     /// Says of every run what it trains, and where.
     fn describe(&mut self) {
-        let abouts = self.ask_all(|run| {
-            let spec = run.spec.clone();
-            move |trainer| spec.about(Some(trainer))
-        });
+        let abouts = self.ask_all(|_| Order::Describe);
         for (run, about) in self.runs.iter().zip(abouts) {
-            if let Some(about) = about {
-                self.gate.borrow_mut().tell_of(run.spec.index, EventKind::About(Arc::new(about)));
+            if let Some(Reply::About(about)) = about {
+                self.gate.borrow_mut().tell_of(run.spec.index, EventKind::About(Arc::from(about)));
             }
         }
     }
@@ -277,15 +288,15 @@ impl Lockstep {
     fn flip_each(&mut self, present: &[Setup], wanted: &Setup) -> Result<Vec<Setup>, GroupError> {
         let had = self.ask_all(|run| {
             let place = usize::from(run.spec.index.0);
-            let (present, wanted) = (present.get(place).unwrap_or(wanted).clone(), wanted.clone());
-            move |trainer: &mut Trainer| match present == wanted {
-                true => Ok(wanted),
-                false => force::flip_with(trainer, &present, &wanted, configure_rank),
-            }
+            Order::Flip { present: present.get(place).unwrap_or(wanted).clone(), wanted: wanted.clone() }
         });
-        let each = self.runs.iter().zip(had).map(|(run, had)| {
-            let gone = || Err(DeviceError::Lost { device: format!("rank {}", run.first), reason: PANICKED.to_owned() });
-            had.unwrap_or_else(gone).map_err(|error| GroupError::of(run.first, error.into()))
+        let each = self.runs.iter().zip(had).enumerate().map(|(rank, (run, had))| {
+            let error = match had {
+                Some(Reply::InForce(Ok(setup))) => return Ok(setup),
+                Some(Reply::InForce(Err(fault))) => fault.into(),
+                _ => self.why_gone(rank),
+            };
+            Err(GroupError::of(run.first, BuildError::Train(error)))
         });
         each.collect()
     }
@@ -302,27 +313,20 @@ impl Lockstep {
         if let Some(threads) = &mut self.threads {
             threads.begin_step();
         }
-        let stepped = self.ask_all(|run| {
-            let (ahead, seat) = (run.steps > finished, run.seat.clone());
-            move |trainer: &mut Trainer| match seat {
-                _ if ahead => Ok(()),
-                Some(seat) => step_beside(trainer, &seat),
-                None => trainer.step().map(drop),
-            }
-        });
+        let stepped = self.ask_all(|run| if run.steps > finished { Order::Rest } else { Order::Step });
         if self.gate.borrow().ended() {
             return None;
         }
         let mut outcomes = Vec::with_capacity(self.runs.len());
-        for (run, stepped) in self.runs.iter_mut().zip(stepped) {
-            match stepped {
-                Some(Ok(())) => {
-                    run.steps = finished + 1;
-                    outcomes.push(None);
+        for (rank, stepped) in stepped.into_iter().enumerate() {
+            outcomes.push(match stepped {
+                Some(Reply::Stepped(Ok(()))) => {
+                    self.runs[rank].steps = finished + 1;
+                    None
                 }
-                Some(Err(error)) => outcomes.push(Some(error)),
-                None => outcomes.push(Some(TrainError::Workload(PANICKED.to_owned()))),
-            }
+                Some(Reply::Stepped(Err(fault))) => Some(fault.into()),
+                _ => Some(self.why_gone(rank)),
+            });
         }
         for chore in std::mem::take(&mut self.chores) {
             self.do_chore(chore);
@@ -358,6 +362,14 @@ impl Lockstep {
         while self.threads.as_ref().is_some_and(RankThreads::busy) {
             let heard = self.threads.as_mut().is_some_and(RankThreads::hear);
             if !heard {
+                self.gate.borrow_mut().flush();
+            }
+            if let Some((rank, silence)) = self.threads.as_mut().and_then(RankThreads::take_silent) {
+                let text = format!(
+                    "rank {rank} has said nothing for {} s: the others wait for it, a minute at most",
+                    silence.as_secs()
+                );
+                self.gate.borrow_mut().tell(EventKind::Notice { text: text.into() });
                 self.gate.borrow_mut().flush();
             }
             while let Some(happened) = self.threads.as_mut().and_then(RankThreads::next) {
@@ -400,11 +412,9 @@ impl Lockstep {
     }
 
     fn do_chore(&mut self, chore: Chore) {
-        self.ask_all(|_| {
-            move |trainer: &mut Trainer| match chore {
-                Chore::EmptyCache => trainer.empty_cache(),
-                Chore::ResetPeaks => trainer.reset_peak_memory_stats(),
-            }
+        self.ask_all(|_| match chore {
+            Chore::EmptyCache => Order::EmptyCache,
+            Chore::ResetPeaks => Order::ResetPeaks,
         });
     }
 
@@ -469,13 +479,6 @@ fn shortage(run: &Run, setup: &Setup) -> Shortage {
     let config = Config { batch: run.spec.config.batch, ..setup.config };
     let (memory, libraries) = (run.made.memory, run.made.libraries);
     Shortage { spec: run.spec.clone(), setup: Setup { config, ..setup.clone() }, memory, libraries, steps: run.steps }
-}
-
-/// Configures a rank: the batch is that of all ranks.
-fn configure_rank(trainer: &mut Trainer, config: Config) -> Result<(), TrainError> {
-    let Some(member) = trainer.member() else { return trainer.configure(config) };
-    let batch = member.samples(config.batch).map_err(|uneven| TrainError::Workload(uneven.to_string()))?;
-    trainer.configure(Config { batch, ..config })
 }
 
 /// Remedies that were tried on one rank, for all of them.

@@ -16,11 +16,16 @@ mod handle;
 mod headless;
 mod interleaved;
 mod lockstep;
+mod order;
 mod pace;
 mod parallel;
 mod process_group;
+mod rank_messages;
+mod rank_processes;
+mod rank_server;
 mod rank_stream;
 mod rank_threads;
+mod rank_worker;
 mod remedies;
 mod rendezvous;
 mod setup;
@@ -48,6 +53,8 @@ pub use headless::{Follow, Headless, Listener, NotMade};
 pub use pace::{Pace, Speed};
 pub use parallel::Parallel;
 pub use process_group::{GroupError, ProcessGroup, RankFailed, check_ranks, of_rank};
+pub use rank_processes::{RankProcesses, Welcomed};
+pub use rank_server::{Joined, RankServer, ServeError};
 pub use rank_stream::RankStream;
 pub use remedies::Shortage;
 pub use rendezvous::{PATIENCE, Rendezvous, RendezvousError};
@@ -77,6 +84,14 @@ pub fn prologue(spec: &LabSpec) -> Vec<Event> {
 /// # Errors
 /// When the system gives no thread.
 pub fn start(spec: LabSpec) -> io::Result<Session> {
+    start_among(spec, None)
+}
+
+/// The same where the other ranks may be processes of their own.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn start_among(spec: LabSpec, processes: Option<RankProcesses>) -> io::Result<Session> {
     let (commands, inbox) = channel();
     let (feeder, feed) = Feeder::pair(QUEUE);
     let ended = Arc::<Ended>::default();
@@ -84,7 +99,7 @@ pub fn start(spec: LabSpec) -> io::Result<Session> {
     let last_word = feeder.clone();
     thread::Builder::new().name("engine".to_owned()).spawn(move || {
         let _running = running;
-        let trained = AssertUnwindSafe(|| engine::train(spec, inbox, feeder, LabSpec::build));
+        let trained = AssertUnwindSafe(|| engine::train(spec, processes, inbox, feeder, LabSpec::build));
         if panic::catch_unwind(trained).is_err() {
             // The receiver may be gone.
             let failed = EventKind::Run(RunState::Failed(PANICKED.into()));

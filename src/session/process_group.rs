@@ -39,7 +39,10 @@ pub fn of_rank(parallel: Parallel, spec: &LabSpec, rank: usize, index: u16) -> R
 /// # Errors
 /// [`GroupError::Size`], [`GroupError::Threads`], [`GroupError::Uneven`].
 pub fn check_ranks(parallel: Parallel, spec: &LabSpec) -> Result<(), GroupError> {
-    let threads = !matches!(spec.device, DeviceChoice::Sim(_));
+    let threads = !matches!(spec.device, DeviceChoice::Sim(_)) && !spec.apart;
+    if spec.apart && parallel.ranks > Ranks::MOST {
+        return Err(GroupError::TooDifferent);
+    }
     if threads && !(2..=RankThreads::MOST).contains(&parallel.ranks) {
         return Err(GroupError::Threads(parallel.ranks));
     }

@@ -1,24 +1,23 @@
-//! Ranks on real devices, each on a thread of its own: they compute side by side and wait for each other where they exchange
-//! something. Whoever holds the gate hears what they do in the order of time, and holds all of them by not listening.
+//! Ranks on real devices: each has a thread here, or is a process of its own. They compute side by side and wait for each other where
+//! they exchange something. Whoever holds the gate hears what they do in the order of time, and holds all of them by not listening.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::hand::{Asked, Hand, Job};
+use super::hand::Hand;
 use super::interleaved::{Happened, Interleaved};
-use super::{BuildError, LabSpec};
-use vramlab_allocator::units::Bytes;
-use vramlab_device::Sensors;
-use vramlab_model::{Event, Micros};
-use vramlab_train::{Answer, Libraries, Observer, SafePoint, Seat, TrainError, Trainer};
+use super::order::Reply;
+use super::rank_processes::{Link, RankProcesses, gone};
+use super::rank_worker::{End, Made, Shared, Told, micros, serve};
+use super::{BuildError, GroupError, LabSpec, PANICKED, Parallel, Setup};
+use vramlab_model::Micros;
+use vramlab_train::{Seat, TrainError};
 
 /// Pieces of news that may wait: ranks that are further ahead of what is told wait, too.
 const AHEAD: usize = 256;
@@ -27,50 +26,17 @@ const BEAT: Duration = Duration::from_millis(10);
 /// How long ranks that are to stop may take to come to a safe point, and to close their devices.
 const PARTING: Duration = Duration::from_millis(1500);
 
-/// What a rank tells.
-enum Told {
-    Happened(usize, Vec<Happened>),
-    /// It has done what it was asked.
-    Answered(usize),
-    /// It does nothing more.
-    Ended(usize),
-}
-
-/// What all ranks see.
-struct Shared {
-    begun: Instant,
-    stop: AtomicBool,
-    /// Microseconds that a person has held them.
-    held: AtomicU64,
-}
-
-/// What is known of a rank once it is made.
-pub(super) struct Made {
-    pub memory: Bytes,
-    pub libraries: Libraries,
-    pub sensors: Option<Sensors>,
-    /// For every rank the lowest one that does the same.
-    pub firsts: Vec<usize>,
-}
-
-impl Made {
-    pub fn of(trainer: &Trainer) -> Self {
-        Self {
-            memory: trainer.device_info().memory,
-            libraries: trainer.libraries(),
-            sensors: trainer.sensors(),
-            firsts: trainer.alike_ranks(),
-        }
-    }
-}
-
-/// The threads of all ranks, and what they have told.
+/// All ranks, and what they have told.
 pub(super) struct RankThreads {
     /// `None` once nobody listens.
     told: Option<Receiver<Told>>,
     tells: SyncSender<Told>,
     shared: Arc<Shared>,
     ranks: Vec<Rank>,
+    /// Where the first rank of this process meets the others.
+    seat: Option<Arc<Seat>>,
+    /// The processes of the others, where they have some.
+    links: Vec<Arc<Link>>,
     /// Every thread holds the other end until it has ended.
     gone: Receiver<Infallible>,
     alive: Option<Sender<Infallible>>,
@@ -78,10 +44,16 @@ pub(super) struct RankThreads {
     interleaved: Interleaved,
 }
 
+#[derive(Default)]
 struct Rank {
-    seat: Arc<Seat>,
     busy: bool,
     ended: bool,
+    made: Option<Result<Made, BuildError>>,
+    reply: Option<Reply>,
+    /// Why its process is gone.
+    gone: Option<Arc<str>>,
+    /// What is to be said of it.
+    silent: Option<Duration>,
 }
 
 impl RankThreads {
@@ -91,12 +63,13 @@ impl RankThreads {
     pub fn new() -> Self {
         let (tells, told) = sync_channel(AHEAD);
         let (alive, gone) = channel();
-        let shared = Arc::new(Shared { begun: Instant::now(), stop: AtomicBool::new(false), held: AtomicU64::new(0) });
         Self {
             told: Some(told),
             tells,
-            shared,
+            shared: Shared::since(Instant::now()),
             ranks: Vec::new(),
+            seat: None,
+            links: Vec::new(),
             gone,
             alive: Some(alive),
             pauses: Pauses::default(),
@@ -104,19 +77,74 @@ impl RankThreads {
         }
     }
 
-    /// A thread that makes the rank that `spec` describes, and then does what it is asked.
-    pub fn add(&mut self, spec: LabSpec, seat: &Arc<Seat>) -> io::Result<(Hand, Asked<Result<Made, BuildError>>)> {
+    /// A thread for each of these ranks, which makes it, and then does what it is asked.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn add_all(&mut self, specs: &[LabSpec]) -> io::Result<Vec<Hand>> {
+        let seats = Seat::for_all(specs.len());
+        specs.iter().zip(&seats).map(|(spec, seat)| self.add(spec, seat)).collect()
+    }
+
+    /// A thread for rank 0, whose `spec` this is; the other ranks begin in their processes.
+    ///
+    /// # Errors
+    /// One of them is gone, or does not come; the system gives no thread.
+    pub fn add_with(
+        &mut self,
+        processes: &mut RankProcesses,
+        spec: &LabSpec,
+        parallel: Parallel,
+        setup: &Setup,
+    ) -> Result<Vec<Hand>, GroupError> {
+        self.links = processes.links().to_vec();
+        let seat = processes.begin(parallel, setup, self.shared.begun, &self.tells)?;
+        let first = self.add(spec, &seat).map_err(|error| GroupError::Refused(error.to_string()))?;
+        let mut hands = vec![first];
+        for link in processes.links() {
+            self.interleaved.add();
+            self.ranks.push(Rank { busy: true, ..Rank::default() });
+            hands.push(Hand::Process(Arc::clone(link)));
+        }
+        Ok(hands)
+    }
+
+    fn add(&mut self, spec: &LabSpec, seat: &Arc<Seat>) -> io::Result<Hand> {
         let number = self.interleaved.add();
-        let (jobs, inbox) = channel();
-        let (answer, made) = channel();
+        let (orders, inbox) = channel();
         let end = End { number, seat: Arc::clone(seat), tells: self.tells.clone(), _alive: self.alive.clone() };
         let shared = Arc::clone(&self.shared);
-        let spec = LabSpec { seat: Some(Arc::clone(seat)), ..spec };
+        let spec = LabSpec { seat: Some(Arc::clone(seat)), ..spec.clone() };
         thread::Builder::new()
             .name(format!("rank {number}"))
-            .spawn(move || serve(&spec, &inbox, &answer, &end, &shared))?;
-        self.ranks.push(Rank { seat: Arc::clone(seat), busy: true, ended: false });
-        Ok((Hand::Thread(jobs), Asked::Awaited(made)))
+            .spawn(move || serve(&spec, || inbox.recv().ok(), &end, &shared))?;
+        self.seat.get_or_insert_with(|| Arc::clone(seat));
+        self.ranks.push(Rank { busy: true, ..Rank::default() });
+        Ok(Hand::Thread(orders))
+    }
+
+    /// What came of making a rank.
+    pub fn take_made(&mut self, number: usize) -> Result<Made, BuildError> {
+        let made = self.ranks.get_mut(number).and_then(|rank| rank.made.take());
+        made.unwrap_or_else(|| Err(BuildError::Train(self.why_gone(number))))
+    }
+
+    /// What a rank has answered; `None` where it has ended without.
+    pub fn take_reply(&mut self, number: usize) -> Option<Reply> {
+        self.ranks.get_mut(number)?.reply.take()
+    }
+
+    /// Why a rank has not answered.
+    pub fn why_gone(&self, number: usize) -> TrainError {
+        match self.ranks.get(number).and_then(|rank| rank.gone.as_deref()) {
+            Some(why) => TrainError::Device(gone(why)),
+            None => TrainError::Workload(PANICKED.to_owned()),
+        }
+    }
+
+    /// A rank that has said nothing for long, and for how long; once.
+    pub fn take_silent(&mut self) -> Option<(usize, Duration)> {
+        self.ranks.iter_mut().enumerate().find_map(|(number, rank)| Some((number, rank.silent.take()?)))
     }
 
     /// All have been asked something.
@@ -131,7 +159,7 @@ impl RankThreads {
 
     /// The rank that has ended the work of all, where one has.
     pub fn failed(&self) -> Option<usize> {
-        self.ranks.first().and_then(|rank| rank.seat.failed())
+        self.seat.as_ref().and_then(|seat| seat.failed())
     }
 
     /// Whether some have still to answer.
@@ -156,8 +184,20 @@ impl RankThreads {
                     }
                 }
             }
-            Told::Answered(number) => self.ranks[number].busy = false,
-            Told::Ended(number) => (self.ranks[number].busy, self.ranks[number].ended) = (false, true),
+            Told::Made(number, made) => {
+                let ended = made.is_err();
+                let rank = &mut self.ranks[number];
+                (rank.busy, rank.ended, rank.made) = (false, ended, Some(made));
+            }
+            Told::Answered(number, reply) => {
+                let rank = &mut self.ranks[number];
+                (rank.busy, rank.reply) = (false, Some(reply));
+            }
+            Told::Silent(number, silence) => self.ranks[number].silent = Some(silence),
+            Told::Ended(number, gone) => {
+                let rank = &mut self.ranks[number];
+                (rank.busy, rank.ended, rank.gone) = (false, true, gone);
+            }
         }
         true
     }
@@ -177,150 +217,38 @@ impl RankThreads {
         if held > 0 {
             let now = micros(self.shared.begun.elapsed());
             self.pauses.add(now.saturating_sub(held), now);
-            self.shared.held.fetch_add(held, Ordering::Relaxed);
+            let all = self.shared.held.fetch_add(held, Ordering::Relaxed) + held;
+            self.links.iter().for_each(|link| link.held(all));
         }
     }
 
     /// Has all stop at their next safe point, and nobody wait for another. What they are asked still counts as asked until they
     /// have, but not for long.
     pub fn stop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        // Who waits for another rank, or has its device wait, comes back.
-        self.ranks.iter().take(1).for_each(|rank| rank.seat.fail());
+        self.end();
         let until = Instant::now() + PARTING;
         while self.busy() && Instant::now() < until {
             self.hear();
         }
+    }
+
+    fn end(&self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.links.iter().for_each(|link| link.stop());
+        // Who waits for another rank, or has its device wait, comes back.
+        self.seat.iter().for_each(|seat| seat.fail());
     }
 }
 
 impl Drop for RankThreads {
     /// Devices are closed when this returns, unless one of them takes too long.
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        self.ranks.iter().take(1).for_each(|rank| rank.seat.fail());
+        self.end();
+        self.links.iter().for_each(|link| link.forget());
         self.told = None;
         self.alive = None;
         // Nothing is ever sent: it ends when the last thread does.
         let _ = self.gone.recv_timeout(PARTING);
-    }
-}
-
-/// What a thread says when it ends, also where it panics.
-struct End {
-    number: usize,
-    seat: Arc<Seat>,
-    tells: SyncSender<Told>,
-    _alive: Option<Sender<Infallible>>,
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.seat.fail();
-        }
-        // Nobody may be left to hear it.
-        let _ = self.tells.send(Told::Ended(self.number));
-    }
-}
-
-/// Makes a trainer and does what it is asked with it.
-fn serve(
-    spec: &LabSpec,
-    inbox: &Receiver<Job>,
-    answer: &Sender<Result<Made, BuildError>>,
-    end: &End,
-    shared: &Arc<Shared>,
-) {
-    let observer = Rc::new(RefCell::new(OfThread {
-        number: end.number,
-        tells: end.tells.clone(),
-        shared: Arc::clone(shared),
-        batch: Vec::new(),
-        ahead: None,
-        held: 0,
-    }));
-    let built = spec.build(Box::new(Rc::clone(&observer)));
-    let answered = || {
-        observer.borrow_mut().send();
-        // Nobody may be left to hear it.
-        let _ = end.tells.send(Told::Answered(end.number));
-    };
-    let mut trainer = match built {
-        Ok(trainer) => {
-            let _ = answer.send(Ok(Made::of(&trainer)));
-            trainer
-        }
-        Err(error) => {
-            end.seat.fail();
-            let _ = answer.send(Err(error));
-            return observer.borrow_mut().send();
-        }
-    };
-    answered();
-    while let Ok(job) = inbox.recv() {
-        job(&mut trainer);
-        answered();
-    }
-}
-
-/// One step of a rank that waits for others: when it fails, nobody waits for it.
-pub(super) fn step_beside(trainer: &mut Trainer, seat: &Seat) -> Result<(), TrainError> {
-    match (trainer.step(), seat.failed()) {
-        // What a device computed while its exchanges were ended is nothing.
-        (Ok(_), Some(other)) if trainer.memory().exchanges() => Err(TrainError::RankEnded(other)),
-        (Ok(_), _) => Ok(()),
-        (Err(TrainError::Stopped), _) => Err(TrainError::Stopped),
-        (Err(error), _) => {
-            // A device that is gone has no memory to give either, and its kernels fail.
-            let error = trainer.check_device().err().map_or(error, Into::into);
-            seat.fail();
-            Err(error)
-        }
-    }
-}
-
-/// The trainer's end of its thread. Events carry the time since the lab of ranks began, pauses included.
-struct OfThread {
-    number: usize,
-    tells: SyncSender<Told>,
-    shared: Arc<Shared>,
-    batch: Vec<Happened>,
-    /// Microseconds that the common clock is ahead of the device's.
-    ahead: Option<u64>,
-    /// Of the time that a person held all, what the trainer knows of.
-    held: u64,
-}
-
-impl OfThread {
-    fn send(&mut self) {
-        if !self.batch.is_empty() {
-            // Nobody may be left to hear it.
-            let _ = self.tells.send(Told::Happened(self.number, std::mem::take(&mut self.batch)));
-        }
-    }
-}
-
-impl Observer for OfThread {
-    fn event(&mut self, mut event: Event) {
-        let now = || micros(self.shared.begun.elapsed());
-        let ahead = *self.ahead.get_or_insert_with(|| now().saturating_sub(event.time.0));
-        event.time.0 += ahead + self.held;
-        self.batch.push(Happened { event, point: None });
-    }
-
-    fn safe_point(&mut self, point: SafePoint) -> Answer {
-        if let Some(last) = self.batch.last_mut() {
-            last.point = Some(point);
-        }
-        self.send();
-        if self.shared.stop.load(Ordering::Relaxed) { Answer::Stop } else { Answer::Continue }
-    }
-
-    /// Also of a pause that it spent waiting for another rank.
-    fn take_held(&mut self) -> Duration {
-        let held = self.shared.held.load(Ordering::Relaxed);
-        Duration::from_micros(held - std::mem::replace(&mut self.held, held))
     }
 }
 
@@ -347,10 +275,6 @@ impl Pauses {
         let under_way: u64 = self.recent.iter().map(|[begin, end]| time.0.clamp(*begin, *end) - begin).sum();
         Micros(time.0 - self.past - under_way)
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -80,6 +80,9 @@ pub enum RendezvousError {
     /// Two processes say that they are the same rank.
     #[error("two processes are rank {0}; give each a rank of its own, from 0 on")]
     Twice(usize),
+    /// Ranks were asked for different things.
+    #[error("ranks 0 and {0} were given different arguments; start all ranks with the same")]
+    Differ(usize),
     /// Something else about a connection.
     #[error("ranks can't be connected ({0})")]
     Connection(#[from] io::Error),
@@ -91,9 +94,31 @@ impl Rendezvous {
     /// # Errors
     /// [`RendezvousError`].
     pub fn meet(&self, patience: Duration) -> Result<Arc<Seat>, RendezvousError> {
-        let clock = WaitingTime { until: Instant::now() + patience, patience };
-        let connections = if self.world.rank() == 0 { self.gather(&clock)? } else { self.join(&clock)? };
-        Ok(Seat::among(self.world, connections)?)
+        self.meet_unless(patience, &|| false)
+    }
+
+    /// The same, but waits no longer when it is `in_vain`.
+    pub(super) fn meet_unless(
+        &self,
+        patience: Duration,
+        in_vain: &dyn Fn() -> bool,
+    ) -> Result<Arc<Seat>, RendezvousError> {
+        let clock = WaitingTime { until: Instant::now() + patience, patience, in_vain };
+        Ok(Seat::among(self.world, self.come(&clock)?)?)
+    }
+
+    /// Waits for all ranks, but no longer than `patience`; a connection to each.
+    pub(super) fn connect(&self, patience: Duration) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
+        self.come(&WaitingTime { until: Instant::now() + patience, patience, in_vain: &|| false })
+    }
+
+    fn come(&self, clock: &WaitingTime<'_>) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
+        if self.world.rank() == 0 { self.gather(clock) } else { self.join(clock) }
+    }
+
+    /// Where the ranks of a lab meet: for its screen, or for its run of this number.
+    pub(super) fn of_lab(&self, round: u32) -> Self {
+        Self { run: format!("{} lab {round}", self.run), ..self.clone() }
     }
 
     fn addresses(&self, port: u16) -> Result<Vec<SocketAddr>, RendezvousError> {
@@ -106,7 +131,7 @@ impl Rendezvous {
     }
 
     /// Rank 0's part: it listens, and tells each where the others are.
-    fn gather(&self, clock: &WaitingTime) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
+    fn gather(&self, clock: &WaitingTime<'_>) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
         let size = self.world.size();
         let listener = self.listen()?;
         let mut came: Vec<Option<(TcpStream, SocketAddr)>> = (0..size).map(|_| None).collect();
@@ -168,7 +193,7 @@ impl Rendezvous {
     }
 
     /// The part of all others: they say where they listen, and connect to those before them.
-    fn join(&self, clock: &WaitingTime) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
+    fn join(&self, clock: &WaitingTime<'_>) -> Result<Vec<(usize, TcpStream)>, RendezvousError> {
         let (own, size) = (self.world.rank(), self.world.size());
         let (mut first, listener) = self.reach_first(clock)?;
         let mut token = [0; 16];
@@ -212,7 +237,7 @@ impl Rendezvous {
     }
 
     /// A connection to rank 0, and where this rank listens for others.
-    fn reach_first(&self, clock: &WaitingTime) -> Result<(TcpStream, TcpListener), RendezvousError> {
+    fn reach_first(&self, clock: &WaitingTime<'_>) -> Result<(TcpStream, TcpListener), RendezvousError> {
         loop {
             for port in self.ports() {
                 for address in self.addresses(port)? {
@@ -246,18 +271,20 @@ impl Rendezvous {
 }
 
 /// How long there is to wait.
-struct WaitingTime {
+struct WaitingTime<'a> {
     until: Instant,
     patience: Duration,
+    /// Whether somebody who is waited for can't come.
+    in_vain: &'a dyn Fn() -> bool,
 }
 
-impl WaitingTime {
+impl WaitingTime<'_> {
     fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
     fn is_running(&self) -> bool {
-        self.left() > Duration::ZERO
+        self.left() > Duration::ZERO && !(self.in_vain)()
     }
 
     fn missing(&self, missing: String, world: usize) -> RendezvousError {

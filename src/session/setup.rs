@@ -4,12 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use vramlab_allocator::units::Bytes;
 use vramlab_allocator::{Settings, TorchVersion};
 use vramlab_train::Config;
 
 /// The most that the allocator may reserve.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MemoryLimit {
     /// So many bytes.
     Bytes(Bytes),
@@ -53,7 +55,7 @@ impl fmt::Display for MemoryLimit {
 }
 
 /// Everything that can be switched.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// How it trains.
     pub config: Config,

@@ -123,6 +123,8 @@ pub struct LabSpec {
     pub kernels: Option<KernelTimes>,
     /// Ranks of the device train together; the batch is that of all.
     pub parallel: Option<Parallel>,
+    /// Each of them is a process of its own.
+    pub apart: bool,
     /// Its place among several ranks; its batch is this rank's then.
     pub member: Option<Member>,
     /// Where it meets the other ranks, on a device that holds bytes.
@@ -193,6 +195,7 @@ impl LabSpec {
             preallocate: None,
             kernels: None,
             parallel: None,
+            apart: false,
             member: None,
             seat: None,
             timetable: None,
@@ -222,7 +225,7 @@ impl LabSpec {
     /// The same on the processor, from the start, with the switches as they are now.
     pub(super) fn on_processor(self, setup: &Setup) -> Self {
         // A pool as large as a part of the GPU was meant for the GPU.
-        Self { device: DeviceChoice::Cpu, preallocate: None, ..self.under(setup) }
+        Self { device: DeviceChoice::Cpu, preallocate: None, apart: false, ..self.under(setup) }
     }
 
     /// What is told first of a run of it: what it trains, and what the device has where that is known.

@@ -5,14 +5,22 @@ use std::io;
 use super::handle::Source;
 use super::keeper::Inbox;
 use super::picture::Kind;
-use vramlab_session::{LabSpec, Session};
+use vramlab_session::{LabSpec, RankProcesses, Session};
 
 /// Starts a lab and keeps its timeline.
 ///
 /// # Errors
 /// When the system gives no thread.
 pub fn live(spec: LabSpec) -> io::Result<Source> {
-    let session = vramlab_session::start(spec)?;
+    live_among(spec, None)
+}
+
+/// The same where the other ranks may be processes of their own.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn live_among(spec: LabSpec, processes: Option<RankProcesses>) -> io::Result<Source> {
+    let session = vramlab_session::start_among(spec, processes)?;
     let engine = session.engine();
     let Session { commands, feed, .. } = session;
     // What the device has is told by the run itself, which another may follow.

@@ -41,7 +41,7 @@ pub use file::recording;
 pub use ghost::Ghost;
 pub use handle::Source;
 pub use listings::Listing;
-pub use live::live;
+pub use live::{live, live_among};
 pub use opened::{FileError, open, side_by_side};
 pub use picture::{Ability, Cursor, Extent, Kind, Marked, Moment, Picture, Pinned, RecordingState, Shown};
 pub use rank_figures::RankFigures;

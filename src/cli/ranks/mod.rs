@@ -1,6 +1,7 @@
 //! `--parallel`: several ranks, and without a screen their figures side by side.
 
 mod fit;
+mod lab;
 mod launcher;
 mod process;
 mod row;
@@ -12,7 +13,7 @@ use std::io::Write;
 use color_eyre::eyre::{Report, Result};
 
 pub(super) use self::fit::{Search, Ways, ways};
-use self::launcher::Launched;
+pub(super) use self::lab::{Gathered, gather};
 pub(super) use self::launcher::launched;
 pub(super) use self::process::{Told, run as run_launched};
 use self::row::Row;
@@ -70,23 +71,6 @@ pub(super) fn parallel(way: Option<Parallelism>, ranks: Option<usize>) -> Result
                 .into())
         }
     }
-}
-
-/// What a process that a launcher has started says where the lab is asked for: rank 0 a sentence, the others nothing.
-///
-/// # Errors
-/// [`Usage`], on rank 0.
-pub(super) fn without_lab(launched: &Launched) -> Result<Status> {
-    let world = launched.rendezvous.world;
-    if world.rank() > 0 {
-        return Ok(Status::USAGE);
-    }
-    Err(Usage(format!(
-        "the lab shows ranks of one process, and a launcher has started {} here; train with `vramlab run` and --record \
-         run.vram, then `vramlab open run.rank*.vram` shows them together",
-        world.size()
-    ))
-    .into())
 }
 
 /// Batches that a workload streams by itself stay on the devices, as they did on those that were measured.

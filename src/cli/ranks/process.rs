@@ -39,22 +39,19 @@ pub(in crate::cli) fn run(
     let (rank, parallel) = (world.rank(), Parallel { parallelism, ranks: world.size() });
     let of_this = |error: Report| if rank == 0 { error } else { error.wrap_err(format!("rank {rank}")) };
     let mut own = session::of_rank(parallel, spec, rank, 0).map_err(refused).map_err(of_this)?;
-    own.device = match &spec.device {
-        DeviceChoice::Sim(_) => {
-            let text = "simulated ranks need no launcher; run once, such as `vramlab run gpt2 --parallel ddp --device sim:h200x2`";
-            return Err(Usage(text.to_owned()).into());
-        }
-        DeviceChoice::Cpu => DeviceChoice::Cpu,
-        DeviceChoice::Cuda(_) if !told.device_is_named => DeviceChoice::Cuda(gpu(launched.local)?),
-        named @ DeviceChoice::Cuda(_) => named.clone(),
-    };
+    if matches!(spec.device, DeviceChoice::Sim(_)) {
+        let text =
+            "simulated ranks need no launcher; run once, such as `vramlab run gpt2 --parallel ddp --device sim:h200x2`";
+        return Err(Usage(text.to_owned()).into());
+    }
+    own.device = own_device(spec, launched, told.device_is_named)?;
     prepare(&own)?;
     if told.record == Some(Path::new("-")) {
         return Err(Usage("each rank records to a file of its own; give --record a name".to_owned()).into());
     }
     let recorder = told.record.map(|path| record::create(&of_rank(path, rank))).transpose()?;
     let seat = launched.rendezvous.meet(PATIENCE).map_err(Report::new).map_err(of_this)?;
-    agree(&seat, spec, parallel, told.steps).map_err(of_this)?;
+    agree(&seat, given(spec, parallel, told.steps)).map_err(of_this)?;
     own.seat = Some(seat.clone());
     let followers = recorder.map(|recorder| Followers::new(Some(recorder), None));
     let listener = followers.as_ref().map(Followers::listener);
@@ -76,6 +73,14 @@ pub(in crate::cli) fn run(
     print(out, &Table { rows, of_rank }, (spec, parallel), told.as_json, None)
 }
 
+/// The device of this process.
+pub(super) fn own_device(spec: &LabSpec, launched: &Launched, is_named: bool) -> Result<DeviceChoice> {
+    match &spec.device {
+        DeviceChoice::Cuda(_) if !is_named => Ok(DeviceChoice::Cuda(gpu(launched.local)?)),
+        device => Ok(device.clone()),
+    }
+}
+
 /// The GPU of the rank with this number on its host.
 fn gpu(local: u32) -> Result<u32> {
     match cuda::visible().len() {
@@ -89,16 +94,20 @@ fn gpu(local: u32) -> Result<u32> {
     }
 }
 
-/// Checks that all ranks were asked for the same.
-fn agree(seat: &Seat, spec: &LabSpec, parallel: Parallel, steps: u64) -> Result<()> {
+/// What all ranks have to be given alike.
+pub(super) fn given(spec: &LabSpec, parallel: Parallel, steps: u64) -> String {
     let kind = match &spec.device {
         DeviceChoice::Cpu => "cpu",
         DeviceChoice::Cuda(_) => "cuda",
         DeviceChoice::Sim(_) => "sim",
     };
     let LabSpec { workload, sizes, data, seed, config, .. } = spec;
-    let asked = format!("{} {sizes:?} {data:?} {seed} {config:?} {parallel:?} {steps} {kind}", workload.name);
-    let all = seat.gather(asked.into_bytes())?;
+    format!("{} {sizes:?} {data:?} {seed} {config:?} {parallel:?} {steps} {kind}", workload.name)
+}
+
+/// Checks that all ranks were asked for the same.
+fn agree(seat: &Seat, given: String) -> Result<()> {
+    let all = seat.gather(given.into_bytes())?;
     let Some(other) = all.iter().position(|asked| *asked != all[0]) else { return Ok(()) };
     seat.fail();
     Err(eyre!("ranks 0 and {other} were given different arguments; start all ranks with the same"))

@@ -6,6 +6,8 @@ mod four_bit;
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::DType;
 use vramlab_model::Category;
@@ -18,7 +20,7 @@ use super::tensor::Tensor;
 pub(crate) use convolution::{Arithmetic, Convolution, Pass};
 
 /// What PyTorch and its libraries ask of a device before they choose a kernel or a workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Libraries {
     /// Compute capability, major times ten plus minor: 90 on an H200.
     pub compute_capability: u32,

@@ -1,0 +1,64 @@
+//! The lab of ranks that a launcher has started, each a process of its own: rank 0 draws it, the others train for it.
+
+use color_eyre::eyre::{Report, Result};
+
+use super::launcher::Launched;
+use super::process::{given, own_device};
+use super::threads::prepare;
+use super::{check_live, refused};
+use crate::cli::output::complain;
+use crate::session::{self, DeviceChoice, Joined, LabSpec, PATIENCE, Parallel, RankProcesses, RankServer, Welcomed};
+use crate::train::Parallelism;
+
+/// What this process has to do now that all ranks have come.
+pub(in crate::cli) enum Gathered {
+    /// Show a lab of this, whose other ranks are these.
+    Lab(Box<LabSpec>, RankProcesses),
+    /// Train without a screen.
+    Run,
+    /// Nothing more: the lab of rank 0 has ended.
+    Ended,
+}
+
+/// Waits for all ranks of a launcher. Rank 0 opens a lab where it has a terminal; another one trains for it until it ends.
+pub(in crate::cli) fn gather(
+    spec: &LabSpec,
+    way: Parallelism,
+    launched: &Launched,
+    terminal: bool,
+    device_is_named: bool,
+) -> Result<Gathered> {
+    let rendezvous = &launched.rendezvous;
+    let (rank, ranks) = (rendezvous.world.rank(), rendezvous.world.size());
+    let of_this = |error: Report| if rank == 0 { error } else { error.wrap_err(format!("rank {rank}")) };
+    let parallel = Parallel { parallelism: way, ranks };
+    let simulated = matches!(spec.device, DeviceChoice::Sim(_));
+    let device = own_device(spec, launched, device_is_named)?;
+    // Ranks on cards that are not there are all computed by rank 0.
+    let own = LabSpec { device, parallel: Some(parallel), apart: !simulated, ..spec.clone() };
+    check_live(&own, parallel).map_err(of_this)?;
+    session::of_rank(parallel, spec, rank, 0).map_err(refused).map_err(of_this)?;
+    prepare(&own)?;
+    let given = given(spec, parallel, spec.steps.unwrap_or_default());
+    if rank == 0 {
+        complain(format_args!("rank 0 of {ranks}: waits for the others at {}", rendezvous.host));
+        let welcomed = match (simulated, terminal) {
+            (true, _) => Welcomed::Simulated,
+            (false, true) => Welcomed::Lab,
+            (false, false) => Welcomed::Run,
+        };
+        let processes = RankProcesses::gather(rendezvous, &given, welcomed, PATIENCE)?;
+        return Ok(processes.map_or(Gathered::Run, |processes| Gathered::Lab(Box::new(own), processes)));
+    }
+    let joined = RankServer::join(rendezvous, given, PATIENCE).map_err(Report::new).map_err(of_this)?;
+    let (server, told) = match joined {
+        Joined::Run => return Ok(Gathered::Run),
+        Joined::Lab(server) => (server, "trains for the lab of rank 0"),
+        Joined::Simulated(server) => (server, "is simulated by rank 0, and waits for it to end"),
+    };
+    complain(format_args!("rank {rank} of {ranks}: {told}"));
+    let steps = server.serve(&LabSpec { parallel: None, ..own }).map_err(Report::new).map_err(of_this)?;
+    let steps = if simulated { String::new() } else { format!(" after {steps} steps of this rank") };
+    complain(format_args!("rank {rank} of {ranks}: the lab has ended{steps}"));
+    Ok(Gathered::Ended)
+}

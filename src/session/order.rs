@@ -1,0 +1,159 @@
+//! What a rank is asked between steps, and what it answers: the same whether its trainer is here, on a thread, or in a process of
+//! its own.
+
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+use super::force::{self, note_first_values};
+use super::{LabSpec, Setup};
+use vramlab_allocator::units::Bytes;
+use vramlab_device::DeviceError;
+use vramlab_model::About;
+use vramlab_train::{Config, MemoryKind, Seat, TrainError, Trainer};
+
+/// What a rank is asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Tell which switches do not begin at their usual value.
+    NoteFirstValues,
+    /// Say what it trains, and where.
+    Describe,
+    /// Put what is wanted in force, in place of what is.
+    Flip { present: Setup, wanted: Setup },
+    /// Train a step.
+    Step,
+    /// Nothing: it has done this step.
+    Rest,
+    /// Give cached segments back.
+    EmptyCache,
+    /// Have the statistics forget their peaks.
+    ResetPeaks,
+}
+
+/// What a rank answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Reply {
+    /// It is done.
+    Done,
+    /// What it trains, and where.
+    About(Box<About>),
+    /// What is in force now.
+    InForce(Result<Setup, Fault>),
+    /// How the step ended.
+    Stepped(Result<(), Fault>),
+}
+
+/// Why a rank could not do what it was asked, as it is told to others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Fault {
+    OutOfMemory { of_host: bool, requested: Bytes, left: Bytes, what: Arc<str> },
+    Lost { device: String, reason: String },
+    RankEnded(usize),
+    Stopped,
+    Other(String),
+}
+
+impl From<TrainError> for Fault {
+    fn from(error: TrainError) -> Self {
+        match error {
+            TrainError::OutOfMemory { kind, requested, left, what } => {
+                Self::OutOfMemory { of_host: kind == MemoryKind::Host, requested, left, what }
+            }
+            TrainError::Device(DeviceError::Lost { device, reason }) => Self::Lost { device, reason },
+            TrainError::RankEnded(rank) => Self::RankEnded(rank),
+            TrainError::Stopped => Self::Stopped,
+            error => Self::Other(error.to_string()),
+        }
+    }
+}
+
+impl From<Fault> for TrainError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::OutOfMemory { of_host, requested, left, what } => {
+                let kind = if of_host { MemoryKind::Host } else { MemoryKind::Device };
+                Self::OutOfMemory { kind, requested, left, what }
+            }
+            Fault::Lost { device, reason } => Self::Device(DeviceError::Lost { device, reason }),
+            Fault::RankEnded(rank) => Self::RankEnded(rank),
+            Fault::Stopped => Self::Stopped,
+            Fault::Other(text) => Self::Workload(text),
+        }
+    }
+}
+
+/// Does what is asked of the rank that `spec` describes.
+pub(super) fn obey(order: Order, trainer: &mut Trainer, spec: &LabSpec) -> Reply {
+    match order {
+        Order::NoteFirstValues => note_first_values(trainer, spec),
+        Order::Describe => return Reply::About(Box::new(spec.about(Some(trainer)))),
+        Order::Flip { present, wanted } if present == wanted => return Reply::InForce(Ok(wanted)),
+        Order::Flip { present, wanted } => {
+            let had = force::flip_with(trainer, &present, &wanted, configure);
+            return Reply::InForce(had.map_err(|error| TrainError::from(error).into()));
+        }
+        Order::Step => {
+            let stepped = match &spec.seat {
+                Some(seat) => step_beside(trainer, seat),
+                None => trainer.step().map(drop),
+            };
+            return Reply::Stepped(stepped.map_err(Into::into));
+        }
+        Order::Rest => return Reply::Stepped(Ok(())),
+        Order::EmptyCache => trainer.empty_cache(),
+        Order::ResetPeaks => trainer.reset_peak_memory_stats(),
+    }
+    Reply::Done
+}
+
+/// One step of a rank that waits for others: when it fails, nobody waits for it.
+fn step_beside(trainer: &mut Trainer, seat: &Seat) -> Result<(), TrainError> {
+    match (trainer.step(), seat.failed()) {
+        // What a device computed while its exchanges were ended is nothing.
+        (Ok(_), Some(other)) if trainer.memory().exchanges() => Err(TrainError::RankEnded(other)),
+        (Ok(_), _) => Ok(()),
+        (Err(TrainError::Stopped), _) => Err(TrainError::Stopped),
+        (Err(error), _) => {
+            // A device that is gone has no memory to give either, and its kernels fail.
+            let error = trainer.check_device().err().map_or(error, Into::into);
+            seat.fail();
+            Err(error)
+        }
+    }
+}
+
+/// Configures a rank: the batch is that of all ranks.
+fn configure(trainer: &mut Trainer, config: Config) -> Result<(), TrainError> {
+    let Some(member) = trainer.member() else { return trainer.configure(config) };
+    let batch = member.samples(config.batch).map_err(|uneven| TrainError::Workload(uneven.to_string()))?;
+    trainer.configure(Config { batch, ..config })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_fault_says_is_what_the_error_said() {
+        let errors = [
+            TrainError::OutOfMemory {
+                kind: MemoryKind::Host,
+                requested: Bytes::mib(3),
+                left: Bytes::mib(2),
+                what: "a batch".into(),
+            },
+            TrainError::Device(DeviceError::Lost { device: "cuda:0".to_owned(), reason: "it fell".to_owned() }),
+            TrainError::RankEnded(3),
+            TrainError::Stopped,
+            TrainError::TwoOptimizers,
+        ];
+        for error in errors {
+            let text = error.to_string();
+            let fault = Fault::from(error);
+            let bytes = postcard::to_stdvec(&fault).unwrap();
+            let read: Fault = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(read, fault);
+            assert_eq!(TrainError::from(read).to_string(), text);
+        }
+    }
+}

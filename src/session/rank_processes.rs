@@ -1,0 +1,275 @@
+//! The processes of the other ranks, as that of rank 0 sees them: a connection to each, by which it asks and hears.
+
+use std::io::BufReader;
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{RecvTimeoutError, Sender, SyncSender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::order::{Fault, Order};
+use super::rank_messages::{BEAT, BUFFER, FromRank, Listening, SILENCE, Said, ToRank, Unmade, Welcome, read, write};
+use super::rank_worker::{Told, micros};
+use super::rendezvous::{Rendezvous, RendezvousError};
+use super::{BuildError, GroupError, Parallel, Setup};
+use vramlab_device::DeviceError;
+use vramlab_train::{Seat, TrainError};
+
+/// How long ranks may take to meet once more. The others wait a little less.
+const AGAIN: Duration = Duration::from_secs(30);
+/// A rank that says nothing for so long is named.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// The processes of all ranks but this one, which is rank 0.
+#[derive(Debug)]
+pub struct RankProcesses {
+    rendezvous: Rendezvous,
+    links: Vec<Arc<Link>>,
+    /// Runs that were begun.
+    rounds: u32,
+    /// Ends the thread that says that this rank is there.
+    _beating: Sender<()>,
+}
+
+/// The connection to a rank's process.
+#[derive(Debug)]
+pub(super) struct Link {
+    rank: usize,
+    stream: TcpStream,
+    /// Held while a message is written.
+    writing: Mutex<()>,
+    desk: Mutex<Desk>,
+}
+
+/// Where what a process says is to go.
+#[derive(Debug, Default)]
+struct Desk {
+    round: u32,
+    tells: Option<SyncSender<Told>>,
+    /// Why nothing more comes.
+    gone: Option<Arc<str>>,
+}
+
+impl RankProcesses {
+    /// Waits for all other ranks, and tells them what is to be done, unless one was not given what this rank was.
+    ///
+    /// # Errors
+    /// [`RendezvousError`].
+    pub fn gather(
+        rendezvous: &Rendezvous,
+        given: &str,
+        welcomed: Welcomed,
+        patience: Duration,
+    ) -> Result<Option<Self>, RendezvousError> {
+        let connections = rendezvous.of_lab(0).connect(patience)?;
+        let mut links = Vec::with_capacity(connections.len());
+        let mut differs = None;
+        for (rank, stream) in connections {
+            match read(&mut Listening::to(&stream, |_| ())?)? {
+                FromRank { said: Said::Given(theirs), .. } if theirs == given => {}
+                _ => differs = differs.or(Some(rank)),
+            }
+            let (writing, desk) = (Mutex::default(), Mutex::default());
+            links.push(Arc::new(Link { rank, stream, writing, desk }));
+        }
+        let told = differs.map_or(welcomed.message(), Welcome::Differ);
+        links.iter().for_each(|link| link.say(&ToRank::Welcome(told)));
+        if let Some(rank) = differs {
+            return Err(RendezvousError::Differ(rank));
+        }
+        if welcomed == Welcomed::Run {
+            return Ok(None);
+        }
+        for link in &links {
+            let link = Arc::clone(link);
+            thread::Builder::new().name(format!("hears rank {}", link.rank)).spawn(move || link.hear())?;
+        }
+        let (beating, beats) = channel::<()>();
+        let each = links.clone();
+        thread::Builder::new().name("ranks".to_owned()).spawn(move || {
+            while beats.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+                each.iter().for_each(|link| link.say(&ToRank::Beat));
+            }
+        })?;
+        Ok(Some(Self { rendezvous: rendezvous.clone(), links, rounds: 0, _beating: beating }))
+    }
+
+    pub(super) fn links(&self) -> &[Arc<Link>] {
+        &self.links
+    }
+
+    /// Has all ranks begin a run whose clocks count from `begun`, and meets them. What they say of it goes to `tells`.
+    ///
+    /// # Errors
+    /// [`GroupError`]: one is gone, or does not come.
+    pub(super) fn begin(
+        &mut self,
+        parallel: Parallel,
+        setup: &Setup,
+        begun: Instant,
+        tells: &SyncSender<Told>,
+    ) -> Result<Arc<Seat>, GroupError> {
+        if let Some(gone) = self.gone() {
+            return Err(gone);
+        }
+        self.rounds += 1;
+        for link in &self.links {
+            {
+                let mut desk = link.lock();
+                (desk.round, desk.tells) = (self.rounds, Some(tells.clone()));
+            }
+            let (round, elapsed) = (self.rounds, micros(begun.elapsed()));
+            link.say(&ToRank::Begin { round, elapsed, way: parallel.parallelism, setup: setup.clone() });
+        }
+        let met = self.rendezvous.of_lab(self.rounds).meet_unless(AGAIN, &|| self.gone().is_some());
+        met.map_err(|error| self.gone().unwrap_or_else(|| GroupError::Refused(error.to_string())))
+    }
+
+    /// That a process is gone, where one is.
+    fn gone(&self) -> Option<GroupError> {
+        let (rank, why) = self.links.iter().find_map(|link| Some((link.rank, link.lock().gone.clone()?)))?;
+        Some(GroupError::Build { rank, error: BuildError::Device(gone(&why)) })
+    }
+}
+
+impl Drop for RankProcesses {
+    fn drop(&mut self) {
+        for link in &self.links {
+            link.say(&ToRank::Leave);
+            // Their process closes it when it has read that.
+            let _ = link.stream.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+/// What is to be done with ranks that have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Welcomed {
+    /// They train for a lab.
+    Lab,
+    /// They train without a screen.
+    Run,
+    /// Their cards are not there: this process computes them all, and they wait.
+    Simulated,
+}
+
+impl Welcomed {
+    const fn message(self) -> Welcome {
+        match self {
+            Self::Lab => Welcome::Lab,
+            Self::Run => Welcome::Run,
+            Self::Simulated => Welcome::Simulated,
+        }
+    }
+}
+
+/// A process that is gone, as a device that is.
+pub(super) fn gone(why: &str) -> DeviceError {
+    DeviceError::Lost { device: "its process".to_owned(), reason: why.to_owned() }
+}
+
+impl Link {
+    fn lock(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, message: &ToRank) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who hears it finds out that it is gone.
+        let _ = write(&self.stream, message);
+    }
+
+    pub fn ask(&self, order: Order) {
+        self.say(&ToRank::Ask(order));
+    }
+
+    /// A person has held all ranks for so long, in all.
+    pub fn held(&self, held: u64) {
+        self.say(&ToRank::Held(held));
+    }
+
+    /// It is to stop at its next safe point.
+    pub fn stop(&self) {
+        self.say(&ToRank::Stop);
+    }
+
+    /// Nobody listens any more.
+    pub fn forget(&self) {
+        self.lock().tells = None;
+    }
+
+    /// Tells whoever listens; what nobody waits for is dropped.
+    fn tell(&self, told: Told) {
+        let tells = self.lock().tells.clone();
+        // Nobody may be left to hear it.
+        let _ = tells.map(|tells| tells.send(told));
+    }
+
+    /// Takes what the process says to whoever listens, until nothing more comes.
+    fn hear(&self) {
+        let mut named = false;
+        let silent = |silence: Duration| {
+            let quiet = silence >= QUIET;
+            if quiet && !named {
+                self.tell(Told::Silent(self.rank, silence));
+            }
+            named = quiet;
+        };
+        let why = match Listening::to(&self.stream, silent) {
+            Ok(listening) => {
+                let mut reader = BufReader::with_capacity(BUFFER, listening);
+                loop {
+                    match read::<FromRank>(&mut reader) {
+                        Ok(FromRank { round, said }) => {
+                            if self.lock().round == round {
+                                self.pass_on(said);
+                            }
+                        }
+                        Err(error)
+                            if matches!(
+                                error.kind(),
+                                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                            ) =>
+                        {
+                            break format!("it has said nothing for {} s", SILENCE.as_secs());
+                        }
+                        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                            break "its connection has closed".to_owned();
+                        }
+                        Err(error) => break error.to_string(),
+                    }
+                }
+            }
+            Err(error) => error.to_string(),
+        };
+        let why: Arc<str> = why.into();
+        let tells = {
+            let mut desk = self.lock();
+            desk.gone = Some(Arc::clone(&why));
+            desk.tells.clone()
+        };
+        let _ = self.stream.shutdown(Shutdown::Both);
+        // Nobody may be left to hear it.
+        let _ = tells.map(|tells| tells.send(Told::Ended(self.rank, Some(why))));
+    }
+
+    fn pass_on(&self, said: Said) {
+        match said {
+            Said::Happened(happened) => self.tell(Told::Happened(self.rank, happened)),
+            Said::Made(Ok(made)) => self.tell(Told::Made(self.rank, Ok(made))),
+            Said::Made(Err(why)) => self.tell(Told::Made(self.rank, Err(unmade(why, self.rank)))),
+            Said::Answered(reply) => self.tell(Told::Answered(self.rank, reply)),
+            Said::Beat | Said::Given(_) => {}
+        }
+    }
+}
+
+/// Why a process has no model, as a rank here would say it.
+fn unmade(why: Unmade, rank: usize) -> BuildError {
+    match why {
+        Unmade::Lost(Fault::Lost { device, reason }) => BuildError::Device(DeviceError::Lost { device, reason }),
+        Unmade::Lost(fault) => BuildError::Train(fault.into()),
+        Unmade::Refused(why) => BuildError::Train(TrainError::Workload(why)),
+        Unmade::Failed(why) => BuildError::Train(TrainError::Workload(format!("rank {rank}: {why}"))),
+    }
+}
