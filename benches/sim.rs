@@ -28,6 +28,7 @@ fn gpt2(amp: Amp, observer: Box<dyn Observer>) -> Trainer {
     let config = Config { data: DataPath::Resident, amp, ..Config::new(workload.batch.get()) };
     let spec = LabSpec {
         parallel: None,
+        apart: false,
         member: None,
         seat: None,
         timetable: None,
