@@ -141,7 +141,7 @@ impl ModelConfig {
         }
         let unrotated = self.unrotated(family)?;
         let windows = self.windows.windows(family, self.layers()?, unrotated)?;
-        let unrotated = if family.turns_in_windows && windows != SlidingWindows::NONE {
+        let unrotated = if family.turns_in_windows && (self.windows.are_given() || windows != SlidingWindows::NONE) {
             let layers: Vec<_> = (0..self.layers()?).map(|layer| !windows.has(layer)).collect();
             LayerPattern::under("layer_types", &layers)?
         } else {

@@ -35,7 +35,7 @@ pub(super) struct Family {
     pub activation: &'static str,
     /// Which layers have a window.
     pub windows: Windows,
-    /// Queries and keys are rotated where a window is, if there are windows.
+    /// Queries and keys are rotated where a window is, unless a file says that there are no windows.
     pub turns_in_windows: bool,
     pub experts: Option<OwnExperts>,
     /// Keys that it reads and most others do not.

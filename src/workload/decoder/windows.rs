@@ -31,6 +31,11 @@ enum Every {
 }
 
 impl WindowKeys {
+    /// A file does not say that there are none.
+    pub const fn are_given(&self) -> bool {
+        !matches!(self.sliding_window, Some(None))
+    }
+
     /// The windows of so many `layers`, of which some are `unrotated`.
     pub fn windows(&self, family: &Family, layers: usize, unrotated: LayerPattern) -> Result<SlidingWindows, String> {
         let asked = self.use_sliding_window == Some(true);
