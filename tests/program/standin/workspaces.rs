@@ -83,9 +83,12 @@ fn an_answer_of_the_table_is_found() {
     let knobs = format!(r#""CUDNN_KNOB_TYPE_WORKSPACE":{workspace}"#);
     let plan = Plan::read(&json(91_900, sizes, engine, &knobs)).unwrap();
     assert_eq!(plan.known(H200), Known::Recorded(answer));
+    assert!(!plan.known(H200).is_estimate());
     // Another card with as many multiprocessors was not asked: the same answer is an estimate there.
     for title in ["NVIDIA H100 80GB HBM3", "NVIDIA H100 NVL"] {
-        assert_eq!(plan.known(Chip { title, ..H200 }), Known::Borrowed(answer));
+        let known = plan.known(Chip { title, ..H200 });
+        assert_eq!(known, Known::Borrowed(answer));
+        assert!(known.is_estimate());
     }
     assert_eq!(plan.known(Chip { multiprocessors: 114, ..H200 }), Known::Usual);
 }
