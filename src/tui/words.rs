@@ -16,7 +16,10 @@ use crate::units::Bytes;
 /// own program.
 pub(crate) fn remedy(stage: &Stage<'_>, remedy: &Remedy) -> String {
     match stage.picture.kind {
-        Kind::Live => pressed(stage.keys, remedy),
+        Kind::Live => pressed(stage.keys, remedy, &|switch| {
+            let setting = stage.picture.switches().get(switch.word())?;
+            Some(setting.wanted.as_deref().unwrap_or(&setting.value).to_owned())
+        }),
         // A recording may be one of a program that was watched.
         Kind::Recording(_) if stage.view().about.history.is_none() => session::in_flags(remedy),
         Kind::Recording(_) | Kind::Snapshot(_) | Kind::Watched(_) => in_program(stage, remedy),
@@ -28,11 +31,11 @@ pub(crate) fn in_program(stage: &Stage<'_>, remedy: &Remedy) -> String {
     session::in_program(remedy, stage.view().about.oldest_torch())
 }
 
-/// What to press for a remedy: `c (checkpoint on)`.
-fn pressed(keys: &Keymap, remedy: &Remedy) -> String {
+/// What to press for a remedy: `c (checkpoint on)`; `now` is what a switch is set to.
+fn pressed(keys: &Keymap, remedy: &Remedy, now: &dyn Fn(Switch) -> Option<String>) -> String {
     match remedy {
         Remedy::Flip { switch, value } => match Switch::named(switch) {
-            Some(named) => flip_to(keys, named, value),
+            Some(named) => flip_to(keys, named, value, now(named).as_deref()),
             None => format!("{switch} {value}"),
         },
         Remedy::SmallerBatch { batch } => {
@@ -51,10 +54,19 @@ fn pressed(keys: &Keymap, remedy: &Remedy) -> String {
     }
 }
 
-fn flip_to(keys: &Keymap, switch: Switch, value: &str) -> String {
+fn flip_to(keys: &Keymap, switch: Switch, value: &str, now: Option<&str>) -> String {
     let (action, label) = (Action::of_switch(switch), switch.label());
     match keys.key_of(action) {
         key if !key.is_empty() && switch.reach() == Reach::Written => format!("{key} ({value})"),
+        // A key goes from value to value.
+        key if !key.is_empty() => {
+            let place = |value: &str| switch.values().iter().position(|known| *known == value);
+            let presses = now.and_then(place).zip(place(value)).map(|(from, to)| {
+                let values = switch.values().len();
+                (to + values - from) % values
+            });
+            format!("{} ({label} {value})", vec![key; presses.unwrap_or(1).max(1)].join(" "))
+        }
         _ => keys.with_key(action, &format!("{label} {value}")),
     }
 }
@@ -184,7 +196,15 @@ mod tests {
             Remedy::EmptyCache,
             Remedy::HigherLimit,
         ];
-        remedies.iter().map(|one| pressed(keys, one)).collect()
+        remedies.iter().map(|one| pressed(keys, one, &|_| None)).collect()
+    }
+
+    #[test]
+    fn a_key_is_said_as_often_as_it_is_to_be_pressed() {
+        let off = Remedy::Flip { switch: "retain".into(), value: "off".into() };
+        for (now, said) in [("losses", "r r r (leak off)"), ("graph", "r r (leak off)"), ("cycles", "r (leak off)")] {
+            assert_eq!(pressed(keymap::standard(), &off, &|_| Some(now.to_owned())), said);
+        }
     }
 
     #[test]

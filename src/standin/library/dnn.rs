@@ -183,7 +183,7 @@ fn workspace_on_card(made: u64, configuration: Option<u64>) -> Option<u64> {
     let length = ask(made, PLAN_JSON, CHARACTERS, &mut json)?.min(json.len());
     let plan = Plan::read(&String::from_utf8_lossy(&json[..length]))?;
     let known = plan.known(card.chip());
-    if matches!(known, Known::Borrowed(_) | Known::Shared(_) | Known::Usual | Known::Nothing) {
+    if known.is_estimate() {
         report::estimated_workspace();
         if report::is_told() {
             eprintln!("vramlab: the workspace of this plan is an estimate: {}", plan.spelled());

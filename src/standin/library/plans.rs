@@ -78,6 +78,12 @@ pub enum Known {
     Nothing,
 }
 
+impl Known {
+    pub fn is_estimate(self) -> bool {
+        matches!(self, Self::Borrowed(_) | Self::Shared(_) | Self::Usual | Self::Nothing)
+    }
+}
+
 /// The part of a JSON text behind `"name":`.
 fn behind<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let quoted = format!("\"{name}\":");
