@@ -288,7 +288,10 @@ impl Lockstep {
     fn flip_each(&mut self, present: &[Setup], wanted: &Setup) -> Result<Vec<Setup>, GroupError> {
         let had = self.ask_all(|run| {
             let place = usize::from(run.spec.index.0);
-            Order::Flip { present: present.get(place).unwrap_or(wanted).clone(), wanted: wanted.clone() }
+            Order::Flip {
+                present: Box::new(present.get(place).unwrap_or(wanted).clone()),
+                wanted: Box::new(wanted.clone()),
+            }
         });
         let each = self.runs.iter().zip(had).enumerate().map(|(rank, (run, had))| {
             let error = match had {

@@ -19,7 +19,7 @@ pub(super) enum Order {
     /// Say what it trains, and where.
     Describe,
     /// Put what is wanted in force, in place of what is.
-    Flip { present: Setup, wanted: Setup },
+    Flip { present: Box<Setup>, wanted: Box<Setup> },
     /// Train a step.
     Step,
     /// Nothing: it has done this step.
@@ -87,7 +87,7 @@ pub(super) fn obey(order: Order, trainer: &mut Trainer, spec: &LabSpec) -> Reply
     match order {
         Order::NoteFirstValues => note_first_values(trainer, spec),
         Order::Describe => return Reply::About(Box::new(spec.about(Some(trainer)))),
-        Order::Flip { present, wanted } if present == wanted => return Reply::InForce(Ok(wanted)),
+        Order::Flip { present, wanted } if present == wanted => return Reply::InForce(Ok(*wanted)),
         Order::Flip { present, wanted } => {
             let had = force::flip_with(trainer, &present, &wanted, configure);
             return Reply::InForce(had.map_err(|error| TrainError::from(error).into()));

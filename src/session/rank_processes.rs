@@ -119,7 +119,7 @@ impl RankProcesses {
                 (desk.round, desk.tells) = (self.rounds, Some(tells.clone()));
             }
             let (round, elapsed) = (self.rounds, micros(begun.elapsed()));
-            link.say(&ToRank::Begin { round, elapsed, way: parallel.parallelism, setup: setup.clone() });
+            link.say(&ToRank::Begin { round, elapsed, way: parallel.parallelism, setup: Box::new(setup.clone()) });
         }
         let met = self.rendezvous.of_lab(self.rounds).meet_unless(AGAIN, &|| self.gone().is_some());
         met.map_err(|error| self.gone().unwrap_or_else(|| GroupError::Refused(error.to_string())))
@@ -201,8 +201,10 @@ impl Link {
     /// Tells whoever listens; what nobody waits for is dropped.
     fn tell(&self, told: Told) {
         let tells = self.lock().tells.clone();
-        // Nobody may be left to hear it.
-        let _ = tells.map(|tells| tells.send(told));
+        if let Some(tells) = tells {
+            // Nobody may be left to hear it.
+            let _ = tells.send(told);
+        }
     }
 
     /// Takes what the process says to whoever listens, until nothing more comes.
@@ -249,8 +251,10 @@ impl Link {
             desk.tells.clone()
         };
         let _ = self.stream.shutdown(Shutdown::Both);
-        // Nobody may be left to hear it.
-        let _ = tells.map(|tells| tells.send(Told::Ended(self.rank, Some(why))));
+        if let Some(tells) = tells {
+            // Nobody may be left to hear it.
+            let _ = tells.send(Told::Ended(self.rank, Some(why)));
+        }
     }
 
     fn pass_on(&self, said: Said) {
