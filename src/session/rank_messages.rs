@@ -36,7 +36,7 @@ pub(super) enum ToRank {
         /// Microseconds since it began.
         elapsed: u64,
         way: Parallelism,
-        setup: Setup,
+        setup: Box<Setup>,
     },
     /// Do something between steps.
     Ask(Order),

@@ -119,7 +119,7 @@ impl RankProcesses {
                 (desk.round, desk.tells) = (self.rounds, Some(tells.clone()));
             }
             let (round, elapsed) = (self.rounds, micros(begun.elapsed()));
-            link.say(&ToRank::Begin { round, elapsed, way: parallel.parallelism, setup: setup.clone() });
+            link.say(&ToRank::Begin { round, elapsed, way: parallel.parallelism, setup: Box::new(setup.clone()) });
         }
         let met = self.rendezvous.of_lab(self.rounds).meet_unless(AGAIN, &|| self.gone().is_some());
         met.map_err(|error| self.gone().unwrap_or_else(|| GroupError::Refused(error.to_string())))

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// A port that nothing had a moment ago.
-fn port() -> String {
+pub fn port() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().min(65_000).to_string()
 }
 
@@ -69,20 +69,22 @@ fn two_processes_learn_what_two_threads_do() {
     }
 }
 
+/// Where rank 0 has no terminal, the lab is a table.
 #[test]
-fn the_lab_is_for_ranks_of_one_process_and_rank_0_says_so() {
+fn without_a_terminal_the_lab_is_a_table_of_all_ranks() {
+    let port = port();
     let of = |rank: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vramlab"));
-        command.args(["gpt-mini", "--device", "cpu", "--parallel", "ddp"]);
+        command.args(["gpt-mini", "--device", "cpu", "--parallel", "ddp", "--steps", "3"]);
         command.env("RANK", rank).env("LOCAL_RANK", rank).env("WORLD_SIZE", "2");
-        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port()).env("XDG_CONFIG_HOME", "/nowhere");
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        assert_eq!(output.status.code(), Some(2));
-        String::from_utf8(output.stderr).unwrap()
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port).env("XDG_CONFIG_HOME", "/nowhere");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    let told = of("0");
-    assert!(told.contains("a launcher has started 2 here; train with `vramlab run`"), "{told}");
-    assert_eq!(of("1"), "", "the others are quiet");
+    let [first, second] = ["0", "1"].map(of).map(|child| child.wait_with_output().unwrap());
+    assert!(first.status.success() && second.status.success());
+    let table = String::from_utf8(first.stdout).unwrap();
+    assert!(table.contains("gpt-mini on 2 × cpu, ddp, 3 steps"), "{table}");
+    assert!(second.stdout.is_empty(), "only rank 0 prints");
 }
 
 #[test]

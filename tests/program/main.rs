@@ -19,6 +19,7 @@ mod diagnose;
 mod ends;
 mod float8;
 mod launched;
+mod launched_lab;
 mod lengths;
 mod measured;
 mod pty;
