@@ -10,3 +10,8 @@ pub struct Parallel {
     /// How many they are.
     pub ranks: usize,
 }
+
+impl Parallel {
+    /// Ranks that one process computes at most, each on a thread.
+    pub(super) const MOST_THREADS: usize = 16;
+}

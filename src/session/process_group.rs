@@ -7,7 +7,6 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::interleaved::Interleaved;
-use super::rank_threads::RankThreads;
 use super::{BuildError, DeviceChoice, Follow, Headless, LabSpec, Listener, Parallel};
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_device::sim::Card;
@@ -43,7 +42,7 @@ pub fn check_ranks(parallel: Parallel, spec: &LabSpec) -> Result<(), GroupError>
     if spec.apart && parallel.ranks > Ranks::MOST {
         return Err(GroupError::TooDifferent);
     }
-    if threads && !(2..=RankThreads::MOST).contains(&parallel.ranks) {
+    if threads && !(2..=Parallel::MOST_THREADS).contains(&parallel.ranks) {
         return Err(GroupError::Threads(parallel.ranks));
     }
     of_rank(parallel, spec, 0, 0).map(drop)
@@ -73,7 +72,7 @@ pub enum GroupError {
     #[error("{0} ranks can't train together; give from 2 to {most}", most = ProcessGroup::MOST)]
     Size(usize),
     /// There are too few ranks for one process, or too many.
-    #[error("{0} ranks can't train in one process; give from 2 to {most}", most = RankThreads::MOST)]
+    #[error("{0} ranks can't train in one process; give from 2 to {most}", most = Parallel::MOST_THREADS)]
     Threads(usize),
     /// More ranks do something of their own than are followed.
     #[error("more than {most} ranks do different things; choose fewer ranks or another way of parallelism", most = Ranks::MOST)]

@@ -57,9 +57,6 @@ struct Rank {
 }
 
 impl RankThreads {
-    /// Ranks of one process at most.
-    pub const MOST: usize = 16;
-
     pub fn new() -> Self {
         let (tells, told) = sync_channel(AHEAD);
         let (alive, gone) = channel();
