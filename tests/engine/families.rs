@@ -680,7 +680,9 @@ fn published_peaks_are_met() {
         let libraries = Libraries { compute_capability: 80, multiprocessors: 108, workspaces: true };
         let device = Box::new(SimDevice::new(card));
         let (mut trainer, _) = crate::training::on(device, workload, config, libraries, LoopStyle::Logging);
-        (0..2).for_each(|_| drop(trainer.step().unwrap()));
+        for _ in 0..2 {
+            trainer.step().unwrap();
+        }
         let allocated = trainer.statistics().allocated_bytes.all;
         let near = |ours: i64, theirs: f64, most: f64| {
             let ours = ours as f64 / f64::from(1 << 30);
