@@ -114,7 +114,9 @@ fn what_is_copied_reaches_the_terminals_clipboard_and_leaving_tells_what_the_run
     lab.wait_for_training();
     lab.press("m");
     lab.wait_for("autocast to fp16", |screen| {
-        screen.contents().lines().any(|line| line.contains("m AMP") && line.contains("fp16"))
+        // Not "→ fp16", which is still to come: a pause would hold it up.
+        let is_on = |line: &str| line.contains("m AMP") && line.contains("fp16") && !line.contains("→ fp16");
+        screen.contents().lines().any(is_on)
     });
     lab.press(" ");
     lab.wait_for_text("PAUSED");

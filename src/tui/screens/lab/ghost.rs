@@ -58,9 +58,10 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
     if beside::is_estimate(ghost) {
         entries.push(dim("  start estimated".to_owned()));
     }
-    // Of the moment shown, where the ghost is known there.
-    if ghost.ended {
-        entries.push(compared(theme, "stranded", other.stranded, own.stranded, Change::Bytes));
+    // Of the moment shown, where the ghost is known there; while all panels are of a step's peak, of that step's end, and it says so.
+    let marked = stage.picture.marked.is_some();
+    if ghost.ended || marked && stage.picture.is_now() {
+        entries.push(compared(theme, "stranded after", other.stranded, own.stranded, Change::Bytes));
     } else if stage.picture.is_now() {
         entries.push(compared(theme, "stranded", figures.stranded, view.ledger.stranded, Change::Bytes));
     } else if let Some(then) = stage.ghost {
@@ -75,7 +76,7 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
         let failed = if figures.served == 1 { "failed request fits" } else { "failed requests fit" };
         entries.push(vec![span(theme, Token::Ok, format!("  {} {failed}", figures.served))]);
     }
-    if stage.picture.is_now() {
+    if stage.picture.is_now() && !marked {
         let (theirs, ours) = (figures.segments, view.segments.len() as u64);
         let change = match theirs.cmp(&ours) {
             std::cmp::Ordering::Less => format!(" (−{})", ours - theirs),
