@@ -46,13 +46,19 @@ fn render_other(
 ) {
     let theme = stage.theme;
     let unit = step::unit(stage, largest);
+    // What is known of another rank is its last step, which who looks back sees beside an earlier one.
+    let goes_on = stage.picture.is_live() && stage.picture.is_now();
+    let is_other = !goes_on && shown.is_some_and(|shown| shown.step != profile.step);
+    let when = if is_other { format!(" step {}", profile.step) } else { String::new() };
     let mut title = vec![
         span(theme, Token::Title, of.alike.words()),
+        span(theme, Token::Text, when),
         span(theme, Token::Text, " peak "),
         span(theme, Token::Strong, unit.figure(step::highest(profile))),
         span(theme, Token::Dim, format!(" {}", unit.name())),
     ];
-    if let Some((category, words)) = shown.and_then(|shown| difference(shown, profile, unit)) {
+    let same = shown.filter(|_| !is_other);
+    if let Some((category, words)) = same.and_then(|shown| difference(shown, profile, unit)) {
         title.extend([
             span(theme, Token::Text, " "),
             legend::legend_of(category, theme),
