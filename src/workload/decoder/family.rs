@@ -182,6 +182,10 @@ const NO_PLAN: TensorPlan = TensorPlan { none: true, ..TensorPlan::LLAMA };
 /// The keys of Granite's multipliers.
 const MULTIPLIED: [&str; 4] = ["attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"];
 
+/// Those and the keys of its experts.
+const GRANITE_EXPERTS: [&str; 6] =
+    [MULTIPLIED[0], MULTIPLIED[1], MULTIPLIED[2], MULTIPLIED[3], "num_experts_per_tok", "num_local_experts"];
+
 /// `attention_bias` is not read.
 const NO_BIAS: (bool, Biases) = (false, Biases::None);
 
@@ -399,14 +403,7 @@ static FAMILIES: [Family; 35] = [
         name: "granitemoe",
         style: Style { norms_made: NormsMade::Between, names: Names::GRANITE_MOE, plan: NO_PLAN, ..LLAMA.style },
         experts: Some(OwnExperts { widens: true, of_chosen: true, ..EXPERTS }),
-        own_keys: &[
-            MULTIPLIED[0],
-            MULTIPLIED[1],
-            MULTIPLIED[2],
-            MULTIPLIED[3],
-            "num_experts_per_tok",
-            "num_local_experts",
-        ],
+        own_keys: &GRANITE_EXPERTS,
         ..LLAMA
     },
     Family {
@@ -420,14 +417,7 @@ static FAMILIES: [Family; 35] = [
             plan: NO_PLAN,
             ..LLAMA.style
         },
-        own_keys: &[
-            MULTIPLIED[0],
-            MULTIPLIED[1],
-            MULTIPLIED[2],
-            MULTIPLIED[3],
-            "num_experts_per_tok",
-            "num_local_experts",
-        ],
+        own_keys: &GRANITE_EXPERTS,
         ..LLAMA
     },
     Family {
