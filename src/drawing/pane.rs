@@ -63,7 +63,11 @@ pub fn frame(kind: Frame, title: Vec<Span<'static>>, border: Style, area: Rect, 
     let mut line = Line::from(shortened(title, usize::from(room.saturating_sub(2))));
     line.spans.insert(0, Span::raw(" "));
     line.spans.push(Span::raw(" "));
-    buf.set_line(start, top, &line, room);
+    let end = buf.set_line(start, top, &line, room).0;
+    // What stands in a line that is faint without colour is not.
+    for x in start..end {
+        buf[(x, top)].modifier.remove(Modifier::DIM);
+    }
     inside(kind, area)
 }
 

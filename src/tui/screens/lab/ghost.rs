@@ -15,6 +15,9 @@ use crate::units::Bytes;
 /// Cells that its name has at least, if it has any.
 const NAME: usize = 10;
 
+/// Parts of an entry that compares: its label, its figure, and how far that is from the run's own.
+const COMPARED: usize = 3;
+
 /// Rows that the line takes.
 pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
     u16::from(stage.picture.ghost.is_some())
@@ -35,7 +38,11 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     if left >= NAME || entries.len() < 2 {
         line.push(span(theme, Token::Text, pane::cut(&ghost.conditions.to_string(), left.max(NAME))));
     }
-    for entry in entries {
+    for mut entry in entries {
+        // How far a figure is from the run's own gives way before the figure does.
+        if cells(&line) + cells(&entry) > room && entry.len() == COMPARED {
+            entry.pop();
+        }
         if cells(&line) + cells(&entry) <= room {
             line.extend(entry);
         }
@@ -58,6 +65,14 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
     if beside::is_estimate(ghost) {
         entries.push(dim("  start estimated".to_owned()));
     }
+    if figures.ooms > 0 {
+        let requests = if figures.ooms == 1 { "request fails" } else { "requests fail" };
+        entries.push(vec![span(theme, Token::Danger, format!("  {} {requests}", figures.ooms))]);
+    }
+    if figures.served > 0 {
+        let failed = if figures.served == 1 { "failed request fits" } else { "failed requests fit" };
+        entries.push(vec![span(theme, Token::Ok, format!("  {} {failed}", figures.served))]);
+    }
     // Of the moment shown, where the ghost is known there; while all panels are of a step's peak, of that step's end, and it says so.
     let marked = stage.picture.marked.is_some();
     if ghost.ended || marked && stage.picture.is_now() {
@@ -67,14 +82,6 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
     } else if let Some(then) = stage.ghost {
         let (theirs, ours) = (then.ledger.stranded, stage.shown.ledger.stranded);
         entries.push(compared(theme, "stranded", theirs, ours, Change::Bytes));
-    }
-    if figures.ooms > 0 {
-        let requests = if figures.ooms == 1 { "request fails" } else { "requests fail" };
-        entries.push(vec![span(theme, Token::Danger, format!("  {} {requests}", figures.ooms))]);
-    }
-    if figures.served > 0 {
-        let failed = if figures.served == 1 { "failed request fits" } else { "failed requests fit" };
-        entries.push(vec![span(theme, Token::Ok, format!("  {} {failed}", figures.served))]);
     }
     if stage.picture.is_now() && !marked {
         let (theirs, ours) = (figures.segments, view.segments.len() as u64);
