@@ -159,25 +159,60 @@ fn grid_line(above: u64, y: u16, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Draws the axis of a chart of shares that is `top` hundredths high: its ends, and what divides it evenly, two rows apart at least.
-pub fn shares(top: u64, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
-    let rows = u64::from(plot.height);
-    let parts = [5, 4, 3, 2].into_iter().find(|parts| top.is_multiple_of(*parts) && rows > 2 * parts).unwrap_or(1);
-    let mut label = |share: u64, y: u16| {
-        put_at(inner, 0, y - inner.y, vec![span(theme, Token::Dim, format!("{share:>3}%"))], &mut *buf);
-    };
-    label(top, plot.top());
-    if plot.height > 1 {
-        label(0, plot.bottom() - 1);
+/// The axis of a chart of shares, in hundredths: its top, and in how many parts ticks divide it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    top: u64,
+    parts: u64,
+}
+
+impl Shares {
+    /// Tops in hundredths, with ticks that are whole.
+    const TOPS: [u64; 17] = [4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 30, 40, 50, 60, 80, 100];
+
+    /// The lowest top that holds `largest`, with ticks two rows apart at least; rather one that is half as high again, if its ticks stand
+    /// evenly in so many rows.
+    pub fn new(largest: f64, rows: u16) -> Self {
+        let rows = u64::from(rows);
+        let divided = |top: u64, evenly: bool| {
+            let fits = |parts: &u64| {
+                top.is_multiple_of(*parts) && rows >= 2 * parts && (!evenly || rows.is_multiple_of(*parts))
+            };
+            let parts = [5, 4, 3, 2].into_iter().find(fits)?;
+            Some(Self { top, parts })
+        };
+        let wanted = 100.0 * largest;
+        let tops = || Self::TOPS.into_iter().filter(|top| *top as f64 >= wanted - 1e-9);
+        let lowest = tops().next().unwrap_or(100);
+        let even = tops().take_while(|top| 2 * top <= 3 * lowest).find_map(|top| divided(top, true));
+        even.or_else(|| divided(lowest, false)).unwrap_or(Self { top: lowest, parts: 1 })
     }
-    let between = (1..parts).map(|part| (top * part / parts, rows * 8 * part / parts + ABOVE));
-    let between: Vec<(u64, u64, u16)> = between
-        .filter_map(|(share, above)| {
-            Some((share, above, plot.bottom().checked_sub(1 + u16::try_from(above / 8).ok()?)?))
-        })
-        .collect();
-    between.iter().for_each(|(share, _, y)| label(*share, *y));
-    between.iter().for_each(|(_, above, y)| grid_line(*above, *y, theme, plot, buf));
+
+    /// Its top as a share.
+    pub fn top(self) -> f64 {
+        self.top as f64 / 100.0
+    }
+
+    /// Draws labels left of `plot`, and lines between its ends.
+    pub fn draw(self, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
+        let Self { top, parts } = self;
+        let rows = u64::from(plot.height);
+        let mut label = |share: u64, y: u16| {
+            put_at(inner, 0, y - inner.y, vec![span(theme, Token::Dim, format!("{share:>3}%"))], &mut *buf);
+        };
+        label(top, plot.top());
+        if plot.height > 1 {
+            label(0, plot.bottom() - 1);
+        }
+        let between = (1..parts).map(|part| (top * part / parts, rows * 8 * part / parts + ABOVE));
+        let between: Vec<(u64, u64, u16)> = between
+            .filter_map(|(share, above)| {
+                Some((share, above, plot.bottom().checked_sub(1 + u16::try_from(above / 8).ok()?)?))
+            })
+            .collect();
+        between.iter().for_each(|(share, _, y)| label(*share, *y));
+        between.iter().for_each(|(_, above, y)| grid_line(*above, *y, theme, plot, buf));
+    }
 }
 
 /// What labels are written in.
@@ -287,6 +322,25 @@ mod tests {
             }
         }
         ticks
+    }
+
+    #[test]
+    fn ticks_of_shares_stand_evenly_where_rows_allow_it() {
+        let of = |largest, rows| Shares::new(largest, rows);
+        assert_eq!(of(0.13, 8), Shares { top: 16, parts: 4 });
+        assert_eq!(of(0.13, 9), Shares { top: 15, parts: 3 });
+        assert_eq!(of(0.13, 10), Shares { top: 15, parts: 5 });
+        assert_eq!(of(0.13, 2), Shares { top: 15, parts: 1 });
+        assert_eq!(of(0.0, 8), Shares { top: 4, parts: 4 });
+        assert_eq!(of(1.0, 7), Shares { top: 100, parts: 2 });
+        for rows in 1..60 {
+            for hundredths in 0..=100 {
+                let largest = f64::from(hundredths) / 100.0;
+                let Shares { top, parts } = of(largest, rows);
+                assert!(top as f64 >= 100.0 * largest - 1e-9 && top.is_multiple_of(parts), "{rows}: {top} in {parts}");
+                assert!(parts == 1 || u64::from(rows) >= 2 * parts, "{rows}: {top} in {parts}");
+            }
+        }
     }
 
     #[test]

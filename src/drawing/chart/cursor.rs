@@ -7,22 +7,33 @@ use ratatui::style::{Color, Modifier};
 use super::shown::{Shown, draw_over, is_braille};
 use crate::theme::{Theme, Token};
 
-/// Draws a line in column `x` of a plot: from its top down to the areas there. Where these reach the top it goes through them as a slit,
-/// which is one colour whatever they are. Ends of areas stay where they are: the cell of one interrupts it. Where letters tell areas
-/// apart they are reversed.
-pub fn cursor(plot: Rect, x: u16, theme: &Theme, buf: &mut Buffer) {
+/// What shows in the row below a plot where the line of the cursor has no room above the areas.
+const FOOT: &str = "▲";
+
+/// Draws a line in column `x` of a plot: from its top down to the areas there. Where these reach the top its foot stands in the row
+/// `below` the plot; without one it goes through them as a slit, which is one colour whatever they are. Ends of areas stay where they
+/// are: the cell of one interrupts it. Where letters tell areas apart they are reversed.
+pub fn cursor(plot: Rect, x: u16, below: Option<u16>, theme: &Theme, buf: &mut Buffer) {
     let is_blank = |y: u16| buf.cell((plot.x + x, y)).is_some_and(|cell| Shown::of(cell, theme) == Shown::Nothing);
     let has_air = plot.height > 0 && is_blank(plot.y);
+    let foot = below.filter(|_| !has_air && !theme.is_colorless());
     for y in plot.top()..plot.bottom() {
         let Some(cell) = buf.cell_mut((plot.x + x, y)) else { continue };
         match Shown::of(cell, theme) {
             // Dots too, which are areas or a curve.
             Shown::Whole(_) if theme.is_colorless() => cell.modifier.insert(Modifier::REVERSED),
             _ if theme.is_colorless() && is_braille(cell.symbol()) => cell.modifier.insert(Modifier::REVERSED),
-            Shown::Whole(_) if has_air => {}
+            Shown::Whole(_) if has_air || foot.is_some() => {}
             Shown::Whole(ground) if theme.paints() => slit(cell, ground, theme),
             _ => draw_over(cell, "│", Token::Key, theme),
         }
+    }
+    if let Some(cell) = foot.and_then(|y| buf.cell_mut((plot.x + x, y))) {
+        // A word keeps its letter.
+        match cell.symbol().starts_with(char::is_alphanumeric) {
+            true => cell.set_style(theme.style(Token::Key).add_modifier(Modifier::REVERSED)),
+            false => cell.set_symbol(FOOT).set_style(theme.style(Token::Key)),
+        };
     }
 }
 
@@ -49,7 +60,7 @@ mod tests {
                 let mut buf = Buffer::empty(Rect::new(0, 0, 3, 8));
                 areas(&[stack.clone(), stack.clone(), stack], Bytes(64), &theme, buf.area, &mut buf);
                 let plain = buf.clone();
-                cursor(buf.area, 1, &theme, &mut buf);
+                cursor(buf.area, 1, None, &theme, &mut buf);
                 let has_air = Shown::of(&plain[(1, 0)], &theme) == Shown::Nothing;
                 assert_eq!(has_air, height < 12);
                 let (slit, air) = (theme.color(Token::Surface), theme.color(Token::Key));
@@ -65,6 +76,23 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn where_areas_reach_the_top_the_foot_stands_below_and_areas_stay_as_they_are() {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        for (mib, foot) in [(8, "▲"), (4, " ")] {
+            let mut stack = Stack::default();
+            stack.add(Bytes(mib), Ink { token: Token::Allocated, fill: "█" });
+            let mut buf = Buffer::empty(Rect::new(0, 0, 3, 9));
+            let plot = Rect { height: 8, ..buf.area };
+            areas(&[stack.clone(), stack.clone(), stack], Bytes(8), &theme, plot, &mut buf);
+            let plain = buf.clone();
+            cursor(plot, 1, Some(8), &theme, &mut buf);
+            assert_eq!(buf[(1, 8)].symbol(), foot);
+            let line = (0..8).filter(|y| buf[(1, *y)] != plain[(1, *y)]).count();
+            assert_eq!(line as u64, 8 - mib, "a line in the air");
         }
     }
 }

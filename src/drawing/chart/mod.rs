@@ -13,7 +13,7 @@ mod shown;
 mod stack;
 mod thin;
 
-pub use axis::{Axis, plot_in, shares};
+pub use axis::{Axis, Shares, plot_in};
 pub use ceiling::Ceiling;
 pub use cursor::cursor;
 pub use curve::Curve;

@@ -254,8 +254,8 @@ impl TimelineView<'_> {
             Curve::apart(plot, axis, &heights, &drawn).draw(Token::Ghost, theme, buf);
         }
         self.marks(plot, buf);
-        self.cursor_line(plot, buf);
         self.axis_of_time(axis, inner, plot, buf);
+        self.cursor_line(plot, Some(plot.bottom()), buf);
         (plot, Some(areas))
     }
 
@@ -303,7 +303,7 @@ impl TimelineView<'_> {
         if let Some(ceiling) = ceiling {
             ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
         }
-        self.cursor_line(plot, buf);
+        self.cursor_line(plot, None, buf);
         plot
     }
 
@@ -358,9 +358,9 @@ impl TimelineView<'_> {
         }
     }
 
-    fn cursor_line(&self, plot: Rect, buf: &mut Buffer) {
+    fn cursor_line(&self, plot: Rect, below: Option<u16>, buf: &mut Buffer) {
         if let Some(cursor) = self.cursor {
-            chart::cursor(plot, self.columns(plot).column_of(cursor), self.theme(), buf);
+            chart::cursor(plot, self.columns(plot).column_of(cursor), below, self.theme(), buf);
         }
     }
 

@@ -107,16 +107,17 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     if let Some((line, _)) = line {
         line.draw(Token::Ghost, theme, buf);
     }
-    cursor(stage, profile, theme, plot, buf);
+    let has_axis = plot.bottom() < inner.bottom();
+    if has_axis {
+        phases(profile, axis, theme, inner, plot, buf);
+    }
+    cursor(stage, profile, plot, has_axis, buf);
     if let Some(asked) = asked {
         asked.draw(axis, theme, plot, buf);
     }
     // Its words go round what is drawn, and round the mark of the moment.
     if let Some(ceiling) = ceiling {
         ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
-    }
-    if plot.bottom() < inner.bottom() {
-        phases(profile, axis, theme, inner, plot, buf);
     }
     plot
 }
@@ -242,7 +243,8 @@ fn stopped<'a>(stage: &'a Stage<'_>) -> Option<&'a View> {
 
 /// Where in the step the picture is. While the curve is that of the last whole step, the line stands as far in it as the step
 /// under way has come.
-fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+fn cursor(stage: &Stage<'_>, profile: &Profile, plot: Rect, has_axis: bool, buf: &mut Buffer) {
+    let theme = stage.theme;
     let view = stage.shown;
     if stage.position().is_none() {
         return;
@@ -265,7 +267,7 @@ fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: 
     let free = buf
         .cell((plot.x + x, plot.y))
         .is_some_and(|cell| matches!(cell.symbol(), " " | "▁" | "─") && theme.is_ground(cell.bg));
-    chart::cursor(plot, x, theme, buf);
+    chart::cursor(plot, x, has_axis.then(|| plot.bottom()), theme, buf);
     if stage.picture.marked.is_some() && free {
         put_at(plot, x, 0, vec![span(theme, Token::Key, when::MARK)], buf);
     }

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use crate::drawing::chart::{self, Ceiling, Ink, Stack};
+use crate::drawing::chart::{self, Ceiling, Ink, Shares, Stack};
 use crate::drawing::figures;
 use crate::drawing::legend::{accounts, mark};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
@@ -127,15 +127,15 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, with_strip: bool, area: R
     if let Some(ceiling) = ceiling {
         ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
     }
-    cursor_line(stage, study, plot, buf);
     put_at(inner, 0, plot.height, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);
     columns.axis_of_time(theme, Rect { height: plot.height + 1, ..plot }, plot.height, buf);
+    cursor_line(stage, study, plot, Some(plot.bottom()), buf);
     plot
 }
 
-fn cursor_line(stage: &Stage<'_>, study: &Study, plot: Rect, buf: &mut Buffer) {
+fn cursor_line(stage: &Stage<'_>, study: &Study, plot: Rect, below: Option<u16>, buf: &mut Buffer) {
     if let Some(cursor) = cursor(stage, study) {
-        chart::cursor(plot, Columns::new(study, plot.width).column_of(cursor), stage.theme, buf);
+        chart::cursor(plot, Columns::new(study, plot.width).column_of(cursor), below, stage.theme, buf);
     }
 }
 
@@ -157,11 +157,6 @@ fn stranded(theme: &Theme) -> Ink {
 
 fn share(part: Bytes, whole: Bytes) -> f64 {
     if whole == Bytes::ZERO { 0.0 } else { part.get() as f64 / whole.get() as f64 }
-}
-
-/// The lowest round share that is at least `largest`.
-fn top_of(largest: f64) -> f64 {
-    [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8].into_iter().find(|top| largest <= *top).unwrap_or(1.0)
 }
 
 /// Stranded as a share of reserved, the largest hole below the others; returns the plot.
@@ -196,8 +191,8 @@ fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
     if plot.is_empty() {
         return plot;
     }
-    let top = top_of(worst);
-    chart::shares((100.0 * top).round() as u64, theme, inner, plot, buf);
+    let shares = Shares::new(worst, plot.height);
+    shares.draw(theme, inner, plot, buf);
     let columns = Columns::new(study, plot.width);
     let stack = |x| {
         let moment = columns.most(x, fragmentation).copied().unwrap_or_default();
@@ -209,8 +204,8 @@ fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
         stack
     };
     let stacks: Vec<Stack> = (0..plot.width).map(stack).collect();
-    chart::areas(&stacks, Bytes((top * WHOLE) as u64), theme, plot, buf);
-    cursor_line(stage, study, plot, buf);
+    chart::areas(&stacks, Bytes((shares.top() * WHOLE) as u64), theme, plot, buf);
+    cursor_line(stage, study, plot, None, buf);
     plot
 }
 
