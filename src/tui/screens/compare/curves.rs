@@ -2,12 +2,12 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Color;
+use ratatui::style::{Color, Style};
 
 use super::Compared;
 use super::metric::Metric;
 use super::rows::{numbered, token_of};
-use crate::drawing::chart::{Axis, Curve, EIGHTHS};
+use crate::drawing::chart::{Axis, Curve};
 use crate::drawing::figures::Unit;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, span};
@@ -70,22 +70,22 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
         // By its colour it is known, and what is filled is faint.
         (*place, Curve::of_bytes(plot, axis, heights).in_its_colour())
     };
-    // Below the others lies what the selected one takes, so that they can be seen in it; where no faint colour is to be had it is shaded
-    // between them.
-    let faint = faint(compared.selected, theme);
-    if let (Some((place, profile)), Some(faint)) = (selected.first(), faint) {
-        let heights: Vec<Bytes> = profile.in_columns(plot.width).map(|sample| sample.allocated).collect();
-        fill(*place, faint, (axis, &heights), theme, plot, buf);
-    }
     // Its outline is a line like theirs: what is as high is drawn as high.
     let drawn: Vec<(usize, Curve)> = others.iter().chain(&selected).map(line).collect();
+    // What lies below it is filled, so faintly that the others can be seen in it; where no faint colour is to be had it is shaded
+    // between them.
+    let faint = faint(compared.selected, theme);
+    let outline = drawn.last().filter(|(place, _)| *place == compared.selected);
+    if let (Some((_, line)), Some(faint)) = (outline, faint) {
+        fill(line, faint, plot, buf);
+    }
     for (place, line) in &drawn {
         line.draw(token_of(*place), theme, buf);
     }
     for (place, line) in &drawn {
         numbers(*place, line, theme, plot, buf);
     }
-    if let Some((place, line)) = drawn.last().filter(|(place, _)| *place == compared.selected && faint.is_none()) {
+    if let Some((place, line)) = outline.filter(|_| faint.is_none()) {
         shade(*place, line, theme, plot, buf);
     }
     if footer > 0 {
@@ -135,15 +135,12 @@ fn faint(place: usize, theme: &Theme) -> Option<Color> {
     theme.faint(token_of(place)).or_else(|| is_faint().then(|| theme.color(Token::Border)))
 }
 
-/// What lies below a configuration's curve, to an eighth of a cell, so faint that other lines stay what they are in it.
-fn fill(place: usize, faint: Color, (axis, heights): (Axis, &[Bytes]), theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    for (x, height) in (0..plot.width).zip(heights) {
-        let eighths = axis.eighths(*height, plot.height).max(1);
-        let last = u16::try_from((eighths - 1) / 8).unwrap_or(u16::MAX).min(plot.height - 1);
-        for row in 0..=last {
-            let symbol = EIGHTHS[if row == last { (eighths - u64::from(last) * 8) as usize } else { 8 }];
-            let style = theme.style(token_of(place)).fg(faint);
-            buf[(plot.x + x, plot.bottom() - 1 - row)].set_symbol(symbol).set_style(style);
+/// Fills the rows below a line, so faintly that others stay what they are in it: none reaches beside it or above it.
+fn fill(line: &Curve, faint: Color, plot: Rect, buf: &mut Buffer) {
+    for x in 0..plot.width {
+        let Some(foot) = line.foot_at(x) else { continue };
+        for y in foot + 1..plot.height {
+            buf[(plot.x + x, plot.y + y)].set_symbol("█").set_style(Style::new().fg(faint));
         }
     }
 }
@@ -191,7 +188,7 @@ mod tests {
     use crate::drawing::theme::{Catalog, ColorTier};
 
     #[test]
-    fn what_is_filled_ends_where_its_bytes_do() {
+    fn what_is_filled_lies_below_its_line_and_leaves_no_row_between() {
         let catalog = Catalog::default();
         for name in ["dark", "light", "nord"] {
             let (theme, _) = catalog.load(name, ColorTier::True).unwrap();
@@ -200,16 +197,15 @@ mod tests {
                 let plot = Rect::new(0, 0, 60, rows);
                 let axis = Axis::new(Unit::KiB, Bytes(1000), rows);
                 let heights: Vec<Bytes> = (0..60).map(|x| Bytes(x * 997 % 1000)).collect();
+                let line = Curve::of_bytes(plot, axis, heights.iter().flat_map(|bytes| [Some(*bytes); 2]));
                 let mut buf = Buffer::empty(plot);
-                fill(1, faint, (axis, &heights), &theme, plot, &mut buf);
-                for (x, height) in (0..60).zip(&heights) {
-                    let eighths =
-                        |cell: &ratatui::buffer::Cell| match EIGHTHS.iter().position(|of| *of == cell.symbol()) {
-                            Some(eighths) if cell.fg == faint => eighths,
-                            _ => 0,
-                        };
-                    let drawn: usize = (0..rows).map(|y| eighths(&buf[(x, y)])).sum();
-                    assert_eq!(drawn as u64, axis.eighths(*height, rows).max(1), "{name}, {rows} rows, column {x}");
+                fill(&line, faint, plot, &mut buf);
+                for x in 0..60 {
+                    let filled = (0..rows).filter(|y| buf[(x, *y)].fg == faint).count() as u16;
+                    let lowest = axis.row(heights[usize::from(x)], rows);
+                    assert!(filled <= lowest, "{name}, {rows} rows, column {x}: {filled} of {lowest}");
+                    let joined = line.foot_at(x).map(|foot| rows - 1 - foot);
+                    assert_eq!(joined, Some(filled), "{name}, {rows} rows, column {x}");
                 }
             }
         }

@@ -13,7 +13,8 @@ use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Column, History, Micros};
-use crate::tui::screens::lab::{ColumnPart, column_stack};
+use crate::tui::screens::lab::{ColumnPart, Parts, column_stack};
+use crate::units::{Bytes, GIB};
 
 /// Cells of what a row is called.
 const HEAD: u16 = 12;
@@ -71,9 +72,16 @@ fn shown(history: &History, position: u64, room: u64, under_way: bool) -> Vec<St
     steps.collect()
 }
 
+/// The unit in which steps side by side tell what one leaves behind: MiB up to a few GiB.
+fn fine_unit(unit: Unit, history: &History) -> Unit {
+    let run = history.column(history.level_of_run(1), 0);
+    let is_small = run.is_some_and(|run| run.reserved.max(run.peak) < Bytes(4 * GIB));
+    if is_small && unit == Unit::GiB { Unit::MiB } else { unit }
+}
+
 /// Draws them; `area` has the rows that are [`wanted`], or fewer.
 pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
-    let (stage, unit) = (compared.stage, unit(compared));
+    let (stage, unit) = (compared.stage, fine_unit(unit(compared), &compared.stage.picture.history));
     let (theme, picture) = (stage.theme, stage.picture);
     let room = usize::from(area.width.saturating_sub(HEAD + 4) / STEP);
     let position = picture.place();
@@ -129,7 +137,7 @@ fn bars(steps: &[Step], each: u16, unit: Unit, theme: &Theme, area: Rect, buf: &
     axis.draw(theme, Rect { x: plot.x - Axis::WIDTH, width: plot.width + Axis::WIDTH, ..plot }, plot, buf);
     let bar = |x: u16| {
         let step = steps.get(usize::from(x / each)).filter(|_| x % each >= GAP);
-        step.map_or_else(Stack::default, |step| column_stack(&step.column, theme))
+        step.map_or_else(Stack::default, |step| column_stack(&step.column, Parts::All, theme))
     };
     let stacks: Vec<Stack> = (0..plot.width).map(bar).collect();
     chart::areas(&stacks, axis.top, theme, plot, buf);
@@ -138,7 +146,6 @@ fn bars(steps: &[Step], each: u16, unit: Unit, theme: &Theme, area: Rect, buf: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Bytes;
 
     fn history(steps: u64) -> History {
         let mut history = History::default();
