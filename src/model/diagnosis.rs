@@ -55,16 +55,19 @@ impl Diagnosis {
     fn leak(&self, findings: &[Finding], settings: &Settings) -> Option<Finding> {
         let steps = self.leaks.iter().map(|leak| leak.steps).max()?;
         let known = findings.iter().find_map(|finding| match finding.evidence {
-            Evidence::Leak { cause, .. } if cause != LeakCause::Unknown => Some(cause),
+            Evidence::Leak { cause, held, .. } => Some((cause, held)),
             _ => None,
         });
-        let cause = known.unwrap_or_else(|| self.cause());
+        let cause = known.map(|(cause, _)| cause).filter(|cause| *cause != LeakCause::Unknown);
+        let cause = cause.unwrap_or_else(|| self.cause());
+        // Steps went on since the lines were looked at.
+        let held: Bytes = self.leaks.iter().map(|leak| leak.bytes).sum();
         let line = |leak: &Leak| KeptLine { line: leak.line.as_str().into(), rise: leak.bytes_per_step };
         let evidence = Evidence::Leak {
             rise: self.leaks.iter().map(|leak| leak.bytes_per_step).sum(),
             steps,
             cause,
-            held: self.leaks.iter().map(|leak| leak.bytes).sum(),
+            held: held.max(known.map_or(Bytes::ZERO, |(_, held)| held)),
             lines: self.leaks.iter().take(LINES).map(line).collect(),
         };
         let remedies = cures(cause, settings);

@@ -39,7 +39,7 @@ pub enum Evidence {
         steps: u64,
         /// What keeps it, where that is known.
         cause: LeakCause,
-        /// Bytes that the lines hold by now.
+        /// Bytes that these steps left in all, or that the lines hold by now.
         held: Bytes,
         /// Lines whose blocks stay, the most bytes a step first; empty until they are known.
         lines: Vec<KeptLine>,

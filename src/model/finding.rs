@@ -217,7 +217,8 @@ impl Known<'_> {
         } else {
             LeakCause::Unknown
         };
-        let evidence = Evidence::Leak { rise, steps: steps as u64, cause, held: rise, lines: Vec::new() };
+        let evidence =
+            Evidence::Leak { rise, steps: steps as u64, cause, held: self.growth.risen(), lines: Vec::new() };
         Some(Finding {
             level: Level::Warning,
             evidence,

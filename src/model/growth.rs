@@ -8,8 +8,9 @@ pub(super) struct Growth {
     last: Option<Bytes>,
     /// What the last rise was.
     rise: Bytes,
-    /// Steps in a row that ended with more than the one before.
+    /// Steps in a row that ended with more than the one before, and what they left in all.
     steps: usize,
+    risen: Bytes,
 }
 
 impl Growth {
@@ -19,7 +20,8 @@ impl Growth {
     /// A step ended with `allocated` bytes.
     pub(super) fn end_step(&mut self, allocated: Bytes) {
         let rise = self.last.map_or(Bytes::ZERO, |last| allocated.saturating_sub(last));
-        self.steps = if rise > Bytes::ZERO { self.steps + 1 } else { 0 };
+        (self.steps, self.risen) =
+            if rise > Bytes::ZERO { (self.steps + 1, self.risen + rise) } else { (0, Bytes::ZERO) };
         self.rise = rise;
         self.last = Some(allocated);
     }
@@ -32,6 +34,11 @@ impl Growth {
     /// Bytes that each step leaves behind, and for how many steps it has been so.
     pub(super) fn leak(&self) -> Option<(Bytes, usize)> {
         (self.steps >= Self::SUSPICIOUS).then_some((self.rise, self.steps))
+    }
+
+    /// What those steps left in all.
+    pub(super) const fn risen(&self) -> Bytes {
+        self.risen
     }
 }
 
@@ -46,7 +53,7 @@ mod tests {
             assert_eq!(growth.leak(), None, "{step}");
             growth.end_step(Bytes(1000 + 512 * step));
         }
-        assert_eq!(growth.leak(), Some((Bytes(512), 4)));
+        assert_eq!((growth.leak(), growth.risen()), (Some((Bytes(512), 4)), Bytes(4 * 512)));
         growth.end_step(Bytes(1000 + 512 * 4));
         assert_eq!(growth.leak(), None, "the step left nothing behind");
     }

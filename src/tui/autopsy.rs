@@ -1,5 +1,5 @@
-//! Why a request failed, in the order in which one asks: what, what the allocator tried, what is live, which free bytes
-//! could not serve, and what would have made it fit.
+//! Why a request failed, in the order in which one asks: what, what would have made it fit, what the allocator tried, what is live, and
+//! which free bytes could not serve.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,7 +9,7 @@ use crate::allocator::{Attempt, PoolKind, Refusal};
 use crate::drawing::figures::{self, bytes};
 use crate::drawing::pane::{self, Frame, put_at, span};
 use crate::drawing::theme::Token;
-use crate::model::{Autopsy, Category, Remedy, Unusable, View, Why};
+use crate::model::{Autopsy, Category, Evidence, Finding, Remedy, Unusable, View, Why};
 use crate::tui::action::Action;
 use crate::tui::stage::Stage;
 use crate::tui::words;
@@ -162,6 +162,9 @@ fn wrapped(parts: &[Passage], width: u16) -> Vec<Vec<String>> {
 /// What a screen shows: what would have helped only once the learner has answered.
 fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Passage> {
     let mut parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
+    if let Some(text) = filled_by_leak(&stage.findings(), autopsy) {
+        parts.insert(0, Passage { heading: "", token: Token::Danger, rank: 0, text });
+    }
     if !stage.hold.advises() {
         parts.retain(|part| part.heading != FITS_NOT);
         if let Some(fits) = parts.iter_mut().find(|part| part.heading == FITS) {
@@ -175,16 +178,30 @@ fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Ve
     let part = |heading, token, rank, text| Passage { heading, token, text, rank };
     let mut parts = vec![
         part("", Token::Danger, 0, asked(view, autopsy)),
+        part(FITS, Token::Accent, 1, fits(autopsy, word)),
         part("tried", Token::Text, 2, tried(autopsy)),
         part("live", Token::Text, 3, live(view, autopsy)),
     ];
     if !autopsy.unusable.is_empty() {
         parts.push(part("free", Token::Text, 4, unusable(autopsy)));
     }
-    parts.push(part(FITS, Token::Accent, 1, fits(autopsy, word)));
     parts.push(part(FITS_NOT, Token::Dim, 5, fits_not(autopsy, word)));
     parts.retain(|part| !part.text.is_empty());
     parts
+}
+
+/// That steps left behind most of what is live, where they did: what was asked last is then by chance.
+fn filled_by_leak(findings: &[Finding], autopsy: &Autopsy) -> Option<String> {
+    let live = autopsy.ledger.allocated();
+    findings.iter().find_map(|finding| match finding.evidence {
+        Evidence::Leak { rise, steps, held, .. } if held.get() > live.get() / 2 => Some(format!(
+            "A leak filled it: {steps} steps in a row left {} behind, the last one {}, of {} live.",
+            bytes(held),
+            bytes(rise),
+            bytes(live)
+        )),
+        _ => None,
+    })
 }
 
 /// Who stopped it, what was asked and by whom, and how much was missing: `The card stopped it: 3.07 GiB asked for log-probabilities
