@@ -13,7 +13,7 @@ use super::states::ScreenStates;
 use crate::drawing::chart::Ceiling;
 use crate::drawing::figures::Unit;
 use crate::drawing::theme::Theme;
-use crate::model::{DeviceKind, Finding, LogLine, NameId, Occupancy, Touched, View};
+use crate::model::{DeviceKind, Finding, Level, LogLine, NameId, Occupancy, Touched, View};
 use crate::session::Switch;
 use crate::source::{Kind, Moment, Picture};
 use crate::units::Bytes;
@@ -62,6 +62,12 @@ impl Stage<'_> {
             [first, rest @ ..] if first.text.starts_with("recording to ") => rest,
             all => all,
         }
+    }
+
+    /// What is remarked of a snapshot's file, a sentence each.
+    pub fn remarks(&self) -> impl Iterator<Item = &LogLine> {
+        let log = if matches!(self.picture.kind, Kind::Snapshot(_)) { self.log() } else { &[] };
+        log.iter().filter(|line| line.level == Level::Warning)
     }
 
     /// Whether a switch's key does something now, as far as a lesson is concerned.

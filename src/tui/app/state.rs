@@ -355,7 +355,9 @@ impl App {
         match picture.kind {
             Kind::Live | Kind::Watched(_) => self.notices.hear(&picture.view.log, self.now),
             // What was recorded was said then.
-            Kind::Recording(_) | Kind::Snapshot(_) => self.notices.hear_of(picture.said.as_ref(), self.now),
+            Kind::Recording(_) => self.notices.hear_of(picture.said.as_ref(), self.now),
+            // What a file lacks is no news: it stands with the findings, and on the Lab in the log.
+            Kind::Snapshot(_) => {}
         }
         self.latest = picture;
         self.dirty = true;

@@ -46,6 +46,13 @@ fn lines(stage: &Stage<'_>, width: u16) -> Vec<Line<'static>> {
         let done = pane::wrap(&words::remedies(stage, finding), room);
         lines.extend(done.into_iter().map(|line| Line::from(span(theme, Token::Accent, line))));
     }
+    for remark in stage.remarks() {
+        if !lines.is_empty() {
+            lines.push(Line::default());
+        }
+        let said = pane::wrap(&format!("{}.", remark.text), room);
+        lines.extend(said.into_iter().map(|line| Line::from(span(theme, Token::Warn, line))));
+    }
     if lines.is_empty() {
         lines.push(Line::from(span(theme, Token::Dim, "no findings")));
     }

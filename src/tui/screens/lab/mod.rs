@@ -34,7 +34,7 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
-pub(crate) use history::{ColumnPart, stack as column_stack};
+pub(crate) use history::{ColumnPart, Parts, stack as column_stack};
 pub(crate) use step::render as step_curve;
 
 use crate::drawing::pane::Frame;
@@ -129,7 +129,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     // The line of a ghost stands below the chart that has its curve.
     let ghost_rows = ghost::wanted_rows(stage);
     let (above, below) = if is_snapshot(stage) { (0, ghost_rows) } else { (ghost_rows, 0) };
-    let steps_are_shown = !is_snapshot(stage) && !failed_at_once(stage);
+    let steps_are_shown = has_steps(stage) && !failed_at_once(stage);
     // The curve of one step is the master: peaks of all steps are a strip above it until something happens among them.
     let history_rows = match (steps_are_shown, has_news(stage)) {
         (false, _) => 0,
@@ -306,6 +306,11 @@ fn is_snapshot(stage: &Stage<'_>) -> bool {
     matches!(stage.picture.kind, Kind::Snapshot(_))
 }
 
+/// There is a chart of steps: of a snapshot where it knows more than one.
+fn has_steps(stage: &Stage<'_>) -> bool {
+    !is_snapshot(stage) || stage.picture.history.columns() > 1 && stage.view().steps.finished > 1
+}
+
 fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let view = stage.view();
     let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(right.height)).clamp(3, 12) + 2;
@@ -356,7 +361,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let stepped = paused && autopsy.is_none() && !stage.hold.asks();
     let least = if stepped && !has_news(stage) { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
     let climbs = is_looked_at(stage) || leaks(stage);
-    let two_charts = body.height >= least && trains && !failed_at_once(stage);
+    let two_charts = body.height >= least && has_steps(stage) && !failed_at_once(stage);
     // In few rows what can be done comes before what could be measured.
     let hints = stage.picture.effect().is_none();
     let hinted = !stepped && (body.height >= STRIP_WITH_AXIS || stage.findings().is_empty());
@@ -432,7 +437,7 @@ fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut B
 /// Where only one chart has room it is the curve of the step, unless what is to be seen happens from step to step: a leak, or
 /// what is looked at more closely.
 fn only_chart(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut Layout) {
-    if !is_snapshot(stage) && (stage.states.lab.zoom.is_some() || leaks(stage)) {
+    if has_steps(stage) && (stage.states.lab.zoom.is_some() || leaks(stage)) {
         let plot = history::render(stage, kind, area, buf);
         layout.history_columns = usize::from(plot.width);
         layout.charts.push((plot, Chart::History));

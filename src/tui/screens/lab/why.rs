@@ -171,7 +171,8 @@ pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
     put_at(area, 0, 0, vec![span(stage.theme, Token::Title, " why ")], buf);
     let inner = Rect { x: area.x + 6.min(area.width), width: area.width.saturating_sub(7), ..area };
-    let left = draw(stage, &all, inner, buf);
+    // Bare lines have no log beside them: what is remarked of a file is among what is left.
+    let left = draw(stage, &all, inner, buf) + stage.remarks().count();
     // Beneath the word, where findings have a second row; what stopped a run is not said among others.
     if left > 0 && all.iter().all(|said| said.level != Level::Danger) {
         let key = stage.keys.key_of(Action::ToggleFindings);
