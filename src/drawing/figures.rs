@@ -173,7 +173,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     if share < 0.5 { "<1 %".to_owned() } else { format!("{share:.0} %") }
 }
 
-/// The change from `before` to `after` in per cent with its sign; `None` where there is nothing to compare with.
+/// The change from `before` to `after` in per cent with its sign, from ten times on as a factor; `None` where there is nothing to compare with.
 #[must_use]
 pub fn change(before: f64, after: f64) -> Option<String> {
     if !(before.is_finite() && after.is_finite()) || before <= 0.0 {
@@ -181,6 +181,8 @@ pub fn change(before: f64, after: f64) -> Option<String> {
     }
     let percent = (100.0 * (after - before) / before).round();
     Some(match percent {
+        // Many times as much is read as that.
+        p if p >= 900.0 => format!("×{:.0}", after / before),
         p if p > 0.0 => format!("+{p:.0} %"),
         p if p < 0.0 => format!("−{:.0} %", -p),
         _ => "±0 %".to_owned(),

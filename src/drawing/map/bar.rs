@@ -53,7 +53,7 @@ pub fn row_label(
         (false, _) => String::new(),
         (true, true) => pool.to_owned(),
         // Which pool is told by its segments' sizes.
-        (true, false) if segment.stream.0 < 100 && !segment.expandable => format!("str.{:>2}", segment.stream.0),
+        (true, false) if segment.stream.0 < 100 && !segment.expandable => format!("str {:<2}", segment.stream.0),
         (true, false) => format!("{} {}", short_pool(segment), stream_name(segment.stream)),
     };
     let size = figures::short_bytes(segment.size);

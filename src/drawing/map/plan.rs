@@ -215,33 +215,31 @@ impl Plan {
     }
 
     /// The same, on a scale on which the largest segment ends with its last row, where it would go on for a part of one and the scale is
-    /// not much coarser: the rest of that row is seen as a gap.
+    /// not much coarser: the rest of that row is seen as a gap. The scale may be twice as coarse where there are no rows to part segments
+    /// that go on: ends of rows of one colour side by side are taken for a comb.
     fn in_whole_rows(self, segments: &[SegmentView], order: &[usize], height: usize, air: usize) -> Self {
         let largest = segments.iter().map(|segment| segment.size.get()).max().unwrap_or(0);
         let full = usize::try_from(largest / self.scale).unwrap_or(usize::MAX) / self.width;
         // A cell is left for rounding, and for the air behind it.
         let Some(cells) = (full * self.width).checked_sub(1).filter(|cells| *cells > 0) else { return self };
         let scale = figures::scale_from(Bytes(largest.div_ceil(cells as u64))).get();
-        if scale <= self.scale || scale > self.scale / 2 * 3 {
+        let gaps = self.gaps(false).len();
+        let is_comb = gaps > 0 && self.rows + gaps > height;
+        let coarsest = if is_comb { self.scale.saturating_mul(2) } else { self.scale / 2 * 3 };
+        if scale <= self.scale || scale > coarsest {
             return self;
         }
         let whole = Self::lay_out(segments, order, self.width, scale, air);
         if whole.rows <= height { whole } else { self }
     }
 
-    /// The same with a blank row behind each segment of several rows, if there are as many to spare: two of one colour would be seen as
-    /// one.
+    /// The same with a blank row behind each segment of several rows, or of a whole one too, if there are as many to spare: two of one
+    /// colour would be seen as one.
     fn spread(mut self, height: usize) -> Self {
-        let ends = |place: &Place| (place.row, place.last_row(self.width));
-        let pairs = self.places.iter().zip(self.places.iter().skip(1));
-        let gaps: Vec<usize> = pairs
-            .filter(|(one, next)| {
-                let (first, last) = ends(one);
-                last > first && next.row > last
-            })
-            .map(|(one, _)| ends(one).1)
-            .collect();
-        if gaps.is_empty() || self.rows + gaps.len() > height {
+        let fitting =
+            [true, false].map(|whole| self.gaps(whole)).into_iter().find(|gaps| self.rows + gaps.len() <= height);
+        let gaps = fitting.unwrap_or_default();
+        if gaps.is_empty() {
             return self;
         }
         let above = |row: usize| gaps.partition_point(|gap| *gap < row);
@@ -249,6 +247,15 @@ impl Plan {
         self.notes.iter_mut().for_each(|note| note.row += above(note.row));
         self.rows += gaps.len();
         self
+    }
+
+    /// The last rows of segments of several rows, or of a `whole` one too, behind which the next one begins with a row of its own.
+    fn gaps(&self, whole: bool) -> Vec<usize> {
+        let pairs = self.places.iter().zip(self.places.iter().skip(1));
+        let last = |place: &Place| place.last_row(self.width);
+        // But for a tenth, which rounding and air may have.
+        let fills = |place: &Place| last(place) > place.row || whole && place.cells * 10 >= self.width * 9;
+        pairs.filter(|(one, next)| fills(one) && next.row > last(one)).map(|(one, _)| last(one)).collect()
     }
 
     /// All segments on a scale of so many bytes to a cell.

@@ -445,7 +445,7 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
 fn named(row: &OpRow, totals: Totals, cells: usize, theme: &Theme) -> Span<'static> {
     let without = row.calls == 0 && Category::ALL.iter().any(|category| category.label() == row.name);
     match (without, totals) {
-        (true, Totals::Op) => span(theme, Token::Dim, pane::cut(&format!("no op: {}", row.name), cells)),
+        (true, Totals::Op) => span(theme, Token::Dim, pane::cut(&format!("{} (no op)", row.name), cells)),
         (true, _) => span(theme, Token::Dim, pane::cut(&row.name, cells)),
         (false, _) => span(theme, Token::Text, pane::cut_name(&row.name, cells)),
     }

@@ -40,14 +40,11 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let page = stage.keys.key_of(Action::ScrollPage(1));
     let more =
         if hidden > 0 { format!("{page}: {} more", figures::counted(hidden as u64, "row")) } else { String::new() };
-    // Where no row is left for a legend, a colour that charts have not is explained in the title.
-    let pending = view.ledger.pending;
-    let [.., (mark, label)] = account_marks(theme);
-    let pending = (legend_rows == 0 && pending > Bytes::ZERO)
-        .then(|| [Span::raw("  "), mark, span(theme, Token::Text, format!(" {label} {}", figures::bytes(pending)))]);
-    let taken: usize = pending.iter().flatten().map(Span::width).sum();
-    let mut title = title("blocks", view, (plan.scale, more), room.saturating_sub(taken), theme);
-    title.extend(pending.into_iter().flatten());
+    // Where no row is left for a legend, what charts have not is explained in the title.
+    let marked = if legend_rows == 0 { marked(view, theme) } else { Vec::new() };
+    let taken: usize = marked.iter().map(Span::width).sum();
+    let mut title = title("blocks", view, (plan.scale, more), room.saturating_sub(taken), marked.is_empty(), theme);
+    title.extend(marked);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let rows = Rect { height: inner.height.saturating_sub(legend_rows), ..inner };
@@ -69,16 +66,39 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     layout.rows = (plan.rows, seen);
 }
 
-/// As much as there is room for: how many, how much of it is lost in holes, and the largest hole.
+/// Free bytes that are seen in a map, each with its pattern: stranded with its share, and others from a fiftieth of reserved on.
+fn marked(view: &View, theme: &Theme) -> Vec<Span<'static>> {
+    let ledger = &view.ledger;
+    let [stranded, releasable, _, pending] = account_marks(theme);
+    let all = [(stranded, ledger.stranded), (pending, ledger.pending), (releasable, ledger.releasable)];
+    let mut spans = Vec::new();
+    for (place, ((mark, label), bytes)) in all.into_iter().enumerate() {
+        let least = if place == 2 { Bytes(ledger.reserved().get() / 50) } else { Bytes::ZERO };
+        if bytes <= least {
+            continue;
+        }
+        let share = figures::percent(bytes.get(), ledger.reserved().get());
+        let share = if place == 0 { format!(" ({share})") } else { String::new() };
+        let token = if place == 0 { alarm(view) } else { Token::Text };
+        spans.extend([Span::raw("  "), mark, span(theme, token, format!(" {label} {}{share}", figures::bytes(bytes)))]);
+    }
+    spans
+}
+
+fn alarm(view: &View) -> Token {
+    if view.ledger.fragmentation() >= 0.25 { Token::Warn } else { Token::Text }
+}
+
+/// As much as there is room for: how many, where so asked how much of it is lost in holes, and the largest hole.
 fn title(
     word: &'static str,
     view: &View,
     (scale, more): (u64, String),
     room: usize,
+    with_stranded: bool,
     theme: &Theme,
 ) -> Vec<Span<'static>> {
     let ledger = &view.ledger;
-    let alarm = if ledger.fragmentation() >= 0.25 { Token::Warn } else { Token::Text };
     let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
     let segments = figures::counted(view.segments.len() as u64, "segment");
     let blocks: usize = view.segments.iter().map(|segment| segment.blocks.len()).sum();
@@ -86,7 +106,14 @@ fn title(
     let words = [
         (Token::Dim, more),
         (Token::Dim, if scale > 0 { format!("1 cell = {}", figures::scale(Bytes(scale))) } else { String::new() }),
-        (alarm, format!("stranded {} ({share})", figures::bytes(ledger.stranded))),
+        (
+            alarm(view),
+            if with_stranded {
+                format!("stranded {} ({share})", figures::bytes(ledger.stranded))
+            } else {
+                String::new()
+            },
+        ),
         (Token::Text, segments),
         (Token::Text, format!("largest hole {}", figures::bytes(view.largest_hole))),
         (Token::Text, figures::counted(blocks as u64, "block")),

@@ -231,11 +231,13 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
     if let (Some(before), Some(after)) = (&effect.before, &effect.after) {
         let all = rows(before, after, stage.clock(), "");
-        for (index, name) in [(0, "allocated"), (1, "reserved"), (3, stage.clock().of("step", "sim step"))] {
-            if let Some(EffectRow { change, verdict, .. }) = all.get(index) {
-                let change = span(theme, *verdict, format!("{change}  "));
-                figures.push(vec![span(theme, Token::Dim, format!("{name} ")), change]);
-            }
+        let told = [(0, "allocated"), (1, "reserved"), (3, stage.clock().of("step", "sim step"))];
+        let told: Vec<_> = told.into_iter().filter_map(|(index, name)| Some((name, all.get(index)?))).collect();
+        for alike in told.chunk_by(|(_, a), (_, b)| (&a.change, a.verdict) == (&b.change, b.verdict)) {
+            let names: Vec<&str> = alike.iter().map(|(name, _)| *name).collect();
+            let EffectRow { change, verdict, .. } = alike[0].1;
+            let change = span(theme, *verdict, format!("{change}  "));
+            figures.push(vec![span(theme, Token::Dim, format!("{} ", names.join(", "))), change]);
         }
     }
     if let Some(progress) = progress(stage, effect) {

@@ -56,7 +56,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let ghost = ghost_of(stage, &page, level);
     let largest = page.columns.iter().map(|column| column.reserved.max(column.peak)).max().unwrap_or_default();
     let largest = ghost.iter().flatten().copied().fold(largest, Bytes::max);
-    let inner = pane::frame(kind, title(stage, level, area, theme), theme.style(Token::Border), area, buf);
+    let inner = pane::inside(kind, area.intersection(buf.area));
     let footer = if inner.height >= 5 { 2 } else { u16::from(inner.height >= 3) };
     let plot = Rect {
         x: inner.x + Axis::WIDTH.min(inner.width),
@@ -64,13 +64,6 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         height: inner.height.saturating_sub(footer),
         ..inner
     };
-    if page.columns.is_empty() && !inner.is_empty() {
-        put_at(inner, 1, inner.height / 2, vec![span(theme, Token::Dim, "no step has ended yet")], buf);
-        return plot;
-    }
-    if plot.is_empty() {
-        return plot;
-    }
     let ceiling = stage.ceiling();
     // A ghost lies on what is reserved, where they are one: what is highest ends with a row, and there is one above that.
     let with_room = !ghost.is_empty() && plot.height > 2;
@@ -83,12 +76,21 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     } else {
         Ceiling::axis(ceiling, stage.unit(), largest, plot.height)
     };
+    let parts = Parts::of(&page.columns, axis, plot.height);
+    pane::frame(kind, title(stage, level, parts, area), theme.style(Token::Border), area, buf);
+    if page.columns.is_empty() && !inner.is_empty() {
+        put_at(inner, 1, inner.height / 2, vec![span(theme, Token::Dim, "no step has ended yet")], buf);
+        return plot;
+    }
+    if plot.is_empty() {
+        return plot;
+    }
     axis.draw(theme, inner, plot, buf);
     if theme.is_colorless() {
-        let heights = |column: &Column| [column.floor, column.peak, column.reserved.max(column.peak)];
+        let heights = |column: &Column| [parts.floor(column), column.peak, column.reserved.max(column.peak)];
         levels(&page.columns.iter().map(heights).collect::<Vec<_>>(), axis.top, theme, plot, buf);
     } else {
-        let stacks: Vec<Stack> = page.columns.iter().map(|column| stack(column, theme)).collect();
+        let stacks: Vec<Stack> = page.columns.iter().map(|column| stack(column, parts, theme)).collect();
         areas(&stacks, axis.top, theme, plot, buf);
     }
     let heights = ghost.iter().flat_map(|reserved| [*reserved; Curve::COLUMNS as usize]);
@@ -102,10 +104,10 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         };
         ceiling.draw(largest, axis, height, theme, plot, buf);
     }
-    cursor(stage, &page, theme, plot, buf);
     if footer >= 1 {
         steps(&page, axis, theme, inner, plot, buf);
     }
+    cursor(stage, &page, plot, footer >= 1, buf);
     if footer >= 2 {
         marks(stage, &page, plot, buf);
     }
@@ -119,16 +121,49 @@ fn ghost_of(stage: &Stage<'_>, page: &Page, level: usize) -> Vec<Option<Bytes>> 
     (0..page.columns.len()).map(|x| column(x).filter(|reserved| *reserved > Bytes::ZERO)).collect()
 }
 
+/// Which parts of columns are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parts {
+    /// The floor, the peak, and what is reserved.
+    All,
+    /// The floor goes up to the peak. A leak lifts it through the rows of a chart, and a thin peak that lies on it would be seen only
+    /// where a row happens to end between the two.
+    FloorToPeak,
+}
+
+impl Parts {
+    /// Eighths of a row that a peak has at most above its floor to be left out.
+    const THIN: u64 = 3;
+
+    fn of(columns: &[Column], axis: Axis, rows: u16) -> Self {
+        let most = columns.iter().map(|column| column.peak.saturating_sub(column.floor)).max().unwrap_or_default();
+        let floors = || columns.iter().map(|column| column.floor);
+        let climbed = floors().max().unwrap_or_default().saturating_sub(floors().min().unwrap_or_default());
+        let rides = axis.eighths(climbed, rows) >= 8 && axis.eighths(most, rows) <= Self::THIN;
+        if rides { Self::FloorToPeak } else { Self::All }
+    }
+
+    /// How high the floor of a column is drawn.
+    fn floor(self, column: &Column) -> Bytes {
+        match self {
+            Self::All => column.floor,
+            Self::FloorToPeak => column.peak,
+        }
+    }
+}
+
 /// What a step held, from its floor to what was reserved.
-pub(crate) fn stack(column: &Column, theme: &Theme) -> Stack {
+pub(crate) fn stack(column: &Column, parts: Parts, theme: &Theme) -> Stack {
     let mut stack = Stack::default();
-    stack.add(column.floor, ColumnPart::Floor.ink(theme));
-    stack.add(column.peak.saturating_sub(column.floor), ColumnPart::Peak.ink(theme));
+    let floor = parts.floor(column);
+    stack.add(floor, ColumnPart::Floor.ink(theme));
+    stack.add(column.peak.saturating_sub(floor), ColumnPart::Peak.ink(theme));
     stack.add(column.reserved.saturating_sub(column.peak), ColumnPart::Reserved.ink(theme));
     stack
 }
 
-fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span<'static>> {
+fn title(stage: &Stage<'_>, level: usize, parts: Parts, area: Rect) -> Vec<Span<'static>> {
+    let theme = stage.theme;
     let history = &stage.picture.history;
     let step = shown(stage).unwrap_or_default();
     let unit = stage.unit();
@@ -156,7 +191,7 @@ fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span
     };
     if history.columns() > 0 {
         push(entry(ColumnPart::Reserved, "reserved", step.reserved));
-        push(entry(ColumnPart::Peak, "peak", step.peak));
+        push(entry(if parts == Parts::All { ColumnPart::Peak } else { ColumnPart::Floor }, "peak", step.peak));
         push(entry(ColumnPart::Floor, "floor", step.floor));
         if let Some((step, _)) = stage.picture.ghost.as_deref().and_then(|ghost| ghost.step) {
             push(vec![
@@ -184,14 +219,14 @@ fn shown(stage: &Stage<'_>) -> Option<Column> {
 }
 
 /// A line where the cursor looks back to, or the mark of what is over.
-fn cursor(stage: &Stage<'_>, page: &Page, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+fn cursor(stage: &Stage<'_>, page: &Page, plot: Rect, has_axis: bool, buf: &mut Buffer) {
     if matches!(stage.picture.moment(), Moment::Now | Moment::StepPeak) {
         return;
     }
     let position = stage.picture.place();
     let behind = page.columns.partition_point(|column| column.position <= position);
     let Some(x) = behind.checked_sub(1).and_then(|x| u16::try_from(x).ok()).filter(|x| *x < plot.width) else { return };
-    chart::cursor(plot, x, theme, buf);
+    chart::cursor(plot, x, has_axis.then(|| plot.bottom()), stage.theme, buf);
 }
 
 /// The numbers of some steps, below the columns in which they began.

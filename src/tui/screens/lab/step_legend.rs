@@ -37,10 +37,21 @@ impl StepLegend {
         theme: &Theme,
     ) -> Self {
         let mut bands: Vec<(Ink, Band)> = Vec::new();
-        for (category, at_peak) in parts(profile, peak, rows) {
+        for (category, at_peak, highest) in parts(profile, peak, rows) {
             let own = legend::ink(category, theme);
-            // What no cell has room for is in none.
-            let Some(drawn) = areas.map_or(Some(own), |areas| areas.drawn_as(own)) else { continue };
+            let drawn_as = |ink: Ink| areas.map_or(Some(ink), |areas| areas.drawn_as(ink));
+            // What no cell has room for is part of what lies below it: it is named there if that grows by an eighth of a row, and by a
+            // quarter of itself.
+            let below = || {
+                let grows = highest.get().saturating_mul(8 * u64::from(rows)) >= peak.allocated.get();
+                let lower: Vec<Category> =
+                    Category::STACKED.into_iter().take_while(|lower| *lower != category).collect();
+                let lower = lower.into_iter().rev().find(|lower| drawn_as(legend::ink(*lower, theme)).is_some());
+                let lower =
+                    lower.filter(|lower| grows && most(profile, *lower).get() <= highest.get().saturating_mul(4));
+                lower.and_then(|lower| drawn_as(legend::ink(lower, theme)))
+            };
+            let Some(drawn) = drawn_as(own).or_else(below) else { continue };
             let place = bands.iter().position(|(ink, _)| *ink == drawn).unwrap_or(bands.len());
             if place == bands.len() {
                 bands.push((drawn, Vec::new()));
@@ -124,18 +135,20 @@ fn width(spans: &[Span<'static>]) -> usize {
 }
 
 /// The categories that can be seen anywhere in a curve of so many rows, those that are ever most first, with their bytes at
-/// its peak.
-fn parts(profile: &Profile, peak: &Sample, rows: u16) -> Vec<(Category, Bytes)> {
+/// its peak, and the most.
+fn parts(profile: &Profile, peak: &Sample, rows: u16) -> Vec<(Category, Bytes, Bytes)> {
     // Half an eighth of a row is drawn.
     let halves = 16 * u64::from(rows.max(1));
-    let highest = |category: Category| {
-        profile.samples.iter().map(|sample| sample.by_category[category as usize]).max().unwrap_or_default()
-    };
     let mut parts: Vec<(Category, Bytes, Bytes)> = Category::STACKED
-        .map(|category| (category, peak.by_category[category as usize], highest(category)))
+        .map(|category| (category, peak.by_category[category as usize], most(profile, category)))
         .into_iter()
         .filter(|(_, _, highest)| highest.get().saturating_mul(halves) >= peak.allocated.get().max(1))
         .collect();
     parts.sort_by_key(|(_, at_peak, highest)| std::cmp::Reverse((*highest, *at_peak)));
-    parts.into_iter().map(|(category, at_peak, _)| (category, at_peak)).collect()
+    parts
+}
+
+/// The most bytes that a category has in a step.
+fn most(profile: &Profile, category: Category) -> Bytes {
+    profile.samples.iter().map(|sample| sample.by_category[category as usize]).max().unwrap_or_default()
 }

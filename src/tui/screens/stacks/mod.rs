@@ -23,8 +23,10 @@ use crate::source::{Picture, Wanted};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied;
 use crate::tui::large::Large;
+use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
-use crate::tui::stage::{Layout, Stage};
+use crate::tui::screens::lab;
+use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{Lookup, ScreenAction, ScreenStates, StacksAction};
 
 pub(crate) const SCREEN: Screen = Screen {
@@ -39,6 +41,8 @@ pub(crate) const SCREEN: Screen = Screen {
 
 /// From this width on what is selected stands at the right.
 const TWO_COLUMNS: u16 = 110;
+/// Rows from which on the curve of the step says something, with its frame.
+const LEAST_CURVE: u16 = 10;
 
 fn bindings() -> Vec<Binding> {
     use StacksAction::{Into, Next, NextSibling, Out, Peak, Previous, PreviousSibling, Shape};
@@ -85,10 +89,18 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let most = u16::try_from(looked(left.height).rows.len()).unwrap_or(u16::MAX).saturating_add(3);
         let rows = 1 + u16::from(left.height.saturating_sub(2 * levels + 2) >= most);
         let top = (rows * levels + 2).clamp(4, (area.height * 9 / 20).max(6));
-        let [top, bottom] = left.layout::<2>(&Split::vertical([Constraint::Length(top), Constraint::Min(0)]));
-        let looked = looked(bottom.height.saturating_sub(2));
+        // Rows without a part are for the step: where in it the moment lies whose stacks these are.
+        let unused = left.height.saturating_sub(top + most);
+        let curve = if unused >= LEAST_CURVE && stage.picture.shown_step().is_some() { unused } else { 0 };
+        let rows_of = [Constraint::Length(top), Constraint::Min(0), Constraint::Length(curve)];
+        let [top, middle, curve] = left.layout::<3>(&Split::vertical(rows_of));
+        let looked = looked(middle.height.saturating_sub(2));
         icicle::render(stage, &looked, kind, rows, top, buf, &mut layout.targets);
-        layout.rows = table::render(stage, &looked, kind, bottom, buf, &mut layout.targets);
+        layout.rows = table::render(stage, &looked, kind, middle, buf, &mut layout.targets);
+        if !curve.is_empty() {
+            layout.charts.push((lab::step_curve(stage, kind, curve, buf), Chart::Step));
+            layout.panels.push((curve, Panel::StepCurve));
+        }
         detail::render(stage, &looked, kind, right, buf);
     } else {
         // Of all there is no more to tell than the rows of its parts do.
