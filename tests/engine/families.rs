@@ -658,8 +658,8 @@ fn families_learn_as_those_of_transformers_do() {
     }
 }
 
-/// One-GPU rows of FMS acceleration's benchmarks (A100 80 GB, 4 × 4,096 tokens, checkpoints, bf16) without fused kernels, in GiB: the peak of what is
-/// allocated, and what rests behind a step. Its transformers was 4.48.
+/// One-GPU rows of FMS acceleration's benchmarks (A100 80 GB, 4 × 4,096 tokens, checkpoints, bf16), in GiB: the peak of what is allocated where
+/// its kernels are not fused, and what rests behind a step. Its transformers was 4.45 to 4.48.
 #[test]
 fn published_peaks_are_met() {
     let mistral = json!({
@@ -670,8 +670,21 @@ fn published_peaks_are_met() {
         targets: Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
         ..Lora::of_rank(Extent::nearest(16))
     };
-    for (lora, peak, rests) in [(None, 67.460, 40.483), (Some(lora), 24.871, 13.657)] {
-        let mut entry = Entry::of_config("mistral-7b", serde_json::from_value(mistral.clone()).unwrap());
+    // Llama 3 8B.
+    let mut llama = mistral.clone();
+    llama["model_type"] = json!("llama");
+    llama["vocab_size"] = json!(128_256);
+    llama["sliding_window"] = json!(null);
+    // Their QLoRA quantises magnitudes too, and leaves what is not quantised in bf16. Their losses of Llama are kernels of their own.
+    let quantization = Some("nf4-double".parse().unwrap());
+    let qlora = Lora { quantization, unprepared: true, ..lora };
+    for (model, lora, peak, rests) in [
+        (&mistral, None, Some(67.460), 40.483),
+        (&mistral, Some(lora), Some(24.871), 13.657),
+        (&llama, Some(lora), None, 15.126),
+        (&llama, Some(qlora), None, 5.480),
+    ] {
+        let mut entry = Entry::of_config("published", serde_json::from_value(model.clone()).unwrap());
         entry.lora = lora;
         let sizes = Sizes { seq: Some(Extent::nearest(4096)), ..Sizes::default() };
         let workload = entry.workload(sizes, Data::Reference, 1).unwrap();
@@ -688,7 +701,9 @@ fn published_peaks_are_met() {
             let ours = ours as f64 / f64::from(1 << 30);
             assert!((ours / theirs - 1.0).abs() < most, "{ours} GiB for {theirs}");
         };
-        near(allocated.peak, peak, 0.01);
+        if let Some(peak) = peak {
+            near(allocated.peak, peak, 0.01);
+        }
         near(allocated.current, rests, 0.001);
     }
 }
