@@ -13,7 +13,7 @@ use vramlab::train::{
     Tensor, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::Bytes;
-use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, Quantization, Share, Sizes, Target, Targets};
+use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, ModelConfig, Quantization, Share, Sizes, Target, Targets};
 
 use crate::alignment::{requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
@@ -350,6 +350,43 @@ fn a_vision_tower_that_is_not_there_is_refused() {
     let words =
         "llava has a vision tower, which is not there; put what its text_config holds into a config.json of its own";
     assert_eq!(build(&config).err().unwrap(), format!("mine: {words}"));
+}
+
+/// Whoever does what a refusal says is not refused again.
+#[test]
+fn the_advice_of_a_refused_family_leads_to_a_model() {
+    let build = |config: &Value| {
+        let entry = Entry::of_config("mine", serde_json::from_value(config.clone()).unwrap());
+        entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
+    };
+    let all = minis();
+    let text = &all["qwen3-mini"];
+    for (family, of_text) in [
+        ("llava", Some("qwen3")),
+        ("qwen2_5_vl", Some("qwen2_5_vl_text")),
+        ("qwen3_vl", Some("qwen3_vl_text")),
+        ("gemma3n", Some("gemma3n_text")),
+        ("llama4", Some("llama4_text")),
+        ("deepseek_v3", None),
+    ] {
+        let mut inner = text.clone();
+        inner["model_type"] = json!(of_text.unwrap_or(family));
+        let config = match of_text {
+            Some(_) => json!({"model_type": family, "text_config": inner, "vision_config": {}}),
+            None => inner.clone(),
+        };
+        let said = build(&config).unwrap_err();
+        assert_eq!(said, format!("mine: {}", ModelConfig::unknown_family(&config.to_string()).unwrap()));
+        if said.contains("put what its text_config holds") {
+            assert_eq!(build(&inner), Ok(()), "{family}: {said}");
+            continue;
+        }
+        // It lists what there is, and the sizes of its text make one of these.
+        let known = said.rsplit_once(": ").unwrap().1;
+        let nearest = known.split(", ").find(|known| *known == "qwen3").unwrap();
+        inner["model_type"] = json!(nearest);
+        assert_eq!(build(&inner), Ok(()), "{family}: {said}");
+    }
 }
 
 /// Weights of a tower that no image reaches: no gradient, no state of an optimizer.
