@@ -65,6 +65,7 @@ pub(super) fn flags(args: &SpecArgs) -> Vec<String> {
     give("models", (args.models != ModelsArg::One).then(|| word(&args.models)));
     give("new-tokens", args.new_tokens.map(|tokens| tokens.get().to_string()));
     words.extend(args.dora.then(|| "--dora".to_owned()));
+    words.extend(args.unprepared.then(|| "--unprepared".to_owned()));
     words.extend(args.half.then(|| "--half".to_owned()));
     words.extend(args.static_cache.then(|| "--static-cache".to_owned()));
     words
@@ -132,7 +133,7 @@ mod tests {
             "gpt-mini --device sim:t4 --fuse --data synthetic --weight-decay 0.2 --schedule-steps 50 --scaler-skips 2 --schedule cosine",
             "gpt-mini --device sim:t4 --inference generate --half --models together --new-tokens 3 --static-cache",
             "llama-mini --device sim:t4 --weights bf16 --seq 32",
-            "llama-mini --device sim:t4 --lora 8 --lora-targets all-linear --lora-dropout 0.1 --dora --quantize nf4",
+            "llama-mini --device sim:t4 --lora 8 --lora-targets all-linear --lora-dropout 0.1 --dora --quantize nf4 --unprepared",
             "gpt-mini --device sim:t4 --load kept --preallocate 75%",
             "gpt-mini --device sim:t4 --preallocate 64MiB",
             "gpt-mini --device sim:t4 --alloc-conf expandable_segments:True --limit 50%",

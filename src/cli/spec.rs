@@ -140,6 +140,9 @@ pub struct SpecArgs {
     /// (`nf4-double`).
     #[arg(long, value_name = "nf4|nf4-double", help_heading = "LoRA")]
     pub quantize: Option<Quantization>,
+    /// Leave out what peft's prepare_model_for_kbit_training does: embeddings, head and norms keep the type of the weights.
+    #[arg(long, help_heading = "LoRA")]
+    pub unprepared: bool,
     /// What to train on: `reference` (the four fixed batches of the reference measurements, kept on the device),
     /// `fresh` (the same, computed on the device in every step), `host` (the same, kept in host memory and copied in turn),
     /// `synthetic` (the same, copied to the device each time), `text` (vramlab's own source), or a file.
@@ -257,7 +260,7 @@ impl SpecArgs {
             let targets = self.lora_targets.unwrap_or_default();
             let dropout = self.lora_dropout.unwrap_or_default();
             let (alpha, dora) = (self.lora_alpha, self.dora);
-            entry.lora = Some(Lora { rank, alpha, targets, dropout, dora, quantization: None });
+            entry.lora = Some(Lora { rank, alpha, targets, dropout, dora, quantization: None, unprepared: false });
         }
         if let Some(quantization) = self.quantize {
             let lora = entry.lora.as_mut().ok_or_else(|| {
@@ -265,7 +268,18 @@ impl SpecArgs {
             })?;
             lora.quantization = Some(quantization);
         }
-        if self.load.is_some() && entry.is_quantized() {
+        let is_quantized = entry.is_quantized();
+        if self.unprepared {
+            match entry.lora.as_mut().filter(|_| is_quantized) {
+                Some(lora) => lora.unprepared = true,
+                None => {
+                    return Err(usage(
+                        "only layers in 4 bits are prepared for training: --unprepared needs --quantize",
+                    ));
+                }
+            }
+        }
+        if self.load.is_some() && is_quantized {
             return Err(usage("layers in 4 bits are quantised as their weights are loaded; leave --load out"));
         }
         let data = self.data(entry.data)?;

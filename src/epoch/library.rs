@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::error::EpochError;
+use super::kind::Kind;
 use super::workers::share;
 use crate::model::Event;
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit};
 use crate::train::Observer;
 use crate::units::Bytes;
-use crate::whatif::{Beginning, Step, StepsWriter};
-use crate::workload::{Data, Lengths, PlannedBatch};
+use crate::whatif::{Beginning, Step, StepLikeness, StepsWriter};
+use crate::workload::{Data, Lengths, PlannedBatch, Repeats, Sizes};
 
 /// Memory of a card on which every step fits.
 const ENOUGH: Bytes = Bytes(1 << 42);
@@ -21,14 +22,12 @@ const ENOUGH: Bytes = Bytes(1 << 42);
 const MOST: usize = 768 << 20;
 /// Steps whose kinds one engine runs.
 const CHUNK: usize = 256;
-
-/// Rows and positions of the batches of a step, and whether some hold padding.
-pub(super) type Kind = Box<[(u32, u32, bool)]>;
-
-/// The kind of a step of these batches; `masked` where a program says what is padding, and so asks for more where there is some.
-pub(super) fn kind(batches: &[PlannedBatch], masked: bool) -> Kind {
-    batches.iter().map(|batch| (batch.samples, batch.length, masked && batch.is_padded())).collect()
-}
+/// From so many kinds on most are run with fewer layers.
+const MANY: usize = 64;
+/// So few layers, or more where layers are of several kinds.
+const FEWER_LAYERS: [usize; 3] = [2, 6, 12];
+/// Steps of one structure that show how those of the whole model follow.
+const SHOWN: usize = 8;
 
 /// What steps ask for.
 #[derive(Debug, Default)]
@@ -47,29 +46,125 @@ struct StepsJob {
 }
 
 impl Library {
-    /// Runs a step of every kind in `steps`, and one of each in `firsts` as the first of a run.
-    pub fn fill(spec: &LabSpec, lengths: &Lengths, firsts: &[Kind], steps: BTreeSet<Kind>) -> Result<Self, EpochError> {
-        let roomy = roomy(spec);
-        let firsts: BTreeSet<&Kind> = firsts.iter().collect();
-        let firsts: Vec<&Kind> = firsts.into_iter().collect();
-        let steps: Vec<Kind> = steps.into_iter().collect();
-        let chunks = steps.len().div_ceil(CHUNK).max(firsts.len());
-        let jobs: Vec<StepsJob> = (0..chunks)
-            .filter_map(|number| {
-                let first = (*firsts.get(number % firsts.len().max(1))?).clone();
-                let steps = steps.iter().skip(number).step_by(chunks).cloned().collect();
-                Some(StepsJob { spec: roomy.clone(), lengths: lengths.clone(), first, steps })
-            })
-            .collect();
+    /// What a step of every kind in `steps` asks, and one of each in `firsts` as the first of a run.
+    pub fn fill(
+        spec: &LabSpec,
+        lengths: &Lengths,
+        firsts: &[Kind],
+        steps: &BTreeSet<Kind>,
+    ) -> Result<Self, EpochError> {
+        let spec = roomy(spec);
         let taken = AtomicUsize::new(0);
+        let run = |layers: Option<usize>, firsts: &[&Kind], steps: Vec<Kind>| {
+            let layers = layers.map(Repeats::nearest).or(spec.sizes.layers);
+            let spec = LabSpec { sizes: Sizes { layers, ..spec.sizes }, ..spec.clone() };
+            run(&spec, lengths, (firsts, steps), &taken)
+        };
+        let firsts: Vec<&Kind> = firsts.iter().collect::<BTreeSet<_>>().into_iter().collect();
+        let all: Vec<&Kind> = steps.iter().collect();
         let mut library = Self::default();
-        for (job, done) in jobs.iter().zip(share(&jobs, |job| job.run(&taken))) {
-            let (beginning, steps) = done?;
-            library.beginnings.insert(job.first.clone(), beginning);
-            library.steps.extend(job.steps.iter().cloned().zip(steps));
+        library.add(run(None, &firsts, spread(&all, SHOWN))?);
+        let one = firsts.get(..1).unwrap_or_default();
+        if all.len() >= MANY
+            && let Some(layers) = FEWER_LAYERS.into_iter().find(|layers| {
+                let few = run(Some(*layers), one, spread(&all, SHOWN));
+                few.is_ok_and(|few| library.follows_from(&few.steps))
+            })
+        {
+            let small = run(Some(layers), one, steps.iter().cloned().collect())?.steps;
+            let groups = by_structure(&all, &small);
+            let shown =
+                groups.iter().flat_map(|group| spread(group, SHOWN)).filter(|kind| !library.has(kind)).collect();
+            library.add(run(None, one, shown)?);
+            groups.iter().for_each(|group| library.follow(group, &small));
         }
+        let rest: Vec<Kind> = steps.iter().filter(|kind| !library.has(kind)).cloned().collect();
+        library.add(run(None, one, rest)?);
         Ok(library)
     }
+
+    fn has(&self, kind: &Kind) -> bool {
+        self.steps.contains_key(kind)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.beginnings.extend(other.beginnings);
+        self.steps.extend(other.steps);
+    }
+
+    /// Whether those of its steps that `small` has follow from them, and are much longer.
+    fn follows_from(&self, small: &HashMap<Kind, Step>) -> bool {
+        let kinds: Vec<&Kind> = small.keys().filter(|kind| self.has(kind)).collect();
+        let shorter = kinds.iter().all(|kind| match (small.get(*kind), self.steps.get(*kind)) {
+            (Some(few), Some(step)) => 2 * few.blocks() <= step.blocks(),
+            _ => false,
+        });
+        shorter && by_structure(&kinds, small).iter().all(|group| self.likeness(group, small).is_some())
+    }
+
+    /// How its steps of these kinds follow from `small` ones, as far as it has them.
+    fn likeness(&self, group: &[&Kind], small: &HashMap<Kind, Step>) -> Option<StepLikeness> {
+        let pairs: Vec<_> = group.iter().filter_map(|kind| Some((small.get(*kind)?, self.steps.get(*kind)?))).collect();
+        StepLikeness::of(&pairs)
+    }
+
+    /// Adds the other steps of these kinds where they follow.
+    fn follow(&mut self, group: &[&Kind], small: &HashMap<Kind, Step>) {
+        let Some(likeness) = self.likeness(group, small).map(Arc::new) else { return };
+        for kind in group {
+            let follows = || StepLikeness::step(&likeness, small.get(*kind)?);
+            if !self.has(kind)
+                && let Some(step) = follows()
+            {
+                self.steps.insert((*kind).clone(), step);
+            }
+        }
+    }
+}
+
+/// So many of them, the first and the last among them, and neighbours, which are aligned otherwise.
+fn spread(kinds: &[&Kind], count: usize) -> Vec<Kind> {
+    let last = kinds.len().saturating_sub(1);
+    let places = (0..count).map(|n| n * last / count.max(1) + n % 2).chain([last]);
+    let places: BTreeSet<usize> = places.collect();
+    places.into_iter().filter_map(|place| kinds.get(place).map(|kind| (*kind).clone())).collect()
+}
+
+/// Kinds whose small steps have one structure, together.
+fn by_structure<'a>(kinds: &[&'a Kind], small: &HashMap<Kind, Step>) -> Vec<Vec<&'a Kind>> {
+    let mut groups: Vec<(&Step, Vec<&Kind>)> = Vec::new();
+    for &kind in kinds {
+        let Some(step) = small.get(kind) else { continue };
+        match groups.iter_mut().find(|(first, _)| first.is_of_one_structure_with(step)) {
+            Some((_, group)) => group.push(kind),
+            None => groups.push((step, vec![kind])),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+/// Has engines run the first steps and the others, as many as there are cores.
+fn run(
+    spec: &LabSpec,
+    lengths: &Lengths,
+    (firsts, steps): (&[&Kind], Vec<Kind>),
+    taken: &AtomicUsize,
+) -> Result<Library, EpochError> {
+    let mut library = Library::default();
+    let chunks = steps.len().div_ceil(CHUNK).max(if firsts.len() > 1 { firsts.len() } else { steps.len().min(2) });
+    let jobs: Vec<StepsJob> = (0..chunks)
+        .filter_map(|number| {
+            let first = (*firsts.get(number % firsts.len().max(1))?).clone();
+            let steps = steps.iter().skip(number).step_by(chunks).cloned().collect();
+            Some(StepsJob { spec: spec.clone(), lengths: lengths.clone(), first, steps })
+        })
+        .collect();
+    for (job, done) in jobs.iter().zip(share(&jobs, |job| job.run(taken))) {
+        let (beginning, steps) = done?;
+        library.beginnings.insert(job.first.clone(), beginning);
+        library.steps.extend(job.steps.iter().cloned().zip(steps));
+    }
+    Ok(library)
 }
 
 impl StepsJob {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::error::EpochError;
-use super::library::{Kind, Library, kind};
+use super::kind::{Kind, kind};
+use super::library::Library;
 use super::quantiles::Quantiles;
 use super::workers::share;
 use crate::session::LabSpec;
@@ -97,7 +98,7 @@ pub fn simulate(spec: &LabSpec, lengths: &Lengths, steps: u64, asked: &[Asked]) 
     let kind = |batches: &[PlannedBatch]| kind(batches, masked);
     let firsts: Vec<Kind> = plans.iter().filter_map(|plan| plan.steps().next().map(kind)).collect();
     let kinds: BTreeSet<Kind> = plans.iter().flat_map(|plan| plan.steps().skip(1).map(kind)).collect();
-    let library = Library::fill(spec, &lengths, &firsts, kinds)?;
+    let library = Library::fill(spec, &lengths, &firsts, &kinds)?;
     let plan = |policy| policies.iter().position(|known| *known == policy).and_then(|at| plans.get(at));
     let jobs: Vec<(&BatchPlan, &Conditions)> =
         asked.iter().filter_map(|asked| Some((plan(asked.policy)?, &asked.conditions))).collect();

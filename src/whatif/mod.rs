@@ -5,7 +5,8 @@
 //! * [`Program`]: the requests of a stream, read once and replayed under as many conditions as wanted ([`predict`]).
 //! * [`Forked`]: what a change in the middle of a run would have done.
 //! * [`Recorded`]: a whole run, its figures beside its requests.
-//! * [`Repeater`]: steps that repeat, asked one after the other; [`StepsWriter`] reads them.
+//! * [`Repeater`]: steps that repeat, asked one after the other; [`StepsWriter`] reads them, [`StepLikeness`] tells them by
+//!   those of a model with fewer layers.
 //! * [`Tuning`]: settings that were tried on a program, and which of them nothing beats; [`smallest_limit`].
 //!
 //! Of a stream only what the program asked counts: blocks taken and given back, `empty_cache`, the limit, steps. What the
@@ -39,6 +40,7 @@ mod reader;
 mod recorded;
 mod repeated;
 mod start;
+mod step;
 mod tuning;
 
 pub use conditions::{Conditions, ConditionsError};
@@ -49,6 +51,7 @@ pub use fork::Forked;
 pub use limit::smallest_limit;
 pub use program::{Outcome, Program, ProgramWriter, predict};
 pub use recorded::{Facts, FactsWriter, LimitRange, Recorded, RecordedWriter};
-pub use repeated::{Beginning, NotRepeated, Repeater, Step, StepsWriter};
+pub use repeated::{Beginning, NotRepeated, Repeater, StepsWriter};
 pub use start::Starting;
+pub use step::{Step, StepLikeness};
 pub use tuning::{Effort, Tried, Tuning};

@@ -16,6 +16,7 @@ use super::driver::Places;
 use super::figures::StepPeaks;
 use super::player::Player;
 use super::reader::Reader;
+use super::step::{Move, Step, Structure};
 use vramlab_allocator::units::{Bytes, DeviceIndex, StreamId};
 use vramlab_model::Event;
 
@@ -29,36 +30,6 @@ pub struct Beginning {
     left: Vec<BlockNumber>,
     /// Numbers from here on are free.
     numbers: BlockNumber,
-}
-
-/// What one step asks, behind the first: about eight bytes a block. Steps of the same structure share it.
-#[derive(Clone, Debug)]
-pub struct Step {
-    structure: Arc<Structure>,
-    sizes: Box<[u64]>,
-}
-
-impl Step {
-    /// About how much memory it takes.
-    #[must_use]
-    pub const fn bytes(&self) -> usize {
-        self.sizes.len() * size_of::<u64>()
-    }
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Structure {
-    moves: Vec<Move>,
-    /// What is there at the end, by its number.
-    left: Vec<BlockNumber>,
-}
-
-/// Blocks are numbered from those on that the step before left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Move {
-    /// The next block, of the next size.
-    Take(BlockNumber),
-    Give(BlockNumber),
 }
 
 /// Why steps are not kept.
@@ -161,7 +132,7 @@ impl StepsWriter {
                     structure
                 });
                 self.bytes += size_of_val(&*sizes);
-                self.steps.push(Step { structure, sizes });
+                self.steps.push(Step::listed(structure, sizes));
                 self.left = left;
             }
             None => self.repeats = false,
@@ -276,17 +247,18 @@ impl Repeater {
     #[must_use]
     pub fn step(&mut self, step: &Step) -> Option<StepPeaks> {
         self.player.begin_step();
-        let mut sizes = step.sizes.iter();
-        for moved in &step.structure.moves {
+        let mut place = 0;
+        for moved in &step.structure().moves {
             match *moved {
                 Move::Take(name) => {
-                    let size = Bytes(sizes.next().copied().unwrap_or_default());
+                    let size = Bytes(step.size(place));
+                    place += 1;
                     self.player.play(&Ask::Take { block: self.numbers + name, size, stream: StreamId::DEFAULT });
                 }
                 Move::Give(name) => self.player.play(&Ask::Give(self.numbers + name)),
             }
         }
-        for (name, to) in step.structure.left.iter().zip(self.numbers..) {
+        for (name, to) in step.structure().left.iter().zip(self.numbers..) {
             self.player.rename(self.numbers + *name, to);
         }
         self.peaks()

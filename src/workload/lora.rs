@@ -275,6 +275,9 @@ pub struct Lora {
     /// How the frozen linear layers are kept, where they are quantised (QLoRA).
     #[serde(default, rename = "quantize")]
     pub quantization: Option<Quantization>,
+    /// `prepare_model_for_kbit_training` is left out: what is not quantised keeps its type.
+    #[serde(default)]
+    pub unprepared: bool,
 }
 
 impl Lora {
@@ -282,7 +285,7 @@ impl Lora {
     #[must_use]
     pub fn of_rank(rank: Extent) -> Self {
         let (targets, dropout) = (Targets::default(), Share::default());
-        Self { rank, alpha: None, targets, dropout, dora: false, quantization: None }
+        Self { rank, alpha: None, targets, dropout, dora: false, quantization: None, unprepared: false }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
@@ -349,7 +352,7 @@ impl AdapterConfig {
         let targets = self.target_modules.unwrap_or_default();
         let dropout = self.lora_dropout.unwrap_or_default();
         let dora = self.use_dora == Some(true);
-        Ok(Lora { rank, alpha: Some(alpha * factor), targets, dropout, dora, quantization: None })
+        Ok(Lora { rank, alpha: Some(alpha * factor), targets, dropout, dora, quantization: None, unprepared: false })
     }
 }
 

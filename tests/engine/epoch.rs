@@ -1,12 +1,14 @@
 //! Simulated epochs beside runs of every step.
 
+use std::num::NonZero;
+
 use vramlab::device::sim::CardCatalog;
 use vramlab::epoch::{Asked, simulate};
 use vramlab::session::{DeviceChoice, Headless, LabSpec, MemoryLimit};
-use vramlab::train::Config;
+use vramlab::train::{Amp, Checkpointing, Config};
 use vramlab::units::Bytes;
 use vramlab::whatif::{Conditions, StepPeaks};
-use vramlab::workload::{Catalog, Data, LengthPolicy, Lengths};
+use vramlab::workload::{Catalog, Data, LengthPolicy, Lengths, Repeats};
 
 fn spec(workload: &str, samples: &[u32], policy: LengthPolicy, batch: usize) -> LabSpec {
     let entry = Catalog::with_user_workloads(None).entry(workload).unwrap();
@@ -73,4 +75,33 @@ fn an_epoch_fails_where_its_step_does_and_names_the_sample() {
     assert_eq!(epochs[0].steps, steps);
     let batch = epochs[0].failed.as_ref().unwrap()[0];
     assert_eq!((batch.samples, batch.length, batch.longest), (4, 4096, Some(29)));
+}
+
+/// A model of many layers, most of whose steps are told by those of one with fewer, with padding and without, with a length from which on
+/// another kernel runs, and settings that change what layers ask.
+#[test]
+fn steps_of_fewer_layers_tell_those_of_all() {
+    let samples: Vec<u32> = (0..400).map(|n| n * 7919 % 389 + 1).collect();
+    for configure in [
+        (|_| {}) as fn(&mut Config),
+        |config| config.checkpointing = Checkpointing::Every(NonZero::new(4).unwrap()),
+        |config| config.attention_mask = true,
+        |config| config.hyper.clip = Some(1.0),
+        |config| config.amp = Amp::Bf16,
+    ] {
+        for batch in [1, 3] {
+            let mut spec = spec("llama-mini", &samples, LengthPolicy::Pad, batch);
+            spec.sizes.layers = Some(Repeats::nearest(9));
+            configure(&mut spec.config);
+            let Data::Lengths(lengths) = &spec.data else { panic!() };
+            let asked = [Asked { policy: LengthPolicy::Pad, conditions: conditions(&spec) }];
+            let epochs = simulate(&spec, lengths, 130, &asked).unwrap();
+            assert_eq!(
+                (epochs[0].steps.clone(), epochs[0].failed.is_some()),
+                run(&spec, 130),
+                "{:?} by {batch}",
+                spec.config
+            );
+        }
+    }
 }

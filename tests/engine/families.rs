@@ -13,7 +13,7 @@ use vramlab::train::{
     Tensor, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::Bytes;
-use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, Quantization, Share, Sizes, Target, Targets};
+use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, ModelConfig, Quantization, Share, Sizes, Target, Targets};
 
 use crate::alignment::{requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
@@ -352,6 +352,43 @@ fn a_vision_tower_that_is_not_there_is_refused() {
     assert_eq!(build(&config).err().unwrap(), format!("mine: {words}"));
 }
 
+/// Whoever does what a refusal says is not refused again.
+#[test]
+fn the_advice_of_a_refused_family_leads_to_a_model() {
+    let build = |config: &Value| {
+        let entry = Entry::of_config("mine", serde_json::from_value(config.clone()).unwrap());
+        entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
+    };
+    let all = minis();
+    let text = &all["qwen3-mini"];
+    for (family, of_text) in [
+        ("llava", Some("qwen3")),
+        ("qwen2_5_vl", Some("qwen2_5_vl_text")),
+        ("qwen3_vl", Some("qwen3_vl_text")),
+        ("gemma3n", Some("gemma3n_text")),
+        ("llama4", Some("llama4_text")),
+        ("deepseek_v3", None),
+    ] {
+        let mut inner = text.clone();
+        inner["model_type"] = json!(of_text.unwrap_or(family));
+        let config = match of_text {
+            Some(_) => json!({"model_type": family, "text_config": inner, "vision_config": {}}),
+            None => inner.clone(),
+        };
+        let said = build(&config).unwrap_err();
+        assert_eq!(said, format!("mine: {}", ModelConfig::unknown_family(&config.to_string()).unwrap()));
+        if said.contains("put what its text_config holds") {
+            assert_eq!(build(&inner), Ok(()), "{family}: {said}");
+            continue;
+        }
+        // It lists what there is, and the sizes of its text make one of these.
+        let known = said.rsplit_once(": ").unwrap().1;
+        let nearest = known.split(", ").find(|known| *known == "qwen3").unwrap();
+        inner["model_type"] = json!(nearest);
+        assert_eq!(build(&inner), Ok(()), "{family}: {said}");
+    }
+}
+
 /// Weights of a tower that no image reaches: no gradient, no state of an optimizer.
 #[test]
 fn a_vision_tower_weighs_what_its_weights_do() {
@@ -658,8 +695,8 @@ fn families_learn_as_those_of_transformers_do() {
     }
 }
 
-/// One-GPU rows of FMS acceleration's benchmarks (A100 80 GB, 4 × 4,096 tokens, checkpoints, bf16) without fused kernels, in GiB: the peak of what is
-/// allocated, and what rests behind a step. Its transformers was 4.48.
+/// One-GPU rows of FMS acceleration's benchmarks (A100 80 GB, 4 × 4,096 tokens, checkpoints, bf16), in GiB: the peak of what is allocated where
+/// its kernels are not fused, and what rests behind a step. Its transformers was 4.45 to 4.48.
 #[test]
 fn published_peaks_are_met() {
     let mistral = json!({
@@ -670,8 +707,21 @@ fn published_peaks_are_met() {
         targets: Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
         ..Lora::of_rank(Extent::nearest(16))
     };
-    for (lora, peak, rests) in [(None, 67.460, 40.483), (Some(lora), 24.871, 13.657)] {
-        let mut entry = Entry::of_config("mistral-7b", serde_json::from_value(mistral.clone()).unwrap());
+    // Llama 3 8B.
+    let mut llama = mistral.clone();
+    llama["model_type"] = json!("llama");
+    llama["vocab_size"] = json!(128_256);
+    llama["sliding_window"] = json!(null);
+    // Their QLoRA quantises magnitudes too, and leaves what is not quantised in bf16. Their losses of Llama are kernels of their own.
+    let quantization = Some("nf4-double".parse().unwrap());
+    let qlora = Lora { quantization, unprepared: true, ..lora };
+    for (model, lora, peak, rests) in [
+        (&mistral, None, Some(67.460), 40.483),
+        (&mistral, Some(lora), Some(24.871), 13.657),
+        (&llama, Some(lora), None, 15.126),
+        (&llama, Some(qlora), None, 5.480),
+    ] {
+        let mut entry = Entry::of_config("published", serde_json::from_value(model.clone()).unwrap());
         entry.lora = lora;
         let sizes = Sizes { seq: Some(Extent::nearest(4096)), ..Sizes::default() };
         let workload = entry.workload(sizes, Data::Reference, 1).unwrap();
@@ -688,7 +738,9 @@ fn published_peaks_are_met() {
             let ours = ours as f64 / f64::from(1 << 30);
             assert!((ours / theirs - 1.0).abs() < most, "{ours} GiB for {theirs}");
         };
-        near(allocated.peak, peak, 0.01);
+        if let Some(peak) = peak {
+            near(allocated.peak, peak, 0.01);
+        }
         near(allocated.current, rests, 0.001);
     }
 }

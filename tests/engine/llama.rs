@@ -93,7 +93,8 @@ const GEMMA_MINI: DecoderSizes = DecoderSizes {
 };
 
 /// A model, and how its recording was made: `bf16wckpt` has weights in bf16 and checkpoints its layers, `every2` every second one,
-/// `loraall` adapters of rank 8 beside all of its linear layers, `nf4` those layers in 4 bits, `double` with magnitudes in 8.
+/// `loraall` adapters of rank 8 beside all of its linear layers, `nf4` those layers in 4 bits, `double` with magnitudes in 8, `unprepared`
+/// without `prepare_model_for_kbit_training`.
 fn program(name: &str) -> (DecoderSizes, Config) {
     let (model, variant) = name.split_once('.').unwrap();
     let (sizes, batch) = match model {
@@ -135,7 +136,8 @@ fn program(name: &str) -> (DecoderSizes, Config) {
     let quantization =
         (has("nf4") || has("double")).then(|| Quantization { nested: has("double"), compute, storage: None });
     let dropout = Share::try_from(if has("drop") { 0.1 } else { 0.0 }).unwrap();
-    let adapters = Lora { targets, dropout, dora: has("dora"), quantization, ..Lora::of_rank(Extent::nearest(8)) };
+    let (dora, unprepared) = (has("dora"), has("unprepared"));
+    let adapters = Lora { targets, dropout, dora, quantization, unprepared, ..Lora::of_rank(Extent::nearest(8)) };
     let lora = has("lora").then_some(adapters);
     let sizes = DecoderSizes { lora, seq: if has("short") { 16 } else { sizes.seq }, ..sizes };
     (DecoderSizes { weights: if has("bf16w") { DType::Bf16 } else { DType::F32 }, ..sizes }, config)
@@ -299,9 +301,9 @@ fn they_ask_as_transformers_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// bitsandbytes' `Linear4bit` beneath peft's adapters, from `from_pretrained` on: the loading, `prepare_model_for_kbit_training`, three
-/// steps.
-const QUANTIZED: [&str; 19] = [
+/// bitsandbytes' `Linear4bit` beneath peft's adapters, from `from_pretrained` on: the loading, `prepare_model_for_kbit_training` where it is
+/// not left out, three steps.
+const QUANTIZED: [&str; 22] = [
     "llama-mini.bf16wnf4loraall",
     "llama-mini.bf16wnf4lora",
     "llama-mini.bf16wdoubleloraall",
@@ -321,6 +323,9 @@ const QUANTIZED: [&str; 19] = [
     "llama-mini.bf16nf4loradoradrop",
     "llama-mini.bf16wckptdoubleloraalldoradrop",
     "qwen2-mini.bf16wnf4loraalldora",
+    "llama-mini.bf16wnf4loraunprepared",
+    "llama-mini.bf16wckptdoubleloraallunprepared",
+    "llama-mini.bf16nf4loraallunprepared",
 ];
 
 /// What asks otherwise than it was recorded, on a device.

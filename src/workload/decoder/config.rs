@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use vramlab_device::DType;
 
@@ -234,7 +234,7 @@ impl ModelConfig {
             if TowerKeys::knows(&self.model_type) {
                 return text.family();
             }
-            return Err(Self::no_tower(&self.model_type));
+            return Err(Self::no_tower(&self.model_type, &text.model_type));
         }
         // As `AutoConfig` has it.
         match &*self.model_type {
@@ -249,19 +249,30 @@ impl ModelConfig {
         #[derive(Deserialize)]
         struct Kind {
             model_type: String,
-            text_config: Option<IgnoredAny>,
+            text_config: Option<Value>,
         }
         let Kind { model_type, text_config } = serde_json::from_str(text).ok()?;
         match text_config {
-            Some(_) => (!TowerKeys::knows(&model_type)).then(|| Self::no_tower(&model_type)),
+            Some(text) => (!TowerKeys::knows(&model_type)).then(|| {
+                let text = text.get("model_type").and_then(Value::as_str);
+                Self::no_tower(&model_type, text.unwrap_or_default())
+            }),
             None => Family::named(&model_type).err(),
         }
     }
 
-    fn no_tower(model_type: &str) -> String {
-        format!(
-            "{model_type} has a vision tower, which is not there; put what its text_config holds into a config.json of its own"
-        )
+    /// What is said of a family with a tower that is not there, whose `text_config` is of type `text`.
+    fn no_tower(model_type: &str, text: &str) -> String {
+        match Family::named(text) {
+            Ok(_) => format!(
+                "{model_type} has a vision tower, which is not there; put what its text_config holds into a config.json of its own"
+            ),
+            Err(_) => format!(
+                "{model_type} has a vision tower, which is not there, and its text_config is of no family that is; write the sizes of that \
+                 into a config.json of the nearest: {}",
+                Family::known()
+            ),
+        }
     }
 
     fn eps(&self, family: &Family) -> f64 {

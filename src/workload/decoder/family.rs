@@ -49,13 +49,18 @@ impl Family {
     /// A sentence: it is not there.
     pub fn named(name: &str) -> Result<&'static Self, String> {
         FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| {
-            let mut known: Vec<_> = FAMILIES.iter().map(|family| family.name).chain(["gemma3", "mistral3"]).collect();
-            known.sort_unstable();
-            let known = known.join(", ");
+            let known = Self::known();
             format!(
                 "model_type '{name}' is not there; write its sizes into a config.json of the nearest that is: {known}"
             )
         })
+    }
+
+    /// Every `model_type` that is there.
+    pub fn known() -> String {
+        let mut known: Vec<_> = FAMILIES.iter().map(|family| family.name).chain(["gemma3", "mistral3"]).collect();
+        known.sort_unstable();
+        known.join(", ")
     }
 
     /// Its frequencies reach further where a file says nothing of them.

@@ -149,7 +149,8 @@ impl DecoderModel {
                 let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
                 let frequencies = rotates.then(|| rotary::loaded(cx, sizes)).transpose()?;
                 // Programs that shard leave everything in one type, of which the bytes in 4 bits are said to be too.
-                if all.quantization().is_some() && !cx.shards_parameters() {
+                let prepares = !sizes.lora.is_some_and(|lora| lora.unprepared) && !cx.shards_parameters();
+                if all.quantization().is_some() && prepares {
                     all.prepare_for_training(cx)?;
                 }
                 (frequencies, embedding_scale)

@@ -1,0 +1,197 @@
+//! What a step asks: listed as it was read, or told by what a step of a smaller model asks.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use super::block_number::BlockNumber;
+
+/// In which order a step takes and gives blocks.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Structure {
+    pub moves: Vec<Move>,
+    /// What is there at the end, by its number.
+    pub left: Vec<BlockNumber>,
+}
+
+/// Blocks are numbered from those on that the step before left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Move {
+    /// The next block, of the next size.
+    Take(BlockNumber),
+    Give(BlockNumber),
+}
+
+/// What one step asks, behind the first: about eight bytes a block, or for each size that differs. Steps of the same structure share it.
+#[derive(Clone, Debug)]
+pub struct Step(Asked);
+
+#[derive(Clone, Debug)]
+enum Asked {
+    Listed(Arc<Structure>, Box<[u64]>),
+    /// The sizes that its blocks have, as the likeness numbers them.
+    Told(Arc<StepLikeness>, Box<[u64]>),
+}
+
+impl Step {
+    pub(super) const fn listed(structure: Arc<Structure>, sizes: Box<[u64]>) -> Self {
+        Self(Asked::Listed(structure, sizes))
+    }
+
+    /// About how much memory it takes by itself.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        match &self.0 {
+            Asked::Listed(_, sizes) | Asked::Told(_, sizes) => size_of_val(&**sizes),
+        }
+    }
+
+    pub(super) fn structure(&self) -> &Arc<Structure> {
+        match &self.0 {
+            Asked::Listed(structure, _) => structure,
+            Asked::Told(likeness, _) => &likeness.large,
+        }
+    }
+
+    /// Blocks that it takes.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        match &self.0 {
+            Asked::Listed(_, sizes) => sizes.len(),
+            Asked::Told(likeness, _) => likeness.places.len(),
+        }
+    }
+
+    /// Whether it takes and gives blocks in the order in which another does.
+    #[must_use]
+    pub fn is_of_one_structure_with(&self, other: &Self) -> bool {
+        self.structure() == other.structure()
+    }
+
+    fn sizes(&self) -> impl Iterator<Item = u64> {
+        (0..self.blocks()).map(|place| self.size(place))
+    }
+
+    /// The size of the block that it takes at `place`, counted from 0.
+    #[inline]
+    pub(super) fn size(&self, place: usize) -> u64 {
+        let size = match &self.0 {
+            Asked::Listed(_, sizes) => sizes.get(place),
+            Asked::Told(likeness, sizes) => likeness.places.get(place).and_then(|number| sizes.get(*number as usize)),
+        };
+        size.copied().unwrap_or_default()
+    }
+}
+
+/// How steps of a model follow from those of the same one with fewer layers.
+///
+/// Layers are alike, so that whatever the large model asks for the small one asks for too, less often. Which of its requests are of one
+/// kind shows in steps of both: they have the same sizes in all of them. Another step of the small model tells the size of each kind,
+/// as long as those of a kind still agree. What has one size in all steps and no like in the small model does not follow their batches:
+/// it is the optimizer's, as the norms of all gradients.
+#[derive(Debug)]
+pub struct StepLikeness {
+    small: Arc<Structure>,
+    large: Arc<Structure>,
+    /// By a block of the small model, the number of its size.
+    kinds: Box<[u32]>,
+    /// By a block of the large model.
+    places: Box<[u32]>,
+    /// Sizes that the small model does not tell, numbered behind the others.
+    constants: Box<[u64]>,
+    /// Sizes that it tells.
+    told: usize,
+}
+
+impl StepLikeness {
+    /// What steps of both show, each of one structure; `None` where the large model asks for something that the small one does not.
+    #[must_use]
+    pub fn of(steps: &[(&Step, &Step)]) -> Option<Self> {
+        let (small, large) = *steps.first()?;
+        let alike = |(s, l): &(&Step, &Step)| s.is_of_one_structure_with(small) && l.is_of_one_structure_with(large);
+        if !steps.iter().all(alike) {
+            return None;
+        }
+        let mut numbers: HashMap<Vec<u64>, u32> = HashMap::new();
+        let mut kinds = Vec::with_capacity(small.blocks());
+        for place in 0..small.blocks() {
+            let next = u32::try_from(numbers.len()).ok()?;
+            kinds.push(*numbers.entry(steps.iter().map(|(small, _)| small.size(place)).collect()).or_insert(next));
+        }
+        let told = numbers.len();
+        let (mut places, mut constants) = (Vec::with_capacity(large.blocks()), Vec::new());
+        for place in 0..large.blocks() {
+            let sizes: Vec<u64> = steps.iter().map(|(_, large)| large.size(place)).collect();
+            let next = u32::try_from(numbers.len()).ok()?;
+            let size = *sizes.first()?;
+            let is_constant = sizes.iter().all(|other| *other == size);
+            let number = match numbers.entry(sizes) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(_) if !is_constant => return None,
+                Entry::Vacant(vacant) => {
+                    constants.push(size);
+                    *vacant.insert(next)
+                }
+            };
+            places.push(number);
+        }
+        Some(Self {
+            small: Arc::clone(small.structure()),
+            large: Arc::clone(large.structure()),
+            kinds: kinds.into(),
+            places: places.into(),
+            constants: constants.into(),
+            told,
+        })
+    }
+
+    /// What the large model asks where the small one asks for this; `None` where that is not of a kind with what is known.
+    #[must_use]
+    pub fn step(this: &Arc<Self>, small: &Step) -> Option<Step> {
+        if *small.structure() != this.small {
+            return None;
+        }
+        let mut sizes: Vec<Option<u64>> = vec![None; this.told];
+        for (kind, size) in this.kinds.iter().zip(small.sizes()) {
+            let known = sizes.get_mut(*kind as usize)?;
+            if known.is_some_and(|known| known != size) {
+                return None;
+            }
+            *known = Some(size);
+        }
+        let mut all = sizes.into_iter().collect::<Option<Vec<u64>>>()?;
+        all.extend(&this.constants);
+        Some(Step(Asked::Told(Arc::clone(this), all.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(sizes: &[u64]) -> Step {
+        let moves = (0..).zip(sizes).map(|(number, _)| Move::Take(number)).collect();
+        Step::listed(Arc::new(Structure { moves, left: Vec::new() }), sizes.into())
+    }
+
+    #[test]
+    fn a_small_model_tells_what_a_large_one_asks_until_its_kinds_part() {
+        // Two kinds that differ in one of the steps, twice as often in the large model, and a constant of its own.
+        let small = [[8, 16, 4], [9, 18, 4], [10, 18, 4]].map(|sizes| step(&sizes));
+        let large = [[8, 16, 8, 16, 4, 77], [9, 18, 9, 18, 4, 77], [10, 18, 10, 18, 4, 77]].map(|sizes| step(&sizes));
+        let pairs: Vec<_> = small.iter().zip(&large).collect();
+        let likeness = Arc::new(StepLikeness::of(&pairs).unwrap());
+        let told = StepLikeness::step(&likeness, &step(&[50, 60, 4])).unwrap();
+        assert!(told.sizes().eq([50, 60, 50, 60, 4, 77]));
+        assert!(told.is_of_one_structure_with(&large[0]));
+        assert!(StepLikeness::step(&likeness, &step(&[50, 60])).is_none(), "another structure");
+        // Where two requests had one size so far, they may not part.
+        let [first, second] = [step(&[8, 8]), step(&[9, 9])];
+        let [twice, again] = [step(&[8, 8, 8]), step(&[9, 9, 9])];
+        let likeness = Arc::new(StepLikeness::of(&[(&first, &twice), (&second, &again)]).unwrap());
+        assert!(StepLikeness::step(&likeness, &step(&[10, 10])).is_some());
+        assert!(StepLikeness::step(&likeness, &step(&[10, 12])).is_none());
+        // The large model asks for what the small one does not.
+        assert!(StepLikeness::of(&[(&first, &step(&[8, 7])), (&second, &step(&[9, 5]))]).is_none());
+    }
+}
