@@ -71,8 +71,33 @@ pub fn described(cards: &Cards, counts: &Path) -> String {
     line("clock", &(card.chip.clock_mhz * 1000));
     line("memory_clock", &(card.chip.memory_clock_mhz * 1000));
     line("bus", &card.chip.bus_bits);
+    for (key, value) in rates(card) {
+        line(key, &value);
+    }
     line("counts", &one_line(&counts.to_string_lossy()));
     text
+}
+
+/// What decides how long work takes: nanoseconds, MB/s, and GFLOP/s that long products reach. At least 1 of each rate.
+fn rates(card: &Card) -> [(&'static str, u64); 8] {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "rates and times are positive, and saturate"
+    )]
+    let whole = |number: f64| (number * 1e3).round() as u64;
+    let (peak, reached) = (card.peak, card.efficiency.gemm);
+    let to_host = card.link.pinned.at(Bytes::mib(256));
+    [
+        ("op", whole(card.launch.op)),
+        ("kernel", whole(card.launch.kernel)),
+        ("bandwidth", whole(card.bandwidth * card.efficiency.elementwise).max(1)),
+        ("link", whole(to_host).max(1)),
+        ("peers", whole(card.link.peers.unwrap_or(to_host)).max(1)),
+        ("fp32", whole(peak.fp32 * reached.fp32).max(1)),
+        ("tf32", whole(peak.tf32 * reached.tf32).max(1)),
+        ("half", whole(peak.fp16 * reached.fp16).max(1)),
+    ]
 }
 
 /// A person's own card may be called anything.
@@ -106,6 +131,10 @@ mod tests {
             "clock = 1980000",
             "memory_clock = 3201000",
             "bus = 6016",
+            "op = 28000",
+            "bandwidth = 4320000",
+            "peers = 450000",
+            "half = 880566",
             "counts = /there",
         ] {
             assert!(text.lines().any(|said| said == line), "{line} is not in {text}");

@@ -3,6 +3,8 @@
 //! `VRAMLAB_UPDATE=1 VRAMLAB_TEST_PYTHON=… cargo test --test program measured -- --ignored` runs all of them, which takes a quarter
 //! of an hour, and writes the guide's table. Without `--ignored` one program of each small model is run.
 
+mod ranks;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;

@@ -90,7 +90,7 @@ fn end(child: Child) -> (bool, String) {
 }
 
 /// What runs behind the stand-in, by name.
-const FUNCTIONS: [(&str, fn()); 9] = [
+const FUNCTIONS: [(&str, fn()); 12] = [
     ("exchanges", exchanges),
     ("messages", messages),
     ("splits", splits),
@@ -100,6 +100,9 @@ const FUNCTIONS: [(&str, fn()); 9] = [
     ("garbage", garbage),
     ("waits_on_streams", waits_on_streams),
     ("all_in_one", all_in_one),
+    ("is_late", clock::is_late),
+    ("comes_late", clock::comes_late),
+    ("is_watched", clock::is_watched),
 ];
 
 /// No test of its own: what the tests below start behind the stand-in.
@@ -122,6 +125,8 @@ macro_rules! call {
         function($($argument),*)
     }};
 }
+
+mod clock;
 
 fn number(variable: &str) -> usize {
     std::env::var(variable).unwrap().parse().unwrap()

@@ -49,6 +49,16 @@ pub fn version() -> i32 {
     runtime / 1000 * 10000 + runtime % 1000 * 10
 }
 
+/// The stream that a handle puts its products on.
+pub fn stream(handle: u64) -> u64 {
+    with(|_, handles| handles.get(&handle).map_or(0, |handle| handle.stream))
+}
+
+/// Whether products of f32 may be rounded to TensorFloat-32: CUBLAS_TF32_TENSOR_OP_MATH.
+pub fn may_round(handle: u64) -> bool {
+    with(|_, handles| handles.get(&handle).is_some_and(|handle| handle.math_mode == 3))
+}
+
 entries! {
     fn cublasCreate_v2(place: *mut u64) -> i32 {
         store::lock().begin(Library::Products);

@@ -16,7 +16,7 @@ const DESCRIPTOR: usize = 256;
 /// A matrix as a descriptor keeps it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct Layout {
+pub struct Layout {
     kind: i32,
     rows: u64,
     columns: u64,
@@ -67,6 +67,14 @@ fn workspace(a: Layout, b: Layout, at: usize) -> usize {
         (_, _, FP32) => 144,
         _ => 16,
     }
+}
+
+/// What a product multiplies, and what its factors are.
+pub fn multiplications(a: *const Layout, d: *const Layout) -> (u64, i32) {
+    let (Some(a), Some(d)) = (get(a), get(d)) else { return (0, FP32) };
+    let inner = a.rows.saturating_mul(a.columns).checked_div(d.rows).unwrap_or(0);
+    let count = d.rows.saturating_mul(d.columns).saturating_mul(inner);
+    (count.saturating_mul(u64::try_from(d.batch).unwrap_or(1)), a.kind)
 }
 
 entries! {

@@ -9,6 +9,9 @@ use crate::plans::Chip;
 pub const VARIABLE: &str = "VRAMLAB_CARD";
 /// No machine has more.
 const MOST_DEVICES: u64 = 64;
+/// Nanoseconds and rates that times can be computed with.
+const MOST_TIME: u64 = 1_000_000_000;
+const MOST_RATE: u64 = 1 << 50;
 /// A card's file is a page.
 const LONGEST: u64 = 64 << 10;
 
@@ -45,6 +48,22 @@ pub struct Card {
     pub memory_clock: i32,
     /// Bits of the memory's bus.
     pub bus: i32,
+    /// Nanoseconds that the host spends on an op.
+    pub op: u64,
+    /// Nanoseconds of a kernel beside its work.
+    pub kernel: u64,
+    /// MB/s of the card's memory.
+    pub bandwidth: u64,
+    /// MB/s to the host.
+    pub link: u64,
+    /// MB/s to other cards; over the host without it.
+    pub peers: u64,
+    /// GFLOP/s that products of f32 reach.
+    pub fp32: u64,
+    /// The same of TensorFloat-32.
+    pub tf32: u64,
+    /// The same of 16 bits.
+    pub half: u64,
     /// The folder where each process says what it counted.
     pub counts: Option<String>,
 }
@@ -118,6 +137,14 @@ fn parse(text: &str) -> Result<Card, String> {
             "clock" => card.clock = small(i32::MAX)?,
             "memory_clock" => card.memory_clock = small(i32::MAX)?,
             "bus" => card.bus = small(1 << 20)?,
+            "op" => card.op = number(0, MOST_TIME)?,
+            "kernel" => card.kernel = number(0, MOST_TIME)?,
+            "bandwidth" => card.bandwidth = number(1, MOST_RATE)?,
+            "link" => card.link = number(1, MOST_RATE)?,
+            "peers" => card.peers = number(1, MOST_RATE)?,
+            "fp32" => card.fp32 = number(1, MOST_RATE)?,
+            "tf32" => card.tf32 = number(1, MOST_RATE)?,
+            "half" => card.half = number(1, MOST_RATE)?,
             "counts" => card.counts = Some(value.to_owned()),
             _ => {}
         }

@@ -1,17 +1,13 @@
 //! Copies and fills. What comes from the host is remembered, what goes to the host is what is remembered.
 
-use std::time::Duration;
-
 use crate::codes::{Code, SUCCESS};
 use crate::foreign::{bytes, copy as copy_on_host, fill, zero};
 use crate::memory::{Kind, kind};
-use crate::{answers, launches, ranks, store, system};
+use crate::{answers, costs, launches, ranks, store, system};
 
 /// From this size on, pages of the host are given back rather than written with zeros.
 const MANY: u64 = 1 << 20;
 const PAGE: u64 = 4096;
-/// A copy on the device whose source other ranks say goes on without them after so long.
-const GOES_ON: Duration = Duration::from_secs(1);
 
 /// Copies between any two places.
 pub fn copy(to: u64, from: u64, size: usize) {
@@ -38,7 +34,7 @@ pub fn copy(to: u64, from: u64, size: usize) {
             }
         }
         (true, true) => {
-            ranks::before_read(from, size as u64, Some(GOES_ON));
+            // What other ranks have yet to say of the source they say of the copy, too.
             store::lock().shadow.carry(to, from, size as u64);
         }
         (false, true) => {
@@ -78,7 +74,7 @@ fn is_private(first: u64, last: u64) -> bool {
 }
 
 /// Fills memory. On a device it is what a kernel does.
-fn set(to: u64, value: i32, size: usize) -> Code {
+fn set(to: u64, value: i32, size: usize, stream: u64) -> Code {
     if !matches!(kind(to), Kind::Device(_)) {
         fill(to as *mut u8, value as u8, size);
         return SUCCESS;
@@ -88,6 +84,7 @@ fn set(to: u64, value: i32, size: usize) -> Code {
     if size <= 64 << 10 {
         state.shadow.write(to, vec![value as u8; size]);
     }
+    state.put_on(stream, costs::moves(size as u64));
     drop(state);
     launches::set_last(0);
     SUCCESS
@@ -100,40 +97,55 @@ fn rows(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, he
     SUCCESS
 }
 
-fn copied(to: u64, from: u64, size: usize) -> Code {
+/// A copy on a stream.
+fn copied(to: u64, from: u64, size: usize, stream: u64) -> Code {
+    let on_device = |address| matches!(kind(address), Kind::Device(_));
+    let time = match (on_device(to), on_device(from)) {
+        (false, false) => 0,
+        (true, true) => costs::moves(2 * size as u64),
+        _ => costs::crosses(size as u64),
+    };
+    store::lock().put_on(stream, time);
     copy(to, from, size);
     SUCCESS
 }
 
+/// A copy that the host waits for.
+fn copied_now(to: u64, from: u64, size: usize) -> Code {
+    copied(to, from, size, 0);
+    let _ = ranks::wait_for_stream(0);
+    SUCCESS
+}
+
 entries! {
-    fn cudaMemcpy(to: u64, from: u64, size: usize, _kind: i32) -> Code { copied(to, from, size) }
-    fn cudaMemcpyAsync(to: u64, from: u64, size: usize, _kind: i32, _stream: u64) -> Code { copied(to, from, size) }
-    fn cudaMemcpyPeer(to: u64, _to_device: i32, from: u64, _from_device: i32, size: usize) -> Code { copied(to, from, size) }
-    fn cudaMemcpyPeerAsync(to: u64, _to_device: i32, from: u64, _from_device: i32, size: usize, _stream: u64) -> Code { copied(to, from, size) }
+    fn cudaMemcpy(to: u64, from: u64, size: usize, _kind: i32) -> Code { copied_now(to, from, size) }
+    fn cudaMemcpyAsync(to: u64, from: u64, size: usize, _kind: i32, stream: u64) -> Code { copied(to, from, size, stream) }
+    fn cudaMemcpyPeer(to: u64, _to_device: i32, from: u64, _from_device: i32, size: usize) -> Code { copied_now(to, from, size) }
+    fn cudaMemcpyPeerAsync(to: u64, _to_device: i32, from: u64, _from_device: i32, size: usize, stream: u64) -> Code { copied(to, from, size, stream) }
     fn cudaMemcpy2D(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, _kind: i32) -> Code {
         rows(to, to_pitch, from, from_pitch, width, height)
     }
     fn cudaMemcpy2DAsync(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, _kind: i32, _stream: u64) -> Code {
         rows(to, to_pitch, from, from_pitch, width, height)
     }
-    fn cudaMemset(to: u64, value: i32, size: usize) -> Code { set(to, value, size) }
-    fn cudaMemsetAsync(to: u64, value: i32, size: usize, _stream: u64) -> Code { set(to, value, size) }
+    fn cudaMemset(to: u64, value: i32, size: usize) -> Code { set(to, value, size, 0) }
+    fn cudaMemsetAsync(to: u64, value: i32, size: usize, stream: u64) -> Code { set(to, value, size, stream) }
 
-    fn cuMemcpy(to: u64, from: u64, size: usize) -> Code { copied(to, from, size) }
-    fn cuMemcpyAsync(to: u64, from: u64, size: usize, _stream: u64) -> Code { copied(to, from, size) }
-    fn cuMemcpyHtoD_v2(to: u64, from: u64, size: usize) -> Code { copied(to, from, size) }
-    fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, size: usize, _stream: u64) -> Code { copied(to, from, size) }
-    fn cuMemcpyDtoH_v2(to: u64, from: u64, size: usize) -> Code { copied(to, from, size) }
-    fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, size: usize, _stream: u64) -> Code { copied(to, from, size) }
-    fn cuMemcpyDtoD_v2(to: u64, from: u64, size: usize) -> Code { copied(to, from, size) }
-    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, size: usize, _stream: u64) -> Code { copied(to, from, size) }
-    fn cuMemsetD8_v2(to: u64, value: u8, size: usize) -> Code { set(to, i32::from(value), size) }
-    fn cuMemsetD8Async(to: u64, value: u8, size: usize, _stream: u64) -> Code { set(to, i32::from(value), size) }
-    fn cuMemsetD32_v2(to: u64, value: u32, count: usize) -> Code { set_words(to, value, count) }
-    fn cuMemsetD32Async(to: u64, value: u32, count: usize, _stream: u64) -> Code { set_words(to, value, count) }
+    fn cuMemcpy(to: u64, from: u64, size: usize) -> Code { copied_now(to, from, size) }
+    fn cuMemcpyAsync(to: u64, from: u64, size: usize, stream: u64) -> Code { copied(to, from, size, stream) }
+    fn cuMemcpyHtoD_v2(to: u64, from: u64, size: usize) -> Code { copied_now(to, from, size) }
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, size: usize, stream: u64) -> Code { copied(to, from, size, stream) }
+    fn cuMemcpyDtoH_v2(to: u64, from: u64, size: usize) -> Code { copied_now(to, from, size) }
+    fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, size: usize, stream: u64) -> Code { copied(to, from, size, stream) }
+    fn cuMemcpyDtoD_v2(to: u64, from: u64, size: usize) -> Code { copied_now(to, from, size) }
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, size: usize, stream: u64) -> Code { copied(to, from, size, stream) }
+    fn cuMemsetD8_v2(to: u64, value: u8, size: usize) -> Code { set(to, i32::from(value), size, 0) }
+    fn cuMemsetD8Async(to: u64, value: u8, size: usize, stream: u64) -> Code { set(to, i32::from(value), size, stream) }
+    fn cuMemsetD32_v2(to: u64, value: u32, count: usize) -> Code { set_words(to, value, count, 0) }
+    fn cuMemsetD32Async(to: u64, value: u32, count: usize, stream: u64) -> Code { set_words(to, value, count, stream) }
 }
 
-fn set_words(to: u64, value: u32, count: usize) -> Code {
+fn set_words(to: u64, value: u32, count: usize, stream: u64) -> Code {
     let size = count.saturating_mul(4);
     if let Kind::Device(_) = kind(to) {
         let words = if size <= 64 << 10 { value.to_ne_bytes().repeat(count) } else { Vec::new() };
@@ -142,6 +154,7 @@ fn set_words(to: u64, value: u32, count: usize) -> Code {
         if !words.is_empty() {
             state.shadow.write(to, words);
         }
+        state.put_on(stream, costs::moves(size as u64));
         drop(state);
         launches::set_last(0);
     } else {

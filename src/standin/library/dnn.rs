@@ -12,7 +12,7 @@ use crate::card::Card;
 use crate::foreign::{get, put};
 use crate::placement::Library;
 use crate::plans::{self, Known, Plan};
-use crate::{kernels, real, report, store};
+use crate::{costs, kernels, real, report, store};
 
 /// CUDNN_STATUS_NOT_INITIALIZED.
 const NOT_INITIALIZED: i32 = 1001;
@@ -330,8 +330,8 @@ entries! {
         let ask = real!(c"cudnnBackendGetAttribute", fn(u64, i32, i32, i64, *mut i64, *mut c_void) -> i32);
         ask.map_or(NOT_INITIALIZED, |ask| ask(descriptor, name, kind, wanted, count, values))
     }
-    fn cudnnBackendExecute(_handle: u64, _plan: u64, _pack: u64) -> i32 {
-        kernels::launched(1);
+    fn cudnnBackendExecute(handle: u64, _plan: u64, _pack: u64) -> i32 {
+        kernels::launched(streams(|streams| streams.get(&handle).copied().unwrap_or(0)), 1, costs::PLANNED);
         0
     }
     /// States of dropout's generators: 24 bytes a thread of the card's, 6,488,064 on an H200.

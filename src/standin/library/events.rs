@@ -1,11 +1,16 @@
-//! Events: they are reached as soon as they are recorded, unless other ranks are waited for.
+//! Events: they are reached when their stream has come so far by the card's clock, and other ranks have.
+
+use std::time::{Duration, Instant};
 
 use crate::clock::Moment;
 use crate::codes::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, SUCCESS, of};
 use crate::context::noted;
 use crate::foreign::put;
-use crate::ranks;
-use crate::store::{self, COMMON, Event};
+use crate::store::{self, COMMON, Event, State};
+use crate::{launches, ranks};
+
+/// So long a program has nothing done on the card, and waits for no rank: then all is done.
+const IDLE: Duration = Duration::from_secs(5);
 
 fn create(place: *mut u64) -> Code {
     if place.is_null() {
@@ -29,15 +34,19 @@ fn destroy(event: u64) -> Code {
 fn record(event: u64, stream: u64) -> Code {
     let mut state = store::lock();
     let Some(of_stream) = state.streams.get(stream) else { return INVALID_HANDLE };
-    ranks::recorded(&mut state, event, stream);
-    known(state.events.set(event, Event { at: Some(Moment::now()), capture: of_stream.capture }))
+    let (device, queue) = state.queue(stream);
+    let done = state.clock.end(device, queue);
+    ranks::recorded(&mut state, event, (device, queue));
+    known(state.events.set(event, Event { at: Some(Moment::now()), done, looked: None, capture: of_stream.capture }))
 }
 
-/// A stream waits for an event: there is nothing to wait for, but what is captured spreads.
+/// A stream waits for an event; what is captured spreads.
 fn wait(stream: u64, event: u64) -> Code {
     let mut state = store::lock();
     ranks::waits(&mut state, stream, event);
     let Some(event) = state.events.get(event) else { return INVALID_HANDLE };
+    let (device, queue) = state.queue(stream);
+    state.clock.hold(device, queue, event.done);
     if let Some(capture) = event.capture
         && stream >= COMMON
         && let Some(stream) = state.streams.made(stream)
@@ -48,22 +57,45 @@ fn wait(stream: u64, event: u64) -> Code {
     SUCCESS
 }
 
-fn is_made(event: u64) -> Code {
-    known(store::lock().events.get(event).is_some())
+/// Whether a thread that asks finds that an event is reached.
+///
+/// Threads that launch nothing, such as PyTorch's watchdog, look now and then: the clock does not go by their questions.
+fn has_come(state: &mut State, event: u64, found: Event) -> bool {
+    if launches::are_from_here() {
+        return state.clock.ask(found.done);
+    }
+    let now = state.clock.host();
+    if now >= state.ranks.is_seen_at(event).unwrap_or(found.done) {
+        return true;
+    }
+    match found.looked {
+        Some((since, then)) if then == now && !ranks::are_awaited() => since.elapsed() >= IDLE,
+        _ => {
+            state.events.set(event, Event { looked: Some((Instant::now(), now)), ..found });
+            false
+        }
+    }
 }
 
 fn is_done(event: u64) -> Code {
-    match is_made(event) {
-        SUCCESS if !ranks::is_event_done(event) => NOT_READY,
-        code => code,
+    let mut state = store::lock();
+    let Some(found) = state.events.get(event) else { return INVALID_HANDLE };
+    let reached = ranks::have_reached(&mut state, event);
+    let found = state.events.get(event).unwrap_or(found);
+    if !reached || !has_come(&mut state, event, found) {
+        return NOT_READY;
     }
+    if !launches::are_from_here() {
+        state.ranks.saw(event);
+    }
+    SUCCESS
 }
 
 fn reach(event: u64) -> Code {
-    match is_made(event) {
-        SUCCESS => ranks::wait_for_event(event),
-        code => code,
+    if store::lock().events.get(event).is_none() {
+        return INVALID_HANDLE;
     }
+    ranks::wait_for_event(event)
 }
 
 fn elapsed(milliseconds: *mut f32, from: u64, to: u64) -> Code {

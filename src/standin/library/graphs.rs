@@ -3,7 +3,7 @@
 use crate::codes::{Code, INVALID_HANDLE, INVALID_VALUE, SUCCESS};
 use crate::context::noted;
 use crate::foreign::put;
-use crate::{kernels, store};
+use crate::{costs, kernels, store};
 
 fn create(place: *mut u64) -> Code {
     put(place, store::lock().graphs.make());
@@ -26,10 +26,10 @@ fn destroy(graph: u64) -> Code {
     if store::lock().graphs.remove(graph) { SUCCESS } else { INVALID_HANDLE }
 }
 
-fn launch(graph: u64) -> Code {
+fn launch(graph: u64, stream: u64) -> Code {
     let launches = store::lock().graphs.launches(graph);
     launches.map_or(INVALID_HANDLE, |launches| {
-        kernels::launched(launches);
+        kernels::launched(stream, launches, launches.saturating_mul(costs::UNKNOWN));
         SUCCESS
     })
 }
@@ -53,7 +53,7 @@ entries! {
     fn cudaGraphInstantiateWithParams(place: *mut u64, graph: u64, _parameters: u64) -> Code { noted(copied(place, graph)) }
     fn cudaGraphDestroy(graph: u64) -> Code { noted(destroy(graph)) }
     fn cudaGraphExecDestroy(graph: u64) -> Code { noted(destroy(graph)) }
-    fn cudaGraphLaunch(graph: u64, _stream: u64) -> Code { noted(launch(graph)) }
+    fn cudaGraphLaunch(graph: u64, stream: u64) -> Code { noted(launch(graph, stream)) }
     fn cudaGraphUpload(_graph: u64, _stream: u64) -> Code { SUCCESS }
     fn cudaGraphGetNodes(graph: u64, places: *mut u64, count: *mut usize) -> Code { noted(nodes(graph, places, count)) }
     fn cudaGraphGetRootNodes(graph: u64, places: *mut u64, count: *mut usize) -> Code { noted(nodes(graph, places, count)) }
@@ -63,5 +63,5 @@ entries! {
     fn cuGraphInstantiateWithFlags(place: *mut u64, graph: u64, _flags: u64) -> Code { copied(place, graph) }
     fn cuGraphDestroy(graph: u64) -> Code { destroy(graph) }
     fn cuGraphExecDestroy(graph: u64) -> Code { destroy(graph) }
-    fn cuGraphLaunch(graph: u64, _stream: u64) -> Code { launch(graph) }
+    fn cuGraphLaunch(graph: u64, stream: u64) -> Code { launch(graph, stream) }
 }

@@ -6,28 +6,37 @@ use std::sync::OnceLock;
 
 use crate::codes::{Code, INVALID_VALUE, NOT_FOUND, SUCCESS};
 use crate::context::noted;
-use crate::foreign::put;
-use crate::launches;
+use crate::foreign::{get, put};
 use crate::store::{self, Device};
+use crate::{costs, launches, watchdog};
 
-/// So many kernels are launched: of what the devices hold nothing is known any more.
-pub fn launched(count: u64) {
+/// So many kernels are launched on a stream, and take `time` together: of what the devices hold nothing is known any more.
+pub fn launched(stream: u64, count: u64, time: u64) {
     if count == 0 {
         return;
     }
     let before = launches::add(count);
+    let mut state = store::lock();
     if before < Device::LOADS_MORE || store::is_touched() {
-        let mut state = store::lock();
         state.shadow.launched();
         if let Ok(device) = state.current() {
             device.launched(count);
         }
     }
+    state.put_on(stream, time);
+    watchdog::host_went_on(state);
 }
 
-fn launch(stub: u64) -> Code {
+/// A kernel of the program's own.
+fn launch(stub: u64, grid: Dim3, block: Dim3, stream: u64) -> Code {
     launches::set_last(stub);
-    launched(1);
+    let (blocks, threads) = (grid.count(), block.count());
+    let kind = launches::kind(stub);
+    if kind.loads {
+        store::lock().clock.work(costs::LOADING);
+    }
+    let all = blocks.saturating_mul(threads);
+    launched(stream, 1, if kind.works_on_lists { costs::of_chunks(blocks) } else { costs::of_threads(all) });
     SUCCESS
 }
 
@@ -38,6 +47,32 @@ struct Dim3 {
     x: u32,
     y: u32,
     z: u32,
+}
+
+impl Dim3 {
+    fn count(self) -> u64 {
+        [self.x, self.y, self.z].iter().map(|size| u64::from(*size)).product()
+    }
+}
+
+/// The beginning of cudaLaunchConfig_t.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Launch {
+    grid: Dim3,
+    block: Dim3,
+    shared: usize,
+    stream: u64,
+}
+
+/// The beginning of CUlaunchConfig.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct DriverLaunch {
+    grid: Dim3,
+    block: Dim3,
+    shared: u32,
+    stream: u64,
 }
 
 /// What `<<<grid, block, shared, stream>>>` says, until the kernel's stub asks for it.
@@ -54,12 +89,13 @@ fn code() -> u64 {
 }
 
 entries! {
-    fn __cudaRegisterFatBinary(_binary: u64) -> u64 { code() }
+    /// Modules are told from each other by where their code lies.
+    fn __cudaRegisterFatBinary(_binary: u64) -> u64 { Box::into_raw(Box::new([0_u64; 8])) as u64 }
     fn __cudaRegisterFatBinaryEnd(_handle: u64) {}
     fn __cudaUnregisterFatBinary(_handle: u64) {}
     fn __cudaInitModule(_handle: u64) -> u8 { 0 }
-    fn __cudaRegisterFunction(_handle: u64, stub: u64, _function: u64, name: u64, _limit: i32, _tid: u64, _bid: u64, _block: u64, _grid: u64, _warp: u64) {
-        launches::register(stub, name);
+    fn __cudaRegisterFunction(module: u64, stub: u64, _function: u64, name: u64, _limit: i32, _tid: u64, _bid: u64, _block: u64, _grid: u64, _warp: u64) {
+        launches::register(module, stub, name);
     }
     fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: u64) -> u32 {
         PUSHED.with_borrow_mut(|pushed| pushed.push((grid, block, shared, stream)));
@@ -77,10 +113,19 @@ entries! {
         put(kernel, stub);
         SUCCESS
     }
-    fn __cudaLaunchKernel(kernel: u64, _grid: Dim3, _block: Dim3, _arguments: u64, _shared: usize, _stream: u64) -> Code { launch(kernel) }
-    fn cudaLaunchKernel(stub: u64, _grid: Dim3, _block: Dim3, _arguments: u64, _shared: usize, _stream: u64) -> Code { launch(stub) }
-    fn cudaLaunchKernelExC(_configuration: u64, stub: u64, _arguments: u64) -> Code { launch(stub) }
-    fn cudaLaunchCooperativeKernel(stub: u64, _grid: Dim3, _block: Dim3, _arguments: u64, _shared: usize, _stream: u64) -> Code { launch(stub) }
+    fn __cudaLaunchKernel(kernel: u64, grid: Dim3, block: Dim3, _arguments: u64, _shared: usize, stream: u64) -> Code {
+        launch(kernel, grid, block, stream)
+    }
+    fn cudaLaunchKernel(stub: u64, grid: Dim3, block: Dim3, _arguments: u64, _shared: usize, stream: u64) -> Code {
+        launch(stub, grid, block, stream)
+    }
+    fn cudaLaunchKernelExC(configuration: *const Launch, stub: u64, _arguments: u64) -> Code {
+        let given = get(configuration).unwrap_or_default();
+        launch(stub, given.grid, given.block, given.stream)
+    }
+    fn cudaLaunchCooperativeKernel(stub: u64, grid: Dim3, block: Dim3, _arguments: u64, _shared: usize, stream: u64) -> Code {
+        launch(stub, grid, block, stream)
+    }
     fn cudaGetFuncBySymbol(function: *mut u64, stub: u64) -> Code {
         put(function, stub);
         SUCCESS
@@ -102,9 +147,16 @@ entries! {
         SUCCESS
     }
 
-    fn cuLaunchKernel(function: u64, _x: u32, _y: u32, _z: u32, _bx: u32, _by: u32, _bz: u32, _shared: u32, _stream: u64, _arguments: u64, _extra: u64) -> Code { launch(function) }
-    fn cuLaunchKernelEx(_configuration: u64, function: u64, _arguments: u64, _extra: u64) -> Code { launch(function) }
-    fn cuLaunchCooperativeKernel(function: u64, _x: u32, _y: u32, _z: u32, _bx: u32, _by: u32, _bz: u32, _shared: u32, _stream: u64, _arguments: u64) -> Code { launch(function) }
+    fn cuLaunchKernel(function: u64, x: u32, y: u32, z: u32, bx: u32, by: u32, bz: u32, _shared: u32, stream: u64, _arguments: u64, _extra: u64) -> Code {
+        launch(function, Dim3 { x, y, z }, Dim3 { x: bx, y: by, z: bz }, stream)
+    }
+    fn cuLaunchKernelEx(configuration: *const DriverLaunch, function: u64, _arguments: u64, _extra: u64) -> Code {
+        let given = get(configuration).unwrap_or_default();
+        launch(function, given.grid, given.block, given.stream)
+    }
+    fn cuLaunchCooperativeKernel(function: u64, x: u32, y: u32, z: u32, bx: u32, by: u32, bz: u32, _shared: u32, stream: u64, _arguments: u64) -> Code {
+        launch(function, Dim3 { x, y, z }, Dim3 { x: bx, y: by, z: bz }, stream)
+    }
     fn cuModuleLoad(module: *mut u64, _name: u64) -> Code { loaded(module) }
     fn cuModuleLoadData(module: *mut u64, _image: u64) -> Code { loaded(module) }
     fn cuModuleLoadDataEx(module: *mut u64, _image: u64, _options: u32, _names: u64, _values: u64) -> Code { loaded(module) }

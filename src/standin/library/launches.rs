@@ -1,6 +1,7 @@
 //! Launches of kernels: how many there were, and which was the last.
 
-use std::collections::HashMap;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +11,15 @@ use crate::report;
 
 /// Launches of this process.
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// This thread launches kernels, so that the card's clock goes by it; others only look.
+    static LAUNCHES_HERE: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The host's stub of the kernel that was launched last.
 static LAST: AtomicU64 = AtomicU64::new(0);
-/// Kernels as libraries register them while they are loaded: stub and name. There are tens of thousands.
-static REGISTERED: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+/// Kernels as libraries register them while they are loaded. There are tens of thousands.
+static REGISTERED: Mutex<Vec<Kernel>> = Mutex::new(Vec::new());
 
 /// How many kernels were launched.
 pub fn count() -> u64 {
@@ -23,7 +29,13 @@ pub fn count() -> u64 {
 /// So many kernels are launched that overwrite nothing but what was said to the shadow.
 pub fn add(count: u64) -> u64 {
     report::launched(count);
+    LAUNCHES_HERE.set(true);
     LAUNCHES.fetch_add(count, Ordering::Relaxed)
+}
+
+/// Whether this thread has launched any.
+pub fn are_from_here() -> bool {
+    LAUNCHES_HERE.get()
 }
 
 /// A kernel is the last that was launched; 0 for what is none of the program's.
@@ -31,9 +43,9 @@ pub fn set_last(stub: u64) {
     LAST.store(stub, Ordering::Relaxed);
 }
 
-/// A library registers a kernel: the host's stub, and where its name lies.
-pub fn register(stub: u64, name: u64) {
-    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push((stub, name));
+/// A library registers a kernel of a module: the host's stub, and where its name lies.
+pub fn register(module: u64, stub: u64, name: u64) {
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push(Kernel { stub, name, module });
 }
 
 /// Whether the kernel that was launched last asks whether all of something hold.
@@ -42,19 +54,60 @@ pub fn last_asks_for_all() -> bool {
     name(stub).is_some_and(|name| ["and_kernel", "AndOp"].iter().any(|part| contains(name, part)))
 }
 
+/// What is known of a kernel that is launched.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kind {
+    /// It works on a list of tensors, as those of PyTorch's optimizers do.
+    pub works_on_lists: bool,
+    /// It is the first of its module, so that the module's code is loaded.
+    pub loads: bool,
+}
+
+/// What is known of the kernel of a stub; asked for at every launch.
+pub fn kind(stub: u64) -> Kind {
+    static KNOWN: Mutex<Option<(HashMap<u64, Kind>, HashSet<u64>)>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let (kinds, loaded) = known.get_or_insert_with(Default::default);
+    if let Some(kind) = kinds.get(&stub) {
+        return *kind;
+    }
+    let Some(kernel) = kernel(stub) else { return Kind::default() };
+    let works_on_lists = named(kernel).is_some_and(|name| contains(name, "multi_tensor_apply"));
+    kinds.insert(stub, Kind { works_on_lists, loads: false });
+    Kind { works_on_lists, loads: loaded.insert(kernel.module) }
+}
+
 fn contains(name: &[u8], part: &str) -> bool {
     name.windows(part.len()).any(|window| window == part.as_bytes())
 }
 
+/// A kernel as it was registered.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    stub: u64,
+    /// Where its name lies.
+    name: u64,
+    /// The code that is loaded as one.
+    module: u64,
+}
+
+/// The kernel of a stub.
+fn kernel(stub: u64) -> Option<Kernel> {
+    static KERNELS: Mutex<(usize, Option<HashMap<u64, Kernel>>)> = Mutex::new((0, None));
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (seen, map) = &mut *kernels;
+    let map = map.get_or_insert_with(HashMap::new);
+    map.extend(registered.iter().skip(*seen).map(|kernel| (kernel.stub, *kernel)));
+    *seen = registered.len();
+    map.get(&stub).copied()
+}
+
+fn named(kernel: Kernel) -> Option<&'static [u8]> {
+    text(kernel.name as *const c_char).map(std::ffi::CStr::to_bytes)
+}
+
 /// The mangled name of a kernel.
 pub fn name(stub: u64) -> Option<&'static [u8]> {
-    static NAMES: Mutex<(usize, Option<HashMap<u64, u64>>)> = Mutex::new((0, None));
-    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    let (seen, map) = &mut *names;
-    let map = map.get_or_insert_with(HashMap::new);
-    map.extend(registered.iter().skip(*seen).copied());
-    *seen = registered.len();
-    let name = *map.get(&stub)?;
-    text(name as *const c_char).map(std::ffi::CStr::to_bytes)
+    kernel(stub).and_then(named)
 }

@@ -9,7 +9,7 @@ use std::ffi::{CString, c_char};
 use crate::foreign::{bytes, get, put};
 use crate::store::ranks::{Arithmetic, Call, Given, Identity, MOST, Pieces, Result as Got, width};
 use crate::store::{self, State};
-use crate::{launches, memory, ranks};
+use crate::{costs, launches, memory, ranks};
 
 /// ncclUnhandledCudaError.
 const UNHANDLED: i32 = 1;
@@ -103,11 +103,14 @@ struct Place {
     stream: u64,
 }
 
-/// Something is put on a stream: what `act` enters. The number of its result is handed in where there may be one.
-fn put_on(handle: u64, place: &Place, act: impl FnOnce(&mut State, Option<u64>) -> u64) -> i32 {
+/// Something is put on a stream that sends so many bytes to another rank: what `act` enters. The number of its result is handed in where
+/// there may be one.
+fn put_on(handle: u64, place: &Place, sent: u64, act: impl FnOnce(&mut State, Option<u64>) -> u64) -> i32 {
     launches::add(1);
     launches::set_last(0);
     let mut state = store::lock();
+    let takes = costs::is_sent(sent);
+    state.put_on(place.stream, takes);
     if state.streams.get(place.stream).is_some_and(|stream| stream.capture.is_some()) {
         // It is recorded for later, without what it was.
         state.shadow.forget(place.address, place.size);
@@ -120,11 +123,9 @@ fn put_on(handle: u64, place: &Place, act: impl FnOnce(&mut State, Option<u64>) 
         Some(ticket) => state.shadow.await_others(place.address, place.size, ticket),
         None => state.shadow.forget(place.address, place.size),
     }
-    ranks::put_on(&mut state, place.stream, handle, call, place.size);
+    ranks::put_on(&mut state, place.stream, (handle, call), place.size, takes);
     // Alone, or with others that were here before: it is done at once.
-    let point = store::ranks::Point::from([(handle, call)]);
-    let state = &mut *state;
-    state.ranks.poll(&point, &mut state.shadow);
+    state.poll_ranks();
     0
 }
 
@@ -134,14 +135,22 @@ fn collective(handle: u64, call: Call, from: Option<(u64, u64)>, place: Place, r
         ranks::before_read(address, size, Some(GOES_ON));
     }
     ranks::make_room(handle);
-    put_on(handle, &place, |state, ticket| {
+    let ranks = ask(handle, |known| known.ranks as u64).unwrap_or(1).max(1);
+    let whole = from.map_or(0, |(_, size)| size).max(place.size);
+    let sent = match call {
+        // Each rank's part goes round twice: to be summed, and as a sum.
+        Call::AllReduce => 2 * whole / ranks * (ranks - 1),
+        Call::Broadcast | Call::Reduce => whole,
+        _ => whole / ranks * (ranks - 1),
+    };
+    put_on(handle, &place, sent, |state, ticket| {
         let given = from.map_or(Given::Nothing, |(address, size)| Given::Known(known(state, address, size)));
         state.ranks.get(handle).map_or(0, |communicator| communicator.enter(call, given, result, ticket, false))
     })
 }
 
 /// Who gives away what is not there yet goes on without, after so long.
-const GOES_ON: std::time::Duration = std::time::Duration::from_secs(1);
+const GOES_ON: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A rank of a communicator of so many.
 fn rank(number: i32, ranks: usize) -> Option<usize> {
@@ -385,7 +394,7 @@ entries! {
                 ranks::before_read(from, size, Some(GOES_ON));
             }
             ranks::make_room(handle);
-            put_on(handle, &Place { address: 0, size: 0, stream }, |state, _| {
+            put_on(handle, &Place { address: 0, size: 0, stream }, size, |state, _| {
                 let pieces = known(state, from, size);
                 state.ranks.get(handle).map_or(0, |communicator| communicator.send(peer, &pieces))
             })
@@ -396,7 +405,7 @@ entries! {
             let Some(peer) = rank(peer, ranks) else { return INVALID };
             let size = (count * width(kind)) as u64;
             ranks::make_room(handle);
-            put_on(handle, &Place { address: to, size, stream }, |state, ticket| {
+            put_on(handle, &Place { address: to, size, stream }, size, |state, ticket| {
                 state.ranks.get(handle).map_or(0, |communicator| communicator.receive(peer, size, ticket))
             })
         })

@@ -3,13 +3,14 @@
 //! No wait is for ever: a rank whose process is gone is reported at once, one that does not come after a while, and given up in the end.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::codes::{Code, LAUNCH_FAILED, SUCCESS};
 use crate::store::ranks::{Claim, Communicator, Identity, Meeting, Missing, Pieces, Point};
-use crate::store::{self, COMMON, State};
+use crate::store::{self, Locked, State};
+use crate::watchdog;
 
 /// After so many seconds it is said that a rank is waited for. `VRAMLAB_STANDIN_PATIENCE` says another number.
 const PATIENCE: u64 = 60;
@@ -26,6 +27,30 @@ static SHARED: AtomicBool = AtomicBool::new(false);
 /// Whether there may be another rank to wait for.
 pub fn are_several() -> bool {
     SHARED.load(Ordering::Relaxed)
+}
+
+/// Threads that wait for other ranks.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the host waits for other ranks: then the card's clock stands still.
+pub fn are_awaited() -> bool {
+    WAITING.load(Ordering::Relaxed) > 0
+}
+
+/// A thread that waits.
+struct Waits;
+
+impl Waits {
+    fn begin() -> Self {
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 fn patience() -> Duration {
@@ -110,13 +135,14 @@ fn look(communicator: &mut Communicator, waited: Duration) -> Option<String> {
 
 /// Takes what others said, and asks whether all up to a point is done.
 fn is_reached(state: &mut State, point: &Point) -> bool {
-    state.ranks.poll(point, &mut state.shadow);
+    state.poll_ranks();
     state.ranks.is_done(point)
 }
 
 /// Waits until everything up to a point is done, or given up. False where that took too long.
 fn wait_until(point: &Point, most: Option<Duration>) -> Result<bool, String> {
     let (begin, mut looked, mut rests) = (Instant::now(), Instant::now(), Rests(0));
+    let _waits = Waits::begin();
     loop {
         let mut state = store::lock();
         if is_reached(&mut state, point) {
@@ -143,119 +169,88 @@ fn code(waited: Result<bool, String>) -> Code {
     if waited.is_ok() { SUCCESS } else { LAUNCH_FAILED }
 }
 
-/// A stream by which its work is told from others'.
-fn key(state: &State, stream: u64) -> (usize, u64) {
-    match state.streams.get(stream) {
-        Some(known) if stream >= COMMON => (known.device, stream),
-        // The default stream goes by three names.
-        _ => (store::current(), 0),
-    }
-}
-
 /// A call about so many bytes was put on a stream.
-pub fn put_on(state: &mut State, stream: u64, handle: u64, call: u64, size: u64) {
-    let (device, stream) = key(state, stream);
-    state.ranks.put_on(device, stream, handle, call, size > LARGE && are_several());
-}
-
-/// Lets the program's own threads see that large calls are done, before the host goes on.
-///
-/// PyTorch's watchdog looks every 100 ms for collectives that are done, and only then lets go of what they used. DDP's first bucket is
-/// among it: where the next step begins sooner, bucket and all are there twice, and whether it does is chance, also on a card. Here the
-/// first steps give the watchdog the time that a large model takes, so that the figures are the same each time: the lower ones.
-fn be_seen() {
-    let begin = Instant::now();
-    while store::lock().ranks.has_unseen() {
-        let waited = begin.elapsed().as_micros() as u64;
-        if waited >= SEEN_AFTER || WAITED_TO_BE_SEEN.load(Ordering::Relaxed) + waited >= SEEN_IN_ALL {
-            break;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    WAITED_TO_BE_SEEN.fetch_add(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
+pub fn put_on(state: &mut State, stream: u64, call: (u64, u64), size: u64, takes: u64) {
+    let queue = state.queue(stream);
+    state.ranks.put_on(queue, call, takes, size > LARGE && are_several(), &state.clock);
 }
 
 /// Bytes from which on a call is no barrier, and about no sizes or flags.
 const LARGE: u64 = 64 << 10;
-/// Microseconds that a step gives the watchdog, at most, and all steps together.
-const SEEN_AFTER: u64 = 200_000;
-const SEEN_IN_ALL: u64 = 600_000;
-static WAITED_TO_BE_SEEN: AtomicU64 = AtomicU64::new(0);
 
 /// How a wait ended. The host goes on.
-fn went_on(waited: Result<bool, String>) -> Code {
-    be_seen();
+fn went_on(waited: Result<bool, String>, state: Locked) -> Code {
+    watchdog::host_went_on(state);
     code(waited)
 }
 
 /// The host waits for a stream.
 pub fn wait_for_stream(stream: u64) -> Code {
-    if !are_several() {
-        return SUCCESS;
-    }
     let state = store::lock();
-    let (device, stream) = key(&state, stream);
-    let point = state.ranks.of_stream(device, stream);
-    drop(state);
-    went_on(wait_until(&point, None))
+    let (device, stream) = state.queue(stream);
+    let waited = wait_for(state.ranks.of_stream(device, stream), state);
+    let mut state = store::lock();
+    let end = state.clock.end(device, stream);
+    state.clock.wait(end);
+    went_on(waited, state)
 }
 
 /// The host waits for its device.
 pub fn wait_for_device() -> Code {
-    if !are_several() {
-        return SUCCESS;
-    }
-    let point = store::lock().ranks.of_device(store::current());
-    went_on(wait_until(&point, None))
+    let state = store::lock();
+    let waited = wait_for(state.ranks.of_device(store::current()), state);
+    let mut state = store::lock();
+    let end = state.clock.end_of_device(store::current());
+    state.clock.wait(end);
+    went_on(waited, state)
 }
 
 /// The host waits for an event.
 pub fn wait_for_event(event: u64) -> Code {
-    if !are_several() {
-        return SUCCESS;
-    }
-    let point = store::lock().ranks.of_event(event);
-    went_on(wait_until(&point, None))
+    let state = store::lock();
+    let waited = wait_for(state.ranks.of_event(event), state);
+    let mut state = store::lock();
+    let done = state.events.get(event).map_or(0, |event| event.done);
+    state.clock.wait(done);
+    went_on(waited, state)
+}
+
+/// The host waits for other ranks, where there are some.
+fn wait_for(point: Point, state: Locked) -> Result<bool, String> {
+    drop(state);
+    if are_several() { wait_until(&point, None) } else { Ok(true) }
 }
 
 /// Whether a stream has done all that was put on it.
 pub fn is_stream_done(stream: u64) -> bool {
-    if !are_several() {
-        return true;
-    }
     let mut state = store::lock();
-    let (device, stream) = key(&state, stream);
+    let (device, stream) = state.queue(stream);
     let point = state.ranks.of_stream(device, stream);
-    is_reached(&mut state, &point)
+    if are_several() && !is_reached(&mut state, &point) {
+        return false;
+    }
+    let end = state.clock.end(device, stream);
+    state.clock.ask(end)
 }
 
-/// Whether an event is reached.
-pub fn is_event_done(event: u64) -> bool {
-    if !are_several() {
-        return true;
-    }
-    let mut state = store::lock();
+/// Whether other ranks have come as far as an event.
+pub fn have_reached(state: &mut State, event: u64) -> bool {
     let point = state.ranks.of_event(event);
-    let reached = is_reached(&mut state, &point);
-    if reached {
-        state.ranks.saw(event);
-    }
-    reached
+    !are_several() || is_reached(state, &point)
 }
 
 /// An event is recorded on a stream.
-pub fn recorded(state: &mut State, event: u64, stream: u64) {
+pub fn recorded(state: &mut State, event: u64, (device, stream): (usize, u64)) {
     if are_several() {
-        let (device, stream) = key(state, stream);
-        state.ranks.record(event, device, stream);
+        state.ranks.record(event, device, stream, &state.clock);
     }
 }
 
 /// A stream waits for an event.
 pub fn waits(state: &mut State, stream: u64, event: u64) {
     if are_several() {
-        let (device, stream) = key(state, stream);
-        state.ranks.wait(device, stream, event);
+        let (device, stream) = state.queue(stream);
+        state.ranks.wait(device, stream, event, &state.clock);
     }
 }
 
@@ -279,10 +274,9 @@ pub fn before_read(address: u64, size: u64, most: Option<Duration>) {
 pub fn result(ticket: u64) -> Pieces {
     loop {
         let mut locked = store::lock();
-        let state = &mut *locked;
-        let point = state.ranks.all();
-        state.ranks.poll(&point, &mut state.shadow);
-        if let Some(pieces) = state.ranks.result(ticket) {
+        let point = locked.ranks.all();
+        locked.poll_ranks();
+        if let Some(pieces) = locked.ranks.result(ticket) {
             return pieces;
         }
         drop(locked);
@@ -307,10 +301,7 @@ pub fn failure(handle: u64) -> Option<Option<String>> {
     if !state.ranks.get(handle)?.is_due(LOOK) {
         return Some(state.ranks.get(handle)?.failed.clone());
     }
-    let state = &mut *state;
-    let last = state.ranks.get(handle)?.last();
-    let point = last.map(|last| Point::from([(handle, last)])).unwrap_or_default();
-    state.ranks.poll(&point, &mut state.shadow);
+    state.poll_ranks();
     let communicator = state.ranks.get(handle)?;
     // How long it waits is not known here: only who is gone is told.
     if let Some(sentence) = look(communicator, Duration::ZERO) {
@@ -341,6 +332,7 @@ pub fn join(identity: Identity, rank: usize, ranks: usize, device: usize) -> Res
 
 /// Waits until all ranks of a communicator are there.
 pub fn wait_for_all(handle: u64) -> Result<(), String> {
+    let _waits = Waits::begin();
     let (begin, mut looked, mut rests, mut told) = (Instant::now(), Instant::now(), Rests(0), false);
     loop {
         let mut state = store::lock();

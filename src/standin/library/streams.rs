@@ -1,4 +1,4 @@
-//! Streams. Everything that is put on one is done at once, so there is nothing to wait for.
+//! Streams: what is put on one is done when the card's clock says so.
 
 use std::ffi::c_void;
 
@@ -26,6 +26,7 @@ fn destroy(handle: u64) -> Code {
     }
     let mut state = store::lock();
     state.ranks.forget_stream(handle);
+    state.clock.forget(handle);
     if state.streams.remove(handle) { SUCCESS } else { INVALID_HANDLE }
 }
 
@@ -36,7 +37,7 @@ fn ask<T>(handle: u64, place: *mut T, what: impl FnOnce(Stream) -> T) -> Code {
     })
 }
 
-/// Asks whether a stream has done all: it has, unless other ranks are waited for.
+/// Asks whether a stream has done all.
 fn is_done(handle: u64) -> Code {
     match is_open(handle) {
         SUCCESS if !ranks::is_stream_done(handle) => NOT_READY,
@@ -44,7 +45,7 @@ fn is_done(handle: u64) -> Code {
     }
 }
 
-/// Waits until it has.
+/// The host waits until it has.
 fn finish(handle: u64) -> Code {
     match is_open(handle) {
         SUCCESS => ranks::wait_for_stream(handle),

@@ -1,6 +1,7 @@
 //! The events of a process.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::capture::Capture;
 use crate::clock::Moment;
@@ -12,6 +13,10 @@ const FIRST: u64 = 0x5300_0000_0000;
 pub struct Event {
     /// When it was recorded; never yet where there is none.
     pub at: Option<Moment>,
+    /// When its stream is done with what lay before it, by the devices' clock.
+    pub done: u64,
+    /// A thread that launches nothing found it not reached: when that was, and how far the host was.
+    pub looked: Option<(Instant, u64)>,
     /// What its stream recorded then.
     pub capture: Option<Capture>,
 }
@@ -40,6 +45,13 @@ impl Events {
     /// Puts another in its place; false where there is none.
     pub fn set(&mut self, handle: u64, event: Event) -> bool {
         self.made.get_mut(&handle).map(|known| *known = event).is_some()
+    }
+
+    /// An event is not reached before this.
+    pub fn hold(&mut self, handle: u64, until: u64) {
+        if let Some(event) = self.made.get_mut(&handle) {
+            event.done = event.done.max(until);
+        }
     }
 
     /// Takes one away; false where there is none.

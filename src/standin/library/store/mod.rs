@@ -1,6 +1,7 @@
 //! What a process has on its devices, behind one lock.
 
 mod capture;
+mod clock;
 mod device;
 mod events;
 mod graphs;
@@ -17,7 +18,7 @@ pub use capture::Capture;
 pub use device::{Device, checked, count, current, place, use_device, uuid, uuid_text, visible};
 pub use events::Event;
 pub use host_mapping::Origin;
-pub use lock::lock;
+pub use lock::{Locked, lock};
 pub use physical::Made;
 pub use shadow::is_touched;
 pub use state::State;

@@ -19,8 +19,18 @@ static ANY: AtomicBool = AtomicBool::new(false);
 #[derive(Debug, Default)]
 pub struct Shadow {
     pieces: BTreeMap<u64, Vec<u8>>,
-    /// What other ranks will say: bytes by address, and under which number.
-    awaited: BTreeMap<u64, (u64, u64)>,
+    /// What other ranks will say, by address.
+    awaited: BTreeMap<u64, Awaited>,
+}
+
+/// Bytes that other ranks will say.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    size: u64,
+    /// Under which number it comes.
+    number: u64,
+    /// Where in it these bytes begin: what is copied before it is there is a part of it.
+    offset: u64,
 }
 
 /// A kernel is launched: whether it may overwrite something that is known.
@@ -45,7 +55,14 @@ impl Shadow {
             .filter(|(at, bytes)| *at >= from && at + bytes.len() as u64 <= from + size)
             .map(|(at, bytes)| (to + (at - from), bytes.to_vec()))
             .collect();
+        let awaited: Vec<_> =
+            self.awaited_in(from, size).filter_map(|at| Some((at, *self.awaited.get(&at)?))).collect();
         self.forget(to, size);
+        for (at, whole) in awaited {
+            let (first, last) = (at.max(from), (at + whole.size).min(from + size));
+            let part = Awaited { size: last - first, offset: whole.offset + (first - at), ..whole };
+            self.await_part(to + (first - from), part);
+        }
         known.into_iter().for_each(|(at, bytes)| self.write(at, bytes));
     }
 
@@ -74,19 +91,33 @@ impl Shadow {
     /// Other ranks will say what is in `size` bytes, unless something is written there before.
     pub fn await_others(&mut self, address: u64, size: u64, number: u64) {
         self.forget(address, size);
+        self.await_part(address, Awaited { size, number, offset: 0 });
+    }
+
+    fn await_part(&mut self, address: u64, part: Awaited) {
         if self.awaited.len() < MOST {
-            self.awaited.insert(address, (size, number));
+            self.awaited.insert(address, part);
             ANY.store(true, Ordering::Relaxed);
         }
     }
 
     /// They said it: pieces, by their offset.
-    pub fn arrived(&mut self, number: u64, pieces: Vec<(u64, Vec<u8>)>) {
-        let Some(address) = self.awaited.iter().find(|(_, (_, known))| *known == number).map(|(at, _)| *at) else {
-            return;
-        };
-        self.awaited.remove(&address);
-        pieces.into_iter().for_each(|(at, bytes)| self.write(address + at, bytes));
+    pub fn arrived(&mut self, number: u64, pieces: &[(u64, Vec<u8>)]) {
+        let is_meant = |(_, part): &(&u64, &Awaited)| part.number == number;
+        let places: Vec<(u64, Awaited)> = self.awaited.iter().filter(is_meant).map(|(at, part)| (*at, *part)).collect();
+        for (address, _) in &places {
+            self.awaited.remove(address);
+        }
+        for (address, part) in places {
+            for (at, bytes) in pieces {
+                let (first, last) = (part.offset.max(*at), (part.offset + part.size).min(at + bytes.len() as u64));
+                let within = last.checked_sub(first).filter(|size| *size > 0);
+                let found = within.and_then(|size| bytes.get((first - at) as usize..(first - at + size) as usize));
+                if let Some(found) = found {
+                    self.write(address + (first - part.offset), found.to_vec());
+                }
+            }
+        }
     }
 
     /// Whether other ranks will say something of a range.
@@ -95,7 +126,7 @@ impl Shadow {
     }
 
     fn awaited_in(&self, address: u64, size: u64) -> impl Iterator<Item = u64> {
-        let touching = move |(at, (bytes, _)): &(&u64, &(u64, u64))| *at + bytes > address;
+        let touching = move |(at, part): &(&u64, &Awaited)| *at + part.size > address;
         self.awaited.range(..address.saturating_add(size)).filter(touching).map(|(at, _)| *at)
     }
 

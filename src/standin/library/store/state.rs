@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::clock::Clock;
 use super::device::{self, Device};
 use super::events::Events;
 use super::graphs::Graphs;
@@ -10,9 +11,10 @@ use super::physical::Physical;
 use super::ranks::Communicators;
 use super::shadow::Shadow;
 use super::space::{Ranges, Space};
-use super::streams::Streams;
+use super::streams::{COMMON, Streams};
 use crate::card::Card;
 use crate::codes::{Code, INVALID_DEVICE, NO_DEVICE, OUT_OF_MEMORY};
+use crate::costs;
 use crate::placement::Library;
 
 /// All of it.
@@ -30,6 +32,8 @@ pub struct State {
     pub streams: Streams,
     /// Events.
     pub events: Events,
+    /// When all of them are done.
+    pub clock: Clock,
     /// Graphs.
     pub graphs: Graphs,
     /// What is known of the bytes on the devices.
@@ -55,6 +59,26 @@ impl State {
             found.used = card.context.max(1);
         }
         Ok(found)
+    }
+
+    /// The device of a stream, and a handle by which its work is told from others': the default stream goes by several names.
+    pub fn queue(&self, stream: u64) -> (usize, u64) {
+        match self.streams.get(stream) {
+            Some(known) if stream >= COMMON => (known.device, stream),
+            _ => (device::current(), 0),
+        }
+    }
+
+    /// Work that takes `time` is put on a stream, or recorded for later.
+    pub fn put_on(&mut self, stream: u64, time: u64) {
+        let (device, queue) = self.queue(stream);
+        let is_captured = queue != 0 && self.streams.get(queue).is_some_and(|known| known.capture.is_some());
+        self.clock.launch(device, queue, costs::enqueue(), if is_captured { 0 } else { time });
+    }
+
+    /// Takes what other ranks said.
+    pub fn poll_ranks(&mut self) {
+        self.ranks.poll(&mut self.shadow, &mut self.clock, &mut self.events);
     }
 
     /// The device that this thread uses.
@@ -88,6 +112,10 @@ impl State {
     /// A communicator is no more.
     pub fn leave_ranks(&mut self, handle: u64) -> bool {
         let Some(communicator) = self.ranks.remove(handle) else { return false };
+        // What was put on its streams is over.
+        let end = self.clock.end_of_device(communicator.device);
+        self.clock.wait(end);
+        self.ranks.all_are_seen();
         if communicator.taken > 0
             && let Some(device) = self.devices.get_mut(communicator.device)
         {

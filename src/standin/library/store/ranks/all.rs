@@ -2,16 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::communicator::Communicator;
+use super::communicator::{Communicator, Start, Waits};
 use super::pieces::Pieces;
+use crate::store::clock::Clock;
+use crate::store::events::Events;
 use crate::store::shadow::Shadow;
 
 const FIRST: u64 = 0x5900_0000_0000;
 /// The most results that are kept for later questions.
 const KEPT: usize = 4096;
 
+/// So long after a call the program's watchdog sees that it is done: half of the 100 ms between two looks, in nanoseconds.
+const SEEN_AFTER: u64 = 50_000_000;
+
 /// Calls by communicator: the last of each, which stands for all before it.
 pub type Point = BTreeMap<u64, u64>;
+
+/// The last call of each communicator.
+fn last(waits: &Waits) -> Point {
+    // In the order of their numbers, so that the last one stays.
+    waits.keys().copied().collect()
+}
 
 /// The communicators of a process.
 #[derive(Debug, Default)]
@@ -19,13 +30,15 @@ pub struct Communicators {
     all: BTreeMap<u64, Communicator>,
     count: u64,
     /// What a stream waits for, by device and handle.
-    streams: BTreeMap<(usize, u64), Point>,
+    streams: BTreeMap<(usize, u64), Waits>,
     /// What an event waits for.
-    events: BTreeMap<u64, Point>,
+    events: BTreeMap<u64, Waits>,
     /// Streams on which a large call lies behind which no event was recorded yet.
     large: BTreeSet<(usize, u64)>,
-    /// Events behind large calls that were not asked about yet.
-    unseen: BTreeSet<u64>,
+    /// Events behind large calls that the program's watchdog has not seen yet, and when it will.
+    unseen: BTreeMap<u64, u64>,
+    /// When it sees the first of them.
+    due: Option<u64>,
     tickets: u64,
     /// Results that were asked for, once they are there.
     kept: BTreeMap<u64, Option<Pieces>>,
@@ -47,6 +60,11 @@ impl Communicators {
 
     /// Takes one away. Calls under way are over.
     pub fn remove(&mut self, handle: u64) -> Option<Communicator> {
+        let is_other = |call: &(u64, u64), _: &mut i64| call.0 != handle;
+        self.streams.values_mut().chain(self.events.values_mut()).for_each(|waits| waits.retain(is_other));
+        self.streams.retain(|_, waits| !waits.is_empty());
+        self.events.retain(|_, waits| !waits.is_empty());
+        self.all.values_mut().for_each(|other| other.leave(handle));
         self.all.remove(&handle)
     }
 
@@ -81,12 +99,44 @@ impl Communicators {
         }
     }
 
-    /// Takes what came in on all communicators of a point.
-    pub fn poll(&mut self, point: &Point, shadow: &mut Shadow) {
-        for handle in point.keys() {
-            if let Some(communicator) = self.all.get_mut(handle) {
-                communicator.poll(shadow, &mut self.kept);
+    /// Takes what came in on all communicators. A call that is done says when to what waits for it.
+    pub fn poll(&mut self, shadow: &mut Shadow, clock: &mut Clock, events: &mut Events) {
+        loop {
+            let mut done = Vec::new();
+            for (handle, communicator) in &mut self.all {
+                let calls = communicator.poll(shadow, &mut self.kept);
+                done.extend(calls.into_iter().map(|(call, time)| ((*handle, call), time)));
             }
+            if done.is_empty() {
+                return;
+            }
+            for (call, time) in done {
+                self.settle(call, time.unwrap_or(0), clock, events);
+            }
+        }
+    }
+
+    fn settle(&mut self, call: (u64, u64), time: u64, clock: &mut Clock, events: &mut Events) {
+        for ((device, stream), waits) in &mut self.streams {
+            if let Some(after) = waits.remove(&call) {
+                let work = clock.work_of(*device, *stream) as i64;
+                clock.hold(*device, *stream, time.saturating_add_signed(after + work));
+            }
+        }
+        for (event, waits) in &mut self.events {
+            if let Some(after) = waits.remove(&call) {
+                let until = time.saturating_add_signed(after);
+                events.hold(*event, until);
+                if let Some(due) = self.unseen.get_mut(event) {
+                    *due = (*due).max(until + SEEN_AFTER);
+                }
+            }
+        }
+        self.streams.retain(|_, waits| !waits.is_empty());
+        self.events.retain(|_, waits| !waits.is_empty());
+        self.due = self.unseen.values().min().copied();
+        for communicator in self.all.values_mut() {
+            communicator.settle(call, time);
         }
     }
 
@@ -103,63 +153,88 @@ impl Communicators {
 
     /// What a stream waits for.
     pub fn of_stream(&self, device: usize, stream: u64) -> Point {
-        self.streams.get(&(device, stream)).cloned().unwrap_or_default()
+        self.streams.get(&(device, stream)).map(last).unwrap_or_default()
     }
 
     /// What an event waits for.
     pub fn of_event(&self, event: u64) -> Point {
-        self.events.get(&event).cloned().unwrap_or_default()
+        self.events.get(&event).map(last).unwrap_or_default()
     }
 
-    /// A call was put on a stream; whether it was about much.
-    pub fn put_on(&mut self, device: usize, stream: u64, handle: u64, call: u64, large: bool) {
+    /// A call was put on a stream, as the last thing so far, which takes so long; whether it was about much.
+    pub fn put_on(&mut self, queue: (usize, u64), (handle, call): (u64, u64), takes: u64, large: bool, clock: &Clock) {
         if large {
-            self.large.insert((device, stream));
+            self.large.insert(queue);
         }
-        self.streams.entry((device, stream)).or_default().insert(handle, call);
+        let (end, work) = (clock.end(queue.0, queue.1), clock.work_of(queue.0, queue.1));
+        let waits = self.streams.entry(queue).or_default();
+        let before = work.saturating_sub(takes) as i64;
+        let start = Start::new(
+            end.saturating_sub(takes),
+            waits.iter().map(|(call, after)| (*call, after + before)).collect(),
+            takes,
+        );
+        waits.insert((handle, call), -(work as i64));
+        if let Some(communicator) = self.all.get_mut(&handle) {
+            communicator.begins(start);
+        }
     }
 
     /// An event is recorded on a stream.
-    pub fn record(&mut self, event: u64, device: usize, stream: u64) {
+    pub fn record(&mut self, event: u64, device: usize, stream: u64, clock: &Clock) {
+        self.saw(event);
         if self.large.remove(&(device, stream)) {
-            self.unseen.insert(event);
-        } else {
-            self.unseen.remove(&event);
+            let due = clock.end(device, stream) + SEEN_AFTER;
+            self.unseen.insert(event, due);
+            self.due = Some(self.due.map_or(due, |first| first.min(due)));
         }
-        let mut point = self.of_stream(device, stream);
-        point.retain(|handle, call| self.all.get(handle).is_some_and(|known| !known.is_done(*call)));
-        if point.is_empty() {
-            self.streams.remove(&(device, stream));
-            self.events.remove(&event);
-        } else {
-            self.events.insert(event, point);
+        let work = clock.work_of(device, stream) as i64;
+        match self.streams.get(&(device, stream)) {
+            Some(waits) => {
+                self.events.insert(event, waits.iter().map(|(call, after)| (*call, after + work)).collect());
+            }
+            None => drop(self.events.remove(&event)),
         }
     }
 
     /// A stream waits for an event.
-    pub fn wait(&mut self, device: usize, stream: u64, event: u64) {
-        let Some(point) = self.events.get(&event) else { return };
+    pub fn wait(&mut self, device: usize, stream: u64, event: u64, clock: &Clock) {
+        let Some(of_event) = self.events.get(&event) else { return };
+        let work = clock.work_of(device, stream) as i64;
         let waits = self.streams.entry((device, stream)).or_default();
-        for (handle, call) in point {
-            let known = waits.entry(*handle).or_default();
-            *known = (*known).max(*call);
+        for (call, after) in of_event {
+            let known = waits.entry(*call).or_insert(i64::MIN);
+            *known = (*known).max(after - work);
         }
     }
 
     /// An event is no more.
     pub fn forget_event(&mut self, event: u64) {
         self.events.remove(&event);
-        self.unseen.remove(&event);
+        self.saw(event);
     }
 
-    /// An event was asked about, and the answer was that it is reached.
+    /// The watchdog asked about an event, and the answer was that it is reached.
     pub fn saw(&mut self, event: u64) {
-        self.unseen.remove(&event);
+        if self.unseen.remove(&event).is_some() {
+            self.due = self.unseen.values().min().copied();
+        }
     }
 
-    /// Whether there are events behind large calls that were not asked about yet.
-    pub fn has_unseen(&self) -> bool {
-        !self.unseen.is_empty()
+    /// Nothing is under way any more.
+    pub fn all_are_seen(&mut self) {
+        self.unseen.clear();
+        self.due = None;
+    }
+
+    /// When the program's watchdog sees that the call before an event is done, where it is a large one.
+    pub fn is_seen_at(&self, event: u64) -> Option<u64> {
+        self.unseen.get(&event).copied()
+    }
+
+    /// Whether it has seen one by now that it did not ask about.
+    pub fn is_one_due(&self, now: u64) -> bool {
+        self.due.is_some_and(|due| due <= now)
     }
 
     /// A stream is no more.

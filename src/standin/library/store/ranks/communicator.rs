@@ -13,6 +13,12 @@ use crate::store::shadow::Shadow;
 /// Calls that may be under way. A card has room for no more kernels either.
 pub const MOST: usize = 1024;
 
+/// A rank that is in a call says by then when it is ready for it, or it is not waited for.
+const SAYS_SO: Duration = Duration::from_millis(200);
+
+/// Calls that a stream waits for, by communicator and number; what comes behind each of them, in nanoseconds.
+pub type Waits = BTreeMap<(u64, u64), i64>;
+
 /// Collectives and messages are told apart by this bit of their tags.
 const MESSAGE: u64 = 1 << 63;
 
@@ -58,7 +64,34 @@ struct Pending {
     ticket: Option<u64>,
     /// The result itself is asked for.
     kept: bool,
+    /// When it begins here, and how long it takes.
+    start: Start,
+    /// Since when all ranks are in it.
+    complete: Option<Instant>,
 }
+
+/// When a call begins on its stream.
+#[derive(Debug, Default)]
+pub struct Start {
+    /// The stream is ready for it, by all that is known.
+    pub ready: u64,
+    /// What its stream waits for before: calls, and how long after each of them it is ready.
+    pub waits: Waits,
+    /// So long it takes once all ranks are ready; none for a call of the host.
+    pub takes: Option<u64>,
+    /// The others know when this rank is ready.
+    said: bool,
+}
+
+impl Start {
+    /// On a stream that is ready by then, for a call that takes so long.
+    pub fn new(ready: u64, waits: Waits, takes: u64) -> Self {
+        Self { ready, waits, takes: Some(takes), said: false }
+    }
+}
+
+/// A call that is done: its number, and when by the card's clock.
+pub type Done = (u64, Option<u64>);
 
 /// Whom a call waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +142,7 @@ impl Communicator {
         if let Some(meeting) = &self.meeting {
             meeting.enter(call, number);
         }
-        self.under_way(Pending { call, number, peer: None, result, ticket, kept })
+        self.under_way(call, number, None, result, ticket, kept)
     }
 
     /// Sends to a rank.
@@ -126,8 +159,7 @@ impl Communicator {
         if let Some(sent) = sent {
             sent.store(number, Ordering::Release);
         }
-        let (result, peer) = (Result::Nothing, Some(to));
-        self.under_way(Pending { call: Call::Send, number, peer, result, ticket: None, kept: false })
+        self.under_way(Call::Send, number, Some(to), Result::Nothing, None, false)
     }
 
     /// Is ready to receive `size` bytes of a rank.
@@ -137,12 +169,82 @@ impl Communicator {
             received.fetch_add(1, Ordering::AcqRel) + 1
         });
         let result = Result::Of { rank: from, offset: 0, size };
-        self.under_way(Pending { call: Call::Recv, number, peer: Some(from), result, ticket, kept: false })
+        self.under_way(Call::Recv, number, Some(from), result, ticket, false)
     }
 
-    fn under_way(&mut self, pending: Pending) -> u64 {
-        self.pending.push_back(pending);
+    fn under_way(
+        &mut self,
+        call: Call,
+        number: u64,
+        peer: Option<usize>,
+        result: Result,
+        ticket: Option<u64>,
+        kept: bool,
+    ) -> u64 {
+        let start = Start::default();
+        self.pending.push_back(Pending { call, number, peer, result, ticket, kept, start, complete: None });
         self.first + self.pending.len() as u64 - 1
+    }
+
+    /// When the call that was entered last begins here.
+    pub fn begins(&mut self, start: Start) {
+        if let Some(entered) = self.pending.back_mut() {
+            entered.start = start;
+        }
+        self.say_ready();
+    }
+
+    /// A call that others may wait for behind is done.
+    pub fn settle(&mut self, call: (u64, u64), done: u64) {
+        for pending in &mut self.pending {
+            if let Some(after) = pending.start.waits.remove(&call) {
+                pending.start.ready = pending.start.ready.max(done.saturating_add_signed(after));
+            }
+        }
+        self.say_ready();
+    }
+
+    /// Another communicator is no more: nothing waits for its calls.
+    pub fn leave(&mut self, other: u64) {
+        for pending in &mut self.pending {
+            pending.start.waits.retain(|(handle, _), _| *handle != other);
+        }
+        self.say_ready();
+    }
+
+    /// Says of each call for which it is known when this rank is ready for it.
+    fn say_ready(&mut self) {
+        let Some(meeting) = &self.meeting else { return };
+        for pending in &mut self.pending {
+            let start = &mut pending.start;
+            if start.takes.is_some() && !start.said && start.waits.is_empty() {
+                start.said = true;
+                meeting.is_ready(pending.peer.map(|peer| (pending.call, peer)), pending.number, start.ready);
+            }
+        }
+    }
+
+    /// When a call is done that all ranks have entered: none for a call of the host, and nothing where a rank has yet to say when it is
+    /// ready.
+    fn done(&self, pending: &Pending) -> Option<Option<u64>> {
+        let start = &pending.start;
+        let Some(takes) = start.takes else { return Some(None) };
+        let others = match (&self.meeting, pending.peer) {
+            (None, _) => Vec::new(),
+            (Some(_), Some(peer)) if peer == self.rank => Vec::new(),
+            (Some(meeting), Some(peer)) => {
+                let theirs = if pending.call == Call::Send { Call::Recv } else { Call::Send };
+                vec![meeting.ready(peer, Some((theirs, self.rank)), pending.number)]
+            }
+            (Some(meeting), None) => {
+                let others = (0..self.ranks).filter(|rank| *rank != self.rank);
+                others.map(|rank| meeting.ready(rank, None, pending.number)).collect()
+            }
+        };
+        let is_known = start.waits.is_empty() && others.iter().all(Option::is_some);
+        let is_late = pending.complete.is_some_and(|since| since.elapsed() >= SAYS_SO);
+        let last = others.into_iter().flatten().max().unwrap_or(0).max(start.ready);
+        (is_known || is_late).then_some(Some(last + takes))
     }
 
     /// Whether a call and all before it are done.
@@ -170,11 +272,20 @@ impl Communicator {
     }
 
     /// Takes what came in, and says of each call that is done what is known of its result.
-    pub fn poll(&mut self, shadow: &mut Shadow, kept: &mut BTreeMap<u64, Option<Pieces>>) {
+    pub fn poll(&mut self, shadow: &mut Shadow, kept: &mut BTreeMap<u64, Option<Pieces>>) -> Vec<Done> {
+        let mut all = Vec::new();
         while let Some(front) = self.pending.front() {
             if self.failed.is_none() && !self.missing_of(front).is_empty() {
                 break;
             }
+            let found = self.done(front);
+            if found.is_none() && self.failed.is_none() {
+                if let Some(front) = self.pending.front_mut() {
+                    front.complete.get_or_insert_with(Instant::now);
+                }
+                break;
+            }
+            all.push((self.first, found.flatten()));
             // A rank that has entered a call has said before what it gives.
             self.hear();
             let Some(done) = self.pending.pop_front() else { break };
@@ -195,9 +306,10 @@ impl Communicator {
                 if done.kept {
                     kept.insert(ticket, Some(known.clone()));
                 }
-                shadow.arrived(ticket, known.0);
+                shadow.arrived(ticket, &known.0);
             }
         }
+        all
     }
 
     fn hear(&mut self) {

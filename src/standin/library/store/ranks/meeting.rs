@@ -17,7 +17,7 @@ use crate::card::Card;
 use crate::system;
 
 /// What the file begins with, as soon as a rank has it.
-const MAGIC: u64 = u64::from_le_bytes(*b"VRLNCL01");
+const MAGIC: u64 = u64::from_le_bytes(*b"VRLNCL02");
 /// Numbers before those of the members.
 const HEAD: usize = 8;
 /// Numbers of a member.
@@ -25,6 +25,9 @@ const MEMBER: usize = 8;
 /// Bytes of a channel: what its reader has not read yet.
 const CHANNEL: u64 = 256 << 10;
 const PAGE: usize = 4096;
+/// Collectives and messages of a rank, of which it is kept when it was ready for them.
+const COLLECTIVES: usize = 256;
+const MESSAGES: usize = 32;
 /// Ranks of one communicator, at most.
 pub const MOST: usize = 64;
 
@@ -74,14 +77,15 @@ impl Meeting {
     pub fn claim(identity: Identity, rank: usize, ranks: usize) -> Result<Self, Claim> {
         let path = folder().join(format!("vramlab-{}-{}", user(), identity.name()));
         let failed = |error: io::Error| Claim::File(format!("{}: {error}", path.display()));
-        let count = HEAD + ranks * MEMBER + ranks * ranks * 5 + ranks;
+        let count = times(ranks) + 2 * ranks * (COLLECTIVES + 2 * ranks * MESSAGES);
         let bytes = (count * size_of::<u64>()).next_multiple_of(PAGE);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).mode(0o600).open(&path).map_err(failed)?;
         file.lock().map_err(failed)?;
-        // Written, not only made longer: where there is no room it is said here.
-        if file.metadata().map_err(failed)?.len() < bytes as u64 {
-            file.write_all_at(&vec![0; bytes], 0).map_err(failed)?;
+        // Written, not only made longer: where there is no room it is said here. What others wrote stays.
+        let written = file.metadata().map_err(failed)?.len();
+        if let Some(missing) = (bytes as u64).checked_sub(written) {
+            file.write_all_at(&vec![0; missing as usize], written).map_err(failed)?;
         }
         let numbers = system::share(&file, bytes).ok_or_else(|| failed(io::Error::last_os_error()))?.cast();
         let mut meeting = Self { rank, ranks, file, path: Some(path.clone()), numbers, count, holds: false };
@@ -140,6 +144,37 @@ impl Meeting {
 
     fn pair(&self, table: usize, from: usize, to: usize) -> &AtomicU64 {
         self.at(HEAD + self.ranks * MEMBER + self.ranks * (self.ranks * table + from) + to)
+    }
+
+    /// Where it stands when `rank` was ready for a call: of a message, to or from whom.
+    fn time(&self, rank: usize, message: Option<(Call, usize)>, number: u64) -> usize {
+        let of_messages = 2 * self.ranks * COLLECTIVES;
+        let place = match message {
+            None => rank * COLLECTIVES + number as usize % COLLECTIVES,
+            Some((call, peer)) => {
+                let table = usize::from(call == Call::Recv);
+                let pair = (table * self.ranks + rank) * self.ranks + peer;
+                of_messages / 2 + pair * MESSAGES + number as usize % MESSAGES
+            }
+        };
+        times(self.ranks) + 2 * place
+    }
+
+    /// This rank says when it is ready for a call, by its card's clock.
+    pub fn is_ready(&self, message: Option<(Call, usize)>, number: u64, time: u64) {
+        let place = self.time(self.rank, message, number);
+        self.at(place + 1).store(time, Ordering::Release);
+        self.at(place).store(number, Ordering::Release);
+    }
+
+    /// When a rank is ready for a call; none where it has not said so yet. What is no longer kept is long ago.
+    pub fn ready(&self, rank: usize, message: Option<(Call, usize)>, number: u64) -> Option<u64> {
+        let place = self.time(rank, message, number);
+        match self.at(place).load(Ordering::Acquire) {
+            said if said == number => Some(self.at(place + 1).load(Ordering::Acquire)),
+            said if said > number => Some(0),
+            _ => None,
+        }
     }
 
     fn state(&self, rank: usize) -> u64 {
@@ -265,6 +300,11 @@ impl Drop for Meeting {
         }
         system::give_back(self.numbers as u64, (self.count * size_of::<u64>()).next_multiple_of(PAGE) as u64);
     }
+}
+
+/// Where the times begin.
+fn times(ranks: usize) -> usize {
+    HEAD + ranks * MEMBER + ranks * ranks * 5 + ranks
 }
 
 /// The folder of the run, which goes with it; else shared memory.
