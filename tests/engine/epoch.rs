@@ -95,10 +95,10 @@ fn steps_of_fewer_layers_tell_those_of_all() {
             configure(&mut spec.config);
             let Data::Lengths(lengths) = &spec.data else { panic!() };
             let asked = [Asked { policy: LengthPolicy::Pad, conditions: conditions(&spec) }];
-            let epochs = simulate(&spec, lengths, 130, &asked).unwrap();
+            let epochs = simulate(&spec, lengths, 80, &asked).unwrap();
             assert_eq!(
                 (epochs[0].steps.clone(), epochs[0].failed.is_some()),
-                run(&spec, 130),
+                run(&spec, 80),
                 "{:?} by {batch}",
                 spec.config
             );
