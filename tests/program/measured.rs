@@ -1,6 +1,6 @@
 //! Programs of PyTorch and transformers behind the stand-in, beside what the same programs asked of an H200.
 //!
-//! `VRAMLAB_UPDATE=1 VRAMLAB_TEST_PYTHON=… cargo test --test program measured -- --ignored` runs all of them, which takes a quarter
+//! `VRAMLAB_UPDATE=1 VRAMLAB_TEST_PYTHON=… cargo test --test program measured::all -- --ignored` runs all of them, which takes a quarter
 //! of an hour, and writes the guide's table. Without `--ignored` one program of each small model is run.
 
 mod ranks;
@@ -16,7 +16,7 @@ use crate::made;
 use crate::pytorch::python;
 
 const PAGE: &str = "lab/guide/stand-in.md";
-const COMMAND: &str = "VRAMLAB_UPDATE=1 cargo test --test program measured -- --ignored writes it";
+const COMMAND: &str = "VRAMLAB_UPDATE=1 cargo test --test program measured::all -- --ignored writes it";
 
 /// Steps that PyTorch's gradient scaler skipped on the H200: nothing overflows here, so the programs are told.
 const SKIPPED: &[(&str, &str)] = &[

@@ -1,7 +1,7 @@
 //! Two ranks behind the stand-in, beside what the same programs asked of two H200s.
 //!
-//! `VRAMLAB_UPDATE=1 VRAMLAB_TEST_PYTHON=… cargo test --test program measured::ranks -- --ignored` runs all of them, which takes a quarter
-//! of an hour, and writes the guide's table.
+//! `VRAMLAB_UPDATE=1 VRAMLAB_TEST_PYTHON=… cargo test --test program measured::ranks -- --ignored` runs all of them, which takes half
+//! an hour, and writes the guide's table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -152,7 +152,7 @@ fn page(rows: &[Row]) -> String {
 }
 
 #[test]
-#[ignore = "27 programs on two ranks take a quarter of an hour, and need PyTorch"]
+#[ignore = "27 programs on two ranks take half an hour, and need PyTorch"]
 fn two_ranks_ask_for_what_they_asked_of_two_h200s() {
     let Some(python) = python() else { return };
     let rows = compared(&python);
@@ -160,7 +160,7 @@ fn two_ranks_ask_for_what_they_asked_of_two_h200s() {
     println!("{page}");
     let off = |row: &&Row| row.requests != 0 || !row.peaks.iter().all(Peak::is_met);
     let wrong: Vec<String> = rows.iter().filter(off).map(|row| format!("{} {}", row.name, row.rank)).collect();
-    // A model of 138 KB: a bucket that lives longer takes another segment of 2 MiB.
+    // Both ranks of a ViT kept DDP's first bucket on the cards, by chance, and here none does.
     assert!(wrong.len() <= 2, "{wrong:?}");
     made::assert_part(PAGE, "ranks beside two H200s", &page, COMMAND);
 }
