@@ -108,6 +108,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let spec = session::LabSpec { parallel, ..spec };
     let torch = spec.settings.torch();
     let speed = args.spec.speed.unwrap_or(session::Speed::Watchable);
+    let silent = processes.as_ref().map(session::RankProcesses::silent);
     let source = source::live_among(session::LabSpec { speed, ..spec }, processes).wrap_err("can't start a thread")?;
     args.ghost.haunt(&source, torch)?;
     if let Some(path) = args.record {
@@ -117,7 +118,10 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     if let Some(folder) = settings.recordings() {
         source.request(Request::RecordTo(folder));
     }
-    stay(source, options)
+    let status = stay(source, options)?;
+    let silent = silent.map_or_else(Vec::new, |silent| silent());
+    // A launcher ends the other ranks when one ends with an error.
+    Ok(if ranks::left_behind(&silent) && status == Status::DONE { Status::FAILED } else { status })
 }
 
 /// Shows a lab until the user leaves it.

@@ -221,6 +221,7 @@ const fn word(kind: &EventKind) -> &'static str {
         EventKind::AlikeRanks(_) => "alike_ranks",
         EventKind::ForeignContexts(_) => "foreign_contexts",
         EventKind::DeviceMemory(_) => "device_memory",
+        EventKind::Presence(_) => "presence",
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{About, AlikeRanks, LessonNote, Reading, Remedy, RunState, Settings};
+use super::{About, AlikeRanks, LessonNote, Presence, Reading, Remedy, RunState, Settings};
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, Micros, StreamId};
 use vramlab_allocator::{Attempt, DeviceMemory, OutOfMemory, PoolId, PoolKind, TraceEvent, pool_of};
 
@@ -400,6 +400,8 @@ pub enum EventKind {
     ForeignContexts(Arc<[u16]>),
     /// What the device of the run that has just begun has, and how much of it was free before; told where that is known.
     DeviceMemory(DeviceMemory),
+    /// Whether the rank of this device can be reached, told where that changes, and while it is silent every second.
+    Presence(Presence),
 }
 
 /// What a module's forward puts out, as a hook on every module would tell it.

@@ -23,6 +23,7 @@ use super::ledger::Ledger;
 use super::lesson::LessonNote;
 use super::log::{LineId, Log};
 use super::memory::{MemoryModel, ModelError};
+use super::presence::Presence;
 use super::profile::{Profile, Sample};
 use super::reading::Reading;
 use super::run::{About, DeviceKind, RunState, Settings};
@@ -77,6 +78,8 @@ pub struct Lab {
     modules: Arc<[ModuleOutput]>,
     /// Where in a lesson the run is.
     lesson: Option<Arc<LessonNote>>,
+    /// Whether its rank can be reached.
+    presence: Presence,
     /// What the driver last said of the GPU.
     gpu: Option<Arc<Reading>>,
     /// Forward passes that belong to no step are under way.
@@ -151,10 +154,22 @@ impl Lab {
         known.then(|| self.steps.own()).flatten()
     }
 
+    /// The median times of the last steps, and of their exchanges with other ranks; zeros before the first.
+    #[must_use]
+    pub fn step_times(&self) -> (Micros, Micros) {
+        self.steps.times()
+    }
+
     /// What is trained, and on what.
     #[must_use]
     pub const fn about(&self) -> &Arc<About> {
         &self.about
+    }
+
+    /// Whether its rank can be reached.
+    #[must_use]
+    pub const fn presence(&self) -> Presence {
+        self.presence
     }
 
     /// The ranks that the device stands for, where several train together.

@@ -42,6 +42,12 @@ impl Steps {
         median(self.recent.iter().skip(last).map(|report| Micros(report.total.0.saturating_sub(report.exchange.0))))
     }
 
+    /// The median times of the last steps, and of their exchanges with other ranks.
+    pub(super) fn times(&self) -> (Micros, Micros) {
+        let median_of = |time: &dyn Fn(&StepReport) -> Micros| median(self.recent.iter().map(time)).unwrap_or_default();
+        (median_of(&|report| report.total), median_of(&|report| report.exchange))
+    }
+
     /// Counts a copy of the step under way. The caller of a pageable copy to the host waits for the computation too: its
     /// time is not the copy's.
     pub(super) fn copy(&mut self, direction: CopyDirection, bytes: Bytes, pinned: bool) {

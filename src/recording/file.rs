@@ -16,10 +16,10 @@ use vramlab_model::Micros;
 
 /// The format that is written here. Every change of a frame's bytes counts it up: also another order of
 /// the variants or fields of [`vramlab_model::EventKind`].
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
-/// The oldest format that is read: 7 has one variant more ([`vramlab_model::EventKind::DeviceMemory`], behind all others), and all
-/// else as it was.
+/// The oldest format that is read: 7 has one variant more ([`vramlab_model::EventKind::DeviceMemory`], behind all others), 8
+/// another ([`vramlab_model::EventKind::Presence`]), and all else as it was.
 const OLDEST: u16 = 6;
 
 /// What a recording begins with. The first byte is in no text.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vramlab_allocator::units::DeviceIndex;
-use vramlab_model::{Event, EventKind, Lab, NameId, Ranks, Segment};
+use vramlab_model::{Event, EventKind, Lab, NameId, Presence, Ranks, Segment};
 
 /// Events that bring a fresh [`Ranks`] to the present state of memory: what is trained, all names, how the switches
 /// stand, the limit, segments and the blocks in them, and what the lab is doing.
@@ -57,6 +57,9 @@ fn tell(lab: &mut Lab, emit: &mut impl FnMut(EventKind)) {
         emit(EventKind::Lesson(note));
     }
     emit(EventKind::Run(view.run));
+    if lab.presence() != Presence::There {
+        emit(EventKind::Presence(lab.presence()));
+    }
     if lab.profile_under_way().is_some() {
         emit(EventKind::StepBegin { step: view.steps.finished });
     }

@@ -178,6 +178,11 @@ impl Gate {
         self.quit || self.next.is_some()
     }
 
+    /// True when the front end is gone, or asked to end the lab.
+    pub(super) const fn quits(&self) -> bool {
+        self.quit
+    }
+
     /// Takes what was asked for meanwhile; true when the step under way is to be abandoned.
     pub(super) fn leaves(&mut self) -> bool {
         self.take_commands();

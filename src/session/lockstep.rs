@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::absence::{self, Silent};
 use super::broken::{Broken, back};
 use super::gate::{Chore, Gate, WEIGHED};
 use super::hand::Hand;
@@ -15,9 +16,10 @@ use super::process_group::{GroupError, alike, check_ranks, of_rank};
 use super::rank_processes::RankProcesses;
 use super::rank_threads::RankThreads;
 use super::rank_worker::Made;
+use super::remedies::of_all_ranks;
 use super::{BuildError, DeviceChoice, LabSpec, PANICKED, Parallel, Setup, Shortage, switches};
 use vramlab_device::{DeviceError, cuda};
-use vramlab_model::{AlikeRanks, EventKind, Ranks, Remedied, Remedy, RunState};
+use vramlab_model::{AlikeRanks, EventKind, Ranks, RunState};
 use vramlab_train::{Answer, Config, Observer, SafePoint, TrainError};
 
 /// Flips are weighed for so many runs at most: each takes a thread.
@@ -41,6 +43,8 @@ struct Lockstep {
     told: Rc<RefCell<Interleaved>>,
     /// Ranks that have a thread each, or a process.
     threads: Option<RankThreads>,
+    /// Of these those that say nothing.
+    silent: Silent,
     gate: Rc<RefCell<Gate>>,
     /// What was asked for in the midst of a step.
     chores: Vec<Chore>,
@@ -75,7 +79,7 @@ pub(super) fn run(
     let mut lockstep = match Lockstep::start(spec, parallel, processes, gate) {
         Ok(lockstep) => lockstep,
         Err(_) if gate.borrow().ended() => return Ok(()),
-        Err(error) => return Err(Broken::of_ranks(&error)),
+        Err(error) => return Err(absence::broken(&error, gate)),
     };
     gate.borrow_mut().in_force(spec.setup());
     gate.borrow_mut().announce(RunState::Running);
@@ -85,7 +89,7 @@ pub(super) fn run(
     while !gate.borrow().ended() {
         let (present, wanted) = (gate.borrow().present().clone(), gate.borrow().wanted().clone());
         if wanted != present {
-            let setup = lockstep.flip(&present, &wanted).map_err(|error| Broken::of_ranks(&error))?;
+            let setup = lockstep.flip(&present, &wanted).map_err(|error| absence::broken(&error, gate))?;
             gate.borrow_mut().in_force(setup);
             lockstep.describe();
             due = lockstep.finished() + WEIGHED;
@@ -104,6 +108,7 @@ pub(super) fn run(
         };
         if let TrainError::Device(lost @ DeviceError::Lost { .. }) = error {
             let why = format!("{}: {lost}", lockstep.runs[failed].alike.words());
+            absence::tell_gone(failed, gate);
             return Err(Broken { why: why.into(), lost: true, kept: Vec::new() });
         }
         let setup = gate.borrow().present().clone();
@@ -123,6 +128,9 @@ pub(super) fn run(
             gate.borrow_mut().begin_next(spec.clone().under(&wanted), "started again, because a rank had failed");
         }
     }
+    if gate.borrow().quits() {
+        lockstep.threads.iter().for_each(RankThreads::leave);
+    }
     Ok(())
 }
 
@@ -134,8 +142,14 @@ impl Lockstep {
         processes: Option<&mut RankProcesses>,
         gate: &Rc<RefCell<Gate>>,
     ) -> Result<Self, GroupError> {
-        let mut lockstep =
-            Self { runs: Vec::new(), told: Rc::default(), threads: None, gate: Rc::clone(gate), chores: Vec::new() };
+        let mut lockstep = Self {
+            runs: Vec::new(),
+            told: Rc::default(),
+            threads: None,
+            silent: Silent::default(),
+            gate: Rc::clone(gate),
+            chores: Vec::new(),
+        };
         let firsts = match spec.device {
             DeviceChoice::Sim(_) => lockstep.make_here(spec, parallel)?,
             DeviceChoice::Cpu | DeviceChoice::Cuda(_) => lockstep.make_on_threads(spec, parallel, processes)?,
@@ -367,13 +381,8 @@ impl Lockstep {
             if !heard {
                 self.gate.borrow_mut().flush();
             }
-            if let Some((rank, silence)) = self.threads.as_mut().and_then(RankThreads::take_silent) {
-                let text = format!(
-                    "rank {rank} has said nothing for {} s: the others wait for it, a minute at most",
-                    silence.as_secs()
-                );
-                self.gate.borrow_mut().tell(EventKind::Notice { text: text.into() });
-                self.gate.borrow_mut().flush();
+            while let Some((rank, silence)) = self.threads.as_mut().and_then(RankThreads::take_silent) {
+                self.silent.tell(rank, silence, &mut self.gate.borrow_mut());
             }
             while let Some(happened) = self.threads.as_mut().and_then(RankThreads::next) {
                 if !self.tell(happened) {
@@ -482,16 +491,4 @@ fn shortage(run: &Run, setup: &Setup) -> Shortage {
     let config = Config { batch: run.spec.config.batch, ..setup.config };
     let (memory, libraries) = (run.made.memory, run.made.libraries);
     Shortage { spec: run.spec.clone(), setup: Setup { config, ..setup.clone() }, memory, libraries, steps: run.steps }
-}
-
-/// Remedies that were tried on one rank, for all of them.
-fn of_all_ranks(tried: Vec<Remedied>, parallel: Parallel) -> Vec<Remedied> {
-    let ranks = if parallel.parallelism.splits_batch() { parallel.ranks } else { 1 };
-    let of_all = |tried: Remedied| match tried.remedy {
-        Remedy::SmallerBatch { batch } => {
-            Remedied { remedy: Remedy::SmallerBatch { batch: batch * ranks as u64 }, ..tried }
-        }
-        _ => tried,
-    };
-    tried.into_iter().map(of_all).collect()
 }

@@ -3,6 +3,7 @@
 //! The engine trains on a thread of its own and asks the gate at every safe point what a person wants; everything that
 //! happens leaves as events. Nothing here waits for a front end.
 
+mod absence;
 mod another_way;
 mod broken;
 mod combinations;

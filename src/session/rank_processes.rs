@@ -17,8 +17,8 @@ use vramlab_train::{Seat, TrainError};
 
 /// How long ranks may take to meet once more. The others wait a little less.
 const AGAIN: Duration = Duration::from_secs(30);
-/// A rank that says nothing for so long is named.
-const QUIET: Duration = Duration::from_secs(10);
+/// A rank that says nothing for so long is named: two beats are missing.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// The processes of all ranks but this one, which is rank 0.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub(super) struct Link {
 struct Desk {
     round: u32,
     tells: Option<SyncSender<Told>>,
+    /// How long nothing has come, where that is long.
+    silence: Option<Duration>,
     /// Why nothing more comes.
     gone: Option<Arc<str>>,
 }
@@ -94,6 +96,13 @@ impl RankProcesses {
         Ok(Some(Self { rendezvous: rendezvous.clone(), links, rounds: 0, _beating: beating }))
     }
 
+    /// Says, whenever it is asked, which ranks say nothing and for how long.
+    #[must_use]
+    pub fn silent(&self) -> impl Fn() -> Vec<(usize, Duration)> + use<> {
+        let links = self.links.clone();
+        move || links.iter().filter_map(|link| Some((link.rank, link.lock().silence?))).collect()
+    }
+
     pub(super) fn links(&self) -> &[Arc<Link>] {
         &self.links
     }
@@ -135,7 +144,7 @@ impl RankProcesses {
 impl Drop for RankProcesses {
     fn drop(&mut self) {
         for link in &self.links {
-            link.say(&ToRank::Leave);
+            link.leave();
             // Their process closes it when it has read that.
             let _ = link.stream.shutdown(Shutdown::Write);
         }
@@ -193,6 +202,11 @@ impl Link {
         self.say(&ToRank::Stop);
     }
 
+    /// The lab ends.
+    pub fn leave(&self) {
+        self.say(&ToRank::Leave);
+    }
+
     /// Nobody listens any more.
     pub fn forget(&self) {
         self.lock().tells = None;
@@ -207,22 +221,32 @@ impl Link {
         }
     }
 
+    /// It has said nothing for so long.
+    fn note_silence(&self, silence: Duration) {
+        if silence >= QUIET {
+            self.lock().silence = Some(silence);
+            self.tell(Told::Silent(self.rank, Some(silence)));
+        }
+    }
+
+    /// It says something.
+    fn end_silence(&self) {
+        let silence = self.lock().silence.take();
+        if silence.is_some() {
+            self.tell(Told::Silent(self.rank, None));
+        }
+    }
+
     /// Takes what the process says to whoever listens, until nothing more comes.
     fn hear(&self) {
-        let mut named = false;
-        let silent = |silence: Duration| {
-            let quiet = silence >= QUIET;
-            if quiet && !named {
-                self.tell(Told::Silent(self.rank, silence));
-            }
-            named = quiet;
-        };
+        let silent = |silence: Duration| self.note_silence(silence);
         let why = match Listening::to(&self.stream, silent) {
             Ok(listening) => {
                 let mut reader = BufReader::with_capacity(BUFFER, listening);
                 loop {
                     match read::<FromRank>(&mut reader) {
                         Ok(FromRank { round, said }) => {
+                            self.end_silence();
                             if self.lock().round == round {
                                 self.pass_on(said);
                             }

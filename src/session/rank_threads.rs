@@ -52,8 +52,10 @@ struct Rank {
     reply: Option<Reply>,
     /// Why its process is gone.
     gone: Option<Arc<str>>,
-    /// What is to be said of it.
-    silent: Option<Duration>,
+    /// Its process says nothing: it will not stop soon.
+    quiet: bool,
+    /// What is to be said of its silence: that it lasts for so long, or has ended.
+    silent: Option<Option<Duration>>,
 }
 
 impl RankThreads {
@@ -139,8 +141,8 @@ impl RankThreads {
         }
     }
 
-    /// A rank that has said nothing for long, and for how long; once.
-    pub fn take_silent(&mut self) -> Option<(usize, Duration)> {
+    /// A rank that has said nothing for long, and for how long, or that says something again; once.
+    pub fn take_silent(&mut self) -> Option<(usize, Option<Duration>)> {
         self.ranks.iter_mut().enumerate().find_map(|(number, rank)| Some((number, rank.silent.take()?)))
     }
 
@@ -190,7 +192,10 @@ impl RankThreads {
                 let rank = &mut self.ranks[number];
                 (rank.busy, rank.reply) = (false, Some(reply));
             }
-            Told::Silent(number, silence) => self.ranks[number].silent = Some(silence),
+            Told::Silent(number, silence) => {
+                let rank = &mut self.ranks[number];
+                (rank.quiet, rank.silent) = (silence.is_some(), Some(silence));
+            }
             Told::Ended(number, gone) => {
                 let rank = &mut self.ranks[number];
                 (rank.busy, rank.ended, rank.gone) = (false, true, gone);
@@ -224,9 +229,15 @@ impl RankThreads {
     pub fn stop(&mut self) {
         self.end();
         let until = Instant::now() + PARTING;
-        while self.busy() && Instant::now() < until {
+        while self.ranks.iter().any(|rank| rank.busy && !rank.quiet) && Instant::now() < until {
             self.hear();
         }
+    }
+
+    /// Tells the processes of other ranks that the lab ends: where one of them says nothing, this one may be gone before it has
+    /// closed all else.
+    pub fn leave(&self) {
+        self.links.iter().for_each(|link| link.leave());
     }
 
     fn end(&self) {

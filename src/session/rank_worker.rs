@@ -26,8 +26,8 @@ pub(super) enum Told {
     Made(usize, Result<Made, BuildError>),
     /// It has done what it was asked.
     Answered(usize, Reply),
-    /// Its process has said nothing for so long.
-    Silent(usize, Duration),
+    /// Its process has said nothing for so long; `None`: it says something again.
+    Silent(usize, Option<Duration>),
     /// It does nothing more; why, where its process is gone.
     Ended(usize, Option<Arc<str>>),
 }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{DeviceChoice, LabSpec, MemoryLimit, Scene, Setup, Switch, switches};
+use super::{DeviceChoice, LabSpec, MemoryLimit, Parallel, Scene, Setup, Switch, switches};
 use vramlab_allocator::Settings;
 use vramlab_allocator::units::Bytes;
 use vramlab_device::sim::{Card, CardCatalog, SimDevice};
@@ -170,6 +170,18 @@ fn switch_of(remedy: &Remedy) -> Option<&str> {
         | Remedy::BreakCycles
         | Remedy::ChooseGpu => None,
     }
+}
+
+/// Remedies that were tried on one rank, for all of them.
+pub(super) fn of_all_ranks(tried: Vec<Remedied>, parallel: Parallel) -> Vec<Remedied> {
+    let ranks = if parallel.parallelism.splits_batch() { parallel.ranks } else { 1 };
+    let of_all = |tried: Remedied| match tried.remedy {
+        Remedy::SmallerBatch { batch } => {
+            Remedied { remedy: Remedy::SmallerBatch { batch: batch * ranks as u64 }, ..tried }
+        }
+        _ => tried,
+    };
+    tried.into_iter().map(of_all).collect()
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub use listings::Listing;
 pub use live::{live, live_among};
 pub use opened::{FileError, open, side_by_side};
 pub use picture::{Ability, Cursor, Extent, Kind, Marked, Moment, Picture, Pinned, RecordingState, Shown};
-pub use rank_figures::RankFigures;
+pub use rank_figures::{RankFigures, RankState};
 pub use reading::{Doing, Reading};
 pub use recorder::{Recorder, free_name};
 pub use request::Request;

@@ -5,8 +5,42 @@ use std::sync::Arc;
 
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_model::{
-    AlikeRanks, DeviceKind, Evidence, Finding, Lab, Level, Micros, Parallelism, Profile, Ranks, Remedy,
+    AlikeRanks, DeviceKind, Evidence, Finding, Lab, Level, Micros, Parallelism, Presence, Profile, Ranks, Remedy,
+    RunState,
 };
+
+/// What a rank does, where that is not what the run does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RankState {
+    /// The same.
+    #[default]
+    Trains,
+    /// A request failed, and no whole step went through since.
+    OutOfMemory,
+    /// Its step failed in another way.
+    Failed,
+    /// Its process, or its device, is gone.
+    Lost,
+    /// Its process has said nothing for so many seconds.
+    Silent(u32),
+    /// It waits for one that ran out of memory, failed, is lost or silent.
+    Waits,
+}
+
+impl RankState {
+    /// What its own stream says.
+    fn of(lab: &Lab) -> Self {
+        match (lab.presence(), lab.run()) {
+            (Presence::Gone, _) => Self::Lost,
+            (Presence::Silent(seconds), _) => Self::Silent(seconds),
+            _ if lab.autopsy().is_some() => Self::OutOfMemory,
+            (_, RunState::StepFailed(_)) => Self::Failed,
+            // Also of one that lacks nothing itself, where all ranks have stopped.
+            (_, RunState::Paused | RunState::Lost(_)) => Self::Waits,
+            _ => Self::Trains,
+        }
+    }
+}
 
 /// One rank and those that do the same, at the cursor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,8 +53,12 @@ pub struct RankFigures {
     pub peak_allocated: Bytes,
     /// Highest reserved so far.
     pub peak_reserved: Bytes,
-    /// A request failed, and no whole step went through since.
-    pub out_of_memory: bool,
+    /// What it does, where that is not what the run does.
+    pub state: RankState,
+    /// The median time of its last steps; 0 where none is known.
+    pub step_time: Micros,
+    /// What of it exchanges took, waiting for others included.
+    pub exchange: Micros,
     /// The curve of its last whole step.
     pub step: Option<Arc<Profile>>,
     /// What its last steps took without exchanges, where times are measured or those of a simulated pipeline.
@@ -36,27 +74,48 @@ impl RankFigures {
     #[must_use]
     pub fn of(ranks: &Ranks, devices: &[DeviceIndex]) -> Arc<[Self]> {
         let figures = |lab: &Lab| {
-            let memory = lab.memory();
+            let (memory, steps) = (lab.memory(), lab.step_times());
             Some(Self {
                 alike: Arc::clone(lab.alike()?),
                 allocated: memory.allocated(),
                 peak_allocated: memory.peak_allocated(),
                 peak_reserved: memory.peak_reserved(),
-                out_of_memory: lab.autopsy().is_some(),
+                state: RankState::of(lab),
+                step_time: steps.0,
+                exchange: steps.1,
                 step: lab.last_profile().cloned(),
                 own: lab.own_time(),
                 simulated: lab.about().kind == DeviceKind::Simulated,
                 foreign_contexts: Arc::clone(lab.foreign_contexts()),
             })
         };
-        devices.iter().filter_map(|device| figures(ranks.lab(*device)?)).collect()
+        let mut all: Vec<Self> = devices.iter().filter_map(|device| figures(ranks.lab(*device)?)).collect();
+        let waited_for = |of: &Self| !matches!(of.state, RankState::Trains | RankState::Waits);
+        let silent = all.iter().any(|of| matches!(of.state, RankState::Silent(_)));
+        let waits = all.iter().any(waited_for);
+        for of in &mut all {
+            of.state = match of.state {
+                // A pause is no wait for another rank.
+                RankState::Waits if !waits => RankState::Trains,
+                // Whoever has not stopped meanwhile does at its next exchange.
+                RankState::Trains if silent => RankState::Waits,
+                state => state,
+            };
+        }
+        all.into()
+    }
+
+    /// Whether a request failed, and no whole step went through since.
+    #[must_use]
+    pub fn out_of_memory(&self) -> bool {
+        self.state == RankState::OutOfMemory
     }
 
     /// The place of the one that matters most: where memory ran out, else where most was reserved, then allocated. `None` where
     /// all are alike.
     #[must_use]
     pub fn worst(all: &[Self]) -> Option<usize> {
-        let need = |of: &Self| (of.out_of_memory, of.peak_reserved, of.peak_allocated);
+        let need = |of: &Self| (of.out_of_memory(), of.peak_reserved, of.peak_allocated);
         let most = all.iter().map(need).max()?;
         let same = all.iter().all(|of| need(of) == most);
         if same { None } else { all.iter().position(|of| need(of) == most) }
@@ -115,7 +174,7 @@ impl RankFigures {
     /// That some reserved more than others, where it is worth a word: a tenth, and a mebibyte.
     #[must_use]
     pub fn uneven(all: &[Self]) -> Option<Finding> {
-        let most = &all[Self::worst(all).filter(|_| all.iter().all(|of| !of.out_of_memory))?];
+        let most = &all[Self::worst(all).filter(|_| all.iter().all(|of| !of.out_of_memory()))?];
         let least = all.iter().min_by_key(|of| of.peak_reserved)?;
         let more = most.peak_reserved.saturating_sub(least.peak_reserved);
         if more < Bytes::mib(1) || more.get().saturating_mul(10) < most.peak_reserved.get() {
@@ -134,14 +193,14 @@ impl RankFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vramlab_model::PipelineSchedule;
+    use vramlab_model::{Event, EventKind, PipelineSchedule};
 
     #[test]
     fn the_worst_ran_out_of_memory_or_reserved_most() {
         let of = |reserved, allocated, out_of_memory| RankFigures {
             peak_reserved: Bytes::mib(reserved),
             peak_allocated: Bytes::mib(allocated),
-            out_of_memory,
+            state: if out_of_memory { RankState::OutOfMemory } else { RankState::Trains },
             ..RankFigures::default()
         };
         assert_eq!(RankFigures::worst(&[of(8, 7, false), of(8, 7, false)]), None);
@@ -184,7 +243,31 @@ mod tests {
         assert_eq!(found(&[small.clone(), large.clone()]), [said]);
         let said = "ranks 1–2 also have CUDA contexts on the GPU of rank 0: memory there that no allocator counts";
         assert_eq!(found(&[small.clone(), large.clone(), another]), [said]);
-        large.out_of_memory = true;
+        large.state = RankState::OutOfMemory;
         assert_eq!(uneven(&[small, large]), None, "a rank that failed says nothing of what it needs");
+    }
+
+    #[test]
+    fn of_a_rank_is_said_what_it_does_where_that_is_not_what_the_run_does() {
+        use RankState::{Failed, Lost, Silent, Trains, Waits};
+        let mut ranks = Ranks::default();
+        let devices = [0, 1, 2].map(DeviceIndex);
+        let mut told = |told: &[(u16, EventKind)]| {
+            for (device, kind) in told {
+                ranks.apply(&Event { device: DeviceIndex(*device), ..Event::new(Micros(0), kind.clone()) });
+            }
+            RankFigures::of(&ranks, &devices).iter().map(|of| of.state).collect::<Vec<_>>()
+        };
+        let of_all = |kind: EventKind| [0, 1, 2].map(|device| (device, kind.clone()));
+        told(&of_all(EventKind::AlikeRanks(Arc::default())));
+        assert_eq!(told(&of_all(EventKind::Run(RunState::Running))), [Trains; 3]);
+        let presence = EventKind::Presence;
+        assert_eq!(told(&[(1, presence(Presence::Silent(7)))]), [Waits, Silent(7), Waits]);
+        assert_eq!(told(&[(1, presence(Presence::There))]), [Trains; 3]);
+        assert_eq!(told(&of_all(EventKind::Run(RunState::Paused))), [Trains; 3], "a pause is no wait");
+        let failed = [(2, EventKind::Run(RunState::StepFailed("no".into()))), (0, EventKind::Run(RunState::Running))];
+        assert_eq!(told(&failed), [Trains, Waits, Failed], "one still ends its step");
+        told(&[(1, presence(Presence::Gone))]);
+        assert_eq!(told(&of_all(EventKind::Run(RunState::Lost("rank 1: gone".into()))))[..2], [Waits, Lost]);
     }
 }

@@ -8,7 +8,7 @@ use vramlab::model::{
     Micros, NameId, OwnUse, Parallelism, PcieTraffic, Profile, Reading, RunState, Study, Throttle, View,
 };
 use vramlab::session::{self, Scene, Setup, Switch};
-use vramlab::source::{Cursor, Extent, Kind, Marked, Moment, Picture, Pinned, RankFigures, Shown};
+use vramlab::source::{Cursor, Extent, Kind, Marked, Moment, Picture, Pinned, RankFigures, RankState, Shown};
 use vramlab::train::{Checkpointing, Config, DataPath};
 use vramlab::units::Bytes;
 
@@ -259,7 +259,9 @@ pub fn with_ranks(picture: Picture) -> Picture {
             allocated,
             peak_allocated,
             peak_reserved,
-            out_of_memory: false,
+            state: RankState::Trains,
+            step_time: Micros(20_400),
+            exchange: Micros(3_100),
             step,
             own: None,
             simulated: true,

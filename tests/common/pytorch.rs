@@ -14,3 +14,14 @@ pub fn python() -> Option<String> {
     }
     Some(python)
 }
+
+/// A Python whose PyTorch has torchrun: `VRAMLAB_TEST_PYTHON`, else `python3`. Said where there is none.
+pub fn torchrun() -> Option<String> {
+    let python = std::env::var("VRAMLAB_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let found = Command::new(&python).args(["-c", "import torch.distributed.run"]).output();
+    if found.is_ok_and(|found| found.status.success()) {
+        return Some(python);
+    }
+    eprintln!("SKIPPED: {python} has no torchrun; name a Python with PyTorch in VRAMLAB_TEST_PYTHON");
+    None
+}

@@ -12,7 +12,7 @@ use vramlab::allocator::{Attempt, DeviceMemory, PoolId, PoolKind, Refusal};
 use vramlab::model::{
     About, Activity, AlikeRanks, Category, CopyDirection, DeviceKind, DriverMemory, Event, EventKind, FailedRequest,
     GpuProcess, Items, LessonAnswer, LessonNote, LessonPart, Micros, NameId, OwnUse, Parallelism, PcieTraffic, Phase,
-    Ranks, Reading, Remedied, Remedy, RunState, Setting, Settings, StepReport, Throttle, Weighed, Xid,
+    Presence, Ranks, Reading, Remedied, Remedy, RunState, Setting, Settings, StepReport, Throttle, Weighed, Xid,
 };
 use vramlab::recording::{Frame, FrameBuilder};
 use vramlab::units::{Address, Bytes, DeviceIndex, StreamId};
@@ -215,7 +215,8 @@ fn every_kind() -> Vec<EventKind> {
         RunState::Failed("".into()),
     ];
     kinds.extend(states.map(EventKind::Run));
-    // Last, for format 6 has all others.
+    // Behind all that format 6 has, what 7 has more, and what 8 has more.
     kinds.push(EventKind::DeviceMemory(DeviceMemory { free: Bytes::ZERO, total: Bytes(u64::MAX) }));
+    kinds.extend([Presence::There, Presence::Silent(u32::MAX), Presence::Gone].map(EventKind::Presence));
     kinds
 }

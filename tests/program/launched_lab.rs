@@ -5,12 +5,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use portable_pty::CommandBuilder;
 use rustix::process::{Pid, Signal, kill_process};
 use vramlab::model::EventKind;
 use vramlab::recording::{Next, Reader};
 
 use crate::launched::port;
-use crate::terminal::{Session, in_environment, vramlab};
+use crate::pytorch::torchrun;
+use crate::terminal::{PATIENCE, Session, in_environment, step_shown, vramlab};
 
 /// What ending may take: ranks say goodbye to each other.
 const END: Duration = Duration::from_secs(10);
@@ -132,6 +134,76 @@ fn a_rank_that_is_killed_is_named_and_threads_can_take_over() {
     // Who is left of the processes is no longer needed.
     ended(ranks.others.remove(0), true);
     ranks.leave();
+}
+
+/// Ranks that say nothing are told within this time, beside busy loops too.
+const SILENT: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_rank_that_says_nothing_is_named_and_the_lab_goes_on_or_ends_without_it() {
+    let mut ranks = Launched::start(3, &["gpt-mini", "--device", "cpu", "--parallel", "fsdp", "--batch", "6"]);
+    ranks.lab.wait_for_training();
+    let silent = Pid::from_child(&ranks.others[0]);
+    kill_process(silent, Signal::STOP).unwrap();
+    let stopped = Instant::now();
+    ranks.lab.wait_for_text("rank 1 has said nothing for 5 s: the others wait for it");
+    assert!(stopped.elapsed() < SILENT, "took {:?}", stopped.elapsed());
+    // Of each rank the strip says what it does: the one is silent, and for how long, the others wait.
+    let rows = |screen: &vt100::Screen| -> Vec<String> {
+        let contents = screen.contents();
+        let below = contents.lines().skip_while(|line| !line.contains("ranks fsdp · 3"));
+        below.skip(1).take(3).filter(|line| line.contains(" ms")).map(str::to_owned).collect()
+    };
+    ranks.lab.wait_for("one silent rank, two that wait", |screen| {
+        let rows = rows(screen);
+        let says = |word: &str| rows.iter().filter(|row| row.contains(word)).count();
+        rows.len() == 3 && rows[1].contains("silent ") && says("silent ") == 1 && says("waits") == 2
+    });
+    kill_process(silent, Signal::CONT).unwrap();
+    ranks.lab.wait_for_text("rank 1 answers again");
+    let before = step_shown(&ranks.lab.text());
+    ranks.lab.wait_for("a step more", |screen| step_shown(&screen.contents()) > before);
+    kill_process(silent, Signal::STOP).unwrap();
+    ranks.lab.wait_for("silence again", |screen| rows(screen).iter().any(|row| row.contains("silent ")));
+    // Who is silent holds nobody up, and is named once more where a launcher would wait for it.
+    ranks.lab.press("q");
+    assert_eq!(ranks.lab.wait_for_end(END).exit_code(), 1);
+    ranks.lab.assert_restored();
+    ranks.lab.wait_for_text("its process may still be there");
+    ended(ranks.others.remove(1), true);
+    kill_process(silent, Signal::CONT).unwrap();
+    ended(ranks.others.remove(0), true);
+}
+
+/// As people start it: torchrun itself, with its ranks in sessions of their own and the terminal handed on.
+#[test]
+fn torchrun_hands_its_terminal_to_the_lab_of_rank_0() {
+    let Some(python) = torchrun() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.vram");
+    let mut command = CommandBuilder::new(python);
+    command.args(["-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2"]);
+    command.args([env!("CARGO_BIN_EXE_vramlab"), "gpt-mini", "--device", "cpu", "--parallel", "ddp"]);
+    command.args(["--record", path.to_str().unwrap()]);
+    let search = std::env::var("PATH").unwrap_or_default();
+    let variables = [("PATH", &*search), ("XDG_CONFIG_HOME", "/nowhere")];
+    let mut launched = Session::start(in_environment(command, &variables), 120, 40);
+    launched.wait_for_training();
+    launched.wait_for_text("ranks ddp · 2");
+    // The lab sees a new size, though the signal of it goes to torchrun.
+    launched.resize(90, 30);
+    launched.wait_for_text("ranks allocated/peak/reserved");
+    launched.press("D");
+    launched.wait_for_text("ddp, rank 1 of 2");
+    launched.press("o");
+    launched.wait_for_text("o opt sgd");
+    launched.press("q");
+    assert_eq!(launched.wait_for_end(PATIENCE).exit_code(), 0);
+    launched.assert_restored();
+    let raw = String::from_utf8_lossy(&launched.raw.lock().unwrap()).into_owned();
+    assert!(!raw.contains("trains for the lab"), "the other rank writes onto the screen of rank 0");
+    let [first, second] = flips(&path, "sgd");
+    assert!(!first.is_empty() && first == second, "{first:?} {second:?}");
 }
 
 #[test]

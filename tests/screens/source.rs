@@ -18,7 +18,8 @@ use vramlab::session::{
     self, Command, DeviceChoice, Headless, LabSpec, Listener, MemoryLimit, Parallel, StepSize, Switch, Way,
 };
 use vramlab::source::{
-    self, Ability, Cursor, Kind, Landmark, Moment, Move, Picture, Recorder, Request, Source, Unit, Wanted, Window,
+    self, Ability, Cursor, Kind, Landmark, Moment, Move, Picture, RankState, Recorder, Request, Source, Unit, Wanted,
+    Window,
 };
 use vramlab::train::{Config, Parallelism, PipelineSchedule};
 use vramlab::units::Bytes;
@@ -544,7 +545,7 @@ fn a_rank_that_runs_out_of_memory_is_shown() {
     let mut front = Front::live(LabSpec { sizes, limit: Some(MemoryLimit::Bytes(Bytes::mib(100))), ..ranks() });
     let short = front.wait("out of memory", |picture| picture.run == RunState::OutOfMemory);
     assert_eq!(short.device.place, 1);
-    assert_eq!([0, 1].map(|place| short.ranks[place].out_of_memory), [false, true]);
+    assert_eq!([0, 1].map(|place| short.ranks[place].state), [RankState::Waits, RankState::OutOfMemory]);
 }
 
 #[test]

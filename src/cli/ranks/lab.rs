@@ -1,5 +1,8 @@
 //! The lab of ranks that a launcher has started, each a process of its own: rank 0 draws it, the others train for it.
 
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
 use color_eyre::eyre::{Report, Result};
 
 use super::launcher::Launched;
@@ -9,6 +12,10 @@ use super::{check_live, refused};
 use crate::cli::output::complain;
 use crate::session::{self, DeviceChoice, Joined, LabSpec, PATIENCE, Parallel, RankProcesses, RankServer, Welcomed};
 use crate::train::Parallelism;
+
+/// Why there is no screen.
+const NO_TERMINAL: &str = "rank 0 has no terminal to draw the lab on, and prints a table instead: torchrun hands on its own, srun \
+                           does with --pty, and under mpirun there is none";
 
 /// What this process has to do now that all ranks have come.
 pub(in crate::cli) enum Gathered {
@@ -48,6 +55,9 @@ pub(in crate::cli) fn gather(
             (false, false) => Welcomed::Run,
         };
         let processes = RankProcesses::gather(rendezvous, &given, welcomed, PATIENCE)?;
+        if welcomed == Welcomed::Run {
+            complain(format_args!("{NO_TERMINAL}"));
+        }
         return Ok(processes.map_or(Gathered::Run, |processes| Gathered::Lab(Box::new(own), processes)));
     }
     let joined = RankServer::join(rendezvous, given, PATIENCE).map_err(Report::new).map_err(of_this)?;
@@ -56,9 +66,26 @@ pub(in crate::cli) fn gather(
         Joined::Lab(server) => (server, "trains for the lab of rank 0"),
         Joined::Simulated(server) => (server, "is simulated by rank 0, and waits for it to end"),
     };
-    complain(format_args!("rank {rank} of {ranks}: {told}"));
+    // Where its terminal is rank 0's, that has a lab on it.
+    let say = |told: &str| {
+        if !(launched.is_beside_first() && io::stderr().is_terminal()) {
+            complain(format_args!("rank {rank} of {ranks}: {told}"));
+        }
+    };
+    say(told);
     let steps = server.serve(&LabSpec { parallel: None, ..own }).map_err(Report::new).map_err(of_this)?;
     let steps = if simulated { String::new() } else { format!(" after {steps} steps of this rank") };
-    complain(format_args!("rank {rank} of {ranks}: the lab has ended{steps}"));
+    say(&format!("the lab has ended{steps}"));
     Ok(Gathered::Ended)
+}
+
+/// Names ranks whose processes say nothing now that the lab has ended; whether there are any.
+pub(in crate::cli) fn left_behind(silent: &[(usize, Duration)]) -> bool {
+    for (rank, silence) in silent {
+        let seconds = silence.as_secs();
+        complain(format_args!(
+            "rank {rank} has said nothing for {seconds} s, and its process may still be there: end it where it runs"
+        ));
+    }
+    !silent.is_empty()
 }

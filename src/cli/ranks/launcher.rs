@@ -17,6 +17,13 @@ pub(in crate::cli) struct Launched {
     pub local: u32,
 }
 
+impl Launched {
+    /// Whether this rank runs on the host of rank 0: ranks of a host follow each other, and there the first ones are.
+    pub fn is_beside_first(&self) -> bool {
+        usize::try_from(self.local).is_ok_and(|local| local == self.rendezvous.world.rank())
+    }
+}
+
 /// The variables of a launcher: rank, number of ranks, rank on the host, ranks on the host.
 const LAUNCHERS: [[&str; 4]; 4] = [
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"],

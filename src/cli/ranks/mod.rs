@@ -13,7 +13,7 @@ use std::io::Write;
 use color_eyre::eyre::{Report, Result};
 
 pub(super) use self::fit::{Search, Ways, ways};
-pub(super) use self::lab::{Gathered, gather};
+pub(super) use self::lab::{Gathered, gather, left_behind};
 pub(super) use self::launcher::launched;
 pub(super) use self::process::{Told, run as run_launched};
 use self::row::Row;

@@ -9,7 +9,7 @@ use crate::cli::flags;
 use crate::cli::row::{Between, Peaks, Steps, bytes, object};
 use crate::model::{AlikeRanks, Evidence, Finding, Level, Micros, Parallelism, Phase};
 use crate::session::Headless;
-use crate::source::RankFigures;
+use crate::source::{RankFigures, RankState};
 use crate::tui;
 use crate::units::Bytes;
 
@@ -89,7 +89,9 @@ impl Row {
             allocated: self.sizes.last().copied().unwrap_or_default(),
             peak_allocated: self.peak_allocated,
             peak_reserved: self.peak_reserved,
-            out_of_memory: self.autopsy.is_some(),
+            state: if self.autopsy.is_some() { RankState::OutOfMemory } else { RankState::Trains },
+            step_time: Micros((self.step_ms * 1000.0) as u64),
+            exchange: Micros(0),
             step: None,
             own: self.own,
             simulated: self.simulated,

@@ -32,6 +32,7 @@ impl Lab {
             EventKind::AlikeRanks(alike) => self.sharing = Some(Sharing::new(alike)),
             EventKind::ForeignContexts(ranks) => self.foreign_contexts = Arc::clone(ranks),
             EventKind::DeviceMemory(memory) => self.device_memory = Some(*memory),
+            EventKind::Presence(presence) => self.presence = *presence,
             EventKind::Run(run) => self.run = run.clone(),
             EventKind::Settings(settings) => self.settings = Arc::clone(settings),
             EventKind::EmptyCache => self.empty_cache(),

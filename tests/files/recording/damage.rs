@@ -41,7 +41,7 @@ fn other_files_and_versions_are_refused_with_a_sentence() {
         }
     }
     for (version, words) in
-        [(8_u16, "newer vramlab"), (u16::MAX, "format 65535"), (0, "no longer read"), (5, "no longer read")]
+        [(9_u16, "newer vramlab"), (u16::MAX, "format 65535"), (0, "no longer read"), (5, "no longer read")]
     {
         let mut bytes = bytes.clone();
         bytes[8..10].copy_from_slice(&version.to_le_bytes());

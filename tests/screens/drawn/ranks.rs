@@ -1,6 +1,6 @@
 //! Ranks that train together, side by side on the Lab screen.
 
-use vramlab::source::RankFigures;
+use vramlab::source::{RankFigures, RankState};
 
 use super::*;
 use crate::lab_states;
@@ -21,12 +21,28 @@ fn ranks_stand_side_by_side() {
 
 #[test]
 fn a_rank_that_ran_out_of_memory_is_the_one_that_matters() {
-    let short = |ranks: &mut Vec<RankFigures>| ranks[2].out_of_memory = true;
+    let short = |ranks: &mut Vec<RankFigures>| ranks[2].state = RankState::OutOfMemory;
     for (width, height) in SIZES {
         let state = edited(lab_states::with_ranks(lab_states::paused()), short);
         let text = text(&frame(dark(), state, width, height));
         let row = text.lines().find(|line| line.contains("out of memory")).unwrap_or_default();
         assert!(row.contains("196.0") && !text.contains("worst"), "{text}");
+    }
+}
+
+/// What a rank does that is not what the run does stands where the worst would; the times of steps have room beside it.
+#[test]
+fn a_silent_rank_and_those_that_wait_for_it_are_said_so() {
+    let silent = |ranks: &mut Vec<RankFigures>| {
+        (ranks[0].state, ranks[1].state, ranks[2].state) = (RankState::Waits, RankState::Waits, RankState::Silent(14));
+    };
+    for (width, height) in SIZES {
+        let state = edited(lab_states::with_ranks(lab_states::running()), silent);
+        let text = text(&frame(dark(), state, width, height));
+        let row = text.lines().find(|line| line.contains("silent 14 s")).unwrap_or_default();
+        assert!(row.contains("196.0") && !text.contains("worst"), "{text}");
+        assert_eq!(text.matches(" waits ").count(), if width >= 120 { 2 } else { 0 }, "{text}");
+        assert_eq!(row.contains("20.4 ms, comm    3.1"), width >= 120, "{text}");
     }
 }
 

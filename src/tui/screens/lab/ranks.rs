@@ -1,5 +1,7 @@
 //! All ranks of a run, side by side: which one is shown, and which one needs most.
 
+use std::borrow::Cow;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -8,15 +10,18 @@ use ratatui::text::Span;
 use crate::drawing::figures::{self, Unit};
 use crate::drawing::pane::{self, Frame, put_at, put_right, span};
 use crate::drawing::theme::Token;
-use crate::source::RankFigures;
+use crate::source::{RankFigures, RankState};
 use crate::tui::action::Action;
-use crate::tui::stage::Stage;
+use crate::tui::hold::Hold;
+use crate::tui::stage::{Clock, Stage};
 use crate::units::Bytes;
 
 /// Ranks that have a row of their own at most.
 const MOST: u16 = 8;
 /// From this width on each has a bar.
 const WITH_BAR: u16 = 84;
+/// And from this one on what its steps take.
+const WITH_TIMES: u16 = 104;
 /// Of so many rows below it the pane takes one.
 const SHARE: u16 = 6;
 
@@ -33,11 +38,14 @@ pub(crate) fn line_rows(stage: &Stage<'_>) -> u16 {
     u16::from(!stage.picture.ranks.is_empty())
 }
 
-/// The ranks in the order in which they have room: of very many the one shown and the worst have it first.
+/// The ranks in the order in which they have room: of very many the one shown, those that others wait for, and the worst have it
+/// first.
 fn first(stage: &Stage<'_>, room: usize) -> Vec<usize> {
     let all = &stage.picture.ranks;
     let shown = Some(stage.picture.device.place).filter(|place| *place < all.len());
-    let mut places: Vec<usize> = shown.into_iter().chain(RankFigures::worst(all)).collect();
+    let stops = |place: &usize| !matches!(all[*place].state, RankState::Trains | RankState::Waits);
+    let stopping = (0..all.len()).filter(stops);
+    let mut places: Vec<usize> = shown.into_iter().chain(stopping).chain(RankFigures::worst(all)).collect();
     places.extend(0..all.len());
     let mut kept: Vec<usize> = Vec::with_capacity(room);
     for place in places {
@@ -54,13 +62,42 @@ fn unit(all: &[RankFigures]) -> Unit {
 }
 
 /// What is to be said of a rank beside its figures. Where all are shown with the same ones, none is the worst.
-fn remark(all: &[RankFigures], place: usize, unit: Unit) -> Option<(&'static str, Token)> {
-    if all[place].out_of_memory {
-        return Some(("out of memory", Token::Danger));
+fn remark(all: &[RankFigures], place: usize, unit: Unit) -> Option<(Cow<'static, str>, Token)> {
+    let state = match all[place].state {
+        RankState::OutOfMemory => Some(("out of memory".into(), Token::Danger)),
+        RankState::Failed => Some(("failed".into(), Token::Danger)),
+        RankState::Lost => Some(("lost".into(), Token::Danger)),
+        RankState::Silent(seconds) => Some((format!("silent {seconds} s").into(), Token::Warn)),
+        RankState::Waits => Some(("waits".into(), Token::Dim)),
+        RankState::Trains => None,
+    };
+    if state.is_some() {
+        return state;
     }
     let shown = |of: &RankFigures| [of.peak_reserved, of.peak_allocated].map(|bytes| unit.figure(bytes));
     let stands_out = all.iter().any(|of| shown(of) != shown(&all[place]));
-    (stands_out && RankFigures::worst(all) == Some(place)).then_some(("worst", Token::Warn))
+    (stands_out && RankFigures::worst(all) == Some(place)).then_some(("worst".into(), Token::Warn))
+}
+
+/// What the last steps of a rank took, and of that its exchanges; empty where nothing is known of them, and where that is the answer
+/// to a question.
+fn times(stage: &Stage<'_>, of: &RankFigures) -> Vec<Span<'static>> {
+    if of.step_time.0 == 0 || stage.hold == Hold::Answer {
+        return Vec::new();
+    }
+    let unit = match stage.clock() {
+        Clock::Real => " ms",
+        Clock::Simulated => " ms sim",
+        Clock::Host => " ms host",
+    };
+    let figure = |micros, width| format!("{:>width$}", figures::milliseconds(micros));
+    let mut line =
+        vec![span(stage.theme, Token::Strong, figure(of.step_time, 9)), span(stage.theme, Token::Dim, unit.to_owned())];
+    if of.exchange.0 > 0 {
+        line.push(span(stage.theme, Token::Dim, ", comm"));
+        line.push(span(stage.theme, Token::Strong, figure(of.exchange, 7)));
+    }
+    line
 }
 
 /// Draws the pane: a row for each rank that does something of its own.
@@ -85,6 +122,8 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let places = first(stage, usize::from(inner.height));
     let most = all.iter().map(|of| of.peak_reserved).max().unwrap_or_default();
     let label = all.iter().map(|of| of.alike.numbers().chars().count()).max().unwrap_or(0).clamp(1, 12);
+    let width_of = |of| times(stage, of).iter().map(Span::width).sum::<usize>();
+    let times_width = u16::try_from(all.iter().map(width_of).max().unwrap_or(0)).unwrap_or(u16::MAX);
     for (y, &place) in (0..inner.height).zip(&places) {
         let of = &all[place];
         let is_shown = place == stage.picture.device.place;
@@ -97,7 +136,11 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
             figure(of.peak_allocated),
             figure(of.peak_reserved),
         ];
-        let x = put_at(inner, 0, y, line, buf) + 2;
+        let mut x = put_at(inner, 0, y, line, buf);
+        if area.width >= WITH_TIMES {
+            x = put_at(inner, x, y, times(stage, of), buf).max(x + times_width);
+        }
+        let x = x + 2;
         let told = remark(all, place, unit).map(|(word, token)| span(theme, token, word));
         put_right(inner, y, told.into_iter().collect(), buf);
         let bar = inner.width.saturating_sub(x + 15);
@@ -159,7 +202,9 @@ fn line(stage: &Stage<'_>, room: usize, with_allocated: bool) -> Vec<Span<'stati
         let figures: Vec<String> = figures.map(|bytes| unit.figure(bytes)).collect();
         line.push(span(theme, token, format!(" {mark}{}", pane::cut(&of.alike.numbers(), 9))));
         line.push(span(theme, Token::Strong, format!(" {}", figures.join("/"))));
-        line.extend(remark(all, place, unit).map(|(word, token)| span(theme, token, format!(" {word}"))));
+        // For whom they wait has room first.
+        let told = remark(all, place, unit).filter(|_| of.state != RankState::Waits);
+        line.extend(told.map(|(word, token)| span(theme, token, format!(" {word}"))));
     }
     if room < all.len() {
         line.push(span(theme, Token::Dim, format!("  {} more", all.len() - room)));
