@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(of(0.13, 10), Shares { top: 15, parts: 5 });
         assert_eq!(of(0.13, 2), Shares { top: 15, parts: 1 });
         assert_eq!(of(0.0, 8), Shares { top: 4, parts: 4 });
-        assert_eq!(of(1.0, 7), Shares { top: 100, parts: 2 });
+        assert_eq!(of(1.0, 10), Shares { top: 100, parts: 5 });
         for rows in 1..60 {
             for hundredths in 0..=100 {
                 let largest = f64::from(hundredths) / 100.0;

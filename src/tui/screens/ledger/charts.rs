@@ -221,13 +221,4 @@ mod tests {
         assert_eq!(fragmentation(&Moment { stranded: Bytes(10), reserved: Bytes(200), ..moment }), 0.1);
         assert_eq!(fragmentation(&Moment::default()), 0.0);
     }
-
-    #[test]
-    fn the_axis_of_shares_is_round_and_holds_them() {
-        for (largest, top) in
-            [(0.0, 0.05), (0.05, 0.05), (0.13, 0.15), (0.22, 0.25), (0.51, 0.6), (0.9, 1.0), (1.0, 1.0)]
-        {
-            assert_eq!(top_of(largest), top);
-        }
-    }
 }
