@@ -97,7 +97,6 @@ impl RankProcesses {
     }
 
     /// Says, whenever it is asked, which ranks say nothing and for how long.
-    #[must_use]
     pub fn silent(&self) -> impl Fn() -> Vec<(usize, Duration)> + use<> {
         let links = self.links.clone();
         move || links.iter().filter_map(|link| Some((link.rank, link.lock().silence?))).collect()
