@@ -284,6 +284,8 @@ mod tests {
         assert_eq!(change(16.0, 11.4).as_deref(), Some("−29 %"));
         assert_eq!(change(70.4, 81.1).as_deref(), Some("+15 %"));
         assert_eq!(change(10.0, 10.01).as_deref(), Some("±0 %"));
+        assert_eq!(change(10.0, 99.0).as_deref(), Some("+890 %"));
+        assert_eq!(change(0.09, 2.81).as_deref(), Some("×31"));
         assert_eq!(change(0.0, 1.0), None);
     }
 

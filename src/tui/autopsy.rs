@@ -162,7 +162,7 @@ fn wrapped(parts: &[Passage], width: u16) -> Vec<Vec<String>> {
 /// What a screen shows: what would have helped only once the learner has answered.
 fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Passage> {
     let mut parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
-    if let Some(text) = filled_by_leak(&stage.findings(), autopsy) {
+    if let Some(text) = filled_by_leak(&stage.findings(), autopsy.ledger.allocated()) {
         parts.insert(0, Passage { heading: "", token: Token::Danger, rank: 0, text });
     }
     if !stage.hold.advises() {
@@ -191,8 +191,7 @@ fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Ve
 }
 
 /// That steps left behind most of what is live, where they did: what was asked last is then by chance.
-fn filled_by_leak(findings: &[Finding], autopsy: &Autopsy) -> Option<String> {
-    let live = autopsy.ledger.allocated();
+fn filled_by_leak(findings: &[Finding], live: Bytes) -> Option<String> {
     findings.iter().find_map(|finding| match finding.evidence {
         Evidence::Leak { rise, steps, held, .. } if held.get() > live.get() / 2 => Some(format!(
             "A leak filled it: {steps} steps in a row left {} behind, the last one {}, of {} live.",
@@ -370,4 +369,29 @@ fn fits_not(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
     let failing = autopsy.remedied.iter().filter(|tried| !tried.fits).map(|tried| word(&tried.remedy));
     let failing: Vec<String> = failing.collect();
     if failing.is_empty() { String::new() } else { format!("with {}", failing.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{LeakCause, Level};
+
+    #[test]
+    fn a_leak_that_holds_most_of_memory_is_what_filled_it() {
+        let evidence = Evidence::Leak {
+            rise: Bytes::gib(3),
+            steps: 43,
+            cause: LeakCause::Graphs,
+            held: Bytes::gib(129),
+            lines: Vec::new(),
+        };
+        let leak = [Finding { level: Level::Warning, evidence, remedies: Vec::new(), position: None, gain: None }];
+        let said = filled_by_leak(&leak, Bytes::gib(137)).unwrap();
+        assert_eq!(
+            said,
+            "A leak filled it: 43 steps in a row left 129.00 GiB behind, the last one 3.00 GiB, of 137.00 GiB live."
+        );
+        assert_eq!(filled_by_leak(&leak, Bytes::gib(300)), None, "something else did");
+        assert_eq!(filled_by_leak(&[], Bytes::gib(137)), None);
+    }
 }

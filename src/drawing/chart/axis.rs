@@ -200,7 +200,10 @@ impl Shares {
         let mut label = |share: u64, y: u16| {
             put_at(inner, 0, y - inner.y, vec![span(theme, Token::Dim, format!("{share:>3}%"))], &mut *buf);
         };
-        label(top, plot.top());
+        // Ticks have their labels above their lines, the top below the edge: with two rows to a part it would be too near to the next.
+        if parts == 1 || rows > 2 * parts {
+            label(top, plot.top());
+        }
         if plot.height > 1 {
             label(0, plot.bottom() - 1);
         }

@@ -534,6 +534,17 @@ mod tests {
     }
 
     #[test]
+    fn segments_that_would_go_on_side_by_side_take_whole_rows_apart() {
+        let segments: Vec<SegmentView> = [160; 4].map(|mib| segment(mib * MIB, PoolKind::Large)).into();
+        // On the finest scale that fits each takes two rows, and there is no blank one between them.
+        let plan = Plan::of_all(&segments, &by_size(&segments), (100, 8), true);
+        assert_eq!(
+            plan.places.iter().map(|place| (place.row, place.cells)).collect::<Vec<_>>(),
+            [(0, 99), (2, 99), (4, 99), (6, 99)]
+        );
+    }
+
+    #[test]
     fn a_cell_of_the_finest_scale_is_found_however_many_rows_there_are() {
         let segments = [segment(1 << 40, PoolKind::Large), segment(2 * MIB, PoolKind::Small)];
         let plan = Plan::at_scale(&segments, &by_size(&segments), 100, FINEST);

@@ -333,6 +333,21 @@ mod tests {
     }
 
     #[test]
+    fn a_thin_peak_goes_with_the_floor_that_a_leak_lifts_in_all_columns_or_in_none() {
+        let axis = Axis::new(crate::drawing::figures::Unit::MiB, Bytes::mib(80), 8);
+        // A row has ten MiB.
+        let parts = |rise: u64, peak: u64| {
+            let floor = |step: u64| Bytes::mib(5 + rise * step);
+            let column =
+                |step| Column { floor: floor(step), peak: floor(step) + Bytes::mib(peak), ..Column::default() };
+            Parts::of(&(0..10).map(column).collect::<Vec<_>>(), axis, 8)
+        };
+        assert_eq!(parts(6, 3), Parts::FloorToPeak);
+        assert_eq!(parts(6, 20), Parts::All, "a peak of two rows is seen wherever the floor ends");
+        assert_eq!(parts(0, 3), Parts::All, "a floor that stays is even");
+    }
+
+    #[test]
     fn step_labels_are_round() {
         for (n, nice) in [(0, 1), (1, 1), (2, 2), (3, 5), (7, 10), (11, 20), (320, 500)] {
             assert_eq!(nice_step(n), nice);

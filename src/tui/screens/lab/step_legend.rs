@@ -43,13 +43,11 @@ impl StepLegend {
             // What no cell has room for is part of what lies below it: it is named there if that grows by an eighth of a row, and by a
             // quarter of itself.
             let below = || {
-                let grows = highest.get().saturating_mul(8 * u64::from(rows)) >= peak.allocated.get();
-                let lower: Vec<Category> =
-                    Category::STACKED.into_iter().take_while(|lower| *lower != category).collect();
-                let lower = lower.into_iter().rev().find(|lower| drawn_as(legend::ink(*lower, theme)).is_some());
-                let lower =
-                    lower.filter(|lower| grows && most(profile, *lower).get() <= highest.get().saturating_mul(4));
-                lower.and_then(|lower| drawn_as(legend::ink(lower, theme)))
+                let lower = Category::STACKED.into_iter().take_while(|lower| *lower != category);
+                let lower = lower.filter(|lower| drawn_as(legend::ink(*lower, theme)).is_some()).last()?;
+                let grows = highest.get().saturating_mul(8 * u64::from(rows)) >= peak.allocated.get()
+                    && highest.get().saturating_mul(4) >= most(profile, lower).get();
+                drawn_as(legend::ink(lower, theme)).filter(|_| grows)
             };
             let Some(drawn) = drawn_as(own).or_else(below) else { continue };
             let place = bands.iter().position(|(ink, _)| *ink == drawn).unwrap_or(bands.len());
