@@ -1,19 +1,24 @@
 //! Every combination of switches that keys can reach trains, on the processor and on a simulated GPU, or runs out of memory:
-//! all pairs of values and 500 random combinations of each workload.
+//! all pairs of values with each workload, and 500 random combinations: of each small model on the processor, and of each kind of model on a
+//! simulated GPU, where its sizes share them.
 
 use std::sync::Mutex;
 use std::thread;
 
 use vramlab::device::sim::CardCatalog;
-use vramlab::session::{self, BuildError, DeviceChoice, LabSpec, Trials};
-use vramlab::workload::{Catalog, Entry, Extent, Repeats, Sizes};
+use vramlab::session::{self, BuildError, Combination, DeviceChoice, LabSpec, Trials};
+use vramlab::workload::{Architecture, Catalog, Entry, Extent, Repeats, Sizes};
 
 const RANDOM: usize = 500;
 /// Blocks of a deep model: the first, the last, and two between them that are checkpointed or offloaded as all others would be.
 const DEPTH: usize = 4;
 
-/// Runs `tried` for every workload that `wanted` names, on all cores.
-fn each(wanted: impl Fn(&str) -> bool, tried: impl Fn(LabSpec) -> Result<Trials, BuildError> + Sync) {
+/// Runs `tried` for every workload that `wanted` names with its own of `combinations`, on all cores.
+fn each(
+    wanted: impl Fn(&str) -> bool,
+    combinations: impl Fn(&Catalog, &str) -> Vec<Combination> + Sync,
+    tried: impl Fn(LabSpec, &[Combination]) -> Result<Trials, BuildError> + Sync,
+) {
     let catalog = Catalog::with_user_workloads(None);
     let names: Vec<String> = catalog.names().filter(|name| wanted(name)).map(str::to_owned).collect();
     assert!(names.len() >= 7, "{names:?}");
@@ -24,12 +29,11 @@ fn each(wanted: impl Fn(&str) -> bool, tried: impl Fn(LabSpec) -> Result<Trials,
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some(name) = next() {
-                    let trials = tried(LabSpec::new(catalog.entry(&name).unwrap())).unwrap();
-                    assert!(
-                        trials.trained + trials.out_of_memory + trials.refused + trials.failures.len() > RANDOM,
-                        "{trials:?}"
-                    );
-                    assert!(trials.trained > RANDOM / 2, "{name}: {} of them trained", trials.trained);
+                    let combinations = combinations(&catalog, &name);
+                    let trials = tried(LabSpec::new(catalog.entry(&name).unwrap()), &combinations).unwrap();
+                    let all = trials.trained + trials.out_of_memory + trials.refused + trials.failures.len();
+                    assert!(all >= combinations.len(), "{trials:?}");
+                    assert!(9 * trials.trained > 4 * all, "{name}: {} of {all} trained", trials.trained);
                     if !trials.failures.is_empty() {
                         failures.lock().unwrap().push(trials);
                     }
@@ -44,10 +48,10 @@ fn each(wanted: impl Fn(&str) -> bool, tried: impl Fn(LabSpec) -> Result<Trials,
 
 #[test]
 fn on_the_processor_every_combination_trains_and_what_moves_memory_changes_no_loss() {
-    let combinations = session::combinations(RANDOM, 9);
     each(
         |name| name.ends_with("-mini"),
-        |mut spec| {
+        |_, _| session::combinations(RANDOM, 9),
+        |mut spec, combinations| {
             // Norms over a batch need one; the others train the same with few samples, sooner.
             if !["dcgan-mini", "resnet-mini"].contains(&&*spec.workload.name) {
                 spec.config.batch = spec.config.batch.min(2);
@@ -60,7 +64,7 @@ fn on_the_processor_every_combination_trains_and_what_moves_memory_changes_no_lo
                 "dcgan-mini" | "resnet-mini" => spec.sizes.width = Extent::new(4),
                 _ => {}
             }
-            let trials = session::try_all(&spec, &combinations, true, |_| {})?;
+            let trials = session::try_all(&spec, combinations, true, |_| {})?;
             assert!(trials.compared > RANDOM / 5, "{trials:?}");
             Ok(trials)
         },
@@ -78,20 +82,38 @@ fn shallow(workload: &Entry) -> Sizes {
     }
 }
 
+/// What workloads of one kind have in common: ops and switches. Their sizes and lengths differ.
+fn kind(workload: &Entry) -> (Architecture, Option<&str>, bool) {
+    let of_config = workload.config.as_ref().map(|config| &*config.model_type);
+    (workload.model, of_config, workload.lora.is_some())
+}
+
+/// Of `combinations` the pairs, and of the [`RANDOM`] behind them the part of this workload, which it has by its place among those of its
+/// kind.
+fn dealt(combinations: &[Combination], catalog: &Catalog, name: &str) -> Vec<Combination> {
+    let own = catalog.entry(name).unwrap();
+    let alike: Vec<&str> = catalog.names().filter(|other| kind(&catalog.entry(other).unwrap()) == kind(&own)).collect();
+    let place = alike.iter().position(|other| *other == name).unwrap();
+    let (pairs, random) = combinations.split_at(combinations.len() - RANDOM);
+    let part = random.iter().skip(place).step_by(alike.len());
+    pairs.iter().chain(part).cloned().collect()
+}
+
 #[test]
 fn on_a_simulated_gpu_every_combination_trains() {
-    let combinations = session::combinations(RANDOM, 3);
+    let all = session::combinations(RANDOM, 3);
     let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
     each(
         |_| true,
-        |spec| {
+        |catalog, name| dealt(&all, catalog, name),
+        |spec, combinations| {
             let mut spec = LabSpec { device: DeviceChoice::Sim(Box::new(card.clone())), ..spec };
             spec.config.batch = spec.config.batch.min(4);
             // One is as deep as it is, and runs out of memory at times.
             if spec.workload.name != "llama-3.1-8b" {
                 spec.sizes = shallow(&spec.workload);
             }
-            session::flip_through(&spec, &combinations, |_| {})
+            session::flip_through(&spec, combinations, |_| {})
         },
     );
 }

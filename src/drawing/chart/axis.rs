@@ -61,6 +61,16 @@ impl Axis {
         Self { top: Bytes(largest), unit, tick, named_top: true }
     }
 
+    /// An axis of so many rows in which `edge` lies on the upper edge of row `below`, counted from one.
+    pub(super) fn with_edge(unit: Unit, edge: Bytes, below: u16, rows: u16) -> Self {
+        let (below, rows) = (below.max(1), rows.max(1));
+        let edge = edge.get().max(1);
+        let top = (u128::from(edge) * u128::from(rows)).div_ceil(u128::from(below));
+        let rows_per_tick = if below > 4 { below.div_ceil(8).max(2) } else { 1 };
+        let tick = round_up(edge as f64 * f64::from(rows_per_tick) / f64::from(below), unit.bytes());
+        Self { top: Bytes(u64::try_from(top).unwrap_or(u64::MAX)), unit, tick, named_top: false }
+    }
+
     /// How high `bytes` stand in a chart of so many rows, in eighths of a row.
     pub fn eighths(self, bytes: Bytes, rows: u16) -> u64 {
         let full = u128::from(rows) * 8;
@@ -114,15 +124,14 @@ impl Axis {
         ticks
     }
 
-    /// Takes away what stands close to a line at this height and could be taken for it: the label of another height in its row, and
-    /// grid lines there and in the rows beside it.
-    pub(super) fn make_room(self, bytes: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-        let row = plot.height.saturating_sub(1 + self.row(bytes, plot.height));
-        if !bytes.get().is_multiple_of(self.tick) {
-            for x in plot.x.saturating_sub(Self::WIDTH)..plot.x {
-                if let Some(cell) = buf.cell_mut((x, plot.y + row)).filter(|cell| is_of_label(cell.symbol())) {
-                    cell.set_symbol(" ");
-                }
+    /// Gives a line in row `above`, counted from the bottom, the label of its height, in place of that of another one. Takes away grid lines
+    /// there and in the rows beside it, which could be taken for the line.
+    pub(super) fn give_label(self, bytes: Bytes, above: u16, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+        let row = plot.height.saturating_sub(1 + above);
+        let label = format!("{:>4}", self.label(bytes.get() as f64));
+        for (x, letter) in (plot.x.saturating_sub(Self::WIDTH)..plot.x).zip(label.chars()) {
+            if let Some(cell) = buf.cell_mut((x, plot.y + row)) {
+                cell.set_char(letter).set_style(theme.style(Token::Limit));
             }
         }
         for y in row.saturating_sub(1)..(row + 2).min(plot.height) {
@@ -216,11 +225,6 @@ impl Shares {
         between.iter().for_each(|(share, _, y)| label(*share, *y));
         between.iter().for_each(|(_, above, y)| grid_line(*above, *y, theme, plot, buf));
     }
-}
-
-/// What labels are written in.
-fn is_of_label(symbol: &str) -> bool {
-    symbol.starts_with(|letter: char| letter.is_ascii_digit() || letter == '.')
 }
 
 /// The smallest round number of bytes that is at least `wanted`: in `unit`, 1, 2 or 5 times a power of ten, or a power of two.

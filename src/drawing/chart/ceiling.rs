@@ -46,15 +46,19 @@ impl Ceiling {
         u128::from(self.bytes.get()) * 2 <= u128::from(largest.get()) * 3
     }
 
-    /// The axis of a chart whose highest value is `largest`: with room for the line and its name where the ceiling is near.
+    /// The axis of a chart whose highest value is `largest`. A near ceiling ends with a row, so that its line shares a cell with no area that
+    /// ends below it; in the row above stands its name.
     pub fn axis(ceiling: Option<Self>, unit: Unit, largest: Bytes, rows: u16) -> Axis {
-        // What is drawn, and from how many rows on a row above it, for its name and the mark of a moment.
-        let (drawn, least) = match ceiling {
-            Some(near) if near.is_near(largest) => (near.bytes.max(largest), NAMED),
-            _ => (largest, NOTED),
-        };
-        let room = if rows >= least { drawn.get() / u64::from(rows - 1) } else { 0 };
-        Axis::new(unit, Bytes(drawn.get().saturating_add(room)), rows)
+        if let Some(near) = ceiling.filter(|ceiling| ceiling.is_near(largest)) {
+            let most = if rows >= NAMED { rows - 1 } else { rows };
+            // What reaches less than an eighth of a row beyond the top is cut.
+            let eighths = u128::from(near.bytes.get()) * (8 * u128::from(rows) + 1) / u128::from(largest.get().max(1));
+            let below = u16::try_from(eighths / 8).unwrap_or(most).clamp(1, most.max(1));
+            return Axis::with_edge(unit, near.bytes, below, rows);
+        }
+        // A row above it, for the mark of a moment.
+        let room = if rows >= NOTED { largest.get() / u64::from(rows - 1) } else { 0 };
+        Axis::new(unit, Bytes(largest.get().saturating_add(room)), rows)
     }
 
     /// The same of a low chart: `largest` fills its rows to the edge, unless the ceiling is near and has its own place among them.
@@ -66,9 +70,27 @@ impl Ceiling {
         }
     }
 
-    /// Draws it over the areas of a chart, dashed to the right edge; where it is far above, a note at the top says where. `height` is
-    /// how high it stood in a column, `None` where there was none.
+    /// Draws it over the areas of a chart, dashed to the right edge, with its figure on the axis; where it is far above, a note at the top
+    /// says where. `height` is how high it stood in a column, `None` where there was none.
     pub fn draw(
+        self,
+        largest: Bytes,
+        axis: Axis,
+        height: impl Fn(u16) -> Option<Bytes>,
+        theme: &Theme,
+        plot: Rect,
+        buf: &mut Buffer,
+    ) {
+        self.draw_line(largest, axis, height, theme, plot, buf);
+        let plot = plot.intersection(buf.area);
+        if !self.is_in(largest, axis) && !plot.is_empty() {
+            let note = format!(" {} ↑", self.words());
+            write(&note, Token::Dim, [Some(0), (plot.height > 2).then_some(1)], theme, plot, buf);
+        }
+    }
+
+    /// The same without a note, for a chart beside one that has it.
+    pub fn draw_line(
         self,
         largest: Bytes,
         axis: Axis,
@@ -86,14 +108,16 @@ impl Ceiling {
                 dash(axis, height, theme, plot, x, buf);
             }
         }
-        if self.is_near(largest) && self.bytes <= axis.top {
-            axis.make_room(self.bytes, theme, plot, buf);
-            let row = plot.height - 1 - axis.row(self.bytes, plot.height);
+        if self.is_in(largest, axis) {
+            let above = line(axis, self.bytes, plot.height).0;
+            let row = plot.height - 1 - above;
+            axis.give_label(self.bytes, above, theme, plot, buf);
             write(&format!(" {}", self.words()), Token::Limit, [Some(row), row.checked_sub(1)], theme, plot, buf);
-        } else {
-            let note = format!(" {} ↑", self.words());
-            write(&note, Token::Dim, [Some(0), (plot.height > 2).then_some(1)], theme, plot, buf);
         }
+    }
+
+    fn is_in(self, largest: Bytes, axis: Axis) -> bool {
+        self.is_near(largest) && self.bytes <= axis.top
     }
 }
 
@@ -102,16 +126,21 @@ const DASHES: [&str; 4] = ["⣀", "⠤", "⠒", "⠉"];
 
 /// A dash of the line, in every second cell, in the quarter of a row in which it ends.
 fn dash(axis: Axis, bytes: Bytes, theme: &Theme, plot: Rect, x: u16, buf: &mut Buffer) {
-    let eighths = axis.eighths(bytes, plot.height);
     if !x.is_multiple_of(2) {
         return;
     }
-    let (row, quarter) = match u16::try_from(eighths / 8).unwrap_or(u16::MAX) {
-        row if row < plot.height => (row, eighths % 8 / 2),
-        _ => (plot.height - 1, 3),
-    };
+    let (row, quarter) = line(axis, bytes, plot.height);
     let y = plot.bottom() - 1 - row;
-    draw_over(&mut buf[(plot.x + x, y)], DASHES[quarter as usize], Token::Limit, theme);
+    draw_over(&mut buf[(plot.x + x, y)], DASHES[quarter], Token::Limit, theme);
+}
+
+/// The row from the bottom in which a line at this height is, and the quarter of it.
+fn line(axis: Axis, bytes: Bytes, rows: u16) -> (u16, usize) {
+    let eighths = axis.eighths(bytes, rows);
+    match u16::try_from(eighths / 8).unwrap_or(u16::MAX) {
+        row if row < rows => (row, eighths as usize % 8 / 2),
+        _ => (rows - 1, 3),
+    }
 }
 
 /// Writes a word into the first of some rows that has room for it, as far to the right as nothing is covered. The name of a line that

@@ -1,8 +1,11 @@
 //! What blocks are told apart by, and the inks of each way.
 
+use ratatui::text::Span;
+
 use crate::chart::Ink;
 use crate::legend::category_letter;
-use crate::theme::Token;
+use crate::pane::span;
+use crate::theme::{Theme, Token};
 use vramlab_model::Category;
 
 /// What blocks are told apart by.
@@ -76,6 +79,12 @@ impl Coloring {
             }
             Self::Account => Ink { token: Token::Allocated, fill: "#" },
         }
+    }
+
+    /// What stands for a tone in a legend.
+    pub fn mark(self, tone: Tone, theme: &Theme) -> Span<'static> {
+        let Ink { token, fill } = self.ink(tone);
+        span(theme, token, if theme.is_colorless() { fill } else { "■" })
     }
 }
 

@@ -301,7 +301,7 @@ impl TimelineView<'_> {
         let stacks: Vec<Stack> = (0..plot.width).map(stack).collect();
         chart::areas(&stacks, axis.top, theme, plot, buf);
         if let Some(ceiling) = ceiling {
-            ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
+            ceiling.draw_line(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
         }
         self.cursor_line(plot, None, buf);
         plot

@@ -1,9 +1,10 @@
 //! The Lab: how close its history is looked at, and the moments that its charts' columns stand for.
 
+use std::cell::{Ref, RefCell};
 use std::sync::Arc;
 
-use crate::drawing::map::{KeptPlans, KeptStrips, Plan};
-use crate::model::{Profile, SegmentView};
+use crate::drawing::map::{Coloring, KeptPlans, KeptStrips, Plan, Survey};
+use crate::model::{History, Profile, SegmentView, View};
 use crate::source::{Move, Picture};
 
 /// The most steps of a column of the history, as a power of two.
@@ -44,6 +45,8 @@ pub struct LabState {
     /// The map of all segments, as it was drawn last.
     plans: KeptPlans,
     pub(crate) strips: KeptStrips,
+    /// Its blocks by age, while something leaks.
+    ages: RefCell<Survey>,
 }
 
 impl LabState {
@@ -70,6 +73,12 @@ impl LabState {
     /// Where all segments are drawn in so many columns and rows, those of a stream's pool by size.
     pub(crate) fn overview(&self, segments: &[SegmentView], cells: (usize, usize)) -> Arc<Plan> {
         self.plans.plan(segments, |_, segment| u64::MAX - segment.size.get(), cells, None)
+    }
+
+    /// How old the blocks of all segments are.
+    pub(crate) fn ages(&self, view: &View, history: &History) -> Ref<'_, Survey> {
+        self.ages.borrow_mut().update(view, history, Coloring::Age, &Arc::default());
+        self.ages.borrow()
     }
 
     /// The moment that a column of the history stands for.

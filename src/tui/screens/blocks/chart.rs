@@ -107,9 +107,7 @@ fn key(stage: &Stage<'_>, survey: &Survey, with_bytes: bool, width: usize) -> Ve
     let unit = stage.unit();
     let mut entries: Vec<Entry> = Vec::new();
     for (tone, label, bytes) in survey.legend().into_iter().filter(|(_, _, bytes)| *bytes > Bytes::ZERO) {
-        let ink = coloring.ink(tone);
-        let mark = span(theme, ink.token, if theme.is_colorless() { ink.fill } else { "■" });
-        entries.push(Entry::new(mark, label, bytes));
+        entries.push(Entry::new(coloring.mark(tone, theme), label, bytes));
     }
     entries.extend(map::account_entries(ledger, stage.touched(), theme));
     if with_bytes {

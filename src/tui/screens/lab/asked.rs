@@ -12,8 +12,6 @@ use crate::units::Bytes;
 
 /// What fills it where there are no colours.
 const HATCH: &str = "╳";
-/// Cells of it.
-const WIDTH: u16 = 2;
 
 /// What was allocated when a request failed, and how much it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +34,12 @@ impl Asked {
         self.allocated + self.bytes
     }
 
-    /// Draws it at the right end of the step, from what was allocated on, to an eighth of a row; one that is lower is seen all the same.
+    /// Draws it in the last column of the step, from what was allocated on, to an eighth of a row; one that is lower is seen all the same.
     pub fn draw(self, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+        let Some(last) = plot.width.checked_sub(1) else { return };
         let full = u64::from(plot.height) * 8;
         let base = axis.eighths(self.allocated, plot.height).min(full.saturating_sub(1));
         let top = axis.eighths(self.top(), plot.height).clamp(base + 1, full.max(base + 1));
-        let width = WIDTH.min(plot.width);
         let danger = theme.color(Token::Danger);
         for above in base / 8..top.div_ceil(8) {
             let Some(y) = u16::try_from(above).ok().and_then(|above| plot.height.checked_sub(1 + above)) else {
@@ -49,22 +47,20 @@ impl Asked {
             };
             // Eighths of this row below it, and up to its end.
             let (below, end) = (base.saturating_sub(above * 8), (top - above * 8).min(8));
-            for x in plot.width - width..plot.width {
-                if theme.is_colorless() {
-                    put_at(plot, x, y, vec![span(theme, Token::Danger, HATCH)], buf);
-                    continue;
+            if theme.is_colorless() {
+                put_at(plot, last, y, vec![span(theme, Token::Danger, HATCH)], buf);
+                continue;
+            }
+            let Some(cell) = buf.cell_mut((plot.x + last, plot.y + y)) else { continue };
+            match (below, end) {
+                (0, end) => {
+                    cell.set_symbol(EIGHTHS[end as usize]).set_style(theme.style(Token::Danger));
                 }
-                let Some(cell) = buf.cell_mut((plot.x + x, plot.y + y)) else { continue };
-                match (below, end) {
-                    (0, end) => {
-                        cell.set_symbol(EIGHTHS[end as usize]).set_style(theme.style(Token::Danger));
-                    }
-                    // What it stands on keeps its part of the cell.
-                    _ if EIGHTHS[1..8].contains(&cell.symbol()) => {
-                        cell.set_bg(danger);
-                    }
-                    _ => {}
+                // What it stands on keeps its part of the cell.
+                _ if EIGHTHS[1..8].contains(&cell.symbol()) => {
+                    cell.set_bg(danger);
                 }
+                _ => {}
             }
         }
     }

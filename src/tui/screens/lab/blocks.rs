@@ -1,4 +1,5 @@
-//! The block map: all segments in address order, live bytes by category, rounding, pending and free bytes told apart.
+//! The block map: all segments in address order, live bytes by category, or by age while something leaks; rounding, pending and free bytes
+//! told apart.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -6,7 +7,7 @@ use ratatui::text::Span;
 
 use crate::drawing::figures;
 use crate::drawing::legend::{account_marks, legend_of, short_label};
-use crate::drawing::map::{self, Coloring, Entry, Sheet, Tone};
+use crate::drawing::map::{self, Coloring, Entry, Sheet, Survey, Tone};
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{BlockView, Category, SegmentView, View};
@@ -22,7 +23,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let wide = area.width.saturating_sub(margin);
     let most = inside.saturating_sub(1) / 3;
     let width = usize::from(wide);
-    let all = entries(stage);
+    let ages = super::leaks(stage).then(|| stage.states.lab.ages(view, &stage.picture.history));
+    let all = entries(stage, ages.as_deref());
     let lines = |entries: &[Entry], figures| map::lines_of_most(entries.to_vec(), figures, stage.unit(), theme, width);
     let fits = |lines: &Vec<Vec<Span<'_>>>| lines.len() <= usize::from(most);
     // All figures before words for what is hardly seen, all words before some figures, of which those of most bytes tell most; and where
@@ -41,19 +43,28 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let more =
         if hidden > 0 { format!("{page}: {} more", figures::counted(hidden as u64, "row")) } else { String::new() };
     // Where no row is left for a legend, what charts have not is explained in the title.
-    let marked = if legend_rows == 0 { marked(view, theme) } else { Vec::new() };
+    let word = if ages.is_some() { "blocks by age" } else { "blocks" };
+    let marked = match &ages {
+        _ if legend_rows > 0 => Vec::new(),
+        Some(ages) => aged(ages, room.saturating_sub(word.len()), theme),
+        None => marked(view, theme),
+    };
     let taken: usize = marked.iter().map(Span::width).sum();
-    let mut title = title("blocks", view, (plan.scale, more), room.saturating_sub(taken), marked.is_empty(), theme);
+    let mut title = title(word, view, (plan.scale, more), room.saturating_sub(taken), marked.is_empty(), theme);
     title.extend(marked);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let rows = Rect { height: inner.height.saturating_sub(legend_rows), ..inner };
     let first = stage.scroll.min(plan.rows.saturating_sub(seen));
     let (segments, plan) = (view.segments.as_slice(), &plan);
-    let sheet = Sheet { segments, plan, coloring: Coloring::Category, touched: stage.touched(), picked: None, theme };
-    let divide = |segments: &[&SegmentView], of, cells| {
-        let tone = |_: &SegmentView, block: &BlockView| Some(Tone::of(block.category));
-        stage.states.lab.strips.strip(segments, view.segments.len(), of, cells, tone)
+    let coloring = if ages.is_some() { Coloring::Age } else { Coloring::Category };
+    let sheet = Sheet { segments, plan, coloring, touched: stage.touched(), picked: None, theme };
+    let divide = |segments: &[&SegmentView], of, cells| match &ages {
+        Some(ages) => ages.strip(segments, of, cells),
+        None => {
+            let tone = |_: &SegmentView, block: &BlockView| Some(Tone::of(block.category));
+            stage.states.lab.strips.strip(segments, view.segments.len(), of, cells, tone)
+        }
     };
     sheet.draw(first, divide, rows, buf);
     for (y, line) in (rows.height..inner.height).zip(legend) {
@@ -83,6 +94,26 @@ fn marked(view: &View, theme: &Theme) -> Vec<Span<'static>> {
         spans.extend([Span::raw("  "), mark, span(theme, token, format!(" {label} {}{share}", figures::bytes(bytes)))]);
     }
     spans
+}
+
+/// Ages that hold something, each with its colour, those of most bytes first where there is no room for all.
+fn aged(ages: &Survey, room: usize, theme: &Theme) -> Vec<Span<'static>> {
+    let mut by_bytes = ages.legend();
+    by_bytes.retain(|(.., bytes)| *bytes > Bytes::ZERO);
+    by_bytes.sort_by_key(|(.., bytes)| std::cmp::Reverse(*bytes));
+    let mut left = room;
+    by_bytes.retain(|(_, word, _)| {
+        // Two blanks, a mark, and a blank.
+        let cells = word.chars().count() + 4;
+        let fits = cells <= left;
+        left -= if fits { cells } else { 0 };
+        fits
+    });
+    by_bytes.sort_by_key(|(tone, ..)| tone.0);
+    let marked = |(tone, word, _)| {
+        [Span::raw("  "), Coloring::Age.mark(tone, theme), span(theme, Token::Text, format!(" {word}"))]
+    };
+    by_bytes.into_iter().flat_map(marked).collect()
 }
 
 fn alarm(view: &View) -> Token {
@@ -122,8 +153,13 @@ fn title(
 }
 
 /// What the colours mean, and how many bytes they have. What holds nothing is left out.
-fn entries(stage: &Stage<'_>) -> Vec<Entry> {
+fn entries(stage: &Stage<'_>, ages: Option<&Survey>) -> Vec<Entry> {
     let (theme, view) = (stage.theme, stage.shown);
+    if let Some(ages) = ages {
+        let held = ages.legend().into_iter().filter(|(.., bytes)| *bytes > Bytes::ZERO);
+        let held = held.map(|(tone, word, bytes)| Entry::new(Coloring::Age.mark(tone, theme), word, bytes));
+        return held.chain(map::account_entries(&view.ledger, stage.touched(), theme)).collect();
+    }
     let categories = Category::ALL.into_iter().zip(view.by_category).filter(|(_, bytes)| *bytes > Bytes::ZERO);
     let categories =
         categories.map(|(category, bytes)| Entry::new(legend_of(category, theme), short_label(category), bytes));

@@ -15,9 +15,6 @@ use crate::tui::stage::Stage;
 use crate::tui::words;
 use crate::units::Bytes;
 
-/// Rows up to which the plot is fitted to what it shows: what is reserved beyond the peak has its own cells there.
-const LOW: u16 = 4;
-
 /// What a part of a column is.
 #[derive(Clone, Copy)]
 pub(crate) enum ColumnPart {
@@ -71,10 +68,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let largest = Bytes(largest.get().saturating_add(room));
     let axis = if with_room {
         Axis::fitted(stage.unit(), largest, plot.height)
-    } else if plot.height <= LOW {
-        Ceiling::fitted(ceiling, stage.unit(), largest, plot.height)
     } else {
-        Ceiling::axis(ceiling, stage.unit(), largest, plot.height)
+        Ceiling::fitted(ceiling, stage.unit(), largest, plot.height)
     };
     let parts = Parts::of(&page.columns, axis, plot.height);
     pane::frame(kind, title(stage, level, parts, area), theme.style(Token::Border), area, buf);
@@ -238,15 +233,16 @@ fn steps(page: &Page, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &
     let every = nice_step((each * 12.0).ceil() as u64);
     let area = Rect { height: plot.height + 1, ..plot };
     let mut free_from = 0;
-    let mut before = None;
+    let mut named = None;
     for (x, column) in (0..plot.width).zip(&page.columns) {
-        let label = column.step / every * every;
-        let begins = before.is_none_or(|before: u64| column.step > before && label > before);
-        before = Some(column.step);
-        if !begins {
+        // A column may hold several steps: the one that is named may be any of them.
+        let next = page.columns.get(usize::from(x) + 1).map_or(column.step + 1, |next| next.step);
+        let label = next.saturating_sub(1).max(column.step) / every * every;
+        let label = if x == 0 { column.step } else { label };
+        if label < column.step || named == Some(label) {
             continue;
         }
-        let label = if x == 0 { column.step } else { label };
+        named = Some(label);
         let text = if x == 0 { format!("step {label}") } else { label.to_string() };
         let width = u16::try_from(text.len()).unwrap_or(u16::MAX).saturating_add(1);
         if x < free_from || width > plot.width.saturating_sub(x) {

@@ -307,7 +307,7 @@ fn is_snapshot(stage: &Stage<'_>) -> bool {
 }
 
 /// There is a chart of steps: of a snapshot where it knows more than one.
-fn has_steps(stage: &Stage<'_>) -> bool {
+pub(super) fn has_steps(stage: &Stage<'_>) -> bool {
     !is_snapshot(stage) || stage.picture.history.columns() > 1 && stage.view().steps.finished > 1
 }
 

@@ -117,7 +117,12 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     }
     // Its words go round what is drawn, and round the mark of the moment.
     if let Some(ceiling) = ceiling {
-        ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
+        let height = |_| Some(ceiling.height());
+        // Where a chart beside it says how far away the ceiling is.
+        match super::has_steps(stage) {
+            true => ceiling.draw_line(largest, axis, height, theme, plot, buf),
+            false => ceiling.draw(largest, axis, height, theme, plot, buf),
+        }
     }
     plot
 }
