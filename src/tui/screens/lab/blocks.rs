@@ -11,6 +11,7 @@ use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{BlockView, Category, SegmentView, View};
 use crate::tui::action::Action;
+use crate::tui::hold::Hold;
 use crate::tui::stage::{Layout, Stage};
 use crate::units::Bytes;
 
@@ -43,6 +44,12 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     // Where no row is left for a legend, what charts have not is explained in the title.
     let marked = if legend_rows == 0 { marked(view, theme) } else { Vec::new() };
     let taken: usize = marked.iter().map(Span::width).sum();
+    // A lesson speaks of what is reserved where no ledger has room.
+    let more = if stage.hold != Hold::Nothing && more.is_empty() && kind == Frame::Rule {
+        format!("reserved {}", figures::bytes(view.ledger.reserved()))
+    } else {
+        more
+    };
     let mut title = title("blocks", view, (plan.scale, more), room.saturating_sub(taken), marked.is_empty(), theme);
     title.extend(marked);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
