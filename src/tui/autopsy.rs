@@ -89,19 +89,33 @@ fn key_rows(stage: &Stage<'_>, parts: &[Passage], wrapped: &[Vec<String>], (widt
     u16::from(cells.saturating_add(key_words(stage).width() + 2) > usize::from(width))
 }
 
-/// Every line of it, as text with its look; `word` says how a remedy is done.
+/// Every line of it, as text with its look; `word` says how a remedy is done. What fits is a sentence.
 pub(crate) fn lines(
     view: &View,
     autopsy: &Autopsy,
     width: usize,
     word: &dyn Fn(&Remedy) -> String,
 ) -> Vec<(Token, String)> {
-    let mut lines = Vec::new();
-    for part in parts(view, autopsy, word) {
-        let text = if part.heading.is_empty() { part.text } else { format!("{}: {}", part.heading, part.text) };
-        lines.extend(pane::wrap(&text, width).into_iter().map(|line| (part.token, line)));
-    }
-    lines
+    let lines = |part: Passage| in_words(&part, width);
+    parts(view, autopsy, word).into_iter().flat_map(lines).collect()
+}
+
+/// The same for a screen, where what fits is a table.
+pub(crate) fn lines_with_table(stage: &Stage<'_>, autopsy: &Autopsy, width: usize) -> Vec<(Token, String)> {
+    let lines = |part: Passage| match fits::lines(&part.table, width.saturating_sub(2)) {
+        None => in_words(&part, width),
+        Some(rows) => {
+            let rows = rows.into_iter().map(|row| (part.token, format!("  {row}")));
+            std::iter::once((part.token, format!("{}:", part.heading))).chain(rows).collect()
+        }
+    };
+    told(stage, autopsy).into_iter().flat_map(lines).collect()
+}
+
+/// A paragraph behind its heading.
+fn in_words(part: &Passage, width: usize) -> Vec<(Token, String)> {
+    let text = if part.heading.is_empty() { part.text.clone() } else { format!("{}: {}", part.heading, part.text) };
+    pane::wrap(&text, width).into_iter().map(|line| (part.token, line)).collect()
 }
 
 /// How many lines of each paragraph have room. Those that matter most are whole; of the first that is not, what is left holds the beginning.

@@ -44,17 +44,17 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     };
     let (own, hole) = (&stage.shown.ledger, stage.shown.largest_hole);
     let unit = Unit::for_largest(own.reserved().max(other.ledger.reserved()));
-    let estimate = if beside::is_estimate(ghost) { "guess" } else { "ghost" };
+    let (estimate, first) = if beside::is_estimate(ghost) { ("estimate", NAMES + 3) } else { ("ghost", NAMES) };
     let names = [(Token::Dim, unit.name()), (Token::Title, "run"), (Token::Ghost, estimate), (Token::Dim, "Δ")];
     for (y, (token, name)) in (0..area.height).zip(names) {
         put(area, y, vec![span(theme, token, name)], buf);
     }
-    let room = area.width.saturating_sub(NAMES);
+    let room = area.width.saturating_sub(first);
     let heads = COLUMNS.iter().map(|(head, _)| head.width()).max().unwrap_or(0);
     let least = u16::try_from(heads + 1).unwrap_or(u16::MAX);
     // Every column as wide as the widest head, where all have room; else as its own.
     let each = (room / COLUMNS.len() as u16).min(WIDEST);
-    let mut end = NAMES;
+    let mut end = first;
     for (head, of) in COLUMNS {
         let own_width = u16::try_from(head.width().max(8) + 2).unwrap_or(u16::MAX);
         end += if each >= least { each } else { own_width };
@@ -102,7 +102,7 @@ pub(crate) fn render_moves(stage: &Stage<'_>, other: &Occupancy, area: Rect, buf
     for (y, (segment, block)) in (1..area.height).zip(blocks) {
         // Both were taken at the same event.
         let there = other.segments.iter().find_map(|segment| {
-            let found = segment.blocks.iter().find(|one| one.born == block.born && one.size == block.size)?;
+            let found = segment.blocks.iter().find(|one| one.born == block.born && block.born > 0)?;
             Some(place(segment, found.offset))
         });
         let name = stage.shown.names.get(block.name);

@@ -52,7 +52,8 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
         // Which moment all panels show matters more than the last of the figures: it is said in full.
         let place = when::place(stage);
         let [long, short] = &place.step;
-        let whole = if moved_by_keeper(stage) { long.width().saturating_sub(short.width()) } else { 0 };
+        let whole =
+            if area.width >= TITLES && moved_by_keeper(stage) { long.width().saturating_sub(short.width()) } else { 0 };
         let least = state(stage, 0).iter().map(Span::width).sum::<usize>() + whole;
         // What stands still says its phase and op; what goes on its phase, and is on the way to the next one.
         let wanted = least + if stage.is_still() { STILL } else { PHASE };

@@ -190,8 +190,6 @@ impl OpTable<'_> {
             None => {
                 let text = self.study.names.get(name);
                 let text = match self.totals {
-                    // A function of a stranger's source goes with its file: `forward` is many.
-                    Totals::Op if text.ends_with(')') => format!("{} ({})", naming::thing(text), naming::module(text)),
                     Totals::Op => naming::thing(text).to_owned(),
                     Totals::Module => naming::module(text),
                     Totals::Place => match naming::place(text) {

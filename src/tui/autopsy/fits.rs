@@ -7,7 +7,7 @@ use crate::model::{Autopsy, Remedy};
 use crate::units::Bytes;
 
 /// Cells of a bar, at least and at most.
-const BAR: (usize, usize) = (6, 20);
+const BAR: (usize, usize) = (4, 20);
 /// What stands behind the rows.
 const HOW: &str = "(tried, simulated)";
 
@@ -45,7 +45,13 @@ pub(super) fn lines(fits: &[Fit], width: usize) -> Option<Vec<String>> {
     if fits.is_empty() || names + 2 + figures > width {
         return None;
     }
-    let left = |fit: &Fit| fit.leaves.map_or_else(String::new, |left| format!("leaves {}", bytes(left)));
+    // The unit is said once, where both have the same.
+    let left = |fit: &Fit| {
+        let Some(left) = fit.leaves else { return String::new() };
+        let (reserved, left) = (bytes(fit.reserved), bytes(left));
+        let unit = reserved.rsplit(' ').next().unwrap_or_default();
+        format!("{} left", left.strip_suffix(unit).map_or(&*left, str::trim_end))
+    };
     let lefts = fits.iter().map(|fit| left(fit).width()).max().unwrap_or(0);
     let room = width - names - 2 - figures;
     let bar = room.checked_sub(lefts + 2 + 1).filter(|cells| *cells >= BAR.0).map(|cells| cells.min(BAR.1));
@@ -112,10 +118,10 @@ mod tests {
     fn a_row_has_a_name_a_figure_a_bar_and_what_is_left_as_far_as_there_is_room() {
         let fits = [fit("a (accumulate 2)", 11, Some(11)), fit("c (checkpoint on)", 20, Some(2))];
         let wide = lines(&fits, 90).unwrap();
-        assert_eq!(wide[0], "a (accumulate 2)   11.00 GiB ▇▇▇▇▇▇▇▇▇▇            leaves 11.00 GiB");
-        assert!(wide[1].ends_with("leaves 2.00 GiB (tried, simulated)") && wide.len() == 2, "{wide:?}");
-        let narrow = lines(&fits, 46).unwrap();
-        assert_eq!(narrow[1], "c (checkpoint on)  20.00 GiB  leaves 2.00 GiB");
+        assert_eq!(wide[0], "a (accumulate 2)   11.00 GiB ▇▇▇▇▇▇▇▇▇▇            11.00 left");
+        assert!(wide[1].ends_with("2.00 left (tried, simulated)") && wide.len() == 2, "{wide:?}");
+        let narrow = lines(&fits, 43).unwrap();
+        assert_eq!(narrow[1], "c (checkpoint on)  20.00 GiB  2.00 left");
         assert_eq!(narrow[2], HOW, "it is always said how that is known");
         assert_eq!(lines(&fits, 30).unwrap()[0], "a (accumulate 2)   11.00 GiB");
         assert_eq!(lines(&fits, 20), None);

@@ -34,7 +34,7 @@ const KEYS: usize = 12;
 const WORDS: usize = 18;
 /// Longer words find nothing.
 const LONGEST: usize = 40;
-/// Groups of keys that come before those of the screen.
+/// Groups of keys that come before those of the Lab.
 const FIRST: [Group; 3] = [Group::Run, Group::Time, Group::Switches];
 
 /// Which of its parts is shown.
@@ -256,15 +256,16 @@ impl Help {
                     all.iter().filter(|binding| binding.screen == Some(index)).collect()
                 };
                 let title = |index: usize| SCREENS.get(index).map_or("", |screen| screen.title);
-                // What somebody new presses comes first: to go on and stop, to move in time, to flip.
-                let rest: Vec<Group> = Group::ALL.into_iter().filter(|group| !FIRST.contains(group)).collect();
+                // On the Lab what somebody new presses comes first: to go on and stop, to move in time, to flip.
+                let first: &[Group] = if self.screen == 0 { &FIRST } else { &[] };
+                let rest: Vec<Group> = Group::ALL.into_iter().filter(|group| !first.contains(group)).collect();
                 let groups = |page: &mut HelpPage<'_>, groups: &[Group]| {
                     for group in groups {
                         let of_group = all.iter().filter(|binding| binding.group == *group && binding.screen.is_none());
                         page.keys(group.title(), &of_group.collect::<Vec<_>>(), None, false);
                     }
                 };
-                groups(&mut page, &FIRST);
+                groups(&mut page, first);
                 page.keys(&format!("on this screen: {}", title(self.screen)), &of_screen(self.screen), None, false);
                 groups(&mut page, &rest);
                 for index in (0..SCREENS.len()).filter(|index| *index != self.screen) {

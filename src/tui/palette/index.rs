@@ -139,7 +139,9 @@ impl Index {
         scored.retain(|(points, _)| points.saturating_mul(WORST.1) >= best.saturating_mul(WORST.0));
         // What has the letters side by side comes before what has them apart, and blocks last.
         let side_by_side = |one: &Listed| one.says(&sought);
-        scored.sort_by_key(|(points, one)| (one.is_of_memory(), !side_by_side(one), Reverse(*points)));
+        scored.sort_by_key(|(points, one)| {
+            (one.is_of_memory() && one.name != sought, !side_by_side(one), Reverse(*points))
+        });
         let written = written::offers(query, self.steps).into_iter().map(|offer| Arc::new(self.held_back(offer)));
         written.chain(scored.into_iter().map(|(_, one)| Arc::clone(&one.offer))).take(FOUND).collect()
     }

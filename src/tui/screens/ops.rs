@@ -34,11 +34,11 @@ pub(crate) const SCREEN: Screen =
 /// From this width on what was alive at the peak stands at the right, by name.
 const TWO_COLUMNS: u16 = 110;
 /// Cells of that list, at least and at most.
-const NAMES: (u16, u16) = (34, 64);
+const NAMES: (u16, u16) = (40, 64);
 /// Rows of the curve of the step at least, where the tables leave some.
 const LEAST_CURVE: u16 = 9;
 /// Cells of the table from which on the curve stands under it alone: a narrower one says little for its bytes on the line.
-const OWN_CURVE: u16 = 80;
+const OWN_CURVE: u16 = 84;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -357,7 +357,11 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
     let mut columns: Vec<&OpsColumn> =
         COLUMNS.iter().filter(|column| inner.width >= column.from).filter(can_be_known).collect();
     let delta = if differences.is_some() { DELTA } else { 0 };
-    let least = if inner.width >= 76 { BAR } else { 5 };
+    let least = match inner.width {
+        82.. => BAR,
+        70.. => BAR - 8,
+        _ => 5,
+    };
     let taken = |columns: &[&OpsColumn]| columns.iter().map(|column| column.width).sum::<usize>() + delta;
     // Differences come before what a run of an op took of time.
     while delta > 0 && columns.len() > 2 && taken(&columns) + least + LEAST_NAMES > usize::from(inner.width) {
@@ -395,11 +399,12 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         let text = format!("{:>delta$}", "▼ Δ at peak");
         put_at(head, u16::try_from(x).unwrap_or(u16::MAX), 0, vec![span(theme, Token::Strong, text)], buf);
     }
+    let of_snapshot = matches!(stage.picture.kind, Kind::Snapshot(_));
     let body = Rect { y: inner.y + 2, height: inner.height - 2, ..inner };
     let seen = usize::from(body.height);
     let first = stage.scroll.min(rows.len().saturating_sub(seen));
     for (y, row) in (0..body.height).zip(&rows[first..]) {
-        put(body, y, vec![named(row, state.totals, names.saturating_sub(1), theme)], buf);
+        put(body, y, vec![named(row, state.totals, of_snapshot, names.saturating_sub(1), theme)], buf);
         let mut x = names;
         for column in &columns {
             let figure = (column.figure)(row, unit);
@@ -447,12 +452,16 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
 }
 
 /// What a row is called in so many cells. Blocks that no op asked for go by their category, which is none.
-fn named(row: &OpRow, totals: Totals, cells: usize, theme: &Theme) -> Span<'static> {
+fn named(row: &OpRow, totals: Totals, of_snapshot: bool, cells: usize, theme: &Theme) -> Span<'static> {
     let without = row.calls == 0 && Category::ALL.iter().any(|category| category.label() == row.name);
     match (without, totals) {
         (true, Totals::Op) => {
-            let when = if row.name == Category::Parameter.label() { "before any op" } else { "outside ops" };
-            span(theme, Token::Dim, pane::cut(&format!("{} ({when})", row.name), cells))
+            // A lab takes parameters before the first op.
+            let why = match row.name == Category::Parameter.label() {
+                true if !of_snapshot => "at start",
+                _ => "no op",
+            };
+            span(theme, Token::Dim, pane::cut(&format!("{} ({why})", row.name), cells))
         }
         (true, _) => span(theme, Token::Dim, pane::cut(&row.name, cells)),
         (false, _) => span(theme, Token::Text, pane::cut_name(&row.name, cells)),

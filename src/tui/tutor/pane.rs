@@ -14,6 +14,7 @@ use crate::drawing::theme::Token;
 use crate::lesson::{Sketch, Stage};
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
+use crate::tui::holders;
 use crate::tui::panel::Panel;
 use crate::tui::screens::lab;
 use crate::tui::stage::{Layout, Stage as Scene};
@@ -24,8 +25,14 @@ pub(crate) fn render(scene: &Scene<'_>, tutor: &Tutor, places: &Places, buf: &mu
     if !places.steps.is_empty() {
         way::render_steps(scene, tutor, places.frame, places.steps, buf);
     }
-    if !places.words.is_empty() {
-        way::render_words(scene, tutor, places.words, buf);
+    match tutor.hold().asks() {
+        _ if places.words.is_empty() => {}
+        true => way::render_recalled(scene, tutor, places.words, buf),
+        false => way::render_words(scene, tutor, places.words, buf),
+    }
+    if !places.held.is_empty() {
+        holders::render(scene, places.frame, places.held, buf);
+        layout.panels.push((places.held, Panel::Alive));
     }
     match places.beside.filter(|_| !places.picture.is_empty()) {
         None => {}

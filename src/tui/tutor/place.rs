@@ -18,6 +18,7 @@ use super::way;
 use crate::drawing::pane::Frame;
 use crate::lesson::{Sketch, Stage};
 use crate::tui::hold::Hold;
+use crate::tui::holders;
 use crate::tui::stage::Stage as Scene;
 
 /// From this width on the text stands beside the screen.
@@ -37,7 +38,9 @@ const STEPS: u16 = 36;
 /// The least rows of the pane below: a short text does not make it jump.
 const BELOW: u16 = 9;
 /// Rows of the smallest picture, of the smallest pane of words, and of the smallest pane of steps.
-const LEAST_PICTURE: u16 = 6;
+const LEAST_PICTURE: u16 = 5;
+/// The most rows of a map of blocks: a higher one shows no more of them.
+const MOST_MAP: u16 = 36;
 const LEAST_WORDS: u16 = 6;
 const LEAST_STEPS: u16 = 3;
 
@@ -59,6 +62,8 @@ pub(crate) struct Places {
     pub(super) steps: Rect,
     pub(super) words: Rect,
     pub(super) picture: Rect,
+    /// Who holds the memory of the picture.
+    pub(super) held: Rect,
     pub(super) beside: Option<Beside>,
     pub(super) frame: Frame,
 }
@@ -67,7 +72,7 @@ impl Places {
     /// The lesson and nothing else, in `text`.
     fn of_text(lab: Rect, text: Rect, frame: Frame) -> Self {
         let none = Rect { width: 0, height: 0, ..text };
-        Self { lab, text, steps: none, words: none, picture: none, beside: None, frame }
+        Self { lab, text, steps: none, words: none, picture: none, held: none, beside: None, frame }
     }
 }
 
@@ -103,10 +108,12 @@ fn page(scene: &Scene<'_>, tutor: &Tutor, beside: Option<Beside>, lab: Rect, bod
     let frame = if body.width >= BOXES { Frame::Box } else { Frame::Rule };
     let cells = if scene.presenting { PAGE_PRESENTED } else { PAGE };
     let width = if frame == Frame::Box { (cells + 4).min(body.width) } else { body.width };
-    let rows = rows_of_text(scene, tutor, frame, width).min(body.height);
+    // Under a rule a row of air before what can be done.
+    let air = u16::from(frame == Frame::Rule);
+    let rows = (rows_of_text(scene, tutor, frame, width) + air).min(body.height);
     if body.width < WIDE && beside.is_some() {
         // The text above, as wide as the page, and the picture below it.
-        let rows = rows_of_text(scene, tutor, frame, body.width).min(body.height);
+        let rows = (rows_of_text(scene, tutor, frame, body.width) + air).min(body.height);
         let text = Rect { height: rows, ..body };
         let below = Rect { y: text.bottom(), height: body.height - rows, ..body };
         let mut places = Places::of_text(lab, text, frame);
@@ -126,6 +133,11 @@ fn page(scene: &Scene<'_>, tutor: &Tutor, beside: Option<Beside>, lab: Rect, bod
         let mut places = Places::of_text(lab, text, frame);
         places.beside = Some(beside);
         places.picture = Rect { x: text.right(), width: body.width - width, ..body };
+        if beside == Beside::Map && body.height > MOST_MAP + LEAST_WORDS && holders::are_shown(scene) {
+            let held = body.height - MOST_MAP;
+            places.held = Rect { y: body.bottom() - held, height: held, ..places.picture };
+            places.picture.height = MOST_MAP;
+        }
         stack(scene, tutor, Rect { y: text.bottom(), height: body.height - rows, width, ..body }, &mut places);
         return places;
     }
@@ -146,9 +158,10 @@ fn stack(scene: &Scene<'_>, tutor: &Tutor, area: Rect, places: &mut Places) {
     let rows = if area.height >= wanted.min(LEAST_STEPS + 2) { wanted.min(area.height) } else { 0 };
     places.steps = Rect { height: rows, ..area };
     let left = Rect { y: area.y + rows, height: area.height - rows, ..area };
-    if left.height >= LEAST_WORDS && !way::terms(tutor).is_empty() && !scene.presenting {
-        let wanted = way::rows_of_words(scene, tutor, left.width);
-        places.words = Rect { height: wanted.min(left.height), ..left };
+    if left.height >= LEAST_WORDS && !scene.presenting {
+        // A column ends where the screen does.
+        let has_some = way::rows_of_words(scene, tutor, left.width) > 2;
+        places.words = Rect { height: if has_some { left.height } else { 0 }, ..left };
     }
 }
 

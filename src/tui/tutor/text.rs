@@ -107,6 +107,16 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
     out
 }
 
+/// What was read before the question that is open: the introduction, or why the step before came out as it did.
+pub(super) fn recalled(theme: &Theme, tutor: &Tutor, width: usize) -> Lines {
+    let course = tutor.course();
+    let text = match course.place().checked_sub(1).and_then(|before| course.all_told().get(before)) {
+        None => course.introduction().to_owned(),
+        Some(told) => [told.why.as_deref().unwrap_or_default(), &told.after].join("\n\n"),
+    };
+    marked(theme, Token::Dim, text.trim(), width)
+}
+
 /// Ordinary text in bold.
 fn embolden(theme: &Theme, lines: &mut Lines) {
     let (text, strong) = (theme.style(Token::Text), theme.style(Token::Strong));
@@ -136,8 +146,12 @@ fn answers(scene: &Scene<'_>, tutor: &Tutor, asked: &Asked, width: usize, out: &
     let theme = scene.theme;
     let inside = width.saturating_sub(4);
     let edge = |left: &str, word: &str, right: &str| {
-        let line = "─".repeat(width.saturating_sub(2 + word.chars().count()));
-        Line::from(span(theme, Token::Border, format!("{left}{word}{line}{right}")))
+        let line = "─".repeat(width.saturating_sub(left.chars().count() + word.chars().count() + 1));
+        Line::from(vec![
+            span(theme, Token::Border, left.to_owned()),
+            span(theme, Token::Dim, word.to_owned()),
+            span(theme, Token::Border, format!("{line}{right}")),
+        ])
     };
     let framed = |spans: Vec<Span<'static>>, filling: Style| {
         let cells: usize = spans.iter().map(Span::width).sum();
@@ -148,7 +162,7 @@ fn answers(scene: &Scene<'_>, tutor: &Tutor, asked: &Asked, width: usize, out: &
         Line::from(line)
     };
     let bar = theme.style(Token::Accent).add_modifier(Modifier::REVERSED | Modifier::BOLD);
-    out.push(edge("╭", "─ your answer ", "╮"));
+    out.push(edge("╭─", " your answer ", "╮"));
     for (place, choice) in asked.choices.iter().enumerate() {
         let is_chosen = tutor.chosen == Some(place);
         let lead = format!("{} {}. ", if is_chosen { "▸" } else { " " }, letter(place));

@@ -6,6 +6,7 @@ use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
 use super::state::Tutor;
+use super::text;
 use crate::drawing::figures::counted;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
@@ -134,10 +135,25 @@ fn lines_of_words(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Vec<Vec<Vec
     terms.iter().map(entry).collect()
 }
 
-/// Rows that the words take with their frame.
+/// Rows that the words take with their frame, or what was read before while a question is open; two where there is nothing.
 pub(super) fn rows_of_words(scene: &Scene<'_>, tutor: &Tutor, width: u16) -> u16 {
-    let lines: usize = lines_of_words(scene, tutor, usize::from(width.saturating_sub(4))).iter().map(Vec::len).sum();
+    let inside = usize::from(width.saturating_sub(4));
+    let lines: usize = match tutor.hold().asks() {
+        true => text::recalled(scene.theme, tutor, inside).len(),
+        false => lines_of_words(scene, tutor, inside).iter().map(Vec::len).sum(),
+    };
     u16::try_from(lines + 2).unwrap_or(u16::MAX)
+}
+
+/// Draws what was read before a question.
+pub(super) fn render_recalled(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buffer) {
+    let theme = scene.theme;
+    let title = vec![span(theme, Token::Title, "read before")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    for (y, line) in (0..inner.height).zip(text::recalled(theme, tutor, usize::from(inner.width))) {
+        put(inner, y, line.spans, buf);
+    }
 }
 
 /// Draws the words, whole entries only.

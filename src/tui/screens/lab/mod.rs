@@ -372,7 +372,8 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let two_charts = body.height >= least && has_steps(stage) && !failed_at_once(stage);
     // In few rows what can be done comes before what could be measured.
     let hints = stage.picture.effect().is_none();
-    let hinted = !stepped && !led && (body.height >= STRIP_WITH_AXIS || stage.findings().is_empty());
+    let hinted =
+        !stepped && (!led || stage.hold.asks()) && (body.height >= STRIP_WITH_AXIS || stage.findings().is_empty());
     let effect = if hints && !hinted { 0 } else { told };
     let findings = why::wanted_rows(stage, body.width, why::BEHIND_WORD, 1) + why::rows_of_op(stage, body.width);
     let why = match (autopsy, body.height) {

@@ -12,15 +12,16 @@ use crate::model::{Study, Survivor};
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
+/// Cells from which on a list has shares.
+const WITH_SHARES: u16 = 44;
+
 /// What was alive at the peak, by name.
 pub(super) fn at_peak(stage: &Stage<'_>, study: &Study, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
     let unit = unit_of(&study.at_peak);
-    let title = vec![
-        span(theme, Token::Title, "alive at the peak"),
-        span(theme, Token::Dim, format!(" · by name, {}", unit.name())),
-    ];
+    let title =
+        vec![span(theme, Token::Title, "alive at the peak"), span(theme, Token::Dim, format!(" · {}", unit.name()))];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
     names(stage, &study.at_peak, peak, inner, 0, buf);
@@ -40,7 +41,9 @@ fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: us
         |cells: &dyn Fn(&Survivor) -> usize| seen.iter().take(usize::from(area.height)).map(cells).max().unwrap_or(0);
     let (counts, bytes) = (widest(&|one| count(one).width()), widest(&|one| unit.or_smaller(one.bytes).width()) + 1);
     for (y, survivor) in (0..area.height).zip(seen) {
-        let room = usize::from(area.width.saturating_sub(8)).saturating_sub(counts + bytes);
+        // In few cells names come before shares.
+        let shares = if area.width >= WITH_SHARES { 6 } else { 0 };
+        let room = usize::from(area.width.saturating_sub(2 + shares as u16)).saturating_sub(counts + bytes);
         let line = vec![
             legend::legend_of(survivor.category, theme),
             span(theme, Token::Text, format!(" {}", pane::cut_name(&survivor.name, room))),
@@ -48,9 +51,10 @@ fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: us
         put(area, y, line, buf);
         // As in the list of who holds memory: looks change twice a row, for each change costs bytes on the line.
         let share = figures::percent(survivor.bytes.get(), whole.get());
+        let share = if shares > 0 { format!("{share:>shares$}") } else { String::new() };
         let figures = vec![
             span(theme, Token::Text, format!("{:>bytes$}", unit.or_smaller(survivor.bytes))),
-            span(theme, Token::Dim, format!("{:>counts$}{share:>6}", count(survivor))),
+            span(theme, Token::Dim, format!("{:>counts$}{share}", count(survivor))),
         ];
         put_right(area, y, figures, buf);
     }
