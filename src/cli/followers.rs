@@ -62,6 +62,11 @@ impl Followers {
         self
     }
 
+    /// Whether one of them is a recording.
+    pub fn record(&self) -> bool {
+        self.0.borrow().recorder.is_some()
+    }
+
     /// What they are to a run.
     pub fn listener(&self) -> Listener {
         Box::new(self.clone())

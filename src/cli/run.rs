@@ -205,6 +205,9 @@ struct Trained {
     ended: Option<Report>,
 }
 
+/// After the step of this number flips are weighed beside a run that is recorded: the optimizer has its state by then.
+const WEIGHED: u64 = 1;
+
 /// Trains as many steps as `steps` wants; `each` sees every one.
 fn train(spec: &LabSpec, mut steps: Steps, followers: &Followers, mut each: impl FnMut(&StepReport)) -> Trained {
     let mut run = match Headless::make(spec.clone(), Some(followers.listener())) {
@@ -216,9 +219,15 @@ fn train(spec: &LabSpec, mut steps: Steps, followers: &Followers, mut each: impl
     };
     steps.reset_if_due(&mut run);
     let mut ended = None;
+    let mut weighing = None;
     for number in 0..steps.wanted {
         match run.step() {
             Ok(report) => {
+                // Who opens the recording is told what flips would do, as in the lab: it is tried beside the run.
+                if number == WEIGHED && followers.record() {
+                    let run = run.shortage();
+                    weighing = std::thread::Builder::new().name("weighing".to_owned()).spawn(move || run.weigh()).ok();
+                }
                 each(&report);
                 steps.push(&report);
                 steps.reset_if_due(&mut run);
@@ -231,6 +240,10 @@ fn train(spec: &LabSpec, mut steps: Steps, followers: &Followers, mut each: impl
                 break;
             }
         }
+    }
+    let weighed = weighing.and_then(|weighing| weighing.join().ok().flatten());
+    if let Some(weighed) = weighed.filter(|_| ended.is_none()) {
+        run.weighed(weighed);
     }
     run.finish();
     Trained { view: run.view(), run: Some(run), steps, ended }

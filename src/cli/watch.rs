@@ -162,7 +162,12 @@ impl Watched {
             Meeting::Socket(socket) => socket.file_stem().and_then(|stem| stem.to_str()?.parse().ok()),
             Meeting::Started(_) => None,
         };
-        Awaited { command: words.join(" "), pid: started.or(attached), output: self.output.clone() }
+        Awaited {
+            command: words.join(" "),
+            pid: started.or(attached),
+            output: self.output.clone(),
+            printed: Vec::new(),
+        }
     }
 
     /// Says what a program on a stand-in GPU read that nothing computed. Its job is still there, and so are its counts.

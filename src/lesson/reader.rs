@@ -9,6 +9,7 @@ use super::error::LessonError;
 use super::goal::{Cost, Goal};
 use super::look::Look;
 use super::question::{Choice, Form, Tolerance, fits};
+use super::sketch::Sketch;
 use crate::figures::{Condition, Misread, Quantity, Scale, Scope, Template};
 use crate::session::Switch;
 use crate::user_input::hint;
@@ -37,6 +38,7 @@ pub(super) struct Raw {
     pub check: Vec<Written>,
     pub why: Option<Written>,
     pub look: Option<Look>,
+    pub sketch: Option<Sketch>,
     pub hint: Option<Written>,
 }
 

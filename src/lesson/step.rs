@@ -7,6 +7,7 @@ use super::error::{LessonError, Places};
 use super::look::Look;
 use super::question::{Form, Question};
 use super::reader::{Raw, Reader};
+use super::sketch::Sketch;
 use crate::figures::{Condition, Quantity, Scope, Template};
 
 /// A step of a lesson.
@@ -32,6 +33,8 @@ pub struct Step {
     pub after: Template,
     /// The screen that shows it best.
     pub look: Option<Look>,
+    /// What is seen beside the question where the lab itself would tell the answer.
+    pub sketch: Option<Sketch>,
 }
 
 /// Moments that expressions may speak of, as far as the lesson has come.
@@ -96,6 +99,9 @@ impl Step {
         if question.is_none() && hint.is_some() {
             return Err(block.wrong("a hint helps with a question, and there is none"));
         }
+        if question.is_none() && raw.sketch.is_some() {
+            return Err(block.wrong("a sketch stands beside a question, and there is none"));
+        }
         let title = source[section.title.clone()].trim().to_owned();
         if title.is_empty() {
             return Err(Places(source).wrong(section.title.start, "a step has a title; write it after ##"));
@@ -116,6 +122,7 @@ impl Step {
             why: marks.scope(|scope| raw.why.as_ref().map(|why| reader.template(why, scope)).transpose())?,
             after: marks.scope(|scope| template(source, &section.after, scope))?,
             look: raw.look,
+            sketch: raw.sketch,
         })
     }
 

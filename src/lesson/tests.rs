@@ -132,6 +132,7 @@ fn what_is_wrong_with_a_file_is_told_with_line_and_column() {
         ("\"steps 3\"", "\"stpes 3\"", "stpes", "did you mean \"steps\"?"),
         ("steps == 3\"", "steps == 3 MiB\"", "== 3 MiB", "count and bytes can't be compared"),
         ("look = \"ledger\"", "look = \"leger\"", "\"leger", "did you mean \"ledger\"?"),
+        ("look = \"ledger\"", "sketch = \"stpe\"", "\"stpe", "did you mean \"step\"?"),
         ("ask = \"What will fall?\"\n", "", "hint = ", "an answer and no question"),
         ("check = [\"before", "chekc = [\"before", "chekc", "did you mean \"check\"?"),
         ("warm.reserved ==", "wram.reserved ==", "wram", "did you mean \"warm\"?"),

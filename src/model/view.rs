@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, LessonNote, Micros,
-    ModuleOutput, NameId, Phase, Profile, Reading, RunState, Settings, StepReport,
+    ModuleOutput, NameId, Phase, Profile, Reading, RunState, Settings, StepReport, Weighed,
 };
 use vramlab_allocator::PoolKind;
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
@@ -86,6 +86,8 @@ pub struct View {
     pub configurations: Vec<Arc<Configuration>>,
     /// Why the last request failed, until a whole step went through.
     pub autopsy: Option<Arc<Autopsy>>,
+    /// What flips would do to the peak of a step, where that was tried since the last one.
+    pub weighed: Option<Arc<Weighed>>,
     /// The last lines of the log, oldest first.
     pub log: Vec<LogLine>,
     /// What the model concludes, most important first.

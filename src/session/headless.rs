@@ -10,7 +10,7 @@ use super::{BuildError, DeviceChoice, LabSpec, Pace, Scene, Setup, Shortage, Swi
 use vramlab_allocator::Statistics;
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_device::Sensors;
-use vramlab_model::{Event, EventKind, Lab, Micros, Ranks, RunState, StepReport, View};
+use vramlab_model::{Event, EventKind, Lab, Micros, Ranks, RunState, StepReport, View, Weighed};
 use vramlab_train::{Answer, Observer, SafePoint, TrainError, Trainer};
 
 /// A run that is advanced step by step. It is the same on every machine, except for a real device's times.
@@ -237,14 +237,26 @@ impl Headless {
 
     /// Tries what would have made a request fit; the view has it from then on.
     pub fn try_remedies(&mut self) {
-        let shortage = Shortage {
+        let tried = self.shortage().try_remedies();
+        self.emit(EventKind::Remedied(tried.into()));
+        self.catch_up();
+    }
+
+    /// The run as it stands, for trials beside it: [`Shortage::weigh`] on another thread, then [`Headless::weighed`].
+    #[must_use]
+    pub fn shortage(&self) -> Shortage {
+        Shortage {
             spec: self.spec.clone(),
             setup: self.in_force.clone(),
             memory: self.trainer.device_info().memory,
             libraries: self.trainer.libraries(),
             steps: self.trainer.steps(),
-        };
-        self.emit(EventKind::Remedied(shortage.try_remedies().into()));
+        }
+    }
+
+    /// What flips would do was tried; the view, and a recording, have it from then on.
+    pub fn weighed(&mut self, weighed: Weighed) {
+        self.emit(EventKind::Weighed(Arc::new(weighed)));
         self.catch_up();
     }
 

@@ -1,6 +1,8 @@
 //! Why a request failed, in the order in which one asks: what, what would have made it fit, what the allocator tried, what is live, and
 //! which free bytes could not serve.
 
+mod fits;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
@@ -20,6 +22,8 @@ struct Passage {
     heading: &'static str,
     token: Token,
     text: String,
+    /// The same as a table, where it has one.
+    table: Vec<fits::Fit>,
     /// Which place it has among those that matter most, from 0 on.
     rank: u8,
 }
@@ -85,19 +89,33 @@ fn key_rows(stage: &Stage<'_>, parts: &[Passage], wrapped: &[Vec<String>], (widt
     u16::from(cells.saturating_add(key_words(stage).width() + 2) > usize::from(width))
 }
 
-/// Every line of it, as text with its look; `word` says how a remedy is done.
+/// Every line of it, as text with its look; `word` says how a remedy is done. What fits is a sentence.
 pub(crate) fn lines(
     view: &View,
     autopsy: &Autopsy,
     width: usize,
     word: &dyn Fn(&Remedy) -> String,
 ) -> Vec<(Token, String)> {
-    let mut lines = Vec::new();
-    for part in parts(view, autopsy, word) {
-        let text = if part.heading.is_empty() { part.text } else { format!("{}: {}", part.heading, part.text) };
-        lines.extend(pane::wrap(&text, width).into_iter().map(|line| (part.token, line)));
-    }
-    lines
+    let lines = |part: Passage| in_words(&part, width);
+    parts(view, autopsy, word).into_iter().flat_map(lines).collect()
+}
+
+/// The same for a screen, where what fits is a table.
+pub(crate) fn lines_with_table(stage: &Stage<'_>, autopsy: &Autopsy, width: usize) -> Vec<(Token, String)> {
+    let lines = |part: Passage| match fits::lines(&part.table, width.saturating_sub(2)) {
+        None => in_words(&part, width),
+        Some(rows) => {
+            let rows = rows.into_iter().map(|row| (part.token, format!("  {row}")));
+            std::iter::once((part.token, format!("{}:", part.heading))).chain(rows).collect()
+        }
+    };
+    told(stage, autopsy).into_iter().flat_map(lines).collect()
+}
+
+/// A paragraph behind its heading.
+fn in_words(part: &Passage, width: usize) -> Vec<(Token, String)> {
+    let text = if part.heading.is_empty() { part.text.clone() } else { format!("{}: {}", part.heading, part.text) };
+    pane::wrap(&text, width).into_iter().map(|line| (part.token, line)).collect()
 }
 
 /// How many lines of each paragraph have room. Those that matter most are whole; of the first that is not, what is left holds the beginning.
@@ -154,7 +172,8 @@ const HEADING: usize = 7;
 fn wrapped(parts: &[Passage], width: u16) -> Vec<Vec<String>> {
     let lines = |part: &Passage| {
         let indent = if part.heading.is_empty() { 0 } else { HEADING };
-        pane::wrap(&part.text, usize::from(width).saturating_sub(indent))
+        let width = usize::from(width).saturating_sub(indent);
+        fits::lines(&part.table, width).unwrap_or_else(|| pane::wrap(&part.text, width))
     };
     parts.iter().map(lines).collect()
 }
@@ -163,29 +182,30 @@ fn wrapped(parts: &[Passage], width: u16) -> Vec<Vec<String>> {
 fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Passage> {
     let mut parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
     if let Some(text) = filled_by_leak(&stage.findings(), autopsy.ledger.allocated()) {
-        parts.insert(0, Passage { heading: "", token: Token::Danger, rank: 0, text });
+        parts.insert(0, Passage { heading: "", token: Token::Danger, rank: 0, text, table: Vec::new() });
     }
     if !stage.hold.advises() {
         parts.retain(|part| part.heading != FITS_NOT);
         if let Some(fits) = parts.iter_mut().find(|part| part.heading == FITS) {
             (fits.token, fits.text) = (Token::Dim, "shown when the lesson is over".to_owned());
+            fits.table.clear();
         }
     }
     parts
 }
 
 fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Vec<Passage> {
-    let part = |heading, token, rank, text| Passage { heading, token, text, rank };
+    let part = |heading, token, rank, text| Passage { heading, token, text, rank, table: Vec::new() };
     let mut parts = vec![
         part("", Token::Danger, 0, asked(view, autopsy)),
-        part(FITS, Token::Accent, 1, fits(autopsy, word)),
+        Passage { table: fits::table(autopsy, word), ..part(FITS, Token::Accent, 1, fits::fits(autopsy, word)) },
         part("tried", Token::Text, 2, tried(autopsy)),
         part("live", Token::Text, 3, live(view, autopsy)),
     ];
     if !autopsy.unusable.is_empty() {
         parts.push(part("free", Token::Text, 4, unusable(autopsy)));
     }
-    parts.push(part(FITS_NOT, Token::Dim, 5, fits_not(autopsy, word)));
+    parts.push(part(FITS_NOT, Token::Dim, 5, fits::fits_not(autopsy, word)));
     parts.retain(|part| !part.text.is_empty());
     parts
 }
@@ -340,35 +360,6 @@ fn unusable_part(part: &Unusable, autopsy: &Autopsy) -> String {
         text.push_str(&format!(", held by {holder}"));
     }
     text
-}
-
-fn fits(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
-    let remedied = &autopsy.remedied;
-    if autopsy.tried && remedied.is_empty() {
-        return "nothing was tried: the host has too little memory left for it".to_owned();
-    }
-    // For a request that a snapshot recorded nothing can be tried.
-    if remedied.is_empty() && autopsy.request.attempts.is_empty() {
-        return String::new();
-    }
-    if remedied.is_empty() {
-        return "trying what would have made it fit …".to_owned();
-    }
-    let fitting: Vec<String> = remedied
-        .iter()
-        .filter(|tried| tried.fits)
-        .map(|tried| format!("{}, reserving {}", word(&tried.remedy), bytes(tried.peak_reserved)))
-        .collect();
-    match fitting.is_empty() {
-        true => "with nothing that was tried (simulated)".to_owned(),
-        false => format!("with {} (tried, simulated)", fitting.join(", or ")),
-    }
-}
-
-fn fits_not(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
-    let failing = autopsy.remedied.iter().filter(|tried| !tried.fits).map(|tried| word(&tried.remedy));
-    let failing: Vec<String> = failing.collect();
-    if failing.is_empty() { String::new() } else { format!("with {}", failing.join(", ")) }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use ratatui::widgets::{Clear, Widget};
 use super::action::Action;
 use super::keymap;
 use super::stage::{Stage, Targets};
+use super::waiting;
 use crate::drawing::pane::{self, put, put_at, put_right, span};
 use crate::drawing::theme::Token;
 use crate::model::RunState;
@@ -39,11 +40,14 @@ pub(crate) fn render(
         }
     }
     let picture = stage.picture;
+    // Before a program has said anything there is nothing to look at.
+    let waits = waiting::is_shown(picture);
     let shown = stage.keys.bindings().iter().filter(|binding| {
         !binding.hint.is_empty()
             && !binding.keys.is_empty()
             && binding.acts_on(screen)
             && stage.hold.permits(binding.action, picture)
+            && (!waits || is_of_program(binding.action))
             && keymap::acts(binding.action, picture).is_ok()
     });
     let hints: Vec<(&str, &str, Action)> = shown
@@ -112,6 +116,11 @@ fn pressed(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Rect {
     }
     line.push(Span::raw(" "));
     Rect { width: put_right(area, 0, line, buf), ..area }
+}
+
+/// Whether a key has to do with this program alone, and nothing with what it shows.
+const fn is_of_program(action: Action) -> bool {
+    matches!(action, Action::ChooseTheme | Action::Palette | Action::ToggleHelp | Action::Quit)
 }
 
 /// What a key does now, in a word.

@@ -49,7 +49,12 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
         let edge = put_right(area, 0, if fits { whole } else { device(picture, true, theme) }, buf);
         let left = Rect { width: edge.saturating_sub(2), ..area };
         put(left, 0, workload(picture, usize::from(left.width), theme), buf);
-        let least: usize = state(stage, 0).iter().map(Span::width).sum();
+        // Which moment all panels show matters more than the last of the figures: it is said in full.
+        let place = when::place(stage);
+        let [long, short] = &place.step;
+        let whole =
+            if area.width >= TITLES && moved_by_keeper(stage) { long.width().saturating_sub(short.width()) } else { 0 };
+        let least = state(stage, 0).iter().map(Span::width).sum::<usize>() + whole;
         // What stands still says its phase and op; what goes on its phase, and is on the way to the next one.
         let wanted = least + if stage.is_still() { STILL } else { PHASE };
         let begin = tabs(theme, screen, wanted, area, buf, targets);
@@ -107,6 +112,11 @@ fn tabs(theme: &Theme, screen: usize, least: usize, area: Rect, buf: &mut Buffer
         }
     }
     x
+}
+
+/// Whether panels show a moment that the keeper chose, not a person.
+fn moved_by_keeper(stage: &Stage<'_>) -> bool {
+    matches!(stage.picture.moment(), Moment::StepPeak | Moment::RunPeak)
 }
 
 /// What is trained, and as many words of how as `room` cells hold.

@@ -53,7 +53,8 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
     let rows = [header::rows(area), told, 1].map(Constraint::Length);
     let rows = Split::vertical([rows[0], Constraint::Min(0), rows[1], rows[2]]);
     let [top, body, strip, keys] = area.layout::<4>(&rows);
-    let (body, lesson) = app.tutor().map_or((body, Rect::ZERO), |tutor| tutor::beside(&stage, tutor, body));
+    let lesson = app.tutor().map(|tutor| (tutor, tutor::places(&stage, tutor, app.screen(), body)));
+    let body = lesson.as_ref().map_or(body, |(_, places)| places.lab);
     let view = stage.view();
     let mut layout = if let Some((awaited, elapsed)) = app.awaited() {
         waiting::render(&stage, awaited, elapsed, body, buf);
@@ -72,8 +73,8 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         frame_keys::render(&stage, &layout.panels, app.screen(), buf, &mut layout.targets);
         layout
     };
-    if let Some(tutor) = app.tutor() {
-        layout.lesson_rows = tutor::render(&stage, tutor, lesson, buf);
+    if let Some((tutor, places)) = &lesson {
+        tutor::render(&stage, tutor, places, buf, &mut layout);
     }
     if let Some(narrator) = app.narrator() {
         demo::render(&stage, narrator, strip, buf);

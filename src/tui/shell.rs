@@ -4,6 +4,7 @@
 use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossterm::event::Event;
@@ -18,6 +19,7 @@ use super::completion;
 use super::error::TuiError;
 use super::glyphs::GlyphTier;
 use super::input::Input;
+use super::output_tail;
 use super::screen;
 use super::signals::{self, Notice};
 use super::states::Other;
@@ -182,6 +184,8 @@ async fn show(
     let mut saving = 0_usize;
     let (reader, mut read) = mpsc::unbounded_channel();
     read_others(compare, &reader);
+    let waits = Arc::new(AtomicBool::new(false));
+    follow_output(&app, &waits, &reader);
     let first = source.pictures.borrow_and_update().clone();
     let effects = app.update(Message::Picture(first));
     perform(&effects, source, &mut guard)?;
@@ -227,7 +231,9 @@ async fn show(
                 let picture = source.pictures.borrow_and_update().clone();
                 let path = picture.recording.as_ref().map(|recording| recording.path.clone());
                 recordings.extend(path.filter(|path| recordings.last() != Some(path)));
-                app.update(Message::Picture(picture))
+                let effects = app.update(Message::Picture(picture));
+                waits.store(app.awaited().is_some(), Ordering::Relaxed);
+                effects
             }
             Happened::Picture(false) => {
                 source_is_there = false;
@@ -267,6 +273,7 @@ async fn show(
             break Exit::Quit;
         }
     };
+    waits.store(false, Ordering::Relaxed);
     drop(guard);
     // What is still being written is waited for, if not for long.
     let rest = async {
@@ -350,6 +357,17 @@ fn in_background(
     // The receiver may be gone.
     let run = move || drop(told.send(work()));
     std::thread::Builder::new().name(name.to_owned()).spawn(run).is_ok()
+}
+
+/// Follows what a watched program prints, for as long as the screen waits for it.
+fn follow_output(app: &App, waits: &Arc<AtomicBool>, reader: &mpsc::UnboundedSender<FileNews>) {
+    let Some(path) = app.output() else { return };
+    waits.store(true, Ordering::Relaxed);
+    let reader = reader.clone();
+    // The listener may be gone.
+    output_tail::follow(path, Arc::clone(waits), move |lines| {
+        drop(reader.send(FileNews::Found(Message::Output(lines))))
+    });
 }
 
 /// Reads files to compare with, one after the other, on a thread of its own; tells how far it is, and what can't be read.

@@ -17,7 +17,9 @@ use crate::model::RunState;
 use crate::source::{Kind, Picture};
 
 /// Widest the box gets.
-const WIDTH: u16 = 92;
+const WIDTH: u16 = 110;
+/// Rows of the pane of what the program prints, at least.
+const LEAST_TAIL: u16 = 5;
 /// Cells before what is told.
 const COLUMN: usize = 13;
 
@@ -30,6 +32,8 @@ pub struct Awaited {
     pub pid: Option<u32>,
     /// Where its own output goes.
     pub output: Option<PathBuf>,
+    /// The last lines of it.
+    pub printed: Vec<String>,
 }
 
 /// Whether a picture is one of a program that has not used a GPU yet, or never did.
@@ -80,11 +84,36 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &Awaited, elapsed: Duration, ar
     let leaves = if ended { format!("{quit} closes") } else { format!("{quit} leaves; the program goes on") };
     tell(Token::Dim, "keys", &format!("{leaves} · {} help", stage.keys.key_of(Action::ToggleHelp)));
     let height = u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(2).min(area.height);
-    let outer = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 3, width, height };
+    // What the program prints stands below, where there is room for some lines of it.
+    let room = area.height - height;
+    let tail = if awaited.printed.is_empty() || room < LEAST_TAIL {
+        0
+    } else {
+        u16::try_from(awaited.printed.len()).unwrap_or(u16::MAX).saturating_add(2).clamp(LEAST_TAIL, room)
+    };
+    let above = (room - tail) / 3;
+    let outer = Rect { x: area.x + (area.width - width) / 2, y: area.y + above, width, height };
+    printed(stage, awaited, Rect { y: outer.bottom(), height: tail, ..outer }, buf);
     let title = if ended { "nothing to show" } else { "waiting for the program" };
     let inner = pane::frame(Frame::Box, vec![span(theme, Token::Title, title)], theme.style(Token::Border), outer, buf);
     for (y, (token, head, line)) in (0..inner.height).zip(rows) {
         let line = vec![Span::raw(" "), span(theme, Token::Dim, format!("{head:<COLUMN$}")), span(theme, token, line)];
         put(inner, y, line, buf);
+    }
+}
+
+/// The last lines of what the program prints, as many as have room.
+fn printed(stage: &Stage<'_>, awaited: &Awaited, area: Rect, buf: &mut Buffer) {
+    if area.is_empty() {
+        return;
+    }
+    let theme = stage.theme;
+    let title = vec![span(theme, Token::Title, "its output")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let rows = usize::from(inner.height);
+    let first = awaited.printed.len().saturating_sub(rows);
+    for (y, line) in (0..inner.height).zip(&awaited.printed[first..]) {
+        let line = pane::cut(line, usize::from(inner.width.saturating_sub(2)));
+        put(inner, y, vec![Span::raw(" "), span(theme, Token::Dim, line)], buf);
     }
 }

@@ -77,6 +77,7 @@ impl Lab {
             effects: self.effects.view(),
             configurations: self.configurations(),
             autopsy: self.autopsy.clone(),
+            weighed: self.weighed.clone(),
             log: self.log.last(Self::LINES),
             generated: self.generated.clone(),
             modules: Arc::clone(&self.modules),

@@ -30,6 +30,8 @@ pub enum Message {
     Compared(Other),
     /// What may follow the beginning of a path.
     Completed(Completion),
+    /// The last lines of what a watched program prints.
+    Output(Vec<String>),
     /// A frame was drawn; what it learnt about the layout.
     Drawn(Layout),
 }

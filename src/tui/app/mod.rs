@@ -1,6 +1,7 @@
 //! What the screen shows beyond its source, and how keys and news change it: a pure function of messages.
 
 mod acting;
+mod awaiting;
 mod loud;
 mod message;
 mod notices;

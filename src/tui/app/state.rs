@@ -26,7 +26,7 @@ use crate::tui::screens::SCREENS;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::ScreenStates;
 use crate::tui::tutor::{self, Lecture, Tutor};
-use crate::tui::waiting::{self, Awaited};
+use crate::tui::waiting::Awaited;
 
 /// The state of the screen.
 #[derive(Clone, Debug)]
@@ -158,17 +158,6 @@ impl App {
         Self { origin: Arc::new(origin), ..self }
     }
 
-    /// The same of which this is known while it waits for a program.
-    #[must_use]
-    pub fn with_awaited(self, awaited: Awaited) -> Self {
-        Self { awaited: Arc::new(awaited), ..self }
-    }
-
-    /// What is known of the program that it waits for, and for how long it has; `None` where it does not wait.
-    pub(crate) fn awaited(&self) -> Option<(&Awaited, Duration)> {
-        waiting::is_shown(&self.latest).then_some((&*self.awaited, self.now))
-    }
-
     /// The same with the words of a person for blocks, by which memory is shown first.
     #[must_use]
     pub fn with_tags(mut self, tags: Tags) -> Self {
@@ -279,11 +268,6 @@ impl App {
             .min()
     }
 
-    /// Whether a program that has not said anything may still do so.
-    fn waits_on(&self) -> bool {
-        self.latest.run != RunState::Finished && self.awaited().is_some()
-    }
-
     /// Shows `text` in the footer for a while.
     pub fn notify(&mut self, text: String) {
         self.notices.tell(text, self.now);
@@ -316,6 +300,9 @@ impl App {
             Message::Compared(other) => {
                 self.states.compare.others.push(other);
                 self.dirty = true;
+            }
+            Message::Output(lines) => {
+                self.printed(lines);
             }
             Message::Completed(completion) => {
                 if let Some(Layer::Path(prompt)) = self.layers.last_mut() {

@@ -27,7 +27,7 @@ fn lines(stage: &Stage<'_>, width: u16) -> Vec<Line<'static>> {
     let room = usize::from(width.saturating_sub(6));
     let mut lines: Vec<Line<'static>> = Vec::new();
     if let Some(autopsy) = stage.picture.autopsy() {
-        let told = autopsy::lines(stage.view(), &autopsy, room, &|remedy| words::remedy(stage, remedy)).into_iter();
+        let told = autopsy::lines_with_table(stage, &autopsy, room).into_iter();
         lines.extend(told.map(|(token, line)| Line::from(span(theme, token, line))));
     }
     // A failure is told above, with more.

@@ -25,8 +25,8 @@ use crate::tui::words;
 
 /// Widest the help gets.
 const WIDTH: u16 = 150;
-/// From this width on keys stand in two columns: what most of them do fits into a line of one.
-const TWO_COLUMNS: u16 = 140;
+/// From this width on keys stand in two columns.
+const TWO_COLUMNS: u16 = 112;
 /// Cells between two columns.
 const GAP: usize = 2;
 /// Cells of the column of keys, and of words.
@@ -34,6 +34,8 @@ const KEYS: usize = 12;
 const WORDS: usize = 18;
 /// Longer words find nothing.
 const LONGEST: usize = 40;
+/// Groups of keys that come before those of the Lab.
+const FIRST: [Group; 3] = [Group::Run, Group::Time, Group::Switches];
 
 /// Which of its parts is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,11 +256,18 @@ impl Help {
                     all.iter().filter(|binding| binding.screen == Some(index)).collect()
                 };
                 let title = |index: usize| SCREENS.get(index).map_or("", |screen| screen.title);
+                // On the Lab what somebody new presses comes first: to go on and stop, to move in time, to flip.
+                let first: &[Group] = if self.screen == 0 { &FIRST } else { &[] };
+                let rest: Vec<Group> = Group::ALL.into_iter().filter(|group| !first.contains(group)).collect();
+                let groups = |page: &mut HelpPage<'_>, groups: &[Group]| {
+                    for group in groups {
+                        let of_group = all.iter().filter(|binding| binding.group == *group && binding.screen.is_none());
+                        page.keys(group.title(), &of_group.collect::<Vec<_>>(), None, false);
+                    }
+                };
+                groups(&mut page, first);
                 page.keys(&format!("on this screen: {}", title(self.screen)), &of_screen(self.screen), None, false);
-                for group in Group::ALL {
-                    let of_group = all.iter().filter(|binding| binding.group == group && binding.screen.is_none());
-                    page.keys(group.title(), &of_group.collect::<Vec<_>>(), None, false);
-                }
+                groups(&mut page, &rest);
                 for index in (0..SCREENS.len()).filter(|index| *index != self.screen) {
                     page.keys(&format!("on {}", title(index)), &of_screen(index), None, false);
                 }

@@ -23,10 +23,10 @@ use crate::tui::words;
 /// Longer queries find nothing.
 const LONGEST: usize = 200;
 /// Widest the box gets.
-const WIDTH: u16 = 110;
+const WIDTH: u16 = 160;
 /// Cells of names at most in which what offers are begins in one column.
 const MOST_NAME: usize = 24;
-/// Most rows of what is found.
+/// Most rows of what is found, where that is no smaller part of the screen.
 const ROWS: u16 = 24;
 /// Rows of the sentence about what is selected.
 const ABOUT: u16 = 2;
@@ -108,7 +108,7 @@ impl Palette {
     pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         let theme = stage.theme;
         let (width, most) = (WIDTH.min(area.width), area.height.saturating_sub(area.height / 8));
-        let height = (ROWS + ABOUT + 4).min(most);
+        let height = (ROWS + ABOUT + 4).max(area.height * 3 / 4).min(most);
         let outer =
             Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 3, width, height };
         Clear.render(outer, buf);

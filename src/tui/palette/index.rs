@@ -39,6 +39,19 @@ struct Listed {
     about: String,
 }
 
+impl Listed {
+    /// A block or a segment.
+    fn is_of_memory(&self) -> bool {
+        matches!(self.offer.kind, Kind::Block | Kind::Segment)
+    }
+
+    /// Whether every word stands in one of its texts.
+    fn says(&self, sought: &str) -> bool {
+        let texts = [&self.name, &self.also, &self.about];
+        sought.split_whitespace().all(|word| texts.iter().any(|text| text.contains(word)))
+    }
+}
+
 /// Everything that can be found while the palette is open.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
@@ -64,7 +77,12 @@ impl Index {
         let of = |bindings: Vec<&Binding>| -> Vec<Offer> { bindings.into_iter().map(|one| key(stage, one)).collect() };
         let no_cursor = picture.can(Ability::Seek).err().map(ToOwned::to_owned);
         let no_switch = Switch::all().next().and_then(|switch| why_off(stage, Action::of_switch(switch)));
-        let mut all = of(own);
+        // Switches are what most look for; where nothing is asked they stand first.
+        let (levers, common): (Vec<&Binding>, Vec<&Binding>) = common
+            .into_iter()
+            .partition(|one| matches!(one.action, Action::Edit(_) | Action::Flip(_, crate::session::Way::Next)));
+        let mut all = of(levers);
+        all.extend(of(own));
         all.extend(of(common));
         all.extend(moments(stage));
         all.extend(values(stage));
@@ -99,7 +117,12 @@ impl Index {
             return recent.iter().chain(rest).take(FOUND).cloned().collect();
         }
         let mut scored: Vec<(i32, &Listed)> = Vec::new();
+        let has_all = |one: &Listed| sought.split_whitespace().all(|word| one.name.contains(word));
         for one in &self.listed {
+            // Thousands of names have some letters in order: blocks are found by what they are called.
+            if one.is_of_memory() && !has_all(one) && !one.also.contains(&sought) {
+                continue;
+            }
             let Some(mut points) = score(&sought, &one.name, &one.also, &one.about) else { continue };
             // A key finds what it does.
             points += if one.offer.key.split(' ').any(|key| key == query.trim()) { 100 } else { 0 };
@@ -114,7 +137,11 @@ impl Index {
         }
         let best = scored.iter().map(|(points, _)| *points).max().unwrap_or(0);
         scored.retain(|(points, _)| points.saturating_mul(WORST.1) >= best.saturating_mul(WORST.0));
-        scored.sort_by_key(|(points, _)| Reverse(*points));
+        // What has the letters side by side comes before what has them apart, and blocks last.
+        let side_by_side = |one: &Listed| one.says(&sought);
+        scored.sort_by_key(|(points, one)| {
+            (one.is_of_memory() && one.name != sought, !side_by_side(one), Reverse(*points))
+        });
         let written = written::offers(query, self.steps).into_iter().map(|offer| Arc::new(self.held_back(offer)));
         written.chain(scored.into_iter().map(|(_, one)| Arc::clone(&one.offer))).take(FOUND).collect()
     }

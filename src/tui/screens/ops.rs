@@ -1,6 +1,7 @@
 //! The ops of a step, or of the run: what they took, what they kept, what of it was alive at the peak; and what survived
 //! since a tag.
 
+mod alive;
 mod forward;
 
 use std::collections::{HashMap, HashSet};
@@ -11,10 +12,9 @@ use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
 use crate::drawing::figures::{self, Unit};
-use crate::drawing::legend;
-use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
+use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Category, Micros, OpRow, Sort, Study, Survivor, Totals, naming};
+use crate::model::{Category, Micros, OpRow, Sort, Study, Totals, naming};
 use crate::source::{Kind, Picture, Reading, Wanted};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied::{self, Copied};
@@ -34,11 +34,11 @@ pub(crate) const SCREEN: Screen =
 /// From this width on what was alive at the peak stands at the right, by name.
 const TWO_COLUMNS: u16 = 110;
 /// Cells of that list, at least and at most.
-const NAMES: (u16, u16) = (46, 78);
+const NAMES: (u16, u16) = (40, 64);
 /// Rows of the curve of the step at least, where the tables leave some.
 const LEAST_CURVE: u16 = 9;
 /// Cells of the table from which on the curve stands under it alone: a narrower one says little for its bytes on the line.
-const OWN_CURVE: u16 = 80;
+const OWN_CURVE: u16 = 84;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -102,7 +102,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         return layout;
     };
     if let Some(tag) = tag {
-        layout.rows = since_tag(stage, study, tag, area, buf);
+        layout.rows = alive::since_tag(stage, study, tag, area, buf);
         layout.panels.push((area, Panel::Alive));
         layout.focus = Some(Panel::Alive);
         return layout;
@@ -121,7 +121,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let whole = wanted.map(|(table, names)| table.max(names)).filter(leaves);
     let [area, mut curve] = whole.map_or([area, Rect::ZERO], |rows| below(area, rows));
     let (mut left, mut right) = if two {
-        let names = (area.width * 7 / 20).clamp(NAMES.0, NAMES.1);
+        let names = (area.width * 2 / 7).clamp(NAMES.0, NAMES.1);
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(names)]));
         (left, Some(right))
     } else {
@@ -145,7 +145,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     if forward {
         layout.rows = forward::table(stage, study, kind, left, buf);
         if let Some(right) = right {
-            at_peak(stage, study, right, buf);
+            alive::at_peak(stage, study, right, buf);
         }
         return layout;
     }
@@ -157,7 +157,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         }
     }
     if let Some(right) = right {
-        at_peak(stage, study, right, buf);
+        alive::at_peak(stage, study, right, buf);
     }
     layout
 }
@@ -250,6 +250,8 @@ struct OpsColumn {
 /// Cells of the column of differences, and of names at least.
 const DELTA: usize = 12;
 const LEAST_NAMES: usize = 24;
+/// Cells of a bar, where there is room.
+const BAR: usize = 20;
 /// Cells of a name in a sentence at least.
 const LEAST_NAME: usize = 12;
 
@@ -308,8 +310,9 @@ fn milliseconds(time: Micros) -> String {
     figures::milliseconds(time)
 }
 
-/// What the columns are, where rows are left over.
-const ABOUT: &str = "taken: allocated · kept: not freed by it · at peak: alive at the peak";
+/// What columns are, where rows are left over.
+const ABOUT: [(&str, &str); 3] =
+    [("taken", "taken: allocated"), ("kept", "kept: not freed by it"), ("at peak", "at peak: alive at the peak")];
 
 /// Draws the table; returns its rows in all, and how many are seen.
 fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> (usize, usize) {
@@ -354,7 +357,11 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
     let mut columns: Vec<&OpsColumn> =
         COLUMNS.iter().filter(|column| inner.width >= column.from).filter(can_be_known).collect();
     let delta = if differences.is_some() { DELTA } else { 0 };
-    let least = if inner.width >= 90 { 14 } else { 5 };
+    let least = match inner.width {
+        82.. => BAR,
+        70.. => BAR - 8,
+        _ => 5,
+    };
     let taken = |columns: &[&OpsColumn]| columns.iter().map(|column| column.width).sum::<usize>() + delta;
     // Differences come before what a run of an op took of time.
     while delta > 0 && columns.len() > 2 && taken(&columns) + least + LEAST_NAMES > usize::from(inner.width) {
@@ -392,11 +399,12 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         let text = format!("{:>delta$}", "▼ Δ at peak");
         put_at(head, u16::try_from(x).unwrap_or(u16::MAX), 0, vec![span(theme, Token::Strong, text)], buf);
     }
+    let of_snapshot = matches!(stage.picture.kind, Kind::Snapshot(_));
     let body = Rect { y: inner.y + 2, height: inner.height - 2, ..inner };
     let seen = usize::from(body.height);
     let first = stage.scroll.min(rows.len().saturating_sub(seen));
     for (y, row) in (0..body.height).zip(&rows[first..]) {
-        put(body, y, vec![named(row, state.totals, names.saturating_sub(1), theme)], buf);
+        put(body, y, vec![named(row, state.totals, of_snapshot, names.saturating_sub(1), theme)], buf);
         let mut x = names;
         for column in &columns {
             let figure = (column.figure)(row, unit);
@@ -435,17 +443,26 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
             None => share::draw(&row.at_peak, longest, theme, at, buf),
         }
     }
-    if rows.len() + 1 < seen && ABOUT.width() <= usize::from(body.width) {
-        put(body, body.height - 1, vec![span(theme, Token::Dim, ABOUT)], buf);
+    let about = ABOUT.into_iter().filter(|(head, _)| columns.iter().any(|column| column.head == *head));
+    let about = about.map(|(_, words)| words).collect::<Vec<_>>().join(" · ");
+    if rows.len() + 1 < seen && about.width() <= usize::from(body.width) {
+        put(body, body.height - 1, vec![span(theme, Token::Dim, about)], buf);
     }
     (rows.len(), seen)
 }
 
 /// What a row is called in so many cells. Blocks that no op asked for go by their category, which is none.
-fn named(row: &OpRow, totals: Totals, cells: usize, theme: &Theme) -> Span<'static> {
+fn named(row: &OpRow, totals: Totals, of_snapshot: bool, cells: usize, theme: &Theme) -> Span<'static> {
     let without = row.calls == 0 && Category::ALL.iter().any(|category| category.label() == row.name);
     match (without, totals) {
-        (true, Totals::Op) => span(theme, Token::Dim, pane::cut(&format!("{} (no op)", row.name), cells)),
+        (true, Totals::Op) => {
+            // A lab takes parameters before the first op.
+            let why = match row.name == Category::Parameter.label() {
+                true if !of_snapshot => "at start",
+                _ => "no op",
+            };
+            span(theme, Token::Dim, pane::cut(&format!("{} ({why})", row.name), cells))
+        }
         (true, _) => span(theme, Token::Dim, pane::cut(&row.name, cells)),
         (false, _) => span(theme, Token::Text, pane::cut_name(&row.name, cells)),
     }
@@ -474,81 +491,4 @@ fn differences(stage: &Stage<'_>, study: &Study) -> Option<Differences> {
     let only = there.iter().filter(|row| !here.contains(&*row.name) && row.peak() > Bytes::ZERO);
     let gone = only.map(|row| OpRow { name: row.name.clone(), ..OpRow::default() }).collect();
     Some(Differences { pinned: there.iter().map(|row| (row.name.clone(), row.peak().get())).collect(), gone })
-}
-
-/// What was alive at the peak, by name.
-fn at_peak(stage: &Stage<'_>, study: &Study, area: Rect, buf: &mut Buffer) {
-    let theme = stage.theme;
-    let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
-    let unit = unit_of(&study.at_peak);
-    let title = vec![
-        span(theme, Token::Title, "alive at the peak"),
-        span(theme, Token::Dim, format!(" · by name, {}", unit.name())),
-    ];
-    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
-    let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
-    names(stage, &study.at_peak, peak, inner, 0, buf);
-}
-
-/// Names with their bytes and how many they are, from the `first` on.
-fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: usize, buf: &mut Buffer) {
-    let theme = stage.theme;
-    let unit = unit_of(of);
-    let seen = &of[first.min(of.len())..];
-    let count = |survivor: &Survivor| match survivor.blocks {
-        0 | 1 => String::new(),
-        blocks => format!(" {blocks}×"),
-    };
-    // Figures take no more room than the widest of them: the rest is for names.
-    let widest =
-        |cells: &dyn Fn(&Survivor) -> usize| seen.iter().take(usize::from(area.height)).map(cells).max().unwrap_or(0);
-    let (counts, bytes) = (widest(&|one| count(one).width()), widest(&|one| unit.or_smaller(one.bytes).width()) + 1);
-    for (y, survivor) in (0..area.height).zip(seen) {
-        let room = usize::from(area.width.saturating_sub(8)).saturating_sub(counts + bytes);
-        let line = vec![
-            legend::legend_of(survivor.category, theme),
-            span(theme, Token::Text, format!(" {}", pane::cut_name(&survivor.name, room))),
-        ];
-        put(area, y, line, buf);
-        // As in the list of who holds memory: looks change twice a row, for each change costs bytes on the line.
-        let share = figures::percent(survivor.bytes.get(), whole.get());
-        let figures = vec![
-            span(theme, Token::Text, format!("{:>bytes$}", unit.or_smaller(survivor.bytes))),
-            span(theme, Token::Dim, format!("{:>counts$}{share:>6}", count(survivor))),
-        ];
-        put_right(area, y, figures, buf);
-    }
-}
-
-/// The unit of a list, by its largest.
-fn unit_of(names: &[Survivor]) -> Unit {
-    Unit::for_largest(names.first().map_or(Bytes::ZERO, |survivor| survivor.bytes))
-}
-
-/// What was taken since the tag and is still there, and what was there and is gone.
-fn since_tag(stage: &Stage<'_>, study: &Study, tag: u64, area: Rect, buf: &mut Buffer) -> (usize, usize) {
-    let theme = stage.theme;
-    let (survived, gone) = (study.survivors(), study.departed());
-    let sum = |of: &[Survivor]| of.iter().map(|survivor| survivor.bytes).sum::<Bytes>();
-    let [top, bottom] = area.layout::<2>(&Split::vertical([Constraint::Fill(1), Constraint::Fill(1)]));
-    let here = stage.position().map_or_else(|| "now".to_owned(), |position| format!("event {position}"));
-    let later = study.end > tag || study.begin == tag;
-    let between = if later { format!("event {tag} and {here}") } else { format!("{here} and event {tag}") };
-    let mut half = |title: &str, of: &[Survivor], area: Rect, first: usize| {
-        let title = vec![
-            span(theme, Token::Title, title.to_owned()),
-            span(theme, Token::Strong, format!(" {}", figures::bytes(sum(of)))),
-            span(theme, Token::Dim, format!(" · {} · between {between}", unit_of(of).name())),
-        ];
-        let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
-        let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
-        if of.is_empty() {
-            put(inner, 0, vec![span(theme, Token::Dim, "nothing")], buf);
-        }
-        names(stage, of, sum(of), inner, first, buf);
-        usize::from(inner.height)
-    };
-    let seen = half("allocated since, still alive", &survived, top, stage.scroll.min(survived.len()));
-    half("alive before, now gone", &gone, bottom, 0);
-    (survived.len(), seen)
 }

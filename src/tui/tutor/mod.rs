@@ -1,11 +1,15 @@
 //! A lesson beside the lab: its text and its questions in a pane of their own, its actions sent as a person's keys would be.
 
 mod pane;
+mod place;
 mod press;
+mod sketch;
 mod state;
 mod text;
+mod way;
 
-pub(crate) use pane::{beside, render};
+pub(crate) use pane::render;
+pub(crate) use place::places;
 pub(crate) use state::{Heard, Tutor};
 
 use std::sync::Arc;

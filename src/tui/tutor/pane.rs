@@ -1,69 +1,56 @@
-//! The pane of a lesson: beside the screen where there is room, else below it.
+//! Draws a lesson: its text in a frame, and what stands beside it.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
+use super::place::{Beside, Places};
 use super::state::Tutor;
-use super::text::{doing, lines};
+use super::text::{doing, lines, measure};
+use super::{sketch, way};
 use crate::drawing::figures::counted;
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::Token;
-use crate::lesson::Stage;
+use crate::lesson::{Sketch, Stage};
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
-use crate::tui::stage::Stage as Scene;
+use crate::tui::holders;
+use crate::tui::panel::Panel;
+use crate::tui::screens::lab;
+use crate::tui::stage::{Layout, Stage as Scene};
 
-/// From this width on the pane stands beside the screen.
-const WIDE: u16 = 150;
-/// Cells of the pane there, and its share of the screen in per cent; before an audience it has more of both.
-const BESIDE: (u16, u16) = (50, 64);
-const BESIDE_SHARE: u16 = 30;
-const BESIDE_PRESENTED: (u16, u16) = (60, 72);
-const BESIDE_SHARE_PRESENTED: u16 = 40;
-/// The least rows of the pane below: a short text does not make it jump.
-const BELOW: u16 = 9;
-/// Longer lines are hard to read, from the back of a room the more.
-const LONGEST_LINE: usize = 96;
-const LONGEST_PRESENTED: usize = 66;
-/// Rows of the pane beside its text: its frame, and what can be done.
-const AROUND: usize = 2;
-
-/// What is left of `body` for the screen, and where the pane lies.
-pub(crate) fn beside(scene: &Scene<'_>, tutor: &Tutor, body: Rect) -> (Rect, Rect) {
-    // Choices out of sight are no choice.
-    let most = if tutor.hold().asks() { body.height * 4 / 5 } else { body.height * 3 / 5 };
-    let below = |rows: u16| {
-        let rows = rows.min(most);
-        let screen = Rect { height: body.height - rows, ..body };
-        (screen, Rect { y: screen.bottom(), height: rows, ..body })
-    };
-    if tutor.hold() == Hold::Answer {
-        return (Rect { height: 0, ..body }, body);
+/// Draws what has a place; notes the lines of the text there are, how many of them are seen, and where panels lie.
+pub(crate) fn render(scene: &Scene<'_>, tutor: &Tutor, places: &Places, buf: &mut Buffer, layout: &mut Layout) {
+    layout.lesson_rows = text(scene, tutor, places, buf);
+    if !places.steps.is_empty() {
+        way::render_steps(scene, tutor, places.frame, places.steps, buf);
     }
-    if tutor.folded {
-        return below(2);
+    match tutor.hold().asks() {
+        _ if places.words.is_empty() => {}
+        true => way::render_recalled(scene, tutor, places.words, buf),
+        false => way::render_words(scene, tutor, places.words, buf),
     }
-    if body.width >= WIDE {
-        let ((least, most), share) =
-            if scene.presenting { (BESIDE_PRESENTED, BESIDE_SHARE_PRESENTED) } else { (BESIDE, BESIDE_SHARE) };
-        let width = (body.width.saturating_mul(share) / 100).clamp(least, most);
-        let screen = Rect { width: body.width - width, ..body };
-        return (screen, Rect { x: screen.right(), width, ..body });
+    if !places.held.is_empty() {
+        holders::render(scene, places.frame, places.held, buf);
+        layout.panels.push((places.held, Panel::Alive));
     }
-    // As high as its text: the rest is the lab's.
-    let text = lines(scene, tutor, longest_line(scene, body.width.saturating_sub(2)));
-    below(u16::try_from(text.len() + AROUND).unwrap_or(u16::MAX).max(BELOW))
+    match places.beside.filter(|_| !places.picture.is_empty()) {
+        None => {}
+        Some(Beside::Map) => {
+            lab::block_map(scene, places.frame, places.picture, buf, layout);
+            layout.panels.push((places.picture, Panel::Map));
+        }
+        Some(Beside::Sketch(Sketch::Step)) => {
+            lab::step_sketch(scene, places.frame, places.picture, buf);
+        }
+        Some(Beside::Sketch(Sketch::Segments)) => sketch::segments(scene, places.frame, places.picture, buf),
+    }
 }
 
-fn longest_line(scene: &Scene<'_>, width: u16) -> usize {
-    usize::from(width).min(if scene.presenting { LONGEST_PRESENTED } else { LONGEST_LINE })
-}
-
-/// Draws it; returns the lines there are, and how many of them are seen.
-pub(crate) fn render(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buffer) -> (usize, usize) {
+/// Draws the text; returns the lines there are, and how many of them are seen.
+fn text(scene: &Scene<'_>, tutor: &Tutor, places: &Places, buf: &mut Buffer) -> (usize, usize) {
     let (theme, course) = (scene.theme, tutor.course());
-    let frame = if area.width < scene_width(buf) { Frame::Box } else { Frame::Rule };
+    let (area, frame) = (places.text, places.frame);
     let steps = course.lesson().steps.len();
     let place = match course.stage() {
         Stage::Introduction => course.lesson().front.title.clone(),
@@ -72,7 +59,7 @@ pub(crate) fn render(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buf
     };
     let score = course.score();
     let score = if score.of > 0 { format!("{score} points") } else { String::new() };
-    let covers = tutor.hold() == Hold::Answer;
+    let covers = places.lab.is_empty();
     let fold = if covers { String::new() } else { format!("{} folds", scene.keys.key_of(Action::FoldLesson)) };
     let words = [(Token::Accent, place), (Token::Dim, score), (Token::Dim, fold)];
     let title = pane::title("lesson", words, usize::from(area.width.saturating_sub(6)), theme);
@@ -82,7 +69,7 @@ pub(crate) fn render(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buf
         put(inner, 0, vec![span(theme, Token::Strong, doing(tutor))], buf);
         return (0, 0);
     }
-    let lines = lines(scene, tutor, longest_line(scene, inner.width));
+    let lines = lines(scene, tutor, measure(scene, inner.width));
     let rows = inner.height.saturating_sub(1);
     // Where there is room to spare what can be done stands below the text, not at the far end.
     let rows =
@@ -96,10 +83,6 @@ pub(crate) fn render(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buf
     let more = all.saturating_sub(first + seen);
     pane::put(inner, rows, prompt(scene, tutor, more), buf);
     (all, seen)
-}
-
-fn scene_width(buf: &Buffer) -> u16 {
-    buf.area.width
 }
 
 /// What a person can do now.

@@ -1,6 +1,7 @@
 //! What the pane of a lesson says, line by line.
 
-use ratatui::text::Line;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
 
 use super::state::Tutor;
 use crate::drawing::pane::{self, span};
@@ -13,6 +14,15 @@ use crate::tui::hold::Hold;
 use crate::tui::stage::Stage as Scene;
 
 type Lines = Vec<Line<'static>>;
+
+/// Longer lines are hard to read, from the back of a room the more.
+const LONGEST_LINE: usize = 92;
+const LONGEST_PRESENTED: usize = 66;
+
+/// Cells of a line, of so many that there are.
+pub(super) fn measure(scene: &Scene<'_>, width: u16) -> usize {
+    usize::from(width).min(if scene.presenting { LONGEST_PRESENTED } else { LONGEST_LINE })
+}
 
 /// What is going on, in a line.
 pub(super) fn doing(tutor: &Tutor) -> String {
@@ -97,6 +107,16 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
     out
 }
 
+/// What was read before the question that is open: the introduction, or why the step before came out as it did.
+pub(super) fn recalled(theme: &Theme, tutor: &Tutor, width: usize) -> Lines {
+    let course = tutor.course();
+    let text = match course.place().checked_sub(1).and_then(|before| course.all_told().get(before)) {
+        None => course.introduction().to_owned(),
+        Some(told) => [told.why.as_deref().unwrap_or_default(), &told.after].join("\n\n"),
+    };
+    marked(theme, Token::Dim, text.trim(), width)
+}
+
 /// Ordinary text in bold.
 fn embolden(theme: &Theme, lines: &mut Lines) {
     let (text, strong) = (theme.style(Token::Text), theme.style(Token::Strong));
@@ -109,17 +129,54 @@ fn question(scene: &Scene<'_>, tutor: &Tutor, told: &Told, width: usize, out: &m
     let Some(asked) = &told.question else { return };
     gap(out);
     out.extend(marked(theme, Token::Accent, &asked.ask, width));
+    answers(scene, tutor, asked, width, out);
+    if let Some(wrong) = &tutor.wrong {
+        out.extend(plain(theme, Token::Danger, wrong, width));
+    }
+    if tutor.hold() == Hold::Answer {
+        gap(out);
+        let text = "The lab would show the answer: it is hidden until you have given yours.";
+        out.extend(plain(theme, Token::Dim, text, width));
+    }
+    hint(theme, tutor, asked, width, out);
+}
+
+/// What can be answered, in a frame of its own: choices with the one that is selected in a bar, or the number that is written.
+fn answers(scene: &Scene<'_>, tutor: &Tutor, asked: &Asked, width: usize, out: &mut Lines) {
+    let theme = scene.theme;
+    let inside = width.saturating_sub(4);
+    let edge = |left: &str, word: &str, right: &str| {
+        let line = "─".repeat(width.saturating_sub(left.chars().count() + word.chars().count() + 1));
+        Line::from(vec![
+            span(theme, Token::Border, left.to_owned()),
+            span(theme, Token::Dim, word.to_owned()),
+            span(theme, Token::Border, format!("{line}{right}")),
+        ])
+    };
+    let framed = |spans: Vec<Span<'static>>, filling: Style| {
+        let cells: usize = spans.iter().map(Span::width).sum();
+        let mut line = vec![span(theme, Token::Border, "│"), Span::styled(" ", filling)];
+        line.extend(spans);
+        line.push(Span::styled(" ".repeat(inside.saturating_sub(cells) + 1), filling));
+        line.push(span(theme, Token::Border, "│"));
+        Line::from(line)
+    };
+    let bar = theme.style(Token::Accent).add_modifier(Modifier::REVERSED | Modifier::BOLD);
+    out.push(edge("╭─", " your answer ", "╮"));
     for (place, choice) in asked.choices.iter().enumerate() {
         let is_chosen = tutor.chosen == Some(place);
-        let (mark, token) = if is_chosen { ("▸", Token::Strong) } else { (" ", Token::Text) };
-        let lead = format!("{mark} {}. ", letter(place));
-        if scene.presenting {
-            gap(out);
+        let lead = format!("{} {}. ", if is_chosen { "▸" } else { " " }, letter(place));
+        if scene.presenting && place > 0 {
+            out.push(framed(Vec::new(), Style::new()));
         }
-        for (row, mut line) in marked(theme, token, choice, width.saturating_sub(5)).into_iter().enumerate() {
+        let lines = marked(theme, Token::Text, choice, inside.saturating_sub(5));
+        for (row, mut line) in lines.into_iter().enumerate() {
             let lead = if row == 0 { lead.clone() } else { " ".repeat(5) };
             line.spans.insert(0, span(theme, Token::Key, lead));
-            out.push(line);
+            if is_chosen {
+                line.spans.iter_mut().for_each(|span| span.style = bar);
+            }
+            out.push(framed(line.spans, if is_chosen { bar } else { Style::new() }));
         }
     }
     if asked.choices.is_empty() {
@@ -133,17 +190,9 @@ fn question(scene: &Scene<'_>, tutor: &Tutor, told: &Told, width: usize, out: &m
             span(theme, Token::Key, "▏"),
             span(theme, Token::Dim, unit),
         ];
-        out.push(Line::from(written));
+        out.push(framed(written, Style::new()));
     }
-    if let Some(wrong) = &tutor.wrong {
-        out.extend(plain(theme, Token::Danger, wrong, width));
-    }
-    if tutor.hold() == Hold::Answer {
-        gap(out);
-        let text = "The lab would show the answer, so it is hidden until you have given yours.";
-        out.extend(plain(theme, Token::Dim, text, width));
-    }
-    hint(theme, tutor, asked, width, out);
+    out.push(edge("╰", "", "╯"));
 }
 
 fn hint(theme: &Theme, tutor: &Tutor, asked: &Asked, width: usize, out: &mut Lines) {

@@ -160,6 +160,7 @@ fn while_it_waits_for_a_program_it_says_whom_since_when_what_for_and_where_outpu
         command: "python train.py --epochs 3".to_owned(),
         pid: Some(4711),
         output: Some("vramlab-watch-4711.log".into()),
+        printed: Vec::new(),
     };
     let waiting = Picture {
         kind: Kind::Watched("train.py".into()),
@@ -188,6 +189,14 @@ fn while_it_waits_for_a_program_it_says_whom_since_when_what_for_and_where_outpu
         }
         assert_eq!(app.next_change(), Some(Duration::from_secs(76)));
     }
+    // What it prints stands below, and no key that has nothing to do yet is named.
+    let mut app = dark().with_awaited(awaited.clone());
+    app.update(Message::Picture(Arc::new(waiting.clone())));
+    app.update(Message::Output(vec!["loading weights".to_owned(), "epoch 1".to_owned()]));
+    let shown = text(&draw(&mut app, 120, 40));
+    assert!(shown.contains("loading weights") && shown.contains("epoch 1"), "{shown}");
+    let keys = shown.lines().last().unwrap_or_default();
+    assert!(keys.contains("help") && keys.contains("quit") && !keys.contains("record"), "{keys}");
     let over = Picture { run: RunState::Finished, extent: Default::default(), ..waiting };
     let mut app = dark().with_awaited(awaited);
     app.update(Message::Picture(Arc::new(over)));

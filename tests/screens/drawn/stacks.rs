@@ -134,7 +134,7 @@ fn rows_that_leak_are_marked() {
     let place = line.rsplit_once(" (").map_or(&*line, |(_, place)| place.trim_end_matches(')'));
     for size in SIZES {
         let shown = stacks(dark(), leaking.clone(), &[KeyCode::Char('v')], size);
-        let marked: Vec<&str> = shown.lines().filter(|line| line.contains("▲ stays")).collect();
+        let marked: Vec<&str> = shown.lines().filter(|line| line.contains("▲ +3 MiB a step")).collect();
         assert!(marked.iter().all(|row| row.contains(place)) && !marked.is_empty(), "{line}:\n{shown}");
     }
 }

@@ -2,18 +2,21 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::text::Span;
 
 use crate::drawing::figures;
 use crate::drawing::map::{Sheet, Survey};
 use crate::drawing::pane::{self, Frame, put, span};
-use crate::drawing::theme::{Theme, Token};
-use crate::model::{Ledger, Occupancy, SegmentView};
-use crate::source::Ghost;
+use crate::drawing::theme::Token;
+use crate::model::{Occupancy, SegmentView};
 use crate::tui::beside;
+use crate::tui::ghost_table;
 use crate::tui::stage::Stage;
 use crate::tui::states::Picked;
-use crate::whatif::Starting;
+
+/// From this width on the largest blocks stand beside the figures.
+const ABREAST: u16 = 160;
+/// Rows from which on some of them tell something.
+const LEAST_MOVES: u16 = 3;
 
 /// Draws it beside a map of so many `cells`, which shows the run on the same scale.
 pub(super) fn render(
@@ -49,42 +52,36 @@ pub(super) fn render(
     if occupancy.segments.is_empty() {
         put(rows, 0, vec![span(theme, Token::Dim, "no segments yet")], buf);
     }
-    let rest = Rect { y: inner.y + rows.height, height: inner.height - rows.height, ..inner };
-    pane::flow(compared(ghost, occupancy, stage, theme), rest, rest, buf);
 }
 
 fn segments(occupancy: &Occupancy) -> String {
     figures::counted(occupancy.segments.len() as u64, "segment")
 }
 
-/// Its figures, each with the run's own.
-fn compared(ghost: &Ghost, occupancy: &Occupancy, stage: &Stage<'_>, theme: &Theme) -> Vec<Vec<Span<'static>>> {
-    let (view, own) = (stage.shown, &stage.shown.ledger);
-    let lost = |ledger: &Ledger| {
-        let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
-        format!("{} ({share})", figures::short_bytes(ledger.stranded))
-    };
-    let theirs = &occupancy.ledger;
-    let short = figures::short_bytes;
-    let figure = |word: &'static str, theirs: String, ours: &str| {
-        vec![
-            span(theme, Token::Dim, format!("{word} ")),
-            span(theme, Token::Strong, theirs),
-            span(theme, Token::Dim, format!(" run {ours}")),
-        ]
-    };
-    let mut all = vec![
-        figure("reserved", short(theirs.reserved()), &short(own.reserved())),
-        figure("stranded", lost(theirs), &lost(own)),
-        figure("largest hole", short(occupancy.largest_hole), &short(view.largest_hole)),
-    ];
-    if ghost.starting != Starting::Empty {
-        all.push(vec![span(theme, Token::Dim, beside::certainty(ghost))]);
-    }
+/// Below the maps: its figures beside the run's own, and where the largest blocks lie in both.
+pub(super) fn render_table(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let Some(ghost) = stage.picture.ghost.as_deref() else { return };
+    let mut words = vec![(Token::Dim, beside::certainty(ghost).to_owned())];
     if let Some(figures) = ghost.figures.filter(|figures| figures.ooms > 0) {
-        all.push(vec![span(theme, Token::Danger, figures::counted(figures.ooms, "failed request"))]);
+        words.push((Token::Danger, figures::counted(figures.ooms, "failed request")));
     }
-    all
+    let title = pane::title("run and ghost", words, usize::from(area.width.saturating_sub(6)), theme);
+    let inner = pane::frame(Frame::Rule, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    // Side by side where there is room for both, else below each other.
+    let (table, moves) = if inner.width >= ABREAST {
+        let left = inner.width / 2;
+        let right = Rect { x: inner.x + left + 2, width: inner.width - left - 2, ..inner };
+        (Rect { width: left, ..inner }, right)
+    } else {
+        let taken = (ghost_table::ROWS + 1).min(inner.height);
+        (inner, Rect { y: inner.y + taken, height: inner.height - taken, ..inner })
+    };
+    ghost_table::render(stage, table, buf);
+    if let Some(other) = stage.ghost.filter(|_| moves.height >= LEAST_MOVES) {
+        ghost_table::render_moves(stage, other, moves, buf);
+    }
 }
 
 /// The bytes that the block has there which is selected in the run: both were taken at the same event.

@@ -12,7 +12,7 @@
 //!  ╭ of the run ───╮╭ of the ghost ───╮       ─ of the run ────────
 //!  │               ││                 │       ─ of the ghost ──────
 //!  ╰───────────────╯╰─────────────────╯       ─ block ─────────────
-//!  ─ block ────────────────────────────
+//!  ─ run and ghost, or the block ──────
 //! ```
 
 mod beside;
@@ -172,7 +172,7 @@ fn haunted(
     layout: &mut Layout,
 ) {
     let abreast = area.width >= TWO_COLUMNS && area.height >= 16;
-    let under = if abreast { (area.height / 4).clamp(5, 14) } else { (area.height / 4).clamp(3, 8) };
+    let under = if abreast { (area.height / 4).clamp(5, 14) } else { (area.height / 4).clamp(5, 8) };
     let [maps, under] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));
     let (kind, halves) = if abreast {
         let half = maps.width / 2;
@@ -184,6 +184,12 @@ fn haunted(
     chart::render(stage, survey, picked, kind, run, buf, layout);
     let cells = layout.map.unwrap_or_default();
     beside::render(stage, survey, picked, (kind, cells), ghost, buf);
-    detail::render(stage, survey, picked, Frame::Rule, under, buf);
-    layout.panels.extend([(run, Panel::Map), (ghost, Panel::Map), (under, Panel::Detail)]);
+    layout.panels.extend([(run, Panel::Map), (ghost, Panel::Map)]);
+    if stage.states.blocks.selected.is_some() {
+        detail::render(stage, survey, picked, Frame::Rule, under, buf);
+        layout.panels.push((under, Panel::Detail));
+    } else {
+        beside::render_table(stage, under, buf);
+        layout.panels.push((under, Panel::Accounts));
+    }
 }

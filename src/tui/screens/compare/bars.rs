@@ -2,10 +2,10 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
-use ratatui::text::Span;
 
 use super::Compared;
+use super::bar;
+use super::flips;
 use super::metric::Metric;
 use super::rows::{numbered, token_of, unit};
 use crate::drawing::legend;
@@ -108,7 +108,8 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) -> u
 /// Rows that [`render_one`] takes; none where no phases are known.
 pub(super) fn rows_of_one(compared: &Compared<'_>) -> Option<u16> {
     let phases = phases(compared).len();
-    let rows = figures_with_bars(compared).len().max(phases + 1);
+    let left = flips::wanted(compared).map_or_else(|| figures_with_bars(compared).len(), usize::from);
+    let rows = left.max(phases + 1);
     (phases > 0).then(|| u16::try_from(rows).unwrap_or(u16::MAX))
 }
 
@@ -117,7 +118,7 @@ fn figures_with_bars(compared: &Compared<'_>) -> Vec<BarGroup> {
     figures(compared).into_iter().filter(|group| group.full > 0.0).collect()
 }
 
-/// Draws the figures of the only configuration at the left and its phases at the right: a row each.
+/// Draws what flips would do to the only configuration at the left, or its figures, and its phases at the right: a row each.
 pub(super) fn render_one(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     let half = area.width.saturating_sub(4) / 2;
@@ -130,7 +131,10 @@ pub(super) fn render_one(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) 
             draw(compared, bar, group.full, Rect { y: area.y + y, height: 1, ..area }, HEAD, buf);
         }
     };
-    column(figures_with_bars(compared), 0, left, buf);
+    match flips::wanted(compared) {
+        Some(_) => flips::render(compared, left, buf),
+        None => column(figures_with_bars(compared), 0, left, buf),
+    }
     let groups = phases(compared);
     if !groups.is_empty() {
         let head = format!("most allocated in each phase, {}", unit(compared).name());
@@ -140,36 +144,15 @@ pub(super) fn render_one(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) 
 }
 
 /// A bar from column `x` of a row on, and its figure at the right.
-fn draw(compared: &Compared<'_>, bar: &Bar, full: f64, row: Rect, x: u16, buf: &mut Buffer) {
+fn draw(compared: &Compared<'_>, drawn: &Bar, full: f64, row: Rect, x: u16, buf: &mut Buffer) {
     let theme = compared.stage.theme;
-    put_right(row, 0, vec![span(theme, Token::Text, bar.text.clone())], buf);
+    put_right(row, 0, vec![span(theme, Token::Text, drawn.text.clone())], buf);
     let cells = row.width.saturating_sub(x + FIGURE);
-    let style = Style::new().fg(theme.color(token_of(bar.place)));
-    let (whole, rest) = length(bar.value, full, cells);
-    // Spaces in reverse are full cells at a byte each, where a block takes three: a screen of bars has hundreds.
-    let filled = Span::styled(" ".repeat(whole), style.add_modifier(Modifier::REVERSED));
-    put_at(row, x, 0, vec![filled, Span::styled(rest, style)], buf);
-}
-
-/// A bar of `cells` at `full`: its whole cells, and what ends it to an eighth of a cell.
-fn length(value: f64, full: f64, cells: u16) -> (usize, &'static str) {
-    if full <= 0.0 || value <= 0.0 {
-        return (0, "");
-    }
-    let eighths = ((value / full).min(1.0) * f64::from(cells) * 8.0).round() as usize;
-    (eighths / 8, ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bar_is_as_long_as_its_share_of_the_most() {
-        assert_eq!(length(5.0, 10.0, 4), (2, ""));
-        assert_eq!(length(10.0, 10.0, 4), (4, ""));
-        assert_eq!(length(1.0, 16.0, 4), (0, "▎"));
-        assert_eq!(length(20.0, 10.0, 2), (2, ""), "no longer than its room");
-        assert_eq!((length(0.0, 10.0, 4), length(3.0, 0.0, 4)), ((0, ""), (0, "")));
-    }
+    put_at(
+        row,
+        x,
+        0,
+        bar::bar(if full > 0.0 { drawn.value / full } else { 0.0 }, cells, theme, token_of(drawn.place)),
+        buf,
+    );
 }

@@ -13,9 +13,11 @@
 //! Of a single one the right pane has nothing to say: its step is drawn by category, and a band over the whole width has what its phases
 //! took, where those are known, else its last steps side by side.
 
+mod bar;
 mod bars;
 mod curves;
 mod differences;
+mod flips;
 mod metric;
 mod notes;
 mod rows;
@@ -57,6 +59,8 @@ const RIGHT: u16 = 44;
 /// Rows below the table from which on a band of phases, or one of steps, leaves enough for the curve.
 const ROWS_FOR_PHASES: u16 = 20;
 const ROWS_FOR_STEPS: u16 = 14;
+/// The same for steps above a band of flips.
+const ROWS_FOR_BOTH: u16 = 24;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -169,7 +173,20 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         // Steps of somebody's program differ more than those of a lab that nobody touches.
         let phases = phases.filter(|_| steps.is_none() || !matches!(stage.picture.kind, Kind::Snapshot(_)));
         let rows = phases.or(steps).unwrap_or(0);
-        let [band, chart] = below.layout::<2>(&Split::vertical([Constraint::Length(rows), Constraint::Min(0)]));
+        // Without boxes what flips would do is a band of its own.
+        let flips = flips::wanted(&compared).filter(|_| !boxes && below.height >= ROWS_FOR_STEPS);
+        let rows = if flips.is_some() && below.height < ROWS_FOR_BOTH { 0 } else { rows };
+        let flip_rows = flips.map_or(0, |rows| rows + 1).min(below.height / 2);
+        let [band, would, chart] = below.layout::<3>(&Split::vertical([
+            Constraint::Length(rows),
+            Constraint::Length(flip_rows),
+            Constraint::Min(0),
+        ]));
+        if !would.is_empty() {
+            let title = vec![span(stage.theme, Token::Title, "flips")];
+            let inner = pane::frame(kind, title, stage.theme.style(Token::Border), would, buf);
+            flips::render(&compared, Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner }, buf);
+        }
         match (band.is_empty(), phases) {
             (true, _) => {}
             (false, Some(_)) => switches::render_band(&compared, band, buf),

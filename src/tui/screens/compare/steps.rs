@@ -28,24 +28,81 @@ const ROWS_FOR_BARS: u16 = 24;
 /// How far back the step that is shown is looked for.
 const FURTHEST: u64 = 256;
 
-/// A step, and what is known of its end.
+/// A step, and what is known of its end; or several in a row of which all figures are the same, up to the last of them.
 struct Step {
     column: Column,
+    /// The last of those that are the same.
+    last: u64,
     has_ended: bool,
     took: Option<Micros>,
+    /// Lowest allocated against the step before.
+    grew: Option<i64>,
+}
+
+impl Step {
+    /// What a person would compare.
+    fn figures(&self, unit: Unit) -> [String; 4] {
+        [self.column.peak, self.column.reserved, self.column.stranded, self.column.floor].map(|of| unit.figure(of))
+    }
+
+    fn name(&self) -> String {
+        let first = self.column.step;
+        if self.last > first { format!("{first}–{}", self.last) } else { first.to_string() }
+    }
 }
 
 /// A row: what it is called, and its figure of a step.
 type Row = (&'static str, fn(&Step, Unit) -> Option<String>);
 
 /// Rows in the order in which they give way.
-const ROWS: [Row; 5] = [
+const ROWS: [Row; 6] = [
     ("allocated", |step, unit| Some(unit.figure(step.column.peak))),
     ("reserved", |step, unit| Some(unit.figure(step.column.reserved))),
     ("stranded", |step, unit| step.has_ended.then(|| unit.figure(step.column.stranded))),
     ("floor", |step, unit| Some(unit.figure(step.column.floor))),
+    ("grows", |step, unit| step.grew.filter(|_| step.has_ended).map(|by| grown(by, unit))),
     ("ms", |step, _| step.took.map(figures::milliseconds)),
 ];
+
+/// The row of what each step leaves behind, which is there where steps do that.
+const GROWS: usize = 4;
+/// Steps in a row that each leave something behind, from which on that is no chance.
+const GROWING: usize = 3;
+
+/// What a step left behind, with a mark where that is more than nothing.
+fn grown(by: i64, unit: Unit) -> String {
+    let bytes = unit.figure(Bytes(by.unsigned_abs()));
+    match by {
+        0 => "0".to_owned(),
+        1.. => format!("+{bytes} ▲"),
+        _ => format!("−{bytes}"),
+    }
+}
+
+/// Whether the last steps all left something behind.
+fn grows(steps: &[Step]) -> bool {
+    let ended = steps.iter().rev().filter(|step| step.has_ended).take(GROWING);
+    let (mut all, mut growing) = (0, 0);
+    for step in ended {
+        all += 1;
+        growing += usize::from(step.last == step.column.step && step.grew.is_some_and(|by| by > 0));
+    }
+    all == GROWING && growing == GROWING
+}
+
+/// Steps in a row of which all figures are the same, as one.
+fn grouped(steps: Vec<Step>, unit: Unit) -> Vec<Step> {
+    let mut groups: Vec<Step> = Vec::new();
+    for step in steps {
+        match groups.last_mut() {
+            Some(last) if last.has_ended && step.has_ended && last.figures(unit) == step.figures(unit) => {
+                (last.last, last.took) = (step.last, step.took.or(last.took));
+            }
+            _ => groups.push(step),
+        }
+    }
+    groups
+}
 
 /// Rows that the band takes of so many, with its frame: the figures, and bars below them where there is plenty; none where there is one
 /// step, or none.
@@ -67,7 +124,9 @@ fn shown(history: &History, position: u64, room: u64, under_way: bool) -> Vec<St
         let column = known(&index)?;
         let next = history.column(0, index + 1).filter(|next| next.position > column.position);
         let took = next.and_then(|next| next.time.0.checked_sub(column.time.0)).map(Micros);
-        Some(Step { column, has_ended: !history.is_under_way(&column), took })
+        let before = index.checked_sub(1).and_then(|before| known(&before));
+        let grew = before.map(|before| column.floor.get().wrapping_sub(before.floor.get()) as i64);
+        Some(Step { column, last: column.step, has_ended: !history.is_under_way(&column), took, grew })
     });
     steps.collect()
 }
@@ -86,10 +145,15 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     let room = usize::from(area.width.saturating_sub(HEAD + 4) / STEP);
     let position = picture.place();
     // A step that failed is one to compare as well.
-    let steps = shown(&picture.history, position, room as u64, picture.view.autopsy.is_some());
+    let steps = grouped(shown(&picture.history, position, FURTHEST, picture.view.autopsy.is_some()), unit);
+    let at = steps.iter().rposition(|step| step.column.position <= position);
+    let first = steps.len().saturating_sub(room).min(at.unwrap_or(usize::MAX));
+    let steps: Vec<Step> = steps.into_iter().skip(first).take(room).collect();
+    let rows: Vec<&Row> =
+        ROWS.iter().enumerate().filter(|(row, _)| *row != GROWS || grows(&steps)).map(|(_, row)| row).collect();
     let mut title =
         vec![span(theme, Token::Title, "steps"), span(theme, Token::Dim, format!(" side by side · {}", unit.name()))];
-    let figures = 1 + ROWS.len() as u16;
+    let figures = u16::try_from(1 + rows.len()).unwrap_or(u16::MAX);
     if pane::inside(kind, area).height > figures {
         let parts = [(ColumnPart::Reserved, " reserved"), (ColumnPart::Peak, " peak"), (ColumnPart::Floor, " floor")];
         for (part, name) in parts {
@@ -109,13 +173,17 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     put(inner, 0, vec![span(theme, Token::Dim, "step")], buf);
     for (number, step) in steps.iter().enumerate() {
         let (mark, token) = if at == Some(number) { ("▼ ", Token::Accent) } else { ("", Token::Dim) };
-        cell(number, 0, &format!("{mark}{}", step.column.step), token, buf);
+        cell(number, 0, &format!("{mark}{}", step.name()), token, buf);
     }
-    for ((name, figure), y) in ROWS.iter().zip(1..inner.height) {
+    for ((name, figure), y) in rows.into_iter().zip(1..inner.height) {
         put(inner, y, vec![span(theme, Token::Dim, *name)], buf);
         for (number, step) in steps.iter().enumerate() {
             let text = figure(step, unit).unwrap_or_else(|| "·".to_owned());
-            let token = if at == Some(number) { Token::Strong } else { Token::Text };
+            let token = match text.ends_with('▲') {
+                true => Token::Warn,
+                false if at == Some(number) => Token::Strong,
+                false => Token::Text,
+            };
             cell(number, y, &text, token, buf);
         }
     }
@@ -172,5 +240,25 @@ mod tests {
         history.begin(Column { step: 2, position: 20, ..Column::default() });
         let shown = |under_way| shown(&history, u64::MAX, 8, under_way).len();
         assert_eq!((shown(false), shown(true)), (2, 3), "but where it failed");
+    }
+
+    #[test]
+    fn steps_that_are_the_same_are_one_and_those_that_leave_something_behind_say_so() {
+        let history = |floors: &[u64]| {
+            let mut history = History::default();
+            for (step, floor) in (0..).zip(floors) {
+                let column = Column { step, position: 10 * step, floor: Bytes::mib(*floor), ..Column::default() };
+                history.begin(Column { peak: column.floor, reserved: column.floor, ..column });
+                history.end(Bytes::ZERO);
+            }
+            grouped(shown(&history, u64::MAX, FURTHEST, false), Unit::MiB)
+        };
+        let steady = history(&[3, 5, 5, 5, 5]);
+        assert_eq!(steady.iter().map(Step::name).collect::<Vec<_>>(), ["0", "1–4"]);
+        assert!(!grows(&steady));
+        let leaks = history(&[3, 5, 8, 11]);
+        assert!(grows(&leaks) && leaks.len() == 4);
+        assert_eq!(leaks.last().and_then(|step| step.grew).map(|by| grown(by, Unit::MiB)).as_deref(), Some("+3.0 ▲"));
+        assert_eq!(grown(-1024 * 1024, Unit::MiB), "−1.0");
     }
 }

@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::differences::differing;
 use super::notes::notes;
-use super::{Compared, bars};
+use super::{Compared, bars, flips};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::Token;
 use crate::tui::words;
@@ -74,7 +74,8 @@ pub(super) fn band_rows(compared: &Compared<'_>) -> Option<u16> {
 /// Draws the figures of a single configuration.
 pub(super) fn render_band(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
-    let title = vec![span(theme, Token::Title, "figures")];
+    let title = if flips::wanted(compared).is_some() { "flips and phases" } else { "figures" };
+    let title = vec![span(theme, Token::Title, title)];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     bars::render_one(compared, inner, buf);

@@ -12,6 +12,7 @@ use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{BlockView, Category, SegmentView, View};
 use crate::tui::action::Action;
+use crate::tui::hold::Hold;
 use crate::tui::stage::{Layout, Stage};
 use crate::units::Bytes;
 
@@ -50,6 +51,12 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         None => marked(view, theme),
     };
     let taken: usize = marked.iter().map(Span::width).sum();
+    // A lesson speaks of what is reserved where no ledger has room.
+    let more = if stage.hold != Hold::Nothing && more.is_empty() && kind == Frame::Rule {
+        format!("reserved {}", figures::bytes(view.ledger.reserved()))
+    } else {
+        more
+    };
     let mut title = title(word, view, (plan.scale, more), room.saturating_sub(taken), marked.is_empty(), theme);
     title.extend(marked);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);

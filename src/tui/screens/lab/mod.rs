@@ -23,6 +23,7 @@ mod log;
 mod loss;
 mod ranks;
 mod reading;
+mod sketch;
 mod step;
 mod step_beside;
 mod step_legend;
@@ -34,7 +35,9 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
+pub(crate) use blocks::render as block_map;
 pub(crate) use history::{ColumnPart, Parts, stack as column_stack};
+pub(crate) use sketch::render as step_sketch;
 pub(crate) use step::render as step_curve;
 
 use crate::drawing::pane::Frame;
@@ -43,6 +46,7 @@ use crate::source::Kind;
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::autopsy;
 use crate::tui::copied;
+use crate::tui::hold::Hold;
 use crate::tui::holders;
 use crate::tui::large::Large;
 use crate::tui::panel::Panel;
@@ -80,6 +84,8 @@ const TWO_CHARTS: u16 = 19;
 /// The same while the user steps from op to op, of which a history without news knows nothing.
 const TWO_CHARTS_STEPPED: u16 = 30;
 const WITH_MAP: u16 = 14;
+/// The same below which a lesson stands.
+const WITH_MAP_IN_LESSON: u16 = 8;
 /// A sentence takes a row more in fewer cells, and the row is that of the rarest switches.
 const NARROW: u16 = 50;
 
@@ -350,8 +356,10 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
         70.. => 3,
         _ => 4,
     };
+    // Switches that a lesson keeps off leave their rows to what it speaks of: what was reserved is a map.
+    let led = stage.hold > Hold::Goal;
     let trains = !is_snapshot(stage);
-    let map = body.height >= WITH_MAP;
+    let map = body.height >= if led { WITH_MAP_IN_LESSON } else { WITH_MAP };
     let autopsy = stage.picture.autopsy();
     let autopsy = autopsy.as_deref();
     // What it says takes the place of everything else that could be said.
@@ -364,7 +372,8 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let two_charts = body.height >= least && has_steps(stage) && !failed_at_once(stage);
     // In few rows what can be done comes before what could be measured.
     let hints = stage.picture.effect().is_none();
-    let hinted = !stepped && (body.height >= STRIP_WITH_AXIS || stage.findings().is_empty());
+    let hinted =
+        !stepped && (!led || stage.hold.asks()) && (body.height >= STRIP_WITH_AXIS || stage.findings().is_empty());
     let effect = if hints && !hinted { 0 } else { told };
     let findings = why::wanted_rows(stage, body.width, why::BEHIND_WORD, 1) + why::rows_of_op(stage, body.width);
     let why = match (autopsy, body.height) {
@@ -385,8 +394,8 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
         },
         Constraint::Length(ghost::wanted_rows(stage)),
         Constraint::Fill(if two_charts { 6 } else { 8 }),
-        if map { Constraint::Fill(if stepped { 8 } else { 4 }) } else { Constraint::Length(0) },
-        Constraint::Length(if trains { switches.min(body.height / 3) } else { 0 }),
+        if map { Constraint::Fill(if stepped || led { 8 } else { 4 }) } else { Constraint::Length(0) },
+        Constraint::Length(if trains && !led { switches.min(body.height / 3) } else { 0 }),
         Constraint::Length(effect),
         Constraint::Length(if two_charts && !stepped && steps::are_timed(&stage.picture.known().steps) {
             told

@@ -283,10 +283,15 @@ fn has_phases(profile: &Profile) -> bool {
     profile.phases.iter().any(|(phase, from)| phase.is_some() && *from < profile.events)
 }
 
-/// The phases, each below its part of the curve.
+/// The phases, each below its part of the curve, and the unit of the axis.
 pub(super) fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
-    let row = plot.height;
     put_at(inner, 0, plot.bottom() - inner.y, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);
+    phase_names(profile, theme, plot, buf);
+}
+
+/// The phases alone.
+pub(super) fn phase_names(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let row = plot.height;
     let area = Rect { height: plot.height + 1, ..plot };
     let width = usize::from(plot.width);
     let column = |event: u64| Profile::column_of(event, profile.events, width);

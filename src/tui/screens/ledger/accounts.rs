@@ -10,6 +10,7 @@ use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Ledger, View};
 use crate::tui::beside;
+use crate::tui::ghost_table;
 use crate::tui::stage::Stage;
 use crate::tui::when;
 use crate::units::Bytes;
@@ -26,7 +27,7 @@ pub(super) fn most_rows(stage: &Stage<'_>) -> u16 {
 
 /// Rows of the same in lines.
 pub(super) fn line_rows(stage: &Stage<'_>) -> u16 {
-    if stage.picture.ghost.is_some() { 4 } else { 2 }
+    if stage.picture.ghost.is_some() { ghost_table::ROWS } else { 2 }
 }
 
 /// Cells from which on shares have room beside a ghost.
@@ -173,29 +174,18 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Draws the accounts in a line or two, and those of a ghost in as many.
+/// Draws the accounts in a line or two, or beside those of a ghost.
 pub(super) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let when = when::words(stage.picture);
     let area = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(1), ..area };
-    let own = Rect { height: area.height.min(2), ..area };
+    // A ghost stands below the run, column by column.
+    if stage.picture.ghost.is_some() {
+        return ghost_table::render(stage, area, buf);
+    }
     let unit = Unit::for_largest(stage.shown.ledger.reserved());
     let head = vec![span(theme, Token::Title, format!("{when}, {}", unit.name()))];
-    pane::flow(lines(head, &stage.shown.ledger, stage.shown.largest_hole, unit, theme), own, own, buf);
-    let Some(ghost) = stage.picture.ghost.as_deref() else { return };
-    let other = Rect { y: own.y + own.height, height: area.height - own.height, ..area };
-    let word = if beside::is_estimate(ghost) { " estimate" } else { " ghost" };
-    let head = vec![span(theme, Token::Ghost, beside::MARK), span(theme, Token::Title, word)];
-    let said = |text: String| vec![span(theme, Token::Dim, text)];
-    let told = match stage.ghost {
-        Some(occupancy) => {
-            let mut told = lines(head, &occupancy.ledger, occupancy.largest_hole, unit, theme);
-            told.push(said(beside::certainty(ghost).to_owned()));
-            told
-        }
-        None => vec![head, said(beside::waits(ghost).unwrap_or_default())],
-    };
-    pane::flow(told, other, other, buf);
+    pane::flow(lines(head, &stage.shown.ledger, stage.shown.largest_hole, unit, theme), area, area, buf);
 }
 
 /// The accounts of a ledger, what is stranded of it, and its largest hole.

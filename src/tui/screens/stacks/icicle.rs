@@ -12,7 +12,7 @@ use crate::drawing::figures;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Category, Node};
+use crate::model::{Category, KeptLine, Node};
 use crate::tui::action::Action;
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{Looked, ScreenAction, StacksAction};
@@ -80,7 +80,7 @@ pub(super) fn render(
 struct Plot<'a, 'b> {
     stage: &'a Stage<'a>,
     looked: &'a Looked,
-    leaking: Vec<Arc<str>>,
+    leaking: Vec<KeptLine>,
     inner: Rect,
     /// Rows of a level.
     rows: u16,
@@ -139,7 +139,7 @@ impl Plot<'_, '_> {
 
     /// Draws an area, which a click picks the node of.
     fn area(&mut self, shown: &Node, index: usize, selected: bool, area: Rect) {
-        let stays = leaks(shown, &self.leaking);
+        let stays = leaks(shown, &self.leaking).is_some();
         bar(self.stage.theme, (shown, stays), self.looked.flame.total, selected, area, self.buf);
         if let Ok(place) = u32::try_from(index) {
             self.targets.push((area, Action::Own(ScreenAction::Stacks(StacksAction::Pick(place)))));

@@ -17,6 +17,7 @@ use crate::tui::action::Action;
 use crate::tui::share;
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{Looked, Row, ScreenAction, StacksAction};
+use crate::units::Bytes;
 
 /// Cells of the figures: bytes, share, blocks.
 const FIGURES: u16 = 25;
@@ -103,13 +104,13 @@ fn node_of(looked: &Looked, row: Row) -> Option<Cow<'_, Node>> {
 }
 
 /// A node's mark and label, as far to the right as it lies deep.
-fn label(theme: &Theme, node: &Node, depth: usize, leaks: bool, room: usize) -> Vec<Span<'static>> {
+fn label(theme: &Theme, node: &Node, depth: usize, leaks: Option<Bytes>, room: usize) -> Vec<Span<'static>> {
     let indent = " ".repeat(depth.min(STEPS) * STEP);
     let more = match node.chain.len() {
         0 => String::new(),
         frames => format!(" +{}", frames - 1),
     };
-    let leak = if leaks { " ▲ stays" } else { "" };
+    let leak = leaks.map_or_else(String::new, |rise| format!(" ▲ +{} a step", figures::short_bytes(rise)));
     let room = room.saturating_sub(indent.len() + 2 + more.len() + leak.chars().count());
     let token = if node.others > 0 { Token::Dim } else { Token::Text };
     vec![

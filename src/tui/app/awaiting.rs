@@ -1,0 +1,38 @@
+//! A program that is watched, before it says anything.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::state::App;
+use crate::model::RunState;
+use crate::tui::waiting::{self, Awaited};
+
+impl App {
+    /// The same of which this is known while it waits for a program.
+    #[must_use]
+    pub fn with_awaited(self, awaited: Awaited) -> Self {
+        Self { awaited: Arc::new(awaited), ..self }
+    }
+
+    /// What is known of the program that it waits for, and for how long it has; `None` where it does not wait.
+    pub(crate) fn awaited(&self) -> Option<(&Awaited, Duration)> {
+        waiting::is_shown(&self.latest).then_some((&*self.awaited, self.now))
+    }
+
+    /// Where that program prints to.
+    pub(crate) fn output(&self) -> Option<PathBuf> {
+        self.awaited.output.clone()
+    }
+
+    /// It has printed these lines last.
+    pub(super) fn printed(&mut self, lines: Vec<String>) {
+        Arc::make_mut(&mut self.awaited).printed = lines;
+        self.dirty |= self.awaited().is_some();
+    }
+
+    /// Whether a program that has not said anything may still do so.
+    pub(super) fn waits_on(&self) -> bool {
+        self.latest.run != RunState::Finished && self.awaited().is_some()
+    }
+}

@@ -1,0 +1,130 @@
+//! What would have made a request fit: a row for each change that was tried, the one that reserves least first.
+
+use unicode_width::UnicodeWidthStr;
+
+use crate::drawing::figures::bytes;
+use crate::model::{Autopsy, Remedy};
+use crate::units::Bytes;
+
+/// Cells of a bar, at least and at most.
+const BAR: (usize, usize) = (4, 20);
+/// What stands behind the rows.
+const HOW: &str = "(tried, simulated)";
+
+/// A change with which the same steps went through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fit {
+    /// What is to be done.
+    name: String,
+    /// Highest reserved with it.
+    reserved: Bytes,
+    /// What that leaves of the most that may be reserved, where it is known and not what is changed.
+    leaves: Option<Bytes>,
+}
+
+/// Rows of what fits, the least first.
+pub(super) fn table(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Vec<Fit> {
+    let mut fits: Vec<Fit> = autopsy
+        .remedied
+        .iter()
+        .filter(|tried| tried.fits)
+        .map(|tried| Fit {
+            name: word(&tried.remedy),
+            reserved: tried.peak_reserved,
+            leaves: autopsy.limit.and_then(|limit| limit.get().checked_sub(tried.peak_reserved.get())).map(Bytes),
+        })
+        .collect();
+    fits.sort_by_key(|fit| fit.reserved);
+    fits
+}
+
+/// The rows in lines of at most `width` cells: name, reserved, a bar, what is left. `None` where there are none, or no room for columns.
+pub(super) fn lines(fits: &[Fit], width: usize) -> Option<Vec<String>> {
+    let column = |cells: fn(&Fit) -> usize| fits.iter().map(cells).max().unwrap_or(0);
+    let (names, figures) = (column(|fit| fit.name.width()), column(|fit| bytes(fit.reserved).width()));
+    if fits.is_empty() || names + 2 + figures > width {
+        return None;
+    }
+    // The unit is said once, where both have the same.
+    let left = |fit: &Fit| {
+        let Some(left) = fit.leaves else { return String::new() };
+        let (reserved, left) = (bytes(fit.reserved), bytes(left));
+        let unit = reserved.rsplit(' ').next().unwrap_or_default();
+        format!("{} left", left.strip_suffix(unit).map_or(&*left, str::trim_end))
+    };
+    let lefts = fits.iter().map(|fit| left(fit).width()).max().unwrap_or(0);
+    let room = width - names - 2 - figures;
+    let bar = room.checked_sub(lefts + 2 + 1).filter(|cells| *cells >= BAR.0).map(|cells| cells.min(BAR.1));
+    let has_left = bar.is_some() || room >= lefts + 2;
+    // A full bar is the most that may be reserved, else the most that is.
+    let full = fits.iter().map(|fit| fit.reserved.get() + fit.leaves.map_or(0, Bytes::get)).max().unwrap_or(0).max(1);
+    let line = |fit: &Fit| {
+        let mut line = format!("{:<names$}  {:>figures$}", fit.name, bytes(fit.reserved));
+        if let Some(cells) = bar {
+            let filled = (fit.reserved.get() as u128 * cells as u128).div_ceil(u128::from(full)) as usize;
+            line.push_str(&format!(" {}{}", "▇".repeat(filled.min(cells)), " ".repeat(cells - filled.min(cells))));
+        }
+        if has_left {
+            line.push_str(&format!("  {}", left(fit)));
+        }
+        line.trim_end().to_owned()
+    };
+    let mut lines: Vec<String> = fits.iter().map(line).collect();
+    match lines.last_mut().filter(|last| last.width() + 1 + HOW.width() <= width) {
+        Some(last) => last.push_str(&format!(" {HOW}")),
+        None => lines.push(HOW.to_owned()),
+    }
+    Some(lines)
+}
+
+/// The same in a sentence.
+pub(super) fn fits(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
+    let remedied = &autopsy.remedied;
+    if autopsy.tried && remedied.is_empty() {
+        return "nothing was tried: the host has too little memory left for it".to_owned();
+    }
+    // For a request that a snapshot recorded nothing can be tried.
+    if remedied.is_empty() && autopsy.request.attempts.is_empty() {
+        return String::new();
+    }
+    if remedied.is_empty() {
+        return "trying what would have made it fit …".to_owned();
+    }
+    let fitting = table(autopsy, word);
+    let fitting: Vec<String> =
+        fitting.iter().map(|fit| format!("{}, reserving {}", fit.name, bytes(fit.reserved))).collect();
+    match fitting.is_empty() {
+        true => "with nothing that was tried (simulated)".to_owned(),
+        false => format!("with {} {HOW}", fitting.join(", or ")),
+    }
+}
+
+/// What was tried and did not help.
+pub(super) fn fits_not(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
+    let failing = autopsy.remedied.iter().filter(|tried| !tried.fits).map(|tried| word(&tried.remedy));
+    let failing: Vec<String> = failing.collect();
+    if failing.is_empty() { String::new() } else { format!("with {}", failing.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fit(name: &str, reserved: u64, leaves: Option<u64>) -> Fit {
+        Fit { name: name.to_owned(), reserved: Bytes::gib(reserved), leaves: leaves.map(Bytes::gib) }
+    }
+
+    #[test]
+    fn a_row_has_a_name_a_figure_a_bar_and_what_is_left_as_far_as_there_is_room() {
+        let fits = [fit("a (accumulate 2)", 11, Some(11)), fit("c (checkpoint on)", 20, Some(2))];
+        let wide = lines(&fits, 90).unwrap();
+        assert_eq!(wide[0], "a (accumulate 2)   11.00 GiB ▇▇▇▇▇▇▇▇▇▇            11.00 left");
+        assert!(wide[1].ends_with("2.00 left (tried, simulated)") && wide.len() == 2, "{wide:?}");
+        let narrow = lines(&fits, 43).unwrap();
+        assert_eq!(narrow[1], "c (checkpoint on)  20.00 GiB  2.00 left");
+        assert_eq!(narrow[2], HOW, "it is always said how that is known");
+        assert_eq!(lines(&fits, 30).unwrap()[0], "a (accumulate 2)   11.00 GiB");
+        assert_eq!(lines(&fits, 20), None);
+        assert_eq!(lines(&[], 90), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! The run, a ghost, and how far the two are apart: a row each, account by account.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::beside;
+use super::stage::Stage;
+use crate::drawing::figures::{Unit, short_bytes};
+use crate::drawing::pane::{put, put_at, shortened, span};
+use crate::drawing::theme::Token;
+use crate::model::{BlockView, Ledger, Occupancy, SegmentView};
+use crate::units::Bytes;
+
+/// Rows that it takes: a heading, the run, the ghost, the difference.
+pub(crate) const ROWS: u16 = 4;
+/// Cells of the names of rows.
+const NAMES: u16 = 6;
+/// Cells of a column at most: a wide one has its figures far from each other.
+const WIDEST: u16 = 16;
+
+/// What a column is called, and its figure in a ledger with its largest hole.
+type Column = (&'static str, fn(&Ledger, Bytes) -> Bytes);
+
+/// Columns in the order in which they are read; where there is no room the last ones go.
+const COLUMNS: [Column; 7] = [
+    ("reserved", |ledger, _| ledger.reserved()),
+    ("stranded", |ledger, _| ledger.stranded),
+    ("largest hole", |_, hole| hole),
+    ("releasable", |ledger, _| ledger.releasable),
+    ("live", |ledger, _| ledger.live),
+    ("rounding", |ledger, _| ledger.rounding),
+    ("pending", |ledger, _| ledger.pending),
+];
+
+/// Draws it, as many columns as have room; of a ghost that is not there yet why.
+pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let Some(ghost) = stage.picture.ghost.as_deref() else { return };
+    let theme = stage.theme;
+    let Some(other) = stage.ghost else {
+        let waits = beside::waits(ghost).unwrap_or_default();
+        put(area, 0, vec![span(theme, Token::Dim, format!("the ghost {waits}"))], buf);
+        return;
+    };
+    let (own, hole) = (&stage.shown.ledger, stage.shown.largest_hole);
+    let unit = Unit::for_largest(own.reserved().max(other.ledger.reserved()));
+    let (estimate, first) = if beside::is_estimate(ghost) { ("estimate", NAMES + 3) } else { ("ghost", NAMES) };
+    let names = [(Token::Dim, unit.name()), (Token::Title, "run"), (Token::Ghost, estimate), (Token::Dim, "Δ")];
+    for (y, (token, name)) in (0..area.height).zip(names) {
+        put(area, y, vec![span(theme, token, name)], buf);
+    }
+    let room = area.width.saturating_sub(first);
+    let heads = COLUMNS.iter().map(|(head, _)| head.width()).max().unwrap_or(0);
+    let least = u16::try_from(heads + 1).unwrap_or(u16::MAX);
+    // Every column as wide as the widest head, where all have room; else as its own.
+    let each = (room / COLUMNS.len() as u16).min(WIDEST);
+    let mut end = first;
+    for (head, of) in COLUMNS {
+        let own_width = u16::try_from(head.width().max(8) + 2).unwrap_or(u16::MAX);
+        end += if each >= least { each } else { own_width };
+        if end > area.width {
+            break;
+        }
+        let (run, theirs) = (of(own, hole), of(&other.ledger, other.largest_hole));
+        let texts = [
+            (Token::Dim, head.to_owned()),
+            (Token::Text, figure(run, unit)),
+            (Token::Strong, figure(theirs, unit)),
+            difference(run, theirs, unit),
+        ];
+        for (y, (token, text)) in (0..area.height).zip(texts) {
+            let width = u16::try_from(text.width()).unwrap_or(u16::MAX);
+            put_at(area, end.saturating_sub(width), y, vec![span(theme, token, text)], buf);
+        }
+    }
+}
+
+fn figure(bytes: Bytes, unit: Unit) -> String {
+    if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) }
+}
+
+/// How far the ghost's figure is from the run's: less of any of them is good, but of what is live there is as much.
+fn difference(run: Bytes, ghost: Bytes, unit: Unit) -> (Token, String) {
+    let by = unit.or_smaller(Bytes(ghost.get().abs_diff(run.get())));
+    match ghost.cmp(&run) {
+        std::cmp::Ordering::Less => (Token::Ok, format!("−{by}")),
+        std::cmp::Ordering::Equal => (Token::Dim, "same".to_owned()),
+        std::cmp::Ordering::Greater => (Token::Warn, format!("+{by}")),
+    }
+}
+
+/// Where the largest blocks lie in both, as many as have room: the run's segment, and the ghost's.
+pub(crate) fn render_moves(stage: &Stage<'_>, other: &Occupancy, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let run = &stage.shown.segments;
+    let mut blocks: Vec<(&SegmentView, &BlockView)> =
+        run.iter().flat_map(|segment| segment.blocks.iter().map(move |block| (segment, block))).collect();
+    blocks.sort_by_key(|(_, block)| std::cmp::Reverse(block.size));
+    let unit = Unit::for_largest(blocks.first().map_or(Bytes::ZERO, |(_, block)| block.size));
+    let head = format!("{:>9}  {:<22}  {:<22}  largest blocks", unit.name(), "in the run", "in the ghost");
+    put(area, 0, vec![span(theme, Token::Dim, head)], buf);
+    for (y, (segment, block)) in (1..area.height).zip(blocks) {
+        // Both were taken at the same event.
+        let there = other.segments.iter().find_map(|segment| {
+            let found = segment.blocks.iter().find(|one| one.born == block.born && block.born > 0)?;
+            Some(place(segment, found.offset))
+        });
+        let name = stage.shown.names.get(block.name);
+        let line = vec![
+            span(theme, Token::Strong, format!("{:>9}", unit.or_smaller(block.size))),
+            span(theme, Token::Text, format!("  {:<22}", place(segment, block.offset))),
+            span(theme, Token::Ghost, format!("  {:<22}", there.unwrap_or_else(|| "not there".to_owned()))),
+            span(theme, Token::Dim, format!("  {}", if name.is_empty() { block.category.label() } else { name })),
+        ];
+        put(area, y, shortened(line, usize::from(area.width)), buf);
+    }
+}
+
+/// Where in which segment: `3.1 GiB segment`, `expandable, at 11 GiB`.
+fn place(segment: &SegmentView, offset: Bytes) -> String {
+    match (segment.expandable, offset) {
+        (true, _) => format!("expandable, at {}", short_bytes(offset)),
+        (false, Bytes::ZERO) => format!("segment of {}", short_bytes(segment.size)),
+        (false, _) => format!("{} segment, at {}", short_bytes(segment.size), short_bytes(offset)),
+    }
+}

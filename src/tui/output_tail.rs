@@ -1,0 +1,66 @@
+//! The end of what a watched program prints, read while the screen waits for its first memory.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::user_input::safe;
+
+/// Bytes of the end that are read: more than any screen shows.
+const END: u64 = 16 << 10;
+/// How often.
+const EVERY: Duration = Duration::from_millis(400);
+
+/// Reads it on a thread of its own, for as long as `waits` is set; `tell` hears the lines whenever they are others.
+pub(super) fn follow(path: PathBuf, waits: Arc<AtomicBool>, tell: impl Fn(Vec<String>) + Send + 'static) {
+    let read = move || {
+        let mut last = Vec::new();
+        while waits.load(Ordering::Relaxed) {
+            // A file that is not there yet may come.
+            let lines = end_of(&path).unwrap_or_default();
+            if lines != last {
+                tell(lines.clone());
+                last = lines;
+            }
+            std::thread::sleep(EVERY);
+        }
+    };
+    // Without a thread nothing of it is shown.
+    let _ = std::thread::Builder::new().name("program output".to_owned()).spawn(read);
+}
+
+/// The last lines of a file, without what is no character of a line; of a bar that is drawn again and again as it stands last.
+fn end_of(path: &Path) -> io::Result<Vec<String>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let from = length.saturating_sub(END);
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(END).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = text.lines().skip(usize::from(from > 0));
+    let last = |line: &str| line.trim_end().rsplit('\r').next().unwrap_or_default().replace('\t', "    ");
+    Ok(lines.map(last).map(|line| safe(&line).into_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_has_whole_lines_and_no_control_characters() {
+        let path = std::env::temp_dir().join(format!("vramlab-output-{}", std::process::id()));
+        std::fs::write(&path, "loading\n10 %\r50 %\r90 %\n\u{1b}[31mred\n").unwrap();
+        let lines = end_of(&path).unwrap();
+        assert_eq!(lines[..2], ["loading", "90 %"]);
+        assert!(!lines[2].contains('\u{1b}') && lines[2].contains("red"), "{lines:?}");
+        std::fs::write(&path, "a line of text\n".repeat(4000)).unwrap();
+        let lines = end_of(&path).unwrap();
+        assert!(lines.len() > 100 && lines.iter().all(|line| line == "a line of text"), "the first is whole");
+        std::fs::remove_file(&path).unwrap();
+        assert!(end_of(&path).is_err());
+    }
+}

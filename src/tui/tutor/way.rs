@@ -1,0 +1,175 @@
+//! What stands beside a lesson's text: its steps as far as they have come, and what the words of the text mean.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr;
+
+use super::state::Tutor;
+use super::text;
+use crate::drawing::figures::counted;
+use crate::drawing::pane::{self, Frame, put, put_right, span};
+use crate::drawing::theme::{Theme, Token};
+use crate::lesson::{Answer, Stage, Told, Worth};
+use crate::tui::glossary::{self, Entry};
+use crate::tui::stage::Stage as Scene;
+
+/// Letters from which on a word that is not set apart is no word of every day: `step`, `large` and `before` are both.
+const LEAST_LETTERS: usize = 7;
+
+/// Steps that have been reached: their titles may be seen. Those to come could tell what an answer will be.
+fn reached(tutor: &Tutor) -> usize {
+    let course = tutor.course();
+    match course.stage() {
+        Stage::Introduction => 0,
+        _ => course.place() + 1,
+    }
+}
+
+/// Rows of the steps with their frame.
+pub(super) fn rows(tutor: &Tutor) -> u16 {
+    let (all, reached) = (tutor.course().lesson().steps.len(), reached(tutor));
+    u16::try_from(reached + usize::from(reached < all) + 2).unwrap_or(u16::MAX)
+}
+
+/// Draws the steps.
+pub(super) fn render_steps(scene: &Scene<'_>, tutor: &Tutor, kind: Frame, area: Rect, buf: &mut Buffer) {
+    let (theme, course) = (scene.theme, tutor.course());
+    let lesson = course.lesson();
+    let minutes = format!(" · about {} minutes", lesson.front.minutes);
+    let title = vec![span(theme, Token::Title, "steps"), span(theme, Token::Dim, minutes)];
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let (all, reached) = (lesson.steps.len(), reached(tutor));
+    let left = all - reached;
+    let to_come = match (reached, left) {
+        (_, 0) => String::new(),
+        (0, _) => format!("{}, {}", counted(left as u64, "step"), counted(lesson.questions() as u64, "question")),
+        _ => format!("{} to come", counted(left as u64, "step")),
+    };
+    // The last ones, where there is no room for all.
+    let room = usize::from(inner.height).saturating_sub(usize::from(!to_come.is_empty()));
+    let first = reached.saturating_sub(room);
+    let mut y = 0;
+    let is_over = course.stage() == Stage::Over;
+    for (place, (step, told)) in lesson.steps.iter().zip(course.all_told()).enumerate().take(reached).skip(first) {
+        let here = tutor.back.unwrap_or(course.place()) == place && !is_over;
+        let (mark, token) = if here { ("▸", Token::Strong) } else { (" ", Token::Text) };
+        let edge = put_right(inner, y, came_out(theme, told), buf);
+        let room = usize::from(edge.saturating_sub(6));
+        let line = vec![
+            span(theme, Token::Key, format!("{mark} ")),
+            span(theme, Token::Dim, format!("{} ", place + 1)),
+            span(theme, token, pane::cut(&step.title, room)),
+        ];
+        put(inner, y, line, buf);
+        y += 1;
+    }
+    if !to_come.is_empty() {
+        put(inner, y, vec![span(theme, Token::Dim, format!("  {to_come}"))], buf);
+    }
+}
+
+/// What came of a step, in a word.
+fn came_out(theme: &Theme, told: &Told) -> Vec<Span<'static>> {
+    let (token, word) = match (told.answer, told.worth) {
+        (Some(Answer::Passed), _) => (Token::Dim, "passed"),
+        (_, Some(Worth::Right)) => (Token::Ok, "✓ right"),
+        (_, Some(Worth::Near)) => (Token::Warn, "near"),
+        (_, Some(Worth::Wrong)) => (Token::Danger, "not so"),
+        (_, None) => return Vec::new(),
+    };
+    vec![span(theme, token, word)]
+}
+
+/// Words of the text that is read, in the order in which they come, with what they mean: none while a question is open, whose answer
+/// that could be.
+pub(super) fn terms(tutor: &Tutor) -> Vec<&'static Entry> {
+    let course = tutor.course();
+    let text = match course.stage() {
+        Stage::Introduction => course.introduction().to_owned(),
+        Stage::Explained => {
+            let told = course.told();
+            let ask = told.question.as_ref().map_or("", |asked| asked.ask.as_str());
+            [ask, told.why.as_deref().unwrap_or_default(), &told.after, &told.prose].join(" ")
+        }
+        _ => return Vec::new(),
+    };
+    let text = text.to_lowercase();
+    let mut found: Vec<(usize, &'static Entry)> =
+        glossary::all().filter_map(|entry| Some((first_place(entry, &text)?, entry))).collect();
+    found.sort_by_key(|(at, _)| *at);
+    found.into_iter().map(|(_, entry)| entry).collect()
+}
+
+/// Where an entry's word stands in `text` first, whole.
+fn first_place(entry: &Entry, text: &str) -> Option<usize> {
+    let names = entry.also.iter().chain([&entry.word]).map(|name| name.to_lowercase());
+    let is_letter = |symbol: char| symbol.is_alphanumeric() || symbol == '_';
+    let in_text = |name: String| {
+        let places = text.match_indices(name.as_str()).map(|(at, _)| at).collect::<Vec<_>>();
+        places.into_iter().find(|at| {
+            let (before, behind) = (&text[..*at], &text[at + name.len()..]);
+            // A plural is the same word.
+            let ends = behind.strip_prefix('s').unwrap_or(behind);
+            let is_whole = !before.ends_with(is_letter) && !ends.starts_with(is_letter);
+            is_whole && (name.len() >= LEAST_LETTERS || before.ends_with("**"))
+        })
+    };
+    names.filter_map(in_text).min()
+}
+
+/// Lines of the words in so many cells: each word, and beside it what it means; words as wide as the widest.
+fn lines_of_words(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Vec<Vec<Vec<Span<'static>>>> {
+    let theme = scene.theme;
+    let terms = terms(tutor);
+    let names = terms.iter().map(|entry| entry.word.width()).max().unwrap_or(0) + 2;
+    let entry = |entry: &&Entry| {
+        let meaning = pane::wrap(entry.meaning, width.saturating_sub(names));
+        let line = |(row, line): (usize, String)| {
+            let word = if row == 0 { entry.word } else { "" };
+            vec![span(theme, Token::Strong, format!("{word:<names$}")), span(theme, Token::Dim, line)]
+        };
+        meaning.into_iter().enumerate().map(line).collect()
+    };
+    terms.iter().map(entry).collect()
+}
+
+/// Rows that the words take with their frame, or what was read before while a question is open; two where there is nothing.
+pub(super) fn rows_of_words(scene: &Scene<'_>, tutor: &Tutor, width: u16) -> u16 {
+    let inside = usize::from(width.saturating_sub(4));
+    let lines: usize = match tutor.hold().asks() {
+        true => text::recalled(scene.theme, tutor, inside).len(),
+        false => lines_of_words(scene, tutor, inside).iter().map(Vec::len).sum(),
+    };
+    u16::try_from(lines + 2).unwrap_or(u16::MAX)
+}
+
+/// Draws what was read before a question.
+pub(super) fn render_recalled(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buffer) {
+    let theme = scene.theme;
+    let title = vec![span(theme, Token::Title, "read before")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    for (y, line) in (0..inner.height).zip(text::recalled(theme, tutor, usize::from(inner.width))) {
+        put(inner, y, line.spans, buf);
+    }
+}
+
+/// Draws the words, whole entries only.
+pub(super) fn render_words(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buffer) {
+    let theme = scene.theme;
+    let title = vec![span(theme, Token::Title, "words"), span(theme, Token::Dim, " of this text")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let mut y = 0;
+    for entry in lines_of_words(scene, tutor, usize::from(inner.width)) {
+        if usize::from(inner.height - y) < entry.len() {
+            break;
+        }
+        for line in entry {
+            put(inner, y, line, buf);
+            y += 1;
+        }
+    }
+}
