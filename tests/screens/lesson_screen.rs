@@ -116,6 +116,31 @@ fn an_answer_that_the_lab_shows_is_out_of_sight_until_it_is_given() {
 }
 
 #[test]
+fn a_page_has_the_blocks_beside_it_and_a_question_a_sketch_without_figures() {
+    for size in [(120, 40), (200, 60)] {
+        let lesson = Library::with_user_lessons(None).lesson("allocated-and-reserved").unwrap();
+        let mut taken = Taken::take(lesson, size);
+        let page = taken.wait_for("Enter begins");
+        assert!(page.contains("words of this text") && page.contains("4 steps, 3 questions"), "{page}");
+        assert!(page.contains("148 MiB") && !page.contains("no step has begun yet"), "the blocks: {page}");
+        taken.press(KeyCode::Enter);
+        let asked = taken.wait_for("How much is reserved?");
+        assert!(asked.contains("your answer") && asked.contains("its shape: figures after the answer"), "{asked}");
+        assert!(asked.contains("│backward") && asked.contains("read before"), "{asked}");
+        let reserved = taken.app.latest().view.ledger.reserved();
+        assert!(
+            reserved.get() > 1 << 32 && !asked.contains(&format!("{:.2}", reserved.get() as f64 / (1 << 30) as f64))
+        );
+        taken.press(KeyCode::Char('c'));
+        let bar = taken.style_of("C. About as much").expect("it is on the screen");
+        assert!(bar.add_modifier.contains(Modifier::REVERSED), "what is selected is a bar: {bar:?}");
+        taken.press(KeyCode::Enter);
+        let screen = taken.wait_for("Measured: C.");
+        assert!(screen.contains("✓ right") && screen.contains("3 steps to come"), "{screen}");
+    }
+}
+
+#[test]
 fn an_audience_reads_short_lines_and_choices_set_apart() {
     for size in [(80, 24), (120, 40), (200, 60)] {
         let mut taken = Taken::begin(LESSON, size);

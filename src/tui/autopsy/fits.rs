@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use crate::drawing::figures::bytes;
-use crate::model::{Autopsy, Remedy};
+use crate::model::{Autopsy, Remedied, Remedy};
 use crate::units::Bytes;
 
 /// Cells of a bar, at least and at most.
@@ -29,13 +29,21 @@ pub(super) fn table(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Vec<
         .iter()
         .filter(|tried| tried.fits)
         .map(|tried| Fit {
-            name: word(&tried.remedy),
+            name: short(&word(&tried.remedy)),
             reserved: tried.peak_reserved,
             leaves: autopsy.limit.and_then(|limit| limit.get().checked_sub(tried.peak_reserved.get())).map(Bytes),
         })
         .collect();
     fits.sort_by_key(|fit| fit.reserved);
     fits
+}
+
+/// A key and what it does without brackets: `a (accumulate 2)` is `a  accumulate 2`.
+fn short(word: &str) -> String {
+    match word.split_once(" (").zip(word.strip_suffix(')')) {
+        Some(((key, what), _)) => format!("{key}  {}", what.trim_end_matches(')')),
+        None => word.to_owned(),
+    }
 }
 
 /// The rows in lines of at most `width` cells: name, reserved, a bar, what is left. `None` where there are none, or no room for columns.
@@ -54,8 +62,11 @@ pub(super) fn lines(fits: &[Fit], width: usize) -> Option<Vec<String>> {
     };
     let lefts = fits.iter().map(|fit| left(fit).width()).max().unwrap_or(0);
     let room = width - names - 2 - figures;
-    let bar = room.checked_sub(lefts + 2 + 1).filter(|cells| *cells >= BAR.0).map(|cells| cells.min(BAR.1));
-    let has_left = bar.is_some() || room >= lefts + 2;
+    let bar = |room: Option<usize>| room.filter(|cells| *cells >= BAR.0).map(|cells| cells.min(BAR.1));
+    // A bar tells what is left, where there is no room for both.
+    let both = bar(room.checked_sub(lefts + 2 + 1));
+    let has_left = both.is_some() || room >= lefts + 2;
+    let bar = both.or_else(|| if has_left { None } else { bar(room.checked_sub(1)) });
     // A full bar is the most that may be reserved, else the most that is.
     let full = fits.iter().map(|fit| fit.reserved.get() + fit.leaves.map_or(0, Bytes::get)).max().unwrap_or(0).max(1);
     let line = |fit: &Fit| {
@@ -90,9 +101,10 @@ pub(super) fn fits(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Strin
     if remedied.is_empty() {
         return "trying what would have made it fit …".to_owned();
     }
-    let fitting = table(autopsy, word);
-    let fitting: Vec<String> =
-        fitting.iter().map(|fit| format!("{}, reserving {}", fit.name, bytes(fit.reserved))).collect();
+    let mut fitting: Vec<&Remedied> = remedied.iter().filter(|tried| tried.fits).collect();
+    fitting.sort_by_key(|tried| tried.peak_reserved);
+    let words = |tried: &Remedied| format!("{}, reserving {}", word(&tried.remedy), bytes(tried.peak_reserved));
+    let fitting: Vec<String> = fitting.into_iter().map(words).collect();
     match fitting.is_empty() {
         true => "with nothing that was tried (simulated)".to_owned(),
         false => format!("with {} {HOW}", fitting.join(", or ")),
@@ -123,7 +135,9 @@ mod tests {
         let narrow = lines(&fits, 43).unwrap();
         assert_eq!(narrow[1], "c (checkpoint on)  20.00 GiB  2.00 left");
         assert_eq!(narrow[2], HOW, "it is always said how that is known");
+        assert_eq!(lines(&fits, 37).unwrap()[0], "a (accumulate 2)   11.00 GiB ▇▇▇▇");
         assert_eq!(lines(&fits, 30).unwrap()[0], "a (accumulate 2)   11.00 GiB");
+        assert_eq!(short("c c (checkpoint every:2)"), "c c  checkpoint every:2");
         assert_eq!(lines(&fits, 20), None);
         assert_eq!(lines(&[], 90), None);
     }

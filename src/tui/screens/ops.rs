@@ -359,7 +359,7 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
     let delta = if differences.is_some() { DELTA } else { 0 };
     let least = match inner.width {
         82.. => BAR,
-        70.. => BAR - 8,
+        70.. => BAR / 2,
         _ => 5,
     };
     let taken = |columns: &[&OpsColumn]| columns.iter().map(|column| column.width).sum::<usize>() + delta;
@@ -458,7 +458,7 @@ fn named(row: &OpRow, totals: Totals, of_snapshot: bool, cells: usize, theme: &T
         (true, Totals::Op) => {
             // A lab takes parameters before the first op.
             let why = match row.name == Category::Parameter.label() {
-                true if !of_snapshot => "at start",
+                true if !of_snapshot => "before ops",
                 _ => "no op",
             };
             span(theme, Token::Dim, pane::cut(&format!("{} ({why})", row.name), cells))

@@ -57,11 +57,15 @@ fn text(scene: &Scene<'_>, tutor: &Tutor, places: &Places, buf: &mut Buffer) -> 
         Stage::Over => format!("{} · over", course.lesson().front.title),
         _ => format!("step {} of {steps}", tutor.back.unwrap_or(course.place()) + 1),
     };
+    let title = match course.stage() {
+        Stage::Introduction | Stage::Over if tutor.back.is_none() => "",
+        _ => course.lesson().steps.get(tutor.back.unwrap_or(course.place())).map_or("", |step| &step.title),
+    };
     let score = course.score();
     let score = if score.of > 0 { format!("{score} points") } else { String::new() };
     let covers = places.lab.is_empty();
     let fold = if covers { String::new() } else { format!("{} folds", scene.keys.key_of(Action::FoldLesson)) };
-    let words = [(Token::Accent, place), (Token::Dim, score), (Token::Dim, fold)];
+    let words = [(Token::Accent, place), (Token::Dim, score), (Token::Strong, title.to_owned()), (Token::Dim, fold)];
     let title = pane::title("lesson", words, usize::from(area.width.saturating_sub(6)), theme);
     let inner = pane::frame(frame, title, theme.style(Token::Accent), area, buf);
     let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };

@@ -15,8 +15,9 @@ const SEGMENTS: [&[(u16, Option<Token>)]; 3] = [
     &[(18, None), (14, Some(Token::Optimizer)), (30, None), (10, Some(Token::Activations))],
     &[(46, Some(Token::Activations)), (14, None)],
 ];
-/// Rows of a segment with what is written below it.
-const EACH: u16 = 4;
+/// Rows of a segment, at least and at most, and of what is written below it.
+const ROWS: (u16, u16) = (2, 8);
+const BELOW: u16 = 2;
 
 /// Draws it.
 pub(super) fn segments(scene: &Scene<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
@@ -30,18 +31,19 @@ pub(super) fn segments(scene: &Scene<'_>, kind: Frame, area: Rect, buf: &mut Buf
         legend.into_iter().flat_map(|(token, text)| [part(theme, token, 2), span(theme, Token::Dim, text)]).collect();
     put(inner, 0, legend, buf);
     let bars = Rect { y: inner.y + 2.min(inner.height), height: inner.height.saturating_sub(2), ..inner };
-    for (segment, y) in SEGMENTS.iter().zip((0..bars.height).step_by(usize::from(EACH))) {
+    let rows = (bars.height / SEGMENTS.len() as u16).saturating_sub(BELOW).clamp(ROWS.0, ROWS.1);
+    for (segment, y) in SEGMENTS.iter().zip((0..bars.height).step_by(usize::from(rows + BELOW))) {
         let mut x = 0;
         for (share, token) in *segment {
             let cells = (u32::from(bars.width) * u32::from(*share) / 100) as u16;
-            for row in y..(y + 2).min(bars.height) {
+            for row in y..(y + rows).min(bars.height) {
                 put_at(bars, x, row, vec![part(theme, *token, usize::from(cells))], buf);
             }
             x += cells;
         }
-        if y + 2 < bars.height {
+        if y + rows < bars.height {
             let text = "└ a segment: the allocator took it from the driver";
-            put(bars, y + 2, vec![span(theme, Token::Dim, text)], buf);
+            put(bars, y + rows, vec![span(theme, Token::Dim, text)], buf);
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn doing(tutor: &Tutor) -> String {
     }
 }
 
-/// The text as it stands now.
+/// The text as it stands now; the title of its step stands in the frame.
 pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
     let (theme, course) = (scene.theme, tutor.course());
     let told = course.told();
@@ -49,8 +49,6 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
         _ if tutor.back.is_some() => {
             let place = tutor.back.unwrap_or_default();
             if let (Some(step), Some(told)) = (course.lesson().steps.get(place), course.all_told().get(place)) {
-                out.extend(plain(theme, Token::Title, &step.title, width));
-                out.push(Line::default());
                 out.extend(markdown(theme, &told.prose, width));
                 explained(theme, tutor, (step, told), width, &mut out);
             }
@@ -87,8 +85,6 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
             out.extend(markdown(theme, &text, width));
         }
         stage => {
-            out.extend(plain(theme, Token::Title, &course.step().title, width));
-            out.push(Line::default());
             if stage != Stage::Explained || told.question.is_none() {
                 out.extend(markdown(theme, &told.prose, width));
             }

@@ -36,7 +36,7 @@ pub(super) fn rows(tutor: &Tutor) -> u16 {
 pub(super) fn render_steps(scene: &Scene<'_>, tutor: &Tutor, kind: Frame, area: Rect, buf: &mut Buffer) {
     let (theme, course) = (scene.theme, tutor.course());
     let lesson = course.lesson();
-    let minutes = format!(" · about {} minutes", lesson.front.minutes);
+    let minutes = format!(" · about {}", counted(u64::from(lesson.front.minutes), "minute"));
     let title = vec![span(theme, Token::Title, "steps"), span(theme, Token::Dim, minutes)];
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
@@ -54,7 +54,7 @@ pub(super) fn render_steps(scene: &Scene<'_>, tutor: &Tutor, kind: Frame, area: 
     let is_over = course.stage() == Stage::Over;
     for (place, (step, told)) in lesson.steps.iter().zip(course.all_told()).enumerate().take(reached).skip(first) {
         let here = tutor.back.unwrap_or(course.place()) == place && !is_over;
-        let (mark, token) = if here { ("▸", Token::Strong) } else { (" ", Token::Text) };
+        let (mark, token) = if here { ("●", Token::Strong) } else { (" ", Token::Text) };
         let edge = put_right(inner, y, came_out(theme, told), buf);
         let room = usize::from(edge.saturating_sub(6));
         let line = vec![

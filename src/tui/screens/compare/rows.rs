@@ -71,7 +71,7 @@ impl MetricColumn {
         let best = metric.best(&compared.all);
         let cells = |(place, one): (usize, &Arc<Configuration>)| {
             let text = figure(metric, &metric.of_configuration(one)?, unit, one_line);
-            Some(text.width() + usize::from(best.contains(&place)))
+            Some(text.width() + 2 * usize::from(best.contains(&place)))
         };
         let figures = compared.all.iter().enumerate().filter_map(cells).max().unwrap_or(1);
         let head = metric.head(compared.stage, unit).width();
@@ -371,7 +371,7 @@ fn row_of_figures(
         let style = theme.style(if is_best { Token::Ok } else { Token::Text });
         let style = if is_best { style.add_modifier(Modifier::BOLD) } else { style };
         // The mark stands before the figure: behind it lies the change.
-        let text = if is_best { format!("{BEST}{text}") } else { text };
+        let text = if is_best { format!("{BEST} {text}") } else { text };
         let mut line = vec![Span::styled(format!("{text:>width$} "), style)];
         if let Some((words, token)) = changed(metric, compared, place) {
             line.push(span(theme, token, words));
