@@ -7,16 +7,20 @@ use vramlab_allocator::units::Bytes;
 
 /// What the op that gathers the shards of parameters is called.
 pub const ALL_GATHER: &str = "all-gather";
-/// What the names of DDP's buckets begin with.
+/// What the names of DDP's buckets begin with; of other people's programs that of the op that takes them.
 pub const DDP_BUCKET: &str = "DDP bucket";
 
 /// A rank, and what it holds because of sharing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sharing {
-    /// The ranks that do the same.
-    pub alike: Arc<AlikeRanks>,
+    /// The ranks that do the same, where several are known to train together.
+    pub alike: Option<Arc<AlikeRanks>>,
+    /// Buckets were taken.
+    has_buckets: bool,
     /// All-gathers of the step under way.
     gathers: u64,
+    /// The most bytes of gradients in the step under way.
+    gradients: Bytes,
     /// Of the last whole step.
     last: Option<Shared>,
 }
@@ -33,8 +37,9 @@ pub(super) struct Shared {
 }
 
 impl Sharing {
-    pub fn new(alike: &Arc<AlikeRanks>) -> Self {
-        Self { alike: Arc::clone(alike), gathers: 0, last: None }
+    pub fn of(alike: &Arc<AlikeRanks>) -> Self {
+        let has_buckets = alike.parallelism.is_some_and(Parallelism::has_buckets_beside_gradients);
+        Self { alike: Some(Arc::clone(alike)), has_buckets, ..Self::default() }
     }
 
     pub const fn last(&self) -> Option<&Shared> {
@@ -42,21 +47,43 @@ impl Sharing {
     }
 
     pub const fn begin_step(&mut self) {
-        self.gathers = 0;
+        (self.gathers, self.gradients) = (0, Bytes::ZERO);
     }
 
     /// An op of this name begins.
     pub fn op(&mut self, name: &str) {
         self.gathers += u64::from(name == ALL_GATHER);
+        self.has_buckets |= name.starts_with(DDP_BUCKET);
+    }
+
+    /// A block was taken for this.
+    pub fn took(&mut self, category: Category, memory: &MemoryModel) {
+        if category == Category::Gradient {
+            self.gradients = self.gradients.max(memory.by_category()[Category::Gradient as usize]);
+        }
     }
 
     pub fn end_step(&mut self, memory: &MemoryModel, names: &Names) {
-        let beside = self.alike.parallelism.is_some_and(Parallelism::has_buckets_beside_gradients);
-        let buckets = memory.segments().filter(|_| beside).map(|segment| {
-            let of = segment.blocks().filter(|block| names.get(block.name).starts_with(DDP_BUCKET));
+        let parameters = memory.by_category()[Category::Parameter as usize];
+        let buckets = Some(self.buckets(memory, names)).filter(|buckets| self.lie_beside_gradients(*buckets));
+        self.last = Some(Shared { gathers: self.gathers, buckets: buckets.unwrap_or_default(), parameters });
+    }
+
+    fn buckets(&self, memory: &MemoryModel, names: &Names) -> Bytes {
+        let is_bucket = |name| names.get(name).starts_with(DDP_BUCKET);
+        let buckets = memory.segments().filter(|_| self.has_buckets).map(|segment| {
+            let of = segment.blocks().filter(|block| is_bucket(block.name) || is_bucket(block.op));
             of.map(|block| block.size).sum::<Bytes>()
         });
-        let (buckets, parameters) = (buckets.sum(), memory.by_category()[Category::Parameter as usize]);
-        self.last = Some(Shared { gathers: self.gathers, buckets, parameters });
+        buckets.sum()
+    }
+
+    /// Whether buckets take memory beside the gradients. A program that doesn't say so has gradients of its own then; where they are
+    /// views of the buckets there are none.
+    fn lie_beside_gradients(&self, buckets: Bytes) -> bool {
+        match self.alike.as_ref().and_then(|alike| alike.parallelism) {
+            Some(way) => way.has_buckets_beside_gradients(),
+            None => self.gradients.get() > buckets.get() / 2,
+        }
     }
 }

@@ -1,15 +1,19 @@
 //! The gate between a front end and the engine: what the engine asks at every safe point.
 
+mod mode;
+mod tries;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use self::mode::Mode;
 use super::another_way::another_way;
-use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Shortage, StepSize, Switch, Way, switches};
-use vramlab_allocator::units::{Bytes, DeviceIndex};
-use vramlab_device::{HostAccount, Sensors};
-use vramlab_model::{About, Event, EventKind, Micros, Remedied, RunState, Settings};
+use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Switch, Way, switches};
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_device::Sensors;
+use vramlab_model::{About, Event, EventKind, Micros, RunState, Settings};
 use vramlab_train::{Answer, Config, Observer, SafePoint};
 
 /// Events are handed on in batches of at least this many, or at phase ends when a batch is old.
@@ -19,31 +23,11 @@ const BATCH_AGE: Duration = Duration::from_millis(15);
 /// And at any op when it is as old as this: a recording must have what happened a quarter of a second ago.
 const OLDEST: Duration = Duration::from_millis(100);
 
-/// What the host must have left for remedies to be tried: a thread of its own, and the model made once more without bytes.
-const ROOM: Bytes = Bytes::mib(512);
-
 /// Steps under a configuration before other ones are tried beside it.
 pub(super) const WEIGHED: u64 = 2;
 
 /// A shorter wait is left until it is worth waking up for.
 const SHORTEST_WAIT: Duration = Duration::from_millis(4);
-
-/// How far the engine may go before it stops by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Running,
-    Paused,
-    Until(StepSize),
-    /// For so many more steps.
-    Steps(u64),
-}
-
-impl Mode {
-    /// How a run as `spec` says begins.
-    const fn first(spec: &LabSpec) -> Self {
-        if spec.rests { Self::Paused } else { Self::Running }
-    }
-}
 
 /// What a person may have done with the allocator between two ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +62,10 @@ pub(super) struct Gate {
     next: Option<(Arc<LabSpec>, Arc<str>)>,
     held: Duration,
     pace: Pace,
+    /// A request failed in the step under way, which some ranks may still be in.
+    failing: bool,
+    /// Somebody went on meanwhile: the lab does once all ranks have stopped.
+    goes_on: bool,
 }
 
 impl Gate {
@@ -102,6 +90,8 @@ impl Gate {
             next: None,
             held: Duration::ZERO,
             pace: spec.pace(),
+            failing: false,
+            goes_on: false,
         }
     }
 
@@ -236,7 +226,8 @@ impl Gate {
     /// The same with a state for each device; the last one is that of those behind it, too.
     pub(super) fn wait_each(&mut self, states: &[RunState]) {
         let begun = Instant::now();
-        self.mode = Mode::Paused;
+        self.failing = false;
+        self.mode = if std::mem::take(&mut self.goes_on) { Mode::Running } else { Mode::Paused };
         for (device, state) in
             (0..self.devices).zip(states.iter().chain(std::iter::repeat(states.last().unwrap_or(&RunState::Paused))))
         {
@@ -286,41 +277,6 @@ impl Gate {
         self.flush();
     }
 
-    /// Tries what would have helped `device`, on a thread of its own; `told` is what is said of what came of it.
-    pub(super) fn try_remedies(
-        &mut self,
-        shortage: Shortage,
-        device: DeviceIndex,
-        told: impl FnOnce(Vec<Remedied>) -> Vec<Remedied> + Send + 'static,
-    ) {
-        if HostAccount::default().left() < ROOM {
-            self.tell_of(device, EventKind::Remedied(Arc::default()));
-            return;
-        }
-        let feeder = self.feeder.clone();
-        // Without a thread nothing is tried, and nothing is said to have been.
-        let _ = std::thread::Builder::new().name("remedies".to_owned()).spawn(move || {
-            let remedied = EventKind::Remedied(told(shortage.try_remedies()).into());
-            // The receiver may be gone.
-            let _ = feeder.send(Feed::Aside(device, remedied));
-        });
-    }
-
-    /// Has somebody try what flips would do to the peak of `device`, beside whatever happens next.
-    pub(super) fn weigh(&mut self, run: Shortage, device: DeviceIndex) {
-        if HostAccount::default().left() < ROOM {
-            return;
-        }
-        let feeder = self.feeder.clone();
-        // Where there is no thread, nothing is advised.
-        let _ = std::thread::Builder::new().name("weighing".to_owned()).spawn(move || {
-            if let Some(weighed) = run.weigh() {
-                // Nobody may be left to look.
-                let _ = feeder.send(Feed::Aside(device, EventKind::Weighed(Arc::new(weighed))));
-            }
-        });
-    }
-
     /// Takes what is to be done with the allocator, one after another.
     pub(super) fn take_chore(&mut self) -> Option<Chore> {
         self.chores.pop_front()
@@ -356,7 +312,10 @@ impl Gate {
                 }
             },
             Command::Pause => self.mode = Mode::Paused,
-            Command::Resume => self.mode = Mode::Running,
+            Command::Resume => {
+                self.goes_on = self.failing && self.mode == Mode::Running;
+                self.mode = Mode::Running;
+            }
             Command::Advance(size) => self.mode = Mode::Until(size),
             Command::Train(0) => self.mode = Mode::Paused,
             Command::Train(steps) => self.mode = Mode::Steps(steps),
@@ -459,6 +418,11 @@ impl Observer for Gate {
         if event.device == DeviceIndex::FIRST {
             self.pace.observe(&event);
         }
+        match event.kind {
+            EventKind::Oom(_) => self.failing = true,
+            EventKind::StepBegin { .. } => (self.failing, self.goes_on) = (false, false),
+            _ => {}
+        }
         self.now = event.time;
         self.batch.push(event);
     }
@@ -474,17 +438,7 @@ impl Observer for Gate {
         if self.making {
             return if self.ended() { Answer::Stop } else { Answer::Continue };
         }
-        let arrived = match &mut self.mode {
-            Mode::Steps(left) if point == SafePoint::Step => {
-                *left = left.saturating_sub(1);
-                *left == 0
-            }
-            Mode::Until(StepSize::Op) => true,
-            Mode::Until(StepSize::Phase) => point != SafePoint::Op,
-            Mode::Until(StepSize::Step) => point == SafePoint::Step,
-            Mode::Running | Mode::Paused | Mode::Steps(_) => false,
-        };
-        if arrived {
+        if self.mode.arrives(point) {
             self.mode = Mode::Paused;
         }
         if self.mode == Mode::Paused && !self.ended() && self.chores.is_empty() {
@@ -510,7 +464,29 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+    use vramlab_allocator::TraceEvent;
+    use vramlab_allocator::units::{Bytes, StreamId};
+    use vramlab_model::{Category, NameId};
     use vramlab_workload::Catalog;
+
+    #[test]
+    fn whoever_goes_on_before_all_ranks_have_stopped_goes_on_once_they_have() {
+        let spec = LabSpec::new(Catalog::with_user_workloads(None).entry("mlp-mini").unwrap());
+        let (commands, inbox) = channel();
+        let (feeder, _feed) = Feeder::pair(64);
+        let mut gate = Gate::new(inbox, feeder, &spec);
+        let mut told = |gate: &mut Gate, kind| {
+            gate.event(Event::new(Micros(0), kind));
+            commands.send(Command::Resume).unwrap();
+            assert_eq!((gate.safe_point(SafePoint::Op), gate.mode), (Answer::Continue, Mode::Running));
+        };
+        let request = TraceEvent::Oom { device_free: Bytes::ZERO, rounded: Bytes::mib(2), stream: StreamId::DEFAULT };
+        told(&mut gate, EventKind::StepBegin { step: 0 });
+        assert!(!gate.goes_on, "nothing failed");
+        told(&mut gate, EventKind::of_trace(&request, Category::Other, NameId::NONE));
+        gate.wait(RunState::OutOfMemory);
+        assert_eq!((gate.mode, gate.goes_on, gate.failing), (Mode::Running, false, false));
+    }
 
     #[test]
     fn a_batch_that_the_program_changed_is_in_force_and_one_asked_for_stays_asked_for() {
