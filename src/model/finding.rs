@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::advice;
 use super::evidence::{Evidence, Holder, LeakCause, When, change, percent, share};
 use super::growth::Growth;
-use super::sharing::Shared;
+use super::sharing::{LateBucket, Shared};
 use super::steps::Steps;
 use super::{Autopsy, Category, Ledger, Level, MemoryModel, Names, Remedy, Settings, Weighed};
 use vramlab_allocator::units::Bytes;
@@ -176,6 +176,7 @@ impl Known<'_> {
             unused,
             self.peak(),
             self.shared(),
+            self.late_buckets(),
             cached,
             self.rounding(),
             self.skipped(),
@@ -280,7 +281,7 @@ impl Known<'_> {
 
     /// What a rank holds because it shares its work.
     fn shared(&self) -> Option<Finding> {
-        let Shared { gathers, buckets, parameters } = *self.shared?;
+        let Shared { gathers, buckets, parameters, .. } = *self.shared?;
         let peak: Bytes = self.peak_by_category.iter().copied().sum();
         let gathered = self.peak_by_category[Category::Parameter as usize].saturating_sub(parameters);
         let evidence = if gathers > 0 && parameters.max(gathered) >= WORTH_SAYING {
@@ -291,6 +292,12 @@ impl Known<'_> {
             return None;
         };
         Some(Finding { level: Level::Info, evidence, remedies: Vec::new(), position: self.peak_position, gain: None })
+    }
+
+    fn late_buckets(&self) -> Option<Finding> {
+        let LateBucket { bytes, step } = self.shared?.late.filter(|late| late.bytes >= WORTH_SAYING)?;
+        let evidence = Evidence::LateBuckets { bytes, step };
+        Some(Finding { level: Level::Info, evidence, remedies: Vec::new(), position: None, gain: None })
     }
 
     fn releasable(&self) -> Option<Finding> {

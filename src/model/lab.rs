@@ -359,7 +359,7 @@ impl Lab {
                     self.fullest = (self.memory.accounts(), self.memory.position());
                 }
                 self.touch(*address, *size, Some(*category));
-                self.sharing.took(*category, &self.memory);
+                self.sharing.took(*category, &self.memory, self.names.texts());
                 self.record();
             }
             EventKind::SegmentAlloc { .. } | EventKind::SegmentMap { .. } => {
@@ -382,7 +382,7 @@ impl Lab {
                 self.settle_emptying();
                 self.op = *name;
                 self.touched.clear();
-                self.sharing.op(self.names.texts().get(*name));
+                self.sharing.op(self.names.texts().get(*name), self.memory.position());
             }
             // Of a program that says no ops only a few are known: between them it is in none.
             EventKind::OpEnd if self.about.guessed => self.op = NameId::NONE,
