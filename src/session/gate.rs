@@ -62,10 +62,6 @@ pub(super) struct Gate {
     next: Option<(Arc<LabSpec>, Arc<str>)>,
     held: Duration,
     pace: Pace,
-    /// A request failed in the step under way, which some ranks may still be in.
-    failing: bool,
-    /// Somebody went on meanwhile: the lab does once all ranks have stopped.
-    goes_on: bool,
 }
 
 impl Gate {
@@ -90,8 +86,6 @@ impl Gate {
             next: None,
             held: Duration::ZERO,
             pace: spec.pace(),
-            failing: false,
-            goes_on: false,
         }
     }
 
@@ -226,8 +220,7 @@ impl Gate {
     /// The same with a state for each device; the last one is that of those behind it, too.
     pub(super) fn wait_each(&mut self, states: &[RunState]) {
         let begun = Instant::now();
-        self.failing = false;
-        self.mode = if std::mem::take(&mut self.goes_on) { Mode::Running } else { Mode::Paused };
+        self.mode = Mode::Paused;
         for (device, state) in
             (0..self.devices).zip(states.iter().chain(std::iter::repeat(states.last().unwrap_or(&RunState::Paused))))
         {
@@ -312,10 +305,7 @@ impl Gate {
                 }
             },
             Command::Pause => self.mode = Mode::Paused,
-            Command::Resume => {
-                self.goes_on = self.failing && self.mode == Mode::Running;
-                self.mode = Mode::Running;
-            }
+            Command::Resume => self.mode = Mode::Running,
             Command::Advance(size) => self.mode = Mode::Until(size),
             Command::Train(0) => self.mode = Mode::Paused,
             Command::Train(steps) => self.mode = Mode::Steps(steps),
@@ -418,11 +408,6 @@ impl Observer for Gate {
         if event.device == DeviceIndex::FIRST {
             self.pace.observe(&event);
         }
-        match event.kind {
-            EventKind::Oom(_) => self.failing = true,
-            EventKind::StepBegin { .. } => (self.failing, self.goes_on) = (false, false),
-            _ => {}
-        }
         self.now = event.time;
         self.batch.push(event);
     }
@@ -464,29 +449,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use vramlab_allocator::TraceEvent;
-    use vramlab_allocator::units::{Bytes, StreamId};
-    use vramlab_model::{Category, NameId};
     use vramlab_workload::Catalog;
-
-    #[test]
-    fn whoever_goes_on_before_all_ranks_have_stopped_goes_on_once_they_have() {
-        let spec = LabSpec::new(Catalog::with_user_workloads(None).entry("mlp-mini").unwrap());
-        let (commands, inbox) = channel();
-        let (feeder, _feed) = Feeder::pair(64);
-        let mut gate = Gate::new(inbox, feeder, &spec);
-        let mut told = |gate: &mut Gate, kind| {
-            gate.event(Event::new(Micros(0), kind));
-            commands.send(Command::Resume).unwrap();
-            assert_eq!((gate.safe_point(SafePoint::Op), gate.mode), (Answer::Continue, Mode::Running));
-        };
-        let request = TraceEvent::Oom { device_free: Bytes::ZERO, rounded: Bytes::mib(2), stream: StreamId::DEFAULT };
-        told(&mut gate, EventKind::StepBegin { step: 0 });
-        assert!(!gate.goes_on, "nothing failed");
-        told(&mut gate, EventKind::of_trace(&request, Category::Other, NameId::NONE));
-        gate.wait(RunState::OutOfMemory);
-        assert_eq!((gate.mode, gate.goes_on, gate.failing), (Mode::Running, false, false));
-    }
 
     #[test]
     fn a_batch_that_the_program_changed_is_in_force_and_one_asked_for_stays_asked_for() {

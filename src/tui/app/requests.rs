@@ -45,12 +45,10 @@ fn advance(size: StepSize, picture: &Picture) -> Request {
 
 fn toggle_pause(picture: &Picture) -> Vec<Request> {
     let lab = Request::Lab;
-    // Ranks may still end the step in which a request failed, where the screen stands.
-    let fails = picture.run == RunState::Running && picture.view.autopsy.is_some();
     match (&picture.run, picture.is_live(), picture.is_now()) {
-        (_, true, false) if fails => vec![Request::Move(Move::Now), lab(Command::Resume)],
         (_, false, _) | (RunState::Running, true, false) => vec![Request::TogglePlay],
-        (_, true, false) => vec![Request::Move(Move::Now), lab(Command::Resume)],
+        // Where memory ran out the screen may be about to look back, and no picture says so yet.
+        (RunState::OutOfMemory, true, _) | (_, true, false) => vec![Request::Move(Move::Now), lab(Command::Resume)],
         (RunState::Running, true, true) => vec![lab(Command::Pause)],
         (_, true, true) => vec![lab(Command::Resume)],
     }
@@ -59,10 +57,7 @@ fn toggle_pause(picture: &Picture) -> Vec<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::TraceEvent;
-    use crate::model::{Category, Event, EventKind, Lab, Micros, NameId};
     use crate::source::{Cursor, Kind};
-    use crate::units::{Bytes, StreamId};
 
     fn asked(action: Action, kind: Kind, run: RunState, cursor: Cursor) -> Vec<Request> {
         of(action, &Picture { kind, run, cursor, ..Picture::default() })
@@ -73,20 +68,12 @@ mod tests {
         let pause = |kind, run, cursor| asked(Action::TogglePause, kind, run, cursor);
         let (now, back) = (Cursor::Now, Cursor::At(7));
         assert_eq!(pause(Kind::Live, RunState::Running, now), [Request::Lab(Command::Pause)]);
-        assert_eq!(pause(Kind::Live, RunState::OutOfMemory, now), [Request::Lab(Command::Resume)]);
+        assert_eq!(pause(Kind::Live, RunState::Paused, now), [Request::Lab(Command::Resume)]);
         assert_eq!(pause(Kind::Live, RunState::Running, back), [Request::TogglePlay]);
         let now_and_on = [Request::Move(Move::Now), Request::Lab(Command::Resume)];
         assert_eq!(pause(Kind::Live, RunState::Paused, back), now_and_on);
+        assert_eq!(pause(Kind::Live, RunState::OutOfMemory, now), now_and_on, "the screen may be about to look back");
         assert_eq!(pause(Kind::Recording("run".into()), RunState::Paused, now), [Request::TogglePlay]);
-        let request = TraceEvent::Oom { device_free: Bytes::ZERO, rounded: Bytes::mib(2), stream: StreamId::DEFAULT };
-        let mut lab = Lab::new();
-        lab.apply(&Event::new(Micros(0), EventKind::of_trace(&request, Category::Other, NameId::NONE)));
-        let failing = Picture { view: lab.view().into(), run: RunState::Running, cursor: back, ..Picture::default() };
-        assert_eq!(
-            of(Action::TogglePause, &failing),
-            now_and_on,
-            "one rank has failed, and another still ends its step"
-        );
     }
 
     #[test]
