@@ -84,6 +84,13 @@ pub enum Evidence {
         /// Allocated at the peak of the last step.
         peak: Bytes,
     },
+    /// DDP's buckets of the first step were still there when others had been made.
+    LateBuckets {
+        /// Their bytes.
+        bytes: Bytes,
+        /// The step that made the others.
+        step: u64,
+    },
     /// Ranks reserve more than others.
     Uneven {
         /// Those that reserve most: `rank 3`.
@@ -337,6 +344,11 @@ impl fmt::Display for Evidence {
                     "DDP's buckets take {bytes} beside the gradients, also between steps ({share} of the step's peak)"
                 )
             }
+            Self::LateBuckets { bytes, step } => write!(
+                f,
+                "DDP's first buckets ({bytes}) were still held when step {step} had made others, by chance: NCCL's \
+                 watchdog had not let go of them"
+            ),
             Self::Uneven { most, reserved, least, least_reserved } => {
                 write!(f, "ranks are uneven: {most} reserved {reserved}, {least} {least_reserved}")
             }

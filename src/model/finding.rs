@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::advice;
 use super::evidence::{Evidence, Holder, LeakCause, When, change, percent, share};
 use super::growth::Growth;
-use super::sharing::{Shared, Sharing};
+use super::sharing::{LateBucket, Shared};
 use super::steps::Steps;
 use super::{Autopsy, Category, Ledger, Level, MemoryModel, Names, Remedy, Settings, Weighed};
 use vramlab_allocator::units::Bytes;
@@ -155,8 +155,8 @@ pub(super) struct Known<'a> {
     /// What flips would do to the peak of a step.
     pub weighed: Option<&'a Weighed>,
     pub names: &'a Names,
-    /// Where several ranks train together.
-    pub sharing: Option<&'a Sharing>,
+    /// What the last whole step held because ranks share their work.
+    pub shared: Option<&'a Shared>,
 }
 
 impl Known<'_> {
@@ -176,6 +176,7 @@ impl Known<'_> {
             unused,
             self.peak(),
             self.shared(),
+            self.late_buckets(),
             cached,
             self.rounding(),
             self.skipped(),
@@ -280,10 +281,10 @@ impl Known<'_> {
 
     /// What a rank holds because it shares its work.
     fn shared(&self) -> Option<Finding> {
-        let Shared { gathers, buckets, parameters } = *self.sharing?.last()?;
+        let Shared { gathers, buckets, parameters, .. } = *self.shared?;
         let peak: Bytes = self.peak_by_category.iter().copied().sum();
         let gathered = self.peak_by_category[Category::Parameter as usize].saturating_sub(parameters);
-        let evidence = if gathers > 0 && parameters >= WORTH_SAYING {
+        let evidence = if gathers > 0 && parameters.max(gathered) >= WORTH_SAYING {
             Evidence::Gathered { bytes: gathered, peak, gathers }
         } else if buckets >= WORTH_SAYING {
             Evidence::Buckets { bytes: buckets, peak }
@@ -291,6 +292,12 @@ impl Known<'_> {
             return None;
         };
         Some(Finding { level: Level::Info, evidence, remedies: Vec::new(), position: self.peak_position, gain: None })
+    }
+
+    fn late_buckets(&self) -> Option<Finding> {
+        let LateBucket { bytes, step } = self.shared?.late.filter(|late| late.bytes >= WORTH_SAYING)?;
+        let evidence = Evidence::LateBuckets { bytes, step };
+        Some(Finding { level: Level::Info, evidence, remedies: Vec::new(), position: None, gain: None })
     }
 
     fn releasable(&self) -> Option<Finding> {

@@ -44,8 +44,8 @@ use vramlab_snapshot::Begins;
 pub struct Lab {
     device: DeviceIndex,
     about: Arc<About>,
-    /// The ranks that it stands for, where several train together.
-    sharing: Option<Sharing>,
+    /// The ranks that it stands for, where several train together, and what it holds because of that.
+    sharing: Sharing,
     foreign_contexts: Arc<[u16]>,
     device_memory: Option<DeviceMemory>,
     run: RunState,
@@ -175,7 +175,7 @@ impl Lab {
     /// The ranks that the device stands for, where several train together.
     #[must_use]
     pub fn alike(&self) -> Option<&Arc<AlikeRanks>> {
-        self.sharing.as_ref().map(|sharing| &sharing.alike)
+        self.sharing.alike.as_ref()
     }
 
     /// The ranks whose GPUs the process of this device has a context on, besides its own.
@@ -359,6 +359,7 @@ impl Lab {
                     self.fullest = (self.memory.accounts(), self.memory.position());
                 }
                 self.touch(*address, *size, Some(*category));
+                self.sharing.took(*category, &self.memory, self.names.texts());
                 self.record();
             }
             EventKind::SegmentAlloc { .. } | EventKind::SegmentMap { .. } => {
@@ -381,10 +382,10 @@ impl Lab {
                 self.settle_emptying();
                 self.op = *name;
                 self.touched.clear();
-                if let Some(sharing) = &mut self.sharing {
-                    sharing.op(self.names.texts().get(*name));
-                }
+                self.sharing.op(self.names.texts().get(*name), self.memory.position());
             }
+            // Of a program that says no ops only a few are known: between them it is in none.
+            EventKind::OpEnd if self.about.guessed => self.op = NameId::NONE,
             EventKind::OpEnd | EventKind::Relabel { .. } | EventKind::HostMemory { .. } => {}
             kind => self.follow_rarely(kind),
         }

@@ -2,21 +2,32 @@
 
 use std::sync::Arc;
 
-use super::{AlikeRanks, Category, MemoryModel, Names, Parallelism};
+use super::{AlikeRanks, BlockView, Category, MemoryModel, Names, Parallelism};
 use vramlab_allocator::units::Bytes;
 
 /// What the op that gathers the shards of parameters is called.
 pub const ALL_GATHER: &str = "all-gather";
-/// What the names of DDP's buckets begin with.
+/// What the names of DDP's buckets begin with; of other people's programs that of the op that takes them.
 pub const DDP_BUCKET: &str = "DDP bucket";
 
 /// A rank, and what it holds because of sharing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sharing {
-    /// The ranks that do the same.
-    pub alike: Arc<AlikeRanks>,
+    /// The ranks that do the same, where several are known to train together.
+    pub alike: Option<Arc<AlikeRanks>>,
+    /// Buckets were taken.
+    has_buckets: bool,
+    /// Steps that ended since.
+    steps: u64,
+    /// None were taken in the step under way so far.
+    before_buckets: bool,
+    /// Buckets are being made anew since so many events.
+    rebuild: Option<u64>,
+    late: Option<LateBucket>,
     /// All-gathers of the step under way.
     gathers: u64,
+    /// The most bytes of gradients in the step under way.
+    gradients: Bytes,
     /// Of the last whole step.
     last: Option<Shared>,
 }
@@ -30,11 +41,23 @@ pub(super) struct Shared {
     pub buckets: Bytes,
     /// Parameters at its end: where they are sharded, the shards.
     pub parameters: Bytes,
+    /// Of an earlier step, or of this one.
+    pub late: Option<LateBucket>,
+}
+
+/// Buckets of the first step that were still there when others had been made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LateBucket {
+    /// Their bytes.
+    pub bytes: Bytes,
+    /// The step that made the others.
+    pub step: u64,
 }
 
 impl Sharing {
-    pub fn new(alike: &Arc<AlikeRanks>) -> Self {
-        Self { alike: Arc::clone(alike), gathers: 0, last: None }
+    pub fn of(alike: &Arc<AlikeRanks>) -> Self {
+        let has_buckets = alike.parallelism.is_some_and(Parallelism::has_buckets_beside_gradients);
+        Self { alike: Some(Arc::clone(alike)), has_buckets, ..Self::default() }
     }
 
     pub const fn last(&self) -> Option<&Shared> {
@@ -42,21 +65,167 @@ impl Sharing {
     }
 
     pub const fn begin_step(&mut self) {
-        self.gathers = 0;
+        (self.gathers, self.gradients, self.before_buckets) = (0, Bytes::ZERO, true);
     }
 
-    /// An op of this name begins.
-    pub fn op(&mut self, name: &str) {
+    /// An op of this name begins behind so many events.
+    pub fn op(&mut self, name: &str, position: u64) {
         self.gathers += u64::from(name == ALL_GATHER);
+        if name.starts_with(DDP_BUCKET) {
+            let anew = self.has_buckets && std::mem::take(&mut self.before_buckets);
+            if anew && self.late.is_none() {
+                self.rebuild = Some(position);
+            }
+            (self.has_buckets, self.before_buckets) = (true, false);
+        }
+    }
+
+    /// A block was taken for this.
+    pub fn took(&mut self, category: Category, memory: &MemoryModel, names: &Names) {
+        if category == Category::Gradient {
+            self.gradients = self.gradients.max(memory.by_category()[Category::Gradient as usize]);
+        }
+        // With the first request of another kind they are all made.
+        if category != Category::Communication
+            && let Some(position) = self.rebuild.take()
+        {
+            let bytes = self.buckets(memory, names, |block| block.born < position);
+            self.late = Some(LateBucket { bytes, step: self.steps }).filter(|_| bytes > Bytes::ZERO);
+        }
     }
 
     pub fn end_step(&mut self, memory: &MemoryModel, names: &Names) {
-        let beside = self.alike.parallelism.is_some_and(Parallelism::has_buckets_beside_gradients);
-        let buckets = memory.segments().filter(|_| beside).map(|segment| {
-            let of = segment.blocks().filter(|block| names.get(block.name).starts_with(DDP_BUCKET));
-            of.map(|block| block.size).sum::<Bytes>()
+        let parameters = memory.by_category()[Category::Parameter as usize];
+        // A program may say of buckets that they are gradients: those are views of them.
+        let beside = |block: &BlockView| block.category != Category::Gradient;
+        let buckets = Some(self.buckets(memory, names, beside)).filter(|buckets| self.lie_beside_gradients(*buckets));
+        let (buckets, late) = (buckets.unwrap_or_default(), self.late);
+        self.last = Some(Shared { gathers: self.gathers, buckets, parameters, late });
+        self.steps += 1;
+    }
+
+    fn buckets(&self, memory: &MemoryModel, names: &Names, wanted: impl Fn(&BlockView) -> bool) -> Bytes {
+        let is_bucket = |name| names.get(name).starts_with(DDP_BUCKET);
+        let buckets = memory.segments().filter(|_| self.has_buckets).map(|segment| {
+            let of = segment.blocks().filter(|block| is_bucket(block.name) || is_bucket(block.op));
+            of.filter(|block| wanted(block)).map(|block| block.size).sum::<Bytes>()
         });
-        let (buckets, parameters) = (buckets.sum(), memory.by_category()[Category::Parameter as usize]);
-        self.last = Some(Shared { gathers: self.gathers, buckets, parameters });
+        buckets.sum()
+    }
+
+    /// Whether buckets take memory beside the gradients. A program that doesn't say so has gradients of its own then; where they are
+    /// views of the buckets there are none.
+    fn lie_beside_gradients(&self, buckets: Bytes) -> bool {
+        match self.alike.as_ref().and_then(|alike| alike.parallelism) {
+            Some(way) => way.has_buckets_beside_gradients(),
+            None => self.gradients.get() > buckets.get() / 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vramlab_allocator::units::{Address, StreamId};
+    use vramlab_allocator::{PoolKind, TraceEvent};
+
+    use super::*;
+    use crate::{Event, EventKind, Evidence, Lab, Micros, NameId};
+
+    const BUCKETS: NameId = NameId(1);
+    /// Where blocks lie, 4 MiB each: the first buckets, those made anew, activations, gradients.
+    const PLACES: [u64; 4] = [0, 4, 8, 12];
+
+    struct Told(Lab);
+
+    impl Told {
+        fn tell(&mut self, kind: EventKind) {
+            self.0.apply(&Event::new(Micros(0), kind));
+        }
+
+        fn take(&mut self, place: usize, category: Category) {
+            let (requested, stream) = (Bytes::mib(4), StreamId::DEFAULT);
+            let address = Address(Bytes::mib(64 + PLACES[place]).get());
+            let pool = PoolKind::Large;
+            let taken = TraceEvent::Alloc { address, requested, size: requested, stream, pool };
+            self.tell(EventKind::of_trace(&taken, category, NameId::NONE));
+        }
+
+        fn take_buckets(&mut self, place: usize) {
+            self.tell(EventKind::OpBegin { name: BUCKETS });
+            self.take(place, Category::Communication);
+            self.tell(EventKind::OpEnd);
+        }
+
+        fn free(&mut self, place: usize) {
+            let (address, requested) = (Address(Bytes::mib(64 + PLACES[place]).get()), Bytes::mib(4));
+            let stream = StreamId::DEFAULT;
+            for event in [
+                TraceEvent::FreeRequested { address, requested, stream },
+                TraceEvent::FreeCompleted { address, requested, stream },
+            ] {
+                self.tell(EventKind::of_trace(&event, Category::Other, NameId::NONE));
+            }
+        }
+
+        fn step(&mut self, step: u64, during: impl FnOnce(&mut Self)) {
+            self.tell(EventKind::StepBegin { step });
+            during(self);
+            let phases = [Micros(0); crate::Phase::ALL.len()];
+            let (total, copy, exchange) = (Micros(1), Micros(0), Micros(0));
+            let report =
+                crate::StepReport { step, loss: None, total, phases, copy, exchange, items: 0, optimizer_ran: true };
+            self.tell(EventKind::StepEnd(report));
+        }
+    }
+
+    /// What is found where the second step makes buckets anew, and the first ones go before or behind the rest of it.
+    fn found(late: bool, of_gradients: Category) -> Vec<Evidence> {
+        let mut told = Told(Lab::new());
+        told.tell(EventKind::Define { id: BUCKETS, text: "DDP buckets".into() });
+        let segment = TraceEvent::SegmentAlloc {
+            address: Address(Bytes::mib(64).get()),
+            size: Bytes::mib(16),
+            stream: StreamId::DEFAULT,
+            pool: PoolKind::Large,
+        };
+        told.tell(EventKind::of_trace(&segment, Category::Other, NameId::NONE));
+        told.step(0, |told| {
+            told.take_buckets(0);
+            told.take(2, Category::Activation);
+            told.free(2);
+        });
+        told.step(1, |told| {
+            if !late {
+                told.free(0);
+            }
+            told.take_buckets(1);
+            told.take(2, Category::Activation);
+            told.take(3, of_gradients);
+            told.free(2);
+            if late {
+                told.free(0);
+            }
+        });
+        let view = told.0.view();
+        let shared = |evidence: &Evidence| matches!(evidence, Evidence::Buckets { .. } | Evidence::LateBuckets { .. });
+        view.findings.iter().map(|finding| finding.evidence.clone()).filter(shared).collect()
+    }
+
+    #[test]
+    fn buckets_that_outlive_their_rebuild_are_found() {
+        let [Evidence::Buckets { bytes, .. }, Evidence::LateBuckets { bytes: late, step: 1 }] =
+            found(true, Category::Gradient)[..]
+        else {
+            panic!("{:?}", found(true, Category::Gradient))
+        };
+        assert_eq!((bytes, late), (Bytes::mib(4), Bytes::mib(4)));
+        let early = found(false, Category::Gradient);
+        assert!(matches!(early[..], [Evidence::Buckets { .. }]), "{early:?}");
+    }
+
+    #[test]
+    fn buckets_that_gradients_are_views_of_do_not_lie_beside_them() {
+        let found = found(false, Category::Temporary);
+        assert!(found.is_empty(), "{found:?}");
     }
 }

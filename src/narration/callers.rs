@@ -12,6 +12,8 @@ pub(super) struct Callers<'a> {
     names: HashMap<(StackId, TextId), NameId>,
     early: HashMap<StackId, NameId>,
     frames: HashMap<Frame, NameId>,
+    /// Names of ops.
+    ops: HashMap<&'static str, NameId>,
     defined: u32,
 }
 
@@ -20,7 +22,14 @@ impl<'a> Callers<'a> {
     const DEEPEST: usize = 1024;
 
     pub fn new(snapshot: &'a Snapshot) -> Self {
-        Self { snapshot, names: HashMap::new(), early: HashMap::new(), frames: HashMap::new(), defined: 0 }
+        Self {
+            snapshot,
+            names: HashMap::new(),
+            early: HashMap::new(),
+            frames: HashMap::new(),
+            ops: HashMap::new(),
+            defined: 0,
+        }
     }
 
     /// The name of who asked; told to `emit` with its stack where it comes for the first time.
@@ -56,6 +65,16 @@ impl<'a> Callers<'a> {
         let id = self.define(&text, time, emit);
         self.early.insert(stack, id);
         self.stack(id, stack, time, emit);
+        id
+    }
+
+    /// The name of an op of ranks.
+    pub fn op(&mut self, op: &'static str, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
+        if let Some(id) = self.ops.get(op) {
+            return *id;
+        }
+        let id = self.define(op, time, emit);
+        self.ops.insert(op, id);
         id
     }
 

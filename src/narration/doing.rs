@@ -1,6 +1,10 @@
 //! What a PyTorch program was doing at a request, as far as a frame of its stack, or a scope that PyTorch wrote, tells.
 
+use vramlab_model::ALL_GATHER;
 use vramlab_snapshot::{Frame, Snapshot, StackId};
+
+/// The op that takes buckets: its name begins as theirs do ([`vramlab_model::DDP_BUCKET`]).
+const DDP_BUCKETS: &str = "DDP buckets";
 
 /// What the program was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +16,14 @@ pub(super) enum Doing {
     /// Forward once more, in backward.
     Recompute,
     Optimizer,
-    /// Passing something to other ranks or from them: a bucket, a message, what an all-gather fills.
+    /// Passing something to other ranks or from them.
     Exchange,
+    /// Making DDP's buckets.
+    Bucket,
+    /// Making what an all-gather fills, one block for each, which is copied into parameters.
+    AllGather,
+    /// The same where it is the parameters themselves.
+    GatherInPlace,
     /// Making a parameter whole.
     Gather,
     /// Reducing gradients to shards.
@@ -24,7 +34,19 @@ pub(super) enum Doing {
 impl Doing {
     /// Whether it is done in the midst of what else a program does.
     pub const fn is_of_ranks(self) -> bool {
-        matches!(self, Self::Exchange | Self::Gather | Self::Reduce)
+        matches!(
+            self,
+            Self::Exchange | Self::Bucket | Self::AllGather | Self::GatherInPlace | Self::Gather | Self::Reduce
+        )
+    }
+
+    /// What a run of our own calls the op that asks for such a block, where findings go by it.
+    pub const fn op(self) -> Option<&'static str> {
+        match self {
+            Self::AllGather | Self::GatherInPlace => Some(ALL_GATHER),
+            Self::Bucket => Some(DDP_BUCKETS),
+            _ => None,
+        }
     }
 }
 
@@ -42,6 +64,9 @@ fn said_by(file: &str, function: &str) -> Doing {
     // The engine of autograd, in stacks that have frames of C++.
     if function.starts_with("torch::autograd::Engine::") {
         return Doing::Backward;
+    }
+    if function.starts_with("c10d::Reducer::initialize_buckets") {
+        return Doing::Bucket;
     }
     if file == "phase" {
         // So do exports of runs of our own.
@@ -88,21 +113,66 @@ fn said_by(file: &str, function: &str) -> Doing {
     }
 }
 
-/// What a frame of PyTorch's that serves several ranks tells.
+/// What a frame of what serves several ranks tells.
 fn said_of_ranks(file: &str, function: &str) -> Option<Doing> {
+    if let Some((_, file)) = file.rsplit_once("deepspeed/runtime/zero/") {
+        return said_by_deepspeed(file, function);
+    }
     let (_, file) = file.rsplit_once("torch/")?;
+    if let Some(file) = file.strip_prefix("distributed/fsdp/") {
+        return said_by_fsdp(file, function);
+    }
     match (file, function) {
-        ("distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage" | "init_all_gather_outputs") => {
-            Some(Doing::Gather)
+        ("nn/parallel/distributed.py", "_pre_forward" | "_ddp_init_helper") => Some(Doing::Bucket),
+        ("nn/parallel/distributed.py", "_sync_buffers")
+        | ("distributed/pipelining/stage.py", "_make_tensor_from_meta" | "_get_init_p2p_neighbors_ops") => {
+            Some(Doing::Exchange)
         }
-        ("distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce") => Some(Doing::Reduce),
+        // Whoever calls it says what for.
+        ("distributed/utils.py", "_alloc_storage") => None,
+        ("distributed/distributed_c10d.py" | "distributed/utils.py", _) => Some(Doing::Exchange),
+        _ => None,
+    }
+}
+
+/// The same of FSDP: `fully_shard`, and the wrapper that came before it.
+fn said_by_fsdp(file: &str, function: &str) -> Option<Doing> {
+    match (file, function) {
+        ("_fully_shard/_fsdp_param.py", "alloc_storage" | "init_all_gather_outputs") => Some(Doing::Gather),
+        ("_fully_shard/_fsdp_collectives.py", "foreach_reduce") => Some(Doing::Reduce),
+        ("_fully_shard/_fsdp_collectives.py", "foreach_all_gather") => Some(Doing::AllGather),
+        ("_fully_shard/_fsdp_collectives.py", "foreach_all_gather_copy_out" | "_get_param_all_gather_inputs") => {
+            Some(Doing::Exchange)
+        }
+        ("_flat_param.py", "_alloc_padded_unsharded_flat_param") => Some(Doing::GatherInPlace),
+        ("_flat_param.py", "_use_low_precision_shard") => Some(Doing::Exchange),
+        ("_runtime_utils.py", "_reduce_grad" | "_get_reduce_scatter_tensors" | "_cast_grad_to_param_dtype") => {
+            Some(Doing::Reduce)
+        }
+        _ => None,
+    }
+}
+
+/// The same of DeepSpeed's ZeRO.
+fn said_by_deepspeed(file: &str, function: &str) -> Option<Doing> {
+    match (file, function) {
+        // Parameters are parts of what it fills.
         (
-            "distributed/fsdp/_fully_shard/_fsdp_collectives.py",
-            "foreach_all_gather" | "foreach_all_gather_copy_out" | "_get_param_all_gather_inputs",
-        )
-        | ("nn/parallel/distributed.py", "_pre_forward" | "_ddp_init_helper" | "_sync_buffers")
-        | ("distributed/pipelining/stage.py", "_make_tensor_from_meta" | "_get_init_p2p_neighbors_ops")
-        | ("distributed/distributed_c10d.py" | "distributed/utils.py", _) => Some(Doing::Exchange),
+            "partition_parameters.py",
+            "_all_gather_dtype"
+            | "_all_gather_sequential"
+            | "_all_gather_coalesced"
+            | "_allgather_param"
+            | "_allgather_params"
+            | "_allgather_params_coalesced",
+        ) => Some(Doing::GatherInPlace),
+        (
+            "stage3.py",
+            "__avg_scatter_grads" | "__avg_scatter_contiguous_grads" | "__reduce_and_partition_ipg_grads",
+        ) => Some(Doing::Reduce),
+        ("stage_1_and_2.py", "reduce_gradients" | "setup_buckets" | "average_tensor" | "allreduce_bucket") => {
+            Some(Doing::Exchange)
+        }
         _ => None,
     }
 }
@@ -142,7 +212,18 @@ mod tests {
             ("/v/site-packages/torch/utils/checkpoint.py", "recompute_fn", Doing::Recompute),
             ("/v/site-packages/torch/utils/checkpoint.py", "checkpoint", Doing::Unknown),
             ("/job/train.py", "main", Doing::Unknown),
-            ("/v/torch/nn/parallel/distributed.py", "_pre_forward", Doing::Exchange),
+            ("/v/torch/nn/parallel/distributed.py", "_pre_forward", Doing::Bucket),
+            ("/v/torch/nn/parallel/distributed.py", "_sync_buffers", Doing::Exchange),
+            (
+                "/torch/csrc/distributed/c10d/reducer.cpp",
+                "c10d::Reducer::initialize_buckets(std::vector<…>)",
+                Doing::Bucket,
+            ),
+            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_all_gather", Doing::AllGather),
+            ("/v/torch/distributed/utils.py", "_alloc_storage", Doing::Unknown),
+            ("/v/torch/distributed/fsdp/_flat_param.py", "_alloc_padded_unsharded_flat_param", Doing::GatherInPlace),
+            ("/v/deepspeed/runtime/zero/partition_parameters.py", "_all_gather_coalesced", Doing::GatherInPlace),
+            ("/v/deepspeed/runtime/zero/stage_1_and_2.py", "setup_buckets", Doing::Exchange),
             ("/v/torch/nn/parallel/distributed.py", "forward", Doing::Forward),
             ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce", Doing::Reduce),
             ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage", Doing::Gather),

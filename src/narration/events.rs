@@ -252,6 +252,11 @@ impl<'a> Narrator<'a> {
             _ => NameId::NONE,
         };
         let category = self.guesses.map_or(Category::Other, |guesses| guesses.category(index));
+        let op = self.guesses.and_then(|guesses| guesses.op(index)).filter(|_| entry.action == Action::Alloc);
+        if let Some(op) = op {
+            let name = self.callers.op(op, entry.time, emit);
+            emit(Event::new(entry.time, EventKind::OpBegin { name }));
+        }
         let mut grew = None;
         let mut tell = |event: &TraceEvent| {
             let name =
@@ -266,6 +271,9 @@ impl<'a> Narrator<'a> {
             emit(Event::new(entry.time, kind));
         };
         let told = self.story.advance(&mut tell);
+        if op.is_some() {
+            emit(Event::new(entry.time, EventKind::OpEnd));
+        }
         self.most_segments = self.most_segments.max(self.story.space().home_count());
         if let Some(address) = grew {
             self.tell_pool(address, entry.time, emit);

@@ -1,10 +1,10 @@
 //! A history that goes on: parts of it, one after the other, as a watched program tells them.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::guess::Guesses;
 use super::rhythm::Rhythm;
+use super::told::Told;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{PoolId, PoolKind, Settings, TraceEvent, pool_of, round};
 use vramlab_model::{Category, Event, EventKind, Micros, NameId};
@@ -14,9 +14,6 @@ use vramlab_snapshot::history::{HeldBlock, Home, Space};
 use vramlab_snapshot::history::{NextRequest, RangeIndex, nominal_page};
 use vramlab_snapshot::{Action, Snapshot, StackId, TextId, TraceEntry};
 
-/// Frames of a stack that are told, from the innermost on.
-const DEEPEST: usize = 256;
-
 /// One device's history as far as it was told, and what is known of its memory behind that.
 #[derive(Debug)]
 pub struct Following {
@@ -25,15 +22,9 @@ pub struct Following {
     ranges: Vec<MappedRange>,
     /// The last two entries told: they tell the place where a part goes on from all others.
     last: Option<[Mark; 2]>,
-    /// Texts that were told.
-    names: HashMap<String, NameId>,
-    /// Callers that were told, by their text and frames.
-    callers: HashMap<(String, Vec<String>), NameId>,
-    defined: u32,
-    /// Names by stack, of the part under way.
-    by_stack: HashMap<(StackId, TextId), NameId>,
-    /// What blocks are for, by the fresh entries of the part under way.
-    guesses: Vec<Category>,
+    told: Told,
+    /// What blocks are for, by the fresh entries of the part under way, and the ops of ranks that asked for them.
+    guesses: Vec<(Category, Option<&'static str>)>,
     /// What the program was doing, by what it asked for.
     rhythm: Rhythm,
     /// What live blocks are for, and their names, as it was told.
@@ -78,10 +69,7 @@ impl Following {
             space: Space::default(),
             ranges: Vec::new(),
             last: None,
-            names: HashMap::new(),
-            callers: HashMap::new(),
-            defined: 0,
-            by_stack: HashMap::new(),
+            told: Told::default(),
             guesses: Vec::new(),
             rhythm: Rhythm::default(),
             labels: HashMap::new(),
@@ -96,13 +84,13 @@ impl Following {
         if let Some(at) = trace.len().checked_sub(1) {
             self.last = Some(mark(trace, at));
         }
-        self.by_stack.clear();
+        self.told.begin_part();
         let first = told.map_or(0, |at| at + 1);
         let is_parameter = |(_, label): &(_, &(Category, NameId))| label.0 == Category::Parameter;
         let parameters = self.labels.iter().filter(is_parameter).filter_map(|(address, _)| self.space.block(*address));
         let parameters = parameters.map(|held| held.requested).collect();
         let guesses = Guesses::of_part(part, device, parameters, &mut self.rhythm);
-        self.guesses = (first..trace.len()).map(|entry| guesses.category(entry)).collect();
+        self.guesses = (first..trace.len()).map(|entry| (guesses.category(entry), guesses.op(entry))).collect();
         Fresh { entries: trace.get(first..).unwrap_or_default(), begins_anew: whole && told.is_none() }
     }
 
@@ -177,7 +165,7 @@ impl Following {
             let stream = self.space.home(address).map(|(_, home)| home.stream).unwrap_or_default();
             let caller = part.caller(held.stack, TextId::default());
             let caller = caller.unwrap_or_else(|| "before it was watched".to_owned());
-            let name = self.caller(part, caller, held.stack, time, emit);
+            let name = self.told.caller(part, caller, held.stack, time, emit);
             self.labels.insert(address, (Category::Other, name));
             emit(Event::new(
                 time,
@@ -197,8 +185,15 @@ impl Following {
         let plain = |event: &TraceEvent| Event::new(time, EventKind::of_trace(event, Category::Other, NameId::NONE));
         match entry.action {
             Action::Alloc => {
-                let category = self.guesses.get(index).copied().unwrap_or_default();
+                let (category, op) = self.guesses.get(index).copied().unwrap_or_default();
+                if let Some(op) = op {
+                    let name = self.told.define(op.to_owned(), time, emit);
+                    emit(Event::new(time, EventKind::OpBegin { name }));
+                }
                 self.take(part, entry, category, emit);
+                if op.is_some() {
+                    emit(Event::new(time, EventKind::OpEnd));
+                }
             }
             Action::FreeRequested => {
                 self.labels.remove(&address);
@@ -238,7 +233,7 @@ impl Following {
                 }
             }
             Action::Oom => {
-                let name = self.name(part, entry, emit);
+                let name = self.told.name(part, entry, emit);
                 let device_free = entry.device_free().unwrap_or_default();
                 let event = TraceEvent::Oom { device_free, rounded: size, stream };
                 emit(Event::new(time, EventKind::of_trace(&event, Category::Other, name)));
@@ -277,7 +272,7 @@ impl Following {
             .size(address, requested, &self.settings)
             .filter(|size| *size >= requested && *size > Bytes::ZERO);
         let Some(size) = size else { return };
-        let name = self.name(part, entry, emit);
+        let name = self.told.name(part, entry, emit);
         self.space
             .hold(address, HeldBlock { end: address.offset(size), requested, pending: false, stack: StackId::EMPTY });
         self.labels.insert(address, (category, name));
@@ -356,60 +351,6 @@ impl Following {
             Some(range) => TraceEvent::SegmentMap { address, size, stream, pool, range: range.base, page: range.page },
             None => TraceEvent::SegmentAlloc { address, size, stream, pool },
         }
-    }
-
-    /// The name of who asked.
-    fn name(&mut self, part: &Snapshot, entry: &TraceEntry, emit: &mut impl FnMut(Event)) -> NameId {
-        let key = (entry.stack, entry.metadata);
-        if let Some(name) = self.by_stack.get(&key) {
-            return *name;
-        }
-        let name = match part.caller(entry.stack, entry.metadata) {
-            Some(text) => self.caller(part, text, entry.stack, entry.time, emit),
-            None => NameId::NONE,
-        };
-        self.by_stack.insert(key, name);
-        name
-    }
-
-    /// The name of a caller with its stack, both told where they come for the first time, in any part.
-    fn caller(
-        &mut self,
-        part: &Snapshot,
-        text: String,
-        stack: StackId,
-        time: Micros,
-        emit: &mut impl FnMut(Event),
-    ) -> NameId {
-        let frames: Vec<String> =
-            part.program_frames(stack).take(DEEPEST).map(|frame| part.told(frame).text()).collect();
-        if frames.is_empty() {
-            return self.define(text, time, emit);
-        }
-        let key = (text, frames);
-        if let Some(name) = self.callers.get(&key) {
-            return *name;
-        }
-        let frames: Arc<[NameId]> = key.1.iter().map(|frame| self.define(frame.clone(), time, emit)).collect();
-        // Several stacks may have the same text.
-        self.defined = self.defined.saturating_add(1);
-        let name = NameId(self.defined);
-        emit(Event::new(time, EventKind::Define { id: name, text: key.0.as_str().into() }));
-        emit(Event::new(time, EventKind::Stack { name, frames }));
-        self.callers.insert(key, name);
-        name
-    }
-
-    /// The identifier of a text, told at its first use.
-    fn define(&mut self, text: String, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
-        if let Some(name) = self.names.get(&text) {
-            return *name;
-        }
-        self.defined = self.defined.saturating_add(1);
-        let id = NameId(self.defined);
-        emit(Event::new(time, EventKind::Define { id, text: text.as_str().into() }));
-        self.names.insert(text, id);
-        id
     }
 }
 

@@ -25,8 +25,8 @@
 //! | in forward | into backward | an activation |
 //! | | | a temporary |
 //! | for data, or by the loop itself | beyond backward | an input |
-//! | to exchange something with other ranks | | communication |
-//! | to gather the shards of a parameter | | a parameter |
+//! | to exchange something with other ranks: DDP's buckets, what an all-gather fills | | communication |
+//! | to gather the shards of a parameter, or for an all-gather that fills parameters themselves | | a parameter |
 //! | to reduce gradients to shards | beyond backward | a gradient |
 //! | | | communication |
 //!
@@ -42,7 +42,12 @@ use vramlab_snapshot::{Action, Annotation, Snapshot, StackId, TraceEntry};
 
 /// What blocks are for, by the entries that asked for them.
 #[derive(Debug)]
-pub struct Guesses(Vec<Category>);
+pub struct Guesses {
+    categories: Vec<Category>,
+    /// Ops of ranks that blocks were asked for in, by entries, in order.
+    ops: Vec<(u32, &'static str)>,
+    exchanges: bool,
+}
 
 /// A request, by the entries of the trace.
 #[derive(Clone, Copy, Debug)]
@@ -88,18 +93,33 @@ impl Guesses {
 
     fn from(mut requests: Vec<Request>, entries: usize, part: Option<Part>) -> Self {
         let mut categories = vec![Category::Other; entries];
+        let ops = requests.iter().filter_map(|request| Some((request.at, request.doing.op()?))).collect();
+        let exchanges = requests.iter().any(|request| request.doing.is_of_ranks());
         conclude(&mut requests, part, |at, category| {
             if let Some(of) = categories.get_mut(at as usize) {
                 *of = category;
             }
         });
-        Self(categories)
+        Self { categories, ops, exchanges }
     }
 
     /// What the block is for that an entry of the trace asked for.
     #[must_use]
     pub fn category(&self, entry: usize) -> Category {
-        self.0.get(entry).copied().unwrap_or_default()
+        self.categories.get(entry).copied().unwrap_or_default()
+    }
+
+    /// Whether anything was asked for because several ranks train together.
+    #[must_use]
+    pub const fn exchanges(&self) -> bool {
+        self.exchanges
+    }
+
+    /// The op in which an entry of the trace asked for a block, where that is one of several ranks that findings go by.
+    #[must_use]
+    pub fn op(&self, entry: usize) -> Option<&'static str> {
+        let place = self.ops.binary_search_by_key(&entry, |(at, _)| *at as usize).ok()?;
+        self.ops.get(place).map(|(_, op)| *op)
     }
 }
 
@@ -217,9 +237,9 @@ fn conclude(requests: &mut [Request], part: Option<Part>, mut told: impl FnMut(u
         let outlives = |at: u32| request.freed > at;
         let saved = || if outlives(next_backward) { Category::Activation } else { Category::Temporary };
         let category = match request.doing {
-            Doing::Gather => Category::Parameter,
+            Doing::Gather | Doing::GatherInPlace => Category::Parameter,
             Doing::Reduce if outlives(beyond_backward) => Category::Gradient,
-            Doing::Exchange | Doing::Reduce => Category::Communication,
+            Doing::Exchange | Doing::Bucket | Doing::AllGather | Doing::Reduce => Category::Communication,
             Doing::SetUp if stays(request) => Category::Parameter,
             _ if stays(request) && has_gradient(request.size) => Category::Parameter,
             _ if stays(request) => Category::Input,
@@ -265,7 +285,8 @@ fn outliving_backward(requests: &[Request]) -> HashSet<Bytes> {
     for request in requests.iter().rev() {
         match request.doing {
             Doing::Backward if request.freed > beyond => drop(sizes.insert(request.size)),
-            Doing::Backward | Doing::Recompute | Doing::Exchange | Doing::Gather | Doing::Reduce => {}
+            Doing::Backward | Doing::Recompute => {}
+            doing if doing.is_of_ranks() => {}
             _ => beyond = request.at,
         }
     }
@@ -354,11 +375,11 @@ mod tests {
         use Category::{Activation, Communication, Gradient, OptimizerState, Parameter, Temporary};
         let step = [
             (Doing::SetUp, 40, NEVER, Parameter),
-            (Doing::Exchange, 80, NEVER, Communication),
-            (Doing::Exchange, 160, 4, Communication),
+            (Doing::Bucket, 80, NEVER, Communication),
+            (Doing::AllGather, 160, 4, Communication),
             (Doing::Gather, 80, 5, Parameter),
             (Doing::Forward, 99, 8, Activation),
-            (Doing::Gather, 80, 9, Parameter),
+            (Doing::GatherInPlace, 80, 9, Parameter),
             (Doing::Backward, 80, 8, Temporary),
             (Doing::Reduce, 160, 9, Communication),
             (Doing::Reduce, 40, NEVER, Gradient),

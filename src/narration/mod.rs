@@ -10,6 +10,7 @@ mod following;
 mod guess;
 mod rhythm;
 mod scopes;
+mod told;
 
 pub use events::{Narrator, events};
 pub use following::{Following, Fresh};

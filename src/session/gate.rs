@@ -1,15 +1,19 @@
 //! The gate between a front end and the engine: what the engine asks at every safe point.
 
+mod mode;
+mod tries;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use self::mode::Mode;
 use super::another_way::another_way;
-use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Shortage, StepSize, Switch, Way, switches};
-use vramlab_allocator::units::{Bytes, DeviceIndex};
-use vramlab_device::{HostAccount, Sensors};
-use vramlab_model::{About, Event, EventKind, Micros, Remedied, RunState, Settings};
+use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Switch, Way, switches};
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_device::Sensors;
+use vramlab_model::{About, Event, EventKind, Micros, RunState, Settings};
 use vramlab_train::{Answer, Config, Observer, SafePoint};
 
 /// Events are handed on in batches of at least this many, or at phase ends when a batch is old.
@@ -19,31 +23,11 @@ const BATCH_AGE: Duration = Duration::from_millis(15);
 /// And at any op when it is as old as this: a recording must have what happened a quarter of a second ago.
 const OLDEST: Duration = Duration::from_millis(100);
 
-/// What the host must have left for remedies to be tried: a thread of its own, and the model made once more without bytes.
-const ROOM: Bytes = Bytes::mib(512);
-
 /// Steps under a configuration before other ones are tried beside it.
 pub(super) const WEIGHED: u64 = 2;
 
 /// A shorter wait is left until it is worth waking up for.
 const SHORTEST_WAIT: Duration = Duration::from_millis(4);
-
-/// How far the engine may go before it stops by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Running,
-    Paused,
-    Until(StepSize),
-    /// For so many more steps.
-    Steps(u64),
-}
-
-impl Mode {
-    /// How a run as `spec` says begins.
-    const fn first(spec: &LabSpec) -> Self {
-        if spec.rests { Self::Paused } else { Self::Running }
-    }
-}
 
 /// What a person may have done with the allocator between two ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,41 +270,6 @@ impl Gate {
         self.flush();
     }
 
-    /// Tries what would have helped `device`, on a thread of its own; `told` is what is said of what came of it.
-    pub(super) fn try_remedies(
-        &mut self,
-        shortage: Shortage,
-        device: DeviceIndex,
-        told: impl FnOnce(Vec<Remedied>) -> Vec<Remedied> + Send + 'static,
-    ) {
-        if HostAccount::default().left() < ROOM {
-            self.tell_of(device, EventKind::Remedied(Arc::default()));
-            return;
-        }
-        let feeder = self.feeder.clone();
-        // Without a thread nothing is tried, and nothing is said to have been.
-        let _ = std::thread::Builder::new().name("remedies".to_owned()).spawn(move || {
-            let remedied = EventKind::Remedied(told(shortage.try_remedies()).into());
-            // The receiver may be gone.
-            let _ = feeder.send(Feed::Aside(device, remedied));
-        });
-    }
-
-    /// Has somebody try what flips would do to the peak of `device`, beside whatever happens next.
-    pub(super) fn weigh(&mut self, run: Shortage, device: DeviceIndex) {
-        if HostAccount::default().left() < ROOM {
-            return;
-        }
-        let feeder = self.feeder.clone();
-        // Where there is no thread, nothing is advised.
-        let _ = std::thread::Builder::new().name("weighing".to_owned()).spawn(move || {
-            if let Some(weighed) = run.weigh() {
-                // Nobody may be left to look.
-                let _ = feeder.send(Feed::Aside(device, EventKind::Weighed(Arc::new(weighed))));
-            }
-        });
-    }
-
     /// Takes what is to be done with the allocator, one after another.
     pub(super) fn take_chore(&mut self) -> Option<Chore> {
         self.chores.pop_front()
@@ -474,17 +423,7 @@ impl Observer for Gate {
         if self.making {
             return if self.ended() { Answer::Stop } else { Answer::Continue };
         }
-        let arrived = match &mut self.mode {
-            Mode::Steps(left) if point == SafePoint::Step => {
-                *left = left.saturating_sub(1);
-                *left == 0
-            }
-            Mode::Until(StepSize::Op) => true,
-            Mode::Until(StepSize::Phase) => point != SafePoint::Op,
-            Mode::Until(StepSize::Step) => point == SafePoint::Step,
-            Mode::Running | Mode::Paused | Mode::Steps(_) => false,
-        };
-        if arrived {
+        if self.mode.arrives(point) {
             self.mode = Mode::Paused;
         }
         if self.mode == Mode::Paused && !self.ended() && self.chores.is_empty() {

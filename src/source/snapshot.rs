@@ -1,5 +1,6 @@
 //! PyTorch's memory snapshots: their histories as the events of a run, each device's as one rank.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +14,7 @@ use super::picture::Kind;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_allocator::{DeviceMemory, TorchVersion};
 use vramlab_model::{
-    About, Begins, DeviceKind, Event, EventKind, MOST_SEGMENTS, Micros, Ranks, RunState, Setting, Settings,
+    About, AlikeRanks, Begins, DeviceKind, Event, EventKind, MOST_SEGMENTS, Micros, Ranks, RunState, Setting, Settings,
 };
 use vramlab_narration::{Guesses, Narrator};
 use vramlab_snapshot::replay::{Conditions, DeviceReport, HistoryReport};
@@ -176,6 +177,23 @@ fn ranks(files: &[Opened]) -> Result<Vec<(usize, usize, DeviceIndex)>, OpenError
     if ranks.is_empty() { Err(OpenError::Nothing) } else { Ok(ranks) }
 }
 
+/// The numbers of several ranks of one program, by their devices: as their files are called (`run.rank3.pickle`), else in their order.
+/// A single one has none.
+fn numbers(files: &[Opened], places: &[(usize, usize, DeviceIndex)]) -> Vec<u16> {
+    if places.len() < 2 {
+        return Vec::new();
+    }
+    let called = |path: &Path| {
+        let name = name(path);
+        let (_, behind) = name.rsplit_once("rank")?;
+        let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
+        behind[..digits].parse().ok()
+    };
+    let all: Option<Vec<u16>> = places.iter().map(|(file, ..)| called(&files[*file].path)).collect();
+    let apart = |all: &Vec<u16>| all.iter().collect::<BTreeSet<_>>().len() == all.len();
+    all.filter(apart).unwrap_or_else(|| places.iter().map(|(.., index)| index.0).collect())
+}
+
 /// One device's history on its way.
 struct Rank<'a> {
     index: DeviceIndex,
@@ -200,6 +218,8 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<H
         let Opened { snapshot, conditions, .. } = &files[*file];
         beginnings.push((Beginning::of(snapshot, *device, &conditions.settings), Guesses::of(snapshot, *device)));
     }
+    let together = beginnings.iter().all(|(_, guesses)| guesses.as_ref().is_some_and(Guesses::exchanges));
+    let numbers = if together { numbers(files, &places) } else { Vec::new() };
     let mut ranks = Vec::new();
     for ((file, device, index), (beginning, guesses)) in places.iter().zip(&beginnings) {
         let (opened, index) = (&files[*file], *index);
@@ -214,6 +234,11 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<H
             EventKind::Run(RunState::Finished),
         ];
         first.into_iter().for_each(|kind| tell(Event::new(time, kind)));
+        if let Some(number) = numbers.get(ranks.len()) {
+            let world = numbers.iter().max().map_or(0, |last| u32::from(*last) + 1);
+            let alike = AlikeRanks { parallelism: None, world, ranks: vec![*number] };
+            tell(Event::new(time, EventKind::AlikeRanks(Arc::new(alike))));
+        }
         narrator.begin(&mut tell);
         ranks.push(Rank { index, narrator, report, sentence: beginning.sentence(), entries, last: time });
     }

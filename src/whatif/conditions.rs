@@ -10,6 +10,8 @@ use vramlab_allocator::{DeviceMemory, Settings, SettingsError, TorchVersion, set
 /// Our own words beside PyTorch's.
 const LIMIT: &str = "limit";
 const EMPTY_CACHE_EVERY: &str = "empty_cache_every";
+/// PyTorch's, which acts beside a limit alone.
+const GARBAGE: &str = "garbage_collection_threshold";
 
 /// Under what another allocator works.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,6 +109,23 @@ impl Conditions {
         self.limit.is_some() || self.has_share()
     }
 
+    /// Whether a run comes to the same under these as under `others`, where it reserved at most `reserved`: they differ in that garbage
+    /// is collected here, and there is none to collect before more is reserved.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "PyTorch computes the threshold in floating point")]
+    pub fn collect_nothing_beside(&self, others: &Self, reserved: Bytes) -> bool {
+        let share = self.settings.garbage_collection_threshold;
+        let Some(limit) = self.limit.filter(|_| share > 0.0) else { return false };
+        let collects = |entry: &&str| entry.trim_start().starts_with(GARBAGE);
+        let rest = setting_entries(&self.text).filter(|entry| !collects(entry));
+        let alike = (self.device, self.empty_cache_every) == (others.device, others.empty_cache_every);
+        let fits = |limit: Bytes| reserved <= limit;
+        alike
+            && rest.eq(setting_entries(&others.text))
+            && others.limit.is_none_or(fits)
+            && reserved.get() as f64 <= share * limit.get() as f64
+    }
+
     fn has_share(&self) -> bool {
         self.settings.per_process_memory_fraction < 1.0
     }
@@ -139,6 +158,19 @@ mod tests {
         assert!(conditions.bounds_memory());
         assert_eq!(conditions.to_string(), text.trim());
         assert_eq!(Conditions::parse("", None).unwrap().to_string(), "PyTorch's defaults");
+    }
+
+    #[test]
+    fn garbage_is_collected_above_a_share_of_the_limit_alone() {
+        let limited = |text: &str, limit| Conditions { limit, ..Conditions::parse(text, None).unwrap() };
+        let plain = limited("max_split_size_mb:128", None);
+        let collecting = "garbage_collection_threshold:0.5,max_split_size_mb:128";
+        let half = limited(collecting, Some(Bytes::gib(8)));
+        assert!(half.collect_nothing_beside(&plain, Bytes::gib(4)));
+        assert!(!half.collect_nothing_beside(&plain, Bytes(Bytes::gib(4).get() + 1)), "more is reserved");
+        assert!(!half.collect_nothing_beside(&limited("", None), Bytes::gib(1)), "they differ in more");
+        assert!(!plain.collect_nothing_beside(&plain, Bytes::gib(1)), "nothing is collected at all");
+        assert!(!limited(collecting, None).collect_nothing_beside(&plain, Bytes::gib(1)), "nor without a limit");
     }
 
     #[test]

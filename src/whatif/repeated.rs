@@ -217,6 +217,7 @@ pub struct Repeater {
     player: Player,
     numbers: BlockNumber,
     failures: u64,
+    most_reserved: Bytes,
 }
 
 impl Repeater {
@@ -225,8 +226,8 @@ impl Repeater {
     pub fn begin(conditions: &Conditions, beginning: &Beginning) -> Option<Self> {
         let mut player = Player::new(conditions, Places::Simulated);
         beginning.asks.iter().take(beginning.before).for_each(|ask| player.play(ask));
-        let whole = player.failures() == 0;
-        whole.then_some(Self { player, numbers: beginning.numbers, failures: 0 })
+        let (whole, most_reserved) = (player.failures() == 0, player.figures().peak_reserved);
+        whole.then_some(Self { player, numbers: beginning.numbers, failures: 0, most_reserved })
     }
 
     /// The first step; `None` where a request in it fails.
@@ -264,8 +265,15 @@ impl Repeater {
         self.peaks()
     }
 
+    /// The most that was reserved, from the first request on.
+    #[must_use]
+    pub const fn most_reserved(&self) -> Bytes {
+        self.most_reserved
+    }
+
     fn peaks(&mut self) -> Option<StepPeaks> {
         let peaks = self.player.end_step();
+        self.most_reserved = self.most_reserved.max(peaks.reserved);
         let failed = self.player.failures() > self.failures;
         self.failures = self.player.failures();
         (!failed).then_some(peaks)

@@ -77,6 +77,30 @@ fn an_epoch_fails_where_its_step_does_and_names_the_sample() {
     assert_eq!((batch.samples, batch.length, batch.longest), (4, 4096, Some(29)));
 }
 
+/// Far below the threshold it is what the other settings come to, and just above them it is not.
+#[test]
+fn an_epoch_that_collects_garbage_comes_to_the_same_whoever_is_asked_beside_it() {
+    let samples: Vec<u32> = (0..64).map(|n| n * 7919 % 509 + 1).collect();
+    let spec = spec("llama-mini", &samples, LengthPolicy::Pad, 4);
+    let Data::Lengths(lengths) = &spec.data else { panic!() };
+    let asked = |conditions| Asked { policy: LengthPolicy::Pad, conditions };
+    let plain = asked(conditions(&spec));
+    let most = simulate(&spec, lengths, 16, std::slice::from_ref(&plain)).unwrap()[0].reserved().unwrap().max;
+    let collecting = |limit| Conditions {
+        limit: Some(limit),
+        ..Conditions::parse("garbage_collection_threshold:0.8", spec.memory()).unwrap()
+    };
+    let mut differ = 0;
+    for limit in [Bytes(2 * most.get()), most] {
+        let collecting = asked(collecting(limit));
+        let alone = simulate(&spec, lengths, 16, std::slice::from_ref(&collecting)).unwrap().swap_remove(0);
+        let beside = simulate(&spec, lengths, 16, &[collecting, plain.clone()]).unwrap();
+        assert_eq!(beside[0].steps, alone.steps, "{limit}");
+        differ += usize::from(beside[0].steps != beside[1].steps);
+    }
+    assert_eq!(differ, 1, "garbage is collected below the tight limit alone");
+}
+
 /// A model of many layers, most of whose steps are told by those of one with fewer, with padding and without, with a length from which on
 /// another kernel runs, and settings that change what layers ask.
 #[test]

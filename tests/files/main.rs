@@ -24,6 +24,7 @@ mod guesses;
 mod hostile;
 mod inputs;
 mod large_file;
+mod ranks;
 mod reading;
 mod recording;
 mod replay;

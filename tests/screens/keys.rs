@@ -163,7 +163,7 @@ fn space_pauses_and_goes_on() {
     let space = |picture| typed(&mut app_on(picture), " ");
     assert_eq!(space(with_run(RunState::Running)), [lab(Command::Pause)]);
     assert_eq!(space(with_run(RunState::Paused)), [lab(Command::Resume)]);
-    assert_eq!(space(with_run(RunState::OutOfMemory)), [lab(Command::Resume)]);
+    assert_eq!(space(with_run(RunState::OutOfMemory)), [go(Move::Now), lab(Command::Resume)]);
     assert_eq!(space(with_run(RunState::StepFailed("no".into()))), [lab(Command::Resume)]);
     let paused = crate::lab_states::with_run(crate::lab_states::looking_back(), RunState::Paused);
     assert_eq!(space(paused), [go(Move::Now), lab(Command::Resume)], "a stopped lab goes on from where it is");

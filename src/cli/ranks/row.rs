@@ -104,7 +104,7 @@ impl Row {
 /// autopsy says more.
 const fn is_said(finding: &Finding) -> bool {
     match finding.evidence {
-        Evidence::Gathered { .. } | Evidence::Buckets { .. } => true,
+        Evidence::Gathered { .. } | Evidence::Buckets { .. } | Evidence::LateBuckets { .. } => true,
         Evidence::OutOfMemory { .. } => false,
         _ => matches!(finding.level, Level::Warning | Level::Danger),
     }

@@ -120,7 +120,7 @@ fn findings(memory: &MemoryModel, told: Told<'_>) -> Vec<Finding> {
         settings: &settings(told.switches),
         weighed: told.weighed,
         names: &names,
-        sharing: None,
+        shared: None,
     };
     known.findings()
 }

@@ -29,7 +29,7 @@ impl Lab {
             }
             EventKind::Begin(about) => self.begin_anew(about),
             EventKind::About(about) => self.about = Arc::clone(about),
-            EventKind::AlikeRanks(alike) => self.sharing = Some(Sharing::new(alike)),
+            EventKind::AlikeRanks(alike) => self.sharing = Sharing::of(alike),
             EventKind::ForeignContexts(ranks) => self.foreign_contexts = Arc::clone(ranks),
             EventKind::DeviceMemory(memory) => self.device_memory = Some(*memory),
             EventKind::Presence(presence) => self.presence = *presence,
@@ -95,9 +95,7 @@ impl Lab {
     fn begin_step(&mut self) {
         self.writing = false;
         self.settle_emptying();
-        if let Some(sharing) = &mut self.sharing {
-            sharing.begin_step();
-        }
+        self.sharing.begin_step();
         let (memory, step) = (&self.memory, self.steps.finished());
         self.peaks = StepPeaks::begin(memory);
         self.boundaries.begin_step(memory.allocated());
@@ -122,9 +120,7 @@ impl Lab {
         self.settle_emptying();
         self.steps.push(report);
         self.growth.end_step(self.memory.allocated());
-        if let Some(sharing) = &mut self.sharing {
-            sharing.end_step(&self.memory, self.names.texts());
-        }
+        self.sharing.end_step(&self.memory, self.names.texts());
         let grown = self.memory.traffic().segment_allocs - self.grown.min(self.memory.traffic().segment_allocs);
         let left = (self.memory.allocated(), self.memory.stranded());
         let sample = self.effects.end_step(report, &self.peaks, left, self.memory.limit(), grown);

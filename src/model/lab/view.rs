@@ -35,7 +35,7 @@ impl Lab {
             settings: &self.settings,
             weighed: self.weighed.as_deref(),
             names: self.names.texts(),
-            sharing: self.sharing.as_ref(),
+            shared: self.sharing.last(),
         };
         View {
             device: self.device,

@@ -47,7 +47,8 @@ fn toggle_pause(picture: &Picture) -> Vec<Request> {
     let lab = Request::Lab;
     match (&picture.run, picture.is_live(), picture.is_now()) {
         (_, false, _) | (RunState::Running, true, false) => vec![Request::TogglePlay],
-        (_, true, false) => vec![Request::Move(Move::Now), lab(Command::Resume)],
+        // Where memory ran out the screen may be about to look back, and no picture says so yet.
+        (RunState::OutOfMemory, true, _) | (_, true, false) => vec![Request::Move(Move::Now), lab(Command::Resume)],
         (RunState::Running, true, true) => vec![lab(Command::Pause)],
         (_, true, true) => vec![lab(Command::Resume)],
     }
@@ -67,10 +68,11 @@ mod tests {
         let pause = |kind, run, cursor| asked(Action::TogglePause, kind, run, cursor);
         let (now, back) = (Cursor::Now, Cursor::At(7));
         assert_eq!(pause(Kind::Live, RunState::Running, now), [Request::Lab(Command::Pause)]);
-        assert_eq!(pause(Kind::Live, RunState::OutOfMemory, now), [Request::Lab(Command::Resume)]);
+        assert_eq!(pause(Kind::Live, RunState::Paused, now), [Request::Lab(Command::Resume)]);
         assert_eq!(pause(Kind::Live, RunState::Running, back), [Request::TogglePlay]);
         let now_and_on = [Request::Move(Move::Now), Request::Lab(Command::Resume)];
         assert_eq!(pause(Kind::Live, RunState::Paused, back), now_and_on);
+        assert_eq!(pause(Kind::Live, RunState::OutOfMemory, now), now_and_on, "the screen may be about to look back");
         assert_eq!(pause(Kind::Recording("run".into()), RunState::Paused, now), [Request::TogglePlay]);
     }
 
