@@ -86,9 +86,10 @@ fn an_epoch_that_collects_garbage_comes_to_the_same_whoever_is_asked_beside_it()
     let asked = |conditions| Asked { policy: LengthPolicy::Pad, conditions };
     let plain = asked(conditions(&spec));
     let most = simulate(&spec, lengths, 16, std::slice::from_ref(&plain)).unwrap()[0].reserved().unwrap().max;
-    let collecting = |limit| Conditions {
-        limit: Some(limit),
-        ..Conditions::parse("garbage_collection_threshold:0.8", spec.memory()).unwrap()
+    let collecting = |limit| {
+        let mut conditions = Conditions::parse("garbage_collection_threshold:0.8", spec.memory()).unwrap();
+        conditions.limit = Some(limit);
+        conditions
     };
     let mut differ = 0;
     for limit in [Bytes(2 * most.get()), most] {
