@@ -6,12 +6,13 @@ use crate::whatif::Starting;
 /// The mark of its curve, and of its figures.
 pub(crate) const MARK: &str = "╍";
 
-/// Why there is nothing of it to see at the cursor; `None` where there is.
-pub(crate) fn waits(ghost: &Ghost) -> Option<String> {
+/// Why there is nothing of it to see at the moment shown.
+pub(crate) fn waits(ghost: &Ghost) -> String {
     match (&ghost.occupancy, ghost.catching_up.or(ghost.seeking)) {
-        (Some(_), _) => None,
-        (None, Some(share)) => Some(format!("catches up, {:.0} %", share * 100.0)),
-        (None, None) => Some("not predicted here yet".to_owned()),
+        // It is elsewhere, and comes here with the next step.
+        (Some(_), _) => "is not predicted for this step".to_owned(),
+        (None, Some(share)) => format!("catches up, {:.0} %", share * 100.0),
+        (None, None) => "is not predicted here yet".to_owned(),
     }
 }
 

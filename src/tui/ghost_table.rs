@@ -38,7 +38,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let Some(ghost) = stage.picture.ghost.as_deref() else { return };
     let theme = stage.theme;
     let Some(other) = stage.ghost else {
-        let waits = beside::waits(ghost).unwrap_or_default();
+        let waits = beside::waits(ghost);
         put(area, 0, vec![span(theme, Token::Dim, format!("the ghost {waits}"))], buf);
         return;
     };

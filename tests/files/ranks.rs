@@ -45,7 +45,9 @@ fn trained(way: Parallelism) -> Vec<Event> {
     let told: Rc<RefCell<Vec<Event>>> = Rc::default();
     let device = Box::new(SimDevice::h200().unwrap());
     let mut trainer = Trainer::new(device, model, config, options, Box::new(Rc::clone(&told))).unwrap();
-    (0..3).for_each(|_| drop(trainer.step().unwrap()));
+    for _ in 0..3 {
+        trainer.step().unwrap();
+    }
     let alike = AlikeRanks { parallelism: Some(way), world: 2, ranks: vec![0] };
     let mut events = vec![Event::new(Micros(0), EventKind::AlikeRanks(Arc::new(alike)))];
     events.append(&mut told.borrow_mut());

@@ -36,7 +36,7 @@ pub(super) fn render(
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let Some(occupancy) = stage.ghost else {
-        let waits = beside::waits(ghost).unwrap_or_default();
+        let waits = beside::waits(ghost);
         put(inner, 0, vec![span(theme, Token::Dim, format!("the ghost {waits}"))], buf);
         return;
     };

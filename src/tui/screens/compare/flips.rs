@@ -42,7 +42,7 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
         weighed.flips.iter().map(|(remedy, peak)| (words::remedy(stage, remedy), *peak)).collect();
     flips.sort_by_key(|(_, peak)| *peak);
     let names = flips.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
-    let head = u16::try_from(names).unwrap_or(u16::MAX).clamp(10, area.width / 2) + 2;
+    let head = u16::try_from(names).unwrap_or(u16::MAX).clamp(10, area.width.saturating_sub(FIGURE + 10).max(10)) + 2;
     let most = flips.iter().map(|(_, peak)| *peak).max().unwrap_or_default().max(weighed.peak);
     let cells = area.width.saturating_sub(head + FIGURE).min(BAR);
     let now = std::iter::once(("as it is".to_owned(), weighed.peak));

@@ -154,7 +154,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         row(vec![span(theme, Token::Dim, word)], figures);
     }
     if let Some(ghost) = ghost {
-        let said = beside::waits(ghost).unwrap_or_else(|| beside::certainty(ghost).to_owned());
+        let said = stage.ghost.map_or_else(|| beside::waits(ghost), |_| beside::certainty(ghost).to_owned());
         let name = pane::cut(&ghost.conditions.to_string(), usize::from(inner.width).saturating_sub(8));
         row(
             vec![
