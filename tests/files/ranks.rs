@@ -68,15 +68,14 @@ fn found(events: &[Event]) -> Option<Evidence> {
 fn said(path: &Path) -> Vec<String> {
     let mut source = source::open(&[path.to_owned()], false, None).unwrap_or_else(|(_, error)| panic!("{error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let read = runtime.block_on(async {
+    let at_rest = runtime.block_on(async {
         let read = source.pictures.wait_for(|picture| picture.reading.is_none() && picture.diagnosis.is_some());
-        tokio::time::timeout(Duration::from_secs(60), read)
-            .await
-            .ok()
-            .and_then(Result::ok)
-            .map(|picture| Arc::clone(&picture))
+        tokio::time::timeout(Duration::from_secs(60), read).await.ok()?.ok()?;
+        // Its marks come later: it says what it says when nothing follows.
+        while let Ok(Ok(())) = tokio::time::timeout(Duration::from_millis(500), source.pictures.changed()).await {}
+        Some(Arc::clone(&source.pictures.borrow()))
     });
-    let findings = read.unwrap_or_else(|| panic!("it is not looked at")).findings().to_vec();
+    let findings = at_rest.unwrap_or_else(|| panic!("it is not looked at")).findings().to_vec();
     findings.iter().filter(is_shared).map(ToString::to_string).collect()
 }
 
