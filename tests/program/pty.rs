@@ -545,7 +545,7 @@ fn a_lesson_is_taken_beside_the_lab_and_begun_anew() {
     lab.press("\r");
     lab.wait_for_text("How much does the peak fall?");
     lab.press("1");
-    lab.wait_for_text("c ckpt off");
+    lab.wait_for_text("[1 Lab]");
     lab.press("q");
     assert_eq!(lab.wait_for_end(END).exit_code(), 0);
     lab.assert_restored();
