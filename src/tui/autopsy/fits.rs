@@ -62,7 +62,9 @@ pub(super) fn lines(fits: &[Fit], width: usize) -> Option<Vec<String>> {
     };
     let lefts = fits.iter().map(|fit| left(fit).width()).max().unwrap_or(0);
     let room = width - names - 2 - figures;
-    let bar = |room: Option<usize>| room.filter(|cells| *cells >= BAR.0).map(|cells| cells.min(BAR.1));
+    // One alone has nothing to be compared with, unless it is known how much may be reserved.
+    let compares = fits.len() > 1 || lefts > 0;
+    let bar = |room: Option<usize>| room.filter(|cells| compares && *cells >= BAR.0).map(|cells| cells.min(BAR.1));
     // A bar tells what is left, where there is no room for both.
     let both = bar(room.checked_sub(lefts + 2 + 1));
     let has_left = both.is_some() || room >= lefts + 2;
@@ -139,6 +141,7 @@ mod tests {
         assert_eq!(lines(&fits, 30).unwrap()[0], "a (accumulate 2)   11.00 GiB");
         assert_eq!(short("c c (checkpoint every:2)"), "c c  checkpoint every:2");
         assert_eq!(lines(&fits, 20), None);
+        assert_eq!(lines(&[fit("r (leak off)", 7, None)], 90).unwrap(), ["r (leak off)  7.00 GiB (tried, simulated)"]);
         assert_eq!(lines(&[], 90), None);
     }
 }
