@@ -70,8 +70,8 @@ impl Ceiling {
         }
     }
 
-    /// Draws it over the areas of a chart, dashed to the right edge, with its figure on the axis; where it is far above, a note at the top
-    /// says where. `height` is how high it stood in a column, `None` where there was none.
+    /// Draws it over the areas of a chart, dashed to the right edge, with its figure on the axis, if it is near enough to be in the chart.
+    /// `height` is how high it stood in a column, `None` where there was none. Says whether it stands in the chart.
     pub fn draw(
         self,
         largest: Bytes,
@@ -80,44 +80,33 @@ impl Ceiling {
         theme: &Theme,
         plot: Rect,
         buf: &mut Buffer,
-    ) {
-        self.draw_line(largest, axis, height, theme, plot, buf);
-        let plot = plot.intersection(buf.area);
-        if !self.is_in(largest, axis) && !plot.is_empty() {
-            let note = format!(" {} ↑", self.words());
-            write(&note, Token::Dim, [Some(0), (plot.height > 2).then_some(1)], theme, plot, buf);
-        }
-    }
-
-    /// The same without a note, for a chart beside one that has it.
-    pub fn draw_line(
-        self,
-        largest: Bytes,
-        axis: Axis,
-        height: impl Fn(u16) -> Option<Bytes>,
-        theme: &Theme,
-        plot: Rect,
-        buf: &mut Buffer,
-    ) {
+    ) -> bool {
         let plot = plot.intersection(buf.area);
         if plot.is_empty() {
-            return;
+            return false;
         }
         for x in 0..plot.width {
             if let Some(height) = height(x).filter(|height| *height <= axis.top) {
                 dash(axis, height, theme, plot, x, buf);
             }
         }
-        if self.is_in(largest, axis) {
-            let above = line(axis, self.bytes, plot.height).0;
-            let row = plot.height - 1 - above;
-            axis.give_label(self.bytes, above, theme, plot, buf);
-            write(&format!(" {}", self.words()), Token::Limit, [Some(row), row.checked_sub(1)], theme, plot, buf);
+        if !self.is_near(largest) || self.bytes > axis.top {
+            return false;
         }
+        let above = line(axis, self.bytes, plot.height).0;
+        let row = plot.height - 1 - above;
+        axis.give_label(self.bytes, above, theme, plot, buf);
+        write(&format!(" {}", self.words()), Token::Limit, [Some(row), row.checked_sub(1)], theme, plot, buf);
+        true
     }
 
-    fn is_in(self, largest: Bytes, axis: Axis) -> bool {
-        self.is_near(largest) && self.bytes <= axis.top
+    /// Says at the top of a chart that it is far above.
+    pub fn note(self, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+        let plot = plot.intersection(buf.area);
+        if !plot.is_empty() {
+            let note = format!(" {} ↑", self.words());
+            write(&note, Token::Dim, [Some(0), (plot.height > 2).then_some(1)], theme, plot, buf);
+        }
     }
 }
 
@@ -198,7 +187,9 @@ mod tests {
         let mut stack = Stack::default();
         stack.add(gib(peak), Ink { token: Token::Allocated, fill: "█" });
         areas(&vec![stack; 40], axis.top, &theme, buf.area, &mut buf);
-        ceiling.draw(gib(peak), axis, |_| Some(ceiling.bytes), &theme, buf.area, &mut buf);
+        if !ceiling.draw(gib(peak), axis, |_| Some(ceiling.bytes), &theme, buf.area, &mut buf) {
+            ceiling.note(&theme, buf.area, &mut buf);
+        }
         (0..rows).map(|y| (0..40).map(|x| buf[(x, y)].symbol()).collect()).collect()
     }
 

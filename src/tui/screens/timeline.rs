@@ -244,7 +244,9 @@ impl TimelineView<'_> {
         let areas = Areas::of(&stacks, axis.top, theme, (inside.width, inside.height));
         areas.draw(theme, inside, buf);
         if let Some(ceiling) = ceiling {
-            ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
+            if !ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf) {
+                ceiling.note(theme, plot, buf);
+            }
         }
         if let Some(pinned) = pinned {
             let dots = plot.width * Curve::COLUMNS;
@@ -301,7 +303,7 @@ impl TimelineView<'_> {
         let stacks: Vec<Stack> = (0..plot.width).map(stack).collect();
         chart::areas(&stacks, axis.top, theme, plot, buf);
         if let Some(ceiling) = ceiling {
-            ceiling.draw_line(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
+            ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
         }
         self.cursor_line(plot, None, buf);
         plot

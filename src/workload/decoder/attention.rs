@@ -11,7 +11,8 @@ use super::super::lora::{Adaptable, Lora, Target};
 use super::super::parameters::Parameters;
 use super::head_norms::NormsOfHeads;
 use super::names::Names;
-use super::sizes::{Biases, DecoderSizes, DropoutPlace, Dropouts, HeadNorms, Kept, NormPlaces, Packing, Rotation};
+use super::sizes::{DecoderSizes, DropoutPlace, Dropouts};
+use super::style::{Biases, HeadNorms, Kept, NormPlaces, Packing, Rotation};
 
 /// Who sees whom, where attention is given that.
 #[derive(Clone)]

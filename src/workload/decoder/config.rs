@@ -19,10 +19,8 @@ use super::harmless::HARMLESS;
 use super::names::Names;
 use super::pattern::LayerPattern;
 use super::rope::{Rope, RopeKeys};
-use super::sizes::{
-    Biases, DecoderSizes, DropoutPlace, Dropouts, Gelu, HeadNorms, Multipliers, NormPlaces, Rotation, SlidingWindows,
-    SoftCaps, Style,
-};
+use super::sizes::{DecoderSizes, DropoutPlace, Dropouts, Multipliers, SlidingWindows, SoftCaps};
+use super::style::{Biases, Gelu, HeadNorms, NormPlaces, Rotation, Style};
 use super::tower::TowerKeys;
 use super::windows::{WindowKeys, given};
 

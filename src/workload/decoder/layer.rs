@@ -10,7 +10,8 @@ use super::super::lora::Lora;
 use super::super::parameters::Parameters;
 use super::attention::{Attention, Seen};
 use super::mlp::Mlp;
-use super::sizes::{DecoderSizes, DropoutPlace, Kept, NormPlaces, NormsMade, Style};
+use super::sizes::{DecoderSizes, DropoutPlace};
+use super::style::{Kept, NormPlaces, NormsMade, Style};
 
 /// A norm of the residual stream.
 pub(super) fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Norm> {

@@ -7,7 +7,8 @@ use super::super::llama::{Gate, GatedMlp};
 use super::super::lora::{Adaptable, Lora, Target};
 use super::super::parameters::Parameters;
 use super::experts::SparseMlp;
-use super::sizes::{DecoderSizes, DropoutPlace, Gelu, Packing, Style};
+use super::sizes::{DecoderSizes, DropoutPlace};
+use super::style::{Gelu, Packing, Style};
 
 /// An MLP, or experts in its place.
 pub(super) struct Mlp {

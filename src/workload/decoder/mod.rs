@@ -4,7 +4,9 @@ mod attention;
 mod config;
 mod expert_keys;
 mod experts;
+mod families;
 mod family;
+mod frequencies;
 mod gpt2;
 mod granite4;
 mod harmless;
@@ -21,6 +23,7 @@ mod rope_tests;
 mod rotary;
 mod siglip;
 mod sizes;
+mod style;
 mod tower;
 mod windows;
 
@@ -39,13 +42,11 @@ use super::text::Windows;
 use model::DecoderModel;
 
 pub use config::ModelConfig;
+pub use frequencies::{DynamicScaling, Factors, Llama3Scaling, LongScaling, RotaryScaling, YarnScaling};
 pub use names::Names;
 pub use pattern::LayerPattern;
-pub use sizes::{
-    Biases, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, Gelu, HeadNorms, Kept, Llama3Scaling,
-    LongScaling, Multipliers, NormPlaces, NormsMade, Packing, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style,
-    Told, TowerSizes, YarnScaling,
-};
+pub use sizes::{DecoderSizes, DropoutPlace, Dropouts, Multipliers, SlidingWindows, SoftCaps, TowerSizes};
+pub use style::{Biases, Gelu, HeadNorms, Kept, NormPlaces, NormsMade, Packing, Rotation, Style, Told};
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.
 #[derive(Clone, Debug)]

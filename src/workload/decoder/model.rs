@@ -18,7 +18,8 @@ use super::attention::{Mask, Seen};
 use super::layer::{Call, Layer, norm};
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
-use super::sizes::{DecoderSizes, Dropouts, Multipliers, NormsMade, Packing, Rotation, SlidingWindows, SoftCaps, Told};
+use super::sizes::{DecoderSizes, Dropouts, Multipliers, SlidingWindows, SoftCaps};
+use super::style::{NormsMade, Packing, Rotation, Told};
 use super::tower::Tower;
 
 /// What a forward pass is given.

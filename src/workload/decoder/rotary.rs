@@ -7,7 +7,9 @@ use vramlab_model::Category;
 use vramlab_train::{Context, OpResult, RotaryTables, Shape, Tensor};
 
 use super::super::hash::write_float;
-use super::sizes::{DecoderSizes, DynamicScaling, RotaryScaling, Rotation};
+use super::frequencies::{DynamicScaling, RotaryScaling};
+use super::sizes::DecoderSizes;
+use super::style::Rotation;
 
 /// A block that is taken, or given back by its number.
 #[derive(Clone, Copy)]

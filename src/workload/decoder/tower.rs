@@ -11,7 +11,8 @@ use super::super::parameters::Parameters;
 use super::names::Names;
 use super::pixtral::Pixtral;
 use super::siglip::Siglip;
-use super::sizes::{DecoderSizes, PixtralSizes, Style, TowerKind, TowerSizes};
+use super::sizes::{DecoderSizes, PixtralSizes, TowerKind, TowerSizes};
+use super::style::Style;
 
 /// The keys of a `config.json` beside those that its language model has under a key of their own.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

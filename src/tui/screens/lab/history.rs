@@ -97,7 +97,9 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
                 if stage.view().limit.is_some() { column.limit } else { Some(ceiling.height()) }
             })
         };
-        ceiling.draw(largest, axis, height, theme, plot, buf);
+        if !ceiling.draw(largest, axis, height, theme, plot, buf) {
+            ceiling.note(theme, plot, buf);
+        }
     }
     if footer >= 1 {
         steps(&page, axis, theme, inner, plot, buf);

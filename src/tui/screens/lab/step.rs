@@ -117,11 +117,10 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     }
     // Its words go round what is drawn, and round the mark of the moment.
     if let Some(ceiling) = ceiling {
-        let height = |_| Some(ceiling.height());
-        // Where a chart beside it says how far away the ceiling is.
-        match super::has_steps(stage) {
-            true => ceiling.draw_line(largest, axis, height, theme, plot, buf),
-            false => ceiling.draw(largest, axis, height, theme, plot, buf),
+        let is_seen = ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
+        // A chart of steps beside it says how far away it is.
+        if !is_seen && !super::has_steps(stage) {
+            ceiling.note(theme, plot, buf);
         }
     }
     plot

@@ -1,0 +1,548 @@
+//! The families of decoders: what each has, and its values where a `config.json` leaves a key out.
+
+use super::super::llama::{NormKind, PackedMlp};
+use super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
+use super::family::{Family, OwnExperts, Windows};
+use super::gpt2::Gpt2Keys;
+use super::names::Names;
+use super::style::{Biases, Gelu, HeadNorms, Kept, NormPlaces, NormsMade, Packing, Rotation, Style, Told};
+
+/// What experts mostly are.
+const EXPERTS: OwnExperts = OwnExperts {
+    count: 8,
+    chosen: 2,
+    hidden: None,
+    normalises: false,
+    narrows: true,
+    widens: false,
+    of_chosen: false,
+    router_first: true,
+    shared: None,
+    clamped: false,
+};
+
+const LLAMA: Family = Family {
+    name: "llama",
+    style: Style {
+        norm: NormKind::Plain,
+        places: NormPlaces::Before,
+        heads: HeadNorms::None,
+        biases: Biases::None,
+        mlp_biases: false,
+        rotation: Rotation::Plain,
+        packing: Packing::None,
+        ungated: false,
+        conv1d: false,
+        head_bias: false,
+        sinks: false,
+        norms_made: NormsMade::Last,
+        packed: PackedMlp::PHI,
+        told: Told::Both,
+        turns_anew: false,
+        kept: Kept::Nothing,
+        names: Names::LLAMA,
+        plan: TensorPlan::LLAMA,
+        gemma: false,
+        gelu: Gelu::Tanh,
+    },
+    attention_bias: (false, Biases::All),
+    vocab: None,
+    heads: None,
+    kv_heads: None,
+    head_size: None,
+    tied: false,
+    eps: 1e-6,
+    theta: 10_000.0,
+    local_theta: None,
+    rotated: 1.0,
+    padding: None,
+    dropout: 0.0,
+    activation: "silu",
+    windows: Windows::Never,
+    turns_in_windows: false,
+    experts: None,
+    own_keys: &["mlp_bias"],
+};
+
+/// Llama's plan, and the table of tokens.
+const WITH_TABLE: TensorPlan = TensorPlan { table: true, ..TensorPlan::LLAMA };
+
+/// Llama's, and norms of heads.
+const WITH_NORMS: TensorPlan = TensorPlan { norms: true, ..TensorPlan::LLAMA };
+
+/// None.
+const NO_PLAN: TensorPlan = TensorPlan { none: true, ..TensorPlan::LLAMA };
+
+/// The keys of Granite's multipliers.
+const MULTIPLIED: [&str; 4] = ["attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"];
+
+/// Those and the keys of its experts.
+const GRANITE_EXPERTS: [&str; 6] =
+    [MULTIPLIED[0], MULTIPLIED[1], MULTIPLIED[2], MULTIPLIED[3], "num_experts_per_tok", "num_local_experts"];
+
+/// `attention_bias` is not read.
+const NO_BIAS: (bool, Biases) = (false, Biases::None);
+
+const GEMMA: Style =
+    Style { norm: NormKind::Centred, places: NormPlaces::Around, gemma: true, plan: WITH_TABLE, ..LLAMA.style };
+
+const COHERE: Family = Family {
+    name: "cohere",
+    style: Style {
+        norm: NormKind::Unbiased,
+        places: NormPlaces::Once,
+        rotation: Rotation::CastNeighbours,
+        plan: WITH_TABLE,
+        ..LLAMA.style
+    },
+    tied: true,
+    eps: 1e-5,
+    padding: Some(0),
+    own_keys: &["layer_norm_eps", "logit_scale", "use_qk_norm"],
+    ..LLAMA
+};
+
+const OLMO: Style = Style {
+    norm: NormKind::Late,
+    places: NormPlaces::Behind,
+    heads: HeadNorms::Together,
+    rotation: Rotation::Wide,
+    plan: TensorPlan { attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
+    ..LLAMA.style
+};
+
+const GLM: Family = Family {
+    name: "glm4",
+    style: Style {
+        places: NormPlaces::AroundParts,
+        rotation: Rotation::Neighbours,
+        packing: Packing::Gates,
+        plan: TensorPlan { mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
+        ..LLAMA.style
+    },
+    attention_bias: (true, Biases::Inputs),
+    kv_heads: Some(2),
+    head_size: Some(128),
+    eps: 1.5625e-7,
+    rotated: 0.5,
+    padding: Some(151_329),
+    own_keys: &["partial_rotary_factor"],
+    ..LLAMA
+};
+
+/// All, in the order of their names.
+pub(super) static FAMILIES: [Family; 35] = [
+    Family { name: "cohere", theta: 500_000.0, ..COHERE },
+    Family {
+        name: "cohere2",
+        windows: Windows::AllButEvery(4),
+        turns_in_windows: true,
+        own_keys: &["layer_norm_eps", "logit_scale", "sliding_window_pattern"],
+        ..COHERE
+    },
+    Family {
+        name: "ernie4_5",
+        attention_bias: NO_BIAS,
+        style: Style { rotation: Rotation::WideNeighbours, plan: WITH_TABLE, ..LLAMA.style },
+        kv_heads: Some(2),
+        head_size: Some(128),
+        tied: true,
+        eps: 1e-5,
+        theta: 500_000.0,
+        padding: Some(0),
+        own_keys: &["use_bias"],
+        ..LLAMA
+    },
+    Family {
+        name: "exaone4",
+        style: Style { places: NormPlaces::Behind, heads: HeadNorms::Each, plan: WITH_NORMS, ..LLAMA.style },
+        attention_bias: NO_BIAS,
+        kv_heads: Some(32),
+        eps: 1e-5,
+        windows: Windows::AllButEveryUnlessNone(4),
+        turns_in_windows: true,
+        own_keys: &["sliding_window_pattern"],
+        ..LLAMA
+    },
+    Family {
+        name: "gemma",
+        style: Style { places: NormPlaces::Before, ..GEMMA },
+        kv_heads: Some(16),
+        head_size: Some(256),
+        tied: true,
+        padding: Some(0),
+        activation: "gelu_pytorch_tanh",
+        own_keys: &["gelu"],
+        ..LLAMA
+    },
+    Family {
+        name: "gemma2",
+        style: GEMMA,
+        kv_heads: Some(4),
+        head_size: Some(256),
+        tied: true,
+        padding: Some(0),
+        activation: "gelu_pytorch_tanh",
+        windows: Windows::AllButEvery(2),
+        own_keys: &["attn_logit_softcapping", "final_logit_softcapping", "hidden_activation", "query_pre_attn_scalar"],
+        ..LLAMA
+    },
+    Family {
+        name: "gemma3_text",
+        style: Style { heads: HeadNorms::Each, plan: TensorPlan { norms: true, ..WITH_TABLE }, ..GEMMA },
+        vocab: Some(262_208),
+        heads: Some(8),
+        kv_heads: Some(4),
+        head_size: Some(256),
+        tied: true,
+        theta: 1e6,
+        local_theta: Some(10_000.0),
+        padding: Some(0),
+        activation: "gelu_pytorch_tanh",
+        windows: Windows::AllButEvery(6),
+        own_keys: &[
+            "attn_logit_softcapping",
+            "final_logit_softcapping",
+            "hidden_activation",
+            "query_pre_attn_scalar",
+            "rope_local_base_freq",
+            "sliding_window_pattern",
+        ],
+        ..LLAMA
+    },
+    Family { name: "glm", style: Style { places: NormPlaces::Before, ..GLM.style }, ..GLM },
+    GLM,
+    Family {
+        name: "gpt2",
+        style: Style {
+            norm: NormKind::Layer,
+            mlp_biases: true,
+            packing: Packing::Thirds,
+            ungated: true,
+            conv1d: true,
+            norms_made: NormsMade::InTurn,
+            kept: Kept::Outputs,
+            names: Names::GPT2,
+            plan: NO_PLAN,
+            gelu: Gelu::New,
+            ..LLAMA.style
+        },
+        attention_bias: (true, Biases::All),
+        vocab: Some(50_257),
+        heads: Some(12),
+        tied: true,
+        eps: 1e-5,
+        dropout: 0.1,
+        activation: "gelu_new",
+        own_keys: Gpt2Keys::OWN,
+        ..LLAMA
+    },
+    Family {
+        name: "gpt_neox",
+        style: Style {
+            norm: NormKind::Layer,
+            places: NormPlaces::Beside,
+            mlp_biases: true,
+            packing: Packing::Heads,
+            ungated: true,
+            norms_made: NormsMade::First,
+            names: Names::NEOX,
+            plan: TensorPlan { head: "embed_out", ..TensorPlan::LLAMA },
+            gelu: Gelu::Exact,
+            ..LLAMA.style
+        },
+        attention_bias: (true, Biases::All),
+        eps: 1e-5,
+        rotated: 0.25,
+        activation: "gelu",
+        own_keys: &[
+            "hidden_dropout",
+            "layer_norm_eps",
+            "partial_rotary_factor",
+            "rotary_emb_base",
+            "rotary_pct",
+            "use_parallel_residual",
+        ],
+        ..LLAMA
+    },
+    Family {
+        name: "gpt_oss",
+        style: Style {
+            norm: NormKind::Late,
+            rotation: Rotation::Halves,
+            sinks: true,
+            told: Told::Layers,
+            names: Names::GPT_OSS,
+            plan: NO_PLAN,
+            ..LLAMA.style
+        },
+        attention_bias: (true, Biases::All),
+        vocab: Some(201_088),
+        heads: Some(64),
+        kv_heads: Some(8),
+        head_size: Some(64),
+        eps: 1e-5,
+        theta: 150_000.0,
+        windows: Windows::AllButEvery(2),
+        experts: Some(OwnExperts { count: 128, chosen: 4, narrows: false, clamped: true, of_chosen: true, ..EXPERTS }),
+        own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
+        ..LLAMA
+    },
+    Family {
+        name: "granite",
+        own_keys: &[MULTIPLIED[0], MULTIPLIED[1], MULTIPLIED[2], MULTIPLIED[3], "mlp_bias"],
+        ..LLAMA
+    },
+    Family {
+        name: "granitemoe",
+        style: Style { norms_made: NormsMade::Between, names: Names::GRANITE_MOE, plan: NO_PLAN, ..LLAMA.style },
+        experts: Some(OwnExperts { widens: true, of_chosen: true, ..EXPERTS }),
+        own_keys: &GRANITE_EXPERTS,
+        ..LLAMA
+    },
+    Family {
+        name: "granitemoehybrid",
+        style: Style {
+            packing: Packing::Gates,
+            packed: PackedMlp::GRANITE,
+            norms_made: NormsMade::BeforeMlp,
+            told: Told::Neither,
+            names: Names::GRANITE4,
+            plan: NO_PLAN,
+            ..LLAMA.style
+        },
+        own_keys: &GRANITE_EXPERTS,
+        ..LLAMA
+    },
+    Family {
+        name: "hunyuan_v1_dense",
+        style: Style {
+            heads: HeadNorms::Turned,
+            turns_anew: true,
+            names: Names::HUNYUAN,
+            plan: NO_PLAN,
+            ..LLAMA.style
+        },
+        eps: 1e-5,
+        vocab: Some(290_943),
+        padding: Some(0),
+        own_keys: &["alpha", "num_experts", "use_qk_norm"],
+        ..LLAMA
+    },
+    LLAMA,
+    Family {
+        name: "ministral",
+        attention_bias: NO_BIAS,
+        kv_heads: Some(8),
+        windows: Windows::AllOrListed,
+        own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "ministral3",
+        attention_bias: NO_BIAS,
+        kv_heads: Some(8),
+        head_size: Some(128),
+        eps: 1e-5,
+        padding: Some(11),
+        windows: Windows::All,
+        own_keys: &["llama_4_scaling_beta"],
+        ..LLAMA
+    },
+    Family {
+        name: "mistral",
+        attention_bias: NO_BIAS,
+        kv_heads: Some(8),
+        windows: Windows::All,
+        own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "mixtral",
+        style: Style { plan: TensorPlan { experts: ExpertFiles::Mixtral, ..TensorPlan::LLAMA }, ..LLAMA.style },
+        attention_bias: NO_BIAS,
+        kv_heads: Some(8),
+        eps: 1e-5,
+        windows: Windows::All,
+        experts: Some(OwnExperts { normalises: true, narrows: false, ..EXPERTS }),
+        own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
+        ..LLAMA
+    },
+    Family {
+        name: "olmo",
+        style: Style { norm: NormKind::Bare, rotation: Rotation::Wide, ..LLAMA.style },
+        eps: 1e-5,
+        padding: Some(1),
+        own_keys: &["clip_qkv"],
+        ..LLAMA
+    },
+    Family { name: "olmo2", style: OLMO, eps: 1e-5, padding: Some(1), own_keys: &[], ..LLAMA },
+    Family {
+        name: "olmo3",
+        style: OLMO,
+        eps: 1e-5,
+        theta: 500_000.0,
+        local_theta: Some(500_000.0),
+        padding: Some(1),
+        windows: Windows::AllButEvery(4),
+        own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "olmoe",
+        style: Style {
+            heads: HeadNorms::Together,
+            plan: TensorPlan { experts: ExpertFiles::Own, attention: TensorPair::Gathered, ..TensorPlan::LLAMA },
+            ..LLAMA.style
+        },
+        eps: 1e-5,
+        padding: Some(1),
+        experts: Some(OwnExperts { count: 64, chosen: 8, ..EXPERTS }),
+        own_keys: &["norm_topk_prob", "num_experts", "num_experts_per_tok", "num_local_experts"],
+        ..LLAMA
+    },
+    Family {
+        name: "phi",
+        style: Style {
+            norm: NormKind::Layer,
+            places: NormPlaces::OncePaired,
+            biases: Biases::All,
+            mlp_biases: true,
+            ungated: true,
+            head_bias: true,
+            norms_made: NormsMade::VeryLast,
+            kept: Kept::Rotated,
+            names: Names::PHI,
+            gelu: Gelu::New,
+            ..LLAMA.style
+        },
+        attention_bias: NO_BIAS,
+        vocab: Some(51_200),
+        eps: 1e-5,
+        rotated: 0.5,
+        activation: "gelu_new",
+        own_keys: &["embd_pdrop", "layer_norm_eps", "partial_rotary_factor", "qk_layernorm", "resid_pdrop"],
+        ..LLAMA
+    },
+    Family {
+        name: "phi3",
+        attention_bias: NO_BIAS,
+        style: Style {
+            packing: Packing::All,
+            plan: TensorPlan { attention: TensorPair::Gathered, mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
+            ..LLAMA.style
+        },
+        eps: 1e-5,
+        padding: Some(32_000),
+        windows: Windows::All,
+        own_keys: &["long_factor", "partial_rotary_factor", "short_factor"],
+        ..LLAMA
+    },
+    Family {
+        name: "qwen2",
+        style: Style { biases: Biases::Inputs, ..LLAMA.style },
+        kv_heads: Some(32),
+        windows: Windows::Late,
+        own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "qwen2_moe",
+        style: Style { biases: Biases::Inputs, ..LLAMA.style },
+        kv_heads: Some(16),
+        windows: Windows::Early,
+        experts: Some(OwnExperts { count: 60, chosen: 4, hidden: Some(1408), shared: Some(5632), ..EXPERTS }),
+        own_keys: &[
+            "decoder_sparse_step",
+            "mlp_only_layers",
+            "moe_intermediate_size",
+            "norm_topk_prob",
+            "num_experts",
+            "num_experts_per_tok",
+            "num_local_experts",
+            "qkv_bias",
+            "shared_expert_intermediate_size",
+        ],
+        ..LLAMA
+    },
+    Family {
+        name: "qwen3",
+        style: Style { heads: HeadNorms::Each, plan: WITH_NORMS, ..LLAMA.style },
+        kv_heads: Some(32),
+        head_size: Some(128),
+        windows: Windows::Late,
+        own_keys: &[],
+        ..LLAMA
+    },
+    Family {
+        name: "qwen3_moe",
+        style: Style {
+            heads: HeadNorms::Each,
+            plan: TensorPlan { experts: ExpertFiles::Own, ..WITH_NORMS },
+            ..LLAMA.style
+        },
+        kv_heads: Some(4),
+        windows: Windows::AllWhereAsked,
+        experts: Some(OwnExperts { count: 128, chosen: 8, hidden: Some(768), router_first: false, ..EXPERTS }),
+        own_keys: &[
+            "decoder_sparse_step",
+            "mlp_only_layers",
+            "moe_intermediate_size",
+            "norm_topk_prob",
+            "num_experts",
+            "num_experts_per_tok",
+            "num_local_experts",
+        ],
+        ..LLAMA
+    },
+    Family {
+        name: "seed_oss",
+        attention_bias: (true, Biases::Inputs),
+        kv_heads: Some(8),
+        head_size: Some(128),
+        padding: Some(1),
+        dropout: 0.1,
+        own_keys: &["attention_out_bias", "mlp_bias", "residual_dropout"],
+        ..LLAMA
+    },
+    Family {
+        name: "smollm3",
+        style: Style { plan: WITH_TABLE, ..LLAMA.style },
+        kv_heads: Some(4),
+        tied: true,
+        theta: 2e6,
+        padding: Some(128_004),
+        windows: Windows::Unrotated,
+        own_keys: &["mlp_bias", "no_rope_layer_interval", "no_rope_layers"],
+        ..LLAMA
+    },
+    Family {
+        name: "stablelm",
+        style: Style { norm: NormKind::Layer, kept: Kept::Attention, plan: NO_PLAN, ..LLAMA.style },
+        attention_bias: NO_BIAS,
+        kv_heads: Some(32),
+        eps: 1e-5,
+        rotated: 0.25,
+        own_keys: &[
+            "hidden_dropout",
+            "layer_norm_eps",
+            "partial_rotary_factor",
+            "qk_layernorm",
+            "use_parallel_residual",
+            "use_qkv_bias",
+        ],
+        ..LLAMA
+    },
+    Family {
+        name: "starcoder2",
+        style: Style { norm: NormKind::Layer, ungated: true, plan: WITH_TABLE, ..LLAMA.style },
+        attention_bias: NO_BIAS,
+        kv_heads: Some(2),
+        tied: true,
+        eps: 1e-5,
+        activation: "gelu_pytorch_tanh",
+        windows: Windows::All,
+        own_keys: &["embedding_dropout", "norm_epsilon", "residual_dropout", "use_bias"],
+        ..LLAMA
+    },
+];

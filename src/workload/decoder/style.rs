@@ -1,0 +1,209 @@
+//! How the parts of one decoder differ from those of another.
+
+use super::super::llama::{NormKind, PackedMlp};
+use super::super::plan::TensorPlan;
+use super::names::Names;
+
+/// Where norms of the residual stream stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NormPlaces {
+    /// Before attention and before the MLP (Llama).
+    #[default]
+    Before,
+    /// Before and behind both (Gemma).
+    Around,
+    /// The same under other names (GLM-4).
+    AroundParts,
+    /// One before both, which stand side by side (Cohere).
+    Once,
+    /// The same, and what both put out is added to each other first (Phi).
+    OncePaired,
+    /// The same with a norm before each, of what goes into the layer (GPT-NeoX).
+    Beside,
+    /// Behind both (OLMo 2).
+    Behind,
+}
+
+/// How queries and keys are normalised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeadNorms {
+    /// Not at all.
+    #[default]
+    None,
+    /// Head by head (Qwen3, Gemma 3).
+    Each,
+    /// All heads together (OLMo 2).
+    Together,
+    /// Each head with a weight of its own (StableLM).
+    Apart,
+    /// Head by head, when they are rotated (Hunyuan).
+    Turned,
+}
+
+/// Which projections of attention have a bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Biases {
+    /// None.
+    #[default]
+    None,
+    /// Those to queries, keys and values (Qwen2).
+    Inputs,
+    /// Those, and that of the output (`attention_bias`).
+    All,
+}
+
+/// How queries and keys are rotated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rotation {
+    /// Not at all: nothing tells positions apart but the mask (Granite 4 with `nope`).
+    Never,
+    /// Elements of two halves of a head are pairs, in the type of the residual stream (Llama).
+    #[default]
+    Plain,
+    /// The same in f32, cast back (OLMo).
+    Wide,
+    /// Neighbours are pairs (GLM).
+    Neighbours,
+    /// The same in f32, cast back (ERNIE 4.5).
+    WideNeighbours,
+    /// The same of queries and keys that were cast to f32 before, with tables in the type of the residual stream (Cohere).
+    CastNeighbours,
+    /// Half by half, with tables of one (gpt-oss).
+    Halves,
+}
+
+impl Rotation {
+    /// The tables are in f32.
+    pub(super) const fn is_wide(self) -> bool {
+        matches!(self, Self::Wide | Self::WideNeighbours)
+    }
+}
+
+/// Which layers of a block are one layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// None.
+    #[default]
+    None,
+    /// The projections to queries, keys and values, side by side in each head (GPT-NeoX).
+    Heads,
+    /// The same side by side (GPT-2).
+    Thirds,
+    /// The MLP's gate and what it lets through (GLM).
+    Gates,
+    /// Those, and the projections to queries, keys and values (Phi-3).
+    All,
+}
+
+/// When the norms of a layer are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NormsMade {
+    /// After its other parts.
+    #[default]
+    Last,
+    /// The same; the one behind all layers is made after rotary frequencies, not before (Phi).
+    VeryLast,
+    /// Before them (GPT-NeoX).
+    First,
+    /// Each before what it stands before (GPT-2).
+    InTurn,
+    /// Behind attention, before the MLP (GraniteMoE).
+    Between,
+    /// Before them, and the MLP before attention (Granite 4).
+    BeforeMlp,
+}
+
+/// What is told of positions beside what turns them into rotations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Told {
+    /// What makes masks, which looks for packed samples then, and layers, which do not read them.
+    #[default]
+    Both,
+    /// Layers alone (gpt-oss).
+    Layers,
+    /// Neither (Granite 4).
+    Neither,
+}
+
+/// What lives as long as a layer, or attention in it, runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What comes out of attention and of the MLP; what goes into them lives until that is added (GPT-2).
+    Outputs,
+    /// What is cut and rotated within attention, as long as that runs (Phi).
+    Rotated,
+    /// That, and what goes into attention and what comes out of it, as long as the layer runs (StableLM).
+    Attention,
+}
+
+impl Kept {
+    /// What comes out of attention lives on.
+    pub(super) const fn outputs(self) -> bool {
+        matches!(self, Self::Outputs | Self::Attention)
+    }
+
+    /// What is cut and rotated in attention does, within it.
+    pub(super) const fn rotated(self) -> bool {
+        matches!(self, Self::Rotated | Self::Attention)
+    }
+}
+
+/// The form of GELU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gelu {
+    /// By tanh, as one op (`gelu_pytorch_tanh`).
+    #[default]
+    Tanh,
+    /// By the error function (`gelu`).
+    Exact,
+    /// By tanh, op by op (`gelu_new`).
+    New,
+}
+
+/// How a decoder's parts differ from Llama's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// What its norms do.
+    pub norm: NormKind,
+    /// Where they stand.
+    pub places: NormPlaces,
+    /// Norms of queries and keys.
+    pub heads: HeadNorms,
+    /// Biases of attention.
+    pub biases: Biases,
+    /// Linear layers of the MLP have biases.
+    pub mlp_biases: bool,
+    /// How queries and keys are rotated.
+    pub rotation: Rotation,
+    /// Layers that are one.
+    pub packing: Packing,
+    /// The MLP has no gate.
+    pub ungated: bool,
+    /// Linear layers within layers are `Conv1D` of transformers: their weights are (in, out), with biases (GPT-2).
+    pub conv1d: bool,
+    /// The head has a bias (Phi).
+    pub head_bias: bool,
+    /// The softmax of attention has one more logit for each head, which takes its share: it is eager alone (gpt-oss).
+    pub sinks: bool,
+    /// When norms are made.
+    pub norms_made: NormsMade,
+    /// An MLP whose gate and what it lets through are one layer.
+    pub packed: PackedMlp,
+    /// What is told of positions.
+    pub told: Told,
+    /// Its class initialises rotary frequencies once more (Hunyuan).
+    pub turns_anew: bool,
+    /// What lives longer than it is needed.
+    pub kept: Kept,
+    /// What its modules are called.
+    pub names: Names,
+    /// How ranks split them.
+    pub plan: TensorPlan,
+    /// Gates go through GELU, and embeddings are multiplied by the root of their width (Gemma).
+    pub gemma: bool,
+    /// The form of that GELU, or of an MLP without a gate.
+    pub gelu: Gelu,
+}
