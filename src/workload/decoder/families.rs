@@ -7,6 +7,28 @@ use super::gpt2::Gpt2Keys;
 use super::names::Names;
 use super::style::{Biases, Gelu, HeadNorms, Kept, NormPlaces, NormsMade, Packing, Rotation, Style, Told};
 
+impl Family {
+    /// The one of a `model_type`.
+    ///
+    /// # Errors
+    /// A sentence: it is not there.
+    pub fn named(name: &str) -> Result<&'static Self, String> {
+        FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| {
+            let known = Self::known();
+            format!(
+                "model_type '{name}' is not there; write its sizes into a config.json of the nearest that is: {known}"
+            )
+        })
+    }
+
+    /// Every `model_type` that is there.
+    pub fn known() -> String {
+        let mut known: Vec<_> = FAMILIES.iter().map(|family| family.name).chain(["gemma3", "mistral3"]).collect();
+        known.sort_unstable();
+        known.join(", ")
+    }
+}
+
 /// What experts mostly are.
 const EXPERTS: OwnExperts = OwnExperts {
     count: 8,
@@ -131,7 +153,7 @@ const GLM: Family = Family {
 };
 
 /// All, in the order of their names.
-pub(super) static FAMILIES: [Family; 35] = [
+static FAMILIES: [Family; 35] = [
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",

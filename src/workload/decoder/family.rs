@@ -1,6 +1,5 @@
 //! What the families of decoders differ in, by the `model_type` of a `config.json`.
 
-use super::families::FAMILIES;
 use super::style::{Biases, Rotation, Style};
 
 /// One family.
@@ -40,26 +39,6 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// The one of a `model_type`.
-    ///
-    /// # Errors
-    /// A sentence: it is not there.
-    pub fn named(name: &str) -> Result<&'static Self, String> {
-        FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| {
-            let known = Self::known();
-            format!(
-                "model_type '{name}' is not there; write its sizes into a config.json of the nearest that is: {known}"
-            )
-        })
-    }
-
-    /// Every `model_type` that is there.
-    pub fn known() -> String {
-        let mut known: Vec<_> = FAMILIES.iter().map(|family| family.name).chain(["gemma3", "mistral3"]).collect();
-        known.sort_unstable();
-        known.join(", ")
-    }
-
     /// Its frequencies reach further where a file says nothing of them.
     pub(super) const fn rotation_is_yarn(&self) -> bool {
         matches!(self.style.rotation, Rotation::Halves)
