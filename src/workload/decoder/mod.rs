@@ -6,7 +6,6 @@ mod expert_keys;
 mod experts;
 mod families;
 mod family;
-mod frequencies;
 mod gpt2;
 mod granite4;
 mod harmless;
@@ -21,6 +20,7 @@ mod rope;
 #[cfg(test)]
 mod rope_tests;
 mod rotary;
+mod rotary_scaling;
 mod siglip;
 mod sizes;
 mod style;
@@ -42,9 +42,9 @@ use super::text::Windows;
 use model::DecoderModel;
 
 pub use config::ModelConfig;
-pub use frequencies::{DynamicScaling, Factors, Llama3Scaling, LongScaling, RotaryScaling, YarnScaling};
 pub use names::Names;
 pub use pattern::LayerPattern;
+pub use rotary_scaling::{DynamicScaling, Factors, Llama3Scaling, LongScaling, RotaryScaling, YarnScaling};
 pub use sizes::{DecoderSizes, DropoutPlace, Dropouts, Multipliers, SlidingWindows, SoftCaps, TowerSizes};
 pub use style::{Biases, Gelu, HeadNorms, Kept, NormPlaces, NormsMade, Packing, Rotation, Style, Told};
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use vramlab_train::PositionScale;
 
 use super::family::Family;
-use super::frequencies::{DynamicScaling, Factors, Llama3Scaling, LongScaling, RotaryScaling, YarnScaling};
+use super::rotary_scaling::{DynamicScaling, Factors, Llama3Scaling, LongScaling, RotaryScaling, YarnScaling};
 
 /// How positions become rotations.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

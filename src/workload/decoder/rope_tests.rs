@@ -6,7 +6,7 @@ use vramlab_device::DType;
 
 use super::super::bounds::Extent;
 use super::config::ModelConfig;
-use super::frequencies::RotaryScaling;
+use super::rotary_scaling::RotaryScaling;
 
 /// As `Phi3RotaryEmbedding` of transformers 5.17 has them before and behind the positions first learned.
 #[test]

@@ -7,7 +7,7 @@ use vramlab_model::Category;
 use vramlab_train::{Context, OpResult, RotaryTables, Shape, Tensor};
 
 use super::super::hash::write_float;
-use super::frequencies::{DynamicScaling, RotaryScaling};
+use super::rotary_scaling::{DynamicScaling, RotaryScaling};
 use super::sizes::DecoderSizes;
 use super::style::Rotation;
 

@@ -1,6 +1,4 @@
-//! Rotary frequencies, and how they are stretched for samples longer than those that a model first learned.
-
-use super::sizes::DecoderSizes;
+//! How rotary frequencies are stretched for samples longer than those that a model first learned.
 
 /// How rotary frequencies reach further than the positions that a model first learned.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,67 +108,13 @@ impl Factors {
         Some(Self { values, count: given.len() })
     }
 
-    fn iter(&self) -> impl Iterator<Item = f32> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = f32> {
         self.values.iter().copied().take(self.count)
     }
 }
 
-impl DecoderSizes {
-    /// The rotary frequencies, in f32: half as many as elements of a head are rotated. Those of layers with a window, where they have their
-    /// own and `local` is asked for.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
-    pub(super) fn frequencies(&self, local: bool) -> Vec<f32> {
-        let (theta, scaling) = match self.local_theta.filter(|_| local) {
-            Some(theta) => (theta, None),
-            None => (self.theta, self.scaling),
-        };
-        let alpha = scaling.and_then(|scaling| scaling.alpha());
-        let rotated = self.rotated.unwrap_or(self.head_size) as f64;
-        let theta = alpha.map_or(theta, |alpha| theta * alpha.powf(rotated / (rotated - 2.0)));
-        if let Some(RotaryScaling::Long(scaling)) = &scaling {
-            return self.divided(&scaling.short);
-        }
-        if let Some(RotaryScaling::Yarn(scaling)) = scaling {
-            let [low, high] = scaling.ends(self.rotated.unwrap_or(self.head_size), theta);
-            return self.wavelengths(theta).zip(0..).map(|(wave, i)| scaling.mixed(wave, i, [low, high])).collect();
-        }
-        let stretched = |wavelength: f32| match scaling {
-            None | Some(RotaryScaling::Long(_) | RotaryScaling::Yarn(_) | RotaryScaling::Dynamic(_)) => {
-                1.0 / wavelength
-            }
-            Some(RotaryScaling::Linear(factor)) => 1.0 / wavelength / factor as f32,
-            Some(RotaryScaling::Llama3(scaling)) => scaling.stretched(f64::from(1.0 / wavelength)) as f32,
-        };
-        self.wavelengths(theta).map(stretched).collect()
-    }
-
-    /// The rotary frequencies with a factor for each.
-    pub(super) fn divided(&self, factors: &Factors) -> Vec<f32> {
-        self.wavelengths(self.theta)
-            .zip(factors.iter())
-            .map(|(wavelength, factor)| 1.0 / (factor * wavelength))
-            .collect()
-    }
-
-    /// The rotary frequencies of samples of `count` positions where they follow that, in the steps of f32 in which transformers computes them.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
-    pub(super) fn followed(&self, scaling: DynamicScaling, count: usize) -> Vec<f32> {
-        let rotated = self.rotated.unwrap_or(self.head_size) as f64;
-        let times = scaling.factor as f32 * count as f32 / scaling.most as f32 - (scaling.factor - 1.0) as f32;
-        let theta = self.theta as f32 * times.powf((rotated / (rotated - 2.0)) as f32);
-        self.wavelengths(f64::from(theta)).map(|wavelength| 1.0 / wavelength).collect()
-    }
-
-    /// Positions in which each pair of elements turns by 1.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "f32 as in PyTorch")]
-    fn wavelengths(&self, theta: f64) -> impl Iterator<Item = f32> {
-        let rotated = self.rotated.unwrap_or(self.head_size);
-        (0..rotated / 2).map(move |i| (theta as f32).powf(2.0 * i as f32 / rotated as f32))
-    }
-}
-
 impl Llama3Scaling {
-    fn stretched(self, frequency: f64) -> f64 {
+    pub(super) fn stretched(self, frequency: f64) -> f64 {
         let wavelength = std::f64::consts::TAU / frequency;
         if wavelength < self.original / self.high {
             return frequency;
@@ -186,7 +130,7 @@ impl Llama3Scaling {
 impl YarnScaling {
     /// Among `rotated` elements, the pair from which on frequencies are mixed, and that from which on they are divided.
     #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
-    fn ends(self, rotated: usize, theta: f64) -> [f64; 2] {
+    pub(super) fn ends(self, rotated: usize, theta: f64) -> [f64; 2] {
         let end =
             |turns: f64| rotated as f64 * (self.original / (turns * std::f64::consts::TAU)).ln() / (2.0 * theta.ln());
         let (low, high) = (end(self.fast), end(self.slow));
@@ -197,7 +141,7 @@ impl YarnScaling {
 
     /// A frequency, in the steps of f32 in which transformers computes it.
     #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
-    fn mixed(self, wavelength: f32, pair: u16, [low, high]: [f64; 2]) -> f32 {
+    pub(super) fn mixed(self, wavelength: f32, pair: u16, [low, high]: [f64; 2]) -> f32 {
         let ramp = ((f32::from(pair) - low as f32) / (high - low) as f32).clamp(0.0, 1.0);
         let stays = 1.0 - ramp;
         1.0 / (self.factor as f32 * wavelength) * (1.0 - stays) + 1.0 / wavelength * stays
