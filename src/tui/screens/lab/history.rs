@@ -38,6 +38,9 @@ impl ColumnPart {
     }
 }
 
+/// Rows of a chart from which on marks have one of their own.
+const LEAST: u16 = 5;
+
 /// Draws the pane; returns its plot, in which a click moves the cursor.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
     let theme = stage.theme;
@@ -54,7 +57,11 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let largest = page.columns.iter().map(|column| column.reserved.max(column.peak)).max().unwrap_or_default();
     let largest = ghost.iter().flatten().copied().fold(largest, Bytes::max);
     let inner = pane::inside(kind, area.intersection(buf.area));
-    let footer = if inner.height >= 5 { 2 } else { u16::from(inner.height >= 3) };
+    let legend = HistoryLegend::of(stage, level, Parts::All);
+    let listed = legend.rows(area, inner);
+    let all = inner;
+    let inner = Rect { y: inner.y + listed, height: inner.height - listed, ..inner };
+    let footer = if inner.height >= LEAST { 2 } else { u16::from(inner.height >= 3) };
     let plot = Rect {
         x: inner.x + Axis::WIDTH.min(inner.width),
         width: width.min(inner.width.saturating_sub(Axis::WIDTH)),
@@ -72,7 +79,9 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         Ceiling::fitted(ceiling, stage.unit(), largest, plot.height)
     };
     let parts = Parts::of(&page.columns, axis, plot.height);
-    pane::frame(kind, title(stage, level, parts, area), theme.style(Token::Border), area, buf);
+    let legend = if parts == Parts::All { legend } else { HistoryLegend::of(stage, level, parts) };
+    pane::frame(kind, legend.title(listed, theme, area), theme.style(Token::Border), area, buf);
+    legend.draw(listed, all, buf);
     if page.columns.is_empty() && !inner.is_empty() {
         put_at(inner, 1, inner.height / 2, vec![span(theme, Token::Dim, "no step has ended yet")], buf);
         return plot;
@@ -159,48 +168,89 @@ pub(crate) fn stack(column: &Column, parts: Parts, theme: &Theme) -> Stack {
     stack
 }
 
-fn title(stage: &Stage<'_>, level: usize, parts: Parts, area: Rect) -> Vec<Span<'static>> {
-    let theme = stage.theme;
-    let history = &stage.picture.history;
-    let step = shown(stage).unwrap_or_default();
-    let unit = stage.unit();
-    let entry = |part: ColumnPart, label: &str, bytes: Bytes| {
-        let ink = part.ink(theme);
-        let symbol = if ink.fill == "█" { "■" } else { ink.fill };
-        vec![
-            span(theme, ink.token, format!(" {symbol}")),
-            span(theme, Token::Text, format!(" {label} ")),
-            span(theme, Token::Strong, unit.or_smaller(bytes)),
-        ]
-    };
-    let scale = match level {
-        0 => "one step per column".to_owned(),
-        level => format!("{} steps per column", 1u64 << level.min(63)),
-    };
-    let mut title = vec![span(theme, Token::Title, "history")];
-    let mut room = usize::from(area.width.saturating_sub(14));
-    let mut push = |spans: Vec<Span<'static>>| {
-        let cells: usize = spans.iter().map(Span::width).sum();
-        if cells <= room {
-            room -= cells;
-            title.extend(spans);
+/// What the colours mean, with the figures of the step shown: in the title, or one below the other.
+struct HistoryLegend {
+    entries: Vec<Vec<Span<'static>>>,
+    unit: &'static str,
+    scale: String,
+}
+
+impl HistoryLegend {
+    fn of(stage: &Stage<'_>, level: usize, parts: Parts) -> Self {
+        let theme = stage.theme;
+        let step = shown(stage).unwrap_or_default();
+        let unit = stage.unit();
+        let entry = |(token, symbol): (Token, &str), label: &str, figure: String| {
+            vec![
+                span(theme, token, format!(" {symbol}")),
+                span(theme, Token::Text, format!(" {label} ")),
+                span(theme, Token::Strong, figure),
+            ]
+        };
+        let part = |part: ColumnPart, label: &str, bytes: Bytes| {
+            let ink = part.ink(theme);
+            let symbol = if ink.fill == "█" { "■" } else { ink.fill };
+            entry((ink.token, symbol), label, unit.or_smaller(bytes))
+        };
+        let mut entries = Vec::new();
+        if stage.picture.history.columns() > 0 {
+            let peak = if parts == Parts::All { ColumnPart::Peak } else { ColumnPart::Floor };
+            entries.push(part(ColumnPart::Reserved, "reserved", step.reserved));
+            entries.push(part(peak, "peak", step.peak));
+            entries.push(part(ColumnPart::Floor, "floor", step.floor));
+            if let Some((step, _)) = stage.picture.ghost.as_deref().and_then(|ghost| ghost.step) {
+                entries.push(entry((Token::Ghost, beside::MARK), "ghost", unit.figure(step.reserved)));
+            }
         }
-    };
-    if history.columns() > 0 {
-        push(entry(ColumnPart::Reserved, "reserved", step.reserved));
-        push(entry(if parts == Parts::All { ColumnPart::Peak } else { ColumnPart::Floor }, "peak", step.peak));
-        push(entry(ColumnPart::Floor, "floor", step.floor));
-        if let Some((step, _)) = stage.picture.ghost.as_deref().and_then(|ghost| ghost.step) {
-            push(vec![
-                span(theme, Token::Ghost, format!(" {}", beside::MARK)),
-                span(theme, Token::Text, " ghost "),
-                span(theme, Token::Strong, unit.figure(step.reserved)),
-            ]);
-        }
-        push(vec![span(theme, Token::Dim, format!(" {}", unit.name()))]);
-        push(vec![span(theme, Token::Dim, format!(" · {scale}"))]);
+        let scale = match level {
+            0 => "one step per column".to_owned(),
+            level => format!("{} steps per column", 1u64 << level.min(63)),
+        };
+        Self { entries, unit: unit.name(), scale }
     }
-    title
+
+    /// Rows that it takes above a chart in `area`: none where a title has room for it, or where there are too few.
+    fn rows(&self, area: Rect, inner: Rect) -> u16 {
+        let cells: usize = self.entries.iter().flatten().map(Span::width).sum();
+        let rows = u16::try_from(self.entries.len()).unwrap_or(u16::MAX);
+        if cells > Self::room(area) && inner.height >= rows + LEAST { rows } else { 0 }
+    }
+
+    fn room(area: Rect) -> usize {
+        usize::from(area.width.saturating_sub(14))
+    }
+
+    /// The title of a chart that has it in `rows` of its own, or else beside its name.
+    fn title(&self, rows: u16, theme: &Theme, area: Rect) -> Vec<Span<'static>> {
+        let mut title = vec![span(theme, Token::Title, "history")];
+        let mut room = Self::room(area);
+        let mut push = |spans: Vec<Span<'static>>| {
+            let cells: usize = spans.iter().map(Span::width).sum();
+            if cells <= room {
+                room -= cells;
+                title.extend(spans);
+            }
+        };
+        if rows == 0 {
+            self.entries.iter().cloned().for_each(&mut push);
+        }
+        if !self.entries.is_empty() {
+            push(vec![span(theme, Token::Dim, format!(" {}", self.unit))]);
+            push(vec![span(theme, Token::Dim, format!(" · {}", self.scale))]);
+        }
+        title
+    }
+
+    /// Draws it one below the other, figures below figures.
+    fn draw(self, rows: u16, area: Rect, buf: &mut Buffer) {
+        let width = |entry: &[Span<'_>]| entry.iter().map(Span::width).sum::<usize>();
+        let widest = self.entries.iter().map(|entry| width(entry)).max().unwrap_or_default();
+        for (row, mut entry) in (0..rows).zip(self.entries) {
+            let air = " ".repeat(widest.saturating_sub(width(&entry)));
+            entry.insert(2.min(entry.len()), Span::raw(air));
+            put_at(area, 0, row, entry, buf);
+        }
+    }
 }
 
 /// The step of the moment shown: that whose curve stands below.

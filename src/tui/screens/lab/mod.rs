@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  from 100×30 on                             smaller
-//!  ╭ history ───────────╮╭ switches ─────╮    ─ history ─────────
-//!  ╰────────────────────╯│               │    ─ this step ───────
+//!  ╭ history ───────────╮╭ switches ─────╮    ─ history ─ this step ─────────
+//!  ╰────────────────────╯│               │
 //!  ╭ this step ─────────╮╰───────────────╯
-//!  │                    │                     ─ blocks ──────────
+//!  │                    │                     ─ blocks ──────────────────────
 //!  ╰────────────────────╯╭ effect ───────╮    switches
 //!  ╭ blocks ────────────╮╰───────────────╯    effect
 //!  │                    │╭ why ──────────╮    why
@@ -73,6 +73,10 @@ const RIGHT: u16 = 49;
 
 /// Rows of the history with its frame while nothing happens from step to step, and the fewest once something did.
 const STRIP: u16 = 6;
+/// From this width on the strip stands beside the step, where both have more rows, and takes so much of the width: more once something
+/// happened in it.
+const SIDE_BY_SIDE: u16 = 72;
+const BESIDE: [u16; 2] = [24, 36];
 /// A body in one column that is lower has no words beneath the strip.
 const STRIP_WITH_AXIS: u16 = 26;
 const NEWS: u16 = 8;
@@ -370,6 +374,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let least = if stepped && !has_news(stage) { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
     let climbs = is_looked_at(stage) || leaks(stage);
     let two_charts = body.height >= least && has_steps(stage) && !failed_at_once(stage);
+    let side_by_side = two_charts && body.width >= SIDE_BY_SIDE;
     // In few rows what can be done comes before what could be measured.
     let hints = stage.picture.effect().is_none();
     let hinted =
@@ -385,7 +390,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     };
     let switches = if body.width < NARROW && why > 3 { 2 } else { switches };
     let areas = Split::vertical([
-        match (two_charts, has_news(stage)) {
+        match (two_charts && !side_by_side, has_news(stage)) {
             (false, _) => Constraint::Length(0),
             (true, true) if body.height >= STRIP_WITH_AXIS || climbs => Constraint::Fill(4),
             // Two rows of it, and those of the words beneath go to the step.
@@ -393,7 +398,11 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
             (true, _) => Constraint::Length(STRIP - 2),
         },
         Constraint::Length(ghost::wanted_rows(stage)),
-        Constraint::Fill(if two_charts { 6 } else { 8 }),
+        Constraint::Fill(match (side_by_side, two_charts) {
+            (true, _) => 9,
+            (false, true) => 6,
+            (false, false) => 8,
+        }),
         if map { Constraint::Fill(if stepped || led { 8 } else { 4 }) } else { Constraint::Length(0) },
         Constraint::Length(if trains && !led { switches.min(body.height / 3) } else { 0 }),
         Constraint::Length(effect),
@@ -407,7 +416,12 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     ]);
     let [history, ghost, step, blocks, switches, effect, times, gpu, why] = body.layout::<9>(&areas);
     ghost::render_line(stage, ghost, buf);
-    if two_charts {
+    if side_by_side {
+        let wide = BESIDE[usize::from(climbs)] * body.width / SIDE_BY_SIDE;
+        let halves = Split::horizontal([Constraint::Length(wide), Constraint::Min(0)]).spacing(1);
+        let [history, step] = step.layout::<2>(&halves);
+        charts(stage, Frame::Rule, history, step, buf, layout);
+    } else if two_charts {
         charts(stage, Frame::Rule, history, step, buf, layout);
     } else {
         only_chart(stage, Frame::Rule, step, buf, layout);

@@ -16,6 +16,8 @@ use crate::units::Bytes;
 const ROOMY: u16 = 100;
 /// Rows of a curve from which on colours have one of their own, and from which on a second one.
 const ROWS: [u16; 2] = [9, 13];
+/// The same of the first where a title of so few cells has not even their names.
+const NARROW: (u16, u16) = (64, 6);
 
 /// Categories that are drawn as one, with their bytes.
 type Band = Vec<(Category, Bytes)>;
@@ -64,7 +66,8 @@ impl StepLegend {
 
     /// Rows that it takes above a curve in `area`, for which there are `rows`; none where the title has room for it.
     pub fn least_rows(area: Rect, rows: u16) -> u16 {
-        u16::from(area.width < ROOMY && rows >= ROWS[0])
+        let least = if area.width < NARROW.0 { NARROW.1 } else { ROWS[0] };
+        u16::from(area.width < ROOMY && rows >= least)
     }
 
     /// The same once it is known what it says.
