@@ -29,8 +29,6 @@ pub struct Axis {
     /// The unit of its labels.
     pub unit: Unit,
     tick: u64,
-    /// The top has a label of its own.
-    named_top: bool,
 }
 
 impl Axis {
@@ -47,28 +45,29 @@ impl Axis {
         let axis = |rows_per_tick: u16| {
             let tick = round_up(largest as f64 * f64::from(rows_per_tick) / f64::from(rows), unit.bytes());
             let top = (u128::from(tick) * u128::from(rows)).div_ceil(u128::from(rows_per_tick));
-            Self { top: Bytes(u64::try_from(top).unwrap_or(u64::MAX)), unit, tick, named_top: false }
+            Self { top: Bytes(u64::try_from(top).unwrap_or(u64::MAX)), unit, tick }
         };
         (least..=most).map(axis).min_by_key(|axis| axis.top).unwrap_or_else(|| axis(1))
     }
 
-    /// An axis of few rows that `largest` fills to the edge, so that every part of its top row can be seen. What it ends at has a label,
-    /// and round figures below it, each in a row of its own.
+    /// An axis of few rows that `largest` fills to the edge, so that every part of its top row can be seen.
     pub fn fitted(unit: Unit, largest: Bytes, rows: u16) -> Self {
-        let largest = largest.get().max(1);
-        let rows_per_tick = if rows > 4 { 2.0 } else { 1.0 };
-        let tick = round_up(largest as f64 * rows_per_tick / f64::from(rows.max(1)), unit.bytes());
-        Self { top: Bytes(largest), unit, tick, named_top: true }
+        let top = largest.get().max(1);
+        Self { top: Bytes(top), unit, tick: even_tick(unit, top, rows.max(1)).unwrap_or(u64::MAX) }
     }
 
-    /// An axis of so many rows in which `edge` lies on the upper edge of row `below`, counted from one.
+    /// An axis of so many rows in which `edge` lies on the upper edge of a row: of row `below`, counted from one, or of one a little lower
+    /// if round figures stand evenly then.
     pub(super) fn with_edge(unit: Unit, edge: Bytes, below: u16, rows: u16) -> Self {
         let (below, rows) = (below.max(1), rows.max(1));
-        let edge = edge.get().max(1);
-        let top = (u128::from(edge) * u128::from(rows)).div_ceil(u128::from(below));
-        let rows_per_tick = if below > 4 { below.div_ceil(8).max(2) } else { 1 };
-        let tick = round_up(edge as f64 * f64::from(rows_per_tick) / f64::from(below), unit.bytes());
-        Self { top: Bytes(u64::try_from(top).unwrap_or(u64::MAX)), unit, tick, named_top: false }
+        let lowest = below - (below / 6).max(1).min(below - 1);
+        let top = |below: u16| {
+            let top = (u128::from(edge.get().max(1)) * u128::from(rows)).div_ceil(u128::from(below));
+            u64::try_from(top).unwrap_or(u64::MAX)
+        };
+        let even = (lowest..=below).rev().map(top).find_map(|top| Some((top, even_tick(unit, top, rows)?)));
+        let (top, tick) = even.unwrap_or((top(below), u64::MAX));
+        Self { top: Bytes(top), unit, tick }
     }
 
     /// How high `bytes` stand in a chart of so many rows, in eighths of a row.
@@ -85,17 +84,15 @@ impl Axis {
         u16::try_from(row).unwrap_or(u16::MAX).min(rows.saturating_sub(1))
     }
 
-    /// Draws labels left of `plot`, inside `inner`, and a faint line at each tick, at its height. The label of a top stands below the edge of
-    /// the plot and has no line.
+    /// Draws labels left of `plot`, inside `inner`, and a faint line at each tick, at its height.
     pub fn draw(self, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
-        let Some(top_row) = plot.height.checked_sub(1) else { return };
-        let y = |row: u16| plot.bottom() - 1 - row;
-        if self.named_top {
-            let label = vec![span(theme, Token::Dim, format!("{:>4}", self.label(self.top.get() as f64)))];
-            put_at(inner, 0, y(top_row) - inner.y, label, buf);
+        if plot.is_empty() {
+            return;
         }
         for (value, above) in self.ticks(plot.height) {
-            let y = y(u16::try_from(above / 8).unwrap_or(top_row));
+            let Some(y) = u16::try_from(above / 8).ok().and_then(|row| plot.bottom().checked_sub(1 + row)) else {
+                continue;
+            };
             let label = vec![span(theme, Token::Dim, format!("{:>4}", self.label(value as f64)))];
             put_at(inner, 0, y - inner.y, label, buf);
             if value > 0 {
@@ -104,36 +101,17 @@ impl Axis {
         }
     }
 
-    /// Values that have a label below the top, and two eighths more than where they stand: at the lower edge of a row or in its middle,
-    /// whichever is nearer; a value at the upper edge is the next row's. Labels stand evenly: below a named top one that is too close to it
-    /// is left out, and so are those that leave a gap there.
+    /// Values that have a label, and two eighths more than where they stand: at the lower edge of a row or in its middle, whichever is
+    /// nearer; a value at the upper edge is the next row's.
     fn ticks(self, rows: u16) -> Vec<(u64, u64)> {
-        let most = rows - u16::from(self.named_top);
         let place = |value: u64| (value, self.eighths(Bytes(value), rows) + ABOVE);
-        let mut ticks: Vec<(u64, u64)> = (0..)
-            .map(|count| place(self.tick.saturating_mul(count)))
-            .take_while(|(_, above)| above / 8 < u64::from(most))
-            .collect();
-        if self.named_top {
-            let below_top = |tick: &(u64, u64)| self.top.get() - tick.0;
-            ticks.retain(|tick| tick.0 == 0 || 4 * below_top(tick) >= 3 * self.tick);
-            if ticks.last().is_some_and(|last| 5 * below_top(last) > 6 * self.tick) {
-                ticks.truncate(1);
-            }
-        }
-        ticks
+        let values = (0..).map_while(|count| self.tick.checked_mul(count)).take_while(|value| *value <= self.top.get());
+        values.map(place).take_while(|(_, above)| above / 8 < u64::from(rows)).collect()
     }
 
-    /// Gives a line in row `above`, counted from the bottom, the label of its height, in place of that of another one. Takes away grid lines
-    /// there and in the rows beside it, which could be taken for the line.
-    pub(super) fn give_label(self, bytes: Bytes, above: u16, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    /// Takes away grid lines in row `above`, counted from the bottom, and in the rows beside it: they could be taken for a line there.
+    pub(super) fn clear_beside(above: u16, theme: &Theme, plot: Rect, buf: &mut Buffer) {
         let row = plot.height.saturating_sub(1 + above);
-        let label = format!("{:>4}", self.label(bytes.get() as f64));
-        for (x, letter) in (plot.x.saturating_sub(Self::WIDTH)..plot.x).zip(label.chars()) {
-            if let Some(cell) = buf.cell_mut((x, plot.y + row)) {
-                cell.set_char(letter).set_style(theme.style(Token::Limit));
-            }
-        }
         for y in row.saturating_sub(1)..(row + 2).min(plot.height) {
             for x in plot.left()..plot.right() {
                 let Some(cell) = buf.cell_mut((x, plot.y + y)) else { continue };
@@ -227,6 +205,23 @@ impl Shares {
     }
 }
 
+/// The smallest round distance of labels in `rows` rows, which are `top` bytes high, at which each stands within a quarter of a row of
+/// where a row begins, as many rows above the one before; `None` where none does.
+fn even_tick(unit: Unit, top: u64, rows: u16) -> Option<u64> {
+    let least = if rows > 4 { 2.0 } else { 1.0 };
+    let (edge, rows) = (top as f64, f64::from(rows));
+    let is_even = |tick: f64| {
+        let of_tick = rows * tick / edge;
+        let whole = of_tick.round();
+        let is_near = |count: f64| (count * (of_tick - whole)).abs() <= 0.25;
+        whole >= least && tick <= edge && is_near((edge / tick).floor())
+    };
+    let power = 10f64.powf((edge / unit.bytes() as f64 / rows).max(1e-3).log10().floor());
+    let round =
+        [1.0, 10.0, 100.0].into_iter().flat_map(|tens| [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0].map(|one| one * tens));
+    round.map(|round| round * power * unit.bytes() as f64).find(|tick| is_even(*tick)).map(|tick| tick.round() as u64)
+}
+
 /// The smallest round number of bytes that is at least `wanted`: in `unit`, 1, 2 or 5 times a power of ten, or a power of two.
 fn round_up(wanted: f64, unit: u64) -> u64 {
     let scaled = (wanted / unit as f64).max(1e-3);
@@ -264,40 +259,44 @@ mod tests {
         Axis::new(Unit::for_largest(largest), largest, rows)
     }
 
-    /// Whether a figure is 1, 2 or 5 times a power of ten, or a power of two.
-    fn is_round(figure: f64) -> bool {
-        let digit = figure / 10f64.powf(figure.log10().floor());
-        [1.0, 2.0, 5.0, 10.0].iter().any(|round| (digit - round).abs() < 1e-6) || figure.log2().fract().abs() < 1e-6
-    }
-
     #[test]
-    fn what_is_fitted_ends_on_the_edge_of_its_rows_and_has_round_ticks() {
-        for rows in 1..=4 {
-            for (unit, tenths) in [1, 3, 4, 9, 10, 57, 82, 228, 250, 900, 1398]
+    fn labels_stand_evenly_below_an_edge_that_is_not_round() {
+        let mut labelled = 0;
+        for rows in 1..=20 {
+            for (unit, tenths) in [1, 3, 4, 9, 10, 57, 82, 147, 228, 250, 900, 1398]
                 .into_iter()
                 .flat_map(|tenths| [(Unit::MiB, tenths), (Unit::GiB, tenths)])
             {
-                let largest = Bytes(tenths * unit.bytes() / 10);
-                let axis = Axis::fitted(unit, largest, rows);
-                assert_eq!(axis.eighths(largest, rows), u64::from(rows) * 8);
-                let mut ticks = ticks(axis, rows);
-                let about = format!("{largest} in {rows}: {ticks:?}");
-                let exact = tenths as f64 / 10.0;
-                let (top, row) = ticks.pop().unwrap();
-                assert_eq!(row, rows * 8, "{about}");
-                // In two digits.
-                assert!((top - exact).abs() <= if exact < 9.95 { 0.0501 } else { 0.501 }, "{about}");
-                assert!(rows == 1 || ticks[0] == (0.0, 0), "{about}");
-                let first = ticks.get(1).map_or(1.0, |(value, _)| *value);
-                assert!(is_round(first), "{about}");
-                for (count, (value, eighths)) in ticks.iter().enumerate() {
-                    assert!((value - first * count as f64).abs() < 1e-6, "{about}");
-                    let drawn = value / exact * f64::from(rows * 8);
-                    assert!((drawn - f64::from(*eighths)).abs() <= 2.5, "{about}");
+                let edge = Bytes(tenths * unit.bytes() / 10);
+                let fitted = Axis::fitted(unit, edge, rows);
+                assert_eq!(fitted.eighths(edge, rows), u64::from(rows) * 8);
+                let below = rows - u16::from(rows >= 4);
+                let with_edge = Axis::with_edge(unit, edge, below, rows);
+                let at = with_edge.eighths(edge, rows);
+                assert!(at.is_multiple_of(8) && at <= u64::from(below) * 8, "{edge} in {rows}: {with_edge:?}");
+                assert!(at >= u64::from(below - (below / 6).max(1).min(below - 1)) * 8, "{edge} in {rows}");
+                for axis in [fitted, with_edge] {
+                    let ticks = ticks(axis, rows);
+                    let about = format!("{edge} in {rows}: {ticks:?}");
+                    assert_eq!(ticks[0], (0.0, 0), "{about}");
+                    labelled += usize::from(ticks.len() > 1);
+                    let Some(&(first, row)) = ticks.get(1) else { continue };
+                    assert!(row >= 8 * if rows > 5 { 2 } else { 1 }, "{about}");
+                    let digit = first / 10f64.powf(first.log10().floor());
+                    assert!(
+                        [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0].iter().any(|one| (digit - one).abs() < 1e-6),
+                        "{about}"
+                    );
+                    for (count, (value, eighths)) in ticks.iter().enumerate() {
+                        assert!((value - first * count as f64).abs() < 1e-6, "{about}");
+                        assert_eq!(*eighths, row * u16::try_from(count).unwrap(), "{about}");
+                        let exact = value * unit.bytes() as f64 / axis.top.get() as f64 * f64::from(rows * 8);
+                        assert!((exact - f64::from(*eighths)).abs() <= 2.5, "{about}");
+                    }
                 }
-                assert!(ticks.windows(2).all(|pair| pair[0].1 / 8 < pair[1].1 / 8), "{about}");
             }
         }
+        assert!(labelled > 750, "{labelled} of 960 have a label beside the zero");
     }
 
     /// Labels and grid lines as they are read back from a frame: a label's figure in the unit of the axis, and its height in eighths
@@ -318,10 +317,6 @@ mod tests {
             };
             match label.trim() {
                 "" => assert_eq!(line, None, "a line without a label"),
-                top if axis.named_top && row + 1 == rows => {
-                    assert_eq!(line, None, "the top is the edge");
-                    ticks.push((top.parse().unwrap(), rows * 8));
-                }
                 label => {
                     assert_eq!(line.is_some(), row > 0, "a label has its line");
                     ticks.push((label.parse().unwrap(), row * 8 + line.unwrap_or(0)));

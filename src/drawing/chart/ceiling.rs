@@ -70,7 +70,7 @@ impl Ceiling {
         }
     }
 
-    /// Draws it over the areas of a chart, dashed to the right edge, with its figure on the axis, if it is near enough to be in the chart.
+    /// Draws it over the areas of a chart, dashed to the right edge, with its name, if it is near enough to be in the chart.
     /// `height` is how high it stood in a column, `None` where there was none. Says whether it stands in the chart.
     pub fn draw(
         self,
@@ -95,7 +95,7 @@ impl Ceiling {
         }
         let above = line(axis, self.bytes, plot.height).0;
         let row = plot.height - 1 - above;
-        axis.give_label(self.bytes, above, theme, plot, buf);
+        Axis::clear_beside(above, theme, plot, buf);
         write(&format!(" {}", self.words()), Token::Limit, [Some(row), row.checked_sub(1)], theme, plot, buf);
         true
     }

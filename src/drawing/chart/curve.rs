@@ -4,13 +4,15 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::axis::Axis;
-use super::shown::{Shown, draw_over, give_to_larger, is_braille, larger_part};
+use super::shown::{Shown, draw_over, end_of, is_braille};
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 
 /// Dots of a cell: two columns of four, from the bottom.
 const DOTS: [[u8; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
 const TALL: u32 = Curve::ROWS as u32;
+/// The highest dot of a cell.
+const TOP_DOT: usize = Curve::ROWS as usize - 1;
 
 /// A line, cell by cell.
 pub struct Curve {
@@ -20,8 +22,8 @@ pub struct Curve {
     least: usize,
     /// Its colour says what it is.
     own: bool,
-    /// It goes through the ends of areas.
-    through: bool,
+    /// Where an area ends it lies on that.
+    rests: bool,
 }
 
 impl Curve {
@@ -51,7 +53,7 @@ impl Curve {
                 cells[row * width + x / 2] |= DOTS[x % 2][(dot % TALL) as usize];
             }
         }
-        Self { plot, cells, least: 1, own: false, through: false }
+        Self { plot, cells, least: 1, own: false, rests: true }
     }
 
     /// Through values, one for each column of dots, on an axis.
@@ -91,12 +93,12 @@ impl Curve {
             (apart[x], apart[x + 1]) = (true, true);
         }
         let seen = |(value, apart): (&Bytes, bool)| (apart && *value <= axis.top).then_some(*value);
-        Self { least: 4, through: true, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
+        Self { least: 4, rests: false, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
     }
 
     /// The same, of which the colour says what it is: it has that on every ground.
     pub fn in_its_colour(self) -> Self {
-        Self { own: true, through: true, ..self }
+        Self { own: true, ..self }
     }
 
     /// Whether it has no dot.
@@ -124,7 +126,7 @@ impl Curve {
             let cell = buf.cell((self.plot.x + x, self.plot.y + y)).filter(|_| self.dots(x, y) != 0);
             cell.is_some_and(|cell| {
                 let gives_way = Shown::of(cell, theme) == Shown::Shared && !is_braille(cell.symbol());
-                !gives_way || self.through && larger_part(cell).is_some() || self.is_raised(x, y, theme, buf)
+                !gives_way || self.moved(x, y, theme, buf).is_some()
             })
         };
         let mut seen: Vec<bool> =
@@ -140,21 +142,26 @@ impl Curve {
         seen
     }
 
-    /// Whether its dots in a cell, where an area ends, are drawn on top of that: at the bottom of the cell above, which has one colour.
-    fn is_raised(&self, x: u16, y: u16, theme: &Theme, buf: &Buffer) -> bool {
-        // One that goes through is not moved.
-        if self.through {
-            return false;
-        }
+    /// The row to which its dots go from a cell in which an area ends, and the dots there: above the end of it what is as high or higher,
+    /// else below. Each of those rows has one colour.
+    fn moved(&self, x: u16, y: u16, theme: &Theme, buf: &Buffer) -> Option<(u16, u8)> {
         let at = |y: u16| buf.cell((self.plot.x + x, self.plot.y + y));
-        let ends_here =
-            at(y).is_some_and(|cell| larger_part(cell).is_some() && Shown::of(cell, theme) == Shown::Shared);
-        let above = y.checked_sub(1).and_then(at);
-        ends_here && above.is_some_and(|cell| is_braille(cell.symbol()) || Shown::of(cell, theme) != Shown::Shared)
+        let cell = at(y).filter(|cell| self.rests && Shown::of(cell, theme) == Shown::Shared)?;
+        let end = end_of(cell)?;
+        let dots = self.dots(x, y);
+        // A dot has two eighths of a cell.
+        let highest =
+            (0..Self::ROWS).rev().find(|dot| DOTS.iter().any(|column| dots & column[usize::from(*dot)] != 0))?;
+        let (to, dots) =
+            if 2 * usize::from(highest) + 1 >= end { (y.checked_sub(1)?, [0; 2]) } else { (y + 1, [TOP_DOT; 2]) };
+        let dots = DOTS.iter().zip(dots).filter(|(column, _)| column.iter().any(|dot| self.dots(x, y) & dot != 0));
+        let dots = dots.fold(0, |all, (column, dot)| all | column[dot]);
+        let is_free = to < self.plot.height
+            && at(to).is_some_and(|cell| is_braille(cell.symbol()) || Shown::of(cell, theme) != Shown::Shared);
+        is_free.then_some((to, dots))
     }
 
-    /// Draws it over what is there: areas stay its ground. Where one of them ends within a cell the line lies on top of it, or else gives
-    /// way; one that goes through takes the cell, of which the larger part is left.
+    /// Draws it over what is there: areas stay its ground. Where one of them ends within a cell the line lies on it, or else gives way.
     pub fn draw(&self, token: Token, theme: &Theme, buf: &mut Buffer) {
         let seen = self.seen(theme, buf);
         for y in 0..self.plot.height {
@@ -163,8 +170,7 @@ impl Curve {
                 if dots == 0 {
                     continue;
                 }
-                let raised = self.is_raised(x, y, theme, buf);
-                let (dots, y) = if raised { (lowered(dots), y - 1) } else { (dots, y) };
+                let (y, dots) = self.moved(x, y, theme, buf).unwrap_or((y, dots));
                 let Some(cell) = buf.cell_mut((self.plot.x + x, self.plot.y + y)) else { continue };
                 let other = cell.symbol().chars().next().filter(|_| is_braille(cell.symbol()));
                 let all = u32::from(dots) | other.map_or(0, |other| other as u32 & 0xff);
@@ -173,9 +179,6 @@ impl Curve {
                     // Lines that cross share the cell, in the colour of the later one.
                     cell.set_char(symbol).set_fg(theme.color(token));
                 } else {
-                    if self.through {
-                        give_to_larger(cell, theme);
-                    }
                     draw_over(cell, symbol.encode_utf8(&mut [0; 4]), token, theme);
                     if self.own && is_braille(cell.symbol()) {
                         cell.set_fg(theme.color(token));
@@ -184,12 +187,6 @@ impl Curve {
             }
         }
     }
-}
-
-/// The lowest dots of the columns that have any.
-fn lowered(dots: u8) -> u8 {
-    let columns = DOTS.map(|column| if column.iter().any(|dot| dots & dot != 0) { column[0] } else { 0 });
-    columns[0] | columns[1]
 }
 
 #[cfg(test)]
@@ -249,6 +246,71 @@ mod tests {
         assert_eq!(beside(&spike, &[220; 12]), "############");
         // What does not fit is cut.
         assert_eq!(beside(&[100; 12], &[90, 90, 90, 250, 250, 250, 400, 400, 250, 250, 90, 90]), "..####..###.");
+    }
+
+    #[test]
+    fn a_line_changes_no_area() {
+        use crate::chart::{Ink, Stack, areas};
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let inks = [Token::Parameters, Token::Activations, Token::Temporaries].map(|token| Ink { token, fill: "█" });
+        let mut seed = 7u64;
+        let mut random = |most: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % most
+        };
+        for rows in [2, 5, 9, 20] {
+            let plot = Rect::new(0, 0, 40, rows);
+            let axis = Axis::new(Unit::KiB, Bytes(1000), rows);
+            let mut stack = |_| {
+                let mut stack = Stack::default();
+                inks.into_iter().for_each(|ink| stack.add(Bytes(random(330)), ink));
+                stack
+            };
+            let mut buf = Buffer::empty(plot);
+            areas(&(0..40).map(&mut stack).collect::<Vec<_>>(), axis.top, &theme, plot, &mut buf);
+            let before = buf.clone();
+            let values: Vec<Bytes> = (0..80).map(|_| Bytes(random(1000))).collect();
+            let all = Curve::of_bytes(plot, axis, values.iter().map(|value| Some(*value)));
+            // Of noise in few rows nothing is left but pieces, which a line beside another leaves out.
+            let apart = Curve::apart(plot, axis, &values, &[Bytes::ZERO; 80]);
+            for (line, least) in [(all, 10), (apart, if rows > 2 { 10 } else { 0 })] {
+                buf.clone_from(&before);
+                line.draw(Token::Ghost, &theme, &mut buf);
+                let mut dotted = 0;
+                for position in plot.positions().filter(|position| buf[*position] != before[*position]) {
+                    assert!(is_braille(buf[position].symbol()), "{position:?}");
+                    dotted += 1;
+                    let is_ground = |color| Shown::of(&before[position], &theme) == Shown::Whole(color);
+                    let free = Shown::of(&before[position], &theme) == Shown::Nothing;
+                    assert!(free || is_ground(buf[position].bg), "{position:?}: {:?}", before[position]);
+                }
+                assert!(dotted >= least, "{rows} rows: {dotted}");
+            }
+        }
+    }
+
+    /// What a line undercuts is above it, also where an area ends in its cell.
+    #[test]
+    fn a_line_that_ends_with_an_area_in_a_cell_stands_on_its_side_of_it() {
+        use crate::chart::{Ink, Stack, areas};
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        for (height, line, row) in [(20u64, 23u64, 0), (20, 18, 2)] {
+            let plot = Rect::new(0, 0, 4, 4);
+            let mut stack = Stack::default();
+            stack.add(Bytes(height), Ink { token: Token::Reserved, fill: "█" });
+            let mut buf = Buffer::empty(plot);
+            areas(&vec![stack; 4], Bytes(32), &theme, plot, &mut buf);
+            let before = buf.clone();
+            let axis = Axis::fitted(Unit::KiB, Bytes(32), 4);
+            Curve::of_bytes(plot, axis, [Some(Bytes(line)); 8]).draw(Token::Ghost, &theme, &mut buf);
+            for position in plot.positions() {
+                assert_eq!(
+                    buf[position] != before[position],
+                    position.y == row,
+                    "{line} beside {height}: {position:?}"
+                );
+            }
+        }
     }
 
     #[test]

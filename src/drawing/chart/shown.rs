@@ -54,20 +54,9 @@ pub(super) fn is_braille(symbol: &str) -> bool {
     symbol.chars().next().is_some_and(|symbol| ('\u{2800}'..='\u{28ff}').contains(&symbol))
 }
 
-/// The colour of the larger of two parts that share a cell, or what is blank above one; `None` of what is drawn over areas.
-pub(super) fn larger_part(cell: &Cell) -> Option<Color> {
-    let eighths = EIGHTHS[1..8].iter().position(|symbol| *symbol == cell.symbol())? + 1;
-    Some(if eighths >= 4 { cell.fg } else { cell.bg })
-}
-
-/// Gives a cell that two parts share to the larger of them.
-pub(super) fn give_to_larger(cell: &mut Cell, theme: &Theme) {
-    let Some(color) = larger_part(cell).filter(|_| Shown::of(cell, theme) == Shown::Shared) else { return };
-    if theme.is_ground(color) {
-        cell.set_symbol(" ").set_bg(color);
-    } else {
-        cell.set_symbol("█").set_fg(color);
-    }
+/// The eighth in which the lower of two parts ends that share a cell, or a part below what is blank; `None` of what is drawn over areas.
+pub(super) fn end_of(cell: &Cell) -> Option<usize> {
+    EIGHTHS[1..8].iter().position(|symbol| *symbol == cell.symbol()).map(|place| place + 1)
 }
 
 /// Draws a symbol in the colour of `token`, and leaves what the cell shows as its ground. What is shared stays as it is.

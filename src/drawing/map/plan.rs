@@ -160,6 +160,27 @@ const fn group(segment: &SegmentView) -> (StreamId, PoolKind, bool) {
     (segment.stream, segment.pool, segment.expandable)
 }
 
+/// Whether the last row of a segment of several is its own, or the next one may begin in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tails {
+    Shared,
+    Own,
+}
+
+/// Behind which segments a blank row stands, if the next one begins with a row of its own.
+#[derive(Clone, Copy)]
+enum Gaps {
+    /// Those of several rows.
+    Several,
+    /// Those of a whole row too.
+    Whole,
+    /// All of them.
+    Every,
+}
+
+/// Rows of a map from which on no two of its segments touch.
+const ROWS_APART: usize = 14;
+
 impl Plan {
     /// All segments on the finest scale on which they fit into `height` rows of `width` cells, or, where there are more streams and
     /// pools than that, into a row for each; on the coarsest where none is coarse enough. A scale is a power of two, or, where so asked, lies a quarter, a half or three quarters of the way to the next, or
@@ -187,25 +208,27 @@ impl Plan {
             if total / u128::from(scale) + apart as u128 > room {
                 return None;
             }
-            Some(Self::lay_out(segments, order, width, scale, air)).filter(|plan| plan.rows <= height)
+            Some(Self::lay_out(segments, order, width, scale, air, Tails::Shared)).filter(|plan| plan.rows <= height)
         };
+        let done =
+            |plan: Self, air: usize| plan.apart(segments, order, height, air).unwrap_or_else(|| plan.spread(height));
         // Where even one cell each is too much, there is no air between them.
         for air in [1, 0] {
             let mut scale = finest;
             loop {
                 if let Some(plan) = fits(scale, air) {
                     let plan = if quarters { plan.in_whole_rows(segments, order, height, air) } else { plan };
-                    return plan.spread(height);
+                    return done(plan, air);
                 }
                 if scale >= largest && air == 0 {
-                    return Self::lay_out(segments, order, width, scale, air);
+                    return Self::lay_out(segments, order, width, scale, air, Tails::Shared);
                 }
                 if scale >= largest {
                     break;
                 }
                 for quarter in if quarters { 5..8 } else { 0..0 } {
                     if let Some(plan) = fits(scale / 4 * quarter, air) {
-                        return plan.in_whole_rows(segments, order, height, air).spread(height);
+                        return done(plan.in_whole_rows(segments, order, height, air), air);
                     }
                 }
                 scale = scale.saturating_mul(2);
@@ -223,39 +246,63 @@ impl Plan {
         // A cell is left for rounding, and for the air behind it.
         let Some(cells) = (full * self.width).checked_sub(1).filter(|cells| *cells > 0) else { return self };
         let scale = figures::scale_from(Bytes(largest.div_ceil(cells as u64))).get();
-        let gaps = self.gaps(false).len();
+        let gaps = self.gaps(Gaps::Several).len();
         let is_comb = gaps > 0 && self.rows + gaps > height;
         let coarsest = if is_comb { self.scale.saturating_mul(2) } else { self.scale / 2 * 3 };
         if scale <= self.scale || scale > coarsest {
             return self;
         }
-        let whole = Self::lay_out(segments, order, self.width, scale, air);
+        let whole = Self::lay_out(segments, order, self.width, scale, air, Tails::Shared);
         if whole.rows <= height { whole } else { self }
+    }
+
+    /// In many rows the same with a blank row between any two that are not of one segment, and none that two segments share the end and
+    /// the begin of, on a scale that is at most twice as coarse: rows of one colour that touch are a slab in which no segment is seen.
+    fn apart(&self, segments: &[SegmentView], order: &[usize], height: usize, air: usize) -> Option<Self> {
+        if height < ROWS_APART {
+            return None;
+        }
+        let scales = (4..=8).map(|quarters| figures::scale_from(Bytes(self.scale / 4 * quarters)).get());
+        let scales = scales.filter(|scale| (self.scale..=self.scale.saturating_mul(2)).contains(scale));
+        let plans = scales.map(|scale| Self::lay_out(segments, order, self.width, scale, air, Tails::Own));
+        plans.filter_map(|plan| plan.spread_behind(height, Gaps::Every)).next()
     }
 
     /// The same with a blank row behind each segment of several rows, or of a whole one too, if there are as many to spare: two of one
     /// colour would be seen as one.
-    fn spread(mut self, height: usize) -> Self {
-        let fitting =
-            [true, false].map(|whole| self.gaps(whole)).into_iter().find(|gaps| self.rows + gaps.len() <= height);
-        let gaps = fitting.unwrap_or_default();
-        if gaps.is_empty() {
-            return self;
-        }
-        let above = |row: usize| gaps.partition_point(|gap| *gap < row);
-        self.places.iter_mut().for_each(|place| place.row += above(place.row));
-        self.notes.iter_mut().for_each(|note| note.row += above(note.row));
-        self.rows += gaps.len();
-        self
+    fn spread(self, height: usize) -> Self {
+        let spread = [Gaps::Whole, Gaps::Several].into_iter().find_map(|gaps| self.spread_behind(height, gaps));
+        spread.unwrap_or(self)
     }
 
-    /// The last rows of segments of several rows, or of a `whole` one too, behind which the next one begins with a row of its own.
-    fn gaps(&self, whole: bool) -> Vec<usize> {
+    /// The same with these blank rows, if so many rows have room for them.
+    fn spread_behind(&self, height: usize, gaps: Gaps) -> Option<Self> {
+        let gaps = self.gaps(gaps);
+        if self.rows + gaps.len() > height {
+            return None;
+        }
+        let mut spread = self.clone();
+        let above = |row: usize| gaps.partition_point(|gap| *gap < row);
+        spread.places.iter_mut().for_each(|place| place.row += above(place.row));
+        spread.notes.iter_mut().for_each(|note| note.row += above(note.row));
+        spread.rows += gaps.len();
+        Some(spread)
+    }
+
+    /// The last rows of places behind which the next one begins with a row of its own.
+    fn gaps(&self, gaps: Gaps) -> Vec<usize> {
         let pairs = self.places.iter().zip(self.places.iter().skip(1));
         let last = |place: &Place| place.last_row(self.width);
-        // But for a tenth, which rounding and air may have.
-        let fills = |place: &Place| last(place) > place.row || whole && place.cells * 10 >= self.width * 9;
-        pairs.filter(|(one, next)| fills(one) && next.row > last(one)).map(|(one, _)| last(one)).collect()
+        let fills = |place: &Place| match gaps {
+            Gaps::Several => last(place) > place.row,
+            // But for a tenth, which rounding and air may have.
+            Gaps::Whole => last(place) > place.row || place.cells * 10 >= self.width * 9,
+            Gaps::Every => true,
+        };
+        // A note below what it is of stands in its gap.
+        let noted = |row: usize| self.notes.iter().any(|note| note.row == row);
+        let begins = |one: &Place, next: &Place| next.row > last(one) && !noted(last(one) + 1);
+        pairs.filter(|(one, next)| fills(one) && begins(one, next)).map(|(one, _)| last(one)).collect()
     }
 
     /// All segments on a scale of so many bytes to a cell.
@@ -263,10 +310,10 @@ impl Plan {
         if width == 0 || order.is_empty() {
             return Self::default();
         }
-        Self::lay_out(segments, order, width, scale.max(1), 1)
+        Self::lay_out(segments, order, width, scale.max(1), 1, Tails::Shared)
     }
 
-    fn lay_out(segments: &[SegmentView], order: &[usize], width: usize, scale: u64, air: usize) -> Self {
+    fn lay_out(segments: &[SegmentView], order: &[usize], width: usize, scale: u64, air: usize, tails: Tails) -> Self {
         let mut plan = Self { scale, width, order: Vec::with_capacity(order.len()), ..Self::default() };
         let (mut row, mut x) = (0, 0);
         for alike in order.chunk_by(|one, other| group(&segments[*one]) == group(&segments[*other])) {
@@ -286,7 +333,8 @@ impl Plan {
                 let begin = end;
                 end = halves(sum, scale).max(begin + 2);
                 let (halves, count) = (end - begin, (end - begin).div_ceil(2));
-                if x > 0 && count > width - x {
+                let behind_tail = plan.places.last().is_some_and(|before| before.last_row(width) > before.row);
+                if x > 0 && (count > width - x || tails == Tails::Own && behind_tail) {
                     (row, x) = (row + 1, 0);
                 }
                 let first = plan.order.len();
