@@ -106,7 +106,10 @@ pub const STRANDED: &str = "╱";
 /// The pattern of free bytes that would go back to the driver.
 pub const RELEASABLE: &str = "·";
 
-/// How a free cell of a map looks: an area in the colour of `token`, with a pattern in that of the surface.
+/// The pattern of freed bytes that a stream may still use.
+pub const PENDING: &str = "×";
+
+/// How a cell of a map with a pattern looks: an area in the colour of `token`, with a pattern in that of the surface.
 pub fn free_style(token: Token, theme: &Theme) -> Style {
     let color = theme.color(token);
     if theme.is_colorless() {
@@ -119,20 +122,21 @@ pub fn free_style(token: Token, theme: &Theme) -> Style {
     }
 }
 
-/// The marks of what an op under way took, most of it of this category, and of what it gave back. The ground is that of maps: what
-/// lies there now.
+/// The marks of what an op under way took, most of it of this category, and of what it gave back, as on maps: on what lies there now.
 pub fn touched_marks(taken: Option<Category>, theme: &Theme) -> [(Span<'static>, &'static str); 2] {
-    let mark = |symbol, ground: Token| {
-        let style = Style::new().fg(theme.color(Token::Lit));
-        Span::styled(symbol, if theme.paints() { style.bg(theme.color(ground)) } else { style })
-    };
     let [took, gave] = touched_symbols(theme);
+    let mark = |symbol, ground: Token| Span::styled(symbol, touched_style(ground, theme));
     [(mark(took, taken.map_or(Token::Activations, Token::from)), "taken"), (mark(gave, Token::Stranded), "freed")]
 }
 
 /// What fills the cells of blocks that an op took, and of those that it gave back.
 pub fn touched_symbols(theme: &Theme) -> [&'static str; 2] {
-    if theme.is_colorless() { ["@", "o"] } else { ["▒", "░"] }
+    if theme.is_colorless() { ["@", "o"] } else { ["+", "−"] }
+}
+
+/// How such a cell looks on what is in the colour of `ground`.
+pub fn touched_style(ground: Token, theme: &Theme) -> Style {
+    free_style(ground, theme).add_modifier(Modifier::BOLD)
 }
 
 /// The marks of bytes beyond what was requested, as the map shows them.
@@ -144,6 +148,6 @@ pub fn account_marks(theme: &Theme) -> [(Span<'static>, &'static str); 4] {
         (free(Token::Stranded, STRANDED, "░"), "stranded"),
         (free(Token::Reserved, RELEASABLE, "·"), "releasable"),
         (span(theme, Token::Rounding, "▓"), "rounding"),
-        (span(theme, Token::Pending, "▒"), "pending"),
+        (free(Token::Pending, PENDING, "▒"), "pending"),
     ]
 }

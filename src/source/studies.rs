@@ -164,8 +164,14 @@ impl Studies {
         let range = match (cursor, wanted.window) {
             (_, Window::Range(begin, end)) => begin..end,
             (_, Window::Run) => timeline.first()..timeline.end(),
-            (Cursor::Now, Window::Step) => step_now(timeline, device),
-            (Cursor::At(position), Window::Step) => self.step_around(timeline, device, position),
+            (Cursor::Now, Window::Step) => {
+                let range = step_now(timeline, device);
+                up_to_failure(timeline, device, range, 0)
+            }
+            (Cursor::At(position), Window::Step) => {
+                let range = self.step_around(timeline, device, position);
+                up_to_failure(timeline, device, range, position)
+            }
         };
         let key = (range.start.max(timeline.first())..range.end.min(timeline.end()), wanted.grouping);
         if self.of.as_ref() == Some(&key) {
@@ -241,6 +247,20 @@ pub(super) fn step_around(timeline: &mut Timeline, device: DeviceIndex, position
     let begins = |event: &Event| event.device == device && matches!(event.kind, EventKind::StepBegin { .. });
     let begin = timeline.find(position, Direction::Backward, begins).unwrap_or_else(|| timeline.first());
     begin..step_end(timeline, device, begin + 1)
+}
+
+/// A step that a failed request stopped ends with that: behind it only what is let go of follows. `position` is looked at, wherever it
+/// is.
+fn up_to_failure(timeline: &mut Timeline, device: DeviceIndex, range: Range<u64>, position: u64) -> Range<u64> {
+    if range.end < timeline.end() || timeline.now().lab(device).is_none_or(|lab| lab.autopsy().is_none()) {
+        return range;
+    }
+    let fails = |event: &Event| event.device == device && matches!(event.kind, EventKind::Oom(_));
+    let failed = timeline.find(range.end, Direction::Backward, fails).map(|index| index + 1);
+    match failed.filter(|end| range.contains(end) && position <= *end) {
+        Some(end) => range.start..end,
+        None => range,
+    }
 }
 
 /// Behind the end of the step that began before `from`.

@@ -165,7 +165,8 @@ fn device(picture: &Picture, short: bool, theme: &Theme) -> Vec<Span<'static>> {
     let name = if short { about.device.split(" · ").next().unwrap_or_default() } else { &about.device };
     let mut line = vec![span(theme, Token::Text, name.to_owned())];
     let Shown { place, of } = picture.device;
-    if of > 1 {
+    // Which rank it is stands with the model.
+    if of > 1 && picture.ranks.is_empty() {
         line.push(span(theme, Token::Accent, format!(" ({} of {of})", place + 1)));
     }
     match about.kind {

@@ -12,8 +12,9 @@ use vramlab_allocator::units::Bytes;
 
 /// Rows from which on there is room for a name above the line.
 const NAMED: u16 = 4;
-/// Rows from which on there is room for a note above what is highest.
+/// Rows from which on there is room for a note above what is highest, and for the mark of a moment.
 const NOTED: u16 = 8;
+const MARKED: u16 = 6;
 
 /// A height that memory can't pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl Ceiling {
             return Axis::with_edge(unit, near.bytes, below, rows);
         }
         // A row above it, for the mark of a moment.
-        let room = if rows >= NOTED { largest.get() / u64::from(rows - 1) } else { 0 };
+        let room = if rows >= MARKED { largest.get() / u64::from(rows - 1) } else { 0 };
         Axis::new(unit, Bytes(largest.get().saturating_add(room)), rows)
     }
 
@@ -100,11 +101,11 @@ impl Ceiling {
         true
     }
 
-    /// Says at the top of a chart that it is far above.
-    pub fn note(self, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    /// Says at the top of a chart that it is far above, and what else is known of it.
+    pub fn note(self, more: &str, theme: &Theme, plot: Rect, buf: &mut Buffer) {
         let plot = plot.intersection(buf.area);
         if !plot.is_empty() {
-            let note = format!(" {} ↑", self.words());
+            let note = format!(" {} ↑{more}", self.words());
             write(&note, Token::Dim, [Some(0), (plot.height > 2).then_some(1)], theme, plot, buf);
         }
     }
@@ -188,7 +189,7 @@ mod tests {
         stack.add(gib(peak), Ink { token: Token::Allocated, fill: "█" });
         areas(&vec![stack; 40], axis.top, &theme, buf.area, &mut buf);
         if !ceiling.draw(gib(peak), axis, |_| Some(ceiling.bytes), &theme, buf.area, &mut buf) {
-            ceiling.note(&theme, buf.area, &mut buf);
+            ceiling.note("", &theme, buf.area, &mut buf);
         }
         (0..rows).map(|y| (0..40).map(|x| buf[(x, y)].symbol()).collect()).collect()
     }

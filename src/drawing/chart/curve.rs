@@ -156,8 +156,14 @@ impl Curve {
             if 2 * usize::from(highest) + 1 >= end { (y.checked_sub(1)?, [0; 2]) } else { (y + 1, [TOP_DOT; 2]) };
         let dots = DOTS.iter().zip(dots).filter(|(column, _)| column.iter().any(|dot| self.dots(x, y) & dot != 0));
         let dots = dots.fold(0, |all, (column, dot)| all | column[dot]);
+        // What lies beyond another area's end is on the wrong side of that.
+        let side = if to < y { cell.bg } else { cell.fg };
         let is_free = to < self.plot.height
-            && at(to).is_some_and(|cell| is_braille(cell.symbol()) || Shown::of(cell, theme) != Shown::Shared);
+            && at(to).is_some_and(|cell| match Shown::of(cell, theme) {
+                Shown::Nothing => theme.is_ground(side),
+                Shown::Whole(color) => color == side,
+                Shown::Shared => is_braille(cell.symbol()),
+            });
         is_free.then_some((to, dots))
     }
 

@@ -86,16 +86,15 @@ struct Inks<'a> {
 impl Inks<'_> {
     /// A last cell of which only the left half belongs to a segment.
     fn half(&self, only: Half) -> (&'static str, Style) {
-        // What is pending has a pattern of whole cells.
-        if only.picked || only.kind == Kind::Pending {
+        // Marks take whole cells.
+        if only.picked || only.lit.is_some() {
             return self.cell(only, only);
         }
         if self.theme.is_colorless() {
             // Half a letter is none: an edge, so that the next segment stands apart.
             return ("▏", Style::new());
         }
-        let token = if only.lit.is_some() { Token::Lit } else { self.token(only.kind) };
-        ("▌", Style::new().fg(self.theme.color(token)))
+        ("▌", Style::new().fg(self.theme.color(self.token(only.kind))))
     }
 
     fn cell(&self, left: Half, right: Half) -> (&'static str, Style) {
@@ -107,9 +106,7 @@ impl Inks<'_> {
         if let Some(taken) = left.lit.or(right.lit) {
             let kind = if left.lit.is_some() { left.kind } else { right.kind };
             let [took, gave] = legend::touched_symbols(theme);
-            let style = Style::new().fg(theme.color(Token::Lit));
-            let style = if theme.paints() { style.bg(theme.color(self.token(kind))) } else { style };
-            return (if taken { took } else { gave }, style);
+            return (if taken { took } else { gave }, legend::touched_style(self.token(kind), theme));
         }
         let foreground = |kind: Kind| Style::new().fg(theme.color(self.token(kind)));
         if theme.is_colorless() {
@@ -119,9 +116,8 @@ impl Inks<'_> {
             return (self.letter(if behind { right.kind } else { left.kind }), Style::new());
         }
         match (left.kind, right.kind) {
-            (Kind::Pending, _) | (_, Kind::Pending) => ("▒", foreground(Kind::Pending)),
             (Kind::Rounding, _) | (_, Kind::Rounding) => ("▓", foreground(Kind::Rounding)),
-            (a, b) if a == b && a.is_free() => (free_pattern(a), free_style(self.token(a), theme)),
+            (a, b) if a == b && (a.is_free() || a == Kind::Pending) => (pattern(a), free_style(self.token(a), theme)),
             (a, b) if a == b => (if right.ends != left.ends { "▉" } else { "█" }, foreground(a)),
             (a, b) => ("▌", foreground(a).bg(theme.color(self.token(b)))),
         }
@@ -160,10 +156,11 @@ impl Inks<'_> {
     }
 }
 
-/// What is stranded is hatched, what would go back is dotted.
-const fn free_pattern(kind: Kind) -> &'static str {
+/// What is stranded is hatched, what would go back is dotted, what is pending is crossed out.
+const fn pattern(kind: Kind) -> &'static str {
     match kind {
         Kind::Releasable => legend::RELEASABLE,
+        Kind::Pending => legend::PENDING,
         _ => legend::STRANDED,
     }
 }

@@ -103,8 +103,6 @@ tokens! {
     Loss = "loss",
     /// The curve of the step before the last flip, and of a ghost.
     Ghost = "ghost",
-    /// A block that the op under way took or gave back.
-    Lit = "lit",
 }
 
 impl From<Category> for Token {

@@ -170,7 +170,11 @@ fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Op
     stage.picture.shown_step().filter(|_| of_a_step)?;
     let pinned = stage.picture.pinned.as_ref().and_then(|pinned| pinned.study.as_deref());
     let frame = if kind == Frame::Box { 2 } else { 1 };
-    let rows = |study: &Study| study.op_rows(state.totals, state.sort).len();
+    let rows = |study: &Study| {
+        let mut rows = study.op_rows(state.totals, state.sort);
+        let small = if pinned.is_none() { fold_small(&mut rows) } else { None };
+        rows.len() + usize::from(small.is_some())
+    };
     // Rows that only the pinned step has come on top; the sentence and the heading stand above them.
     let table = rows(study).max(pinned.map_or(0, rows)) + 2 + frame;
     let names = if names { study.at_peak.len() + 2 } else { 0 };
@@ -252,6 +256,10 @@ const DELTA: usize = 12;
 const LEAST_NAMES: usize = 24;
 /// Cells of a bar, where there is room.
 const BAR: usize = 20;
+/// Rows of less than this are one row, if they are so many, where another has so many times as much.
+const SMALL: Bytes = Bytes::mib(1);
+const FEWEST_SMALL: usize = 3;
+const TELLING: u64 = 100;
 /// Cells of a name in a sentence at least.
 const LEAST_NAME: usize = 12;
 
@@ -324,6 +332,8 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         rows.extend(differences.gone.iter());
         rows.sort_by_key(|row| std::cmp::Reverse(differences.of(row).unsigned_abs()));
     }
+    let small = if differences.is_some() { None } else { fold_small(&mut rows) };
+    rows.extend(&small);
     let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
     let longest = rows.iter().map(|row| row.peak()).max().unwrap_or_default();
     let by = |row: &&OpRow| differences.as_ref().map_or(0, |differences| differences.of(row).unsigned_abs());
@@ -449,6 +459,27 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         put(body, body.height - 1, vec![span(theme, Token::Dim, about)], buf);
     }
     (rows.len(), seen)
+}
+
+/// Takes rows out of which none tells anything beside the largest, and adds them up to one.
+fn fold_small(rows: &mut Vec<&OpRow>) -> Option<OpRow> {
+    let bytes = |row: &OpRow| row.taken.max(row.peak()).max(row.workspace);
+    let is_small = |row: &&OpRow| bytes(row) < SMALL;
+    let count = rows.iter().filter(|row| is_small(row)).count();
+    if count < FEWEST_SMALL || rows.iter().all(|row| bytes(row).get() < SMALL.get() * TELLING) {
+        return None;
+    }
+    let mut all = OpRow { name: format!("{count} more under 1 MiB"), ..OpRow::default() };
+    for row in rows.iter().filter(|row| is_small(row)) {
+        all.calls += row.calls;
+        all.time = Micros(all.time.0 + row.time.0);
+        all.blocks += row.blocks;
+        (all.taken, all.kept) = (all.taken + row.taken, all.kept + row.kept);
+        all.workspace = all.workspace.max(row.workspace);
+        all.at_peak.iter_mut().zip(row.at_peak).for_each(|(all, bytes)| *all += bytes);
+    }
+    rows.retain(|row| !is_small(row));
+    Some(all)
 }
 
 /// What a row is called in so many cells. Blocks that no op asked for go by their category, which is none.

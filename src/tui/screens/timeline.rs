@@ -245,7 +245,7 @@ impl TimelineView<'_> {
         areas.draw(theme, inside, buf);
         if let Some(ceiling) = ceiling {
             if !ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf) {
-                ceiling.note(theme, plot, buf);
+                ceiling.note("", theme, plot, buf);
             }
         }
         if let Some(pinned) = pinned {

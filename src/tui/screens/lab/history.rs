@@ -6,9 +6,10 @@ use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
 use crate::drawing::chart::{self, Axis, Ceiling, Curve, Ink, MARKS, Stack, areas, levels};
+use crate::drawing::figures;
 use crate::drawing::pane::{self, Frame, put_at, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Column, MarkKind, Page};
+use crate::model::{Column, Evidence, MarkKind, Page};
 use crate::source::Moment;
 use crate::tui::beside;
 use crate::tui::stage::Stage;
@@ -38,6 +39,8 @@ impl ColumnPart {
     }
 }
 
+/// Cells by which the line of a ghost goes on behind the last step.
+const BEYOND: usize = 3;
 /// Rows of a chart from which on marks have one of their own.
 const LEAST: u16 = 5;
 
@@ -97,7 +100,9 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         let stacks: Vec<Stack> = page.columns.iter().map(|column| stack(column, parts, theme)).collect();
         areas(&stacks, axis.top, theme, plot, buf);
     }
-    let heights = ghost.iter().flat_map(|reserved| [*reserved; Curve::COLUMNS as usize]);
+    // It goes on behind what has happened: there it is seen beside what it undercuts, however little that is.
+    let on = ghost.last().into_iter().flat_map(|reserved| [*reserved; BEYOND]);
+    let heights = ghost.iter().copied().chain(on).flat_map(|reserved| [reserved; Curve::COLUMNS as usize]);
     Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
     if let Some(ceiling) = ceiling {
         // It stood where it was set then; from the last step on it is the one in force.
@@ -107,7 +112,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
             })
         };
         if !ceiling.draw(largest, axis, height, theme, plot, buf) {
-            ceiling.note(theme, plot, buf);
+            ceiling.note(&until(stage, ceiling), theme, plot, buf);
         }
     }
     if footer >= 1 {
@@ -118,6 +123,17 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         marks(stage, &page, plot, buf);
     }
     plot
+}
+
+/// In how many steps a leak fills what is left below the ceiling, where steps go on; empty where nothing leaks.
+fn until(stage: &Stage<'_>, ceiling: Ceiling) -> String {
+    let rise = stage.findings().iter().find_map(|finding| match finding.evidence {
+        Evidence::Leak { rise, .. } if rise > Bytes::ZERO => Some(rise),
+        _ => None,
+    });
+    let left = ceiling.height().saturating_sub(stage.picture.known().ledger.reserved());
+    let steps = rise.filter(|_| stage.picture.is_live()).map(|rise| left.get() / rise.get());
+    steps.map_or_else(String::new, |steps| format!(" full in {}", figures::counted(steps, "step")))
 }
 
 /// What the ghost reserved at most, column by column; nothing where it did not follow yet.

@@ -110,6 +110,9 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     let has_axis = plot.bottom() < inner.bottom();
     if has_axis {
         phases(profile, axis, theme, inner, plot, buf);
+        if stage.picture.autopsy().is_some() {
+            stopped_phase(profile, theme, plot, buf);
+        }
     }
     cursor(stage, profile, plot, has_axis, buf);
     if let Some(asked) = asked {
@@ -120,7 +123,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         let is_seen = ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
         // A chart of steps beside it says how far away it is.
         if !is_seen && !super::has_steps(stage) {
-            ceiling.note(theme, plot, buf);
+            ceiling.note("", theme, plot, buf);
         }
     }
     plot
@@ -299,14 +302,14 @@ pub(super) fn phase_names(profile: &Profile, theme: &Theme, plot: Rect, buf: &mu
     let begun: Vec<_> = begun.collect();
     // Edges between parts of which none has a name say nothing.
     let mut named_before = false;
-    let mut last_named = None;
+    let mut named = false;
     for (index, (phase, from)) in begun.iter().enumerate() {
         let to = begun.get(index + 1).map_or(width, |(_, to)| column(*to));
         let from = column(*from);
         let Some(cells) = to.checked_sub(from).filter(|cells| *cells > 0) else { continue };
         let Ok(x) = u16::try_from(from) else { continue };
         let label = phase.map_or("", |phase| legend::phase_label(phase, cells - 1));
-        last_named = phase.filter(|_| !label.is_empty()).or(last_named);
+        named |= !label.is_empty();
         let ends = std::mem::replace(&mut named_before, !label.is_empty());
         let Some(phase) = phase.filter(|_| !label.is_empty()) else {
             if ends && cells > 1 {
@@ -322,19 +325,26 @@ pub(super) fn phase_names(profile: &Profile, theme: &Theme, plot: Rect, buf: &mu
         let style = Style::new().fg(theme.color(phase.into()));
         put_at(area, x, row, vec![Span::styled(text.chars().take(cells).collect::<String>(), style)], buf);
     }
-    // The phase in which a step stopped has a name, however short it was.
-    let stopped = begun.last().and_then(|(phase, from)| Some(((*phase)?, column(*from))));
-    if let Some((phase, from)) = stopped.filter(|(phase, from)| last_named != Some(*phase) && from + 1 >= width) {
-        let label = format!("{}│", legend::phase_label(phase, width));
-        let cells = label.chars().count();
-        if let Some(x) = (from + 1).checked_sub(cells).and_then(|x| u16::try_from(x).ok()) {
-            put_at(area, x, row, vec![Span::styled(label, Style::new().fg(theme.color(phase.into())))], buf);
-        }
-    } else if last_named.is_none() {
+    if !named {
         let below = Rect { y: plot.bottom(), height: 1, ..plot };
         let first = profile.position;
         let last = profile.samples.last().map_or(first, |sample| sample.position);
         put(below, 0, vec![span(theme, Token::Dim, format!("│event {first}"))], buf);
         put_right(below, 0, vec![span(theme, Token::Dim, format!("{last}│"))], buf);
+    }
+}
+
+/// The name of the phase in which a step stopped, left of its end where that is too short for it.
+fn stopped_phase(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let width = usize::from(plot.width);
+    let Some((Some(phase), from)) = profile.phases.last().copied() else { return };
+    let from = Profile::column_of(from, profile.events, width);
+    let label = format!("{}│", legend::phase_label(phase, width));
+    if from + 1 < width {
+        return;
+    }
+    if let Some(x) = (from + 1).checked_sub(label.chars().count()).and_then(|x| u16::try_from(x).ok()) {
+        let style = Style::new().fg(theme.color(phase.into()));
+        put_at(Rect { height: plot.height + 1, ..plot }, x, plot.height, vec![Span::styled(label, style)], buf);
     }
 }

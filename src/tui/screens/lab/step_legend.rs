@@ -7,7 +7,7 @@ use ratatui::text::Span;
 use crate::drawing::chart::{Areas, Axis, Ink};
 use crate::drawing::figures::Unit;
 use crate::drawing::legend;
-use crate::drawing::pane::{self, span};
+use crate::drawing::pane::{self, put_at, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, Profile, Sample, View};
 use crate::units::Bytes;
@@ -78,9 +78,16 @@ impl StepLegend {
         least + u16::from(least > 0 && rows >= ROWS[1] && is_full)
     }
 
-    /// Draws it above a curve.
+    /// Draws it above a curve: in a row that has no room for all with their figures, each has its name first.
     pub fn draw(&self, inner: Rect, rows: u16, theme: &Theme, buf: &mut Buffer) {
-        pane::flow(self.entries(theme), Self::place(inner, rows), inner, buf);
+        let place = Self::place(inner, rows);
+        let cells: usize = self.entries(theme).map(|entry| width(&entry) + 2).sum();
+        if rows == 1 && cells > usize::from(place.width) + 2 {
+            let line = self.in_title(usize::from(place.width) + 1, theme);
+            put_at(inner, place.x - inner.x, place.y - inner.y, line.into_iter().skip(1).collect(), buf);
+            return;
+        }
+        pane::flow(self.entries(theme), place, inner, buf);
     }
 
     /// As many colours as a title of so many cells has room for. Each has its name before one has its figure.

@@ -38,7 +38,7 @@ fn exchanges(steps: &StepsView) -> bool {
 /// Cells of a phase's name.
 const LABEL: u16 = 10;
 /// Cells of its milliseconds and share.
-const FIGURES: u16 = 15;
+const FIGURES: u16 = 16;
 
 /// Whether phases have times, or may have: no step has ended yet.
 pub(crate) fn are_timed(steps: &StepsView) -> bool {
@@ -73,16 +73,23 @@ pub(crate) fn render(steps: &StepsView, before_flip: bool, clock: Clock, theme: 
         let Some((place, _)) = least else { break };
         rows.remove(place);
     }
+    // What runs on a stream of its own takes no part of the step that phases have.
+    let all: u64 = parts(steps).iter().map(|(.., time)| time.0).sum();
+    let beside = all > steps.median.0 + steps.median.0 / 50;
     for (y, (label, token, time)) in (0..inner.height).zip(rows) {
         put(inner, y, vec![span(theme, Token::Dim, label)], buf);
         let bar = inner.width.saturating_sub(LABEL + FIGURES);
         let at = Rect { x: inner.x + LABEL, y: inner.y + y, width: bar, height: 1 };
         share::draw_plain(time.0, longest, token, theme, at, buf);
         if steps.finished > 0 {
-            let share = figures::percent(time.0, steps.median.0);
+            let share = if beside && matches!(token, Token::Copy | Token::Communication) {
+                "beside".to_owned()
+            } else {
+                figures::percent(time.0, steps.median.0)
+            };
             let figure = vec![
                 span(theme, Token::Text, format!("{:>8}", figures::milliseconds(time))),
-                span(theme, Token::Dim, format!("{share:>6}")),
+                span(theme, Token::Dim, format!("{share:>7}")),
             ];
             put_right(inner, y, figure, buf);
         }

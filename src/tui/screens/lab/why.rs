@@ -39,6 +39,10 @@ fn concluded(stage: &Stage<'_>) -> Vec<WhyFinding> {
         remedy: words::remedies(stage, finding),
     };
     let mut all: Vec<WhyFinding> = stage.findings().iter().map(finding).collect();
+    if let Some(what) = pending(stage) {
+        let behind_failures = all.iter().take_while(|said| said.level == Level::Danger).count();
+        all.insert(behind_failures, WhyFinding { level: Level::Info, what, remedy: String::new() });
+    }
     if let Some((what, remedy)) = words::news(stage) {
         let behind_failures = all.iter().take_while(|said| said.level == Level::Danger).count();
         all.insert(behind_failures, WhyFinding { level: Level::Switch, what, remedy });
@@ -64,6 +68,17 @@ fn concluded(stage: &Stage<'_>) -> Vec<WhyFinding> {
         all.insert(0, WhyFinding { level: Level::Danger, what, remedy });
     }
     all
+}
+
+/// What is freed but still in use by other streams, where that is more than a tenth of what is reserved.
+fn pending(stage: &Stage<'_>) -> Option<String> {
+    let ledger = &stage.shown.ledger;
+    let (pending, reserved) = (ledger.pending, ledger.reserved());
+    let share = figures::percent(pending.get(), reserved.get());
+    (pending.get() > reserved.get() / 10).then(|| {
+        let [pending, reserved] = [pending, reserved].map(figures::bytes);
+        format!("{pending} of {reserved} reserved ({share}) are pending: freed, but other streams may still use them")
+    })
 }
 
 /// What the op took and freed at which somebody has stopped, and what lies there then.

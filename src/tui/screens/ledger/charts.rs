@@ -126,7 +126,7 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, with_strip: bool, area: R
     chart::areas(&stacks, axis.top, theme, plot, buf);
     if let Some(ceiling) = ceiling {
         if !ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf) {
-            ceiling.note(theme, plot, buf);
+            ceiling.note("", theme, plot, buf);
         }
     }
     put_at(inner, 0, plot.height, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);

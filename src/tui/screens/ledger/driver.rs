@@ -66,9 +66,13 @@ fn parts(reading: &Reading, memory: &DriverMemory, ranks: bool) -> Vec<DriverPar
     all
 }
 
-/// Rows that the pane wants, with its frame.
-pub(super) fn wanted_rows(stage: &Stage<'_>) -> u16 {
-    if stage.view().gpu.as_deref().is_some_and(|reading| reading.memory.is_some()) { 8 } else { 4 }
+/// Rows that the pane wants in so many cells, with its frame.
+pub(super) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
+    if stage.view().gpu.as_deref().is_some_and(|reading| reading.memory.is_some()) {
+        return 8;
+    }
+    let lines = pane::wrap(&unknown(stage), usize::from(width.saturating_sub(4))).len();
+    u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(2)
 }
 
 /// Draws the pane.

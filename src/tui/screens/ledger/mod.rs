@@ -92,7 +92,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let [chart, under] = left.layout::<2>(&Split::vertical([Constraint::Fill(5), Constraint::Fill(3)]));
         charts(stage, Frame::Box, chart, under, buf, &mut layout);
         pools::render(pools, stage.theme, Frame::Box, table, buf);
-        let driver = driver::wanted_rows(stage);
+        let driver = driver::wanted_rows(stage, right.width);
         let spare = right.height.saturating_sub(driver);
         let figures = match spare {
             spare if spare >= accounts::most_rows(stage) + worst::FEWEST_ROWS => accounts::most_rows(stage),
