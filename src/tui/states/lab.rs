@@ -49,6 +49,16 @@ pub struct LabState {
     ages: RefCell<Survey>,
 }
 
+/// Cells that a column of the history takes of `width`. One, while steps go by; of a run that has ended, or stands, few columns take half
+/// of the width, or all where that is little.
+pub(crate) fn cells_of_column(picture: &Picture, columns: usize, width: usize) -> usize {
+    /// A wider one would be taken for several steps.
+    const MOST: usize = 8;
+    const LITTLE: usize = 40;
+    let room = if width < LITTLE { width } else { width / 2 };
+    if picture.is_live() { 1 } else { (room / columns.max(1)).clamp(1, MOST) }
+}
+
 impl LabState {
     /// Does it, with so many columns of history in the last frame; says where the cursor is to go, if anywhere.
     pub fn act(&mut self, action: LabAction, picture: &Picture, columns: usize) -> Option<Move> {
@@ -85,7 +95,8 @@ impl LabState {
     fn history_column(&self, picture: &Picture, column: u16, of: u16) -> Option<Move> {
         let level = self.zoom.unwrap_or_else(|| picture.history.level_of_run(usize::from(of)));
         let page = picture.history.page(level, usize::from(of));
-        page.columns.get(usize::from(column)).map(|column| Move::To(column.position + 1))
+        let cells = cells_of_column(picture, page.columns.len(), usize::from(of));
+        page.columns.get(usize::from(column) / cells).map(|column| Move::To(column.position + 1))
     }
 }
 

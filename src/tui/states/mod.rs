@@ -16,6 +16,7 @@ use crate::source::{Move, Picture, Wanted};
 pub(crate) use blocks::Picked;
 pub use blocks::{BlocksAction, BlocksState, Selection};
 pub use compare::{CompareAction, CompareState, Other};
+pub(crate) use lab::cells_of_column;
 pub use lab::{LabAction, LabState};
 pub use ledger::{LedgerAction, LedgerState};
 pub use ops::{OpsAction, OpsState};

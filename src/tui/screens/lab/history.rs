@@ -13,6 +13,7 @@ use crate::model::{Column, Evidence, MarkKind, Page};
 use crate::source::Moment;
 use crate::tui::beside;
 use crate::tui::stage::Stage;
+use crate::tui::states::cells_of_column;
 use crate::tui::words;
 use crate::units::Bytes;
 
@@ -56,7 +57,10 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     if history.ends_in_part(level) && (stage.picture.goes_on() || page.columns.last().is_some_and(apart)) {
         page.columns.pop();
     }
-    let ghost = ghost_of(stage, &page, level);
+    let cells = cells_of_column(stage.picture, page.columns.len(), usize::from(width));
+    let ghost = repeated(&ghost_of(stage, &page, level), cells);
+    page.columns = repeated(&page.columns, cells);
+    page.marks.iter_mut().for_each(|(column, _)| *column *= cells);
     let largest = page.columns.iter().map(|column| column.reserved.max(column.peak)).max().unwrap_or_default();
     let largest = ghost.iter().flatten().copied().fold(largest, Bytes::max);
     let inner = pane::inside(kind, area.intersection(buf.area));
@@ -134,6 +138,11 @@ fn until(stage: &Stage<'_>, ceiling: Ceiling) -> String {
     let left = ceiling.height().saturating_sub(stage.picture.known().ledger.reserved());
     let steps = rise.filter(|_| stage.picture.is_live()).map(|rise| left.get() / rise.get());
     steps.map_or_else(String::new, |steps| format!(" full in {}", figures::counted(steps, "step")))
+}
+
+/// Each of them so many times.
+fn repeated<T: Clone>(columns: &[T], times: usize) -> Vec<T> {
+    columns.iter().flat_map(|column| vec![column.clone(); times]).collect()
 }
 
 /// What the ghost reserved at most, column by column; nothing where it did not follow yet.
