@@ -46,7 +46,7 @@ impl KeptPlans {
             return Arc::clone(plan);
         }
         let plan = Arc::new(match scale {
-            Some(scale) => Plan::at_scale(segments, kept.order.drawn(), size.0, scale),
+            Some(scale) => Plan::at_scale(segments, kept.order.drawn(), size, scale),
             None => Plan::of_all(segments, kept.order.drawn(), size, true),
         });
         if kept.plans.len() >= Self::MOST {
@@ -160,7 +160,7 @@ mod tests {
             }
             let order = DrawOrder::new(&segments, largest_first);
             let fresh = match scale {
-                Some(scale) => Plan::at_scale(&segments, order.drawn(), size.0, scale),
+                Some(scale) => Plan::at_scale(&segments, order.drawn(), size, scale),
                 None => Plan::of_all(&segments, order.drawn(), size, true),
             };
             assert_eq!(*plan, fresh);

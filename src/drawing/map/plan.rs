@@ -305,12 +305,14 @@ impl Plan {
         pairs.filter(|(one, next)| fills(one) && begins(one, next)).map(|(one, _)| last(one)).collect()
     }
 
-    /// All segments on a scale of so many bytes to a cell.
-    pub fn at_scale(segments: &[SegmentView], order: &[usize], width: usize, scale: u64) -> Self {
+    /// All segments on a scale of so many bytes to a cell, apart where so many rows have room for that.
+    pub fn at_scale(segments: &[SegmentView], order: &[usize], (width, height): (usize, usize), scale: u64) -> Self {
         if width == 0 || order.is_empty() {
             return Self::default();
         }
-        Self::lay_out(segments, order, width, scale.max(1), 1, Tails::Shared)
+        let plan = |tails| Self::lay_out(segments, order, width, scale.max(1), 1, tails);
+        let apart = (height >= ROWS_APART).then(|| plan(Tails::Own).spread_behind(height, Gaps::Every)).flatten();
+        apart.unwrap_or_else(|| plan(Tails::Shared))
     }
 
     fn lay_out(segments: &[SegmentView], order: &[usize], width: usize, scale: u64, air: usize, tails: Tails) -> Self {
@@ -528,7 +530,7 @@ mod tests {
         let sizes = [48, 2, 48, 300, 48, 2, 48];
         let segments = sizes.map(|mib| segment(mib * MIB, PoolKind::Large));
         let order: Vec<usize> = (0..7).collect();
-        let plan = Plan::at_scale(&segments, &order, 40, 100 * MIB);
+        let plan = Plan::at_scale(&segments, &order, (40, 0), 100 * MIB);
         // 196 MiB of small ones are two cells, 300 MiB three.
         assert_eq!(places(&plan, 9), [(vec![3], 0, 0, 3), (vec![0, 1, 2, 4, 5, 6], 0, 4, 2)]);
         assert_eq!(plan.notes, [Note { row: 0, x: 7, text: "2–48 MiB ×6".into() }]);
@@ -537,9 +539,9 @@ mod tests {
         assert_eq!(plan.segment_at(strip, 49 * MIB), Some((1, MIB)));
         assert_eq!(plan.place_of(4), Some((strip, 98 * MIB)));
         let same = [2, 2, 2].map(|mib| segment(mib * MIB, PoolKind::Small));
-        let plan = Plan::at_scale(&same, &[0, 1, 2], 40, 100 * MIB);
+        let plan = Plan::at_scale(&same, &[0, 1, 2], (40, 0), 100 * MIB);
         assert_eq!((plan.notes[0].text.as_str(), plan.rows), ("2 MiB ×3", 1));
-        let narrow = Plan::at_scale(&same, &[0, 1, 2], 6, MIB * 3);
+        let narrow = Plan::at_scale(&same, &[0, 1, 2], (6, 0), MIB * 3);
         assert_eq!((narrow.notes[0].row, narrow.rows), (1, 2), "in a row of its own where it has no room");
     }
 
@@ -595,7 +597,7 @@ mod tests {
     #[test]
     fn a_cell_of_the_finest_scale_is_found_however_many_rows_there_are() {
         let segments = [segment(1 << 40, PoolKind::Large), segment(2 * MIB, PoolKind::Small)];
-        let plan = Plan::at_scale(&segments, &by_size(&segments), 100, FINEST);
+        let plan = Plan::at_scale(&segments, &by_size(&segments), (100, 0), FINEST);
         assert_eq!(plan.rows, (1 << 31) / 100 + 1 + 41);
         let row = plan.row_of(0, 1 << 39).unwrap();
         assert_eq!(row, (1 << 30) / 100);
@@ -655,7 +657,7 @@ mod tests {
         #[test]
         fn what_is_drawn_of_a_pool_is_as_large_as_its_bytes(segments in any_segments(), width in 1usize..200, height in 0usize..60, closer in 0u32..3) {
             let plan = Plan::of_all(&segments, &by_size(&segments), (width, height), true);
-            let plan = Plan::at_scale(&segments, &by_size(&segments), width, plan.scale >> closer);
+            let plan = Plan::at_scale(&segments, &by_size(&segments), (width, height), plan.scale >> closer);
             let own = |index: usize| (segments[index].stream, segments[index].pool == PoolKind::Small);
             let mut groups: HashMap<_, (usize, u128)> = HashMap::new();
             for place in &plan.places {

@@ -144,8 +144,10 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     let (theme, picture) = (stage.theme, stage.picture);
     let room = usize::from(area.width.saturating_sub(HEAD + 4) / STEP);
     let position = picture.place();
-    // A step that failed is one to compare as well.
-    let steps = grouped(shown(&picture.history, position, FURTHEST, picture.view.autopsy.is_some()), unit);
+    // A step that failed is one to compare as well, and one that was cut off if it is looked at.
+    let cut = !picture.goes_on()
+        && picture.history.around(position).is_some_and(|column| picture.history.is_under_way(&column));
+    let steps = grouped(shown(&picture.history, position, FURTHEST, cut || picture.view.autopsy.is_some()), unit);
     let at = steps.iter().rposition(|step| step.column.position <= position);
     let first = steps.len().saturating_sub(room).min(at.unwrap_or(usize::MAX));
     let steps: Vec<Step> = steps.into_iter().skip(first).take(room).collect();
@@ -173,12 +175,16 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     put(inner, 0, vec![span(theme, Token::Dim, "step")], buf);
     for (number, step) in steps.iter().enumerate() {
         let (mark, token) = if at == Some(number) { ("▼ ", Token::Accent) } else { ("", Token::Dim) };
-        cell(number, 0, &format!("{mark}{}", step.name()), token, buf);
+        let part = if cut && !step.has_ended { "part of " } else { "" };
+        cell(number, 0, &format!("{mark}{part}{}", step.name()), token, buf);
     }
+    let usual = steps.iter().rev().filter(|step| step.has_ended).find_map(|step| step.grew).map(|by| 4 * by);
     for ((name, figure), y) in rows.into_iter().zip(1..inner.height) {
         put(inner, y, vec![span(theme, Token::Dim, *name)], buf);
         for (number, step) in steps.iter().enumerate() {
             let text = figure(step, unit).unwrap_or_else(|| "·".to_owned());
+            // What the first steps keep for good is no leak.
+            let text = if step.grew > usual { text.trim_end_matches(" ▲").to_owned() } else { text };
             let token = match text.ends_with('▲') {
                 true => Token::Warn,
                 false if at == Some(number) => Token::Strong,
