@@ -97,19 +97,30 @@ pub(crate) fn render_moves(stage: &Stage<'_>, other: &Occupancy, area: Rect, buf
         run.iter().flat_map(|segment| segment.blocks.iter().map(move |block| (segment, block))).collect();
     blocks.sort_by_key(|(_, block)| std::cmp::Reverse(block.size));
     let unit = Unit::for_largest(blocks.first().map_or(Bytes::ZERO, |(_, block)| block.size));
-    let head = format!("{:>9}  {:<22}  {:<22}  largest blocks", unit.name(), "in the run", "in the ghost");
-    put(area, 0, vec![span(theme, Token::Dim, head)], buf);
-    for (y, (segment, block)) in (1..area.height).zip(blocks) {
-        // Both were taken at the same event.
-        let there = other.segments.iter().find_map(|segment| {
+    // Both were taken at the same event.
+    let there = |block: &BlockView| {
+        other.segments.iter().find_map(|segment| {
             let found = segment.blocks.iter().find(|one| one.born == block.born && block.born > 0)?;
             Some(place(segment, found.offset))
-        });
+        })
+    };
+    let rows = usize::from(area.height.saturating_sub(1));
+    let places: Vec<[String; 2]> = blocks
+        .iter()
+        .take(rows)
+        .map(|(segment, block)| [place(segment, block.offset), there(block).unwrap_or_else(|| "not there".to_owned())])
+        .collect();
+    let heads = ["in the run", "in the ghost"];
+    let widest = |column: usize| places.iter().map(|places| places[column].width()).max().unwrap_or(0);
+    let [run, ghost] = [0, 1].map(|column| widest(column).max(heads[column].width()));
+    let head = format!("{:>9}  {:<run$}  {:<ghost$}  largest blocks", unit.name(), heads[0], heads[1]);
+    put(area, 0, vec![span(theme, Token::Dim, head)], buf);
+    for ((y, (_, block)), [here, there]) in (1..area.height).zip(blocks).zip(places) {
         let name = stage.shown.names.get(block.name);
         let line = vec![
             span(theme, Token::Strong, format!("{:>9}", unit.or_smaller(block.size))),
-            span(theme, Token::Text, format!("  {:<22}", place(segment, block.offset))),
-            span(theme, Token::Ghost, format!("  {:<22}", there.unwrap_or_else(|| "not there".to_owned()))),
+            span(theme, Token::Text, format!("  {here:<run$}")),
+            span(theme, Token::Ghost, format!("  {there:<ghost$}")),
             span(theme, Token::Dim, format!("  {}", if name.is_empty() { block.category.label() } else { name })),
         ];
         put(area, y, shortened(line, usize::from(area.width)), buf);

@@ -257,13 +257,13 @@ impl Plan {
     }
 
     /// In many rows the same with a blank row between any two that are not of one segment, and none that two segments share the end and
-    /// the begin of, on a scale that is at most twice as coarse: rows of one colour that touch are a slab in which no segment is seen.
+    /// the begin of, on a scale that is at most half as coarse again: rows of one colour that touch are a slab in which no segment is seen.
     fn apart(&self, segments: &[SegmentView], order: &[usize], height: usize, air: usize) -> Option<Self> {
         if height < ROWS_APART {
             return None;
         }
-        let scales = (4..=8).map(|quarters| figures::scale_from(Bytes(self.scale / 4 * quarters)).get());
-        let scales = scales.filter(|scale| (self.scale..=self.scale.saturating_mul(2)).contains(scale));
+        let scales = (4..=6).map(|quarters| figures::scale_from(Bytes(self.scale / 4 * quarters)).get());
+        let scales = scales.filter(|scale| *scale >= self.scale);
         let plans = scales.map(|scale| Self::lay_out(segments, order, self.width, scale, air, Tails::Own));
         plans.filter_map(|plan| plan.spread_behind(height, Gaps::Every)).next()
     }
