@@ -36,7 +36,7 @@ pub(super) fn render(
     let width = map::cells(Rect { width: wide, ..area }).width;
     let plan = state.plan(view, stage.ghost, survey, (usize::from(width), seen));
     let room = usize::from(area.width.saturating_sub(6));
-    let title = title(stage, survey, &plan, room);
+    let title = title(stage, &plan, room);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let rows = Rect { height: u16::try_from(seen).unwrap_or(inner.height).min(inner.height), ..inner };
@@ -66,7 +66,7 @@ pub(super) fn render(
 }
 
 /// As much as there is room for: how it is drawn, what is lost in holes, how many.
-fn title(stage: &Stage<'_>, survey: &Survey, plan: &Plan, room: usize) -> Vec<Span<'static>> {
+fn title(stage: &Stage<'_>, plan: &Plan, room: usize) -> Vec<Span<'static>> {
     let (theme, view, state) = (stage.theme, stage.shown, &stage.states.blocks);
     let ledger = &view.ledger;
     let alarm = if ledger.fragmentation() >= 0.25 { Token::Warn } else { Token::Text };
@@ -80,7 +80,6 @@ fn title(stage: &Stage<'_>, survey: &Survey, plan: &Plan, room: usize) -> Vec<Sp
         (Token::Text, format!("largest hole {}", figures::bytes(view.largest_hole))),
         (Token::Dim, state.order.label().to_owned()),
         (Token::Dim, figures::counted(view.segments.len() as u64, "segment")),
-        (Token::Dim, figures::counted(survey.total().blocks, "block")),
     ];
     let whose = if stage.picture.ghost.is_some() { "blocks of the run" } else { "blocks" };
     pane::title(whose, words, room, theme)

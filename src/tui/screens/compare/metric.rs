@@ -54,7 +54,7 @@ impl Metric {
             Self::Step => stage.clock().of("step ms", "step ms sim").to_owned(),
             Self::Throughput => stage.view().about.items.per_second().to_owned(),
             Self::Loss => "loss".to_owned(),
-            Self::Stranded => "stranded at end".to_owned(),
+            Self::Stranded => "stranded after".to_owned(),
         }
     }
 

@@ -119,10 +119,10 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
             ceiling.note(&until(stage, ceiling), theme, plot, buf);
         }
     }
+    cursor(stage, &page, plot, footer >= 1, buf);
     if footer >= 1 {
         steps(&page, axis, theme, inner, plot, buf);
     }
-    cursor(stage, &page, plot, footer >= 1, buf);
     if footer >= 2 {
         marks(stage, &page, plot, buf);
     }
@@ -322,7 +322,10 @@ fn steps(page: &Page, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &
         named = Some(label);
         let text = if x == 0 { format!("step {label}") } else { label.to_string() };
         let width = u16::try_from(text.len()).unwrap_or(u16::MAX).saturating_add(1);
-        if x < free_from || width > plot.width.saturating_sub(x) {
+        // The foot of the cursor stands before a number does.
+        let is_free =
+            (x..x + width).all(|x| buf.cell((plot.x + x, plot.bottom())).is_none_or(|cell| cell.symbol() == " "));
+        if x < free_from || width > plot.width.saturating_sub(x) || !is_free {
             continue;
         }
         put_at(area, x, plot.height, vec![span(theme, Token::Dim, "╵"), span(theme, Token::Dim, text)], buf);
