@@ -243,10 +243,10 @@ impl TimelineView<'_> {
         let inside = plot.intersection(buf.area);
         let areas = Areas::of(&stacks, axis.top, theme, (inside.width, inside.height));
         areas.draw(theme, inside, buf);
-        if let Some(ceiling) = ceiling {
-            if !ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf) {
-                ceiling.note("", theme, plot, buf);
-            }
+        if let Some(ceiling) = ceiling
+            && !ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf)
+        {
+            ceiling.note("", theme, plot, buf);
         }
         if let Some(pinned) = pinned {
             let dots = plot.width * Curve::COLUMNS;
