@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::arrival::{Arrival, Inbox, ON_ARRIVAL};
 use super::handle::Source;
-use super::keeper::{Arrival, Inbox, ON_ARRIVAL};
 use super::picture::Kind;
 use vramlab_model::{Event, EventKind};
 use vramlab_recording::{Next, Reader, RecordingError};

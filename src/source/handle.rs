@@ -7,7 +7,8 @@ use std::thread::{self, JoinHandle};
 
 use tokio::sync::{mpsc, watch};
 
-use super::keeper::{Inbox, Keeper};
+use super::arrival::Inbox;
+use super::keeper::Keeper;
 use super::picture::{Kind, Picture};
 use super::request::Request;
 use vramlab_allocator::DeviceMemory;

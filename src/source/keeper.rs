@@ -7,81 +7,34 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::arrival::{Arrival, Inbox, ON_ARRIVAL};
 use super::cursor::{self, Landmark, LookBack, Move};
 use super::diagnoses::Diagnoses;
 use super::ghosts::Ghosts;
+use super::kept_recording::{self, KeptRecording};
 use super::listings::Listings;
 use super::marks::Marks;
 use super::pending_history::PendingHistory;
 use super::picture::{Cursor, Extent, Kind, Moment, Picture, Shown};
 use super::pins::Pins;
 use super::rank_figures::RankFigures;
-use super::reading::Reading;
-use super::recorder::{Recorder, free_name};
+use super::recorder::free_name;
 use super::request::Request;
 use super::studies::{self, Studies};
 use vramlab_allocator::DeviceMemory;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_device::{HostAccount, Sensors};
 use vramlab_model::{Event, EventKind, Lab, Micros, RunState};
-use vramlab_recording::{Bounds, Direction, Frame, Timeline, prelude};
-use vramlab_session::Feed;
+use vramlab_recording::{Bounds, Direction, Timeline};
 
 /// At most thirty pictures a second: a picture costs the processor that also trains.
 const FRAME: Duration = Duration::from_millis(33);
 /// How often readings of a device's sensors are looked for.
 const READINGS: Duration = Duration::from_millis(100);
-/// How old what happened may be before a recording has it.
-const WRITE: Duration = Duration::from_millis(100);
 /// How long an engine may take to end, for a recording.
 const LAST_WORDS: Duration = Duration::from_millis(1000);
 /// Slowest and fastest that the cursor goes by itself.
 const SPEEDS: (f64, f64) = (1.0 / 64.0, 1024.0);
-
-/// The time of an event that happens when it arrives: it becomes that of the last event before.
-pub(super) const ON_ARRIVAL: Micros = Micros(u64::MAX);
-
-/// What arrives from the engine, a file or a watched program.
-#[derive(Debug)]
-pub(super) enum Arrival {
-    /// It happened just now.
-    Events(Vec<Event>),
-    /// It was recorded.
-    Frame(Frame),
-    /// Where readings of the device's sensors arrive, from here on.
-    Sensors(Option<Sensors>),
-    /// How memory stands at the end of a file whose history is still read: the picture until all of it is there.
-    Standing(Vec<Event>),
-    /// How far a file is whose history is still read, for each device.
-    Reading(Vec<(DeviceIndex, Reading)>),
-    /// What the device has, where that is known.
-    Memory(Option<DeviceMemory>),
-    /// The file is damaged: its history will not come.
-    Broken(Arc<str>),
-}
-
-/// Where it arrives.
-#[derive(Debug)]
-pub(super) enum Inbox {
-    /// From an engine.
-    Feed(mpsc::Receiver<Feed>),
-    /// From the thread that reads a file.
-    Read(mpsc::Receiver<Arrival>),
-}
-
-impl Inbox {
-    /// The next; `None` when nothing will come any more.
-    async fn recv(&mut self) -> Option<Arrival> {
-        match self {
-            Self::Feed(feed) => feed.recv().await.map(|fed| match fed {
-                Feed::Events(events) => Arrival::Events(events),
-                Feed::Aside(device, kind) => Arrival::Events(vec![Event { device, ..Event::new(ON_ARRIVAL, kind) }]),
-                Feed::Sensors(sensors) => Arrival::Sensors(sensors),
-            }),
-            Self::Read(arrivals) => arrivals.recv().await,
-        }
-    }
-}
 
 /// What the timeline may take: no more than a small part of what the machine has left.
 fn bounds() -> Bounds {
@@ -104,7 +57,7 @@ pub(super) struct Keeper {
     sensors: Option<Sensors>,
     grows: bool,
     pictures: watch::Sender<Arc<Picture>>,
-    recorder: Option<Recording>,
+    recording: Option<KeptRecording>,
     studies: Studies,
     ghosts: Ghosts,
     marks: Marks,
@@ -122,15 +75,6 @@ pub(super) struct Keeper {
     published: Instant,
     /// Requests that were obeyed.
     answered: u64,
-}
-
-/// A recording under way.
-#[derive(Debug)]
-struct Recording {
-    recorder: Recorder,
-    /// Events handed to it.
-    until: u64,
-    last: Instant,
 }
 
 /// A cursor that goes on by itself: where its clock stood when it began.
@@ -154,7 +98,7 @@ impl Keeper {
             sensors: None,
             grows: true,
             pictures,
-            recorder: None,
+            recording: None,
             studies: Studies::new(),
             ghosts: Ghosts::new(),
             marks: Marks::new(),
@@ -225,7 +169,7 @@ impl Keeper {
             }
         }
         // The front end is gone; the engine's last events still belong to the recording.
-        if self.recorder.is_some() {
+        if self.recording.is_some() {
             let last = tokio::time::timeout(LAST_WORDS, async {
                 while let Some(arrival) = arrivals.recv().await {
                     self.take(arrival);
@@ -238,15 +182,12 @@ impl Keeper {
     }
 
     fn toggle_recording(&mut self) {
-        match self.recorder.take() {
-            Some(recording) => {
-                self.recorder = Some(recording);
-                self.write_on(true);
-                let ended = self.recorder.take().map(|recording| recording.recorder.finish());
-                match ended {
-                    Some(Ok(state)) => self.tell(format!("recorded {} in {}", state.bytes, state.path.display())),
-                    Some(Err(error)) => self.tell(error.to_string()),
-                    None => {}
+        match self.recording.take() {
+            Some(mut recording) => {
+                recording.write(&mut self.timeline);
+                match recording.finish() {
+                    Ok(state) => self.tell(format!("recorded {} in {}", state.bytes, state.path.display())),
+                    Err(error) => self.tell(error.to_string()),
                 }
             }
             None => {
@@ -256,19 +197,10 @@ impl Keeper {
         }
     }
 
-    /// Begins a recording: of the whole run, or as far back as it is kept, from the state that it had then.
     fn record(&mut self, path: PathBuf) {
-        match Recorder::create(&path) {
-            Ok(mut recorder) => {
-                let first = self.timeline.first();
-                if first > 0 {
-                    let began = self.timeline.at(first).map(|mut ranks| prelude(&mut ranks));
-                    began.unwrap_or_default().iter().for_each(|event| recorder.push(event));
-                    recorder.close_frame();
-                }
-                // What happened before is a frame of its own: the next are of a moment each.
-                self.timeline.close_frame();
-                self.recorder = Some(Recording { recorder, until: first, last: Instant::now() });
+        match KeptRecording::begin(&mut self.timeline, &path) {
+            Ok(recording) => {
+                self.recording = Some(recording);
                 self.tell(format!("recording to {}", path.display()));
                 self.write_on(true);
             }
@@ -278,18 +210,10 @@ impl Keeper {
 
     /// Hands new frames to the recorder: at once where asked to, else when they are as old as a recording may miss.
     fn write_on(&mut self, now: bool) {
-        let Some(recording) = &mut self.recorder else { return };
-        if !now && recording.last.elapsed() < WRITE {
-            return;
-        }
-        recording.last = Instant::now();
-        self.timeline.close_frame();
-        for frame in self.timeline.frames(recording.until) {
-            recording.recorder.frame(frame);
-            recording.until = frame.end();
-        }
-        if let Some(error) = recording.recorder.failure() {
-            self.recorder = None;
+        let Some(recording) = self.recording.as_mut().filter(|recording| now || recording.is_due()) else { return };
+        recording.write(&mut self.timeline);
+        if let Some(error) = recording.failure() {
+            self.recording = None;
             self.tell(error.to_string());
         }
     }
@@ -304,9 +228,9 @@ impl Keeper {
 
     /// Adds an event. Events that waited for a busy keeper, too, are recorded in frames of a moment each.
     fn push(&mut self, event: &Event) {
-        if self.recorder.is_some()
+        if self.recording.is_some()
             && let Some(since) = self.timeline.open_since()
-            && u128::from(event.time.0.saturating_sub(since.0)) >= WRITE.as_micros()
+            && u128::from(event.time.0.saturating_sub(since.0)) >= kept_recording::WRITE.as_micros()
         {
             self.timeline.close_frame();
         }
@@ -323,7 +247,7 @@ impl Keeper {
             return self.published + FRAME;
         }
         let idle = if self.sensors.is_some() && self.grows { READINGS } else { Duration::from_secs(3600) };
-        let idle = if self.recorder.is_some() && self.grows { WRITE.min(idle) } else { idle };
+        let idle = if self.recording.is_some() && self.grows { kept_recording::WRITE.min(idle) } else { idle };
         let busy = self.studies.is_busy() || self.ghosts.is_busy();
         let idle = if busy { studies::PROGRESS.min(idle) } else { idle };
         Instant::now() + if self.play.is_some() { FRAME } else { idle }
@@ -677,7 +601,7 @@ impl Keeper {
             kind: self.kind.clone(),
             device: Shown { place, of: devices.len() },
             ranks,
-            recording: self.recorder.as_ref().map(|recording| recording.recorder.state()),
+            recording: self.recording.as_ref().map(KeptRecording::state),
             study: self.studies.last(),
             listing: self.listings.last(),
             // Of a run that goes on it is about now.
@@ -698,7 +622,7 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vramlab_session::Feeder;
+    use vramlab_session::{Feed, Feeder};
 
     #[test]
     fn what_was_found_beside_the_stream_takes_no_time_back() {

@@ -2,8 +2,8 @@
 
 use std::io;
 
+use super::arrival::Inbox;
 use super::handle::Source;
-use super::keeper::Inbox;
 use super::picture::Kind;
 use vramlab_session::{LabSpec, RankProcesses, Session};
 

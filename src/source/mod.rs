@@ -3,6 +3,7 @@
 //! A thread of its own keeps the [`Timeline`](vramlab_recording::Timeline) of everything that happened, with one cursor in
 //! it, and publishes the [`Picture`] at the cursor at most thirty times a second. Screens know nothing else.
 
+mod arrival;
 mod asked;
 mod compared;
 mod counted;
@@ -15,6 +16,7 @@ mod ghost_start;
 mod ghosts;
 mod handle;
 mod keeper;
+mod kept_recording;
 mod listings;
 mod live;
 mod marks;

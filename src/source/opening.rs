@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use super::arrival::{Arrival, Inbox};
 use super::handle::Source;
-use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use super::reading::{Curve, Doing, Reading};
 use super::snapshot::{OpenError, Opened, QUEUE, hand_on, keep, memory, name, narrate};

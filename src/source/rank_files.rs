@@ -8,8 +8,8 @@ use std::thread;
 
 use tokio::sync::mpsc;
 
+use super::arrival::{Arrival, Inbox};
 use super::handle::Source;
-use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{AlikeRanks, Event, EventKind, Micros, Ranks};

@@ -8,8 +8,8 @@ use std::thread;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
+use super::arrival::{Arrival, Inbox};
 use super::handle::Source;
-use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_allocator::{DeviceMemory, TorchVersion};

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::arrival::{Arrival, Inbox};
 use super::handle::Source;
-use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex};
 use vramlab_model::{

@@ -10,9 +10,9 @@ use std::thread;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
+use super::arrival::{Arrival, Inbox};
 use super::counted::Counted;
 use super::handle::Source;
-use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use super::snapshot::{Histories, OpenError, Opened, is_snapshot, narrate};
 use vramlab_allocator::TorchVersion;

@@ -279,14 +279,17 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     let steps = &stage.picture.known().steps;
     // What only asks for memory takes no simulated time.
     let timed = steps.median.0 > 0 || stage.clock() != Clock::Simulated;
-    if steps.finished > 0 && timed && stage.hold != Hold::Answer {
+    // A file's time is that of the step shown.
+    let of_snapshot = matches!(stage.picture.kind, Kind::Snapshot(_));
+    let time = if of_snapshot { when::took(stage.picture) } else { Some(steps.median) };
+    if let Some(time) = time.filter(|_| steps.finished > 0 && timed && stage.hold != Hold::Answer) {
         let unit = match stage.clock() {
             Clock::Real => " ms",
             Clock::Simulated => " ms sim",
             Clock::Host => " ms host",
         };
         groups.push(vec![
-            span(theme, Token::Strong, format!("{:>9}", figures::milliseconds(steps.median))),
+            span(theme, Token::Strong, format!("{:>9}", figures::milliseconds(time))),
             span(theme, Token::Dim, unit),
         ]);
         if steps.throughput > 0.0 {

@@ -1,6 +1,7 @@
 //! Which moment memory is shown of, in words: one for all screens.
 
 use super::stage::Stage;
+use crate::model::Micros;
 use crate::source::{Kind, Moment, Picture};
 
 /// The mark of a moment that the keeper chose, in the header and on curves.
@@ -28,6 +29,18 @@ pub(crate) struct Place {
     pub phase: &'static str,
     /// The op; empty where none is known.
     pub op: String,
+}
+
+/// What the step at the moment shown took, up to the begin of the next one; `None` where there is none.
+pub(crate) fn took(picture: &Picture) -> Option<Micros> {
+    /// How far back it is looked for.
+    const FURTHEST: u64 = 256;
+    let (history, position) = (&picture.history, picture.place());
+    let last = history.columns();
+    let begun = |index: &u64| history.column(0, *index).is_some_and(|column| column.position <= position);
+    let index = (last.saturating_sub(FURTHEST)..last).rev().find(begun)?;
+    let [column, next] = [index, index + 1].map(|index| history.column(0, index));
+    next?.time.0.checked_sub(column?.time.0).map(Micros)
 }
 
 /// Where in the run the moment shown is.
