@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::axis::Axis;
 use super::shown::{Shown, draw_over};
-use crate::figures::Unit;
+use crate::figures::{self, Unit};
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 
@@ -21,13 +21,21 @@ const MARKED: u16 = 6;
 pub struct Ceiling {
     bytes: Bytes,
     name: &'static str,
+    /// In how many steps memory is there, if it climbs.
+    full_in: Option<u64>,
 }
 
 impl Ceiling {
     /// The limit if one is set, else the card's memory if that is known.
     pub fn new(limit: Option<Bytes>, card: Option<Bytes>) -> Option<Self> {
-        let of = |name| move |bytes| Self { bytes, name };
+        let of = |name| move |bytes| Self { bytes, name, full_in: None };
         limit.map(of("limit")).or_else(|| card.map(of("card"))).filter(|ceiling| ceiling.bytes > Bytes::ZERO)
+    }
+
+    /// The same with the steps in which memory is there, if it climbs.
+    #[must_use]
+    pub const fn full_in(self, steps: Option<u64>) -> Self {
+        Self { full_in: steps, ..self }
     }
 
     /// How high it is.
@@ -35,11 +43,13 @@ impl Ceiling {
         self.bytes
     }
 
-    /// Its name and its height.
+    /// Its name and its height, and when memory is there.
     fn words(self) -> String {
         let unit = Unit::for_largest(self.bytes);
         let figure = format!("{:.1}", self.bytes.get() as f64 / unit.bytes() as f64);
-        format!("{} {} {}", self.name, figure.strip_suffix(".0").unwrap_or(&figure), unit.name())
+        let steps =
+            self.full_in.map_or_else(String::new, |steps| format!(", full in {}", figures::counted(steps, "step")));
+        format!("{} {} {}{steps}", self.name, figure.strip_suffix(".0").unwrap_or(&figure), unit.name())
     }
 
     /// Whether it is near enough to be part of the scale.
@@ -101,11 +111,11 @@ impl Ceiling {
         true
     }
 
-    /// Says at the top of a chart that it is far above, and what else is known of it.
-    pub fn note(self, more: &str, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    /// Says at the top of a chart that it is far above.
+    pub fn note(self, theme: &Theme, plot: Rect, buf: &mut Buffer) {
         let plot = plot.intersection(buf.area);
         if !plot.is_empty() {
-            let note = format!(" {} ↑{more}", self.words());
+            let note = format!(" {} ↑", self.words());
             write(&note, Token::Dim, [Some(0), (plot.height > 2).then_some(1)], theme, plot, buf);
         }
     }
@@ -189,7 +199,7 @@ mod tests {
         stack.add(gib(peak), Ink { token: Token::Allocated, fill: "█" });
         areas(&vec![stack; 40], axis.top, &theme, buf.area, &mut buf);
         if !ceiling.draw(gib(peak), axis, |_| Some(ceiling.bytes), &theme, buf.area, &mut buf) {
-            ceiling.note("", &theme, buf.area, &mut buf);
+            ceiling.note(&theme, buf.area, &mut buf);
         }
         (0..rows).map(|y| (0..40).map(|x| buf[(x, y)].symbol()).collect()).collect()
     }

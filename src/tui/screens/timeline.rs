@@ -246,7 +246,7 @@ impl TimelineView<'_> {
         if let Some(ceiling) = ceiling
             && !ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf)
         {
-            ceiling.note("", theme, plot, buf);
+            ceiling.note(theme, plot, buf);
         }
         if let Some(pinned) = pinned {
             let dots = plot.width * Curve::COLUMNS;

@@ -45,6 +45,10 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
     let head = u16::try_from(names).unwrap_or(u16::MAX).clamp(10, area.width.saturating_sub(FIGURE + 10).max(10)) + 2;
     let most = flips.iter().map(|(_, peak)| *peak).max().unwrap_or_default().max(weighed.peak);
     let cells = area.width.saturating_sub(head + FIGURE).min(BAR);
+    let more = (flips.len() + 2).saturating_sub(usize::from(area.height));
+    if more > 0 {
+        put_right(area, 0, vec![span(theme, Token::Dim, format!("{more} more"))], buf);
+    }
     let now = std::iter::once(("as it is".to_owned(), weighed.peak));
     for ((name, peak), y) in now.chain(flips).zip(1..area.height) {
         let is_now = y == 1;

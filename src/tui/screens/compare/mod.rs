@@ -58,6 +58,8 @@ const BOXES: (u16, u16) = (110, 24);
 const RIGHT: u16 = 44;
 /// Rows below the table from which on a band of phases, or one of steps, leaves enough for the curve.
 const ROWS_FOR_PHASES: u16 = 20;
+/// Rows that a chart below flips has at least, with its title.
+const LEAST_CHART: u16 = 6;
 const ROWS_FOR_STEPS: u16 = 14;
 /// The same for steps above a band of flips.
 const ROWS_FOR_BOTH: u16 = 24;
@@ -176,7 +178,9 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         // Without boxes what flips would do is a band of its own.
         let flips = flips::wanted(&compared).filter(|_| !boxes && below.height >= ROWS_FOR_STEPS);
         let rows = if flips.is_some() && below.height < ROWS_FOR_BOTH { 0 } else { rows };
-        let flip_rows = flips.map_or(0, |rows| rows + 1).min(below.height / 2);
+        // The step is on the Lab as well.
+        let most = below.height.saturating_sub(rows + LEAST_CHART).max(below.height / 2);
+        let flip_rows = flips.map_or(0, |rows| rows + 1).min(most);
         let [band, would, chart] = below.layout::<3>(&Split::vertical([
             Constraint::Length(rows),
             Constraint::Length(flip_rows),

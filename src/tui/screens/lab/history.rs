@@ -6,7 +6,6 @@ use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
 use crate::drawing::chart::{self, Axis, Ceiling, Curve, Ink, MARKS, Stack, areas, levels};
-use crate::drawing::figures;
 use crate::drawing::pane::{self, Frame, put_at, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Column, Evidence, MarkKind, Page};
@@ -75,7 +74,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         height: inner.height.saturating_sub(footer),
         ..inner
     };
-    let ceiling = stage.ceiling();
+    let ceiling = stage.ceiling().map(|ceiling| ceiling.full_in(full_in(stage, ceiling)));
     // A ghost lies on what is reserved, where they are one: what is highest ends with a row, and there is one above that.
     let with_room = !ghost.is_empty() && plot.height > 2;
     let room = if with_room { largest.get() / u64::from(plot.height - 1) } else { 0 };
@@ -116,7 +115,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
             })
         };
         if !ceiling.draw(largest, axis, height, theme, plot, buf) {
-            ceiling.note(&until(stage, ceiling), theme, plot, buf);
+            ceiling.note(theme, plot, buf);
         }
     }
     cursor(stage, &page, plot, footer >= 1, buf);
@@ -129,15 +128,14 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     plot
 }
 
-/// In how many steps a leak fills what is left below the ceiling, where steps go on; empty where nothing leaks.
-fn until(stage: &Stage<'_>, ceiling: Ceiling) -> String {
+/// In how many steps a leak fills what is left below the ceiling, where steps go on.
+fn full_in(stage: &Stage<'_>, ceiling: Ceiling) -> Option<u64> {
     let rise = stage.findings().iter().find_map(|finding| match finding.evidence {
         Evidence::Leak { rise, .. } if rise > Bytes::ZERO => Some(rise),
         _ => None,
     });
     let left = ceiling.height().saturating_sub(stage.picture.known().ledger.reserved());
-    let steps = rise.filter(|_| stage.picture.is_live()).map(|rise| left.get() / rise.get());
-    steps.map_or_else(String::new, |steps| format!(" full in {}", figures::counted(steps, "step")))
+    rise.filter(|_| stage.picture.goes_on()).map(|rise| left.get() / rise.get())
 }
 
 /// Each of them so many times.

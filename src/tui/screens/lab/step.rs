@@ -123,7 +123,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         let is_seen = ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
         // A chart of steps beside it says how far away it is.
         if !is_seen && !super::has_steps(stage) {
-            ceiling.note("", theme, plot, buf);
+            ceiling.note(theme, plot, buf);
         }
     }
     plot

@@ -127,7 +127,7 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, with_strip: bool, area: R
     if let Some(ceiling) = ceiling
         && !ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf)
     {
-        ceiling.note("", theme, plot, buf);
+        ceiling.note(theme, plot, buf);
     }
     put_at(inner, 0, plot.height, vec![span(theme, Token::Dim, format!("{:>4}", axis.unit.name()))], buf);
     columns.axis_of_time(theme, Rect { height: plot.height + 1, ..plot }, plot.height, buf);
