@@ -411,6 +411,11 @@ impl TimelineView<'_> {
             if y + 4 >= inner.height {
                 break;
             }
+            // What is nothing here, and seen nowhere.
+            let own = ink(study.grouping, number, group, theme);
+            if bytes.max(group.at_peak) == Bytes::ZERO && areas.is_some_and(|areas| areas.drawn_as(own) != Some(own)) {
+                continue;
+            }
             let room = usize::from(inner.width.saturating_sub(22));
             let name = format!(" {}", pane::cut_front(&group.name, room));
             put(inner, y, vec![self.mark(number, group, areas), span(theme, Token::Text, name)], buf);
@@ -431,11 +436,13 @@ impl TimelineView<'_> {
         self.largest(Rect { y: inner.y + y, height: inner.height.saturating_sub(y), ..inner }, unit, buf);
     }
 
-    /// The mark of a group: in the colour of the band that it is seen in, which may be that of several.
+    /// The mark of a group, in its colour: a point where it isn't drawn by itself.
     fn mark(&self, number: usize, group: &Group, areas: Option<&Areas>) -> Span<'static> {
         let own = ink(self.study.grouping, number, group, self.theme());
-        let drawn = areas.map_or(Some(own), |areas| areas.drawn_as(own));
-        drawn.map_or_else(|| span(self.theme(), Token::Dim, "·"), |ink| legend::mark(ink, self.theme()))
+        match areas.is_none_or(|areas| areas.drawn_as(own) == Some(own)) {
+            true => legend::mark(own, self.theme()),
+            false => span(self.theme(), own.token, "·"),
+        }
     }
 
     /// What holds the most at the moment told, by name.
