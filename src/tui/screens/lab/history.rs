@@ -217,10 +217,18 @@ impl HistoryLegend {
         };
         let mut entries = Vec::new();
         if stage.picture.history.columns() > 0 {
-            let peak = if parts == Parts::All { ColumnPart::Peak } else { ColumnPart::Floor };
             entries.push(part(ColumnPart::Reserved, "reserved", step.reserved));
-            entries.push(part(peak, "peak", step.peak));
-            entries.push(part(ColumnPart::Floor, "floor", step.floor));
+            match parts {
+                Parts::All => {
+                    entries.push(part(ColumnPart::Peak, "peak", step.peak));
+                    entries.push(part(ColumnPart::Floor, "floor", step.floor));
+                }
+                // One area, one mark.
+                Parts::FloorToPeak => {
+                    entries.push(part(ColumnPart::Floor, "peak", step.peak));
+                    entries.push(entry((Token::Allocated, " "), "floor", unit.or_smaller(step.floor)));
+                }
+            }
             if let Some((step, _)) = stage.picture.ghost.as_deref().and_then(|ghost| ghost.step) {
                 entries.push(entry((Token::Ghost, beside::MARK), "ghost", unit.figure(step.reserved)));
             }
