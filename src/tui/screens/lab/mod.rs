@@ -73,9 +73,9 @@ const RIGHT: u16 = 49;
 
 /// Rows of the history with its frame while nothing happens from step to step, and the fewest once something did.
 const STRIP: u16 = 6;
-/// From this width on the strip stands beside the step, where both have more rows, and takes so much of the width: more once something
-/// happened in it.
-const SIDE_BY_SIDE: u16 = 72;
+/// From this width on, and below this height, the strip stands beside the step, where both have more rows. Of so many cells it takes
+/// these: more once something happened in it.
+const SIDE_BY_SIDE: (u16, u16) = (72, 34);
 const BESIDE: [u16; 2] = [24, 36];
 /// A body in one column that is lower has no words beneath the strip.
 const STRIP_WITH_AXIS: u16 = 26;
@@ -374,7 +374,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let least = if stepped && !has_news(stage) { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
     let climbs = is_looked_at(stage) || leaks(stage);
     let two_charts = body.height >= least && has_steps(stage) && !failed_at_once(stage);
-    let side_by_side = two_charts && body.width >= SIDE_BY_SIDE;
+    let side_by_side = two_charts && body.width >= SIDE_BY_SIDE.0 && body.height < SIDE_BY_SIDE.1;
     // In few rows what can be done comes before what could be measured.
     let hints = stage.picture.effect().is_none();
     let hinted =
@@ -417,7 +417,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let [history, ghost, step, blocks, switches, effect, times, gpu, why] = body.layout::<9>(&areas);
     ghost::render_line(stage, ghost, buf);
     if side_by_side {
-        let wide = BESIDE[usize::from(climbs)] * body.width / SIDE_BY_SIDE;
+        let wide = BESIDE[usize::from(climbs)] * body.width / SIDE_BY_SIDE.0;
         let halves = Split::horizontal([Constraint::Length(wide), Constraint::Min(0)]).spacing(1);
         let [history, step] = step.layout::<2>(&halves);
         charts(stage, Frame::Rule, history, step, buf, layout);
