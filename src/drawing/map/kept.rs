@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::coloring::Tone;
-use super::plan::{DrawOrder, Plan};
+use super::order::DrawOrder;
+use super::plan::Plan;
 use super::strip::Strip;
 use vramlab_allocator::units::Bytes;
 use vramlab_model::{BlockView, SegmentView};

@@ -6,6 +6,7 @@ mod coloring;
 mod filter;
 mod kept;
 mod key;
+mod order;
 mod plan;
 mod sheet;
 mod strip;

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use unicode_width::UnicodeWidthStr;
 
+use super::order::group;
 use crate::figures;
-use vramlab_allocator::PoolKind;
-use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::Bytes;
 use vramlab_model::SegmentView;
 
 /// The finest scale: a cell is no less than the smallest block.
@@ -99,65 +99,6 @@ impl Place {
         let before = |row: usize| (row.saturating_sub(self.row) * width).saturating_sub(self.x).min(self.cells);
         before(rows.start)..before(rows.end)
     }
-}
-
-/// Segments by stream and pool, and then by a key.
-#[derive(Clone, Debug, Default)]
-pub struct DrawOrder {
-    /// What decides where each of them is drawn.
-    segments: Vec<Placed>,
-    /// Their indices as they are drawn.
-    drawn: Vec<usize>,
-}
-
-/// What decides where a segment is drawn, in the order of what counts most; its size does where others are drawn before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Placed {
-    stream: StreamId,
-    small: bool,
-    expandable: bool,
-    key: u64,
-    address: Address,
-    size: Bytes,
-}
-
-impl Placed {
-    fn new(segment: &SegmentView, key: u64) -> Self {
-        let SegmentView { stream, pool, expandable, address, size, .. } = *segment;
-        Self { stream, small: pool == PoolKind::Small, expandable, key, address, size }
-    }
-}
-
-impl DrawOrder {
-    /// Sorts segments.
-    pub fn new(segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> Self {
-        let segments: Vec<Placed> =
-            segments.iter().enumerate().map(|(index, segment)| Placed::new(segment, key(index, segment))).collect();
-        let mut drawn: Vec<usize> = (0..segments.len()).collect();
-        drawn.sort_by_key(|&index| segments[index]);
-        Self { segments, drawn }
-    }
-
-    /// Whether these are its segments, as they were when they were sorted.
-    pub fn is_of(&self, segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> bool {
-        self.segments.len() == segments.len()
-            && self
-                .segments
-                .iter()
-                .zip(segments)
-                .enumerate()
-                .all(|(index, (known, segment))| *known == Placed::new(segment, key(index, segment)))
-    }
-
-    /// The indices of segments, as they are drawn.
-    pub fn drawn(&self) -> &[usize] {
-        &self.drawn
-    }
-}
-
-/// Segments of one stream's pool are drawn side by side.
-const fn group(segment: &SegmentView) -> (StreamId, PoolKind, bool) {
-    (segment.stream, segment.pool, segment.expandable)
 }
 
 /// Whether the last row of a segment of several is its own, or the next one may begin in it.
@@ -257,15 +198,24 @@ impl Plan {
     }
 
     /// In many rows the same with a blank row between any two that are not of one segment, and none that two segments share the end and
-    /// the begin of, on a scale that is at most half as coarse again: rows of one colour that touch are a slab in which no segment is seen.
+    /// the begin of: rows of one colour that touch are a slab in which no segment is seen. The scale may be half as coarse again for that,
+    /// or twice as coarse if its rows are full.
     fn apart(&self, segments: &[SegmentView], order: &[usize], height: usize, air: usize) -> Option<Self> {
         if height < ROWS_APART {
             return None;
         }
-        let scales = (4..=6).map(|quarters| figures::scale_from(Bytes(self.scale / 4 * quarters)).get());
-        let scales = scales.filter(|scale| *scale >= self.scale);
-        let plans = scales.map(|scale| Self::lay_out(segments, order, self.width, scale, air, Tails::Own));
-        plans.filter_map(|plan| plan.spread_behind(height, Gaps::Every)).next()
+        let coarser = |quarters: u64| figures::scale_from(Bytes(self.scale / 4 * quarters)).get().max(self.scale);
+        let plan = |quarters: u64| Self::lay_out(segments, order, self.width, coarser(quarters), air, Tails::Own);
+        let wanted = |plan: &Self, quarters: u64| quarters <= 6 || plan.is_full();
+        (4..=8).find_map(|quarters| {
+            Some(plan(quarters)).filter(|plan| wanted(plan, quarters))?.spread_behind(height, Gaps::Every)
+        })
+    }
+
+    /// Three quarters of the cells of its rows are drawn.
+    fn is_full(&self) -> bool {
+        let cells: usize = self.places.iter().map(|place| place.cells).sum();
+        4 * cells >= 3 * self.rows * self.width
     }
 
     /// The same with a blank row behind each segment of several rows, or of a whole one too, if there are as many to spare: two of one
@@ -483,7 +433,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::map::order::DrawOrder;
+    use vramlab_allocator::PoolKind;
     use vramlab_allocator::units::MIB;
+    use vramlab_allocator::units::{Address, StreamId};
 
     fn segment(size: u64, pool: PoolKind) -> SegmentView {
         SegmentView {
@@ -498,7 +451,7 @@ mod tests {
     }
 
     fn by_size(segments: &[SegmentView]) -> Vec<usize> {
-        DrawOrder::new(segments, |_, segment| u64::MAX - segment.size.get()).drawn
+        DrawOrder::new(segments, |_, segment| u64::MAX - segment.size.get()).drawn().to_vec()
     }
 
     fn places(plan: &Plan, rows: usize) -> Vec<(Vec<usize>, usize, usize, usize)> {
@@ -592,6 +545,24 @@ mod tests {
             plan.places.iter().map(|place| (place.row, place.cells)).collect::<Vec<_>>(),
             [(0, 99), (2, 99), (4, 99), (6, 99)]
         );
+    }
+
+    #[test]
+    fn in_many_rows_no_two_segments_touch_and_none_begins_where_another_ends() {
+        for (sizes, height) in [(vec![300; 9], 34), (vec![192; 60], 30), ([3100, 192, 192, 144].repeat(5), 20)] {
+            let segments: Vec<SegmentView> = sizes.iter().map(|mib| segment(mib * MIB, PoolKind::Large)).collect();
+            let plan = Plan::of_all(&segments, &by_size(&segments), (60, height), true);
+            assert!(plan.rows <= height, "{} rows", plan.rows);
+            for pair in plan.places.windows(2) {
+                let end = pair[0].last_row(60);
+                let beside = pair[1].row == end && pair[0].row == end;
+                assert!(beside || pair[1].row >= end + 2, "{pair:?}");
+            }
+        }
+        // In few they may: half of the rows would be blank.
+        let segments: Vec<SegmentView> = [300; 9].map(|mib| segment(mib * MIB, PoolKind::Large)).into();
+        let plan = Plan::of_all(&segments, &by_size(&segments), (60, 10), true);
+        assert!(plan.places.windows(2).any(|pair| pair[1].row == pair[0].last_row(60) + 1), "{:?}", plan.places);
     }
 
     #[test]

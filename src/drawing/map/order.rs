@@ -1,0 +1,64 @@
+//! The order in which segments are drawn.
+
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_model::SegmentView;
+
+/// Segments by stream and pool, and then by a key.
+#[derive(Clone, Debug, Default)]
+pub struct DrawOrder {
+    /// What decides where each of them is drawn.
+    segments: Vec<Placed>,
+    /// Their indices as they are drawn.
+    drawn: Vec<usize>,
+}
+
+/// What decides where a segment is drawn, in the order of what counts most; its size does where others are drawn before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Placed {
+    stream: StreamId,
+    small: bool,
+    expandable: bool,
+    key: u64,
+    address: Address,
+    size: Bytes,
+}
+
+impl Placed {
+    fn new(segment: &SegmentView, key: u64) -> Self {
+        let SegmentView { stream, pool, expandable, address, size, .. } = *segment;
+        Self { stream, small: pool == PoolKind::Small, expandable, key, address, size }
+    }
+}
+
+impl DrawOrder {
+    /// Sorts segments.
+    pub fn new(segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> Self {
+        let segments: Vec<Placed> =
+            segments.iter().enumerate().map(|(index, segment)| Placed::new(segment, key(index, segment))).collect();
+        let mut drawn: Vec<usize> = (0..segments.len()).collect();
+        drawn.sort_by_key(|&index| segments[index]);
+        Self { segments, drawn }
+    }
+
+    /// Whether these are its segments, as they were when they were sorted.
+    pub fn is_of(&self, segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> bool {
+        self.segments.len() == segments.len()
+            && self
+                .segments
+                .iter()
+                .zip(segments)
+                .enumerate()
+                .all(|(index, (known, segment))| *known == Placed::new(segment, key(index, segment)))
+    }
+
+    /// The indices of segments, as they are drawn.
+    pub fn drawn(&self) -> &[usize] {
+        &self.drawn
+    }
+}
+
+/// Segments of one stream's pool are drawn side by side.
+pub(super) const fn group(segment: &SegmentView) -> (StreamId, PoolKind, bool) {
+    (segment.stream, segment.pool, segment.expandable)
+}
