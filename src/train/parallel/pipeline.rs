@@ -18,7 +18,7 @@ use crate::timetable::Entry;
 use crate::workload::{Batch, Cut, Model, Part};
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, kernels};
-use vramlab_model::{Category, PipelineSchedule};
+use vramlab_model::{Category, PipelineSchedule, STAGE};
 
 /// Bytes of a list of one tensor's shape, strides and type, pickled: what a stage tells the next one of its output.
 fn pickled(shape: Shape, dtype: DType) -> usize {
@@ -226,7 +226,7 @@ impl Stage {
         }
         (self.inputs, self.output_gradients) = (Vec::new(), Vec::new());
         self.found = Some(shape);
-        cx.op("prepare a stage", |cx| {
+        cx.op(STAGE, |cx| {
             let one = |what| cx.temporary(Shape::new(&[1]), DType::F32, what);
             let neighbours = [one("a neighbour's number")?, one("own number")?];
             let output = self.infer_shapes(cx, model, first)?;
