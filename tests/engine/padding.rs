@@ -45,6 +45,13 @@ pub fn rows_of_one_length(mini: &str, variant: &str) -> Box<dyn Workload> {
     entry.workload(sizes, samples(&FULL), 1).unwrap()
 }
 
+/// A model of samples of these lengths, in f32.
+pub fn rows_of(mini: &str, lengths: &[u32]) -> Box<dyn Workload> {
+    let entry = Entry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
+    let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
+    entry.workload(sizes, samples(lengths), 1).unwrap()
+}
+
 /// A recorded program: its model, its batches, its switches, and how many steps it has.
 fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
     let [mini, batches, variant] = name.splitn(3, '.').collect::<Vec<_>>()[..] else { panic!("no program {name}") };

@@ -692,6 +692,31 @@ fn stages_of_decoders_learn_as_the_whole_does() {
     }
 }
 
+/// Another batch is another program, whose stages pass on other tensors; a batch whose rows are longer than the first one's is an error, as
+/// in PyTorch.
+#[test]
+fn stages_pass_on_what_another_batch_needs_but_rows_of_one_length() {
+    let way = Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward);
+    for rank in [0, 1] {
+        let trained = |batches: &[usize]| {
+            let mut trainer = of_world("gpt-mini", way, [rank, 2], Config::new(batches[0]), Box::new(Deaf));
+            for batch in batches {
+                trainer.configure(Config::new(*batch)).unwrap();
+                trainer.step().unwrap();
+            }
+            trainer.statistics().allocated_bytes.all
+        };
+        let (grown, large) = (trained(&[4, 32]), trained(&[32, 32]));
+        assert_eq!((grown.current, grown.peak), (large.current, large.peak), "rank {rank}");
+        let rows = crate::padding::rows_of("llama-mini", &[17, 17, 17, 17, 64, 64, 64, 64]);
+        let config = Config { data: DataPath::Streamed, ..Config::new(4) };
+        let mut trainer = of_model(rows, LoopStyle::Logging, way, [rank, 2], config, Box::new(Deaf));
+        trainer.step().unwrap();
+        let error = trainer.step().unwrap_err().to_string();
+        assert!(error.contains("rows of the length alone that it found"), "{error}");
+    }
+}
+
 /// Optimizers that look at whole matrices, or at blocks of them, step what a stage has, and all that a server has, as they would alone.
 #[test]
 fn optimizers_of_whole_parameters_learn_the_same() {
