@@ -35,10 +35,13 @@ pub(crate) fn refusal(config: &Config, parallelism: Option<Parallelism>) -> Opti
     if kind == OptimizerKind::Muon && config.amp.scales() {
         return Some(TrainError::TwoOptimizers);
     }
-    let parallelism = parallelism.filter(|way| !steps_whole(*way))?;
+    let parallelism = parallelism?;
     let what = match kind.of_bitsandbytes() {
-        Some(kept) if kept.paged => "state in unified memory is",
-        None if kind == OptimizerKind::Muon => "matrices that Muon makes orthogonal are",
+        Some(kept) if kept.paged && !steps_whole(parallelism) => "state in unified memory is",
+        // ZeRO 1 would share out what each of the two optimizers has.
+        None if kind == OptimizerKind::Muon && (!steps_whole(parallelism) || parallelism == Parallelism::Zero1) => {
+            "matrices that Muon makes orthogonal are"
+        }
         _ => return None,
     };
     let text = format!("{what} not shared among ranks by {parallelism}; use --opt adamw, or ddp");

@@ -35,7 +35,7 @@ pub(super) const fn updates(member: Member) -> bool {
 
 /// Whether what a rank's optimizer steps are whole parameters, with their whole gradients: then it may be any that a card alone has.
 pub(super) const fn steps_whole(parallelism: Parallelism) -> bool {
-    keeps_whole(parallelism) || matches!(parallelism, Parallelism::Server)
+    keeps_whole(parallelism) || matches!(parallelism, Parallelism::Zero1 | Parallelism::Server)
 }
 
 /// Whether a rank's parameters are whole, and its own alone from step to step.
