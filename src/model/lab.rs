@@ -151,7 +151,15 @@ impl Lab {
             }
             DeviceKind::Absent => false,
         };
+        // Of a program that is watched exchanges may have no times.
+        let known = known && (!self.about.guessed || self.steps.times().1 > Micros(0));
         known.then(|| self.steps.own()).flatten()
+    }
+
+    /// Whether this is a stage of a pipeline.
+    #[must_use]
+    pub fn is_stage(&self) -> bool {
+        self.sharing.is_stage()
     }
 
     /// The median times of the last steps, and of their exchanges with other ranks; zeros before the first.

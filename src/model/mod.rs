@@ -89,7 +89,7 @@ pub use ranks::Ranks;
 pub use reading::{Activity, DriverMemory, GpuProcess, MemoryShares, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 pub use remedy::Remedy;
 pub use run::{About, DeviceKind, Items, RunState, Setting, Settings};
-pub use sharing::{ALL_GATHER, DDP_BUCKET};
+pub use sharing::{ALL_GATHER, DDP_BUCKET, STAGE};
 pub use study::{Group, Grouping, Life, Moment, OpRow, OpRun, Place, Sort, Study, Survivor, Totals};
 pub use view::{
     BlockView, CopiesView, Generated, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, Stacks,

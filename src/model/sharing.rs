@@ -10,6 +10,9 @@ pub const ALL_GATHER: &str = "all-gather";
 /// What the names of DDP's buckets begin with; of other people's programs that of the op that takes them.
 pub const DDP_BUCKET: &str = "DDP bucket";
 
+/// What the op that makes room for what a stage of a pipeline receives is called.
+pub const STAGE: &str = "prepare a stage";
+
 /// A rank, and what it holds because of sharing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sharing {
@@ -19,7 +22,7 @@ pub(super) struct Sharing {
     has_buckets: bool,
     /// Steps that ended since.
     steps: u64,
-    /// None were taken in the step under way so far.
+    /// None were taken in the step under way so far, nor since a pass ran: where each micro-batch is exchanged, the second makes them anew.
     before_buckets: bool,
     /// Buckets are being made anew since so many events.
     rebuild: Option<u64>,
@@ -30,6 +33,8 @@ pub(super) struct Sharing {
     gradients: Bytes,
     /// Of the last whole step.
     last: Option<Shared>,
+    /// It made room for what a stage receives.
+    receives: bool,
 }
 
 /// What a rank holds in a step because of sharing.
@@ -60,6 +65,12 @@ impl Sharing {
         Self { alike: Some(Arc::clone(alike)), has_buckets, ..Self::default() }
     }
 
+    /// It is a stage of a pipeline.
+    pub fn is_stage(&self) -> bool {
+        let way = self.alike.as_ref().and_then(|alike| alike.parallelism);
+        self.receives || matches!(way, Some(Parallelism::Pipeline(_)))
+    }
+
     pub const fn last(&self) -> Option<&Shared> {
         self.last.as_ref()
     }
@@ -71,6 +82,7 @@ impl Sharing {
     /// An op of this name begins behind so many events.
     pub fn op(&mut self, name: &str, position: u64) {
         self.gathers += u64::from(name == ALL_GATHER);
+        self.receives |= name == STAGE;
         if name.starts_with(DDP_BUCKET) {
             let anew = self.has_buckets && std::mem::take(&mut self.before_buckets);
             if anew && self.late.is_none() {
@@ -84,6 +96,9 @@ impl Sharing {
     pub fn took(&mut self, category: Category, memory: &MemoryModel, names: &Names) {
         if category == Category::Gradient {
             self.gradients = self.gradients.max(memory.by_category()[Category::Gradient as usize]);
+        }
+        if matches!(category, Category::Activation | Category::Gradient) {
+            self.before_buckets = true;
         }
         // With the first request of another kind they are all made.
         if category != Category::Communication
@@ -138,6 +153,19 @@ mod tests {
     struct Told(Lab);
 
     impl Told {
+        fn with_a_segment() -> Self {
+            let mut told = Self(Lab::new());
+            told.tell(EventKind::Define { id: BUCKETS, text: "DDP buckets".into() });
+            let segment = TraceEvent::SegmentAlloc {
+                address: Address(Bytes::mib(64).get()),
+                size: Bytes::mib(16),
+                stream: StreamId::DEFAULT,
+                pool: PoolKind::Large,
+            };
+            told.tell(EventKind::of_trace(&segment, Category::Other, NameId::NONE));
+            told
+        }
+
         fn tell(&mut self, kind: EventKind) {
             self.0.apply(&Event::new(Micros(0), kind));
         }
@@ -180,15 +208,7 @@ mod tests {
 
     /// What is found where the second step makes buckets anew, and the first ones go before or behind the rest of it.
     fn found(late: bool, of_gradients: Category) -> Vec<Evidence> {
-        let mut told = Told(Lab::new());
-        told.tell(EventKind::Define { id: BUCKETS, text: "DDP buckets".into() });
-        let segment = TraceEvent::SegmentAlloc {
-            address: Address(Bytes::mib(64).get()),
-            size: Bytes::mib(16),
-            stream: StreamId::DEFAULT,
-            pool: PoolKind::Large,
-        };
-        told.tell(EventKind::of_trace(&segment, Category::Other, NameId::NONE));
+        let mut told = Told::with_a_segment();
         told.step(0, |told| {
             told.take_buckets(0);
             told.take(2, Category::Activation);
@@ -221,6 +241,29 @@ mod tests {
         assert_eq!((bytes, late), (Bytes::mib(4), Bytes::mib(4)));
         let early = found(false, Category::Gradient);
         assert!(matches!(early[..], [Evidence::Buckets { .. }]), "{early:?}");
+    }
+
+    /// Micro-batches that are all exchanged: the second makes the buckets anew, in the step in which a program wrapped its model.
+    #[test]
+    fn buckets_that_outlive_their_rebuild_within_a_step_are_found() {
+        let mut told = Told::with_a_segment();
+        told.step(0, |told| {
+            told.take_buckets(0);
+            // As a second model that is wrapped: those are no others of the first.
+            told.take_buckets(1);
+            told.take(2, Category::Activation);
+            told.free(2);
+            told.free(1);
+            told.take_buckets(1);
+            told.take(2, Category::Activation);
+            told.free(2);
+            told.free(0);
+        });
+        let late = told.0.view().findings.iter().find_map(|finding| match finding.evidence {
+            Evidence::LateBuckets { bytes, step } => Some((bytes, step)),
+            _ => None,
+        });
+        assert_eq!(late, Some((Bytes::mib(4), 0)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a PyTorch program was doing at a request, as far as a frame of its stack, or a scope that PyTorch wrote, tells.
 
-use vramlab_model::ALL_GATHER;
+use vramlab_model::{ALL_GATHER, STAGE};
 use vramlab_snapshot::{Frame, Snapshot, StackId};
 
 /// The op that takes buckets: its name begins as theirs do ([`vramlab_model::DDP_BUCKET`]).
@@ -18,6 +18,8 @@ pub(super) enum Doing {
     Optimizer,
     /// Passing something to other ranks or from them.
     Exchange,
+    /// The same, of what a stage of a pipeline receives.
+    Stage,
     /// Making DDP's buckets.
     Bucket,
     /// Making what an all-gather fills, one block for each, which is copied into parameters.
@@ -36,7 +38,13 @@ impl Doing {
     pub const fn is_of_ranks(self) -> bool {
         matches!(
             self,
-            Self::Exchange | Self::Bucket | Self::AllGather | Self::GatherInPlace | Self::Gather | Self::Reduce
+            Self::Exchange
+                | Self::Stage
+                | Self::Bucket
+                | Self::AllGather
+                | Self::GatherInPlace
+                | Self::Gather
+                | Self::Reduce
         )
     }
 
@@ -45,6 +53,7 @@ impl Doing {
         match self {
             Self::AllGather | Self::GatherInPlace => Some(ALL_GATHER),
             Self::Bucket => Some(DDP_BUCKETS),
+            Self::Stage => Some(STAGE),
             _ => None,
         }
     }
@@ -124,10 +133,9 @@ fn said_of_ranks(file: &str, function: &str) -> Option<Doing> {
     }
     match (file, function) {
         ("nn/parallel/distributed.py", "_pre_forward" | "_ddp_init_helper") => Some(Doing::Bucket),
+        ("distributed/pipelining/stage.py", "_make_tensor_from_meta") => Some(Doing::Stage),
         ("nn/parallel/distributed.py", "_sync_buffers")
-        | ("distributed/pipelining/stage.py", "_make_tensor_from_meta" | "_get_init_p2p_neighbors_ops") => {
-            Some(Doing::Exchange)
-        }
+        | ("distributed/pipelining/stage.py", "_get_init_p2p_neighbors_ops") => Some(Doing::Exchange),
         // Whoever calls it says what for.
         ("distributed/utils.py", "_alloc_storage") => None,
         ("distributed/distributed_c10d.py" | "distributed/utils.py", _) => Some(Doing::Exchange),
@@ -229,6 +237,7 @@ mod tests {
             ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage", Doing::Gather),
             ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "_init_sharded_param", Doing::Unknown),
             ("/v/torch/distributed/distributed_c10d.py", "barrier", Doing::Exchange),
+            ("/v/torch/distributed/pipelining/stage.py", "_make_tensor_from_meta", Doing::Stage),
             (
                 "??",
                 "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",

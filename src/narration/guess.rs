@@ -239,7 +239,9 @@ fn conclude(requests: &mut [Request], part: Option<Part>, mut told: impl FnMut(u
         let category = match request.doing {
             Doing::Gather | Doing::GatherInPlace => Category::Parameter,
             Doing::Reduce if outlives(beyond_backward) => Category::Gradient,
-            Doing::Exchange | Doing::Bucket | Doing::AllGather | Doing::Reduce => Category::Communication,
+            Doing::Exchange | Doing::Stage | Doing::Bucket | Doing::AllGather | Doing::Reduce => {
+                Category::Communication
+            }
             Doing::SetUp if stays(request) => Category::Parameter,
             _ if stays(request) && has_gradient(request.size) => Category::Parameter,
             _ if stays(request) => Category::Input,

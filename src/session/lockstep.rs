@@ -235,6 +235,11 @@ impl Lockstep {
         }
         // Who only waited for another that has ended is not the reason.
         let first = self.threads.as_ref().and_then(RankThreads::failed);
+        if let Some(rank) = first.filter(|first| errors.iter().all(|(rank, _)| rank != first))
+            && let Some(threads) = &mut self.threads
+        {
+            errors.push((rank, BuildError::Train(threads.why_ended(rank))));
+        }
         let cause = errors.iter().position(|(rank, _)| Some(*rank) == first).unwrap_or_default();
         match errors.into_iter().nth(cause) {
             Some((rank, error)) => Err(GroupError::of(rank, error)),
@@ -344,6 +349,11 @@ impl Lockstep {
                 Some(Reply::Stepped(Err(fault))) => Some(fault.into()),
                 _ => Some(self.why_gone(rank)),
             });
+        }
+        // Who has ended the step may be gone before the others have: they only waited for it.
+        let first = self.threads.as_ref().and_then(RankThreads::failed);
+        if let Some((rank, threads)) = first.filter(|rank| outcomes[*rank].is_none()).zip(self.threads.as_mut()) {
+            outcomes[rank] = Some(threads.why_ended(rank));
         }
         for chore in std::mem::take(&mut self.chores) {
             self.do_chore(chore);

@@ -141,6 +141,19 @@ impl RankThreads {
         }
     }
 
+    /// Why a rank that has done what it was asked has ended the work of all since. Its process is gone, as a rule: the others may hear
+    /// that before whoever asks here does.
+    pub fn why_ended(&mut self, number: usize) -> TrainError {
+        let until = Instant::now() + PARTING;
+        while self.ranks.get(number).is_some_and(|rank| !rank.ended) && Instant::now() < until {
+            self.hear();
+        }
+        match self.ranks.get(number) {
+            Some(rank) if !rank.ended => TrainError::Device(gone("another rank can't reach it")),
+            _ => self.why_gone(number),
+        }
+    }
+
     /// A rank that has said nothing for long, and for how long, or that says something again; once.
     pub fn take_silent(&mut self) -> Option<(usize, Option<Duration>)> {
         self.ranks.iter_mut().enumerate().find_map(|(number, rank)| Some((number, rank.silent.take()?)))
@@ -288,6 +301,23 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_that_did_what_it_was_asked_and_is_gone_says_why_a_moment_later() {
+        let mut threads = RankThreads::new();
+        threads.interleaved.add();
+        threads.ranks.push(Rank { busy: true, ..Rank::default() });
+        threads.tells.send(Told::Answered(0, Reply::Stepped(Ok(())))).unwrap();
+        assert!(threads.hear() && !threads.busy());
+        let tells = threads.tells.clone();
+        let closes = thread::spawn(move || {
+            thread::sleep(5 * BEAT);
+            tells.send(Told::Ended(0, Some("its connection has closed".into()))).unwrap();
+        });
+        let why = threads.why_ended(0).to_string();
+        closes.join().unwrap();
+        assert!(why.contains("its process") && why.contains("its connection has closed"), "{why}");
+    }
 
     #[test]
     fn a_pause_takes_no_time_and_what_happened_in_it_happened_where_it_began() {

@@ -1,8 +1,6 @@
 //! What would have made a request fit, and what would lower a peak: each candidate is tried, on a simulated device with the same
 //! memory, before it is advised.
 
-use std::time::{Duration, Instant};
-
 use super::{DeviceChoice, LabSpec, MemoryLimit, Parallel, Scene, Setup, Switch, switches};
 use vramlab_allocator::Settings;
 use vramlab_allocator::units::Bytes;
@@ -13,8 +11,9 @@ use vramlab_train::{Config, Libraries, OnOom, TrainError};
 
 /// Steps that must go through: optimizer state is born in the first, and the second carries it.
 const STEPS: usize = 3;
-/// After this long no further candidate is begun.
-const PATIENCE: Duration = Duration::from_millis(2500);
+/// After so many requests for memory no further candidate is begun: some seconds. What was tried is the same on every machine, and so is
+/// a recording of it.
+const MOST_REQUESTS: u64 = 300_000;
 /// Remedies that fit, and that are enough to choose from.
 const ENOUGH: usize = 4;
 /// The switch that makes a run leak.
@@ -41,13 +40,13 @@ impl Shortage {
     /// Tries what may help, the gentlest first; stops when enough helped, or time is up.
     #[must_use]
     pub fn try_remedies(&self) -> Vec<Remedied> {
-        let begun = Instant::now();
+        let mut requests = 0;
         let mut tried: Vec<Remedied> = Vec::new();
         for (remedy, setup) in self.candidates() {
             let fits = tried.iter().filter(|tried| tried.fits).count();
             // With a leak anything but its end would fit for some steps only.
             let leak_ends = tried.iter().any(|tried| tried.fits && switch_of(&tried.remedy) == Some(LEAK));
-            if fits >= ENOUGH || leak_ends || begun.elapsed() > PATIENCE {
+            if fits >= ENOUGH || leak_ends || requests > MOST_REQUESTS {
                 break;
             }
             // Of one switch the first value that helps is kept, else the last that did not.
@@ -57,7 +56,7 @@ impl Shortage {
                 continue;
             }
             tried.retain(|tried| !same(tried));
-            if let Some(outcome) = self.attempt(&setup) {
+            if let Some(outcome) = self.attempt(&setup, &mut requests) {
                 tried.push(Remedied {
                     remedy,
                     fits: outcome.is_ok(),
@@ -92,17 +91,17 @@ impl Shortage {
     /// What each flip that may lower the peak of a step does to it; `None` where not even the run as it is can be tried.
     #[must_use]
     pub fn weigh(&self) -> Option<Weighed> {
-        let begun = Instant::now();
-        let peak = self.attempt(&self.setup)?.ok()?.allocated;
+        let mut requests = 0;
+        let peak = self.attempt(&self.setup, &mut requests)?.ok()?.allocated;
         let scene = Scene::of(&self.spec, &self.setup.config);
         let standing = switches::settings(&self.setup, &self.setup, &scene);
         let mut flips = Vec::new();
         for remedy in advice::against_any(&standing) {
-            if begun.elapsed() > PATIENCE {
+            if requests > MOST_REQUESTS {
                 break;
             }
             let Some((remedy, setup)) = self.flipped(remedy) else { continue };
-            if let Some(Ok(peaks)) = self.attempt(&setup) {
+            if let Some(Ok(peaks)) = self.attempt(&setup, &mut requests) {
                 flips.push((remedy, peaks.allocated));
             }
         }
@@ -117,8 +116,8 @@ impl Shortage {
     }
 
     /// The same steps under `setup`: what they took at most, or that they did not go through. `None` where they can't be
-    /// tried.
-    fn attempt(&self, setup: &Setup) -> Option<Result<Peaks, ()>> {
+    /// tried. Adds up what they asked for.
+    fn attempt(&self, setup: &Setup, requests: &mut u64) -> Option<Result<Peaks, ()>> {
         let card = Card { memory: self.memory, context_mib: 0, ..CardCatalog::with_user_cards(None).card(CARD).ok()? };
         let spec = LabSpec {
             device: DeviceChoice::Sim(Box::new(card.clone())),
@@ -135,14 +134,14 @@ impl Shortage {
             Err(super::BuildError::TooSmall { .. }) => return Some(Err(())),
             Err(_) => return None,
         };
-        for _ in 0..STEPS {
-            match trainer.step() {
-                Ok(_) => {}
-                Err(TrainError::OutOfMemory { .. }) => return Some(Err(())),
-                Err(_) => return None,
-            }
-        }
+        let stepped = (0..STEPS).try_for_each(|_| trainer.step().map(drop));
         let statistics = trainer.statistics();
+        *requests += u64::try_from(statistics.allocation.all.allocated).unwrap_or_default();
+        match stepped {
+            Ok(()) => {}
+            Err(TrainError::OutOfMemory { .. }) => return Some(Err(())),
+            Err(_) => return None,
+        }
         let peak = |peak: i64| Bytes(u64::try_from(peak).unwrap_or_default());
         Some(Ok(Peaks {
             allocated: peak(statistics.allocated_bytes.all.peak),
@@ -199,8 +198,9 @@ mod tests {
     fn what_flips_save_is_what_they_save() {
         let run = shortage(Bytes::gib(8));
         let weighed = run.weigh().unwrap();
-        let under = |remedy: &Remedy| run.attempt(&run.flipped(remedy.clone()).unwrap().1).unwrap().unwrap().allocated;
-        assert_eq!(weighed.peak, run.attempt(&run.setup).unwrap().unwrap().allocated);
+        let under =
+            |remedy: &Remedy| run.attempt(&run.flipped(remedy.clone()).unwrap().1, &mut 0).unwrap().unwrap().allocated;
+        assert_eq!(weighed.peak, run.attempt(&run.setup, &mut 0).unwrap().unwrap().allocated);
         assert!(!weighed.flips.is_empty());
         assert!(weighed.flips.iter().all(|(remedy, peak)| under(remedy) == *peak), "{weighed:?}");
         assert!(weighed.flips.iter().any(|(_, peak)| *peak < weighed.peak), "{weighed:?}");
@@ -215,9 +215,9 @@ mod tests {
         for tried in tried.iter().filter(|tried| tried.fits && tried.remedy != Remedy::HigherLimit) {
             assert!(tried.peak_reserved <= Bytes::mib(22), "{tried:?}");
             let (_, setup) = shortage.candidates().into_iter().find(|(remedy, _)| *remedy == tried.remedy).unwrap();
-            assert_eq!(shortage.attempt(&setup).unwrap().unwrap().reserved, tried.peak_reserved);
+            assert_eq!(shortage.attempt(&setup, &mut 0).unwrap().unwrap().reserved, tried.peak_reserved);
         }
-        assert!(shortage.attempt(&shortage.setup.clone()).unwrap().is_err(), "as it is it does not fit");
+        assert!(shortage.attempt(&shortage.setup.clone(), &mut 0).unwrap().is_err(), "as it is it does not fit");
     }
 
     #[test]

@@ -212,9 +212,9 @@ impl Rendezvous {
         for (rank, place) in places.iter().enumerate().take(own).skip(1) {
             let mut stream = loop {
                 match TcpStream::connect(place.as_str()) {
-                    Ok(stream) => break stream,
-                    Err(_) if clock.is_running() => thread::sleep(AGAIN),
-                    Err(_) => return Err(clock.missing(ranks([rank]), size)),
+                    Ok(stream) if !meets_itself(&stream) => break stream,
+                    _ if clock.is_running() => thread::sleep(AGAIN),
+                    _ => return Err(clock.missing(ranks([rank]), size)),
                 }
             };
             stream.write_all(&token)?;
@@ -256,6 +256,9 @@ impl Rendezvous {
 
     fn greet(&self, address: SocketAddr) -> io::Result<(TcpStream, TcpListener)> {
         let mut stream = TcpStream::connect_timeout(&address, WORD)?;
+        if meets_itself(&stream) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         stream.set_read_timeout(Some(WORD))?;
         let own: IpAddr = stream.local_addr()?.ip();
         let listener = TcpListener::bind((own, 0))?;
@@ -311,6 +314,12 @@ impl WaitingTime<'_> {
             }
         }
     }
+}
+
+/// Whether both ends are one. Where nobody listens at a port that the system gives to whoever connects, it may give a connection the
+/// very port that it is to reach, which then hears its own words: one of some thousands of attempts, and a rank makes hundreds a second.
+fn meets_itself(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(own), Ok(other)) if own == other)
 }
 
 /// Whether the other end is still there: who waited too long for an answer comes again.
@@ -389,6 +398,16 @@ mod tests {
             .collect();
         ranks.into_iter().for_each(|rank| rank.join().unwrap());
         drop(stranger);
+    }
+
+    /// Where nobody listens, a connection may meet itself. Of so many attempts two do on Linux, on average.
+    #[test]
+    fn a_rank_that_hears_its_own_words_has_not_reached_rank_0() {
+        // Linux gives even ports to those who connect.
+        let port = port() & !1;
+        let joins = of(2, 1, port, "alone");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        assert!((0..30_000).all(|_| joins.greet(address).is_err()));
     }
 
     #[test]

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_model::{
-    AlikeRanks, DeviceKind, Evidence, Finding, Lab, Level, Micros, Parallelism, Presence, Profile, Ranks, Remedy,
-    RunState,
+    AlikeRanks, DeviceKind, Evidence, Finding, Lab, Level, Micros, Presence, Profile, Ranks, Remedy, RunState,
 };
 
 /// What a rank does, where that is not what the run does.
@@ -65,6 +64,8 @@ pub struct RankFigures {
     pub own: Option<Micros>,
     /// Times are simulated.
     pub simulated: bool,
+    /// It is a stage of a pipeline.
+    pub stage: bool,
     /// The ranks whose GPUs its process has a context on, too.
     pub foreign_contexts: Arc<[u16]>,
 }
@@ -86,6 +87,7 @@ impl RankFigures {
                 step: lab.last_profile().cloned(),
                 own: lab.own_time(),
                 simulated: lab.about().kind == DeviceKind::Simulated,
+                stage: lab.is_stage(),
                 foreign_contexts: Arc::clone(lab.foreign_contexts()),
             })
         };
@@ -164,9 +166,10 @@ impl RankFigures {
             return None;
         }
         let (rank, own, others) = (alike.words(), own / 1000, others / 1000);
-        let evidence = match alike.parallelism {
-            Some(Parallelism::Pipeline(_)) => Evidence::UnbalancedStages { rank, own, others, simulated },
-            _ => Evidence::Straggler { rank, own, others },
+        let evidence = if all[place].stage {
+            Evidence::UnbalancedStages { rank, own, others, simulated }
+        } else {
+            Evidence::Straggler { rank, own, others }
         };
         Some(Finding { level: Level::Warning, evidence, remedies: Vec::new(), position: None, gain: None })
     }
@@ -193,7 +196,7 @@ impl RankFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vramlab_model::{Event, EventKind, PipelineSchedule};
+    use vramlab_model::{Event, EventKind};
 
     #[test]
     fn the_worst_ran_out_of_memory_or_reserved_most() {
@@ -223,8 +226,7 @@ mod tests {
         let said = "rank 1 is a straggler: between exchanges a step takes it 34 ms, the others 20 ms, and they wait";
         assert_eq!(found(&[small.clone(), large.clone()]).as_deref(), Some(said));
         let mut last = large.clone();
-        let parallelism = Some(Parallelism::Pipeline(PipelineSchedule::GPipe));
-        last.alike = AlikeRanks { parallelism, ..AlikeRanks::clone(&large.alike) }.into();
+        last.stage = true;
         let said = "stages are unbalanced: rank 1 works 34 ms a step, the others 20 ms at most, and wait for it";
         assert_eq!(found(&[small.clone(), last.clone()]).as_deref(), Some(said));
         last.simulated = true;

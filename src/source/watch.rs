@@ -105,6 +105,8 @@ struct StreamSteps {
     began: Micros,
     /// Ends of steps that are not emitted yet.
     ends: VecDeque<Micros>,
+    /// What the exchanges of a step took lately.
+    exchange: Micros,
 }
 
 impl Watcher {
@@ -220,6 +222,7 @@ impl Watcher {
             let device = &mut self.devices[at];
             let rank = device.number;
             device.steps.ends.extend(part.steps.iter().map(|&time| Micros(time)));
+            device.steps.exchange = Micros(part.exchange.unwrap_or(0));
             let here = part.labels.iter().filter(|label| label.0 == index);
             let known = here.map(|label| (Address(label.1), category_of(label.2)));
             device.tell(snapshot, part.whole, known, &mut |event| batch.push((event.time, event.kind)));
@@ -387,7 +390,7 @@ impl StreamSteps {
                 total: Micros(took),
                 phases: [Micros(0); Phase::ALL.len()],
                 copy: Micros(0),
-                exchange: Micros(0),
+                exchange: Micros(self.exchange.0.min(took)),
                 items: 0,
                 optimizer_ran: true,
             };

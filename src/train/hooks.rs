@@ -1,5 +1,6 @@
 //! The seams of a step at which training over several devices does its part.
 
+use super::communicator::Communicator;
 use super::error::OpResult;
 use super::tensor::Tensor;
 
@@ -55,6 +56,11 @@ pub(crate) trait Hooks<P> {
     /// The optimizer has updated what it updates.
     fn after_optimizer(&mut self, _pass: &mut P) -> OpResult<()> {
         Ok(())
+    }
+
+    /// What ranks sum the squares of gradients with, where each has a part of every gradient.
+    fn gradients_in_parts(&self) -> Option<&Communicator> {
+        None
     }
 
     /// The step was abandoned: nothing of it goes on.

@@ -25,7 +25,8 @@ impl Context {
         let parks = config.offload == Offload::Parameters;
         let placed = |leaf: &Leaf| match &leaf.parked {
             Some(parked) => parks && parked.is_pinned() == config.pinned,
-            None => !parks,
+            // Those of other stages are nowhere.
+            None => !parks || !leaf.data.is_present(),
         };
         let misplaced: Vec<usize> = (0..self.leaves.len()).filter(|&index| !placed(&self.leaves[index])).collect();
         if misplaced.is_empty() {

@@ -136,6 +136,29 @@ impl Batch {
         Self { input, target, mask: None, lengths: None }
     }
 
+    /// Equal parts of it, as views of its tensors.
+    #[must_use]
+    pub fn cut(&self, parts: usize) -> Vec<Self> {
+        let samples = |tensor: &Tensor| tensor.shape().dims().first().copied().unwrap_or(1) / parts.max(1);
+        let view = |tensor: &Tensor, part: usize| {
+            let shape = tensor.shape().with_first(samples(tensor));
+            tensor.window(shape, part * shape.numel())
+        };
+        let row = self.input.shape().dims().get(1).copied().unwrap_or_default();
+        let of = |part: usize| {
+            let first = part * samples(&self.input);
+            let lengths = self.lengths.as_ref().and_then(|all| all.get(first..first + samples(&self.input)));
+            let lengths = lengths.filter(|lengths| lengths.iter().any(|length| (*length as usize) < row));
+            Self {
+                input: view(&self.input, part),
+                target: view(&self.target, part),
+                mask: self.mask.as_ref().map(|mask| view(mask, part)),
+                lengths: lengths.map(Arc::from),
+            }
+        };
+        (0..parts).map(of).collect()
+    }
+
     /// All of its tensors, in the order in which a program makes them.
     pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         [&self.input].into_iter().chain(&self.mask).chain([&self.target])
@@ -150,15 +173,15 @@ pub trait Model {
     /// What its ops return.
     fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor>;
 
-    /// What a stage of a pipeline makes of its input: tokens on the first, what the stage before put out on the others. Blocks
-    /// that are checkpointed are counted from the first of the stage.
+    /// What a stage of a pipeline makes of a micro-batch, whose input are tokens on the first, what the stage before put out on the
+    /// others; all have its mask. Blocks that are checkpointed are counted from the first of the stage.
     ///
     /// # Errors
     /// [`TrainError::Workload`] for a model that can't be cut, and what its ops return.
     fn stage_forward(
         &self,
         _cx: &mut Context,
-        _input: &Tensor,
+        _batch: &Batch,
         _part: &Part,
         _checkpointing: Checkpointing,
     ) -> OpResult<Tensor> {
@@ -183,12 +206,12 @@ pub trait Model {
         None
     }
 
-    /// The loss of what the last stage put out beside a target.
+    /// The loss of what the last stage put out beside the targets of its micro-batch.
     ///
     /// # Errors
     /// What its ops return.
-    fn stage_loss(&self, cx: &mut Context, output: &Tensor, target: &Tensor) -> OpResult<Tensor> {
-        cx.cross_entropy(output, target)
+    fn stage_loss(&self, cx: &mut Context, output: &Tensor, batch: &Batch) -> OpResult<Tensor> {
+        cx.cross_entropy(output, &batch.target)
     }
 
     /// Logits for an input and their loss beside a target: cross-entropy, unless a model has its own.

@@ -13,10 +13,11 @@ use super::error::WatchError;
 use super::place;
 
 /// The package, file by file.
-const PACKAGE: [(&str, &str); 15] = [
+const PACKAGE: [(&str, &str); 16] = [
     ("vramlab_watch/__init__.py", include_str!("../../lab/python/vramlab_watch/__init__.py")),
     ("vramlab_watch/_collectives.py", include_str!("../../lab/python/vramlab_watch/_collectives.py")),
     ("vramlab_watch/_complaint.py", include_str!("../../lab/python/vramlab_watch/_complaint.py")),
+    ("vramlab_watch/_exchanges.py", include_str!("../../lab/python/vramlab_watch/_exchanges.py")),
     ("vramlab_watch/_kernels.py", include_str!("../../lab/python/vramlab_watch/_kernels.py")),
     ("vramlab_watch/_later.py", include_str!("../../lab/python/vramlab_watch/_later.py")),
     ("vramlab_watch/_reads.py", include_str!("../../lab/python/vramlab_watch/_reads.py")),
@@ -30,6 +31,9 @@ const PACKAGE: [(&str, &str); 15] = [
     ("vramlab_watch/_watch.py", include_str!("../../lab/python/vramlab_watch/_watch.py")),
     ("bootstrap/sitecustomize.py", include_str!("../../lab/python/bootstrap/sitecustomize.py")),
 ];
+
+/// Whether PyTorch times NCCL's collectives.
+const TIMING: &str = "TORCH_NCCL_ENABLE_TIMING";
 
 /// Which allocations are recorded with the lines of source that asked for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +81,12 @@ impl Job {
         let package = folder.join("package");
         write_package(&package).map_err(|source| WatchError::Folder { path: package.clone(), source })?;
         let mut child = Command::new(program);
+        // PyTorch then notes how long each exchange of ranks takes, by two events around it. What was asked for otherwise stays; on cards
+        // that are not there nothing is measured.
+        let absent = variables.iter().any(|(name, _)| name == "VRAMLAB_CARD");
+        if !absent && std::env::var_os(TIMING).is_none() {
+            child.env(TIMING, "1");
+        }
         child
             .args(arguments)
             .envs(variables)

@@ -63,6 +63,8 @@ pub struct Part {
     pub labels: Vec<(usize, u64, Use)>,
     /// GPUs that the process has a context on, by their numbers there.
     pub contexts: Vec<usize>,
+    /// Microseconds that the exchanges with other ranks took in a step lately, waiting for them included; `None` where that is not known.
+    pub exchange: Option<u64>,
 }
 
 /// What the program says a block is for.
@@ -175,13 +177,14 @@ mod tests {
         // {"device_traces": [[]]}
         let pickle = b"\x80\x04}\x8c\x0ddevice_traces]]as.";
         let bytes = message(
-            r#"{"part": {"whole": false, "steps": [5, 9], "limits": [0.5], "labels": [[1, 4096, "g"]], "contexts": [0, 1]}}"#,
+            r#"{"part": {"whole": false, "steps": [5, 9], "limits": [0.5], "labels": [[1, 4096, "g"]], "contexts": [0, 1], "exchange": 7}}"#,
             pickle,
         );
         match Message::read(&mut &bytes[..]).unwrap() {
             Some(Message::Part(part, snapshot)) => {
                 let labels = vec![(1, 4096, Use::Gradient)];
-                let told = Part { whole: false, steps: vec![5, 9], limits: vec![0.5], labels, contexts: vec![0, 1] };
+                let (steps, contexts, exchange) = (vec![5, 9], vec![0, 1], Some(7));
+                let told = Part { whole: false, steps, limits: vec![0.5], labels, contexts, exchange };
                 assert_eq!(part, told);
                 assert_eq!(snapshot.device_count(), 1);
             }

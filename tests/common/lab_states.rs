@@ -265,6 +265,7 @@ pub fn with_ranks(picture: Picture) -> Picture {
             step,
             own: None,
             simulated: true,
+            stage: false,
             foreign_contexts: Arc::default(),
         }
     };

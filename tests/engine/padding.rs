@@ -33,6 +33,25 @@ fn minis() -> BTreeMap<String, Value> {
     all
 }
 
+/// Four batches of four samples, each with one that fills its rows.
+const FULL: [u32; 16] = [64, 40, 17, 9, 64, 16, 3, 11, 64, 61, 64, 20, 33, 33, 33, 64];
+
+/// The model of a rank's recording, whose stages pass on rows of one length.
+pub fn rows_of_one_length(mini: &str, variant: &str) -> Box<dyn Workload> {
+    let mut entry = Entry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
+    let weights = if variant.contains("bf16w") { DType::Bf16 } else { DType::F32 };
+    entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
+    let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
+    entry.workload(sizes, samples(&FULL), 1).unwrap()
+}
+
+/// A model of samples of these lengths, in f32.
+pub fn rows_of(mini: &str, lengths: &[u32]) -> Box<dyn Workload> {
+    let entry = Entry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
+    let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
+    entry.workload(sizes, samples(lengths), 1).unwrap()
+}
+
 /// A recorded program: its model, its batches, its switches, and how many steps it has.
 fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
     let [mini, batches, variant] = name.splitn(3, '.').collect::<Vec<_>>()[..] else { panic!("no program {name}") };

@@ -8,8 +8,8 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{DDP_BUCKET, Event};
 use vramlab::train::{
-    Amp, Checkpointing, Config, Libraries, LoopStyle, LossHead, Member, Observer, Offload, OptimizerKind, Parallelism,
-    PipelineSchedule, Seat, Trainer, TrainerOptions, Workload, World,
+    Amp, Checkpointing, Config, DataPath, Libraries, LoopStyle, LossHead, Member, Observer, Offload, OptimizerKind,
+    Parallelism, PipelineSchedule, Seat, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::{Bytes, MIB};
 
@@ -58,6 +58,15 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
     if words.contains(&"ckpt") {
         config.checkpointing = Checkpointing::ALL;
     }
+    if words.contains(&"clip") {
+        config.hyper.clip = Some(1.0);
+    }
+    if words.contains(&"adam8") {
+        config.optimizer = OptimizerKind::AdamW8bit;
+    }
+    if words.contains(&"parameters") {
+        config.offload = Offload::Parameters;
+    }
     if let Some(offload) = words.iter().find(|word| word.starts_with("offload")) {
         (config.offload, config.pinned) = (Offload::Activations, offload.ends_with("pinned"));
     }
@@ -67,7 +76,14 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
     for _ in 0..steps {
         trainer.step().unwrap();
     }
-    difference(&made(&events.borrow()), &recorded(name)).map(|different| format!("{name}: {different}"))
+    let (mut requests, mut theirs) = (made(&events.borrow()), recorded(name));
+    // In this recording PyTorch's watchdog let go of the first bucket behind the rebuild.
+    if words.contains(&"adam8") {
+        let bucket = first_called(&requests, &format!("{DDP_BUCKET} 0")).unwrap();
+        let freed = (without_free(&mut requests, bucket), without_free(&mut theirs, bucket));
+        assert!(freed.0.is_some() && freed.1.is_none_or(|theirs| freed.0.unwrap() <= theirs), "{name}: {freed:?}");
+    }
+    difference(&requests, &theirs).map(|different| format!("{name}: {different}"))
 }
 
 /// Six steps of gpt-mini, and three of gpt2 where they were recorded.
@@ -135,6 +151,38 @@ fn ranks_that_offload_ask_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
+/// Gradients are clipped by the norm of all ranks' together: parts of each as `DTensor`s, those of stages as torchtitan sums them.
+/// Three steps of PyTorch on cards that are not there.
+#[test]
+fn ranks_that_clip_ask_as_pytorch_does() {
+    let names = ["fsdp", "zero2", "pp-1f1b", "fsdp.bf16", "pp-1f1b.bf16"].into_iter().flat_map(|of| {
+        let (way, amp) = of.split_once('.').map_or((of, ""), |(way, _)| (way, ".bf16"));
+        [0, 1].map(|rank| format!("ranks.gpt-mini.{way}.rank{rank}.clip{amp}"))
+    });
+    let failures: Vec<String> = names.filter_map(|name| different(&name, 4, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// `ZeroRedundancyOptimizer` of an optimizer of bitsandbytes: each rank has the state of its share, in bytes.
+#[test]
+fn zero_1_in_8_bits_asks_as_pytorch_does() {
+    let names = [0, 1].map(|rank| format!("ranks.gpt-mini.zero1.rank{rank}.adam8"));
+    let failures: Vec<String> = names.iter().filter_map(|name| different(name, 4, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// Parameters wait in host memory, each layer's until it needs them: the hooks of the guide's program, on the modules that DDP wraps or
+/// that a stage has. Three steps of PyTorch on cards that are not there.
+#[test]
+fn ranks_that_offload_parameters_ask_as_pytorch_does() {
+    let names = ["ddp", "ddp-view", "pp-1f1b", "pp-gpipe", "ddp.bf16", "pp-gpipe.bf16"].into_iter().flat_map(|of| {
+        let (way, amp) = of.split_once('.').map_or((of, ""), |(way, _)| (way, ".bf16"));
+        [0, 1].map(|rank| format!("ranks.gpt-mini.{way}.rank{rank}.parameters{amp}"))
+    });
+    let failures: Vec<String> = names.filter_map(|name| different(&name, 4, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
 /// Where tensors wait between their uses changes no loss of a rank, in fused ops neither, and saves memory of its device.
 #[test]
 fn ranks_that_offload_learn_the_same_in_less_memory() {
@@ -194,9 +242,14 @@ fn decoder_difference(row: &Value) -> Option<String> {
     let (mini, way, rank) = (words[1], words[2].parse().unwrap(), words[3].trim_start_matches("rank"));
     let size = if words.contains(&"of4") { 4 } else { 2 };
     let variant = words[4..].iter().find(|word| **word != "of4").unwrap_or(&"base");
-    let model = crate::families::workload(&format!("{mini}.{variant}"));
+    let mut model = crate::families::workload(&format!("{mini}.{variant}"));
     let events: Rc<RefCell<Vec<Event>>> = Rc::default();
     let (place, mut config) = ([rank.parse().unwrap(), size], configured(variant, 4));
+    config.attention_mask = variant.contains("masked") || variant.contains("padded");
+    if variant.contains("padded") {
+        config.data = DataPath::Streamed;
+        model = crate::padding::rows_of_one_length(mini, variant);
+    }
     // Mixed precision of weights that are in 16 bits already.
     if variant.contains("reduce32") {
         config.amp = Amp::Bf16;
@@ -634,8 +687,12 @@ fn losses_alone(name: &str, config: Config) -> Vec<f32> {
 #[test]
 fn stages_of_decoders_learn_as_the_whole_does() {
     let minis = ["llama-mini.base", "olmo3-mini.base", "mixtral-mini.base", "gemma3-mini.base"];
-    for name in minis.into_iter().chain(["llama-mini.loraall", "llama-mini.loraallnf4f32"]) {
-        let config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
+    let fused = |name| (name, LossHead::Fused);
+    let plain = minis.into_iter().chain(["gpt2-mini.base", "llama-mini.loraall", "llama-mini.loraallnf4f32"]);
+    for (name, loss_head) in
+        plain.map(|name| (name, LossHead::Labels)).chain(["llama-mini.base", "gpt2-mini.base"].map(fused))
+    {
+        let config = Config { optimizer: OptimizerKind::Momentum, loss_head, ..Config::new(4) };
         let alone = losses_alone(name, config);
         for schedule in [PipelineSchedule::GPipe, PipelineSchedule::OneForwardOneBackward] {
             let way = Parallelism::Pipeline(schedule);
@@ -645,10 +702,87 @@ fn stages_of_decoders_learn_as_the_whole_does() {
                 let pairs = ours[1][steps.clone()].iter().zip(&alone[steps]);
                 pairs.map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f32::max)
             };
-            let tied = name.starts_with("gemma3");
+            let gpt2 = name.starts_with("gpt2");
+            let tied = name.starts_with("gemma3") || gpt2;
             assert!(off(0..if tied { 1 } else { 6 }) < 1e-5, "{name} {way}: {:?} for {alone:?}", ours[1]);
-            assert!(!tied || off(1..6) > 3e-4, "{name} {way}: {:?} for {alone:?}", ours[1]);
+            assert!(!tied || off(1..6) > if gpt2 { 3e-5 } else { 3e-4 }, "{name} {way}: {:?} for {alone:?}", ours[1]);
         }
+    }
+}
+
+/// Another batch is another program, whose stages pass on other tensors; a batch whose rows are longer than the first one's is an error, as
+/// in PyTorch.
+#[test]
+fn stages_pass_on_what_another_batch_needs_but_rows_of_one_length() {
+    let way = Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward);
+    for rank in [0, 1] {
+        let trained = |batches: &[usize]| {
+            let mut trainer = of_world("gpt-mini", way, [rank, 2], Config::new(batches[0]), Box::new(Deaf));
+            for batch in batches {
+                trainer.configure(Config::new(*batch)).unwrap();
+                trainer.step().unwrap();
+            }
+            trainer.statistics().allocated_bytes.all
+        };
+        let (grown, large) = (trained(&[4, 32]), trained(&[32, 32]));
+        assert_eq!((grown.current, grown.peak), (large.current, large.peak), "rank {rank}");
+        let rows = crate::padding::rows_of("llama-mini", &[17, 17, 17, 17, 64, 64, 64, 64]);
+        let config = Config { data: DataPath::Streamed, ..Config::new(4) };
+        let mut trainer = of_model(rows, LoopStyle::Logging, way, [rank, 2], config, Box::new(Deaf));
+        trainer.step().unwrap();
+        let error = trainer.step().unwrap_err().to_string();
+        assert!(error.contains("rows of the length alone that it found"), "{error}");
+    }
+}
+
+/// Optimizers that look at whole matrices, or at blocks of them, step what a stage has, and all that a server has, as they would alone.
+#[test]
+fn optimizers_of_whole_parameters_learn_the_same() {
+    for optimizer in
+        [OptimizerKind::AdamW8bit, OptimizerKind::PagedLion8bit, OptimizerKind::PagedAdamW, OptimizerKind::Muon]
+    {
+        let config = Config { optimizer, ..Config::new(4) };
+        let alone = losses_alone("llama-mini.base", config);
+        let way = Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward);
+        let stages = losses_of_model(|| crate::families::workload("llama-mini.base"), way, 2, config);
+        for (ours, theirs) in stages[1].iter().zip(&alone) {
+            assert!((ours - theirs).abs() < 1e-4, "{optimizer:?}: {:?} for {alone:?}", stages[1]);
+        }
+        let ddp = losses_of(Parallelism::Ddp, 2, config);
+        let muon = optimizer == OptimizerKind::Muon;
+        for way in
+            [Parallelism::Server, Parallelism::Zero1].into_iter().filter(|way| !(muon && *way == Parallelism::Zero1))
+        {
+            let ranks = losses_of(way, 2, config);
+            for (ours, theirs) in ranks.iter().flatten().zip(ddp.iter().flatten()) {
+                assert!((ours - theirs).abs() < 1e-4, "{way} {optimizer:?}: {ranks:?} for {ddp:?}");
+            }
+        }
+    }
+}
+
+/// The norm that gradients are clipped by is that of all of them, wherever they are; a step that is clipped is another than one that is not.
+#[test]
+fn gradients_are_clipped_by_the_norm_of_all_ranks() {
+    let mut config = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
+    let free = losses_of(Parallelism::Ddp, 2, config);
+    config.hyper.clip = Some(0.05);
+    let ddp = losses_of(Parallelism::Ddp, 2, config);
+    let apart = |ours: &[Vec<f32>], theirs: &[Vec<f32>]| {
+        let pairs = ours.iter().flatten().zip(theirs.iter().flatten());
+        pairs.map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f32::max)
+    };
+    assert!(apart(&free, &ddp) > 1e-3, "{free:?} {ddp:?}");
+    for way in [Parallelism::Fsdp, Parallelism::Zero2] {
+        let ours = losses_of(way, 2, config);
+        assert!(apart(&ours, &ddp) < 1e-5, "{way}: {ours:?} for {ddp:?}");
+    }
+    for name in ["llama-mini.base", "llama-mini.bf16w"] {
+        let alone = [losses_alone(name, config)];
+        let way = Parallelism::Pipeline(PipelineSchedule::GPipe);
+        let stages = losses_of_model(move || crate::families::workload(name), way, 2, config);
+        let most = if name.ends_with("bf16w") { 0.02 } else { 1e-5 };
+        assert!(apart(&stages[1..], &alone) < most, "{name}: {stages:?} for {alone:?}");
     }
 }
 
@@ -746,18 +880,8 @@ fn what_stages_are_not_made_of_is_said() {
         ("granite-mini.base", plain, "this model can't be cut into the stages of a pipeline here; use ddp or fsdp"),
         (
             "llama-mini.base",
-            Config { loss_head: LossHead::Fused, ..plain },
-            "the loss of a stage is made of its logits, which a fused loss does without; leave --loss out",
-        ),
-        (
-            "llama-mini.base",
             Config { use_cache: true, ..plain },
             "--use-cache is for one device; leave it out with --parallel",
-        ),
-        (
-            "llama-mini.base",
-            Config { attention_mask: true, ..plain },
-            "stages are called without a mask of padding here; leave --attention-mask out",
         ),
     ] {
         assert_eq!(refused(name, config), words);

@@ -453,6 +453,32 @@ fn ranks_stand_side_by_side_and_a_context_on_the_gpu_of_another_is_seen() {
     assert_eq!(contexts, [&[] as &[u16], &[0]]);
 }
 
+/// PyTorch's record of exchanges says how long each took: the rank that waits for no other is the one that all wait for.
+#[test]
+fn a_straggler_among_ranks_is_found_where_exchanges_are_timed() {
+    if !python() {
+        return;
+    }
+    let found = |timing: Option<&str>| {
+        let home = tempfile::tempdir().unwrap();
+        let ranks = r#"for rank in 0 1; do
+            EXCHANGE=$((40 - 38 * rank)) RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 GPUS=2 python3 "$0" 90 0.04 allocated$rank &
+        done; wait"#;
+        let mut watch = watch(home.path());
+        watch.envs(timing.map(|timing| ("TORCH_NCCL_ENABLE_TIMING", timing)));
+        watch.args(["--record", "run.vram", "--", "sh", "-c", ranks]).arg(programs().join("train.py"));
+        let run = watch.output().unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let (ranks, _) = read(&home.path().join("run.vram"));
+        let figures = RankFigures::of(&ranks, &[DeviceIndex(0), DeviceIndex(1)]);
+        RankFigures::findings(&figures).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let said = found(None);
+    assert!(matches!(&said[..], [said] if said.starts_with("rank 1 is a straggler: ")), "{said:?}");
+    // Who turned that off is not measured.
+    assert_eq!(found(Some("0")), [""; 0]);
+}
+
 /// Waits for something, but not for ever.
 fn wait(mut until: impl FnMut() -> bool) {
     let began = Instant::now();

@@ -1,8 +1,10 @@
-"""Trains nothing: takes and gives blocks as a training would, step by step, and leaks one now and then.
+"""Trains nothing: takes and gives blocks as a training would, step by step, and leaks one now and then. EXCHANGE: milliseconds that the
+exchanges of a step take.
 
 argv: steps, seconds a step, a file to write the bytes allocated at the end to.
 """
 
+import os
 import sys
 import time
 
@@ -20,6 +22,8 @@ for step in range(steps):
         torch._C.give(block)
     if step % 10 == 9:
         kept.append(torch._C.take(2 * MIB, 99))
+    for _ in range(2 if "EXCHANGE" in os.environ else 0):
+        torch._C.exchange(float(os.environ["EXCHANGE"]) / 2)
     optimizer.step()
     time.sleep(pause)
 with open(path, "w") as file:

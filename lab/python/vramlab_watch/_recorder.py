@@ -13,6 +13,7 @@ from collections import deque
 import torch
 import torch.cuda.memory
 
+from ._exchanges import Exchanges
 from ._server import ABSENT
 
 ENTRIES = 1 << 18 if ABSENT else 4096
@@ -55,6 +56,8 @@ class Recorder:
         self.watched = False
         self.floor = None
         self.hello = {}
+        # On a card that is not there exchanges take no time.
+        self.exchanges = None if ABSENT else Exchanges()
 
     def begin(self):
         """Turns PyTorch's recording on; one that the program turned on already is left as it is."""
@@ -184,6 +187,8 @@ class Recorder:
         part["limits"] = self._limits(len(traces))
         part["labels"], self.labels = self.labels, []
         part["contexts"] = self._contexts()
+        if self.exchanges is not None and self.hello.get("world"):
+            part["exchange"] = self.exchanges.look(part["steps"])
         self._sample(snapshot["segments"])
         return {"part": part}, seen
 

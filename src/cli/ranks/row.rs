@@ -95,6 +95,7 @@ impl Row {
             step: None,
             own: self.own,
             simulated: self.simulated,
+            stage: matches!(self.alike.parallelism, Some(Parallelism::Pipeline(_))),
             foreign_contexts: Arc::default(),
         }
     }

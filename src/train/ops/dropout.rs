@@ -1,16 +1,17 @@
 //! Dropout: a share of the elements become 0, the others grow by as much.
 
-use crate::context::{Context, Saving};
+use crate::context::Context;
 use crate::error::OpResult;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, DropoutMask, kernels};
 
 impl Context {
-    /// Whether a `share` is left out of an input: nothing is by a model in evaluation mode, or without a backward pass to come.
+    /// Whether a `share` is left out of an input: nothing is by a model in evaluation mode. Without a backward pass to come all the same
+    /// is drawn, as where a stage of a pipeline runs to find shapes.
     #[must_use]
     pub const fn drops_out(&self, share: f64) -> bool {
-        share > 0.0 && self.training && !matches!(self.saving, Saving::Nothing)
+        share > 0.0 && self.training
     }
 
     /// What the next call leaves out, where [`Context::drops_out`] says so.

@@ -170,7 +170,9 @@ impl Context {
             drop((seen, outer));
             let padded = {
                 let each = |what| list(batch * rows, what);
-                let _indices = (each("sequences of tokens")?, each("positions of tokens")?);
+                // Of one sequence the positions are a list as they are.
+                let positions = (batch > 1).then(|| each("positions of tokens"));
+                let _indices = (each("sequences of tokens")?, positions.transpose()?);
                 self.temporary(Shape::new(&[batch, rows]), DType::U8, "positions with a token")?
             };
             seen = self.temporary(Shape::new(&[batch, rows, rows]), DType::U8, "positions seen")?;

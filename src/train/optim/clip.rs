@@ -1,21 +1,41 @@
-//! Gradients clipped by the norm of all of them: `torch.nn.utils.clip_grad_norm_`, in its form for lists of tensors.
+//! Gradients clipped by the norm of all of them: `torch.nn.utils.clip_grad_norm_`, in its form for lists of tensors. Where each rank has
+//! some of them, the norm is that of all ranks' together.
 
 use super::rule::{Trained, with_gradients};
+use crate::communicator::Communicator;
 use crate::context::Context;
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, NORM_RUN, Operand, kernels};
 
+/// Of what each rank has some gradients, or parts of all, and how their squares are summed.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'a> {
+    pub communicator: &'a Communicator,
+    /// Norms of parts of one gradient are reduced together (a `DTensor`'s), else the sum over all gradients, as torchtitan does of stages.
+    pub in_parts: bool,
+}
+
 /// Multiplies the gradients of `parameters` by one factor, so that their norm is at most `most`.
-pub(crate) fn clip_gradients(cx: &mut Context, parameters: &[usize], most: f64) -> OpResult<()> {
+pub(crate) fn clip_gradients(
+    cx: &mut Context,
+    parameters: &[usize],
+    most: f64,
+    shared: Option<Shared<'_>>,
+) -> OpResult<()> {
     let trained = with_gradients(cx, parameters);
     let gradients: Vec<Operand> = trained.iter().map(|parameter| parameter.gradient.operand()).collect();
     if gradients.is_empty() {
-        return Ok(());
+        // The others have some.
+        let Some(Shared { communicator, in_parts: false }) = shared else { return Ok(()) };
+        let none = cx.temporary(Shape::new(&[]), DType::F32, "norm of all gradients")?;
+        cx.launch(kernels::Elementwise::Fill { dst: none.operand(), value: 0.0 })?;
+        communicator.all_reduce(cx.memory(), &none)?;
+        return communicator.join(cx.memory());
     }
     cx.op("clip_grad_norm", |cx| {
-        let factor = clip_factor(cx, &trained, &gradients, most)?;
+        let factor = clip_factor(cx, &trained, &gradients, most, shared)?;
         gradients.iter().try_for_each(|gradient| {
             cx.launch(kernels::Elementwise::Mul { a: *gradient, b: factor.operand(), dst: *gradient })
         })
@@ -23,7 +43,13 @@ pub(crate) fn clip_gradients(cx: &mut Context, parameters: &[usize], most: f64) 
 }
 
 /// The factor, in the block of the norm: one kernel makes both of the sums.
-fn clip_factor(cx: &Context, trained: &[Trained], gradients: &[Operand], most: f64) -> OpResult<Tensor> {
+fn clip_factor(
+    cx: &Context,
+    trained: &[Trained],
+    gradients: &[Operand],
+    most: f64,
+    shared: Option<Shared<'_>>,
+) -> OpResult<Tensor> {
     let dtype = trained.iter().map(|parameter| parameter.data.dtype()).max_by_key(|dtype| dtype.size());
     let dtype = dtype.unwrap_or(DType::F32);
     let rows = trained.len();
@@ -35,12 +61,44 @@ fn clip_factor(cx: &Context, trained: &[Trained], gradients: &[Operand], most: f
     cx.launch(kernels::Optimizer::SquareSums { tensors: gradients, sums: sums.operand() })?;
     // What the sums lead to is computed while they are there.
     let [first, ..] = &*norms else { return scalar("norm of all gradients") };
-    cx.launch(kernels::Optimizer::ClipFactor { sums: sums.operand(), rows, factor: first.operand(), most })?;
+    // Ranks exchange sums of squares in f32, for which a norm in 16 bits has no room.
+    let wide = (shared.is_some() && dtype != DType::F32 && cx.memory().holds_bytes())
+        .then(|| cx.temporary(Shape::new(&[]), DType::F32, "sum of all squares"))
+        .transpose()?;
+    let squares = wide.as_ref().unwrap_or(first);
+    if shared.is_some() {
+        let (src, dst) = (sums.operand(), squares.operand());
+        cx.launch(kernels::Sums::Columns { src, dst, rows: rows * runs, cols: 1 })?;
+    } else {
+        cx.launch(kernels::Optimizer::ClipFactor { sums: sums.operand(), rows, factor: first.operand(), most })?;
+    }
     drop(sums);
-    let stacked = cx.temporary(Shape::new(&[rows]), dtype, "gradient norms")?;
+    let stack = |what| cx.temporary(Shape::new(&[rows]), dtype, what);
+    let stacked = stack("gradient norms")?;
+    let roots = match shared {
+        Some(Shared { communicator, in_parts: true }) => {
+            let parts = stack("squares of norms of parts")?;
+            let reduced = stack("squares of norms")?;
+            let roots = stack("norms of whole gradients")?;
+            communicator.all_reduce(cx.memory(), squares)?;
+            communicator.join(cx.memory())?;
+            drop((parts, reduced));
+            Some(roots)
+        }
+        _ => None,
+    };
     let total = scalar("norm of all gradients")?;
-    cx.launch(kernels::Elementwise::Cast { src: first.operand(), dst: total.operand() })?;
-    drop((norms, stacked));
+    if let Some(Shared { communicator, in_parts }) = shared {
+        if !in_parts {
+            communicator.all_reduce(cx.memory(), squares)?;
+            communicator.join(cx.memory())?;
+        }
+        let (sums, factor) = (squares.operand(), total.operand());
+        cx.launch(kernels::Optimizer::ClipFactor { sums, rows: 1, factor, most })?;
+    } else {
+        cx.launch(kernels::Elementwise::Cast { src: first.operand(), dst: total.operand() })?;
+    }
+    drop((roots, norms, stacked, wide));
     let shifted = scalar("norm and epsilon")?;
     let reciprocal = scalar("reciprocal norm")?;
     let factor = scalar("factor")?;

@@ -21,11 +21,12 @@ use self::rule::{StepRule, Trained, with_gradients};
 use self::state::State;
 use vramlab_device::GradScaling;
 
-pub(crate) use clip::clip_gradients;
+pub(crate) use clip::{Shared, clip_gradients};
 
 use super::config::{Config, Offload, OptimizerForm, OptimizerKind};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
+use super::parallel::steps_whole;
 use vramlab_model::Parallelism;
 
 /// Why there is no such optimizer, or none of ranks that share in this way.
@@ -34,10 +35,13 @@ pub(crate) fn refusal(config: &Config, parallelism: Option<Parallelism>) -> Opti
     if kind == OptimizerKind::Muon && config.amp.scales() {
         return Some(TrainError::TwoOptimizers);
     }
-    let parallelism = parallelism.filter(|way| !matches!(way, Parallelism::Ddp | Parallelism::DdpView))?;
+    let parallelism = parallelism?;
     let what = match kind.of_bitsandbytes() {
-        Some(kept) if kept.paged => "state in unified memory is",
-        None if kind == OptimizerKind::Muon => "matrices that Muon makes orthogonal are",
+        Some(kept) if kept.paged && !steps_whole(parallelism) => "state in unified memory is",
+        // ZeRO 1 would share out what each of the two optimizers has.
+        None if kind == OptimizerKind::Muon && (!steps_whole(parallelism) || parallelism == Parallelism::Zero1) => {
+            "matrices that Muon makes orthogonal are"
+        }
         _ => return None,
     };
     let text = format!("{what} not shared among ranks by {parallelism}; use --opt adamw, or ddp");
@@ -144,22 +148,23 @@ impl Optimizer {
         Ok(())
     }
 
-    /// The state tensors of parameters, of those that have been born.
+    /// The state tensors of parameters in their order, of those that have been born.
     fn states(&mut self, parameters: &[Trained]) -> Vec<&mut State> {
-        match &mut self.rule {
-            Rule::Sgd(sgd) => {
-                sgd.states().filter(|(index, _)| has(parameters, *index)).map(|(_, state)| state).collect()
-            }
+        let place = |index: usize| parameters.iter().position(|parameter| parameter.index == index);
+        let mut states: Vec<(usize, &mut State)> = match &mut self.rule {
+            Rule::Sgd(sgd) => sgd.states().filter_map(|(index, state)| Some((place(index)?, state))).collect(),
             Rule::Adam(adam) => {
-                adam.states().filter(|(index, _)| has(parameters, *index)).flat_map(|(_, states)| states).collect()
+                let each = adam.states().filter_map(|(index, states)| Some((place(index)?, states)));
+                each.flat_map(|(place, states)| states.map(|state| (place, state))).collect()
             }
-            Rule::Muon(muon) => {
-                muon.states().filter(|(index, _)| has(parameters, *index)).map(|(_, state)| state).collect()
-            }
+            Rule::Muon(muon) => muon.states().filter_map(|(index, state)| Some((place(index)?, state))).collect(),
             Rule::Bitsandbytes(optimizer) => {
-                optimizer.states().filter(|(index, _)| has(parameters, *index)).flat_map(|(_, states)| states).collect()
+                let each = optimizer.states().filter_map(|(index, states)| Some((place(index)?, states)));
+                each.flat_map(|(place, states)| states.into_iter().map(move |state| (place, state))).collect()
             }
-        }
+        };
+        states.sort_by_key(|(place, _)| *place);
+        states.into_iter().map(|(_, state)| state).collect()
     }
 
     /// The last step found an overflow and changed nothing: it does not count.
@@ -171,9 +176,4 @@ impl Optimizer {
             Rule::Sgd(_) => {}
         }
     }
-}
-
-/// Whether the parameter at `index` is among `parameters`.
-fn has(parameters: &[Trained], index: usize) -> bool {
-    parameters.iter().any(|parameter| parameter.index == index)
 }

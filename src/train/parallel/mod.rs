@@ -33,6 +33,16 @@ pub(super) const fn updates(member: Member) -> bool {
     !matches!(member.parallelism, Parallelism::Server) || member.world.rank() == server::SERVER
 }
 
+/// Whether what a rank's optimizer steps are whole parameters, with their whole gradients: then it may be any that a card alone has.
+pub(super) const fn steps_whole(parallelism: Parallelism) -> bool {
+    keeps_whole(parallelism) || matches!(parallelism, Parallelism::Zero1 | Parallelism::Server)
+}
+
+/// Whether a rank's parameters are whole, and its own alone from step to step.
+const fn keeps_whole(parallelism: Parallelism) -> bool {
+    matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Pipeline(_))
+}
+
 /// What a batch of all ranks is a multiple of: equal parts of each rank, in whole micro-batches.
 #[must_use]
 pub const fn batch_unit(parallelism: Parallelism, ranks: usize, accumulation: usize) -> usize {
@@ -63,16 +73,14 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if config.float8 != Float8::Off {
         return alone("--fp8");
     }
-    if config.offload == Offload::Parameters {
-        return alone("--offload parameters");
+    if config.offload == Offload::Parameters && !keeps_whole(parallelism) {
+        return Some(format!(
+            "hooks that fetch a layer's parameters find none of their own under {parallelism}, which passes parameters on, or parts of \
+             them; use --offload optimizer, or ddp"
+        ));
     }
     if config.on_oom != OnOom::Stop {
         return alone("--on-oom");
-    }
-    if pipeline && config.loss_head == LossHead::Fused {
-        return Some(
-            "the loss of a stage is made of its logits, which a fused loss does without; leave --loss out".into(),
-        );
     }
     if parallelism == Parallelism::Tensor && config.loss_head == LossHead::Fused {
         return Some("a fused loss has the whole head, of which each rank of tp has a part; leave --loss out".into());
@@ -80,11 +88,8 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if pipeline && config.use_cache {
         return alone("--use-cache");
     }
-    if pipeline && config.attention_mask {
-        return Some("stages are called without a mask of padding here; leave --attention-mask out".into());
-    }
     let in_bytes = matches!(config.optimizer, OptimizerKind::AdamW8bit | OptimizerKind::Lion8bit);
-    if in_bytes && !matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) {
+    if in_bytes && !steps_whole(parallelism) {
         return Some(format!("moments in 8 bits are not shared among ranks by {parallelism}; use --opt adamw, or ddp"));
     }
     if config.amp.scales() && !matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) {
@@ -93,12 +98,8 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if by_host && config.amp.dtype().is_some() {
         return Some("ranks on the processor have no autocast; leave --amp out, or take cards".to_owned());
     }
-    let whole =
-        matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Server);
-    if config.hyper.clip.is_some() && !whole {
-        return Some(format!(
-            "the norm of gradients that ranks share is not simulated with {parallelism}; leave --clip out"
-        ));
+    if config.hyper.clip.is_some() && parallelism == Parallelism::Tensor {
+        return Some("the norm of gradients of which some are split is not simulated with tp; leave --clip out".into());
     }
     let micro_batches = micro_batches(config.accumulation);
     if pipeline && !config.batch.is_multiple_of(micro_batches) {

@@ -15,10 +15,10 @@ use crate::schedule::{Action, order};
 use crate::shape::Shape;
 use crate::tensor::{Source, Tensor};
 use crate::timetable::Entry;
-use crate::workload::{Cut, Model, Part};
+use crate::workload::{Batch, Cut, Model, Part};
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, kernels};
-use vramlab_model::{Category, PipelineSchedule};
+use vramlab_model::{Category, PipelineSchedule, STAGE};
 
 /// Bytes of a list of one tensor's shape, strides and type, pickled: what a stage tells the next one of its output.
 fn pickled(shape: Shape, dtype: DType) -> usize {
@@ -71,6 +71,8 @@ pub(crate) struct Stage {
     checkpointing: Checkpointing,
     /// Parameters of the stage, in the order of its modules.
     parameters: Vec<usize>,
+    /// The shape of a micro-batch of tokens that what passes between stages was made for.
+    found: Option<Shape>,
     /// Inputs that are received, one for each micro-batch; none on the first stage.
     inputs: Vec<Tensor>,
     /// Gradients of outputs that are received; none on the last stage.
@@ -158,6 +160,7 @@ impl Stage {
             part,
             checkpointing: Checkpointing::Off,
             parameters,
+            found: None,
             inputs,
             output_gradients,
             passed,
@@ -171,6 +174,11 @@ impl Stage {
     /// The parameters of the stage, in the order of its modules.
     pub fn parameters(&self) -> &[usize] {
         &self.parameters
+    }
+
+    /// What ranks pass on is passed on with this.
+    pub const fn communicator(&self) -> &Communicator {
+        &self.communicator
     }
 
     /// What gradients go through.
@@ -197,7 +205,7 @@ impl Stage {
         &mut self,
         cx: &mut Context,
         model: &dyn Model,
-        micro_batches: &[[Tensor; 2]],
+        micro_batches: &[Batch],
         checkpointing: Checkpointing,
     ) -> OpResult<()> {
         self.checkpointing = checkpointing;
@@ -206,14 +214,22 @@ impl Stage {
         if let Some(entry) = &mut self.entry {
             entry.begin(cx.memory(), self.schedule, micro_batches.len())?;
         }
-        if self.inputs.len().max(self.output_gradients.len()) == micro_batches.len() {
+        let Some(first) = micro_batches.first() else { return Ok(()) };
+        let (shape, found) = (first.input.shape(), self.found);
+        if found == Some(shape) && self.inputs.len().max(self.output_gradients.len()) == micro_batches.len() {
             return Ok(());
         }
-        let Some([tokens, _]) = micro_batches.first() else { return Ok(()) };
-        cx.op("prepare a stage", |cx| {
+        // `PipelineStage` compares what it is given with the first, and raises an error. Another batch is another program's.
+        if found.is_some_and(|found| found.dims().first() == shape.dims().first() && found != shape) {
+            let text = "a stage passes on rows of the length alone that it found in the first step; give rows of one length, or ddp";
+            return Err(TrainError::Workload(text.into()).into());
+        }
+        (self.inputs, self.output_gradients) = (Vec::new(), Vec::new());
+        self.found = Some(shape);
+        cx.op(STAGE, |cx| {
             let one = |what| cx.temporary(Shape::new(&[1]), DType::F32, what);
             let neighbours = [one("a neighbour's number")?, one("own number")?];
-            let output = self.infer_shapes(cx, model, tokens)?;
+            let output = self.infer_shapes(cx, model, first)?;
             let rooms = |cx: &mut Context, like: &(Shape, DType), what| -> OpResult<Vec<Tensor>> {
                 micro_batches
                     .iter()
@@ -231,8 +247,9 @@ impl Stage {
         })
     }
 
-    /// Runs the stage once without gradients; what it gets, and what it puts out.
-    fn infer_shapes(&self, cx: &mut Context, model: &dyn Model, tokens: &Tensor) -> OpResult<[(Shape, DType); 2]> {
+    /// Runs the stage once without gradients, on nothing in the place of this micro-batch's input; what it gets, and what it puts out.
+    fn infer_shapes(&self, cx: &mut Context, model: &dyn Model, batch: &Batch) -> OpResult<[(Shape, DType); 2]> {
+        let tokens = &batch.input;
         let bytes = |cx: &Context, len, what| cx.temporary(Shape::new(&[len]), DType::U8, what);
         let size = |cx: &Context, what| cx.temporary(Shape::new(&[1]), DType::I64, what);
         let input = if self.part.first {
@@ -253,8 +270,9 @@ impl Stage {
             let bytes = usize::try_from(input.bytes().get()).unwrap_or(usize::MAX);
             cx.memory().write(&input, &vec![0; bytes])?;
         }
-        let output = cx.no_grad(|cx| model.stage_forward(cx, &input, &self.part, self.checkpointing))?;
-        let shapes = [&input, &output].map(|tensor| (tensor.shape(), tensor.dtype()));
+        let empty = Batch { input, ..batch.clone() };
+        let output = cx.no_grad(|cx| model.stage_forward(cx, &empty, &self.part, self.checkpointing))?;
+        let shapes = [&empty.input, &output].map(|tensor| (tensor.shape(), tensor.dtype()));
         if !self.part.last {
             let object = bytes(cx, pickled(output.shape(), output.dtype()), "shapes for the next stage")?;
             let sent = [size(cx, "size of an object")?, size(cx, "sizes of objects")?];
@@ -267,18 +285,12 @@ impl Stage {
     }
 
     /// Forward of one micro-batch, and its loss on the last stage.
-    pub fn forward(
-        &mut self,
-        cx: &mut Context,
-        model: &dyn Model,
-        number: usize,
-        [tokens, targets]: &[Tensor; 2],
-    ) -> OpResult<()> {
+    pub fn forward(&mut self, cx: &mut Context, model: &dyn Model, number: usize, batch: &Batch) -> OpResult<()> {
         let input_gradient = Rc::new(RefCell::new(None));
         cx.begin_graph();
         let arrival = self.arrival(cx)?;
         let input = match self.inputs.get(number) {
-            None => tokens.clone(),
+            None => batch.input.clone(),
             Some(received) => {
                 self.communicator.receive(cx.memory(), received, self.rank() - 1, arrival)?;
                 cx.inputs.insert(received.storage().number(), None);
@@ -291,8 +303,9 @@ impl Stage {
             }
         };
         let begun = cx.memory().mark(StreamId::DEFAULT)?;
-        let output = model.stage_forward(cx, &input, &self.part, self.checkpointing)?;
-        let loss = if self.part.last { Some(model.stage_loss(cx, &output, targets)?) } else { None };
+        let given = Batch { input, ..batch.clone() };
+        let output = model.stage_forward(cx, &given, &self.part, self.checkpointing)?;
+        let loss = if self.part.last { Some(model.stage_loss(cx, &output, &given)?) } else { None };
         if self.part.last {
             self.outputs.push(output.detach());
         } else {

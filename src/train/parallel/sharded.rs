@@ -380,6 +380,10 @@ impl Hooks<Context> for Sharded {
         Ok(())
     }
 
+    fn gradients_in_parts(&self) -> Option<&Communicator> {
+        Some(&self.reducing)
+    }
+
     fn abandon(&mut self, cx: &mut Context) {
         for group in 0..self.groups.len() {
             self.reshard(cx, group);

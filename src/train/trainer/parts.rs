@@ -6,7 +6,7 @@ use crate::error::{Interrupt, OpResult, TrainError};
 use crate::member::Member;
 use crate::memory::BlockHandle;
 use crate::offload::Offloader;
-use crate::optim::clip_gradients;
+use crate::optim::{Shared, clip_gradients};
 use crate::parallel;
 use crate::tensor::Tensor;
 use crate::workload::Batch;
@@ -103,9 +103,18 @@ impl Trainer {
             return Ok((true, None));
         }
         let (cx, config, steps) = (&mut self.cx, &self.config, self.steps);
-        let clip = |cx: &mut Context| match config.hyper.clip {
-            Some(most) => clip_gradients(cx, &parameters.clone().collect::<Vec<_>>(), most),
-            None => Ok(()),
+        let stage = self.stage.as_ref();
+        let clip = |cx: &mut Context| {
+            let Some(most) = config.hyper.clip else { return Ok(()) };
+            let hooks = cx.hooks.take();
+            let in_parts = hooks.as_ref().and_then(|hooks| hooks.gradients_in_parts());
+            let shared = in_parts.map(|communicator| Shared { communicator, in_parts: true }).or_else(|| {
+                let communicator = stage?.communicator();
+                Some(Shared { communicator, in_parts: false })
+            });
+            let clipped = clip_gradients(cx, &parameters.clone().collect::<Vec<_>>(), most, shared);
+            cx.hooks = hooks;
+            clipped
         };
         if !config.amp.scales() {
             clip(cx)?;

@@ -6,8 +6,7 @@ use std::rc::Rc;
 use crate::error::OpResult;
 use crate::parallel::Stage;
 use crate::schedule::{Action, micro_batches};
-use crate::tensor::Tensor;
-use crate::workload::{Batch, Model, Outcome};
+use crate::workload::{Model, Outcome};
 use vramlab_model::Phase;
 
 use super::state::Trainer;
@@ -30,7 +29,7 @@ impl Trainer {
         let batch = self.next_batch(0)?;
         self.end(Phase::Data)?;
 
-        let parts = cut(&batch, micro_batches(self.config.accumulation));
+        let parts = batch.cut(micro_batches(self.config.accumulation));
         // Autocast is around the whole step: copies of weights serve all micro-batches.
         self.cx.autocasts_backward = self.config.amp.dtype().is_some();
         self.cx.weight_copies = self.config.amp.dtype().map(|_| BTreeMap::new());
@@ -73,14 +72,4 @@ impl Trainer {
         #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
         Ok(Some(values.iter().sum::<f32>() / values.len().max(1) as f32))
     }
-}
-
-/// Equal parts of a batch, as views of its tensors.
-fn cut(batch: &Batch, parts: usize) -> Vec<[Tensor; 2]> {
-    let view = |tensor: &Tensor, part: usize| {
-        let samples = tensor.shape().dims().first().copied().unwrap_or(1) / parts.max(1);
-        let shape = tensor.shape().with_first(samples);
-        tensor.window(shape, part * shape.numel())
-    };
-    (0..parts).map(|part| [view(&batch.input, part), view(&batch.target, part)]).collect()
 }

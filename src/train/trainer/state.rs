@@ -150,7 +150,6 @@ impl Trainer {
             batchless: true,
         };
         trainer.make_batches()?;
-        trainer.cx.place_parameters(&trainer.config)?;
         if let Some(member) = trainer.member {
             let Task::Supervised(model) = &trainer.task else {
                 let text =
@@ -160,6 +159,7 @@ impl Trainer {
             let (model, lower) = (Rc::clone(model), trainer.config.amp.dtype());
             trainer.stage = parallel::wrap(&mut trainer.cx, member, lower, &*model)?;
         }
+        trainer.cx.place_parameters(&trainer.config)?;
         trainer.make_optimizers();
         // Programs that make their batches as they go begin with what building has left in the cache.
         if config.data != DataPath::Fresh {

@@ -140,7 +140,7 @@ impl Trainer {
         let model = Rc::clone(model);
         self.memory().emit(EventKind::Generating);
         let (workload, steps) = (&self.workload, self.steps);
-        match self.cx.no_grad(|cx| workload.write(cx, &*model, steps)) {
+        match self.cx.no_grad(|cx| cx.evaluating(|cx| workload.write(cx, &*model, steps))) {
             Ok(Some(text)) => self.memory().emit(EventKind::Generated { text: text.into() }),
             Ok(None) => {}
             Err(interrupt) => {

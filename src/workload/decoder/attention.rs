@@ -433,6 +433,8 @@ impl Attention {
             }
         })?;
         let mut output = self.output.forward(cx, &attended)?;
+        // The variable is given what the layer puts out.
+        drop(attended);
         if self.dropouts.place == DropoutPlace::Within {
             output = cx.within(self.scope, |cx| cx.dropout(&output, self.dropouts.residual))?;
         }

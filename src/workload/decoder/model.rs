@@ -6,8 +6,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Checkpointing, Context, Cut, LossHead, MaskShape, Model, NextLabels, OpResult, Part, Repeatable, Shape,
-    Tensor, TrainError, checkpoint,
+    Batch, Checkpointing, Context, Cut, LossHead, MaskShape, Model, NextLabels, OpResult, Part, Repeatable,
+    RotaryTables, Shape, Tensor, TrainError, checkpoint,
 };
 
 use super::super::llama::Norm;
@@ -33,12 +33,17 @@ struct Given<'a> {
     pads: bool,
 }
 
-impl Given<'_> {
+impl<'a> Given<'a> {
     /// Tokens, or what was made of each, without padding.
     fn whole(batch: &Tensor) -> Self {
         let dims = batch.shape();
         let [samples, tokens] = [0, 1].map(|dim| dims.dims().get(dim).copied().unwrap_or(1));
         Self { tokens: [samples, tokens], mask: None, pads: false }
+    }
+
+    /// A batch with what is known of its padding.
+    fn of(batch: &'a Batch) -> Self {
+        Self { mask: batch.mask.as_ref(), pads: batch.lengths.is_some(), ..Self::whole(&batch.input) }
     }
 }
 
@@ -279,17 +284,11 @@ impl DecoderModel {
         let made = self.frequencies.as_ref().map(|made| cx.within(self.scope, |cx| made.tables(cx, &positions, dtype)));
         let tables = made.transpose()?;
         for number in layers.clone() {
-            let (layer, unit, windowed) = (&self.layers[number], self.units[number], self.windows.has(number));
+            let windowed = self.windows.has(number);
             let tables = tables.as_ref().map(|tables| tables.of(windowed).clone());
-            let (layer, rotates) = (Rc::clone(layer), !self.unrotated.has(number));
-            let _positions = (self.told != Told::Neither).then(|| positions.clone());
-            let mask =
-                masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
-            let call: Rc<dyn Repeatable> =
-                Rc::new(Call { layer, seen: Seen { tables, rotates, mask, caches, windowed }, _positions });
-            x = cx.unit_forward(unit, &x, |cx, x| {
-                if checkpointing.of(number - layers.start) { checkpoint(cx, &call, x) } else { call.forward(cx, x) }
-            })?;
+            let told = (self.told != Told::Neither).then(|| positions.clone());
+            let call = self.call(number, tables, self.mask_of(&masks, number), caches, told);
+            x = self.run_layer(cx, &x, call, (number, checkpointing.of(number - layers.start)))?;
         }
         if let Some(norm) = norm {
             x = norm.forward(cx, &x)?;
@@ -297,6 +296,63 @@ impl DecoderModel {
         // Variables of the forward pass, which live until it returns.
         drop((embedded, positions, placed, masks, tables));
         Ok(x)
+    }
+
+    /// What some of the layers make of what a stage before put out, called one by one: the model around them would add the embeddings of
+    /// positions once more, and drop some of the sum.
+    fn through_layers_alone(
+        &self,
+        cx: &mut Context,
+        batch: &Batch,
+        layers: &Range<usize>,
+        Passing { checkpointing, norm, .. }: Passing<'_>,
+    ) -> OpResult<Tensor> {
+        let mut x = batch.input.clone();
+        let masked = batch.mask.is_some() || self.eager || cx.attends_eagerly();
+        let dtype = x.dtype();
+        let masks = masked.then(|| cx.within(self.scope, |cx| self.masks(cx, Given::of(batch), dtype, false)));
+        let masks = masks.transpose()?.unwrap_or_default();
+        for number in layers.clone() {
+            let call = self.call(number, None, self.mask_of(&masks, number), false, None);
+            x = self.run_layer(cx, &x, call, (number, checkpointing.of(number - layers.start)))?;
+        }
+        if let Some(norm) = norm {
+            x = norm.forward(cx, &x)?;
+        }
+        drop(masks);
+        Ok(x)
+    }
+
+    fn mask_of(&self, masks: &[(Option<usize>, Mask)], layer: usize) -> Option<Mask> {
+        masks.iter().find(|(window, _)| *window == self.windows.of(layer)).map(|(_, mask)| mask.clone())
+    }
+
+    /// The call of a layer, which a checkpoint may repeat.
+    fn call(
+        &self,
+        number: usize,
+        tables: Option<RotaryTables>,
+        mask: Option<Mask>,
+        caches: bool,
+        positions: Option<Tensor>,
+    ) -> Rc<dyn Repeatable> {
+        let (windowed, rotates) = (self.windows.has(number), !self.unrotated.has(number));
+        let seen = Seen { tables, rotates, mask, caches, windowed };
+        Rc::new(Call { layer: Rc::clone(&self.layers[number]), seen, _positions: positions })
+    }
+
+    fn run_layer(
+        &self,
+        cx: &mut Context,
+        x: &Tensor,
+        call: Rc<dyn Repeatable>,
+        (number, again): (usize, bool),
+    ) -> OpResult<Tensor> {
+        cx.unit_forward(
+            self.units[number],
+            x,
+            |cx, x| if again { checkpoint(cx, &call, x) } else { call.forward(cx, x) },
+        )
     }
 
     /// Embeddings of tokens with those of their positions, and these.
@@ -307,6 +363,10 @@ impl DecoderModel {
         (scope, table): &(NameId, Tensor),
         positions: &Tensor,
     ) -> OpResult<[Tensor; 2]> {
+        // They are a batch of one: its gradient is that of a single sample as it is.
+        let single = embedded.shape().dims().first() == Some(&1);
+        let row = positions.window(Shape::new(&[1, positions.numel()]), 0);
+        let positions = if single { &row } else { positions };
         let look_up = |cx: &mut Context| cx.embedding(table, positions);
         let placed = cx.module(*scope, |cx| cx.with_parameters([table], look_up))?;
         Ok([cx.within(self.scope, |cx| cx.add(embedded, &placed))?, placed])
@@ -343,6 +403,20 @@ impl DecoderModel {
         Ok(masks)
     }
 
+    /// The loss without logits, fused with the head.
+    fn fused_loss(&self, cx: &mut Context, hidden: &Tensor, labels: NextLabels<'_>) -> OpResult<Tensor> {
+        if self.head.bias().is_some() {
+            let text = "the fused loss of a head with a bias is not there; choose another --loss".to_owned();
+            return Err(TrainError::Workload(text).into());
+        }
+        // The fused loss knows no factor of logits; one of what they are made of is the same.
+        let hidden = match self.logit_scale {
+            Some(scale) => &cx.scale(hidden, scale, "scaled hidden values")?,
+            None => hidden,
+        };
+        self.head.fused_loss(cx, hidden, labels, self.caps.logits)
+    }
+
     fn logits(&self, cx: &mut Context, hidden: &Tensor) -> OpResult<Tensor> {
         let mut logits = cx.classify(|cx| self.head.forward(cx, hidden))?;
         if let Some(scale) = self.logit_scale {
@@ -365,21 +439,10 @@ impl Model for DecoderModel {
     fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: Checkpointing) -> OpResult<(Tensor, Tensor)> {
         // One checkpointed layer is enough for transformers to leave the cache out.
         let caches = cx.uses_cache() && !checkpointing.is_on();
-        let (mask, pads) = (batch.mask.as_ref(), batch.lengths.is_some());
-        let given = Given { mask, pads, ..Given::whole(&batch.input) };
-        let hidden = self.hidden(cx, &batch.input, given, checkpointing, caches)?;
+        let hidden = self.hidden(cx, &batch.input, Given::of(batch), checkpointing, caches)?;
         let labels = NextLabels { labels: &batch.target, lengths: batch.lengths.as_deref() };
         if cx.loss_head() == LossHead::Fused {
-            if self.head.bias().is_some() {
-                let text = "the fused loss of a head with a bias is not there; choose another --loss".to_owned();
-                return Err(TrainError::Workload(text).into());
-            }
-            // The fused loss knows no factor of logits; one of what they are made of is the same.
-            let hidden = match self.logit_scale {
-                Some(scale) => cx.scale(&hidden, scale, "scaled hidden values")?,
-                None => hidden,
-            };
-            let loss = self.head.fused_loss(cx, &hidden, labels, self.caps.logits)?;
+            let loss = self.fused_loss(cx, &hidden, labels)?;
             let [loss, _] = cx.leave_model(loss)?;
             return Ok((loss.detach(), loss));
         }
@@ -393,24 +456,30 @@ impl Model for DecoderModel {
     }
 
     /// A stage is the model of transformers without the modules of other stages: it is called with tokens, or with what the stage
-    /// before put out as embeddings (`inputs_embeds=`).
+    /// before put out as embeddings (`inputs_embeds=`). Where positions are learned, stages behind the first call the layers themselves.
     fn stage_forward(
         &self,
         cx: &mut Context,
-        input: &Tensor,
+        batch: &Batch,
         part: &Part,
         checkpointing: Checkpointing,
     ) -> OpResult<Tensor> {
-        let embedded = if part.first { self.embedded(cx, input, checkpointing)? } else { input.clone() };
+        let input = &batch.input;
         let norm = part.last.then_some(&self.norm);
         let passing = Passing { checkpointing, caches: false, norm };
-        let hidden = self.through(cx, embedded, Given::whole(input), &part.units, passing)?;
-        if part.last { self.logits(cx, &hidden) } else { Ok(hidden) }
+        let hidden = if self.positions.is_some() && !part.first {
+            self.through_layers_alone(cx, batch, &part.units, passing)?
+        } else {
+            let embedded = if part.first { self.embedded(cx, input, checkpointing)? } else { input.clone() };
+            self.through(cx, embedded, Given::of(batch), &part.units, passing)?
+        };
+        // The head belongs to a fused loss.
+        if part.last && cx.loss_head() != LossHead::Fused { self.logits(cx, &hidden) } else { Ok(hidden) }
     }
 
     /// What else is done to embeddings, every stage would do to what it is given in their place.
     fn cut(&self) -> Option<Cut> {
-        let plain = self.multipliers.is_none() && self.dropouts.embedding == 0.0 && self.positions.is_none();
+        let plain = self.multipliers.is_none() && (self.dropouts.embedding == 0.0 || self.positions.is_some());
         plain.then_some(Cut::Reduced { tied: self.tied })
     }
 
@@ -430,7 +499,11 @@ impl Model for DecoderModel {
         tokens.shape().with_appended(table.shape().last()).map(|shape| (shape, table.dtype()))
     }
 
-    fn stage_loss(&self, cx: &mut Context, output: &Tensor, target: &Tensor) -> OpResult<Tensor> {
-        cx.loss_of_next(output, NextLabels { labels: target, lengths: None })
+    fn stage_loss(&self, cx: &mut Context, output: &Tensor, batch: &Batch) -> OpResult<Tensor> {
+        let labels = NextLabels { labels: &batch.target, lengths: batch.lengths.as_deref() };
+        if cx.loss_head() == LossHead::Fused {
+            return self.fused_loss(cx, output, labels);
+        }
+        cx.loss_of_next(output, labels)
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Checkpointing, Context, Cut, Model, OpResult, Part, Repeatable, Shape, Tensor, TrainError, checkpoint,
+    Batch, Checkpointing, Context, Cut, Model, OpResult, Part, Repeatable, Shape, Tensor, TrainError, checkpoint,
 };
 
 use super::super::image_modules::{BatchNorm, Convolution, Direction, MaxPool, Patches};
@@ -91,12 +91,12 @@ impl Model for Network {
     fn stage_forward(
         &self,
         cx: &mut Context,
-        input: &Tensor,
+        batch: &Batch,
         part: &Part,
         checkpointing: Checkpointing,
     ) -> OpResult<Tensor> {
         cx.model_forward(|cx| {
-            let (mut x, mut behind, mut blocks) = (input.clone(), false, 0..);
+            let (mut x, mut behind, mut blocks) = (batch.input.clone(), false, 0..);
             for stage in &self.stages {
                 match stage {
                     Stage::Block(unit, block) => {

@@ -11,4 +11,4 @@ def __getattr__(name):
     raise AttributeError(name)
 
 
-from . import _C, cuda, optim  # noqa: E402, F401
+from . import _C, cuda, distributed, optim  # noqa: E402, F401
