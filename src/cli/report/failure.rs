@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::message;
 use super::part::Part;
 use super::subject::{Subject, TriedOut};
+use crate::cli::columns::Tone;
 use crate::cli::flags::flag;
 use crate::cli::paste::in_words;
 use crate::model::{Autopsy, Category};
@@ -28,7 +29,7 @@ pub(super) fn parts(subject: &Subject<'_>) -> Vec<Part> {
         return vec![Part::Heading("Out of memory".to_owned()), Part::Text(said)];
     };
     let heading = if ooms == 1 { "Out of memory".to_owned() } else { format!("Out of memory: {ooms} requests failed") };
-    let mut parts = vec![Part::Heading(heading), Part::Text(first(subject, failure))];
+    let mut parts = vec![Part::Heading(heading), Part::Verdict(Tone::Bad, first(subject, failure))];
     let mut items: Vec<String> = subject.asked.refusal.and_then(message::others).into_iter().collect();
     if subject.is_pytorchs() {
         let leaking = leaking(subject, failure);
