@@ -52,7 +52,7 @@ pub use recorder::{Recorder, free_name};
 pub use request::Request;
 pub use snapshot::{OpenError, snapshot};
 pub use studies::{Wanted, Window};
-pub use watch::{Meeting, watched};
+pub use watch::{Meeting, has_loaded_torch, watched};
 pub use whole::{Stage, Whole, WholeError};
 
 /// Streams of events for unit tests.

@@ -5,6 +5,7 @@
 //! [`crate::source::Request`]s; it never waits for the source.
 
 mod action;
+mod aim;
 mod app;
 mod autopsy;
 mod beside;

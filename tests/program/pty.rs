@@ -533,7 +533,7 @@ fn a_lesson_is_taken_beside_the_lab_and_begun_anew() {
     lab.press("c");
     lab.wait_for_text("▸ C.");
     lab.press("\r");
-    lab.wait_for_text("Right. Measured: C.");
+    lab.wait_for_text("Right: it is C.");
     assert!(lab.text().contains("1 of 1 points") && lab.text().contains("[3 Step]"), "{}", lab.text());
     let progress = kept.path().join("vramlab").join("progress.toml");
     assert!(std::fs::read_to_string(progress).unwrap().contains("checkpointing"));
