@@ -38,6 +38,7 @@ mod whole;
 pub use asked::{AskedError, Known, asked, facts};
 pub use compared::{CompareError, Compared, compared, of_printed};
 pub use cursor::{Landmark, Move, Unit};
+pub use diagnoses::UntoldLimit;
 pub use examined::{Curve, Examined, Fullest, Standing, examined};
 pub use file::recording;
 pub use ghost::Ghost;
