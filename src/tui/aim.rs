@@ -63,7 +63,7 @@ impl Aim {
         let (_, name) = HEIGHTS.into_iter().find(|(height, _)| *height == figure.name())?;
         let is_height = amount.unit == Unit::Bytes && amount.value >= 1.0;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes, and more than none")]
-        is_height.then(|| Self { name, bytes: Bytes(amount.value as u64), token: Token::Warn })
+        is_height.then_some(Self { name, bytes: Bytes(amount.value as u64), token: Token::Warn })
     }
 
     /// As a line in a chart.

@@ -1,6 +1,6 @@
 //! What memory can't pass, as a line with its name: the limit, or else what the card has.
 
-use ratatui::buffer::Buffer;
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
@@ -160,7 +160,7 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
     for y in rows.into_iter().flatten().map(|row| plot.y + row) {
         let is_free = |x: u16| {
             let cell = &buf[(plot.x + x, y)];
-            Shown::of(cell, theme) == Shown::Nothing || DASHES.contains(&cell.symbol())
+            Shown::of(cell, theme) == Shown::Nothing || is_dash(cell, theme)
         };
         // With air before what stands behind it.
         let place = (0..=last).rev().find(|x| (*x..(x + width + 1).min(plot.width)).all(is_free));
@@ -186,6 +186,12 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
             draw_over(cell, letter.encode_utf8(&mut [0; 4]), token, theme);
         }
     }
+}
+
+/// A dash of a line of this kind: of a ceiling, of a goal, of an answer.
+fn is_dash(cell: &Cell, theme: &Theme) -> bool {
+    let tokens = [Token::Limit, Token::Ok, Token::Warn];
+    DASHES.contains(&cell.symbol()) && tokens.into_iter().any(|token| cell.fg == theme.color(token))
 }
 
 #[cfg(test)]
