@@ -27,7 +27,7 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
     if let (Some(before), Some(after), None) = (&effect.before, &effect.after, &effect.emptied)
         && is_nothing(before, after)
     {
-        return 2 + 3 + u16::from(effect.flips.len() > 1);
+        return 2 + 2 + u16::from(effect.flips.len() > 1);
     }
     let figures = 5 + u16::from(!stage.picture.known().steps.losses.is_empty());
     // Of several flips each two take a row of the pane, and so much `empty_cache` has to say.
@@ -96,7 +96,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
     match (&effect.before, &effect.after) {
         (Some(before), Some(after)) if effect.emptied.is_none() && is_nothing(before, after) => {
-            tell(&nothing(stage, effect, after), Token::Text, &mut y, buf);
+            tell(&nothing(effect, after), Token::Text, &mut y, buf);
         }
         (Some(before), Some(after)) => {
             for row in rows(before, after, stage.clock(), stage.view().about.items.per_second()) {
@@ -130,14 +130,11 @@ fn is_nothing(before: &Measurement, after: &Measurement) -> bool {
 }
 
 /// The same in a line: settings of the allocator count for what it takes from then on.
-fn nothing(stage: &Stage<'_>, effect: &Effect, after: &Measurement) -> String {
+fn nothing(effect: &Effect, after: &Measurement) -> String {
     let held = figures::bytes(after.peak_reserved.bytes());
     match effect.flips.as_slice() {
-        [flip] if &*flip.switch == "alloc-conf" && stage.picture.is_live() => {
-            let returned = words::returns(stage, "what is free of it");
-            format!("Nothing yet: {held} are held as before; {returned}, and what is taken then is taken so.")
-        }
-        _ => format!("Nothing: peak, reserved ({held}) and time are as before."),
+        [flip] if &*flip.switch == "alloc-conf" => format!("Nothing yet: {held} are held as before."),
+        _ => format!("Nothing: {held} are held, as before."),
     }
 }
 
