@@ -13,6 +13,8 @@ const GAP: usize = 2;
 const LEAST: usize = 12;
 /// The narrowest and the widest paper, and one that no terminal bounds.
 const WIDTHS: [usize; 3] = [40, 160, 100];
+/// Wider than any line: nothing wraps.
+const ENDLESS: usize = usize::MAX;
 /// A space at which no line is broken: `amp\u{a0}bf16` stays together.
 pub(super) const TIED: &str = "\u{a0}";
 
@@ -84,6 +86,13 @@ impl Paper {
         Self { width: columns.map_or(usual, |columns| columns.clamp(least, most)), colors }
     }
 
+    /// Standard output, where only a terminal has an edge: a file or a pipe gets every paragraph and every row on one line, for
+    /// who searches it or reads it elsewhere.
+    pub fn terminal() -> Self {
+        let paper = Self::stdout();
+        if io::stdout().is_terminal() { paper } else { Self { width: ENDLESS, ..paper } }
+    }
+
     /// Standard output, for text and its colours.
     pub fn out(self) -> Inked<StdoutLock<'static>> {
         Inked { inner: io::stdout().lock(), colors: self.colors }
@@ -99,6 +108,17 @@ impl Paper {
     pub fn paragraph(self, out: &mut impl Write, text: &str, indent: usize, tone: Tone) -> io::Result<()> {
         let room = self.width.saturating_sub(indent).max(20);
         wrap(&tied(text), room).iter().try_for_each(|line| writeln!(out, "{:indent$}{}", "", self.toned(line, tone)))
+    }
+
+    /// An item of a list: its lines stand behind the dot.
+    pub fn item(self, out: &mut impl Write, text: &str, tone: Tone) -> io::Result<()> {
+        const DOT: &str = "• ";
+        let room = self.width.saturating_sub(DOT.width()).max(20);
+        for (index, line) in wrap(&tied(text), room).iter().enumerate() {
+            let head = if index == 0 { DOT } else { "  " };
+            writeln!(out, "{head}{}", self.toned(line, tone))?;
+        }
+        Ok(())
     }
 
     /// A command for a shell, broken before its flags: what is copied runs.
@@ -190,11 +210,12 @@ impl From<&str> for Cell {
     }
 }
 
-/// A column: its heading, and how its cells lie.
-#[derive(Clone, Copy, Debug)]
+/// A column: its heading, of one line or several, and how its cells lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Column {
-    heading: &'static str,
-    right: bool,
+    pub heading: &'static str,
+    /// Its cells stand at the right edge, as figures do.
+    pub right: bool,
     wraps: bool,
     /// It may be left out where there is no room, the largest first.
     spare: u8,
@@ -223,10 +244,10 @@ impl Column {
 }
 
 /// A table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
-    columns: Vec<Column>,
-    rows: Vec<Vec<Cell>>,
+    pub columns: Vec<Column>,
+    pub rows: Vec<Vec<Cell>>,
 }
 
 impl Table {
@@ -235,14 +256,27 @@ impl Table {
     }
 
     pub fn row(&mut self, cells: Vec<Cell>) {
-        self.rows.push(cells.into_iter().map(|cell| Cell { text: tied(&safe(&cell.text)), ..cell }).collect());
+        self.rows.push(cells);
+    }
+
+    /// A row without colours.
+    pub fn words(&mut self, cells: Vec<String>) {
+        self.row(cells.into_iter().map(Cell::from).collect());
+    }
+
+    /// The headings, and the cells of each row, where they are not printed.
+    pub fn texts(&self) -> impl Iterator<Item = Vec<&str>> {
+        let head = self.columns.iter().map(|column| column.heading).collect();
+        let body = self.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
+        std::iter::once(head).chain(body)
     }
 
     /// The columns that there is room for, by their places, and how wide each is.
-    fn fitted(&self, width: usize) -> Vec<(usize, usize)> {
+    fn fitted(&self, rows: &[Vec<Cell>], width: usize) -> Vec<(usize, usize)> {
         let natural = |place: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(place)).map(|cell| cell.text.width());
-            cells.chain([self.columns[place].heading.width()]).max().unwrap_or(0)
+            let cells = rows.iter().filter_map(|row| row.get(place)).map(|cell| cell.text.width());
+            let heading = self.columns[place].heading.split('\n').map(UnicodeWidthStr::width);
+            cells.chain(heading).max().unwrap_or(0)
         };
         let mut kept: Vec<(usize, usize)> = (0..self.columns.len()).map(|place| (place, natural(place))).collect();
         let least = |(place, natural): (usize, usize)| {
@@ -250,7 +284,7 @@ impl Table {
                 return natural;
             }
             // No word of it is broken.
-            let words = self.rows.iter().filter_map(|row| row.get(place)).flat_map(|cell| cell.text.split(' '));
+            let words = rows.iter().filter_map(|row| row.get(place)).flat_map(|cell| cell.text.split(' '));
             words.map(|word| word.width()).max().unwrap_or(0).max(LEAST).min(natural)
         };
         let gaps = |kept: &[(usize, usize)]| GAP * kept.len().saturating_sub(1);
@@ -262,12 +296,17 @@ impl Table {
             }
             kept.retain(|(place, _)| self.columns[*place].spare < spare);
         }
-        // What wraps shares what is over, the widest giving most.
-        loop {
-            let over = (kept.iter().map(|(_, width)| width).sum::<usize>() + gaps(&kept)).saturating_sub(width);
-            let widest = kept.iter_mut().filter(|column| column.1 > least(**column)).max_by_key(|column| column.1);
-            let Some((_, cells)) = widest.filter(|_| over > 0) else { break };
-            *cells -= 1;
+        // What wraps shares what is over, the widest giving most. Words are broken only where nothing else makes it fit: a path is
+        // one long word.
+        let short = |(place, _): (usize, usize)| if self.columns[place].wraps { LEAST } else { usize::MAX };
+        for broken in [false, true] {
+            loop {
+                let over = (kept.iter().map(|(_, width)| width).sum::<usize>() + gaps(&kept)).saturating_sub(width);
+                let least = |column: (usize, usize)| if broken { short(column) } else { least(column) };
+                let widest = kept.iter_mut().filter(|column| column.1 > least(**column)).max_by_key(|column| column.1);
+                let Some((_, cells)) = widest.filter(|_| over > 0) else { break };
+                *cells -= 1;
+            }
         }
         kept
     }
@@ -279,9 +318,11 @@ impl Table {
 
     /// Its lines.
     pub fn lines(&self, paper: Paper) -> Vec<String> {
-        let columns = self.fitted(paper.width);
+        let whole = |cell: &Cell| Cell { text: tied(&safe(&cell.text)), ..cell.clone() };
+        let rows: Vec<Vec<Cell>> = self.rows.iter().map(|row| row.iter().map(whole).collect()).collect();
+        let columns = self.fitted(&rows, paper.width);
         let head = columns.iter().map(|(place, _)| Cell::toned(self.columns[*place].heading, Tone::Head)).collect();
-        let body = self.rows.iter().map(|row| {
+        let body = rows.iter().map(|row| {
             columns.iter().map(|(place, _)| row.get(*place).cloned().unwrap_or_default()).collect::<Vec<Cell>>()
         });
         let has_head = self.columns.iter().any(|column| !column.heading.is_empty());
@@ -290,11 +331,10 @@ impl Table {
             let wrapped: Vec<Vec<String>> = cells
                 .iter()
                 .zip(&columns)
-                .map(
-                    |(cell, (place, width))| {
-                        if self.columns[*place].wraps { wrap(&cell.text, *width) } else { vec![cell.text.clone()] }
-                    },
-                )
+                .map(|(cell, (place, width))| {
+                    let lines = cell.text.split('\n').map(str::to_owned);
+                    if self.columns[*place].wraps { wrap(&cell.text, *width) } else { lines.collect() }
+                })
                 .collect();
             let rows = wrapped.iter().map(Vec::len).max().unwrap_or(0).max(1);
             for row in 0..rows {
@@ -385,6 +425,33 @@ mod tests {
         for tone in [Tone::Head, Tone::Strong, Tone::Dim, Tone::Good, Tone::Mixed, Tone::Bad] {
             assert!(CODES.contains(&tone.code()));
         }
+    }
+
+    #[test]
+    fn a_long_word_breaks_between_its_parts_where_nothing_else_makes_a_row_fit() {
+        let mut table = Table::new([
+            Column::wraps("name"),
+            Column::left("for"),
+            Column::right("peak\nreserved"),
+            Column::wraps("in"),
+        ]);
+        let path = "train_(/home/somebody/projects/a_model/training/loop.py:1234)";
+        table.words([path, "activations", "12.38 GiB", "modeling_gpt2.py:304"].map(str::to_owned).to_vec());
+        for width in [60, 80, 100] {
+            let lines = table.lines(Paper { width, colors: false });
+            let text = lines.join("\n");
+            assert!(lines.iter().all(|line| line.width() <= width), "{width}:\n{text}");
+            assert!(text.contains("12.38 GiB") && text.contains("activations"), "{width}:\n{text}");
+            let peak = lines[1].find("reserved").map(|at| at + "reserved".len());
+            assert_eq!(
+                peak,
+                lines[0].find("peak").map(|at| at + "peak".len()),
+                "a heading of two lines is one:\n{text}"
+            );
+        }
+        let lines = table.lines(Paper { width: ENDLESS, colors: false });
+        assert_eq!(lines.len(), 3, "what is piped has its rows whole");
+        assert!(lines[2].starts_with(path) && lines[2].ends_with("modeling_gpt2.py:304"), "{lines:?}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use serde::Serialize;
 
+use super::columns::{Cell, Column, Paper, Table, Tone};
 use super::output::stdout;
 use super::{Status, combinations, config, selftest, spec};
 use crate::allocator::{Settings, TorchVersion};
@@ -62,21 +63,39 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Status> {
     let mut lines = vec![processor(), terminal(), config_file()];
     lines.extend(themes());
     lines.push(settings());
-    lines.extend(cuda::probe().into_iter().map(|probe| DoctorLine {
-        subject: probe.subject,
-        found: probe.found,
-        sentence: probe.sentence,
-    }));
+    lines.extend(gpu(!args.json));
     if args.json {
         writeln!(stdout(), "{}", serde_json::to_string_pretty(&lines)?)?;
         return Ok(Status::DONE);
     }
-    let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
-    for line in &lines {
-        let mark = if line.found { "yes" } else { "no" };
-        writeln!(stdout(), "{mark:>3}  {:width$}  {}", line.subject, line.sentence)?;
+    let paper = Paper::terminal();
+    let mut table = Table::new([Column::right(""), Column::left(""), Column::wraps("")]);
+    for line in lines {
+        let mark = if line.found { Cell::toned("yes", Tone::Good) } else { Cell::toned("no", Tone::Mixed) };
+        table.row(vec![mark, Cell::toned(line.subject, Tone::Strong), line.sentence.into()]);
     }
+    table.print(&mut paper.out(), paper)?;
     Ok(Status::DONE)
+}
+
+/// What there is of CUDA. For people all that is missing together with the driver is one line: nobody without a GPU misses its
+/// libraries one by one.
+fn gpu(for_people: bool) -> Vec<DoctorLine> {
+    let probes = cuda::probe();
+    let line = |probe: cuda::Probe| DoctorLine::new(&probe.subject, probe.found, probe.sentence);
+    let has_driver = probes.first().is_none_or(|driver| driver.found);
+    if has_driver || !for_people {
+        return probes.into_iter().map(line).collect();
+    }
+    let (found, missing): (Vec<_>, Vec<_>) = probes.into_iter().partition(|probe| probe.found);
+    let missing: Vec<String> =
+        missing.into_iter().map(|probe| probe.subject).filter(|subject| subject != cuda::HOW_TO_GET).collect();
+    let sentence = format!(
+        "Not found: {}. The processor trains, or a simulated GPU (--device sim:h200). To train on a GPU install NVIDIA's driver, and \
+         CUDA 12 or 13, which `pip install torch` brings.",
+        missing.join(", ")
+    );
+    found.into_iter().map(line).chain([DoctorLine::new("CUDA", false, sentence)]).collect()
 }
 
 fn processor() -> DoctorLine {

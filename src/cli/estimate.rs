@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 use color_eyre::eyre::{Result, eyre};
 use serde_json::{Map, Value, json};
 
+use super::columns::{Cell, Column, Paper, Table, Tone};
 use super::output::stdout;
 use super::spec::SpecArgs;
-use super::table::{line, print};
 use super::{Status, Usage};
 use crate::estimate::{Estimate, Kind, Model, Term, Training};
 use crate::model::{Category, Settings, View, advice};
@@ -111,7 +111,6 @@ pub(super) fn run(args: &EstimateArgs) -> Result<Status> {
     }
     let model = model(args.kind.kind(), &spec)?;
     let rows = rows(&spec, &model, card.compute_capability)?;
-    let mut out = stdout();
     if args.json {
         let object = json!({
             "units": { "sizes": "bytes" },
@@ -125,9 +124,10 @@ pub(super) fn run(args: &EstimateArgs) -> Result<Status> {
             "parameters": model.weights()?.all,
             "rows": rows.iter().map(row_json).collect::<Vec<_>>(),
         });
-        writeln!(out, "{object}")?;
+        writeln!(stdout(), "{object}")?;
     } else {
-        write(&mut out, &spec, &model, &rows)?;
+        let paper = Paper::terminal();
+        write(&mut paper.out(), paper, &spec, &model, &rows)?;
     }
     Ok(Status::DONE)
 }
@@ -249,53 +249,67 @@ fn difference(formula: Bytes, measured: Option<Bytes>) -> String {
     }
 }
 
-fn write(out: &mut impl Write, spec: &LabSpec, model: &Model, rows: &[EstimateRow]) -> Result<()> {
+fn write(out: &mut impl Write, paper: Paper, spec: &LabSpec, model: &Model, rows: &[EstimateRow]) -> Result<()> {
     let Model { layers, width, heads, seq, context, vocab, kind } = *model;
     let sizes = match kind {
         Kind::Mlp => format!("L {layers} · d {width} · T {seq} (elements of a sample) · V {vocab} (classes)"),
         _ => format!("L {layers} · d {width} · H {heads} · T {seq} · C {context} · V {vocab}"),
     };
-    writeln!(out, "{sizes} · B {} · N {} parameters", spec.config.batch, model.weights()?.all)?;
+    let sizes = format!("{sizes} · B {} · N {} parameters", spec.config.batch, model.weights()?.all);
+    paper.paragraph(out, &sizes, 0, Tone::Strong)?;
     writeln!(out, "beside {STEPS} steps on {}, simulated\n", spec.about(None).device)?;
     let Some(first) = rows.first() else { return Ok(()) };
     let measured = first.measured.as_ref().ok();
-    let mut lines = vec![line(["", "formula", "run", "off"])];
+    let mut table =
+        Table::new([Column::left(""), Column::right("formula"), Column::right("run"), Column::right("off")]);
     for (index, figure) in first.estimate.figures.iter().enumerate() {
         let measured = measured.and_then(|measured| measured.get(index).copied().flatten());
-        lines.push(vec![
+        table.words(vec![
             figure.term.label().to_owned(),
             figure.bytes.to_string(),
             measured.map_or_else(|| "–".to_owned(), |bytes| bytes.to_string()),
             difference(figure.bytes, measured),
         ]);
     }
-    print(out, &lines)?;
+    table.print(out, paper)?;
     if let Err(why) = &first.measured {
-        writeln!(out, "the run did not go through: {why}")?;
+        paper.paragraph(out, &format!("the run did not go through: {why}"), 0, Tone::Bad)?;
     }
-    writeln!(out, "\nformulas, in bytes:")?;
+    writeln!(out, "\n{}", paper.toned("formulas, in bytes:", Tone::Strong))?;
+    let mut formulas = Table::new([Column::left(""), Column::wraps("")]);
     for figure in &first.estimate.figures {
-        writeln!(out, "  {:<16} = {}", figure.term.label(), figure.formula)?;
+        formulas.words(vec![format!("  {:<14}", figure.term.label()), format!("= {}", figure.formula)]);
     }
-    writeln!(out, "the peak is where {}; the run's figures are of blocks, which are rounded", first.estimate.moment)?;
-    writeln!(out, "\nunder each switch")?;
-    let mut lines = vec![line(["", "optimizer state", "activations", "peak", "run", "off", "the peak is where"])];
+    formulas.print(out, paper)?;
+    let moment = first.estimate.moment;
+    let moment = format!("the peak is where {moment}; the run's figures are of blocks, which are rounded");
+    paper.paragraph(out, &moment, 0, Tone::Plain)?;
+    writeln!(out, "\n{}", paper.toned("under each switch", Tone::Strong))?;
+    let mut table = Table::new([
+        Column::wraps(""),
+        Column::right("optimizer state").spare(2),
+        Column::right("activations").spare(1),
+        Column::right("peak"),
+        Column::right("run"),
+        Column::right("off"),
+        Column::wraps("the peak is where"),
+    ]);
     for row in rows {
         let of = |term| row.estimate.bytes(term);
         let peak = row.measured.as_ref().ok().and_then(|&[.., peak]| peak);
-        lines.push(vec![
-            row.switches.clone(),
-            of(Term::OptimizerState).to_string(),
-            of(Term::Activations).to_string(),
-            of(Term::Peak).to_string(),
-            peak.map_or_else(|| "does not fit".to_owned(), |bytes| bytes.to_string()),
-            difference(of(Term::Peak), peak),
-            row.estimate.moment.to_owned(),
+        table.row(vec![
+            row.switches.as_str().into(),
+            of(Term::OptimizerState).to_string().into(),
+            of(Term::Activations).to_string().into(),
+            of(Term::Peak).to_string().into(),
+            peak.map_or_else(|| Cell::toned("does not fit", Tone::Bad), |bytes| bytes.to_string().into()),
+            difference(of(Term::Peak), peak).into(),
+            row.estimate.moment.into(),
         ]);
     }
-    print(out, &lines)?;
-    writeln!(out, "off: how far the formula is from the run, where that is {TOLD:.0} % or more")?;
-    Ok(())
+    table.print(out, paper)?;
+    let off = format!("off: how far the formula is from the run, where that is {TOLD:.0} % or more");
+    Ok(paper.paragraph(out, &off, 0, Tone::Dim)?)
 }
 
 fn row_json(row: &EstimateRow) -> Value {

@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 use super::columns::{Cell, Column, Paper, TIED, Table, Tone};
 use super::fit_program::{self, Search};
 use super::output::{stdout, warn};
+use super::percent::changed;
 use super::search::{Follower, in_milliseconds, limit_json, limit_of, milliseconds, probe_json, reason, why, words_of};
 use super::spec::SpecArgs;
 use super::stand_in::StandInArgs;
-use super::table::change;
 use super::{Status, Usage, config, foresight, interrupt, ranks, reproduce, ways};
 use crate::fit::{self, Control, Costed, Figures, Largest, News, Outcome, Pareto, Probe, Terms, Way};
 use crate::session::{DeviceChoice, LabSpec, Setup};
@@ -297,15 +297,8 @@ impl FitReport<'_> {
         let best = best(&front);
         for costed in front.iter().take(ROWS) {
             let Some(figures) = costed.figures() else { continue };
-            let compared = |of: fn(&Figures) -> u64| {
-                let change = base.map_or_else(String::new, |base| change(of(base), of(figures)));
-                let tone = match change.chars().next() {
-                    Some('+') => Tone::Bad,
-                    Some(_) => Tone::Good,
-                    None => Tone::Plain,
-                };
-                Cell::toned(change, tone)
-            };
+            let compared =
+                |of: fn(&Figures) -> u64| base.map_or_else(Cell::default, |base| changed(of(base), of(figures)));
             let named: Vec<&str> =
                 best.iter().filter(|(_, one)| std::ptr::eq(*one, *costed)).map(|(name, _)| *name).collect();
             table.row(vec![

@@ -9,11 +9,12 @@ use rayon::prelude::*;
 use serde_json::json;
 
 use super::Status;
+use super::columns::{Cell, Column, Paper, Table, Tone};
 use super::output::stdout;
 use super::paste::paste;
+use super::percent::{change, changed};
 use super::progress::Progress;
 use super::subject::SubjectArgs;
-use super::table::{change, line, print};
 use super::whatif::{reproduced, started};
 use crate::allocator::TorchVersion;
 use crate::units::Bytes;
@@ -93,21 +94,18 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
         });
         writeln!(stdout(), "{object}")?;
     } else {
-        let mut out = stdout();
-        writeln!(
-            out,
-            "{}: {} settings tried on device {}",
-            args.subject.name(),
-            tuning.tried.len(),
-            run.facts.device.0
-        )?;
-        writeln!(out, "{}", reproduced(&run, &again))?;
+        let paper = Paper::terminal();
+        let mut out = paper.out();
+        let (name, tried) = (args.subject.name(), tuning.tried.len());
+        let title = format!("{name}: {tried} settings tried on device {}", run.facts.device.0);
+        paper.paragraph(&mut out, &title, 0, Tone::Strong)?;
+        paper.paragraph(&mut out, &reproduced(&run, &again), 0, Tone::Plain)?;
         if let Some(started) = started(&run, rows.iter().map(|row| &row.tried.conditions)) {
-            writeln!(out, "{started}")?;
+            paper.paragraph(&mut out, &started, 0, Tone::Plain)?;
         }
         writeln!(out)?;
-        table(&mut out, &run, &rows)?;
-        advise(&mut out, &run, &tuning, oldest)?;
+        table(&mut out, paper, &run, &rows)?;
+        advise(&mut out, paper, &run, &tuning, oldest)?;
     }
     Ok(Status::DONE)
 }
@@ -123,70 +121,74 @@ pub(super) fn tune(run: &Recorded, limit: Option<Bytes>, effort: Effort, oldest:
     Ok(tuning)
 }
 
-fn table(out: &mut impl Write, run: &Recorded, rows: &[TuneRow<'_>]) -> io::Result<()> {
-    let mut lines = vec![
-        line(["", "peak", "", "driver", "", "out of", "smallest limit"]),
-        line(["", "reserved", "", "calls", "retries", "memory", "that fits"]),
-    ];
+fn table(out: &mut impl Write, paper: Paper, run: &Recorded, rows: &[TuneRow<'_>]) -> io::Result<()> {
+    let mut table = Table::new([
+        Column::wraps(""),
+        Column::right("peak\nreserved"),
+        Column::right(""),
+        Column::right("driver\ncalls").spare(1),
+        Column::right("\nretries"),
+        Column::right("out of\nmemory"),
+        Column::right("smallest limit\nthat fits"),
+    ]);
     let of = &run.facts.figures;
     let calls = of.segments_allocated + of.segments_freed;
-    let told = |n: u64| if n == 0 { "no".to_owned() } else { n.to_string() };
-    lines.push(vec![
-        format!("recorded: {}", run.facts.conditions),
-        of.peak_reserved.to_string(),
-        String::new(),
-        calls.to_string(),
-        of.retries.to_string(),
+    let told = |n: u64| if n == 0 { Cell::from("no") } else { Cell::toned(n.to_string(), Tone::Bad) };
+    table.row(vec![
+        format!("recorded: {}", run.facts.conditions).into(),
+        of.peak_reserved.to_string().into(),
+        Cell::default(),
+        calls.to_string().into(),
+        of.retries.to_string().into(),
         told(of.ooms),
     ]);
     for TuneRow { tried, smallest } in rows {
         let figures = &tried.figures;
-        lines.push(vec![
-            format!("predicted: {}", tried.conditions),
-            figures.peak_reserved.to_string(),
-            change(of.peak_reserved.get(), figures.peak_reserved.get()),
-            tried.calls().to_string(),
-            figures.retries.to_string(),
+        table.row(vec![
+            format!("predicted: {}", tried.conditions).into(),
+            figures.peak_reserved.to_string().into(),
+            changed(of.peak_reserved.get(), figures.peak_reserved.get()),
+            tried.calls().to_string().into(),
+            figures.retries.to_string().into(),
             told(figures.ooms),
-            smallest.map_or_else(|| "none".to_owned(), |limit| limit.to_string()),
+            smallest.map_or_else(|| "none".to_owned(), |limit| limit.to_string()).into(),
         ]);
     }
-    print(out, &lines)
+    table.print(out, paper)
 }
 
 /// What to do.
-fn advise(out: &mut impl Write, run: &Recorded, tuning: &Tuning, oldest: TorchVersion) -> io::Result<()> {
+fn advise(out: &mut impl Write, paper: Paper, run: &Recorded, tuning: &Tuning, oldest: TorchVersion) -> io::Result<()> {
     writeln!(out)?;
     let Some(best) = tuning.recommended(run) else {
-        return match tuning.tried.iter().any(Tried::fits) {
-            true => writeln!(out, "No settings lower the peak by 1 % or more: leave them as they are."),
-            false => writeln!(out, "Nothing fits: take a smaller batch, or something else that lowers peak allocated."),
+        let (text, tone) = match tuning.tried.iter().any(Tried::fits) {
+            true => ("No settings lower the peak by 1 % or more: leave them as they are.", Tone::Plain),
+            false => ("Nothing fits: take a smaller batch, or something else that lowers peak allocated.", Tone::Bad),
         };
+        return paper.paragraph(out, text, 0, tone);
     };
     let (before, after) = (run.facts.figures.peak_reserved, best.figures.peak_reserved);
-    match run.facts.figures.ooms {
-        0 => writeln!(
-            out,
-            "Predicted to save {} ({}):",
-            before.saturating_sub(after),
-            change(before.get(), after.get())
-        )?,
-        _ => writeln!(out, "Predicted to serve every request, and to reserve {after}:")?,
-    }
+    let predicted = match run.facts.figures.ooms {
+        0 => {
+            let saved = before.saturating_sub(after);
+            format!("Predicted to save {saved} ({}):", change(before.get(), after.get()))
+        }
+        _ => format!("Predicted to serve every request, and to reserve {after}:"),
+    };
+    paper.paragraph(out, &predicted, 0, Tone::Good)?;
     let paste = paste(&best.conditions, run, oldest);
     writeln!(out, "\n  {}", paste.shell)?;
     if let Some(line) = &paste.program {
-        writeln!(
-            out,
-            "\nand in the program, before it takes memory (without a limit PyTorch collects no garbage, and the gain is gone):\n\n  {line}"
-        )?;
+        let text = "and in the program, before it takes memory (without a limit PyTorch collects no garbage, and the gain is gone):";
+        writeln!(out)?;
+        paper.paragraph(out, text, 0, Tone::Plain)?;
+        writeln!(out, "\n  {line}")?;
     }
     if oldest < run.facts.conditions.settings.torch() {
-        writeln!(
-            out,
-            "\nThe file may be of a PyTorch before 2.11, which stops at keys that it does not know: large_segment_size_mb was not \
-             tried. --torch 2.11 tries it."
-        )?;
+        let text = "The file may be of a PyTorch before 2.11, which stops at keys that it does not know: large_segment_size_mb was not \
+                    tried. --torch 2.11 tries it.";
+        writeln!(out)?;
+        paper.paragraph(out, text, 0, Tone::Plain)?;
     }
     Ok(())
 }

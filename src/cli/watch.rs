@@ -166,7 +166,7 @@ impl Watched {
             command: words.join(" "),
             pid: started.or(attached),
             output: self.output.clone(),
-            printed: Vec::new(),
+            ..Awaited::default()
         }
     }
 

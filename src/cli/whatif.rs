@@ -8,9 +8,10 @@ use color_eyre::eyre::{Report, Result};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
+use super::columns::{Cell, Column, Paper, Table, Tone};
 use super::output::{stdout, warn};
+use super::percent::{change, changed, share};
 use super::subject::SubjectArgs;
-use super::table::{change, line, print, share};
 use super::{Status, Usage};
 use crate::model::Begins;
 use crate::units::Bytes;
@@ -56,7 +57,7 @@ pub(super) fn run(args: &WhatifArgs) -> Result<Status> {
     if args.json {
         writeln!(stdout(), "{}", object(&run, &again, &rows))?;
     } else {
-        table(&mut stdout(), &args.subject.name(), &run, &again, &rows)?;
+        table(&args.subject.name(), &run, &again, &rows)?;
     }
     Ok(Status::DONE)
 }
@@ -187,21 +188,31 @@ pub(super) fn reproduced(run: &Recorded, again: &Figures) -> String {
     )
 }
 
-fn table(out: &mut impl Write, name: &str, run: &Recorded, again: &WhatIfRow, rows: &[WhatIfRow]) -> io::Result<()> {
-    writeln!(out, "{name}: device {}, {}", run.facts.device.0, run.facts.conditions)?;
-    writeln!(out, "{}", reproduced(run, &again.figures))?;
+fn table(name: &str, run: &Recorded, again: &WhatIfRow, rows: &[WhatIfRow]) -> io::Result<()> {
+    let paper = Paper::terminal();
+    let out = &mut paper.out();
+    let title = format!("{name}: device {}, {}", run.facts.device.0, run.facts.conditions);
+    paper.paragraph(out, &title, 0, Tone::Strong)?;
+    paper.paragraph(out, &reproduced(run, &again.figures), 0, Tone::Plain)?;
     if let Some(started) = started(run, rows.iter().map(|row| &row.conditions)) {
-        writeln!(out, "{started}")?;
+        paper.paragraph(out, &started, 0, Tone::Plain)?;
     }
     writeln!(out)?;
-    let mut lines = vec![
-        line(["", "peak", "", "at the end", "peak", "stranded", "driver calls", "", "out of"]),
-        line(["", "reserved", "", "reserved", "allocated", "at the peak", "took / gave", "retries", "memory"]),
-    ];
-    lines.push(cells("recorded".to_owned(), &run.facts.figures, run.facts.stranded_at_peak, None));
+    let mut table = Table::new([
+        Column::wraps(""),
+        Column::right("peak\nreserved"),
+        Column::right(""),
+        Column::right("at the end\nreserved").spare(2),
+        Column::right("peak\nallocated").spare(1),
+        Column::right("stranded\nat the peak"),
+        Column::right("driver calls\ntook / gave").spare(3),
+        Column::right("\nretries"),
+        Column::right("out of\nmemory"),
+    ]);
+    table.row(cells("recorded".to_owned(), &run.facts.figures, run.facts.stranded_at_peak, None));
     let before = run.facts.figures.peak_reserved;
     if !run.is_exact(&again.figures) {
-        lines.push(cells("replayed".to_owned(), &again.figures, again.stranded, Some(before)));
+        table.row(cells("replayed".to_owned(), &again.figures, again.stranded, Some(before)));
     }
     for row in rows {
         let mut label = format!("predicted: {}", row.conditions);
@@ -211,34 +222,35 @@ fn table(out: &mut impl Write, name: &str, run: &Recorded, again: &WhatIfRow, ro
         if let Some(every) = row.conditions.empty_cache_every {
             label += &format!(", empty_cache every {every}");
         }
-        lines.push(cells(label, &row.figures, row.stranded, Some(before)));
+        table.row(cells(label, &row.figures, row.stranded, Some(before)));
     }
-    print(out, &lines)?;
+    table.print(out, paper)?;
     for row in rows.iter().filter(|row| row.figures.served > 0) {
-        writeln!(
-            out,
-            "\nOf the requests that failed in the run ({}), {} would be served under {}.",
+        let served = format!(
+            "Of the requests that failed in the run ({}), {} would be served under {}.",
             run.facts.figures.ooms, row.figures.served, row.conditions
-        )?;
+        );
+        writeln!(out)?;
+        paper.paragraph(out, &served, 0, Tone::Good)?;
     }
     Ok(())
 }
 
-fn cells(label: String, figures: &Figures, stranded: Bytes, before: Option<Bytes>) -> Vec<String> {
+fn cells(label: String, figures: &Figures, stranded: Bytes, before: Option<Bytes>) -> Vec<Cell> {
     let times = |n: u64| match n {
-        0 => "no".to_owned(),
-        1 => "once".to_owned(),
-        n => format!("{n} times"),
+        0 => Cell::from("no"),
+        1 => Cell::toned("once", Tone::Bad),
+        n => Cell::toned(format!("{n} times"), Tone::Bad),
     };
     vec![
-        label,
-        figures.peak_reserved.to_string(),
-        before.map_or_else(String::new, |before| change(before.get(), figures.peak_reserved.get())),
-        figures.reserved.to_string(),
-        figures.peak_allocated.to_string(),
-        share(stranded.get(), figures.peak_reserved.get()),
-        format!("{} / {}", figures.segments_allocated, figures.segments_freed),
-        figures.retries.to_string(),
+        label.into(),
+        figures.peak_reserved.to_string().into(),
+        before.map_or_else(Cell::default, |before| changed(before.get(), figures.peak_reserved.get())),
+        figures.reserved.to_string().into(),
+        figures.peak_allocated.to_string().into(),
+        share(stranded.get(), figures.peak_reserved.get()).into(),
+        format!("{} / {}", figures.segments_allocated, figures.segments_freed).into(),
+        figures.retries.to_string().into(),
         times(figures.ooms),
     ]
 }

@@ -62,6 +62,20 @@ impl Condition {
     }
 }
 
+impl Condition {
+    /// Figures that must be less than so much for it to hold, whatever else must: `reserved < 8 GiB`, alone or joined by `and`.
+    #[must_use]
+    pub fn most(&self, moments: &Moments) -> Vec<(Figure, Amount)> {
+        let mut found = Vec::new();
+        self.0.each_most(&mut |figure, most| {
+            if let Ok(value) = most.value(moments) {
+                found.push((figure, Amount { value: value / figure.unit().base(), unit: figure.unit() }));
+            }
+        });
+        found
+    }
+}
+
 impl Quantity {
     /// Its value.
     ///
@@ -236,6 +250,18 @@ impl Test {
                 a.each(see);
                 b.each(see);
             }
+        }
+    }
+
+    /// Figures of now that must be less than something.
+    fn each_most<'a>(&'a self, see: &mut impl FnMut(Figure, &'a Term)) {
+        match self {
+            Self::Compare(Relation::Less | Relation::AtMost, Term::Figure(None, figure), most) => see(*figure, most),
+            Self::And(a, b) => {
+                a.each_most(see);
+                b.each_most(see);
+            }
+            _ => {}
         }
     }
 

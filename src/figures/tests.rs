@@ -33,6 +33,22 @@ fn measured(text: &str) -> String {
     Quantity::parse(text, &SCOPE).unwrap().measure(&moments()).unwrap().to_string()
 }
 
+#[test]
+fn what_a_condition_bounds_from_above_is_told_and_nothing_else() {
+    let most = |text: &str| -> Vec<(String, f64)> {
+        let condition = Condition::parse(text, &SCOPE).unwrap();
+        condition.most(&moments()).into_iter().map(|(figure, most)| (figure.name().to_owned(), most.value)).collect()
+    };
+    assert_eq!(most("reserved < 400 MiB"), [("reserved".to_owned(), 400.0 * MIB)]);
+    // Of now alone, and of what must hold whatever else does; times in their own unit.
+    let both = [("allocated".to_owned(), 512.0 * MIB), ("step_ms".to_owned(), 10.0)];
+    assert_eq!(most("allocated < before.reserved / 2 and step_ms <= before.step_ms"), both);
+    for text in ["reserved > 4 MiB", "before.reserved < 4 MiB", "reserved < 4 MiB or steps < 3", "not reserved < 4 MiB"]
+    {
+        assert_eq!(most(text), [], "{text}");
+    }
+}
+
 fn refused(text: &str) -> (usize, String) {
     let condition = Condition::parse(text, &SCOPE);
     let misread = match condition {

@@ -7,10 +7,10 @@ use std::thread;
 
 use tokio::sync::mpsc;
 
-use vramlab_allocator::units::DeviceIndex;
+use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_model::{Diagnosis, Gain, LeakFinder, MarkKind, MemoryModel, Names, Remedied, Remedy, RhythmFinder, Trial};
 use vramlab_recording::{Excerpt, Timeline};
-use vramlab_whatif::{Effort, Places, Recorded, RecordedWriter, Tuning};
+use vramlab_whatif::{Effort, Places, Recorded, RecordedWriter, Tuning, smallest_limit};
 
 /// Steps after a flip before anything is looked for.
 const STEPS: u64 = 6;
@@ -21,10 +21,21 @@ const TRIED: u64 = 1 << 21;
 /// The same of a run that goes on.
 const TRIED_LIVE: u64 = 1 << 20;
 
+/// A limit that refused a request and that nobody tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UntoldLimit {
+    /// The least that it can have been.
+    pub least: Bytes,
+    /// A change with which the requests that failed would have been served, and the smallest limit for that; only where nothing does
+    /// under the least.
+    pub fits_from: Option<(Remedy, Bytes)>,
+}
+
 /// What was found out, and of what.
 #[derive(Debug)]
 pub(super) struct Diagnoses {
     last: Option<Arc<Diagnosis>>,
+    untold_limit: Option<Arc<UntoldLimit>>,
     of: Option<Of>,
     stop: Option<Stop>,
     finished: (mpsc::UnboundedSender<Found>, mpsc::UnboundedReceiver<Found>),
@@ -46,6 +57,7 @@ struct Of {
 pub(super) struct Found {
     of: Of,
     diagnosis: Diagnosis,
+    untold_limit: Option<UntoldLimit>,
 }
 
 /// Stops the search when dropped.
@@ -60,12 +72,17 @@ impl Drop for Stop {
 
 impl Diagnoses {
     pub fn new() -> Self {
-        Self { last: None, of: None, stop: None, finished: mpsc::unbounded_channel() }
+        Self { last: None, untold_limit: None, of: None, stop: None, finished: mpsc::unbounded_channel() }
     }
 
     /// What was found out last of what is so still.
     pub fn last(&self) -> Option<Arc<Diagnosis>> {
         self.last.clone()
+    }
+
+    /// What is known of a limit that nobody tells, where one refused a request.
+    pub fn untold_limit(&self) -> Option<Arc<UntoldLimit>> {
+        self.untold_limit.clone()
     }
 
     /// The next that is found out.
@@ -82,6 +99,7 @@ impl Diagnoses {
         if self.of == Some(found.of) {
             self.stop = None;
             self.last = Some(Arc::new(found.diagnosis));
+            self.untold_limit = found.untold_limit.map(Arc::new);
         }
     }
 
@@ -95,7 +113,7 @@ impl Diagnoses {
         let finished = lab.finished();
         let of = Of { device, since, end, whole: !grows };
         if self.of.is_some_and(|known| (known.device, known.since) != (device, since)) {
-            (self.last, self.of, self.stop) = (None, None, None);
+            (self.last, self.untold_limit, self.of, self.stop) = (None, None, None, None);
         }
         let enough = if finished == 0 { end - first >= EVENTS } else { finished >= step + STEPS };
         let due = match self.of {
@@ -124,9 +142,9 @@ impl Diagnoses {
         let stopped = Arc::new(AtomicBool::new(false));
         let (stop, finished, of) = (Arc::clone(&stopped), self.finished.0.clone(), run.of);
         let look = move || {
-            if let Some(diagnosis) = run.diagnose(&excerpt, &stop) {
+            if let Some((diagnosis, untold_limit)) = run.diagnose(&excerpt, &stop) {
                 // The receiver may be gone.
-                drop(finished.send(Found { of, diagnosis }));
+                drop(finished.send(Found { of, diagnosis, untold_limit }));
             }
         };
         if thread::Builder::new().name("diagnosis".to_owned()).spawn(look).is_ok() {
@@ -149,7 +167,7 @@ struct ExaminedRun {
 
 impl ExaminedRun {
     /// `None` if it was stopped.
-    fn diagnose(&self, excerpt: &Excerpt, stop: &AtomicBool) -> Option<Diagnosis> {
+    fn diagnose(&self, excerpt: &Excerpt, stop: &AtomicBool) -> Option<(Diagnosis, Option<UntoldLimit>)> {
         let goes_on = || !stop.load(Ordering::Relaxed);
         let (device, since) = (self.of.device, self.of.since);
         let before = excerpt.before().lab(device);
@@ -169,7 +187,7 @@ impl ExaminedRun {
             }
             goes_on()
         });
-        let mut diagnosis = Diagnosis::default();
+        let (mut diagnosis, mut untold_limit) = (Diagnosis::default(), None);
         if let Some(rhythm) = rhythm.finish() {
             let mut finder = LeakFinder::new(rhythm);
             excerpt.each(|index, event| {
@@ -184,8 +202,11 @@ impl ExaminedRun {
         if let Some(recorded) = writer.filter(|_| goes_on()).and_then(|writer| writer.finish(None, None).ok()) {
             diagnosis.tried = self.try_settings(&recorded);
             diagnosis.remedied = self.try_for_failures(&recorded);
+            if diagnosis.remedied.is_none() {
+                untold_limit = self.try_limits(&recorded);
+            }
         }
-        goes_on().then_some(diagnosis)
+        goes_on().then_some((diagnosis, untold_limit))
     }
 
     /// Expandable segments, beside what is in force: from where a run is, or from the first event of one that has ended.
@@ -206,6 +227,19 @@ impl ExaminedRun {
             }
         };
         Some((Remedy::settings(text), gain))
+    }
+
+    /// What is known of a limit that nobody tells, and that nothing serves at its lowest: what would, from which limit on.
+    fn try_limits(&self, recorded: &Recorded) -> Option<UntoldLimit> {
+        let range = recorded.facts.unknown_limit.filter(|_| self.failed && self.of.whole)?;
+        let torch = recorded.facts.conditions.settings.torch();
+        let tuning = Tuning::of(recorded, Some(range.most()), Effort::Short, torch, &|_, _| {}).ok();
+        let best = tuning.as_ref().and_then(|tuning| tuning.recommended(recorded));
+        let fits_from = best.and_then(|best| {
+            let limit = smallest_limit(&recorded.program, &best.conditions)?;
+            Some((Remedy::settings(best.conditions.text().to_owned()), limit))
+        });
+        Some(UntoldLimit { least: range.least, fits_from })
     }
 
     /// What serves the requests that failed, of a run that has ended.

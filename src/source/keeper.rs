@@ -605,6 +605,7 @@ impl Keeper {
             study: self.studies.last(),
             listing: self.listings.last(),
             // Of a run that goes on it is about now.
+            untold_limit: self.diagnoses.untold_limit().filter(|_| !self.goes_on()),
             diagnosis: self.diagnoses.last().filter(|_| !self.goes_on() || self.cursor == Cursor::Now),
             studying: self.studies.progress(),
             answered: self.answered,

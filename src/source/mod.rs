@@ -38,6 +38,7 @@ mod whole;
 pub use asked::{AskedError, Known, asked, facts};
 pub use compared::{CompareError, Compared, compared, of_printed};
 pub use cursor::{Landmark, Move, Unit};
+pub use diagnoses::UntoldLimit;
 pub use examined::{Curve, Examined, Fullest, Standing, examined};
 pub use file::recording;
 pub use ghost::Ghost;
@@ -52,7 +53,7 @@ pub use recorder::{Recorder, free_name};
 pub use request::Request;
 pub use snapshot::{OpenError, snapshot};
 pub use studies::{Wanted, Window};
-pub use watch::{Meeting, watched};
+pub use watch::{Meeting, has_loaded_torch, watched};
 pub use whole::{Stage, Whole, WholeError};
 
 /// Streams of events for unit tests.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::diagnoses::UntoldLimit;
 use super::ghost::Ghost;
 use super::listings::Listing;
 use super::rank_figures::RankFigures;
@@ -62,6 +63,8 @@ pub struct Picture {
     pub answered: u64,
     /// What reading the run again found out so far.
     pub diagnosis: Option<Arc<Diagnosis>>,
+    /// What is known of a limit that refused a request and that nobody tells.
+    pub untold_limit: Option<Arc<UntoldLimit>>,
     /// Another allocator that follows the run.
     pub ghost: Option<Arc<Ghost>>,
     /// What the device has, and how much of it was free before the run, where that is known.

@@ -19,6 +19,7 @@ use vramlab_model::{
 };
 use vramlab_narration::Following;
 use vramlab_snapshot::{Action, Snapshot, TraceEntry};
+pub use vramlab_watch::has_loaded_torch;
 use vramlab_watch::{Hello, Job, Message, Part, Use, WatchError, connect, sockets_in};
 
 /// Batches that may wait for the keeper: it takes them at its own pace, and the program is not held up by it.

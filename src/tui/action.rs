@@ -232,7 +232,7 @@ pub enum Group {
 
 impl Group {
     /// All groups in the order of the help.
-    pub const ALL: [Self; 6] = [Self::Switches, Self::Run, Self::Time, Self::View, Self::Program, Self::Dialogs];
+    pub const ALL: [Self; 6] = [Self::Run, Self::Time, Self::Switches, Self::View, Self::Program, Self::Dialogs];
 
     /// Its heading.
     #[must_use]

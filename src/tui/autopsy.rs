@@ -181,6 +181,12 @@ fn wrapped(parts: &[Passage], width: u16) -> Vec<Vec<String>> {
 /// What a screen shows: what would have helped only once the learner has answered.
 fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Passage> {
     let mut parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
+    if let Some(text) = under_unknown_limit(stage, autopsy) {
+        let place = parts.iter().position(|part| part.heading == "tried").unwrap_or(1).min(parts.len());
+        parts.retain(|part| part.heading != FITS);
+        let fits = Passage { heading: FITS, token: Token::Accent, rank: 1, text, table: Vec::new() };
+        parts.insert(place.min(parts.len()), fits);
+    }
     if let Some(text) = filled_by_leak(&stage.findings(), autopsy.ledger.allocated()) {
         parts.insert(0, Passage { heading: "", token: Token::Danger, rank: 0, text, table: Vec::new() });
     }
@@ -208,6 +214,44 @@ fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Ve
     parts.push(part(FITS_NOT, Token::Dim, 5, fits::fits_not(autopsy, word)));
     parts.retain(|part| !part.text.is_empty());
     parts
+}
+
+/// What would have fitted under a limit that nobody tells: settings from some limit on, and a smaller batch. `None` where more is known,
+/// or nothing.
+fn under_unknown_limit(stage: &Stage<'_>, autopsy: &Autopsy) -> Option<String> {
+    let limit = stage.picture.untold_limit.as_deref();
+    let limit = limit.filter(|_| autopsy.unknown_limit().is_some() && autopsy.remedied.is_empty())?;
+    let mut said = Vec::new();
+    if let Some((remedy, from)) = &limit.fits_from {
+        let remedy = words::remedy(stage, remedy);
+        said.push(format!("{remedy} where the limit is {} or more (replayed)", bytes(*from)));
+    }
+    let missing = (autopsy.ledger.reserved() + autopsy.request.segment).saturating_sub(limit.least);
+    if let Some(share) = share_of_batch(autopsy, missing) {
+        said.push(format!("a batch smaller by up to {:.0} % (an estimate)", share.ceil()));
+    }
+    (!said.is_empty()).then(|| said.join(", or "))
+}
+
+/// How many per cent of what grows with the batch are `missing`; `None` where nothing tells what does, or all of it would not do.
+#[must_use]
+pub fn share_of_batch(autopsy: &Autopsy, missing: Bytes) -> Option<f64> {
+    let grows: Bytes = grows_with_batch(autopsy);
+    // What has no category may be anything.
+    if autopsy.by_category[Category::Other as usize].get() * 4 > autopsy.ledger.allocated().get()
+        || grows == Bytes::ZERO
+    {
+        return None;
+    }
+    let share = missing.get() as f64 / (grows + autopsy.request.segment).get() as f64 * 100.0;
+    (missing > Bytes::ZERO && share < 100.0).then_some(share)
+}
+
+/// What grows with the batch, and is live.
+#[must_use]
+pub fn grows_with_batch(autopsy: &Autopsy) -> Bytes {
+    let categories = [Category::Activation, Category::Temporary, Category::Input];
+    categories.iter().map(|of| autopsy.by_category[*of as usize]).sum()
 }
 
 /// That steps left behind most of what is live, where they did: what was asked last is then by chance.

@@ -5,6 +5,7 @@
 //! [`crate::source::Request`]s; it never waits for the source.
 
 mod action;
+mod aim;
 mod app;
 mod autopsy;
 mod beside;
@@ -52,6 +53,7 @@ mod words;
 
 pub use action::{Action, Binding, Group, Key};
 pub use app::{App, Effect, Message};
+pub use autopsy::{grows_with_batch, share_of_batch};
 pub(crate) use compared::change;
 pub use completion::Completion;
 pub use demo::{Ranks, ReadingPace, Scene, Story, Until};

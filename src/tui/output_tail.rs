@@ -1,4 +1,4 @@
-//! The end of what a watched program prints, read while the screen waits for its first memory.
+//! What a watched program prints last, and how far it is, looked at while the screen waits for its first memory.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::app::Message;
+use crate::source;
 use crate::user_input::safe;
 
 /// Bytes of the end that are read: more than any screen shows.
@@ -14,16 +16,28 @@ const END: u64 = 16 << 10;
 /// How often.
 const EVERY: Duration = Duration::from_millis(400);
 
-/// Reads it on a thread of its own, for as long as `waits` is set; `tell` hears the lines whenever they are others.
-pub(super) fn follow(path: PathBuf, waits: Arc<AtomicBool>, tell: impl Fn(Vec<String>) + Send + 'static) {
+/// Looks on a thread of its own, for as long as `waits` is set; `tell` hears what is news.
+pub(super) fn follow(
+    path: Option<PathBuf>,
+    process: Option<u32>,
+    waits: Arc<AtomicBool>,
+    tell: impl Fn(Message) + Send + 'static,
+) {
     let read = move || {
-        let mut last = Vec::new();
+        let (mut last, mut had_torch) = (Vec::new(), None);
         while waits.load(Ordering::Relaxed) {
             // A file that is not there yet may come.
-            let lines = end_of(&path).unwrap_or_default();
+            let lines = path.as_deref().and_then(|path| end_of(path).ok()).unwrap_or_default();
             if lines != last {
-                tell(lines.clone());
+                tell(Message::Output(lines.clone()));
                 last = lines;
+            }
+            // What is loaded stays.
+            let has_torch =
+                if had_torch == Some(true) { had_torch } else { process.and_then(source::has_loaded_torch) };
+            if has_torch != had_torch {
+                tell(Message::Torch(has_torch));
+                had_torch = has_torch;
             }
             std::thread::sleep(EVERY);
         }

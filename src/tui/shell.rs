@@ -361,13 +361,15 @@ fn in_background(
 
 /// Follows what a watched program prints, for as long as the screen waits for it.
 fn follow_output(app: &App, waits: &Arc<AtomicBool>, reader: &mpsc::UnboundedSender<FileNews>) {
-    let Some(path) = app.output() else { return };
+    let (path, process) = app.followed();
+    if path.is_none() && process.is_none() {
+        return;
+    }
     waits.store(true, Ordering::Relaxed);
     let reader = reader.clone();
     // The listener may be gone.
-    output_tail::follow(path, Arc::clone(waits), move |lines| {
-        drop(reader.send(FileNews::Found(Message::Output(lines))))
-    });
+    let tell = move |message| drop(reader.send(FileNews::Found(message)));
+    output_tail::follow(path, process, Arc::clone(waits), tell);
 }
 
 /// Reads files to compare with, one after the other, on a thread of its own; tells how far it is, and what can't be read.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
+use super::aim::Aim;
 use super::hold::Hold;
 use super::keys::Keymap;
 use super::panel::Panel;
@@ -45,6 +46,8 @@ pub(crate) struct Stage<'a> {
     pub news: bool,
     /// What a lesson keeps back.
     pub hold: Hold,
+    /// The height of memory that a lesson speaks of.
+    pub aim: Option<Aim>,
     /// Switches that a lesson's goal leaves to the learner, while there is one.
     pub allowed: Option<&'a [Switch]>,
 }

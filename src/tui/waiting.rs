@@ -16,10 +16,9 @@ use crate::drawing::theme::Token;
 use crate::model::RunState;
 use crate::source::{Kind, Picture};
 
-/// Widest the box gets.
-const WIDTH: u16 = 110;
-/// Rows of the pane of what the program prints, at least.
-const LEAST_TAIL: u16 = 5;
+/// Rows of the pane of what the program prints, at least, and a screen in which it takes none from the rest.
+const LEAST_TAIL: u16 = 4;
+const SMALL: u16 = 7;
 /// Cells before what is told.
 const COLUMN: usize = 13;
 
@@ -34,6 +33,8 @@ pub struct Awaited {
     pub output: Option<PathBuf>,
     /// The last lines of it.
     pub printed: Vec<String>,
+    /// Whether it has loaded PyTorch; `None` where the system does not say.
+    pub torch: Option<bool>,
 }
 
 /// Whether a picture is one of a program that has not used a GPU yet, or never did.
@@ -47,8 +48,7 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &Awaited, elapsed: Duration, ar
     let theme = stage.theme;
     let Kind::Watched(name) = &stage.picture.kind else { return };
     let ended = stage.picture.run == RunState::Finished;
-    let width = WIDTH.min(area.width);
-    let room = usize::from(width.saturating_sub(4)).saturating_sub(COLUMN);
+    let room = usize::from(area.width.saturating_sub(4)).saturating_sub(COLUMN);
     let mut rows: Vec<(Token, &str, String)> = Vec::new();
     let mut tell = |token, head: &'static str, text: &str| {
         for (index, line) in pane::wrap(text, room).into_iter().enumerate() {
@@ -57,20 +57,25 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &Awaited, elapsed: Duration, ar
     };
     let process = awaited.pid.map_or_else(String::new, |pid| format!(", process {pid}"));
     tell(Token::Strong, "program", &format!("{name}{process}"));
-    if !awaited.command.is_empty() {
-        tell(Token::Dim, "", &awaited.command);
-    }
     let since = figures::duration(elapsed);
     if ended {
         tell(Token::Warn, "ended", "no memory of a GPU was seen");
     } else {
         tell(Token::Text, "waiting", &format!("for its first memory on a GPU, {since} so far"));
+        match awaited.torch {
+            Some(false) => tell(Token::Text, "so far", "alive; torch is not loaded yet"),
+            Some(true) => tell(Token::Text, "so far", "alive; torch is loaded, and no GPU is used yet"),
+            None => {}
+        }
         tell(
             Token::Text,
             "needed",
             "Python imports torch, then the program allocates on the GPU (.cuda(), .to(\"cuda\"))",
         );
         tell(Token::Dim, "", "vramlab turns on PyTorch's recording of memory by itself; the program is not changed");
+    }
+    if !awaited.command.is_empty() {
+        tell(Token::Dim, "started by", &awaited.command);
     }
     let log = &stage.view().log;
     for line in &log[log.len().saturating_sub(3)..] {
@@ -83,17 +88,14 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &Awaited, elapsed: Duration, ar
     let quit = stage.keys.key_of(Action::Quit);
     let leaves = if ended { format!("{quit} closes") } else { format!("{quit} leaves; the program goes on") };
     tell(Token::Dim, "keys", &format!("{leaves} · {} help", stage.keys.key_of(Action::ToggleHelp)));
-    let height = u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(2).min(area.height);
-    // What the program prints stands below, where there is room for some lines of it.
-    let room = area.height - height;
-    let tail = if awaited.printed.is_empty() || room < LEAST_TAIL {
-        0
-    } else {
-        u16::try_from(awaited.printed.len()).unwrap_or(u16::MAX).saturating_add(2).clamp(LEAST_TAIL, room)
-    };
-    let above = (room - tail) / 3;
-    let outer = Rect { x: area.x + (area.width - width) / 2, y: area.y + above, width, height };
-    printed(stage, awaited, Rect { y: outer.bottom(), height: tail, ..outer }, buf);
+    // What the program prints has what is left below, and a few rows of a small screen.
+    let follows = awaited.output.is_some() && area.height >= SMALL;
+    let most = area.height - if follows { LEAST_TAIL } else { 0 };
+    let height = u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(2).min(most);
+    let outer = Rect { height, ..area };
+    if follows {
+        printed(stage, awaited, Rect { y: outer.bottom(), height: area.height - height, ..area }, buf);
+    }
     let title = if ended { "nothing to show" } else { "waiting for the program" };
     let inner = pane::frame(Frame::Box, vec![span(theme, Token::Title, title)], theme.style(Token::Border), outer, buf);
     for (y, (token, head, line)) in (0..inner.height).zip(rows) {
@@ -104,11 +106,11 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &Awaited, elapsed: Duration, ar
 
 /// The last lines of what the program prints, as many as have room.
 fn printed(stage: &Stage<'_>, awaited: &Awaited, area: Rect, buf: &mut Buffer) {
-    if area.is_empty() {
-        return;
-    }
     let theme = stage.theme;
-    let title = vec![span(theme, Token::Title, "its output")];
+    let mut title = vec![span(theme, Token::Title, "its output")];
+    if awaited.printed.is_empty() {
+        title.push(span(theme, Token::Dim, " · nothing so far"));
+    }
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let rows = usize::from(inner.height);
     let first = awaited.printed.len().saturating_sub(rows);

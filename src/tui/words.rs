@@ -84,6 +84,18 @@ pub(crate) fn remedies(stage: &Stage<'_>, finding: &Finding) -> String {
     }
 }
 
+/// That nothing that was tried is worth it; `None` where there is a remedy, or nothing was tried yet.
+pub(crate) fn no_remedy(stage: &Stage<'_>, finding: &Finding) -> Option<&'static str> {
+    let was_tried = match finding.evidence {
+        Evidence::Peak { .. } => stage.picture.known().weighed.is_some(),
+        Evidence::Stranded { .. } => {
+            stage.picture.diagnosis.as_ref().is_some_and(|diagnosis| diagnosis.tried.is_some())
+        }
+        _ => false,
+    };
+    (was_tried && finding.remedies.is_empty()).then_some("No remedy that was tried gains 1 % or more.")
+}
+
 /// What gives `cached` bytes back: `e returns them`.
 pub(crate) fn returns(stage: &Stage<'_>, cached: &str) -> String {
     match (stage.picture.is_live(), stage.keys.key_of(Action::EmptyCache)) {

@@ -16,4 +16,4 @@ mod place;
 pub use error::WatchError;
 pub use job::{Job, Lines, Output};
 pub use message::{Hello, Message, Part, Use};
-pub use place::{connect, descends, folder, listening_in, sockets, sockets_in, sweep};
+pub use place::{connect, descends, folder, has_loaded_torch, listening_in, sockets, sockets_in, sweep};

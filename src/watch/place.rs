@@ -110,6 +110,23 @@ pub fn descends(process: u32, ancestor: u32) -> bool {
     std::iter::successors(Some(process), parent).take(LONGEST).any(|pid| pid == ancestor)
 }
 
+/// Whether a process, or one that it started, has loaded PyTorch; `None` where the system does not say.
+#[must_use]
+pub fn has_loaded_torch(process: u32) -> Option<bool> {
+    let all = fs::read_dir("/proc").ok()?.flatten();
+    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut known = None;
+    for one in all.filter(|one| descends(*one, process)) {
+        // Another user's may not be read.
+        let Ok(maps) = fs::read_to_string(format!("/proc/{one}/maps")) else { continue };
+        if maps.lines().any(|line| line.ends_with("/libc10.so")) {
+            return Some(true);
+        }
+        known = Some(false);
+    }
+    known
+}
+
 /// The sockets in one folder, by process.
 #[must_use]
 pub fn sockets_in(folder: &Path) -> Vec<(u32, PathBuf)> {

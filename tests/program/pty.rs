@@ -43,7 +43,7 @@ fn it_trains_answers_keys_and_leaves() {
     lab.press(" ");
     lab.wait_for_text("RUNNING");
     lab.press("?");
-    lab.wait_for_text("mixed precision: 16-bit activations");
+    lab.wait_for_text("history: zoom in on the last steps");
     lab.press("?");
     lab.press("q");
     assert_eq!(lab.wait_for_end(END).exit_code(), 0);
@@ -207,7 +207,7 @@ fn a_picture_drawn_anew_is_the_picture() {
     let mut lab = Session::lab(&[]);
     lab.wait_for_training();
     lab.press("?");
-    lab.wait_for_text("mixed precision: 16-bit activations");
+    lab.wait_for_text("history: zoom in on the last steps");
     lab.press("? ");
     lab.wait_for_text("PAUSED");
     lab.press("j?jk[?");
@@ -533,7 +533,7 @@ fn a_lesson_is_taken_beside_the_lab_and_begun_anew() {
     lab.press("c");
     lab.wait_for_text("▸ C.");
     lab.press("\r");
-    lab.wait_for_text("Right. Measured: C.");
+    lab.wait_for_text("Right: it is C.");
     assert!(lab.text().contains("1 of 1 points") && lab.text().contains("[3 Step]"), "{}", lab.text());
     let progress = kept.path().join("vramlab").join("progress.toml");
     assert!(std::fs::read_to_string(progress).unwrap().contains("checkpointing"));

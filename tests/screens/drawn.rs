@@ -510,8 +510,11 @@ fn the_ledgers_findings_lead_to_their_places_and_their_remedies() {
     let mut app = dark();
     app.update(Message::Picture(Arc::new(state.clone())));
     press(&mut app, "w");
-    let all = text(&draw(&mut app, 120, 40));
+    let all = text(&draw(&mut app, 80, 40));
     assert!(all.contains("(optimizer sgd): in a fresh run, peak 204.00 →"), "{all}");
+    // Where there is room it stands beside the curve that it speaks of.
+    let beside = text(&draw(&mut app, 120, 40));
+    assert!(beside.contains("(optimizer sgd)") && beside.contains("this step peak 204.2 MiB ⠒⠒ before ─"), "{beside}");
     press(&mut app, "w");
     press(&mut app, "6");
     // It stands first, before a louder one of which nothing is known to help.

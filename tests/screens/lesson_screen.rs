@@ -76,14 +76,14 @@ fn no_key_answers_or_disturbs_a_question_by_accident() {
     assert_eq!((taken.switches(), taken.app.latest().view.steps.finished), (switches, steps));
     // What the flip before it came to is not shown; everything else of the lab can be looked at.
     let screen = taken.press(KeyCode::Char('1'));
-    assert!(screen.contains("Answer first: effects are shown again"), "{screen}");
+    assert!(!screen.contains("measured effect") && !screen.contains("peak allocated"), "{screen}");
     assert!(taken.press(KeyCode::Char('6')).contains("[6 "));
     // The letters of the choices are theirs, whatever they flip elsewhere.
     assert!(taken.press(KeyCode::Char('b')).contains("▸ B."));
     assert!(taken.press(KeyCode::Char('c')).contains("▸ C."));
     taken.press(KeyCode::Enter);
-    let screen = taken.wait_for("Measured: C.");
-    assert!(screen.contains("Right.") && screen.contains("1 of 1 points"), "{screen}");
+    let screen = taken.wait_for("it is C.");
+    assert!(screen.contains("Right: it is C.") && screen.contains("1 of 1 points"), "{screen}");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn an_answer_that_the_lab_shows_is_out_of_sight_until_it_is_given() {
         taken.press(KeyCode::Enter);
         taken.wait_for("What will the peak do?");
         taken.pass();
-        let screen = taken.wait_for("Passed.");
+        let screen = taken.wait_for("Passed: it is");
         assert!(screen.contains("0 of 1 points") && !screen.contains("You said"), "{screen}");
         taken.press(KeyCode::Enter);
         let screen = taken.wait_for("How much is reserved?");
@@ -110,7 +110,7 @@ fn an_answer_that_the_lab_shows_is_out_of_sight_until_it_is_given() {
         }
         taken.press(KeyCode::Char('~'));
         taken.press(KeyCode::Enter);
-        let screen = taken.wait_for("Measured: ");
+        let screen = taken.wait_for("it is ");
         assert!(screen.contains("You said: 12.0 MiB") && screen.contains("So much: "), "{screen}");
     }
 }
@@ -125,7 +125,7 @@ fn a_page_has_the_blocks_beside_it_and_a_question_a_sketch_without_figures() {
         assert!(page.contains("148 MiB") && !page.contains("no step has begun yet"), "the blocks: {page}");
         taken.press(KeyCode::Enter);
         let asked = taken.wait_for("How much is reserved?");
-        assert!(asked.contains("your answer") && asked.contains("its shape: figures after the answer"), "{asked}");
+        assert!(asked.contains("your answer") && asked.contains("its shape · hidden until you answer"), "{asked}");
         assert!(asked.contains("│backward") && asked.contains("read before"), "{asked}");
         let reserved = taken.app.latest().view.ledger.reserved();
         assert!(
@@ -135,7 +135,7 @@ fn a_page_has_the_blocks_beside_it_and_a_question_a_sketch_without_figures() {
         let bar = taken.style_of("C. About as much").expect("it is on the screen");
         assert!(bar.add_modifier.contains(Modifier::REVERSED), "what is selected is a bar: {bar:?}");
         taken.press(KeyCode::Enter);
-        let screen = taken.wait_for("Measured: C.");
+        let screen = taken.wait_for("it is C.");
         assert!(screen.contains("✓ right") && screen.contains("3 steps to come"), "{screen}");
     }
 }
@@ -164,7 +164,7 @@ fn a_lab_that_somebody_let_run_on_rests_before_the_next_question() {
     taken.press(KeyCode::Enter);
     taken.wait_for("What will the peak do?");
     taken.pass();
-    taken.wait_for("Passed.");
+    taken.wait_for("Passed: it is");
     taken.press(KeyCode::Char(' '));
     assert!(taken.screen().contains("* hands it to you"), "no key disturbs it by accident");
     taken.press(KeyCode::Char('*'));
@@ -186,7 +186,7 @@ fn whoever_changes_the_lab_between_two_steps_is_told_that_the_rest_need_not_hold
     taken.press(KeyCode::Enter);
     taken.wait_for("What will the peak do?");
     taken.pass();
-    taken.wait_for("Passed.");
+    taken.wait_for("Passed: it is");
     taken.press(KeyCode::Enter);
     taken.wait_for("How much is reserved?");
     taken.pass();
@@ -209,7 +209,7 @@ fn another_run_rests_before_its_first_step_and_not_while_its_model_is_made() {
     taken.wait_for("What is allocated at most?");
     taken.press(KeyCode::Char('c'));
     taken.press(KeyCode::Enter);
-    let screen = taken.wait_for("Measured: ");
-    assert!(screen.contains("Right. Measured: C. Twice the model"), "{screen}");
+    let screen = taken.wait_for("it is ");
+    assert!(screen.contains("Right: it is C. Twice the model"), "{screen}");
     assert!(!screen.contains("not true"), "{screen}");
 }

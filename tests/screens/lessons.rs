@@ -255,8 +255,8 @@ fn a_lesson_is_taken_line_by_line_and_a_class_is_followed() {
         "== 1 of 3: Three steps",
         "Every sample has activations of its own.",
         "'nonsense' is none of the choices",
-        "Not so. Measured: B. They double, about",
-        "Not so. Measured: ",
+        "Wrong: it is B. They double, about",
+        "Wrong: it is ",
         "That was the last step: 0 of 2 points.",
     ] {
         assert!(out.contains(part), "{part}: {out}");

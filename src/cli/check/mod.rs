@@ -9,7 +9,8 @@ use clap::{Args, ValueEnum};
 use color_eyre::eyre::Result;
 use serde_json::{Value, json};
 
-use crate::cli::output::{complain, stdout, warn};
+use crate::cli::columns::Paper;
+use crate::cli::output::{complain, warn};
 use crate::cli::subject::examine;
 use crate::cli::subjects::{Subject, SubjectsArgs};
 use crate::cli::{Status, Usage};
@@ -130,7 +131,8 @@ pub(super) fn run(args: &CheckArgs) -> Result<Status> {
     };
     let worst = outcomes.iter().flat_map(|of| &of.checked).map(|checked| checked.verdict).max().unwrap_or_default();
     let format = if args.json { CheckFormat::Json } else { args.format };
-    write(&mut stdout(), format, &outcomes, worst)?;
+    let paper = Paper::terminal();
+    write(&mut paper.out(), paper, format, &outcomes, worst)?;
     if worst == Verdict::Unknown && format == CheckFormat::Text {
         complain("a limit that can't be checked is neither kept nor broken: exit code 3");
     }
@@ -261,12 +263,18 @@ impl CheckArgs {
     }
 }
 
-fn write(out: &mut impl Write, format: CheckFormat, outcomes: &[DeviceOutcome], worst: Verdict) -> io::Result<()> {
+fn write(
+    out: &mut impl Write,
+    paper: Paper,
+    format: CheckFormat,
+    outcomes: &[DeviceOutcome],
+    worst: Verdict,
+) -> io::Result<()> {
     match format {
         CheckFormat::Json => writeln!(out, "{}", object(outcomes, worst)),
         CheckFormat::Text => {
             for (outcome, checked) in all(outcomes).filter(|(_, checked)| checked.verdict != Verdict::Kept) {
-                writeln!(out, "{}{}", outcome.which, checked.sentence)?;
+                paper.paragraph(out, &format!("{}{}", outcome.which, checked.sentence), 0, checked.verdict.tone())?;
             }
             if worst == Verdict::Kept {
                 let names: Vec<&str> = outcomes.iter().map(|outcome| outcome.file.as_str()).collect();
@@ -275,7 +283,7 @@ fn write(out: &mut impl Write, format: CheckFormat, outcomes: &[DeviceOutcome], 
                 } else {
                     format!("{} is", names.concat())
                 };
-                writeln!(out, "{names} within all limits")?;
+                paper.paragraph(out, &format!("{names} within all limits"), 0, worst.tone())?;
             }
             Ok(())
         }

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::cli::columns::Tone;
+
 /// Whether a limit is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -13,6 +15,17 @@ pub(super) enum Verdict {
     Unknown,
     /// It is not.
     Broken,
+}
+
+impl Verdict {
+    /// Its colour.
+    pub const fn tone(self) -> Tone {
+        match self {
+            Self::Kept => Tone::Good,
+            Self::Unknown => Tone::Mixed,
+            Self::Broken => Tone::Bad,
+        }
+    }
 }
 
 /// One limit, held against one run.

@@ -74,6 +74,9 @@ pub(super) fn run(args: &ClassArgs) -> Result<Status> {
         let paper = Paper::stdout();
         let paper = if terminal { paper } else { Paper { width: EVERYTHING, ..paper } };
         let mut lines = class.table(args.sort).lines(paper);
+        if class.pupils.is_empty() {
+            lines = vec![nobody(&args.files, args.once)];
+        }
         if args.answers {
             lines.extend(class.answers().lines());
         }
@@ -132,6 +135,14 @@ impl Class {
         self.sorted(order).into_iter().for_each(|(path, pupil)| table.row(pupil.row(path)));
         table
     }
+}
+
+/// That no recording is there: where one would be.
+fn nobody(given: &[PathBuf], once: bool) -> String {
+    let place = |path: &PathBuf| if path.is_dir() { path.join("*.vram") } else { path.clone() };
+    let places: Vec<String> = given.iter().map(|path| place(path).display().to_string()).collect();
+    let waits = if once { "nobody yet: there is no" } else { "nobody yet: waiting for" };
+    format!("{waits} {}", places.join(", "))
 }
 
 /// What is known of each; where there is no room the accounts of memory go first.

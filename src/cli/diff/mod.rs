@@ -9,10 +9,11 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use serde_json::{Value, json};
 
+use crate::cli::columns::{Cell, Column, Paper, Table, Tone};
 use crate::cli::export::read;
 use crate::cli::output::stdout;
+use crate::cli::percent::changed;
 use crate::cli::subject::examine;
-use crate::cli::table::{change, line, print};
 use crate::cli::{Status, Usage};
 use crate::model::{Category, Difference, differences};
 use crate::source::{Examined, Standing};
@@ -41,7 +42,6 @@ pub(super) struct DiffArgs {
 /// Compares the two and prints what differs. Exit code 0 with any difference.
 pub(super) fn run(args: &DiffArgs) -> Result<Status> {
     let (before, after) = (examined(&args.before, args.rank)?, examined(&args.after, args.rank)?);
-    let mut out = stdout();
     if args.json {
         let object = json!({
             "units": { "sizes": "bytes" },
@@ -50,20 +50,23 @@ pub(super) fn run(args: &DiffArgs) -> Result<Status> {
             "peak": moment(&before.peak, &after.peak),
             "end": moment(&before.end, &after.end),
         });
-        writeln!(out, "{object}")?;
+        writeln!(stdout(), "{object}")?;
         return Ok(Status::DONE);
     }
-    totals(&mut out, args, &before, &after)?;
+    let paper = Paper::terminal();
+    let mut out = paper.out();
+    totals(&mut out, paper, args, &before, &after)?;
     for (when, a, b) in [("at the peak", &before.peak, &after.peak), ("at the end", &before.end, &after.end)] {
-        writeln!(out, "\nHeld {when}, by category:")?;
-        categories(&mut out, a, b)?;
+        let heading = |by: &str| paper.toned(&format!("Held {when}, by {by}:"), Tone::Strong);
+        writeln!(out, "\n{}", heading("category"))?;
+        categories(&mut out, paper, a, b)?;
         let all = differ(a, b);
         if all.is_empty() {
             writeln!(out, "\nEvery name holds the same {when}.")?;
             continue;
         }
-        writeln!(out, "\nHeld {when}, by name, where it differs:")?;
-        names(&mut out, &all, args.lines)?;
+        writeln!(out, "\n{}", heading("name, where it differs"))?;
+        names(&mut out, paper, &all, args.lines)?;
     }
     Ok(Status::DONE)
 }
@@ -119,58 +122,85 @@ fn moment(before: &Standing, after: &Standing) -> Value {
     })
 }
 
-fn totals(out: &mut impl Write, args: &DiffArgs, before: &Examined, after: &Examined) -> io::Result<()> {
-    writeln!(out, "A: {}, device {}", args.before.display(), before.device.0)?;
-    writeln!(out, "B: {}, device {}\n", args.after.display(), after.device.0)?;
-    let mut lines = vec![line(["", "A", "B", "grew by", ""])];
+fn totals(out: &mut impl Write, paper: Paper, args: &DiffArgs, before: &Examined, after: &Examined) -> io::Result<()> {
+    for (side, path, of) in [("A", &args.before, before), ("B", &args.after, after)] {
+        paper.paragraph(out, &format!("{side}: {}, device {}", path.display(), of.device.0), 0, Tone::Strong)?;
+    }
+    writeln!(out)?;
+    let mut table = Table::new([
+        Column::wraps(""),
+        Column::right("A"),
+        Column::right("B"),
+        Column::right("grew by"),
+        Column::right(""),
+    ]);
     for (what, a, b) in [
         ("peak allocated", before.view.peak_allocated, after.view.peak_allocated),
         ("peak reserved", before.view.peak_reserved, after.view.peak_reserved),
         ("allocated at the end", before.end.ledger.allocated(), after.end.ledger.allocated()),
         ("reserved at the end", before.end.ledger.reserved(), after.end.ledger.reserved()),
     ] {
-        lines.push(vec![what.to_owned(), a.to_string(), b.to_string(), grew(a, b), change(a.get(), b.get())]);
+        let [a_text, b_text] = [a, b].map(|bytes| Cell::from(bytes.to_string()));
+        table.row(vec![what.into(), a_text, b_text, growth(a, b), changed(a.get(), b.get())]);
     }
-    print(out, &lines)
+    table.print(out, paper)
 }
 
-fn categories(out: &mut impl Write, before: &Standing, after: &Standing) -> io::Result<()> {
-    let mut lines = vec![line(["", "A", "B", "grew by"])];
+fn categories(out: &mut impl Write, paper: Paper, before: &Standing, after: &Standing) -> io::Result<()> {
+    let mut table = Table::new([Column::left(""), Column::right("A"), Column::right("B"), Column::right("grew by")]);
     for category in Category::ALL {
         let (a, b) = (before.by_category[category as usize], after.by_category[category as usize]);
         if a.max(b) > Bytes::ZERO {
-            lines.push(vec![category.label().to_owned(), a.to_string(), b.to_string(), grew(a, b)]);
+            table.row(vec![category.label().into(), a.to_string().into(), b.to_string().into(), growth(a, b)]);
         }
     }
-    print(out, &lines)
+    table.print(out, paper)
 }
 
 /// Those that changed most, whichever way.
-fn names(out: &mut impl Write, all: &[Difference], most: usize) -> io::Result<()> {
+fn names(out: &mut impl Write, paper: Paper, all: &[Difference], most: usize) -> io::Result<()> {
     let mut largest: Vec<&Difference> = all.iter().collect();
     largest.sort_by_key(|difference| std::cmp::Reverse(difference.growth().unsigned_abs()));
     let left_out = largest.split_off(most.min(largest.len()));
     largest.sort_by_key(|difference| std::cmp::Reverse(difference.growth()));
-    let mut lines = vec![line(["", "A", "blocks", "B", "blocks", "grew by"])];
+    let mut table = Table::new([
+        Column::wraps(""),
+        Column::right("A"),
+        Column::right("blocks").spare(1),
+        Column::right("B"),
+        Column::right("blocks").spare(1),
+        Column::right("grew by"),
+    ]);
     for difference in largest {
         let (a, b) = (difference.before, difference.after);
-        lines.push(vec![
-            difference.name.clone(),
-            a.bytes.to_string(),
-            a.blocks.to_string(),
-            b.bytes.to_string(),
-            b.blocks.to_string(),
-            grew(a.bytes, b.bytes),
+        table.row(vec![
+            difference.name.as_str().into(),
+            a.bytes.to_string().into(),
+            a.blocks.to_string().into(),
+            b.bytes.to_string().into(),
+            b.blocks.to_string().into(),
+            growth(a.bytes, b.bytes),
         ]);
     }
-    print(out, &lines)?;
+    table.print(out, paper)?;
     if !left_out.is_empty() {
         let sum: i128 = left_out.iter().map(|difference| difference.growth()).sum();
         let size = Bytes(u64::try_from(sum.unsigned_abs()).unwrap_or(u64::MAX));
         let sum = if sum < 0 { grew(size, Bytes::ZERO) } else { grew(Bytes::ZERO, size) };
-        writeln!(out, "and {} more that change less ({sum} together); --lines shows them", left_out.len())?;
+        let more = format!("and {} more that change less ({sum} together); --lines shows them", left_out.len());
+        paper.paragraph(out, &more, 0, Tone::Plain)?;
     }
     Ok(())
+}
+
+/// The difference in its colour: less is better.
+fn growth(before: Bytes, after: Bytes) -> Cell {
+    let tone = match before.cmp(&after) {
+        std::cmp::Ordering::Less => Tone::Bad,
+        std::cmp::Ordering::Equal => Tone::Dim,
+        std::cmp::Ordering::Greater => Tone::Good,
+    };
+    Cell::toned(grew(before, after), tone)
 }
 
 /// The difference, with its sign.

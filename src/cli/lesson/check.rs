@@ -8,9 +8,10 @@ use clap::Args;
 use color_eyre::eyre::Result;
 
 use super::place::{place_of, runs_of};
-use crate::cli::output::{complain, stdout, warn};
+use crate::cli::Status;
+use crate::cli::columns::{Column, Paper, Table};
+use crate::cli::output::{complain, warn};
 use crate::cli::spec::{cards, device, workloads};
-use crate::cli::{Status, table};
 use crate::lesson::{Answer, Course, Lesson, Library, Measured, Step, Told, of_file, play};
 
 /// Arguments of `vramlab lesson check`.
@@ -31,17 +32,19 @@ pub(super) struct CheckArgs {
 pub(super) fn check_files(library: &Library, args: &CheckArgs) -> Result<Status> {
     let files = if args.files.is_empty() { library.names().map(str::to_owned).collect() } else { args.files.clone() };
     let mut wrong = 0;
-    let mut rows = Vec::new();
+    let mut table =
+        Table::new([Column::wraps(""), Column::right(""), Column::right(""), Column::left(""), Column::left("")]);
     for file in &files {
         match check(library, file, args) {
-            Ok(row) => rows.push(row),
+            Ok(row) => table.words(row),
             Err(complaints) => {
                 wrong += 1;
                 complaints.iter().for_each(complain);
             }
         }
     }
-    table::print(&mut stdout(), &rows)?;
+    let paper = Paper::terminal();
+    table.print(&mut paper.out(), paper)?;
     if wrong > 0 {
         complain(format_args!("{wrong} of {} lessons must be corrected", files.len()));
         return Ok(Status::FAILED);

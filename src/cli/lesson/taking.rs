@@ -189,10 +189,11 @@ impl Taking {
         if let (Some(question), Some(asked), Some(came_out)) = (&course.step().question, &told.question, told.measured)
         {
             let verdict = match (told.answer, told.worth) {
-                (Some(Answer::Passed) | None, _) | (_, None) => "",
-                (_, Some(Worth::Right)) => "Right. ",
-                (_, Some(Worth::Near)) => "Near: half a point. ",
-                (_, Some(Worth::Wrong)) => "Not so. ",
+                (Some(Answer::Passed), _) => "Passed: it is",
+                (None, _) | (_, None) => "Measured:",
+                (_, Some(Worth::Right)) => "Right: it is",
+                (_, Some(Worth::Near)) => "Near, half a point: it is",
+                (_, Some(Worth::Wrong)) => "Wrong: it is",
             };
             writeln!(stdout())?;
             match &question.form {
@@ -201,7 +202,8 @@ impl Taking {
                     let way: Vec<String> = goal.solution.iter().map(ToString::to_string).collect();
                     self.tell(&format!("One way: `{}`.", way.join("`, `")))?;
                 }
-                form => self.tell(&format!("{verdict}Measured: {}", measured(form, asked, came_out)))?,
+                Form::Goal(_) => self.tell(&format!("Measured: {}", measured(&question.form, asked, came_out)))?,
+                form => self.tell(&format!("{verdict} {}", measured(form, asked, came_out)))?,
             }
         }
         self.tell(told.reply.as_deref().unwrap_or_default())?;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::page;
 use super::part::Part;
-use crate::cli::table;
+use crate::cli::columns::{Paper, Tone};
 
 /// How a document is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,7 @@ pub(super) enum Style {
 pub(super) struct Writer<W> {
     out: W,
     style: Style,
+    paper: Paper,
     /// The part before was a table, a heading, or the first.
     before: Preceding,
 }
@@ -34,12 +35,12 @@ enum Preceding {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a document.
-    pub fn new(mut out: W, style: Style) -> io::Result<Self> {
+    /// Begins a document; text is fitted to the paper.
+    pub fn new(mut out: W, style: Style, paper: Paper) -> io::Result<Self> {
         if style == Style::Html {
             page::begin(&mut out)?;
         }
-        Ok(Self { out, style, before: Preceding::Nothing })
+        Ok(Self { out, style, paper, before: Preceding::Nothing })
     }
 
     /// Writes more of it.
@@ -68,22 +69,29 @@ impl<W: Write> Writer<W> {
     }
 
     fn text(&mut self, part: &Part) -> io::Result<()> {
-        let out = &mut self.out;
-        match part {
-            Part::Title(text) => writeln!(out, "{text}"),
-            Part::Heading(text) => writeln!(out, "\n{text}\n{}", "─".repeat(text.chars().count())),
-            Part::Text(text) => {
-                if self.before == Preceding::Table {
-                    writeln!(out)?;
-                }
-                writeln!(out, "{text}")
+        let (out, paper) = (&mut self.out, self.paper);
+        let mut paragraph = |text: &str, tone| {
+            if self.before == Preceding::Table {
+                writeln!(out)?;
             }
-            Part::Items(items) => items.iter().try_for_each(|item| writeln!(out, "• {item}")),
-            Part::Table(lines) => {
+            paper.paragraph(out, text, 0, tone)
+        };
+        match part {
+            Part::Title(text) => paper.paragraph(out, text, 0, Tone::Strong),
+            Part::Heading(text) => {
+                writeln!(out)?;
+                paper.paragraph(out, text, 0, Tone::Strong)?;
+                let rule = "─".repeat(text.chars().count().min(paper.width));
+                writeln!(out, "{}", paper.toned(&rule, Tone::Dim))
+            }
+            Part::Text(text) => paragraph(text, Tone::Plain),
+            Part::Verdict(tone, text) => paragraph(text, *tone),
+            Part::Items(items) => items.iter().try_for_each(|item| paper.item(out, item, Tone::Plain)),
+            Part::Table(table) => {
                 if self.before != Preceding::Heading && self.before != Preceding::Nothing {
                     writeln!(out)?;
                 }
-                table::print(out, lines)
+                table.print(out, paper)
             }
             Part::Code(text) => text.lines().enumerate().try_for_each(|(index, line)| {
                 if index == 0 {
@@ -101,17 +109,18 @@ fn markdown(out: &mut impl Write, part: &Part) -> io::Result<()> {
     match part {
         Part::Title(text) => writeln!(out, "## {}\n", escaped(text)),
         Part::Heading(text) => writeln!(out, "### {}\n", escaped(text)),
-        Part::Text(text) => writeln!(out, "{}\n", escaped(text)),
+        Part::Text(text) | Part::Verdict(_, text) => writeln!(out, "{}\n", escaped(text)),
         Part::Items(items) => {
             items.iter().try_for_each(|item| writeln!(out, "* {}", escaped(item)))?;
             writeln!(out)
         }
-        Part::Table(lines) => {
-            for (index, line) in lines.iter().enumerate() {
+        Part::Table(table) => {
+            for (index, line) in table.texts().enumerate() {
                 let cells: Vec<String> = line.iter().map(|cell| escaped(cell)).collect();
                 writeln!(out, "| {} |", cells.join(" | "))?;
                 if index == 0 {
-                    writeln!(out, "|---|{}", "--:|".repeat(line.len().saturating_sub(1)))?;
+                    let ways = table.columns.iter().map(|column| if column.right { "--:|" } else { "---|" });
+                    writeln!(out, "|{}", ways.collect::<String>())?;
                 }
             }
             writeln!(out)
@@ -136,12 +145,14 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::columns::{Column, Table};
     use crate::source::Curve;
     use crate::units::Bytes;
 
     fn written(style: Style, parts: &[Part]) -> String {
         let mut out = Vec::new();
-        let mut writer = Writer::new(&mut out, style).unwrap();
+        let paper = Paper { width: usize::MAX, colors: false };
+        let mut writer = Writer::new(&mut out, style, paper).unwrap();
         // Whether it comes at once or in pieces is the same.
         parts.chunks(2).for_each(|parts| writer.write(parts).unwrap());
         writer.finish().unwrap();
@@ -149,12 +160,13 @@ mod tests {
     }
 
     fn parts() -> Vec<Part> {
-        let cells = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let mut table = Table::new([Column::wraps(""), Column::right("bytes")]);
+        table.row(vec!["blocks.*.fc".into(), "1 MiB".into()]);
         vec![
             Part::Title("Memory".into()),
             Part::Curve(Curve { columns: vec![(Bytes(1), Bytes(2)), (Bytes(2), Bytes(2))] }),
             Part::Heading("Peak".into()),
-            Part::Table(vec![cells(["", "bytes"]), cells(["blocks.*.fc", "1 MiB"])]),
+            Part::Table(table),
             Part::Items(vec!["a|b".into()]),
             Part::Code("export X=1".into()),
         ]

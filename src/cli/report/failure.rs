@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::message;
 use super::part::Part;
 use super::subject::{Subject, TriedOut};
+use crate::cli::columns::Tone;
 use crate::cli::flags::flag;
 use crate::cli::paste::in_words;
-use crate::model::{Autopsy, Category};
+use crate::model::Autopsy;
 use crate::tui;
 use crate::units::Bytes;
 use crate::whatif::{LimitRange, Tried, Tuning, smallest_limit};
@@ -28,7 +29,7 @@ pub(super) fn parts(subject: &Subject<'_>) -> Vec<Part> {
         return vec![Part::Heading("Out of memory".to_owned()), Part::Text(said)];
     };
     let heading = if ooms == 1 { "Out of memory".to_owned() } else { format!("Out of memory: {ooms} requests failed") };
-    let mut parts = vec![Part::Heading(heading), Part::Text(first(subject, failure))];
+    let mut parts = vec![Part::Heading(heading), Part::Verdict(Tone::Bad, first(subject, failure))];
     let mut items: Vec<String> = subject.asked.refusal.and_then(message::others).into_iter().collect();
     if subject.is_pytorchs() {
         let leaking = leaking(subject, failure);
@@ -213,28 +214,16 @@ fn told(tuning: &Tuning, subject: &Subject<'_>) -> Vec<String> {
 
 /// By how much what grows with the batch must fall; `None` where nothing tells what does.
 fn smaller_batch(subject: &Subject<'_>, failure: &Autopsy) -> Option<String> {
-    let grows: Bytes = [Category::Activation, Category::Temporary, Category::Input]
-        .iter()
-        .map(|of| failure.by_category[*of as usize])
-        .sum();
-    let request = &failure.request;
-    // What has no category may be anything.
-    if failure.by_category[Category::Other as usize].get() * 4 > failure.ledger.allocated().get()
-        || grows == Bytes::ZERO
-    {
-        return None;
-    }
-    let share = |missing: Bytes| missing.get() as f64 / (grows + request.segment).get() as f64 * 100.0;
-    let missing = missing(subject, failure);
+    let (missing, grows) = (missing(subject, failure), tui::grows_with_batch(failure));
     let upto = if subject.run.facts.unknown_limit.is_some() { "up to " } else { "" };
-    (missing > Bytes::ZERO && share(missing) < 100.0).then(|| {
+    tui::share_of_batch(failure, missing).map(|share| {
         let setting = |name: &str| subject.examined.view.settings.get(name)?.value.parse().ok();
-        let batch = setting("batch").and_then(|batch| batch_without(batch, setting("accum").unwrap_or(1), share(missing)));
+        let batch = setting("batch").and_then(|batch| batch_without(batch, setting("accum").unwrap_or(1), share));
         let batch = batch.map_or_else(String::new, |(from, to)| format!(", {from} → {to}"));
         format!(
             "A smaller batch: of what grows with it ({grows} live, and the request) {upto}{missing} must go: {upto}{:.0} % of the \
              batch{batch} (an estimate).",
-            share(missing).ceil()
+            share.ceil()
         )
     })
 }

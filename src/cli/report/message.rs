@@ -7,6 +7,7 @@ use color_eyre::eyre::{Result, WrapErr};
 
 use super::part::Part;
 use crate::cli::Usage;
+use crate::cli::columns::Tone;
 use crate::snapshot::{Culprit, Refusal};
 use crate::user_input::read_text;
 
@@ -97,7 +98,7 @@ pub(super) fn parts(refusal: &Refusal) -> Vec<Part> {
     }
     vec![
         Part::Title("CUDA out of memory".to_owned()),
-        Part::Text(first.trim().to_owned()),
+        Part::Verdict(Tone::Bad, first.trim().to_owned()),
         Part::Items(items),
         Part::Text(
             "A snapshot says who held it, and what would have fitted. Record one, and report on both:".to_owned(),

@@ -15,6 +15,7 @@ use std::io::Write;
 use clap::{Args, ValueEnum};
 use color_eyre::eyre::Result;
 
+use super::columns::Paper;
 use super::output::stdout;
 use super::subject::examine;
 use super::subjects::{Subject as File, SubjectsArgs};
@@ -87,7 +88,8 @@ fn alone(args: &ReportArgs, refusal: &Refusal) -> Result<Status> {
     match args.format.style() {
         None => writeln!(stdout(), "{}", json::message(refusal))?,
         Some(style) => {
-            let mut out = Writer::new(stdout(), style)?;
+            let paper = Paper::terminal();
+            let mut out = Writer::new(paper.out(), style, paper)?;
             out.write(&message::parts(refusal))?;
             out.finish()?;
         }
@@ -107,7 +109,8 @@ fn object(files: &[File], asked: Asked<'_>) -> Result<Status> {
 }
 
 fn print(args: &ReportArgs, files: &[File], asked: Asked<'_>, style: Style) -> Result<Status> {
-    let mut out = Writer::new(stdout(), style)?;
+    let paper = Paper::terminal();
+    let mut out = Writer::new(paper.out(), style, paper)?;
     out.write(&title(files))?;
     let mut subjects = Vec::new();
     for file in files {

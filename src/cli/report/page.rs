@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::part::Part;
+use crate::cli::columns::Column;
 use crate::source::Curve;
 use crate::units::Bytes;
 
@@ -19,7 +20,7 @@ body { margin: 2rem auto; max-width: 62rem; padding: 0 1rem; background: var(--p
 h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid var(--line); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .2rem .8rem; border-bottom: 1px solid var(--line); white-space: nowrap; } th { color: var(--dim); font-weight: 600; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
+.word { text-align: left; } th:first-child, td:first-child { padding-left: 0; }
 pre { background: var(--soft); padding: .6rem .8rem; overflow-x: auto; font: 14px/1.5 ui-monospace, monospace; }
 figure { margin: 1rem 0; } figcaption { color: var(--dim); } svg { width: 100%; height: auto; display: block; }
 .allocated { fill: var(--allocated); } .reserved { fill: var(--reserved); } .axis { stroke: var(--line); } text { fill: var(--dim); font: 12px system-ui, sans-serif; }
@@ -43,17 +44,20 @@ pub(super) fn part(out: &mut impl Write, part: &Part) -> io::Result<()> {
     match part {
         Part::Title(text) => writeln!(out, "<h1>{}</h1>", escaped(text)),
         Part::Heading(text) => writeln!(out, "<h2>{}</h2>", escaped(text)),
-        Part::Text(text) => writeln!(out, "<p>{}</p>", escaped(text)),
+        Part::Text(text) | Part::Verdict(_, text) => writeln!(out, "<p>{}</p>", escaped(text)),
         Part::Items(items) => {
             writeln!(out, "<ul>")?;
             items.iter().try_for_each(|item| writeln!(out, "<li>{}</li>", escaped(item)))?;
             writeln!(out, "</ul>")
         }
-        Part::Table(lines) => {
+        Part::Table(table) => {
             writeln!(out, "<div class=\"wide\"><table>")?;
-            for (index, line) in lines.iter().enumerate() {
+            for (index, line) in table.texts().enumerate() {
                 let tag = if index == 0 { "th" } else { "td" };
-                let cells: String = line.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect();
+                let class = |column: &Column| if column.right { "" } else { " class=\"word\"" };
+                let cells = line.iter().zip(&table.columns);
+                let cells: String =
+                    cells.map(|(cell, column)| format!("<{tag}{}>{}</{tag}>", class(column), escaped(cell))).collect();
                 writeln!(out, "<tr>{cells}</tr>")?;
             }
             writeln!(out, "</table></div>")

@@ -1,5 +1,6 @@
 //! The parts of a document.
 
+use crate::cli::columns::{Table, Tone};
 use crate::source::Curve;
 
 /// One part of a document.
@@ -11,10 +12,12 @@ pub(super) enum Part {
     Heading(String),
     /// A paragraph.
     Text(String),
+    /// A paragraph that says whether something is well; a terminal shows it in a colour.
+    Verdict(Tone, String),
     /// A list.
     Items(Vec<String>),
-    /// A table; its first line names the columns.
-    Table(Vec<Vec<String>>),
+    /// A table.
+    Table(Table),
     /// Something to paste.
     Code(String),
     /// Memory over time, for who can draw.

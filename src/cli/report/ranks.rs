@@ -2,7 +2,7 @@
 
 use super::part::Part;
 use super::subject::Subject;
-use crate::cli::table::line;
+use crate::cli::columns::{Column, Table};
 use crate::units::Bytes;
 
 /// The one that matters most: where requests failed, else where most was reserved.
@@ -17,8 +17,15 @@ fn peak(subject: &Subject<'_>) -> (Bytes, Bytes) {
 
 /// A table of all, and a sentence on how they differ.
 pub(super) fn parts(subjects: &[Subject<'_>]) -> Vec<Part> {
-    let mut lines =
-        vec![line(["", "device", "peak reserved", "peak allocated", "at the end", "a step keeps", "failed"])];
+    let mut table = Table::new([
+        Column::wraps(""),
+        Column::left("device"),
+        Column::right("peak reserved"),
+        Column::right("peak allocated"),
+        Column::right("at the end").spare(1),
+        Column::right("a step keeps"),
+        Column::right("failed"),
+    ]);
     for subject in subjects {
         let view = &subject.examined.view;
         let leak: Bytes = subject.examined.leaks.iter().map(|leak| leak.bytes_per_step).sum();
@@ -28,7 +35,7 @@ pub(super) fn parts(subjects: &[Subject<'_>]) -> Vec<Part> {
             Some(_) => leak.to_string(),
         };
         let failed = if subject.examined.ooms == 0 { "no".to_owned() } else { subject.examined.ooms.to_string() };
-        lines.push(vec![
+        table.words(vec![
             subject.file.to_owned(),
             number(subject),
             view.peak_reserved.to_string(),
@@ -40,7 +47,7 @@ pub(super) fn parts(subjects: &[Subject<'_>]) -> Vec<Part> {
     }
     let one_file = subjects.windows(2).all(|pair| pair[0].file == pair[1].file);
     let heading = if one_file { "Devices" } else { "Ranks" };
-    vec![Part::Heading(heading.to_owned()), Part::Table(lines), Part::Text(imbalance(subjects))]
+    vec![Part::Heading(heading.to_owned()), Part::Table(table), Part::Text(imbalance(subjects))]
 }
 
 /// The number of the device, and whose it is.

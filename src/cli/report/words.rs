@@ -5,9 +5,10 @@ use clap::ValueEnum;
 use super::failure;
 use super::part::Part;
 use super::subject::Subject;
+use crate::cli::columns::{Cell, Column, Table, Tone};
 use crate::cli::flags::flag;
 use crate::cli::paste::paste;
-use crate::cli::table::{change, line, share};
+use crate::cli::percent::{changed, share};
 use crate::cli::whatif::{reproduced, started};
 use crate::model::{Begins, Category, Evidence, Leak, Ledger, Remedy, StrandingSegment, Survivor};
 use crate::session::in_program;
@@ -62,13 +63,13 @@ impl Subject<'_> {
         let row = |what: &str, allocated: Bytes, reserved: Bytes| {
             vec![what.to_owned(), allocated.to_string(), reserved.to_string()]
         };
-        let mut lines = vec![line(["", "allocated", "reserved"])];
+        let mut table = Table::new([Column::left(""), Column::right("allocated"), Column::right("reserved")]);
         if self.has_history() {
             let what = if self.overwritten() { "peak, at least" } else { "peak" };
-            lines.push(row(what, view.peak_allocated, view.peak_reserved));
+            table.words(row(what, view.peak_allocated, view.peak_reserved));
         }
-        lines.push(row("at the end", end.ledger.allocated(), end.ledger.reserved()));
-        let mut parts = vec![Part::Heading("Figures".to_owned()), Part::Table(lines)];
+        table.words(row("at the end", end.ledger.allocated(), end.ledger.reserved()));
+        let mut parts = vec![Part::Heading("Figures".to_owned()), Part::Table(table)];
         if self.overwritten() {
             parts.push(Part::Text(
                 "The ring buffer of the recording overflowed, and its oldest entries are gone: the real peaks may be higher. Record \
@@ -104,32 +105,38 @@ impl Subject<'_> {
             By::Line => &standing.holders,
             By::Module => &standing.modules,
             By::Category => {
-                let mut lines = vec![line(["for", "bytes", part])];
+                let mut table = Table::new([Column::left("for"), Column::right("bytes"), Column::right(part)]);
                 let mut each: Vec<(Category, Bytes)> = Category::ALL.into_iter().zip(standing.by_category).collect();
                 each.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
                 for (category, bytes) in each.into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO) {
-                    lines.push(vec![category.label().to_owned(), bytes.to_string(), share(bytes.get(), all.get())]);
+                    table.words(vec![category.label().to_owned(), bytes.to_string(), share(bytes.get(), all.get())]);
                 }
-                return vec![Part::Heading(heading), Part::Table(lines)];
+                return vec![Part::Heading(heading), Part::Table(table)];
             }
         };
         // A package's own line says which of its layers it was.
         let within = by == By::Line && held.iter().take(ROWS).any(|held| standing.within.contains_key(&held.name));
         let name = if by == By::Module { "module" } else { "name" };
-        let mut head = line([name, "for", "bytes", part, "blocks"]);
+        let mut columns = vec![
+            Column::wraps(name),
+            Column::left("for"),
+            Column::right("bytes"),
+            Column::right(part),
+            Column::right("blocks").spare(1),
+        ];
         if within {
-            head.push("most of it in".to_owned());
+            columns.push(Column::wraps("most of it in"));
         }
-        let mut lines = vec![head];
+        let mut table = Table::new(columns);
         for held in held.iter().take(ROWS) {
             let mut row = vec![held.name.clone()];
             row.extend(of(held));
             if within {
                 row.push(standing.within.get(&held.name).cloned().unwrap_or_default());
             }
-            lines.push(row);
+            table.words(row);
         }
-        let mut parts = vec![Part::Heading(heading), Part::Table(lines)];
+        let mut parts = vec![Part::Heading(heading), Part::Table(table)];
         if let Some(more) = held.len().checked_sub(ROWS).filter(|&more| more > 0) {
             let rest: Bytes = held.iter().skip(ROWS).map(|held| held.bytes).sum();
             parts.push(Part::Text(format!(
@@ -205,7 +212,7 @@ impl Subject<'_> {
         let told = if rhythm.is_told() { "" } else { ", inferred from the repeating pattern of requests" };
         if leaks.is_empty() {
             let text = format!("Nothing holds more from step to step ({times} steps{told}).");
-            return vec![Part::Heading("Leaks".to_owned()), Part::Text(text)];
+            return vec![Part::Heading("Leaks".to_owned()), Part::Verdict(Tone::Good, text)];
         }
         let rate: Bytes = leaks.iter().map(|leak| leak.bytes_per_step).sum();
         let steps = leaks.iter().map(|leak| leak.steps).max().unwrap_or(0);
@@ -218,9 +225,15 @@ impl Subject<'_> {
             text +=
                 &format!(" At this rate the {room} that it may have are full after about {} more steps.", about(left));
         }
-        let mut lines = vec![line(["name", "for", "a step keeps", "blocks", "at the end"])];
+        let mut table = Table::new([
+            Column::wraps("name"),
+            Column::left("for"),
+            Column::right("a step keeps"),
+            Column::right("blocks").spare(1),
+            Column::right("at the end"),
+        ]);
         for leak in leaks.iter().take(ROWS) {
-            lines.push(vec![
+            table.words(vec![
                 leak.line.clone(),
                 self.category_of(leak).label().to_owned(),
                 leak.bytes_per_step.to_string(),
@@ -228,7 +241,7 @@ impl Subject<'_> {
                 leak.bytes.to_string(),
             ]);
         }
-        let mut parts = vec![Part::Heading("Leaks".to_owned()), Part::Text(text), Part::Table(lines)];
+        let mut parts = vec![Part::Heading("Leaks".to_owned()), Part::Verdict(Tone::Bad, text), Part::Table(table)];
         if let Some(more) = leaks.len().checked_sub(ROWS).filter(|&more| more > 0) {
             parts.push(Part::Text(format!("and {more} more.")));
         }
@@ -303,6 +316,12 @@ pub(super) fn settings(subjects: &[Subject<'_>]) -> Vec<Part> {
         return parts;
     }
     parts.push(Part::Heading("Settings of the allocator".to_owned()));
+    if known.iter().any(|(subject, _)| !subject.examined.leaks.is_empty()) {
+        parts.push(Part::Text(
+            "No setting helps against the leak: what a step leaves behind is live, and a lower peak only puts the end off."
+                .to_owned(),
+        ));
+    }
     for (subject, tuning) in &known {
         if known.len() > 1 {
             parts.push(Part::Text(format!("Device {}:", subject.run.facts.device.0)));
@@ -342,8 +361,13 @@ fn table(subject: &Subject<'_>, tuning: &Tuning) -> Vec<Part> {
     }
     let before = run.facts.figures.peak_reserved.get();
     let served = run.facts.figures.ooms > 0;
-    let mut lines = vec![line(["", "peak reserved", "", "driver calls"])];
-    lines.push(vec![
+    let mut table = Table::new([
+        Column::wraps(""),
+        Column::right("peak reserved"),
+        Column::right(""),
+        Column::right("driver calls").spare(1),
+    ]);
+    table.words(vec![
         match run.facts.figures.ooms {
             0 => format!("recorded: {}", run.facts.conditions),
             1 => format!("recorded: {} (ran out of memory)", run.facts.conditions),
@@ -358,15 +382,15 @@ fn table(subject: &Subject<'_>, tuning: &Tuning) -> Vec<Part> {
     // What is advised is the simplest of those that are about as good: it may be beaten by a little.
     shown.extend(best.filter(|best| !shown.iter().any(|tried| std::ptr::eq(*tried, *best))));
     for tried in shown {
-        lines.push(vec![
-            format!("predicted: {}", tried.conditions),
-            tried.figures.peak_reserved.to_string(),
+        table.row(vec![
+            format!("predicted: {}", tried.conditions).into(),
+            tried.figures.peak_reserved.to_string().into(),
             // Beside a run that stopped short a share says nothing.
-            if served { "fits".to_owned() } else { change(before, tried.figures.peak_reserved.get()) },
-            tried.calls().to_string(),
+            if served { Cell::toned("fits", Tone::Good) } else { changed(before, tried.figures.peak_reserved.get()) },
+            tried.calls().to_string().into(),
         ]);
     }
-    parts.push(Part::Table(lines));
+    parts.push(Part::Table(table));
     if run.facts.begins == Some(Begins::Ring) {
         parts.push(Part::Text("Both are of the part of the run that is recorded.".to_owned()));
     }

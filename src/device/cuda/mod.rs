@@ -54,7 +54,7 @@ use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{HostMemorySource, SegmentSource};
 
 pub use nccl::prepare_ranks;
-pub use probe::{Probe, VisibleGpu, probe, usable, visible};
+pub use probe::{HOW_TO_GET, Probe, VisibleGpu, probe, usable, visible};
 
 /// An NVIDIA GPU. See the module's documentation.
 pub struct CudaDevice {

@@ -48,7 +48,7 @@ pub fn probe() -> Vec<Probe> {
     }
     // Where they were looked for is the same for all: it is said once.
     if !missing.is_empty() {
-        probes.push(Probe::missing("CUDA's libraries", libraries::how_to_get(&missing)));
+        probes.push(Probe::missing(HOW_TO_GET, libraries::how_to_get(&missing)));
     }
     if driver_present().is_ok() {
         probes.push(training());
@@ -56,6 +56,8 @@ pub fn probe() -> Vec<Probe> {
     probes
 }
 
+/// The subject of the probe that says where libraries were looked for, and how to get them.
+pub const HOW_TO_GET: &str = "CUDA's libraries";
 /// Libraries beside the driver.
 const LIBRARIES: [Needed; 3] = [Needed::Nvrtc, Needed::CublasLt, Needed::Cudnn];
 

@@ -1,6 +1,6 @@
 //! What memory can't pass, as a line with its name: the limit, or else what the card has.
 
-use ratatui::buffer::Buffer;
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
@@ -23,13 +23,19 @@ pub struct Ceiling {
     name: &'static str,
     /// In how many steps memory is there, if it climbs.
     full_in: Option<u64>,
+    token: Token,
 }
 
 impl Ceiling {
     /// The limit if one is set, else the card's memory if that is known.
     pub fn new(limit: Option<Bytes>, card: Option<Bytes>) -> Option<Self> {
-        let of = |name| move |bytes| Self { bytes, name, full_in: None };
+        let of = |name| move |bytes| Self { bytes, name, full_in: None, token: Token::Limit };
         limit.map(of("limit")).or_else(|| card.map(of("card"))).filter(|ceiling| ceiling.bytes > Bytes::ZERO)
+    }
+
+    /// A height that is nothing but spoken of: what is to be reached, or was asked for.
+    pub const fn spoken_of(name: &'static str, bytes: Bytes, token: Token) -> Self {
+        Self { bytes, name, full_in: None, token }
     }
 
     /// The same with the steps in which memory is there, if it climbs.
@@ -46,10 +52,13 @@ impl Ceiling {
     /// Its name and its height, and when memory is there.
     fn words(self) -> String {
         let unit = Unit::for_largest(self.bytes);
-        let figure = format!("{:.1}", self.bytes.get() as f64 / unit.bytes() as f64);
+        let value = self.bytes.get() as f64 / unit.bytes() as f64;
+        // What is asked for is asked for to two decimals.
+        let figure = if self.token == Token::Limit { format!("{value:.1}") } else { format!("{value:.2}") };
+        let figure = figure.trim_end_matches('0').trim_end_matches('.');
         let steps =
             self.full_in.map_or_else(String::new, |steps| format!(", full in {}", figures::counted(steps, "step")));
-        format!("{} {} {}{steps}", self.name, figure.strip_suffix(".0").unwrap_or(&figure), unit.name())
+        format!("{} {} {}{steps}", self.name, figure, unit.name())
     }
 
     /// Whether it is near enough to be part of the scale.
@@ -98,7 +107,7 @@ impl Ceiling {
         }
         for x in 0..plot.width {
             if let Some(height) = height(x).filter(|height| *height <= axis.top) {
-                dash(axis, height, theme, plot, x, buf);
+                self.dash(axis, height, theme, plot, x, buf);
             }
         }
         if !self.is_near(largest) || self.bytes > axis.top {
@@ -107,8 +116,18 @@ impl Ceiling {
         let above = line(axis, self.bytes, plot.height).0;
         let row = plot.height - 1 - above;
         Axis::clear_beside(above, theme, plot, buf);
-        write(&format!(" {}", self.words()), Token::Limit, [Some(row), row.checked_sub(1)], theme, plot, buf);
+        write(&format!(" {}", self.words()), self.token, [Some(row), row.checked_sub(1)], theme, plot, buf);
         true
+    }
+
+    /// A dash of the line, in every second cell, in the quarter of a row in which it ends.
+    fn dash(self, axis: Axis, bytes: Bytes, theme: &Theme, plot: Rect, x: u16, buf: &mut Buffer) {
+        if !x.is_multiple_of(2) {
+            return;
+        }
+        let (row, quarter) = line(axis, bytes, plot.height);
+        let y = plot.bottom() - 1 - row;
+        draw_over(&mut buf[(plot.x + x, y)], DASHES[quarter], self.token, theme);
     }
 
     /// Says at the top of a chart that it is far above.
@@ -123,16 +142,6 @@ impl Ceiling {
 
 /// Dots of a line, by the quarter of its cell in which they lie.
 const DASHES: [&str; 4] = ["⣀", "⠤", "⠒", "⠉"];
-
-/// A dash of the line, in every second cell, in the quarter of a row in which it ends.
-fn dash(axis: Axis, bytes: Bytes, theme: &Theme, plot: Rect, x: u16, buf: &mut Buffer) {
-    if !x.is_multiple_of(2) {
-        return;
-    }
-    let (row, quarter) = line(axis, bytes, plot.height);
-    let y = plot.bottom() - 1 - row;
-    draw_over(&mut buf[(plot.x + x, y)], DASHES[quarter], Token::Limit, theme);
-}
 
 /// The row from the bottom in which a line at this height is, and the quarter of it.
 fn line(axis: Axis, bytes: Bytes, rows: u16) -> (u16, usize) {
@@ -151,7 +160,7 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
     for y in rows.into_iter().flatten().map(|row| plot.y + row) {
         let is_free = |x: u16| {
             let cell = &buf[(plot.x + x, y)];
-            Shown::of(cell, theme) == Shown::Nothing || is_dash(cell.symbol(), cell.fg == theme.color(Token::Limit))
+            Shown::of(cell, theme) == Shown::Nothing || is_dash(cell, theme)
         };
         // With air before what stands behind it.
         let place = (0..=last).rev().find(|x| (*x..(x + width + 1).min(plot.width)).all(is_free));
@@ -164,12 +173,13 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
     let is_inside = |row: u16| {
         row > 0 && (last..plot.width).all(|x| Shown::of(&buf[(plot.x + x, plot.y + row - 1)], theme) != Shown::Nothing)
     };
-    if let ([Some(row), _], Token::Limit) = (rows, token)
+    if let [Some(row), _] = rows
+        && token != Token::Dim
         && is_inside(row)
     {
         for (x, letter) in (plot.x + last..).zip(word.chars()) {
             let cell = &mut buf[(x, plot.y + row)];
-            if is_dash(cell.symbol(), true) {
+            if DASHES.contains(&cell.symbol()) {
                 // The dash goes, its ground stays.
                 cell.set_symbol(" ");
             }
@@ -178,8 +188,10 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
     }
 }
 
-fn is_dash(symbol: &str, own: bool) -> bool {
-    own && DASHES.contains(&symbol)
+/// A dash of a line of this kind: of a ceiling, of a goal, of an answer.
+fn is_dash(cell: &Cell, theme: &Theme) -> bool {
+    let tokens = [Token::Limit, Token::Ok, Token::Warn];
+    DASHES.contains(&cell.symbol()) && tokens.into_iter().any(|token| cell.fg == theme.color(token))
 }
 
 #[cfg(test)]

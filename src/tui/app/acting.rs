@@ -191,6 +191,9 @@ impl App {
         if self.screen != screen {
             self.pointer = Pointer::default();
         }
+        if let Some(tutor) = &mut self.tutor {
+            tutor.make_way();
+        }
         self.screen = screen;
         self.scroll = 0;
     }

@@ -20,14 +20,20 @@ impl App {
         waiting::is_shown(&self.latest).then_some((&*self.awaited, self.now))
     }
 
-    /// Where that program prints to.
-    pub(crate) fn output(&self) -> Option<PathBuf> {
-        self.awaited.output.clone()
+    /// Where that program prints to, and its process, as far as that is known: both are followed while it is waited for.
+    pub(crate) fn followed(&self) -> (Option<PathBuf>, Option<u32>) {
+        (self.awaited.output.clone(), self.awaited.pid)
     }
 
     /// It has printed these lines last.
     pub(super) fn printed(&mut self, lines: Vec<String>) {
         Arc::make_mut(&mut self.awaited).printed = lines;
+        self.dirty |= self.awaited().is_some();
+    }
+
+    /// Whether it has loaded PyTorch.
+    pub(super) fn loaded(&mut self, loaded: Option<bool>) {
+        Arc::make_mut(&mut self.awaited).torch = loaded;
         self.dirty |= self.awaited().is_some();
     }
 

@@ -32,6 +32,8 @@ pub enum Message {
     Completed(Completion),
     /// The last lines of what a watched program prints.
     Output(Vec<String>),
+    /// Whether a watched program has loaded PyTorch, where the system says.
+    Torch(Option<bool>),
     /// A frame was drawn; what it learnt about the layout.
     Drawn(Layout),
 }

@@ -56,6 +56,11 @@ impl Notices {
         }
     }
 
+    /// The line goes: what it was about is over.
+    pub fn forget(&mut self) {
+        self.text = None;
+    }
+
     /// True where the line has stood long enough: it is gone then.
     pub fn expire(&mut self, now: Duration) -> bool {
         let over = self.until().is_some_and(|until| until <= now);

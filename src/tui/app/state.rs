@@ -14,6 +14,7 @@ use crate::drawing::theme::{Catalog, Theme};
 use crate::model::{RunState, Shape, Tags};
 use crate::source::{Kind, Move, Picture, Request, Wanted};
 use crate::tui::action::{Action, Key};
+use crate::tui::aim::Aim;
 use crate::tui::demo::{Narrator, ReadingPace, Story};
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
@@ -205,6 +206,7 @@ impl App {
             loud: self.effect_is_loud(),
             news: self.is_news(),
             hold: self.hold(),
+            aim: self.tutor().and_then(|tutor| Aim::of(tutor.course())),
             allowed: self.tutor().and_then(Tutor::allowed),
             pressed: self.presenter.as_ref().map_or(&[], Presenter::shown),
             presenting: self.is_presenting(),
@@ -301,9 +303,8 @@ impl App {
                 self.states.compare.others.push(other);
                 self.dirty = true;
             }
-            Message::Output(lines) => {
-                self.printed(lines);
-            }
+            Message::Output(lines) => self.printed(lines),
+            Message::Torch(loaded) => self.loaded(loaded),
             Message::Completed(completion) => {
                 if let Some(Layer::Path(prompt)) = self.layers.last_mut() {
                     prompt.complete(&completion);

@@ -104,6 +104,8 @@ impl App {
     /// A lesson went on: the screen that shows it best, and how far the learner is.
     pub(super) fn taught(&mut self) -> Vec<Effect> {
         let Some(tutor) = &self.tutor else { return Vec::new() };
+        // What was said of the step before is of no use in this one.
+        self.notices.forget();
         let kept = tutor.keep();
         let look = tutor.look().map(crate::lesson::Look::word);
         let screen = look.and_then(|word| SCREENS.iter().position(|screen| screen.title.eq_ignore_ascii_case(word)));

@@ -82,8 +82,14 @@ impl Narrator {
             stopped: false,
             pressed: None,
         };
-        narrator.next = narrator.paced(LEAD);
+        narrator.next = narrator.lead();
         narrator
+    }
+
+    /// How long the caption of the scene that begins stands before something is done: what it speaks of is looked at at once.
+    fn lead(&self) -> Duration {
+        let looks = self.current().is_some_and(|scene| scene.run.is_none() && scene.looks(0));
+        if looks { Duration::ZERO } else { self.paced(LEAD) }
     }
 
     fn paced(&self, time: Duration) -> Duration {
@@ -155,7 +161,8 @@ impl Narrator {
         let read = self.paced(FIRST + WORD * u32::try_from(scene.caption.split(' ').count()).unwrap_or(0));
         if self.elapsed >= read && (scene.until.holds(picture, begun) || self.elapsed >= PATIENCE) {
             self.scene += 1;
-            (self.done, self.elapsed, self.next) = (0, Duration::ZERO, self.paced(LEAD));
+            (self.done, self.elapsed) = (0, Duration::ZERO);
+            self.next = self.lead();
             (self.steps, self.pressed) = (Some(picture.extent.steps), None);
         }
         None
@@ -179,8 +186,15 @@ impl Narrator {
         let (cue, pause) = match scene.commands.get(self.done - begun) {
             Some(word) => {
                 let binding = binding(keys, word)?;
+                let place = self.done - begun;
+                // From one look to the next nothing is to be read; from the last one on the caption is.
+                let pause = match (scene.looks(place), scene.looks(place + 1)) {
+                    (true, true) => Duration::ZERO,
+                    (true, false) if begun == 0 => LEAD,
+                    _ => BETWEEN,
+                };
                 self.pressed = Some((binding.first_label().to_owned(), word.clone()));
-                (Cue::Do(binding.action), BETWEEN)
+                (Cue::Do(binding.action), pause)
             }
             None => {
                 match scene.write.as_deref().and_then(|text| text.chars().nth(self.done - begun - scene.commands.len()))

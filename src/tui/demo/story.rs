@@ -147,6 +147,12 @@ impl Story {
 }
 
 impl Scene {
+    /// Whether its command of this place only looks elsewhere: another screen, or another time.
+    pub(super) fn looks(&self, place: usize) -> bool {
+        let command = self.commands.get(place);
+        command.is_some_and(|word| word.starts_with("screen-") || word == "now")
+    }
+
     /// Things that are done: another run, commands, a line that is written and taken.
     pub(super) fn cues(&self) -> usize {
         let written = self.write.as_deref().map_or(0, |text| text.chars().count() + 1);

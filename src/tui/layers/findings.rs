@@ -15,10 +15,34 @@ use crate::tui::words;
 
 /// Widest the box gets.
 const WIDTH: u16 = 104;
+/// From this width on it stands beside the curve that it speaks of, in so many cells, where it is not too long for that.
+const BESIDE: u16 = 100;
+const CELLS: (u16, u16) = (49, 62);
+/// Rows above it there, and below: header and keys.
+const ABOVE: u16 = 2;
+const BELOW: u16 = 1;
 
 /// Whether they take most of `area`.
 pub(super) fn fill(stage: &Stage<'_>, area: Rect) -> bool {
-    2 * (lines(stage, area.width.min(WIDTH)).len() + 2) > usize::from(area.height)
+    let (outer, lines) = place(stage, area);
+    outer.right() < area.right() && 2 * (lines.len() + 2) > usize::from(area.height)
+}
+
+/// Where the box lies, and its lines.
+fn place(stage: &Stage<'_>, area: Rect) -> (Rect, Vec<Line<'static>>) {
+    let rows = |lines: &[Line<'_>]| u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
+    if area.width >= BESIDE {
+        let width = (area.width / 3).clamp(CELLS.0, CELLS.1);
+        let lines = lines(stage, width);
+        let height = rows(&lines);
+        if height.saturating_add(ABOVE + BELOW) <= area.height {
+            return (Rect { x: area.right() - width, y: area.y + ABOVE, width, height }, lines);
+        }
+    }
+    let width = area.width.min(WIDTH);
+    let lines = lines(stage, width);
+    let height = rows(&lines).min(area.height);
+    (area.centered(Constraint::Length(width), Constraint::Length(height)), lines)
 }
 
 /// All of them in lines, for a box of so many cells.
@@ -33,6 +57,7 @@ fn lines(stage: &Stage<'_>, width: u16) -> Vec<Line<'static>> {
     // A failure is told above, with more.
     let told = stage.picture.autopsy().is_some();
     let again = |finding: &&Finding| told && matches!(finding.evidence, Evidence::OutOfMemory { .. });
+    let mut remedies: Vec<String> = Vec::new();
     for finding in stage.findings().iter().filter(|finding| !again(finding)) {
         if !lines.is_empty() {
             lines.push(Line::default());
@@ -43,8 +68,13 @@ fn lines(stage: &Stage<'_>, width: u16) -> Vec<Line<'static>> {
         };
         let said = pane::wrap(&finding.to_string(), room);
         lines.extend(said.into_iter().map(|line| Line::from(span(theme, token, line))));
-        let done = pane::wrap(&words::remedies(stage, finding), room);
+        // What helps against several is said once.
+        let done = words::remedies(stage, finding);
+        let done = if remedies.contains(&done) { Vec::new() } else { pane::wrap(&done, room) };
+        remedies.push(words::remedies(stage, finding));
         lines.extend(done.into_iter().map(|line| Line::from(span(theme, Token::Accent, line))));
+        let none = words::no_remedy(stage, finding).map_or_else(Vec::new, |none| pane::wrap(none, room));
+        lines.extend(none.into_iter().map(|line| Line::from(span(theme, Token::Dim, line))));
     }
     for remark in stage.remarks() {
         if !lines.is_empty() {
@@ -62,10 +92,7 @@ fn lines(stage: &Stage<'_>, width: u16) -> Vec<Line<'static>> {
 /// Draws the findings over `area` from line `first` on; returns their lines in all, and how many are seen.
 pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buffer) -> (usize, usize) {
     let theme = stage.theme;
-    let width = area.width.min(WIDTH);
-    let lines = lines(stage, width);
-    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
-    let outer = area.centered(Constraint::Length(width), Constraint::Length(height));
+    let (outer, lines) = place(stage, area);
     Clear.render(outer, buf);
     buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
     let title = vec![

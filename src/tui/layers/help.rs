@@ -34,8 +34,6 @@ const KEYS: usize = 12;
 const WORDS: usize = 18;
 /// Longer words find nothing.
 const LONGEST: usize = 40;
-/// Groups of keys that come before those of the Lab.
-const FIRST: [Group; 3] = [Group::Run, Group::Time, Group::Switches];
 
 /// Which of its parts is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +160,7 @@ impl Help {
         let width = area.width.min(WIDTH);
         let columns = if self.search.is_none() && self.part == HelpPart::Keys && width >= TWO_COLUMNS { 2 } else { 1 };
         let room = (usize::from(width.saturating_sub(4)) - GAP * (columns - 1)) / columns;
-        let lines = self.lines(stage, room);
+        let lines = self.lines(stage, room, columns > 1);
         // What is looked for leaves the box as it is.
         let wanted = if self.search.is_some() { usize::MAX } else { lines.len().div_ceil(columns) + 3 };
         let height = u16::try_from(wanted).unwrap_or(u16::MAX).min(area.height);
@@ -226,8 +224,9 @@ impl Help {
         title
     }
 
-    fn lines(&self, stage: &Stage<'_>, width: usize) -> Vec<Line<'static>> {
-        let mut page = HelpPage { theme: stage.theme, width, lines: Vec::new() };
+    /// `short`: of every key a line, which says the rest where it is looked for.
+    fn lines(&self, stage: &Stage<'_>, width: usize, short: bool) -> Vec<Line<'static>> {
+        let mut page = HelpPage { theme: stage.theme, width, short, lines: Vec::new() };
         match (&self.search, self.part) {
             (Some(search), _) => {
                 let sought = search.text.trim().to_lowercase();
@@ -256,18 +255,11 @@ impl Help {
                     all.iter().filter(|binding| binding.screen == Some(index)).collect()
                 };
                 let title = |index: usize| SCREENS.get(index).map_or("", |screen| screen.title);
-                // On the Lab what somebody new presses comes first: to go on and stop, to move in time, to flip.
-                let first: &[Group] = if self.screen == 0 { &FIRST } else { &[] };
-                let rest: Vec<Group> = Group::ALL.into_iter().filter(|group| !first.contains(group)).collect();
-                let groups = |page: &mut HelpPage<'_>, groups: &[Group]| {
-                    for group in groups {
-                        let of_group = all.iter().filter(|binding| binding.group == *group && binding.screen.is_none());
-                        page.keys(group.title(), &of_group.collect::<Vec<_>>(), None, false);
-                    }
-                };
-                groups(&mut page, first);
                 page.keys(&format!("on this screen: {}", title(self.screen)), &of_screen(self.screen), None, false);
-                groups(&mut page, &rest);
+                for group in Group::ALL {
+                    let of_group = all.iter().filter(|binding| binding.group == group && binding.screen.is_none());
+                    page.keys(group.title(), &of_group.collect::<Vec<_>>(), None, false);
+                }
                 for index in (0..SCREENS.len()).filter(|index| *index != self.screen) {
                     page.keys(&format!("on {}", title(index)), &of_screen(index), None, false);
                 }
@@ -312,6 +304,8 @@ fn says(binding: &Binding, sought: &str) -> bool {
 struct HelpPage<'a> {
     theme: &'a Theme,
     width: usize,
+    /// A key takes no more than a line.
+    short: bool,
     lines: Vec<Line<'static>>,
 }
 
@@ -330,6 +324,7 @@ impl HelpPage<'_> {
             let label = if binding.label.is_empty() { "–" } else { &binding.label };
             let of = binding.screen.filter(|_| mixed).and_then(|index| SCREENS.get(index));
             let help = of.map_or_else(|| binding.help.clone(), |screen| format!("{}: {}", screen.title, binding.help));
+            let help = if self.short { pane::cut_sentence(&help, self.width.saturating_sub(KEYS)) } else { help };
             let mark = if chosen == Some(index) { "▸ " } else { "  " };
             self.entry(&format!("{mark}{label}"), (KEYS, Token::Key), "", &help);
         }

@@ -243,6 +243,9 @@ impl TimelineView<'_> {
         let inside = plot.intersection(buf.area);
         let areas = Areas::of(&stacks, axis.top, theme, (inside.width, inside.height));
         areas.draw(theme, inside, buf);
+        if let Some(aim) = self.stage.aim {
+            aim.line().draw(highest, axis, |_| Some(aim.bytes), theme, plot, buf);
+        }
         if let Some(ceiling) = ceiling
             && !ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf)
         {
@@ -304,6 +307,9 @@ impl TimelineView<'_> {
         chart::areas(&stacks, axis.top, theme, plot, buf);
         if let Some(ceiling) = ceiling {
             ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
+        }
+        if let Some(aim) = self.stage.aim {
+            aim.line().draw(highest, axis, |_| Some(aim.bytes), theme, plot, buf);
         }
         self.cursor_line(plot, None, buf);
         plot

@@ -6,6 +6,7 @@ mod press;
 mod sketch;
 mod state;
 mod text;
+mod verdict;
 mod way;
 
 pub(crate) use pane::render;

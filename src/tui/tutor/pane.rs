@@ -118,10 +118,13 @@ fn prompt(scene: &Scene<'_>, tutor: &Tutor, more: usize) -> Vec<Span<'static>> {
         }
         Stage::Acting => vec![key("Enter"), says(" tries it")],
         Stage::Preparing | Stage::Trying => vec![span(theme, Token::Accent, doing(tutor))],
-        Stage::Over => match tutor.next_title() {
-            Some(_) => vec![key("Enter"), says(" begins the next · "), key(of(Action::Quit)), says(" leaves")],
-            None => vec![key(of(Action::Quit)), says(" leaves")],
-        },
+        Stage::Over => {
+            let next = tutor.next_title();
+            let mut line = next.map_or_else(Vec::new, |next| vec![key("Enter"), says(&format!(" next: {next} · "))]);
+            let way = if tutor.folded { " what came of it" } else { " shows the lab" };
+            line.extend([key(of(Action::FoldLesson)), says(way), says(" · "), key(of(Action::Quit)), says(" leaves")]);
+            line
+        }
     };
     if more > 0 && course.stage() == Stage::Asking && asked.is_some_and(|asked| !asked.choices.is_empty()) {
         line.extend([says(" · "), key("↑ ↓"), says(" or a letter chooses")]);

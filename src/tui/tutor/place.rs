@@ -30,8 +30,9 @@ const BESIDE: (u16, u16) = (50, 64);
 const BESIDE_SHARE: u16 = 30;
 const BESIDE_PRESENTED: (u16, u16) = (60, 72);
 const BESIDE_SHARE_PRESENTED: u16 = 40;
-/// Cells of a text that has a page of its own.
+/// Cells of a text that has a page of its own, beside a picture and without one.
 const PAGE: u16 = 92;
+const PAGE_ALONE: u16 = 120;
 const PAGE_PRESENTED: u16 = 72;
 /// Cells of the steps beside a text below the screen.
 const STEPS: u16 = 36;
@@ -79,6 +80,11 @@ impl Places {
 /// Divides `body` between a lesson and the screen of this place in the list of screens.
 pub(crate) fn places(scene: &Scene<'_>, tutor: &Tutor, screen: usize, body: Rect) -> Places {
     let nothing = Rect { height: 0, ..body };
+    if tutor.is_at_end() {
+        let frame = if body.width >= BOXES { Frame::Box } else { Frame::Rule };
+        let rows = rows_of_text(scene, tutor, frame, body.width).min(body.height);
+        return Places::of_text(nothing, Rect { height: rows, ..body }, frame);
+    }
     if tutor.hold() == Hold::Answer {
         let beside = tutor.course().step().sketch.map(Beside::Sketch);
         let beside = beside.filter(|beside| *beside != Beside::Sketch(Sketch::Step) || has_step(scene));
@@ -106,10 +112,14 @@ fn rows_of_text(scene: &Scene<'_>, tutor: &Tutor, frame: Frame, width: u16) -> u
 /// The lesson has all of `body`: there is no step yet, or the lab would tell an answer.
 fn page(scene: &Scene<'_>, tutor: &Tutor, beside: Option<Beside>, lab: Rect, body: Rect) -> Places {
     let frame = if body.width >= BOXES { Frame::Box } else { Frame::Rule };
-    let cells = if scene.presenting { PAGE_PRESENTED } else { PAGE };
+    let cells = match beside {
+        _ if scene.presenting => PAGE_PRESENTED,
+        Some(_) => PAGE,
+        None => PAGE_ALONE,
+    };
     let width = if frame == Frame::Box { (cells + 4).min(body.width) } else { body.width };
-    // Under a rule a row of air before what can be done.
-    let air = u16::from(frame == Frame::Rule);
+    // Under a rule a row of air before what can be done, unless a picture has a use for it.
+    let air = u16::from(frame == Frame::Rule && beside.is_none());
     let rows = (rows_of_text(scene, tutor, frame, width) + air).min(body.height);
     if body.width < WIDE && beside.is_some() {
         // The text above, as wide as the page, and the picture below it.

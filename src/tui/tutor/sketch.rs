@@ -22,8 +22,10 @@ const BELOW: u16 = 2;
 /// Draws it.
 pub(super) fn segments(scene: &Scene<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = scene.theme;
-    let title =
-        vec![span(theme, Token::Title, "segments and blocks"), span(theme, Token::Dim, " · not those of this run")];
+    let title = vec![
+        span(theme, Token::Title, "segments and blocks"),
+        span(theme, Token::Dim, " · not those of this run, which are hidden until you answer"),
+    ];
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let legend = [(Some(Token::Activations), " a block in use: allocated   "), (None, " free, and still reserved   ")];

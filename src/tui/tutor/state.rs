@@ -143,6 +143,7 @@ impl Tutor {
 
     /// The learner does something to the lab; where a goal asks for that, nothing is spoilt.
     pub fn meddle(&mut self) {
+        self.make_way();
         if self.course.stage() != Stage::Acting {
             self.course.spoil();
         }
@@ -157,6 +158,16 @@ impl Tutor {
         shows
     }
 
+    /// The last page is shown: it has the screen, until somebody looks at the lab.
+    pub fn is_at_end(&self) -> bool {
+        self.course.stage() == Stage::Over && self.back.is_none() && !self.folded
+    }
+
+    /// Somebody looks at the lab: the last page makes way.
+    pub fn make_way(&mut self) {
+        self.folded |= self.is_at_end();
+    }
+
     /// Looks at the step before the one that is shown; false where there is none.
     pub fn look_back(&mut self) -> bool {
         let shown = self.back.unwrap_or(match self.course.stage() {
@@ -169,10 +180,10 @@ impl Tutor {
         before.is_some()
     }
 
-    /// The title of the lesson that follows, once this one is over.
-    pub fn next_title(&self) -> Option<&str> {
+    /// The number and the title of the lesson that follows, once this one is over.
+    pub fn next_title(&self) -> Option<String> {
         let (lesson, _) = self.following.first().filter(|_| self.course.stage() == Stage::Over)?;
-        Some(&lesson.front.title)
+        Some(format!("{} {}", lesson.front.order, lesson.front.title))
     }
 
     /// Begins the lesson that follows.
@@ -293,6 +304,8 @@ impl Tutor {
             (self.chosen, self.first, self.back) = (None, 0, None);
             (self.written, self.wrong) = (String::new(), None);
             (self.hinted, self.taken, self.since) = (false, false, self.now);
+            // What came of the lesson is read, however small its pane was.
+            self.folded &= self.course.stage() != Stage::Over;
         }
         let note = self.course.note(&self.learner);
         if self.told.as_ref() == Some(&note) {

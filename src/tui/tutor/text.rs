@@ -2,22 +2,30 @@
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr;
 
 use super::state::Tutor;
+use super::verdict::came_out;
+use crate::drawing::figures::Unit;
 use crate::drawing::pane::{self, span};
 use crate::drawing::theme::{Theme, Token};
+use crate::figures::{self, Amount, Figure, Moments};
 use crate::guide::{self, Role};
-use crate::lesson::{Answer, Asked, Form, Goal, Measured, Stage, Step, Told, Worth, letter, measured};
+use crate::lesson::{Answer, Asked, Form, Goal, Measured, Stage, Step, Told, Try, Worth, letter, measured};
 use crate::session::Switch;
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
 use crate::tui::stage::Stage as Scene;
+use crate::units::Bytes;
 
 type Lines = Vec<Line<'static>>;
 
 /// Longer lines are hard to read, from the back of a room the more.
-const LONGEST_LINE: usize = 92;
+const LONGEST_LINE: usize = 116;
 const LONGEST_PRESENTED: usize = 66;
+
+/// Cells of a verdict, with air behind it.
+const VERDICT: usize = 9;
 
 /// Cells of a line, of so many that there are.
 pub(super) fn measure(scene: &Scene<'_>, width: u16) -> usize {
@@ -72,17 +80,7 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
             out.extend(markdown(theme, course.introduction(), width));
         }
         Stage::Over => {
-            out.extend(plain(theme, Token::Title, "That was the last step.", width));
-            if course.lesson().questions() > 0 {
-                out.extend(plain(theme, Token::Strong, &format!("{} points.", course.score()), width));
-            }
-            out.push(Line::default());
-            let next = tutor.next_title().map(|title| format!(" The next lesson: **{title}**."));
-            let text = format!(
-                "The lab is yours: flip what you like. `vramlab lesson` lists all lessons.{}",
-                next.unwrap_or_default()
-            );
-            out.extend(markdown(theme, &text, width));
+            over(scene, tutor, width, &mut out);
         }
         stage => {
             if stage != Stage::Explained || told.question.is_none() {
@@ -101,6 +99,43 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
         embolden(theme, &mut out);
     }
     out
+}
+
+/// What came of a lesson: every step with its verdict and its answer in a line, the points, and what there is to do.
+fn over(scene: &Scene<'_>, tutor: &Tutor, width: usize, out: &mut Lines) {
+    let (theme, course) = (scene.theme, tutor.course());
+    let lesson = course.lesson();
+    let mut head = vec![span(theme, Token::Title, "That was the last step.")];
+    if lesson.questions() > 0 {
+        head.push(span(theme, Token::Strong, format!(" {} points.", course.score())));
+    }
+    out.extend([Line::from(head), Line::default()]);
+    let titles = lesson.steps.iter().map(|step| step.title.width()).max().unwrap_or(0).min(width / 2);
+    for (place, (step, told)) in lesson.steps.iter().zip(course.all_told()).enumerate() {
+        let verdict = match came_out(theme, told).pop() {
+            None if place < course.resumes() => span(theme, Token::Dim, "before"),
+            verdict => verdict.unwrap_or_default(),
+        };
+        let padded = |text: &str, cells: usize| format!("{text}{}", " ".repeat(cells.saturating_sub(text.width())));
+        let mut line = vec![
+            span(theme, Token::Dim, format!("{:>2} ", place + 1)),
+            span(theme, Token::Text, padded(&pane::cut(&step.title, titles), titles + 2)),
+            Span::styled(padded(&verdict.content, VERDICT), verdict.style),
+        ];
+        let answer = match (&step.question, &told.question, told.measured) {
+            (Some(question), Some(asked), Some(came_out)) => measured(&question.form, asked, came_out),
+            _ => String::new(),
+        };
+        let room = width.saturating_sub(line.iter().map(Span::width).sum());
+        line.push(span(theme, Token::Dim, pane::cut_sentence(&answer, room)));
+        out.push(Line::from(line));
+    }
+    out.push(Line::default());
+    let fold = scene.keys.key_of(Action::FoldLesson);
+    let text = format!(
+        "The lab is yours: {fold} shows it, and so does every key that does something in it. `vramlab lesson` lists all lessons."
+    );
+    out.extend(markdown(theme, &text, width));
 }
 
 /// What was read before the question that is open: the introduction, or why the step before came out as it did.
@@ -129,7 +164,9 @@ fn question(scene: &Scene<'_>, tutor: &Tutor, told: &Told, width: usize, out: &m
     if let Some(wrong) = &tutor.wrong {
         out.extend(plain(theme, Token::Danger, wrong, width));
     }
-    if tutor.hold() == Hold::Answer {
+    // The frame of a picture beside it says the same.
+    let is_sketched = tutor.course().step().sketch.is_some() && scene.picture.shown_step().is_some();
+    if tutor.hold() == Hold::Answer && !is_sketched {
         gap(out);
         let text = "The lab would show the answer: it is hidden until you have given yours.";
         out.extend(plain(theme, Token::Dim, text, width));
@@ -207,8 +244,9 @@ fn goal(scene: &Scene<'_>, tutor: &Tutor, told: &Told, width: usize, out: &mut L
     let switches: Vec<String> = goal.allow.iter().map(switch).collect();
     out.extend(plain(theme, Token::Key, &format!("Yours: {}", switches.join(" · ")), width));
     let left = (goal.tries as usize).saturating_sub(told.tries.len());
-    out.extend(plain(theme, Token::Text, &format!("{} left.", counted_try(left)), width));
-    tries(theme, told, width, out);
+    let left = [format!("{} left.", counted_try(left))].into_iter().chain(to_go(goal, course.moments()));
+    out.extend(plain(theme, Token::Text, &left.collect::<Vec<_>>().join(" "), width));
+    tries(theme, &told.tries, width, out);
     hint(theme, tutor, asked, width, out);
 }
 
@@ -216,8 +254,34 @@ fn counted_try(left: usize) -> String {
     if left == 1 { "One try".to_owned() } else { format!("{left} tries") }
 }
 
-fn tries(theme: &Theme, told: &Told, width: usize, out: &mut Lines) {
-    for tried in &told.tries {
+/// How far every figure of a goal is from it: `12.14 → 8 GiB: 4.14 to go.`
+fn to_go(goal: &Goal, moments: &Moments) -> Vec<String> {
+    let words = |(figure, most): (Figure, Amount)| {
+        let now = moments.now.get(figure)?;
+        let over = Amount { value: now.value - most.value, ..now };
+        if over.value <= 0.0 {
+            return None;
+        }
+        if now.unit != figures::Unit::Bytes {
+            return Some(format!("{now} → {most}: {over} to go."));
+        }
+        let bytes = [now, most, over].map(bytes);
+        let unit = Unit::for_largest(bytes[1]);
+        let [now, most, over] = bytes.map(|bytes| unit.figure(bytes));
+        // A round goal is written as it was set.
+        let most = most.strip_suffix(".00").or(most.strip_suffix(".0")).unwrap_or(&most);
+        Some(format!("{now} → {most} {}: {over} to go.", unit.name()))
+    };
+    goal.when.most(moments).into_iter().filter_map(words).collect()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes are whole, and none is less than 0")]
+const fn bytes(amount: Amount) -> Bytes {
+    Bytes(amount.value as u64)
+}
+
+fn tries(theme: &Theme, tries: &[Try], width: usize, out: &mut Lines) {
+    for tried in tries {
         let text = format!("Tried {}: {}.", tried.settings, tried.outcome);
         out.extend(plain(theme, Token::Warn, &text, width));
     }
@@ -231,7 +295,11 @@ fn answered(theme: &Theme, (step, told): (&Step, &Told), width: usize, out: &mut
     let answer = match told.answer {
         Some(Answer::Choice(place)) => measured(&question.form, asked, Measured::Choice(place)),
         Some(Answer::Amount(amount)) => measured(&question.form, asked, Measured::Amount(amount)),
-        Some(Answer::Tried | Answer::Solution | Answer::Passed) | None => return tries(theme, told, width, out),
+        // That the last one reached a goal is said below.
+        Some(Answer::Tried) if matches!(told.measured, Some(Measured::Reached { .. })) => {
+            return tries(theme, told.tries.split_last().map_or(&[], |(_, before)| before), width, out);
+        }
+        Some(Answer::Tried | Answer::Solution | Answer::Passed) | None => return tries(theme, &told.tries, width, out),
     };
     out.extend(marked(theme, Token::Text, &format!("You said: {answer}"), width));
 }
@@ -240,19 +308,23 @@ fn explained(theme: &Theme, tutor: &Tutor, (step, told): (&Step, &Told), width: 
     answered(theme, (step, told), width, out);
     if let (Some(question), Some(asked), Some(came_out)) = (&step.question, &told.question, told.measured) {
         let (token, verdict) = match told.worth {
-            _ if told.answer == Some(Answer::Passed) => (Token::Text, "Passed. "),
-            Some(Worth::Right) => (Token::Ok, "Right. "),
-            Some(Worth::Near) => (Token::Warn, "Near, half a point. "),
-            Some(Worth::Wrong) => (Token::Danger, "Not so. "),
-            None => (Token::Text, ""),
+            _ if told.answer == Some(Answer::Passed) => (Token::Text, "Passed: it is"),
+            Some(Worth::Right) => (Token::Ok, "Right: it is"),
+            Some(Worth::Near) => (Token::Warn, "Near, half a point: it is"),
+            Some(Worth::Wrong) => (Token::Danger, "Wrong: it is"),
+            None => (Token::Text, "Measured:"),
         };
         let text = match &question.form {
             Form::Goal(goal) if told.answer == Some(Answer::Passed) => {
                 let way: Vec<String> = goal.solution.iter().map(ToString::to_string).collect();
                 format!("One way: `{}`.", way.join("`, `"))
             }
-            Form::Goal(goal) => reached(goal, told.worth, &measured(&question.form, asked, came_out)),
-            form => format!("{verdict}Measured: {}", measured(form, asked, came_out)),
+            Form::Goal(goal) => {
+                let how = reached(goal, told.worth, &measured(&question.form, asked, came_out));
+                let by = told.tries.last().filter(|_| told.answer == Some(Answer::Tried));
+                by.map_or_else(|| how.clone(), |by| format!("{}: {}", by.settings, how))
+            }
+            form => format!("{verdict} {}", measured(form, asked, came_out)),
         };
         out.extend(marked(theme, token, &text, width));
     }
@@ -279,8 +351,6 @@ fn explained(theme: &Theme, tutor: &Tutor, (step, told): (&Step, &Told), width: 
 
 /// That a goal was reached, and what that is worth.
 fn reached(goal: &Goal, worth: Option<Worth>, how: &str) -> String {
-    let mut how = how.to_owned();
-    how.get_mut(..1).map(str::make_ascii_uppercase);
     match (worth, &goal.cost) {
         (Some(Worth::Right), _) => format!("{how}: a point."),
         (Some(Worth::Near), Some(cost)) => format!("{how}: half a point. At {} or less it is a whole one.", cost.par),

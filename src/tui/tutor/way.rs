@@ -7,10 +7,11 @@ use unicode_width::UnicodeWidthStr;
 
 use super::state::Tutor;
 use super::text;
+use super::verdict::came_out;
 use crate::drawing::figures::counted;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
-use crate::drawing::theme::{Theme, Token};
-use crate::lesson::{Answer, Stage, Told, Worth};
+use crate::drawing::theme::Token;
+use crate::lesson::Stage;
 use crate::tui::glossary::{self, Entry};
 use crate::tui::stage::Stage as Scene;
 
@@ -68,18 +69,6 @@ pub(super) fn render_steps(scene: &Scene<'_>, tutor: &Tutor, kind: Frame, area: 
     if !to_come.is_empty() {
         put(inner, y, vec![span(theme, Token::Dim, format!("  {to_come}"))], buf);
     }
-}
-
-/// What came of a step, in a word.
-fn came_out(theme: &Theme, told: &Told) -> Vec<Span<'static>> {
-    let (token, word) = match (told.answer, told.worth) {
-        (Some(Answer::Passed), _) => (Token::Dim, "passed"),
-        (_, Some(Worth::Right)) => (Token::Ok, "✓ right"),
-        (_, Some(Worth::Near)) => (Token::Warn, "near"),
-        (_, Some(Worth::Wrong)) => (Token::Danger, "not so"),
-        (_, None) => return Vec::new(),
-    };
-    vec![span(theme, token, word)]
 }
 
 /// Words of the text that is read, in the order in which they come, with what they mean: none while a question is open, whose answer

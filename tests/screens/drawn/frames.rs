@@ -160,7 +160,7 @@ fn while_it_waits_for_a_program_it_says_whom_since_when_what_for_and_where_outpu
         command: "python train.py --epochs 3".to_owned(),
         pid: Some(4711),
         output: Some("vramlab-watch-4711.log".into()),
-        printed: Vec::new(),
+        ..tui::Awaited::default()
     };
     let waiting = Picture {
         kind: Kind::Watched("train.py".into()),
@@ -195,6 +195,15 @@ fn while_it_waits_for_a_program_it_says_whom_since_when_what_for_and_where_outpu
     app.update(Message::Output(vec!["loading weights".to_owned(), "epoch 1".to_owned()]));
     let shown = text(&draw(&mut app, 120, 40));
     assert!(shown.contains("loading weights") && shown.contains("epoch 1"), "{shown}");
+    // However small the screen is; and whether torch is there only where the system says.
+    assert!(!shown.contains("torch is"), "{shown}");
+    app.update(Message::Torch(Some(false)));
+    for (width, height) in GRID {
+        let shown = text(&draw(&mut app, width, height));
+        assert!(shown.contains("epoch 1"), "{width}×{height}:\n{shown}");
+        let words: Vec<&str> = shown.split_whitespace().filter(|word| *word != "│").collect();
+        assert!(words.join(" ").contains("torch is not loaded yet") || height < 20, "{width}×{height}:\n{shown}");
+    }
     let keys = shown.lines().last().unwrap_or_default();
     assert!(keys.contains("help") && keys.contains("quit") && !keys.contains("record"), "{keys}");
     let over = Picture { run: RunState::Finished, extent: Default::default(), ..waiting };

@@ -79,7 +79,7 @@ fn a_goal_is_reached_by_the_learners_own_switches_and_by_no_other() {
     taken.press(KeyCode::Char('a'));
     taken.wait_for("PAUSED");
     taken.press(KeyCode::Enter);
-    let screen = taken.wait_for("Reached: a point.");
+    let screen = taken.wait_for("reached: a point.");
     assert!(screen.contains("1 of 1 points") && screen.contains("8 steps."), "{screen}");
     assert!(!screen.contains("by hand"), "what a goal asks for spoils nothing:\n{screen}");
 }
@@ -95,7 +95,7 @@ fn a_switch_that_is_written_counts_for_a_goal_as_one_that_is_flipped() {
     taken.press(KeyCode::Enter);
     taken.press(KeyCode::Char('a'));
     taken.press(KeyCode::Enter);
-    let screen = taken.wait_for("Reached: a point.");
+    let screen = taken.wait_for("reached: a point.");
     assert!(screen.contains("limit 40"), "{screen}");
 }
 
@@ -122,7 +122,7 @@ fn a_wrong_choice_is_answered_and_the_step_before_can_be_seen_again() {
     assert!(taken.press(KeyCode::Enter).contains("Which?"));
     taken.press(KeyCode::Char('a'));
     taken.press(KeyCode::Enter);
-    let screen = taken.wait_for("Not so. Measured: B. Some");
+    let screen = taken.wait_for("Wrong: it is B. Some");
     assert!(screen.contains("There were 5 steps."), "{screen}");
 }
 
@@ -139,10 +139,10 @@ fn a_lesson_goes_on_where_it_was_left_and_the_next_one_by_a_key() {
     taken.wait_for("Which?");
     taken.press(KeyCode::Char('b'));
     taken.press(KeyCode::Enter);
-    let screen = taken.wait_for("Right. Measured: B. Some");
+    let screen = taken.wait_for("Right: it is B. Some");
     assert!(screen.contains("2 of 2 points"), "{screen}");
     taken.press(KeyCode::Enter);
-    taken.wait_for("begins the next");
+    taken.wait_for(" next: ");
     taken.press(KeyCode::Enter);
     taken.wait_for("Enter begins");
     assert_eq!(taken.app.course().map(|course| course.lesson().name.clone()).as_deref(), Some("next"));

@@ -153,6 +153,7 @@ mod tests {
             loud: false,
             news: false,
             hold: Hold::Nothing,
+            aim: None,
             allowed: None,
         };
         let story = Story::new(&stage);

@@ -22,8 +22,13 @@ const FRAMED: usize = 18;
 pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
     let Some(effect) = shown(stage) else {
         // Of what is over nothing more will be measured.
-        return if stage.picture.is_live() || stage.hold.asks() { 5 } else { 0 };
+        return if stage.picture.is_live() { 5 } else { 0 };
     };
+    if let (Some(before), Some(after), None) = (&effect.before, &effect.after, &effect.emptied)
+        && is_nothing(before, after)
+    {
+        return 2 + 2 + u16::from(effect.flips.len() > 1);
+    }
     let figures = 5 + u16::from(!stage.picture.known().steps.losses.is_empty());
     // Of several flips each two take a row of the pane, and so much `empty_cache` has to say.
     let told = match (effect.flips.len(), &effect.emptied) {
@@ -32,6 +37,11 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
         (flips, None) => 1 + u16::try_from(flips.div_ceil(2)).unwrap_or(0),
     };
     2 + figures + told
+}
+
+/// Whether there is one to show: in a lesson nothing else is said in its place.
+pub(crate) fn is_known(stage: &Stage<'_>) -> bool {
+    shown(stage).is_some()
 }
 
 /// The effect that is shown, none while a question is open.
@@ -56,7 +66,6 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         let title = vec![span(theme, Token::Title, "measured effect")];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
         let text = match stage.picture.is_live() {
-            _ if stage.hold.asks() => "Answer first: effects are shown again after the question.",
             true => "Flip a switch: its effect on memory and time is measured here, from the steps before and after.",
             false => "No flip before this moment.",
         };
@@ -86,6 +95,9 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         tell(&format!("{}: measured together.", flips.join(", ")), Token::Dim, &mut y, buf);
     }
     match (&effect.before, &effect.after) {
+        (Some(before), Some(after)) if effect.emptied.is_none() && is_nothing(before, after) => {
+            tell(&nothing(effect, after), Token::Text, &mut y, buf);
+        }
         (Some(before), Some(after)) => {
             for row in rows(before, after, stage.clock(), stage.view().about.items.per_second()) {
                 if y >= inner.height {
@@ -100,6 +112,29 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
             tell("Not measured: another change came before its steps.", Token::Dim, &mut y, buf);
         }
         (_, None) => tell("The first steps after a flip are not counted.", Token::Dim, &mut y, buf),
+    }
+}
+
+/// Nothing that was measured is other than before.
+fn is_nothing(before: &Measurement, after: &Measurement) -> bool {
+    let is_same = |a: &Figure, b: &Figure, less_is_good| verdict(a, b, less_is_good) == Token::Dim;
+    let both = |a: &Option<Figure>, b: &Option<Figure>| match (a, b) {
+        (Some(a), Some(b)) => is_same(a, b, true),
+        _ => true,
+    };
+    is_same(&before.peak_allocated, &after.peak_allocated, true)
+        && is_same(&before.peak_reserved, &after.peak_reserved, true)
+        && is_same(&before.throughput, &after.throughput, false)
+        && both(&before.stranded, &after.stranded)
+        && both(&before.step, &after.step)
+}
+
+/// The same in a line: settings of the allocator count for what it takes from then on.
+fn nothing(effect: &Effect, after: &Measurement) -> String {
+    let held = figures::bytes(after.peak_reserved.bytes());
+    match effect.flips.as_slice() {
+        [flip] if &*flip.switch == "alloc-conf" => format!("Nothing yet: {held} are held as before."),
+        _ => format!("Nothing: {held} are held, as before."),
     }
 }
 
@@ -215,7 +250,6 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let Some(effect) = shown(stage) else {
         let text = match stage.picture.is_live() {
-            _ if stage.hold.asks() => " effects are shown again once the question is answered",
             true if area.width < 46 => " flip a switch to measure its effect",
             true => " flip a switch: its effect is measured here",
             false => " no flip before this moment",

@@ -61,7 +61,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     page.columns = repeated(&page.columns, cells);
     page.marks.iter_mut().for_each(|(column, _)| *column *= cells);
     let largest = page.columns.iter().map(|column| column.reserved.max(column.peak)).max().unwrap_or_default();
-    let largest = ghost.iter().flatten().copied().fold(largest, Bytes::max);
+    let aim = stage.aim.filter(|_| !page.columns.is_empty());
+    let largest = ghost.iter().flatten().copied().chain(aim.map(|aim| aim.bytes)).fold(largest, Bytes::max);
     let inner = pane::inside(kind, area.intersection(buf.area));
     let legend = HistoryLegend::of(stage, level, Parts::All);
     let listed = legend.rows(area, inner);
@@ -107,6 +108,9 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let on = ghost.last().into_iter().flat_map(|reserved| [*reserved; BEYOND]);
     let heights = ghost.iter().copied().chain(on).flat_map(|reserved| [reserved; Curve::COLUMNS as usize]);
     Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
+    if let Some(aim) = aim {
+        aim.line().draw(largest, axis, |_| Some(aim.bytes), theme, plot, buf);
+    }
     if let Some(ceiling) = ceiling {
         // It stood where it was set then; from the last step on it is the one in force.
         let height = |x: u16| {
@@ -215,29 +219,32 @@ impl HistoryLegend {
             let symbol = if ink.fill == "█" { "■" } else { ink.fill };
             entry((ink.token, symbol), label, unit.or_smaller(bytes))
         };
-        let mut entries = Vec::new();
+        let (mut entries, mut named): (Vec<Vec<Span<'static>>>, _) = (Vec::new(), unit.name());
         if stage.picture.history.columns() > 0 {
             entries.push(part(ColumnPart::Reserved, "reserved", step.reserved));
-            match parts {
-                Parts::All => {
-                    entries.push(part(ColumnPart::Peak, "peak", step.peak));
-                    entries.push(part(ColumnPart::Floor, "floor", step.floor));
-                }
-                // One area, one mark.
-                Parts::FloorToPeak => {
-                    entries.push(part(ColumnPart::Floor, "peak", step.peak));
-                    entries.push(entry((Token::Allocated, " "), "floor", unit.or_smaller(step.floor)));
-                }
+            let peak = if parts == Parts::All { ColumnPart::Peak } else { ColumnPart::Floor };
+            entries.push(part(peak, "peak", step.peak));
+            // A floor in a smaller unit names its own: theirs stands behind the others.
+            if unit.or_smaller(step.floor) != unit.figure(step.floor)
+                && let Some(peak) = entries.last_mut()
+            {
+                peak.push(span(theme, Token::Dim, format!(" {}", std::mem::take(&mut named))));
             }
+            // One area has one mark.
+            entries.push(match parts {
+                Parts::All => part(ColumnPart::Floor, "floor", step.floor),
+                Parts::FloorToPeak => entry((Token::Allocated, " "), "floor", unit.or_smaller(step.floor)),
+            });
             if let Some((step, _)) = stage.picture.ghost.as_deref().and_then(|ghost| ghost.step) {
-                entries.push(entry((Token::Ghost, beside::MARK), "ghost", unit.figure(step.reserved)));
+                let figure = if named.is_empty() { unit.named(step.reserved) } else { unit.figure(step.reserved) };
+                entries.push(entry((Token::Ghost, beside::MARK), "ghost", figure));
             }
         }
         let scale = match level {
             0 => "one step per column".to_owned(),
             level => format!("{} steps per column", 1u64 << level.min(63)),
         };
-        Self { entries, unit: unit.name(), scale }
+        Self { entries, unit: named, scale }
     }
 
     /// Rows that it takes above a chart in `area`: none where a title has room for it, or where there are too few.
@@ -266,7 +273,9 @@ impl HistoryLegend {
             self.entries.iter().cloned().for_each(&mut push);
         }
         if !self.entries.is_empty() {
-            push(vec![span(theme, Token::Dim, format!(" {}", self.unit))]);
+            if !self.unit.is_empty() {
+                push(vec![span(theme, Token::Dim, format!(" {}", self.unit))]);
+            }
             push(vec![span(theme, Token::Dim, format!(" · {}", self.scale))]);
         }
         title

@@ -178,9 +178,13 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
         rest = Rect { y: rest.y + rows, height: rest.height - rows, ..rest };
         part
     };
-    let part = take(switches::wanted_rows(stage));
-    switches::render(stage, part, buf, &mut layout.targets);
-    layout.panels.push((part, Panel::Switches));
+    // What a lesson keeps off leaves its rows to what the lesson speaks of.
+    let led = stage.hold > Hold::Goal;
+    if !led {
+        let part = take(switches::wanted_rows(stage, right.width));
+        switches::render(stage, part, buf, &mut layout.targets);
+        layout.panels.push((part, Panel::Switches));
+    }
     let theme = stage.theme;
     let view = stage.view();
     if let Some(autopsy) = &stage.picture.autopsy() {
@@ -188,9 +192,13 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
         failure(stage, autopsy, rest, buf, layout);
         return;
     }
-    let part = take(effect::wanted_rows(stage));
-    effect::render(stage, part, buf);
-    layout.panels.push((part, Panel::Effect));
+    // So does a goal with what is said of the run, which could be the way to it.
+    let taught = stage.hold > Hold::Nothing;
+    if !taught || effect::is_known(stage) {
+        let part = take(effect::wanted_rows(stage));
+        effect::render(stage, part, buf);
+        layout.panels.push((part, Panel::Effect));
+    }
     let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(body.height)).clamp(5, 12) + 2;
     // A pane of no more than a title says nothing.
     let known = stage.picture.known();
@@ -227,9 +235,11 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
         rest = Rect { y: rest.y + rows, height: rest.height - rows, ..rest };
         (part, rest.height)
     };
-    let (part, _) = take(why);
-    why::render(stage, part, buf);
-    layout.panels.push((part, Panel::Why));
+    if !taught {
+        let (part, _) = take(why);
+        why::render(stage, part, buf);
+        layout.panels.push((part, Panel::Why));
+    }
     if timed && take(0).1 >= LEAST_ROWS {
         let (part, _) = take(wanted);
         steps::render(steps, before_flip, stage.clock(), theme, part, buf);
@@ -356,6 +366,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     }
     let body = Rect { y: body.y + ranks.height, height: body.height - ranks.height, ..body };
     let switches = match body.width {
+        _ if switches::are_a_line(stage) => 1,
         120.. => 2,
         70.. => 3,
         _ => 4,
@@ -376,13 +387,15 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     let two_charts = body.height >= least && has_steps(stage) && !failed_at_once(stage);
     let side_by_side = two_charts && body.width >= SIDE_BY_SIDE.0 && body.height < SIDE_BY_SIDE.1;
     // In few rows what can be done comes before what could be measured.
-    let hints = stage.picture.effect().is_none();
+    let hints = !effect::is_known(stage);
     let hinted =
-        !stepped && (!led || stage.hold.asks()) && (body.height >= STRIP_WITH_AXIS || stage.findings().is_empty());
+        !stepped && stage.hold == Hold::Nothing && (body.height >= STRIP_WITH_AXIS || stage.findings().is_empty());
     let effect = if hints && !hinted { 0 } else { told };
     let findings = why::wanted_rows(stage, body.width, why::BEHIND_WORD, 1) + why::rows_of_op(stage, body.width);
     let why = match (autopsy, body.height) {
         (Some(autopsy), height) => autopsy::rows(stage, autopsy, body.width, (height * 2 / 5).max(1)),
+        // The lesson says why.
+        (None, _) if stage.hold > Hold::Nothing => 0,
         (None, STRIP_WITH_AXIS..) => findings.min(5),
         (None, WITH_MAP..) => findings.min(3),
         (None, _) if body.width < NARROW => findings.min(4 - 2 * effect),

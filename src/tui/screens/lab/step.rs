@@ -57,7 +57,8 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
             .map(|(before, _)| highest(before))
             .filter(|before| plot.height >= ROWS_FOR_BOTH && before.get() / MOST_TIMES <= own.get());
         let asked = asked.map_or(Bytes::ZERO, Asked::top);
-        let largest = own.max(before.unwrap_or_default()).max(asked).max(least);
+        let aim = stage.aim.map_or(Bytes::ZERO, |aim| aim.bytes);
+        let largest = own.max(before.unwrap_or_default()).max(asked).max(least).max(aim);
         let axis = Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height);
         let plot = plot.intersection(buf.area);
         let areas = Areas::of(&stacks(profile, theme, plot.width), axis.top, theme, (plot.width, plot.height));
@@ -117,6 +118,9 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     cursor(stage, profile, plot, has_axis, buf);
     if let Some(asked) = asked {
         asked.draw(axis, theme, plot, buf);
+    }
+    if let Some(aim) = stage.aim {
+        aim.line().draw(largest, axis, |_| Some(aim.bytes), theme, plot, buf);
     }
     // Its words go round what is drawn, and round the mark of the moment.
     if let Some(ceiling) = ceiling {

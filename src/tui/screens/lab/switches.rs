@@ -8,7 +8,8 @@ use crate::drawing::figures;
 use crate::drawing::pane::{self, Frame, span};
 use crate::drawing::theme::Token;
 use crate::model::Setting;
-use crate::session::{Switch, SwitchGroup};
+use crate::session::{self, Switch, SwitchGroup};
+use crate::source::Kind;
 use crate::tui::action::Action;
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::words;
@@ -100,8 +101,26 @@ fn cut(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Rows that the pane wants, with its frame.
-pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
+/// Of a recording, whose switches nobody can flip: the flags that it ran with. `None` of a run that goes on.
+fn recorded(stage: &Stage<'_>) -> Option<String> {
+    let settings = stage.picture.switches();
+    let is_ours = matches!(stage.picture.kind, Kind::Recording(_)) && !settings.0.is_empty();
+    is_ours.then(|| {
+        let flags = session::as_flags(settings, stage.view().limit, &[]);
+        // A flag stays with its value.
+        let flags: Vec<String> = flags.join(" ").split(" --").map(|flag| flag.replace(' ', TIED)).collect();
+        if flags == [""] { "none: as usual".to_owned() } else { flags.join(" --") }
+    })
+}
+
+/// A space at which no line is broken.
+const TIED: &str = "\u{a0}";
+
+/// Rows that the pane wants in so many columns, with its frame.
+pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
+    if let Some(flags) = recorded(stage) {
+        return u16::try_from(pane::wrap(&flags, usize::from(width.saturating_sub(4))).len() + 2).unwrap_or(u16::MAX);
+    }
     let rows = |group| cells(stage, group).len();
     u16::try_from(rows(SwitchGroup::Memory).max(rows(SwitchGroup::Training))).unwrap_or(0).saturating_add(2)
 }
@@ -109,6 +128,14 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
 /// Draws the switches in two columns, what is about memory in the first: key, name, value.
 pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
     let theme = stage.theme;
+    if let Some(flags) = recorded(stage) {
+        let title = vec![span(theme, Token::Title, "switches"), span(theme, Token::Dim, " · recorded")];
+        let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+        for (y, line) in (0..inner.height).zip(pane::wrap(&flags, usize::from(inner.width.saturating_sub(2)))) {
+            pane::put_at(inner, 1, y, vec![span(theme, Token::Text, line.replace(TIED, " "))], buf);
+        }
+        return;
+    }
     let title = vec![span(theme, Token::Title, "switches")];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let spare = inner.width.saturating_sub(CELLS[0].1 + CELLS[1].1);
@@ -166,10 +193,21 @@ fn short_value(value: &str) -> String {
     }
 }
 
+/// Whether a line has them: the flags of a recording.
+pub(crate) fn are_a_line(stage: &Stage<'_>) -> bool {
+    recorded(stage).is_some()
+}
+
 /// Draws all switches in as few rows as they take, each with the value in force. Where they need more rows than there are,
 /// those that change nothing here give way.
 pub(crate) fn render_compact(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
     let theme = stage.theme;
+    if let Some(flags) = recorded(stage) {
+        let room = usize::from(area.width.saturating_sub(2));
+        let line = pane::cut(&format!("recorded: {}", flags.replace(TIED, " ")), room);
+        pane::put_at(area, 1, 0, vec![span(theme, Token::Dim, line)], buf);
+        return;
+    }
     let all = [SwitchGroup::Memory, SwitchGroup::Training].into_iter().flat_map(|group| cells(stage, group));
     let (idle, useful): (Vec<SwitchCell>, Vec<SwitchCell>) = all.partition(|cell| cell.idle);
     let (mut x, mut y) = (1u16, 0u16);

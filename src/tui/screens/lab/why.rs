@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use crate::drawing::figures;
 use crate::drawing::pane::{self, Frame, level_token, put_at, span};
 use crate::drawing::theme::Token;
-use crate::model::{Category, Level, RunState};
+use crate::model::{Category, Gain, Level, RunState, Trial};
 use crate::source::Cursor;
 use crate::tui::action::Action;
 use crate::tui::stage::Stage;
@@ -42,6 +42,16 @@ fn concluded(stage: &Stage<'_>) -> Vec<WhyFinding> {
     if let Some(what) = pending(stage) {
         let behind_failures = all.iter().take_while(|said| said.level == Level::Danger).count();
         all.insert(behind_failures, WhyFinding { level: Level::Info, what, remedy: String::new() });
+    }
+    if all.is_empty() {
+        all.extend(best_flip(stage));
+    }
+    // What helps against several is said once.
+    let said: Vec<String> = all.iter().map(|finding| finding.remedy.clone()).collect();
+    for (index, finding) in all.iter_mut().enumerate() {
+        if said[..index].contains(&said[index]) {
+            finding.remedy.clear();
+        }
     }
     if let Some((what, remedy)) = words::news(stage) {
         let behind_failures = all.iter().take_while(|said| said.level == Level::Danger).count();
@@ -103,8 +113,29 @@ fn of_op(stage: &Stage<'_>) -> Option<String> {
     Some(format!("{did}: {} are allocated", figures::bytes(stage.shown.ledger.allocated())))
 }
 
+/// Where there is no finding: what memory is for, and the flip that lowers the peak most of those that were tried.
+fn best_flip(stage: &Stage<'_>) -> Option<WhyFinding> {
+    let weighed = stage.picture.known().weighed.as_deref().filter(|_| stage.hold.advises())?;
+    let (remedy, peak) = weighed.flips.iter().min_by_key(|(_, peak)| *peak)?;
+    let gain = Gain { from: weighed.peak, to: *peak, trial: Trial::Simulated };
+    let shares = shares(stage);
+    (gain.is_worth_it() && !shares.is_empty()).then(|| WhyFinding {
+        level: Level::Info,
+        what: format!("{shares} {}", when::words(stage.picture)),
+        remedy: format!("The best flip is {}: {gain}", words::remedy(stage, remedy)),
+    })
+}
+
 /// What is said where there is no finding: what memory is for.
 fn quiet(stage: &Stage<'_>) -> String {
+    match &*shares(stage) {
+        "" => "Nothing stands out.".to_owned(),
+        shares => format!("Nothing stands out: {shares} {}.", when::words(stage.picture)),
+    }
+}
+
+/// What memory is for, in shares of a twentieth or more.
+fn shares(stage: &Stage<'_>) -> String {
     let view = stage.shown;
     let mut parts: Vec<(Category, Bytes)> = Category::ALL.into_iter().zip(view.by_category).collect();
     parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
@@ -114,10 +145,7 @@ fn quiet(stage: &Stage<'_>) -> String {
         .filter(|(_, bytes)| bytes.get() * 20 > total.get())
         .map(|(category, bytes)| format!("{} {}", category.label(), figures::percent(bytes.get(), total.get())))
         .collect();
-    match &*words {
-        [] => "Nothing stands out.".to_owned(),
-        words => format!("Nothing stands out: {} {}.", words.join(", "), when::words(stage.picture)),
-    }
+    words.join(", ")
 }
 
 /// Cells that a frame takes with the air in it, and the word before bare lines.
