@@ -16,7 +16,7 @@ pub(super) use alike::alike;
 pub(super) use partition::share_of;
 pub(super) use pipeline::Stage;
 
-use super::config::{Config, Float8, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind};
+use super::config::{Config, Float8, OnOom, OptimizerForm, OptimizerKind};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::member::Member;
@@ -63,18 +63,22 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if config.float8 != Float8::Off {
         return alone("--fp8");
     }
-    if config.offload == Offload::Parameters {
+    if config.offload.parks_parameters() {
         return alone("--offload parameters");
+    }
+    if config.tiled_mlp {
+        // The gradients of an MLP's weights are whole behind its last tile; hooks of ranks would take those of the first.
+        return alone("--tiled-mlp");
     }
     if config.on_oom != OnOom::Stop {
         return alone("--on-oom");
     }
-    if pipeline && config.loss_head == LossHead::Fused {
+    if pipeline && config.loss_head.is_fused() {
         return Some(
             "the loss of a stage is made of its logits, which a fused loss does without; leave --loss out".into(),
         );
     }
-    if parallelism == Parallelism::Tensor && config.loss_head == LossHead::Fused {
+    if parallelism == Parallelism::Tensor && config.loss_head.is_fused() {
         return Some("a fused loss has the whole head, of which each rank of tp has a part; leave --loss out".into());
     }
     if pipeline && config.use_cache {

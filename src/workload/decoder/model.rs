@@ -369,7 +369,7 @@ impl Model for DecoderModel {
         let given = Given { mask, pads, ..Given::whole(&batch.input) };
         let hidden = self.hidden(cx, &batch.input, given, checkpointing, caches)?;
         let labels = NextLabels { labels: &batch.target, lengths: batch.lengths.as_deref() };
-        if cx.loss_head() == LossHead::Fused {
+        if cx.loss_head().is_fused() {
             if self.head.bias().is_some() {
                 let text = "the fused loss of a head with a bias is not there; choose another --loss".to_owned();
                 return Err(TrainError::Workload(text).into());
