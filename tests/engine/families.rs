@@ -13,7 +13,9 @@ use vramlab::train::{
     Tensor, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::Bytes;
-use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, ModelConfig, Quantization, Share, Sizes, Target, Targets};
+use vramlab::workload::{
+    Data, Entry, Extent, Lengths, Lora, ModelConfig, Preparation, Quantization, Share, Sizes, Target, Targets,
+};
 
 use crate::alignment::{requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
@@ -714,7 +716,7 @@ fn published_peaks_are_met() {
     llama["sliding_window"] = json!(null);
     // Their QLoRA quantises magnitudes too, and leaves what is not quantised in bf16. Their losses of Llama are kernels of their own.
     let quantization = Some("nf4-double".parse().unwrap());
-    let qlora = Lora { quantization, unprepared: true, ..lora };
+    let qlora = Lora { quantization, prepare: Preparation::Nothing, ..lora };
     for (model, lora, peak, rests) in [
         (&mistral, None, Some(67.460), 40.483),
         (&mistral, Some(lora), Some(24.871), 13.657),

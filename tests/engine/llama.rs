@@ -95,7 +95,7 @@ const GEMMA_MINI: DecoderSizes = DecoderSizes {
 
 /// A model, and how its recording was made: `bf16wckpt` has weights in bf16 and checkpoints its layers, `every2` every second one,
 /// `loraall` adapters of rank 8 beside all of its linear layers, `nf4` those layers in 4 bits, `double` with magnitudes in 8, `unprepared`
-/// without `prepare_model_for_kbit_training`.
+/// without `prepare_model_for_kbit_training`, `trl` with TRL's casts behind it.
 fn program(name: &str) -> (DecoderSizes, Config) {
     let (model, variant) = name.split_once('.').unwrap();
     let (sizes, batch) = match model {
@@ -138,8 +138,13 @@ fn program(name: &str) -> (DecoderSizes, Config) {
     let quantization =
         (has("nf4") || has("double")).then(|| Quantization { nested: has("double"), compute, storage: None });
     let dropout = Share::try_from(if has("drop") { 0.1 } else { 0.0 }).unwrap();
-    let (dora, unprepared) = (has("dora"), has("unprepared"));
-    let adapters = Lora { targets, dropout, dora, quantization, unprepared, ..Lora::of_rank(Extent::nearest(8)) };
+    let dora = has("dora");
+    let prepare = match (has("unprepared"), has("trl")) {
+        (true, _) => Preparation::Nothing,
+        (_, true) => Preparation::Trl,
+        _ => Preparation::Kbit,
+    };
+    let adapters = Lora { targets, dropout, dora, quantization, prepare, ..Lora::of_rank(Extent::nearest(8)) };
     let lora = has("lora").then_some(adapters);
     let seq = match (has("short"), has("long"), has("200")) {
         (true, ..) => 16,
@@ -315,7 +320,7 @@ fn they_ask_as_transformers_does() {
 
 /// bitsandbytes' `Linear4bit` beneath peft's adapters, from `from_pretrained` on: the loading, `prepare_model_for_kbit_training` where it is
 /// not left out, three steps.
-const QUANTIZED: [&str; 22] = [
+const QUANTIZED: [&str; 25] = [
     "llama-mini.bf16wnf4loraall",
     "llama-mini.bf16wnf4lora",
     "llama-mini.bf16wdoubleloraall",
@@ -338,6 +343,9 @@ const QUANTIZED: [&str; 22] = [
     "llama-mini.bf16wnf4loraunprepared",
     "llama-mini.bf16wckptdoubleloraallunprepared",
     "llama-mini.bf16nf4loraallunprepared",
+    "llama-mini.bf16nf4loraalltrl",
+    "llama-mini.bf16ckptdoubleloraalltrl",
+    "llama-mini.bf16oneshortnf4loratrl",
 ];
 
 /// DeepSpeed 0.19's `TiledMLP`, and the loss of Liger 0.8.5 and 0.4.2 with its head.
