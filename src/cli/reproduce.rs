@@ -55,6 +55,7 @@ pub(super) fn flags(args: &SpecArgs) -> Vec<String> {
     give("lora-alpha", args.lora_alpha.map(|alpha| alpha.to_string()));
     give("lora-dropout", args.lora_dropout.map(|share| share.to_string()));
     give("quantize", args.quantize.map(|quantization| quantization.to_string()));
+    give("prepare", args.prepare.map(|prepare| prepare.to_string()));
     give("data", args.data.as_ref().map(|data| data.to_string_lossy().into_owned()));
     give("lengths", args.lengths.as_ref().map(|lengths| lengths.to_string_lossy().into_owned()));
     give("length-policy", args.lengths.as_ref().map(|_| args.length_policy.label().to_owned()));
@@ -65,7 +66,6 @@ pub(super) fn flags(args: &SpecArgs) -> Vec<String> {
     give("models", (args.models != ModelsArg::One).then(|| word(&args.models)));
     give("new-tokens", args.new_tokens.map(|tokens| tokens.get().to_string()));
     words.extend(args.dora.then(|| "--dora".to_owned()));
-    words.extend(args.unprepared.then(|| "--unprepared".to_owned()));
     words.extend(args.half.then(|| "--half".to_owned()));
     words.extend(args.static_cache.then(|| "--static-cache".to_owned()));
     words
@@ -133,7 +133,7 @@ mod tests {
             "gpt-mini --device sim:t4 --fuse --data synthetic --weight-decay 0.2 --schedule-steps 50 --scaler-skips 2 --schedule cosine",
             "gpt-mini --device sim:t4 --inference generate --half --models together --new-tokens 3 --static-cache",
             "llama-mini --device sim:t4 --weights bf16 --seq 32",
-            "llama-mini --device sim:t4 --lora 8 --lora-targets all-linear --lora-dropout 0.1 --dora --quantize nf4 --unprepared",
+            "llama-mini --device sim:t4 --lora 8 --lora-targets all-linear --lora-dropout 0.1 --dora --quantize nf4 --prepare none",
             "gpt-mini --device sim:t4 --load kept --preallocate 75%",
             "gpt-mini --device sim:t4 --preallocate 64MiB",
             "gpt-mini --device sim:t4 --alloc-conf expandable_segments:True --limit 50%",

@@ -19,8 +19,8 @@ use crate::units::DeviceIndex;
 use crate::user_input::{Kind, read_text};
 use crate::workload::{
     self, AdapterConfig, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode,
-    InferencePlan, LengthPolicy, Lengths, Loading, Lora, ModelConfig, Models, Quantization, Repeats, Share, Sizes,
-    Targets, Text, read_lengths,
+    InferencePlan, LengthPolicy, Lengths, Loading, Lora, ModelConfig, Models, Preparation, Quantization, Repeats,
+    Share, Sizes, Targets, Text, read_lengths,
 };
 
 /// How to run a model that is not trained.
@@ -140,9 +140,11 @@ pub struct SpecArgs {
     /// (`nf4-double`).
     #[arg(long, value_name = "nf4|nf4-double", help_heading = "LoRA")]
     pub quantize: Option<Quantization>,
-    /// Leave out what peft's prepare_model_for_kbit_training does: embeddings, head and norms keep the type of the weights.
-    #[arg(long, help_heading = "LoRA")]
-    pub unprepared: bool,
+    /// What becomes of embeddings, head and norms beside layers in 4 bits: f32 by peft's prepare_model_for_kbit_training (`kbit`, the
+    /// default); norms alone, as TRL's peft_module_casting_to_bf16 leaves them behind that (`trl`); they keep the type of the weights
+    /// (`none`).
+    #[arg(long, value_name = "kbit|trl|none", help_heading = "LoRA")]
+    pub prepare: Option<Preparation>,
     /// What to train on: `reference` (the four fixed batches of the reference measurements, kept on the device),
     /// `fresh` (the same, computed on the device in every step), `host` (the same, kept in host memory and copied in turn),
     /// `synthetic` (the same, copied to the device each time), `text` (vramlab's own source), or a file.
@@ -260,7 +262,8 @@ impl SpecArgs {
             let targets = self.lora_targets.unwrap_or_default();
             let dropout = self.lora_dropout.unwrap_or_default();
             let (alpha, dora) = (self.lora_alpha, self.dora);
-            entry.lora = Some(Lora { rank, alpha, targets, dropout, dora, quantization: None, unprepared: false });
+            entry.lora =
+                Some(Lora { rank, alpha, targets, dropout, dora, quantization: None, prepare: Preparation::Kbit });
         }
         if let Some(quantization) = self.quantize {
             let lora = entry.lora.as_mut().ok_or_else(|| {
@@ -269,13 +272,11 @@ impl SpecArgs {
             lora.quantization = Some(quantization);
         }
         let is_quantized = entry.is_quantized();
-        if self.unprepared {
+        if let Some(prepare) = self.prepare {
             match entry.lora.as_mut().filter(|_| is_quantized) {
-                Some(lora) => lora.unprepared = true,
+                Some(lora) => lora.prepare = prepare,
                 None => {
-                    return Err(usage(
-                        "only layers in 4 bits are prepared for training: --unprepared needs --quantize",
-                    ));
+                    return Err(usage("only layers in 4 bits are prepared for training: --prepare needs --quantize"));
                 }
             }
         }

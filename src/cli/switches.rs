@@ -25,6 +25,10 @@ struct Hyper {
     /// Checkpoints leave no cache.
     #[arg(long)]
     use_cache: bool,
+    /// Run the MLPs of Llama and its kin tile by tile of the positions, in backward too, as DeepSpeed's TiledMLP: as many tiles as the
+    /// model's width goes into the length.
+    #[arg(long)]
+    tiled_mlp: bool,
     /// Steps over which the cosine falls to zero; as many more bring it back, as CosineAnnealingLR does.
     #[arg(long, value_name = "N", default_value_t = SCHEDULE_STEPS, value_parser = clap::value_parser!(u64).range(1..))]
     schedule_steps: u64,
@@ -135,14 +139,15 @@ impl FromArgMatches for SwitchArgs {
 impl SwitchArgs {
     /// Flags of what no key flips, where they differ from the usual.
     pub fn others(&self) -> Vec<String> {
-        let Hyper { weight_decay, clip, use_cache, schedule_steps, scaler_skips } = self.hyper;
+        let Hyper { weight_decay, clip, use_cache, tiled_mlp, schedule_steps, scaler_skips } = self.hyper;
         let decay = weight_decay.map(|decay| ["--weight-decay".to_owned(), decay.to_string()]);
         let steps =
             (schedule_steps != SCHEDULE_STEPS).then(|| ["--schedule-steps".to_owned(), schedule_steps.to_string()]);
         let skips = (scaler_skips != Skips::default()).then(|| ["--scaler-skips".to_owned(), scaler_skips.to_string()]);
         let clip = clip.map(|norm| ["--clip".to_owned(), norm.to_string()]);
         let numbers = decay.into_iter().chain(clip).chain(steps).chain(skips).flatten();
-        numbers.chain(use_cache.then(|| "--use-cache".to_owned())).collect()
+        let flags = [(use_cache, "--use-cache"), (tiled_mlp, "--tiled-mlp")];
+        numbers.chain(flags.into_iter().filter(|(given, _)| *given).map(|(_, flag)| flag.to_owned())).collect()
     }
 
     /// What of these arguments means something for a program that is not vramlab's.
@@ -193,6 +198,7 @@ impl SwitchArgs {
         config.hyper.weight_decay = self.hyper.weight_decay;
         config.hyper.clip = self.hyper.clip;
         config.use_cache = self.hyper.use_cache;
+        config.tiled_mlp = self.hyper.tiled_mlp;
         config.hyper.schedule_steps = self.hyper.schedule_steps;
         config.hyper.scaler_skips = self.hyper.scaler_skips;
         if config.accumulation > config.batch {

@@ -73,6 +73,7 @@ fn arithmetic_of(config: &Config, norms_samples: bool) -> Config {
         attention: AttentionKernel::Auto,
         loss_head: LossHead::Labels,
         use_cache: false,
+        tiled_mlp: false,
         tf32: Tf32::Off,
         fuse: config.fuse && norms_samples,
         retain: Retain::Off,

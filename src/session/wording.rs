@@ -47,6 +47,9 @@ pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
             ("opt", value) => return format!("an optimizer with less state ({value})"),
             ("offload", "optimizer") => "the optimizer's state in host memory",
             ("offload", "parameters") => "parameters in host memory, but for the layer that runs",
+            ("offload", "parameters+activations") => {
+                "parameters in host memory, and torch.autograd.graph.save_on_cpu()"
+            }
             ("offload", _) => "torch.autograd.graph.save_on_cpu()",
             ("zero-grad", _) => "zero_grad(set_to_none=True)",
             ("retain", _) => "loss.item() instead of the loss",

@@ -34,6 +34,17 @@ impl Context {
     }
 
     fn run_backward(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
+        self.backward_within(kept, root, gradient)?;
+        // Those whose gradients have not come: a frozen part, a second use that led to no loss.
+        self.let_parameters_go();
+        self.at_seam(|hooks, cx| hooks.after_backward(cx))
+    }
+
+    /// Runs backward through ops that a node of a pass has made behind the first `kept`, within that pass.
+    ///
+    /// # Errors
+    /// See [`Context::backward`].
+    pub(crate) fn backward_within(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
         self.deliver(root.source(), gradient.clone())?;
         let mut ready = Vec::new();
         while let Some(node) = self.tape.pop_beyond(kept) {
@@ -65,9 +76,7 @@ impl Context {
             self.memory().end_op()?;
             self.memory().set_scope(outer);
         }
-        // Those whose gradients have not come: a frozen part, a second use that led to no loss.
-        self.let_parameters_go();
-        self.at_seam(|hooks, cx| hooks.after_backward(cx))
+        Ok(())
     }
 
     /// Hands a gradient on; the parameter whose gradient is whole with it.

@@ -21,9 +21,13 @@ impl SecondRun {
 
     /// The second run saves its next tensor; the last one ends it.
     pub fn fill(&self, tensor: Tensor) -> OpResult<()> {
-        let mut recomputed = self.recomputed.borrow_mut();
-        recomputed.push(Some(tensor));
-        if recomputed.len() == self.saved.get() { Err(Interrupt::EarlyStop) } else { Ok(()) }
+        self.fill_and_go_on(tensor);
+        if self.recomputed.borrow().len() == self.saved.get() { Err(Interrupt::EarlyStop) } else { Ok(()) }
+    }
+
+    /// The same where the run goes on to its end.
+    pub fn fill_and_go_on(&self, tensor: Tensor) {
+        self.recomputed.borrow_mut().push(Some(tensor));
     }
 
     /// The `index`-th saved tensor; the first call runs the segment again.

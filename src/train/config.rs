@@ -257,13 +257,22 @@ pub enum Offload {
     Optimizer,
     /// Parameters, but for the layer that runs, and optimizer state.
     Parameters,
+    /// Both these and saved tensors, one blocking copy each.
+    #[serde(rename = "parameters+activations")]
+    ParametersAndActivations,
 }
 
 impl Offload {
     /// Optimizer state waits in host memory.
     #[must_use]
     pub const fn parks_state(self) -> bool {
-        matches!(self, Self::Optimizer | Self::Parameters)
+        matches!(self, Self::Optimizer | Self::Parameters | Self::ParametersAndActivations)
+    }
+
+    /// Parameters wait in host memory.
+    #[must_use]
+    pub const fn parks_parameters(self) -> bool {
+        matches!(self, Self::Parameters | Self::ParametersAndActivations)
     }
 }
 
@@ -299,6 +308,17 @@ pub enum LossHead {
     Chunked,
     /// Fused with the head, as Liger: no logits are kept, their gradients are made in forward.
     Fused,
+    /// The same as Liger had it to version 0.4: each chunk of logits is cast to f32 beside its copies in 16 bits.
+    #[serde(rename = "fused-f32")]
+    FusedF32,
+}
+
+impl LossHead {
+    /// Logits and loss are one op.
+    #[must_use]
+    pub const fn is_fused(self) -> bool {
+        matches!(self, Self::Fused | Self::FusedF32)
+    }
 }
 
 /// By which recipe of torchao (`convert_to_float8_training`) linear layers multiply in 8-bit floats.
@@ -518,6 +538,9 @@ pub struct Config {
     /// Such models are called with `use_cache=True`.
     #[serde(default)]
     pub use_cache: bool,
+    /// Their MLPs run tile by tile of the positions, in backward too, as DeepSpeed's `TiledMLP`.
+    #[serde(default)]
+    pub tiled_mlp: bool,
     /// Such models are told which positions are padding (`attention_mask=`).
     #[serde(default)]
     pub attention_mask: bool,
@@ -526,6 +549,9 @@ pub struct Config {
     pub float8: Float8,
     /// Fused ops replace chains of PyTorch's: less memory, and a curve that is not eager PyTorch's any more.
     pub fuse: bool,
+    /// Those of MLPs' gates are left out: kernels of norms, rotations and losses alone.
+    #[serde(default)]
+    pub gates_as_written: bool,
     /// What is kept by mistake.
     pub retain: Retain,
     /// What follows a step that ran out of memory.
@@ -557,9 +583,11 @@ impl Config {
             attention: AttentionKernel::Auto,
             loss_head: LossHead::Labels,
             use_cache: false,
+            tiled_mlp: false,
             attention_mask: false,
             float8: Float8::Off,
             fuse: false,
+            gates_as_written: false,
             retain: Retain::Off,
             on_oom: OnOom::Stop,
             pinned: false,

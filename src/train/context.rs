@@ -96,6 +96,7 @@ pub(crate) struct AttentionChoice {
 pub(crate) struct CausalChoice {
     pub(super) head: LossHead,
     pub(super) use_cache: bool,
+    pub(super) tiled_mlp: bool,
     pub(super) attention_mask: bool,
     pub(super) float8: Float8,
 }
@@ -128,6 +129,8 @@ pub struct Context {
     in_output: Vec<Tensor>,
     /// Ops run as the fused ones that replace several of PyTorch's eager mode.
     pub(crate) fused: bool,
+    /// But for the gates of MLPs.
+    pub(crate) gates_as_written: bool,
     /// 16-bit copies of parameters that serve a whole step, where its ops are fused and ask for them several times.
     pub(crate) weight_copies: Option<BTreeMap<usize, Tensor>>,
     /// Leaves of the graph that are no parameters, by storage: autocast keeps their copies in 16 bit too, and these them.
@@ -195,6 +198,7 @@ impl Context {
             causal: CausalChoice::default(),
             in_output: Vec::new(),
             fused: false,
+            gates_as_written: false,
             weight_copies: None,
             inputs: BTreeMap::new(),
             classifying: false,
@@ -232,6 +236,12 @@ impl Context {
     #[must_use]
     pub const fn is_fused(&self) -> bool {
         self.fused
+    }
+
+    /// Whether gates of MLPs are.
+    #[must_use]
+    pub const fn fuses_gates(&self) -> bool {
+        self.fused && !self.gates_as_written
     }
 
     /// The model has no fused ops: this step runs them as they are written.
@@ -538,6 +548,17 @@ impl Context {
     /// Chooses how models of transformers are called from now on.
     pub const fn choose_causal(&mut self, head: LossHead, use_cache: bool) {
         self.causal = CausalChoice { head, use_cache, ..self.causal };
+    }
+
+    /// MLPs of such models run tile by tile.
+    #[must_use]
+    pub const fn tiles_mlps(&self) -> bool {
+        self.causal.tiled_mlp
+    }
+
+    /// Chooses whether they do from now on.
+    pub const fn tile_mlps(&mut self, tiles: bool) {
+        self.causal.tiled_mlp = tiles;
     }
 
     /// In which recipe of 8-bit floats the linear layers of such models multiply.

@@ -1,6 +1,6 @@
 //! Saved tensors that wait in host memory between forward and backward.
 //!
-//! [`Offload::Activations`] is PyTorch's `save_on_cpu`: every tensor that an op saves, views of parameters included, is
+//! [`Offload::Activations`], and with it [`Offload::ParametersAndActivations`], is PyTorch's `save_on_cpu`: every tensor that an op saves, views of parameters included, is
 //! copied to host memory at once and comes back when its node runs. From pageable memory both copies wait; a copy to
 //! page-locked memory waits, the one back does not. PyTorch makes the page-locked tensor contiguous but keeps the order
 //! of strides of the pageable one, so that a transposed view is first copied on the device in one case and not in the
@@ -43,8 +43,8 @@ impl Offloader {
     /// What `config` asks for; `None` where saved tensors stay on the device.
     pub fn new(config: &Config) -> Option<Rc<Self>> {
         let style = match (config.offload, config.pinned) {
-            (Offload::Activations, false) => Style::Pageable,
-            (Offload::Activations, true) => Style::Pinned,
+            (Offload::Activations | Offload::ParametersAndActivations, false) => Style::Pageable,
+            (Offload::Activations | Offload::ParametersAndActivations, true) => Style::Pinned,
             (Offload::Overlapped, _) => Style::Overlapped,
             (Offload::Off | Offload::Optimizer | Offload::Parameters, _) => return None,
         };

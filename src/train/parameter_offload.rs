@@ -1,6 +1,6 @@
 //! Parameters that wait in host memory: they come to the device for the forward and backward of their layer.
 //!
-//! [`Offload::Parameters`] is what ZeRO-3's `offload_param`, FSDP's `CPUOffloadPolicy` and accelerate's `cpu_offload` come
+//! [`Offload::Parameters`](super::config::Offload::Parameters) is what ZeRO-3's `offload_param`, FSDP's `CPUOffloadPolicy` and accelerate's `cpu_offload` come
 //! to on one device, and what a program does with hooks: a forward pre-hook gives a parameter's storage its memory back
 //! (`untyped_storage().resize_`) and copies the values in; a forward hook lets go of the memory, a hook on the output's
 //! gradient brings the values again, and a hook behind the accumulation of the parameter's gradient
@@ -9,7 +9,7 @@
 
 use vramlab_model::Category;
 
-use super::config::{Config, Offload};
+use super::config::Config;
 use super::context::Context;
 use super::error::OpResult;
 use super::parked::Parked;
@@ -22,7 +22,7 @@ impl Context {
     /// # Errors
     /// Out of memory, on the device or on the host; a failed copy.
     pub(crate) fn place_parameters(&mut self, config: &Config) -> OpResult<()> {
-        let parks = config.offload == Offload::Parameters;
+        let parks = config.offload.parks_parameters();
         let placed = |leaf: &Leaf| match &leaf.parked {
             Some(parked) => parks && parked.is_pinned() == config.pinned,
             // Those of other stages are nowhere.

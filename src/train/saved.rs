@@ -62,6 +62,14 @@ impl Context {
         Ok(saved)
     }
 
+    /// The same as a function of a program's own does, in which no checkpoint may stop its second run: PyTorch fails there, and programs
+    /// turn the early stop off (`set_checkpoint_early_stop(False)`).
+    pub(crate) fn save_within_function(&mut self, tensor: &Tensor) -> OpResult<Saved> {
+        let Saving::Recompute(run) = &self.saving else { return self.save(tensor) };
+        run.fill_and_go_on(tensor.detach());
+        Ok(Saved::Unused)
+    }
+
     /// A model put something out, which a program may keep by mistake.
     pub(crate) fn retain_output(&mut self, output: &Tensor) {
         self.retained.output(|| Saved::Kept(output.detach()));

@@ -218,7 +218,7 @@ impl GatedMlp {
                 return Ok((hidden, Some(gate)));
             }
         };
-        if cx.is_fused() && self.function == Gate::Silu {
+        if cx.fuses_gates() && self.function == Gate::Silu {
             let gate = gate.forward(cx, input)?;
             let up = up.forward(cx, input)?;
             return Ok((cx.within(self.scope, |cx| cx.gated_silu(&gate, &up))?, None));

@@ -12,7 +12,7 @@ use super::bounds::Extent;
 use super::dora::{LowRank, Magnitude};
 use super::modules::Linear;
 use super::parameters::Parameters;
-use super::quantization::Quantization;
+use super::quantization::{Preparation, Quantization};
 use super::unread::Unread;
 use vramlab_device::DType;
 use vramlab_model::NameId;
@@ -275,9 +275,9 @@ pub struct Lora {
     /// How the frozen linear layers are kept, where they are quantised (QLoRA).
     #[serde(default, rename = "quantize")]
     pub quantization: Option<Quantization>,
-    /// `prepare_model_for_kbit_training` is left out: what is not quantised keeps its type.
+    /// What becomes of what is not quantised then.
     #[serde(default)]
-    pub unprepared: bool,
+    pub prepare: Preparation,
 }
 
 impl Lora {
@@ -285,7 +285,7 @@ impl Lora {
     #[must_use]
     pub fn of_rank(rank: Extent) -> Self {
         let (targets, dropout) = (Targets::default(), Share::default());
-        Self { rank, alpha: None, targets, dropout, dora: false, quantization: None, unprepared: false }
+        Self { rank, alpha: None, targets, dropout, dora: false, quantization: None, prepare: Preparation::Kbit }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
@@ -352,7 +352,15 @@ impl AdapterConfig {
         let targets = self.target_modules.unwrap_or_default();
         let dropout = self.lora_dropout.unwrap_or_default();
         let dora = self.use_dora == Some(true);
-        Ok(Lora { rank, alpha: Some(alpha * factor), targets, dropout, dora, quantization: None, unprepared: false })
+        Ok(Lora {
+            rank,
+            alpha: Some(alpha * factor),
+            targets,
+            dropout,
+            dora,
+            quantization: None,
+            prepare: Preparation::Kbit,
+        })
     }
 }
 

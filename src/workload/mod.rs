@@ -61,7 +61,7 @@ pub use mlp::{MlpSizes, mlp};
 pub use own::Input;
 pub use parameters::Spread;
 pub use plan::{ExpertFiles, TensorPair, TensorPlan};
-pub use quantization::{BitsAndBytesConfig, Quantization};
+pub use quantization::{BitsAndBytesConfig, Preparation, Quantization};
 pub use random::Random;
 pub use resnet::{ResNet, ResNetSizes};
 pub use sequential::{Description, Flow, Layer, LayerKind, Sequential};

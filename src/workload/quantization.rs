@@ -25,6 +25,45 @@ impl Quantization {
     pub const WORDS: [&'static str; 2] = ["nf4", "nf4-double"];
 }
 
+/// How a model with layers in 4 bits is prepared for training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preparation {
+    /// By peft's `prepare_model_for_kbit_training`: what is not quantised becomes f32.
+    #[default]
+    Kbit,
+    /// So, and then by TRL's `peft_module_casting_to_bf16`: embeddings and head become bf16 again, norms stay.
+    Trl,
+    /// Not at all: what is not quantised keeps its type.
+    Nothing,
+}
+
+impl Preparation {
+    /// Its words.
+    pub const WORDS: [&'static str; 3] = ["kbit", "trl", "none"];
+    const ALL: [Self; 3] = [Self::Kbit, Self::Trl, Self::Nothing];
+}
+
+impl FromStr for Preparation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = || format!("a model is prepared by way of {}, not '{text}'", Self::WORDS.join(", "));
+        Self::WORDS.iter().position(|word| *word == text).map(|place| Self::ALL[place]).ok_or_else(known)
+    }
+}
+
+impl fmt::Display for Preparation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::WORDS[*self as usize])
+    }
+}
+
+impl<'de> Deserialize<'de> for Preparation {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl FromStr for Quantization {
     type Err = String;
 

@@ -16,8 +16,9 @@ use vramlab::train::{
 use vramlab::units::Bytes;
 use vramlab::workload::{
     Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Entry, Extent, Gelu, HeadNorms, Kept, LayerPattern,
-    Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, PackedMlp, Packing, Quantization,
-    RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets, TensorPlan, Told,
+    Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, PackedMlp, Packing, Preparation,
+    Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets, TensorPlan,
+    Told,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -94,7 +95,7 @@ const GEMMA_MINI: DecoderSizes = DecoderSizes {
 
 /// A model, and how its recording was made: `bf16wckpt` has weights in bf16 and checkpoints its layers, `every2` every second one,
 /// `loraall` adapters of rank 8 beside all of its linear layers, `nf4` those layers in 4 bits, `double` with magnitudes in 8, `unprepared`
-/// without `prepare_model_for_kbit_training`.
+/// without `prepare_model_for_kbit_training`, `trl` with TRL's casts behind it.
 fn program(name: &str) -> (DecoderSizes, Config) {
     let (model, variant) = name.split_once('.').unwrap();
     let (sizes, batch) = match model {
@@ -110,6 +111,7 @@ fn program(name: &str) -> (DecoderSizes, Config) {
         // Heads for which only matrix products are left.
         "mistral-hd10" => (DecoderSizes { head_size: 10, ..WINDOWED }, 4),
         "gemma-window" => (DecoderSizes { windows: SlidingWindows::some(24, LayerPattern::EVEN), ..GEMMA_MINI }, 4),
+        "llama-vocab" => (DecoderSizes { vocab: 4096, ..MINI }, 4),
         // Llama 3.2 1B and Qwen3 0.6B with two layers each.
         "llama-1b-two" => {
             let scaling = Llama3Scaling { factor: 32.0, low: 1.0, high: 4.0, original: 8192.0 };
@@ -136,10 +138,21 @@ fn program(name: &str) -> (DecoderSizes, Config) {
     let quantization =
         (has("nf4") || has("double")).then(|| Quantization { nested: has("double"), compute, storage: None });
     let dropout = Share::try_from(if has("drop") { 0.1 } else { 0.0 }).unwrap();
-    let (dora, unprepared) = (has("dora"), has("unprepared"));
-    let adapters = Lora { targets, dropout, dora, quantization, unprepared, ..Lora::of_rank(Extent::nearest(8)) };
+    let dora = has("dora");
+    let prepare = match (has("unprepared"), has("trl")) {
+        (true, _) => Preparation::Nothing,
+        (_, true) => Preparation::Trl,
+        _ => Preparation::Kbit,
+    };
+    let adapters = Lora { targets, dropout, dora, quantization, prepare, ..Lora::of_rank(Extent::nearest(8)) };
     let lora = has("lora").then_some(adapters);
-    let sizes = DecoderSizes { lora, seq: if has("short") { 16 } else { sizes.seq }, ..sizes };
+    let seq = match (has("short"), has("long"), has("200")) {
+        (true, ..) => 16,
+        (_, true, _) => 640,
+        (.., true) => 200,
+        _ => sizes.seq,
+    };
+    let sizes = DecoderSizes { lora, seq, ..sizes };
     (DecoderSizes { weights: if has("bf16w") { DType::Bf16 } else { DType::F32 }, ..sizes }, config)
 }
 
@@ -194,7 +207,11 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     if has("accum2") {
         config.accumulation = 2;
     }
+    if has("liger") {
+        config.loss_head = if has("ligerold") { LossHead::FusedF32 } else { LossHead::Fused };
+    }
     config.use_cache = has("cache");
+    config.tiled_mlp = has("tiled");
     config
 }
 
@@ -303,7 +320,7 @@ fn they_ask_as_transformers_does() {
 
 /// bitsandbytes' `Linear4bit` beneath peft's adapters, from `from_pretrained` on: the loading, `prepare_model_for_kbit_training` where it is
 /// not left out, three steps.
-const QUANTIZED: [&str; 22] = [
+const QUANTIZED: [&str; 25] = [
     "llama-mini.bf16wnf4loraall",
     "llama-mini.bf16wnf4lora",
     "llama-mini.bf16wdoubleloraall",
@@ -326,7 +343,35 @@ const QUANTIZED: [&str; 22] = [
     "llama-mini.bf16wnf4loraunprepared",
     "llama-mini.bf16wckptdoubleloraallunprepared",
     "llama-mini.bf16nf4loraallunprepared",
+    "llama-mini.bf16nf4loraalltrl",
+    "llama-mini.bf16ckptdoubleloraalltrl",
+    "llama-mini.bf16oneshortnf4loratrl",
 ];
+
+/// DeepSpeed 0.19's `TiledMLP`, and the loss of Liger 0.8.5 and 0.4.2 with its head.
+const OF_OTHERS: [&str; 12] = [
+    "llama-mini.basetiledlongone",
+    "llama-mini.bf16wtiledlongone",
+    "llama-mini.bf16wtiled200one",
+    "llama-mini.bf16tiledlongone",
+    "llama-mini.bf16wckpttiledlongone",
+    "llama-mini.bf16wloraalltiledlongone",
+    "llama-mini.bf16wloraallckpttiledlongone",
+    "llama-vocab.bf16wliger",
+    "llama-vocab.bf16wligerold",
+    "llama-vocab.bf16wloraligerold",
+    "llama-vocab.bf16wckptloraligeroldone",
+    "llama-vocab.bf16wckptliger",
+];
+
+#[test]
+fn tiles_and_fused_losses_ask_as_deepspeed_and_liger_do() {
+    let failures = differences(&OF_OTHERS, || Box::new(SimDevice::h200().unwrap()));
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+    let options = || CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) };
+    let failures = differences(&OF_OTHERS, || Box::new(CpuDevice::open(options()).unwrap()));
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
 
 /// What asks otherwise than it was recorded, on a device.
 fn differences(names: &[&str], device: impl Fn() -> Box<dyn vramlab::device::Device>) -> Vec<String> {
@@ -499,9 +544,13 @@ fn losses_are_those_of_peft() {
     );
     // However attention and loss are computed, they are the same.
     let plain = losses(MINI, |_| {});
-    let ways: [fn(&mut Config); 5] = [
+    let ways: [fn(&mut Config); 9] = [
         |config| config.loss_head = LossHead::Chunked,
         |config| config.loss_head = LossHead::Fused,
+        |config| config.loss_head = LossHead::FusedF32,
+        |config| config.tiled_mlp = true,
+        |config| (config.tiled_mlp, config.checkpointing) = (true, Checkpointing::ALL),
+        |config| (config.tiled_mlp, config.offload) = (true, Offload::ParametersAndActivations),
         |config| config.attention = AttentionKernel::Eager,
         |config| config.loss_head = LossHead::Shifted,
         |config| config.use_cache = true,
@@ -514,10 +563,12 @@ fn losses_are_those_of_peft() {
     // Seven positions make chunks of one: the last has nothing to learn.
     let short = DecoderSizes { seq: 7, ..lora(Targets::default()) };
     for batch in [1, 4] {
-        let [plain, chunked, fused] = [LossHead::Labels, LossHead::Chunked, LossHead::Fused]
-            .map(|head| losses(short, |config| (config.batch, config.loss_head) = (batch, head)));
-        for ((plain, chunked), fused) in plain.iter().zip(chunked).zip(fused) {
-            assert!((plain - chunked).abs() < 1e-5 && (plain - fused).abs() < 1e-5, "{plain} {chunked} {fused}");
+        let of = |head| losses(short, |config| (config.batch, config.loss_head) = (batch, head));
+        let plain = of(LossHead::Labels);
+        for head in [LossHead::Chunked, LossHead::Fused, LossHead::FusedF32] {
+            for (plain, other) in plain.iter().zip(of(head)) {
+                assert!((plain - other).abs() < 1e-5, "{other} for {plain}, {head:?}");
+            }
         }
     }
 }
@@ -609,7 +660,7 @@ fn losses_are_those_of_gemma() {
     // A cap that bites.
     let capped = DecoderSizes { caps: SoftCaps { logits: Some(0.5), ..sizes.caps }, ..sizes };
     let plain = losses(capped, |_| {});
-    for head in [LossHead::Shifted, LossHead::Chunked, LossHead::Fused] {
+    for head in [LossHead::Shifted, LossHead::Chunked, LossHead::Fused, LossHead::FusedF32] {
         for (ours, plain) in losses(capped, |config| config.loss_head = head).iter().zip(&plain) {
             assert!((ours - plain).abs() < 1e-5, "{ours} for {plain}, {head:?}");
         }

@@ -143,7 +143,7 @@ fn where_tensors_wait_and_how_a_step_is_carried_out_changes_no_loss() {
         (0..5).map(|_| trainer.step().unwrap().loss.map(f32::to_bits)).collect::<Vec<_>>()
     };
     let plain = losses(|_| ());
-    let changes: [(&str, Change); 18] = [
+    let changes: [(&str, Change); 20] = [
         ("pageable", |c| c.offload = Offload::Activations),
         ("page-locked", |c| (c.offload, c.pinned) = (Offload::Activations, true)),
         ("overlapped", |c| c.offload = Offload::Overlapped),
@@ -157,6 +157,10 @@ fn where_tensors_wait_and_how_a_step_is_carried_out_changes_no_loss() {
         ("parameters", |c| c.offload = Offload::Parameters),
         ("parameters page-locked", |c| (c.offload, c.pinned) = (Offload::Parameters, true)),
         ("parameters and checkpointed", |c| (c.offload, c.checkpointing) = (Offload::Parameters, Checkpointing::ALL)),
+        ("parameters and activations", |c| c.offload = Offload::ParametersAndActivations),
+        ("parameters and activations checkpointed", |c| {
+            (c.offload, c.checkpointing) = (Offload::ParametersAndActivations, Checkpointing::ALL)
+        }),
         ("parameters and fused", |c| (c.offload, c.form) = (Offload::Parameters, OptimizerForm::Fused)),
         ("parameters and loop", |c| (c.offload, c.form) = (Offload::Parameters, OptimizerForm::Loop)),
         ("losses kept", |c| c.retain = Retain::Losses),

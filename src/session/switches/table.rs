@@ -95,8 +95,14 @@ const OPTIMIZERS: [OptimizerKind; 12] = [
     OptimizerKind::AdamW,
 ];
 const FORMS: [OptimizerForm; 3] = [OptimizerForm::Foreach, OptimizerForm::Fused, OptimizerForm::Loop];
-const OFFLOAD: [Offload; 5] =
-    [Offload::Off, Offload::Activations, Offload::Overlapped, Offload::Optimizer, Offload::Parameters];
+const OFFLOAD: [Offload; 6] = [
+    Offload::Off,
+    Offload::Activations,
+    Offload::Overlapped,
+    Offload::Optimizer,
+    Offload::Parameters,
+    Offload::ParametersAndActivations,
+];
 const TF32: [Tf32; 3] = [Tf32::Off, Tf32::Convolutions, Tf32::On];
 const ATTENTION: [AttentionKernel; 6] = [
     AttentionKernel::Auto,
@@ -106,7 +112,8 @@ const ATTENTION: [AttentionKernel; 6] = [
     AttentionKernel::CuDnn,
     AttentionKernel::Eager,
 ];
-const LOSS_HEADS: [LossHead; 4] = [LossHead::Labels, LossHead::Shifted, LossHead::Chunked, LossHead::Fused];
+const LOSS_HEADS: [LossHead; 5] =
+    [LossHead::Labels, LossHead::Shifted, LossHead::Chunked, LossHead::Fused, LossHead::FusedF32];
 const FLOAT8: [Float8; 3] = [Float8::Off, Float8::Tensorwise, Float8::Rowwise];
 const RETAIN: [Retain; 4] = [Retain::Off, Retain::Losses, Retain::Graph, Retain::Cycles];
 const ON_OOM: [OnOom; 3] = [OnOom::Stop, OnOom::Halve, OnOom::HalveHeld];
@@ -265,7 +272,14 @@ pub(super) const TABLE: &[Entry] = &[
         group: Memory,
         help: "keep activations, optimizer state or parameters on the host",
         teaches: "What the device does not need now waits in host memory; the step pays for the copies.",
-        value: one_of!(OFFLOAD of offload, ["off", "activations", "overlapped", "optimizer", "parameters"]),
+        value: one_of!(OFFLOAD of offload, [
+            "off",
+            "activations",
+            "overlapped",
+            "optimizer",
+            "parameters",
+            "parameters+activations",
+        ]),
         idle: trained,
     },
     Entry {
@@ -290,7 +304,7 @@ pub(super) const TABLE: &[Entry] = &[
         group: Memory,
         help: "loss of Llama and its kin: how many logits are there at once",
         teaches: "Logits over a large vocabulary are cast to f32 and shifted; a loss fused with its head never has them all.",
-        value: one_of!(LOSS_HEADS of loss_head, ["labels", "shifted", "chunked", "fused"]),
+        value: one_of!(LOSS_HEADS of loss_head, ["labels", "shifted", "chunked", "fused", "fused-f32"]),
         idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin have this loss") },
     },
     Entry {
@@ -362,10 +376,10 @@ pub(super) const TABLE: &[Entry] = &[
         help: "fused ops: no intermediates, unlike eager PyTorch",
         teaches: "Fused ops skip what eager ones write between them: the curve is no longer eager PyTorch's.",
         value: Value::List {
-            words: OFF_ON,
+            words: &["off", "on", "norms"],
             alone: Some("on"),
-            get: |config| usize::from(config.fuse),
-            set: |config, choice| config.fuse = choice == 1,
+            get: |config| usize::from(config.fuse) + usize::from(config.fuse && config.gates_as_written),
+            set: |config, choice| (config.fuse, config.gates_as_written) = (choice > 0, choice == 2),
         },
         idle: |scene| match (scene.no_model, scene.fuses) {
             (true, _) => Some("there are no ops to fuse"),

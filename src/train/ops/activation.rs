@@ -5,6 +5,7 @@ use crate::error::OpResult;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{Operand, kernels};
+use vramlab_model::Category;
 
 impl Context {
     /// `max(input, 0)` in a new tensor. Saves its output.
@@ -178,9 +179,18 @@ impl Context {
             let source = cx.record("gated_siluBackward", [Some(gate), Some(up), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let (gate, up) = (saved_gate.unpack(cx)?, saved_up.unpack(cx)?);
+                drop((saved_gate, saved_up));
                 let grad = cx.contiguous(&grad, "contiguous gradient")?;
-                let dgate = cx.temporary(gate.shape(), gate.dtype(), "gate gradient")?;
-                let dup = cx.temporary(up.shape(), up.dtype(), "up gradient")?;
+                // Gradients take the places of what nobody else holds, as in Liger's kernel.
+                let in_place = |cx: &Self, saved: &Tensor, what| {
+                    if saved.is_exclusive() && saved.is_contiguous() {
+                        cx.memory().relabel(saved, Category::Temporary, cx.memory().name_here(what));
+                        return Ok(saved.clone());
+                    }
+                    cx.temporary(saved.shape(), saved.dtype(), what)
+                };
+                let dgate = in_place(cx, &gate, "gate gradient")?;
+                let dup = in_place(cx, &up, "up gradient")?;
                 cx.launch(kernels::Elementwise::GatedSiluBackward {
                     grad: grad.operand(),
                     gate: gate.operand(),

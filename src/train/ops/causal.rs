@@ -107,8 +107,8 @@ impl Context {
             LossHead::Labels => self.causal_loss(logits, next.labels),
             LossHead::Shifted => self.shifted_loss(logits, next.labels),
             LossHead::Chunked => self.chunked_loss(logits, next),
-            // The op that makes the logits computes this loss; see `train/ops/loss_heads.rs`.
-            LossHead::Fused => self.causal_loss(logits, next.labels),
+            // The op that makes the logits computes this loss; see `train/ops/fused_loss.rs`.
+            LossHead::Fused | LossHead::FusedF32 => self.causal_loss(logits, next.labels),
         }
     }
 

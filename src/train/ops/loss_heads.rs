@@ -1,11 +1,11 @@
-//! Losses of next tokens that never have all logits in f32: chunk by chunk, or fused with the head that makes them.
+//! A loss of next tokens that never has all logits in f32: chunk by chunk.
 
 use crate::context::{Context, Saved};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
-use vramlab_device::{DType, Operand, kernels};
+use vramlab_device::{DType, kernels};
 
 use super::causal::NextLabels;
 
@@ -194,154 +194,5 @@ impl Context {
 
     fn add_numbers(&self, a: &Tensor, b: &Tensor, sum: &Tensor) -> OpResult<()> {
         self.launch(kernels::Elementwise::Add { a: a.operand(), b: b.operand(), dst: sum.operand() })
-    }
-
-    /// The head and its loss as one op: the mean cross-entropy of `hidden` (batch, rows, width) times `weight` (classes, width)
-    /// transposed against the next labels. As Liger's `fused_linear_cross_entropy` (0.8): forward makes the gradients too, chunk by
-    /// chunk of positions, so that as many logits are there at once as `hidden` has elements, and in place their gradient. Where they are
-    /// kept within a `cap`, the tanh of a chunk takes as much once more, which Liger's kernel computes on its way.
-    ///
-    /// # Errors
-    /// Out of memory, a failed kernel.
-    pub fn fused_linear_loss(
-        &mut self,
-        hidden: &Tensor,
-        weight: &Tensor,
-        next: NextLabels<'_>,
-        cap: Option<f64>,
-    ) -> OpResult<Tensor> {
-        let weight = &self.cast_to_lower(weight, "weight copy")?;
-        let hidden = &self.cast_to_lower(hidden, "input copy")?;
-        let (padded, targets) = self.next_labels(next.labels)?;
-        let rows = next.labels.shape().last();
-        let loss = self.op("fused_linear_cross_entropy", |cx| {
-            let (all, width, classes) = (hidden.shape().rows(), hidden.shape().last(), weight.shape().rows());
-            let differentiates = cx.differentiates(&[hidden, weight]);
-            let dtype = hidden.dtype();
-            let to_hidden = cx.activation(hidden.shape(), dtype, "input gradient")?;
-            let trains = differentiates && weight.requires_grad();
-            let to_weight =
-                trains.then(|| cx.activation(weight.shape(), weight.dtype(), "weight gradient")).transpose()?;
-            for zeros in std::iter::once(&to_hidden).chain(&to_weight) {
-                cx.launch(kernels::Elementwise::Fill { dst: zeros.operand(), value: 0.0 })?;
-            }
-            let of_rows = cx.temporary(Shape::new(&[all]), DType::F32, "loss of every position")?;
-            let mask = cx.temporary(Shape::new(&[all]), DType::U8, "positions with a next token")?;
-            drop(cx.temporary(Shape::new(&[]), DType::I64, "number of them")?);
-            // As many rows as keep the logits to the elements of the input, to the next power of two.
-            let size = all.div_ceil(classes.div_ceil(width)).next_power_of_two().min(all).max(1);
-            let of_chunk = |what| cx.temporary(Shape::new(&[size, classes]), dtype, what);
-            let logits = of_chunk("logits of a chunk")?;
-            let within = cap.map(|cap| OpResult::Ok((cap, of_chunk("tanh of a chunk")?))).transpose()?;
-            // Loss and count of a chunk, its share, the sum so far.
-            let numbers = cx.temporary(Shape::new(&[4]), DType::F32, "numbers of a chunk")?;
-            let number = |at: usize| numbers.window(Shape::new(&[]), at).operand();
-            cx.launch(kernels::Elementwise::Fill { dst: numbers.operand(), value: 0.0 })?;
-            let learned_in = |first: usize, until: usize| {
-                (first..until).filter(|at| next.learned(at / rows, at % rows, at % rows + 1) > 0).count()
-            };
-            #[expect(clippy::cast_precision_loss, reason = "positions of a batch")]
-            let total = learned_in(0, all).max(1) as f64;
-            for first in (0..all).step_by(size) {
-                let count = size.min(all - first);
-                let learned = learned_in(first, first + count);
-                if learned == 0 {
-                    continue;
-                }
-                #[expect(clippy::cast_precision_loss, reason = "positions of a batch")]
-                let share = learned as f64 / total;
-                let input = hidden.window(Shape::new(&[count, width]), first * width);
-                let chunk = logits.window(Shape::new(&[count, classes]), 0);
-                cx.head_product([count, classes, width], &input, weight, &chunk)?;
-                let within = within.as_ref().map(|(cap, tanh)| (*cap, tanh.window(chunk.shape(), 0).operand()));
-                if let Some((cap, tanh)) = within {
-                    cx.launch(kernels::Elementwise::Scale { src: chunk.operand(), dst: tanh, factor: 1.0 / cap })?;
-                    cx.launch(kernels::Elementwise::Tanh { src: tanh, dst: tanh })?;
-                    cx.launch(kernels::Elementwise::Scale { src: tanh, dst: chunk.operand(), factor: cap })?;
-                }
-                let sums = of_rows.window(Shape::new(&[count]), first).operand();
-                let targets = targets.window(Shape::new(&[count]), first).operand();
-                let (stride, cols) = (classes, classes);
-                cx.launch(kernels::Loss::CrossEntropy {
-                    logits: chunk.operand(),
-                    targets,
-                    loss: number(0),
-                    total_weight: number(1),
-                    logsumexp: sums,
-                    cols,
-                    stride,
-                })?;
-                cx.launch(kernels::Elementwise::Scale { src: number(0), dst: number(0), factor: share })?;
-                cx.launch(kernels::Elementwise::Add { a: number(3), b: number(0), dst: number(3) })?;
-                if !differentiates {
-                    continue;
-                }
-                cx.launch(kernels::Elementwise::Fill { dst: number(2), value: share })?;
-                cx.launch(kernels::Loss::CrossEntropyBackward {
-                    grad: number(2),
-                    logits: chunk.operand(),
-                    targets,
-                    total_weight: number(1),
-                    logsumexp: sums,
-                    cols,
-                    stride,
-                })?;
-                if let Some((_, tanh)) = within {
-                    let grad = chunk.operand();
-                    cx.launch(kernels::Elementwise::TanhBackward { output: tanh, grad, dst: grad })?;
-                }
-                let part = to_hidden.window(Shape::new(&[count, width]), first * width);
-                cx.head_gradients([count, classes, width], &chunk, (&input, weight), (&part, to_weight.as_ref()))?;
-            }
-            let loss = cx.activation(Shape::new(&[]), DType::F32, "loss")?;
-            cx.launch(kernels::Elementwise::Cast { src: number(3), dst: loss.operand() })?;
-            drop((numbers, logits, within, mask, of_rows));
-            if !differentiates {
-                return Ok(loss);
-            }
-            let saved = (cx.save(&to_hidden)?, to_weight.as_ref().map(|gradient| cx.save(gradient)).transpose()?);
-            drop((to_hidden, to_weight));
-            let inputs = [Some(hidden), Some(weight), None];
-            let source = cx.record("fused_linear_cross_entropyBackward", inputs, move |cx, grads| {
-                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let scaled = |cx: &mut Self, saved: Saved| {
-                    let gradient = saved.unpack(cx)?;
-                    drop(saved);
-                    let at = gradient.operand();
-                    cx.launch(kernels::Elementwise::Mul { a: at, b: grad.operand(), dst: at })?;
-                    OpResult::Ok(gradient)
-                };
-                let to_hidden = scaled(cx, saved.0)?;
-                let to_weight = saved.1.map(|saved| scaled(cx, saved)).transpose()?;
-                Ok([Some(to_hidden), to_weight, None])
-            });
-            Ok(loss.with_source(source))
-        });
-        drop((padded, targets));
-        loss
-    }
-
-    /// `input` (m, k) times `weight` (n, k) transposed.
-    fn head_product(&mut self, [m, n, k]: [usize; 3], input: &Tensor, weight: &Tensor, to: &Tensor) -> OpResult<()> {
-        let memory = self.memory().clone();
-        self.workspaces.gemm(&memory)?;
-        let (a, b, c) = (input.matrix(), weight.transposed(), to.matrix());
-        self.launch(kernels::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, beta: 0.0 })
-    }
-
-    /// Gradients of a product with the head: of its input, and summed over chunks of the weight.
-    fn head_gradients(
-        &self,
-        [m, n, k]: [usize; 3],
-        grad: &Tensor,
-        (input, weight): (&Tensor, &Tensor),
-        (to_input, to_weight): (&Tensor, Option<&Tensor>),
-    ) -> OpResult<()> {
-        let (bias, alpha, batch): (Option<Operand>, _, _) = (None, 1.0, 1);
-        let (a, b, c) = (grad.matrix(), weight.matrix(), to_input.matrix());
-        self.launch(kernels::Gemm { m, n: k, k: n, batch, a, b, c, bias, alpha, beta: 0.0 })?;
-        let Some(to_weight) = to_weight else { return Ok(()) };
-        let (a, b, c) = (grad.transposed(), input.matrix(), to_weight.matrix());
-        self.launch(kernels::Gemm { m: n, n: k, k: m, batch, a, b, c, bias, alpha, beta: 1.0 })
     }
 }

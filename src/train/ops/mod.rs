@@ -22,6 +22,7 @@ mod embedding;
 mod experts;
 mod float8;
 mod four_bit;
+mod fused_loss;
 mod gated;
 mod head_norms;
 mod layout;
@@ -41,6 +42,7 @@ mod reduce;
 mod rms_norm;
 mod rotary;
 mod rotary_halves;
+mod tiles;
 mod wide_norm;
 
 pub use attention::{EagerScores, SideBySide};

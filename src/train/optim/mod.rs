@@ -5,8 +5,8 @@
 //! of all parameters; the loop's have the size of one; the fused kernel has none. The arithmetic is one kernel in each
 //! form; the temporaries are requested all the same.
 //!
-//! [`Offload::Optimizer`] keeps the state in host memory and brings it to the device a few parameters at a time, so that
-//! it weighs on no peak; [`Offload::Parameters`] does so with the parameters themselves too. PyTorch has nothing built in for that; bitsandbytes' paged optimizers do it by unified memory.
+//! [`Offload::Optimizer`](super::config::Offload::Optimizer) keeps the state in host memory and brings it to the device a few parameters at a time, so that
+//! it weighs on no peak; [`Offload::Parameters`](super::config::Offload::Parameters) does so with the parameters themselves too. PyTorch has nothing built in for that; bitsandbytes' paged optimizers do it by unified memory.
 
 mod adam;
 mod bitsandbytes;
@@ -23,7 +23,7 @@ use vramlab_device::GradScaling;
 
 pub(crate) use clip::{Shared, clip_gradients};
 
-use super::config::{Config, Offload, OptimizerForm, OptimizerKind};
+use super::config::{Config, OptimizerForm, OptimizerKind};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::parallel::steps_whole;
@@ -98,7 +98,7 @@ impl Optimizer {
             scaling,
         };
         let parks = config.offload.parks_state();
-        let returns = config.offload == Offload::Parameters;
+        let returns = config.offload.parks_parameters();
         let parts =
             if parks { state::chunks(&parameters, |parameter| parameter.data.bytes()) } else { vec![&parameters[..]] };
         for part in parts {

@@ -16,7 +16,7 @@ pub(super) use alike::alike;
 pub(super) use partition::share_of;
 pub(super) use pipeline::Stage;
 
-use super::config::{Config, Float8, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind};
+use super::config::{Config, Float8, Offload, OnOom, OptimizerForm, OptimizerKind};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::member::Member;
@@ -73,16 +73,23 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if config.float8 != Float8::Off {
         return alone("--fp8");
     }
+    if config.offload == Offload::ParametersAndActivations {
+        return alone("--offload parameters+activations");
+    }
     if config.offload == Offload::Parameters && !keeps_whole(parallelism) {
         return Some(format!(
             "hooks that fetch a layer's parameters find none of their own under {parallelism}, which passes parameters on, or parts of \
              them; use --offload optimizer, or ddp"
         ));
     }
+    if config.tiled_mlp {
+        // The gradients of an MLP's weights are whole behind its last tile; hooks of ranks would take those of the first.
+        return alone("--tiled-mlp");
+    }
     if config.on_oom != OnOom::Stop {
         return alone("--on-oom");
     }
-    if parallelism == Parallelism::Tensor && config.loss_head == LossHead::Fused {
+    if parallelism == Parallelism::Tensor && config.loss_head.is_fused() {
         return Some("a fused loss has the whole head, of which each rank of tp has a part; leave --loss out".into());
     }
     if pipeline && config.use_cache {

@@ -174,9 +174,11 @@ impl Trainer {
         self.cx.retained.keep(self.config.retain);
         self.cx.choose_attention(self.config.attention);
         self.cx.choose_causal(self.config.loss_head, self.config.use_cache);
+        self.cx.tile_mlps(self.config.tiled_mlp);
         let float8 = if self.workload.takes_float8() { self.config.float8 } else { Float8::Off };
         self.cx.choose_float8(float8);
         self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_) | Task::Adversarial(_));
+        self.cx.gates_as_written = self.config.gates_as_written;
         let asks_again = self.config.accumulation > 1 || self.config.checkpointing.is_on();
         let keeps = self.cx.fused && asks_again && matches!(self.task, Task::Supervised(_));
         self.cx.weight_copies = keeps.then(BTreeMap::new);

@@ -1,7 +1,9 @@
 //! What stands behind attention in a layer.
 
+use std::rc::Rc;
+
 use vramlab_model::NameId;
-use vramlab_train::{Context, OpResult, Repeatable, Tensor};
+use vramlab_train::{Context, OpResult, Repeatable, Tensor, TrainError};
 
 use super::super::llama::{Gate, GatedMlp};
 use super::super::lora::{Adaptable, Lora, Target};
@@ -18,8 +20,8 @@ pub(super) struct Mlp {
 }
 
 enum Kind {
-    Gated(Box<GatedMlp>),
-    Plain(Box<PlainMlp>),
+    Gated(Rc<GatedMlp>),
+    Plain(Rc<PlainMlp>),
     Sparse(Box<SparseMlp>),
 }
 
@@ -49,10 +51,10 @@ impl Mlp {
                 Kind::Sparse(Box::new(SparseMlp::make(cx, all, name, (width, style.names.router), experts)?))
             }
             None if matches!(style.packing, Packing::Gates | Packing::All) => {
-                Kind::Gated(Box::new(GatedMlp::packed(cx, all, name, ends, style.packed)?))
+                Kind::Gated(Rc::new(GatedMlp::packed(cx, all, name, ends, style.packed)?))
             }
-            None if style.ungated => Kind::Plain(Box::new(PlainMlp::make(cx, all, name, ends, style)?)),
-            None => Kind::Gated(Box::new(GatedMlp::make(cx, all, name, ends, gate, style.mlp_biases)?)),
+            None if style.ungated => Kind::Plain(Rc::new(PlainMlp::make(cx, all, name, ends, style)?)),
+            None => Kind::Gated(Rc::new(GatedMlp::make(cx, all, name, ends, gate, style.mlp_biases)?)),
         };
         let dropout = if sizes.dropouts.place == DropoutPlace::Within { sizes.dropouts.residual } else { 0.0 };
         Ok(Self { kind, dropout })
@@ -61,8 +63,12 @@ impl Mlp {
     /// The output, and what else the layer gets, which it holds to its end.
     pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         let (output, beside) = match &self.kind {
-            Kind::Gated(mlp) => (mlp.forward(cx, input)?, None),
-            Kind::Plain(mlp) => (mlp.forward(cx, input)?, None),
+            Kind::Gated(mlp) => (whole_or_tiled(cx, mlp, input)?, None),
+            Kind::Plain(mlp) => (whole_or_tiled(cx, mlp, input)?, None),
+            Kind::Sparse(_) if cx.tiles_mlps() => {
+                let text = "experts run whole: there are no tiles of them; leave --tiled-mlp out".to_owned();
+                return Err(TrainError::Workload(text).into());
+            }
             Kind::Sparse(experts) => experts.forward(cx, input)?,
         };
         Ok((cx.dropout(&output, self.dropout)?, beside))
@@ -71,8 +77,9 @@ impl Mlp {
     /// Puts adapters beside its linear layers.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         match &mut self.kind {
-            Kind::Gated(mlp) => mlp.adapt(cx, all, name, lora),
+            Kind::Gated(mlp) => owned(mlp)?.adapt(cx, all, name, lora),
             Kind::Plain(mlp) => {
+                let mlp = owned(mlp)?;
                 let [first, second] = mlp.names;
                 mlp.first.adapt(cx, all, name, lora, first)?;
                 mlp.second.adapt(cx, all, name, lora, second)
@@ -80,6 +87,19 @@ impl Mlp {
             Kind::Sparse(experts) => experts.adapt(cx, all, name, lora),
         }
     }
+}
+
+/// An MLP that is being built, which no graph holds yet.
+fn owned<T>(mlp: &mut Rc<T>) -> OpResult<&mut T> {
+    Rc::get_mut(mlp).ok_or_else(|| TrainError::Workload("adapters come before the first step".to_owned()).into())
+}
+
+fn whole_or_tiled<T: Repeatable + 'static>(cx: &mut Context, mlp: &Rc<T>, input: &Tensor) -> OpResult<Tensor> {
+    if cx.tiles_mlps() {
+        let mlp: Rc<dyn Repeatable> = Rc::clone(mlp) as _;
+        return cx.tiled(&mlp, input);
+    }
+    mlp.forward(cx, input)
 }
 
 impl PlainMlp {
@@ -100,7 +120,9 @@ impl PlainMlp {
         let second = make(cx, all, &format!("{name}.{}", names[1].word()), [hidden, width])?;
         Ok(Self { scope: cx.memory().name(name), gelu: style.gelu, names, first, second })
     }
+}
 
+impl Repeatable for PlainMlp {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let activated = {
             let hidden = self.first.forward(cx, input)?;

@@ -14,6 +14,7 @@ use super::super::llama::Norm;
 use super::super::lora::Lora;
 use super::super::modules::Linear;
 use super::super::parameters::Parameters;
+use super::super::quantization::Preparation;
 use super::attention::{Mask, Seen};
 use super::layer::{Call, Layer, norm};
 use super::pattern::LayerPattern;
@@ -99,11 +100,12 @@ impl DecoderModel {
         let names = sizes.style.names;
         let mut tower = sizes.tower.as_ref().map(|tower| Tower::make(cx, all, tower, sizes.width)).transpose()?;
         let embedding = format!("{}.{}", names.model, names.embedding);
+        let table_name = format!("{embedding}.weight");
         let splits = all.splits() && sizes.tied;
         let table = if splits {
-            all.table(cx, &format!("{embedding}.weight"), [sizes.vocab, sizes.width])?
+            all.table(cx, &table_name, [sizes.vocab, sizes.width])?
         } else {
-            all.weight(cx, &format!("{embedding}.weight"), &[sizes.vocab, sizes.width])?
+            all.weight(cx, &table_name, &[sizes.vocab, sizes.width])?
         };
         let embedding = (cx.memory().name(&embedding), table.clone());
         let mut of_positions = |rows: usize| {
@@ -155,7 +157,8 @@ impl DecoderModel {
                 let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
                 let frequencies = rotates.then(|| rotary::loaded(cx, sizes)).transpose()?;
                 // Programs that shard leave everything in one type, of which the bytes in 4 bits are said to be too.
-                let prepares = !sizes.lora.is_some_and(|lora| lora.unprepared) && !cx.shards_parameters();
+                let prepares =
+                    sizes.lora.is_none_or(|lora| lora.prepare != Preparation::Nothing) && !cx.shards_parameters();
                 if all.quantization().is_some() && prepares {
                     all.prepare_for_training(cx)?;
                 }
@@ -173,6 +176,10 @@ impl DecoderModel {
             }
             if all.quantization().is_none() || !cx.shards_parameters() {
                 all.widen_adapters(cx)?;
+            }
+            if all.quantization().is_some() && lora.prepare == Preparation::Trl && !cx.shards_parameters() {
+                cx.convert(&embedding.1, DType::Bf16, &table_name)?;
+                cx.convert(head.weight(), DType::Bf16, "lm_head.weight")?;
             }
         }
         let units = (0..sizes.layers).map(|layer| cx.unit(all.of_module(cx, &names.layer(layer)))).collect();
@@ -440,8 +447,15 @@ impl Model for DecoderModel {
         // One checkpointed layer is enough for transformers to leave the cache out.
         let caches = cx.uses_cache() && !checkpointing.is_on();
         let hidden = self.hidden(cx, &batch.input, Given::of(batch), checkpointing, caches)?;
+        if hidden.dtype() != self.head.dtype() && !cx.autocasts() && !cx.shards_parameters() {
+            let (head, given) = (self.head.dtype().label(), hidden.dtype().label());
+            let text = format!(
+                "the head is in {head} and is given {given}, which autocast alone makes one type; use --amp bf16"
+            );
+            return Err(TrainError::Workload(text).into());
+        }
         let labels = NextLabels { labels: &batch.target, lengths: batch.lengths.as_deref() };
-        if cx.loss_head() == LossHead::Fused {
+        if cx.loss_head().is_fused() {
             let loss = self.fused_loss(cx, &hidden, labels)?;
             let [loss, _] = cx.leave_model(loss)?;
             return Ok((loss.detach(), loss));
@@ -474,7 +488,7 @@ impl Model for DecoderModel {
             self.through(cx, embedded, Given::of(batch), &part.units, passing)?
         };
         // The head belongs to a fused loss.
-        if part.last && cx.loss_head() != LossHead::Fused { self.logits(cx, &hidden) } else { Ok(hidden) }
+        if part.last && !cx.loss_head().is_fused() { self.logits(cx, &hidden) } else { Ok(hidden) }
     }
 
     /// What else is done to embeddings, every stage would do to what it is given in their place.
@@ -501,7 +515,7 @@ impl Model for DecoderModel {
 
     fn stage_loss(&self, cx: &mut Context, output: &Tensor, batch: &Batch) -> OpResult<Tensor> {
         let labels = NextLabels { labels: &batch.target, lengths: batch.lengths.as_deref() };
-        if cx.loss_head() == LossHead::Fused {
+        if cx.loss_head().is_fused() {
             return self.fused_loss(cx, output, labels);
         }
         cx.loss_of_next(output, labels)
