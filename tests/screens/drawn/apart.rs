@@ -1,6 +1,6 @@
 //! What screens say tells one thing from another: a step from a run, a row from its neighbours, a number from its beginning.
 
-use vramlab::model::{Category, Survivor};
+use vramlab::model::{Category, Remedy, Survivor, Weighed};
 use vramlab::source::{Marked, Moment};
 use vramlab::tui::Panel;
 use vramlab::units::MIB;
@@ -141,6 +141,28 @@ fn a_run_without_findings_says_what_memory_is_for() {
     });
     let shown = right_column(&screen("1", quiet, (120, 40)), 120);
     assert!(shown.contains("Nothing stands out: "), "{shown}");
+}
+
+/// The best of the flips that were tried is a remedy, where it gains enough.
+#[test]
+fn a_run_without_findings_names_the_best_flip() {
+    let with = |peaks: [u64; 2]| {
+        lab_states::edited(lab_states::running(), |view| {
+            view.findings.clear();
+            view.effects.clear();
+            let flip =
+                |switch: &'static str, value: &'static str| Remedy::Flip { switch: switch.into(), value: value.into() };
+            let flips = [flip("ckpt", "off"), flip("accum", "2")].into_iter().zip(peaks.map(Bytes::mib)).collect();
+            view.weighed = Some(Arc::new(Weighed { step: 0, peak: Bytes::mib(200), flips }));
+        })
+    };
+    for (peaks, named) in [([190, 100], true), ([300, 199], false)] {
+        let words = right_column(&screen("1", with(peaks), (120, 40)), 120);
+        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words.contains("The best flip is a"), named, "{words}");
+        assert_eq!(words.contains("200.00 → 100.00 MiB"), named, "{words}");
+        assert_eq!(words.contains("Nothing stands out"), !named, "{words}");
+    }
 }
 
 /// The run went on to steps that look otherwise.
