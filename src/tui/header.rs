@@ -281,7 +281,7 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     let timed = steps.median.0 > 0 || stage.clock() != Clock::Simulated;
     // A file's time is that of the step shown.
     let of_snapshot = matches!(stage.picture.kind, Kind::Snapshot(_));
-    let time = if of_snapshot { when::took(stage.picture) } else { Some(steps.median) };
+    let time = if of_snapshot { when::took(stage.picture).filter(|time| time.0 > 0) } else { Some(steps.median) };
     if let Some(time) = time.filter(|_| steps.finished > 0 && timed && stage.hold != Hold::Answer) {
         let unit = match stage.clock() {
             Clock::Real => " ms",

@@ -53,7 +53,8 @@ impl Axis {
     /// An axis of few rows that `largest` fills to the edge, so that every part of its top row can be seen.
     pub fn fitted(unit: Unit, largest: Bytes, rows: u16) -> Self {
         let top = largest.get().max(1);
-        Self { top: Bytes(top), unit, tick: even_tick(unit, top, rows.max(1)).unwrap_or(u64::MAX) }
+        let rows = rows.max(1);
+        Self { top: Bytes(top), unit, tick: even_tick(unit, top, rows).unwrap_or_else(|| lone_tick(unit, top, rows)) }
     }
 
     /// An axis of so many rows in which `edge` lies on the upper edge of a row: of row `below`, counted from one, or of one a little lower
@@ -66,7 +67,7 @@ impl Axis {
             u64::try_from(top).unwrap_or(u64::MAX)
         };
         let even = (lowest..=below).rev().map(top).find_map(|top| Some((top, even_tick(unit, top, rows)?)));
-        let (top, tick) = even.unwrap_or((top(below), u64::MAX));
+        let (top, tick) = even.unwrap_or_else(|| (top(below), lone_tick(unit, top(below), rows)));
         Self { top: Bytes(top), unit, tick }
     }
 
@@ -216,10 +217,22 @@ fn even_tick(unit: Unit, top: u64, rows: u16) -> Option<u64> {
         let is_near = |count: f64| (count * (of_tick - whole)).abs() <= 0.25;
         whole >= least && tick <= edge && is_near((edge / tick).floor())
     };
-    let power = 10f64.powf((edge / unit.bytes() as f64 / rows).max(1e-3).log10().floor());
-    let round =
-        [1.0, 10.0, 100.0].into_iter().flat_map(|tens| [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0].map(|one| one * tens));
-    round.map(|round| round * power * unit.bytes() as f64).find(|tick| is_even(*tick)).map(|tick| tick.round() as u64)
+    round_numbers(unit, edge / rows).find(|tick| is_even(*tick)).map(|tick| tick.round() as u64)
+}
+
+/// A round number that is more than half of `top`, so that it stands by itself, and in a row of its own.
+fn lone_tick(unit: Unit, top: u64, rows: u16) -> u64 {
+    let (top, rows) = (top as f64, f64::from(rows));
+    let stands_alone = |tick: &f64| *tick > top / 2.0 && *tick <= top * 0.9 && tick * rows / top >= 1.0;
+    round_numbers(unit, top / rows).find(stands_alone).map_or(u64::MAX, |tick| tick.round() as u64)
+}
+
+/// Round numbers of bytes from about so many on.
+fn round_numbers(unit: Unit, from: f64) -> impl Iterator<Item = f64> {
+    let power = 10f64.powf((from / unit.bytes() as f64).max(1e-3).log10().floor());
+    let tens = [1.0, 10.0, 100.0].into_iter();
+    let round = tens.flat_map(|tens| [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0].map(|one| one * tens));
+    round.map(move |round| round * power * unit.bytes() as f64)
 }
 
 /// The smallest round number of bytes that is at least `wanted`: in `unit`, 1, 2 or 5 times a power of ten, or a power of two.
@@ -296,7 +309,7 @@ mod tests {
                 }
             }
         }
-        assert!(labelled > 750, "{labelled} of 960 have a label beside the zero");
+        assert!(labelled > 900, "{labelled} of 960 have a label beside the zero");
     }
 
     /// Labels and grid lines as they are read back from a frame: a label's figure in the unit of the axis, and its height in eighths

@@ -22,8 +22,6 @@ pub struct Curve {
     least: usize,
     /// Its colour says what it is.
     own: bool,
-    /// Where an area ends it lies on that.
-    rests: bool,
 }
 
 impl Curve {
@@ -53,7 +51,7 @@ impl Curve {
                 cells[row * width + x / 2] |= DOTS[x % 2][(dot % TALL) as usize];
             }
         }
-        Self { plot, cells, least: 1, own: false, rests: true }
+        Self { plot, cells, least: 1, own: false }
     }
 
     /// Through values, one for each column of dots, on an axis.
@@ -93,7 +91,7 @@ impl Curve {
             (apart[x], apart[x + 1]) = (true, true);
         }
         let seen = |(value, apart): (&Bytes, bool)| (apart && *value <= axis.top).then_some(*value);
-        Self { least: 4, rests: false, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
+        Self { least: 4, ..Self::of_bytes(plot, axis, values.iter().zip(apart).map(seen)) }
     }
 
     /// The same, of which the colour says what it is: it has that on every ground.
@@ -146,7 +144,7 @@ impl Curve {
     /// else below. Each of those rows has one colour.
     fn moved(&self, x: u16, y: u16, theme: &Theme, buf: &Buffer) -> Option<(u16, u8)> {
         let at = |y: u16| buf.cell((self.plot.x + x, self.plot.y + y));
-        let cell = at(y).filter(|cell| self.rests && Shown::of(cell, theme) == Shown::Shared)?;
+        let cell = at(y).filter(|cell| Shown::of(cell, theme) == Shown::Shared)?;
         let end = end_of(cell)?;
         let dots = self.dots(x, y);
         // A dot has two eighths of a cell.

@@ -96,7 +96,8 @@ impl Part {
     /// What it costs that a cell doesn't show it; nothing where it must.
     fn hidden(self) -> Option<u64> {
         if self.is_blank() {
-            return (self.whole <= FINE).then_some(RAISED * self.here);
+            // Less than an eighth: units are rounded.
+            return (self.whole < FINE).then_some(RAISED * self.here);
         }
         // Its column would show nothing of it.
         let unseen = if self.here + self.lost == self.whole { self.lost + self.whole.min(UNSEEN) } else { 0 };

@@ -62,7 +62,9 @@ impl Measured {
             let scale = f64::from(plot.height) * 8.0 / most as f64;
             for (at, known) in &ticks {
                 let height = known * (1u64 << 20) as f64 * scale;
-                assert!((height - at).abs() <= 2.5, "ticks stand near their height: {ticks:?}");
+                // At the lower edge of a row, or in its middle.
+                let is_near = |at: f64| (height - at).abs() <= 2.5;
+                assert!(is_near(*at) || is_near(at + 4.0), "ticks stand near their height: {ticks:?}");
             }
             return scale;
         }

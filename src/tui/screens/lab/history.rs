@@ -64,7 +64,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let aim = stage.aim.filter(|_| !page.columns.is_empty());
     let largest = ghost.iter().flatten().copied().chain(aim.map(|aim| aim.bytes)).fold(largest, Bytes::max);
     let inner = pane::inside(kind, area.intersection(buf.area));
-    let legend = HistoryLegend::of(stage, level, Parts::All);
+    let legend = HistoryLegend::of(stage, (level, cells), Parts::All);
     let listed = legend.rows(area, inner);
     let all = inner;
     let inner = Rect { y: inner.y + listed, height: inner.height - listed, ..inner };
@@ -86,7 +86,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         Ceiling::fitted(ceiling, stage.unit(), largest, plot.height)
     };
     let parts = Parts::of(&page.columns, axis, plot.height);
-    let legend = if parts == Parts::All { legend } else { HistoryLegend::of(stage, level, parts) };
+    let legend = if parts == Parts::All { legend } else { HistoryLegend::of(stage, (level, cells), parts) };
     pane::frame(kind, legend.title(listed, theme, area), theme.style(Token::Border), area, buf);
     legend.draw(listed, all, buf);
     if page.columns.is_empty() && !inner.is_empty() {
@@ -203,7 +203,7 @@ struct HistoryLegend {
 }
 
 impl HistoryLegend {
-    fn of(stage: &Stage<'_>, level: usize, parts: Parts) -> Self {
+    fn of(stage: &Stage<'_>, (level, cells): (usize, usize), parts: Parts) -> Self {
         let theme = stage.theme;
         let step = shown(stage).unwrap_or_default();
         let unit = stage.unit();
@@ -241,6 +241,7 @@ impl HistoryLegend {
             }
         }
         let scale = match level {
+            0 if cells > 1 => format!("{cells} columns per step"),
             0 => "one step per column".to_owned(),
             level => format!("{} steps per column", 1u64 << level.min(63)),
         };
