@@ -9,7 +9,8 @@ use vramlab::train::{
 };
 use vramlab::workload::{Catalog, Data, Extent, Repeats, Sizes};
 
-use crate::ranks::{losses_of_model, of_model};
+use crate::ranks::of_model;
+use crate::ranks_learn::losses_of_model;
 
 /// A model of the catalog with four blocks, so that four stages have one each.
 fn of_four_blocks(name: &'static str) -> Box<dyn Workload> {

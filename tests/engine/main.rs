@@ -38,6 +38,7 @@ mod parity;
 mod placement;
 mod programs;
 mod ranks;
+mod ranks_learn;
 mod session;
 mod simulation;
 mod switches;
