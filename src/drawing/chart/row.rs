@@ -7,7 +7,9 @@
 //! more where its column then shows nothing of it ([`UNSEEN`]): one that gave way in the row below doesn't give way again. One that
 //! grows to more than twice its height costs twice what goes beyond, what is blank [`RAISED`] times what it has. Each that begins or
 //! ends in mid-row though its bytes go on costs [`CHANGE`]: it doesn't come and go with every column, and yet gives way where it has
-//! become the smaller one for good; one that is even all along is shown in all columns or in none, if that costs little ([`UNEVEN`]). What is left of short pieces is then shown as on both sides of it ([`ISLAND`]).
+//! become the smaller one for good; one that is even all along is shown in all columns or in none, if that costs little ([`UNEVEN`]): for a
+//! floor the top of a column that ends in its row may move by half a row. What is left of short pieces is then shown as on both sides of
+//! it ([`ISLAND`]).
 
 use std::ops::Range;
 
@@ -202,6 +204,11 @@ impl RowParts<'_> {
         self.parts.len() > 2
     }
 
+    /// Whether it is the lowest part of its column.
+    fn is_floor(&self, ink: Ink) -> bool {
+        self.at_floor && self.parts.first().is_some_and(|floor| floor.ink == ink)
+    }
+
     fn holds(&self, ink: Ink) -> bool {
         self.parts.iter().any(|held| held.ink == ink)
     }
@@ -227,6 +234,25 @@ impl RowParts<'_> {
         let count = if self.parts.len() > 2 { self.parts.len() } else { 0 };
         let pairs = (0..count).flat_map(move |low| (low..count).map(move |high| (low, high)));
         pairs.filter(|(low, _)| !self.parts[*low].is_blank()).filter_map(|(low, high)| self.way(low, high, heights))
+    }
+
+    /// The ways to show a column that ends in its lowest row with its floor as high as it is: the most of what lies on it fills the row,
+    /// or nothing of that is seen. Its top is off by half a row at most then.
+    fn low_ways(&self) -> impl Iterator<Item = Way> + use<> {
+        let mut ways = Vec::new();
+        if let [floor, on_it @ .., blank] = self.parts
+            && self.at_floor
+            && blank.is_blank()
+            && let Some(most) = on_it.iter().max_by_key(|part| part.here)
+        {
+            let eighths = ((floor.here + FINE / 2) / FINE).max(1) as usize;
+            let cell = |upper| StackCell { lower: floor.ink, upper, eighths };
+            let all: u64 = on_it.iter().map(|part| part.here * part.ink.weight()).sum();
+            let others = all - most.here * most.ink.weight();
+            ways.push((blank.here, Way { cell: cell(most.ink), cost: RAISED * blank.here + others }));
+            ways.push((on_it.iter().map(|part| part.here).sum(), Way { cell: cell(Ink::NOTHING), cost: RAISED * all }));
+        }
+        ways.into_iter().filter(|(off, _)| *off <= CELL / 2).map(|(_, way)| way)
     }
 
     /// To show no others than these two; nothing where that may not be.
@@ -300,13 +326,19 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
     let Some((mut chosen, mut cost)) = cheapest(columns, &heights, None) else {
         return columns.iter().map(RowParts::only_cell).collect();
     };
-    for ink in heights.even() {
-        let holding = || columns.iter().zip(&chosen).filter(|(parts, _)| parts.holds(ink));
-        let shown = holding().filter(|(_, cell)| cell.shows(ink)).count() as u64;
-        let mixed = shown.min(holding().count() as u64 - shown);
-        let alike = [true, false].into_iter().filter(|_| mixed > 0);
+    let is_floor = |ink: Ink| columns.iter().all(|parts| !parts.holds(ink) || parts.is_floor(ink));
+    for ink in heights.even(is_floor) {
+        let holding = columns.iter().filter(|parts| parts.holds(ink)).count() as u64;
+        let shown = |cells: &[StackCell]| {
+            let both = columns.iter().zip(cells).filter(|(parts, cell)| parts.holds(ink) && cell.shows(ink));
+            both.count() as u64
+        };
+        let mixed = shown(&chosen).min(holding - shown(&chosen));
+        let ways = [true, false].into_iter().filter(|_| mixed > 0);
+        let ways = ways.filter_map(|all| cheapest(columns, &heights, Some((ink, all))));
+        // Columns of two parts show both, whatever is asked for.
         let alike =
-            alike.filter_map(|shown| cheapest(columns, &heights, Some((ink, shown)))).min_by_key(|(_, cost)| *cost);
+            ways.filter(|(cells, _)| shown(cells) == 0 || shown(cells) == holding).min_by_key(|(_, cost)| *cost);
         if let Some(alike) = alike.filter(|(_, alike)| *alike <= cost + UNEVEN * mixed) {
             (chosen, cost) = alike;
         }
@@ -332,10 +364,13 @@ impl Heights {
         Self(heights)
     }
 
-    /// Thin parts that are equally high in all columns.
-    fn even(&self) -> impl Iterator<Item = Ink> {
-        let even = self.0.iter().filter(|(_, least, most)| *most <= 2 * FINE && most - least <= most / 4);
-        even.map(|(ink, ..)| *ink)
+    /// Thin parts that are equally high in all columns; a floor may have half a row, and be half as high in some.
+    fn even(&self, is_floor: impl Fn(Ink) -> bool) -> impl Iterator<Item = Ink> {
+        let is_even = move |&&(ink, least, most): &&(Ink, u64, u64)| match is_floor(ink) {
+            true => most <= CELL / 2 && 2 * least >= most,
+            false => most <= 2 * FINE && most - least <= most / 4,
+        };
+        self.0.iter().filter(is_even).map(|(ink, ..)| *ink)
     }
 
     /// How much more than an eighth above its height a floor is drawn that is even: a stair, where another part climbs on it.
@@ -358,7 +393,10 @@ fn cheapest(columns: &[RowParts<'_>], heights: &Heights, alike: Option<(Ink, boo
         let first = ways.len();
         parts.add_ways(heights, &mut ways);
         if let Some((ink, shown)) = alike.filter(|(ink, _)| parts.holds(*ink)) {
-            let kept: Vec<Way> = ways[first..].iter().copied().filter(|way| way.cell.shows(ink) == shown).collect();
+            let low = parts.low_ways().filter(|_| parts.is_floor(ink));
+            let all: Vec<Way> = ways[first..].iter().copied().chain(low).collect();
+            let wanted = |way: &Way| way.cell.shows(ink) == shown && parts.stair(way.cell, heights) == 0;
+            let kept: Vec<Way> = all.into_iter().filter(wanted).collect();
             // A column of two parts shows both.
             if !kept.is_empty() {
                 ways.truncate(first);
@@ -492,6 +530,21 @@ mod tests {
             let cell = alone(&column(0, &edges(ends)));
             assert_eq!(cell, StackCell { lower: seen, upper: Ink::NOTHING, eighths: 2 }, "{ends:?}");
         }
+    }
+
+    #[test]
+    fn a_floor_goes_on_below_columns_that_end_in_its_row() {
+        let tall = row(0, &[(2, LOW), (30, HIGH)]);
+        let low = [5, 4, 3].map(|end| row(0, &[(2, LOW), (end, HIGH)]));
+        let columns: Vec<&Column> = low.iter().chain([&tall; 12]).chain(&low).collect();
+        let cells = row_cells(&columns.iter().map(|column| column.row(0)).collect::<Vec<_>>());
+        let is_floor = |cell: &StackCell| cell.lower == LOW && (2..=3).contains(&cell.eighths);
+        assert!(cells.iter().all(is_floor), "{cells:?}");
+        assert_eq!(
+            [0, 1, 2].map(|x| cells[x].upper),
+            [HIGH, HIGH, Ink::NOTHING],
+            "as near as a cell with a floor can be"
+        );
     }
 
     #[test]
