@@ -48,9 +48,15 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let marked = match &ages {
         _ if legend_rows > 0 => Vec::new(),
         Some(ages) => aged(ages, room.saturating_sub(word.len()), theme),
-        None => marked(view, theme),
+        None => {
+            let shares = [true, false].map(|share| marked(view, share, theme));
+            let scale = scale_words(plan.scale).chars().count() + SEPARATOR;
+            let has_room = |spans: &Vec<Span<'_>>| word.len() + scale + cells(spans) <= room;
+            let [with, without] = shares;
+            if has_room(&with) || !has_room(&without) { with } else { without }
+        }
     };
-    let taken: usize = marked.iter().map(Span::width).sum();
+    let taken = cells(&marked);
     // A lesson speaks of what is reserved where no ledger has room.
     let more = if stage.hold != Hold::Nothing && more.is_empty() && kind == Frame::Rule {
         format!("reserved {}", figures::bytes(view.ledger.reserved()))
@@ -84,8 +90,21 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     layout.rows = (plan.rows, seen);
 }
 
-/// Free bytes that are seen in a map, each with its pattern: stranded with its share, and others from a fiftieth of reserved on.
-fn marked(view: &View, theme: &Theme) -> Vec<Span<'static>> {
+/// Cells between words of a title.
+const SEPARATOR: usize = 3;
+
+/// What a cell of the map stands for.
+fn scale_words(scale: u64) -> String {
+    if scale > 0 { format!("1 cell = {}", figures::scale(Bytes(scale))) } else { String::new() }
+}
+
+fn cells(spans: &[Span<'_>]) -> usize {
+    spans.iter().map(Span::width).sum()
+}
+
+/// Free bytes that are seen in a map, each with its pattern: stranded with its share where so asked, and others from a fiftieth of
+/// reserved on.
+fn marked(view: &View, with_share: bool, theme: &Theme) -> Vec<Span<'static>> {
     let ledger = &view.ledger;
     let [stranded, releasable, _, pending] = account_marks(theme);
     let all = [(stranded, ledger.stranded), (pending, ledger.pending), (releasable, ledger.releasable)];
@@ -96,7 +115,7 @@ fn marked(view: &View, theme: &Theme) -> Vec<Span<'static>> {
             continue;
         }
         let share = figures::percent(bytes.get(), ledger.reserved().get());
-        let share = if place == 0 { format!(" ({share})") } else { String::new() };
+        let share = if place == 0 && with_share { format!(" ({share})") } else { String::new() };
         let token = if place == 0 { alarm(view) } else { Token::Text };
         spans.extend([Span::raw("  "), mark, span(theme, token, format!(" {label} {}{share}", figures::bytes(bytes)))]);
     }
@@ -143,7 +162,7 @@ fn title(
     // The most telling first.
     let words = [
         (Token::Dim, more),
-        (Token::Dim, if scale > 0 { format!("1 cell = {}", figures::scale(Bytes(scale))) } else { String::new() }),
+        (Token::Dim, scale_words(scale)),
         (
             alarm(view),
             if with_stranded {

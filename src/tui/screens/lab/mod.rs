@@ -77,7 +77,7 @@ const STRIP: u16 = 6;
 /// From this width on, and below this height, the strip stands beside the step, where both have more rows. Of so many cells it takes
 /// these: more once something happened in it.
 const SIDE_BY_SIDE: (u16, u16) = (72, 34);
-const BESIDE: [u16; 2] = [24, 36];
+const BESIDE: [u16; 2] = [18, 32];
 /// A body in one column that is lower has no words beneath the strip.
 const STRIP_WITH_AXIS: u16 = 26;
 const NEWS: u16 = 8;

@@ -16,12 +16,12 @@ use crate::units::Bytes;
 /// Cells from which on a title has room for all colours with their figures.
 const ROOMY: u16 = 100;
 /// Rows of a curve from which on colours have one of their own, and from which on a second one.
-const ROWS: [u16; 2] = [9, 13];
-/// The same of the first where a title of so few cells has not even their names.
-const NARROW: (u16, u16) = (64, 6);
+const ROWS: [u16; 2] = [6, 13];
+/// The same where a title of so few cells has not even their names.
+const NARROW: (u16, [u16; 2]) = (64, [6, 7]);
 
-/// What is drawn as one: its names, with their bytes.
-type Band = Vec<(&'static str, Bytes)>;
+/// What is drawn as one: its names, with their bytes, and the most that each is in the step.
+type Band = Vec<(&'static str, Bytes, Bytes)>;
 
 /// The colours of a curve, the first the one that has most bytes at any moment.
 pub(super) struct StepLegend {
@@ -41,7 +41,7 @@ impl StepLegend {
         theme: &Theme,
     ) -> Self {
         let mut bands: Vec<(Ink, Band)> = Vec::new();
-        bands.extend(earlier.map(|earlier| (earlier.ink, vec![(earlier::LABEL, earlier.bytes())])));
+        bands.extend(earlier.map(|earlier| (earlier.ink, vec![(earlier::LABEL, earlier.bytes(), earlier.bytes())])));
         for (category, at_peak, highest) in parts(profile, peak, earlier, rows) {
             let own = legend::ink(category, theme);
             let drawn_as = |ink: Ink| areas.map_or(Some(ink), |areas| areas.drawn_as(ink));
@@ -65,15 +65,14 @@ impl StepLegend {
                 None => here.by_category[category as usize],
             });
             // That whose colour they have is the first.
-            band.insert(if own == drawn { 0 } else { band.len() }, (legend::short_label(category), bytes));
+            band.insert(if own == drawn { 0 } else { band.len() }, (legend::short_label(category), bytes, highest));
         }
         Self { bands, unit }
     }
 
     /// Rows that it takes above a curve in `area`, for which there are `rows`; none where the title has room for it.
     pub fn least_rows(area: Rect, rows: u16) -> u16 {
-        let least = if area.width < NARROW.0 { NARROW.1 } else { ROWS[0] };
-        u16::from(area.width < ROOMY && rows >= least)
+        u16::from(area.width < ROOMY && rows >= Self::rows_for(area)[0])
     }
 
     /// The same once it is known what it says.
@@ -81,7 +80,12 @@ impl StepLegend {
         let least = Self::least_rows(area, rows);
         let cells: usize = self.entries(theme).map(|entry| width(&entry) + 2).sum();
         let is_full = cells > usize::from(Self::place(inner, 1).width) + 2;
-        least + u16::from(least > 0 && rows >= ROWS[1] && is_full)
+        least + u16::from(least > 0 && rows >= Self::rows_for(area)[1] && is_full)
+    }
+
+    /// Rows of a curve from which on its colours have one, and two.
+    const fn rows_for(area: Rect) -> [u16; 2] {
+        if area.width < NARROW.0 { NARROW.1 } else { ROWS }
     }
 
     /// Draws it above a curve: in a row that has no room for all with their figures, each has its name first.
@@ -129,8 +133,13 @@ impl StepLegend {
     }
 
     fn figure(&self, band: &Band, theme: &Theme) -> Option<Span<'static>> {
-        let bytes = Bytes(band.iter().map(|(_, bytes)| bytes.get()).sum());
-        (bytes > Bytes::ZERO).then(|| span(theme, Token::Text, format!(" {}", self.unit.or_smaller(bytes))))
+        let bytes = Bytes(band.iter().map(|(_, bytes, _)| bytes.get()).sum());
+        if bytes > Bytes::ZERO {
+            return Some(span(theme, Token::Text, format!(" {}", self.unit.or_smaller(bytes))));
+        }
+        // What is seen elsewhere in the curve.
+        let [(.., most)] = band[..] else { return None };
+        Some(span(theme, Token::Dim, format!(" ≤{}", self.unit.or_smaller(most))))
     }
 
     fn place(inner: Rect, rows: u16) -> Rect {
@@ -140,7 +149,7 @@ impl StepLegend {
 }
 
 fn name(ink: Ink, band: &Band, theme: &Theme) -> Vec<Span<'static>> {
-    let labels: Vec<&str> = band.iter().map(|(label, _)| *label).collect();
+    let labels: Vec<&str> = band.iter().map(|(label, ..)| *label).collect();
     vec![legend::mark(ink, theme), span(theme, Token::Dim, format!(" {}", labels.join("+")))]
 }
 
