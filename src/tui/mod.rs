@@ -7,6 +7,7 @@
 mod action;
 mod aim;
 mod app;
+mod asked;
 mod autopsy;
 mod beside;
 mod clipboard;

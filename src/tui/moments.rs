@@ -85,7 +85,7 @@ impl<'a> Columns<'a> {
         if end == 0 {
             let below = Rect { y: area.y + row, height: 1, ..area };
             put_at(below, 0, 0, vec![span(theme, Token::Dim, format!("│event {}", study.begin))], buf);
-            put_right(below, 0, vec![span(theme, Token::Dim, format!("{}│", study.end))], buf);
+            put_right(below, 0, vec![span(theme, Token::Dim, format!("{} │", study.end))], buf);
         }
     }
 }

@@ -215,7 +215,8 @@ fn even_tick(unit: Unit, top: u64, rows: u16) -> Option<u64> {
         let of_tick = rows * tick / edge;
         let whole = of_tick.round();
         let is_near = |count: f64| (count * (of_tick - whole)).abs() <= 0.25;
-        whole >= least && tick <= edge && is_near((edge / tick).floor())
+        // One at the edge has no row above it for its label.
+        whole >= least && whole < rows && tick <= edge && is_near((edge / tick).floor())
     };
     round_numbers(unit, edge / rows).find(|tick| is_even(*tick)).map(|tick| tick.round() as u64)
 }

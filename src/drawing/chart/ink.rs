@@ -18,10 +18,11 @@ impl Ink {
     /// Where nothing lies.
     pub(super) const NOTHING: Self = Self { token: Token::Surface, fill: " " };
 
-    /// How much what is hidden of it counts: what came and went in a step is what a history is about, and what is stranded what accounts
-    /// are about.
+    /// How much what is hidden of it counts: what came and went in a step is what a history is about, what is stranded what accounts
+    /// are about, and what has the age of earlier steps what a leak is about.
     pub(super) fn weight(self) -> u64 {
-        if matches!(self.token, Token::AllocatedSwing | Token::Stranded) { 2 } else { 1 }
+        let is_old = matches!(self.token, Token::Update | Token::Loss | Token::Copy | Token::Data);
+        if is_old || matches!(self.token, Token::AllocatedSwing | Token::Stranded) { 2 } else { 1 }
     }
 
     /// Whether it is seen however thin it is: a floor is what a history is about as well.

@@ -184,18 +184,14 @@ impl Plan {
     }
 
     /// The same, on a scale on which the largest segment ends with its last row, where it would go on for a part of one and the scale is
-    /// not much coarser: the rest of that row is seen as a gap. The scale may be twice as coarse where there are no rows to part segments
-    /// that go on: ends of rows of one colour side by side are taken for a comb.
+    /// not much coarser: the rest of that row is seen as a gap.
     fn in_whole_rows(self, segments: &[SegmentView], order: &[usize], height: usize, air: usize) -> Self {
         let largest = segments.iter().map(|segment| segment.size.get()).max().unwrap_or(0);
         let full = usize::try_from(largest / self.scale).unwrap_or(usize::MAX) / self.width;
         // A cell is left for rounding, and for the air behind it.
         let Some(cells) = (full * self.width).checked_sub(1).filter(|cells| *cells > 0) else { return self };
         let scale = figures::scale_from(Bytes(largest.div_ceil(cells as u64))).get();
-        let gaps = self.gaps(Gaps::Several).len();
-        let is_comb = gaps > 0 && self.rows + gaps > height;
-        let coarsest = if is_comb { self.scale.saturating_mul(2) } else { self.scale / 2 * 3 };
-        if scale <= self.scale || scale > coarsest {
+        if scale <= self.scale || scale > self.scale / 2 * 3 {
             return self;
         }
         let whole = Self::lay_out(segments, order, self.width, scale, air, Tails::Shared);
@@ -539,17 +535,6 @@ mod tests {
         };
         assert_eq!(rows(9), (vec![0, 2, 4, 6], 7));
         assert_eq!(rows(10), (vec![0, 3, 6, 9], 10));
-    }
-
-    #[test]
-    fn segments_that_would_go_on_side_by_side_take_whole_rows_apart() {
-        let segments: Vec<SegmentView> = [160; 4].map(|mib| segment(mib * MIB, PoolKind::Large)).into();
-        // On the finest scale that fits each takes two rows, and there is no blank one between them.
-        let plan = Plan::of_all(&segments, &by_size(&segments), (100, 8), true);
-        assert_eq!(
-            plan.places.iter().map(|place| (place.row, place.cells)).collect::<Vec<_>>(),
-            [(0, 99), (2, 99), (4, 99), (6, 99)]
-        );
     }
 
     #[test]

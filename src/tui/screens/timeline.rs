@@ -21,6 +21,7 @@ use crate::drawing::theme::{Theme, Token};
 use crate::model::{Group, Grouping, MarkKind, Moment, Profile, Study, Survivor};
 use crate::source::{Kind, Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group as Heading, Key};
+use crate::tui::asked::Asked;
 use crate::tui::copied;
 use crate::tui::large::Large;
 use crate::tui::moments::Columns;
@@ -191,10 +192,12 @@ impl TimelineView<'_> {
             push(vec![span(theme, Token::Dim, " ·"), span(theme, Token::Ghost, " ⠒⠒"), word]);
         }
         if let Some(peak) = study.peak {
-            push(vec![
-                span(theme, Token::Text, " · peak "),
-                span(theme, Token::Strong, self.stage.unit().of_part(peak.allocated).named(peak.allocated)),
-            ]);
+            let unit = self.stage.unit().of_part(peak.allocated);
+            push(vec![span(theme, Token::Text, " · peak "), span(theme, Token::Strong, unit.named(peak.allocated))]);
+            if let Some(asked) = Asked::among(self.stage, &(study.begin..=study.end)) {
+                let bytes = span(theme, Token::Danger, unit.or_smaller(asked.bytes));
+                push(vec![span(theme, Token::Text, ", asked "), bytes]);
+            }
             let op = study.op_at(peak.position.saturating_sub(1)).map(|run| study.names.get(run.name).to_owned());
             if let Some(phase) = study.phase_at(peak.position) {
                 push(vec![span(theme, Token::Dim, format!(" in {}", phase.label()))]);
@@ -225,6 +228,8 @@ impl TimelineView<'_> {
         }
         let highest = study.moments.iter().map(|moment| moment.allocated).max().unwrap_or_default();
         let pinned = self.pinned();
+        let asked = Asked::among(self.stage, &(study.begin..=study.end));
+        let highest = highest.max(asked.map_or(Bytes::ZERO, Asked::top));
         let highest = highest.max(pinned.and_then(Profile::peak).map_or(Bytes::ZERO, |sample| sample.allocated));
         let ceiling = self.stage.ceiling();
         let axis = Ceiling::axis(ceiling, self.stage.unit().of_part(highest), highest, plot.height);
@@ -243,6 +248,10 @@ impl TimelineView<'_> {
         let inside = plot.intersection(buf.area);
         let areas = Areas::of(&stacks, axis.top, theme, (inside.width, inside.height));
         areas.draw(theme, inside, buf);
+        if let Some((asked, autopsy)) = asked.zip(self.stage.picture.autopsy()) {
+            let x = self.columns(plot).column_of(study.moment_of(autopsy.position));
+            asked.draw(axis, x, theme, plot, buf);
+        }
         // Before the names of lines, which keep clear of them.
         self.marks(plot, buf);
         if let Some(aim) = self.stage.aim {

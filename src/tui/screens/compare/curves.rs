@@ -41,6 +41,11 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
         title.push(span(theme, Token::Dim, if lines.len() == 1 { " · line: " } else { " · lines: " }));
         title.extend(lines.iter().map(|place| numbered(*place, theme)));
     }
+    let alike = alike(compared);
+    if !alike.is_empty() {
+        title.push(span(theme, Token::Dim, " · the same: "));
+        title.extend(alike.iter().map(|place| numbered(*place, theme)));
+    }
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let margin = u16::from(kind == Frame::Box);
     let footer = u16::from(inner.height >= 4);
@@ -82,6 +87,9 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     for (place, line) in &drawn {
         line.draw(token_of(*place), theme, buf);
     }
+    if let (Some((_, line)), Some(faint)) = (outline, faint) {
+        fill_up(line, faint, plot, buf);
+    }
     for (place, line) in &drawn {
         numbers(*place, line, theme, plot, buf);
     }
@@ -107,6 +115,17 @@ fn lines(compared: &Compared<'_>, rows: u16) -> Vec<usize> {
     }
     let least = Metric::Allocated.best(&compared.all);
     others.filter(|place| *place == compared.baseline || least.first() == Some(place)).collect()
+}
+
+/// Configurations whose step goes as that of the one that is filled: their lines lie under its own.
+fn alike(compared: &Compared<'_>) -> Vec<usize> {
+    let curve = |place: usize| compared.all.get(place).and_then(|one| one.curve.as_deref());
+    let heights = |profile: &Profile| -> Vec<Bytes> {
+        profile.in_columns(Profile::SAMPLES as u16).map(|sample| sample.allocated).collect()
+    };
+    let Some(selected) = curve(compared.selected).map(heights) else { return Vec::new() };
+    let others = (0..compared.all.len()).filter(|place| *place != compared.selected);
+    others.filter(|place| curve(*place).is_some_and(|curve| heights(curve) == selected)).collect()
 }
 
 /// The number of a configuration in its line, now and then; each has its own columns, so that they do not hide each other.
@@ -144,6 +163,22 @@ fn fill(line: &Curve, faint: Color, plot: Rect, buf: &mut Buffer) {
         }
     }
 }
+
+/// Fills the cells in which a line has its foot, once it is drawn, where it runs through their upper half: most of them lies below it.
+fn fill_up(line: &Curve, faint: Color, plot: Rect, buf: &mut Buffer) {
+    for x in 0..plot.width {
+        let Some(foot) = line.foot_at(x) else { continue };
+        let cell = &mut buf[(plot.x + x, plot.y + foot)];
+        let dots = cell.symbol().chars().next().map_or(0, |dots| u32::from(dots).wrapping_sub(BRAILLE));
+        if (1..=0xff).contains(&dots) && dots & LOWER_HALF == 0 {
+            cell.set_bg(faint);
+        }
+    }
+}
+
+/// The first of the characters of dots, and the bits of those in the lower half of a cell.
+const BRAILLE: u32 = 0x2800;
+const LOWER_HALF: u32 = 0b1110_0100;
 
 /// Shades what lies below a line, where nothing else does.
 fn shade(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer) {

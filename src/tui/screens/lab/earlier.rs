@@ -2,7 +2,7 @@
 
 use crate::drawing::chart::Ink;
 use crate::drawing::map::{Coloring, Tone};
-use crate::model::{Category, Profile};
+use crate::model::{Category, Evidence, Profile};
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
@@ -11,7 +11,13 @@ pub(super) const LABEL: &str = "earlier steps";
 /// The age of what the step itself took.
 const THIS_STEP: Tone = Tone(0);
 
-/// Bytes that a step would give back and that were alive all through it, by category: while something leaks, those of earlier steps.
+/// What steps keep that ought to give it back, most likely first.
+const KEPT: [Category; 3] = [Category::Activation, Category::Other, Category::Temporary];
+
+/// Eighths of a row from which on it has room of its own among what the step holds.
+const SEEN: u128 = 4;
+
+/// Bytes that a leak has kept of earlier steps and that were alive all through one, by category.
 #[derive(Clone, Copy)]
 pub(super) struct Earlier {
     by_category: [Bytes; Category::ALL.len()],
@@ -20,23 +26,26 @@ pub(super) struct Earlier {
 }
 
 impl Earlier {
-    /// `None` unless a leak was found that is seen in the step.
-    pub fn of(stage: &Stage<'_>, profile: &Profile) -> Option<Self> {
-        if !super::leaks(stage) {
-            return None;
-        }
+    /// `None` unless a leak was found that is seen in a curve of the step of so many rows.
+    pub fn of(stage: &Stage<'_>, profile: &Profile, rows: u16) -> Option<Self> {
+        let mut left = stage.findings().iter().find_map(|finding| match finding.evidence {
+            Evidence::Leak { held, .. } => Some(held),
+            _ => None,
+        })?;
         let ages = stage.states.lab.ages(stage.shown, &stage.picture.history);
         let older = ages.legend().into_iter().filter(|(age, ..)| *age != THIS_STEP);
         let (age, ..) = older.max_by_key(|(.., bytes)| *bytes)?;
-        let least = |category: Category| {
-            let is_given_back = matches!(category, Category::Activation | Category::Temporary | Category::Other);
-            let held = profile.samples.iter().map(|sample| sample.by_category[category as usize]);
-            held.min().filter(|_| is_given_back).unwrap_or_default()
-        };
         let of_map = Coloring::Age.ink(age);
         let fill = if stage.theme.is_colorless() { of_map.fill } else { "█" };
-        let earlier = Self { by_category: Category::ALL.map(least), ink: Ink { fill, ..of_map } };
-        (earlier.bytes() > Bytes::ZERO).then_some(earlier)
+        let mut earlier = Self { by_category: Default::default(), ink: Ink { fill, ..of_map } };
+        for category in KEPT {
+            let held = profile.samples.iter().map(|sample| sample.by_category[category as usize]);
+            let kept = held.min().unwrap_or_default().min(left);
+            earlier.by_category[category as usize] = kept;
+            left = Bytes(left.get() - kept.get());
+        }
+        let eighths = u128::from(earlier.bytes().get()) * 8 * u128::from(rows);
+        (eighths >= SEEN * u128::from(profile.peak()?.allocated.get().max(1))).then_some(earlier)
     }
 
     /// All of it.

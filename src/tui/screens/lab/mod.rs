@@ -12,7 +12,6 @@
 //!  ╰────────────────────╯╰───────────────╯
 //! ```
 
-mod asked;
 mod blocks;
 mod earlier;
 mod effect;

@@ -5,7 +5,6 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-use super::asked::Asked;
 use super::earlier::Earlier;
 use super::reading;
 use super::step_legend::StepLegend;
@@ -16,6 +15,7 @@ use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, Profile, Sample, View};
 use crate::source::Kind;
+use crate::tui::asked::Asked;
 use crate::tui::stage::Stage;
 use crate::tui::when;
 use crate::units::Bytes;
@@ -43,7 +43,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     }
     let profile = stage.picture.shown_step();
     let asked = profile.and_then(|profile| Asked::of(stage, profile));
-    let earlier = profile.and_then(|profile| Earlier::of(stage, profile));
+    let earlier = profile.and_then(|profile| Earlier::of(stage, profile, area.height));
     let inside = pane::inside(kind, area.intersection(buf.area));
     // Without phases the row below has the unit and the events, if that leaves the curve rows enough.
     let below = profile.is_none_or(has_phases) || inside.height > ROWS_FOR_BOTH;
@@ -127,7 +127,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     }
     cursor(stage, profile, plot, has_axis, buf);
     if let Some(asked) = asked {
-        asked.draw(axis, theme, plot, buf);
+        asked.draw(axis, plot.width.saturating_sub(1), theme, plot, buf);
     }
     if let Some(aim) = stage.aim {
         aim.line().draw(largest, axis, |_| Some(aim.bytes), theme, plot, buf);
@@ -353,7 +353,7 @@ pub(super) fn phase_names(profile: &Profile, theme: &Theme, plot: Rect, buf: &mu
         let first = profile.position;
         let last = profile.samples.last().map_or(first, |sample| sample.position);
         put(below, 0, vec![span(theme, Token::Dim, format!("│event {first}"))], buf);
-        put_right(below, 0, vec![span(theme, Token::Dim, format!("{last}│"))], buf);
+        put_right(below, 0, vec![span(theme, Token::Dim, format!("{last} │"))], buf);
     }
 }
 

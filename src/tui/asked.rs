@@ -1,5 +1,7 @@
 //! The request that failed, on top of what was allocated when it did.
 
+use std::ops::RangeInclusive;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -15,18 +17,23 @@ const HATCH: &str = "╳";
 
 /// What was allocated when a request failed, and how much it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     allocated: Bytes,
     pub bytes: Bytes,
 }
 
 impl Asked {
-    /// The request that failed in the step that is drawn; `None` where none did.
-    pub fn of(stage: &Stage<'_>, profile: &Profile) -> Option<Self> {
+    /// The request that failed behind one of some events; `None` where none did.
+    pub fn among(stage: &Stage<'_>, events: &RangeInclusive<u64>) -> Option<Self> {
         let autopsy = stage.picture.autopsy()?;
-        let last = profile.samples.last()?.position + profile.stride() * 8;
-        let here = (profile.position..=last).contains(&autopsy.position);
+        let here = events.contains(&autopsy.position);
         here.then(|| Self { allocated: autopsy.ledger.allocated(), bytes: autopsy.request.rounded })
+    }
+
+    /// The same in the step that is drawn.
+    pub fn of(stage: &Stage<'_>, profile: &Profile) -> Option<Self> {
+        let last = profile.samples.last()?.position + profile.stride() * 8;
+        Self::among(stage, &(profile.position..=last))
     }
 
     /// How high it would have come.
@@ -34,9 +41,8 @@ impl Asked {
         self.allocated + self.bytes
     }
 
-    /// Draws it in the last column of the step, from what was allocated on, to an eighth of a row; one that is lower is seen all the same.
-    pub fn draw(self, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-        let Some(last) = plot.width.checked_sub(1) else { return };
+    /// Draws it in column `x`, from what was allocated on, to an eighth of a row; one that is lower is seen all the same.
+    pub fn draw(self, axis: Axis, x: u16, theme: &Theme, plot: Rect, buf: &mut Buffer) {
         let full = u64::from(plot.height) * 8;
         let base = axis.eighths(self.allocated, plot.height).min(full.saturating_sub(1));
         let top = axis.eighths(self.top(), plot.height).clamp(base + 1, full.max(base + 1));
@@ -48,10 +54,10 @@ impl Asked {
             // Eighths of this row below it, and up to its end.
             let (below, end) = (base.saturating_sub(above * 8), (top - above * 8).min(8));
             if theme.is_colorless() {
-                put_at(plot, last, y, vec![span(theme, Token::Danger, HATCH)], buf);
+                put_at(plot, x, y, vec![span(theme, Token::Danger, HATCH)], buf);
                 continue;
             }
-            let Some(cell) = buf.cell_mut((plot.x + last, plot.y + y)) else { continue };
+            let Some(cell) = buf.cell_mut((plot.x + x, plot.y + y)) else { continue };
             match (below, end) {
                 (0, end) => {
                     cell.set_symbol(EIGHTHS[end as usize]).set_style(theme.style(Token::Danger));
@@ -81,7 +87,7 @@ mod tests {
         let (base, eighths) = ((allocated / 800) as u16, (allocated % 800 / 100) as usize);
         buf[(9, plot.bottom() - 1 - base)].set_symbol(EIGHTHS[eighths]);
         let asked = Asked { allocated: Bytes(allocated), bytes: Bytes(bytes) };
-        asked.draw(Axis::fitted(Unit::KiB, Bytes(8000), 10), &theme, plot, &mut buf);
+        asked.draw(Axis::fitted(Unit::KiB, Bytes(8000), 10), 9, &theme, plot, &mut buf);
         let danger = theme.color(Token::Danger);
         let taken = |row: u16| {
             let cell = &buf[(9, plot.bottom() - 1 - row)];
