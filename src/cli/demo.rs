@@ -55,7 +55,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Status> {
     let entry = workloads().entry(&story.workload).map_err(|error| Usage(error.to_string()))?;
     let device = device(args.device.as_deref().unwrap_or(&story.device))?;
     let story = story.with_runs(|ranks| shared(ranks, &entry))?;
-    let mut options = args.screen.options(&settings, tui::Origin::default())?;
+    let mut options = args.screen.options(&settings, tui::OpeningCommand::default())?;
     if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         return Err(eyre!("there is no terminal to draw on; run `vramlab demo` in one"));
     }

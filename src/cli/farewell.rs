@@ -7,7 +7,7 @@ use super::output::stdout;
 use crate::model::{Configuration, DeviceKind, Effect, Figure, Finding, Measurement, Remedy, Settings, View};
 use crate::session::{Switch, in_flags, in_program};
 use crate::source::{Kind, Picture};
-use crate::tui::{self, Exit, Left, Origin};
+use crate::tui::{self, Exit, OpeningCommand, ScreenOutcome};
 
 /// Findings that are told; more are on the screens.
 const FINDINGS: usize = 3;
@@ -20,7 +20,7 @@ const LEAST: usize = 20;
 ///
 /// # Errors
 /// Where standard output takes nothing.
-pub(super) fn print(left: &Left, origin: &Origin) -> io::Result<()> {
+pub(super) fn print(left: &ScreenOutcome, origin: &OpeningCommand) -> io::Result<()> {
     if left.exit != Exit::Quit {
         return Ok(());
     }
@@ -57,7 +57,7 @@ impl SummaryLine {
     }
 }
 
-fn lines(left: &Left, origin: &Origin) -> Vec<SummaryLine> {
+fn lines(left: &ScreenOutcome, origin: &OpeningCommand) -> Vec<SummaryLine> {
     let picture = &*left.picture;
     let view = &*picture.view;
     let mut lines = vec![SummaryLine { head: "", text: title(picture), literal: false }];
@@ -211,7 +211,7 @@ mod tests {
     use crate::synthetic;
     use crate::tui::GlyphTier;
 
-    fn left(exit: Exit) -> Left {
+    fn left(exit: Exit) -> ScreenOutcome {
         let mut lab = Lab::new();
         synthetic::training_run().iter().for_each(|event| lab.apply(event));
         let steps = lab.finished();
@@ -227,7 +227,7 @@ mod tests {
         let configurations = Arc::from([under("off", 1.0), under("bf16", 0.5)]);
         let extent = Extent { steps, ..Extent::default() };
         let picture = Picture { view: Arc::new(lab.view()), configurations, extent, ..Picture::default() };
-        Left {
+        ScreenOutcome {
             exit,
             picture: picture.into(),
             glyphs: GlyphTier::Unicode,
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn the_summary_tells_what_the_run_came_to_and_where_things_are() {
         let left = left(Exit::Quit);
-        let said = lines(&left, &Origin::default());
+        let said = lines(&left, &OpeningCommand::default());
         let lines: Vec<String> = said.iter().flat_map(|line| line.rows(usize::MAX)).collect();
         let view = &left.picture.view;
         assert!(lines[0].contains(&format!("{} steps", left.picture.extent.steps)), "{lines:?}");

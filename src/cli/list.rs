@@ -14,7 +14,7 @@ use crate::device::cuda;
 use crate::drawing::theme::ColorTier;
 use crate::session::Switch;
 use crate::tui::{Action, Keymap};
-use crate::workload::{Entry, Group};
+use crate::workload::{Entry, WorkloadGroup};
 
 /// Arguments of `vramlab list`.
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
     }
     let paper = Paper::stdout();
     let mut out = paper.out();
-    for group in Group::ALL {
+    for group in WorkloadGroup::ALL {
         writeln!(out, "{}", paper.toned(group.title(), Tone::Strong))?;
         let mut table = Table::new([Column::left(""), Column::wraps("")]);
         for entry in entries.iter().filter(|entry| entry.group() == group) {

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use serde_json::{Value, json};
 
 use super::flags;
-use crate::fit::{News, Outcome, Probe};
+use crate::fit::{News, Probe, ProbeOutcome};
 use crate::model::{Micros, View};
 use crate::session::{LabSpec, MemoryLimit};
 use crate::train::DataPath;
@@ -91,23 +91,23 @@ pub(super) fn probe_json(probe: &Probe) -> Value {
 }
 
 /// `row` with what came of a run.
-pub(super) fn with_outcome(mut row: Value, outcome: &Outcome) -> Value {
+pub(super) fn with_outcome(mut row: Value, outcome: &ProbeOutcome) -> Value {
     let more = match outcome {
-        Outcome::Fits(figures) => json!({
+        ProbeOutcome::Fits(figures) => json!({
             "peak_reserved": figures.peak_reserved,
             "peak_allocated": figures.peak_allocated,
             "step_ms": in_milliseconds(figures.step),
             "num_alloc_retries": figures.retries.num_alloc_retries,
             "num_ooms": figures.retries.num_ooms,
         }),
-        Outcome::OutOfMemory { step, why, retries } => json!({
+        ProbeOutcome::OutOfMemory { step, why, retries } => json!({
             "step": step,
             "why": why,
             "num_alloc_retries": retries.num_alloc_retries,
             "num_ooms": retries.num_ooms,
         }),
-        Outcome::Refused { why } => json!({ "why": why }),
-        Outcome::Stopped => json!({}),
+        ProbeOutcome::Refused { why } => json!({ "why": why }),
+        ProbeOutcome::Stopped => json!({}),
     };
     if let (Some(row), Value::Object(more)) = (row.as_object_mut(), more) {
         row.extend(more);
@@ -116,10 +116,10 @@ pub(super) fn with_outcome(mut row: Value, outcome: &Outcome) -> Value {
 }
 
 /// Why it does not fit; `None` where it does.
-pub(super) fn reason(outcome: &Outcome) -> Option<&str> {
+pub(super) fn reason(outcome: &ProbeOutcome) -> Option<&str> {
     match outcome {
-        Outcome::OutOfMemory { why, .. } | Outcome::Refused { why } => Some(why),
-        Outcome::Fits(_) | Outcome::Stopped => None,
+        ProbeOutcome::OutOfMemory { why, .. } | ProbeOutcome::Refused { why } => Some(why),
+        ProbeOutcome::Fits(_) | ProbeOutcome::Stopped => None,
     }
 }
 

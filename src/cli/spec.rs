@@ -18,9 +18,9 @@ use crate::train::Float8;
 use crate::units::DeviceIndex;
 use crate::user_input::{Kind, read_text};
 use crate::workload::{
-    self, AdapterConfig, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode,
-    InferencePlan, LengthPolicy, Lengths, Loading, Lora, ModelConfig, Models, Preparation, Quantization, Repeats,
-    Share, Sizes, Targets, Text, read_lengths,
+    self, AdapterConfig, Architecture, Catalog, CatalogError, CheckpointLoad, Data, DataKind, Entry, Extent,
+    Generation, InferenceMode, InferencePlan, LengthPolicy, Lengths, Lora, ModelConfig, Models, Preparation,
+    Quantization, Repeats, Share, Sizes, Targets, Text, read_lengths,
 };
 
 /// How to run a model that is not trained.
@@ -166,7 +166,7 @@ pub struct SpecArgs {
     /// Load the weights from a checkpoint saved before: through the device (`torch.load(…, map_location="cuda")`), the same
     /// with the loaded dict kept in a variable, or through the host (`"cpu"`).
     #[arg(long, value_name = "device|kept|host")]
-    pub load: Option<Loading>,
+    pub load: Option<CheckpointLoad>,
     /// Allocate one segment of this size first and cut everything from it: a static pool, as JAX preallocates 75%. If no large
     /// block of the model lies in it, it is released with the cache before the first step.
     #[arg(long, value_name = "BYTES|SHARE")]
@@ -507,7 +507,7 @@ mod tests {
 
     /// A workload and its arguments, as both commands take them.
     #[derive(Debug, Parser)]
-    struct Given {
+    struct SpecCommand {
         workload: String,
         #[command(flatten)]
         spec: SpecArgs,
@@ -536,7 +536,7 @@ mod tests {
     /// A sentence, where the arguments are refused or something does not fit.
     fn train(arguments: &[&str]) -> Result<(), String> {
         let common = ["vramlab", "--device", "sim:t4", "--limit", "96MiB"];
-        let given = Given::try_parse_from(common.iter().chain(arguments)).map_err(|error| error.to_string())?;
+        let given = SpecCommand::try_parse_from(common.iter().chain(arguments)).map_err(|error| error.to_string())?;
         let spec = given.spec.lab(Some(&given.workload), Some(1)).map_err(|error| error.to_string())?;
         let mut trainer = spec.build(Box::new(spec.pace())).map_err(|error| error.to_string())?;
         match trainer.step() {

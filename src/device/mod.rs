@@ -46,7 +46,7 @@ pub use mapping::Plain;
 pub use nf4::{BYTES_RUN, NF4, NF4_RUN, dynamic_map};
 pub use operand::{DType, HeadView, MatrixView, Operand};
 pub use pinned::{HostBuffer, PinnedMemory};
-pub use profile::{KernelTime, KernelTimes, Profiled};
+pub use profile::{KernelTime, KernelTimes, ProfiledDevice};
 pub use rotary::{RotaryPass, RotaryShape};
 pub use sensors::{SensorReader, Sensors};
 pub use shape::{ChannelShape, ConvShape, ImageLayout, PoolShape};

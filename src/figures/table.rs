@@ -15,7 +15,7 @@ use crate::units::Bytes;
 
 /// What figures are read from.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct FigureInputs<'a> {
     /// The run at a moment.
     pub view: &'a View,
     /// The allocator's own statistics, where it can be asked; else the run's events tell what they can.
@@ -33,7 +33,7 @@ struct FigureEntry {
     name: &'static str,
     unit: Unit,
     says: &'static str,
-    read: fn(&Known<'_>) -> Option<f64>,
+    read: fn(&FigureInputs<'_>) -> Option<f64>,
 }
 
 impl Figure {
@@ -88,12 +88,12 @@ impl Figures {
     /// The figures of `view` alone.
     #[must_use]
     pub fn of_view(view: &View) -> Self {
-        Self::of(&Known { view, statistics: None, device_memory: None })
+        Self::of(&FigureInputs { view, statistics: None, device_memory: None })
     }
 
     /// All figures that are known.
     #[must_use]
-    pub fn of(known: &Known<'_>) -> Self {
+    pub fn of(known: &FigureInputs<'_>) -> Self {
         Self(TABLE.iter().map(|entry| (entry.read)(known)).collect())
     }
 
@@ -143,35 +143,35 @@ fn count(count: u64) -> Option<f64> {
     Some(count as f64)
 }
 
-fn live(known: &Known<'_>, category: Category) -> Option<f64> {
+fn live(known: &FigureInputs<'_>, category: Category) -> Option<f64> {
     bytes(known.view.by_category[category as usize])
 }
 
-fn at_peak(known: &Known<'_>, category: Category) -> Option<f64> {
+fn at_peak(known: &FigureInputs<'_>, category: Category) -> Option<f64> {
     last_step(known)?;
     bytes(known.view.peak_by_category[category as usize])
 }
 
-fn last_step<'a>(known: &Known<'a>) -> Option<&'a StepReport> {
+fn last_step<'a>(known: &FigureInputs<'a>) -> Option<&'a StepReport> {
     known.view.steps.last.as_ref()
 }
 
 /// The column of the last whole step.
-fn column(known: &Known<'_>) -> Option<crate::model::Column> {
+fn column(known: &FigureInputs<'_>) -> Option<crate::model::Column> {
     last_step(known)?;
     known.view.history.latest()
 }
 
-fn after(known: &Known<'_>, phase: Phase) -> Option<f64> {
+fn after(known: &FigureInputs<'_>, phase: Phase) -> Option<f64> {
     known.view.boundaries.after(phase).and_then(bytes)
 }
 
-fn phase_ms(known: &Known<'_>, phase: Phase) -> Option<f64> {
+fn phase_ms(known: &FigureInputs<'_>, phase: Phase) -> Option<f64> {
     Some(last_step(known)?.phases[phase as usize].0 as f64 / 1e3)
 }
 
 /// The steps under the switches in force.
-fn configuration<'a>(known: &Known<'a>) -> Option<&'a Configuration> {
+fn configuration<'a>(known: &FigureInputs<'a>) -> Option<&'a Configuration> {
     let in_force = &known.view.settings.0;
     let is_in_force = |configuration: &&'a std::sync::Arc<Configuration>| {
         let own = &configuration.settings.0;
@@ -181,25 +181,30 @@ fn configuration<'a>(known: &Known<'a>) -> Option<&'a Configuration> {
 }
 
 /// Of a switch whose value is a number.
-fn switch(known: &Known<'_>, word: &str) -> Option<f64> {
+fn switch(known: &FigureInputs<'_>, word: &str) -> Option<f64> {
     known.view.settings.get(word)?.value.parse().ok()
 }
 
-fn device_memory(known: &Known<'_>) -> Option<f64> {
+fn device_memory(known: &FigureInputs<'_>) -> Option<f64> {
     let told = || known.view.gpu.as_ref()?.memory.map(|memory| memory.shares().total());
     known.device_memory.or_else(told).and_then(bytes)
 }
 
-fn driver_used(known: &Known<'_>) -> Option<f64> {
+fn driver_used(known: &FigureInputs<'_>) -> Option<f64> {
     known.view.gpu.as_ref()?.memory.and_then(|memory| bytes(memory.used))
 }
 
 /// What the allocator itself counts, else what follows from its events.
-fn statistic(known: &Known<'_>, read: fn(&Statistics) -> i64, told: u64) -> Option<f64> {
+fn statistic(known: &FigureInputs<'_>, read: fn(&Statistics) -> i64, told: u64) -> Option<f64> {
     Some(known.statistics.map_or(told as f64, |statistics| read(statistics) as f64))
 }
 
-const fn entry(name: &'static str, unit: Unit, says: &'static str, read: fn(&Known<'_>) -> Option<f64>) -> FigureEntry {
+const fn entry(
+    name: &'static str,
+    unit: Unit,
+    says: &'static str,
+    read: fn(&FigureInputs<'_>) -> Option<f64>,
+) -> FigureEntry {
     FigureEntry { name, unit, says, read }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Costed, GroupProbe, Probe};
+use super::{CandidateCost, GroupProbe, Probe};
 
 /// What a search reports while it goes on.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub enum News<'a> {
     /// A combination of switches was tried.
     Costed {
         /// Its outcome.
-        costed: &'a Costed,
+        costed: &'a CandidateCost,
         /// Combinations tried so far, this one included.
         done: usize,
         /// Combinations that there are.

@@ -1,6 +1,6 @@
 //! The largest batch of a lab.
 
-use super::{Control, FitError, News, Outcome, Probe, Terms, probe, search};
+use super::{Control, FitError, News, Probe, ProbeOutcome, Terms, probe, search};
 use crate::session::LabSpec;
 use crate::train::Config;
 use crate::workload::BatchSize;
@@ -75,7 +75,7 @@ impl LargestSearch<'_> {
         self.control.tell(News::Trying { batch });
         let spec = LabSpec { config: Config { batch, ..self.spec.config }, ..self.spec.clone() };
         let outcome = probe(&spec, self.steps, self.terms, self.control)?;
-        if outcome == Outcome::Stopped {
+        if outcome == ProbeOutcome::Stopped {
             return Ok(None);
         }
         let probe = Probe { batch, outcome };

@@ -53,7 +53,7 @@ pub struct Claim {
     /// What is run, in this order.
     pub sides: Vec<Side>,
     /// What of it is compared.
-    pub figures: Vec<Measured>,
+    pub figures: Vec<ClaimMetric>,
     /// What was measured, in a line.
     pub measured: Template,
     /// Without what there is nothing to judge.
@@ -109,7 +109,7 @@ pub struct Need {
 
 /// A figure that both sides are compared by.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct ClaimMetric {
     /// Its name in this claim: `$saved`.
     pub name: String,
     /// What it is.

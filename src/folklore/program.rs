@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::unfit::{Unfit, tell_driver};
 use crate::allocator::Settings;
 use crate::device::{DType, Sensors};
-use crate::figures::{Figure, Figures, Known};
+use crate::figures::{Figure, FigureInputs, Figures};
 use crate::model::{Category, Event, EventKind, Lab, Reading};
 use crate::session::DeviceChoice;
 use crate::train::{Answer, Interrupt, Memory, Observer, SafePoint, Shape, Tensor, TrainError};
@@ -99,9 +99,9 @@ pub(super) fn check(requests: &[Request]) -> Result<(), (usize, String)> {
 }
 
 /// The model, which follows what the allocator does.
-struct Modelled(Rc<RefCell<Lab>>);
+struct ModelFollower(Rc<RefCell<Lab>>);
 
-impl Observer for Modelled {
+impl Observer for ModelFollower {
     fn event(&mut self, event: Event) {
         self.0.borrow_mut().apply(&event);
     }
@@ -123,7 +123,7 @@ pub(super) fn run(
     let (opened, _) = device.open().map_err(|error| Unfit(error.to_string()))?;
     let sensors = opened.sensors();
     let lab = Rc::new(RefCell::new(Lab::new()));
-    let memory = Memory::new(opened, Settings::default(), Box::new(Modelled(Rc::clone(&lab))));
+    let memory = Memory::new(opened, Settings::default(), Box::new(ModelFollower(Rc::clone(&lab))));
     // A process has no context before its first tensor.
     let used = Cell::new(false);
     let look = || figures(&memory, &lab, device, sensors.as_ref(), used.get());
@@ -162,7 +162,7 @@ fn figures(
     }
     let (view, statistics) = (lab.borrow_mut().view(), memory.statistics());
     let device_memory = Some(memory.device_info().memory);
-    let mut figures = Figures::of(&Known { view: &view, statistics: Some(&statistics), device_memory });
+    let mut figures = Figures::of(&FigureInputs { view: &view, statistics: Some(&statistics), device_memory });
     if used {
         tell_driver(&mut figures, device, view.ledger.reserved());
     } else if let (DeviceChoice::Sim(_), Some(driver)) = (device, Figure::named("driver_used")) {

@@ -34,15 +34,15 @@ mod told;
 #[cfg(test)]
 mod tests;
 
-pub use action::Action;
-pub use answer::{Answer, Measured, Unclear, Worth};
-pub use course::{Course, Stage};
+pub use action::LessonAction;
+pub use answer::{Answer, MeasuredAnswer, Unclear, Worth};
+pub use course::{Course, CourseStage};
 pub use error::LessonError;
 pub use front::Front;
 pub use goal::{Cost, Goal};
 pub use library::{Library, LibraryError, of_file};
 pub use look::Look;
-pub use order::Order;
+pub use order::CourseRequest;
 pub use plain::{letter, measured};
 pub use play::{Player, play};
 pub use progress::{Mark, Progress, ProgressError};
@@ -52,5 +52,5 @@ pub use score::Score;
 pub use script::Lesson;
 pub use sheet::{Sheet, sheet};
 pub use sketch::Sketch;
-pub use step::Step;
-pub use told::{Asked, Told, Try};
+pub use step::LessonStep;
+pub use told::{QuestionText, StepText, Try};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::course::{Course, Stage};
+use super::course::{Course, CourseStage};
 use super::score::Score;
 use crate::user_input::TomlText;
 
@@ -101,8 +101,12 @@ impl Progress {
     /// Takes note of where a course is. What was better before stays.
     pub fn note(&mut self, course: &Course) {
         let through = match course.stage() {
-            Stage::Introduction | Stage::Preparing | Stage::Asking | Stage::Acting | Stage::Trying => course.place(),
-            Stage::Explained | Stage::Over => course.place() + 1,
+            CourseStage::Introduction
+            | CourseStage::Preparing
+            | CourseStage::Asking
+            | CourseStage::Acting
+            | CourseStage::Trying => course.place(),
+            CourseStage::Explained | CourseStage::Over => course.place() + 1,
         };
         let now = Mark {
             steps: u32::try_from(through).unwrap_or(u32::MAX),

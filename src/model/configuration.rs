@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::effect::{Measurement, Sample, measure};
+use super::effect::{Measurement, StepSample, measure};
 use super::{Profile, Settings};
 
 /// The steps of a run under the same switches, in a row or not.
@@ -49,7 +49,7 @@ pub(super) struct Configurations {
 #[derive(Clone, Debug)]
 struct TriedConfiguration {
     configuration: Arc<Configuration>,
-    samples: Vec<Sample>,
+    samples: Vec<StepSample>,
 }
 
 impl Configurations {
@@ -84,7 +84,7 @@ impl Configurations {
     }
 
     /// It ended.
-    pub fn end_step(&mut self, sample: Sample, curve: Option<&Arc<Profile>>) {
+    pub fn end_step(&mut self, sample: StepSample, curve: Option<&Arc<Profile>>) {
         let Some(TriedConfiguration { configuration, samples }) = self.all.get_mut(self.in_force).map(Arc::make_mut)
         else {
             return;
@@ -143,8 +143,8 @@ mod tests {
         Arc::new(Settings(vec![setting]))
     }
 
-    fn sample(mib: u64, warm_up: bool) -> Sample {
-        Sample {
+    fn sample(mib: u64, warm_up: bool) -> StepSample {
+        StepSample {
             peak_allocated: Bytes::mib(mib),
             peak_reserved: Bytes::mib(2 * mib),
             stranded: Bytes(0),
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn steps_under_the_same_switches_are_one_configuration_also_when_they_come_back() {
         let mut all = Configurations::default();
-        let mut steps = |amp: &str, samples: &[Sample]| {
+        let mut steps = |amp: &str, samples: &[StepSample]| {
             for sample in samples {
                 all.begin_step(&under(amp, None), 0, 7);
                 all.end_step(*sample, None);

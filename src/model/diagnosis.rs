@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::evidence::{Evidence, KeptLine, LeakCause, When};
+use super::evidence::{Evidence, FreeMemoryMoment, KeptLine, LeakCause};
 use super::finding::{Finding, Gain, cures};
-use super::{Category, Leak, Level, Remedied, Remedy, Settings};
+use super::{Category, Leak, Level, Remedy, RemedyTrial, Settings};
 use vramlab_allocator::units::Bytes;
 
 /// What reading the whole run again finds, on a thread beside it.
@@ -17,7 +17,7 @@ pub struct Diagnosis {
     /// Allocator settings that would have led to a lower peak of reserved.
     pub tried: Option<(Remedy, Gain)>,
     /// What would have served the requests that failed, where nothing else tried it.
-    pub remedied: Option<Arc<[Remedied]>>,
+    pub remedied: Option<Arc<[RemedyTrial]>>,
 }
 
 /// Lines that a finding has at most.
@@ -36,7 +36,7 @@ impl Diagnosis {
         for finding in &mut all {
             match (&finding.evidence, &self.tried, &self.remedied) {
                 (Evidence::Stranded { .. } | Evidence::Rounding { .. }, Some((remedy, gain)), _)
-                | (Evidence::Releasable { when: When::Fullest, .. }, Some((remedy, gain)), _)
+                | (Evidence::Releasable { when: FreeMemoryMoment::Fullest, .. }, Some((remedy, gain)), _)
                     if gain.is_worth_it() =>
                 {
                     finding.remedies = vec![remedy.clone()];
@@ -117,7 +117,7 @@ mod tests {
             segments: 3,
             largest_hole: Bytes::mib(300),
             holder: None,
-            when: When::Step,
+            when: FreeMemoryMoment::Step,
         };
         finding(evidence, Level::Warning)
     }

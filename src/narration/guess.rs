@@ -140,7 +140,7 @@ fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<
     if trace.len() >= NEVER as usize {
         return None;
     }
-    let mut scopes = Scopes::of(snapshot, device);
+    let mut scopes = ScopeCursor::of(snapshot, device);
     let mut stacks: HashMap<StackId, Doing> = HashMap::new();
     let has_stacks = has_stacks(trace);
     let mut live: HashMap<Address, usize> = HashMap::new();
@@ -296,13 +296,13 @@ fn outliving_backward(requests: &[Request]) -> HashSet<Bytes> {
 }
 
 /// Scopes of a device that are open as time goes by.
-struct Scopes<'a> {
+struct ScopeCursor<'a> {
     snapshot: &'a Snapshot,
     left: Vec<&'a Annotation>,
     open: Vec<(vramlab_snapshot::TextId, Doing)>,
 }
 
-impl<'a> Scopes<'a> {
+impl<'a> ScopeCursor<'a> {
     /// Scopes that are open at once at most.
     const DEEPEST: usize = 256;
 

@@ -11,14 +11,14 @@ use vramlab_allocator::units::Bytes;
 #[derive(Debug, Default)]
 pub(super) struct Rhythm {
     /// By hashes of runs of sizes: nothing is kept of the sizes themselves.
-    by_sizes: HashMap<u64, Known>,
+    by_sizes: HashMap<u64, RhythmEntry>,
     /// The sizes of the last requests, the youngest last.
     last: VecDeque<Bytes>,
 }
 
 /// What was seen there, and how often more than something else.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct RhythmEntry {
     doing: Doing,
     times: u8,
 }
@@ -39,13 +39,13 @@ impl Rhythm {
         }
         for length in Self::LENGTHS {
             let Some(sizes) = self.run(length) else { continue };
-            let known = self.by_sizes.entry(sizes).or_insert(Known { doing, times: 0 });
+            let known = self.by_sizes.entry(sizes).or_insert(RhythmEntry { doing, times: 0 });
             if known.doing == doing {
                 known.times = known.times.saturating_add(1).min(Self::SURE);
             } else if known.times > 1 {
                 known.times -= 1;
             } else {
-                *known = Known { doing, times: 1 };
+                *known = RhythmEntry { doing, times: 1 };
             }
         }
     }

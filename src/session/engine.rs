@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use super::broken::{Broken, back};
+use super::broken::{RunFailure, back};
 use super::force::{flip, note_first_values};
 use super::gate::{Chore, Gate, WEIGHED};
 use super::rank_processes::RankProcesses;
@@ -46,7 +46,7 @@ pub(super) fn train(
             gate.borrow_mut().begin_anew(&spec, &why);
             continue;
         }
-        let Err(Broken { why, kept, .. }) = ended else { return };
+        let Err(RunFailure { why, kept, .. }) = ended else { return };
         if !processor {
             return;
         }
@@ -64,9 +64,9 @@ fn run(
     spec: &LabSpec,
     gate: &Rc<RefCell<Gate>>,
     build: &impl Fn(&LabSpec, Box<dyn Observer>) -> Result<Trainer, BuildError>,
-) -> Result<(), Broken> {
+) -> Result<(), RunFailure> {
     let observer = Box::new(Rc::clone(gate));
-    let mut trainer = build(spec, observer).map_err(|error| Broken::new(&error, Vec::new()))?;
+    let mut trainer = build(spec, observer).map_err(|error| RunFailure::new(&error, Vec::new()))?;
     gate.borrow_mut().describe(spec.about(Some(&trainer)));
     gate.borrow_mut().watch(trainer.sensors());
     note_first_values(&trainer, spec);
@@ -83,7 +83,7 @@ fn run(
             let flipped = flip(&mut trainer, &present, &wanted);
             let setup = match flipped {
                 Ok(setup) => setup,
-                Err(error) => return Err(Broken::new(&error.into(), vec![trainer])),
+                Err(error) => return Err(RunFailure::new(&error.into(), vec![trainer])),
             };
             gate.borrow_mut().in_force(setup);
             gate.borrow_mut().describe(spec.about(Some(&trainer)));
@@ -118,7 +118,7 @@ fn run(
             (error, Ok(())) => (error, false),
         };
         if gone {
-            return Err(Broken::new(&BuildError::Train(error), vec![trainer]));
+            return Err(RunFailure::new(&BuildError::Train(error), vec![trainer]));
         }
         let setup = gate.borrow().present().clone();
         let before = proven.clone().map(|proven| back(&error, &setup, proven)).filter(|before| *before != setup);
@@ -182,13 +182,13 @@ mod tests {
     use vramlab_workload::{Catalog, Data};
 
     /// The processor in the guise of a GPU that falls off its bus, and that has no kernel in half precision.
-    struct Falling {
+    struct FallingDevice {
         info: DeviceInfo,
         inner: CpuDevice,
         launches_left: u32,
     }
 
-    impl Falling {
+    impl FallingDevice {
         fn after(launches_left: u32) -> Self {
             let inner = CpuDevice::open(CpuOptions::default()).unwrap();
             let info = DeviceInfo { id: "cuda:0".to_owned(), name: "NVIDIA H200".to_owned(), ..inner.info().clone() };
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    impl Wrapper for Falling {
+    impl Wrapper for FallingDevice {
         fn wrapped(&self) -> &dyn Device {
             &self.inner
         }
@@ -253,7 +253,7 @@ mod tests {
             thread::spawn(move || {
                 train(spec, None, inbox, feeder, |spec, observer| match spec.device {
                     DeviceChoice::Cuda(_) => {
-                        let device = Box::new(Falling::after(launches));
+                        let device = Box::new(FallingDevice::after(launches));
                         spec.build_on(device, Libraries::PROCESSOR, observer, false)
                     }
                     _ => spec.build(observer),

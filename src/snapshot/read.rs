@@ -79,7 +79,7 @@ struct Teller<'a> {
     memory_told: bool,
 }
 
-impl pickle::Listener for Teller<'_> {
+impl pickle::PickleListener for Teller<'_> {
     fn hear(&mut self, arena: &mut Arena, stack: &[Value]) -> Result<(), Problem> {
         let Some(listener) = &mut self.listener else { return Ok(()) };
         // As Python writes a snapshot, keys and values wait on the stack, above the dictionary that they are for.

@@ -2,7 +2,7 @@
 
 use super::picture::Cursor;
 use vramlab_allocator::units::DeviceIndex;
-use vramlab_model::{Event, EventKind, Finding, History, Mark, MarkKind, Profile, Ranks, Remedied, View};
+use vramlab_model::{Event, EventKind, Finding, History, Mark, MarkKind, Profile, Ranks, RemedyTrial, View};
 use vramlab_recording::{Direction, Timeline};
 
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub(super) struct LookBack {
     /// What was concluded when that step had ended; `None` where the cursor is in none that has.
     concluded: Option<Arc<[Finding]>>,
     /// What was tried for the failed request at the cursor, and where that failed.
-    remedied: Option<(u64, Arc<[Remedied]>)>,
+    remedied: Option<(u64, Arc<[RemedyTrial]>)>,
 }
 
 impl LookBack {
@@ -147,7 +147,7 @@ impl LookBack {
 }
 
 /// What was tried for the request that failed at `position`, where that is known.
-fn remedied_after(timeline: &mut Timeline, position: u64, device: DeviceIndex) -> Option<Arc<[Remedied]>> {
+fn remedied_after(timeline: &mut Timeline, position: u64, device: DeviceIndex) -> Option<Arc<[RemedyTrial]>> {
     let tells = |event: &Event| {
         event.device == device && matches!(event.kind, EventKind::Remedied(_) | EventKind::StepBegin { .. })
     };

@@ -15,7 +15,7 @@ use super::kept_recording::{self, KeptRecording};
 use super::listings::Listings;
 use super::marks::Marks;
 use super::pending_history::PendingHistory;
-use super::picture::{Cursor, Extent, Kind, Moment, Picture, Shown};
+use super::picture::{Cursor, Extent, Kind, Moment, Picture, ShownDevice};
 use super::pins::Pins;
 use super::rank_figures::RankFigures;
 use super::recorder::free_name;
@@ -599,7 +599,7 @@ impl Keeper {
             run,
             settings,
             kind: self.kind.clone(),
-            device: Shown { place, of: devices.len() },
+            device: ShownDevice { place, of: devices.len() },
             ranks,
             recording: self.recording.as_ref().map(KeptRecording::state),
             study: self.studies.last(),

@@ -8,7 +8,7 @@ use super::diagnoses::UntoldLimit;
 use super::ghost::Ghost;
 use super::listings::Listing;
 use super::rank_figures::RankFigures;
-use super::reading::{Doing, Reading};
+use super::reading::{FileProgress, ReadingStage};
 use vramlab_allocator::DeviceMemory;
 use vramlab_allocator::units::Bytes;
 use vramlab_model::{
@@ -28,9 +28,9 @@ pub struct Picture {
     /// Every measured effect that is kept, before and behind the cursor.
     pub effects: Arc<[Arc<Effect>]>,
     /// The moment that memory is shown of while the cursor has not been moved, unless that is the end.
-    pub marked: Option<Marked>,
+    pub marked: Option<MarkedMoment>,
     /// The step that others are compared with.
-    pub pinned: Option<Arc<Pinned>>,
+    pub pinned: Option<Arc<PinnedStep>>,
     /// The curve of the step around the cursor, with what follows the cursor in it where that is known.
     pub step: Option<Arc<Profile>>,
     /// What was concluded when that step had ended; `None` where the cursor is in none that has.
@@ -48,7 +48,7 @@ pub struct Picture {
     /// What kind of source it is.
     pub kind: Kind,
     /// Which of its devices it shows.
-    pub device: Shown,
+    pub device: ShownDevice,
     /// The ranks that train together at the cursor, those that do the same once; empty where a run has no ranks.
     pub ranks: Arc<[RankFigures]>,
     /// The file that is being written.
@@ -72,12 +72,12 @@ pub struct Picture {
     /// What the source itself said last, and how often it has said something. What a file has recorded is not among it.
     pub said: Option<(u64, Arc<str>)>,
     /// How far the file is, while its history is not all there: the picture is that of its end.
-    pub reading: Option<Reading>,
+    pub reading: Option<FileProgress>,
 }
 
 /// The moment that memory is shown of while the cursor has not been moved.
 #[derive(Clone, Debug)]
-pub struct Marked {
+pub struct MarkedMoment {
     /// Which one.
     pub moment: Moment,
     /// What was known then.
@@ -90,7 +90,7 @@ pub struct Marked {
 
 /// A step that others are compared with.
 #[derive(Clone, Debug)]
-pub struct Pinned {
+pub struct PinnedStep {
     /// Memory at its peak.
     pub view: Arc<View>,
     /// Its curve.
@@ -142,7 +142,7 @@ pub struct Extent {
 
 /// Which device is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownDevice {
     /// Its index, from 0.
     pub place: usize,
     /// Devices that something happened on.
@@ -198,7 +198,7 @@ impl Picture {
     pub fn can(&self, ability: Ability) -> Result<(), &'static str> {
         if let (Ability::Seek, Some(reading)) = (ability, &self.reading) {
             return Err(match reading.doing {
-                Doing::Failed => "the file is damaged: its history can't be read",
+                ReadingStage::Failed => "the file is damaged: its history can't be read",
                 _ => "the history is still being read: this is its end",
             });
         }

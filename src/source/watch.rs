@@ -57,7 +57,7 @@ pub fn watched(meeting: Meeting, name: Arc<str>) -> Result<Source, WatchError> {
 }
 
 /// What a process said, by its number.
-type Said = (usize, Result<Option<Message>, WatchError>);
+type ProcessMessage = (usize, Result<Option<Message>, WatchError>);
 
 struct Watcher {
     program: Arc<str>,
@@ -112,7 +112,7 @@ struct StreamSteps {
 
 impl Watcher {
     fn watch(mut self) {
-        let (say, said) = std_mpsc::channel::<Said>();
+        let (say, said) = std_mpsc::channel::<ProcessMessage>();
         let mut nobody_yet = true;
         loop {
             if self.arrive.is_closed() {
@@ -134,7 +134,7 @@ impl Watcher {
     }
 
     /// Connects to processes that have appeared.
-    fn meet(&mut self, say: &std_mpsc::Sender<Said>) {
+    fn meet(&mut self, say: &std_mpsc::Sender<ProcessMessage>) {
         let sockets = match &self.meeting {
             Meeting::Started(job) => {
                 let job = job.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,10 +11,10 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 
 use super::arrival::{Arrival, Inbox};
-use super::counted::Counted;
+use super::counted::MeteredReader;
 use super::handle::Source;
 use super::picture::Kind;
-use super::snapshot::{Histories, OpenError, Opened, is_snapshot, narrate};
+use super::snapshot::{Histories, OpenError, OpenSnapshot, is_snapshot, narrate};
 use vramlab_allocator::TorchVersion;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_model::{Event, EventKind};
@@ -78,7 +78,7 @@ impl Whole {
         let mut done = 0;
         let mut source = BufReader::with_capacity(
             1 << 16,
-            Counted {
+            MeteredReader {
                 source,
                 each: |bytes| {
                     done += bytes;
@@ -147,7 +147,7 @@ impl Whole {
         torch: Option<TorchVersion>,
         mut progress: impl FnMut(Stage),
     ) -> Result<Self, WholeError> {
-        let opened = [Opened::new(path, snapshot, torch)];
+        let opened = [OpenSnapshot::new(path, snapshot, torch)];
         let total = opened[0].entries();
         let (mut frames, mut remarks, mut count) = (Vec::new(), Vec::new(), 0_u64);
         let mut open = FrameBuilder::new(0);

@@ -19,9 +19,9 @@ use super::kv_cache::KvCache;
 use super::library::{Libraries, Library, Thread};
 use super::member::{Member, World};
 use super::memory::{BlockHandle, Memory};
-use super::offload::{Offloader, Packed};
+use super::offload::{OffloadedTensor, Offloader};
 use super::outputs::Outputs;
-use super::retain::Retained;
+use super::retain::RetainedTensors;
 use super::shape::Shape;
 use super::split::{Likeness, TensorSplit};
 use super::tape::{Backward, Gradients, INPUTS, Leaf, Tape};
@@ -30,7 +30,7 @@ use super::timetable::Timetable;
 
 /// What becomes of the tensors that ops save.
 #[derive(Clone, Default)]
-pub(crate) enum Saving {
+pub(crate) enum SavedTensorHooks {
     /// They are kept until their node has run.
     #[default]
     Keep,
@@ -46,11 +46,11 @@ pub(crate) enum Saving {
 
 /// A tensor that an op saved for its backward.
 #[derive(Clone)]
-pub(crate) enum Saved {
+pub(crate) enum SavedVariable {
     /// The tensor itself.
     Kept(Tensor),
     /// Its copy in host memory.
-    Offloaded(Rc<Packed>),
+    Offloaded(Rc<OffloadedTensor>),
     /// The `index`-th tensor that a checkpointed segment saves.
     Dropped { run: Rc<SecondRun>, index: usize },
     /// Never read.
@@ -71,7 +71,7 @@ pub trait Repeatable {
 /// The placeholders of its saved tensors share it, so that it goes with the last of them.
 pub(crate) struct SecondRun {
     pub(super) segment: Rc<dyn Repeatable>,
-    pub(super) input: Saved,
+    pub(super) input: SavedVariable,
     /// Where the input's gradient goes; nowhere in particular in the second run.
     pub(super) source: Source,
     pub(super) autocast: Option<DType>,
@@ -114,8 +114,8 @@ pub struct Context {
     pub(crate) leaves: Vec<Leaf>,
     /// What modules keep besides parameters.
     buffers: Vec<Buffer>,
-    pub(crate) saving: Saving,
-    pub(crate) retained: Retained<Saved>,
+    pub(crate) saving: SavedTensorHooks,
+    pub(crate) retained: RetainedTensors<SavedVariable>,
     /// Batch norm uses, and follows, the statistics of the batch; else its running ones.
     pub(crate) training: bool,
     pub(crate) autocast: Autocast,
@@ -188,8 +188,8 @@ impl Context {
             tape: Tape::default(),
             leaves: Vec::new(),
             buffers: Vec::new(),
-            saving: Saving::Keep,
-            retained: Retained::default(),
+            saving: SavedTensorHooks::Keep,
+            retained: RetainedTensors::default(),
             training: true,
             autocast: Autocast::default(),
             tf32: Tf32::Off,
@@ -588,7 +588,7 @@ impl Context {
     /// # Errors
     /// What `run` returns.
     pub fn no_grad<T>(&mut self, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
-        let outer = std::mem::replace(&mut self.saving, Saving::Nothing);
+        let outer = std::mem::replace(&mut self.saving, SavedTensorHooks::Nothing);
         let result = run(self);
         self.saving = outer;
         result
@@ -612,7 +612,7 @@ impl Context {
 
     /// True when an op on these inputs will be differentiated.
     pub(crate) fn differentiates(&self, inputs: &[&Tensor]) -> bool {
-        !matches!(self.saving, Saving::Nothing) && inputs.iter().any(|t| t.requires_grad())
+        !matches!(self.saving, SavedTensorHooks::Nothing) && inputs.iter().any(|t| t.requires_grad())
     }
 
     /// Puts an op on the tape and returns where the gradient of its (first) output goes.
@@ -624,9 +624,9 @@ impl Context {
     ) -> Source {
         const { assert!(N <= INPUTS) };
         match self.saving {
-            Saving::Nothing => Source::Constant,
-            Saving::Recompute(_) => Source::Recomputed,
-            Saving::Keep | Saving::Offload(_) | Saving::Placeholder(_) => {
+            SavedTensorHooks::Nothing => Source::Constant,
+            SavedTensorHooks::Recompute(_) => Source::Recomputed,
+            SavedTensorHooks::Keep | SavedTensorHooks::Offload(_) | SavedTensorHooks::Placeholder(_) => {
                 let mut sources = [Source::Constant; INPUTS];
                 for (source, input) in sources.iter_mut().zip(inputs) {
                     *source = input.map_or(Source::Constant, Tensor::source);
@@ -701,7 +701,7 @@ impl Context {
 
     /// Drops everything that an abandoned step left: tape, gradients, cached casts.
     pub(crate) fn abandon(&mut self) {
-        self.saving = Saving::Keep;
+        self.saving = SavedTensorHooks::Keep;
         self.training = true;
         self.tape.clear();
         self.retained.abandon();

@@ -12,7 +12,7 @@ use vramlab_model::Category;
 use super::config::Config;
 use super::context::Context;
 use super::error::OpResult;
-use super::parked::Parked;
+use super::parked::ParkedValues;
 use super::tape::Leaf;
 use super::tensor::{Source, Tensor};
 
@@ -124,7 +124,7 @@ impl Context {
         if let Some(parked) = &mut self.leaves[index].parked {
             parked.take(&data)?;
         } else {
-            self.leaves[index].parked = Some(Parked::new(self.memory(), &data, pinned)?);
+            self.leaves[index].parked = Some(ParkedValues::new(self.memory(), &data, pinned)?);
         }
         self.leaves[index].let_go();
         Ok(())

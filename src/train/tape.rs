@@ -7,7 +7,7 @@ use vramlab_model::{Category, NameId};
 
 use super::error::OpResult;
 use super::memory::Memory;
-use super::parked::Parked;
+use super::parked::ParkedValues;
 use super::tensor::{Source, Tensor};
 
 /// Gradients with respect to a node's outputs, or its inputs. Hardly an op has more than three of either.
@@ -144,7 +144,7 @@ pub(crate) struct Leaf {
     /// It is this rank's rows of a table that is a head's weight too: what the table gives it is of all rows, and added in a new tensor.
     pub shares_rows: bool,
     /// Its values in host memory, where it is on the device for its layer only.
-    pub parked: Option<Parked>,
+    pub parked: Option<ParkedValues>,
     /// This rank's part, where that is all it has of the parameter between passes.
     pub shard: Option<Shard>,
     gradient_name: NameId,

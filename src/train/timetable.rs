@@ -68,7 +68,7 @@ impl Timetable {
 const SETTLING: usize = 2;
 
 /// A step of all stages.
-struct Played {
+struct PlayedStep {
     /// By rank and action, when what it receives is there.
     arrivals: Vec<Vec<u64>>,
     /// When each rank's step ends.
@@ -77,7 +77,7 @@ struct Played {
 
 /// Plays a step in which every rank does its actions in order, each as soon as what it receives is there. `None` where they would
 /// wait for each other without end.
-fn play(times: &[&StageTimes], orders: &[Vec<Action>], begins: &[u64]) -> Option<Played> {
+fn play(times: &[&StageTimes], orders: &[Vec<Action>], begins: &[u64]) -> Option<PlayedStep> {
     let ranks = orders.len();
     let micro_batches = orders.first().map_or(0, |order| order.len() / 2);
     let (mut forwards, mut backwards) =
@@ -106,7 +106,7 @@ fn play(times: &[&StageTimes], orders: &[Vec<Action>], begins: &[u64]) -> Option
         }
         if orders.iter().zip(&arrivals).all(|(order, done)| order.len() == done.len()) {
             let ends = now.iter().zip(times).map(|(now, times)| now + times.after).collect();
-            return Some(Played { arrivals, ends });
+            return Some(PlayedStep { arrivals, ends });
         }
         if !progress {
             return None;

@@ -20,10 +20,10 @@ const NAMES: u16 = 6;
 const WIDEST: u16 = 16;
 
 /// What a column is called, and its figure in a ledger with its largest hole.
-type Column = (&'static str, fn(&Ledger, Bytes) -> Bytes);
+type LedgerColumn = (&'static str, fn(&Ledger, Bytes) -> Bytes);
 
 /// Columns in the order in which they are read; where there is no room the last ones go.
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [LedgerColumn; 7] = [
     ("reserved", |ledger, _| ledger.reserved()),
     ("stranded", |ledger, _| ledger.stranded),
     ("largest hole", |_, hole| hole),

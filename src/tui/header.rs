@@ -11,14 +11,14 @@ use unicode_width::UnicodeWidthStr;
 use super::action::Action;
 use super::hold::Hold;
 use super::screens::SCREENS;
-use super::stage::{Clock, Stage, Targets};
+use super::stage::{Stage, Targets, TimeSource};
 use super::waiting;
 use super::when;
 use crate::drawing::figures;
 use crate::drawing::pane::{self, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{DeviceKind, RunState};
-use crate::source::{Cursor, Doing, Kind, Moment, Picture, Shown};
+use crate::source::{Cursor, Kind, Moment, Picture, ReadingStage, ShownDevice};
 
 /// From this width on one line holds all of it.
 const ONE_LINE: u16 = 180;
@@ -164,7 +164,7 @@ fn device(picture: &Picture, short: bool, theme: &Theme) -> Vec<Span<'static>> {
     let about = &picture.view.about;
     let name = if short { about.device.split(" · ").next().unwrap_or_default() } else { &about.device };
     let mut line = vec![span(theme, Token::Text, name.to_owned())];
-    let Shown { place, of } = picture.device;
+    let ShownDevice { place, of } = picture.device;
     // Which rank it is stands with the model.
     if of > 1 && picture.ranks.is_empty() {
         line.push(span(theme, Token::Accent, format!(" ({} of {of})", place + 1)));
@@ -193,7 +193,7 @@ fn state(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     if picture.reading.is_some() || picture.view.run == RunState::Starting {
         return line;
     }
-    let when::Place { step: [long, short], phase, op } = when::place(stage);
+    let when::RunPosition { step: [long, short], phase, op } = when::place(stage);
     let cells = |line: &[Span<'static>]| line.iter().map(Span::width).sum::<usize>();
     // The op goes first, then the phase, then words of the moment.
     let after = if phase.is_empty() { 0 } else { phase.width() + 3 };
@@ -221,7 +221,7 @@ fn state(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
 
 fn badge(picture: &Picture) -> (Cow<'static, str>, Token) {
     if let Some(reading) = &picture.reading {
-        let token = if reading.doing == Doing::Failed { Token::Danger } else { Token::Warn };
+        let token = if reading.doing == ReadingStage::Failed { Token::Danger } else { Token::Warn };
         return (reading.words().to_uppercase().into(), token);
     }
     let (word, token) = still(picture);
@@ -278,15 +278,15 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     // How many there are is of the run, what they took is of the moment.
     let steps = &stage.picture.known().steps;
     // What only asks for memory takes no simulated time.
-    let timed = steps.median.0 > 0 || stage.clock() != Clock::Simulated;
+    let timed = steps.median.0 > 0 || stage.clock() != TimeSource::Simulated;
     // A file's time is that of the step shown.
     let of_snapshot = matches!(stage.picture.kind, Kind::Snapshot(_));
     let time = if of_snapshot { when::took(stage.picture).filter(|time| time.0 > 0) } else { Some(steps.median) };
     if let Some(time) = time.filter(|_| steps.finished > 0 && timed && stage.hold != Hold::Answer) {
         let unit = match stage.clock() {
-            Clock::Real => " ms",
-            Clock::Simulated => " ms sim",
-            Clock::Host => " ms host",
+            TimeSource::Real => " ms",
+            TimeSource::Simulated => " ms sim",
+            TimeSource::Host => " ms host",
         };
         groups.push(vec![
             span(theme, Token::Strong, format!("{:>9}", figures::milliseconds(time))),
@@ -301,7 +301,7 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
         match steps.last.as_ref().and_then(|last| last.loss) {
             Some(loss) => groups
                 .push(vec![span(theme, Token::Dim, "   loss "), span(theme, Token::Strong, format!("{loss:>6.3}"))]),
-            None if stage.clock() == Clock::Simulated => {
+            None if stage.clock() == TimeSource::Simulated => {
                 groups.push(vec![span(theme, Token::Dim, "   no loss, simulated")])
             }
             None => {}

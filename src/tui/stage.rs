@@ -9,12 +9,12 @@ use super::aim::Aim;
 use super::hold::Hold;
 use super::keys::Keymap;
 use super::panel::Panel;
-use super::presenter::Shown;
+use super::presenter::PressedKey;
 use super::states::ScreenStates;
 use crate::drawing::chart::Ceiling;
 use crate::drawing::figures::Unit;
 use crate::drawing::theme::Theme;
-use crate::model::{DeviceKind, Finding, Level, LogLine, NameId, Occupancy, Touched, View};
+use crate::model::{DeviceKind, Finding, Level, LogLine, NameId, Occupancy, TouchedBlock, View};
 use crate::session::Switch;
 use crate::source::{Kind, Moment, Picture};
 use crate::units::Bytes;
@@ -37,7 +37,7 @@ pub(crate) struct Stage<'a> {
     /// The first row of what scrolls on the screen.
     pub scroll: usize,
     /// Keys that were pressed for an audience.
-    pub pressed: &'a [Shown],
+    pub pressed: &'a [PressedKey],
     /// There is an audience: what it reads is bold and set apart.
     pub presenting: bool,
     /// The measured effect has just become known.
@@ -109,23 +109,23 @@ impl Stage<'_> {
     }
 
     /// Blocks that the op under way took or gave back; none while things move, or where no op is known.
-    pub fn touched(&self) -> &[Touched] {
+    pub fn touched(&self) -> &[TouchedBlock] {
         if self.is_still() && self.shown.op != NameId::NONE { &self.shown.touched } else { &[] }
     }
 
     /// Whose times are shown.
-    pub fn clock(&self) -> Clock {
+    pub fn clock(&self) -> TimeSource {
         match self.picture.view.about.kind {
-            DeviceKind::Gpu | DeviceKind::Processor => Clock::Real,
-            DeviceKind::Simulated => Clock::Simulated,
-            DeviceKind::Absent => Clock::Host,
+            DeviceKind::Gpu | DeviceKind::Processor => TimeSource::Real,
+            DeviceKind::Simulated => TimeSource::Simulated,
+            DeviceKind::Absent => TimeSource::Host,
         }
     }
 }
 
 /// Whose times a lab shows: every figure of a simulated clock says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clock {
+pub(crate) enum TimeSource {
     /// They were measured.
     Real,
     /// They are a model's.
@@ -134,7 +134,7 @@ pub(crate) enum Clock {
     Host,
 }
 
-impl Clock {
+impl TimeSource {
     /// The word that fits: those of the host were measured, too.
     pub const fn of(self, real: &'static str, simulated: &'static str) -> &'static str {
         match self {
@@ -149,7 +149,7 @@ pub(crate) type Targets = Vec<(Rect, Action)>;
 
 /// What drawing a frame found out, for keys and clicks that refer to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
+pub struct FrameLayout {
     /// Where a click does what.
     pub targets: Vec<(Rect, Action)>,
     /// Where which panel lies.
@@ -174,7 +174,7 @@ pub struct Layout {
     pub leave: Option<Action>,
 }
 
-impl Layout {
+impl FrameLayout {
     /// The panel at a place, the one drawn last.
     #[must_use]
     pub fn panel_at(&self, position: Position) -> Option<Panel> {

@@ -24,7 +24,7 @@ const COLUMN: usize = 13;
 
 /// What is known of a program before it says anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Awaited {
+pub struct AwaitedProgram {
     /// The command that started it; empty where it ran already.
     pub command: String,
     /// Its process.
@@ -44,7 +44,7 @@ pub(crate) fn is_shown(picture: &Picture) -> bool {
 }
 
 /// Draws it over `area`, so long after the screen was opened.
-pub(crate) fn render(stage: &Stage<'_>, awaited: &Awaited, elapsed: Duration, area: Rect, buf: &mut Buffer) {
+pub(crate) fn render(stage: &Stage<'_>, awaited: &AwaitedProgram, elapsed: Duration, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let Kind::Watched(name) = &stage.picture.kind else { return };
     let ended = stage.picture.run == RunState::Finished;
@@ -105,7 +105,7 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &Awaited, elapsed: Duration, ar
 }
 
 /// The last lines of what the program prints, as many as have room.
-fn printed(stage: &Stage<'_>, awaited: &Awaited, area: Rect, buf: &mut Buffer) {
+fn printed(stage: &Stage<'_>, awaited: &AwaitedProgram, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let mut title = vec![span(theme, Token::Title, "its output")];
     if awaited.printed.is_empty() {

@@ -16,4 +16,4 @@ pub use number::{OutOfBounds, Within};
 pub use safe::{SafeWriter, is_safe, safe};
 pub use shelf::{Kind, Shelf, ShelfError};
 pub use shell::command_line;
-pub use toml_text::{Malformed, Place, TomlText};
+pub use toml_text::{Place, TomlError, TomlText};

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::config_folder::config_folder;
 use super::file::FileError;
-use super::toml_text::{Malformed, TomlText};
+use super::toml_text::{TomlError, TomlText};
 
 /// More files than this in a folder are no collection of a person.
 const MOST_FILES: usize = 1000;
@@ -70,7 +70,7 @@ pub enum ShelfError {
     File(#[from] FileError),
     /// What is in it is not understood.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] TomlError),
 }
 
 /// Where a text is.

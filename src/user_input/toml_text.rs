@@ -14,13 +14,13 @@ use super::near;
 /// Text that is no TOML, or says what can't be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {reason}")]
-pub struct Malformed {
+pub struct TomlError {
     line: usize,
     column: usize,
     reason: String,
 }
 
-impl Malformed {
+impl TomlError {
     /// The line, counted from 1.
     #[must_use]
     pub const fn line(&self) -> usize {
@@ -77,15 +77,15 @@ impl TomlText {
     /// What it says.
     ///
     /// # Errors
-    /// [`Malformed`].
-    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Malformed> {
+    /// [`TomlError`].
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, TomlError> {
         toml::from_str(&self.text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start);
             let start = self.failing_table::<T>(start, error.message()).unwrap_or(start);
             let reason = in_words(&error.message().lines().collect::<Vec<_>>().join(" "));
             let place = self.place(self.named(start, &reason).unwrap_or(start));
             let hint = meant(&reason).unwrap_or_default();
-            Malformed { line: place.line, column: place.column, reason: reason + &hint }
+            TomlError { line: place.line, column: place.column, reason: reason + &hint }
         })
     }
 
@@ -148,7 +148,7 @@ impl TomlText {
     /// Says what is wrong within the string that stands at `span`, at the byte at `within` of what it says. Where the string is
     /// written with escapes, all of it is pointed at.
     #[must_use]
-    pub fn malformed(&self, span: Range<usize>, within: usize, reason: impl Into<String>) -> Malformed {
+    pub fn malformed(&self, span: Range<usize>, within: usize, reason: impl Into<String>) -> TomlError {
         let written = self.text.get(span.clone()).unwrap_or_default();
         let opening = match written {
             _ if written.contains('\\') => None,
@@ -158,7 +158,7 @@ impl TomlText {
             _ => None,
         };
         let place = self.place(span.start + opening.map_or(0, |opening| opening + within));
-        Malformed { line: place.line, column: place.column, reason: reason.into() }
+        TomlError { line: place.line, column: place.column, reason: reason.into() }
     }
 
     /// Where the byte at `offset` stands.
@@ -224,13 +224,13 @@ mod tests {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     #[expect(dead_code, reason = "only whether it can be read matters")]
-    struct Note {
+    struct StyledNote {
         words: Option<String>,
         theme: Option<String>,
     }
 
-    fn refused(text: &'static str) -> Malformed {
-        TomlText::built_in(text.into()).parse::<Note>().unwrap_err()
+    fn refused(text: &'static str) -> TomlError {
+        TomlText::built_in(text.into()).parse::<StyledNote>().unwrap_err()
     }
 
     #[test]

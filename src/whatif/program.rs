@@ -8,7 +8,7 @@ use super::driver::Places;
 use super::figures::Figures;
 use super::player::Player;
 use super::reader::Reader;
-use super::start::{Past, Start, Starting};
+use super::start::{Past, Start, StartState};
 use vramlab_allocator::Settings;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_model::{Event, History};
@@ -54,11 +54,11 @@ impl Program {
 
     /// Where a replay under `conditions` starts.
     #[must_use]
-    pub fn starting(&self, conditions: &Conditions) -> Starting {
+    pub fn starting(&self, conditions: &Conditions) -> StartState {
         match self.start() {
-            None => Starting::Empty,
-            Some(start) if start.could_be_under(&conditions.settings) => Starting::Recorded,
-            Some(_) => Starting::Anew,
+            None => StartState::Empty,
+            Some(start) if start.could_be_under(&conditions.settings) => StartState::Recorded,
+            Some(_) => StartState::Anew,
         }
     }
 

@@ -15,10 +15,10 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Entry, Extent, Gelu, HeadNorms, Kept, LayerPattern,
-    Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, PackedMlp, Packing, Preparation,
-    Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets, TensorPlan,
-    Told,
+    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Entry, Extent, Gelu, HeadNorms, LayerFusion,
+    LayerLocals, LayerPattern, Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, PackedMlp,
+    PositionUse, Preparation, Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style,
+    Target, Targets, TensorPlan,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -49,16 +49,16 @@ const MINI: DecoderSizes = DecoderSizes {
         biases: Biases::None,
         mlp_biases: false,
         rotation: Rotation::Plain,
-        packing: Packing::None,
+        packing: LayerFusion::None,
         ungated: false,
         conv1d: false,
         head_bias: false,
         sinks: false,
         norms_made: NormsMade::Last,
         packed: PackedMlp::PHI,
-        told: Told::Both,
+        told: PositionUse::Both,
         turns_anew: false,
-        kept: Kept::Nothing,
+        kept: LayerLocals::Nothing,
         names: Names::LLAMA,
         plan: TensorPlan::LLAMA,
         gemma: false,

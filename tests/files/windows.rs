@@ -8,10 +8,10 @@ use vramlab::narration::Narrator;
 use vramlab::snapshot::replay::Conditions;
 use vramlab::snapshot::{Action, Beginning, Snapshot};
 use vramlab::units::{Bytes, DeviceIndex};
-use vramlab::whatif::{Places, Recorded, RecordedWriter};
+use vramlab::whatif::{Places, RecordedRun, RecordedWriter};
 
 /// A history as the program that a prediction replays; `cut` begins a step before that entry.
-fn recorded(snapshot: &Snapshot, conditions: &Conditions, cut: Option<usize>) -> Recorded {
+fn recorded(snapshot: &Snapshot, conditions: &Conditions, cut: Option<usize>) -> RecordedRun {
     let mut writer = RecordedWriter::new(DeviceIndex::FIRST, Places::Recorded);
     let beginning = Beginning::of(snapshot, 0, &conditions.settings);
     let (mut narrator, report) = Narrator::new(snapshot, 0, conditions, &beginning, None);

@@ -15,7 +15,7 @@ use vramlab::drawing::theme::{Catalog, ColorTier};
 use vramlab::drawing::wire::WireBackend;
 use vramlab::model::{DeviceKind, Grouping, Lab, RunState};
 use vramlab::source::Picture;
-use vramlab::tui::{self, App, GlyphTier, Layout, Message};
+use vramlab::tui::{self, App, FrameLayout, GlyphTier, Message};
 use vt100::Parser;
 
 /// What the program may send to a terminal of so many columns and rows: bytes of the first picture, and bytes a second
@@ -73,7 +73,7 @@ impl Screen {
     fn frame(&mut self) -> usize {
         let before = self.counter.0.get();
         if self.app.needs_frame() {
-            let mut layout = Layout::default();
+            let mut layout = FrameLayout::default();
             self.terminal.draw(|frame| layout = tui::draw(&self.app, frame.area(), frame.buffer_mut())).unwrap();
             self.app.update(Message::Drawn(layout));
         }

@@ -28,7 +28,7 @@ use vramlab::session;
 use vramlab::source::{Cursor, Ghost, Kind, Move, Picture, Request};
 use vramlab::tui::{self, App, Effect, GlyphTier, Message};
 use vramlab::units::{Bytes, DeviceIndex};
-use vramlab::whatif::{Conditions, Follower, Places, Starting};
+use vramlab::whatif::{Conditions, Follower, Places, StartState};
 
 /// The sizes at which every screen is looked at.
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];

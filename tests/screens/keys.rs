@@ -12,7 +12,7 @@ use vramlab::model::RunState;
 use vramlab::recording::Direction::{Backward, Forward};
 use vramlab::session::{Command, StepSize, Switch, Way};
 use vramlab::source::{Cursor, Landmark, Move, Picture, Request, Unit};
-use vramlab::tui::{self, Action, App, Effect, GlyphTier, Layout, Message};
+use vramlab::tui::{self, Action, App, Effect, FrameLayout, GlyphTier, Message};
 
 fn app_on(state: Picture) -> App {
     let catalog = Catalog::default();
@@ -30,7 +30,7 @@ fn typed(app: &mut App, keys: &str) -> Vec<Effect> {
     keys.chars().flat_map(|symbol| app.update(key(KeyCode::Char(symbol), KeyModifiers::NONE))).collect()
 }
 
-fn draw(app: &mut App, width: u16, height: u16) -> (Buffer, Layout) {
+fn draw(app: &mut App, width: u16, height: u16) -> (Buffer, FrameLayout) {
     let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
     let layout = tui::draw(app, buf.area, &mut buf);
     app.update(Message::Drawn(layout.clone()));

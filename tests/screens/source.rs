@@ -18,8 +18,8 @@ use vramlab::session::{
     self, Command, DeviceChoice, Headless, LabSpec, Listener, MemoryLimit, Parallel, StepSize, Switch, Way,
 };
 use vramlab::source::{
-    self, Ability, Cursor, Kind, Landmark, Moment, Move, Picture, RankState, Recorder, Request, Source, Unit, Wanted,
-    Window,
+    self, Ability, Cursor, Kind, Landmark, Moment, Move, Picture, RankState, Recorder, Request, Source, StudyRequest,
+    Unit, Window,
 };
 use vramlab::train::{Config, Parallelism, PipelineSchedule};
 use vramlab::units::Bytes;
@@ -810,7 +810,7 @@ fn the_step_before_is_pinned_then_this_one_then_none() {
 fn a_part_of_the_run_is_studied_and_the_study_follows_the_cursor() {
     let mut front = Front::live(spec());
     front.wait("six steps", |picture| picture.view.steps.finished > 6);
-    front.ask(Request::Study(Some(Wanted { window: Window::Step, grouping: Grouping::Category })));
+    front.ask(Request::Study(Some(StudyRequest { window: Window::Step, grouping: Grouping::Category })));
     let studied = front.wait("a study", |picture| picture.study.is_some());
     let study = studied.study.as_ref().unwrap();
     assert_eq!(study.steps.len(), 1, "the last whole step");
@@ -832,7 +832,7 @@ fn a_part_of_the_run_is_studied_and_the_study_follows_the_cursor() {
     assert_eq!(study.peak.unwrap().allocated, column.peak, "as full as the history says");
     assert_eq!(study.moments.iter().map(|moment| moment.reserved).max(), Some(column.reserved));
     // The whole run, by name.
-    front.ask(Request::Study(Some(Wanted { window: Window::Run, grouping: Grouping::Name })));
+    front.ask(Request::Study(Some(StudyRequest { window: Window::Run, grouping: Grouping::Name })));
     let whole = front.wait("a study of the run", |picture| {
         picture.study.as_ref().is_some_and(|study| study.grouping == Grouping::Name)
     });

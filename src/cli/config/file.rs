@@ -11,7 +11,7 @@ use crate::tui::{self, Keymap};
 use crate::user_input::{FileError, TomlText, Within};
 
 /// Frames a second that can be asked for.
-pub(in crate::cli) type Frames = Within<1, 60>;
+pub(in crate::cli) type FrameRate = Within<1, 60>;
 
 /// The settings; what is `None` was not set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -32,7 +32,7 @@ pub(in crate::cli) struct Config {
     /// Whether nothing is to flash.
     pub reduced_motion: Option<bool>,
     /// Frames a second at most.
-    pub frames: Option<Frames>,
+    pub frames: Option<FrameRate>,
     /// Where recordings go.
     pub recordings: Option<PathBuf>,
     /// Keys by the words of commands.
@@ -181,7 +181,7 @@ mod tests {
         );
         assert_eq!(settings.told, Vec::<String>::new());
         let Config { theme, mouse, frames, color, glyphs, .. } = settings.config;
-        assert_eq!((theme.as_deref(), mouse, frames.map(Frames::get)), (Some("light"), Some(false), Some(5)));
+        assert_eq!((theme.as_deref(), mouse, frames.map(FrameRate::get)), (Some("light"), Some(false), Some(5)));
         assert_eq!((color, glyphs), (Some(ColorArg::Indexed), None));
         assert_eq!(read("color = 'truecolor'", &[("NO_COLOR", "1")]).config.color, Some(ColorArg::Never));
     }

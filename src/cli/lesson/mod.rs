@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use check::{CheckArgs, check_files};
+use check::{LessonCheckArgs, check_files};
 use clap::{Args, Subcommand};
 use color_eyre::eyre::{Result, WrapErr};
 use place::{place_of, runs_of};
 use serde_json::json;
-use taking::{Left, Taking};
+use taking::{LessonExit, LineLesson};
 
 use super::output::{stdout, warn};
 use super::screen::ScreenArgs;
@@ -72,7 +72,7 @@ pub(super) struct LessonArgs {
 #[derive(Debug, Subcommand)]
 enum Commands {
     /// Check lesson files: mistakes with line and column; exit code 1 if there are any.
-    Check(CheckArgs),
+    Check(LessonCheckArgs),
 }
 
 /// The lessons, the user's own included.
@@ -199,9 +199,9 @@ fn take(args: &LessonArgs, name: &str) -> Result<Status> {
     }
     let recorder: SharedRecorder = Rc::default();
     *recorder.borrow_mut() = args.record.as_deref().map(record::create).transpose()?;
-    let mut taking = Taking::new(load_progress(), progress_place());
+    let mut taking = LineLesson::new(load_progress(), progress_place());
     let mut player = begin(&lesson, &runs, args, &recorder, taking.progress.resumes(&lesson.name))?;
-    while matches!(taking.take(&mut player, &place_of(runs.first()))?, Left::Again) {
+    while matches!(taking.take(&mut player, &place_of(runs.first()))?, LessonExit::Again) {
         player = begin(&lesson, &runs, args, &recorder, Default::default())?;
     }
     drop(player);
@@ -215,7 +215,7 @@ fn take(args: &LessonArgs, name: &str) -> Result<Status> {
 fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: Runs, other: Option<&DeviceChoice>) -> Result<Status> {
     let settings = config::settings();
     let runs = runs.paced(Speed::Watchable);
-    let mut options = args.screen.options(&settings, tui::Origin::default())?;
+    let mut options = args.screen.options(&settings, tui::OpeningCommand::default())?;
     let learner = learner(args.learner.as_deref()).as_str().into();
     if let Some(path) = &args.record {
         record::refuse_existing(path)?;

@@ -33,9 +33,9 @@ use super::{
 use arena::{Arena, ArenaSource, SharedArena};
 use copies::{CopyState, CopyThread};
 use cores::Cores;
-use operand::Refused;
+use operand::KernelRefusal;
 use processor::Processor;
-use streams::{COPY_STREAM, Streams};
+use streams::{COPY_STREAM, StreamHandles};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{EventToken, HostMemorySource, OutOfHostMemory, SegmentSource};
 
@@ -61,7 +61,7 @@ pub struct CpuDevice {
     arena: SharedArena,
     copies: Arc<CopyState>,
     copy_thread: CopyThread,
-    streams: Streams,
+    streams: StreamHandles,
     /// Of the copy stream.
     marks: CopyMarks,
     pinned: PinnedMemory,
@@ -104,7 +104,7 @@ impl CpuDevice {
             arena: Arc::new(Mutex::new(Arena::new(memory, Arc::clone(&copies), account.clone()))),
             copy_thread: CopyThread::start(Arc::clone(&copies))?,
             copies,
-            streams: Streams::new(),
+            streams: StreamHandles::new(),
             marks: CopyMarks::default(),
             pinned: PinnedMemory::of(account),
             staging: vec![0; STAGED].into(),
@@ -176,7 +176,7 @@ impl Device for CpuDevice {
     }
 
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
-        Box::new(PinnedSource {
+        Box::new(CpuPinnedSource {
             memory: self.pinned.clone(),
             copies: Arc::clone(&self.copies),
             streams: self.streams.clone(),
@@ -205,11 +205,11 @@ impl Device for CpuDevice {
         let arena = arena::lock(&self.arena);
         let on = Processor { cores: &self.cores, arena: &arena };
         kernel.on_cpu(&on).and(self.cores.finish()).map_err(|refused| match refused {
-            Refused::Memory(refused) => {
+            KernelRefusal::Memory(refused) => {
                 let device = self.info.id.clone();
                 DeviceError::OutOfHostMemory { operation: kernel.name(), device, refused }
             }
-            Refused::Operands(why) => self.failed(kernel.name(), why),
+            KernelRefusal::Operands(why) => self.failed(kernel.name(), why),
         })
     }
 
@@ -360,13 +360,13 @@ impl CopyMarks {
 }
 
 /// Page-locked memory as the caching host allocator's source, with the events of the copy stream.
-struct PinnedSource {
+struct CpuPinnedSource {
     memory: PinnedMemory,
     copies: Arc<CopyState>,
-    streams: Streams,
+    streams: StreamHandles,
 }
 
-impl HostMemorySource for PinnedSource {
+impl HostMemorySource for CpuPinnedSource {
     fn allocate(&mut self, size: Bytes) -> Result<Address, OutOfHostMemory> {
         self.memory.allocate(size).map(|buffer| buffer.address).map_err(|_| OutOfHostMemory)
     }

@@ -41,11 +41,11 @@ use dnn::Dnn;
 use driver::Context;
 use events::{COPY_STREAM, SharedStreams};
 use gpu::Gpu;
-use libraries::Needed;
+use libraries::LibraryKind;
 use memory::GpuMemory;
 use modules::Modules;
 use monitor::{Monitor, ReservedBytes};
-use pinned::{CopyTimes, PinnedSource};
+use pinned::{CopyTimes, CudaPinnedSource};
 use places::Places;
 use queue::Queue;
 use refusal::Refusal;
@@ -91,7 +91,7 @@ impl CudaDevice {
         let id = format!("cuda:{ordinal}");
         let unavailable = |reason: String| DeviceError::Unavailable { device: id.clone(), reason };
         probe::driver_present().map_err(unavailable)?;
-        for needed in [Needed::Nvrtc, Needed::CublasLt] {
+        for needed in [LibraryKind::Nvrtc, LibraryKind::CublasLt] {
             libraries::load(needed).map_err(unavailable)?;
         }
         let monitor = Monitor::start(ordinal);
@@ -159,7 +159,7 @@ impl Device for CudaDevice {
     }
 
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
-        Box::new(PinnedSource::new(self.pinned.clone(), self.streams.clone()))
+        Box::new(CudaPinnedSource::new(self.pinned.clone(), self.streams.clone()))
     }
 
     fn take_managed(&mut self, bytes: Bytes) -> Result<Address, DeviceError> {

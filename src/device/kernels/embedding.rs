@@ -351,7 +351,7 @@ mod cuda {
 mod selftest {
     use super::Embedding;
     use crate::DType;
-    use crate::selftest::bound::Bound;
+    use crate::selftest::bound::ErrorBound;
     use crate::selftest::case::{Case, Precision, Skew};
     use crate::selftest::session::Session;
     use crate::selftest::values::Values;
@@ -394,12 +394,12 @@ mod selftest {
         let mut case = Case::new("embedding", precision, what.clone()).skewed(skew);
         let weight = case.input("weight", dtype, rows * width, Values::STANDARD);
         let indices = case.input("indices", DType::I64, tokens, values.clone());
-        let dst = case.output("dst", dtype, tokens * width, Bound::Exact);
+        let dst = case.output("dst", dtype, tokens * width, ErrorBound::Exact);
         session.check(&case, |at| Embedding::Forward { weight: at[weight], indices: at[indices], dst: at[dst], width });
         let mut case = Case::new("embedding_backward", precision, what).skewed(skew);
         let grad = case.input("grad", dtype, tokens * width, Values::STANDARD);
         let indices = case.input("indices", DType::I64, tokens, values);
-        let dst = case.output("dst", dtype, rows * width, Bound::Sum(tokens));
+        let dst = case.output("dst", dtype, rows * width, ErrorBound::Sum(tokens));
         session.check(&case, |at| Embedding::Backward { grad: at[grad], indices: at[indices], dst: at[dst], width });
     }
 }

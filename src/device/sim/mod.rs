@@ -24,7 +24,7 @@ use driver::{HostAddresses, SharedDriver, TimedDriver};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{HostMemorySource, SegmentSource, SimulatedDriver};
 
-pub use card::{Card, Chip, Curve, DriverCosts, Launch, Link, Times};
+pub use card::{Card, Chip, Curve, DriverCosts, LaunchCost, Link, Times};
 pub use catalog::{CardCatalog, CardError};
 pub use efficiency::{ByKernel, ByPrecision, Efficiency, GemmShape};
 

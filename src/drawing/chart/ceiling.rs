@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::axis::Axis;
-use super::shown::{Shown, draw_over};
+use super::shown::{CellContent, draw_over};
 use crate::figures::{self, Unit};
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
@@ -160,7 +160,7 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
     for y in rows.into_iter().flatten().map(|row| plot.y + row) {
         let is_free = |x: u16| {
             let cell = &buf[(plot.x + x, y)];
-            Shown::of(cell, theme) == Shown::Nothing || is_dash(cell, theme)
+            CellContent::of(cell, theme) == CellContent::Nothing || is_dash(cell, theme)
         };
         // With air before what stands behind it.
         let place = (0..=last).rev().find(|x| (*x..(x + width + 1).min(plot.width)).all(is_free));
@@ -171,7 +171,9 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
     }
     // Never where an area ends: there it would take the end for its own.
     let is_inside = |row: u16| {
-        row > 0 && (last..plot.width).all(|x| Shown::of(&buf[(plot.x + x, plot.y + row - 1)], theme) != Shown::Nothing)
+        row > 0
+            && (last..plot.width)
+                .all(|x| CellContent::of(&buf[(plot.x + x, plot.y + row - 1)], theme) != CellContent::Nothing)
     };
     if let [Some(row), _] = rows
         && token != Token::Dim
@@ -260,9 +262,9 @@ mod tests {
         let name = ceiling.words().width() as u16 + 1;
         let row = 7 - axis.row(Bytes(4), 8);
         for position in buf.area.positions().filter(|at| at.y != row || at.x < 40 - name) {
-            let is = Shown::of(&before[position], &theme);
+            let is = CellContent::of(&before[position], &theme);
             let ground =
-                if is == Shown::Nothing { ratatui::style::Color::Reset } else { theme.color(Token::Allocated) };
+                if is == CellContent::Nothing { ratatui::style::Color::Reset } else { theme.color(Token::Allocated) };
             assert!(buf[position].bg == ground || buf[position] == before[position], "{position:?}");
         }
     }

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::axis::Axis;
-use super::shown::{Shown, draw_over, end_of, is_braille};
+use super::shown::{CellContent, draw_over, end_of, is_braille};
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 
@@ -123,7 +123,7 @@ impl Curve {
         let in_cell = |x: u16, y: u16| {
             let cell = buf.cell((self.plot.x + x, self.plot.y + y)).filter(|_| self.dots(x, y) != 0);
             cell.is_some_and(|cell| {
-                let gives_way = Shown::of(cell, theme) == Shown::Shared && !is_braille(cell.symbol());
+                let gives_way = CellContent::of(cell, theme) == CellContent::Shared && !is_braille(cell.symbol());
                 !gives_way || self.moved(x, y, theme, buf).is_some()
             })
         };
@@ -144,7 +144,7 @@ impl Curve {
     /// else below. Each of those rows has one colour.
     fn moved(&self, x: u16, y: u16, theme: &Theme, buf: &Buffer) -> Option<(u16, u8)> {
         let at = |y: u16| buf.cell((self.plot.x + x, self.plot.y + y));
-        let cell = at(y).filter(|cell| Shown::of(cell, theme) == Shown::Shared)?;
+        let cell = at(y).filter(|cell| CellContent::of(cell, theme) == CellContent::Shared)?;
         let end = end_of(cell)?;
         let dots = self.dots(x, y);
         // A dot has two eighths of a cell.
@@ -157,10 +157,10 @@ impl Curve {
         // What lies beyond another area's end is on the wrong side of that.
         let side = if to < y { cell.bg } else { cell.fg };
         let is_free = to < self.plot.height
-            && at(to).is_some_and(|cell| match Shown::of(cell, theme) {
-                Shown::Nothing => theme.is_ground(side),
-                Shown::Whole(color) => color == side,
-                Shown::Shared => is_braille(cell.symbol()),
+            && at(to).is_some_and(|cell| match CellContent::of(cell, theme) {
+                CellContent::Nothing => theme.is_ground(side),
+                CellContent::Whole(color) => color == side,
+                CellContent::Shared => is_braille(cell.symbol()),
             });
         is_free.then_some((to, dots))
     }
@@ -284,8 +284,8 @@ mod tests {
                 for position in plot.positions().filter(|position| buf[*position] != before[*position]) {
                     assert!(is_braille(buf[position].symbol()), "{position:?}");
                     dotted += 1;
-                    let is_ground = |color| Shown::of(&before[position], &theme) == Shown::Whole(color);
-                    let free = Shown::of(&before[position], &theme) == Shown::Nothing;
+                    let is_ground = |color| CellContent::of(&before[position], &theme) == CellContent::Whole(color);
+                    let free = CellContent::of(&before[position], &theme) == CellContent::Nothing;
                     assert!(free || is_ground(buf[position].bg), "{position:?}: {:?}", before[position]);
                 }
                 assert!(dotted >= least, "{rows} rows: {dotted}");

@@ -2,7 +2,7 @@
 
 use super::plan::{Place, Plan};
 use vramlab_allocator::units::Address;
-use vramlab_model::{BlockView, Part, SegmentView};
+use vramlab_model::{BlockView, SegmentPart, SegmentView};
 
 /// A cell of a map, and what it is a map of.
 #[derive(Clone, Copy)]
@@ -43,8 +43,8 @@ impl<'a> Cell<'a> {
         let (index, offset) = self.plan.segment_at(self.place, self.place.bytes_of(self.cell).start)?;
         let segment = self.segments.get(index)?;
         match segment.part_at(Address(segment.address.0 + offset))? {
-            Part::Hole(hole) => Some(segment.address.offset(hole.offset)),
-            Part::Block(index) => segment.blocks.get(index).map(|block| segment.address.offset(block.offset)),
+            SegmentPart::Hole(hole) => Some(segment.address.offset(hole.offset)),
+            SegmentPart::Block(index) => segment.blocks.get(index).map(|block| segment.address.offset(block.offset)),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::legend::{account_marks, touched_marks};
 use crate::pane::span;
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
-use vramlab_model::{Ledger, Touched};
+use vramlab_model::{Ledger, TouchedBlock};
 
 /// A mark, what it stands for, and how much that is.
 #[derive(Clone, Debug)]
@@ -31,14 +31,14 @@ impl Entry {
 }
 
 /// Accounts that hold something, and what an op under way took and gave back.
-pub fn account_entries(ledger: &Ledger, touched: &[Touched], theme: &Theme) -> Vec<Entry> {
+pub fn account_entries(ledger: &Ledger, touched: &[TouchedBlock], theme: &Theme) -> Vec<Entry> {
     let accounts = [ledger.stranded, ledger.releasable, ledger.rounding, ledger.pending];
     let marks = account_marks(theme).into_iter().zip(accounts);
     marks.filter_map(|marked| entry(marked, false)).chain(touched_entries(touched, theme)).collect()
 }
 
 /// What an op under way took and gave back.
-pub fn touched_entries(touched: &[Touched], theme: &Theme) -> Vec<Entry> {
+pub fn touched_entries(touched: &[TouchedBlock], theme: &Theme) -> Vec<Entry> {
     let sum =
         |taken| touched.iter().filter(|block| block.taken.is_some() == taken).map(|block| block.size).sum::<Bytes>();
     let largest = touched.iter().filter(|block| block.taken.is_some()).max_by_key(|block| block.size);

@@ -11,7 +11,7 @@ use super::plan::{Place, Plan};
 use super::strip::Strip;
 use crate::pane::{put_at, span};
 use crate::theme::{Theme, Token};
-use vramlab_model::{SegmentView, Touched};
+use vramlab_model::{SegmentView, TouchedBlock};
 
 /// What a map shows, and how.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Sheet<'a> {
     /// What the colours of blocks say.
     pub coloring: Coloring,
     /// Blocks of the op under way.
-    pub touched: &'a [Touched],
+    pub touched: &'a [TouchedBlock],
     /// What is selected: a segment by its place, and bytes of it.
     pub picked: Option<(usize, Range<u64>)>,
     /// The colours.

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::coloring::Tone;
-use vramlab_model::{BlockView, SegmentView, Touched};
+use vramlab_model::{BlockView, SegmentView, TouchedBlock};
 
 /// What a half cell shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ impl Strip {
     }
 
     /// Marks what an op's blocks touch.
-    pub fn light(&mut self, touched: &[Touched]) {
+    pub fn light(&mut self, touched: &[TouchedBlock]) {
         for block in touched {
             for half in self.touching(block.address.0, block.size.get()) {
                 half.lit = Some(block.taken.is_some());
@@ -343,7 +343,7 @@ mod tests {
     fn the_blocks_of_an_op_are_lit_and_what_is_selected_is_marked() {
         let segment = segment(80, vec![]);
         let mut strip = Strip::new([&segment], 8, 0..4, |_, _| None);
-        let touched = |offset: u64, size, taken: bool| Touched {
+        let touched = |offset: u64, size, taken: bool| TouchedBlock {
             address: Address(offset),
             size: Bytes(size),
             taken: taken.then_some(Category::Activation),
@@ -367,7 +367,7 @@ mod tests {
         ];
         let mut strip = Strip::new(&segments, 6, 0..3, |_, block| Some(Tone::of(block.category)));
         strip.pick(2010, 10);
-        strip.light(&[Touched { address: Address(505), size: Bytes(1), taken: Some(Category::Activation) }]);
+        strip.light(&[TouchedBlock { address: Address(505), size: Bytes(1), taken: Some(Category::Activation) }]);
         let kinds: Vec<Kind> = strip.halves.iter().map(|half| half.kind).collect();
         let (free, back) = (Kind::Stranded, Kind::Releasable);
         assert_eq!(kinds, [live(Category::Parameter), free, back, back, free, live(Category::Gradient)]);

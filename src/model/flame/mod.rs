@@ -18,7 +18,7 @@ use super::event::{Category, NameId};
 use super::study::Survivor;
 use super::view::View;
 use super::{Names, naming};
-use paths::{Part, Paths};
+use paths::{PathStep, Paths};
 use vramlab_allocator::units::Bytes;
 use vramlab_snapshot::frames::Origin;
 
@@ -336,7 +336,7 @@ struct Tree {
 }
 
 struct Branch {
-    part: Part,
+    part: PathStep,
     bytes: [u64; 9],
     blocks: u64,
     children: Vec<usize>,
@@ -344,11 +344,11 @@ struct Branch {
 
 impl Tree {
     fn new() -> Self {
-        let part = Part { key: "".into(), label: "all".into(), origin: Origin::Own, frame: None };
+        let part = PathStep { key: "".into(), label: "all".into(), origin: Origin::Own, frame: None };
         Self { nodes: vec![Branch { part, bytes: [0; 9], blocks: 0, children: Vec::new() }], places: HashMap::new() }
     }
 
-    fn add(&mut self, path: &[Part], category: Category, bytes: u64, blocks: u64) {
+    fn add(&mut self, path: &[PathStep], category: Category, bytes: u64, blocks: u64) {
         let mut at = 0;
         self.hold(at, category, bytes, blocks);
         for part in path.iter().take(Flame::DEEPEST) {

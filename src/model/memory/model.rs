@@ -8,7 +8,7 @@ use super::spans::{Birth, Holder, NONE, RunId, Span, SpanId, Spans, State};
 use crate::bounds::{MOST_PIECES, most_segments};
 use crate::event::{Category, Event, EventKind, NameId};
 use crate::ledger::Ledger;
-use crate::releases::{Growth, Releases};
+use crate::releases::{Releases, SegmentGrowth};
 use crate::run::About;
 use crate::view::{HostMemory, PeaksSinceReset, Traffic};
 use vramlab_allocator::Settings;
@@ -374,7 +374,7 @@ impl MemoryModel {
         let mut releases = std::mem::take(&mut self.releases);
         let (reserved, settings, limit) = (self.reserved(), &self.settings, self.limit);
         let can_release = self.accounts.releasable > 0;
-        if releases.settle(Growth { size, stream, reserved, settings, limit }, || can_release) {
+        if releases.settle(SegmentGrowth { size, stream, reserved, settings, limit }, || can_release) {
             self.traffic.retries += 1;
         }
     }

@@ -36,7 +36,7 @@ struct LiveBlock {
 }
 
 /// What the second reading found out.
-pub(super) struct Found {
+pub(super) struct StudyResult {
     pub groups: Vec<Group>,
     pub lives: Vec<Life>,
     pub ops: Vec<OpRun>,
@@ -122,13 +122,13 @@ impl<'a> Strata<'a> {
         }
     }
 
-    pub fn finish(mut self, peak: Option<u64>) -> Found {
+    pub fn finish(mut self, peak: Option<u64>) -> StudyResult {
         if let Some(run) = self.under_way.take() {
             self.keep_run(run);
         }
         let peak = self.moments.iter().position(|moment| Some(moment.position) == peak);
         let groups = self.stacks.groups(self.grouping, peak);
-        Found { groups, lives: self.lives, ops: self.ops, cut: self.cut, names: self.names }
+        StudyResult { groups, lives: self.lives, ops: self.ops, cut: self.cut, names: self.names }
     }
 
     fn keep_run(&mut self, run: OpRun) {

@@ -1,6 +1,6 @@
 //! The stack machine that a pickle is a program for.
 
-use super::Listener;
+use super::PickleListener;
 use super::arena::Arena;
 use super::error::{PickleError, Problem};
 use super::glance::{Glance, Stop};
@@ -32,7 +32,7 @@ pub struct Machine<'a, L> {
     heard: usize,
 }
 
-impl<'a, L: Listener> Machine<'a, L> {
+impl<'a, L: PickleListener> Machine<'a, L> {
     pub fn new(reader: &'a mut dyn Source, listener: &'a mut L) -> Self {
         Self {
             input: Input::new(reader),

@@ -27,7 +27,7 @@ pub struct Moment {
     held: Micros,
 }
 
-pub(super) struct Shared {
+pub(super) struct MemoryInner {
     /// The device's index among those of the run: every event says it.
     index: DeviceIndex,
     pub(super) allocator: RefCell<CachingAllocator<Box<dyn SegmentSource>, Journal>>,
@@ -60,7 +60,7 @@ pub(super) struct Shared {
 
 /// A handle on allocator, device and observer; clones share them. It lives on one thread.
 #[derive(Clone)]
-pub struct Memory(pub(super) Rc<Shared>);
+pub struct Memory(pub(super) Rc<MemoryInner>);
 
 impl Memory {
     /// Takes over a device: its memory is cut into blocks by PyTorch's caching allocator.
@@ -82,7 +82,7 @@ impl Memory {
         let allocator = CachingAllocator::new(device.segments(), settings, journal.clone());
         let host = CachingHostAllocator::new(device.pinned_source());
         let account = device.pinned_memory().account().clone();
-        Self(Rc::new(Shared {
+        Self(Rc::new(MemoryInner {
             index,
             allocator: RefCell::new(allocator),
             journal,

@@ -1,6 +1,6 @@
 //! Values that are kept within bounds.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 
 use crate::shape::Shape;
@@ -61,7 +61,7 @@ impl Context {
         Ok(())
     }
 
-    fn record_clamp(&mut self, input: &Tensor, saved: Saved, bound: Bound, most: f32) -> Source {
+    fn record_clamp(&mut self, input: &Tensor, saved: SavedVariable, bound: Bound, most: f32) -> Source {
         let shape = input.shape();
         self.record("clampBackward", [Some(input), None, None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };

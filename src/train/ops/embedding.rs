@@ -1,6 +1,6 @@
 //! Embedding tables.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::{Interrupt, OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tape::Gradients;
@@ -94,7 +94,7 @@ impl Context {
         weight: &Tensor,
         indices: &Tensor,
         what: &'static str,
-    ) -> OpResult<(Tensor, Option<Saved>)> {
+    ) -> OpResult<(Tensor, Option<SavedVariable>)> {
         let width = weight.shape().last();
         let saved = if self.differentiates(&[weight]) { Some(self.save(indices)?) } else { None };
         let shape = indices.shape().with_appended(width).ok_or_else(too_many_dimensions)?;

@@ -1,6 +1,6 @@
 //! Linear layers: `y = x Wᵀ (+ b)`.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
@@ -262,6 +262,6 @@ pub(super) fn viewed(shape: Shape, to_input: Tensor) -> Tensor {
     if shape.dims().len() > 2 { to_input.marked_as_view() } else { to_input }
 }
 
-fn save_if(cx: &mut Context, condition: bool, tensor: &Tensor) -> OpResult<Option<Saved>> {
+fn save_if(cx: &mut Context, condition: bool, tensor: &Tensor) -> OpResult<Option<SavedVariable>> {
     condition.then(|| cx.save(tensor)).transpose()
 }

@@ -24,7 +24,7 @@ use super::schedule::micro_batches;
 use super::workload::Model;
 use reducer::Reducer;
 use server::Server;
-use sharded::Sharded;
+use sharded::ShardedModel;
 use vramlab_device::DType;
 use vramlab_model::Parallelism;
 
@@ -187,9 +187,9 @@ pub(super) fn wrap(
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 => {
             cx.hooks = Some(Box::new(Reducer::wrap(cx, member)?));
         }
-        Parallelism::Zero2 => cx.hooks = Some(Box::new(Sharded::wrap(cx, member.world, lower, false)?)),
+        Parallelism::Zero2 => cx.hooks = Some(Box::new(ShardedModel::wrap(cx, member.world, lower, false)?)),
         Parallelism::Tensor => tensor::split(cx)?,
-        Parallelism::Fsdp => cx.hooks = Some(Box::new(Sharded::wrap(cx, member.world, lower, true)?)),
+        Parallelism::Fsdp => cx.hooks = Some(Box::new(ShardedModel::wrap(cx, member.world, lower, true)?)),
         Parallelism::Server => cx.hooks = Some(Box::new(Server::wrap(cx, member.world)?)),
     }
     construction::barrier(cx)?;

@@ -15,7 +15,7 @@ use crate::schedule::{Action, order};
 use crate::shape::Shape;
 use crate::tensor::{Source, Tensor};
 use crate::timetable::Entry;
-use crate::workload::{Batch, Cut, Model, Part};
+use crate::workload::{Batch, Cut, Model, StagePart};
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, kernels};
 use vramlab_model::{Category, PipelineSchedule, STAGE};
@@ -51,7 +51,7 @@ fn in_four_bit(cx: &Context) -> BTreeSet<usize> {
 }
 
 /// A micro-batch between its forward and its backward.
-struct Passed {
+struct MicroBatch {
     graph: Graph,
     output: Tensor,
     loss: Option<Tensor>,
@@ -66,7 +66,7 @@ pub(crate) struct Stage {
     /// What goes back to the stage before, where devices pass it on: a send there may wait until it is received, behind
     /// nothing that goes the other way.
     backwards: Option<Communicator>,
-    part: Part,
+    part: StagePart,
     /// Which of its blocks the step under way checkpoints.
     checkpointing: Checkpointing,
     /// Parameters of the stage, in the order of its modules.
@@ -77,7 +77,7 @@ pub(crate) struct Stage {
     inputs: Vec<Tensor>,
     /// Gradients of outputs that are received; none on the last stage.
     output_gradients: Vec<Tensor>,
-    passed: Vec<Option<Passed>>,
+    passed: Vec<Option<MicroBatch>>,
     /// Outputs of the last stage: they are kept until the next step begins.
     outputs: Vec<Tensor>,
     losses: Vec<Tensor>,
@@ -113,7 +113,7 @@ impl Stage {
         }
         let each = blocks / ranks;
         let units = each * world.rank()..each * (world.rank() + 1);
-        let part = Part { units: units.clone(), first: world.rank() == 0, last: world.rank() + 1 == ranks };
+        let part = StagePart { units: units.clone(), first: world.rank() == 0, last: world.rank() + 1 == ranks };
         let in_blocks: BTreeSet<usize> = cx.units.iter().flatten().copied().collect();
         let around = (0..cx.leaves.len()).filter(|parameter| !in_blocks.contains(parameter));
         let (front, back): (Vec<usize>, Vec<usize>) = around.partition(|&parameter| parameter < first);
@@ -314,7 +314,7 @@ impl Stage {
         self.losses.extend(loss.as_ref().map(Tensor::detach));
         let graph = cx.end_graph();
         if let Some(place) = self.passed.get_mut(number) {
-            *place = Some(Passed { graph, output, loss, input_gradient });
+            *place = Some(MicroBatch { graph, output, loss, input_gradient });
         }
         self.done(cx, begun)
     }
@@ -331,7 +331,8 @@ impl Stage {
 
     /// Backward of one micro-batch.
     pub fn backward(&mut self, cx: &mut Context, number: usize) -> OpResult<()> {
-        let Some(Passed { graph, output, loss, input_gradient }) = self.passed.get_mut(number).and_then(Option::take)
+        let Some(MicroBatch { graph, output, loss, input_gradient }) =
+            self.passed.get_mut(number).and_then(Option::take)
         else {
             return Ok(());
         };

@@ -10,7 +10,7 @@ use crate::source::{Picture, RankFigures};
 use crate::tui::action::{Action, Binding};
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::user_input::{Malformed, TomlText};
+use crate::user_input::{TomlError, TomlText};
 
 const BUILT_IN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lab/demo.toml"));
 
@@ -107,7 +107,7 @@ impl Story {
     ///
     /// # Errors
     /// Never, unless the program was built from a story that is none.
-    pub fn built_in() -> Result<Self, Malformed> {
+    pub fn built_in() -> Result<Self, TomlError> {
         TomlText::built_in(BUILT_IN.into()).parse()
     }
 

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
 
 use super::line::{self, leaves};
-use super::pressed::Pressed;
+use super::pressed::LayerResponse;
 use super::scroll;
 use crate::drawing::legend::{account_marks, legend_of, short_label};
 use crate::drawing::pane::{self, Frame, span};
@@ -96,18 +96,18 @@ impl Help {
         matches!(&self.search, Some(HelpSearch { open: true, .. }))
     }
 
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> LayerResponse {
         if leaves(key) {
-            return Pressed::Leave;
+            return LayerResponse::Leave;
         }
         if let Some(search) = self.search.as_mut().filter(|search| search.open)
             && line::write(&mut search.text, key, LONGEST)
         {
             (self.first, search.chosen) = (0, 0);
-            return Pressed::Taken;
+            return LayerResponse::Taken;
         }
         let Some(action) = keys.dialog_action(key) else {
-            return if self.is_written() { Pressed::Taken } else { Pressed::Passed };
+            return if self.is_written() { LayerResponse::Taken } else { LayerResponse::Passed };
         };
         match (action, &mut self.search) {
             (DialogAction::Next | DialogAction::Previous, Some(search)) if search.open => {
@@ -116,16 +116,16 @@ impl Help {
                 search.chosen = to.min(last);
                 // The keys stand first, a line each.
                 self.first = search.chosen.saturating_sub(8);
-                return Pressed::Taken;
+                return LayerResponse::Taken;
             }
             (DialogAction::Apply, Some(search)) if search.open => {
                 let chosen = found(keys, search, self.screen).get(search.chosen).copied();
                 let pressed = |binding: &Binding| OnEnter::Press { screen: binding.screen, action: binding.action };
                 if let Some(binding) = chosen.filter(|binding| !binding.is_of_dialogs()) {
-                    return Pressed::Do(pressed(binding));
+                    return LayerResponse::Do(pressed(binding));
                 }
                 search.open = false;
-                return Pressed::Taken;
+                return LayerResponse::Taken;
             }
             _ => {}
         }
@@ -139,19 +139,19 @@ impl Help {
             (DialogAction::Part, None) => {
                 self.part = if self.part == HelpPart::Keys { HelpPart::Words } else { HelpPart::Keys };
             }
-            _ => return if self.is_written() { Pressed::Taken } else { Pressed::Passed },
+            _ => return if self.is_written() { LayerResponse::Taken } else { LayerResponse::Passed },
         }
         self.first = 0;
-        Pressed::Taken
+        LayerResponse::Taken
     }
 
     /// Adds text from elsewhere to what is looked for.
-    pub fn insert(&mut self, text: &str) -> Pressed {
+    pub fn insert(&mut self, text: &str) -> LayerResponse {
         if let Some(search) = self.search.as_mut().filter(|search| search.open) {
             text.chars().for_each(|symbol| line::push(&mut search.text, symbol, LONGEST));
             (self.first, search.chosen) = (0, 0);
         }
-        Pressed::Taken
+        LayerResponse::Taken
     }
 
     /// Draws the help over `area`; returns its lines in all, and how many are seen.

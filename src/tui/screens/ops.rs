@@ -15,15 +15,15 @@ use crate::drawing::figures::{self, Unit};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, Micros, OpRow, Sort, Study, Totals, naming};
-use crate::source::{Kind, Picture, Reading, Wanted};
+use crate::source::{FileProgress, Kind, Picture, StudyRequest};
 use crate::tui::action::{Action, Binding, Group, Key};
-use crate::tui::copied::{self, Copied};
+use crate::tui::copied::{self, Clipping};
 use crate::tui::large::Large;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::screens::lab;
 use crate::tui::share;
-use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::stage::{Chart, FrameLayout, Stage};
 use crate::tui::states::{OpsAction, ScreenAction, ScreenStates};
 use crate::units::Bytes;
 use crossterm::event::KeyCode;
@@ -73,12 +73,12 @@ fn bindings() -> Vec<Binding> {
     ]
 }
 
-fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<Wanted> {
+fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<StudyRequest> {
     Some(states.ops.wanted(picture))
 }
 
-fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
-    let mut layout = Layout::default();
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
+    let mut layout = FrameLayout::default();
     let tag = stage.states.ops.tag;
     // A study of what was wanted before is no answer to a tag.
     let answers = |study: &&Study| tag.is_none_or(|tag| study.begin == tag || study.end == tag);
@@ -86,7 +86,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let Some(study) = stage.picture.study.as_deref().filter(|study| reading.is_none() && answers(study)) else {
         let text = match (stage.picture.studying, tag) {
             _ if reading.is_some() => {
-                let words = reading.map_or_else(String::new, Reading::words);
+                let words = reading.map_or_else(String::new, FileProgress::words);
                 format!("  {words}: requests are listed when all are known")
             }
             (Some(part), _) => format!("  reading the events … {:.0} %", 100.0 * part),
@@ -183,7 +183,7 @@ fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Op
 }
 
 /// The whole table, its columns set apart by tabs, in bytes and milliseconds: as spreadsheets take it.
-fn rows(stage: &Stage<'_>) -> Copied {
+fn rows(stage: &Stage<'_>) -> Clipping {
     let state = &stage.states.ops;
     let Some(study) = stage.picture.study.as_deref() else { return copied::moment(stage) };
     let (kind, when) = (state.totals.label(), window(stage, study));
@@ -194,7 +194,7 @@ fn rows(stage: &Stage<'_>) -> Copied {
         let (name, time) = (row.name.replace('\t', " "), milliseconds(row.time));
         text.push_str(&format!("{name}\t{}\t{time}\t{taken}\t{kept}\t{workspace}\t{peak}\n", row.calls));
     }
-    Copied::new("table", &text)
+    Clipping::new("table", &text)
 }
 
 /// `61 % activations, 44 % of them log-probabilities`; the second half where it adds something and `room` cells hold it.

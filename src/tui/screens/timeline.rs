@@ -19,14 +19,14 @@ use crate::drawing::legend::{self, Account};
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Group, Grouping, MarkKind, Moment, Profile, Study, Survivor};
-use crate::source::{Kind, Picture, Wanted, Window};
+use crate::source::{Kind, Picture, StudyRequest, Window};
 use crate::tui::action::{Action, Binding, Group as Heading, Key};
 use crate::tui::copied;
 use crate::tui::large::Large;
 use crate::tui::moments::Columns;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
-use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::stage::{Chart, FrameLayout, Stage};
 use crate::tui::states::{ScreenAction, ScreenStates, TimelineAction};
 use crate::units::Bytes;
 
@@ -60,12 +60,12 @@ fn bindings() -> Vec<Binding> {
     ]
 }
 
-fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<Wanted> {
+fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<StudyRequest> {
     Some(states.timeline.wanted(picture))
 }
 
-fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
-    let mut layout = Layout::default();
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
+    let mut layout = FrameLayout::default();
     let theme = stage.theme;
     let reading = stage.picture.reading.as_ref();
     let Some(study) = stage.picture.study.as_deref().filter(|_| reading.is_none()) else {

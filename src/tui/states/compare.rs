@@ -42,7 +42,7 @@ impl CompareAction {
 
 /// Configurations of another file.
 #[derive(Clone, Debug)]
-pub struct Other {
+pub struct OtherFile {
     /// What it is called.
     pub name: Arc<str>,
     /// Its configurations.
@@ -64,7 +64,7 @@ pub struct CompareState {
     /// The one that all others are compared with; else the first.
     baseline: Option<Which>,
     /// What is compared with the run.
-    pub others: Vec<Other>,
+    pub others: Vec<OtherFile>,
 }
 
 impl CompareState {
@@ -196,7 +196,7 @@ mod tests {
     fn files_stand_behind_the_run_and_can_be_taken_away() {
         let mut state = CompareState::default();
         let own = began_at(&[3, 50]);
-        let file = |name: &str, positions: &[u64]| Other {
+        let file = |name: &str, positions: &[u64]| OtherFile {
             name: name.into(),
             all: began_at(positions).configurations.to_vec(),
         };

@@ -5,7 +5,7 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use crate::model::{Evidence, Finding, Grouping, PoolTotals, Remedy, SegmentView, StrandingSegment};
-use crate::source::{Move, Picture, Wanted, Window};
+use crate::source::{Move, Picture, StudyRequest, Window};
 
 /// What the ledger's own keys and clicks ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +54,12 @@ pub struct LedgerState {
     selected: Option<Discriminant<Evidence>>,
     /// Which of its remedies is meant.
     remedy: usize,
-    summed: Summed,
+    summed: SumCache,
 }
 
 /// The sums of the segments that were drawn last: while the segments stay the same, they are not added up again.
 #[derive(Clone, Debug, Default)]
-struct Summed(RefCell<(Arc<Vec<SegmentView>>, Arc<Sums>)>);
+struct SumCache(RefCell<(Arc<Vec<SegmentView>>, Arc<Sums>)>);
 
 /// Sums of segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,9 +81,9 @@ impl Sums {
 
 impl LedgerState {
     /// What it wants to have studied.
-    pub fn wanted(&self) -> Wanted {
+    pub fn wanted(&self) -> StudyRequest {
         let window = if self.whole { Window::Run } else { Window::Step };
-        Wanted { window, grouping: Grouping::Category }
+        StudyRequest { window, grouping: Grouping::Category }
     }
 
     /// The finding that is looked at, by its place; the first where that one is no more. `None`: there are none.
@@ -157,7 +157,7 @@ impl LedgerState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Level, View, When};
+    use crate::model::{FreeMemoryMoment, Level, View};
     use crate::units::Bytes;
 
     fn finding(evidence: Evidence, position: Option<u64>, remedies: &[Remedy]) -> Finding {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn releasable(position: Option<u64>) -> Finding {
-        let evidence = Evidence::Releasable { bytes: Bytes(5), reserved: Bytes(100), when: When::Step };
+        let evidence = Evidence::Releasable { bytes: Bytes(5), reserved: Bytes(100), when: FreeMemoryMoment::Step };
         finding(evidence, position, &[Remedy::EmptyCache])
     }
 

@@ -1,7 +1,7 @@
 //! The ops: what the rows of their table are, in which order, and what is compared with what.
 
 use crate::model::{Grouping, Sort, Totals};
-use crate::source::{Move, Picture, Wanted, Window};
+use crate::source::{Move, Picture, StudyRequest, Window};
 
 /// What the ops' own keys and clicks ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,14 +49,14 @@ pub struct OpsState {
 
 impl OpsState {
     /// What it wants to have studied.
-    pub fn wanted(&self, picture: &Picture) -> Wanted {
+    pub fn wanted(&self, picture: &Picture) -> StudyRequest {
         let here = picture.place();
         let window = match self.tag {
             Some(tag) => Window::Range(tag.min(here), tag.max(here)),
             None if self.whole => Window::Run,
             None => Window::Step,
         };
-        Wanted { window, grouping: Grouping::Category }
+        StudyRequest { window, grouping: Grouping::Category }
     }
 
     /// Does it; says where the cursor is to go, if anywhere.

@@ -11,7 +11,7 @@ mod way;
 
 pub(crate) use pane::render;
 pub(crate) use place::places;
-pub(crate) use state::{Heard, Tutor};
+pub(crate) use state::{Tutor, TutorResponse};
 
 use std::sync::Arc;
 

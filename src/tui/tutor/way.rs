@@ -11,7 +11,7 @@ use super::verdict::came_out;
 use crate::drawing::figures::counted;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::Token;
-use crate::lesson::Stage;
+use crate::lesson::CourseStage;
 use crate::tui::glossary::{self, Entry};
 use crate::tui::stage::Stage as Scene;
 
@@ -22,7 +22,7 @@ const LEAST_LETTERS: usize = 7;
 fn reached(tutor: &Tutor) -> usize {
     let course = tutor.course();
     match course.stage() {
-        Stage::Introduction => 0,
+        CourseStage::Introduction => 0,
         _ => course.place() + 1,
     }
 }
@@ -52,7 +52,7 @@ pub(super) fn render_steps(scene: &Scene<'_>, tutor: &Tutor, kind: Frame, area: 
     let room = usize::from(inner.height).saturating_sub(usize::from(!to_come.is_empty()));
     let first = reached.saturating_sub(room);
     let mut y = 0;
-    let is_over = course.stage() == Stage::Over;
+    let is_over = course.stage() == CourseStage::Over;
     for (place, (step, told)) in lesson.steps.iter().zip(course.all_told()).enumerate().take(reached).skip(first) {
         let here = tutor.back.unwrap_or(course.place()) == place && !is_over;
         let (mark, token) = if here { ("●", Token::Strong) } else { (" ", Token::Text) };
@@ -76,8 +76,8 @@ pub(super) fn render_steps(scene: &Scene<'_>, tutor: &Tutor, kind: Frame, area: 
 pub(super) fn terms(tutor: &Tutor) -> Vec<&'static Entry> {
     let course = tutor.course();
     let text = match course.stage() {
-        Stage::Introduction => course.introduction().to_owned(),
-        Stage::Explained => {
+        CourseStage::Introduction => course.introduction().to_owned(),
+        CourseStage::Explained => {
             let told = course.told();
             let ask = told.question.as_ref().map_or("", |asked| asked.ask.as_str());
             [ask, told.why.as_deref().unwrap_or_default(), &told.after, &told.prose].join(" ")

@@ -156,11 +156,11 @@ fn nothing_but_screens() -> Vec<tui::Binding> {
 
 #[test]
 fn while_it_waits_for_a_program_it_says_whom_since_when_what_for_and_where_output_goes() {
-    let awaited = tui::Awaited {
+    let awaited = tui::AwaitedProgram {
         command: "python train.py --epochs 3".to_owned(),
         pid: Some(4711),
         output: Some("vramlab-watch-4711.log".into()),
-        ..tui::Awaited::default()
+        ..tui::AwaitedProgram::default()
     };
     let waiting = Picture {
         kind: Kind::Watched("train.py".into()),

@@ -6,7 +6,7 @@ use std::ptr;
 
 use cudarc::cudnn::sys;
 
-use super::handle::{Handle, check};
+use super::handle::{DnnHandle, check};
 use crate::cuda::refusal::Refusal;
 use vramlab_allocator::units::Address;
 
@@ -111,7 +111,7 @@ impl Descriptor {
     }
 
     /// Sets an attribute to the handle.
-    pub fn of(self, name: Name, handle: &Handle) -> Result<Self, Refusal> {
+    pub fn of(self, name: Name, handle: &DnnHandle) -> Result<Self, Refusal> {
         self.set(name, &[handle.raw()])
     }
 
@@ -172,7 +172,7 @@ impl Drop for Descriptor {
 }
 
 /// Queues an execution plan on the handle's stream.
-pub(super) fn execute(handle: &Handle, plan: &Descriptor, pack: &Descriptor) -> Result<(), Refusal> {
+pub(super) fn execute(handle: &DnnHandle, plan: &Descriptor, pack: &Descriptor) -> Result<(), Refusal> {
     // SAFETY: all three are alive and finalised. That the pack's pointers are of live blocks is what `Device::launch` asks
     // of its caller.
     check(unsafe { sys::cudnnBackendExecute(handle.raw(), plan.raw.0, pack.raw.0) }, "executing a plan")

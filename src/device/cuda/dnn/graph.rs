@@ -5,7 +5,7 @@ use cudarc::cudnn::sys::{
 };
 
 use super::descriptor::{Descriptor, Kind, Name};
-use super::handle::{Handle, refused};
+use super::handle::{DnnHandle, refused};
 use crate::DType;
 use crate::cuda::refusal::Refusal;
 
@@ -208,7 +208,7 @@ impl Graph {
     }
 
     /// The whole graph, for engines to be found.
-    pub fn finish(self, handle: &Handle) -> Result<Operations, Refusal> {
+    pub fn finish(self, handle: &DnnHandle) -> Result<Operations, Refusal> {
         let all: Vec<&Descriptor> = self.operations.iter().collect();
         let whole = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
             .of(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)?

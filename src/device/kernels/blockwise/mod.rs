@@ -218,7 +218,7 @@ impl Family for Blockwise {
                 cpu::dequantize_bytes(on.cores, on.apart(), [src, codes, absmax], dst)
             }
             Self::GemmNf4 { m, n, k, a, w, magnitudes, bias, dst } => {
-                cpu::gemm(on.cores, on.apart(), [m, n, k], &cpu::Gemm { a, w, magnitudes, bias, dst })
+                cpu::gemm(on.cores, on.apart(), [m, n, k], &cpu::PackedGemm { a, w, magnitudes, bias, dst })
             }
             Self::AdamOfBytes { parameter, gradient, ref moments, ref rule } => {
                 cpu::adam::update(on.cores, on.apart(), [parameter, gradient], moments, rule)

@@ -133,21 +133,21 @@ impl Family for LayerNorm {
     fn on_cpu(&self, on: &Processor<'_>) -> KernelResult {
         match *self {
             Self::Forward { src, weight, bias, dst, mean, rstd, cols, eps } => {
-                let operands = cpu::Forward { src, add: None, weight, bias, dst, copy: None, mean, rstd };
+                let operands = cpu::LayerNormForward { src, add: None, weight, bias, dst, copy: None, mean, rstd };
                 cpu::forward(on.cores, on.in_place(), &operands, cols, eps)
             }
             Self::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, cols } => {
                 let optional = cpu::Optional { second: None, residual: None, copy: None };
-                let operands = cpu::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional };
+                let operands = cpu::LayerNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional };
                 cpu::backward(on.cores, on.in_place(), &operands, cols)
             }
             Self::Add { src, add, weight, bias, dst, copy, mean, rstd, cols, eps } => {
-                let operands = cpu::Forward { src, add, weight, bias, dst, copy, mean, rstd };
+                let operands = cpu::LayerNormForward { src, add, weight, bias, dst, copy, mean, rstd };
                 cpu::forward(on.cores, on.in_place(), &operands, cols, eps)
             }
             Self::AddBackward { grad, second, residual, src, mean, rstd, weight, dsrc, copy, dweight, dbias, cols } => {
                 let optional = cpu::Optional { second, residual, copy };
-                let operands = cpu::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional };
+                let operands = cpu::LayerNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional };
                 cpu::backward(on.cores, on.in_place(), &operands, cols)
             }
         }

@@ -21,7 +21,7 @@ pub use grouped::SideBySide;
 pub(super) use math::{evenly_spaced, matrices};
 
 use backend::{Backend, Inputs};
-use heads::{Computed, Heads};
+use heads::{FusedOutput, Heads};
 
 use crate::config::AttentionKernel;
 use crate::context::{AttentionChoice, Context};
@@ -243,7 +243,7 @@ impl Context {
     }
 
     /// The fused kernel, for a backward pass to come.
-    fn fused(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, computed: &Computed) -> OpResult<()> {
+    fn fused(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, computed: &FusedOutput) -> OpResult<()> {
         self.launch(kernels::Attention::Forward {
             by,
             shape,
@@ -267,7 +267,7 @@ impl Context {
         &self,
         (by, shape): (FusedAttention, AttentionShape),
         parts: &Heads,
-        computed: &Computed,
+        computed: &FusedOutput,
         grad: &Tensor,
         [dq, dk, dv]: [HeadView; 3],
     ) -> OpResult<()> {

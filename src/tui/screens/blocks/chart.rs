@@ -9,19 +9,19 @@ use crate::drawing::legend;
 use crate::drawing::map::{self, Entry, Plan, Sheet, Survey};
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::tui::stage::{Layout, Stage};
-use crate::tui::states::Picked;
+use crate::tui::stage::{FrameLayout, Stage};
+use crate::tui::states::SelectedPart;
 use crate::units::Bytes;
 
 /// Draws it; puts into the layout where a click selects, and the rows.
 pub(super) fn render(
     stage: &Stage<'_>,
     survey: &Survey,
-    picked: Option<Picked>,
+    picked: Option<SelectedPart>,
     kind: Frame,
     area: Rect,
     buf: &mut Buffer,
-    layout: &mut Layout,
+    layout: &mut FrameLayout,
 ) {
     let (theme, view, state) = (stage.theme, stage.shown, &stage.states.blocks);
     let (margin, edges) = if kind == Frame::Box { (4, 2) } else { (2, 1) };

@@ -6,13 +6,13 @@ use crate::tui::stage::Stage;
 use crate::units::Address;
 
 /// What is told of blocks at one moment.
-pub(super) struct Story<'a> {
+pub(super) struct BlockStory<'a> {
     stage: &'a Stage<'a>,
     study: Option<&'a Study>,
     position: u64,
 }
 
-impl<'a> Story<'a> {
+impl<'a> BlockStory<'a> {
     pub fn new(stage: &'a Stage<'a>) -> Self {
         Self { stage, study: stage.picture.study.as_deref(), position: stage.shown.position }
     }
@@ -111,7 +111,7 @@ mod tests {
         position: usize,
         events: &[Event],
         study: bool,
-        tell: impl Fn(&Story<'_>, &BlockView, Address) -> T,
+        tell: impl Fn(&BlockStory<'_>, &BlockView, Address) -> T,
     ) -> Vec<T> {
         let is_begin = |event: &Event| matches!(event.kind, EventKind::StepBegin { .. });
         let begin = events[..position].iter().rposition(is_begin).unwrap();
@@ -156,7 +156,7 @@ mod tests {
             aim: None,
             allowed: None,
         };
-        let story = Story::new(&stage);
+        let story = BlockStory::new(&stage);
         let segments = picture.view.segments.iter();
         let blocks = segments
             .flat_map(|segment| segment.blocks.iter().map(|block| (segment.address.offset(block.offset), block)));

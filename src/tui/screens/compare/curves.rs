@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 
-use super::Compared;
+use super::ComparisonFrame;
 use super::metric::Metric;
 use super::rows::{numbered, token_of};
 use crate::drawing::chart::{Axis, Curve};
@@ -23,7 +23,7 @@ const ROWS_FOR_ALL: u16 = 8;
 const FAINT: f64 = 2.0;
 
 /// Draws the pane.
-pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
+pub(super) fn render(compared: &ComparisonFrame<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     let steps = compared.all.iter().any(|one| !one.knows_no_steps());
     let each = match (steps, compared.is_one()) {
@@ -99,7 +99,7 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
 
 /// Whose lines are drawn beside the selected one's: all, or in few rows, where they would lie upon each other, the baseline's and that
 /// of the one that takes least.
-fn lines(compared: &Compared<'_>, rows: u16) -> Vec<usize> {
+fn lines(compared: &ComparisonFrame<'_>, rows: u16) -> Vec<usize> {
     let all = 0..compared.all.len();
     let others = all.filter(|place| *place != compared.selected);
     if rows >= ROWS_FOR_ALL || compared.all.len() <= 3 {

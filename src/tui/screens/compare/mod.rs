@@ -39,7 +39,7 @@ use crate::tui::large::Large;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::screens::lab;
-use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::stage::{Chart, FrameLayout, Stage};
 use crate::tui::states::{CompareAction, ScreenAction};
 
 pub(crate) const SCREEN: Screen = Screen {
@@ -94,7 +94,7 @@ fn bindings() -> Vec<Binding> {
 }
 
 /// What all parts of the screen are drawn from.
-struct Compared<'a> {
+struct ComparisonFrame<'a> {
     stage: &'a Stage<'a>,
     all: Vec<Arc<Configuration>>,
     /// The file of each that is not the run's.
@@ -103,7 +103,7 @@ struct Compared<'a> {
     baseline: usize,
 }
 
-impl<'a> Compared<'a> {
+impl<'a> ComparisonFrame<'a> {
     /// `None` where there is no configuration yet.
     fn of(stage: &'a Stage<'a>) -> Option<Self> {
         // While steps go by figures are those of the mark: renewed no more often than they can be read.
@@ -147,9 +147,9 @@ fn without_kind(file: &str) -> &str {
     plain.strip_suffix(".pickle").unwrap_or(plain)
 }
 
-fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
-    let mut layout = Layout::default();
-    let Some(compared) = Compared::of(stage) else {
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
+    let mut layout = FrameLayout::default();
+    let Some(compared) = ComparisonFrame::of(stage) else {
         let text = match stage.picture.kind {
             Kind::Snapshot(_) => "no history here, so no peaks to compare",
             Kind::Watched(_) => "a watched program has no switches: nothing to compare",
@@ -213,11 +213,11 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
 /// says how far that came.
 fn curve_of_each(
     stage: &Stage<'_>,
-    compared: &Compared<'_>,
+    compared: &ComparisonFrame<'_>,
     kind: Frame,
     area: Rect,
     buf: &mut Buffer,
-    layout: &mut Layout,
+    layout: &mut FrameLayout,
 ) {
     let curves = !compared.is_one() && compared.all.iter().any(|one| one.curve.is_some());
     if curves || stage.picture.shown_step().is_none() {

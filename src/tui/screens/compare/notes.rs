@@ -1,12 +1,12 @@
 //! What must be known of the figures.
 
-use super::Compared;
+use super::ComparisonFrame;
 use crate::source::Kind;
 use crate::tui::action::Action;
 use crate::tui::states::{CompareAction, ScreenAction};
 
 /// What must be known of the figures of the one selected. Of a single one that is what was measured: nothing differs.
-pub(super) fn notes(compared: &Compared<'_>) -> Vec<String> {
+pub(super) fn notes(compared: &ComparisonFrame<'_>) -> Vec<String> {
     let (all, selected) = (&compared.all, compared.selected);
     let configuration = &all[selected];
     let recorded = configuration.knows_no_steps();

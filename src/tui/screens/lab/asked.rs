@@ -15,12 +15,12 @@ const HATCH: &str = "╳";
 
 /// What was allocated when a request failed, and how much it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct RefusedRequest {
     allocated: Bytes,
     pub bytes: Bytes,
 }
 
-impl Asked {
+impl RefusedRequest {
     /// The request that failed in the step that is drawn; `None` where none did.
     pub fn of(stage: &Stage<'_>, profile: &Profile) -> Option<Self> {
         let autopsy = stage.picture.autopsy()?;
@@ -80,7 +80,7 @@ mod tests {
         // The cell in which an area ends, where the request begins.
         let (base, eighths) = ((allocated / 800) as u16, (allocated % 800 / 100) as usize);
         buf[(9, plot.bottom() - 1 - base)].set_symbol(EIGHTHS[eighths]);
-        let asked = Asked { allocated: Bytes(allocated), bytes: Bytes(bytes) };
+        let asked = RefusedRequest { allocated: Bytes(allocated), bytes: Bytes(bytes) };
         asked.draw(Axis::fitted(Unit::KiB, Bytes(8000), 10), &theme, plot, &mut buf);
         let danger = theme.color(Token::Danger);
         let taken = |row: u16| {

@@ -13,11 +13,11 @@ use crate::drawing::theme::{Theme, Token};
 use crate::model::{BlockView, Category, SegmentView, View};
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
-use crate::tui::stage::{Layout, Stage};
+use crate::tui::stage::{FrameLayout, Stage};
 use crate::units::Bytes;
 
 /// Draws the pane, and notes where the map is and what of it is seen.
-pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut Layout) {
+pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     let (theme, view) = (stage.theme, stage.shown);
     let margin = if kind == Frame::Box { 4 } else { 2 };
     let inside = area.height.saturating_sub(if kind == Frame::Box { 2 } else { 1 });

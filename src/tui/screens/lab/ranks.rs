@@ -13,7 +13,7 @@ use crate::drawing::theme::Token;
 use crate::source::{RankFigures, RankState};
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
-use crate::tui::stage::{Clock, Stage};
+use crate::tui::stage::{Stage, TimeSource};
 use crate::units::Bytes;
 
 /// Ranks that have a row of their own at most.
@@ -86,9 +86,9 @@ fn times(stage: &Stage<'_>, of: &RankFigures) -> Vec<Span<'static>> {
         return Vec::new();
     }
     let unit = match stage.clock() {
-        Clock::Real => " ms",
-        Clock::Simulated => " ms sim",
-        Clock::Host => " ms host",
+        TimeSource::Real => " ms",
+        TimeSource::Simulated => " ms sim",
+        TimeSource::Host => " ms host",
     };
     let figure = |micros, width| format!("{:>width$}", figures::milliseconds(micros));
     let mut line =

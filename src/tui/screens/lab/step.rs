@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-use super::asked::Asked;
+use super::asked::RefusedRequest;
 use super::reading;
 use super::step_legend::StepLegend;
 use crate::drawing::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
@@ -41,7 +41,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         return Rect::ZERO;
     }
     let profile = stage.picture.shown_step();
-    let asked = profile.and_then(|profile| Asked::of(stage, profile));
+    let asked = profile.and_then(|profile| RefusedRequest::of(stage, profile));
     let inside = pane::inside(kind, area.intersection(buf.area));
     // Without phases the row below has the unit and the events, if that leaves the curve rows enough.
     let below = profile.is_none_or(has_phases) || inside.height > ROWS_FOR_BOTH;
@@ -56,13 +56,13 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
             .as_ref()
             .map(|(before, _)| highest(before))
             .filter(|before| plot.height >= ROWS_FOR_BOTH && before.get() / MOST_TIMES <= own.get());
-        let asked = asked.map_or(Bytes::ZERO, Asked::top);
+        let asked = asked.map_or(Bytes::ZERO, RefusedRequest::top);
         let aim = stage.aim.map_or(Bytes::ZERO, |aim| aim.bytes);
         let largest = own.max(before.unwrap_or_default()).max(asked).max(least).max(aim);
         let axis = Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height);
         let plot = plot.intersection(buf.area);
         let areas = Areas::of(&stacks(profile, theme, plot.width), axis.top, theme, (plot.width, plot.height));
-        Some(Scaled { profile, largest, axis, areas })
+        Some(PlottedStep { profile, largest, axis, areas })
     };
     let below_legend = |rows: u16| Rect { y: whole.y + rows, height: whole.height - rows, ..whole };
     let mut legend_rows = profile.map_or(0, |_| StepLegend::least_rows(area, whole.height));
@@ -90,7 +90,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     let in_title = legend.as_ref().filter(|_| legend_rows == 0);
     let title = title(stage, profile, asked, line.as_ref(), in_title, area);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
-    let Some(Scaled { profile, largest, axis, areas }) = drawn else {
+    let Some(PlottedStep { profile, largest, axis, areas }) = drawn else {
         let text = match stage.picture.kind {
             Kind::Snapshot(_) => "this snapshot has no history",
             _ => "no step has begun yet",
@@ -134,7 +134,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
 }
 
 /// A step as it is drawn in a plot.
-struct Scaled<'a> {
+struct PlottedStep<'a> {
     profile: &'a Profile,
     largest: Bytes,
     axis: Axis,
@@ -182,7 +182,7 @@ fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
 fn title(
     stage: &Stage<'_>,
     profile: Option<&Profile>,
-    asked: Option<Asked>,
+    asked: Option<RefusedRequest>,
     line: Option<&(Curve, bool)>,
     legend: Option<&StepLegend>,
     area: Rect,

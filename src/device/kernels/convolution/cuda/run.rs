@@ -2,7 +2,7 @@
 
 use crate::cuda::blas::Multiplication;
 use crate::cuda::convolution::{Form, Order, Products, Task};
-use crate::cuda::dnn::{Convolution, Plan, Role};
+use crate::cuda::dnn::{ConvolutionCall, ExecutionPlan, Role};
 use crate::cuda::geometry::geometry;
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::kernels::Strided;
@@ -16,7 +16,7 @@ const CHANNELS: usize = 4;
 
 impl Form {
     /// Queues it; false where it is the own kernels' turn.
-    pub fn run(&self, queue: &mut Queue<'_>, convolution: &Convolution<'_>, tf32: bool) -> Result<bool, Refusal> {
+    pub fn run(&self, queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>, tf32: bool) -> Result<bool, Refusal> {
         match self {
             Self::Engine(plan) => {
                 let workspace = match plan.workspace() {
@@ -35,8 +35,8 @@ impl Form {
 }
 
 /// The gradient of the source by an engine for the turned convolution.
-fn run_turned(queue: &mut Queue<'_>, convolution: &Convolution<'_>, plan: &Plan) -> Result<(), Refusal> {
-    let Convolution { shape, src, weight, dst, .. } = convolution;
+fn run_turned(queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>, plan: &ExecutionPlan) -> Result<(), Refusal> {
+    let ConvolutionCall { shape, src, weight, dst, .. } = convolution;
     let bytes = plan.workspace().next_multiple_of(256);
     let workspace = queue.scratch(bytes + weight.len * weight.dtype.size() as usize)?;
     let turned = Address(workspace.0 + bytes as u64);
@@ -49,8 +49,8 @@ fn run_turned(queue: &mut Queue<'_>, convolution: &Convolution<'_>, plan: &Plan)
 
 impl Products {
     /// Queues it.
-    fn run(self, queue: &mut Queue<'_>, convolution: &Convolution<'_>, tf32: bool) -> Result<(), Refusal> {
-        let &Convolution { role, shape, src, weight, dst } = convolution;
+    fn run(self, queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>, tf32: bool) -> Result<(), Refusal> {
+        let &ConvolutionCall { role, shape, src, weight, dst } = convolution;
         let task = Task { role, shape: *shape, dtype: src.dtype };
         let areas = self.areas(&task);
         let [columns, folded, parts, workspace, bytes] = areas.offsets();
