@@ -29,13 +29,29 @@ pub fn cursor(plot: Rect, x: u16, below: Option<u16>, theme: &Theme, buf: &mut B
             _ => draw_over(cell, "│", Token::Key, theme),
         }
     }
-    if let Some(cell) = foot.and_then(|y| buf.cell_mut((plot.x + x, y))) {
-        // A word keeps its letter.
-        match cell.symbol().starts_with(char::is_alphanumeric) {
-            true => cell.set_style(theme.style(Token::Key).add_modifier(Modifier::REVERSED)),
-            false => cell.set_symbol(FOOT).set_style(theme.style(Token::Key)),
-        };
+    if let Some(y) = foot {
+        stand(Rect { y, height: 1, ..plot }, x, theme, buf);
     }
+}
+
+/// Sets the foot into a row. A word there makes way for it, if there is a cell behind it; else it keeps its letter.
+fn stand(row: Rect, x: u16, theme: &Theme, buf: &mut Buffer) {
+    let row = row.intersection(buf.area);
+    let (at, right) = (row.x + x, row.right());
+    if row.is_empty() || at >= right {
+        return;
+    }
+    let is_letter =
+        |x: u16, buf: &Buffer| buf[(x, row.y)].symbol().starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let end = (at..right).find(|x| !is_letter(*x, buf));
+    let Some(end) = end.filter(|end| *end == at || matches!(buf[(*end, row.y)].symbol(), " " | "─")) else {
+        buf[(at, row.y)].set_style(theme.style(Token::Key).add_modifier(Modifier::REVERSED));
+        return;
+    };
+    for x in (at..end).rev() {
+        buf[(x + 1, row.y)] = buf[(x, row.y)].clone();
+    }
+    buf[(at, row.y)].set_symbol(FOOT).set_style(theme.style(Token::Key));
 }
 
 fn slit(cell: &mut Cell, ground: Color, theme: &Theme) {
@@ -77,6 +93,26 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_word_below_makes_way_for_the_foot_or_keeps_its_letter() {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        for (x, row, reversed) in
+            [(1, "│▲backward", false), (3, "│ba▲ckward", false), (8, "│zero_grad", true), (9, "│backward▲", false)]
+        {
+            let text = if reversed { "│zero_grad│" } else { "│backward──" };
+            let mut buf = Buffer::empty(Rect::new(0, 0, 11, 2));
+            let mut stack = Stack::default();
+            stack.add(Bytes(8), Ink { token: Token::Allocated, fill: "█" });
+            let plot = Rect { height: 1, ..buf.area };
+            areas(&vec![stack; 11], Bytes(8), &theme, plot, &mut buf);
+            buf.set_string(0, 1, text, theme.style(Token::Dim));
+            cursor(plot, x, Some(1), &theme, &mut buf);
+            let drawn: String = (0..11).map(|x| buf[(x, 1)].symbol()).collect();
+            assert_eq!(buf[(x, 1)].modifier.contains(Modifier::REVERSED), reversed, "{x}");
+            assert_eq!(drawn.chars().take(10).collect::<String>(), row, "{x}");
         }
     }
 

@@ -78,6 +78,11 @@ impl Place {
         (self.row + along / width, along % width)
     }
 
+    /// Its first segment, counted as they are drawn: no other place begins with it.
+    pub const fn first(&self) -> usize {
+        self.first
+    }
+
     /// Whether several segments share it.
     pub const fn is_shared(&self) -> bool {
         self.count > 1

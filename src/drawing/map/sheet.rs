@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::buffer::{Buffer, Cell};
+use ratatui::layout::{Position, Rect};
 
 use super::bar::{LABEL, bar, row_label};
 use super::coloring::Coloring;
@@ -47,6 +47,7 @@ impl Sheet<'_> {
     ) {
         let (plan, theme, bars) = (self.plan, self.theme, cells(area));
         let rows = first..first + usize::from(area.height);
+        let mut owners = Owners::of(bars);
         let mut labelled = None;
         let places = plan.places(&rows);
         for (number, &place) in places.iter().enumerate() {
@@ -70,11 +71,13 @@ impl Sheet<'_> {
                 let at = Rect { x: bars.x.saturating_add(x), y: bars.y.saturating_add(y), width, height: 1 };
                 let halves = strip.cells(piece.from, piece.count);
                 bar(halves, self.coloring, theme, at, buf);
+                owners.take(at, place.first());
                 if bars.x > area.x && picked.is_some() && halves.iter().any(|half| half.picked) {
                     put_at(area, LABEL - 1, y, vec![span(theme, Token::Key, "▸")], buf);
                 }
             }
         }
+        owners.part(theme, buf);
         for note in plan.notes(&rows) {
             let x = u16::try_from(note.x).unwrap_or(u16::MAX);
             let y = u16::try_from(note.row - first).unwrap_or(u16::MAX);
@@ -98,5 +101,113 @@ impl Sheet<'_> {
         let least = begun.clone().map(|segment| segment.size).min();
         let Some(largest) = begun.max_by_key(|segment| segment.size) else { return };
         row_label(largest, (leads, least < Some(largest.size)), self.theme, area, y, buf);
+    }
+}
+
+/// Which place each cell of a map shows.
+struct Owners {
+    area: Rect,
+    /// By their first segments.
+    cells: Vec<Option<usize>>,
+}
+
+impl Owners {
+    fn of(area: Rect) -> Self {
+        Self { area, cells: vec![None; usize::from(area.width) * usize::from(area.height)] }
+    }
+
+    /// The cells of `at` show the place of this first segment.
+    fn take(&mut self, at: Rect, first: usize) {
+        for position in at.intersection(self.area).positions() {
+            let cell = self.number(position);
+            self.cells[cell] = Some(first);
+        }
+    }
+
+    fn number(&self, position: Position) -> usize {
+        usize::from(position.y - self.area.y) * usize::from(self.area.width) + usize::from(position.x - self.area.x)
+    }
+
+    /// Leaves a line above cells that are the colour of those above them, which are of another segment: two would be seen as one.
+    fn part(&self, theme: &Theme, buf: &mut Buffer) {
+        if theme.is_colorless() {
+            return;
+        }
+        for below in self.area.intersection(buf.area).positions().filter(|position| position.y > self.area.y) {
+            let above = Position { y: below.y - 1, ..below };
+            let [one, other] = [above, below].map(|position| self.cells[self.number(position)]);
+            let is_edge = one.is_some() && other.is_some() && one != other;
+            // A cell with the end of a block in it has a line of its own.
+            if is_edge && is_whole(&buf[above]) && buf[below].symbol() == WHOLE && buf[above].fg == buf[below].fg {
+                buf[below].set_symbol(PARTED);
+            }
+        }
+    }
+}
+
+/// A cell in one colour, and the same with a line of the ground above it.
+const WHOLE: &str = "█";
+const PARTED: &str = "▇";
+
+fn is_whole(cell: &Cell) -> bool {
+    matches!(cell.symbol(), WHOLE | PARTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::map::coloring::Tone;
+    use crate::theme::{Catalog, ColorTier};
+    use vramlab_allocator::PoolKind;
+    use vramlab_allocator::units::{Address, Bytes, StreamId};
+    use vramlab_model::{BlockView, Category, NameId};
+
+    fn segment(number: u64, mebibytes: u64) -> SegmentView {
+        let size = Bytes::mib(mebibytes);
+        let block = BlockView {
+            offset: Bytes::ZERO,
+            size,
+            requested: size,
+            pending: false,
+            category: Category::Activation,
+            name: NameId::NONE,
+            op: NameId::NONE,
+            born: 0,
+        };
+        SegmentView {
+            address: Address(number << 40),
+            size,
+            pool: PoolKind::Large,
+            stream: StreamId::DEFAULT,
+            expandable: false,
+            page: None,
+            blocks: Arc::new(vec![block]),
+        }
+    }
+
+    #[test]
+    fn a_segment_is_told_from_the_one_above_it_and_is_in_one_piece() {
+        let segments = [segment(0, 80), segment(1, 40)];
+        // Rows of 40 cells: two of the first segment, one of the second.
+        let plan = Plan::at_scale(&segments, &[0, 1], (40, 3), 1 << 20);
+        for (tier, symbols) in [(ColorTier::True, ["█", "█", "▇"]), (ColorTier::None, ["A", "A", "A"])] {
+            let (theme, _) = Catalog::default().load("dark", tier).unwrap();
+            let sheet = Sheet {
+                segments: &segments,
+                plan: &plan,
+                coloring: Coloring::Category,
+                touched: &[],
+                picked: None,
+                theme: &theme,
+            };
+            let mut buf = Buffer::empty(Rect::new(0, 0, 40, 3));
+            let tone = |_: &SegmentView, block: &BlockView| Some(Tone::of(block.category));
+            let divide = |of: &[&SegmentView], count, cells| Strip::new(of.iter().copied(), count, cells, tone);
+            sheet.draw(0, divide, buf.area, &mut buf);
+            let drawn: Vec<&str> = (0..3).map(|y| buf[(10, y)].symbol()).collect();
+            assert_eq!(drawn, symbols, "{tier:?}");
+        }
     }
 }

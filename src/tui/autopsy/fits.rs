@@ -74,8 +74,7 @@ pub(super) fn lines(fits: &[Fit], width: usize) -> Option<Vec<String>> {
     let line = |fit: &Fit| {
         let mut line = format!("{:<names$}  {:>figures$}", fit.name, bytes(fit.reserved));
         if let Some(cells) = bar {
-            let filled = (fit.reserved.get() as u128 * cells as u128).div_ceil(u128::from(full)) as usize;
-            line.push_str(&format!(" {}{}", "▇".repeat(filled.min(cells)), " ".repeat(cells - filled.min(cells))));
+            line.push_str(&format!(" {:<cells$}", filled(fit.reserved.get(), full, cells)));
         }
         if has_left {
             line.push_str(&format!("  {}", left(fit)));
@@ -88,6 +87,14 @@ pub(super) fn lines(fits: &[Fit], width: usize) -> Option<Vec<String>> {
         None => lines.push(HOW.to_owned()),
     }
     Some(lines)
+}
+
+/// A bar of `cells` at `full`, to an eighth of a cell; something is never drawn as nothing.
+fn filled(value: u64, full: u64, cells: usize) -> String {
+    let all = 8 * cells as u128;
+    let eighths = (u128::from(value) * all / u128::from(full.max(1))).clamp(u128::from(value > 0), all) as usize;
+    let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+    format!("{}{rest}", "█".repeat(eighths / 8))
 }
 
 /// The same in a sentence.
@@ -132,12 +139,12 @@ mod tests {
     fn a_row_has_a_name_a_figure_a_bar_and_what_is_left_as_far_as_there_is_room() {
         let fits = [fit("a (accumulate 2)", 11, Some(11)), fit("c (checkpoint on)", 20, Some(2))];
         let wide = lines(&fits, 90).unwrap();
-        assert_eq!(wide[0], "a (accumulate 2)   11.00 GiB ▇▇▇▇▇▇▇▇▇▇            11.00 left");
+        assert_eq!(wide[0], "a (accumulate 2)   11.00 GiB ██████████            11.00 left");
         assert!(wide[1].ends_with("2.00 left (tried, simulated)") && wide.len() == 2, "{wide:?}");
         let narrow = lines(&fits, 43).unwrap();
         assert_eq!(narrow[1], "c (checkpoint on)  20.00 GiB  2.00 left");
         assert_eq!(narrow[2], HOW, "it is always said how that is known");
-        assert_eq!(lines(&fits, 37).unwrap()[0], "a (accumulate 2)   11.00 GiB ▇▇▇▇");
+        assert_eq!(lines(&fits, 37).unwrap()[0], "a (accumulate 2)   11.00 GiB ████");
         assert_eq!(lines(&fits, 30).unwrap()[0], "a (accumulate 2)   11.00 GiB");
         assert_eq!(short("c c (checkpoint every:2)"), "c c  checkpoint every:2");
         assert_eq!(lines(&fits, 20), None);

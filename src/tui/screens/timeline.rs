@@ -243,6 +243,8 @@ impl TimelineView<'_> {
         let inside = plot.intersection(buf.area);
         let areas = Areas::of(&stacks, axis.top, theme, (inside.width, inside.height));
         areas.draw(theme, inside, buf);
+        // Before the names of lines, which keep clear of them.
+        self.marks(plot, buf);
         if let Some(aim) = self.stage.aim {
             aim.line().draw(highest, axis, |_| Some(aim.bytes), theme, plot, buf);
         }
@@ -258,7 +260,6 @@ impl TimelineView<'_> {
             let drawn: Vec<Bytes> = (0..dots).filter_map(|dot| Some(fullest(dot)?.allocated)).collect();
             Curve::apart(plot, axis, &heights, &drawn).draw(Token::Ghost, theme, buf);
         }
-        self.marks(plot, buf);
         self.axis_of_time(axis, inner, plot, buf);
         self.cursor_line(plot, Some(plot.bottom()), buf);
         (plot, Some(areas))

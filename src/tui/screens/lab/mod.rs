@@ -14,6 +14,7 @@
 
 mod asked;
 mod blocks;
+mod earlier;
 mod effect;
 mod ghost;
 mod gpu;

@@ -33,7 +33,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     // Below the names, and above the phases.
     let plot = Rect { y: inner.y + 1, height: inner.height.saturating_sub(2), ..inner };
     if !plot.is_empty() {
-        areas(&step::stacks(profile, theme, plot.width), step::highest(profile), theme, plot, buf);
+        areas(&step::stacks(profile, None, theme, plot.width), step::highest(profile), theme, plot, buf);
         step::phase_names(profile, theme, plot, buf);
     }
     true

@@ -6,6 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 
 use super::asked::RefusedRequest;
+use super::earlier::Earlier;
 use super::reading;
 use super::step_legend::StepLegend;
 use crate::drawing::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
@@ -42,6 +43,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     }
     let profile = stage.picture.shown_step();
     let asked = profile.and_then(|profile| RefusedRequest::of(stage, profile));
+    let earlier = profile.and_then(|profile| Earlier::of(stage, profile));
     let inside = pane::inside(kind, area.intersection(buf.area));
     // Without phases the row below has the unit and the events, if that leaves the curve rows enough.
     let below = profile.is_none_or(has_phases) || inside.height > ROWS_FOR_BOTH;
@@ -61,13 +63,21 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         let largest = own.max(before.unwrap_or_default()).max(asked).max(least).max(aim);
         let axis = Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height);
         let plot = plot.intersection(buf.area);
-        let areas = Areas::of(&stacks(profile, theme, plot.width), axis.top, theme, (plot.width, plot.height));
+        let areas = Areas::of(
+            &stacks(profile, earlier.as_ref(), theme, plot.width),
+            axis.top,
+            theme,
+            (plot.width, plot.height),
+        );
         Some(PlottedStep { profile, largest, axis, areas })
     };
     let below_legend = |rows: u16| Rect { y: whole.y + rows, height: whole.height - rows, ..whole };
     let mut legend_rows = profile.map_or(0, |_| StepLegend::least_rows(area, whole.height));
     let mut drawn = scaled(below_legend(legend_rows));
-    let legend = profile.and_then(|profile| legend(stage, profile, drawn.as_ref().map(|drawn| &drawn.areas), area));
+    let legend = profile.and_then(|profile| {
+        let areas = drawn.as_ref().map(|drawn| &drawn.areas);
+        legend(stage, (profile, earlier.as_ref()), areas, area)
+    });
     let rows = legend.as_ref().map_or(legend_rows, |legend| legend.rows(area, inside, whole.height, theme));
     if rows != legend_rows {
         (legend_rows, drawn) = (rows, scaled(below_legend(rows)));
@@ -142,10 +152,15 @@ struct PlottedStep<'a> {
 }
 
 /// What its colours mean, at the peak, or where somebody has stopped.
-fn legend(stage: &Stage<'_>, profile: &Profile, areas: Option<&Areas>, area: Rect) -> Option<StepLegend> {
+fn legend(
+    stage: &Stage<'_>,
+    (profile, earlier): (&Profile, Option<&Earlier>),
+    areas: Option<&Areas>,
+    area: Rect,
+) -> Option<StepLegend> {
     let peak = profile.peak()?;
     let unit = unit(stage, peak.allocated);
-    Some(StepLegend::of((profile, peak), stopped_below(stage, peak), unit, areas, area.height, stage.theme))
+    Some(StepLegend::of((profile, peak), earlier, stopped_below(stage, peak), unit, areas, area.height, stage.theme))
 }
 
 /// The step that is drawn as a line over this one: the one pinned, else the last one before the last flip.
@@ -164,16 +179,20 @@ pub(super) fn highest(profile: &Profile) -> Bytes {
     profile.peak().map_or(Bytes::ZERO, |sample| sample.allocated)
 }
 
-/// A stack of categories for each of so many columns.
-pub(super) fn stacks(profile: &Profile, theme: &Theme, width: u16) -> Vec<Stack> {
+/// A stack of categories for each of so many columns; what earlier steps left lies below what the step gives back.
+pub(super) fn stacks(profile: &Profile, earlier: Option<&Earlier>, theme: &Theme, width: u16) -> Vec<Stack> {
     let inks = Category::STACKED.map(|category| (category, legend::ink(category, theme)));
-    profile.in_columns(width).map(|sample| stack(&sample, &inks)).collect()
+    profile.in_columns(width).map(|sample| stack(&sample, earlier, &inks)).collect()
 }
 
-fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
+fn stack(sample: &Sample, earlier: Option<&Earlier>, inks: &[(Category, Ink)]) -> Stack {
     let mut stack = Stack::default();
     for (category, ink) in inks {
-        stack.add(sample.by_category[*category as usize], *ink);
+        if let Some(earlier) = earlier.filter(|_| *category == Category::Activation) {
+            stack.add(earlier.bytes(), earlier.ink);
+        }
+        let own = earlier.map(|earlier| earlier.beyond(sample.by_category, *category));
+        stack.add(own.unwrap_or(sample.by_category[*category as usize]), *ink);
     }
     stack
 }

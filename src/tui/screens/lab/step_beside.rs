@@ -74,7 +74,7 @@ fn render_other(
     }
     let axis = Ceiling::axis(stage.ceiling(), unit, largest, plot.height);
     axis.draw(theme, inner, plot, buf);
-    areas(&step::stacks(profile, theme, plot.width), axis.top, theme, plot, buf);
+    areas(&step::stacks(profile, None, theme, plot.width), axis.top, theme, plot, buf);
     if plot.bottom() < inner.bottom() {
         step::phases(profile, axis, theme, inner, plot, buf);
     }

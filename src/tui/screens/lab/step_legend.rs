@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
+use super::earlier::{self, Earlier};
 use crate::drawing::chart::{Areas, Axis, Ink};
 use crate::drawing::figures::Unit;
 use crate::drawing::legend;
@@ -19,8 +20,8 @@ const ROWS: [u16; 2] = [9, 13];
 /// The same of the first where a title of so few cells has not even their names.
 const NARROW: (u16, u16) = (64, 6);
 
-/// Categories that are drawn as one, with their bytes.
-type Band = Vec<(Category, Bytes)>;
+/// What is drawn as one: its names, with their bytes.
+type Band = Vec<(&'static str, Bytes)>;
 
 /// The colours of a curve, the first the one that has most bytes at any moment.
 pub(super) struct StepLegend {
@@ -32,6 +33,7 @@ impl StepLegend {
     /// Of a step that peaks at `peak`; figures are those of the moment `here`, if somebody has stopped there.
     pub fn of(
         (profile, peak): (&Profile, &Sample),
+        earlier: Option<&Earlier>,
         here: Option<&View>,
         unit: Unit,
         areas: Option<&Areas>,
@@ -39,7 +41,8 @@ impl StepLegend {
         theme: &Theme,
     ) -> Self {
         let mut bands: Vec<(Ink, Band)> = Vec::new();
-        for (category, at_peak, highest) in parts(profile, peak, rows) {
+        bands.extend(earlier.map(|earlier| (earlier.ink, vec![(earlier::LABEL, earlier.bytes())])));
+        for (category, at_peak, highest) in parts(profile, peak, earlier, rows) {
             let own = legend::ink(category, theme);
             let drawn_as = |ink: Ink| areas.map_or(Some(ink), |areas| areas.drawn_as(ink));
             // What no cell has room for is part of what lies below it: it is named there if that grows by an eighth of a row, and by a
@@ -57,9 +60,12 @@ impl StepLegend {
                 bands.push((drawn, Vec::new()));
             }
             let band = &mut bands[place].1;
-            let bytes = here.map_or(at_peak, |here| here.by_category[category as usize]);
+            let bytes = here.map_or(at_peak, |here| match earlier {
+                Some(earlier) => earlier.beyond(here.by_category, category),
+                None => here.by_category[category as usize],
+            });
             // That whose colour they have is the first.
-            band.insert(if own == drawn { 0 } else { band.len() }, (category, bytes));
+            band.insert(if own == drawn { 0 } else { band.len() }, (legend::short_label(category), bytes));
         }
         Self { bands, unit }
     }
@@ -134,7 +140,7 @@ impl StepLegend {
 }
 
 fn name(ink: Ink, band: &Band, theme: &Theme) -> Vec<Span<'static>> {
-    let labels: Vec<&str> = band.iter().map(|(category, _)| legend::short_label(*category)).collect();
+    let labels: Vec<&str> = band.iter().map(|(label, _)| *label).collect();
     vec![legend::mark(ink, theme), span(theme, Token::Dim, format!(" {}", labels.join("+")))]
 }
 
@@ -144,11 +150,18 @@ fn width(spans: &[Span<'static>]) -> usize {
 
 /// The categories that can be seen anywhere in a curve of so many rows, those that are ever most first, with their bytes at
 /// its peak, and the most.
-fn parts(profile: &Profile, peak: &Sample, rows: u16) -> Vec<(Category, Bytes, Bytes)> {
+fn parts(profile: &Profile, peak: &Sample, earlier: Option<&Earlier>, rows: u16) -> Vec<(Category, Bytes, Bytes)> {
+    let beyond = |bytes: [Bytes; Category::ALL.len()], category: Category| {
+        earlier.map_or(bytes[category as usize], |earlier| earlier.beyond(bytes, category))
+    };
+    let most = |category| {
+        let of = profile.samples.iter().map(|sample| beyond(sample.by_category, category));
+        of.max().unwrap_or_default()
+    };
     // Half an eighth of a row is drawn.
     let halves = 16 * u64::from(rows.max(1));
     let mut parts: Vec<(Category, Bytes, Bytes)> = Category::STACKED
-        .map(|category| (category, peak.by_category[category as usize], most(profile, category)))
+        .map(|category| (category, beyond(peak.by_category, category), most(category)))
         .into_iter()
         .filter(|(_, _, highest)| highest.get().saturating_mul(halves) >= peak.allocated.get().max(1))
         .collect();
