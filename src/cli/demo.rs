@@ -14,7 +14,7 @@ use crate::session::{LabSpec, Parallel, Speed};
 use crate::source;
 use crate::tui::{self, Ranks, ReadingPace, Story};
 use crate::user_input::TomlText;
-use crate::workload::Entry;
+use crate::workload::WorkloadEntry;
 
 /// How long captions stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -70,7 +70,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Status> {
 }
 
 /// The run that a scene begins.
-fn shared(ranks: &Ranks, entry: &Entry) -> Result<LabSpec> {
+fn shared(ranks: &Ranks, entry: &WorkloadEntry) -> Result<LabSpec> {
     let parallel = Parallel { parallelism: ranks.parallel, ranks: ranks.count };
     let device = device(&ranks.device)?;
     let mut spec = LabSpec { device, speed: Speed::Watchable, parallel: Some(parallel), ..LabSpec::new(entry.clone()) };

@@ -11,7 +11,7 @@ use super::output::stdout;
 use super::spec::SpecArgs;
 use super::{Status, Usage};
 use crate::estimate::{Estimate, MemoryTerm, Model, ModelKind, TrainingSetup};
-use crate::model::{Category, Settings, View, advice};
+use crate::model::{Category, RunSettings, View, advice};
 use crate::session::{DeviceChoice, Headless, LabSpec, Scene, Setup, Speed, Switch, settings};
 use crate::train::{AttentionKernel, Offload, Retain};
 use crate::units::Bytes;
@@ -188,7 +188,7 @@ fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<Es
 }
 
 /// Whether a flip has a row: not what is set, and no step back from it.
-fn is_compared(standing: &Settings, word: &str, value: &str) -> bool {
+fn is_compared(standing: &RunSettings, word: &str, value: &str) -> bool {
     let measure = advice::MEASURES.iter().find(|measure| measure.switch == word && measure.value == value);
     advice::changes(standing, word, value) && measure.is_none_or(|measure| measure.trades(standing))
 }

@@ -14,7 +14,7 @@ use super::progress::ProgressLine;
 use super::{Status, Usage};
 use crate::allocator::TorchVersion;
 use crate::export::{self, AtomicFile, ExportError, ExportMoment, Format, MomentError};
-use crate::source::{Stage, Whole};
+use crate::source::{LoadProgress, Whole};
 
 /// Arguments of `vramlab export`.
 #[derive(Debug, Args)]
@@ -160,9 +160,9 @@ pub(super) fn read_quietly(path: &Path, torch: Option<TorchVersion>) -> Result<W
     let whole = Whole::read(path, torch, |reading| {
         let (what, done, total, replays) = match reading {
             // How much comes through a pipe is unknown.
-            Stage::Bytes(_, 0) => return,
-            Stage::Bytes(done, total) => ("reading", done, total, false),
-            Stage::Entries(done, total) => ("replaying", done, total, true),
+            LoadProgress::Bytes(_, 0) => return,
+            LoadProgress::Bytes(done, total) => ("reading", done, total, false),
+            LoadProgress::Entries(done, total) => ("replaying", done, total, true),
         };
         if progress.as_ref().is_none_or(|(_, before)| *before != replays) {
             progress = Some((ProgressLine::new(what, total), replays));

@@ -17,7 +17,7 @@ use super::spec::SpecArgs;
 use super::stand_in::StandInArgs;
 use super::{Status, Usage, config, foresight, interrupt, ranks, reproduce, ways};
 use crate::fit::{
-    self, CandidateCost, CandidateFit, Control, Largest, News, Pareto, Probe, ProbeFigures, ProbeOutcome, Terms,
+    self, CandidateCost, CandidateFit, Control, Largest, Pareto, Probe, ProbeFigures, ProbeOutcome, SearchNews, Terms,
 };
 use crate::session::{DeviceChoice, LabSpec, Setup};
 use crate::workload::{Data, LengthPolicy};
@@ -112,7 +112,7 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
     foresight::announce_search(&spec, args.steps, !args.batch_only);
     let stop = interrupt::flag()?;
     let follow = Follower::new(&spec);
-    let tell = |news: News<'_>| follow.hear(&news);
+    let tell = |news: SearchNews<'_>| follow.hear(&news);
     let control = Control::new(&stop, &tell);
     let terms = Terms { why };
     let largest = fit::largest_batch(&spec, args.steps, terms, &control);

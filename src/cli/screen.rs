@@ -4,7 +4,7 @@ use clap::Args;
 use color_eyre::eyre::Result;
 
 use super::Usage;
-use super::config::{self, ColorArg, GlyphArg, Settings};
+use super::config::{self, ColorArg, GlyphArg, UserSettings};
 use super::spec::{cards, themes, workloads};
 use crate::model::Tags;
 use crate::tui::{self, OpeningCommand, TuiError, TuiOptions};
@@ -37,7 +37,7 @@ impl ScreenArgs {
     ///
     /// # Errors
     /// [`Usage`] for a theme on the command line that can't be had. One that settings name is told.
-    pub fn options(&self, settings: &Settings, origin: OpeningCommand) -> Result<TuiOptions> {
+    pub fn options(&self, settings: &UserSettings, origin: OpeningCommand) -> Result<TuiOptions> {
         let config = &settings.config;
         let named = |theme: &Option<String>| theme.clone().filter(|name| name != "auto");
         let mut options = TuiOptions {

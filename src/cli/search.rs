@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use serde_json::{Value, json};
 
 use super::flags;
-use crate::fit::{News, Probe, ProbeOutcome};
+use crate::fit::{Probe, ProbeOutcome, SearchNews};
 use crate::model::{Micros, View};
 use crate::session::{LabSpec, MemoryLimit};
 use crate::train::DataPath;
@@ -30,18 +30,18 @@ impl Follower {
         Self { live: io::stderr().is_terminal(), batch: spec.config.batch }
     }
 
-    pub fn hear(&self, news: &News<'_>) {
+    pub fn hear(&self, news: &SearchNews<'_>) {
         let text = match news {
-            News::Trying { batch } => format!("batch {batch} …"),
-            News::Tried(probe) => {
+            SearchNews::Trying { batch } => format!("batch {batch} …"),
+            SearchNews::Tried(probe) => {
                 format!("batch {} {}", probe.batch, if probe.fits() { "fits" } else { "does not fit" })
             }
-            News::GroupTried(probe) => {
+            SearchNews::GroupTried(probe) => {
                 let (way, cards) = (probe.parallel.parallelism, probe.parallel.ranks);
                 let fits = if probe.fits() { "fits" } else { "does not fit" };
                 format!("{way}: batch {} on {cards} cards {fits}", probe.batch)
             }
-            News::Costed { done, total, .. } => {
+            SearchNews::Costed { done, total, .. } => {
                 format!("batch {}: {done} of {total} combinations of switches", self.batch)
             }
         };

@@ -20,7 +20,7 @@ use super::screen::ScreenArgs;
 use super::spec::themes;
 use super::stand_in::{self, StandInArgs};
 use super::{Status, Usage};
-use crate::source::{self, Meeting, Request, Source};
+use crate::source::{self, MeetingPoint, Request, Source};
 use crate::tui::{self, AwaitedProgram, OpeningCommand};
 use crate::watch::{Job, Lines, Output, descends, listening_in, sockets, sweep};
 
@@ -146,7 +146,7 @@ fn origin(args: &WatchArgs) -> OpeningCommand {
 
 /// A program that is watched, and what is known of it here.
 struct WatchedProgram {
-    meeting: Meeting,
+    meeting: MeetingPoint,
     job: Option<Arc<Mutex<Job>>>,
     output: Option<PathBuf>,
     /// Where the processes of a program on a stand-in GPU count.
@@ -159,8 +159,8 @@ impl WatchedProgram {
         let words: Vec<String> = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let started = self.job.as_ref().map(|job| job.lock().unwrap_or_else(PoisonError::into_inner).pid());
         let attached = match &self.meeting {
-            Meeting::Socket(socket) => socket.file_stem().and_then(|stem| stem.to_str()?.parse().ok()),
-            Meeting::Started(_) => None,
+            MeetingPoint::Socket(socket) => socket.file_stem().and_then(|stem| stem.to_str()?.parse().ok()),
+            MeetingPoint::Started(_) => None,
         };
         AwaitedProgram {
             command: words.join(" "),
@@ -217,7 +217,7 @@ fn started(args: &WatchArgs) -> Result<(WatchedProgram, String)> {
         Output::Inherit => None,
     };
     let words: Vec<_> = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let meeting = Meeting::Started(Arc::clone(&job));
+    let meeting = MeetingPoint::Started(Arc::clone(&job));
     Ok((WatchedProgram { meeting, job: Some(job), output: path, stand_in }, name_of(&words)))
 }
 
@@ -249,7 +249,10 @@ fn running(pid: Option<u32>) -> Result<(WatchedProgram, String)> {
         }
     };
     let name = socket.file_stem().map_or_else(String::new, |stem| format!("process {}", stem.to_string_lossy()));
-    Ok((WatchedProgram { meeting: Meeting::Socket(socket.clone()), job: None, output: None, stand_in: None }, name))
+    Ok((
+        WatchedProgram { meeting: MeetingPoint::Socket(socket.clone()), job: None, output: None, stand_in: None },
+        name,
+    ))
 }
 
 /// How to watch again what listens.

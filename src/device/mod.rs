@@ -33,7 +33,7 @@ pub mod sim;
 
 pub use attention::{AttentionShape, FusedAttention};
 pub use collective::{Abort, Collective, GroupId, SharedAbort};
-pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, MatrixPrecision, ProgramStart};
+pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, MatrixPrecision, ProgramStart, StreamMark};
 pub use dropout::DropoutMask;
 pub use error::DeviceError;
 pub use float8::{from_e4m3, from_e5m2, to_e4m3, to_e5m2};

@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::moments::Moments;
 use super::scale::Scale;
 use super::table::Figure;
-use super::unit::{Amount, Unit};
+use super::unit::{Amount, FigureUnit};
 
 /// Something that holds or does not: `reserved <= before.reserved`.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Condition(pub(super) Test);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantity {
     pub(super) term: Term,
-    pub(super) unit: Unit,
+    pub(super) unit: FigureUnit,
 }
 
 /// Why an expression has no value.
@@ -87,7 +87,7 @@ impl Quantity {
 
     /// What it counts.
     #[must_use]
-    pub const fn unit(&self) -> Unit {
+    pub const fn unit(&self) -> FigureUnit {
         self.unit
     }
 
@@ -375,7 +375,7 @@ impl Term {
             f.write_str("(")?;
         }
         match self {
-            Self::Literal(number, scale) if scale.unit() == Unit::PerSecond => write!(f, "{number}{scale}")?,
+            Self::Literal(number, scale) if scale.unit() == FigureUnit::PerSecond => write!(f, "{number}{scale}")?,
             Self::Literal(number, scale) if *scale == Scale::ONE => write!(f, "{number}")?,
             Self::Literal(number, scale) => write!(f, "{number} {scale}")?,
             Self::Figure(None, figure) => f.write_str(figure.name())?,

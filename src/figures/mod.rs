@@ -24,4 +24,4 @@ pub use scale::Scale;
 pub use table::{Figure, FigureInputs, Figures, list};
 pub use template::Template;
 pub use token::Misread;
-pub use unit::{Amount, Unit};
+pub use unit::{Amount, FigureUnit};

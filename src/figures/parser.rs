@@ -4,7 +4,7 @@ use super::algebra;
 use super::expression::{Condition, Function, Operation, Quantity, Relation, Term, Test};
 use super::table::Figure;
 use super::token::{KEYWORDS, Misread, Token, tokens};
-use super::unit::Unit;
+use super::unit::FigureUnit;
 use crate::user_input::hint;
 
 /// Longer expressions are none that a person wrote.
@@ -58,7 +58,7 @@ impl Quantity {
 
 /// A whole expression, or a part of one.
 enum ParsedPart {
-    Term(Term, Unit),
+    Term(Term, FigureUnit),
     Test(Test),
 }
 
@@ -172,7 +172,7 @@ impl<'a> Parser<'a, '_> {
             let from = self.offset();
             let (of, other) = self.sum().and_then(|read| term(read, from))?;
             same(unit, other, at, "compared")?;
-            let relative = allowed == Unit::Share || (!unit.is_bare() && allowed.is_bare());
+            let relative = allowed == FigureUnit::Share || (!unit.is_bare() && allowed.is_bare());
             if !relative {
                 same(unit, allowed, at, "compared")?;
             }
@@ -211,7 +211,7 @@ impl<'a> Parser<'a, '_> {
         let mut left = self.unary()?;
         loop {
             let at = self.offset();
-            let (operation, units): (_, fn(Unit, Unit) -> Option<Unit>) = match self.peek() {
+            let (operation, units): (_, fn(FigureUnit, FigureUnit) -> Option<FigureUnit>) = match self.peek() {
                 Some(Token::Sign("*")) => (Operation::Times, algebra::product),
                 Some(Token::Sign("/")) => (Operation::Over, algebra::quotient),
                 _ => return Ok(left),
@@ -320,7 +320,7 @@ impl<'a> Parser<'a, '_> {
     }
 }
 
-fn term(read: ParsedPart, at: usize) -> Result<(Term, Unit), Misread> {
+fn term(read: ParsedPart, at: usize) -> Result<(Term, FigureUnit), Misread> {
     match read {
         ParsedPart::Term(term, unit) => Ok((term, unit)),
         ParsedPart::Test(_) => Err(Misread::new(at, "this is true or false, and a quantity is wanted here")),
@@ -334,9 +334,9 @@ fn test(read: ParsedPart, at: usize) -> Result<Test, Misread> {
     }
 }
 
-fn same(a: Unit, b: Unit, at: usize, what: &str) -> Result<Unit, Misread> {
+fn same(a: FigureUnit, b: FigureUnit, at: usize, what: &str) -> Result<FigureUnit, Misread> {
     algebra::sum(a, b).ok_or_else(|| {
-        let hint = if b == Unit::Number || a == Unit::Number { "; give the number a unit" } else { "" };
+        let hint = if b == FigureUnit::Number || a == FigureUnit::Number { "; give the number a unit" } else { "" };
         Misread::new(at, format!("{} and {} can't be {what}{hint}", a.label(), b.label()))
     })
 }

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{CandidateCost, Control, Largest, News, Pareto, ProbeFigures, ProbeOutcome, Terms, largest_batch, pareto};
+use super::{
+    CandidateCost, Control, Largest, Pareto, ProbeFigures, ProbeOutcome, SearchNews, Terms, largest_batch, pareto,
+};
 use crate::model::Micros;
 use crate::session::LabSpec;
 
@@ -24,7 +26,7 @@ pub struct SearchForecast {
 pub fn foresee(spec: &LabSpec, steps: u64, switches: bool, patience: Duration) -> Option<SearchForecast> {
     let simulated = spec.without_arithmetic()?;
     let (stop, until) = (AtomicBool::new(false), Instant::now() + patience);
-    let look = |_: News<'_>| {
+    let look = |_: SearchNews<'_>| {
         if Instant::now() > until {
             stop.store(true, Ordering::Relaxed);
         }

@@ -13,7 +13,7 @@ mod ranks;
 mod search;
 mod ways;
 
-pub use control::{Control, News};
+pub use control::{Control, SearchNews};
 pub use error::FitError;
 pub use foresight::{SearchForecast, foresee};
 pub use largest::{Largest, largest_batch};

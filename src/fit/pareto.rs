@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::{Control, FitError, News, ProbeFigures, ProbeOutcome, Terms, probe};
+use super::{Control, FitError, ProbeFigures, ProbeOutcome, SearchNews, Terms, probe};
 use crate::allocator::Settings;
 use crate::model::Remedy;
 use crate::model::advice::{self, MEASURES, Measure};
@@ -183,7 +183,7 @@ fn cost(
             Ok(outcome) => {
                 let costed = CandidateCost { candidate, outcome };
                 let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                control.tell(News::Costed { costed: &costed, done, total });
+                control.tell(SearchNews::Costed { costed: &costed, done, total });
                 Some(costed)
             }
             Err(error) => {

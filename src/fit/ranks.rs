@@ -1,7 +1,7 @@
 //! What fits on several simulated cards that train together.
 
 use super::probe::{figures, retries};
-use super::{Control, FitError, News, ProbeOutcome, Terms, search};
+use super::{Control, FitError, ProbeOutcome, SearchNews, Terms, search};
 use crate::model::{Micros, Ranks};
 use crate::session::{BuildError, GroupError, LabSpec, Parallel, ProcessGroup, Speed};
 use crate::train::{Config, OnOom, Parallelism, TrainError, batch_unit};
@@ -159,7 +159,7 @@ impl GroupSearch<'_> {
         if probe.outcome == ProbeOutcome::Stopped {
             return Ok(None);
         }
-        self.control.tell(News::GroupTried(&probe));
+        self.control.tell(SearchNews::GroupTried(&probe));
         Ok(Some(probe))
     }
 }

@@ -19,7 +19,7 @@ pub use bench::{Bench, BenchOutcome, BenchProgress};
 pub use claim::{Claim, ClaimMetric, Need, NotHere, Ruling, Side, Verdict, Work};
 pub use collection::{Folklore, FolkloreError, USERS_FILE};
 pub use judge::Judgement;
-pub use program::Request;
+pub use program::ProgramLine;
 pub use reduce::Reduction;
 pub use steps::{ClaimAction, DataWord, InferenceWord, ModelsWord, Training};
 pub use unfit::Unfit;

@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::claim::{Claim, ClaimMetric, Need, NotHere, Ruling, Side, Verdict, Work};
 use super::formula::Formulas;
-use super::program::{self, Request};
+use super::program::{self, ProgramLine};
 use super::steps::{self, ClaimAction, DataWord, InferenceWord, ModelsWord, Training};
 use crate::figures::{Condition, Misread, Quantity, Scope, Template};
 use crate::session::Parallel;
@@ -255,9 +255,9 @@ impl ClaimReader<'_> {
         Ok(Side { name, work })
     }
 
-    fn program(&self, lines: &[Spanned<String>]) -> Result<Vec<Request>, TomlError> {
+    fn program(&self, lines: &[Spanned<String>]) -> Result<Vec<ProgramLine>, TomlError> {
         let read = |line: &Spanned<String>| {
-            let request = Request::parse(line.get_ref()).map_err(|reason| self.wrong(line, 0, reason))?;
+            let request = ProgramLine::parse(line.get_ref()).map_err(|reason| self.wrong(line, 0, reason))?;
             self.mark(request.mark(), line.span())?;
             Ok(request)
         };

@@ -9,7 +9,7 @@ use crate::figures::{FigureInputs, Figures};
 use crate::session::{self, BuildError, DeviceChoice, Headless, LabSpec, Parallel, Switch};
 use crate::train::{Config, TrainError};
 use crate::user_input::{command_line, hint};
-use crate::workload::{Catalog, Data, Entry, Extent, Generation, InferenceMode, InferencePlan, Models, Sizes};
+use crate::workload::{Catalog, Data, Extent, Generation, InferenceMode, InferencePlan, Models, Sizes, WorkloadEntry};
 
 /// Milliseconds that a simulated H200 may need for what the processor is to compute: it takes some hundred times as long.
 const PROCESSOR: f64 = 120.0;
@@ -275,7 +275,7 @@ impl Training {
     /// # Errors
     /// [`Unfit`].
     pub(super) fn spec(&self, device: &DeviceChoice, workloads: &Catalog) -> Result<LabSpec, Unfit> {
-        let entry: Entry = workloads.entry(&self.workload).map_err(|error| Unfit(error.to_string()))?;
+        let entry: WorkloadEntry = workloads.entry(&self.workload).map_err(|error| Unfit(error.to_string()))?;
         let sizes = self.sizes.or(entry.sizes);
         let mut spec = LabSpec { device: device.clone(), sizes: self.sizes, ..LabSpec::new(entry) };
         if let Some(data) = self.data {

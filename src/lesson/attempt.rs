@@ -6,14 +6,14 @@ use super::action::LessonAction;
 use super::answer::{MeasuredAnswer, Unclear};
 use super::goal::{Goal, reached};
 use super::told::Try;
-use crate::model::{Setting, Settings};
+use crate::model::{RunSettings, Setting};
 use crate::session::Reach;
 
 /// How the run stood when a goal was set, or was last tried for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SetOut {
     /// Switches when it was set.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<RunSettings>,
     /// Requests that had failed before the try.
     pub failures: u64,
 }
@@ -31,7 +31,7 @@ impl SetOut {
     }
 
     /// A try in words, with the switches as they stand `now`.
-    pub fn told(&self, now: &Settings, measured: &Result<MeasuredAnswer, Unclear>) -> Try {
+    pub fn told(&self, now: &RunSettings, measured: &Result<MeasuredAnswer, Unclear>) -> Try {
         let outcome = match measured {
             Ok(MeasuredAnswer::Reached { cost }) => reached(*cost),
             Ok(_) => reached(None),
@@ -42,7 +42,7 @@ impl SetOut {
 }
 
 /// Switches that stand otherwise than they did, with their values.
-fn changes(before: &Settings, now: &Settings) -> String {
+fn changes(before: &RunSettings, now: &RunSettings) -> String {
     let is_other = |setting: &&Setting| before.get(&setting.switch).is_some_and(|was| was.value != setting.value);
     let changed: Vec<String> =
         now.0.iter().filter(is_other).map(|setting| format!("{} {}", setting.switch, setting.value)).collect();

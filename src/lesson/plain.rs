@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_goal_says_what_it_cost_or_gained() {
-        let share = |value| Some(crate::figures::Amount { value, unit: crate::figures::Unit::Share });
+        let share = |value| Some(crate::figures::Amount { value, unit: crate::figures::FigureUnit::Share });
         assert_eq!(reached(share(0.16)), "reached, at a cost of 16 %");
         assert_eq!(reached(share(-0.7)), "reached, at a gain of 70 %");
         assert_eq!(reached(None), "reached");

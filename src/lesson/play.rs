@@ -6,7 +6,7 @@ use super::answer::Answer;
 use super::course::{Course, CourseStage};
 use super::order::CourseRequest;
 use super::question::Form;
-use super::run::Runs;
+use super::run::LessonRuns;
 use super::score::Score;
 use super::script::Lesson;
 use crate::figures::{FigureInputs, Figures};
@@ -14,16 +14,16 @@ use crate::model::{EventKind, RunState, View};
 use crate::session::{BuildError, Headless, LabSpec, Listener, Switch};
 
 /// A course and the run that it is about.
-pub struct Player {
+pub struct LessonPlayer {
     course: Course,
     run: Headless,
-    runs: Runs,
+    runs: LessonRuns,
     /// The one under way.
     spec: LabSpec,
     learner: Arc<str>,
 }
 
-impl Player {
+impl LessonPlayer {
     /// Begins a lesson on the first of its runs. A listener elsewhere hears all that happens, and where
     /// `learner` is.
     ///
@@ -31,7 +31,7 @@ impl Player {
     /// When the run can't begin.
     pub fn begin(
         lesson: Arc<Lesson>,
-        runs: Runs,
+        runs: LessonRuns,
         learner: &str,
         listener: Option<Listener>,
     ) -> Result<Self, BuildError> {
@@ -44,7 +44,7 @@ impl Player {
     /// When the run can't begin.
     pub fn resume(
         lesson: Arc<Lesson>,
-        runs: Runs,
+        runs: LessonRuns,
         learner: &str,
         listener: Option<Listener>,
         (steps, earlier): (usize, Score),
@@ -180,8 +180,12 @@ fn known<'a>(view: &'a View, statistics: &'a crate::allocator::Statistics, run: 
 ///
 /// # Errors
 /// When a run can't begin.
-pub fn play(lesson: Arc<Lesson>, runs: Runs, mut answer: impl FnMut(&Form) -> Answer) -> Result<Course, BuildError> {
-    let mut player = Player::begin(lesson, runs, "", None)?;
+pub fn play(
+    lesson: Arc<Lesson>,
+    runs: LessonRuns,
+    mut answer: impl FnMut(&Form) -> Answer,
+) -> Result<Course, BuildError> {
+    let mut player = LessonPlayer::begin(lesson, runs, "", None)?;
     loop {
         match player.course.stage() {
             CourseStage::Over => return Ok(player.course),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::answer::{Answer, MeasuredAnswer, Unclear, Worth};
 use super::goal::Goal;
-use crate::figures::{Amount, Condition, Moments, Quantity, Scale, Template, Unit};
+use crate::figures::{Amount, Condition, FigureUnit, Moments, Quantity, Scale, Template};
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,7 +148,7 @@ impl Form {
 }
 
 /// Whether an amount of one can be an answer in the other.
-pub(super) fn fits(a: Unit, b: Unit) -> bool {
+pub(super) fn fits(a: FigureUnit, b: FigureUnit) -> bool {
     a == b || (a.is_bare() && b.is_bare())
 }
 

@@ -207,7 +207,7 @@ impl Reader<'_> {
         let measured = amount.measure(&Default::default()).map_err(|error| wrong(error.to_string()))?;
         match measured.unit {
             _ if measured.value <= 0.0 => Err(wrong("a tolerance is more than nothing".to_owned())),
-            crate::figures::Unit::Share => Ok(Tolerance::Share(measured.value)),
+            crate::figures::FigureUnit::Share => Ok(Tolerance::Share(measured.value)),
             unit if fits(unit, quantity.unit()) => Ok(Tolerance::Amount(measured.value)),
             unit => Err(wrong(format!(
                 "{} are measured and the tolerance is {}; write a share, such as 10 %",

@@ -14,12 +14,12 @@ use crate::device::sim::CardCatalog;
 use crate::session::{self, DeviceChoice, LabSpec, MemoryLimit, Parallel, Speed, Switch};
 use crate::train::OptimizerForm;
 use crate::workload::{
-    Catalog, CheckpointLoad, Data, Entry, InferenceMode, InferencePlan, LengthPolicy, Lengths, Models, Sizes,
+    Catalog, CheckpointLoad, Data, InferenceMode, InferencePlan, LengthPolicy, Lengths, Models, Sizes, WorkloadEntry,
 };
 
 /// What is run, and how its switches stand at the start.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Run {
+pub(super) struct LessonRun {
     /// What is trained.
     pub workload: String,
     /// Where its figures hold: `cpu`, or `sim:` and a card.
@@ -93,7 +93,7 @@ pub(super) struct RawRun {
 /// Where a lesson runs that names no device.
 const USUAL_DEVICE: &str = "sim:h200";
 
-impl Run {
+impl LessonRun {
     /// What `raw` says; what it leaves out is as in `base`. Sizes and data are a workload's: a run that names another
     /// workload has that one's own.
     ///
@@ -165,7 +165,7 @@ impl Run {
         let wrong = |reason: String| LineIndex(source).wrong(self.places.workload, reason);
         let small = (device == DeviceChoice::Cpu && own != device).then(|| small(&self.workload)).flatten();
         let workload = small.unwrap_or(&self.workload);
-        let entry: Entry = catalog.entry(workload).map_err(|error| wrong(error.to_string()))?;
+        let entry: WorkloadEntry = catalog.entry(workload).map_err(|error| wrong(error.to_string()))?;
         let data = match (&self.lengths, self.data) {
             (Some(lengths), _) => Data::Lengths(lengths.clone()),
             (None, None) => entry.data.data(),
@@ -230,7 +230,7 @@ impl Run {
 }
 
 /// How the work is shared, where it is; by two ranks unless there are more.
-fn parallel(raw: &RawRun, base: Option<&Run>, block: &Block<'_>) -> Result<Option<Parallel>, LessonError> {
+fn parallel(raw: &RawRun, base: Option<&LessonRun>, block: &Block<'_>) -> Result<Option<Parallel>, LessonError> {
     let base = base.and_then(|base| base.parallel);
     let way = given(raw.parallel.as_ref(), block)?.or(base.map(|base| base.parallelism));
     let ranks = raw.ranks.or(base.map(|base| base.ranks)).unwrap_or(2);
@@ -301,12 +301,12 @@ fn setting(
 
 /// The runs of a lesson, ready to begin.
 #[derive(Clone, Debug)]
-pub struct Runs {
+pub struct LessonRuns {
     first: LabSpec,
     named: BTreeMap<Arc<str>, LabSpec>,
 }
 
-impl Runs {
+impl LessonRuns {
     pub(super) const fn new(first: LabSpec, named: BTreeMap<Arc<str>, LabSpec>) -> Self {
         Self { first, named }
     }

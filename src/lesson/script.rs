@@ -7,7 +7,7 @@ use super::block::Block;
 use super::document::Document;
 use super::error::{LessonError, LineIndex};
 use super::front::Front;
-use super::run::Runs;
+use super::run::LessonRuns;
 use super::step::{LessonStep, Marks, template};
 use crate::device::sim::CardCatalog;
 use crate::figures::{Quantity, Template};
@@ -58,7 +58,7 @@ impl Lesson {
         catalog: &Catalog,
         cards: &CardCatalog,
         other: Option<&DeviceChoice>,
-    ) -> Result<Runs, LessonError> {
+    ) -> Result<LessonRuns, LessonError> {
         self.front.specs(&self.source, catalog, cards, other)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::evidence::{Evidence, FreeMemoryMoment, KeptLine, LeakCause};
 use super::finding::{Finding, Gain, cures};
-use super::{Category, Leak, Level, Remedy, RemedyTrial, Settings};
+use super::{Category, Leak, Level, Remedy, RemedyTrial, RunSettings};
 use vramlab_allocator::units::Bytes;
 
 /// What reading the whole run again finds, on a thread beside it.
@@ -26,7 +26,7 @@ const LINES: usize = 8;
 impl Diagnosis {
     /// What the model concluded, with what is known better by now: leaks with their lines, remedies with what they gain.
     #[must_use]
-    pub fn amended(&self, findings: &[Finding], settings: &Settings) -> Vec<Finding> {
+    pub fn amended(&self, findings: &[Finding], settings: &RunSettings) -> Vec<Finding> {
         let mut all = findings.to_vec();
         if let Some(leak) = self.leak(&all, settings) {
             all.retain(|finding| !matches!(finding.evidence, Evidence::Leak { .. }));
@@ -52,7 +52,7 @@ impl Diagnosis {
         all
     }
 
-    fn leak(&self, findings: &[Finding], settings: &Settings) -> Option<Finding> {
+    fn leak(&self, findings: &[Finding], settings: &RunSettings) -> Option<Finding> {
         let steps = self.leaks.iter().map(|leak| leak.steps).max()?;
         let known = findings.iter().find_map(|finding| match finding.evidence {
             Evidence::Leak { cause, held, .. } => Some((cause, held)),
@@ -130,7 +130,7 @@ mod tests {
             leak("gelu (main.py:32)", Category::Activation, 1 << 20, 1.0),
         ];
         let diagnosis = Diagnosis { leaks: lines.to_vec(), looked: Some(77), ..Diagnosis::default() };
-        let found = diagnosis.amended(&[stranded()], &Settings::default());
+        let found = diagnosis.amended(&[stranded()], &RunSettings::default());
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].position, found[0].remedies.as_slice()), (Some(77), &[Remedy::Detach][..]));
         insta::assert_snapshot!(found[0], @"a leak: each step leaves 6.00 MiB behind, 120.00 MiB so far: something keeps the graph of each step, with what forward saved for backward; most: layer_norm (main.py:30) and 2 more lines");
@@ -150,7 +150,7 @@ mod tests {
         let gain = |to| Gain { from: Bytes::gib(10), to, trial: Trial::Replayed };
         let advice = |to| {
             let diagnosis = Diagnosis { tried: Some((Remedy::EXPANDABLE, gain(to))), ..Diagnosis::default() };
-            diagnosis.amended(&[stranded()], &Settings::default()).remove(0)
+            diagnosis.amended(&[stranded()], &RunSettings::default()).remove(0)
         };
         let told = advice(Bytes::gib(9));
         assert_eq!((told.remedies.len(), told.gain), (1, Some(gain(Bytes::gib(9)))));

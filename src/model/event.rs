@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{About, AlikeRanks, LessonNote, Presence, Reading, Remedy, RunState, Settings};
+use super::{About, AlikeRanks, LessonNote, Presence, Reading, Remedy, RunSettings, RunState};
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, Micros, StreamId};
 use vramlab_allocator::{Attempt, DeviceMemory, OutOfMemory, PoolId, PoolKind, TraceEvent, pool_of};
 
@@ -324,7 +324,7 @@ pub enum EventKind {
     /// What the lab is doing from here on.
     Run(RunState),
     /// How all switches stand, and how they are wanted.
-    Settings(Arc<Settings>),
+    Settings(Arc<RunSettings>),
     /// A person (or the command line) changed a switch.
     SwitchFlipped {
         /// The switch's word (`amp`).

@@ -9,7 +9,7 @@ use super::evidence::{Evidence, FreeMemoryMoment, LeakCause, SegmentHolder, chan
 use super::growth::Growth;
 use super::sharing::{LateBucket, RankHoldings};
 use super::steps::Steps;
-use super::{Autopsy, Category, FlipTrials, Ledger, Level, MemoryModel, Names, Remedy, Settings};
+use super::{Autopsy, Category, FlipTrials, Ledger, Level, MemoryModel, Names, Remedy, RunSettings};
 use vramlab_allocator::units::Bytes;
 
 /// Smaller amounts are not worth a sentence.
@@ -151,7 +151,7 @@ pub(super) struct FindingInputs<'a> {
     pub peak_position: Option<u64>,
     pub steps: &'a Steps,
     pub growth: Growth,
-    pub settings: &'a Settings,
+    pub settings: &'a RunSettings,
     /// What flips would do to the peak of a step.
     pub weighed: Option<&'a FlipTrials>,
     pub names: &'a Names,
@@ -359,7 +359,7 @@ impl FindingInputs<'_> {
 }
 
 /// What ends a leak: the switch that makes it, where there is one, then the change of the program.
-pub(super) fn cures(cause: LeakCause, settings: &Settings) -> Vec<Remedy> {
+pub(super) fn cures(cause: LeakCause, settings: &RunSettings) -> Vec<Remedy> {
     let releases = |measure: &&advice::Measure| measure.switch == "retain" && measure.helps(settings);
     let switch = advice::MEASURES.iter().find(releases).map(advice::Measure::remedy);
     let change = match cause {

@@ -26,7 +26,7 @@ use super::memory::{MemoryModel, ModelError};
 use super::presence::Presence;
 use super::profile::{Profile, Sample};
 use super::reading::Reading;
-use super::run::{About, DeviceKind, RunState, Settings};
+use super::run::{About, DeviceKind, RunSettings, RunState};
 use super::segment_views::SegmentViews;
 use super::sharing::Sharing;
 use super::steps::{StepPeaks, Steps};
@@ -49,7 +49,7 @@ pub struct Lab {
     foreign_contexts: Arc<[u16]>,
     device_memory: Option<DeviceMemory>,
     run: RunState,
-    settings: Arc<Settings>,
+    settings: Arc<RunSettings>,
     memory: MemoryModel,
     /// Events before the run that is under way.
     begun: u64,
@@ -212,7 +212,7 @@ impl Lab {
 
     /// How the switches stand.
     #[must_use]
-    pub const fn settings(&self) -> &Arc<Settings> {
+    pub const fn settings(&self) -> &Arc<RunSettings> {
         &self.settings
     }
 

@@ -88,9 +88,9 @@ pub use profile::{Profile, Sample};
 pub use ranks::Ranks;
 pub use reading::{Activity, DriverMemory, GpuProcess, MemoryShares, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 pub use remedy::Remedy;
-pub use run::{About, DeviceKind, Items, RunState, Setting, Settings};
+pub use run::{About, DeviceKind, Items, RunSettings, RunState, Setting};
 pub use sharing::{ALL_GATHER, DDP_BUCKET, STAGE};
-pub use study::{Group, Grouping, Life, Moment, OpRow, OpRun, Place, Sort, Study, Survivor, Totals};
+pub use study::{Grouping, Life, Located, OpRow, OpRun, OpTotals, OutlineMoment, Sort, Study, StudyGroup, Survivor};
 pub use view::{
     BlockView, CopiesView, GeneratedText, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, Stacks,
     StepsView, TouchedBlock, Traffic, View,

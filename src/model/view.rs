@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, FlipTrials, History, Ledger, LessonNote,
-    Micros, ModuleOutput, NameId, Phase, Profile, Reading, RunState, Settings, StepReport,
+    Micros, ModuleOutput, NameId, Phase, Profile, Reading, RunSettings, RunState, StepReport,
 };
 use vramlab_allocator::PoolKind;
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
@@ -25,7 +25,7 @@ pub struct View {
     /// What the lab is doing.
     pub run: RunState,
     /// How the switches stand.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<RunSettings>,
     /// Events applied so far.
     pub position: u64,
     /// Events before the run that is under way: a source can have several, one after another.

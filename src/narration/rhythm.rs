@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::doing::Doing;
+use super::doing::ProgramPhase;
 use vramlab_allocator::units::Bytes;
 
 /// What the program was doing when it asked for a size behind certain others.
@@ -19,7 +19,7 @@ pub(super) struct Rhythm {
 /// What was seen there, and how often more than something else.
 #[derive(Clone, Copy, Debug)]
 struct RhythmEntry {
-    doing: Doing,
+    doing: ProgramPhase,
     times: u8,
 }
 
@@ -32,7 +32,7 @@ impl Rhythm {
     const SURE: u8 = 8;
 
     /// A request of a program whose stack says what it was doing.
-    pub fn learn(&mut self, size: Bytes, doing: Doing) {
+    pub fn learn(&mut self, size: Bytes, doing: ProgramPhase) {
         self.follow(size);
         if self.by_sizes.len() >= Self::MOST {
             self.by_sizes.clear();
@@ -51,10 +51,10 @@ impl Rhythm {
     }
 
     /// What it was doing at a request without a stack.
-    pub fn doing(&mut self, size: Bytes) -> Doing {
+    pub fn doing(&mut self, size: Bytes) -> ProgramPhase {
         self.follow(size);
         let mut known = Self::LENGTHS.iter().filter_map(|length| self.by_sizes.get(&self.run(*length)?));
-        known.next().map_or(Doing::Unknown, |known| known.doing)
+        known.next().map_or(ProgramPhase::Unknown, |known| known.doing)
     }
 
     /// Nothing was learned yet.
@@ -86,12 +86,12 @@ mod tests {
     #[test]
     fn a_step_without_stacks_is_told_by_those_with_them() {
         let step = [
-            (4, Doing::Forward),
-            (4, Doing::Forward),
-            (8, Doing::Forward),
-            (4, Doing::Backward),
-            (8, Doing::Backward),
-            (2, Doing::Optimizer),
+            (4, ProgramPhase::Forward),
+            (4, ProgramPhase::Forward),
+            (8, ProgramPhase::Forward),
+            (4, ProgramPhase::Backward),
+            (8, ProgramPhase::Backward),
+            (2, ProgramPhase::Optimizer),
         ];
         let mut rhythm = Rhythm::default();
         for (size, doing) in step.repeat(9) {
@@ -99,17 +99,17 @@ mod tests {
         }
         // One part in which stacks began late.
         for (size, _) in step {
-            rhythm.learn(Bytes(size), Doing::Backward);
+            rhythm.learn(Bytes(size), ProgramPhase::Backward);
         }
         for (size, doing) in step {
             assert_eq!(rhythm.doing(Bytes(size)), doing, "{size}");
         }
-        assert_eq!(rhythm.doing(Bytes(3)), Doing::Unknown);
+        assert_eq!(rhythm.doing(Bytes(3)), ProgramPhase::Unknown);
         for _ in 0..9 {
             for (size, _) in step {
-                rhythm.learn(Bytes(size), Doing::Recompute);
+                rhythm.learn(Bytes(size), ProgramPhase::Recompute);
             }
         }
-        assert_eq!(rhythm.doing(Bytes(4)), Doing::Recompute, "the program does something else by now");
+        assert_eq!(rhythm.doing(Bytes(4)), ProgramPhase::Recompute, "the program does something else by now");
     }
 }

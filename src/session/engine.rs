@@ -172,7 +172,7 @@ mod tests {
 
     use tokio::sync::watch;
 
-    use super::super::{DeviceChoice, Feed, Switch, Way};
+    use super::super::{DeviceChoice, Feed, FlipDirection, Switch};
     use super::*;
     use vramlab_allocator::units::StreamId;
     use vramlab_device::cpu::{CpuDevice, CpuOptions};
@@ -224,14 +224,14 @@ mod tests {
         }
     }
 
-    struct Lab {
+    struct EngineLab {
         commands: Sender<Command>,
         /// What the model makes of the feed, after each of its batches.
         view: watch::Receiver<Arc<View>>,
         runtime: tokio::runtime::Runtime,
     }
 
-    impl Lab {
+    impl EngineLab {
         /// A lab whose GPU is lost after so many kernels.
         fn start(launches: u32) -> Self {
             let workload = Catalog::with_user_workloads(None).entry("mlp-mini").unwrap();
@@ -272,7 +272,7 @@ mod tests {
         }
 
         fn flip(&self, word: &str) {
-            self.commands.send(Command::Flip(Switch::named(word).unwrap(), Way::Next)).unwrap();
+            self.commands.send(Command::Flip(Switch::named(word).unwrap(), FlipDirection::Next)).unwrap();
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_lost_gpu_leaves_its_charts_and_the_processor_takes_over_with_the_same_switches() {
-        let mut lab = Lab::start(1500);
+        let mut lab = EngineLab::start(1500);
         lab.wait("a step", |view| view.steps.finished >= 1);
         lab.flip("accum");
         let lost = lab.wait("the loss", |view| matches!(view.run, RunState::Lost(_)));
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn peaks_are_reset_while_the_lab_rests() {
-        let mut lab = Lab::start(u32::MAX);
+        let mut lab = EngineLab::start(u32::MAX);
         lab.wait("steps", |view| view.steps.finished >= 2);
         lab.commands.send(Command::Train(1)).unwrap();
         let paused = lab.wait("the pause", |view| view.run == RunState::Paused);
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_step_that_fails_leaves_the_switches_that_worked() {
-        let mut lab = Lab::start(u32::MAX);
+        let mut lab = EngineLab::start(u32::MAX);
         lab.wait("a step", |view| view.steps.finished >= 1);
         lab.flip("amp");
         let failed = lab.wait("the failure", |view| matches!(view.run, RunState::StepFailed(_)));
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn who_has_seen_enough_of_a_lost_gpu_can_leave() {
-        let mut lab = Lab::start(1);
+        let mut lab = EngineLab::start(1);
         lab.wait("the loss", |view| matches!(view.run, RunState::Lost(_)));
         lab.commands.send(Command::Quit).unwrap();
         let ended = lab.runtime.block_on(async {

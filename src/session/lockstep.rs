@@ -11,7 +11,7 @@ use super::broken::{RunFailure, back};
 use super::gate::{Chore, Gate, WEIGHED};
 use super::hand::Hand;
 use super::interleaved::{EventInterleaver, SafePointEvent};
-use super::order::{Order, Reply};
+use super::order::{RankRequest, Reply};
 use super::process_group::{GroupError, alike, check_ranks, of_rank};
 use super::rank_processes::RankProcesses;
 use super::rank_threads::RankThreads;
@@ -164,7 +164,7 @@ impl Lockstep {
         }
         let sensors = lockstep.runs[0].made.sensors.clone();
         gate.borrow_mut().watch(sensors);
-        lockstep.ask_all(|_| Order::NoteFirstValues);
+        lockstep.ask_all(|_| RankRequest::NoteFirstValues);
         lockstep.describe();
         lockstep.told.borrow_mut().align();
         Ok(lockstep)
@@ -248,7 +248,7 @@ impl Lockstep {
     }
 
     /// Has every rank do something, and tells what happens meanwhile; what each answers, `None` where it has ended.
-    fn ask_all(&mut self, mut order: impl FnMut(&LockstepRun) -> Order) -> Vec<Option<Reply>> {
+    fn ask_all(&mut self, mut order: impl FnMut(&LockstepRun) -> RankRequest) -> Vec<Option<Reply>> {
         if let Some(threads) = &mut self.threads {
             threads.all_are_asked();
         }
@@ -274,7 +274,7 @@ impl Lockstep {
 
     /// Says of every run what it trains, and where.
     fn describe(&mut self) {
-        let abouts = self.ask_all(|_| Order::Describe);
+        let abouts = self.ask_all(|_| RankRequest::Describe);
         for (run, about) in self.runs.iter().zip(abouts) {
             if let Some(Reply::About(about)) = about {
                 self.gate.borrow_mut().tell_of(run.spec.index, EventKind::About(Arc::from(about)));
@@ -307,7 +307,7 @@ impl Lockstep {
     fn flip_each(&mut self, present: &[Setup], wanted: &Setup) -> Result<Vec<Setup>, GroupError> {
         let had = self.ask_all(|run| {
             let place = usize::from(run.spec.index.0);
-            Order::Flip {
+            RankRequest::Flip {
                 present: Box::new(present.get(place).unwrap_or(wanted).clone()),
                 wanted: Box::new(wanted.clone()),
             }
@@ -335,7 +335,7 @@ impl Lockstep {
         if let Some(threads) = &mut self.threads {
             threads.begin_step();
         }
-        let stepped = self.ask_all(|run| if run.steps > finished { Order::Rest } else { Order::Step });
+        let stepped = self.ask_all(|run| if run.steps > finished { RankRequest::Rest } else { RankRequest::Step });
         if self.gate.borrow().ended() {
             return None;
         }
@@ -435,8 +435,8 @@ impl Lockstep {
 
     fn do_chore(&mut self, chore: Chore) {
         self.ask_all(|_| match chore {
-            Chore::EmptyCache => Order::EmptyCache,
-            Chore::ResetPeaks => Order::ResetPeaks,
+            Chore::EmptyCache => RankRequest::EmptyCache,
+            Chore::ResetPeaks => RankRequest::ResetPeaks,
         });
     }
 

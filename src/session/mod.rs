@@ -47,7 +47,7 @@ use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{Event, EventKind, Micros, RunState};
 
 pub use combinations::{Combination, combinations};
-pub use command::{Anew, Command, StepSize};
+pub use command::{Command, NewRun, StepSize};
 pub use foresight::HostForecast;
 pub use handle::{Engine, Feed, Feeder, Session};
 pub use headless::{Follow, Headless, Listener, NotMade};
@@ -61,7 +61,7 @@ pub use remedies::Shortage;
 pub use rendezvous::{PATIENCE, Rendezvous, RendezvousError};
 pub use setup::{MemoryLimit, Setup, check_settings};
 pub use spec::{BuildError, DeviceChoice, LabSpec};
-pub use switches::{Choice, Reach, Scene, Switch, SwitchGroup, Way, settings};
+pub use switches::{Choice, FlipDirection, Reach, Scene, Switch, SwitchGroup, settings};
 pub use trial::{Trials, flip_through, try_all};
 pub use wording::{as_flags, in_flags, in_program};
 

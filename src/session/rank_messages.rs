@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Setup;
 use super::interleaved::SafePointEvent;
-use super::order::{Fault, Order, Reply};
+use super::order::{RankFault, RankRequest, Reply};
 use super::rank_worker::RankFacts;
 use vramlab_train::Parallelism;
 
@@ -39,7 +39,7 @@ pub(super) enum ToRank {
         setup: Box<Setup>,
     },
     /// Do something between steps.
-    Ask(Order),
+    Ask(RankRequest),
     /// A person has held all ranks for so many microseconds, in all.
     Held(u64),
     /// Stop at the next safe point.
@@ -86,7 +86,7 @@ pub(super) enum RankPayload {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Unmade {
     /// Its device is gone.
-    Lost(Fault),
+    Lost(RankFault),
     /// The model, or a switch, can't be shared so.
     Refused(String),
     /// Anything else.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::order::{Fault, Order};
+use super::order::{RankFault, RankRequest};
 use super::rank_messages::{
     BEAT, BUFFER, FromRank, RankPayload, RankReader, SILENCE, ToRank, Unmade, Welcome, read, write,
 };
@@ -189,7 +189,7 @@ impl Link {
         let _ = write(&self.stream, message);
     }
 
-    pub fn ask(&self, order: Order) {
+    pub fn ask(&self, order: RankRequest) {
         self.say(&ToRank::Ask(order));
     }
 
@@ -296,7 +296,7 @@ impl Link {
 /// Why a process has no model, as a rank here would say it.
 fn unmade(why: Unmade, rank: usize) -> BuildError {
     match why {
-        Unmade::Lost(Fault::Lost { device, reason }) => BuildError::Device(DeviceError::Lost { device, reason }),
+        Unmade::Lost(RankFault::Lost { device, reason }) => BuildError::Device(DeviceError::Lost { device, reason }),
         Unmade::Lost(fault) => BuildError::Train(fault.into()),
         Unmade::Refused(why) => BuildError::Train(TrainError::Workload(why)),
         Unmade::Failed(why) => BuildError::Train(TrainError::Workload(format!("rank {rank}: {why}"))),

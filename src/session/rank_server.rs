@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::order::{Fault, Order};
+use super::order::{RankFault, RankRequest};
 use super::rank_messages::{BEAT, BUFFER, FromRank, RankPayload, RankReader, ToRank, Unmade, Welcome, read, write};
 use super::rank_worker::{End, RankClock, RankReport, serve};
 use super::rendezvous::{Rendezvous, RendezvousError};
@@ -154,7 +154,7 @@ impl RankServer {
         let (mut behind, mut steps) = (None, 0);
         let next = || match heard.recv().ok() {
             Some(ToRank::Ask(order)) => {
-                steps += u64::from(order == Order::Step);
+                steps += u64::from(order == RankRequest::Step);
                 Some(order)
             }
             other => {
@@ -236,7 +236,7 @@ fn unmade(error: BuildError) -> Unmade {
     match error {
         BuildError::Train(TrainError::Workload(why)) => Unmade::Refused(why),
         error if error.lost() => match error {
-            BuildError::Device(error) => Unmade::Lost(Fault::from(TrainError::from(error))),
+            BuildError::Device(error) => Unmade::Lost(RankFault::from(TrainError::from(error))),
             BuildError::Train(error) => Unmade::Lost(error.into()),
             error => Unmade::Failed(error.to_string()),
         },

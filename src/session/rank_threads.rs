@@ -32,7 +32,7 @@ pub(super) struct RankThreads {
     told: Option<Receiver<RankReport>>,
     tells: SyncSender<RankReport>,
     shared: Arc<RankClock>,
-    ranks: Vec<Rank>,
+    ranks: Vec<RankThread>,
     /// Where the first rank of this process meets the others.
     seat: Option<Arc<Seat>>,
     /// The processes of the others, where they have some.
@@ -45,7 +45,7 @@ pub(super) struct RankThreads {
 }
 
 #[derive(Default)]
-struct Rank {
+struct RankThread {
     busy: bool,
     ended: bool,
     made: Option<Result<RankFacts, BuildError>>,
@@ -102,7 +102,7 @@ impl RankThreads {
         let mut hands = vec![first];
         for link in processes.links() {
             self.interleaved.add();
-            self.ranks.push(Rank { busy: true, ..Rank::default() });
+            self.ranks.push(RankThread { busy: true, ..RankThread::default() });
             hands.push(Hand::Process(Arc::clone(link)));
         }
         Ok(hands)
@@ -118,7 +118,7 @@ impl RankThreads {
             .name(format!("rank {number}"))
             .spawn(move || serve(&spec, || inbox.recv().ok(), &end, &shared))?;
         self.seat.get_or_insert_with(|| Arc::clone(seat));
-        self.ranks.push(Rank { busy: true, ..Rank::default() });
+        self.ranks.push(RankThread { busy: true, ..RankThread::default() });
         Ok(Hand::Thread(orders))
     }
 
@@ -306,7 +306,7 @@ mod tests {
     fn a_rank_that_did_what_it_was_asked_and_is_gone_says_why_a_moment_later() {
         let mut threads = RankThreads::new();
         threads.interleaved.add();
-        threads.ranks.push(Rank { busy: true, ..Rank::default() });
+        threads.ranks.push(RankThread { busy: true, ..RankThread::default() });
         threads.tells.send(RankReport::Answered(0, Reply::Stepped(Ok(())))).unwrap();
         assert!(threads.hear() && !threads.busy());
         let tells = threads.tells.clone();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::interleaved::SafePointEvent;
-use super::order::{Order, Reply, obey};
+use super::order::{RankRequest, Reply, obey};
 use super::{BuildError, LabSpec};
 use vramlab_allocator::units::Bytes;
 use vramlab_device::Sensors;
@@ -89,7 +89,7 @@ impl Drop for End {
 }
 
 /// Makes a trainer and does with it what `next` asks, until it asks nothing more.
-pub(super) fn serve(spec: &LabSpec, mut next: impl FnMut() -> Option<Order>, end: &End, shared: &Arc<RankClock>) {
+pub(super) fn serve(spec: &LabSpec, mut next: impl FnMut() -> Option<RankRequest>, end: &End, shared: &Arc<RankClock>) {
     let observer = Rc::new(RefCell::new(RankObserver {
         number: end.number,
         tells: end.tells.clone(),

@@ -16,8 +16,8 @@ use vramlab_train::{
     Config, DataPath, Libraries, LoopStyle, Member, Observer, Seat, Timetable, TrainError, Trainer, TrainerOptions,
 };
 use vramlab_workload::{
-    Architecture, CatalogError, CheckpointLoad, CheckpointWorkload, Data, Entry, Inference, InferencePlan, Sizes,
-    WorkloadGroup,
+    Architecture, CatalogError, CheckpointLoad, CheckpointWorkload, Data, Inference, InferencePlan, Sizes,
+    WorkloadEntry, WorkloadGroup,
 };
 
 /// Where to train.
@@ -91,7 +91,7 @@ impl DeviceChoice {
 #[derive(Clone, Debug)]
 pub struct LabSpec {
     /// The workload.
-    pub workload: Entry,
+    pub workload: WorkloadEntry,
     /// Sizes over the workload's own.
     pub sizes: Sizes,
     /// What it trains on.
@@ -173,7 +173,7 @@ impl BuildError {
 impl LabSpec {
     /// `workload` as it is, on the processor.
     #[must_use]
-    pub fn new(workload: Entry) -> Self {
+    pub fn new(workload: WorkloadEntry) -> Self {
         let data = workload.data.data();
         let mut config = Config { data: data.path(), ..Config::new(workload.batch.get()) };
         config.hyper.adam_lr = workload.learning_rate.adam.unwrap_or(config.hyper.adam_lr);

@@ -8,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 use lzma_rust2::XzReader;
 
 use super::error::SnapshotError;
-use super::pickle::Source;
+use super::pickle::PickleSource;
 
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
@@ -131,7 +131,7 @@ impl<D: Read> Read for Decompressed<D> {
     }
 }
 
-impl<D: Read> Source for Decompressed<D> {
+impl<D: Read> PickleSource for Decompressed<D> {
     fn worth(&self) -> u64 {
         WORTH * self.packed.get()
     }

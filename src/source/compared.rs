@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::counted::MeteredReader;
 use super::snapshot::{OpenError, OpenSnapshot, is_snapshot, narrate};
 use vramlab_allocator::units::{Bytes, DeviceIndex};
-use vramlab_model::{Configuration, EventKind, Figure, Lab, Measurement, Ranks, Setting, Settings};
+use vramlab_model::{Configuration, EventKind, Figure, Lab, Measurement, Ranks, RunSettings, Setting};
 use vramlab_recording::{Next, Reader, RecordingError};
 use vramlab_session::Switch;
 use vramlab_snapshot::Snapshot;
@@ -164,7 +164,7 @@ pub fn of_printed(printed: &Value) -> Option<Configuration> {
         })
     };
     Some(Configuration {
-        settings: Arc::new(Settings(Switch::all().filter_map(setting).collect())),
+        settings: Arc::new(RunSettings(Switch::all().filter_map(setting).collect())),
         step: 0,
         position: 0,
         steps,

@@ -15,7 +15,7 @@ use super::kept_recording::{self, KeptRecording};
 use super::listings::Listings;
 use super::marks::Marks;
 use super::pending_history::PendingHistory;
-use super::picture::{Cursor, Extent, Kind, Moment, Picture, ShownDevice};
+use super::picture::{Cursor, Extent, Moment, Picture, ShownDevice, SourceKind};
 use super::pins::Pins;
 use super::rank_figures::RankFigures;
 use super::recorder::free_name;
@@ -48,7 +48,7 @@ pub(super) struct Keeper {
     timeline: Timeline,
     /// What is shown is the end of a file whose history is not all there yet.
     behind: Option<PendingHistory>,
-    kind: Kind,
+    kind: SourceKind,
     device: DeviceIndex,
     cursor: Cursor,
     back: Option<LookBack>,
@@ -85,7 +85,7 @@ struct Play {
 }
 
 impl Keeper {
-    pub fn new(kind: Kind, memory: Option<DeviceMemory>, pictures: watch::Sender<Arc<Picture>>) -> Self {
+    pub fn new(kind: SourceKind, memory: Option<DeviceMemory>, pictures: watch::Sender<Arc<Picture>>) -> Self {
         Self {
             timeline: Timeline::new(bounds()),
             behind: None,
@@ -518,7 +518,7 @@ impl Keeper {
 
     /// More may happen.
     fn goes_on(&self) -> bool {
-        self.grows || self.kind == Kind::Live
+        self.grows || self.kind == SourceKind::Live
     }
 
     /// Marks the moment that memory is shown of while the cursor has not been moved; returns where screens look then.
@@ -633,7 +633,7 @@ mod tests {
         assert!(feeder.send(Feed::Aside(DeviceIndex::FIRST, EventKind::Remedied(Arc::default()))));
         drop(feeder);
         let (pictures, _shown) = watch::channel(Arc::default());
-        let mut keeper = Keeper::new(Kind::Live, None, pictures);
+        let mut keeper = Keeper::new(SourceKind::Live, None, pictures);
         let mut inbox = Inbox::Feed(feed);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         while let Some(arrival) = runtime.block_on(inbox.recv()) {

@@ -37,7 +37,7 @@ mod whole;
 
 pub use asked::{AskedError, RunHints, asked, facts};
 pub use compared::{Comparable, CompareError, compared, of_printed};
-pub use cursor::{Landmark, Move, Unit};
+pub use cursor::{Landmark, Move, MoveUnit};
 pub use diagnoses::UntoldLimit;
 pub use examined::{Curve, DeviceExamination, Fullest, MomentHoldings, examined};
 pub use file::recording;
@@ -47,7 +47,7 @@ pub use listings::Listing;
 pub use live::{live, live_among};
 pub use opened::{FileError, open, side_by_side};
 pub use picture::{
-    Ability, Cursor, Extent, Kind, MarkedMoment, Moment, Picture, PinnedStep, RecordingState, ShownDevice,
+    Ability, Cursor, Extent, MarkedMoment, Moment, Picture, PinnedStep, RecordingState, ShownDevice, SourceKind,
 };
 pub use rank_figures::{RankFigures, RankState};
 pub use reading::{FileProgress, ReadingStage};
@@ -55,8 +55,8 @@ pub use recorder::{Recorder, free_name};
 pub use request::Request;
 pub use snapshot::{OpenError, snapshot};
 pub use studies::{StudyRequest, Window};
-pub use watch::{Meeting, has_loaded_torch, watched};
-pub use whole::{Stage, Whole, WholeError};
+pub use watch::{MeetingPoint, has_loaded_torch, watched};
+pub use whole::{LoadProgress, Whole, WholeError};
 
 /// Streams of events for unit tests.
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::arrival::{Arrival, Inbox};
 use super::handle::Source;
-use super::picture::Kind;
+use super::picture::SourceKind;
 use super::reading::{FileProgress, LowerBound, ReadingStage};
 use super::snapshot::{OpenError, OpenSnapshot, QUEUE, hand_on, keep, memory, name, narrate};
 use vramlab_allocator::units::DeviceIndex;
@@ -65,7 +65,7 @@ pub(super) fn open(
             Err(_) => break,
         }
     }
-    let kind = Kind::Snapshot(name(path).into());
+    let kind = SourceKind::Snapshot(name(path).into());
     Source::keep(kind, None, Inbox::Read(arrivals), None).map_err(OpenError::Threads)
 }
 

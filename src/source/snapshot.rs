@@ -10,11 +10,12 @@ use tokio::sync::mpsc;
 
 use super::arrival::{Arrival, Inbox};
 use super::handle::Source;
-use super::picture::Kind;
+use super::picture::SourceKind;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_allocator::{DeviceMemory, TorchVersion};
 use vramlab_model::{
-    About, AlikeRanks, Begins, DeviceKind, Event, EventKind, MOST_SEGMENTS, Micros, Ranks, RunState, Setting, Settings,
+    About, AlikeRanks, Begins, DeviceKind, Event, EventKind, MOST_SEGMENTS, Micros, Ranks, RunSettings, RunState,
+    Setting,
 };
 use vramlab_narration::{Guesses, Narrator};
 use vramlab_snapshot::replay::{Conditions, DeviceReport, HistoryReport};
@@ -104,7 +105,7 @@ impl OpenSnapshot {
 /// [`OpenError`].
 pub(super) fn keep(files: Vec<OpenSnapshot>) -> Result<Source, OpenError> {
     ranks(&files)?;
-    let kind = Kind::Snapshot(names(&files).into());
+    let kind = SourceKind::Snapshot(names(&files).into());
     let memory = match &files[..] {
         [file] => memory(file),
         _ => None,
@@ -195,7 +196,7 @@ fn numbers(files: &[OpenSnapshot], places: &[(usize, usize, DeviceIndex)]) -> Ve
 }
 
 /// One device's history on its way.
-struct Rank<'a> {
+struct DeviceHistory<'a> {
     index: DeviceIndex,
     narrator: Narrator<'a>,
     report: DeviceReport,
@@ -240,7 +241,7 @@ pub(super) fn narrate(files: &[OpenSnapshot], mut emit: impl FnMut(Event)) -> Re
             tell(Event::new(time, EventKind::AlikeRanks(Arc::new(alike))));
         }
         narrator.begin(&mut tell);
-        ranks.push(Rank { index, narrator, report, sentence: beginning.sentence(), entries, last: time });
+        ranks.push(DeviceHistory { index, narrator, report, sentence: beginning.sentence(), entries, last: time });
     }
     while let Some(rank) = ranks
         .iter_mut()
@@ -294,7 +295,7 @@ fn about(opened: &OpenSnapshot, device: usize, entries: usize, guessed: bool, be
 }
 
 /// What a person should know of a history, a sentence each, without a period: the last one is shown first.
-fn remarks(rank: &Rank<'_>) -> Vec<String> {
+fn remarks(rank: &DeviceHistory<'_>) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(mismatch) = &rank.report.first_mismatch {
         let why = mismatch
@@ -327,9 +328,9 @@ fn beyond(most: usize) -> Option<String> {
 }
 
 /// The settings of a snapshot, as a lab reports its own.
-fn settings_of(conditions: &Conditions) -> Settings {
+fn settings_of(conditions: &Conditions) -> RunSettings {
     let value = conditions.settings.text().into();
-    Settings(vec![Setting { switch: "alloc-conf".into(), value, wanted: None, idle: None }])
+    RunSettings(vec![Setting { switch: "alloc-conf".into(), value, wanted: None, idle: None }])
 }
 
 /// Whether a file begins as a pickle does, or as one that was compressed.

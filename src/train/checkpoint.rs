@@ -9,7 +9,7 @@ use vramlab_device::HostWork;
 
 use super::context::{Context, Repeatable, SavedTensorHooks, SecondRun};
 use super::error::{Interrupt, OpResult, TrainError};
-use super::tensor::{Source, Tensor};
+use super::tensor::{GradientTarget, Tensor};
 
 impl SecondRun {
     /// The first run saves one more tensor; returns its index.
@@ -81,7 +81,7 @@ pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor
         segment: Rc::clone(segment),
         input: cx.save(input)?,
         source: match input.source() {
-            Source::Node { .. } => Source::Recomputed,
+            GradientTarget::Node { .. } => GradientTarget::Recomputed,
             other => other,
         },
         autocast: cx.autocast.dtype(),

@@ -11,7 +11,7 @@ use vramlab_model::{Category, EventKind, ModuleOutput, NameId};
 
 use super::autocast::Autocast;
 use super::communicator::Communicator;
-use super::config::{AttentionKernel, Float8, LossHead, Tf32};
+use super::config::{AttentionKernel, Float8Recipe, LossHead, Tf32};
 use super::error::OpResult;
 use super::exchange::Seat;
 use super::hooks::Hooks;
@@ -25,7 +25,7 @@ use super::retain::RetainedTensors;
 use super::shape::Shape;
 use super::split::{Likeness, TensorSplit};
 use super::tape::{Backward, Gradients, INPUTS, Leaf, Tape};
-use super::tensor::{Source, Tensor};
+use super::tensor::{GradientTarget, Tensor};
 use super::timetable::Timetable;
 
 /// What becomes of the tensors that ops save.
@@ -73,7 +73,7 @@ pub(crate) struct SecondRun {
     pub(super) segment: Rc<dyn Repeatable>,
     pub(super) input: SavedVariable,
     /// Where the input's gradient goes; nowhere in particular in the second run.
-    pub(super) source: Source,
+    pub(super) source: GradientTarget,
     pub(super) autocast: Option<DType>,
     pub(super) scope: NameId,
     /// How often random numbers had been drawn.
@@ -98,7 +98,7 @@ pub(crate) struct CausalChoice {
     pub(super) use_cache: bool,
     pub(super) tiled_mlp: bool,
     pub(super) attention_mask: bool,
-    pub(super) float8: Float8,
+    pub(super) float8: Float8Recipe,
 }
 
 /// State of a module that no gradient changes.
@@ -268,13 +268,13 @@ impl Context {
     /// `data` as the parameter that it will be once [`Context::adopt`] has made it number `index`: not to be used before.
     #[must_use]
     pub fn future_parameter(data: &Tensor, index: usize) -> Tensor {
-        data.detach().with_source(Source::Leaf(index))
+        data.detach().with_source(GradientTarget::Leaf(index))
     }
 
     /// The same for a parameter that is not trained: it gets no gradient, and no optimizer has it.
     #[must_use]
     pub fn future_frozen_parameter(data: &Tensor, index: usize) -> Tensor {
-        data.detach().with_source(Source::Frozen(index))
+        data.detach().with_source(GradientTarget::Frozen(index))
     }
 
     /// Makes `data` the next parameter, one that is not trained.
@@ -431,7 +431,7 @@ impl Context {
     #[must_use]
     pub fn gradient(&self, parameter: &Tensor) -> Option<&Tensor> {
         match parameter.source() {
-            Source::Leaf(index) => self.leaves[index].gradient.as_ref(),
+            GradientTarget::Leaf(index) => self.leaves[index].gradient.as_ref(),
             _ => None,
         }
     }
@@ -563,12 +563,12 @@ impl Context {
 
     /// In which recipe of 8-bit floats the linear layers of such models multiply.
     #[must_use]
-    pub(crate) const fn float8_recipe(&self) -> Float8 {
+    pub(crate) const fn float8_recipe(&self) -> Float8Recipe {
         self.causal.float8
     }
 
     /// Chooses it from now on.
-    pub(crate) const fn choose_float8(&mut self, recipe: Float8) {
+    pub(crate) const fn choose_float8(&mut self, recipe: Float8Recipe) {
         self.causal.float8 = recipe;
     }
 
@@ -621,18 +621,18 @@ impl Context {
         name: &'static str,
         inputs: [Option<&Tensor>; N],
         backward: impl FnOnce(&mut Self, Gradients) -> OpResult<[Option<Tensor>; N]> + 'static,
-    ) -> Source {
+    ) -> GradientTarget {
         const { assert!(N <= INPUTS) };
         match self.saving {
-            SavedTensorHooks::Nothing => Source::Constant,
-            SavedTensorHooks::Recompute(_) => Source::Recomputed,
+            SavedTensorHooks::Nothing => GradientTarget::Constant,
+            SavedTensorHooks::Recompute(_) => GradientTarget::Recomputed,
             SavedTensorHooks::Keep | SavedTensorHooks::Offload(_) | SavedTensorHooks::Placeholder(_) => {
-                let mut sources = [Source::Constant; INPUTS];
+                let mut sources = [GradientTarget::Constant; INPUTS];
                 for (source, input) in sources.iter_mut().zip(inputs) {
-                    *source = input.map_or(Source::Constant, Tensor::source);
+                    *source = input.map_or(GradientTarget::Constant, Tensor::source);
                 }
                 for source in sources {
-                    if let Source::Leaf(index) = source {
+                    if let GradientTarget::Leaf(index) = source {
                         self.leaves[index].used();
                     }
                 }

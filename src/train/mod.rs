@@ -47,8 +47,8 @@ mod workload;
 
 pub use checkpoint::checkpoint;
 pub use config::{
-    Amp, AttentionKernel, Checkpointing, Config, DataPath, Float8, Hyper, LossHead, Offload, OnOom, OptimizerForm,
-    OptimizerKind, Retain, Schedule, Skips, Tf32, ZeroGrad,
+    Amp, AttentionKernel, Checkpointing, Config, DataPath, Float8Recipe, Hyper, LossHead, Offload, OnOom,
+    OptimizerForm, OptimizerKind, Retain, Schedule, Skips, Tf32, ZeroGrad,
 };
 pub use context::{Context, Repeatable};
 pub use error::{Interrupt, MemoryKind, OpResult, TrainError};
@@ -59,7 +59,7 @@ pub use member::{Member, UnevenSplit, World};
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{
-    AddNormOutput, Aside, AttentionOutput, ClampedExperts, EagerScores, FourBitWeight, MaskShape, NextLabels,
+    AddNormOutput, AttentionOutput, ClampedExperts, DetachedGraph, EagerScores, FourBitWeight, MaskShape, NextLabels,
     NormOutputs, PositionScale, RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask, SideBySide, Turn,
 };
 pub use parallel::batch_unit;

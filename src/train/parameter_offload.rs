@@ -14,7 +14,7 @@ use super::context::Context;
 use super::error::OpResult;
 use super::parked::ParkedValues;
 use super::tape::Leaf;
-use super::tensor::{Source, Tensor};
+use super::tensor::{GradientTarget, Tensor};
 
 impl Context {
     /// Puts parameters where `config` wants them between steps.
@@ -100,7 +100,7 @@ impl Context {
     }
 
     fn parked(&self, parameter: &Tensor) -> Option<usize> {
-        let (Source::Leaf(index) | Source::Frozen(index)) = parameter.source() else { return None };
+        let (GradientTarget::Leaf(index) | GradientTarget::Frozen(index)) = parameter.source() else { return None };
         self.leaves.get(index)?.parked.as_ref().map(|_| index)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::drawing::chart::Ceiling;
 use crate::drawing::theme::Token;
-use crate::figures::{Amount, Figure, Figures, Unit};
+use crate::figures::{Amount, Figure, FigureUnit, Figures};
 use crate::lesson::{Course, CourseStage, Form, MeasuredAnswer};
 use crate::units::Bytes;
 
@@ -61,7 +61,7 @@ impl Aim {
 
     fn measured(figure: Figure, amount: Amount) -> Option<Self> {
         let (_, name) = HEIGHTS.into_iter().find(|(height, _)| *height == figure.name())?;
-        let is_height = amount.unit == Unit::Bytes && amount.value >= 1.0;
+        let is_height = amount.unit == FigureUnit::Bytes && amount.value >= 1.0;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes, and more than none")]
         is_height.then_some(Self { name, bytes: Bytes(amount.value as u64), token: Token::Warn })
     }

@@ -51,12 +51,12 @@ mod waiting;
 mod when;
 mod words;
 
-pub use action::{Action, Binding, Group, Key};
+pub use action::{Action, Binding, Key, KeyGroup};
 pub use app::{App, Effect, Message};
 pub use autopsy::{grows_with_batch, share_of_batch};
 pub(crate) use compared::change;
 pub use completion::Completion;
-pub use demo::{Ranks, ReadingPace, Scene, Story, Until};
+pub use demo::{Ranks, ReadingPace, Scene, SceneEnd, Story};
 pub use dialog::DialogAction;
 pub use error::TuiError;
 pub use film::{Film, screen_names};
@@ -79,7 +79,7 @@ pub use waiting::AwaitedProgram;
 
 use std::path::PathBuf;
 
-use crate::drawing::theme::{Catalog, ColorTier};
+use crate::drawing::theme::{ColorTier, ThemeCatalog};
 use crate::model::{Remedy, Tags, View};
 use crate::source::Source;
 
@@ -162,7 +162,7 @@ impl Default for TuiOptions {
 ///
 /// # Errors
 /// When the theme can't be had (before anything is drawn), or the terminal fails.
-pub async fn run(source: Source, options: TuiOptions, themes: Catalog) -> Result<ScreenOutcome, TuiError> {
+pub async fn run(source: Source, options: TuiOptions, themes: ThemeCatalog) -> Result<ScreenOutcome, TuiError> {
     let app = prepare(&options, themes)?;
     let pace = shell::Pace::new(options.frames, options.calm);
     shell::run(
@@ -184,11 +184,11 @@ fn is_light(variable: impl Fn(&str) -> Option<String>) -> bool {
 ///
 /// # Errors
 /// When the theme can't be had.
-pub fn check(options: &TuiOptions, themes: Catalog) -> Result<(), TuiError> {
+pub fn check(options: &TuiOptions, themes: ThemeCatalog) -> Result<(), TuiError> {
     prepare(options, themes).map(|_| ())
 }
 
-fn prepare(options: &TuiOptions, themes: Catalog) -> Result<App, TuiError> {
+fn prepare(options: &TuiOptions, themes: ThemeCatalog) -> Result<App, TuiError> {
     let variable = |name: &str| std::env::var(name).ok();
     let tier = options.color.unwrap_or_else(|| ColorTier::detect(variable));
     let glyphs = options.glyphs.unwrap_or_else(|| GlyphTier::detect(variable));

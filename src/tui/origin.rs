@@ -75,7 +75,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{About, AlikeRanks, Parallelism, Setting, Settings, View};
+    use crate::model::{About, AlikeRanks, Parallelism, RunSettings, Setting, View};
     use crate::source::RankFigures;
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
             vec![setting("amp", "bf16", Some("off")), setting("ckpt", "off", None), setting("batch", "8", None)];
         let about = About { workload: "gpt2".into(), device: "sim:h200 · NVIDIA H200".into(), ..About::default() };
         let view = View { about: Arc::new(about), ..View::default() };
-        let picture = Picture { view: Arc::new(view), settings: Arc::new(Settings(settings)), ..Picture::default() };
+        let picture = Picture { view: Arc::new(view), settings: Arc::new(RunSettings(settings)), ..Picture::default() };
         let origin = OpeningCommand::Run(["--data", "my text"].map(str::to_owned).into());
         assert_eq!(
             origin.command(&picture),

@@ -14,7 +14,7 @@ use super::{demo, footer, frame_keys, header, large, tutor, waiting};
 use crate::drawing::pane;
 use crate::drawing::theme::Token;
 use crate::model::RunState;
-use crate::source::Kind;
+use crate::source::SourceKind;
 
 /// The smallest terminal that shows the lab.
 const SMALLEST: (u16, u16) = (40, 12);
@@ -89,8 +89,8 @@ fn building(app: &App, body: Rect, buf: &mut Buffer) {
     let stage = app.stage();
     let workload = &stage.view().about.workload;
     let text = match (&stage.picture.kind, &stage.picture.reading) {
-        (Kind::Snapshot(name), Some(reading)) => format!("{name}: {}", reading.words()),
-        (Kind::Snapshot(name) | Kind::Recording(name), _) => format!("reading {name} …"),
+        (SourceKind::Snapshot(name), Some(reading)) => format!("{name}: {}", reading.words()),
+        (SourceKind::Snapshot(name) | SourceKind::Recording(name), _) => format!("reading {name} …"),
         _ if workload.is_empty() => "building the model …".to_owned(),
         _ => format!("building {workload} …"),
     };

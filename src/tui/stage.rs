@@ -12,11 +12,11 @@ use super::panel::Panel;
 use super::presenter::PressedKey;
 use super::states::ScreenStates;
 use crate::drawing::chart::Ceiling;
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::theme::Theme;
 use crate::model::{DeviceKind, Finding, Level, LogLine, NameId, Occupancy, TouchedBlock, View};
 use crate::session::Switch;
-use crate::source::{Kind, Moment, Picture};
+use crate::source::{Moment, Picture, SourceKind};
 use crate::units::Bytes;
 
 /// Everything that a screen may draw.
@@ -60,7 +60,7 @@ impl Stage<'_> {
 
     /// What was said up to now; in a recording, up to the moment shown, and behind that it is one.
     pub fn log(&self) -> &[LogLine] {
-        let Kind::Recording(_) = self.picture.kind else { return &self.view().log };
+        let SourceKind::Recording(_) = self.picture.kind else { return &self.view().log };
         match &*self.shown.log {
             [first, rest @ ..] if first.text.starts_with("recording to ") => rest,
             all => all,
@@ -69,7 +69,7 @@ impl Stage<'_> {
 
     /// What is remarked of a snapshot's file, a sentence each.
     pub fn remarks(&self) -> impl Iterator<Item = &LogLine> {
-        let log = if matches!(self.picture.kind, Kind::Snapshot(_)) { self.log() } else { &[] };
+        let log = if matches!(self.picture.kind, SourceKind::Snapshot(_)) { self.log() } else { &[] };
         log.iter().filter(|line| line.level == Level::Warning)
     }
 
@@ -102,10 +102,10 @@ impl Stage<'_> {
     }
 
     /// The unit of memory of whoever shows that of the run: one for all panels, and as large as the most of the run wants.
-    pub fn unit(&self) -> Unit {
+    pub fn unit(&self) -> ByteUnit {
         let history = &self.picture.history;
         let run = history.column(history.level_of_run(1), 0).map_or(Bytes::ZERO, |run| run.reserved.max(run.peak));
-        Unit::for_largest(self.shown.peak_reserved.max(self.shown.ledger.reserved()).max(run))
+        ByteUnit::for_largest(self.shown.peak_reserved.max(self.shown.ledger.reserved()).max(run))
     }
 
     /// Blocks that the op under way took or gave back; none while things move, or where no op is known.

@@ -14,7 +14,7 @@ use crate::drawing::figures;
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::Token;
 use crate::model::RunState;
-use crate::source::{Kind, Picture};
+use crate::source::{Picture, SourceKind};
 
 /// Rows of the pane of what the program prints, at least, and a screen in which it takes none from the rest.
 const LEAST_TAIL: u16 = 4;
@@ -40,13 +40,13 @@ pub struct AwaitedProgram {
 /// Whether a picture is one of a program that has not used a GPU yet, or never did.
 pub(crate) fn is_shown(picture: &Picture) -> bool {
     let nothing = picture.view.segments.is_empty() && picture.view.peak_reserved.get() == 0;
-    matches!(picture.kind, Kind::Watched(_)) && picture.view.about.workload.is_empty() && nothing
+    matches!(picture.kind, SourceKind::Watched(_)) && picture.view.about.workload.is_empty() && nothing
 }
 
 /// Draws it over `area`, so long after the screen was opened.
 pub(crate) fn render(stage: &Stage<'_>, awaited: &AwaitedProgram, elapsed: Duration, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
-    let Kind::Watched(name) = &stage.picture.kind else { return };
+    let SourceKind::Watched(name) = &stage.picture.kind else { return };
     let ended = stage.picture.run == RunState::Finished;
     let room = usize::from(area.width.saturating_sub(4)).saturating_sub(COLUMN);
     let mut rows: Vec<(Token, &str, String)> = Vec::new();

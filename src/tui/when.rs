@@ -2,7 +2,7 @@
 
 use super::stage::Stage;
 use crate::model::Micros;
-use crate::source::{Kind, Moment, Picture};
+use crate::source::{Moment, Picture, SourceKind};
 
 /// The mark of a moment that the keeper chose, in the header and on curves.
 pub(crate) const MARK: &str = "▼";
@@ -47,7 +47,7 @@ pub(crate) fn took(picture: &Picture) -> Option<Micros> {
 pub(crate) fn place(stage: &Stage<'_>) -> RunPosition {
     let (picture, view) = (stage.picture, stage.shown);
     let step = view.steps.finished;
-    let has_steps = picture.history.columns() > 0 || !matches!(picture.kind, Kind::Snapshot(_));
+    let has_steps = picture.history.columns() > 0 || !matches!(picture.kind, SourceKind::Snapshot(_));
     let of = match picture.moment() {
         Moment::StepPeak => format!("peak of step {step} {MARK}"),
         Moment::RunPeak if has_steps => format!("peak of the run {MARK} step {step}"),

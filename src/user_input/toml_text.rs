@@ -133,16 +133,16 @@ impl TomlText {
 
     /// The place of the first key, or head of a table such as `[sizes]`, of that name.
     #[must_use]
-    pub fn place_of(&self, name: &str) -> Option<Place> {
+    pub fn place_of(&self, name: &str) -> Option<TextPosition> {
         self.nth_place_of(name, 0)
     }
 
     /// The same of a later one: `[[layers]]` can stand there any number of times.
     #[must_use]
-    pub fn nth_place_of(&self, name: &str, nth: usize) -> Option<Place> {
+    pub fn nth_place_of(&self, name: &str, nth: usize) -> Option<TextPosition> {
         let is_named = |line: &str| line.split_once('=').map_or(line, |(key, _)| key).trim() == name;
         let line = self.text.lines().enumerate().filter(|(_, line)| is_named(line)).nth(nth)?.0 + 1;
-        Some(Place { file: self.file.clone(), line, column: 1 })
+        Some(TextPosition { file: self.file.clone(), line, column: 1 })
     }
 
     /// Says what is wrong within the string that stands at `span`, at the byte at `within` of what it says. Where the string is
@@ -163,10 +163,10 @@ impl TomlText {
 
     /// Where the byte at `offset` stands.
     #[must_use]
-    pub fn place(&self, offset: usize) -> Place {
+    pub fn place(&self, offset: usize) -> TextPosition {
         let before = self.text.get(..offset).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-        Place {
+        TextPosition {
             file: self.file.clone(),
             line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
@@ -176,13 +176,13 @@ impl TomlText {
 
 /// A place in a text: `FILE, line 3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TextPosition {
     file: Option<PathBuf>,
     line: usize,
     column: usize,
 }
 
-impl Place {
+impl TextPosition {
     /// The line, counted from 1.
     #[must_use]
     pub const fn line(&self) -> usize {
@@ -190,7 +190,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TextPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {
             write!(f, "{}, ", file.display())?;

@@ -10,7 +10,7 @@ use super::figures::Figures;
 use super::player::Player;
 use super::reader::Reader;
 use super::recorded::RecordedRun;
-use super::start::{Past, StartState};
+use super::start::{AssumedPast, StartState};
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
 use vramlab_allocator::{BlockSnapshot, BlockState};
 use vramlab_model::{BlockView, Category, Event, History, NameId, Occupancy, SegmentView};
@@ -34,7 +34,7 @@ pub struct Follower {
     /// Steps of the run that it has not seen.
     since: u64,
     /// What was held before a history of PyTorch's began.
-    past: Past,
+    past: AssumedPast,
 }
 
 impl Follower {
@@ -45,7 +45,7 @@ impl Follower {
             reader: Reader::new(device, places, 0),
             player: Player::new(conditions, places),
             since: 0,
-            past: Past::default(),
+            past: AssumedPast::default(),
         }
     }
 
@@ -73,7 +73,7 @@ impl Follower {
             reader: Reader::new(device, places, position),
             player: Player::new(conditions, places),
             since: steps,
-            past: Past::default(),
+            past: AssumedPast::default(),
         };
         let Self { reader, player, .. } = &mut follower;
         player.begin_after(steps, columns);

@@ -40,14 +40,14 @@ pub(super) struct Start {
     /// The settings under which it arose.
     pub settings: Settings,
     /// What was asked for before that left no trace but free memory.
-    pub past: Past,
+    pub past: AssumedPast,
 }
 
 /// What a program is thought to have held at once before its history began, beside what it held then.
 ///
 /// Free memory at the beginning tells that there was more, and not when, nor in what pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Past {
+pub(super) struct AssumedPast {
     /// Bytes in all.
     pub bytes: Bytes,
     /// The largest piece.
@@ -109,13 +109,13 @@ impl StateCollector {
         }
         let settings = self.state.settings().clone();
         let ranges = self.ranges.into_values().collect();
-        (!segments.is_empty()).then_some(Start { blocks, segments, ranges, settings, past: Past::default() })
+        (!segments.is_empty()).then_some(Start { blocks, segments, ranges, settings, past: AssumedPast::default() })
     }
 }
 
 impl Start {
     /// The same behind another past.
-    pub fn behind(&self, past: Past) -> Self {
+    pub fn behind(&self, past: AssumedPast) -> Self {
         Self { past, ..self.clone() }
     }
 

@@ -85,7 +85,7 @@ pub struct LearningRates {
 /// One workload's file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct WorkloadEntry {
     /// Its name: that of the file.
     #[serde(skip)]
     pub name: String,
@@ -129,7 +129,7 @@ pub struct Entry {
     pub lora: Option<Lora>,
 }
 
-impl Entry {
+impl WorkloadEntry {
     /// Its place in a list.
     #[must_use]
     pub fn group(&self) -> WorkloadGroup {

@@ -49,7 +49,7 @@ pub use decoder::{
     LayerLocals, LayerPattern, Llama3Scaling, LongScaling, ModelConfig, Multipliers, Names, NormPlaces, NormsMade,
     PositionUse, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, TowerSizes, YarnScaling,
 };
-pub use entry::{Architecture, Entry, LearningRates, WorkloadGroup};
+pub use entry::{Architecture, LearningRates, WorkloadEntry, WorkloadGroup};
 pub use error::CatalogError;
 pub use gpt::{LanguageSizes, gpt};
 pub use inference::{Generation, Inference, InferenceMode, InferencePlan, Models};

@@ -3,7 +3,7 @@
 use vramlab_device::{DType, kernels};
 use vramlab_model::{Category, NameId};
 use vramlab_train::{
-    AddNormOutput, Aside, Context, NextLabels, NormOutputs, OpResult, Repeatable, Shape, Tensor, TensorRole,
+    AddNormOutput, Context, DetachedGraph, NextLabels, NormOutputs, OpResult, Repeatable, Shape, Tensor, TensorRole,
     TensorSplit,
 };
 
@@ -146,7 +146,7 @@ impl Linear {
 
     /// What it makes of `input` without its bias, detached: its graph is `aside`. Whether the input `wants` a gradient decides what
     /// that has saved.
-    pub fn aside(&self, cx: &mut Context, input: &Tensor, wants: bool, aside: &mut Aside) -> OpResult<Tensor> {
+    pub fn aside(&self, cx: &mut Context, input: &Tensor, wants: bool, aside: &mut DetachedGraph) -> OpResult<Tensor> {
         let run = |cx: &mut Context| cx.linear_aside(input, &self.weight, wants, aside);
         cx.module(self.scope, |cx| cx.with_parameters([&self.weight], run))
     }

@@ -9,7 +9,7 @@ use vramlab::model::{
 };
 use vramlab::session::{self, Scene, Setup, Switch};
 use vramlab::source::{
-    Cursor, Extent, Kind, MarkedMoment, Moment, Picture, PinnedStep, RankFigures, RankState, ShownDevice,
+    Cursor, Extent, MarkedMoment, Moment, Picture, PinnedStep, RankFigures, RankState, ShownDevice, SourceKind,
 };
 use vramlab::train::{Checkpointing, Config, DataPath};
 use vramlab::units::Bytes;
@@ -247,7 +247,7 @@ pub fn pinned(picture: Picture, wanted: u64) -> Picture {
 pub fn recorded() -> Picture {
     let live = looking_back();
     let extent = Extent { grows: false, ..live.extent };
-    with_run(Picture { kind: Kind::Recording("gpt-char.vram".into()), extent, ..live }, RunState::Finished)
+    with_run(Picture { kind: SourceKind::Recording("gpt-char.vram".into()), extent, ..live }, RunState::Finished)
 }
 
 /// The same picture of the second of three runs of ranks that train together, of which one stands for two.

@@ -11,7 +11,7 @@ use vramlab::allocator::Settings;
 use vramlab::device::sim::CardCatalog;
 use vramlab::estimate::{Estimate, MemoryTerm, Model, ModelKind, TrainingSetup};
 use vramlab::fit::{
-    self, Candidate, CandidateCost, Control, GroupSearch, News, ProbeFigures, ProbeOutcome, Retries, Terms,
+    self, Candidate, CandidateCost, Control, GroupSearch, ProbeFigures, ProbeOutcome, Retries, SearchNews, Terms,
 };
 use vramlab::model::{Category, Micros};
 use vramlab::session::{DeviceChoice, Headless, LabSpec, MemoryLimit, Parallel, Setup, Switch};
@@ -180,8 +180,8 @@ fn accumulation_takes_whole_micro_batches() {
 fn a_search_stops_where_it_is_told_to_and_has_what_it_found() {
     let stop = AtomicBool::new(false);
     let heard = AtomicUsize::new(0);
-    let tell = |news: News<'_>| {
-        if matches!(news, News::Tried(_)) && heard.fetch_add(1, Ordering::Relaxed) == 2 {
+    let tell = |news: SearchNews<'_>| {
+        if matches!(news, SearchNews::Tried(_)) && heard.fetch_add(1, Ordering::Relaxed) == 2 {
             stop.store(true, Ordering::Relaxed);
         }
     };
@@ -198,8 +198,8 @@ fn a_search_stops_where_it_is_told_to_and_has_what_it_found() {
 fn nothing_beats_what_is_on_the_front_of_a_workload() {
     let stop = AtomicBool::new(false);
     let told = Mutex::new(0);
-    let tell = |news: News<'_>| {
-        if let News::Costed { done, total, .. } = news {
+    let tell = |news: SearchNews<'_>| {
+        if let SearchNews::Costed { done, total, .. } = news {
             assert!(done <= total);
             *told.lock().unwrap() += 1;
         }

@@ -12,7 +12,7 @@ use vramlab::allocator::{Attempt, DeviceMemory, PoolId, PoolKind, Refusal};
 use vramlab::model::{
     About, Activity, AlikeRanks, Category, CopyDirection, DeviceKind, DriverMemory, Event, EventKind, FailedRequest,
     FlipTrials, GpuProcess, Items, LessonAnswer, LessonNote, LessonPart, Micros, NameId, OwnUse, Parallelism,
-    PcieTraffic, Phase, Presence, Ranks, Reading, Remedy, RemedyTrial, RunState, Setting, Settings, StepReport,
+    PcieTraffic, Phase, Presence, Ranks, Reading, Remedy, RemedyTrial, RunSettings, RunState, Setting, StepReport,
     Throttle, Xid,
 };
 use vramlab::recording::{Frame, FrameBuilder};
@@ -170,7 +170,7 @@ fn every_kind() -> Vec<EventKind> {
         EventKind::StepEnd(report(Some(f32::MIN_POSITIVE))),
         EventKind::Begin(about()),
         EventKind::About(about()),
-        EventKind::Settings(Arc::new(Settings(vec![setting(None, Some("why")), setting(Some("bf16"), None)]))),
+        EventKind::Settings(Arc::new(RunSettings(vec![setting(None, Some("why")), setting(Some("bf16"), None)]))),
         EventKind::SwitchFlipped { switch: name, from: NameId(1), to: NameId(2) },
         EventKind::Copy { direction: CopyDirection::ToHost, bytes: size, pinned: true, duration: Micros(3) },
         EventKind::HostMemory { allocated: size, reserved: Bytes(u64::MAX) },

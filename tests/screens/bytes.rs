@@ -11,7 +11,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtyPair, PtySize, native_pty_system};
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
-use vramlab::drawing::theme::{Catalog, ColorTier};
+use vramlab::drawing::theme::{ColorTier, ThemeCatalog};
 use vramlab::drawing::wire::WireBackend;
 use vramlab::model::{DeviceKind, Grouping, Lab, RunState};
 use vramlab::source::Picture;
@@ -60,7 +60,7 @@ struct Screen {
 
 impl Screen {
     fn new(width: u16, height: u16) -> Self {
-        let catalog = Catalog::default();
+        let catalog = ThemeCatalog::default();
         let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
         let counter = Counter::default();
         let viewport = Viewport::Fixed(Rect::new(0, 0, width, height));

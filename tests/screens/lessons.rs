@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use vramlab::device::sim::CardCatalog;
 use vramlab::figures::FigureInputs;
-use vramlab::lesson::{Answer, Course, CourseRequest, CourseStage, Lesson, Library, MeasuredAnswer, Runs, play};
+use vramlab::lesson::{Answer, Course, CourseRequest, CourseStage, Lesson, LessonRuns, Library, MeasuredAnswer, play};
 use vramlab::model::{Event, EventKind, Lab, RunState};
 use vramlab::session::{self, Command, Feed, LabSpec, Session, StepSize};
 use vramlab::workload::Catalog;
@@ -20,7 +20,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn runs(lesson: &Lesson) -> Runs {
+fn runs(lesson: &Lesson) -> LessonRuns {
     let (catalog, cards) = (Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
     lesson.runs(&catalog, &cards, None).unwrap_or_else(|error| panic!("{}: {error}", lesson.name))
 }

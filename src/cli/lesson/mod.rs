@@ -22,12 +22,14 @@ use super::screen::ScreenArgs;
 use super::spec::{device, user_folder};
 use super::{Status, Usage, config, lab, record};
 use crate::figures;
-use crate::lesson::{Answer, Course, Lesson, Library, LibraryError, Player, Progress, Runs, Score, Sheet, play, sheet};
+use crate::lesson::{
+    Answer, Course, Lesson, LessonPlayer, LessonRuns, Library, LibraryError, Progress, Score, Sheet, play, sheet,
+};
 use crate::model::{Event, EventKind};
 use crate::session::{DeviceChoice, Listener, Speed};
 use crate::source::{self, Recorder, Request};
 use crate::tui::{self, Lecture};
-use crate::user_input::Kind;
+use crate::user_input::ShelfKind;
 
 /// Arguments of `vramlab lesson`.
 #[derive(Debug, Args)]
@@ -77,7 +79,7 @@ enum Commands {
 
 /// The lessons, the user's own included.
 fn library() -> Library {
-    Library::with_user_lessons(user_folder(Kind::Lessons).as_deref())
+    Library::with_user_lessons(user_folder(ShelfKind::Lessons).as_deref())
 }
 
 /// Lists, takes, checks or prints lessons.
@@ -212,7 +214,7 @@ fn take(args: &LessonArgs, name: &str) -> Result<Status> {
 }
 
 /// Takes a lesson on the screen.
-fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: Runs, other: Option<&DeviceChoice>) -> Result<Status> {
+fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: LessonRuns, other: Option<&DeviceChoice>) -> Result<Status> {
     let settings = config::settings();
     let runs = runs.paced(Speed::Watchable);
     let mut options = args.screen.options(&settings, tui::OpeningCommand::default())?;
@@ -231,7 +233,7 @@ fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: Runs, other: Option<&Devic
 }
 
 /// The lessons after this one in the list; none after a file that is not in it.
-fn following(lesson: &Lesson, other: Option<&DeviceChoice>) -> Vec<(Arc<Lesson>, Runs)> {
+fn following(lesson: &Lesson, other: Option<&DeviceChoice>) -> Vec<(Arc<Lesson>, LessonRuns)> {
     let (lessons, _) = library().all();
     let Some(place) = lessons.iter().position(|known| known.name == lesson.name) else { return Vec::new() };
     let ready = |lesson: Lesson| {
@@ -251,14 +253,14 @@ fn keep(course: &Course) -> Option<String> {
 
 fn begin(
     lesson: &Arc<Lesson>,
-    runs: &Runs,
+    runs: &LessonRuns,
     args: &LessonArgs,
     recorder: &SharedRecorder,
     resumes: (usize, Score),
-) -> Result<Player> {
+) -> Result<LessonPlayer> {
     let hears = recorder.borrow().is_some().then(|| listener(recorder));
     let learner = learner(args.learner.as_deref());
-    Ok(Player::resume(Arc::clone(lesson), runs.clone(), &learner, hears, resumes)?)
+    Ok(LessonPlayer::resume(Arc::clone(lesson), runs.clone(), &learner, hears, resumes)?)
 }
 
 fn export(which: &str, kind: Sheet) -> Result<Status> {

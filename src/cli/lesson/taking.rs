@@ -7,7 +7,7 @@ use color_eyre::eyre::{Result, WrapErr, eyre};
 
 use crate::cli::output::{stdout, warn};
 use crate::guide;
-use crate::lesson::{Answer, Course, CourseStage, Form, Player, Progress, Worth, letter, measured};
+use crate::lesson::{Answer, Course, CourseStage, Form, LessonPlayer, Progress, Worth, letter, measured};
 use crate::session::Switch;
 
 /// Columns of the terminal, within what reads well.
@@ -43,7 +43,7 @@ impl LineLesson {
     }
 
     /// Takes a lesson to its end, or as far as the learner likes.
-    pub fn take(&mut self, player: &mut Player, place: &str) -> Result<LessonExit> {
+    pub fn take(&mut self, player: &mut LessonPlayer, place: &str) -> Result<LessonExit> {
         let front = &player.course().lesson().front;
         let title = format!("{}\n{place} · about {} minutes", front.title, front.minutes);
         writeln!(stdout(), "{title}\n")?;
@@ -117,7 +117,7 @@ impl LineLesson {
     }
 
     /// Asks until there is an answer.
-    fn ask(&self, player: &mut Player) -> Result<LearnerLine> {
+    fn ask(&self, player: &mut LessonPlayer) -> Result<LearnerLine> {
         let course = player.course();
         let (Some(question), Some(asked)) = (&course.step().question, &course.told().question) else {
             return Ok(LearnerLine::Text(String::new()));
@@ -170,7 +170,7 @@ impl LineLesson {
     }
 
     /// Sets a switch for a goal: `amp bf16`, or `set amp bf16`.
-    fn set(&self, player: &mut Player, line: &str) -> Result<()> {
+    fn set(&self, player: &mut LessonPlayer, line: &str) -> Result<()> {
         let line = line.strip_prefix("set ").unwrap_or(line);
         let (word, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let set = Switch::named(word)

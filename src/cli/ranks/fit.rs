@@ -13,7 +13,7 @@ use crate::cli::output::stdout;
 use crate::cli::search::{Follower, limit_json, limit_of, milliseconds, reason, why, with_outcome, words_of};
 use crate::cli::spec::SpecArgs;
 use crate::cli::{Status, Usage, interrupt, reproduce};
-use crate::fit::{self, Control, FitError, GroupEdge, GroupProbe, GroupSearch, News, ProbeOutcome, Terms};
+use crate::fit::{self, Control, FitError, GroupEdge, GroupProbe, GroupSearch, ProbeOutcome, SearchNews, Terms};
 use crate::session::{DeviceChoice, LabSpec, Parallel};
 use crate::train::{Config, Parallelism};
 
@@ -101,7 +101,7 @@ impl RankSearch<'_> {
         }
         let stop = interrupt::flag()?;
         let follow = Follower::new(self.spec);
-        let tell = |news: News<'_>| follow.hear(&news);
+        let tell = |news: SearchNews<'_>| follow.hear(&news);
         let control = Control::new(&stop, &tell);
         let terms = Terms { why };
         let alone = fit::probe(self.spec, self.steps, terms, &control);

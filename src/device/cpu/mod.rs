@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{
-    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostAccount, HostBuffer, Kernel, Mark, PinnedMemory,
+    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostAccount, HostBuffer, Kernel, PinnedMemory, StreamMark,
 };
 use arena::{Arena, ArenaSource, SharedArena};
 use copies::{CopyState, CopyThread};
@@ -302,16 +302,16 @@ impl Device for CpuDevice {
         self.opened.elapsed()
     }
 
-    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError> {
+    fn mark(&mut self, stream: StreamId) -> Result<StreamMark, DeviceError> {
         self.known("a mark", stream)?;
         let now = self.opened.elapsed();
         Ok(match stream {
             COPY_STREAM => self.marks.add(now, self.copies.submitted()),
-            _ => Mark(nanos(now)),
+            _ => StreamMark(nanos(now)),
         })
     }
 
-    fn between(&mut self, from: Mark, to: Mark) -> Duration {
+    fn between(&mut self, from: StreamMark, to: StreamMark) -> Duration {
         let reached = |mark| match self.marks.get(mark) {
             // The copies before it may have ended long before it was set, or are under way.
             Some((set, event)) => {
@@ -342,17 +342,17 @@ impl CopyMarks {
     const BIT: u64 = 1 << 63;
     const KEPT: usize = 512;
 
-    fn add(&mut self, now: Duration, copies: u64) -> Mark {
+    fn add(&mut self, now: Duration, copies: u64) -> StreamMark {
         if self.kept.len() == Self::KEPT {
             self.kept.pop_front();
             self.gone += 1;
         }
         self.kept.push_back((now, copies));
-        Mark(Self::BIT | (self.gone + self.kept.len() as u64 - 1))
+        StreamMark(Self::BIT | (self.gone + self.kept.len() as u64 - 1))
     }
 
     /// `None` where it is no mark of the copy stream; the oldest that is kept stands for those that are gone.
-    fn get(&self, mark: Mark) -> Option<(Duration, u64)> {
+    fn get(&self, mark: StreamMark) -> Option<(Duration, u64)> {
         let number = (mark.0 & Self::BIT != 0).then_some(mark.0 & !Self::BIT)?;
         let index = usize::try_from(number.saturating_sub(self.gone)).ok()?;
         self.kept.get(index).copied()

@@ -32,8 +32,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{
-    Abort as _, Collective, Device, DeviceError, DeviceEvent, DeviceInfo, GroupId, HostBuffer, Kernel, Mark,
-    MatrixPrecision, Operand, PinnedMemory, ProgramStart, Sensors, SharedAbort, kernels,
+    Abort as _, Collective, Device, DeviceError, DeviceEvent, DeviceInfo, GroupId, HostBuffer, Kernel, MatrixPrecision,
+    Operand, PinnedMemory, ProgramStart, Sensors, SharedAbort, StreamMark, kernels,
 };
 use blas::Blas;
 use convolution::Convolutions;
@@ -202,11 +202,11 @@ impl Device for CudaDevice {
         self.gpu.scratch.lend(Some(workspace));
     }
 
-    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError> {
-        self.streams.lock().mark(stream).map(Mark).ok_or_else(|| self.unknown("a mark", stream))
+    fn mark(&mut self, stream: StreamId) -> Result<StreamMark, DeviceError> {
+        self.streams.lock().mark(stream).map(StreamMark).ok_or_else(|| self.unknown("a mark", stream))
     }
 
-    fn between(&mut self, from: Mark, to: Mark) -> Duration {
+    fn between(&mut self, from: StreamMark, to: StreamMark) -> Duration {
         self.streams.lock().between(from.0, to.0)
     }
 

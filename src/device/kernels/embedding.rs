@@ -4,7 +4,7 @@ use super::family::Family;
 use crate::Operand;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -21,7 +21,8 @@ pub enum Embedding {
 }
 
 impl Family for Embedding {
-    const UNITS: &'static [Unit] = &[Unit { name: "embedding", source: include_str!("embedding.cu") }];
+    const UNITS: &'static [TranslationUnit] =
+        &[TranslationUnit { name: "embedding", source: include_str!("embedding.cu") }];
 
     fn name(&self) -> &'static str {
         match self {

@@ -3,7 +3,7 @@
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -23,7 +23,7 @@ pub enum Muon {
 }
 
 impl Family for Muon {
-    const UNITS: &'static [Unit] = &[Unit { name: "muon", source: include_str!("muon.cu") }];
+    const UNITS: &'static [TranslationUnit] = &[TranslationUnit { name: "muon", source: include_str!("muon.cu") }];
 
     fn name(&self) -> &'static str {
         match self {

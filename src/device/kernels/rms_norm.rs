@@ -4,7 +4,7 @@ use super::family::Family;
 use crate::Operand;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -32,7 +32,7 @@ pub enum RmsNorm {
 }
 
 impl Family for RmsNorm {
-    const UNITS: &'static [Unit] = &[Unit {
+    const UNITS: &'static [TranslationUnit] = &[TranslationUnit {
         name: "rms_norm",
         source: concat!(include_str!("layer_norm/layer_norm.cuh"), include_str!("rms_norm.cu")),
     }];

@@ -3,7 +3,7 @@
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -24,7 +24,7 @@ pub enum Rotary {
 }
 
 impl Family for Rotary {
-    const UNITS: &'static [Unit] = &[Unit { name: "rotary", source: include_str!("rotary.cu") }];
+    const UNITS: &'static [TranslationUnit] = &[TranslationUnit { name: "rotary", source: include_str!("rotary.cu") }];
 
     fn name(&self) -> &'static str {
         match self {

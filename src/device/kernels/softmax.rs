@@ -4,7 +4,7 @@ use super::family::Family;
 use crate::Operand;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -25,7 +25,8 @@ pub enum Softmax {
 }
 
 impl Family for Softmax {
-    const UNITS: &'static [Unit] = &[Unit { name: "softmax", source: include_str!("softmax.cu") }];
+    const UNITS: &'static [TranslationUnit] =
+        &[TranslationUnit { name: "softmax", source: include_str!("softmax.cu") }];
 
     fn name(&self) -> &'static str {
         match self {

@@ -63,14 +63,14 @@ fn slit(cell: &mut Cell, ground: Color, theme: &Theme) {
 mod tests {
     use super::*;
     use crate::chart::{Ink, Stack, areas};
-    use crate::theme::{Catalog, ColorTier};
+    use crate::theme::{ColorTier, ThemeCatalog};
     use vramlab_allocator::units::Bytes;
 
     #[test]
     fn the_line_ends_at_areas_or_goes_through_them_where_they_reach_the_top() {
         let tokens = [Token::Allocated, Token::AllocatedSwing, Token::Stranded, Token::Reserved, Token::Allocated];
         for name in ["dark", "light"] {
-            let (theme, _) = Catalog::default().load(name, ColorTier::True).unwrap();
+            let (theme, _) = ThemeCatalog::default().load(name, ColorTier::True).unwrap();
             for height in 1..=13 {
                 let mut stack = Stack::default();
                 tokens.iter().for_each(|token| stack.add(Bytes(height), Ink { token: *token, fill: "█" }));
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_word_below_makes_way_for_the_foot_or_keeps_its_letter() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         for (x, row, reversed) in
             [(1, "│▲backward", false), (3, "│ba▲ckward", false), (8, "│zero_grad", true), (9, "│backward▲", false)]
         {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn where_areas_reach_the_top_the_foot_stands_below_and_areas_stay_as_they_are() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         for (mib, foot) in [(8, "▲"), (4, " ")] {
             let mut stack = Stack::default();
             stack.add(Bytes(mib), Ink { token: Token::Allocated, fill: "█" });

@@ -196,11 +196,11 @@ impl Curve {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::Unit;
-    use crate::theme::{Catalog, ColorTier};
+    use crate::figures::ByteUnit;
+    use crate::theme::{ColorTier, ThemeCatalog};
 
     fn drawn(spans: &[Option<(u32, u32)>]) -> [String; 2] {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 3, 2));
         Curve::through(buf.area, spans.iter().copied()).draw(Token::Ghost, &theme, &mut buf);
         [0, 1].map(|y| (0..3).map(|x| buf[(x, y)].symbol()).collect())
@@ -219,7 +219,7 @@ mod tests {
     fn beside(now: &[u64], before: &[u64]) -> String {
         let plot = Rect::new(0, 0, 12, 4);
         let dots = |cells: &[u64]| cells.iter().flat_map(|bytes| [Bytes(*bytes); 2]).collect::<Vec<_>>();
-        let line = Curve::apart(plot, Axis::fitted(Unit::KiB, Bytes(320), 4), &dots(before), &dots(now));
+        let line = Curve::apart(plot, Axis::fitted(ByteUnit::KiB, Bytes(320), 4), &dots(before), &dots(now));
         assert_eq!(line.is_empty(), (0..12).all(|x| line.row_at(x).is_none()));
         (0..12).map(|x| if line.row_at(x).is_some() { '#' } else { '.' }).collect()
     }
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_line_changes_no_area() {
         use crate::chart::{Ink, Stack, areas};
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let inks = [Token::Parameters, Token::Activations, Token::Temporaries].map(|token| Ink { token, fill: "█" });
         let mut seed = 7u64;
         let mut random = |most: u64| {
@@ -264,7 +264,7 @@ mod tests {
         };
         for rows in [2, 5, 9, 20] {
             let plot = Rect::new(0, 0, 40, rows);
-            let axis = Axis::new(Unit::KiB, Bytes(1000), rows);
+            let axis = Axis::new(ByteUnit::KiB, Bytes(1000), rows);
             let mut stack = |_| {
                 let mut stack = Stack::default();
                 inks.into_iter().for_each(|ink| stack.add(Bytes(random(330)), ink));
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_line_that_ends_with_an_area_in_a_cell_stands_on_its_side_of_it() {
         use crate::chart::{Ink, Stack, areas};
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         for (height, line, row) in [(20u64, 23u64, 0), (20, 18, 2)] {
             let plot = Rect::new(0, 0, 4, 4);
             let mut stack = Stack::default();
@@ -305,7 +305,7 @@ mod tests {
             let mut buf = Buffer::empty(plot);
             areas(&vec![stack; 4], Bytes(32), &theme, plot, &mut buf);
             let before = buf.clone();
-            let axis = Axis::fitted(Unit::KiB, Bytes(32), 4);
+            let axis = Axis::fitted(ByteUnit::KiB, Bytes(32), 4);
             Curve::of_bytes(plot, axis, [Some(Bytes(line)); 8]).draw(Token::Ghost, &theme, &mut buf);
             for position in plot.positions() {
                 assert_eq!(
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn a_value_is_drawn_within_an_eighth_of_its_height() {
         let plot = Rect::new(0, 0, 1, 6);
-        let axis = Axis::new(Unit::KiB, Bytes(1000), plot.height);
+        let axis = Axis::new(ByteUnit::KiB, Bytes(1000), plot.height);
         for bytes in (0..=1000).map(Bytes) {
             let curve = Curve::of_bytes(plot, axis, [Some(bytes)]);
             let row = curve.row_at(0).unwrap();

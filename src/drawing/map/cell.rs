@@ -1,6 +1,6 @@
 //! What is drawn in one cell of a map.
 
-use super::plan::{Place, Plan};
+use super::plan::{Plan, RowStart};
 use vramlab_allocator::units::Address;
 use vramlab_model::{BlockView, SegmentPart, SegmentView};
 
@@ -9,7 +9,7 @@ use vramlab_model::{BlockView, SegmentPart, SegmentView};
 pub struct Cell<'a> {
     plan: &'a Plan,
     segments: &'a [SegmentView],
-    place: Place,
+    place: RowStart,
     /// Which of the place's cells.
     cell: usize,
 }

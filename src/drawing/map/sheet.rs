@@ -7,7 +7,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::bar::{LABEL, bar, row_label};
 use super::coloring::Coloring;
-use super::plan::{Place, Plan};
+use super::plan::{Plan, RowStart};
 use super::strip::Strip;
 use crate::pane::{put_at, span};
 use crate::theme::{Theme, Token};
@@ -85,7 +85,7 @@ impl Sheet<'_> {
         }
     }
 
-    fn members(&self, place: Place) -> impl Iterator<Item = &SegmentView> + Clone {
+    fn members(&self, place: RowStart) -> impl Iterator<Item = &SegmentView> + Clone {
         self.plan.members(place).iter().filter_map(|(index, _)| self.segments.get(*index))
     }
 
@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
     use crate::map::coloring::Tone;
-    use crate::theme::{Catalog, ColorTier};
+    use crate::theme::{ColorTier, ThemeCatalog};
     use vramlab_allocator::PoolKind;
     use vramlab_allocator::units::{Address, Bytes, StreamId};
     use vramlab_model::{BlockView, Category, NameId};
@@ -193,7 +193,7 @@ mod tests {
         // Rows of 40 cells: two of the first segment, one of the second.
         let plan = Plan::at_scale(&segments, &[0, 1], (40, 3), 1 << 20);
         for (tier, symbols) in [(ColorTier::True, ["█", "█", "▇"]), (ColorTier::None, ["A", "A", "A"])] {
-            let (theme, _) = Catalog::default().load("dark", tier).unwrap();
+            let (theme, _) = ThemeCatalog::default().load("dark", tier).unwrap();
             let sheet = Sheet {
                 segments: &segments,
                 plan: &plan,

@@ -30,14 +30,14 @@ fn alloc(address: u64, size: Bytes, requested: Bytes, category: Category, name: 
 }
 
 /// Switches that stand so; a value in brackets changes nothing here.
-fn settings(switches: &[(&str, &str)]) -> Settings {
+fn settings(switches: &[(&str, &str)]) -> RunSettings {
     let setting = |(switch, value): &(&str, &str)| Setting {
         switch: (*switch).into(),
         value: value.trim_matches(['(', ')']).into(),
         wanted: None,
         idle: value.starts_with('(').then(|| "it is another model".into()),
     };
-    Settings(switches.iter().map(setting).collect())
+    RunSettings(switches.iter().map(setting).collect())
 }
 
 /// The switches that a remedy may be about, at their defaults.

@@ -257,10 +257,10 @@ fn what_the_stream_says_of_the_run_is_in_the_view() {
     assert_eq!(lab.view().run, RunState::Starting);
     let about = Arc::new(About { device: "cpu".into(), ..About::default() });
     let setting = |value: &str| crate::Setting { switch: "amp".into(), value: value.into(), wanted: None, idle: None };
-    let settings = Arc::new(Settings(vec![setting("bf16")]));
+    let settings = Arc::new(RunSettings(vec![setting("bf16")]));
     let kinds = [
         EventKind::Begin(Arc::new(About::default())),
-        EventKind::Settings(Arc::new(Settings(vec![setting("off")]))),
+        EventKind::Settings(Arc::new(RunSettings(vec![setting("off")]))),
         EventKind::About(Arc::clone(&about)),
         EventKind::Settings(Arc::clone(&settings)),
         EventKind::Run(RunState::Paused),
@@ -330,7 +330,7 @@ fn with_settings(events: Vec<Event>) -> Vec<Event> {
                 wanted: None,
                 idle: None,
             };
-            let settings = EventKind::Settings(Arc::new(crate::Settings(vec![setting])));
+            let settings = EventKind::Settings(Arc::new(crate::RunSettings(vec![setting])));
             all.push(Event::new(time, settings));
         }
     }

@@ -25,7 +25,7 @@ mod value;
 
 pub use arena::Arena;
 pub use error::{PickleError, Problem};
-pub use input::{Plain, Source};
+pub use input::{PickleSource, Plain};
 pub use value::Value;
 
 /// Who is shown what was read so far.
@@ -42,7 +42,10 @@ pub trait PickleListener {
 ///
 /// # Errors
 /// [`PickleError`] names the byte offset and what was wrong there.
-pub fn read(source: &mut dyn Source, listener: &mut impl PickleListener) -> Result<(Arena, Value, u64), PickleError> {
+pub fn read(
+    source: &mut dyn PickleSource,
+    listener: &mut impl PickleListener,
+) -> Result<(Arena, Value, u64), PickleError> {
     machine::Machine::new(source, listener).run()
 }
 

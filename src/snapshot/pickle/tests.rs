@@ -14,16 +14,16 @@ const SMALL: [&[u8]; 3] = [
 ];
 
 /// A listener to whom all is one.
-struct Deaf;
+struct IgnoringListener;
 
-impl PickleListener for Deaf {
+impl PickleListener for IgnoringListener {
     fn hear(&mut self, _: &mut Arena, _: &[Value]) -> Result<(), Problem> {
         Ok(())
     }
 }
 
 fn parse(bytes: &[u8]) -> Result<(Arena, Value), PickleError> {
-    super::read(&mut Plain(bytes), &mut Deaf).map(|(arena, top, _)| (arena, top))
+    super::read(&mut Plain(bytes), &mut IgnoringListener).map(|(arena, top, _)| (arena, top))
 }
 
 fn snapshot(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {

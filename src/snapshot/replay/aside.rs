@@ -23,13 +23,13 @@ pub struct PrivateSegments {
 
 /// The entries of the default pools, and where they stand.
 #[derive(Debug)]
-pub struct Ours {
+pub struct DefaultPoolEntries {
     pub entries: Vec<TraceEntry>,
     /// The index of each in the whole trace.
     places: Vec<usize>,
 }
 
-impl Ours {
+impl DefaultPoolEntries {
     /// Leaves out what lies in private segments, and in those taken for such.
     pub fn of(trace: &[TraceEntry], settings: &Settings, beginning: &Beginning, guessed: &PrivateSegments) -> Self {
         let mut story = Story::new(trace, settings, beginning);

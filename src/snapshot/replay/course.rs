@@ -3,7 +3,7 @@
 //! Where our allocator and a history that does not begin with the first allocation part, the replay begins again behind it,
 //! from what the recording shows to be there: so much of the history is explained as can be.
 
-use super::aside::{Ours, PrivateSegments};
+use super::aside::{DefaultPoolEntries, PrivateSegments};
 use super::compare::{self, Comparable};
 use super::conditions::{Conditions, Statistics};
 use super::mismatch::Mismatch;
@@ -23,7 +23,7 @@ const MOST_GUESSES: usize = 24;
 
 /// A history to be replayed.
 #[derive(Debug)]
-pub struct Course<'a> {
+pub struct ReplayInput<'a> {
     snapshot: &'a Snapshot,
     device: usize,
     beginning: &'a Beginning,
@@ -32,7 +32,7 @@ pub struct Course<'a> {
     private: bool,
 }
 
-impl<'a> Course<'a> {
+impl<'a> ReplayInput<'a> {
     pub fn new(snapshot: &'a Snapshot, device: usize, beginning: &'a Beginning, conditions: &'a Conditions) -> Self {
         let trace = snapshot.device_trace(device);
         let private = beginning.has_private_pools(trace);
@@ -155,8 +155,8 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn ours(&self, guessed: &PrivateSegments) -> Ours {
-        Ours::of(self.trace, &self.conditions.settings, self.beginning, guessed)
+    fn ours(&self, guessed: &PrivateSegments) -> DefaultPoolEntries {
+        DefaultPoolEntries::of(self.trace, &self.conditions.settings, self.beginning, guessed)
     }
 
     /// Finds segments of private pools that are gone at the end, one by one: each must bring the replay further.

@@ -99,7 +99,7 @@ pub fn verify_from(
     observer: &mut impl Observer,
 ) -> DeviceReport {
     let trace = snapshot.device_trace(device);
-    let mut report = course::Course::new(snapshot, device, beginning, conditions).run(statistics, observer);
+    let mut report = course::ReplayInput::new(snapshot, device, beginning, conditions).run(statistics, observer);
     if trace.is_empty() {
         return report;
     }

@@ -10,9 +10,9 @@ use vramlab_model::{Category, NameId};
 
 /// A graph that nothing will go back through: what it saved lives as long as it does.
 #[derive(Default)]
-pub struct Aside(Vec<SavedVariable>);
+pub struct DetachedGraph(Vec<SavedVariable>);
 
-impl Aside {
+impl DetachedGraph {
     fn save(&mut self, cx: &Context, tensor: &Tensor) -> OpResult<()> {
         let saved = match &cx.saving {
             SavedTensorHooks::Keep | SavedTensorHooks::Recompute(_) => SavedVariable::Kept(tensor.detach()),
@@ -53,7 +53,7 @@ impl Context {
         input: &Tensor,
         weight: &Tensor,
         wants: bool,
-        aside: &mut Aside,
+        aside: &mut DetachedGraph,
     ) -> OpResult<Tensor> {
         // The weight's copy serves the rest of the region, where it wants a gradient.
         let weight = self.cast_to_lower(weight, "weight copy")?;

@@ -4,7 +4,7 @@ use crate::context::{Context, SavedVariable};
 use crate::error::{Interrupt, OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tape::Gradients;
-use crate::tensor::{Source, Tensor};
+use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{DType, kernels};
 
 impl Context {
@@ -55,7 +55,7 @@ impl Context {
             let rows = self.embedding(part, indices)?;
             return scaled(self, rows);
         };
-        if let Source::Leaf(index) = part.source() {
+        if let GradientTarget::Leaf(index) = part.source() {
             self.leaves[index].shares_rows = true;
         }
         let (partial, others) = self.op("embedding", |cx| {

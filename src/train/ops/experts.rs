@@ -374,7 +374,7 @@ impl Context {
         })
     }
 
-    fn record_masked(&mut self, input: &Tensor, mask: &Tensor) -> OpResult<Option<crate::tensor::Source>> {
+    fn record_masked(&mut self, input: &Tensor, mask: &Tensor) -> OpResult<Option<crate::tensor::GradientTarget>> {
         if !self.differentiates(&[input]) {
             return Ok(None);
         }

@@ -3,7 +3,7 @@
 
 use super::linear::viewed;
 use super::reduce::{Scratch, row_sum_scratch, sum_scratch};
-use crate::config::Float8 as Recipe;
+use crate::config::Float8Recipe;
 use crate::context::Context;
 use crate::error::{Interrupt, OpResult, TrainError};
 use crate::shape::Shape;
@@ -34,8 +34,8 @@ struct ScaledTensor<'a> {
 
 impl<'a> ScaledTensor<'a> {
     /// `groups` hold where scales are those of rows.
-    const fn new(recipe: Recipe, tensor: &'a Tensor, cols: usize, groups: ScaleGroups) -> Self {
-        let groups = if matches!(recipe, Recipe::Rowwise) { groups } else { ScaleGroups::All };
+    const fn new(recipe: Float8Recipe, tensor: &'a Tensor, cols: usize, groups: ScaleGroups) -> Self {
+        let groups = if matches!(recipe, Float8Recipe::Rowwise) { groups } else { ScaleGroups::All };
         Self { tensor, cols, groups }
     }
 }
@@ -56,7 +56,7 @@ impl Context {
     /// Whether a linear layer of these sizes is converted: what the README of torchao leaves out is left out.
     #[must_use]
     pub fn converts_to_float8(&self, sizes: [usize; 2]) -> bool {
-        self.float8_recipe() != Recipe::Off && sizes.iter().all(|size| size.is_multiple_of(STEP))
+        self.float8_recipe() != Float8Recipe::Off && sizes.iter().all(|size| size.is_multiple_of(STEP))
     }
 
     /// [`Context::linear`] by products in 8 bits.
@@ -86,7 +86,7 @@ impl Context {
             ));
         }
         // Elsewhere it is CUTLASS's, whose workspaces nobody has recorded.
-        if recipe == Recipe::Rowwise && capability != HOPPER {
+        if recipe == Float8Recipe::Rowwise && capability != HOPPER {
             return refused(format!(
                 "with scales of rows is known here of compute capability 9.0, this card has {major}.{minor}; use \
                  --fp8 tensorwise"
@@ -127,12 +127,12 @@ impl Context {
     /// The gradients of the input, of this shape, and of the weight. Both factors of either product are made anew.
     fn float8_gradients(
         &mut self,
-        recipe: Recipe,
+        recipe: Float8Recipe,
         [grad, x, w]: [&Tensor; 3],
         [tokens, outputs, inputs]: [usize; 3],
         shape: Shape,
     ) -> OpResult<(Tensor, Tensor)> {
-        let of_gradients = if recipe == Recipe::Rowwise { DType::E4M3 } else { DType::E5M2 };
+        let of_gradients = if recipe == Float8Recipe::Rowwise { DType::E4M3 } else { DType::E5M2 };
         let first = self.float8(ScaledTensor::new(recipe, grad, outputs, ScaleGroups::Rows), of_gradients)?;
         let w = self.float8(ScaledTensor::new(recipe, w, inputs, ScaleGroups::Columns), DType::E4M3)?;
         let to_input = {
@@ -277,7 +277,7 @@ impl Context {
             OpResult::Ok(inverse)
         };
         let (of_a, of_b) = (inverse(self, a.scale)?, inverse(self, b.scale)?);
-        let by_rows = self.float8_recipe() == Recipe::Rowwise;
+        let by_rows = self.float8_recipe() == Float8Recipe::Rowwise;
         let (of_a, of_b, behind) = if by_rows && !fast { self.scales_behind(of_a, of_b)? } else { (of_a, of_b, None) };
         let made = output(self, if by_rows { DType::Bf16 } else { dtype })?;
         let memory = self.memory().clone();

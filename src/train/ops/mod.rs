@@ -50,7 +50,7 @@ pub use batch_norm::RunningStatistics;
 pub use by_hand::AttentionOutput;
 pub use causal::NextLabels;
 pub use clamped_experts::ClampedExperts;
-pub use dora::Aside;
+pub use dora::DetachedGraph;
 pub use experts::{RouterRule, Routes};
 pub use four_bit::FourBitWeight;
 pub use masks::{MaskShape, SdpaMask};

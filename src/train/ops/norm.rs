@@ -4,7 +4,7 @@ use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
-use crate::tensor::{Source, Tensor};
+use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{DType, Operand, kernels};
 
 /// In which types a fused norm is asked for under autocast.
@@ -188,7 +188,7 @@ impl Context {
     }
 
     /// Puts the sum of two tensors on the tape, whose gradients are the sum's.
-    fn record_sum(&mut self, input: &Tensor, added: &Tensor) -> Source {
+    fn record_sum(&mut self, input: &Tensor, added: &Tensor) -> GradientTarget {
         let (dtype, wanted) = (added.dtype(), added.requires_grad());
         let source = self.record("addBackward", [Some(input), Some(added), None], move |cx, [grad, ..]| {
             let Some(grad) = grad else { return Ok(Gradients::default()) };
@@ -206,7 +206,7 @@ impl Context {
         &mut self,
         saved: &[SavedVariable; 4],
         grads: Gradients,
-        to: Source,
+        to: GradientTarget,
         cols: usize,
     ) -> OpResult<Gradients> {
         let [grad, of_copy, residual] = grads;

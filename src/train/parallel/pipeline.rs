@@ -10,11 +10,11 @@ use crate::context::Context;
 use crate::error::{OpResult, TrainError};
 use crate::graph::Graph;
 use crate::member::{UnevenSplit, World};
-use crate::memory::Moment;
+use crate::memory::HeldMark;
 use crate::schedule::{Action, order};
 use crate::shape::Shape;
-use crate::tensor::{Source, Tensor};
-use crate::timetable::Entry;
+use crate::tensor::{GradientTarget, Tensor};
+use crate::timetable::TimetableEntry;
 use crate::workload::{Batch, Cut, Model, StagePart};
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, kernels};
@@ -60,7 +60,7 @@ struct MicroBatch {
 }
 
 /// The stage of one rank: its part of the model, and what lies between it and its neighbours.
-pub(crate) struct Stage {
+pub(crate) struct PipelineStage {
     schedule: PipelineSchedule,
     communicator: Communicator,
     /// What goes back to the stage before, where devices pass it on: a send there may wait until it is received, behind
@@ -84,10 +84,10 @@ pub(crate) struct Stage {
     /// The gradient of an input on its way to the stage before.
     sent: Option<Tensor>,
     /// What it waits for, where ranks are simulated.
-    entry: Option<Entry>,
+    entry: Option<TimetableEntry>,
 }
 
-impl Stage {
+impl PipelineStage {
     /// Layers in 4 bits of other stages: each weight knows its layer as that knows it, so that Python's collector finds them, which runs
     /// when ranks have met.
     pub fn collect(&self, cx: &Context) {
@@ -152,7 +152,7 @@ impl Stage {
         let backwards = if cx.memory().exchanges() { Some(new()?) } else { None };
         let (inputs, output_gradients, passed) = (Vec::new(), Vec::new(), Vec::new());
         let (outputs, losses, sent) = (Vec::new(), Vec::new(), None);
-        let entry = cx.timetable.clone().map(|table| Entry::new(table, world));
+        let entry = cx.timetable.clone().map(|table| TimetableEntry::new(table, world));
         Ok(Self {
             schedule,
             communicator,
@@ -325,7 +325,7 @@ impl Stage {
     }
 
     /// An action is done that began at `begun`.
-    fn done(&mut self, cx: &Context, begun: Moment) -> OpResult<()> {
+    fn done(&mut self, cx: &Context, begun: HeldMark) -> OpResult<()> {
         self.entry.as_mut().map_or(Ok(()), |entry| entry.done(cx.memory(), begun))
     }
 
@@ -394,7 +394,7 @@ fn own_head(cx: &mut Context) -> OpResult<Tensor> {
     let Some(table) = cx.leaves.first().map(|leaf| leaf.data.clone()) else {
         return Err(TrainError::Workload("a pipeline ends in a head like the table of tokens; use ddp".into()).into());
     };
-    debug_assert_eq!(table.source(), Source::Constant);
+    debug_assert_eq!(table.source(), GradientTarget::Constant);
     let (memory, shape, dtype) = (cx.memory(), table.shape(), table.dtype());
     let name = memory.name("head.weight");
     let new = |memory: &crate::memory::Memory| {

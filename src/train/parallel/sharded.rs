@@ -18,7 +18,7 @@ use crate::member::World;
 const PIECE: u64 = 2048;
 
 /// Parameters that are gathered and reduced together: those of one unit, or what is left for the root.
-struct Group {
+struct ShardGroup {
     parameters: Vec<usize>,
     state: ShardState,
 }
@@ -42,7 +42,7 @@ pub(super) struct ShardedModel {
     /// Parameters are sharded again when their unit's forward has returned.
     reshards: bool,
     /// Units in order, the root last.
-    groups: Vec<Group>,
+    groups: Vec<ShardGroup>,
     /// The last all-gather's output in a forward: it is kept until the next one has been copied out.
     last_gathered: Option<Tensor>,
     /// The last reduce-scatter's input.
@@ -75,7 +75,7 @@ impl ShardedModel {
                 }
                 Ok(())
             })?;
-            sharded.groups.push(Group { parameters, state: ShardState::Sharded });
+            sharded.groups.push(ShardGroup { parameters, state: ShardState::Sharded });
         }
         Ok(sharded)
     }

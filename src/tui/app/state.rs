@@ -10,9 +10,9 @@ use super::message::{Effect, Message, send};
 use super::notices::Notices;
 use super::pointer::{self, Pointer};
 use super::scroll::last_page;
-use crate::drawing::theme::{Catalog, Theme};
+use crate::drawing::theme::{Theme, ThemeCatalog};
 use crate::model::{RunState, Shape, Tags};
-use crate::source::{Kind, Move, Picture, Request, StudyRequest};
+use crate::source::{Move, Picture, Request, SourceKind, StudyRequest};
 use crate::tui::action::{Action, Key};
 use crate::tui::aim::Aim;
 use crate::tui::demo::{Narrator, ReadingPace, Story};
@@ -32,7 +32,7 @@ use crate::tui::waiting::AwaitedProgram;
 /// The state of the screen.
 #[derive(Clone, Debug)]
 pub struct App {
-    pub(super) catalog: Catalog,
+    pub(super) catalog: ThemeCatalog,
     pub(super) theme: Theme,
     pub(super) glyphs: GlyphTier,
     pub(super) keys: Arc<Keymap>,
@@ -76,7 +76,7 @@ pub struct App {
 impl App {
     /// A screen that waits for its first picture.
     #[must_use]
-    pub fn new(catalog: Catalog, theme: Theme, glyphs: GlyphTier) -> Self {
+    pub fn new(catalog: ThemeCatalog, theme: Theme, glyphs: GlyphTier) -> Self {
         Self {
             catalog,
             theme,
@@ -341,11 +341,11 @@ impl App {
     fn take_picture(&mut self, picture: Arc<Picture>) -> Vec<Effect> {
         self.effect.take(&picture.view, self.now);
         match picture.kind {
-            Kind::Live | Kind::Watched(_) => self.notices.hear(&picture.view.log, self.now),
+            SourceKind::Live | SourceKind::Watched(_) => self.notices.hear(&picture.view.log, self.now),
             // What was recorded was said then.
-            Kind::Recording(_) => self.notices.hear_of(picture.said.as_ref(), self.now),
+            SourceKind::Recording(_) => self.notices.hear_of(picture.said.as_ref(), self.now),
             // What a file lacks is no news: it stands with the findings, and on the Lab in the log.
-            Kind::Snapshot(_) => {}
+            SourceKind::Snapshot(_) => {}
         }
         self.latest = picture;
         self.dirty = true;

@@ -9,8 +9,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{App, Message};
-use crate::drawing::theme::Catalog;
 use crate::drawing::theme::ColorTier;
+use crate::drawing::theme::ThemeCatalog;
 use crate::model::RunState;
 use crate::model::{Lab, Ledger, Level, LogLine, Micros, StepsView, View};
 use crate::source::{Extent, MarkedMoment, Moment, Picture};
@@ -23,7 +23,7 @@ use crate::tui::states::LabState;
 use crate::units::Bytes;
 
 fn app() -> App {
-    let catalog = Catalog::default();
+    let catalog = ThemeCatalog::default();
     let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
     App::new(catalog, theme, GlyphTier::Unicode)
 }

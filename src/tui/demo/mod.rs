@@ -5,5 +5,5 @@ mod story;
 mod strip;
 
 pub(crate) use narrator::{Cue, Narrator, NarratorResponse};
-pub use story::{Ranks, ReadingPace, Scene, Story, Until};
+pub use story::{Ranks, ReadingPace, Scene, SceneEnd, Story};
 pub(crate) use strip::{render, rows};

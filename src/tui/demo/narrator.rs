@@ -5,7 +5,7 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent};
 
 use super::story::{ReadingPace, Scene, Story, apply, binding};
-use crate::session::Anew;
+use crate::session::NewRun;
 use crate::source::Picture;
 use crate::tui::action::Action;
 use crate::tui::keys::Keymap;
@@ -29,7 +29,7 @@ pub(crate) enum Cue {
     /// A key for the line that is open.
     Press(KeyEvent),
     /// Another run.
-    Begin(Anew),
+    Begin(NewRun),
 }
 
 /// What a key that a person presses does.

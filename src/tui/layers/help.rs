@@ -13,9 +13,9 @@ use crate::drawing::legend::{account_marks, legend_of, short_label};
 use crate::drawing::pane::{self, Frame, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::Category;
-use crate::tui::action::{Action, Binding, Group};
+use crate::tui::action::{Action, Binding, KeyGroup};
 use crate::tui::dialog::DialogAction;
-use crate::tui::glossary::{self, Entry};
+use crate::tui::glossary::{self, GlossaryEntry};
 use crate::tui::keys::Keymap;
 use crate::tui::palette::OnEnter;
 use crate::tui::panel::Panel;
@@ -231,7 +231,7 @@ impl Help {
             (Some(search), _) => {
                 let sought = search.text.trim().to_lowercase();
                 let found = found(stage.keys, search, self.screen);
-                let mut entries: Vec<&Entry> = glossary::all().filter(|entry| entry.says(&sought)).collect();
+                let mut entries: Vec<&GlossaryEntry> = glossary::all().filter(|entry| entry.says(&sought)).collect();
                 entries.sort_by_key(|entry| !entry.is_called(&sought));
                 if found.is_empty() && entries.is_empty() {
                     page.heading("no key and no word says that");
@@ -256,7 +256,7 @@ impl Help {
                 };
                 let title = |index: usize| SCREENS.get(index).map_or("", |screen| screen.title);
                 page.keys(&format!("on this screen: {}", title(self.screen)), &of_screen(self.screen), None, false);
-                for group in Group::ALL {
+                for group in KeyGroup::ALL {
                     let of_group = all.iter().filter(|binding| binding.group == group && binding.screen.is_none());
                     page.keys(group.title(), &of_group.collect::<Vec<_>>(), None, false);
                 }
@@ -269,11 +269,12 @@ impl Help {
                 let mut rest: Vec<Panel> = self.panels.clone();
                 rest.retain(|panel| Some(*panel) != self.panel);
                 for panel in self.panel.into_iter().chain(rest) {
-                    let mine: Vec<&Entry> = glossary::of(panel).filter(|entry| !told.contains(&entry.word)).collect();
+                    let mine: Vec<&GlossaryEntry> =
+                        glossary::of(panel).filter(|entry| !told.contains(&entry.word)).collect();
                     told.extend(mine.iter().map(|entry| entry.word));
                     page.words(stage, panel.name(), &mine);
                 }
-                let others: Vec<&Entry> = glossary::all().filter(|entry| !told.contains(&entry.word)).collect();
+                let others: Vec<&GlossaryEntry> = glossary::all().filter(|entry| !told.contains(&entry.word)).collect();
                 page.words(stage, "other words", &others);
             }
         }
@@ -330,7 +331,7 @@ impl HelpPage<'_> {
         }
     }
 
-    fn words(&mut self, stage: &Stage<'_>, heading: &str, entries: &[&Entry]) {
+    fn words(&mut self, stage: &Stage<'_>, heading: &str, entries: &[&GlossaryEntry]) {
         if entries.is_empty() {
             return;
         }

@@ -10,7 +10,7 @@ use super::line::leaves;
 use super::pressed::LayerResponse;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, span};
-use crate::drawing::theme::{Catalog, Theme, Token};
+use crate::drawing::theme::{Theme, ThemeCatalog, Token};
 use crate::model::Category;
 use crate::tui::action::Action;
 use crate::tui::dialog::DialogAction;
@@ -47,7 +47,7 @@ pub(crate) struct ThemeList {
 
 impl ThemeList {
     /// Begins at the theme that is worn.
-    pub fn new(catalog: &Catalog, worn: &Theme) -> Self {
+    pub fn new(catalog: &ThemeCatalog, worn: &Theme) -> Self {
         let choice = |name: &str| match catalog.load(name, worn.tier()) {
             Ok((theme, warnings)) => ThemeChoice { name: name.to_owned(), look: Ok(theme), warnings },
             Err(error) => ThemeChoice { name: name.to_owned(), look: Err(error.to_string()), warnings: Vec::new() },

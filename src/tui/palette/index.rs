@@ -78,9 +78,9 @@ impl Index {
         let no_cursor = picture.can(Ability::Seek).err().map(ToOwned::to_owned);
         let no_switch = Switch::all().next().and_then(|switch| why_off(stage, Action::of_switch(switch)));
         // Switches are what most look for; where nothing is asked they stand first.
-        let (levers, common): (Vec<&Binding>, Vec<&Binding>) = common
-            .into_iter()
-            .partition(|one| matches!(one.action, Action::Edit(_) | Action::Flip(_, crate::session::Way::Next)));
+        let (levers, common): (Vec<&Binding>, Vec<&Binding>) = common.into_iter().partition(|one| {
+            matches!(one.action, Action::Edit(_) | Action::Flip(_, crate::session::FlipDirection::Next))
+        });
         let mut all = of(levers);
         all.extend(of(own));
         all.extend(of(common));
@@ -182,7 +182,7 @@ fn key(stage: &Stage<'_>, binding: &Binding) -> Offer {
     let (kind, name) = match binding.action {
         Action::Screen(_) => (OfferKind::Screen, binding.help.clone()),
         Action::Edit(switch) => (OfferKind::Key, switch.label().to_owned()),
-        Action::Flip(switch, crate::session::Way::Next) => (OfferKind::Key, switch.label().to_owned()),
+        Action::Flip(switch, crate::session::FlipDirection::Next) => (OfferKind::Key, switch.label().to_owned()),
         _ => (OfferKind::Key, word.replace('-', " ")),
     };
     let on_enter = OnEnter::Press { screen: binding.screen, action: binding.action };

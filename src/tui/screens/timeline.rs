@@ -14,13 +14,13 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::text::Span;
 
 use crate::drawing::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend::{self, Account};
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Group, Grouping, MarkKind, Moment, Profile, Study, Survivor};
-use crate::source::{Kind, Picture, StudyRequest, Window};
-use crate::tui::action::{Action, Binding, Group as Heading, Key};
+use crate::model::{Grouping, MarkKind, OutlineMoment, Profile, Study, StudyGroup, Survivor};
+use crate::source::{Picture, SourceKind, StudyRequest, Window};
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
 use crate::tui::copied;
 use crate::tui::large::Large;
 use crate::tui::moments::Columns;
@@ -49,7 +49,7 @@ fn bindings() -> Vec<Binding> {
     let plain = Key::plain;
     let own = |action| Action::Own(ScreenAction::Timeline(action));
     let view =
-        |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), Heading::View, hint, help);
+        |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), KeyGroup::View, hint, help);
     use TimelineAction::{Grouping, Peak, Window, ZoomIn, ZoomOut};
     vec![
         view(&[plain('v')], "v", Grouping, "by", "group memory by category, module, tensor or pool"),
@@ -162,10 +162,12 @@ impl TimelineView<'_> {
             }
         };
         match (&picture.kind, self.stage.states.timeline.window) {
-            (Kind::Snapshot(_), Window::Run) => "recorded".to_owned(),
+            (SourceKind::Snapshot(_), Window::Run) => "recorded".to_owned(),
             // Not every snapshot knows steps.
-            (Kind::Snapshot(_), Window::Step) if study.steps.is_empty() => "recorded".to_owned(),
-            (Kind::Snapshot(_), Window::Range(..)) if study.steps.len() != 1 => "part of what was recorded".to_owned(),
+            (SourceKind::Snapshot(_), Window::Step) if study.steps.is_empty() => "recorded".to_owned(),
+            (SourceKind::Snapshot(_), Window::Range(..)) if study.steps.len() != 1 => {
+                "part of what was recorded".to_owned()
+            }
             (_, Window::Run) => format!("whole run, {}", range()),
             _ => range(),
         }
@@ -318,10 +320,10 @@ impl TimelineView<'_> {
 
     /// The accounts that are seen anywhere in a strip of so many rows, by their marks and names, with what they hold at `moment`
     /// where there is room for it.
-    fn accounts(&self, moment: &Moment, rows: u16, room: usize) -> Vec<Span<'static>> {
+    fn accounts(&self, moment: &OutlineMoment, rows: u16, room: usize) -> Vec<Span<'static>> {
         let theme = self.theme();
         let highest = |place: usize| {
-            let bytes = |moment: &Moment| legend::accounts(&moment.ledger, theme)[place].bytes;
+            let bytes = |moment: &OutlineMoment| legend::accounts(&moment.ledger, theme)[place].bytes;
             self.study.moments.iter().map(bytes).max().unwrap_or_default()
         };
         let accounts = legend::accounts(&moment.ledger, theme);
@@ -335,7 +337,7 @@ impl TimelineView<'_> {
             [Span::raw(" "), legend::mark(ink, theme), span(theme, Token::Dim, format!(" {name}"))]
         };
         let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
-        let unit = Unit::for_largest(moment.reserved);
+        let unit = ByteUnit::for_largest(moment.reserved);
         let (mut left, names) = (room, places.iter().map(|place| cells(&name(*place))).sum());
         let mut spare = room.saturating_sub(names);
         let mut line = Vec::new();
@@ -444,7 +446,7 @@ impl TimelineView<'_> {
     }
 
     /// The mark of a group, in its colour: a point where it isn't drawn by itself.
-    fn mark(&self, number: usize, group: &Group, areas: Option<&Areas>) -> Span<'static> {
+    fn mark(&self, number: usize, group: &StudyGroup, areas: Option<&Areas>) -> Span<'static> {
         let own = ink(self.study.grouping, number, group, self.theme());
         match areas.is_none_or(|areas| areas.drawn_as(own) == Some(own)) {
             true => legend::mark(own, self.theme()),
@@ -453,7 +455,7 @@ impl TimelineView<'_> {
     }
 
     /// What holds the most at the moment told, by name.
-    fn largest(&self, area: Rect, unit: Unit, buf: &mut Buffer) {
+    fn largest(&self, area: Rect, unit: ByteUnit, buf: &mut Buffer) {
         let (theme, study) = (self.theme(), self.study);
         if area.height < 4 || study.grouping == Grouping::Name {
             return;
@@ -523,7 +525,7 @@ impl TimelineView<'_> {
             span(theme, Token::Dim, format!(" {}", unit.name())),
         ];
         let mut lines = Vec::new();
-        let mut order: Vec<(usize, &Group)> = study.groups.iter().enumerate().collect();
+        let mut order: Vec<(usize, &StudyGroup)> = study.groups.iter().enumerate().collect();
         order.sort_by_key(|(_, group)| std::cmp::Reverse(group.bytes.get(index).copied().unwrap_or_default()));
         for (number, group) in order {
             let bytes = group.bytes.get(index).copied().unwrap_or_default();
@@ -549,7 +551,7 @@ impl TimelineView<'_> {
 }
 
 /// What fills the area of a group: categories have colours of their own, others take them in turn.
-fn ink(grouping: Grouping, index: usize, group: &Group, theme: &Theme) -> Ink {
+fn ink(grouping: Grouping, index: usize, group: &StudyGroup, theme: &Theme) -> Ink {
     const LETTERS: [&str; 16] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
     if grouping == Grouping::Category {
         return legend::ink(group.category, theme);

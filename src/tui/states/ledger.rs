@@ -59,18 +59,18 @@ pub struct LedgerState {
 
 /// The sums of the segments that were drawn last: while the segments stay the same, they are not added up again.
 #[derive(Clone, Debug, Default)]
-struct SumCache(RefCell<(Arc<Vec<SegmentView>>, Arc<Sums>)>);
+struct SumCache(RefCell<(Arc<Vec<SegmentView>>, Arc<LedgerSums>)>);
 
 /// Sums of segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
+pub(crate) struct LedgerSums {
     /// By pool and stream.
     pub pools: Vec<PoolTotals>,
     /// Those that strand most, the worst first.
     pub worst: Vec<StrandingSegment>,
 }
 
-impl Sums {
+impl LedgerSums {
     /// More of the worst than a screen has rows for.
     const WORST: usize = 64;
 
@@ -107,10 +107,10 @@ impl LedgerState {
     }
 
     /// The sums of these segments.
-    pub(crate) fn sums(&self, segments: &Arc<Vec<SegmentView>>) -> Arc<Sums> {
+    pub(crate) fn sums(&self, segments: &Arc<Vec<SegmentView>>) -> Arc<LedgerSums> {
         let mut kept = self.summed.0.borrow_mut();
         if !Arc::ptr_eq(&kept.0, segments) {
-            *kept = (Arc::clone(segments), Arc::new(Sums::of(segments)));
+            *kept = (Arc::clone(segments), Arc::new(LedgerSums::of(segments)));
         }
         Arc::clone(&kept.1)
     }
@@ -226,7 +226,7 @@ mod tests {
         let first = state.sums(&segments);
         assert!(Arc::ptr_eq(&first, &state.sums(&segments)));
         assert_eq!(first.pools, PoolTotals::of(&segments));
-        assert_eq!(*state.sums(&Arc::default()), Sums::default());
+        assert_eq!(*state.sums(&Arc::default()), LedgerSums::default());
         assert_eq!(*state.sums(&segments), *first);
     }
 }

@@ -1,6 +1,6 @@
 //! The ops: what the rows of their table are, in which order, and what is compared with what.
 
-use crate::model::{Grouping, Sort, Totals};
+use crate::model::{Grouping, OpTotals, Sort};
 use crate::source::{Move, Picture, StudyRequest, Window};
 
 /// What the ops' own keys and clicks ask for.
@@ -36,7 +36,7 @@ impl OpsAction {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpsState {
     /// What the rows are.
-    pub totals: Totals,
+    pub totals: OpTotals,
     /// In their place, what each module's forward puts out.
     pub forward: bool,
     /// Their order.
@@ -62,9 +62,9 @@ impl OpsState {
     /// Does it; says where the cursor is to go, if anywhere.
     pub fn act(&mut self, action: OpsAction, picture: &Picture) -> Option<Move> {
         match action {
-            OpsAction::Totals if self.forward => (self.forward, self.totals) = (false, Totals::ALL[0]),
-            OpsAction::Totals if Some(&self.totals) == Totals::ALL.last() => self.forward = true,
-            OpsAction::Totals => self.totals = next(&Totals::ALL, self.totals),
+            OpsAction::Totals if self.forward => (self.forward, self.totals) = (false, OpTotals::ALL[0]),
+            OpsAction::Totals if Some(&self.totals) == OpTotals::ALL.last() => self.forward = true,
+            OpsAction::Totals => self.totals = next(&OpTotals::ALL, self.totals),
             OpsAction::Sort => self.sort = next(&Sort::ALL, self.sort),
             OpsAction::Window => self.whole = !self.whole,
             OpsAction::Tag => self.tag = if self.tag.is_some() { None } else { Some(picture.place()) },
@@ -101,13 +101,13 @@ mod tests {
     #[test]
     fn rows_and_orders_go_round() {
         let mut state = OpsState::default();
-        for _ in Totals::ALL {
+        for _ in OpTotals::ALL {
             assert!(!state.forward);
             state.act(OpsAction::Totals, &Picture::default());
         }
         assert!(state.forward, "the modules follow");
         state.act(OpsAction::Totals, &Picture::default());
-        assert_eq!((state.totals, state.forward), (Totals::default(), false));
+        assert_eq!((state.totals, state.forward), (OpTotals::default(), false));
         state.act(OpsAction::Sort, &Picture::default());
         assert_eq!(state.sort, Sort::Taken);
     }

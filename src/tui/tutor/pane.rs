@@ -17,45 +17,45 @@ use crate::tui::hold::Hold;
 use crate::tui::holders;
 use crate::tui::panel::Panel;
 use crate::tui::screens::lab;
-use crate::tui::stage::{FrameLayout, Stage as Scene};
+use crate::tui::stage::{FrameLayout, Stage};
 
 /// Draws what has a place; notes the lines of the text there are, how many of them are seen, and where panels lie.
 pub(crate) fn render(
-    scene: &Scene<'_>,
+    stage: &Stage<'_>,
     tutor: &Tutor,
     places: &TutorLayout,
     buf: &mut Buffer,
     layout: &mut FrameLayout,
 ) {
-    layout.lesson_rows = text(scene, tutor, places, buf);
+    layout.lesson_rows = text(stage, tutor, places, buf);
     if !places.steps.is_empty() {
-        way::render_steps(scene, tutor, places.frame, places.steps, buf);
+        way::render_steps(stage, tutor, places.frame, places.steps, buf);
     }
     match tutor.hold().asks() {
         _ if places.words.is_empty() => {}
-        true => way::render_recalled(scene, tutor, places.words, buf),
-        false => way::render_words(scene, tutor, places.words, buf),
+        true => way::render_recalled(stage, tutor, places.words, buf),
+        false => way::render_words(stage, tutor, places.words, buf),
     }
     if !places.held.is_empty() {
-        holders::render(scene, places.frame, places.held, buf);
+        holders::render(stage, places.frame, places.held, buf);
         layout.panels.push((places.held, Panel::Alive));
     }
     match places.beside.filter(|_| !places.picture.is_empty()) {
         None => {}
         Some(Companion::Map) => {
-            lab::block_map(scene, places.frame, places.picture, buf, layout);
+            lab::block_map(stage, places.frame, places.picture, buf, layout);
             layout.panels.push((places.picture, Panel::Map));
         }
         Some(Companion::Sketch(Sketch::Step)) => {
-            lab::step_sketch(scene, places.frame, places.picture, buf);
+            lab::step_sketch(stage, places.frame, places.picture, buf);
         }
-        Some(Companion::Sketch(Sketch::Segments)) => sketch::segments(scene, places.frame, places.picture, buf),
+        Some(Companion::Sketch(Sketch::Segments)) => sketch::segments(stage, places.frame, places.picture, buf),
     }
 }
 
 /// Draws the text; returns the lines there are, and how many of them are seen.
-fn text(scene: &Scene<'_>, tutor: &Tutor, places: &TutorLayout, buf: &mut Buffer) -> (usize, usize) {
-    let (theme, course) = (scene.theme, tutor.course());
+fn text(stage: &Stage<'_>, tutor: &Tutor, places: &TutorLayout, buf: &mut Buffer) -> (usize, usize) {
+    let (theme, course) = (stage.theme, tutor.course());
     let (area, frame) = (places.text, places.frame);
     let steps = course.lesson().steps.len();
     let place = match course.stage() {
@@ -70,7 +70,7 @@ fn text(scene: &Scene<'_>, tutor: &Tutor, places: &TutorLayout, buf: &mut Buffer
     let score = course.score();
     let score = if score.of > 0 { format!("{score} points") } else { String::new() };
     let covers = places.lab.is_empty();
-    let fold = if covers { String::new() } else { format!("{} folds", scene.keys.key_of(Action::FoldLesson)) };
+    let fold = if covers { String::new() } else { format!("{} folds", stage.keys.key_of(Action::FoldLesson)) };
     let words = [(Token::Accent, place), (Token::Dim, score), (Token::Strong, title.to_owned()), (Token::Dim, fold)];
     let title = pane::title("lesson", words, usize::from(area.width.saturating_sub(6)), theme);
     let inner = pane::frame(frame, title, theme.style(Token::Accent), area, buf);
@@ -79,7 +79,7 @@ fn text(scene: &Scene<'_>, tutor: &Tutor, places: &TutorLayout, buf: &mut Buffer
         put(inner, 0, vec![span(theme, Token::Strong, doing(tutor))], buf);
         return (0, 0);
     }
-    let lines = lines(scene, tutor, measure(scene, inner.width));
+    let lines = lines(stage, tutor, measure(stage, inner.width));
     let rows = inner.height.saturating_sub(1);
     // Where there is room to spare what can be done stands below the text, not at the far end.
     let rows =
@@ -91,16 +91,16 @@ fn text(scene: &Scene<'_>, tutor: &Tutor, places: &TutorLayout, buf: &mut Buffer
         pane::put(text, y, line.spans, buf);
     }
     let more = all.saturating_sub(first + seen);
-    pane::put(inner, rows, prompt(scene, tutor, more), buf);
+    pane::put(inner, rows, prompt(stage, tutor, more), buf);
     (all, seen)
 }
 
 /// What a person can do now.
-fn prompt(scene: &Scene<'_>, tutor: &Tutor, more: usize) -> Vec<Span<'static>> {
-    let theme = scene.theme;
+fn prompt(stage: &Stage<'_>, tutor: &Tutor, more: usize) -> Vec<Span<'static>> {
+    let theme = stage.theme;
     let key = |key: &str| span(theme, Token::Key, key.to_owned());
     let says = |text: &str| span(theme, Token::Dim, text.to_owned());
-    let of = |action| scene.keys.key_of(action);
+    let of = |action| stage.keys.key_of(action);
     let course = tutor.course();
     let asked = course.told().question.as_ref();
     let mut line = match course.stage() {

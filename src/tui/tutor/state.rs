@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{KeepCourse, Lecture};
 use crate::figures::FigureInputs;
-use crate::lesson::{Answer, Course, CourseRequest, CourseStage, Lesson, Look, Runs};
+use crate::lesson::{Answer, Course, CourseRequest, CourseStage, Lesson, LessonRuns, Look};
 use crate::model::{LessonNote, RunState};
-use crate::session::{Anew, Command, LabSpec, StepSize, Switch};
+use crate::session::{Command, LabSpec, NewRun, StepSize, Switch};
 use crate::source::{Move, Picture, Request};
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
@@ -21,11 +21,11 @@ const MOST_ORDERS: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Tutor {
     pub(super) course: Course,
-    runs: Runs,
+    runs: LessonRuns,
     learner: Arc<str>,
     keep: KeepCourse,
     /// The lessons after this one, the next one first.
-    following: Vec<(Arc<Lesson>, Runs)>,
+    following: Vec<(Arc<Lesson>, LessonRuns)>,
     /// The run under way.
     spec: Arc<LabSpec>,
     /// Events before the run that is under way, as it was seen last.
@@ -278,7 +278,7 @@ impl Tutor {
     fn begin(&mut self) -> Vec<Request> {
         self.awaited = true;
         self.settling = false;
-        vec![Request::Lab(Command::Begin(Anew(Arc::clone(&self.spec))))]
+        vec![Request::Lab(Command::Begin(NewRun(Arc::clone(&self.spec))))]
     }
 
     /// Begins the lesson again, on a run as it was at the start.

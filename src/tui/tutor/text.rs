@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::state::Tutor;
 use super::verdict::came_out;
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::pane::{self, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::figures::{self, Amount, Figure, Moments};
@@ -17,7 +17,7 @@ use crate::lesson::{
 use crate::session::Switch;
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
-use crate::tui::stage::Stage as Scene;
+use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
 type TextLines = Vec<Line<'static>>;
@@ -30,8 +30,8 @@ const LONGEST_PRESENTED: usize = 66;
 const VERDICT: usize = 9;
 
 /// Cells of a line, of so many that there are.
-pub(super) fn measure(scene: &Scene<'_>, width: u16) -> usize {
-    usize::from(width).min(if scene.presenting { LONGEST_PRESENTED } else { LONGEST_LINE })
+pub(super) fn measure(stage: &Stage<'_>, width: u16) -> usize {
+    usize::from(width).min(if stage.presenting { LONGEST_PRESENTED } else { LONGEST_LINE })
 }
 
 /// What is going on, in a line.
@@ -51,8 +51,8 @@ pub(super) fn doing(tutor: &Tutor) -> String {
 }
 
 /// The text as it stands now; the title of its step stands in the frame.
-pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> TextLines {
-    let (theme, course) = (scene.theme, tutor.course());
+pub(super) fn lines(stage: &Stage<'_>, tutor: &Tutor, width: usize) -> TextLines {
+    let (theme, course) = (stage.theme, tutor.course());
     let told = course.told();
     let mut out = TextLines::new();
     match course.stage() {
@@ -71,7 +71,7 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> TextLines
             }
             if course.resumes() > 0 {
                 let steps = course.lesson().steps.len();
-                let anew = scene.keys.key_of(Action::LessonAnew);
+                let anew = stage.keys.key_of(Action::LessonAnew);
                 let place = course.resumes();
                 let text = format!(
                     "You have done {place} of {steps} steps. The lab repeats them by itself, and you go on after them; {anew} begins again."
@@ -82,30 +82,30 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> TextLines
             out.extend(markdown(theme, course.introduction(), width));
         }
         CourseStage::Over => {
-            over(scene, tutor, width, &mut out);
+            over(stage, tutor, width, &mut out);
         }
-        stage => {
-            if stage != CourseStage::Explained || told.question.is_none() {
+        part => {
+            if part != CourseStage::Explained || told.question.is_none() {
                 out.extend(markdown(theme, &told.prose, width));
             }
-            match stage {
-                CourseStage::Asking => question(scene, tutor, told, width, &mut out),
-                CourseStage::Acting => goal(scene, tutor, told, width, &mut out),
+            match part {
+                CourseStage::Asking => question(stage, tutor, told, width, &mut out),
+                CourseStage::Acting => goal(stage, tutor, told, width, &mut out),
                 CourseStage::Trying => answered(theme, (course.step(), told), width, &mut out),
                 CourseStage::Explained => explained(theme, tutor, (course.step(), told), width, &mut out),
                 _ => {}
             }
         }
     }
-    if scene.presenting {
+    if stage.presenting {
         embolden(theme, &mut out);
     }
     out
 }
 
 /// What came of a lesson: every step with its verdict and its answer in a line, the points, and what there is to do.
-fn over(scene: &Scene<'_>, tutor: &Tutor, width: usize, out: &mut TextLines) {
-    let (theme, course) = (scene.theme, tutor.course());
+fn over(stage: &Stage<'_>, tutor: &Tutor, width: usize, out: &mut TextLines) {
+    let (theme, course) = (stage.theme, tutor.course());
     let lesson = course.lesson();
     let mut head = vec![span(theme, Token::Title, "That was the last step.")];
     if lesson.questions() > 0 {
@@ -133,7 +133,7 @@ fn over(scene: &Scene<'_>, tutor: &Tutor, width: usize, out: &mut TextLines) {
         out.push(Line::from(line));
     }
     out.push(Line::default());
-    let fold = scene.keys.key_of(Action::FoldLesson);
+    let fold = stage.keys.key_of(Action::FoldLesson);
     let text = format!(
         "The lab is yours: {fold} shows it, and so does every key that does something in it. `vramlab lesson` lists all lessons."
     );
@@ -157,17 +157,17 @@ fn embolden(theme: &Theme, lines: &mut TextLines) {
     spans.filter(|span| span.style == text).for_each(|span| span.style = strong);
 }
 
-fn question(scene: &Scene<'_>, tutor: &Tutor, told: &StepText, width: usize, out: &mut TextLines) {
-    let theme = scene.theme;
+fn question(stage: &Stage<'_>, tutor: &Tutor, told: &StepText, width: usize, out: &mut TextLines) {
+    let theme = stage.theme;
     let Some(asked) = &told.question else { return };
     gap(out);
     out.extend(marked(theme, Token::Accent, &asked.ask, width));
-    answers(scene, tutor, asked, width, out);
+    answers(stage, tutor, asked, width, out);
     if let Some(wrong) = &tutor.wrong {
         out.extend(plain(theme, Token::Danger, wrong, width));
     }
     // The frame of a picture beside it says the same.
-    let is_sketched = tutor.course().step().sketch.is_some() && scene.picture.shown_step().is_some();
+    let is_sketched = tutor.course().step().sketch.is_some() && stage.picture.shown_step().is_some();
     if tutor.hold() == Hold::Answer && !is_sketched {
         gap(out);
         let text = "The lab would show the answer: it is hidden until you have given yours.";
@@ -177,8 +177,8 @@ fn question(scene: &Scene<'_>, tutor: &Tutor, told: &StepText, width: usize, out
 }
 
 /// What can be answered, in a frame of its own: choices with the one that is selected in a bar, or the number that is written.
-fn answers(scene: &Scene<'_>, tutor: &Tutor, asked: &QuestionText, width: usize, out: &mut TextLines) {
-    let theme = scene.theme;
+fn answers(stage: &Stage<'_>, tutor: &Tutor, asked: &QuestionText, width: usize, out: &mut TextLines) {
+    let theme = stage.theme;
     let inside = width.saturating_sub(4);
     let edge = |left: &str, word: &str, right: &str| {
         let line = "─".repeat(width.saturating_sub(left.chars().count() + word.chars().count() + 1));
@@ -201,7 +201,7 @@ fn answers(scene: &Scene<'_>, tutor: &Tutor, asked: &QuestionText, width: usize,
     for (place, choice) in asked.choices.iter().enumerate() {
         let is_chosen = tutor.chosen == Some(place);
         let lead = format!("{} {}. ", if is_chosen { "▸" } else { " " }, letter(place));
-        if scene.presenting && place > 0 {
+        if stage.presenting && place > 0 {
             out.push(framed(Vec::new(), Style::new()));
         }
         let lines = marked(theme, Token::Text, choice, inside.saturating_sub(5));
@@ -237,12 +237,12 @@ fn hint(theme: &Theme, tutor: &Tutor, asked: &QuestionText, width: usize, out: &
 }
 
 /// What is to be reached, by which switches, and what came of the tries so far.
-fn goal(scene: &Scene<'_>, tutor: &Tutor, told: &StepText, width: usize, out: &mut TextLines) {
-    let (theme, course) = (scene.theme, tutor.course());
+fn goal(stage: &Stage<'_>, tutor: &Tutor, told: &StepText, width: usize, out: &mut TextLines) {
+    let (theme, course) = (stage.theme, tutor.course());
     let (Some(asked), Some(goal)) = (&told.question, course.goal()) else { return };
     gap(out);
     out.extend(marked(theme, Token::Accent, &asked.ask, width));
-    let switch = |switch: &Switch| format!("{} {}", scene.keys.key_of(Action::of_switch(*switch)), switch.label());
+    let switch = |switch: &Switch| format!("{} {}", stage.keys.key_of(Action::of_switch(*switch)), switch.label());
     let switches: Vec<String> = goal.allow.iter().map(switch).collect();
     out.extend(plain(theme, Token::Key, &format!("Yours: {}", switches.join(" · ")), width));
     let left = (goal.tries as usize).saturating_sub(told.tries.len());
@@ -264,11 +264,11 @@ fn to_go(goal: &Goal, moments: &Moments) -> Vec<String> {
         if over.value <= 0.0 {
             return None;
         }
-        if now.unit != figures::Unit::Bytes {
+        if now.unit != figures::FigureUnit::Bytes {
             return Some(format!("{now} → {most}: {over} to go."));
         }
         let bytes = [now, most, over].map(bytes);
-        let unit = Unit::for_largest(bytes[1]);
+        let unit = ByteUnit::for_largest(bytes[1]);
         let [now, most, over] = bytes.map(|bytes| unit.figure(bytes));
         // A round goal is written as it was set.
         let most = most.strip_suffix(".00").or(most.strip_suffix(".0")).unwrap_or(&most);

@@ -17,12 +17,12 @@ use super::plan::ModuleSpec;
 
 /// A model; its blocks can be checkpointed.
 pub(super) struct Network {
-    stages: Vec<Stage>,
+    stages: Vec<NetworkStage>,
     /// The width of embedded tokens.
     width: Option<usize>,
 }
 
-enum Stage {
+enum NetworkStage {
     Plain(Rc<dyn Repeatable>),
     /// What FSDP wraps by itself: with its number among the units.
     Block(usize, Rc<dyn Repeatable>),
@@ -49,14 +49,14 @@ impl Network {
                     // Numbers of parameters begin behind those of models that are there already.
                     let before = maker.cx.parameter_count();
                     let unit = maker.cx.unit(before + first..before + maker.all.len());
-                    stages.push(Stage::Block(unit, block));
+                    stages.push(NetworkStage::Block(unit, block));
                 }
-                _ => stages.push(Stage::Plain(maker.segment(module)?)),
+                _ => stages.push(NetworkStage::Plain(maker.segment(module)?)),
             }
         }
         if let (Some(cut), Some(slot), Some((convolution, shape))) = (cut, positions, patches) {
             let positions = all.weight_in(slot, cx, "pos", &shape)?;
-            stages.insert(cut, Stage::Plain(Rc::new(Patches { convolution, positions })));
+            stages.insert(cut, NetworkStage::Plain(Rc::new(Patches { convolution, positions })));
         }
         let width = modules.iter().find_map(|module| match module {
             ModuleSpec::Embedding { table: [_, width], .. } => Some(*width),
@@ -73,14 +73,16 @@ impl Model for Network {
             for (i, stage) in self.stages.iter().enumerate() {
                 x =
                     match stage {
-                        Stage::Block(unit, block) => {
+                        NetworkStage::Block(unit, block) => {
                             let again = blocks.next().is_some_and(|number| checkpointing.of(number));
                             cx.unit_forward(*unit, &x, |cx, x| {
                                 if again { checkpoint(cx, block, x) } else { block.forward(cx, x) }
                             })?
                         }
-                        Stage::Plain(head) if i + 1 == self.stages.len() => cx.classify(|cx| head.forward(cx, &x))?,
-                        Stage::Plain(segment) => segment.forward(cx, &x)?,
+                        NetworkStage::Plain(head) if i + 1 == self.stages.len() => {
+                            cx.classify(|cx| head.forward(cx, &x))?
+                        }
+                        NetworkStage::Plain(segment) => segment.forward(cx, &x)?,
                     };
             }
             cx.put_out(NameId::NONE, &x);
@@ -99,21 +101,21 @@ impl Model for Network {
             let (mut x, mut behind, mut blocks) = (batch.input.clone(), false, 0..);
             for stage in &self.stages {
                 match stage {
-                    Stage::Block(unit, block) => {
+                    NetworkStage::Block(unit, block) => {
                         behind = true;
                         if part.units.contains(unit) {
                             let again = blocks.next().is_some_and(|number| checkpointing.of(number));
                             x = if again { checkpoint(cx, block, &x)? } else { block.forward(cx, &x)? };
                         }
                     }
-                    Stage::Plain(segment) if (behind && part.last) || (!behind && part.first) => {
+                    NetworkStage::Plain(segment) if (behind && part.last) || (!behind && part.first) => {
                         if behind {
                             // The variable of the stage's forward lives to its end.
                             cx.keep_local(x.clone());
                         }
                         x = segment.forward(cx, &x)?;
                     }
-                    Stage::Plain(_) => {}
+                    NetworkStage::Plain(_) => {}
                 }
             }
             Ok(x)

@@ -28,7 +28,7 @@ fn panels(key: &str, picture: Picture, (width, height): (u16, u16)) -> Vec<Panel
 
 #[test]
 fn a_snapshot_that_knows_steps_says_which_one_is_shown() {
-    let snapshot = Picture { kind: Kind::Snapshot("run.pickle".into()), ..studied() };
+    let snapshot = Picture { kind: SourceKind::Snapshot("run.pickle".into()), ..studied() };
     let step = snapshot.study.as_ref().unwrap().steps[0].what;
     let mut study = (**snapshot.study.as_ref().unwrap()).clone();
     study.steps.clear();
@@ -186,7 +186,8 @@ fn history_and_why_are_of_the_step_that_is_looked_at() {
         view.position += 1_000;
         view.findings.clear();
     });
-    let over = Picture { kind: Kind::Recording("run.vram".into()), cursor: Cursor::Now, marked: Some(marked), ..over };
+    let over =
+        Picture { kind: SourceKind::Recording("run.vram".into()), cursor: Cursor::Now, marked: Some(marked), ..over };
     for size in SIZES {
         for picture in [&picture, &over] {
             let shown = screen("1", picture.clone(), size);

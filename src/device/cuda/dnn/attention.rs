@@ -7,7 +7,7 @@ use cudarc::cudnn::sys::{
 };
 
 use super::binding::TensorBinding;
-use super::graph::{Graph, Place, Tensor, TensorLayout, data_type};
+use super::graph::{Graph, Tensor, TensorLayout, TensorLocation, data_type};
 use super::handle::{DnnHandle, Version, refused};
 use super::plan::{ExecutionPlan, LARGEST_WORKSPACE, Rules};
 use crate::cuda::refusal::Refusal;
@@ -274,21 +274,21 @@ impl Draft {
 
     /// An operand.
     fn view(&mut self, layout: TensorLayout) -> Result<Tensor, Refusal> {
-        self.graph.tensor(layout, self.dtype, Place::Device(16))
+        self.graph.tensor(layout, self.dtype, TensorLocation::Device(16))
     }
 
     /// f32 in device memory.
     fn numbers(&mut self, layout: TensorLayout) -> Result<Tensor, Refusal> {
-        self.graph.tensor(layout, Type::CUDNN_DATA_FLOAT, Place::Device(16))
+        self.graph.tensor(layout, Type::CUDNN_DATA_FLOAT, TensorLocation::Device(16))
     }
 
     /// One f32 of the host.
     fn number(&mut self) -> Result<Tensor, Refusal> {
-        self.graph.tensor(TensorLayout::SCALAR, Type::CUDNN_DATA_FLOAT, Place::Host)
+        self.graph.tensor(TensorLayout::SCALAR, Type::CUDNN_DATA_FLOAT, TensorLocation::Host)
     }
 
     fn between(&mut self, layout: TensorLayout, dtype: Type) -> Result<Tensor, Refusal> {
-        self.graph.tensor(layout, dtype, Place::Between)
+        self.graph.tensor(layout, dtype, TensorLocation::Between)
     }
 
     fn matmul(&mut self, a: Tensor, b: Tensor, layout: TensorLayout) -> Result<Tensor, Refusal> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::graph::{Graph, Place, Role, TensorLayout, Windows, data_type};
+use super::graph::{Graph, Role, TensorLayout, TensorLocation, Windows, data_type};
 use super::handle::{DnnHandle, refused};
 use super::plan::{Engines, LARGEST_WORKSPACE, Rules};
 use crate::cuda::refusal::Refusal;
@@ -87,8 +87,8 @@ impl ConvolutionKey {
         })
     }
 
-    fn place(&self) -> Place {
-        Place::Device(i64::from(self.alignment))
+    fn place(&self) -> TensorLocation {
+        TensorLocation::Device(i64::from(self.alignment))
     }
 
     fn layouts(&self) -> [TensorLayout; 3] {

@@ -42,7 +42,7 @@ values! {
     sys::cudnnPointwiseMode_t => CUDNN_TYPE_POINTWISE_MODE,
     sys::cudnnReduceTensorOp_t => CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
     sys::cudnnBackendHeurMode_t => CUDNN_TYPE_HEUR_MODE,
-    Note => CUDNN_TYPE_NUMERICAL_NOTE,
+    EngineNote => CUDNN_TYPE_NUMERICAL_NOTE,
     Knob => CUDNN_TYPE_KNOB_TYPE,
     sys::cudnnHandle_t => CUDNN_TYPE_HANDLE,
     RawDescriptor => CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -69,9 +69,9 @@ impl From<Address> for Pointer {
 /// What an engine says of its arithmetic: a number, since newer libraries say more than the bindings know.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Note(u32);
+pub(super) struct EngineNote(u32);
 
-impl From<sys::cudnnBackendNumericalNote_t> for Note {
+impl From<sys::cudnnBackendNumericalNote_t> for EngineNote {
     fn from(note: sys::cudnnBackendNumericalNote_t) -> Self {
         Self(note as u32)
     }

@@ -5,7 +5,7 @@ use std::vec;
 
 use cudarc::cudnn::sys::{cudnnBackendHeurMode_t as Mode, cudnnBackendNumericalNote_t as NumericalNote};
 
-use super::descriptor::{Descriptor, Kind, Knob, Name, Note, Pointer, execute};
+use super::descriptor::{Descriptor, EngineNote, Kind, Knob, Name, Pointer, execute};
 use super::graph::Operations;
 use super::handle::{DnnHandle, refused};
 use crate::cuda::choices::fingerprint;
@@ -208,17 +208,17 @@ fn setup(
 }
 
 /// What the library says of an engine's arithmetic.
-fn notes(config: &Descriptor) -> Result<Vec<Note>, Refusal> {
+fn notes(config: &Descriptor) -> Result<Vec<EngineNote>, Refusal> {
     let engine = config.first(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1)?;
     let Some(engine) = engine.first() else { return Ok(Vec::new()) };
-    let mut notes = [Note::default(); 32];
+    let mut notes = [EngineNote::default(); 32];
     let count = engine.get(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, &mut notes)?;
     Ok(notes[..count.min(notes.len())].to_vec())
 }
 
 /// PyTorch's rules, and that a run can be repeated bit for bit.
-fn broken(notes: &[Note], rules: Rules) -> Option<EngineFault> {
-    let says = |note: NumericalNote| notes.contains(&Note::from(note));
+fn broken(notes: &[EngineNote], rules: Rules) -> Option<EngineFault> {
+    let says = |note: NumericalNote| notes.contains(&EngineNote::from(note));
     if says(NumericalNote::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) {
         Some(EngineFault::Repeatable)
     } else if says(NumericalNote::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)
@@ -271,16 +271,16 @@ mod tests {
         use NumericalNote as N;
         let exact = Rules { tensor_cores: false, rough_sums: false, workspace: Bytes::ZERO };
         let rounded = Rules { tensor_cores: true, ..exact };
-        let tensor_cores = [Note::from(N::CUDNN_NUMERICAL_NOTE_TENSOR_CORE)];
+        let tensor_cores = [EngineNote::from(N::CUDNN_NUMERICAL_NOTE_TENSOR_CORE)];
         assert_eq!(broken(&[], exact), None);
         assert_eq!(broken(&tensor_cores, exact), Some(EngineFault::Precision));
         assert_eq!(broken(&tensor_cores, rounded), None);
-        let converts = [Note::from(N::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)];
+        let converts = [EngineNote::from(N::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)];
         assert_eq!(broken(&converts, rounded), Some(EngineFault::Precision));
-        let halves = [Note::from(N::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)];
+        let halves = [EngineNote::from(N::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)];
         assert_eq!(broken(&halves, rounded), Some(EngineFault::Precision));
         assert_eq!(broken(&halves, Rules { rough_sums: true, ..rounded }), None);
-        let atomics = [tensor_cores[0], Note::from(N::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)];
+        let atomics = [tensor_cores[0], EngineNote::from(N::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)];
         assert_eq!(broken(&atomics, rounded), Some(EngineFault::Repeatable));
     }
 }

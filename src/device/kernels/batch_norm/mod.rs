@@ -7,7 +7,7 @@ mod selftest;
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -120,8 +120,8 @@ pub enum BatchNorm {
 }
 
 impl Family for BatchNorm {
-    const UNITS: &'static [Unit] = &[
-        Unit {
+    const UNITS: &'static [TranslationUnit] = &[
+        TranslationUnit {
             name: "batch_norm",
             source: concat!(
                 include_str!("channel_values.cuh"),
@@ -129,7 +129,7 @@ impl Family for BatchNorm {
                 include_str!("batch_norm.cu")
             ),
         },
-        Unit {
+        TranslationUnit {
             name: "batch_norm_activation",
             source: concat!(
                 include_str!("channel_values.cuh"),
@@ -137,7 +137,7 @@ impl Family for BatchNorm {
                 include_str!("batch_norm_activation.cu")
             ),
         },
-        Unit {
+        TranslationUnit {
             name: "batch_norm_columns",
             source: concat!(include_str!("channel_values.cuh"), include_str!("batch_norm_columns.cu")),
         },

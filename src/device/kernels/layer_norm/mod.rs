@@ -8,7 +8,7 @@ use super::family::Family;
 use crate::Operand;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -76,12 +76,15 @@ pub enum LayerNorm {
 }
 
 impl Family for LayerNorm {
-    const UNITS: &'static [Unit] = &[
-        Unit {
+    const UNITS: &'static [TranslationUnit] = &[
+        TranslationUnit {
             name: "add_layer_norm",
             source: concat!(include_str!("layer_norm.cuh"), include_str!("add_layer_norm.cu")),
         },
-        Unit { name: "layer_norm", source: concat!(include_str!("layer_norm.cuh"), include_str!("layer_norm.cu")) },
+        TranslationUnit {
+            name: "layer_norm",
+            source: concat!(include_str!("layer_norm.cuh"), include_str!("layer_norm.cu")),
+        },
     ];
 
     fn name(&self) -> &'static str {

@@ -28,7 +28,7 @@ use crate::context::{AttentionChoice, Context};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
-use crate::tensor::{Source, Tensor};
+use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, kernels};
 
 /// What becomes of the products of queries and keys.
@@ -199,7 +199,7 @@ impl Context {
                 Ok([Some(output), None, None])
             })
         } else {
-            Source::Constant
+            GradientTarget::Constant
         };
         let mut part = |slot: u8| {
             let view = qkv

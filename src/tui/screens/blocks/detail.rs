@@ -16,7 +16,7 @@ use crate::drawing::map::{Survey, stream_name};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::Token;
 use crate::model::{BlockView, Hole, SegmentPart, SegmentView, View, naming};
-use crate::source::Kind;
+use crate::source::SourceKind;
 use crate::tui::action::Action;
 use crate::tui::copied::{self, Clipping};
 use crate::tui::stage::Stage;
@@ -254,7 +254,7 @@ fn told(stage: &Stage<'_>, survey: &Survey, picked: Option<SelectedPart>, in_tit
             None => ("all segments", overview(stage, survey, in_title)),
         };
     };
-    let teller = Teller { stage, survey, segment, index: picked.segment, story: BlockStory::new(stage) };
+    let teller = DetailWriter { stage, survey, segment, index: picked.segment, story: BlockStory::new(stage) };
     match picked.part {
         Some(SegmentPart::Block(index)) => match segment.blocks.get(index) {
             Some(block) => ("block", teller.block(index, block)),
@@ -316,7 +316,7 @@ fn overview(stage: &Stage<'_>, survey: &Survey, in_title: bool) -> Vec<Fact> {
 }
 
 /// Tells of what lies in a segment.
-struct Teller<'a> {
+struct DetailWriter<'a> {
     stage: &'a Stage<'a>,
     survey: &'a Survey,
     segment: &'a SegmentView,
@@ -324,7 +324,7 @@ struct Teller<'a> {
     story: BlockStory<'a>,
 }
 
-impl Teller<'_> {
+impl DetailWriter<'_> {
     fn view(&self) -> &View {
         self.stage.shown
     }
@@ -364,7 +364,7 @@ impl Teller<'_> {
     fn maker(&self, op: &str, name: &str) -> String {
         let known = if op.is_empty() && name.ends_with(')') { name } else { op };
         match (known, &self.stage.picture.kind) {
-            ("", Kind::Snapshot(_)) => "not recorded".to_owned(),
+            ("", SourceKind::Snapshot(_)) => "not recorded".to_owned(),
             ("", _) => "between ops".to_owned(),
             (known, _) => naming::thing(known).to_owned(),
         }

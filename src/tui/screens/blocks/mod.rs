@@ -29,7 +29,7 @@ use crate::drawing::map::Survey;
 use crate::drawing::pane::Frame;
 use crate::model::Grouping;
 use crate::source::{Picture, StudyRequest, Window};
-use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
 use crate::tui::copied::Clipping;
 use crate::tui::holders;
 use crate::tui::large::Large;
@@ -68,7 +68,7 @@ fn bindings() -> Vec<Binding> {
     };
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Blocks(action));
-    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, KeyGroup::View, hint, help);
     vec![
         view(
             &[plain('_')],

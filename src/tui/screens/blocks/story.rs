@@ -1,7 +1,7 @@
 //! When a block was born and when it dies, in words.
 
 use crate::model::{BlockView, OpRun, Study};
-use crate::source::Kind;
+use crate::source::SourceKind;
 use crate::tui::stage::Stage;
 use crate::units::Address;
 
@@ -18,7 +18,7 @@ impl<'a> BlockStory<'a> {
     }
 
     fn is_snapshot(&self) -> bool {
-        matches!(self.stage.picture.kind, Kind::Snapshot(_))
+        matches!(self.stage.picture.kind, SourceKind::Snapshot(_))
     }
 
     /// `step 41, forward · 812 events ago`.
@@ -99,7 +99,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::drawing::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{ColorTier, ThemeCatalog};
     use crate::model::{Event, EventKind, Grouping, Lab, View};
     use crate::source::{Cursor, Extent, Picture};
     use crate::synthetic;
@@ -138,7 +138,7 @@ mod tests {
             study,
             ..Picture::default()
         };
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let states = ScreenStates::default();
         let stage = Stage {
             picture: &picture,

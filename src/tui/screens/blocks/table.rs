@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use super::detail::named;
 use super::story::BlockStory;
 use crate::allocator::PoolKind;
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend::legend_of;
 use crate::drawing::map::{Survey, stream_name};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
@@ -63,7 +63,7 @@ const COLUMNS: [(&str, usize); 9] = [
 fn segments(stage: &Stage<'_>, survey: &Survey, picked: Option<SelectedPart>, area: Rect, buf: &mut Buffer) {
     let (theme, view) = (stage.theme, stage.shown);
     let order = stage.states.blocks.ordered(view, survey);
-    let unit = Unit::for_largest(view.segments.iter().map(|segment| segment.size).max().unwrap_or_default());
+    let unit = ByteUnit::for_largest(view.segments.iter().map(|segment| segment.size).max().unwrap_or_default());
     let seen = usize::from(area.height).saturating_sub(1);
     // The one that is selected stays among those that are seen.
     let at = picked.and_then(|picked| order.iter().position(|index| *index == picked.segment));
@@ -126,7 +126,7 @@ fn matches(stage: &Stage<'_>, survey: &Survey, picked: Option<SelectedPart>, are
         }
     }
     let story = BlockStory::new(stage);
-    let unit = Unit::for_largest(largest.iter().map(|Reverse((size, _))| *size).max().unwrap_or_default());
+    let unit = ByteUnit::for_largest(largest.iter().map(|Reverse((size, _))| *size).max().unwrap_or_default());
     let name = usize::from(area.width).saturating_sub(56).clamp(16, 60);
     let head = format!("  {:>9}   {:<name$} {:<18} born", unit.name(), "block", "at");
     put(area, 0, vec![span(theme, Token::Dim, head)], buf);

@@ -8,7 +8,7 @@ use super::ComparisonFrame;
 use super::metric::Metric;
 use super::rows::{numbered, token_of};
 use crate::drawing::chart::{Axis, Curve};
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
@@ -60,7 +60,7 @@ pub(super) fn render(compared: &ComparisonFrame<'_>, kind: Frame, area: Rect, bu
     let Some(top) = curves.iter().map(|(_, profile)| highest(profile)).max().filter(|_| !plot.is_empty()) else {
         return;
     };
-    let axis = Axis::new(Unit::for_largest(top), top, plot.height);
+    let axis = Axis::new(ByteUnit::for_largest(top), top, plot.height);
     axis.draw(theme, inner, plot, buf);
     // The selected one is drawn last: where lines share a cell, it has the colour.
     let (others, selected): (Vec<_>, Vec<_>) = curves.into_iter().partition(|(place, _)| *place != compared.selected);
@@ -185,17 +185,17 @@ fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{ColorTier, ThemeCatalog};
 
     #[test]
     fn what_is_filled_lies_below_its_line_and_leaves_no_row_between() {
-        let catalog = Catalog::default();
+        let catalog = ThemeCatalog::default();
         for name in ["dark", "light", "nord"] {
             let (theme, _) = catalog.load(name, ColorTier::True).unwrap();
             let faint = faint(1, &theme).unwrap();
             for rows in [3, 7, 20] {
                 let plot = Rect::new(0, 0, 60, rows);
-                let axis = Axis::new(Unit::KiB, Bytes(1000), rows);
+                let axis = Axis::new(ByteUnit::KiB, Bytes(1000), rows);
                 let heights: Vec<Bytes> = (0..60).map(|x| Bytes(x * 997 % 1000)).collect();
                 let line = Curve::of_bytes(plot, axis, heights.iter().flat_map(|bytes| [Some(*bytes); 2]));
                 let mut buf = Buffer::empty(plot);

@@ -33,8 +33,8 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::Token;
 use crate::model::Configuration;
-use crate::source::Kind;
-use crate::tui::action::{Action, Binding, Group, Key};
+use crate::source::SourceKind;
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
 use crate::tui::large::Large;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
@@ -68,7 +68,7 @@ fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Compare(action));
     let view =
-        |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), Group::View, hint, help);
+        |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), KeyGroup::View, hint, help);
     use CompareAction::{Baseline, Go, Row};
     vec![
         view(&[named(KeyCode::Down), plain('j')], "↓ j", Row(1), "select", "select the next configuration"),
@@ -85,7 +85,7 @@ fn bindings() -> Vec<Binding> {
             &[plain('+')],
             "+",
             Action::CompareFile,
-            Group::View,
+            KeyGroup::View,
             "add a file",
             "add a recording, a PyTorch snapshot or the output of run --json",
         ),
@@ -124,8 +124,8 @@ impl<'a> ComparisonFrame<'a> {
         let picture = self.stage.picture;
         let own = match &picture.kind {
             // Of several files each device has its own.
-            Kind::Snapshot(_) if picture.device.of > 1 => Some(&picture.view.about.workload),
-            Kind::Snapshot(name) => Some(name),
+            SourceKind::Snapshot(_) if picture.device.of > 1 => Some(&picture.view.about.workload),
+            SourceKind::Snapshot(name) => Some(name),
             _ => None,
         };
         match self.files.get(place).and_then(Option::as_ref).or(own) {
@@ -151,9 +151,9 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
     let mut layout = FrameLayout::default();
     let Some(compared) = ComparisonFrame::of(stage) else {
         let text = match stage.picture.kind {
-            Kind::Snapshot(_) => "no history here, so no peaks to compare",
-            Kind::Watched(_) => "a watched program has no switches: nothing to compare",
-            Kind::Live | Kind::Recording(_) => "no step has ended yet",
+            SourceKind::Snapshot(_) => "no history here, so no peaks to compare",
+            SourceKind::Watched(_) => "a watched program has no switches: nothing to compare",
+            SourceKind::Live | SourceKind::Recording(_) => "no step has ended yet",
         };
         let middle = Rect { y: area.y + area.height / 2, height: 2.min(area.height), ..area };
         for (y, line) in (0..).zip(pane::wrap(text, usize::from(area.width.saturating_sub(2)))) {
@@ -173,7 +173,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
         let phases = switches::band_rows(&compared).filter(|_| boxes && below.height >= ROWS_FOR_PHASES);
         let steps = steps::wanted(&compared, kind, below.height).filter(|_| below.height >= ROWS_FOR_STEPS);
         // Steps of somebody's program differ more than those of a lab that nobody touches.
-        let phases = phases.filter(|_| steps.is_none() || !matches!(stage.picture.kind, Kind::Snapshot(_)));
+        let phases = phases.filter(|_| steps.is_none() || !matches!(stage.picture.kind, SourceKind::Snapshot(_)));
         let rows = phases.or(steps).unwrap_or(0);
         // Without boxes what flips would do is a band of its own.
         let flips = flips::wanted(&compared).filter(|_| !boxes && below.height >= ROWS_FOR_STEPS);

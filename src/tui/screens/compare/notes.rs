@@ -1,7 +1,7 @@
 //! What must be known of the figures.
 
 use super::ComparisonFrame;
-use crate::source::Kind;
+use crate::source::SourceKind;
 use crate::tui::action::Action;
 use crate::tui::states::{CompareAction, ScreenAction};
 
@@ -29,7 +29,7 @@ pub(super) fn notes(compared: &ComparisonFrame<'_>) -> Vec<String> {
     }
     // Only a live run can still be told to empty its cache.
     let keeps = match compared.stage.picture.kind {
-        Kind::Live => {
+        SourceKind::Live => {
             let empties = compared.stage.keys.with_key(Action::EmptyCache, "empty_cache");
             format!("Reserved keeps what an earlier configuration took, until {empties}.")
         }

@@ -12,11 +12,11 @@ use super::ComparisonFrame;
 use super::differences::only_allocator;
 use super::metric::Metric;
 use super::notes::notes;
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Configuration, Figure, Micros};
-use crate::source::Kind;
+use crate::source::SourceKind;
 use crate::tui::action::Action;
 use crate::tui::compared::{change, verdict};
 use crate::tui::copied::{self, Clipping};
@@ -67,7 +67,7 @@ impl MetricColumn {
     const GAP: usize = 2;
 
     /// As wide as what stands in it.
-    fn of(metric: Metric, compared: &ComparisonFrame<'_>, unit: Unit, one_line: bool) -> Self {
+    fn of(metric: Metric, compared: &ComparisonFrame<'_>, unit: ByteUnit, one_line: bool) -> Self {
         let best = metric.best(&compared.all);
         let cells = |(place, one): (usize, &Arc<Configuration>)| {
             let text = figure(metric, &metric.of_configuration(one)?, unit, one_line);
@@ -87,7 +87,7 @@ impl MetricColumn {
 }
 
 /// A figure, in words.
-fn figure(metric: Metric, figure: &Figure, unit: Unit, one_line: bool) -> String {
+fn figure(metric: Metric, figure: &Figure, unit: ByteUnit, one_line: bool) -> String {
     let spread = figures::milliseconds(Micros(figure.spread() as u64));
     match metric {
         Metric::Step if one_line && spread != "0.0" => format!("{} ±{spread}", metric.show(figure, unit)),
@@ -149,10 +149,10 @@ pub(super) fn wanted_rows(compared: &ComparisonFrame<'_>, kind: Frame, width: u1
     u16::try_from(rows).unwrap_or(u16::MAX)
 }
 
-pub(super) fn unit(compared: &ComparisonFrame<'_>) -> Unit {
+pub(super) fn unit(compared: &ComparisonFrame<'_>) -> ByteUnit {
     let measured = compared.all.iter().filter_map(|configuration| configuration.measured.as_ref());
     let largest = measured.map(|(_, measured)| measured.peak_reserved.bytes()).max().unwrap_or(Bytes::ZERO);
-    Unit::for_largest(largest)
+    ByteUnit::for_largest(largest)
 }
 
 /// Which is best, in words: a line for each thing that can be best.
@@ -162,7 +162,7 @@ fn headline(compared: &ComparisonFrame<'_>, width: u16) -> Vec<Vec<Span<'static>
     if compared.is_one() {
         let adds = compared.stage.keys.key_of(Action::CompareFile);
         let text = match compared.stage.picture.kind {
-            Kind::Live => "Flip a switch: its steps are listed here as a second configuration.".to_owned(),
+            SourceKind::Live => "Flip a switch: its steps are listed here as a second configuration.".to_owned(),
             _ => format!("Nothing to compare with yet: {adds} adds another file as a second configuration."),
         };
         let text = format!("{text} {}", notes(compared).join(" "));

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use super::ComparisonFrame;
 use super::rows::unit;
 use crate::drawing::chart::{self, Axis, Stack};
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
@@ -41,7 +41,7 @@ struct ComparedStep {
 
 impl ComparedStep {
     /// What a person would compare.
-    fn figures(&self, unit: Unit) -> [String; 4] {
+    fn figures(&self, unit: ByteUnit) -> [String; 4] {
         [self.column.peak, self.column.reserved, self.column.stranded, self.column.floor].map(|of| unit.figure(of))
     }
 
@@ -52,7 +52,7 @@ impl ComparedStep {
 }
 
 /// A row: what it is called, and its figure of a step.
-type StepRow = (&'static str, fn(&ComparedStep, Unit) -> Option<String>);
+type StepRow = (&'static str, fn(&ComparedStep, ByteUnit) -> Option<String>);
 
 /// Rows in the order in which they give way.
 const ROWS: [StepRow; 6] = [
@@ -70,7 +70,7 @@ const GROWS: usize = 4;
 const GROWING: usize = 3;
 
 /// What a step left behind, with a mark where that is more than nothing.
-fn grown(by: i64, unit: Unit) -> String {
+fn grown(by: i64, unit: ByteUnit) -> String {
     let bytes = unit.figure(Bytes(by.unsigned_abs()));
     match by {
         0 => "0".to_owned(),
@@ -91,7 +91,7 @@ fn grows(steps: &[ComparedStep]) -> bool {
 }
 
 /// Steps in a row of which all figures are the same, as one.
-fn grouped(steps: Vec<ComparedStep>, unit: Unit) -> Vec<ComparedStep> {
+fn grouped(steps: Vec<ComparedStep>, unit: ByteUnit) -> Vec<ComparedStep> {
     let mut groups: Vec<ComparedStep> = Vec::new();
     for step in steps {
         match groups.last_mut() {
@@ -132,10 +132,10 @@ fn shown(history: &History, position: u64, room: u64, under_way: bool) -> Vec<Co
 }
 
 /// The unit in which steps side by side tell what one leaves behind: MiB up to a few GiB.
-fn fine_unit(unit: Unit, history: &History) -> Unit {
+fn fine_unit(unit: ByteUnit, history: &History) -> ByteUnit {
     let run = history.column(history.level_of_run(1), 0);
     let is_small = run.is_some_and(|run| run.reserved.max(run.peak) < Bytes(4 * GIB));
-    if is_small && unit == Unit::GiB { Unit::MiB } else { unit }
+    if is_small && unit == ByteUnit::GiB { ByteUnit::MiB } else { unit }
 }
 
 /// Draws them; `area` has the rows that are [`wanted`], or fewer.
@@ -200,7 +200,7 @@ pub(super) fn render(compared: &ComparisonFrame<'_>, kind: Frame, area: Rect, bu
 }
 
 /// A bar below the figures of each step, which have so many cells: its floor, its peak, and what was reserved.
-fn bars(steps: &[ComparedStep], each: u16, unit: Unit, theme: &Theme, area: Rect, buf: &mut Buffer) {
+fn bars(steps: &[ComparedStep], each: u16, unit: ByteUnit, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let Some(highest) = steps.iter().map(|step| step.column.reserved.max(step.column.peak)).max() else { return };
     let width = each.saturating_mul(u16::try_from(steps.len()).unwrap_or(u16::MAX));
     let plot = Rect { x: area.x + HEAD, width: width.min(area.width.saturating_sub(HEAD)), ..area };
@@ -257,14 +257,17 @@ mod tests {
                 history.begin(Column { peak: column.floor, reserved: column.floor, ..column });
                 history.end(Bytes::ZERO);
             }
-            grouped(shown(&history, u64::MAX, FURTHEST, false), Unit::MiB)
+            grouped(shown(&history, u64::MAX, FURTHEST, false), ByteUnit::MiB)
         };
         let steady = history(&[3, 5, 5, 5, 5]);
         assert_eq!(steady.iter().map(ComparedStep::name).collect::<Vec<_>>(), ["0", "1–4"]);
         assert!(!grows(&steady));
         let leaks = history(&[3, 5, 8, 11]);
         assert!(grows(&leaks) && leaks.len() == 4);
-        assert_eq!(leaks.last().and_then(|step| step.grew).map(|by| grown(by, Unit::MiB)).as_deref(), Some("+3.0 ▲"));
-        assert_eq!(grown(-1024 * 1024, Unit::MiB), "−1.0");
+        assert_eq!(
+            leaks.last().and_then(|step| step.grew).map(|by| grown(by, ByteUnit::MiB)).as_deref(),
+            Some("+3.0 ▲")
+        );
+        assert_eq!(grown(-1024 * 1024, ByteUnit::MiB), "−1.0");
     }
 }

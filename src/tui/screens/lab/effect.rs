@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Effect, EmptyCacheEffect, Figure, Measurement};
@@ -141,7 +141,7 @@ fn nothing(effect: &Effect, after: &Measurement) -> String {
 /// What `empty_cache` did, and what it cost.
 fn emptying(emptied: &EmptyCacheEffect) -> String {
     let after = emptied.before.saturating_sub(emptied.released);
-    let unit = Unit::for_largest(emptied.before);
+    let unit = ByteUnit::for_largest(emptied.before);
     let (before, after) = (unit.figure(emptied.before), unit.figure(after));
     let mut text =
         format!("reserved {before} → {after} {} in {}", unit.name(), figures::counted(emptied.frees, "cudaFree"));
@@ -191,7 +191,7 @@ fn title(stage: &Stage<'_>, effect: &Effect, width: usize) -> Vec<Span<'static>>
 }
 
 fn rows(before: &Measurement, after: &Measurement, clock: TimeSource, items: &str) -> Vec<EffectRow> {
-    let unit = Unit::for_largest(before.peak_reserved.bytes().max(after.peak_reserved.bytes()));
+    let unit = ByteUnit::for_largest(before.peak_reserved.bytes().max(after.peak_reserved.bytes()));
     let row =
         |label, a: &Figure, b: &Figure, show: &dyn Fn(&Figure) -> String, unit: &str, less_is_good: bool| EffectRow {
             label,

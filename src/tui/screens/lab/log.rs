@@ -110,11 +110,11 @@ pub(crate) fn render_sample(sample: Option<&GeneratedText>, theme: &Theme, area:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{ColorTier, ThemeCatalog};
     use crate::model::Micros;
 
     fn drawn(log: &[LogLine], width: u16, height: u16) -> Vec<String> {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let area = Rect::new(0, 0, width, height);
         let mut buf = Buffer::empty(area);
         render(log, None, false, &theme, area, &mut buf);

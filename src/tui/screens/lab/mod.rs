@@ -43,8 +43,8 @@ pub(crate) use step::render as step_curve;
 
 use crate::drawing::pane::Frame;
 use crate::model::{Autopsy, Evidence, RunState};
-use crate::source::Kind;
-use crate::tui::action::{Action, Binding, Group, Key};
+use crate::source::SourceKind;
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
 use crate::tui::autopsy;
 use crate::tui::copied;
 use crate::tui::hold::Hold;
@@ -97,7 +97,7 @@ const NARROW: u16 = 50;
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Lab(action));
-    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, KeyGroup::View, hint, help);
     vec![
         view(&[plain(']'), plain('+')], "] +", own(LabAction::ZoomIn), "", "history: zoom in on the last steps"),
         view(
@@ -324,7 +324,7 @@ const fn findings_in(rows: u16) -> usize {
 
 /// Memory over time, and nothing that trains: neither steps nor switches.
 fn is_snapshot(stage: &Stage<'_>) -> bool {
-    matches!(stage.picture.kind, Kind::Snapshot(_))
+    matches!(stage.picture.kind, SourceKind::Snapshot(_))
 }
 
 /// There is a chart of steps: of a snapshot where it knows more than one.

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use crate::drawing::chart::{Axis, Ink, Stack, areas, plot_in};
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{self, Frame, put_at, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::source::{FileProgress, ReadingStage};
@@ -16,7 +16,7 @@ pub(super) fn render(reading: &FileProgress, theme: &Theme, kind: Frame, area: R
     let inner = pane::frame(kind, title(reading, theme), theme.style(Token::Border), area, buf);
     let plot = plot_in(inner, kind, 1);
     let Some(top) = reading.least.iter().copied().max().filter(|_| !plot.is_empty()) else { return };
-    let axis = Axis::new(Unit::for_largest(top), top, plot.height);
+    let axis = Axis::new(ByteUnit::for_largest(top), top, plot.height);
     axis.draw(theme, inner, plot, buf);
     let fill = if theme.is_colorless() { "░" } else { "█" };
     let stack = |level: Bytes| {

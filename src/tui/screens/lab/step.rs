@@ -10,12 +10,12 @@ use super::earlier::Earlier;
 use super::reading;
 use super::step_legend::StepLegend;
 use crate::drawing::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, Profile, Sample, View};
-use crate::source::Kind;
+use crate::source::SourceKind;
 use crate::tui::stage::Stage;
 use crate::tui::when;
 use crate::units::Bytes;
@@ -102,7 +102,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let Some(PlottedStep { profile, largest, axis, areas }) = drawn else {
         let text = match stage.picture.kind {
-            Kind::Snapshot(_) => "this snapshot has no history",
+            SourceKind::Snapshot(_) => "this snapshot has no history",
             _ => "no step has begun yet",
         };
         if profile.is_none() {
@@ -170,7 +170,7 @@ fn compared<'a>(stage: &'a Stage<'_>) -> Option<(&'a Profile, String)> {
 }
 
 /// The unit of a step of which `largest` is the most: that of the charts around it, where it tells something.
-pub(super) fn unit(stage: &Stage<'_>, largest: Bytes) -> Unit {
+pub(super) fn unit(stage: &Stage<'_>, largest: Bytes) -> ByteUnit {
     stage.unit().of_part(largest)
 }
 
@@ -208,7 +208,7 @@ fn title(
 ) -> Vec<Span<'static>> {
     let theme = stage.theme;
     // Not every snapshot knows steps.
-    let window = matches!(stage.picture.kind, Kind::Snapshot(_)) && stage.view().steps.finished == 0;
+    let window = matches!(stage.picture.kind, SourceKind::Snapshot(_)) && stage.view().steps.finished == 0;
     let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
     let Some(peak) = profile.and_then(Profile::peak) else { return title };
     let unit = unit(stage, peak.allocated);

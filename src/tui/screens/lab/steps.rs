@@ -159,11 +159,11 @@ pub(crate) fn render_line(steps: &StepsView, clock: TimeSource, theme: &Theme, a
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{ColorTier, ThemeCatalog};
 
     #[test]
     fn the_line_of_phases_keeps_its_unit() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let times = [60, 58_000, 76_200, 180, 0].map(Micros);
         let steps = StepsView { phases: times, copy: Micros(2), ..StepsView::default() };
         let drawn = |width| {

@@ -26,7 +26,7 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 
 use crate::drawing::pane::Frame;
 use crate::source::{Picture, StudyRequest};
-use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
 use crate::tui::copied;
 use crate::tui::large::Large;
 use crate::tui::panel::Panel;
@@ -56,7 +56,7 @@ const WITH_A_GHOST: u16 = 140;
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Ledger(action));
-    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, KeyGroup::View, hint, help);
     use LedgerAction::{Finding, Go, NextRemedy, Peak, Window};
     vec![
         view(&[named(KeyCode::Down), plain('j')], "↓ j", own(Finding(1)), "finding", "select the next finding"),

@@ -4,13 +4,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::Token;
 use crate::model::frames;
 use crate::model::{Category, Node, Shape, naming};
-use crate::source::Kind;
+use crate::source::SourceKind;
 use crate::tui::stage::Stage;
 use crate::tui::states::StackTree;
 use crate::units::Bytes;
@@ -115,7 +115,7 @@ fn leaves(stage: &Stage<'_>, looked: &StackTree, of: &Node, area: Rect, buf: &mu
         }
     }
     ends.sort_by_key(|leaf| std::cmp::Reverse(leaf.bytes));
-    let Some(unit) = ends.first().map(|leaf| Unit::for_largest(leaf.bytes)) else { return };
+    let Some(unit) = ends.first().map(|leaf| ByteUnit::for_largest(leaf.bytes)) else { return };
     ends.truncate(usize::from(area.height - 2));
     let heading = if looked.flame.stacks { "allocated at" } else { "made of" };
     put(area, 1, vec![span(theme, Token::Dim, format!("{heading} · {}", unit.name()))], buf);
@@ -181,7 +181,7 @@ fn source(stage: &Stage<'_>, frame: &frames::FrameText<'_>, around: u32) -> Vec<
         }
     }
     // Only a snapshot's times are those of the calendar.
-    let recorded = matches!(stage.picture.kind, Kind::Snapshot(_)).then_some(stage.picture.extent.time);
+    let recorded = matches!(stage.picture.kind, SourceKind::Snapshot(_)).then_some(stage.picture.extent.time);
     if !lines.is_empty() && listing.changed.zip(recorded).is_some_and(|(changed, recorded)| changed > recorded) {
         lines.push(vec![span(theme, Token::Warn, "the file changed after the snapshot")]);
     }

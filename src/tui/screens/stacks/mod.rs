@@ -20,7 +20,7 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 
 use crate::drawing::pane::Frame;
 use crate::source::{Picture, StudyRequest};
-use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
 use crate::tui::copied;
 use crate::tui::large::Large;
 use crate::tui::panel::Panel;
@@ -48,7 +48,7 @@ fn bindings() -> Vec<Binding> {
     use StacksAction::{Into, Next, NextSibling, Out, Peak, Previous, PreviousSibling, Shape};
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Stacks(action));
-    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, KeyGroup::View, hint, help);
     vec![
         view(&[named(KeyCode::Down), plain('j')], "↓ j", own(Next), "select", "select the next row"),
         view(&[named(KeyCode::Up), plain('k')], "↑ k", own(Previous), "", "select the previous row"),

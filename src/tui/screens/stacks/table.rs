@@ -8,7 +8,7 @@ use ratatui::style::Modifier;
 use ratatui::text::Span;
 
 use super::staying::{leaking, leaks};
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
@@ -40,7 +40,7 @@ pub(super) fn render(
     let theme = stage.theme;
     let flame = &looked.flame;
     let Some(zoom) = flame.get(looked.zoom) else { return (0, 0) };
-    let unit = Unit::for_largest(zoom.bytes);
+    let unit = ByteUnit::for_largest(zoom.bytes);
     let title = vec![
         span(theme, Token::Title, if zoom.parent.is_none() { "all".to_owned() } else { zoom.label.to_string() }),
         span(theme, Token::Dim, format!(" and its parts · {}", unit.name())),

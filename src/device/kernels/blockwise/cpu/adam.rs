@@ -1,7 +1,7 @@
 //! AdamW of bitsandbytes, whose moments are in 8 bits.
 
 use super::codes::Codes;
-use super::moment::{Moment, RUNS};
+use super::moment::{QuantizedMoment, RUNS};
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::real;
 use crate::cpu::operand::{Access, KernelResult, View, require};
@@ -11,7 +11,7 @@ use crate::{AdamParameters, BYTES_RUN, KeptMoments, Operand};
 
 /// Moments of a parameter.
 enum AdamMoments<'a> {
-    Bytes([Moment<'a>; 2]),
+    Bytes([QuantizedMoment<'a>; 2]),
     Wide([View<'a>; 2]),
 }
 
@@ -25,7 +25,7 @@ pub(in crate::kernels::blockwise) fn update(
     fn go<R: Real>(cores: &Cores, [p, g]: [View<'_>; 2], moments: &AdamMoments<'_>, rule: &AdamParameters) {
         let scalars = AdamScalars::<R>::new(rule);
         let codes = match moments {
-            AdamMoments::Bytes(moments) => moments.each_ref().map(Moment::codes::<R>),
+            AdamMoments::Bytes(moments) => moments.each_ref().map(QuantizedMoment::codes::<R>),
             AdamMoments::Wide(_) => [(); 2].map(|()| Codes::new([R::ZERO; 256])),
         };
         let runs = p.len().div_ceil(BYTES_RUN);
@@ -76,9 +76,10 @@ pub(in crate::kernels::blockwise) fn update(
         format!("gradient or moments of the parameter at {} are not of its {len} elements", parameter.address)
     })?;
     let moments = match moments {
-        KeptMoments::Bytes([first, second]) => {
-            AdamMoments::Bytes([Moment::claim(&mut access, first, len)?, Moment::claim(&mut access, second, len)?])
-        }
+        KeptMoments::Bytes([first, second]) => AdamMoments::Bytes([
+            QuantizedMoment::claim(&mut access, first, len)?,
+            QuantizedMoment::claim(&mut access, second, len)?,
+        ]),
         KeptMoments::Wide([first, second]) => AdamMoments::Wide([access.write(first)?, access.write(second)?]),
     };
     let views = [access.write(&parameter)?, access.read(&gradient)?];

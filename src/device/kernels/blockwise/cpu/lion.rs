@@ -1,7 +1,7 @@
 //! Lion of bitsandbytes, with a moment in 8 bits or in f32.
 
 use super::codes::Codes;
-use super::moment::{Moment, RUNS};
+use super::moment::{QuantizedMoment, RUNS};
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::real;
 use crate::cpu::operand::{Access, KernelResult, View, require};
@@ -10,7 +10,7 @@ use crate::{BYTES_RUN, KeptMoment, LionParameters, Operand};
 
 /// The moment of a parameter.
 enum LionMoment<'a> {
-    Bytes(Moment<'a>),
+    Bytes(QuantizedMoment<'a>),
     Wide(View<'a>),
 }
 
@@ -76,7 +76,7 @@ pub(in crate::kernels::blockwise) fn update(
         format!("gradient or moment of the parameter at {} is not of its {len} elements", parameter.address)
     })?;
     let moment = match moment {
-        KeptMoment::Bytes(moment) => LionMoment::Bytes(Moment::claim(&mut access, moment, len)?),
+        KeptMoment::Bytes(moment) => LionMoment::Bytes(QuantizedMoment::claim(&mut access, moment, len)?),
         KeptMoment::Wide(moment) => LionMoment::Wide(access.write(moment)?),
     };
     let views = [access.write(&parameter)?, access.read(&gradient)?];

@@ -1,7 +1,7 @@
 //! Queues a convolution in the form that was chosen.
 
 use crate::cuda::blas::Multiplication;
-use crate::cuda::convolution::{Form, Order, Products, Task};
+use crate::cuda::convolution::{Form, Products, ScratchOrder, Task};
 use crate::cuda::dnn::{ConvolutionCall, ExecutionPlan, Role};
 use crate::cuda::geometry::geometry;
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
@@ -101,8 +101,8 @@ impl QueuedConvolution<'_, '_> {
         let output = element(&dst, first * channels * places);
         // Of the products: matrices, and columns of each.
         let (batch, width) = match self.products.order {
-            Order::ByImage => (count, places),
-            Order::Folded => (1, count * places),
+            ScratchOrder::ByImage => (count, places),
+            ScratchOrder::Folded => (1, count * places),
         };
         let by_place = |address, dtype, rows| MatrixView {
             address,
@@ -136,7 +136,7 @@ impl QueuedConvolution<'_, '_> {
             Role::BackwardWeight => {
                 self.columns_of(source, count)?;
                 self.fold(output, count)?;
-                let part = if self.products.order == Order::ByImage { first } else { group };
+                let part = if self.products.order == ScratchOrder::ByImage { first } else { group };
                 let sum = match scratch.parts {
                     Some(parts) => weights(Address(parts.0 + (4 * part * channels * window) as u64), DType::F32),
                     None => weights(weight.address, task.dtype),
@@ -215,8 +215,8 @@ impl QueuedConvolution<'_, '_> {
     ) -> Result<(), Refusal> {
         let Task { shape, dtype, .. } = self.task;
         let [row, image] = match self.products.order {
-            Order::ByImage => [self.task.places(), self.task.window() * self.task.places()],
-            Order::Folded => [count * self.task.places(), self.task.places()],
+            ScratchOrder::ByImage => [self.task.places(), self.task.window() * self.task.places()],
+            ScratchOrder::Folded => [count * self.task.places(), self.task.places()],
         };
         let rows = blocks_of(shape.in_channels, CHANNELS);
         let Ok(threads) = u32::try_from(count * area) else {
