@@ -1,12 +1,14 @@
 //! What an op needs to run: memory, the tape, what to do with saved tensors, autocast, library handles.
 
+mod causal;
+mod parameters;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use vramlab_allocator::units::StreamId;
-use vramlab_device::{DType, Kernel, kernels};
+use vramlab_device::{DType, Kernel};
 use vramlab_model::{Category, EventKind, ModuleOutput, NameId};
 
 use super::autocast::Autocast;
@@ -258,108 +260,6 @@ impl Context {
         logits
     }
 
-    /// Makes `data` a parameter: gradients of its uses are collected in `<name>.grad`.
-    pub fn parameter(&mut self, data: Tensor, name: &str) -> Tensor {
-        let leaf = Self::future_parameter(&data, self.leaves.len());
-        self.adopt(data, name);
-        leaf
-    }
-
-    /// `data` as the parameter that it will be once [`Context::adopt`] has made it number `index`: not to be used before.
-    #[must_use]
-    pub fn future_parameter(data: &Tensor, index: usize) -> Tensor {
-        data.detach().with_source(GradientTarget::Leaf(index))
-    }
-
-    /// The same for a parameter that is not trained: it gets no gradient, and no optimizer has it.
-    #[must_use]
-    pub fn future_frozen_parameter(data: &Tensor, index: usize) -> Tensor {
-        data.detach().with_source(GradientTarget::Frozen(index))
-    }
-
-    /// Makes `data` the next parameter, one that is not trained.
-    pub fn adopt_frozen(&mut self, data: Tensor, name: &str) {
-        self.adopt(data, name);
-        if let Some(leaf) = self.leaves.last_mut() {
-            leaf.frozen = true;
-        }
-    }
-
-    /// Makes `data` the next parameter.
-    pub fn adopt(&mut self, data: Tensor, name: &str) {
-        let gradient = self.memory.name(&format!("{name}.grad"));
-        self.leaves.push(Leaf::new(name, data, gradient));
-    }
-
-    /// A tensor of `value`s that a module keeps besides its parameters, as batch norm its running statistics.
-    ///
-    /// # Errors
-    /// Out of memory, a failed kernel.
-    pub fn buffer(&mut self, name: &str, shape: Shape, dtype: DType, value: f64) -> OpResult<Tensor> {
-        let name = self.memory.name(name);
-        let data = self.memory.named_tensor(shape, dtype, Category::Other, name, StreamId::DEFAULT)?;
-        self.launch(kernels::Elementwise::Fill { dst: data.operand(), value })?;
-        self.buffers.push(Buffer { name, data: data.clone() });
-        Ok(data)
-    }
-
-    /// A module has another tensor in the place of this buffer.
-    pub fn forget_buffer(&mut self, buffer: &Tensor) {
-        self.buffers.retain(|kept| !kept.data.shares_storage(buffer));
-    }
-
-    /// A module and its buffer are gone, whoever else has a handle of it.
-    pub fn let_go(&mut self, buffer: &Tensor) {
-        self.forget_buffer(buffer);
-        buffer.storage().empty();
-    }
-
-    /// How many parameters there are.
-    pub const fn parameter_count(&self) -> usize {
-        self.leaves.len()
-    }
-
-    /// Replaces every parameter and every buffer of floating point by a copy in `dtype`, one after the other in the order
-    /// in which they were made (`model.half()`). What has the type already stays.
-    ///
-    /// # Errors
-    /// Out of memory, a failed kernel. What comes before it is replaced.
-    pub fn convert_model(&mut self, dtype: DType) -> OpResult<()> {
-        let parameters = self.leaves.iter().map(|leaf| (&leaf.data, self.memory.name(&leaf.name), Category::Parameter));
-        let buffers = self.buffers.iter().map(|buffer| (&buffer.data, buffer.name, Category::Other));
-        let mut all: Vec<_> = parameters.chain(buffers).collect();
-        all.sort_by_key(|(data, ..)| data.storage().number());
-        for (data, name, category) in all {
-            if !data.dtype().is_float() || data.dtype() == dtype {
-                continue;
-            }
-            let copy = self.memory.named_tensor(data.shape(), dtype, category, name, StreamId::DEFAULT)?;
-            self.launch(kernels::Elementwise::Cast { src: data.operand(), dst: copy.operand() })?;
-            data.replace(&copy);
-        }
-        Ok(())
-    }
-
-    /// Replaces `data`, the whole of a parameter's block, by a copy in `dtype`; what has the type already stays.
-    ///
-    /// # Errors
-    /// Out of memory, a failed kernel.
-    pub fn convert(&self, data: &Tensor, dtype: DType, name: &str) -> OpResult<()> {
-        if data.dtype() == dtype {
-            return Ok(());
-        }
-        let name = self.memory.name(name);
-        let copy = self.memory.named_tensor(data.shape(), dtype, Category::Parameter, name, StreamId::DEFAULT)?;
-        self.launch(kernels::Elementwise::Cast { src: data.operand(), dst: copy.operand() })?;
-        data.replace(&copy);
-        Ok(())
-    }
-
-    /// What modules keep besides parameters, in the order in which it was made.
-    pub(crate) fn buffers(&self) -> impl Iterator<Item = Tensor> {
-        self.buffers.iter().map(|buffer| buffer.data.clone())
-    }
-
     /// Keeps a tensor to the end of the program.
     pub(crate) fn keep(&mut self, tensor: Tensor) {
         self.kept.push(tensor);
@@ -369,16 +269,6 @@ impl Context {
     #[must_use]
     pub const fn is_stage(&self) -> bool {
         self.in_stage
-    }
-
-    /// Every parameter and buffer by its name, in the order in which they were made.
-    pub(crate) fn state(&self) -> Vec<(String, Tensor)> {
-        let parameters = self.leaves.iter().map(|leaf| (leaf.name.to_string(), leaf.data.clone()));
-        let buffers =
-            self.buffers.iter().map(|buffer| (self.memory.text(buffer.name).to_string(), buffer.data.clone()));
-        let mut all: Vec<_> = parameters.chain(buffers).collect();
-        all.sort_by_key(|(_, data)| data.storage().number());
-        all
     }
 
     /// Whether each rank has a shard of every parameter.
@@ -398,15 +288,6 @@ impl Context {
         self.needs_whole = Some(what);
     }
 
-    /// Forgets all parameters and buffers: without another owner the model is gone.
-    pub fn drop_model(&mut self) {
-        self.needs_whole = None;
-        self.leaves.clear();
-        self.buffers.clear();
-        self.units.clear();
-        self.splits.clear();
-    }
-
     /// The copies in 16 bit that serve a whole step go.
     pub(crate) fn drop_copies(&mut self) {
         self.weight_copies = None;
@@ -424,15 +305,6 @@ impl Context {
         self.tape.clear();
         for leaf in &mut self.leaves {
             leaf.reset();
-        }
-    }
-
-    /// The gradient of a parameter of this context.
-    #[must_use]
-    pub fn gradient(&self, parameter: &Tensor) -> Option<&Tensor> {
-        match parameter.source() {
-            GradientTarget::Leaf(index) => self.leaves[index].gradient.as_ref(),
-            _ => None,
         }
     }
 
@@ -531,56 +403,6 @@ impl Context {
     /// The program lets go of what the model returned.
     pub fn drop_output(&mut self) {
         self.in_output.clear();
-    }
-
-    /// Where the loss of models of transformers is computed.
-    #[must_use]
-    pub const fn loss_head(&self) -> LossHead {
-        self.causal.head
-    }
-
-    /// Models of transformers return a cache of keys and values (`use_cache=True`).
-    #[must_use]
-    pub const fn uses_cache(&self) -> bool {
-        self.causal.use_cache
-    }
-
-    /// Chooses how models of transformers are called from now on.
-    pub const fn choose_causal(&mut self, head: LossHead, use_cache: bool) {
-        self.causal = CausalChoice { head, use_cache, ..self.causal };
-    }
-
-    /// MLPs of such models run tile by tile.
-    #[must_use]
-    pub const fn tiles_mlps(&self) -> bool {
-        self.causal.tiled_mlp
-    }
-
-    /// Chooses whether they do from now on.
-    pub const fn tile_mlps(&mut self, tiles: bool) {
-        self.causal.tiled_mlp = tiles;
-    }
-
-    /// In which recipe of 8-bit floats the linear layers of such models multiply.
-    #[must_use]
-    pub(crate) const fn float8_recipe(&self) -> Float8Recipe {
-        self.causal.float8
-    }
-
-    /// Chooses it from now on.
-    pub(crate) const fn choose_float8(&mut self, recipe: Float8Recipe) {
-        self.causal.float8 = recipe;
-    }
-
-    /// Batches of tokens that are made from now on have a mask of padding beside them.
-    #[must_use]
-    pub const fn passes_attention_mask(&self) -> bool {
-        self.causal.attention_mask
-    }
-
-    /// Chooses whether they have.
-    pub(crate) const fn pass_attention_mask(&mut self, passes: bool) {
-        self.causal.attention_mask = passes;
     }
 
     /// Runs ops that are never differentiated.
