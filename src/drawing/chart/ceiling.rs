@@ -181,9 +181,10 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
     {
         for (x, letter) in (plot.x + last..).zip(word.chars()) {
             let cell = &mut buf[(x, plot.y + row)];
-            if DASHES.contains(&cell.symbol()) {
-                // The dash goes, its ground stays.
-                cell.set_symbol(" ");
+            if DASHES.contains(&cell.symbol()) && !theme.is_ground(cell.bg) {
+                // The dash goes, the area below it stays.
+                let area = cell.bg;
+                cell.set_symbol("█").set_fg(area);
             }
             draw_over(cell, letter.encode_utf8(&mut [0; 4]), token, theme);
         }
@@ -261,6 +262,8 @@ mod tests {
         // But for its name, which stands on them where they fill the plot.
         let name = ceiling.words().width() as u16 + 1;
         let row = 7 - axis.row(Bytes(4), 8);
+        let drawn: String = (0..40).map(|x| buf[(x, row)].symbol()).collect();
+        assert!(drawn.contains(&ceiling.words()), "dashes take none of its letters: {drawn}");
         for position in buf.area.positions().filter(|at| at.y != row || at.x < 40 - name) {
             let is = CellContent::of(&before[position], &theme);
             let ground =

@@ -8,6 +8,9 @@
 //! grows to more than twice its height costs twice what goes beyond, what is blank [`RAISED`] times what it has. Each that begins or
 //! ends in mid-row though its bytes go on costs [`CHANGE`]: it doesn't come and go with every column, and yet gives way where it has
 //! become the smaller one for good; one that is even all along is shown in all columns or in none, if that costs little ([`UNEVEN`]). What is left of short pieces is then shown as on both sides of it ([`ISLAND`]).
+//!
+//! **What is as high all along while columns aren't stays so**: a floor that swells and thins says that parameters do. Drawing it
+//! otherwise, or hiding it, costs [`CONSTANT`] times as much, and the top of a column may move by [`MOVED`] for it.
 
 use std::ops::Range;
 
@@ -28,6 +31,10 @@ const UNSEEN: u64 = 3 * FINE;
 const STAIR: u64 = 2;
 /// What an eighth costs by which a top is raised.
 const RAISED: u64 = 2;
+/// What an eighth costs by which a part is drawn otherwise than beside it that is as high all along.
+const CONSTANT: u64 = 2;
+/// How far the top of a column may move for it.
+const MOVED: u64 = 3 * FINE;
 /// What it may cost in each column that a part which is even, and seen in some of them alone, is shown in all or none.
 const UNEVEN: u64 = 4 * FINE;
 /// How many times what a part has in a row it has elsewhere, if that row may do without.
@@ -220,6 +227,7 @@ impl RowParts<'_> {
         }
         let pairs = (0..count).flat_map(|low| (low + 1..count).map(move |high| (low, high)));
         ways.extend(pairs.filter_map(|(low, high)| self.way(low, high, heights)));
+        ways.extend(self.top_ways(heights));
     }
 
     /// Every way to show it where there is a choice, one of its parts alone among them.
@@ -227,6 +235,41 @@ impl RowParts<'_> {
         let count = if self.parts.len() > 2 { self.parts.len() } else { 0 };
         let pairs = (0..count).flat_map(move |low| (low..count).map(move |high| (low, high)));
         pairs.filter(|(low, _)| !self.parts[*low].is_blank()).filter_map(|(low, high)| self.way(low, high, heights))
+    }
+
+    /// The ways to show a column that ends in this row with a part below its top as high as it is, where that part is beside it: the most of
+    /// what lies on it fills the row, or nothing of that is seen. Its top is off by [`MOVED`] at most then.
+    fn top_ways(&self, heights: &Heights) -> impl Iterator<Item = CellChoice> + use<> {
+        let mut ways = Vec::new();
+        let last = self.parts.len() - 1;
+        if self.parts[last].is_blank() && heights.tops_differ {
+            for low in 0..last.saturating_sub(1) {
+                let (kept, on_it, blank) = (self.parts[low], &self.parts[low + 1..last], self.parts[last]);
+                let Some(most) = on_it.iter().max_by_key(|part| part.here) else { continue };
+                let lower: u64 = self.parts[..low].iter().map(|part| part.here).sum();
+                let eighths = (lower + kept.here + FINE / 2) / FINE;
+                let eighths = eighths.max(u64::from(low == 0 && self.at_floor)) as usize;
+                if !heights.is_constant(kept.ink) || !(1..8).contains(&eighths) {
+                    continue;
+                }
+                let hidden = |part: &RowShare| {
+                    part.hidden().unwrap_or(0) * if heights.is_constant(part.ink) { CONSTANT } else { 1 }
+                };
+                let below: u64 = self.parts[..low].iter().map(hidden).sum();
+                let cell = |upper| StackCell { lower: kept.ink, upper, eighths };
+                let grown = CONSTANT * cell(Ink::NOTHING).of(kept.ink).abs_diff(kept.here).saturating_sub(FINE / 2);
+                let others: u64 = on_it.iter().filter(|part| part.ink != most.ink).map(hidden).sum();
+                if blank.here <= MOVED {
+                    ways.push(CellChoice { cell: cell(most.ink), cost: below + grown + others + RAISED * blank.here });
+                }
+                let off: u64 = on_it.iter().map(|part| part.here).sum();
+                if off <= MOVED {
+                    let all: u64 = on_it.iter().map(hidden).sum();
+                    ways.push(CellChoice { cell: cell(Ink::NOTHING), cost: below + grown + all + off });
+                }
+            }
+        }
+        ways.into_iter()
     }
 
     /// To show no others than these two; nothing where that may not be.
@@ -237,8 +280,14 @@ impl RowParts<'_> {
             (false, true) => {
                 let stair = STAIR * self.stair(cell, heights);
                 let grown = 2 * cell.of(part.ink).saturating_sub(part.here + part.whole);
+                let grown = if heights.is_constant(part.ink) {
+                    CONSTANT * cell.of(part.ink).abs_diff(part.here).saturating_sub(FINE / 2)
+                } else {
+                    grown
+                };
                 Some(if place == 0 { grown.max(stair) } else { grown })
             }
+            (false, false) if heights.is_constant(part.ink) => part.hidden().map(|cost| CONSTANT * cost),
             // What has more above and is seen there: all below it would read higher than it is.
             (false, false) if place > high && heights.are_beyond(*part) => part.hidden().map(|cost| RAISED * cost),
             (_, false) => part.hidden(),
@@ -301,12 +350,17 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
         return columns.iter().map(RowParts::only_cell).collect();
     };
     for ink in heights.even() {
-        let holding = || columns.iter().zip(&chosen).filter(|(parts, _)| parts.holds(ink));
-        let shown = holding().filter(|(_, cell)| cell.shows(ink)).count() as u64;
-        let mixed = shown.min(holding().count() as u64 - shown);
-        let alike = [true, false].into_iter().filter(|_| mixed > 0);
+        let holding = columns.iter().filter(|parts| parts.holds(ink)).count() as u64;
+        let shown = |cells: &[StackCell]| {
+            let both = columns.iter().zip(cells).filter(|(parts, cell)| parts.holds(ink) && cell.shows(ink));
+            both.count() as u64
+        };
+        let mixed = shown(&chosen).min(holding - shown(&chosen));
+        let ways = [true, false].into_iter().filter(|_| mixed > 0);
+        let ways = ways.filter_map(|all| cheapest(columns, &heights, Some((ink, all))));
+        // Columns of two parts show both, whatever is asked for.
         let alike =
-            alike.filter_map(|shown| cheapest(columns, &heights, Some((ink, shown)))).min_by_key(|(_, cost)| *cost);
+            ways.filter(|(cells, _)| shown(cells) == 0 || shown(cells) == holding).min_by_key(|(_, cost)| *cost);
         if let Some(alike) = alike.filter(|(_, alike)| *alike <= cost + UNEVEN * mixed) {
             (chosen, cost) = alike;
         }
@@ -318,7 +372,13 @@ pub(super) fn row_cells(columns: &[RowParts<'_>]) -> Vec<StackCell> {
 }
 
 /// How high the parts of a row are, the least and the most in the columns that have them: a whole row is judged alike.
-struct Heights(Vec<(Ink, u64, u64)>);
+struct Heights {
+    of: Vec<(Ink, u64, u64)>,
+    /// Columns end at several heights in it, or some in it and others above.
+    tops_differ: bool,
+    /// The lowest part of all columns, if it is one and the same.
+    floor: Option<Ink>,
+}
 
 impl Heights {
     fn of(columns: &[RowParts<'_>]) -> Self {
@@ -329,24 +389,43 @@ impl Heights {
                 None => heights.push((part.ink, part.whole, part.whole)),
             }
         }
-        Self(heights)
+        let blank =
+            |parts: &RowParts<'_>| parts.parts.last().filter(|part| part.is_blank()).map_or(0, |part| part.here);
+        let blanks = || columns.iter().map(blank);
+        let tops_differ = blanks().max() > blanks().min().map(|least| least + FINE);
+        let floors = || columns.iter().filter(|parts| parts.at_floor).filter_map(|parts| parts.parts.first());
+        let floor = floors().find(|part| !part.is_blank()).map(|part| part.ink);
+        let floor = floor.filter(|ink| floors().all(|part| part.is_blank() || part.ink == *ink));
+        Self { of: heights, tops_differ, floor }
     }
 
-    /// Thin parts that are equally high in all columns.
+    /// About as high in each column, where columns aren't: what goes on as it is below what comes and goes.
+    fn is_constant(&self, ink: Ink) -> bool {
+        self.tops_differ && self.of.iter().any(|part| part.0 == ink && self.is_even(part))
+    }
+
+    /// Thin parts that are about as high in all columns.
     fn even(&self) -> impl Iterator<Item = Ink> {
-        let even = self.0.iter().filter(|(_, least, most)| *most <= 2 * FINE && most - least <= most / 4);
-        even.map(|(ink, ..)| *ink)
+        let is_thin =
+            |&&(ink, _, most): &&(Ink, u64, u64)| most <= if self.floor == Some(ink) { CELL / 2 } else { 2 * FINE };
+        self.of.iter().filter(is_thin).filter(|part| self.is_even(part)).map(|(ink, ..)| *ink)
+    }
+
+    /// To a quarter of its height, or, of a thin floor, to a half: gradients may be part of it.
+    fn is_even(&self, &(ink, least, most): &(Ink, u64, u64)) -> bool {
+        let is_floor = self.floor == Some(ink) && most <= CELL / 2;
+        most - least <= if is_floor { most / 2 } else { most / 4 }
     }
 
     /// How much more than an eighth above its height a floor is drawn that is even: a stair, where another part climbs on it.
     fn stair(&self, floor: RowShare, drawn: u64) -> u64 {
         let is_even = |&(ink, least, most): &(Ink, u64, u64)| ink == floor.ink && most <= CELL && 2 * least >= most;
-        if self.0.iter().any(is_even) { drawn.saturating_sub(floor.here + FINE) } else { 0 }
+        if self.of.iter().any(is_even) { drawn.saturating_sub(floor.here + FINE) } else { 0 }
     }
 
     /// Rows above show much more of a part than it has in this one.
     fn are_beyond(&self, part: RowShare) -> bool {
-        self.0.iter().any(|(ink, _, most)| *ink == part.ink && *most > TALL * part.here)
+        self.of.iter().any(|(ink, _, most)| *ink == part.ink && *most > TALL * part.here)
     }
 }
 
@@ -358,8 +437,8 @@ fn cheapest(columns: &[RowParts<'_>], heights: &Heights, alike: Option<(Ink, boo
         let first = ways.len();
         parts.add_ways(heights, &mut ways);
         if let Some((ink, shown)) = alike.filter(|(ink, _)| parts.holds(*ink)) {
-            let kept: Vec<CellChoice> =
-                ways[first..].iter().copied().filter(|way| way.cell.shows(ink) == shown).collect();
+            let wanted = |way: &CellChoice| way.cell.shows(ink) == shown && parts.stair(way.cell, heights) == 0;
+            let kept: Vec<CellChoice> = ways[first..].iter().copied().filter(wanted).collect();
             // A column of two parts shows both.
             if !kept.is_empty() {
                 ways.truncate(first);
@@ -496,6 +575,21 @@ mod tests {
     }
 
     #[test]
+    fn a_floor_goes_on_below_columns_that_end_in_its_row() {
+        let tall = row(0, &[(2, LOW), (30, HIGH)]);
+        let low = [6, 4, 3].map(|end| row(0, &[(2, LOW), (end, HIGH)]));
+        let columns: Vec<&Column> = low.iter().chain([&tall; 12]).chain(&low).collect();
+        let cells = row_cells(&columns.iter().map(|column| column.row(0)).collect::<Vec<_>>());
+        let is_floor = |cell: &StackCell| cell.lower == LOW && (2..=3).contains(&cell.eighths);
+        assert!(cells.iter().all(is_floor), "{cells:?}");
+        assert_eq!(
+            [0, 1, 2].map(|x| cells[x].upper),
+            [HIGH, Ink::NOTHING, Ink::NOTHING],
+            "as near as a cell with a floor can be"
+        );
+    }
+
+    #[test]
     fn what_has_no_say_takes_nothing_from_its_neighbours() {
         // A part of a fiftieth of an eighth across the edge of one.
         let edges =
@@ -506,10 +600,11 @@ mod tests {
 
     #[test]
     fn a_part_that_has_no_room_on_both_sides_is_no_island_between() {
-        // What is blank keeps its place, so that one part is left; where the top is in the row above, two could be.
+        // Two of three have room where the top is in the row above, and one below what is blank; those that are as high all along are
+        // seen all along.
         let edges = |top: u64| [(2, LOW), (5, THIN), (top, HIGH)];
         let [low, high] = [6, 10].map(|top| row(0, &edges(top)));
-        for (between, wanted) in [(1, 0), (2, 0), (4, 0), (9, 9)] {
+        for between in [1, 2, 4, 9] {
             let mut columns = vec![&low; 6];
             columns.extend(vec![&high; between]);
             columns.extend([&low; 6]);
@@ -519,7 +614,7 @@ mod tests {
             let others = cells
                 .iter()
                 .filter(|cell| [cell.lower, cell.upper].iter().any(|ink| *ink != Ink::NOTHING && !seen.contains(ink)));
-            assert_eq!(others.count(), wanted, "{between} columns: {cells:?}");
+            assert_eq!(others.count(), 0, "{between} columns: {cells:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ratatui::buffer::{Buffer, Cell};
+use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use super::bar::{LABEL, bar, row_label};
@@ -133,25 +133,37 @@ impl Owners {
         if theme.is_colorless() {
             return;
         }
-        for below in self.area.intersection(buf.area).positions().filter(|position| position.y > self.area.y) {
-            let above = Position { y: below.y - 1, ..below };
-            let [one, other] = [above, below].map(|position| self.cells[self.number(position)]);
-            let is_edge = one.is_some() && other.is_some() && one != other;
-            // A cell with the end of a block in it has a line of its own.
-            if is_edge && is_whole(&buf[above]) && buf[below].symbol() == WHOLE && buf[above].fg == buf[below].fg {
-                buf[below].set_symbol(PARTED);
+        let area = self.area.intersection(buf.area);
+        for y in area.top() + 1..area.bottom().max(area.top() + 1) {
+            let touches: Vec<bool> = (area.left()..area.right()).map(|x| self.touch(x, y, buf)).collect();
+            let mut x = area.left();
+            for run in touches.chunk_by(|one, next| one == next) {
+                for x in x..x + run.len() as u16 {
+                    // A cell with the end of a block in it has a line of its own.
+                    if run[0] && run.len() >= LONG && buf[(x, y)].symbol() == WHOLE {
+                        buf[(x, y)].set_symbol(PARTED);
+                    }
+                }
+                x += run.len() as u16;
             }
         }
     }
+
+    /// Whether a cell and the one above it are of two places and of one colour.
+    fn touch(&self, x: u16, y: u16, buf: &Buffer) -> bool {
+        let [above, below] = [y - 1, y].map(|y| Position { x, y });
+        let [one, other] = [above, below].map(|position| self.cells[self.number(position)]);
+        let colored = [above, below].iter().all(|at| matches!(buf[*at].symbol(), WHOLE | PARTED | ENDING));
+        one.is_some() && other.is_some() && one != other && colored && buf[above].fg == buf[below].fg
+    }
 }
 
-/// A cell in one colour, and the same with a line of the ground above it.
+/// A cell in one colour, the same with a line of the ground above it, and with one behind it, where a block ends.
 const WHOLE: &str = "█";
 const PARTED: &str = "▇";
-
-fn is_whole(cell: &Cell) -> bool {
-    matches!(cell.symbol(), WHOLE | PARTED)
-}
+const ENDING: &str = "▉";
+/// Cells side by side from which on a line parts them from those above: short ones have gaps between them that do.
+const LONG: usize = 6;
 
 #[cfg(test)]
 mod tests {
