@@ -10,7 +10,7 @@ use std::{env, fs};
 #[allow(dead_code, reason = "the crate uses the rest")]
 mod table;
 
-use table::Table;
+use table::EntryTable;
 
 const FOLDER: &str = "src/standin/library";
 /// The library through which cuDNN finds cuBLASLt, by the versions of CUDA.
@@ -86,37 +86,37 @@ fn build(out: &Path) -> Result<(), String> {
 }
 
 /// The tables by library.
-fn tables() -> Result<Vec<(String, Table)>, String> {
+fn tables() -> Result<Vec<(String, EntryTable)>, String> {
     let folder = Path::new(FOLDER).join("entries");
     let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.sort();
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let table = Table::read(&text).map_err(|wrong| format!("{}: {wrong}", path.display()))?;
+        let table = EntryTable::read(&text).map_err(|wrong| format!("{}: {wrong}", path.display()))?;
         let library = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         Ok((library, table))
     };
     paths.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "txt")).map(read).collect()
 }
 
-fn list(tables: &[(String, Table)]) -> String {
+fn list(tables: &[(String, EntryTable)]) -> String {
     let names = tables.iter().flat_map(|(_, table)| &table.entries).filter(|(_, answer)| answer.is_generated());
     format!("&[{}]", names.map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(", "))
 }
 
-fn real_of(tables: &[(String, Table)]) -> String {
+fn real_of(tables: &[(String, EntryTable)]) -> String {
     let mut real: Vec<&str> = tables
         .iter()
         .flat_map(|(_, table)| &table.entries)
-        .filter(|(_, answer)| *answer == table::Answer::Real)
+        .filter(|(_, answer)| *answer == table::Implementation::Real)
         .map(|(name, _)| &**name)
         .collect();
     real.sort_unstable();
     format!("/// What is left to NVIDIA's own libraries, in order.\nconst REAL: &[&str] = &{real:?};\n")
 }
 
-fn stubs_of(tables: &[(String, Table)]) -> String {
+fn stubs_of(tables: &[(String, EntryTable)]) -> String {
     let mut text = String::new();
     let mut entry = 0;
     for (_, table) in tables {
@@ -131,7 +131,7 @@ fn stubs_of(tables: &[(String, Table)]) -> String {
 }
 
 /// Each name jumps to what stands in its slot.
-fn forwards_of(lt: &Table) -> String {
+fn forwards_of(lt: &EntryTable) -> String {
     let names: Vec<&str> = lt.entries.iter().map(|(name, _)| &**name).collect();
     let names_with_ends: Vec<String> = names.iter().map(|name| format!("c{name:?}")).collect();
     let mut text = format!(

@@ -18,7 +18,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
-use vramlab::drawing::theme::{Catalog, ColorTier};
+use vramlab::drawing::theme::{ColorTier, ThemeCatalog};
 use vramlab::drawing::wire::WireBackend;
 use vramlab::model::{DeviceKind, Lab, RunState};
 use vramlab::source::Picture;
@@ -27,7 +27,7 @@ use vramlab::tui::{self, App, GlyphTier, Message};
 const AREA: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
 
 fn app(state: Picture) -> App {
-    let catalog = Catalog::default();
+    let catalog = ThemeCatalog::default();
     let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
     let mut app = App::new(catalog, theme, GlyphTier::Unicode);
     app.update(Message::Picture(Arc::new(state)));

@@ -8,13 +8,13 @@ use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use vramlab::allocator::TorchVersion;
-use vramlab::source::{Known, Whole, asked};
-use vramlab::whatif::{Effort, Recorded, Tuning, smallest_limit};
+use vramlab::source::{RunHints, Whole, asked};
+use vramlab::whatif::{Effort, RecordedRun, Tuning, smallest_limit};
 
 /// A history of some 20,000 blocks in varying sizes.
-fn run() -> Recorded {
+fn run() -> RecordedRun {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/bert-varlen.pickle.xz");
-    asked(&Whole::read(&path, None, |_| {}).unwrap(), Known::default(), |_, _| {}).unwrap().swap_remove(0)
+    asked(&Whole::read(&path, None, |_| {}).unwrap(), RunHints::default(), |_, _| {}).unwrap().swap_remove(0)
 }
 
 fn tuning(criterion: &mut Criterion) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use vramlab::device::sim::CardCatalog;
 use vramlab::model::Grouping;
 use vramlab::session::{DeviceChoice, LabSpec, Speed};
-use vramlab::source::{self, Request, Wanted, Window};
+use vramlab::source::{self, Request, StudyRequest, Window};
 use vramlab::workload::Catalog;
 
 /// Events of each part of the run. The first fills what is kept of a run however short it is.
@@ -35,7 +35,7 @@ fn a_lab_that_runs_for_millions_of_events_takes_bounded_memory() {
     let spec = LabSpec { device: DeviceChoice::Sim(Box::new(card)), speed: Speed::Max, ..spec };
     let lab = source::live(spec).unwrap();
     // As a screen does: the step is studied, and every picture is taken.
-    lab.request(Request::Study(Some(Wanted { window: Window::Step, grouping: Grouping::Category })));
+    lab.request(Request::Study(Some(StudyRequest { window: Window::Step, grouping: Grouping::Category })));
     let end = || lab.pictures.borrow().extent.end;
     let deadline = Instant::now() + Duration::from_secs(600);
     let wait_for = |events: u64| {

@@ -208,15 +208,15 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Joins a free mapped block that is in no set with such neighbours, and enters the result in their set in place of
     /// them.
     #[inline]
-    pub(super) fn insert_merged(&mut self, id: BlockId) -> Merged {
+    pub(super) fn insert_merged(&mut self, id: BlockId) -> MergeResult {
         let block = &self.blocks[id];
         let (previous, next, pool) = (block.previous, block.next, block.home());
         let lower = self.mergeable(previous, true);
         let upper = self.mergeable(next, true);
-        let mut merged = Merged { id, neighbours: 0, absorbed: Bytes::ZERO };
+        let mut merged = MergeResult { id, neighbours: 0, absorbed: Bytes::ZERO };
         if let Some((lower, key)) = lower {
             self.blocks.absorb_below(lower, id);
-            merged = Merged { id: lower, neighbours: 1, absorbed: key.size };
+            merged = MergeResult { id: lower, neighbours: 1, absorbed: key.size };
         }
         if let Some((upper, key)) = upper {
             self.blocks.join(merged.id, upper);
@@ -280,7 +280,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
 /// What a merge left.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Merged {
+pub(super) struct MergeResult {
     pub id: BlockId,
     /// Neighbours absorbed.
     pub neighbours: i64,

@@ -106,7 +106,7 @@ pub use caching::{CachingAllocator, InvalidFraction};
 pub use driver::SimulatedDriver;
 pub use host::{CachingHostAllocator, HostAllocError, HostMemorySource, HostStatistics, OutOfHostMemory};
 pub use oom::OutOfMemory;
-pub use placement::{Library, Placement};
+pub use placement::{DeviceLibrary, Placement};
 pub use pool_id::PoolId;
 pub use private::Diversion;
 pub use query::{BlockSnapshot, BlockState, PendingBlock, SegmentSnapshot};

@@ -30,14 +30,14 @@ const LENT: u64 = 414 * MIB;
 
 /// A library that takes memory of its own when a process first uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Library {
+pub enum DeviceLibrary {
     /// cuBLAS.
     Products,
     /// cuDNN.
     Convolutions,
 }
 
-impl Library {
+impl DeviceLibrary {
     /// What it takes, in order, as far as it shows in where segments lie.
     const fn pieces(self) -> &'static [u64] {
         match self {
@@ -70,7 +70,7 @@ pub struct Placement {
     host_kept: u64,
     /// What the context gives up when the first kernels are loaded.
     lent: Range<u64>,
-    begun: Vec<Library>,
+    begun: Vec<DeviceLibrary>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -194,7 +194,7 @@ impl Placement {
 
     /// A library is used for the first time: it takes memory, and what it maps on the host as well fills the gaps above the lowest
     /// region. Once per library.
-    pub fn begin(&mut self, library: Library) {
+    pub fn begin(&mut self, library: DeviceLibrary) {
         if self.begun.contains(&library) {
             return;
         }
@@ -486,9 +486,9 @@ mod tests {
         placement.load_kernels();
         assert_eq!(at(&mut placement, 240), Some(352), "at the upper end of 416 MiB");
         placement.load_more_kernels();
-        placement.begin(Library::Products);
+        placement.begin(DeviceLibrary::Products);
         assert_eq!(at(&mut placement, 2), Some(100), "behind 12 MiB of kernels");
-        placement.begin(Library::Products);
+        placement.begin(DeviceLibrary::Products);
         assert_eq!(at(&mut placement, 64), Some(1248), "below all: the gaps are filled");
         let big = space - mib(896);
         placement.release(big, mib(240));

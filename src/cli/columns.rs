@@ -94,8 +94,8 @@ impl Paper {
     }
 
     /// Standard output, for text and its colours.
-    pub fn out(self) -> Inked<StdoutLock<'static>> {
-        Inked { inner: io::stdout().lock(), colors: self.colors }
+    pub fn out(self) -> TonedWriter<StdoutLock<'static>> {
+        TonedWriter { inner: io::stdout().lock(), colors: self.colors }
     }
 
     /// `text` in a colour. Escape sequences in it don't reach the terminal.
@@ -143,12 +143,12 @@ impl Paper {
 
 /// Hands on what is written as safe text, in which only the colours of [`Tone`] are left, and those only where they can be seen.
 #[derive(Debug)]
-pub(super) struct Inked<W> {
+pub(super) struct TonedWriter<W> {
     inner: W,
     colors: bool,
 }
 
-impl<W: Write> Write for Inked<W> {
+impl<W: Write> Write for TonedWriter<W> {
     /// Takes all of it: formatted text comes in whole characters.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
@@ -416,7 +416,7 @@ mod tests {
     fn nothing_but_colours_reaches_the_terminal() {
         let text = "a\x1b[32mgreen\x1b[0m \x1b]0;title\x07 \x1b[2J";
         let written = |colors| {
-            let mut inked = Inked { inner: Vec::new(), colors };
+            let mut inked = TonedWriter { inner: Vec::new(), colors };
             write!(inked, "{text}").unwrap();
             String::from_utf8(inked.inner).unwrap()
         };

@@ -5,7 +5,7 @@ use std::io::Write;
 use color_eyre::eyre::Result;
 use serde_json::json;
 
-use super::selftest::Progress;
+use super::selftest::CaseProgress;
 use super::{Status, spec};
 use crate::session::{self, DeviceChoice, LabSpec, Trials};
 
@@ -23,7 +23,7 @@ pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<Status> {
     let device = spec::device(name)?;
     let catalog = spec::workloads();
     let asked = |name: &&str| only.is_empty() || only.iter().any(|only| name.starts_with(only.as_str()));
-    let mut progress = Progress::new();
+    let mut progress = CaseProgress::new();
     let mut all = Vec::new();
     for name in catalog.names().filter(asked) {
         let entry = catalog.entry(name)?;

@@ -29,7 +29,7 @@ pub(super) struct CompareArgs {
 }
 
 /// What configurations are compared by: heading, key, whether less is good, how it is shown.
-struct Metric {
+struct ConfigurationMetric {
     head: &'static str,
     key: &'static str,
     less_is_good: Option<bool>,
@@ -37,18 +37,33 @@ struct Metric {
 }
 
 /// Peaks in bytes, times in microseconds.
-const METRICS: [Metric; 6] = [
-    Metric {
+const METRICS: [ConfigurationMetric; 6] = [
+    ConfigurationMetric {
         head: "peak allocated",
         key: "peak_allocated",
         less_is_good: Some(true),
         show: |of| of.bytes().to_string(),
     },
-    Metric { head: "peak reserved", key: "peak_reserved", less_is_good: Some(true), show: |of| of.bytes().to_string() },
-    Metric { head: "stranded", key: "stranded", less_is_good: Some(true), show: |of| of.bytes().to_string() },
-    Metric { head: "step, ms", key: "step_us", less_is_good: Some(true), show: milliseconds },
-    Metric { head: "per second", key: "throughput", less_is_good: Some(false), show: |of| format!("{:.0}", of.median) },
-    Metric { head: "loss", key: "loss", less_is_good: None, show: |of| format!("{:.4}", of.median) },
+    ConfigurationMetric {
+        head: "peak reserved",
+        key: "peak_reserved",
+        less_is_good: Some(true),
+        show: |of| of.bytes().to_string(),
+    },
+    ConfigurationMetric {
+        head: "stranded",
+        key: "stranded",
+        less_is_good: Some(true),
+        show: |of| of.bytes().to_string(),
+    },
+    ConfigurationMetric { head: "step, ms", key: "step_us", less_is_good: Some(true), show: milliseconds },
+    ConfigurationMetric {
+        head: "per second",
+        key: "throughput",
+        less_is_good: Some(false),
+        show: |of| format!("{:.0}", of.median),
+    },
+    ConfigurationMetric { head: "loss", key: "loss", less_is_good: None, show: |of| format!("{:.4}", of.median) },
 ];
 
 /// What stands for a figure that a file can't tell.
@@ -132,7 +147,7 @@ impl ConfigurationRow {
 
 /// Which rows are best by each metric.
 fn best(rows: &[ConfigurationRow]) -> Vec<Vec<usize>> {
-    let of = |(place, metric): (usize, &Metric)| {
+    let of = |(place, metric): (usize, &ConfigurationMetric)| {
         let figures: Vec<Option<Figure>> = rows.iter().map(|row| row.figures[place]).collect();
         metric.less_is_good.map_or_else(Vec::new, |less| Figure::best_of(&figures, less))
     };

@@ -14,7 +14,7 @@ use crate::session::{LabSpec, Parallel, Speed};
 use crate::source;
 use crate::tui::{self, Ranks, ReadingPace, Story};
 use crate::user_input::TomlText;
-use crate::workload::Entry;
+use crate::workload::WorkloadEntry;
 
 /// How long captions stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -55,7 +55,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Status> {
     let entry = workloads().entry(&story.workload).map_err(|error| Usage(error.to_string()))?;
     let device = device(args.device.as_deref().unwrap_or(&story.device))?;
     let story = story.with_runs(|ranks| shared(ranks, &entry))?;
-    let mut options = args.screen.options(&settings, tui::Origin::default())?;
+    let mut options = args.screen.options(&settings, tui::OpeningCommand::default())?;
     if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         return Err(eyre!("there is no terminal to draw on; run `vramlab demo` in one"));
     }
@@ -70,7 +70,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Status> {
 }
 
 /// The run that a scene begins.
-fn shared(ranks: &Ranks, entry: &Entry) -> Result<LabSpec> {
+fn shared(ranks: &Ranks, entry: &WorkloadEntry) -> Result<LabSpec> {
     let parallel = Parallel { parallelism: ranks.parallel, ranks: ranks.count };
     let device = device(&ranks.device)?;
     let mut spec = LabSpec { device, speed: Speed::Watchable, parallel: Some(parallel), ..LabSpec::new(entry.clone()) };

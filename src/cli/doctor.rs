@@ -15,7 +15,7 @@ use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::{Device, cuda};
 use crate::drawing::theme::ColorTier;
 use crate::tui::GlyphTier;
-use crate::user_input::Kind;
+use crate::user_input::ShelfKind;
 
 /// Arguments of `vramlab doctor`.
 #[derive(Debug, Args)]
@@ -138,7 +138,7 @@ fn config_file() -> DoctorLine {
 }
 
 fn themes() -> Vec<DoctorLine> {
-    let place = spec::user_folder(Kind::Themes);
+    let place = spec::user_folder(ShelfKind::Themes);
     let place = place.map_or_else(String::new, |folder| format!("; your own go to {}", folder.display()));
     let catalog = spec::themes();
     let all = DoctorLine::new("themes", true, format!("{}{place}.", catalog.names().collect::<Vec<_>>().join(", ")));

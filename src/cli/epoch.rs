@@ -7,7 +7,7 @@ use color_eyre::eyre::Result;
 use serde_json::{Value, json};
 
 use super::{Status, Usage};
-use crate::epoch::{self, Asked, Epoch, MOST_STEPS, Quantiles};
+use crate::epoch::{self, Epoch, EpochRequest, MOST_STEPS, Quantiles};
 use crate::session::LabSpec;
 use crate::units::Bytes;
 use crate::whatif::Conditions;
@@ -56,7 +56,7 @@ pub(super) fn run(out: &mut dyn Write, spec: &LabSpec, count: u64, as_json: bool
 }
 
 /// The run itself first, then its batches under other settings, then other batches.
-fn asked(spec: &LabSpec, lengths: &Lengths) -> Result<Vec<Asked>> {
+fn asked(spec: &LabSpec, lengths: &Lengths) -> Result<Vec<EpochRequest>> {
     let own = spec.alloc_conf.trim();
     let conditions = |more: &str| -> Result<Conditions> {
         let text = if own.is_empty() || more.is_empty() { format!("{own}{more}") } else { format!("{own},{more}") };
@@ -72,12 +72,12 @@ fn asked(spec: &LabSpec, lengths: &Lengths) -> Result<Vec<Asked>> {
     let expandable = if spec.settings.expandable_segments { "False" } else { "True" };
     let expandable = format!("expandable_segments:{expandable}");
     let policy = lengths.policy;
-    let mut asked = vec![Asked { policy, conditions: conditions("")? }];
+    let mut asked = vec![EpochRequest { policy, conditions: conditions("")? }];
     for more in [&*expandable].into_iter().chain(SETTINGS) {
-        asked.push(Asked { policy, conditions: conditions(more)? });
+        asked.push(EpochRequest { policy, conditions: conditions(more)? });
     }
     for other in LengthPolicy::ALL.into_iter().filter(|other| *other != policy) {
-        asked.push(Asked { policy: other, conditions: conditions("")? });
+        asked.push(EpochRequest { policy: other, conditions: conditions("")? });
     }
     Ok(asked)
 }
@@ -87,7 +87,7 @@ struct EpochReport<'a> {
     spec: &'a LabSpec,
     lengths: &'a Lengths,
     count: u64,
-    asked: &'a [Asked],
+    asked: &'a [EpochRequest],
     epochs: &'a [Epoch],
     /// The run itself.
     first: &'a Epoch,
@@ -172,7 +172,7 @@ impl EpochReport<'_> {
     fn json(&self) -> Value {
         let (spec, lengths) = (self.spec, self.lengths);
         let [all, alternatives] = [&self.asked[..1], self.asked.get(1..).unwrap_or_default()];
-        let one = |(asked, epoch): (&Asked, &Epoch)| self.object(asked, epoch);
+        let one = |(asked, epoch): (&EpochRequest, &Epoch)| self.object(asked, epoch);
         let run = all.iter().zip(self.epochs).map(one).next();
         let peaks = self.first.steps.iter();
         json!({
@@ -194,7 +194,7 @@ impl EpochReport<'_> {
         })
     }
 
-    fn object(&self, asked: &Asked, epoch: &Epoch) -> Value {
+    fn object(&self, asked: &EpochRequest, epoch: &Epoch) -> Value {
         let failed = epoch.failed.as_deref().and_then(longest).map(|batch| (epoch.steps.len(), batch));
         let of_step = |(step, batch): (usize, PlannedBatch)| {
             json!({
@@ -233,7 +233,7 @@ fn in_words(PlannedBatch { samples, length, longest, .. }: PlannedBatch) -> Stri
 }
 
 /// The earliest failure first, then what reserved most.
-fn worst_first<'a>(rows: &[(&'a Asked, &'a Epoch)]) -> impl Iterator<Item = (&'a Asked, &'a Epoch)> {
+fn worst_first<'a>(rows: &[(&'a EpochRequest, &'a Epoch)]) -> impl Iterator<Item = (&'a EpochRequest, &'a Epoch)> {
     let mut rows = rows.to_vec();
     rows.sort_by_key(|(_, epoch)| {
         (epoch.steps.len(), Reverse(epoch.reserved().map(|reserved| (reserved.max, reserved.mean))))

@@ -10,8 +10,8 @@ use super::columns::{Cell, Column, Paper, Table, Tone};
 use super::output::stdout;
 use super::spec::SpecArgs;
 use super::{Status, Usage};
-use crate::estimate::{Estimate, Kind, Model, Term, Training};
-use crate::model::{Category, Settings, View, advice};
+use crate::estimate::{Estimate, MemoryTerm, Model, ModelKind, TrainingSetup};
+use crate::model::{Category, RunSettings, View, advice};
 use crate::session::{DeviceChoice, Headless, LabSpec, Scene, Setup, Speed, Switch, settings};
 use crate::train::{AttentionKernel, Offload, Retain};
 use crate::units::Bytes;
@@ -50,11 +50,11 @@ enum KindArg {
 }
 
 impl KindArg {
-    const fn kind(self) -> Kind {
+    const fn kind(self) -> ModelKind {
         match self {
-            Self::Gpt => Kind::Gpt,
-            Self::Bert => Kind::Bert,
-            Self::Mlp => Kind::Mlp,
+            Self::Gpt => ModelKind::Gpt,
+            Self::Bert => ModelKind::Bert,
+            Self::Mlp => ModelKind::Mlp,
         }
     }
 
@@ -147,7 +147,7 @@ fn uncovered(spec: &LabSpec) -> Option<&'static str> {
     .find_map(|(is, what)| is.then_some(what))
 }
 
-fn model(kind: Kind, spec: &LabSpec) -> Result<Model> {
+fn model(kind: ModelKind, spec: &LabSpec) -> Result<Model> {
     let sizes = spec.sizes.or(spec.workload.sizes);
     let of = |size: Option<Extent>| size.map_or(0, |size| size.get() as u64);
     let model = Model {
@@ -157,7 +157,7 @@ fn model(kind: Kind, spec: &LabSpec) -> Result<Model> {
         heads: of(sizes.heads),
         seq: of(sizes.seq),
         context: of(sizes.context.or(sizes.seq)),
-        vocab: of(if kind == Kind::Mlp { sizes.classes.or(sizes.vocab) } else { sizes.vocab }),
+        vocab: of(if kind == ModelKind::Mlp { sizes.classes.or(sizes.vocab) } else { sizes.vocab }),
     };
     model.weights()?;
     Ok(model)
@@ -188,7 +188,7 @@ fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<Es
 }
 
 /// Whether a flip has a row: not what is set, and no step back from it.
-fn is_compared(standing: &Settings, word: &str, value: &str) -> bool {
+fn is_compared(standing: &RunSettings, word: &str, value: &str) -> bool {
     let measure = advice::MEASURES.iter().find(|measure| measure.switch == word && measure.value == value);
     advice::changes(standing, word, value) && measure.is_none_or(|measure| measure.trades(standing))
 }
@@ -196,7 +196,7 @@ fn is_compared(standing: &Settings, word: &str, value: &str) -> bool {
 fn estimate(model: &Model, setup: &Setup, compute_capability: u32) -> Result<Estimate> {
     // PyTorch's default, which Hopper's kernels want larger.
     let cublas = if compute_capability == 90 { 32 << 20 } else { (2 * 4096 + 8 * 16) << 10 };
-    Ok(Estimate::of(model, &Training { config: &setup.config, cublas, cublas_lt: 1 << 20 })?)
+    Ok(Estimate::of(model, &TrainingSetup { config: &setup.config, cublas, cublas_lt: 1 << 20 })?)
 }
 
 /// Runs the model, and looks at what it held.
@@ -252,7 +252,7 @@ fn difference(formula: Bytes, measured: Option<Bytes>) -> String {
 fn write(out: &mut impl Write, paper: Paper, spec: &LabSpec, model: &Model, rows: &[EstimateRow]) -> Result<()> {
     let Model { layers, width, heads, seq, context, vocab, kind } = *model;
     let sizes = match kind {
-        Kind::Mlp => format!("L {layers} · d {width} · T {seq} (elements of a sample) · V {vocab} (classes)"),
+        ModelKind::Mlp => format!("L {layers} · d {width} · T {seq} (elements of a sample) · V {vocab} (classes)"),
         _ => format!("L {layers} · d {width} · H {heads} · T {seq} · C {context} · V {vocab}"),
     };
     let sizes = format!("{sizes} · B {} · N {} parameters", spec.config.batch, model.weights()?.all);
@@ -299,11 +299,11 @@ fn write(out: &mut impl Write, paper: Paper, spec: &LabSpec, model: &Model, rows
         let peak = row.measured.as_ref().ok().and_then(|&[.., peak]| peak);
         table.row(vec![
             row.switches.as_str().into(),
-            of(Term::OptimizerState).to_string().into(),
-            of(Term::Activations).to_string().into(),
-            of(Term::Peak).to_string().into(),
+            of(MemoryTerm::OptimizerState).to_string().into(),
+            of(MemoryTerm::Activations).to_string().into(),
+            of(MemoryTerm::Peak).to_string().into(),
             peak.map_or_else(|| Cell::toned("does not fit", Tone::Bad), |bytes| bytes.to_string().into()),
-            difference(of(Term::Peak), peak).into(),
+            difference(of(MemoryTerm::Peak), peak).into(),
             row.estimate.moment.into(),
         ]);
     }
@@ -314,7 +314,7 @@ fn write(out: &mut impl Write, paper: Paper, spec: &LabSpec, model: &Model, rows
 
 fn row_json(row: &EstimateRow) -> Value {
     let measured = row.measured.as_ref().ok();
-    let figure = |(index, figure): (usize, &crate::estimate::Figure)| {
+    let figure = |(index, figure): (usize, &crate::estimate::TermEstimate)| {
         let measured = measured.and_then(|measured| measured.get(index).copied().flatten());
         let value = json!({
             "bytes": figure.bytes,

@@ -10,11 +10,11 @@ use color_eyre::eyre::{Report, Result, WrapErr};
 use super::film::{FilmArgs, Shot};
 use super::flags::WORDS;
 use super::output::warn;
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::{Status, Usage};
 use crate::allocator::TorchVersion;
-use crate::export::{self, ExportError, File, Format, Moment, MomentError};
-use crate::source::{Stage, Whole};
+use crate::export::{self, AtomicFile, ExportError, ExportMoment, Format, MomentError};
+use crate::source::{LoadProgress, Whole};
 
 /// Arguments of `vramlab export`.
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub(super) struct ExportArgs {
     /// The moment: now (the end), peak (of allocated), oom (the last request that failed), step:N (where the step begins),
     /// event:N (after N events). A table or trace ends there.
     #[arg(long, value_name = "MOMENT", default_value = "now")]
-    at: Moment,
+    at: ExportMoment,
     /// Overwrite an existing file.
     #[arg(long)]
     force: bool,
@@ -94,11 +94,14 @@ pub(super) fn run(args: &ExportArgs) -> Result<Status> {
         Target::Shot(shot) => Some(shot),
     })?;
     // That there is no place for it is told before anything is read.
-    let file =
-        if piped { None } else { Some(File::create(&args.out, args.force).map_err(|error| refused(error, args))?) };
+    let file = if piped {
+        None
+    } else {
+        Some(AtomicFile::create(&args.out, args.force).map_err(|error| refused(error, args))?)
+    };
     let whole = read(&args.file, args.torch)?;
     let end = position(args.at, &whole)?;
-    let mut progress = Progress::new("exporting", 100);
+    let mut progress = ProgressLine::new("exporting", 100);
     let mut look = |done: u64, total: u64| progress.of(done, total);
     let written = match file {
         None => {
@@ -153,16 +156,16 @@ fn name_of(path: &Path) -> String {
 
 /// Reads all of a recording or snapshot, for who says elsewhere what a person should know of it.
 pub(super) fn read_quietly(path: &Path, torch: Option<TorchVersion>) -> Result<Whole> {
-    let mut progress: Option<(Progress, bool)> = None;
+    let mut progress: Option<(ProgressLine, bool)> = None;
     let whole = Whole::read(path, torch, |reading| {
         let (what, done, total, replays) = match reading {
             // How much comes through a pipe is unknown.
-            Stage::Bytes(_, 0) => return,
-            Stage::Bytes(done, total) => ("reading", done, total, false),
-            Stage::Entries(done, total) => ("replaying", done, total, true),
+            LoadProgress::Bytes(_, 0) => return,
+            LoadProgress::Bytes(done, total) => ("reading", done, total, false),
+            LoadProgress::Entries(done, total) => ("replaying", done, total, true),
         };
         if progress.as_ref().is_none_or(|(_, before)| *before != replays) {
-            progress = Some((Progress::new(what, total), replays));
+            progress = Some((ProgressLine::new(what, total), replays));
         }
         if let Some((progress, _)) = &mut progress {
             progress.at(done);
@@ -173,7 +176,7 @@ pub(super) fn read_quietly(path: &Path, torch: Option<TorchVersion>) -> Result<W
 }
 
 /// Where a moment is.
-pub(super) fn position(moment: Moment, whole: &Whole) -> Result<u64> {
+pub(super) fn position(moment: ExportMoment, whole: &Whole) -> Result<u64> {
     moment.position(whole).map_err(|error| match error {
         MomentError::Recording(error) => error.into(),
         error => Usage(error.to_string()).into(),

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use super::output::stdout;
-use crate::model::{Configuration, DeviceKind, Effect, Figure, Finding, Measurement, Remedy, Settings, View};
+use crate::model::{Configuration, DeviceKind, Effect, Figure, Finding, Measurement, Remedy, RunSettings, View};
 use crate::session::{Switch, in_flags, in_program};
-use crate::source::{Kind, Picture};
-use crate::tui::{self, Exit, Left, Origin};
+use crate::source::{Picture, SourceKind};
+use crate::tui::{self, Exit, OpeningCommand, ScreenOutcome};
 
 /// Findings that are told; more are on the screens.
 const FINDINGS: usize = 3;
@@ -20,7 +20,7 @@ const LEAST: usize = 20;
 ///
 /// # Errors
 /// Where standard output takes nothing.
-pub(super) fn print(left: &Left, origin: &Origin) -> io::Result<()> {
+pub(super) fn print(left: &ScreenOutcome, origin: &OpeningCommand) -> io::Result<()> {
     if left.exit != Exit::Quit {
         return Ok(());
     }
@@ -57,7 +57,7 @@ impl SummaryLine {
     }
 }
 
-fn lines(left: &Left, origin: &Origin) -> Vec<SummaryLine> {
+fn lines(left: &ScreenOutcome, origin: &OpeningCommand) -> Vec<SummaryLine> {
     let picture = &*left.picture;
     let view = &*picture.view;
     let mut lines = vec![SummaryLine { head: "", text: title(picture), literal: false }];
@@ -90,9 +90,11 @@ fn lines(left: &Left, origin: &Origin) -> Vec<SummaryLine> {
 fn word(picture: &Picture, remedy: &Remedy) -> String {
     let about = &picture.view.about;
     match picture.kind {
-        Kind::Live => in_flags(remedy),
-        Kind::Recording(_) if about.history.is_none() => in_flags(remedy),
-        Kind::Recording(_) | Kind::Snapshot(_) | Kind::Watched(_) => in_program(remedy, about.oldest_torch()),
+        SourceKind::Live => in_flags(remedy),
+        SourceKind::Recording(_) if about.history.is_none() => in_flags(remedy),
+        SourceKind::Recording(_) | SourceKind::Snapshot(_) | SourceKind::Watched(_) => {
+            in_program(remedy, about.oldest_torch())
+        }
     }
 }
 
@@ -101,9 +103,9 @@ fn title(picture: &Picture) -> String {
     let view = &*picture.view;
     let about = &view.about;
     let mut title = match &picture.kind {
-        Kind::Live => String::new(),
-        Kind::Watched(_) => String::new(),
-        Kind::Recording(name) | Kind::Snapshot(name) => format!("{name}: "),
+        SourceKind::Live => String::new(),
+        SourceKind::Watched(_) => String::new(),
+        SourceKind::Recording(name) | SourceKind::Snapshot(name) => format!("{name}: "),
     };
     title.push_str(match &*about.workload {
         "" => "vramlab",
@@ -112,7 +114,7 @@ fn title(picture: &Picture) -> String {
     if !about.device.is_empty() {
         title.push_str(&format!(" on {}", about.device));
     }
-    if let Kind::Snapshot(_) = picture.kind {
+    if let SourceKind::Snapshot(_) = picture.kind {
         return title;
     }
     let steps = picture.extent.steps;
@@ -188,7 +190,7 @@ fn label(word: &str) -> &str {
 }
 
 /// `AMP bf16, checkpoint on`: what stands differently.
-fn differences(first: &Settings, other: &Settings) -> String {
+fn differences(first: &RunSettings, other: &RunSettings) -> String {
     let differs = |setting: &&crate::model::Setting| {
         first.get(&setting.switch).is_some_and(|before| before.value != setting.value)
     };
@@ -211,14 +213,14 @@ mod tests {
     use crate::synthetic;
     use crate::tui::GlyphTier;
 
-    fn left(exit: Exit) -> Left {
+    fn left(exit: Exit) -> ScreenOutcome {
         let mut lab = Lab::new();
         synthetic::training_run().iter().for_each(|event| lab.apply(event));
         let steps = lab.finished();
         let first = lab.view().configurations[0].clone();
         let under = |amp: &str, share: f64| {
             let setting = Setting { switch: "amp".into(), value: amp.into(), wanted: None, idle: None };
-            let mut one = Configuration { settings: Arc::new(Settings(vec![setting])), ..(*first).clone() };
+            let mut one = Configuration { settings: Arc::new(RunSettings(vec![setting])), ..(*first).clone() };
             let (_, measured) = one.measured.as_mut().unwrap();
             let peak = measured.peak_allocated.median * share;
             measured.peak_allocated = Figure { median: peak, low: peak, high: peak };
@@ -227,7 +229,7 @@ mod tests {
         let configurations = Arc::from([under("off", 1.0), under("bf16", 0.5)]);
         let extent = Extent { steps, ..Extent::default() };
         let picture = Picture { view: Arc::new(lab.view()), configurations, extent, ..Picture::default() };
-        Left {
+        ScreenOutcome {
             exit,
             picture: picture.into(),
             glyphs: GlyphTier::Unicode,
@@ -239,7 +241,7 @@ mod tests {
     #[test]
     fn the_summary_tells_what_the_run_came_to_and_where_things_are() {
         let left = left(Exit::Quit);
-        let said = lines(&left, &Origin::default());
+        let said = lines(&left, &OpeningCommand::default());
         let lines: Vec<String> = said.iter().flat_map(|line| line.rows(usize::MAX)).collect();
         let view = &left.picture.view;
         assert!(lines[0].contains(&format!("{} steps", left.picture.extent.steps)), "{lines:?}");
@@ -271,10 +273,10 @@ mod tests {
 
     #[test]
     fn somebodys_own_program_is_told_what_to_change_in_it() {
-        let mut picture = Picture { kind: Kind::Live, ..Picture::default() };
+        let mut picture = Picture { kind: SourceKind::Live, ..Picture::default() };
         let remedy = Remedy::SmallerBatch { batch: 0 };
         assert_eq!(word(&picture, &remedy), "a smaller --batch");
-        for kind in [Kind::Snapshot("a.pickle".into()), Kind::Watched("train.py".into())] {
+        for kind in [SourceKind::Snapshot("a.pickle".into()), SourceKind::Watched("train.py".into())] {
             picture.kind = kind;
             assert_eq!(word(&picture, &remedy), "a smaller batch");
             assert!(word(&picture, &Remedy::EXPANDABLE).starts_with("PYTORCH_"));

@@ -9,14 +9,16 @@ use color_eyre::eyre::Result;
 use serde_json::{Map, Value, json};
 
 use super::columns::{Cell, Column, Paper, TIED, Table, Tone};
-use super::fit_program::{self, Search};
+use super::fit_program::{self, ProgramSearch};
 use super::output::{stdout, warn};
 use super::percent::changed;
 use super::search::{Follower, in_milliseconds, limit_json, limit_of, milliseconds, probe_json, reason, why, words_of};
 use super::spec::SpecArgs;
 use super::stand_in::StandInArgs;
 use super::{Status, Usage, config, foresight, interrupt, ranks, reproduce, ways};
-use crate::fit::{self, Control, Costed, Figures, Largest, News, Outcome, Pareto, Probe, Terms, Way};
+use crate::fit::{
+    self, CandidateCost, CandidateFit, Control, Largest, Pareto, Probe, ProbeFigures, ProbeOutcome, SearchNews, Terms,
+};
 use crate::session::{DeviceChoice, LabSpec, Setup};
 use crate::workload::{Data, LengthPolicy};
 
@@ -80,7 +82,7 @@ struct FitReport<'a> {
     spec: &'a LabSpec,
     largest: Largest,
     pareto: Pareto,
-    ways: Vec<Way>,
+    ways: Vec<CandidateFit>,
     interrupted: bool,
     paper: Paper,
 }
@@ -98,7 +100,7 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
         if args.spec.data.is_none() {
             ranks::keep_batches(&mut spec);
         }
-        let search = ranks::Search { given: &given, spec: &spec, ways, cards, steps: args.steps, json: args.json };
+        let search = ranks::RankSearch { given: &given, spec: &spec, ways, cards, steps: args.steps, json: args.json };
         return search.run();
     }
     if let Data::Lengths(lengths) = &mut spec.data {
@@ -110,7 +112,7 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
     foresight::announce_search(&spec, args.steps, !args.batch_only);
     let stop = interrupt::flag()?;
     let follow = Follower::new(&spec);
-    let tell = |news: News<'_>| follow.hear(&news);
+    let tell = |news: SearchNews<'_>| follow.hear(&news);
     let control = Control::new(&stop, &tell);
     let terms = Terms { why };
     let largest = fit::largest_batch(&spec, args.steps, terms, &control);
@@ -157,7 +159,7 @@ fn of_program(args: &FitArgs) -> Result<Status> {
         return Err(Usage("give --device sim:NAME for a program".to_owned()).into());
     };
     let (start, steps) = (given.batch.unwrap_or(1), args.steps);
-    fit_program::run(&Search { program: &args.program, cards: &cards, start, steps, json: args.json })
+    fit_program::run(&ProgramSearch { program: &args.program, cards: &cards, start, steps, json: args.json })
 }
 
 impl FitReport<'_> {
@@ -217,11 +219,11 @@ impl FitReport<'_> {
         for probe in &probes {
             let mut cells: Vec<Cell> = vec![probe.batch.to_string().into()];
             match &probe.outcome {
-                Outcome::Fits(figures) => {
+                ProbeOutcome::Fits(figures) => {
                     cells.push(Cell::toned("fits", Tone::Good));
                     cells.extend(of_figures(figures).map(Cell::from));
                 }
-                Outcome::OutOfMemory { step, retries, .. } => {
+                ProbeOutcome::OutOfMemory { step, retries, .. } => {
                     let when = step.map_or_else(|| "making the model".to_owned(), |step| format!("in step {step}"));
                     cells.push(Cell::toned(format!("out of memory {when}"), Tone::Bad));
                     cells.extend(["", "", ""].map(Cell::from));
@@ -231,8 +233,8 @@ impl FitReport<'_> {
                         );
                     }
                 }
-                Outcome::Refused { .. } => cells.push(Cell::toned("refused", Tone::Bad)),
-                Outcome::Stopped => {}
+                ProbeOutcome::Refused { .. } => cells.push(Cell::toned("refused", Tone::Bad)),
+                ProbeOutcome::Stopped => {}
             }
             table.row(cells);
         }
@@ -285,7 +287,7 @@ impl FitReport<'_> {
         );
         self.paper.paragraph(out, &heading, 0, Tone::Strong)?;
         writeln!(out)?;
-        let base = self.pareto.tried.first().and_then(Costed::figures);
+        let base = self.pareto.tried.first().and_then(CandidateCost::figures);
         let mut table = Table::new([
             Column::wraps("switches"),
             Column::right("peak reserved"),
@@ -298,7 +300,7 @@ impl FitReport<'_> {
         for costed in front.iter().take(ROWS) {
             let Some(figures) = costed.figures() else { continue };
             let compared =
-                |of: fn(&Figures) -> u64| base.map_or_else(Cell::default, |base| changed(of(base), of(figures)));
+                |of: fn(&ProbeFigures) -> u64| base.map_or_else(Cell::default, |base| changed(of(base), of(figures)));
             let named: Vec<&str> =
                 best.iter().filter(|(_, one)| std::ptr::eq(*one, *costed)).map(|(name, _)| *name).collect();
             table.row(vec![
@@ -314,7 +316,7 @@ impl FitReport<'_> {
         if let Some(more) = front.len().checked_sub(ROWS).filter(|&more| more > 0) {
             writeln!(out, "and {more} more: see --json")?;
         }
-        let mut printed: Vec<&Costed> = Vec::new();
+        let mut printed: Vec<&CandidateCost> = Vec::new();
         for (_, costed) in &best {
             if printed.iter().any(|one| std::ptr::eq(*one, *costed)) {
                 continue;
@@ -334,7 +336,7 @@ impl FitReport<'_> {
     }
 
     fn json(&self) -> Value {
-        let row = |costed: &Costed| {
+        let row = |costed: &CandidateCost| {
             let switches: Map<String, Value> = costed
                 .candidate
                 .changed
@@ -376,7 +378,7 @@ impl FitReport<'_> {
 }
 
 /// The combinations whose commands are worth a line: the fastest, the one with the fewest switches, the one that takes least.
-fn best<'a>(front: &[&'a Costed]) -> Vec<(&'static str, &'a Costed)> {
+fn best<'a>(front: &[&'a CandidateCost]) -> Vec<(&'static str, &'a CandidateCost)> {
     let simplest = front.iter().min_by_key(|costed| costed.candidate.changed.len());
     let smallest = front.iter().min_by_key(|costed| costed.figures().map(|figures| figures.peak_reserved));
     [("fastest", front.first()), ("simplest", simplest), ("least memory", smallest)]
@@ -386,13 +388,13 @@ fn best<'a>(front: &[&'a Costed]) -> Vec<(&'static str, &'a Costed)> {
 }
 
 /// What a combination changes; a switch and its value stay on one line.
-fn words(costed: &Costed) -> String {
+fn words(costed: &CandidateCost) -> String {
     let word = |(switch, value): &(crate::session::Switch, String)| format!("{}{TIED}{value}", switch.word());
     let words: Vec<String> = costed.candidate.changed.iter().map(word).collect();
     if words.is_empty() { "as it stands".to_owned() } else { words.join(", ") }
 }
 
-fn of_figures(figures: &Figures) -> [String; 5] {
+fn of_figures(figures: &ProbeFigures) -> [String; 5] {
     [
         figures.peak_reserved.to_string(),
         figures.peak_allocated.to_string(),

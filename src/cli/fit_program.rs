@@ -34,7 +34,7 @@ const TOLD: usize = 12;
 const OUT_OF_MEMORY: [&str; 3] = ["OutOfMemoryError", "CUDA out of memory", "CUDA error: out of memory"];
 
 /// What is looked for.
-pub(super) struct Search<'a> {
+pub(super) struct ProgramSearch<'a> {
     /// The program, with [`PLACE`] among its arguments.
     pub program: &'a [OsString],
     /// The card under it.
@@ -48,7 +48,7 @@ pub(super) struct Search<'a> {
 }
 
 /// One run of the program.
-struct Probe {
+struct ProgramRun {
     number: usize,
     fits: bool,
     /// The most that it took of a card.
@@ -56,7 +56,7 @@ struct Probe {
 }
 
 /// Searches and prints. Exit code 1 where nothing fits, 130 where Ctrl-C ended the search.
-pub(super) fn run(search: &Search<'_>) -> Result<Status> {
+pub(super) fn run(search: &ProgramSearch<'_>) -> Result<Status> {
     if !search.program.iter().any(|word| word.to_string_lossy().contains(PLACE)) {
         return Err(Usage(format!(
             "none of the program's arguments holds {PLACE}, which stands for the batch; write for example: python train.py --batch {PLACE}"
@@ -66,7 +66,7 @@ pub(super) fn run(search: &Search<'_>) -> Result<Status> {
     sweep();
     let stop = interrupt::flag()?;
     let live = io::stderr().is_terminal();
-    let mut probes: Vec<Probe> = Vec::new();
+    let mut probes: Vec<ProgramRun> = Vec::new();
     let mut out = stdout();
     let outcome = fit::largest(search.start.clamp(1, MOST), MOST, |number| {
         if let Some(known) = probes.iter().find(|probe| probe.number == number) {
@@ -120,7 +120,7 @@ pub(super) fn run(search: &Search<'_>) -> Result<Status> {
     })
 }
 
-fn told(probe: &Probe) -> String {
+fn told(probe: &ProgramRun) -> String {
     if probe.fits { format!("fits: {} of the card taken at most", probe.used) } else { "does not fit".to_owned() }
 }
 
@@ -132,7 +132,7 @@ fn say(live: bool, text: std::fmt::Arguments<'_>) {
 }
 
 /// The program's words with a number in its place.
-fn words(search: &Search<'_>, number: usize) -> Vec<OsString> {
+fn words(search: &ProgramSearch<'_>, number: usize) -> Vec<OsString> {
     let number = number.to_string();
     let replaced =
         |word: &OsString| word.to_str().map_or_else(|| word.clone(), |text| text.replace(PLACE, &number).into());
@@ -140,7 +140,7 @@ fn words(search: &Search<'_>, number: usize) -> Vec<OsString> {
 }
 
 /// The command that watches the one that fits.
-fn line(search: &Search<'_>, number: usize) -> String {
+fn line(search: &ProgramSearch<'_>, number: usize) -> String {
     let Cards { card, count, memory } = search.cards;
     let device = if *count > 1 { format!("sim:{}x{count}", card.name) } else { format!("sim:{}", card.name) };
     let mut line = vec!["vramlab".to_owned(), "watch".to_owned(), "--device".to_owned(), device];
@@ -153,7 +153,7 @@ fn line(search: &Search<'_>, number: usize) -> String {
 }
 
 /// Runs the program once; `None` where it was stopped.
-fn probe(search: &Search<'_>, number: usize, stop: &AtomicBool) -> Result<Option<Probe>> {
+fn probe(search: &ProgramSearch<'_>, number: usize, stop: &AtomicBool) -> Result<Option<ProgramRun>> {
     let placed = stand_in::place(search.cards, &[])?;
     let log = placed.folder.join("output");
     let mut variables = placed.variables;
@@ -171,7 +171,7 @@ fn probe(search: &Search<'_>, number: usize, stop: &AtomicBool) -> Result<Option
     };
     let used = Counts::read(&placed.folder).used_peak;
     let fits = status.success() || !ran_out(&log, status)?;
-    Ok(Some(Probe { number, fits, used }))
+    Ok(Some(ProgramRun { number, fits, used }))
 }
 
 /// Ends the program and what it started.
@@ -211,7 +211,7 @@ mod tests {
         let card = CardCatalog::with_user_cards(None).card("t4").unwrap();
         let cards = Cards { card, count: 2, memory: Some(Bytes(7)) };
         let program = ["python", "a b.py", "--batch={}", "{}"].map(OsString::from);
-        let search = Search { program: &program, cards: &cards, start: 1, steps: 4, json: false };
+        let search = ProgramSearch { program: &program, cards: &cards, start: 1, steps: 4, json: false };
         assert_eq!(words(&search, 12), ["python", "a b.py", "--batch=12", "12"].map(OsString::from));
         assert_eq!(line(&search, 3), "vramlab watch --device sim:t4x2 --limit 7 -- python 'a b.py' --batch=3 3");
     }

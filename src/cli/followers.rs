@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use color_eyre::eyre::Result;
 
-use super::ghost::Haunted;
+use super::ghost::GhostFigures;
 use crate::model::{Event, EventKind, Grouping, Lab, MemoryModel, Study, View};
 use crate::session::{Follow, Listener};
 use crate::source::Recorder;
@@ -78,8 +78,8 @@ impl Followers {
     }
 
     /// The figures of the other allocator, where one follows.
-    pub fn ghost(&self) -> Option<Haunted> {
-        self.0.borrow().ghost.as_ref().map(Haunted::of)
+    pub fn ghost(&self) -> Option<GhostFigures> {
+        self.0.borrow().ghost.as_ref().map(GhostFigures::of)
     }
 
     /// Nothing more happens: the recording is whole.

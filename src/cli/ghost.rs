@@ -71,7 +71,7 @@ impl GhostArgs {
 }
 
 /// The figures of a ghost.
-pub(super) struct Haunted {
+pub(super) struct GhostFigures {
     /// Under what, as it was written.
     conf: String,
     figures: Figures,
@@ -79,7 +79,7 @@ pub(super) struct Haunted {
     since: u64,
 }
 
-impl Haunted {
+impl GhostFigures {
     pub fn of(ghost: &Follower) -> Self {
         Self { conf: ghost.conditions().text().to_owned(), figures: ghost.figures(), since: ghost.since() }
     }

@@ -70,7 +70,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let device_is_named = device.as_deref().is_some_and(|device| device != "cuda");
     let spec = SpecArgs { device, ..args.spec.clone() };
     let workload = args.workload.clone().or_else(|| settings.workload());
-    let mut options = args.screen.options(&settings, tui::Origin::Run(reproduce::flags(&args.spec)))?;
+    let mut options = args.screen.options(&settings, tui::OpeningCommand::Run(reproduce::flags(&args.spec)))?;
     options.compare.clone_from(&args.compare);
     let mut spec = spec.lab(workload.as_deref(), args.steps)?;
     if args.parallel.is_some() && args.spec.data.is_none() {
@@ -82,13 +82,13 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let mut processes = None;
     if let Some((way, launched)) = &launched {
         match ranks::gather(&spec, *way, launched, terminal, device_is_named)? {
-            ranks::Gathered::Lab(own, others) => (parallel, spec, processes) = (own.parallel, *own, Some(others)),
-            ranks::Gathered::Run => {
+            ranks::ProcessDuty::Lab(own, others) => (parallel, spec, processes) = (own.parallel, *own, Some(others)),
+            ranks::ProcessDuty::Run => {
                 let steps = args.steps.unwrap_or(STEPS_WITHOUT_TERMINAL);
-                let told = ranks::Told { steps, as_json: false, record: args.record.as_deref(), device_is_named };
+                let told = ranks::RankOutput { steps, as_json: false, record: args.record.as_deref(), device_is_named };
                 return ranks::run_launched(&mut stdout(), &spec, *way, launched, &told);
             }
-            ranks::Gathered::Ended => return Ok(Status::DONE),
+            ranks::ProcessDuty::Ended => return Ok(Status::DONE),
         }
     }
     if !terminal {
@@ -128,7 +128,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
 pub(super) fn stay(source: Source, options: TuiOptions) -> Result<Status> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pictures = source.pictures.clone();
-    let _ending = Ending(source.engine());
+    let _ending = EngineGuard(source.engine());
     // A model that can't be made is told at once: no screen opens for a sentence. A large one is waited for on screen.
     runtime.block_on(settled(pictures.clone()));
     failure(&pictures)?;
@@ -140,9 +140,9 @@ pub(super) fn stay(source: Source, options: TuiOptions) -> Result<Status> {
 }
 
 /// Ends the engine when it goes, however the screen was left: a device is closed before the process ends.
-struct Ending(Option<Engine>);
+struct EngineGuard(Option<Engine>);
 
-impl Drop for Ending {
+impl Drop for EngineGuard {
     fn drop(&mut self) {
         // One that takes longer is in a library that does not return: the process ends without it.
         if let Some(engine) = &self.0 {

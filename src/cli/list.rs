@@ -14,7 +14,7 @@ use crate::device::cuda;
 use crate::drawing::theme::ColorTier;
 use crate::session::Switch;
 use crate::tui::{Action, Keymap};
-use crate::workload::{Entry, Group};
+use crate::workload::{WorkloadEntry, WorkloadGroup};
 
 /// Arguments of `vramlab list`.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub(super) struct ListArgs {
 pub(super) fn run(args: &ListArgs) -> Result<Status> {
     let catalog = workloads();
     // What can't be read is left out, and told behind all that can.
-    let entries: Vec<Entry> = catalog.names().filter_map(|name| catalog.entry(name).ok()).collect();
+    let entries: Vec<WorkloadEntry> = catalog.names().filter_map(|name| catalog.entry(name).ok()).collect();
     let all_cards = cards();
     let cards: Vec<_> = all_cards.names().filter_map(|name| all_cards.card(name).ok()).collect();
     let all_themes = themes();
@@ -65,7 +65,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
     }
     let paper = Paper::stdout();
     let mut out = paper.out();
-    for group in Group::ALL {
+    for group in WorkloadGroup::ALL {
         writeln!(out, "{}", paper.toned(group.title(), Tone::Strong))?;
         let mut table = Table::new([Column::left(""), Column::wraps("")]);
         for entry in entries.iter().filter(|entry| entry.group() == group) {
@@ -130,7 +130,7 @@ fn switch_of(switch: Switch, keys: &Keymap) -> Value {
 }
 
 /// The sizes of a workload and the arguments that change them: `--batch 16 --layers 12`.
-fn sizes(entry: &Entry) -> String {
+fn sizes(entry: &WorkloadEntry) -> String {
     let mut words = vec![format!("--batch {}", entry.batch)];
     words.extend(entry.sizes.given().into_iter().map(|(name, value)| format!("--{name} {value}")));
     words.join(" ")

@@ -14,7 +14,7 @@ use super::spec::themes;
 use super::{Status, Usage};
 use crate::allocator::TorchVersion;
 use crate::model::RunState;
-use crate::source::{self, Doing};
+use crate::source::{self, ReadingStage};
 use crate::tui;
 
 /// Arguments of `vramlab open`.
@@ -42,7 +42,7 @@ pub(super) struct OpenArgs {
 
 /// Opens the file and stays until the user leaves it.
 pub(super) fn run(args: &OpenArgs) -> Result<Status> {
-    let origin = tui::Origin::Open(args.files.iter().map(|file| file.display().to_string()).collect());
+    let origin = tui::OpeningCommand::Open(args.files.iter().map(|file| file.display().to_string()).collect());
     let mut options = args.screen.options(&config::settings(), origin)?;
     for rule in &args.category {
         options.tags.add(rule).map_err(|error| Usage(format!("--category: {error}")))?;
@@ -66,7 +66,7 @@ pub(super) fn run(args: &OpenArgs) -> Result<Status> {
     farewell::print(&left, &origin)?;
     // What turned out only while it was looked at.
     let picture = pictures.borrow();
-    if let (Some(Doing::Failed), RunState::Failed(why)) =
+    if let (Some(ReadingStage::Failed), RunState::Failed(why)) =
         (picture.reading.as_ref().map(|reading| reading.doing), &picture.run)
     {
         return Err(eyre!("{why}").wrap_err("the snapshot could be read in part only"));

@@ -2,7 +2,7 @@
 
 use crate::allocator::{Settings, TorchVersion};
 use crate::units::Bytes;
-use crate::whatif::{Conditions, Recorded};
+use crate::whatif::{Conditions, RecordedRun};
 
 /// What to paste, line by line; text that follows a line says where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) struct Paste {
 }
 
 /// What makes `conditions` hold for a run of a PyTorch that may be as old as `oldest`.
-pub(super) fn paste(conditions: &Conditions, run: &Recorded, oldest: TorchVersion) -> Paste {
+pub(super) fn paste(conditions: &Conditions, run: &RecordedRun, oldest: TorchVersion) -> Paste {
     let variable = oldest.settings_variable();
     let shell = match conditions.text() {
         "" => format!("unset {variable}"),

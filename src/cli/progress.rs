@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// A line on the terminal's error stream for what takes longer than a moment; gone when dropped.
-pub(super) struct Progress {
+pub(super) struct ProgressLine {
     what: &'static str,
     done: u64,
     total: u64,
@@ -16,7 +16,7 @@ pub(super) struct Progress {
 /// Amounts between two looks at the clock.
 const LOOK: u64 = 1 << 14;
 
-impl Progress {
+impl ProgressLine {
     /// Of so many.
     pub fn new(what: &'static str, total: u64) -> Self {
         let next = io::stderr().is_terminal().then(|| Instant::now() + Duration::from_millis(500));
@@ -56,7 +56,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.written {
             let _ = write!(io::stderr(), "\r{:20}\r", "");

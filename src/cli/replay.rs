@@ -9,7 +9,7 @@ use color_eyre::eyre::WrapErr;
 
 use super::Status;
 use super::output::stdout;
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use crate::allocator::{TorchVersion, TraceEvent};
 use crate::snapshot::replay::{
     Conditions, DeviceReport, HistoryReport, Observer, Overrides, Report, SettledRetries, verify_observed,
@@ -62,7 +62,7 @@ pub fn run(args: ReplayArgs) -> color_eyre::Result<Status> {
     };
     let conditions = Conditions::find(&args.file, &snapshot, &overrides)?;
     let total = (0..snapshot.device_count()).map(|device| snapshot.device_trace(device).len() as u64).sum();
-    let mut progress = Progress::new("replaying", total);
+    let mut progress = ProgressLine::new("replaying", total);
     let mut report = verify_observed(&snapshot, &conditions, &mut progress);
     drop(progress);
     if let Some(given) = args.device_bytes {
@@ -99,13 +99,16 @@ fn read(path: &Path) -> Result<Snapshot, SnapshotError> {
     }
     let file = File::open(path)?;
     let length = file.metadata()?.len();
-    Snapshot::read(BufReader::with_capacity(1 << 16, ReadSoFar { file, progress: Progress::new("reading", length) }))
+    Snapshot::read(BufReader::with_capacity(
+        1 << 16,
+        ReadSoFar { file, progress: ProgressLine::new("reading", length) },
+    ))
 }
 
 /// A file that tells how far it has been read.
 struct ReadSoFar {
     file: File,
-    progress: Progress,
+    progress: ProgressLine,
 }
 
 impl Read for ReadSoFar {
@@ -116,7 +119,7 @@ impl Read for ReadSoFar {
     }
 }
 
-impl Observer for Progress {
+impl Observer for ProgressLine {
     fn event(&mut self, _: usize, _: &TraceEntry, _: &TraceEvent) {
         self.advance(1);
     }

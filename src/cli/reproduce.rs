@@ -6,7 +6,7 @@ use super::spec::{InferenceArg, ModelsArg, SpecArgs, WeightsArg};
 use crate::model::{AlikeRanks, View};
 use crate::session::{LabSpec, MemoryLimit, Parallel, Scene, Setup, Speed, settings};
 use crate::source::{Picture, RankFigures};
-use crate::tui::Origin;
+use crate::tui::OpeningCommand;
 
 /// The run of `spec` with the switches of `setup`, as a line for a shell; on several cards where they are `parallel`.
 pub(super) fn command(args: &SpecArgs, spec: &LabSpec, setup: &Setup, parallel: Option<Parallel>) -> String {
@@ -23,7 +23,7 @@ pub(super) fn command(args: &SpecArgs, spec: &LabSpec, setup: &Setup, parallel: 
     });
     let ranks = ranks.into_iter().collect();
     let picture = Picture { view: view.into(), settings: standing.into(), ranks, ..Picture::default() };
-    Origin::Run(flags(args)).command(&picture)
+    OpeningCommand::Run(flags(args)).command(&picture)
 }
 
 /// Flags of everything in `args` but the device and the switches that the one table has.
@@ -97,17 +97,17 @@ mod tests {
     use crate::model::{About, View};
     use crate::session::{Scene, settings};
     use crate::source::Picture;
-    use crate::tui::Origin;
+    use crate::tui::OpeningCommand;
 
     #[derive(Debug, Parser)]
-    struct Given {
+    struct ReproducedCommand {
         workload: String,
         #[command(flatten)]
         spec: SpecArgs,
     }
 
-    fn given<'a>(words: impl IntoIterator<Item = &'a str>) -> Given {
-        Given::try_parse_from(["vramlab"].into_iter().chain(words)).unwrap()
+    fn given<'a>(words: impl IntoIterator<Item = &'a str>) -> ReproducedCommand {
+        ReproducedCommand::try_parse_from(["vramlab"].into_iter().chain(words)).unwrap()
     }
 
     /// The command of a lab that these arguments open.
@@ -120,7 +120,7 @@ mod tests {
         let view = View { about: spec.about(None).into(), limit, ..View::default() };
         let picture = Picture { view: view.into(), settings: settings.into(), ..Picture::default() };
         assert_ne!(About::default(), *picture.view.about);
-        Origin::Run(flags(&given.spec)).command(&picture)
+        OpeningCommand::Run(flags(&given.spec)).command(&picture)
     }
 
     #[test]

@@ -97,14 +97,14 @@ pub(super) fn milliseconds(time: Micros) -> f64 {
 }
 
 /// What was allocated between the phases of the last step.
-pub(super) struct Between {
+pub(super) struct PhaseMemory {
     pub before: Bytes,
     /// Of what is no training, while its result was alive.
     pub forward: Bytes,
     pub boundaries: Boundaries,
 }
 
-impl Between {
+impl PhaseMemory {
     pub fn of(trainer: &Trainer, view: &View) -> Self {
         let boundaries = view.boundaries;
         let after_forward = boundaries.after(Phase::Forward).unwrap_or_default();
@@ -123,7 +123,7 @@ impl Between {
 
 /// One object with the reference's keys; sizes in bytes, times in milliseconds.
 pub(super) fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Value {
-    let between = Between::of(trainer, view);
+    let between = PhaseMemory::of(trainer, view);
     let stats: Map<String, Value> =
         trainer.statistics().entries().into_iter().map(|(key, value)| (key, json!(value))).collect();
     let peaks = steps.peaks(&trainer.statistics());

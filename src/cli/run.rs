@@ -15,7 +15,7 @@ use super::ghost::GhostArgs;
 use super::output::{stdout, warn};
 use super::ranks;
 use super::record;
-use super::row::{Between, Peaks, Steps, bytes, milliseconds, object};
+use super::row::{Peaks, PhaseMemory, Steps, bytes, milliseconds, object};
 use super::spec::SpecArgs;
 use super::{Status, Usage};
 use crate::device::KernelTimes;
@@ -102,7 +102,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     }
     if let Some((way, launched)) = launched {
         let record = args.record.as_deref();
-        let told = ranks::Told { steps: count, as_json: args.json, record, device_is_named };
+        let told = ranks::RankOutput { steps: count, as_json: args.json, record, device_is_named };
         return ranks::run_launched(&mut stdout(), &spec, way, &launched, &told);
     }
     foresight::announce(&spec);
@@ -133,7 +133,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
             followers = followers.keeping_a_step();
         }
         let steps = Steps::new(count, true).resetting_after(args.reset_peaks_after);
-        let Trained { run, steps, view, ended } = train(&spec, steps, &followers, |_| {});
+        let FinishedRun { run, steps, view, ended } = train(&spec, steps, &followers, |_| {});
         let (ghost, study) = (followers.ghost(), followers.study(&view));
         followers.finish()?;
         let Some(run) = run else { return ended.map_or(Ok(Status::DONE), Err) };
@@ -165,8 +165,8 @@ fn kernels(spec: &mut LabSpec, count: u64) -> Result<Status> {
         }
     });
     let run = match trained {
-        Trained { run: Some(run), ended: None, .. } => run,
-        Trained { ended, .. } => return ended.map_or(Ok(Status::DONE), Err),
+        FinishedRun { run: Some(run), ended: None, .. } => run,
+        FinishedRun { ended, .. } => return ended.map_or(Ok(Status::DONE), Err),
     };
     let steps = (count - warm).max(1) as f64;
     let mut out = stdout();
@@ -195,7 +195,7 @@ fn kernels(spec: &mut LabSpec, count: u64) -> Result<Status> {
 }
 
 /// A run that is over.
-struct Trained {
+struct FinishedRun {
     /// `None` where the model could not be made.
     run: Option<Headless>,
     steps: Steps,
@@ -209,12 +209,12 @@ struct Trained {
 const WEIGHED: u64 = 1;
 
 /// Trains as many steps as `steps` wants; `each` sees every one.
-fn train(spec: &LabSpec, mut steps: Steps, followers: &Followers, mut each: impl FnMut(&StepReport)) -> Trained {
+fn train(spec: &LabSpec, mut steps: Steps, followers: &Followers, mut each: impl FnMut(&StepReport)) -> FinishedRun {
     let mut run = match Headless::make(spec.clone(), Some(followers.listener())) {
         Ok(run) => run,
         Err(not_made) => {
             let NotMade { error, view } = *not_made;
-            return Trained { run: None, steps, view, ended: Some(error.into()) };
+            return FinishedRun { run: None, steps, view, ended: Some(error.into()) };
         }
     };
     steps.reset_if_due(&mut run);
@@ -246,7 +246,7 @@ fn train(spec: &LabSpec, mut steps: Steps, followers: &Followers, mut each: impl
         run.weighed(weighed);
     }
     run.finish();
-    Trained { view: run.view(), run: Some(run), steps, ended }
+    FinishedRun { view: run.view(), run: Some(run), steps, ended }
 }
 
 /// Trains with progress on standard error, then prints a table.
@@ -287,7 +287,7 @@ fn table_to(
     if progress {
         let _ = writeln!(std::io::stderr());
     }
-    let Trained { run, steps, view, ended } = trained;
+    let FinishedRun { run, steps, view, ended } = trained;
     let (ghost, study) = (followers.ghost(), followers.study(&view));
     followers.finish()?;
     if let Some(ended) = ended {
@@ -350,7 +350,7 @@ fn write_table(
 ) -> std::io::Result<()> {
     let stats = trainer.statistics();
     let info = trainer.device_info();
-    let between = Between::of(trainer, view);
+    let between = PhaseMemory::of(trainer, view);
     writeln!(out, "{} on {} ({}), {} steps", spec.workload.name, info.id, info.name, steps.finished)?;
     if steps.finished > 0 {
         match (spec.inference, steps.first_loss, steps.last_loss) {

@@ -4,10 +4,10 @@ use clap::Args;
 use color_eyre::eyre::Result;
 
 use super::Usage;
-use super::config::{self, ColorArg, GlyphArg, Settings};
+use super::config::{self, ColorArg, GlyphArg, UserSettings};
 use super::spec::{cards, themes, workloads};
 use crate::model::Tags;
-use crate::tui::{self, Origin, TuiError, TuiOptions};
+use crate::tui::{self, OpeningCommand, TuiError, TuiOptions};
 
 /// How the screen is to look.
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ impl ScreenArgs {
     ///
     /// # Errors
     /// [`Usage`] for a theme on the command line that can't be had. One that settings name is told.
-    pub fn options(&self, settings: &Settings, origin: Origin) -> Result<TuiOptions> {
+    pub fn options(&self, settings: &UserSettings, origin: OpeningCommand) -> Result<TuiOptions> {
         let config = &settings.config;
         let named = |theme: &Option<String>| theme.clone().filter(|name| name != "auto");
         let mut options = TuiOptions {
@@ -55,7 +55,7 @@ impl ScreenArgs {
             tags: Tags::default(),
             story: None,
             lesson: None,
-            awaited: tui::Awaited::default(),
+            awaited: tui::AwaitedProgram::default(),
             notices: [&settings.told[..], &workloads().warnings(), &cards().warnings(), &themes().warnings()].concat(),
         };
         match tui::check(&options, themes()) {

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use serde_json::{Value, json};
 
 use super::flags;
-use crate::fit::{News, Outcome, Probe};
+use crate::fit::{Probe, ProbeOutcome, SearchNews};
 use crate::model::{Micros, View};
 use crate::session::{LabSpec, MemoryLimit};
 use crate::train::DataPath;
@@ -30,18 +30,18 @@ impl Follower {
         Self { live: io::stderr().is_terminal(), batch: spec.config.batch }
     }
 
-    pub fn hear(&self, news: &News<'_>) {
+    pub fn hear(&self, news: &SearchNews<'_>) {
         let text = match news {
-            News::Trying { batch } => format!("batch {batch} …"),
-            News::Tried(probe) => {
+            SearchNews::Trying { batch } => format!("batch {batch} …"),
+            SearchNews::Tried(probe) => {
                 format!("batch {} {}", probe.batch, if probe.fits() { "fits" } else { "does not fit" })
             }
-            News::GroupTried(probe) => {
+            SearchNews::GroupTried(probe) => {
                 let (way, cards) = (probe.parallel.parallelism, probe.parallel.ranks);
                 let fits = if probe.fits() { "fits" } else { "does not fit" };
                 format!("{way}: batch {} on {cards} cards {fits}", probe.batch)
             }
-            News::Costed { done, total, .. } => {
+            SearchNews::Costed { done, total, .. } => {
                 format!("batch {}: {done} of {total} combinations of switches", self.batch)
             }
         };
@@ -91,23 +91,23 @@ pub(super) fn probe_json(probe: &Probe) -> Value {
 }
 
 /// `row` with what came of a run.
-pub(super) fn with_outcome(mut row: Value, outcome: &Outcome) -> Value {
+pub(super) fn with_outcome(mut row: Value, outcome: &ProbeOutcome) -> Value {
     let more = match outcome {
-        Outcome::Fits(figures) => json!({
+        ProbeOutcome::Fits(figures) => json!({
             "peak_reserved": figures.peak_reserved,
             "peak_allocated": figures.peak_allocated,
             "step_ms": in_milliseconds(figures.step),
             "num_alloc_retries": figures.retries.num_alloc_retries,
             "num_ooms": figures.retries.num_ooms,
         }),
-        Outcome::OutOfMemory { step, why, retries } => json!({
+        ProbeOutcome::OutOfMemory { step, why, retries } => json!({
             "step": step,
             "why": why,
             "num_alloc_retries": retries.num_alloc_retries,
             "num_ooms": retries.num_ooms,
         }),
-        Outcome::Refused { why } => json!({ "why": why }),
-        Outcome::Stopped => json!({}),
+        ProbeOutcome::Refused { why } => json!({ "why": why }),
+        ProbeOutcome::Stopped => json!({}),
     };
     if let (Some(row), Value::Object(more)) = (row.as_object_mut(), more) {
         row.extend(more);
@@ -116,10 +116,10 @@ pub(super) fn with_outcome(mut row: Value, outcome: &Outcome) -> Value {
 }
 
 /// Why it does not fit; `None` where it does.
-pub(super) fn reason(outcome: &Outcome) -> Option<&str> {
+pub(super) fn reason(outcome: &ProbeOutcome) -> Option<&str> {
     match outcome {
-        Outcome::OutOfMemory { why, .. } | Outcome::Refused { why } => Some(why),
-        Outcome::Fits(_) | Outcome::Stopped => None,
+        ProbeOutcome::OutOfMemory { why, .. } | ProbeOutcome::Refused { why } => Some(why),
+        ProbeOutcome::Fits(_) | ProbeOutcome::Stopped => None,
     }
 }
 

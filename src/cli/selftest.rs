@@ -20,7 +20,7 @@ const NOTES: usize = 30;
 pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<Status> {
     let mut device = open(name)?;
     let options = Options { extent: Extent::Full, only: only.to_vec() };
-    let mut progress = Progress::new();
+    let mut progress = CaseProgress::new();
     let started = std::time::Instant::now();
     let report = selftest::run(device.as_mut(), &options, &mut |case| progress.tell(case));
     progress.clear();
@@ -120,12 +120,12 @@ fn sentence(report: &Report, info: &DeviceInfo, seconds: f64) -> String {
 }
 
 /// One line on a terminal that tells which case runs.
-pub(super) struct Progress {
+pub(super) struct CaseProgress {
     shown: bool,
     told: std::time::Instant,
 }
 
-impl Progress {
+impl CaseProgress {
     pub(super) fn new() -> Self {
         Self { shown: std::io::stderr().is_terminal(), told: std::time::Instant::now() }
     }

@@ -14,13 +14,13 @@ use crate::allocator::{Settings, TorchVersion};
 use crate::device::sim::{CardCatalog, CardError};
 use crate::device::{DType, cuda};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
-use crate::train::Float8;
+use crate::train::Float8Recipe;
 use crate::units::DeviceIndex;
-use crate::user_input::{Kind, read_text};
+use crate::user_input::{ShelfKind, read_text};
 use crate::workload::{
-    self, AdapterConfig, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode,
-    InferencePlan, LengthPolicy, Lengths, Loading, Lora, ModelConfig, Models, Preparation, Quantization, Repeats,
-    Share, Sizes, Targets, Text, read_lengths,
+    self, AdapterConfig, Architecture, Catalog, CatalogError, CheckpointLoad, Data, DataKind, Extent, Generation,
+    InferenceMode, InferencePlan, LengthPolicy, Lengths, Lora, ModelConfig, Models, Preparation, Quantization, Repeats,
+    Share, Sizes, Targets, Text, WorkloadEntry, read_lengths,
 };
 
 /// How to run a model that is not trained.
@@ -166,7 +166,7 @@ pub struct SpecArgs {
     /// Load the weights from a checkpoint saved before: through the device (`torch.load(…, map_location="cuda")`), the same
     /// with the loaded dict kept in a variable, or through the host (`"cpu"`).
     #[arg(long, value_name = "device|kept|host")]
-    pub load: Option<Loading>,
+    pub load: Option<CheckpointLoad>,
     /// Allocate one segment of this size first and cut everything from it: a static pool, as JAX preallocates 75%. If no large
     /// block of the model lies in it, it is released with the cache before the first step.
     #[arg(long, value_name = "BYTES|SHARE")]
@@ -208,23 +208,23 @@ fn parse_speed(text: &str) -> Result<Speed, String> {
 }
 
 /// The user's folder for files of `kind`.
-pub fn user_folder(kind: Kind) -> Option<PathBuf> {
+pub fn user_folder(kind: ShelfKind) -> Option<PathBuf> {
     kind.user_folder(|name| std::env::var_os(name))
 }
 
 /// The workloads, the user's own included.
 pub fn workloads() -> Catalog {
-    Catalog::with_user_workloads(user_folder(Kind::Workloads).as_deref())
+    Catalog::with_user_workloads(user_folder(ShelfKind::Workloads).as_deref())
 }
 
 /// The simulated GPUs, the user's own included.
 pub fn cards() -> CardCatalog {
-    CardCatalog::with_user_cards(user_folder(Kind::Devices).as_deref())
+    CardCatalog::with_user_cards(user_folder(ShelfKind::Devices).as_deref())
 }
 
 /// The themes, the user's own included.
-pub fn themes() -> crate::drawing::theme::Catalog {
-    crate::drawing::theme::Catalog::with_user_themes(user_folder(Kind::Themes).as_deref())
+pub fn themes() -> crate::drawing::theme::ThemeCatalog {
+    crate::drawing::theme::ThemeCatalog::with_user_themes(user_folder(ShelfKind::Themes).as_deref())
 }
 
 impl SpecArgs {
@@ -310,7 +310,7 @@ impl SpecArgs {
         let mut config = setup.config;
         config.data = data.path();
         config.attention_mask |= !self.switches.is_given("attention-mask") && entry.passes_attention_mask(&data);
-        if config.float8 != Float8::Off && !(entry.model == Architecture::Llama && entry.lora.is_none()) {
+        if config.float8 != Float8Recipe::Off && !(entry.model == Architecture::Llama && entry.lora.is_none()) {
             return Err(usage("--fp8 converts the linear layers of Llama and its kin, without adapters; leave it out"));
         }
         config.hyper.adam_lr = entry.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
@@ -344,7 +344,7 @@ impl SpecArgs {
         })
     }
 
-    fn inference(&self, entry: &Entry, sizes: Sizes) -> Result<Option<InferencePlan>> {
+    fn inference(&self, entry: &WorkloadEntry, sizes: Sizes) -> Result<Option<InferencePlan>> {
         let mode = match self.inference {
             None => return Ok(None),
             Some(InferenceArg::NoGrad) => InferenceMode::NoGrad,
@@ -410,7 +410,7 @@ impl SpecArgs {
 ///
 /// # Errors
 /// A file that can't be read or is not understood.
-fn model_config(path: &str) -> Result<Option<Entry>> {
+fn model_config(path: &str) -> Result<Option<WorkloadEntry>> {
     if !path.ends_with(".json") {
         return Ok(None);
     }
@@ -420,7 +420,7 @@ fn model_config(path: &str) -> Result<Option<Entry>> {
         Some(why) => usage(format!("{}: {why}", path.display())),
         None => usage(format!("{} is no config.json that is understood ({error}); correct it", path.display())),
     })?;
-    let mut entry = Entry::of_config(&path.to_string_lossy(), config);
+    let mut entry = WorkloadEntry::of_config(&path.to_string_lossy(), config);
     entry.lora = adapter_config(&path.with_file_name("adapter_config.json"))?;
     Ok(Some(entry))
 }
@@ -507,7 +507,7 @@ mod tests {
 
     /// A workload and its arguments, as both commands take them.
     #[derive(Debug, Parser)]
-    struct Given {
+    struct SpecCommand {
         workload: String,
         #[command(flatten)]
         spec: SpecArgs,
@@ -536,7 +536,7 @@ mod tests {
     /// A sentence, where the arguments are refused or something does not fit.
     fn train(arguments: &[&str]) -> Result<(), String> {
         let common = ["vramlab", "--device", "sim:t4", "--limit", "96MiB"];
-        let given = Given::try_parse_from(common.iter().chain(arguments)).map_err(|error| error.to_string())?;
+        let given = SpecCommand::try_parse_from(common.iter().chain(arguments)).map_err(|error| error.to_string())?;
         let spec = given.spec.lab(Some(&given.workload), Some(1)).map_err(|error| error.to_string())?;
         let mut trainer = spec.build(Box::new(spec.pace())).map_err(|error| error.to_string())?;
         match trainer.step() {

@@ -81,7 +81,7 @@ fn several(name: &str) -> Option<(&str, usize)> {
 }
 
 /// A stand-in that a program can be started on.
-pub(super) struct Placed {
+pub(super) struct StandInFiles {
     /// What its environment must have.
     pub variables: Vec<Variable>,
     /// Where its processes count.
@@ -89,11 +89,11 @@ pub(super) struct Placed {
 }
 
 /// Writes the stand-in beside what a watched program needs: both go when it ends.
-pub(super) fn place(cards: &Cards, skip_steps: &[Skips]) -> Result<Placed> {
+pub(super) fn place(cards: &Cards, skip_steps: &[Skips]) -> Result<StandInFiles> {
     let folder = watch::folder()?.join("stand-in");
     let mut variables = standin::install(&folder, cards).wrap_err("the card can't be put under the program")?;
     variables.extend(spelled(skip_steps).map(|steps| (SKIP_STEPS.into(), steps.into())));
-    Ok(Placed { variables, folder })
+    Ok(StandInFiles { variables, folder })
 }
 
 /// What a program read that nothing computed, and what was estimated for it: the figures may hang on both.

@@ -8,11 +8,11 @@ use color_eyre::eyre::Result;
 use super::Usage;
 use super::export::read;
 use super::output::warn;
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use crate::allocator::TorchVersion;
-use crate::source::{Examined, Known, Whole, asked, examined};
+use crate::source::{DeviceExamination, RunHints, Whole, asked, examined};
 use crate::units::{Bytes, DeviceIndex};
-use crate::whatif::{Facts, Recorded};
+use crate::whatif::{Facts, RecordedRun};
 
 /// Which file, and what a person knows of it.
 #[derive(Debug, Args)]
@@ -33,10 +33,10 @@ pub(super) struct SubjectArgs {
 
 impl SubjectArgs {
     /// The file, and the run on every device that is asked for.
-    pub fn all(&self) -> Result<(Whole, Vec<Recorded>)> {
+    pub fn all(&self) -> Result<(Whole, Vec<RecordedRun>)> {
         let whole = read(&self.file, self.torch)?;
-        let mut progress = Progress::new("reading", 100);
-        let known = Known { device_bytes: self.device_bytes, limit: None };
+        let mut progress = ProgressLine::new("reading", 100);
+        let known = RunHints { device_bytes: self.device_bytes, limit: None };
         let mut runs = asked(&whole, known, |done, total| progress.of(done, total))?;
         drop(progress);
         if let Some(rank) = self.rank {
@@ -52,7 +52,7 @@ impl SubjectArgs {
     }
 
     /// The run on the device that is asked for, or the first.
-    pub fn one(&self) -> Result<(Recorded, TorchVersion)> {
+    pub fn one(&self) -> Result<(RecordedRun, TorchVersion)> {
         let (whole, mut runs) = self.all()?;
         if runs.len() > 1 {
             warn(format_args!(
@@ -85,7 +85,7 @@ pub(super) fn oldest(whole: &Whole, run: &Facts) -> TorchVersion {
 }
 
 /// Everything there is to say of every device of a file.
-pub(super) fn examine(whole: &Whole) -> Result<Vec<Examined>> {
-    let mut progress = Progress::new("examining", 100);
+pub(super) fn examine(whole: &Whole) -> Result<Vec<DeviceExamination>> {
+    let mut progress = ProgressLine::new("examining", 100);
     Ok(examined(whole, |done, total| progress.of(done, total))?)
 }

@@ -7,13 +7,13 @@ use color_eyre::eyre::{Result, WrapErr};
 
 use super::Usage;
 use super::export::read_quietly;
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::subject::oldest;
 use crate::allocator::TorchVersion;
-use crate::snapshot::Printed;
-use crate::source::{AskedError, Known, Whole, asked, facts};
+use crate::snapshot::PrintedSize;
+use crate::source::{AskedError, RunHints, Whole, asked, facts};
 use crate::units::{Bytes, DeviceIndex};
-use crate::whatif::{Facts, Recorded};
+use crate::whatif::{Facts, RecordedRun};
 
 /// Which files, and what a person knows of them.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(super) struct SubjectsArgs {
 }
 
 /// One file, with the run on every device that is asked for.
-pub(super) struct Subject<R = Recorded> {
+pub(super) struct Subject<R = RecordedRun> {
     pub name: String,
     pub whole: Whole,
     pub runs: Vec<R>,
@@ -43,7 +43,7 @@ pub(super) struct Subject<R = Recorded> {
 
 impl SubjectsArgs {
     /// All files, ready to be replayed; `limit` is that of their processes, where it is known.
-    pub fn all(&self, limit: Option<Printed>) -> Result<Vec<Subject>> {
+    pub fn all(&self, limit: Option<PrintedSize>) -> Result<Vec<Subject>> {
         self.files.iter().map(|path| self.one(path, limit, |whole, known, hear| asked(whole, known, hear))).collect()
     }
 
@@ -55,13 +55,13 @@ impl SubjectsArgs {
     fn one<R: AsRef<Facts>>(
         &self,
         path: &Path,
-        limit: Option<Printed>,
-        read: impl Fn(&Whole, Known, &mut dyn FnMut(u64, u64)) -> Result<Vec<R>, AskedError>,
+        limit: Option<PrintedSize>,
+        read: impl Fn(&Whole, RunHints, &mut dyn FnMut(u64, u64)) -> Result<Vec<R>, AskedError>,
     ) -> Result<Subject<R>> {
         let name = if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() };
         let whole = read_quietly(path, self.torch)?;
-        let mut progress = Progress::new("reading", 100);
-        let known = Known { device_bytes: self.device_bytes, limit };
+        let mut progress = ProgressLine::new("reading", 100);
+        let known = RunHints { device_bytes: self.device_bytes, limit };
         let runs = read(&whole, known, &mut |done, total| progress.of(done, total));
         drop(progress);
         let mut runs = runs.wrap_err_with(|| format!("{name} can't be looked at"))?;

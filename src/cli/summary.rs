@@ -8,10 +8,10 @@ use color_eyre::eyre::Result;
 
 use super::export::{position, read};
 use super::output::stdout;
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::{Status, Usage};
 use crate::allocator::TorchVersion;
-use crate::export::{self, Moment};
+use crate::export::{self, ExportMoment};
 
 /// Arguments of `vramlab summary`.
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ pub(super) struct SummaryArgs {
     /// The moment: now (the end), peak (of allocated), oom (the last request that failed), step:N (where the step begins),
     /// event:N (after N events).
     #[arg(long, value_name = "MOMENT", default_value = "now")]
-    at: Moment,
+    at: ExportMoment,
     /// Device number [default: the first with events].
     #[arg(long, value_name = "N")]
     rank: Option<u16>,
@@ -41,7 +41,7 @@ pub(super) struct SummaryArgs {
 pub(super) fn run(args: &SummaryArgs) -> Result<Status> {
     let whole = read(&args.file, args.torch)?;
     let end = position(args.at, &whole)?;
-    let mut progress = Progress::new("counting", 100);
+    let mut progress = ProgressLine::new("counting", 100);
     let stats = export::stats(&whole, end, args.rank, &mut |done, total| progress.of(done, total))?;
     drop(progress);
     let Some(stats) = stats else {

@@ -13,12 +13,12 @@ use super::columns::{Cell, Column, Paper, Table, Tone};
 use super::output::stdout;
 use super::paste::paste;
 use super::percent::{change, changed};
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::subject::SubjectArgs;
 use super::whatif::{reproduced, started};
 use crate::allocator::TorchVersion;
 use crate::units::Bytes;
-use crate::whatif::{Effort, Recorded, Tried, Tuning, smallest_limit};
+use crate::whatif::{Effort, RecordedRun, Tuning, TuningTrial, smallest_limit};
 
 /// Rows of the table.
 const ROWS: usize = 10;
@@ -39,7 +39,7 @@ pub(super) struct TuneArgs {
 
 /// Settings, and the smallest limit that does for them.
 struct TuneRow<'a> {
-    tried: &'a Tried,
+    tried: &'a TuningTrial,
     smallest: Option<Bytes>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
     let (run, oldest) = args.subject.one()?;
     let tuning = tune(&run, args.limit, Effort::Full, oldest)?;
     let shown = tuning.worth_telling(&run).into_iter().chain(tuning.defaults());
-    let mut rows: Vec<&Tried> = Vec::new();
+    let mut rows: Vec<&TuningTrial> = Vec::new();
     for tried in shown {
         if !rows.iter().any(|row| row.conditions == tried.conditions) {
             rows.push(tried);
@@ -111,8 +111,8 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
 }
 
 /// Tries settings on a run, and says how far it is.
-pub(super) fn tune(run: &Recorded, limit: Option<Bytes>, effort: Effort, oldest: TorchVersion) -> Result<Tuning> {
-    let progress = Mutex::new(Progress::new("trying settings", 100));
+pub(super) fn tune(run: &RecordedRun, limit: Option<Bytes>, effort: Effort, oldest: TorchVersion) -> Result<Tuning> {
+    let progress = Mutex::new(ProgressLine::new("trying settings", 100));
     let tuning = Tuning::of(run, limit, effort, oldest, &|done, total| {
         if let Ok(mut progress) = progress.lock() {
             progress.of_few(done, total);
@@ -121,7 +121,7 @@ pub(super) fn tune(run: &Recorded, limit: Option<Bytes>, effort: Effort, oldest:
     Ok(tuning)
 }
 
-fn table(out: &mut impl Write, paper: Paper, run: &Recorded, rows: &[TuneRow<'_>]) -> io::Result<()> {
+fn table(out: &mut impl Write, paper: Paper, run: &RecordedRun, rows: &[TuneRow<'_>]) -> io::Result<()> {
     let mut table = Table::new([
         Column::wraps(""),
         Column::right("peak\nreserved"),
@@ -158,10 +158,16 @@ fn table(out: &mut impl Write, paper: Paper, run: &Recorded, rows: &[TuneRow<'_>
 }
 
 /// What to do.
-fn advise(out: &mut impl Write, paper: Paper, run: &Recorded, tuning: &Tuning, oldest: TorchVersion) -> io::Result<()> {
+fn advise(
+    out: &mut impl Write,
+    paper: Paper,
+    run: &RecordedRun,
+    tuning: &Tuning,
+    oldest: TorchVersion,
+) -> io::Result<()> {
     writeln!(out)?;
     let Some(best) = tuning.recommended(run) else {
-        let (text, tone) = match tuning.tried.iter().any(Tried::fits) {
+        let (text, tone) = match tuning.tried.iter().any(TuningTrial::fits) {
             true => ("No settings lower the peak by 1 % or more: leave them as they are.", Tone::Plain),
             false => ("Nothing fits: take a smaller batch, or something else that lowers peak allocated.", Tone::Bad),
         };

@@ -20,8 +20,8 @@ use super::screen::ScreenArgs;
 use super::spec::themes;
 use super::stand_in::{self, StandInArgs};
 use super::{Status, Usage};
-use crate::source::{self, Meeting, Request, Source};
-use crate::tui::{self, Awaited, Origin};
+use crate::source::{self, MeetingPoint, Request, Source};
+use crate::tui::{self, AwaitedProgram, OpeningCommand};
 use crate::watch::{Job, Lines, Output, descends, listening_in, sockets, sweep};
 
 /// How long a program that leaves may take to be gone.
@@ -98,11 +98,11 @@ pub(super) fn run(args: &WatchArgs) -> Result<Status> {
             .map_or(Ok(None), |job| job.lock().unwrap_or_else(PoisonError::into_inner).wait().map(Some))?;
         watched.tell_what_was_counted();
         let nothing = match outcome {
-            Recorded::Something => {
+            RecordingOutcome::Something => {
                 complain(format_args!("recorded in {}: vramlab open {}", path.display(), path.display()));
                 Status::DONE
             }
-            Recorded::Nothing(why) => {
+            RecordingOutcome::Nothing(why) => {
                 // What can't be removed stays: it says the same.
                 let _ = std::fs::remove_file(path);
                 complain(format_args!("nothing was recorded: {why}"));
@@ -124,49 +124,49 @@ pub(super) fn run(args: &WatchArgs) -> Result<Status> {
 }
 
 /// How a recording ended.
-enum Recorded {
+enum RecordingOutcome {
     Something,
     /// The program used no PyTorch on a GPU, or could not be reached: what was said of it.
     Nothing(Arc<str>),
 }
 
 /// The command that watches the same again.
-fn origin(args: &WatchArgs) -> Origin {
+fn origin(args: &WatchArgs) -> OpeningCommand {
     let attached = |pid: &Option<u32>| [Some("--attach".to_owned()), pid.map(|pid| pid.to_string())];
     let stand_in = args.stand_in.words();
     let started = stand_in
         .into_iter()
         .chain(std::iter::once("--".to_owned()))
         .chain(args.program.iter().map(|word| word.to_string_lossy().into()));
-    Origin::Watch(match &args.attach {
+    OpeningCommand::Watch(match &args.attach {
         Some(pid) => attached(pid).into_iter().flatten().collect(),
         None => started.collect(),
     })
 }
 
 /// A program that is watched, and what is known of it here.
-struct Watched {
-    meeting: Meeting,
+struct WatchedProgram {
+    meeting: MeetingPoint,
     job: Option<Arc<Mutex<Job>>>,
     output: Option<PathBuf>,
     /// Where the processes of a program on a stand-in GPU count.
     stand_in: Option<PathBuf>,
 }
 
-impl Watched {
+impl WatchedProgram {
     /// What the screen says of it before it says anything itself.
-    fn awaited(&self, args: &WatchArgs) -> Awaited {
+    fn awaited(&self, args: &WatchArgs) -> AwaitedProgram {
         let words: Vec<String> = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let started = self.job.as_ref().map(|job| job.lock().unwrap_or_else(PoisonError::into_inner).pid());
         let attached = match &self.meeting {
-            Meeting::Socket(socket) => socket.file_stem().and_then(|stem| stem.to_str()?.parse().ok()),
-            Meeting::Started(_) => None,
+            MeetingPoint::Socket(socket) => socket.file_stem().and_then(|stem| stem.to_str()?.parse().ok()),
+            MeetingPoint::Started(_) => None,
         };
-        Awaited {
+        AwaitedProgram {
             command: words.join(" "),
             pid: started.or(attached),
             output: self.output.clone(),
-            ..Awaited::default()
+            ..AwaitedProgram::default()
         }
     }
 
@@ -199,7 +199,7 @@ impl Watched {
 }
 
 /// Starts the program.
-fn started(args: &WatchArgs) -> Result<(Watched, String)> {
+fn started(args: &WatchArgs) -> Result<(WatchedProgram, String)> {
     let output = match &args.record {
         Some(_) => Output::Inherit,
         None => Output::File(args.output.clone().unwrap_or_else(free_output)),
@@ -217,12 +217,12 @@ fn started(args: &WatchArgs) -> Result<(Watched, String)> {
         Output::Inherit => None,
     };
     let words: Vec<_> = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let meeting = Meeting::Started(Arc::clone(&job));
-    Ok((Watched { meeting, job: Some(job), output: path, stand_in }, name_of(&words)))
+    let meeting = MeetingPoint::Started(Arc::clone(&job));
+    Ok((WatchedProgram { meeting, job: Some(job), output: path, stand_in }, name_of(&words)))
 }
 
 /// A program that runs already.
-fn running(pid: Option<u32>) -> Result<(Watched, String)> {
+fn running(pid: Option<u32>) -> Result<(WatchedProgram, String)> {
     let found = sockets();
     let socket = match (pid, &found[..]) {
         (_, []) => {
@@ -249,7 +249,10 @@ fn running(pid: Option<u32>) -> Result<(Watched, String)> {
         }
     };
     let name = socket.file_stem().map_or_else(String::new, |stem| format!("process {}", stem.to_string_lossy()));
-    Ok((Watched { meeting: Meeting::Socket(socket.clone()), job: None, output: None, stand_in: None }, name))
+    Ok((
+        WatchedProgram { meeting: MeetingPoint::Socket(socket.clone()), job: None, output: None, stand_in: None },
+        name,
+    ))
 }
 
 /// How to watch again what listens.
@@ -299,7 +302,7 @@ fn is_interrupted_with_it() -> bool {
 
 /// Records until the program has ended. What would end it is the program's, which ends of it or does not; a program that was not started
 /// here is left.
-async fn recorded(source: Source, path: &Path, mut signals: Signals, job: Option<&Mutex<Job>>) -> Recorded {
+async fn recorded(source: Source, path: &Path, mut signals: Signals, job: Option<&Mutex<Job>>) -> RecordingOutcome {
     source.request(Request::Record(path.to_owned()));
     let mut pictures = source.pictures.clone();
     let ended = async { drop(pictures.wait_for(|picture| !picture.extent.grows).await) };
@@ -317,9 +320,9 @@ async fn recorded(source: Source, path: &Path, mut signals: Signals, job: Option
     let picture = Arc::clone(&source.pictures.borrow());
     if picture.view.about.device.is_empty() {
         let said = picture.view.log.last().map(|line| Arc::clone(&line.text));
-        return Recorded::Nothing(said.unwrap_or_else(|| "it reported nothing".into()));
+        return RecordingOutcome::Nothing(said.unwrap_or_else(|| "it reported nothing".into()));
     }
-    Recorded::Something
+    RecordingOutcome::Something
 }
 
 /// The exit code of a program is ours.

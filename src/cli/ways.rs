@@ -4,11 +4,11 @@ use std::io::{Result, Write};
 
 use serde_json::{Map, Value, json};
 
-use crate::fit::Way;
+use crate::fit::CandidateFit;
 use crate::session::Setup;
 
 /// What a way changes, and the largest batch under it.
-fn words(way: &Way) -> String {
+fn words(way: &CandidateFit) -> String {
     let word = |(switch, value): &(crate::session::Switch, String)| format!("{} {value}", switch.word());
     let words: Vec<String> = way.candidate.changed.iter().map(word).collect();
     if words.is_empty() { "as it stands".to_owned() } else { words.join(", ") }
@@ -17,7 +17,7 @@ fn words(way: &Way) -> String {
 /// Every way in a line, and what runs it in the next one.
 pub(super) fn write(
     out: &mut impl Write,
-    ways: &[Way],
+    ways: &[CandidateFit],
     simulated: &str,
     command: impl Fn(&Setup) -> String,
 ) -> Result<()> {
@@ -33,8 +33,8 @@ pub(super) fn write(
 }
 
 /// Every way as an object.
-pub(super) fn document(ways: &[Way], command: impl Fn(&Setup) -> String) -> Value {
-    let row = |way: &Way| {
+pub(super) fn document(ways: &[CandidateFit], command: impl Fn(&Setup) -> String) -> Value {
+    let row = |way: &CandidateFit| {
         let switches: Map<String, Value> =
             way.candidate.changed.iter().map(|(switch, value)| (switch.word().to_owned(), json!(value))).collect();
         json!({

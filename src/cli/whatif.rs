@@ -15,7 +15,7 @@ use super::subject::SubjectArgs;
 use super::{Status, Usage};
 use crate::model::Begins;
 use crate::units::Bytes;
-use crate::whatif::{Conditions, ConditionsError, Figures, Recorded, Starting};
+use crate::whatif::{Conditions, ConditionsError, Figures, RecordedRun, StartState};
 
 /// Arguments of `vramlab whatif`.
 #[derive(Debug, Args)]
@@ -64,7 +64,7 @@ pub(super) fn run(args: &WhatifArgs) -> Result<Status> {
 
 impl WhatifArgs {
     /// Every setting that is asked for.
-    fn asked(&self, run: &Recorded) -> Result<Vec<Conditions>> {
+    fn asked(&self, run: &RecordedRun) -> Result<Vec<Conditions>> {
         let mut confs = self.alloc_conf.clone();
         if confs.is_empty() {
             let bounds = self.limit.is_some() || self.empty_cache_every.is_some();
@@ -92,7 +92,7 @@ fn refused(conf: &str, error: &ConditionsError) -> Report {
     Usage(format!("--alloc-conf \"{conf}\": {error}{more}")).into()
 }
 
-fn row(run: &Recorded, conditions: Conditions) -> WhatIfRow {
+fn row(run: &RecordedRun, conditions: Conditions) -> WhatIfRow {
     let figures = run.program.replay(&conditions).figures;
     WhatIfRow { stranded: run.program.stranded_at_peak(&conditions), figures, conditions }
 }
@@ -113,7 +113,7 @@ fn figures(figures: &Figures, stranded: Bytes) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-fn predicted(run: &Recorded, row: &WhatIfRow) -> Value {
+fn predicted(run: &RecordedRun, row: &WhatIfRow) -> Value {
     let starting = run.program.starting(&row.conditions);
     let mut object = figures(&row.figures, row.stranded);
     object.insert("conf".into(), json!(row.conditions.text()));
@@ -125,7 +125,7 @@ fn predicted(run: &Recorded, row: &WhatIfRow) -> Value {
     Value::Object(object)
 }
 
-fn object(run: &Recorded, again: &WhatIfRow, rows: &[WhatIfRow]) -> Value {
+fn object(run: &RecordedRun, again: &WhatIfRow, rows: &[WhatIfRow]) -> Value {
     let mut recorded = figures(&run.facts.figures, run.facts.stranded_at_peak);
     recorded.insert("conf".into(), json!(run.facts.conditions.text()));
     recorded.insert("limit".into(), json!(run.facts.conditions.limit));
@@ -143,8 +143,8 @@ fn object(run: &Recorded, again: &WhatIfRow, rows: &[WhatIfRow]) -> Value {
 }
 
 /// Sentences on where predictions under these conditions start; `None` where that is the first allocation.
-pub(super) fn started<'a>(run: &Recorded, under: impl IntoIterator<Item = &'a Conditions>) -> Option<String> {
-    if run.program.starting(&run.facts.conditions) == Starting::Empty {
+pub(super) fn started<'a>(run: &RecordedRun, under: impl IntoIterator<Item = &'a Conditions>) -> Option<String> {
+    if run.program.starting(&run.facts.conditions) == StartState::Empty {
         return None;
     }
     let begins = match run.facts.begins {
@@ -157,7 +157,7 @@ pub(super) fn started<'a>(run: &Recorded, under: impl IntoIterator<Item = &'a Co
         1 => format!("1 block ({bytes} asked for) was held then, and was reconstructed"),
         _ => format!("{blocks} blocks ({bytes} asked for) were held then, and were reconstructed"),
     };
-    let anew = under.into_iter().any(|conditions| run.program.starting(conditions) == Starting::Anew);
+    let anew = under.into_iter().any(|conditions| run.program.starting(conditions) == StartState::Anew);
     let how = if anew {
         " Under settings that place blocks elsewhere they are taken anew first, and what was cached then is an estimate: such a \
          prediction is less certain than one from the first allocation on."
@@ -168,7 +168,7 @@ pub(super) fn started<'a>(run: &Recorded, under: impl IntoIterator<Item = &'a Co
 }
 
 /// A sentence on how well a replay under the run's own settings matches what was recorded.
-pub(super) fn reproduced(run: &Recorded, again: &Figures) -> String {
+pub(super) fn reproduced(run: &RecordedRun, again: &Figures) -> String {
     let (recorded, replayed) = (run.facts.figures.peak_reserved.get(), again.peak_reserved.get());
     if run.is_exact(again) {
         return format!(
@@ -188,7 +188,7 @@ pub(super) fn reproduced(run: &Recorded, again: &Figures) -> String {
     )
 }
 
-fn table(name: &str, run: &Recorded, again: &WhatIfRow, rows: &[WhatIfRow]) -> io::Result<()> {
+fn table(name: &str, run: &RecordedRun, again: &WhatIfRow, rows: &[WhatIfRow]) -> io::Result<()> {
     let paper = Paper::terminal();
     let out = &mut paper.out();
     let title = format!("{name}: device {}, {}", run.facts.device.0, run.facts.conditions);

@@ -30,7 +30,7 @@ pub struct DeviceEvent(pub u64);
 
 /// A moment of a stream: when it was reached is told later, relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark(pub u64);
+pub struct StreamMark(pub u64);
 
 /// Which f32 products may round their factors to TensorFloat-32, as `torch.backends` says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -281,10 +281,10 @@ pub trait Device {
     ///
     /// # Errors
     /// [`DeviceError::UnknownStream`].
-    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError>;
+    fn mark(&mut self, stream: StreamId) -> Result<StreamMark, DeviceError>;
 
     /// Time of the device between two marks; waits until it has reached both.
-    fn between(&mut self, from: Mark, to: Mark) -> Duration;
+    fn between(&mut self, from: StreamMark, to: StreamMark) -> Duration;
 
     /// The next kernel may use this block, and nothing else will until it has run: the workspace that PyTorch's libraries
     /// would have asked the allocator for. A device whose kernels need none leaves it.

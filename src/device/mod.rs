@@ -33,7 +33,7 @@ pub mod sim;
 
 pub use attention::{AttentionShape, FusedAttention};
 pub use collective::{Abort, Collective, GroupId, SharedAbort};
-pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, MatrixPrecision, ProgramStart};
+pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, MatrixPrecision, ProgramStart, StreamMark};
 pub use dropout::DropoutMask;
 pub use error::DeviceError;
 pub use float8::{from_e4m3, from_e5m2, to_e4m3, to_e5m2};
@@ -46,7 +46,7 @@ pub use mapping::Plain;
 pub use nf4::{BYTES_RUN, NF4, NF4_RUN, dynamic_map};
 pub use operand::{DType, HeadView, MatrixView, Operand};
 pub use pinned::{HostBuffer, PinnedMemory};
-pub use profile::{KernelTime, KernelTimes, Profiled};
+pub use profile::{KernelTime, KernelTimes, ProfiledDevice};
 pub use rotary::{RotaryPass, RotaryShape};
 pub use sensors::{SensorReader, Sensors};
 pub use shape::{ChannelShape, ConvShape, ImageLayout, PoolShape};

@@ -84,12 +84,12 @@ fn label(kernel: &Kernel<'_>) -> String {
 }
 
 /// A device whose kernels are timed one by one.
-pub struct Profiled {
+pub struct ProfiledDevice {
     device: Box<dyn Device>,
     times: KernelTimes,
 }
 
-impl Profiled {
+impl ProfiledDevice {
     /// Writes the times of `device`'s kernels to `times`.
     #[must_use]
     pub fn new(device: Box<dyn Device>, times: KernelTimes) -> Self {
@@ -97,7 +97,7 @@ impl Profiled {
     }
 }
 
-impl Wrapper for Profiled {
+impl Wrapper for ProfiledDevice {
     fn wrapped(&self) -> &dyn Device {
         &*self.device
     }

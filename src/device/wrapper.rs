@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::collective::{Collective, GroupId, SharedAbort};
-use super::contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, MatrixPrecision, ProgramStart};
+use super::contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, MatrixPrecision, ProgramStart, StreamMark};
 use super::error::DeviceError;
 use super::kernels::Kernel;
 use super::operand::Operand;
@@ -176,11 +176,11 @@ impl<W: Wrapper> Device for W {
         self.wrapped().now()
     }
 
-    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError> {
+    fn mark(&mut self, stream: StreamId) -> Result<StreamMark, DeviceError> {
         self.wrapped_mut().mark(stream)
     }
 
-    fn between(&mut self, from: Mark, to: Mark) -> Duration {
+    fn between(&mut self, from: StreamMark, to: StreamMark) -> Duration {
         self.wrapped_mut().between(from, to)
     }
 

@@ -5,7 +5,7 @@ use vramlab_model::Micros;
 
 /// A binary unit that a column of byte counts shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum ByteUnit {
     /// 2^10 bytes.
     KiB,
     /// 2^20 bytes.
@@ -14,7 +14,7 @@ pub enum Unit {
     GiB,
 }
 
-impl Unit {
+impl ByteUnit {
     /// The unit in which `largest` has at most four digits before the point.
     #[must_use]
     pub const fn for_largest(largest: Bytes) -> Self {
@@ -53,7 +53,7 @@ impl Unit {
     }
 }
 
-impl Unit {
+impl ByteUnit {
     /// `bytes` in this unit, or where one digit or none would be left of it in a smaller one, which is named: `0.29`, `61 MiB`,
     /// `16 KiB`.
     #[must_use]
@@ -86,7 +86,7 @@ pub fn bytes(bytes: Bytes) -> String {
     if bytes.get() < KIB {
         return format!("{} B", bytes.get());
     }
-    Unit::for_largest(bytes).named(bytes)
+    ByteUnit::for_largest(bytes).named(bytes)
 }
 
 /// How long something takes, in words that a clock would use: `12 s`, `3 min 5 s`, `2 h 1 min`.
@@ -105,7 +105,7 @@ pub fn short_bytes(bytes: Bytes) -> String {
     if bytes.get() < KIB {
         return format!("{} B", bytes.get());
     }
-    let unit = Unit::for_largest(bytes);
+    let unit = ByteUnit::for_largest(bytes);
     let (whole, rest) = (bytes.get() / unit.bytes(), bytes.get() % unit.bytes());
     if rest == 0 || whole >= 10 {
         format!("{} {}", whole + u64::from(rest >= unit.bytes() / 2), unit.name())
@@ -117,7 +117,7 @@ pub fn short_bytes(bytes: Bytes) -> String {
 /// What a cell of a map stands for, exactly: `24 MiB`, `1.25 GiB`.
 #[must_use]
 pub fn scale(bytes: Bytes) -> String {
-    let unit = Unit::for_largest(bytes);
+    let unit = ByteUnit::for_largest(bytes);
     match (bytes.get() % unit.bytes(), bytes.get() / unit.bytes()) {
         (1.., 0..10) if bytes.get() >= KIB => {
             // Hundredths are all that a scale has.
@@ -131,7 +131,7 @@ pub fn scale(bytes: Bytes) -> String {
 /// The lowest scale from `bytes` on that [`scale`] writes as it is: hundredths of a unit, of ten and more of it whole ones.
 #[must_use]
 pub fn scale_from(bytes: Bytes) -> Bytes {
-    let unit = Unit::for_largest(bytes).bytes();
+    let unit = ByteUnit::for_largest(bytes).bytes();
     let step = if bytes.get() < 10 * unit { 100 } else { 1 };
     let steps = (u128::from(bytes.get()) * step).div_ceil(u128::from(unit));
     Bytes(u64::try_from((steps * u128::from(unit)).div_ceil(step)).unwrap_or(u64::MAX))
@@ -214,7 +214,7 @@ mod tests {
             assert!(from >= bytes && from.get() <= bytes.get() + bytes.get() / 10 + 1, "{from:?} from {bytes:?}");
             let written = scale(from);
             let (figure, unit) = written.split_once(' ').unwrap();
-            let unit = [Unit::KiB, Unit::MiB, Unit::GiB].into_iter().find(|of| of.name() == unit).unwrap();
+            let unit = [ByteUnit::KiB, ByteUnit::MiB, ByteUnit::GiB].into_iter().find(|of| of.name() == unit).unwrap();
             let exact = figure.parse::<f64>().unwrap() * unit.bytes() as f64;
             assert!((exact - from.get() as f64).abs() < 1.0, "{written} of {from:?}");
         }
@@ -252,17 +252,17 @@ mod tests {
             (Bytes::mib(110), "0.11"),
             (Bytes::gib(3), "3.00"),
         ] {
-            assert_eq!(Unit::GiB.or_smaller(bytes), text);
+            assert_eq!(ByteUnit::GiB.or_smaller(bytes), text);
         }
-        assert_eq!(Unit::MiB.or_smaller(Bytes(512)), "512 B");
+        assert_eq!(ByteUnit::MiB.or_smaller(Bytes(512)), "512 B");
     }
 
     #[test]
     fn a_part_has_the_unit_of_the_whole_as_long_as_that_tells_it() {
-        assert_eq!(Unit::GiB.of_part(Bytes::mib(463)), Unit::GiB);
-        assert_eq!(Unit::GiB.of_part(Bytes::mib(61)), Unit::MiB);
-        assert_eq!(Unit::MiB.of_part(Bytes::kib(100)), Unit::MiB);
-        assert_eq!(Unit::MiB.of_part(Bytes::kib(16)), Unit::KiB);
+        assert_eq!(ByteUnit::GiB.of_part(Bytes::mib(463)), ByteUnit::GiB);
+        assert_eq!(ByteUnit::GiB.of_part(Bytes::mib(61)), ByteUnit::MiB);
+        assert_eq!(ByteUnit::MiB.of_part(Bytes::kib(100)), ByteUnit::MiB);
+        assert_eq!(ByteUnit::MiB.of_part(Bytes::kib(16)), ByteUnit::KiB);
     }
 
     #[test]

@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn keys_stand_behind_a_title_and_are_left_out_first() {
-        let (theme, _) = crate::theme::Catalog::default().load("dark", crate::theme::ColorTier::True).unwrap();
+        let (theme, _) = crate::theme::ThemeCatalog::default().load("dark", crate::theme::ColorTier::True).unwrap();
         let shown = |room| {
             let keys = [("v".to_owned(), "by"), (String::new(), "none"), ("u".to_owned(), "sort")];
             let line = with_keys(vec![Span::raw("ops · 3")], keys, room, &theme);

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::error::EpochError;
-use super::kind::Kind;
+use super::kind::BatchKind;
 use super::workers::share;
 use crate::model::Event;
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit};
 use crate::train::Observer;
 use crate::units::Bytes;
-use crate::whatif::{Beginning, Step, StepLikeness, StepsWriter};
+use crate::whatif::{FirstStep, Step, StepLikeness, StepsWriter};
 use crate::workload::{Data, Lengths, PlannedBatch, Repeats, Sizes};
 
 /// Memory of a card on which every step fits.
@@ -31,37 +31,37 @@ const SHOWN: usize = 8;
 
 /// What steps ask for.
 #[derive(Debug, Default)]
-pub(super) struct Library {
+pub(super) struct StepLibrary {
     /// Up to the end of a first step.
-    pub beginnings: HashMap<Kind, Beginning>,
+    pub beginnings: HashMap<BatchKind, FirstStep>,
     /// Every other one.
-    pub steps: HashMap<Kind, Step>,
+    pub steps: HashMap<BatchKind, Step>,
 }
 
 struct StepsJob {
     spec: LabSpec,
     lengths: Lengths,
-    first: Kind,
-    steps: Vec<Kind>,
+    first: BatchKind,
+    steps: Vec<BatchKind>,
 }
 
-impl Library {
+impl StepLibrary {
     /// What a step of every kind in `steps` asks, and one of each in `firsts` as the first of a run.
     pub fn fill(
         spec: &LabSpec,
         lengths: &Lengths,
-        firsts: &[Kind],
-        steps: &BTreeSet<Kind>,
+        firsts: &[BatchKind],
+        steps: &BTreeSet<BatchKind>,
     ) -> Result<Self, EpochError> {
         let spec = roomy(spec);
         let taken = AtomicUsize::new(0);
-        let run = |layers: Option<usize>, firsts: &[&Kind], steps: Vec<Kind>| {
+        let run = |layers: Option<usize>, firsts: &[&BatchKind], steps: Vec<BatchKind>| {
             let layers = layers.map(Repeats::nearest).or(spec.sizes.layers);
             let spec = LabSpec { sizes: Sizes { layers, ..spec.sizes }, ..spec.clone() };
             run(&spec, lengths, (firsts, steps), &taken)
         };
-        let firsts: Vec<&Kind> = firsts.iter().collect::<BTreeSet<_>>().into_iter().collect();
-        let all: Vec<&Kind> = steps.iter().collect();
+        let firsts: Vec<&BatchKind> = firsts.iter().collect::<BTreeSet<_>>().into_iter().collect();
+        let all: Vec<&BatchKind> = steps.iter().collect();
         let mut library = Self::default();
         library.add(run(None, &firsts, spread(&all, SHOWN))?);
         let one = firsts.get(..1).unwrap_or_default();
@@ -78,12 +78,12 @@ impl Library {
             library.add(run(None, one, shown)?);
             groups.iter().for_each(|group| library.follow(group, &small));
         }
-        let rest: Vec<Kind> = steps.iter().filter(|kind| !library.has(kind)).cloned().collect();
+        let rest: Vec<BatchKind> = steps.iter().filter(|kind| !library.has(kind)).cloned().collect();
         library.add(run(None, one, rest)?);
         Ok(library)
     }
 
-    fn has(&self, kind: &Kind) -> bool {
+    fn has(&self, kind: &BatchKind) -> bool {
         self.steps.contains_key(kind)
     }
 
@@ -93,8 +93,8 @@ impl Library {
     }
 
     /// Whether those of its steps that `small` has follow from them, and are much longer.
-    fn follows_from(&self, small: &HashMap<Kind, Step>) -> bool {
-        let kinds: Vec<&Kind> = small.keys().filter(|kind| self.has(kind)).collect();
+    fn follows_from(&self, small: &HashMap<BatchKind, Step>) -> bool {
+        let kinds: Vec<&BatchKind> = small.keys().filter(|kind| self.has(kind)).collect();
         let shorter = kinds.iter().all(|kind| match (small.get(*kind), self.steps.get(*kind)) {
             (Some(few), Some(step)) => 2 * few.blocks() <= step.blocks(),
             _ => false,
@@ -103,13 +103,13 @@ impl Library {
     }
 
     /// How its steps of these kinds follow from `small` ones, as far as it has them.
-    fn likeness(&self, group: &[&Kind], small: &HashMap<Kind, Step>) -> Option<StepLikeness> {
+    fn likeness(&self, group: &[&BatchKind], small: &HashMap<BatchKind, Step>) -> Option<StepLikeness> {
         let pairs: Vec<_> = group.iter().filter_map(|kind| Some((small.get(*kind)?, self.steps.get(*kind)?))).collect();
         StepLikeness::of(&pairs)
     }
 
     /// Adds the other steps of these kinds where they follow.
-    fn follow(&mut self, group: &[&Kind], small: &HashMap<Kind, Step>) {
+    fn follow(&mut self, group: &[&BatchKind], small: &HashMap<BatchKind, Step>) {
         let Some(likeness) = self.likeness(group, small).map(Arc::new) else { return };
         for kind in group {
             let follows = || StepLikeness::step(&likeness, small.get(*kind)?);
@@ -123,7 +123,7 @@ impl Library {
 }
 
 /// So many of them, the first and the last among them, and neighbours, which are aligned otherwise.
-fn spread(kinds: &[&Kind], count: usize) -> Vec<Kind> {
+fn spread(kinds: &[&BatchKind], count: usize) -> Vec<BatchKind> {
     let last = kinds.len().saturating_sub(1);
     let places = (0..count).map(|n| n * last / count.max(1) + n % 2).chain([last]);
     let places: BTreeSet<usize> = places.collect();
@@ -131,8 +131,8 @@ fn spread(kinds: &[&Kind], count: usize) -> Vec<Kind> {
 }
 
 /// Kinds whose small steps have one structure, together.
-fn by_structure<'a>(kinds: &[&'a Kind], small: &HashMap<Kind, Step>) -> Vec<Vec<&'a Kind>> {
-    let mut groups: Vec<(&Step, Vec<&Kind>)> = Vec::new();
+fn by_structure<'a>(kinds: &[&'a BatchKind], small: &HashMap<BatchKind, Step>) -> Vec<Vec<&'a BatchKind>> {
+    let mut groups: Vec<(&Step, Vec<&BatchKind>)> = Vec::new();
     for &kind in kinds {
         let Some(step) = small.get(kind) else { continue };
         match groups.iter_mut().find(|(first, _)| first.is_of_one_structure_with(step)) {
@@ -147,10 +147,10 @@ fn by_structure<'a>(kinds: &[&'a Kind], small: &HashMap<Kind, Step>) -> Vec<Vec<
 fn run(
     spec: &LabSpec,
     lengths: &Lengths,
-    (firsts, steps): (&[&Kind], Vec<Kind>),
+    (firsts, steps): (&[&BatchKind], Vec<BatchKind>),
     taken: &AtomicUsize,
-) -> Result<Library, EpochError> {
-    let mut library = Library::default();
+) -> Result<StepLibrary, EpochError> {
+    let mut library = StepLibrary::default();
     let chunks = steps.len().div_ceil(CHUNK).max(if firsts.len() > 1 { firsts.len() } else { steps.len().min(2) });
     let jobs: Vec<StepsJob> = (0..chunks)
         .filter_map(|number| {
@@ -169,8 +169,8 @@ fn run(
 
 impl StepsJob {
     /// The first step, one of each kind, and one more: what a step leaves shows when another follows.
-    fn run(&self, taken: &AtomicUsize) -> Result<(Beginning, Vec<Step>), EpochError> {
-        let kinds: Vec<&Kind> = [&self.first].into_iter().chain(&self.steps).chain([&self.first]).collect();
+    fn run(&self, taken: &AtomicUsize) -> Result<(FirstStep, Vec<Step>), EpochError> {
+        let kinds: Vec<&BatchKind> = [&self.first].into_iter().chain(&self.steps).chain([&self.first]).collect();
         let batches: Arc<[PlannedBatch]> = kinds.iter().flat_map(|kind| kind.iter().map(planned)).collect();
         let data = Data::Lengths(self.lengths.in_batches(batches));
         let writer = Rc::new(RefCell::new(StepRecorder(StepsWriter::default())));

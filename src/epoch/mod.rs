@@ -14,4 +14,4 @@ mod workers;
 
 pub use error::EpochError;
 pub use quantiles::Quantiles;
-pub use simulate::{Asked, Epoch, MOST_STEPS, simulate};
+pub use simulate::{Epoch, EpochRequest, MOST_STEPS, simulate};

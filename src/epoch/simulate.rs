@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::error::EpochError;
-use super::kind::{Kind, kind};
-use super::library::Library;
+use super::kind::{BatchKind, kind};
+use super::library::StepLibrary;
 use super::quantiles::Quantiles;
 use super::workers::share;
 use crate::session::LabSpec;
@@ -17,7 +17,7 @@ pub const MOST_STEPS: u64 = 1 << 20;
 
 /// What is asked for: batches of a kind, under some conditions.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct EpochRequest {
     /// How samples become batches.
     pub policy: LengthPolicy,
     /// Under what.
@@ -91,7 +91,12 @@ impl BatchPlan {
 ///
 /// # Errors
 /// [`EpochError`].
-pub fn simulate(spec: &LabSpec, lengths: &Lengths, steps: u64, asked: &[Asked]) -> Result<Vec<Epoch>, EpochError> {
+pub fn simulate(
+    spec: &LabSpec,
+    lengths: &Lengths,
+    steps: u64,
+    asked: &[EpochRequest],
+) -> Result<Vec<Epoch>, EpochError> {
     let steps = steps.min(MOST_STEPS);
     let lengths = spec.workload.packed(lengths.clone(), spec.sizes);
     let policies: Vec<LengthPolicy> =
@@ -99,20 +104,20 @@ pub fn simulate(spec: &LabSpec, lengths: &Lengths, steps: u64, asked: &[Asked]) 
     let plans = share(&policies, |policy| BatchPlan::of(spec, &lengths.under(*policy), steps));
     let masked = spec.config.attention_mask;
     let kind = |batches: &[PlannedBatch]| kind(batches, masked);
-    let firsts: Vec<Kind> = plans.iter().filter_map(|plan| plan.steps().next().map(kind)).collect();
-    let kinds: BTreeSet<Kind> = plans.iter().flat_map(|plan| plan.steps().skip(1).map(kind)).collect();
-    let library = Library::fill(spec, &lengths, &firsts, &kinds)?;
+    let firsts: Vec<BatchKind> = plans.iter().filter_map(|plan| plan.steps().next().map(kind)).collect();
+    let kinds: BTreeSet<BatchKind> = plans.iter().flat_map(|plan| plan.steps().skip(1).map(kind)).collect();
+    let library = StepLibrary::fill(spec, &lengths, &firsts, &kinds)?;
     let plan = |policy| policies.iter().position(|known| *known == policy).and_then(|at| plans.get(at));
-    let played = |asked: &&Asked| {
+    let played = |asked: &&EpochRequest| {
         let epoch = plan(asked.policy).map(|plan| play(plan, &asked.conditions, (&library, masked)));
         epoch.unwrap_or_default()
     };
     // Where so little is reserved that no garbage is collected, that need not be played.
-    let collects = |asked: &&Asked| asked.conditions.settings.garbage_collection_threshold > 0.0;
-    let (collecting, others): (Vec<&Asked>, Vec<&Asked>) = asked.iter().partition(collects);
+    let collects = |asked: &&EpochRequest| asked.conditions.settings.garbage_collection_threshold > 0.0;
+    let (collecting, others): (Vec<&EpochRequest>, Vec<&EpochRequest>) = asked.iter().partition(collects);
     let epochs = share(&others, played);
-    let same = |asked: &Asked| {
-        let is_same = |(other, epoch): &(&&Asked, &Epoch)| {
+    let same = |asked: &EpochRequest| {
+        let is_same = |(other, epoch): &(&&EpochRequest, &Epoch)| {
             other.policy == asked.policy
                 && epoch.is_whole(steps)
                 && asked.conditions.collect_nothing_beside(&other.conditions, epoch.most_reserved)
@@ -121,11 +126,11 @@ pub fn simulate(spec: &LabSpec, lengths: &Lengths, steps: u64, asked: &[Asked]) 
     };
     let collected = share(&collecting, |asked| same(asked).unwrap_or_else(|| played(asked)));
     let (mut epochs, mut collected) = (epochs.into_iter(), collected.into_iter());
-    let next = |asked: &Asked| if collects(&asked) { collected.next() } else { epochs.next() };
+    let next = |asked: &EpochRequest| if collects(&asked) { collected.next() } else { epochs.next() };
     Ok(asked.iter().filter_map(next).collect())
 }
 
-fn play(plan: &BatchPlan, conditions: &Conditions, (library, masked): (&Library, bool)) -> Epoch {
+fn play(plan: &BatchPlan, conditions: &Conditions, (library, masked): (&StepLibrary, bool)) -> Epoch {
     let positions = plan.batches.iter().map(|batch| u64::from(batch.samples) * u64::from(batch.length)).sum();
     let tokens = plan.batches.iter().map(|batch| batch.tokens).sum();
     let mut epoch = Epoch { positions: [positions, tokens], ..Epoch::default() };

@@ -1,12 +1,12 @@
 //! What a training step holds, in formulas: letters as in [`Model`](super::Model), B for the batch.
 
-use super::{Kind, Model, SizeError, Weights};
+use super::{Model, ModelKind, SizeError, Weights};
 use crate::train::{Amp, Checkpointing, Config, OptimizerForm, OptimizerKind, ZeroGrad};
 use crate::units::Bytes;
 
 /// What the libraries of a device keep, and how the model is trained.
 #[derive(Clone, Copy, Debug)]
-pub struct Training<'a> {
+pub struct TrainingSetup<'a> {
     /// The switches: AMP, checkpointing, accumulation, optimizer, its form, zero_grad and batch count.
     pub config: &'a Config,
     /// Bytes of one cuBLAS workspace; 0 where there are none.
@@ -17,7 +17,7 @@ pub struct Training<'a> {
 
 /// One of the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Term {
+pub enum MemoryTerm {
     /// Weights and biases, 4 bytes each.
     Parameters,
     /// As many, alive from backward to zero_grad.
@@ -36,7 +36,7 @@ pub enum Term {
     Peak,
 }
 
-impl Term {
+impl MemoryTerm {
     /// All, in the order of a table.
     pub const ALL: [Self; 8] = [
         Self::Parameters,
@@ -82,9 +82,9 @@ impl Term {
 
 /// A figure with its formula.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Figure {
+pub struct TermEstimate {
     /// Which.
-    pub term: Term,
+    pub term: MemoryTerm,
     /// Bytes.
     pub bytes: Bytes,
     /// How they come about, in letters.
@@ -94,8 +94,8 @@ pub struct Figure {
 /// All figures of a model that is trained in one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// In the order of [`Term::ALL`].
-    pub figures: [Figure; 8],
+    /// In the order of [`MemoryTerm::ALL`].
+    pub figures: [TermEstimate; 8],
     /// The moment of the peak.
     pub moment: &'static str,
 }
@@ -127,8 +127,8 @@ impl Estimate {
     ///
     /// # Errors
     /// See [`SizeError`].
-    pub fn of(model: &Model, training: &Training<'_>) -> Result<Self, SizeError> {
-        let Training { config, cublas, cublas_lt } = *training;
+    pub fn of(model: &Model, training: &TrainingSetup<'_>) -> Result<Self, SizeError> {
+        let TrainingSetup { config, cublas, cublas_lt } = *training;
         let weights = model.weights()?;
         let micro = config.micro_batch() as u128;
         let letters = model.weights_in_letters();
@@ -156,19 +156,19 @@ impl Estimate {
         let (peak, moment, sum, temporaries) = peak;
         let figure = |term, bytes: u128, formula: String| {
             u64::try_from(bytes)
-                .map(|bytes| Figure { term, bytes: Bytes(bytes), formula })
+                .map(|bytes| TermEstimate { term, bytes: Bytes(bytes), formula })
                 .map_err(|_| SizeError::TooLarge)
         };
         Ok(Self {
             figures: [
-                figure(Term::Parameters, parameters, format!("4·({letters})"))?,
-                figure(Term::Gradients, parameters, "4·N".to_owned())?,
-                figure(Term::OptimizerState, state, state_letters)?,
-                figure(Term::Activations, activations.most.bytes, activations.most.letters)?,
-                figure(Term::Workspaces, workspaces, "2·cuBLAS + cuBLASLt".to_owned())?,
-                figure(Term::Batch, batch.bytes, batch.letters)?,
-                figure(Term::Temporaries, temporaries.bytes, temporaries.letters)?,
-                figure(Term::Peak, peak, sum)?,
+                figure(MemoryTerm::Parameters, parameters, format!("4·({letters})"))?,
+                figure(MemoryTerm::Gradients, parameters, "4·N".to_owned())?,
+                figure(MemoryTerm::OptimizerState, state, state_letters)?,
+                figure(MemoryTerm::Activations, activations.most.bytes, activations.most.letters)?,
+                figure(MemoryTerm::Workspaces, workspaces, "2·cuBLAS + cuBLASLt".to_owned())?,
+                figure(MemoryTerm::Batch, batch.bytes, batch.letters)?,
+                figure(MemoryTerm::Temporaries, temporaries.bytes, temporaries.letters)?,
+                figure(MemoryTerm::Peak, peak, sum)?,
             ],
             moment,
         })
@@ -176,7 +176,7 @@ impl Estimate {
 
     /// The bytes of one figure.
     #[must_use]
-    pub fn bytes(&self, term: Term) -> Bytes {
+    pub fn bytes(&self, term: MemoryTerm) -> Bytes {
         self.figures.iter().find(|figure| figure.term == term).map_or(Bytes::ZERO, |figure| figure.bytes)
     }
 }
@@ -213,10 +213,10 @@ fn state(config: &Config, weights: &Weights) -> (u128, String) {
 fn of_block(model: &Model, amp: bool) -> SampleBytes {
     let (d, heads) = (u128::from(model.width), u128::from(model.heads));
     let (bytes, letters) = match model.kind {
-        Kind::Gpt | Kind::Bert if amp => (36 * d + 16 + 4 * heads, "36·d + 16 + 4·H"),
-        Kind::Gpt | Kind::Bert => (64 * d + 16 + 4 * heads, "64·d + 16 + 4·H"),
-        Kind::Mlp if amp => (2 * d, "2·d"),
-        Kind::Mlp => (4 * d, "4·d"),
+        ModelKind::Gpt | ModelKind::Bert if amp => (36 * d + 16 + 4 * heads, "36·d + 16 + 4·H"),
+        ModelKind::Gpt | ModelKind::Bert => (64 * d + 16 + 4 * heads, "64·d + 16 + 4·H"),
+        ModelKind::Mlp if amp => (2 * d, "2·d"),
+        ModelKind::Mlp => (4 * d, "4·d"),
     };
     SampleBytes { bytes, letters: letters.to_owned() }
 }
@@ -226,22 +226,22 @@ fn of_block(model: &Model, amp: bool) -> SampleBytes {
 fn of_head(model: &Model, amp: bool) -> (u128, String) {
     let (d, vocab) = (u128::from(model.width), u128::from(model.vocab));
     match model.kind {
-        Kind::Gpt | Kind::Bert if amp => (6 * d + 8 + 8 * vocab, "6·d + 8 + 8·V".to_owned()),
-        Kind::Gpt | Kind::Bert => (8 * d + 8 + 8 * vocab, "8·d + 8 + 8·V".to_owned()),
-        Kind::Mlp if amp => (2 * u128::from(model.seq) + 8 * vocab, "2·T + 8·V".to_owned()),
-        Kind::Mlp => (8 * vocab, "8·V".to_owned()),
+        ModelKind::Gpt | ModelKind::Bert if amp => (6 * d + 8 + 8 * vocab, "6·d + 8 + 8·V".to_owned()),
+        ModelKind::Gpt | ModelKind::Bert => (8 * d + 8 + 8 * vocab, "8·d + 8 + 8·V".to_owned()),
+        ModelKind::Mlp if amp => (2 * u128::from(model.seq) + 8 * vocab, "2·T + 8·V".to_owned()),
+        ModelKind::Mlp => (8 * vocab, "8·V".to_owned()),
     }
 }
 
 /// Tokens of a micro-batch, or samples of an MLP.
 fn rows(model: &Model, micro: u128) -> u128 {
-    if model.kind == Kind::Mlp { micro } else { micro * u128::from(model.seq) }
+    if model.kind == ModelKind::Mlp { micro } else { micro * u128::from(model.seq) }
 }
 
 const fn rows_in_letters(model: &Model, config: &Config) -> &'static str {
     match (model.kind, config.accumulation > 1) {
-        (Kind::Mlp, false) => "B",
-        (Kind::Mlp, true) => "B/accum",
+        (ModelKind::Mlp, false) => "B",
+        (ModelKind::Mlp, true) => "B/accum",
         (_, false) => "B·T",
         (_, true) => "B/accum·T",
     }
@@ -259,8 +259,8 @@ struct Blocks {
 impl Blocks {
     fn of(model: &Model, config: &Config) -> Self {
         let (all, letters) = match model.kind {
-            Kind::Mlp => (model.layers - 1, "(L−1)"),
-            Kind::Gpt | Kind::Bert => (model.layers, "L"),
+            ModelKind::Mlp => (model.layers - 1, "(L−1)"),
+            ModelKind::Gpt | ModelKind::Bert => (model.layers, "L"),
         };
         match config.checkpointing {
             Checkpointing::Off => Self { all, again: 0, letters, apart: all },
@@ -305,7 +305,7 @@ impl Blocks {
 /// layers put out what the product's type is.
 fn input_of_block(model: &Model, amp: bool) -> SampleBytes {
     let (bytes, letters) = match (model.kind, amp) {
-        (Kind::Mlp, true) => (2, "2·d"),
+        (ModelKind::Mlp, true) => (2, "2·d"),
         _ => (4, "4·d"),
     };
     SampleBytes { bytes: bytes * u128::from(model.width), letters: letters.to_owned() }
@@ -315,8 +315,8 @@ fn input_of_block(model: &Model, amp: bool) -> SampleBytes {
 const fn matrices(model: &Model) -> (u128, &'static str) {
     let square = model.width as u128 * model.width as u128;
     match model.kind {
-        Kind::Mlp => (square, "d²"),
-        Kind::Gpt | Kind::Bert => (12 * square, "12·d²"),
+        ModelKind::Mlp => (square, "d²"),
+        ModelKind::Gpt | ModelKind::Bert => (12 * square, "12·d²"),
     }
 }
 
@@ -324,8 +324,8 @@ const fn matrices(model: &Model) -> (u128, &'static str) {
 fn batch(model: &Model, config: &Config, micro: u128) -> SampleBytes {
     let rows = rows(model, micro);
     let (of_row, letters) = match model.kind {
-        Kind::Mlp => (4 * u128::from(model.seq) + 8, "(4·T + 8)"),
-        Kind::Gpt | Kind::Bert => (16, "16"),
+        ModelKind::Mlp => (4 * u128::from(model.seq) + 8, "(4·T + 8)"),
+        ModelKind::Gpt | ModelKind::Bert => (16, "16"),
     };
     SampleBytes { bytes: rows * of_row, letters: format!("{}·{letters}", rows_in_letters(model, config)) }
 }
@@ -348,7 +348,7 @@ fn activations(model: &Model, config: &Config, weights: &Weights, micro: u128) -
         letters += &format!(" + 2·{told}");
     }
     let at_loss = bytes;
-    if model.kind == Kind::Mlp && blocks.last() != Some(blocks.all - 1) {
+    if model.kind == ModelKind::Mlp && blocks.last() != Some(blocks.all - 1) {
         // What the last hidden layer's product put out waits for its ReLU; it may be more than the head's tensors are.
         let element = if amp { 2 } else { 4 };
         let (product, head) = (element * u128::from(model.width), 8 * u128::from(model.vocab));
@@ -391,7 +391,7 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
             _ => format!(" + {letters}·{before}·({})", block.letters),
         };
         let behind_letters = if behind == 0 { "" } else { " + gradients of the blocks behind" };
-        let wide = if model.kind == Kind::Mlp { 0 } else { 16 / if amp { 2 } else { 1 } * d };
+        let wide = if model.kind == ModelKind::Mlp { 0 } else { 16 / if amp { 2 } else { 1 } * d };
         moments.push(PeakCandidate {
             name: "the last checkpointed block runs again",
             activations: false,
@@ -407,12 +407,12 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
     }
     match model.kind {
         // From the second on each takes as much more or less than the one before: the most is at an end.
-        Kind::Mlp => moments.extend(
+        ModelKind::Mlp => moments.extend(
             [1, 2.min(model.layers - 1), model.layers - 1]
                 .map(|layer| hidden_layer(model, config, micro, layer, carried)),
         ),
         // The embedding's matrix is the head's too: both gradients of it are there until they are added, in f32 into a third.
-        Kind::Gpt | Kind::Bert => {
+        ModelKind::Gpt | ModelKind::Bert => {
             let tables = u128::from(carried) + if amp { 1 } else { 2 };
             let element = if amp { 2 } else { 4 };
             moments.push(PeakCandidate {
@@ -512,10 +512,10 @@ mod tests {
     use super::*;
 
     const GPT2: Model =
-        Model { kind: Kind::Gpt, layers: 12, width: 768, heads: 12, seq: 1024, context: 1024, vocab: 50257 };
+        Model { kind: ModelKind::Gpt, layers: 12, width: 768, heads: 12, seq: 1024, context: 1024, vocab: 50257 };
 
     fn estimate(config: &Config) -> Estimate {
-        Estimate::of(&GPT2, &Training { config, cublas: 32 << 20, cublas_lt: 1 << 20 }).unwrap()
+        Estimate::of(&GPT2, &TrainingSetup { config, cublas: 32 << 20, cublas_lt: 1 << 20 }).unwrap()
     }
 
     /// `peak_allocated` of gpt2 at a batch of 16, measured with PyTorch 2.11 on an H200.
@@ -528,7 +528,7 @@ mod tests {
         for (config, measured) in
             [(plain, 24_527_500_288_u64), (bf16, 17_221_881_344), (ckpt, 15_454_696_448), (accum, 7_827_991_040)]
         {
-            let peak = estimate(&config).bytes(Term::Peak).get();
+            let peak = estimate(&config).bytes(MemoryTerm::Peak).get();
             let off = (peak as f64 / measured as f64 - 1.0).abs();
             assert!(off < 0.005, "{peak} for {measured}: {config:?}");
         }
@@ -536,7 +536,8 @@ mod tests {
 
     #[test]
     fn optimizers_hold_none_one_or_two_times_the_parameters() {
-        let state = |optimizer| estimate(&Config { optimizer, ..Config::new(1) }).bytes(Term::OptimizerState).get();
+        let state =
+            |optimizer| estimate(&Config { optimizer, ..Config::new(1) }).bytes(MemoryTerm::OptimizerState).get();
         let once = 4 * 124_439_808;
         assert_eq!([OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::AdamW].map(state), [0, once, 2 * once]);
         // Twelve layers of 12·768² in matrices have one.

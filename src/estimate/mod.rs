@@ -6,5 +6,5 @@
 mod formula;
 mod model;
 
-pub use formula::{Estimate, Figure, Term, Training};
-pub use model::{Kind, Model, SizeError, Weights};
+pub use formula::{Estimate, MemoryTerm, TermEstimate, TrainingSetup};
+pub use model::{Model, ModelKind, SizeError, Weights};

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// A kind of model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ModelKind {
     /// A transformer that predicts the next token, norms before attention and MLP.
     Gpt,
     /// A transformer whose positions see each other, norms behind the sums.
@@ -17,7 +17,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: ModelKind,
     /// L: transformer blocks; linear layers of an MLP, the head included.
     pub layers: u64,
     /// d: channels.
@@ -73,13 +73,13 @@ impl Model {
         if [layers, d, seq, vocab].contains(&0) {
             return Err(SizeError::Nothing);
         }
-        if kind == Kind::Mlp && layers < 2 {
+        if kind == ModelKind::Mlp && layers < 2 {
             return Err(SizeError::TooFewLayers);
         }
         let times = |a: u64, b: u64| a.checked_mul(b).filter(|&n| n < 1 << 56).ok_or(SizeError::TooLarge);
         let square = times(d, d)?;
         let weights = match kind {
-            Kind::Gpt | Kind::Bert => {
+            ModelKind::Gpt | ModelKind::Bert => {
                 let table = times(vocab, d)?;
                 let blocks = times(layers, times(12, square)?)?;
                 Weights {
@@ -92,7 +92,7 @@ impl Model {
                     widest: [4 * d, d],
                 }
             }
-            Kind::Mlp => {
+            ModelKind::Mlp => {
                 let (first, head) = (times(seq, d)?, times(d, vocab)?);
                 let hidden = times(layers - 2, square)?;
                 Weights {
@@ -112,8 +112,8 @@ impl Model {
     #[must_use]
     pub const fn weights_in_letters(&self) -> &'static str {
         match self.kind {
-            Kind::Gpt | Kind::Bert => "V·d + C·d + L·(12·d² + 13·d) + 2·d",
-            Kind::Mlp => "T·d + (L−2)·d² + d·V + (L−1)·d + V",
+            ModelKind::Gpt | ModelKind::Bert => "V·d + C·d + L·(12·d² + 13·d) + 2·d",
+            ModelKind::Mlp => "T·d + (L−2)·d² + d·V + (L−1)·d + V",
         }
     }
 }
@@ -127,11 +127,11 @@ mod tests {
         let of = |kind, [layers, width, heads, seq, vocab]: [u64; 5]| {
             Model { kind, layers, width, heads, seq, context: seq, vocab }.weights().map(|weights| weights.all)
         };
-        assert_eq!(of(Kind::Gpt, [12, 768, 12, 1024, 50257]), Ok(124_439_808));
-        assert_eq!(of(Kind::Bert, [24, 1024, 16, 512, 30522]), Ok(334_090_240));
-        assert_eq!(of(Kind::Mlp, [8, 4096, 0, 1024, 1000]), Ok(108_983_272));
-        assert_eq!(of(Kind::Mlp, [1, 4096, 0, 1024, 1000]), Err(SizeError::TooFewLayers));
-        assert_eq!(of(Kind::Gpt, [0, 768, 12, 1024, 50257]), Err(SizeError::Nothing));
-        assert_eq!(of(Kind::Gpt, [1 << 20, 1 << 24, 1, 1, 1]), Err(SizeError::TooLarge));
+        assert_eq!(of(ModelKind::Gpt, [12, 768, 12, 1024, 50257]), Ok(124_439_808));
+        assert_eq!(of(ModelKind::Bert, [24, 1024, 16, 512, 30522]), Ok(334_090_240));
+        assert_eq!(of(ModelKind::Mlp, [8, 4096, 0, 1024, 1000]), Ok(108_983_272));
+        assert_eq!(of(ModelKind::Mlp, [1, 4096, 0, 1024, 1000]), Err(SizeError::TooFewLayers));
+        assert_eq!(of(ModelKind::Gpt, [0, 768, 12, 1024, 50257]), Err(SizeError::Nothing));
+        assert_eq!(of(ModelKind::Gpt, [1 << 20, 1 << 24, 1, 1, 1]), Err(SizeError::TooLarge));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::devices::{Device, Devices};
+use super::devices::{Devices, ExportedDevice};
 use super::error::ExportError;
 use crate::allocator::PoolKind;
 use crate::model::{Category, CopyDirection, Event, EventKind};
@@ -53,7 +53,7 @@ struct CsvRow {
 
 impl CsvRow {
     /// Fills in what the event and the state before it tell.
-    fn describe(&mut self, event: &Event, device: Option<&Device>) {
+    fn describe(&mut self, event: &Event, device: Option<&ExportedDevice>) {
         let block = |address| device.and_then(|device| device.state().block(address));
         let home = |address| device.and_then(|device| device.state().home(address));
         match &event.kind {
@@ -105,7 +105,7 @@ impl CsvRow {
     }
 
     /// Fills in what only the state after it tells.
-    fn settle(&mut self, event: &Event, device: Option<&Device>) {
+    fn settle(&mut self, event: &Event, device: Option<&ExportedDevice>) {
         let Some(device) = device else { return };
         match &event.kind {
             EventKind::Alloc { name, .. } => self.name = device.name(*name).to_owned(),
@@ -121,7 +121,7 @@ impl CsvRow {
         }
     }
 
-    fn write(&self, out: &mut Vec<u8>, index: u64, event: &Event, device: Option<&Device>) -> io::Result<()> {
+    fn write(&self, out: &mut Vec<u8>, index: u64, event: &Event, device: Option<&ExportedDevice>) -> io::Result<()> {
         write!(out, "{index},{},{},{},", event.time.0, event.device.0, self.kind)?;
         if let Some(address) = self.address {
             write!(out, "{address}")?;

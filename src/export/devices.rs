@@ -8,11 +8,11 @@ use crate::units::{Address, DeviceIndex};
 
 /// All devices of a stream.
 #[derive(Debug, Default)]
-pub(super) struct Devices(Vec<Device>);
+pub(super) struct Devices(Vec<ExportedDevice>);
 
 /// One device.
 #[derive(Debug, Default)]
-pub(super) struct Device {
+pub(super) struct ExportedDevice {
     state: AllocatorState,
     names: BoundedNames,
     stacks: HashMap<NameId, Arc<[NameId]>>,
@@ -67,30 +67,30 @@ impl Devices {
     const MOST: usize = crate::model::Ranks::MOST;
 
     /// Applies an event; the device that it is about, unless there can't be so many.
-    pub fn apply(&mut self, event: &Event) -> Option<&Device> {
+    pub fn apply(&mut self, event: &Event) -> Option<&ExportedDevice> {
         let index = usize::from(event.device.0);
         if index >= Self::MOST {
             return None;
         }
         if index >= self.0.len() {
-            self.0.resize_with(index + 1, Device::default);
+            self.0.resize_with(index + 1, ExportedDevice::default);
         }
         self.0[index].apply(event);
         self.0.get(index)
     }
 
     /// A device, if something happened on it or on a later one.
-    pub fn get(&self, device: DeviceIndex) -> Option<&Device> {
+    pub fn get(&self, device: DeviceIndex) -> Option<&ExportedDevice> {
         self.0.get(usize::from(device.0))
     }
 
     /// All devices up to the last one that something happened on, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (DeviceIndex, &Device)> {
+    pub fn iter(&self) -> impl Iterator<Item = (DeviceIndex, &ExportedDevice)> {
         (0..).map(DeviceIndex).zip(&self.0)
     }
 }
 
-impl Device {
+impl ExportedDevice {
     /// Frames of stacks that are kept, far more than any run has.
     const FRAMES: usize = 1 << 23;
 

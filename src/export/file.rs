@@ -12,7 +12,7 @@ use super::error::ExportError;
 
 /// A file that is being written, under no name yet: however the program ends, nothing is left of it.
 #[derive(Debug)]
-pub struct File {
+pub struct AtomicFile {
     path: PathBuf,
     replaces: bool,
     out: BufWriter<fs::File>,
@@ -31,7 +31,7 @@ impl Drop for Meanwhile {
     }
 }
 
-impl File {
+impl AtomicFile {
     /// Begins a file that will be at `path`. One that is there is replaced where `replaces`.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl File {
     }
 }
 
-impl Write for File {
+impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.out.write(bytes)
     }
@@ -109,12 +109,12 @@ mod tests {
     fn a_file_is_there_when_it_is_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.csv");
-        let mut file = File::create(&path, false).unwrap();
+        let mut file = AtomicFile::create(&path, false).unwrap();
         file.write_all(b"half").unwrap();
         assert!(!path.exists());
         drop(file);
         assert_eq!(names(folder.path()), Vec::<String>::new());
-        let mut file = File::create(&path, false).unwrap();
+        let mut file = AtomicFile::create(&path, false).unwrap();
         file.write_all(b"whole").unwrap();
         file.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"whole");
@@ -125,12 +125,12 @@ mod tests {
     fn a_file_that_is_there_is_replaced_only_where_that_is_wanted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.csv");
-        let late = File::create(&path, false).unwrap();
+        let late = AtomicFile::create(&path, false).unwrap();
         fs::write(&path, "mine").unwrap();
-        assert!(matches!(File::create(&path, false), Err(ExportError::Exists)));
+        assert!(matches!(AtomicFile::create(&path, false), Err(ExportError::Exists)));
         assert!(matches!(late.finish(), Err(ExportError::Exists)), "it came while the export was under way");
         assert_eq!(fs::read(&path).unwrap(), b"mine");
-        let mut file = File::create(&path, true).unwrap();
+        let mut file = AtomicFile::create(&path, true).unwrap();
         file.write_all(b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"mine");
         file.finish().unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::error::ExportError;
-use crate::model::{Category, Lab, NameId, Ranks, frames::Frame, naming};
+use crate::model::{Category, Lab, NameId, Ranks, frames::FrameText, naming};
 use crate::recording::RecordingError;
 use crate::source::Whole;
 use crate::units::{Bytes, DeviceIndex};
@@ -67,12 +67,12 @@ fn stack(lab: &Lab, name: NameId, category: Category) -> String {
 }
 
 fn words(frame: &str) -> String {
-    match Frame::of(frame) {
-        Some(Frame { line: Some(line), function, .. }) => {
-            let file = Frame::of(frame).map_or("", |frame| frame.file_name());
+    match FrameText::of(frame) {
+        Some(FrameText { line: Some(line), function, .. }) => {
+            let file = FrameText::of(frame).map_or("", |frame| frame.file_name());
             format!("{function} ({file}:{line})")
         }
-        Some(Frame { function, .. }) => function.to_owned(),
+        Some(FrameText { function, .. }) => function.to_owned(),
         None => frame.to_owned(),
     }
 }

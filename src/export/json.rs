@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::devices::{Device, Devices};
+use super::devices::{Devices, ExportedDevice};
 use super::error::ExportError;
 use super::kept::LastSteps;
 use crate::model::{
-    Autopsy, Category, EventKind, Finding, Mark, MarkKind, ModuleOutput, Ranks, Remedied, Remedy, Study, View,
+    Autopsy, Category, EventKind, Finding, Mark, MarkKind, ModuleOutput, Ranks, Remedy, RemedyTrial, Study, View,
 };
 use crate::source::Whole;
 use crate::units::{Bytes, DeviceIndex};
@@ -101,10 +101,10 @@ pub(super) fn write(
 }
 
 /// What was tried for a request that failed, by device.
-type Tried = Vec<(DeviceIndex, Arc<[Remedied]>)>;
+type RemedyTrials = Vec<(DeviceIndex, Arc<[RemedyTrial]>)>;
 
 /// What was tried for requests that failed before `end`, where that was known only later.
-fn remedied_since(whole: &Whole, end: u64) -> Result<Tried, ExportError> {
+fn remedied_since(whole: &Whole, end: u64) -> Result<RemedyTrials, ExportError> {
     let (mut over, mut found) = (Vec::new(), Vec::new());
     whole.each(end..whole.end(), |_, event| {
         match &event.kind {
@@ -123,8 +123,8 @@ fn remedied_since(whole: &Whole, end: u64) -> Result<Tried, ExportError> {
 fn state(
     mut view: View,
     study: Option<&Study>,
-    device: &Device,
-    remedied: &[(DeviceIndex, Arc<[Remedied]>)],
+    device: &ExportedDevice,
+    remedied: &[(DeviceIndex, Arc<[RemedyTrial]>)],
     words: &Words,
 ) -> Value {
     let index = view.device;
@@ -179,7 +179,7 @@ fn state(
 }
 
 /// All segments with all blocks, free ones too.
-fn segments(device: &Device) -> Vec<Value> {
+fn segments(device: &ExportedDevice) -> Vec<Value> {
     let segments = device.state().segments().map(|segment| {
         let blocks: Vec<Value> = segment
             .blocks

@@ -1,7 +1,7 @@
 //! What people take away: a recording or snapshot as a file of another program, at the moment that they choose.
 //!
 //! [`write()`] writes one of the [`Format`]s from the events of a [`Whole`] file. All are written as they go: none holds more
-//! than the events, compressed, and the memory of one moment. [`File`] is where they go: nothing is there under its name
+//! than the events, compressed, and the memory of one moment. [`AtomicFile`] is where they go: nothing is there under its name
 //! before all of it is.
 
 mod cast;
@@ -25,10 +25,10 @@ use crate::user_input::SafeWriter;
 
 pub use cast::Cast;
 pub use error::ExportError;
-pub use file::File;
+pub use file::AtomicFile;
 pub use format::Format;
 pub use json::{Words, finding, modules, out_of_memory};
-pub use moment::{Moment, MomentError};
+pub use moment::{ExportMoment, MomentError};
 pub use stats::{Stats, stats};
 
 /// Writes what happened before `end` (so many events) to `out`. `progress` hears how many events of how many have been

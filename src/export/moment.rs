@@ -11,7 +11,7 @@ use crate::source::Whole;
 
 /// A moment of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Moment {
+pub enum ExportMoment {
     /// Its end.
     #[default]
     Now,
@@ -42,7 +42,7 @@ pub enum MomentError {
     NoEvent(u64, u64),
 }
 
-impl FromStr for Moment {
+impl FromStr for ExportMoment {
     type Err = String;
 
     /// Reads `now`, `peak`, `oom`, `step:12`, `step 12` and `event:3000`.
@@ -62,7 +62,7 @@ impl FromStr for Moment {
     }
 }
 
-impl Moment {
+impl ExportMoment {
     /// How many events come before it.
     ///
     /// # Errors
@@ -128,18 +128,18 @@ mod tests {
     #[test]
     fn moments_are_read_as_people_write_them() {
         for (text, moment) in [
-            ("now", Moment::Now),
-            ("peak", Moment::Peak),
-            ("oom", Moment::Oom),
-            ("step 12", Moment::Step(12)),
-            ("step:12", Moment::Step(12)),
-            ("step=0", Moment::Step(0)),
-            ("event:3000", Moment::Event(3000)),
+            ("now", ExportMoment::Now),
+            ("peak", ExportMoment::Peak),
+            ("oom", ExportMoment::Oom),
+            ("step 12", ExportMoment::Step(12)),
+            ("step:12", ExportMoment::Step(12)),
+            ("step=0", ExportMoment::Step(0)),
+            ("event:3000", ExportMoment::Event(3000)),
         ] {
             assert_eq!(text.parse(), Ok(moment), "{text}");
         }
         for wrong in ["", "then", "step", "step:-1", "12", "event"] {
-            assert!(wrong.parse::<Moment>().unwrap_err().contains("step:N"), "{wrong}");
+            assert!(wrong.parse::<ExportMoment>().unwrap_err().contains("step:N"), "{wrong}");
         }
     }
 }

@@ -1,40 +1,43 @@
 //! What sums, products and quotients of units are, and why some are not.
 
-use super::unit::Unit;
+use super::unit::FigureUnit;
 
 /// The unit of a sum, of the larger of two, of what can be compared; `None` where nothing is.
-pub(super) fn sum(a: Unit, b: Unit) -> Option<Unit> {
+pub(super) fn sum(a: FigureUnit, b: FigureUnit) -> Option<FigureUnit> {
     match (a, b) {
         _ if a == b => Some(a),
-        (Unit::Number, other) | (other, Unit::Number) if other.is_bare() => Some(other),
-        _ if a.is_bare() && b.is_bare() => Some(Unit::Number),
+        (FigureUnit::Number, other) | (other, FigureUnit::Number) if other.is_bare() => Some(other),
+        _ if a.is_bare() && b.is_bare() => Some(FigureUnit::Number),
         _ => None,
     }
 }
 
 /// The unit of a product.
-pub(super) fn product(a: Unit, b: Unit) -> Option<Unit> {
+pub(super) fn product(a: FigureUnit, b: FigureUnit) -> Option<FigureUnit> {
     match (a, b) {
-        (Unit::Number, other) | (other, Unit::Number) => Some(other),
-        (Unit::Share, other) | (other, Unit::Share) => Some(other),
-        (Unit::Count, other) | (other, Unit::Count) => Some(other),
-        (Unit::BytesPerSecond, Unit::Milliseconds) | (Unit::Milliseconds, Unit::BytesPerSecond) => Some(Unit::Bytes),
-        (Unit::PerSecond, Unit::Milliseconds) | (Unit::Milliseconds, Unit::PerSecond) => Some(Unit::Count),
+        (FigureUnit::Number, other) | (other, FigureUnit::Number) => Some(other),
+        (FigureUnit::Share, other) | (other, FigureUnit::Share) => Some(other),
+        (FigureUnit::Count, other) | (other, FigureUnit::Count) => Some(other),
+        (FigureUnit::BytesPerSecond, FigureUnit::Milliseconds)
+        | (FigureUnit::Milliseconds, FigureUnit::BytesPerSecond) => Some(FigureUnit::Bytes),
+        (FigureUnit::PerSecond, FigureUnit::Milliseconds) | (FigureUnit::Milliseconds, FigureUnit::PerSecond) => {
+            Some(FigureUnit::Count)
+        }
         _ => None,
     }
 }
 
 /// The unit of a quotient.
-pub(super) fn quotient(a: Unit, b: Unit) -> Option<Unit> {
+pub(super) fn quotient(a: FigureUnit, b: FigureUnit) -> Option<FigureUnit> {
     match (a, b) {
-        _ if a == b => Some(Unit::Number),
-        (_, Unit::Number) => Some(a),
-        (_, Unit::Count | Unit::Share) if a.is_bare() => Some(Unit::Number),
-        (_, Unit::Count | Unit::Share) => Some(a),
-        (Unit::Bytes, Unit::Milliseconds) => Some(Unit::BytesPerSecond),
-        (Unit::Bytes, Unit::BytesPerSecond) => Some(Unit::Milliseconds),
-        (Unit::Count | Unit::Number, Unit::Milliseconds) => Some(Unit::PerSecond),
-        (Unit::Count | Unit::Number, Unit::PerSecond) => Some(Unit::Milliseconds),
+        _ if a == b => Some(FigureUnit::Number),
+        (_, FigureUnit::Number) => Some(a),
+        (_, FigureUnit::Count | FigureUnit::Share) if a.is_bare() => Some(FigureUnit::Number),
+        (_, FigureUnit::Count | FigureUnit::Share) => Some(a),
+        (FigureUnit::Bytes, FigureUnit::Milliseconds) => Some(FigureUnit::BytesPerSecond),
+        (FigureUnit::Bytes, FigureUnit::BytesPerSecond) => Some(FigureUnit::Milliseconds),
+        (FigureUnit::Count | FigureUnit::Number, FigureUnit::Milliseconds) => Some(FigureUnit::PerSecond),
+        (FigureUnit::Count | FigureUnit::Number, FigureUnit::PerSecond) => Some(FigureUnit::Milliseconds),
         _ => None,
     }
 }

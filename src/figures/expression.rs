@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::moments::Moments;
 use super::scale::Scale;
 use super::table::Figure;
-use super::unit::{Amount, Unit};
+use super::unit::{Amount, FigureUnit};
 
 /// Something that holds or does not: `reserved <= before.reserved`.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,12 +18,12 @@ pub struct Condition(pub(super) Test);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantity {
     pub(super) term: Term,
-    pub(super) unit: Unit,
+    pub(super) unit: FigureUnit,
 }
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Unanswered {
+pub enum EvaluationError {
     /// The run does not know this figure.
     #[error("{name} is not known here")]
     Unknown {
@@ -48,8 +48,8 @@ impl Condition {
     /// Whether it holds.
     ///
     /// # Errors
-    /// [`Unanswered`]: what can't be known is neither true nor false.
-    pub fn holds(&self, moments: &Moments) -> Result<bool, Unanswered> {
+    /// [`EvaluationError`]: what can't be known is neither true nor false.
+    pub fn holds(&self, moments: &Moments) -> Result<bool, EvaluationError> {
         self.0.holds(moments)
     }
 
@@ -80,14 +80,14 @@ impl Quantity {
     /// Its value.
     ///
     /// # Errors
-    /// [`Unanswered`].
-    pub fn measure(&self, moments: &Moments) -> Result<Amount, Unanswered> {
+    /// [`EvaluationError`].
+    pub fn measure(&self, moments: &Moments) -> Result<Amount, EvaluationError> {
         Ok(Amount { value: self.term.value(moments)? / self.unit.base(), unit: self.unit })
     }
 
     /// What it counts.
     #[must_use]
-    pub const fn unit(&self) -> Unit {
+    pub const fn unit(&self) -> FigureUnit {
         self.unit
     }
 
@@ -181,10 +181,10 @@ impl Operation {
         }
     }
 
-    const fn binding(self) -> Binding {
+    const fn binding(self) -> Precedence {
         match self {
-            Self::Plus | Self::Minus => Binding::Sum,
-            Self::Times | Self::Over => Binding::Product,
+            Self::Plus | Self::Minus => Precedence::Sum,
+            Self::Times | Self::Over => Precedence::Product,
         }
     }
 }
@@ -212,7 +212,7 @@ impl Function {
 
 /// How tightly a sign binds: where an expression stands inside another one, parentheses keep it together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Binding {
+enum Precedence {
     Or,
     And,
     Not,
@@ -224,7 +224,7 @@ enum Binding {
 }
 
 impl Test {
-    fn holds(&self, moments: &Moments) -> Result<bool, Unanswered> {
+    fn holds(&self, moments: &Moments) -> Result<bool, EvaluationError> {
         Ok(match self {
             Self::Compare(relation, a, b) => relation.holds(a.value(moments)?, b.value(moments)?),
             Self::Within { measured, tolerance, of, relative } => {
@@ -265,46 +265,46 @@ impl Test {
         }
     }
 
-    const fn binding(&self) -> Binding {
+    const fn binding(&self) -> Precedence {
         match self {
-            Self::Compare(..) | Self::Within { .. } => Binding::Comparison,
-            Self::Not(_) => Binding::Not,
-            Self::And(..) => Binding::And,
-            Self::Or(..) => Binding::Or,
+            Self::Compare(..) | Self::Within { .. } => Precedence::Comparison,
+            Self::Not(_) => Precedence::Not,
+            Self::And(..) => Precedence::And,
+            Self::Or(..) => Precedence::Or,
         }
     }
 
-    fn print(&self, f: &mut fmt::Formatter<'_>, least: Binding) -> fmt::Result {
+    fn print(&self, f: &mut fmt::Formatter<'_>, least: Precedence) -> fmt::Result {
         let bracketed = self.binding() < least;
         if bracketed {
             f.write_str("(")?;
         }
         match self {
             Self::Compare(relation, a, b) => {
-                a.print(f, Binding::Sum)?;
+                a.print(f, Precedence::Sum)?;
                 write!(f, " {} ", relation.sign())?;
-                b.print(f, Binding::Sum)?;
+                b.print(f, Precedence::Sum)?;
             }
             Self::Within { measured, tolerance, of, .. } => {
-                measured.print(f, Binding::Sum)?;
+                measured.print(f, Precedence::Sum)?;
                 f.write_str(" within ")?;
-                tolerance.print(f, Binding::Sum)?;
+                tolerance.print(f, Precedence::Sum)?;
                 f.write_str(" of ")?;
-                of.print(f, Binding::Sum)?;
+                of.print(f, Precedence::Sum)?;
             }
             Self::Not(test) => {
                 f.write_str("not ")?;
-                test.print(f, Binding::Not)?;
+                test.print(f, Precedence::Not)?;
             }
             Self::And(a, b) => {
-                a.print(f, Binding::And)?;
+                a.print(f, Precedence::And)?;
                 f.write_str(" and ")?;
-                b.print(f, Binding::Not)?;
+                b.print(f, Precedence::Not)?;
             }
             Self::Or(a, b) => {
-                a.print(f, Binding::Or)?;
+                a.print(f, Precedence::Or)?;
                 f.write_str(" or ")?;
-                b.print(f, Binding::And)?;
+                b.print(f, Precedence::And)?;
             }
         }
         if bracketed { f.write_str(")") } else { Ok(()) }
@@ -313,13 +313,13 @@ impl Test {
 
 impl Term {
     /// In seconds where it is a time.
-    fn value(&self, moments: &Moments) -> Result<f64, Unanswered> {
+    fn value(&self, moments: &Moments) -> Result<f64, EvaluationError> {
         Ok(match self {
             Self::Literal(number, scale) => scale.amount(*number).value * scale.unit().base(),
             Self::Figure(mark, figure) => {
-                let unmarked = || Unanswered::Unmarked { mark: mark.as_deref().unwrap_or_default().to_owned() };
+                let unmarked = || EvaluationError::Unmarked { mark: mark.as_deref().unwrap_or_default().to_owned() };
                 let figures = moments.at(mark.as_deref()).ok_or_else(unmarked)?;
-                let amount = figures.get(*figure).ok_or_else(|| Unanswered::Unknown { name: self.to_string() })?;
+                let amount = figures.get(*figure).ok_or_else(|| EvaluationError::Unknown { name: self.to_string() })?;
                 amount.value * amount.unit.base()
             }
             Self::Negative(term) => -term.value(moments)?,
@@ -329,12 +329,15 @@ impl Term {
                     Operation::Plus => a + b,
                     Operation::Minus => a - b,
                     Operation::Times => a * b,
-                    Operation::Over if b == 0.0 => return Err(Unanswered::Undefined { quotient: self.to_string() }),
+                    Operation::Over if b == 0.0 => {
+                        return Err(EvaluationError::Undefined { quotient: self.to_string() });
+                    }
                     Operation::Over => a / b,
                 }
             }
             Self::Call(function, arguments) => {
-                let values: Result<Vec<f64>, Unanswered> = arguments.iter().map(|term| term.value(moments)).collect();
+                let values: Result<Vec<f64>, EvaluationError> =
+                    arguments.iter().map(|term| term.value(moments)).collect();
                 let values = values?.into_iter();
                 match function {
                     Function::Abs => values.map(f64::abs).sum(),
@@ -358,33 +361,34 @@ impl Term {
         }
     }
 
-    const fn binding(&self) -> Binding {
+    const fn binding(&self) -> Precedence {
         match self {
-            Self::Literal(..) | Self::Figure(..) | Self::Call(..) => Binding::Whole,
-            Self::Negative(_) => Binding::Unary,
+            Self::Literal(..) | Self::Figure(..) | Self::Call(..) => Precedence::Whole,
+            Self::Negative(_) => Precedence::Unary,
             Self::Binary(operation, ..) => operation.binding(),
         }
     }
 
-    fn print(&self, f: &mut fmt::Formatter<'_>, least: Binding) -> fmt::Result {
+    fn print(&self, f: &mut fmt::Formatter<'_>, least: Precedence) -> fmt::Result {
         let bracketed = self.binding() < least;
         if bracketed {
             f.write_str("(")?;
         }
         match self {
-            Self::Literal(number, scale) if scale.unit() == Unit::PerSecond => write!(f, "{number}{scale}")?,
+            Self::Literal(number, scale) if scale.unit() == FigureUnit::PerSecond => write!(f, "{number}{scale}")?,
             Self::Literal(number, scale) if *scale == Scale::ONE => write!(f, "{number}")?,
             Self::Literal(number, scale) => write!(f, "{number} {scale}")?,
             Self::Figure(None, figure) => f.write_str(figure.name())?,
             Self::Figure(Some(mark), figure) => write!(f, "{mark}.{}", figure.name())?,
             Self::Negative(term) => {
                 f.write_str("-")?;
-                term.print(f, Binding::Unary)?;
+                term.print(f, Precedence::Unary)?;
             }
             Self::Binary(operation, a, b) => {
                 a.print(f, operation.binding())?;
                 write!(f, " {} ", operation.sign())?;
-                let tighter = if operation.binding() == Binding::Sum { Binding::Product } else { Binding::Unary };
+                let tighter =
+                    if operation.binding() == Precedence::Sum { Precedence::Product } else { Precedence::Unary };
                 b.print(f, tighter)?;
             }
             Self::Call(function, arguments) => {
@@ -393,7 +397,7 @@ impl Term {
                     if index > 0 {
                         f.write_str(", ")?;
                     }
-                    term.print(f, Binding::Sum)?;
+                    term.print(f, Precedence::Sum)?;
                 }
                 f.write_str(")")?;
             }
@@ -404,13 +408,13 @@ impl Term {
 
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.print(f, Binding::Sum)
+        self.print(f, Precedence::Sum)
     }
 }
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.print(f, Binding::Or)
+        self.0.print(f, Precedence::Or)
     }
 }
 

@@ -17,11 +17,11 @@ mod unit;
 #[cfg(test)]
 mod tests;
 
-pub use expression::{Condition, Quantity, Unanswered};
+pub use expression::{Condition, EvaluationError, Quantity};
 pub use moments::Moments;
 pub use parser::Scope;
 pub use scale::Scale;
-pub use table::{Figure, Figures, Known, list};
+pub use table::{Figure, FigureInputs, Figures, list};
 pub use template::Template;
 pub use token::Misread;
-pub use unit::{Amount, Unit};
+pub use unit::{Amount, FigureUnit};

@@ -4,7 +4,7 @@ use super::algebra;
 use super::expression::{Condition, Function, Operation, Quantity, Relation, Term, Test};
 use super::table::Figure;
 use super::token::{KEYWORDS, Misread, Token, tokens};
-use super::unit::Unit;
+use super::unit::FigureUnit;
 use crate::user_input::hint;
 
 /// Longer expressions are none that a person wrote.
@@ -33,8 +33,8 @@ impl Condition {
     /// What is wrong, and where.
     pub fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Misread> {
         match read(text, scope)? {
-            Parsed::Test(test) => Ok(Self(test)),
-            Parsed::Term(..) => {
+            ParsedPart::Test(test) => Ok(Self(test)),
+            ParsedPart::Term(..) => {
                 Err(Misread::new(0, "a condition is wanted, and this is a quantity; compare it with another: <, >, =="))
             }
         }
@@ -48,8 +48,8 @@ impl Quantity {
     /// What is wrong, and where.
     pub fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Misread> {
         match read(text, scope)? {
-            Parsed::Term(term, unit) => Ok(Self { term, unit }),
-            Parsed::Test(_) => {
+            ParsedPart::Term(term, unit) => Ok(Self { term, unit }),
+            ParsedPart::Test(_) => {
                 Err(Misread::new(0, "a quantity is wanted, and this is a condition; leave the comparison out"))
             }
         }
@@ -57,12 +57,12 @@ impl Quantity {
 }
 
 /// A whole expression, or a part of one.
-enum Parsed {
-    Term(Term, Unit),
+enum ParsedPart {
+    Term(Term, FigureUnit),
     Test(Test),
 }
 
-fn read(text: &str, scope: &Scope<'_>) -> Result<Parsed, Misread> {
+fn read(text: &str, scope: &Scope<'_>) -> Result<ParsedPart, Misread> {
     if text.len() > LONGEST {
         return Err(Misread::new(0, format!("an expression of more than {LONGEST} bytes; shorten it")));
     }
@@ -127,38 +127,38 @@ impl<'a> Parser<'a, '_> {
         read
     }
 
-    fn or(&mut self) -> Result<Parsed, Misread> {
+    fn or(&mut self) -> Result<ParsedPart, Misread> {
         let start = self.offset();
         let mut left = self.and()?;
         while self.takes(Token::Word("or")) {
             let at = self.offset();
             let right = self.and()?;
-            left = Parsed::Test(Test::Or(Box::new(test(left, start)?), Box::new(test(right, at)?)));
+            left = ParsedPart::Test(Test::Or(Box::new(test(left, start)?), Box::new(test(right, at)?)));
         }
         Ok(left)
     }
 
-    fn and(&mut self) -> Result<Parsed, Misread> {
+    fn and(&mut self) -> Result<ParsedPart, Misread> {
         let start = self.offset();
         let mut left = self.not()?;
         while self.takes(Token::Word("and")) {
             let at = self.offset();
             let right = self.not()?;
-            left = Parsed::Test(Test::And(Box::new(test(left, start)?), Box::new(test(right, at)?)));
+            left = ParsedPart::Test(Test::And(Box::new(test(left, start)?), Box::new(test(right, at)?)));
         }
         Ok(left)
     }
 
-    fn not(&mut self) -> Result<Parsed, Misread> {
+    fn not(&mut self) -> Result<ParsedPart, Misread> {
         if !self.takes(Token::Word("not")) {
             return self.comparison();
         }
         let at = self.offset();
         let inner = self.deeper(Self::not)?;
-        Ok(Parsed::Test(Test::Not(Box::new(test(inner, at)?))))
+        Ok(ParsedPart::Test(Test::Not(Box::new(test(inner, at)?))))
     }
 
-    fn comparison(&mut self) -> Result<Parsed, Misread> {
+    fn comparison(&mut self) -> Result<ParsedPart, Misread> {
         let start = self.offset();
         let left = self.sum()?;
         let at = self.offset();
@@ -172,11 +172,11 @@ impl<'a> Parser<'a, '_> {
             let from = self.offset();
             let (of, other) = self.sum().and_then(|read| term(read, from))?;
             same(unit, other, at, "compared")?;
-            let relative = allowed == Unit::Share || (!unit.is_bare() && allowed.is_bare());
+            let relative = allowed == FigureUnit::Share || (!unit.is_bare() && allowed.is_bare());
             if !relative {
                 same(unit, allowed, at, "compared")?;
             }
-            return Ok(Parsed::Test(Test::Within { measured, tolerance, of, relative }));
+            return Ok(ParsedPart::Test(Test::Within { measured, tolerance, of, relative }));
         }
         let relation = Relation::ALL.into_iter().find(|relation| self.takes(Token::Sign(relation.sign())));
         let Some(relation) = relation else { return Ok(left) };
@@ -184,10 +184,10 @@ impl<'a> Parser<'a, '_> {
         let from = self.offset();
         let (right, other) = self.sum().and_then(|read| term(read, from))?;
         same(unit, other, at, "compared")?;
-        Ok(Parsed::Test(Test::Compare(relation, left, right)))
+        Ok(ParsedPart::Test(Test::Compare(relation, left, right)))
     }
 
-    fn sum(&mut self) -> Result<Parsed, Misread> {
+    fn sum(&mut self) -> Result<ParsedPart, Misread> {
         let start = self.offset();
         let mut left = self.product()?;
         loop {
@@ -202,16 +202,16 @@ impl<'a> Parser<'a, '_> {
             let from = self.offset();
             let (b, other) = self.product().and_then(|read| term(read, from))?;
             let unit = same(unit, other, at, if operation == Operation::Plus { "added" } else { "subtracted" })?;
-            left = Parsed::Term(Term::Binary(operation, Box::new(a), Box::new(b)), unit);
+            left = ParsedPart::Term(Term::Binary(operation, Box::new(a), Box::new(b)), unit);
         }
     }
 
-    fn product(&mut self) -> Result<Parsed, Misread> {
+    fn product(&mut self) -> Result<ParsedPart, Misread> {
         let start = self.offset();
         let mut left = self.unary()?;
         loop {
             let at = self.offset();
-            let (operation, units): (_, fn(Unit, Unit) -> Option<Unit>) = match self.peek() {
+            let (operation, units): (_, fn(FigureUnit, FigureUnit) -> Option<FigureUnit>) = match self.peek() {
                 Some(Token::Sign("*")) => (Operation::Times, algebra::product),
                 Some(Token::Sign("/")) => (Operation::Over, algebra::quotient),
                 _ => return Ok(left),
@@ -224,25 +224,25 @@ impl<'a> Parser<'a, '_> {
                 let (a, b, sign) = (unit.label(), other.label(), operation.sign());
                 return Err(Misread::new(at, format!("{a} {sign} {b} means nothing here")));
             };
-            left = Parsed::Term(Term::Binary(operation, Box::new(a), Box::new(b)), unit);
+            left = ParsedPart::Term(Term::Binary(operation, Box::new(a), Box::new(b)), unit);
         }
     }
 
-    fn unary(&mut self) -> Result<Parsed, Misread> {
+    fn unary(&mut self) -> Result<ParsedPart, Misread> {
         if !self.takes(Token::Sign("-")) {
             return self.primary();
         }
         let at = self.offset();
         let (inner, unit) = self.deeper(Self::unary).and_then(|read| term(read, at))?;
-        Ok(Parsed::Term(Term::Negative(Box::new(inner)), unit))
+        Ok(ParsedPart::Term(Term::Negative(Box::new(inner)), unit))
     }
 
-    fn primary(&mut self) -> Result<Parsed, Misread> {
+    fn primary(&mut self) -> Result<ParsedPart, Misread> {
         let token = self.peek();
         match token {
             Some(Token::Number(number, scale)) => {
                 self.next += 1;
-                Ok(Parsed::Term(Term::Literal(number, scale), scale.unit()))
+                Ok(ParsedPart::Term(Term::Literal(number, scale), scale.unit()))
             }
             Some(Token::Sign("(")) => {
                 self.next += 1;
@@ -262,7 +262,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    fn call(&mut self, function: Function) -> Result<Parsed, Misread> {
+    fn call(&mut self, function: Function) -> Result<ParsedPart, Misread> {
         let start = self.offset();
         self.next += 1;
         self.wants("(")?;
@@ -280,14 +280,14 @@ impl<'a> Parser<'a, '_> {
         self.wants(")")?;
         let right = if function == Function::Abs { arguments.len() == 1 } else { arguments.len() >= 2 };
         match unit.filter(|_| right) {
-            Some(unit) => Ok(Parsed::Term(Term::Call(function, arguments), unit)),
+            Some(unit) => Ok(ParsedPart::Term(Term::Call(function, arguments), unit)),
             None if function == Function::Abs => Err(Misread::new(start, "abs takes one quantity")),
             None => Err(Misread::new(start, format!("{} takes two quantities or more", function.word()))),
         }
     }
 
     /// A figure, with its mark or without.
-    fn name(&mut self, first: &'a str) -> Result<Parsed, Misread> {
+    fn name(&mut self, first: &'a str) -> Result<ParsedPart, Misread> {
         let start = self.offset();
         self.next += 1;
         let mark = if self.takes(Token::Sign(".")) {
@@ -316,27 +316,27 @@ impl<'a> Parser<'a, '_> {
             let example = self.scope.marks.first().copied().unwrap_or_default();
             return Err(Misread::new(start, format!("whose {word}? write {example}.{word}")));
         }
-        Ok(Parsed::Term(Term::Figure(mark.map(Into::into), figure), figure.unit()))
+        Ok(ParsedPart::Term(Term::Figure(mark.map(Into::into), figure), figure.unit()))
     }
 }
 
-fn term(read: Parsed, at: usize) -> Result<(Term, Unit), Misread> {
+fn term(read: ParsedPart, at: usize) -> Result<(Term, FigureUnit), Misread> {
     match read {
-        Parsed::Term(term, unit) => Ok((term, unit)),
-        Parsed::Test(_) => Err(Misread::new(at, "this is true or false, and a quantity is wanted here")),
+        ParsedPart::Term(term, unit) => Ok((term, unit)),
+        ParsedPart::Test(_) => Err(Misread::new(at, "this is true or false, and a quantity is wanted here")),
     }
 }
 
-fn test(read: Parsed, at: usize) -> Result<Test, Misread> {
+fn test(read: ParsedPart, at: usize) -> Result<Test, Misread> {
     match read {
-        Parsed::Test(test) => Ok(test),
-        Parsed::Term(..) => Err(Misread::new(at, "this is a quantity, and something true or false is wanted here")),
+        ParsedPart::Test(test) => Ok(test),
+        ParsedPart::Term(..) => Err(Misread::new(at, "this is a quantity, and something true or false is wanted here")),
     }
 }
 
-fn same(a: Unit, b: Unit, at: usize, what: &str) -> Result<Unit, Misread> {
+fn same(a: FigureUnit, b: FigureUnit, at: usize, what: &str) -> Result<FigureUnit, Misread> {
     algebra::sum(a, b).ok_or_else(|| {
-        let hint = if b == Unit::Number || a == Unit::Number { "; give the number a unit" } else { "" };
+        let hint = if b == FigureUnit::Number || a == FigureUnit::Number { "; give the number a unit" } else { "" };
         Misread::new(at, format!("{} and {} can't be {what}{hint}", a.label(), b.label()))
     })
 }

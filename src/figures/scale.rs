@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::unit::{Amount, Unit};
+use super::unit::{Amount, FigureUnit};
 use crate::units::{GIB, KIB, MIB};
 use crate::user_input::hint;
 
@@ -11,38 +11,38 @@ use crate::user_input::hint;
 pub struct Scale {
     /// The word; empty for a number alone.
     word: &'static str,
-    unit: Unit,
+    unit: FigureUnit,
     /// How much of `unit` one of it is.
     factor: f64,
 }
 
 /// All of them.
 const SCALES: [Scale; 16] = [
-    scale("B", Unit::Bytes, 1.0),
-    scale("KiB", Unit::Bytes, KIB as f64),
-    scale("MiB", Unit::Bytes, MIB as f64),
-    scale("GiB", Unit::Bytes, GIB as f64),
-    scale("TiB", Unit::Bytes, (GIB * KIB) as f64),
-    scale("us", Unit::Milliseconds, 1e-3),
-    scale("ms", Unit::Milliseconds, 1.0),
-    scale("s", Unit::Milliseconds, 1e3),
-    scale("B/s", Unit::BytesPerSecond, 1.0),
-    scale("kB/s", Unit::BytesPerSecond, 1e3),
-    scale("MB/s", Unit::BytesPerSecond, 1e6),
-    scale("GB/s", Unit::BytesPerSecond, 1e9),
-    scale("GiB/s", Unit::BytesPerSecond, GIB as f64),
-    scale("/s", Unit::PerSecond, 1.0),
-    scale("%", Unit::Share, 0.01),
+    scale("B", FigureUnit::Bytes, 1.0),
+    scale("KiB", FigureUnit::Bytes, KIB as f64),
+    scale("MiB", FigureUnit::Bytes, MIB as f64),
+    scale("GiB", FigureUnit::Bytes, GIB as f64),
+    scale("TiB", FigureUnit::Bytes, (GIB * KIB) as f64),
+    scale("us", FigureUnit::Milliseconds, 1e-3),
+    scale("ms", FigureUnit::Milliseconds, 1.0),
+    scale("s", FigureUnit::Milliseconds, 1e3),
+    scale("B/s", FigureUnit::BytesPerSecond, 1.0),
+    scale("kB/s", FigureUnit::BytesPerSecond, 1e3),
+    scale("MB/s", FigureUnit::BytesPerSecond, 1e6),
+    scale("GB/s", FigureUnit::BytesPerSecond, 1e9),
+    scale("GiB/s", FigureUnit::BytesPerSecond, GIB as f64),
+    scale("/s", FigureUnit::PerSecond, 1.0),
+    scale("%", FigureUnit::Share, 0.01),
     Scale::ONE,
 ];
 
-const fn scale(word: &'static str, unit: Unit, factor: f64) -> Scale {
+const fn scale(word: &'static str, unit: FigureUnit, factor: f64) -> Scale {
     Scale { word, unit, factor }
 }
 
 impl Scale {
     /// A number alone.
-    pub const ONE: Self = scale("", Unit::Number, 1.0);
+    pub const ONE: Self = scale("", FigureUnit::Number, 1.0);
 
     /// The unit written so.
     #[must_use]
@@ -68,7 +68,7 @@ impl Scale {
 
     /// What it counts.
     #[must_use]
-    pub const fn unit(self) -> Unit {
+    pub const fn unit(self) -> FigureUnit {
         self.unit
     }
 

@@ -7,7 +7,7 @@ use serde::ser::SerializeMap;
 
 use super::unit::{
     Amount,
-    Unit::{self, BytesPerSecond, Count, Milliseconds, Number, PerSecond, Share},
+    FigureUnit::{self, BytesPerSecond, Count, Milliseconds, Number, PerSecond, Share},
 };
 use crate::allocator::Statistics;
 use crate::model::{Category, Configuration, Phase, StepReport, View};
@@ -15,7 +15,7 @@ use crate::units::Bytes;
 
 /// What figures are read from.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct FigureInputs<'a> {
     /// The run at a moment.
     pub view: &'a View,
     /// The allocator's own statistics, where it can be asked; else the run's events tell what they can.
@@ -31,9 +31,9 @@ pub struct Figure(usize);
 /// What is known of a figure.
 struct FigureEntry {
     name: &'static str,
-    unit: Unit,
+    unit: FigureUnit,
     says: &'static str,
-    read: fn(&Known<'_>) -> Option<f64>,
+    read: fn(&FigureInputs<'_>) -> Option<f64>,
 }
 
 impl Figure {
@@ -56,7 +56,7 @@ impl Figure {
 
     /// What it counts.
     #[must_use]
-    pub const fn unit(self) -> Unit {
+    pub const fn unit(self) -> FigureUnit {
         TABLE[self.0].unit
     }
 
@@ -88,12 +88,12 @@ impl Figures {
     /// The figures of `view` alone.
     #[must_use]
     pub fn of_view(view: &View) -> Self {
-        Self::of(&Known { view, statistics: None, device_memory: None })
+        Self::of(&FigureInputs { view, statistics: None, device_memory: None })
     }
 
     /// All figures that are known.
     #[must_use]
-    pub fn of(known: &Known<'_>) -> Self {
+    pub fn of(known: &FigureInputs<'_>) -> Self {
         Self(TABLE.iter().map(|entry| (entry.read)(known)).collect())
     }
 
@@ -143,35 +143,35 @@ fn count(count: u64) -> Option<f64> {
     Some(count as f64)
 }
 
-fn live(known: &Known<'_>, category: Category) -> Option<f64> {
+fn live(known: &FigureInputs<'_>, category: Category) -> Option<f64> {
     bytes(known.view.by_category[category as usize])
 }
 
-fn at_peak(known: &Known<'_>, category: Category) -> Option<f64> {
+fn at_peak(known: &FigureInputs<'_>, category: Category) -> Option<f64> {
     last_step(known)?;
     bytes(known.view.peak_by_category[category as usize])
 }
 
-fn last_step<'a>(known: &Known<'a>) -> Option<&'a StepReport> {
+fn last_step<'a>(known: &FigureInputs<'a>) -> Option<&'a StepReport> {
     known.view.steps.last.as_ref()
 }
 
 /// The column of the last whole step.
-fn column(known: &Known<'_>) -> Option<crate::model::Column> {
+fn column(known: &FigureInputs<'_>) -> Option<crate::model::Column> {
     last_step(known)?;
     known.view.history.latest()
 }
 
-fn after(known: &Known<'_>, phase: Phase) -> Option<f64> {
+fn after(known: &FigureInputs<'_>, phase: Phase) -> Option<f64> {
     known.view.boundaries.after(phase).and_then(bytes)
 }
 
-fn phase_ms(known: &Known<'_>, phase: Phase) -> Option<f64> {
+fn phase_ms(known: &FigureInputs<'_>, phase: Phase) -> Option<f64> {
     Some(last_step(known)?.phases[phase as usize].0 as f64 / 1e3)
 }
 
 /// The steps under the switches in force.
-fn configuration<'a>(known: &Known<'a>) -> Option<&'a Configuration> {
+fn configuration<'a>(known: &FigureInputs<'a>) -> Option<&'a Configuration> {
     let in_force = &known.view.settings.0;
     let is_in_force = |configuration: &&'a std::sync::Arc<Configuration>| {
         let own = &configuration.settings.0;
@@ -181,140 +181,171 @@ fn configuration<'a>(known: &Known<'a>) -> Option<&'a Configuration> {
 }
 
 /// Of a switch whose value is a number.
-fn switch(known: &Known<'_>, word: &str) -> Option<f64> {
+fn switch(known: &FigureInputs<'_>, word: &str) -> Option<f64> {
     known.view.settings.get(word)?.value.parse().ok()
 }
 
-fn device_memory(known: &Known<'_>) -> Option<f64> {
+fn device_memory(known: &FigureInputs<'_>) -> Option<f64> {
     let told = || known.view.gpu.as_ref()?.memory.map(|memory| memory.shares().total());
     known.device_memory.or_else(told).and_then(bytes)
 }
 
-fn driver_used(known: &Known<'_>) -> Option<f64> {
+fn driver_used(known: &FigureInputs<'_>) -> Option<f64> {
     known.view.gpu.as_ref()?.memory.and_then(|memory| bytes(memory.used))
 }
 
 /// What the allocator itself counts, else what follows from its events.
-fn statistic(known: &Known<'_>, read: fn(&Statistics) -> i64, told: u64) -> Option<f64> {
+fn statistic(known: &FigureInputs<'_>, read: fn(&Statistics) -> i64, told: u64) -> Option<f64> {
     Some(known.statistics.map_or(told as f64, |statistics| read(statistics) as f64))
 }
 
-const fn entry(name: &'static str, unit: Unit, says: &'static str, read: fn(&Known<'_>) -> Option<f64>) -> FigureEntry {
+const fn entry(
+    name: &'static str,
+    unit: FigureUnit,
+    says: &'static str,
+    read: fn(&FigureInputs<'_>) -> Option<f64>,
+) -> FigureEntry {
     FigureEntry { name, unit, says, read }
 }
 
 const TABLE: &[FigureEntry] = &[
     // Memory now.
-    entry("allocated", Unit::Bytes, "Blocks handed out: torch.cuda.memory_allocated().", |known| {
+    entry("allocated", FigureUnit::Bytes, "Blocks handed out: torch.cuda.memory_allocated().", |known| {
         bytes(known.view.ledger.allocated())
     }),
-    entry("reserved", Unit::Bytes, "Held from the driver: torch.cuda.memory_reserved().", |known| {
+    entry("reserved", FigureUnit::Bytes, "Held from the driver: torch.cuda.memory_reserved().", |known| {
         bytes(known.view.ledger.reserved())
     }),
-    entry("live", Unit::Bytes, "Asked for and not yet freed: allocated without rounding.", |known| {
+    entry("live", FigureUnit::Bytes, "Asked for and not yet freed: allocated without rounding.", |known| {
         bytes(known.view.ledger.live)
     }),
-    entry("requested", Unit::Bytes, "Another word for live.", |known| bytes(known.view.ledger.live)),
-    entry("rounding", Unit::Bytes, "What blocks are larger than what was asked for.", |known| {
+    entry("requested", FigureUnit::Bytes, "Another word for live.", |known| bytes(known.view.ledger.live)),
+    entry("rounding", FigureUnit::Bytes, "What blocks are larger than what was asked for.", |known| {
         bytes(known.view.ledger.rounding)
     }),
-    entry("pending", Unit::Bytes, "Freed, and waiting for another stream.", |known| bytes(known.view.ledger.pending)),
-    entry("free", Unit::Bytes, "Reserved and free: releasable and stranded together.", |known| {
+    entry("pending", FigureUnit::Bytes, "Freed, and waiting for another stream.", |known| {
+        bytes(known.view.ledger.pending)
+    }),
+    entry("free", FigureUnit::Bytes, "Reserved and free: releasable and stranded together.", |known| {
         bytes(known.view.ledger.free())
     }),
-    entry("releasable", Unit::Bytes, "In segments that nothing holds: empty_cache gives it back.", |known| {
+    entry("releasable", FigureUnit::Bytes, "In segments that nothing holds: empty_cache gives it back.", |known| {
         bytes(known.view.ledger.releasable)
     }),
-    entry("stranded", Unit::Bytes, "Free, but in a segment that a block holds.", |known| {
+    entry("stranded", FigureUnit::Bytes, "Free, but in a segment that a block holds.", |known| {
         bytes(known.view.ledger.stranded)
     }),
     entry("fragmentation", Share, "stranded / reserved.", |known| Some(known.view.ledger.fragmentation())),
-    entry("largest_free", Unit::Bytes, "The largest free block.", |known| bytes(known.view.ledger.largest_free)),
-    entry("largest_hole", Unit::Bytes, "The largest free block in a segment that a block holds.", |known| {
+    entry("largest_free", FigureUnit::Bytes, "The largest free block.", |known| bytes(known.view.ledger.largest_free)),
+    entry("largest_hole", FigureUnit::Bytes, "The largest free block in a segment that a block holds.", |known| {
         bytes(known.view.largest_hole)
     }),
-    entry("limit", Unit::Bytes, "The most that may be reserved; absent without a limit.", |known| {
+    entry("limit", FigureUnit::Bytes, "The most that may be reserved; absent without a limit.", |known| {
         known.view.limit.and_then(bytes)
     }),
-    entry("device_memory", Unit::Bytes, "All memory of the device, where it is known.", device_memory),
-    entry("driver_used", Unit::Bytes, "What the driver counts as used, by all programs; on a GPU only.", driver_used),
+    entry("device_memory", FigureUnit::Bytes, "All memory of the device, where it is known.", device_memory),
+    entry(
+        "driver_used",
+        FigureUnit::Bytes,
+        "What the driver counts as used, by all programs; on a GPU only.",
+        driver_used,
+    ),
     entry(
         "pinned",
-        Unit::Bytes,
+        FigureUnit::Bytes,
         "Host memory held for batches and tensors: page-locked blocks, and what is offloaded.",
         |known| bytes(known.view.host.reserved),
     ),
     // Since the start.
-    entry("peak_allocated", Unit::Bytes, "Highest allocated since the start.", |known| {
+    entry("peak_allocated", FigureUnit::Bytes, "Highest allocated since the start.", |known| {
         bytes(known.view.peak_allocated)
     }),
-    entry("peak_reserved", Unit::Bytes, "Highest reserved since the start.", |known| bytes(known.view.peak_reserved)),
+    entry("peak_reserved", FigureUnit::Bytes, "Highest reserved since the start.", |known| {
+        bytes(known.view.peak_reserved)
+    }),
     // The last whole step.
-    entry("max_memory_allocated", Unit::Bytes, "Highest allocated since reset_peaks, else since the start.", |known| {
-        bytes(known.view.max_memory_allocated())
-    }),
-    entry("max_memory_reserved", Unit::Bytes, "Highest reserved since reset_peaks, else since the start.", |known| {
-        bytes(known.view.max_memory_reserved())
-    }),
-    entry("step_peak_allocated", Unit::Bytes, "Highest allocated within the last whole step.", |known| {
+    entry(
+        "max_memory_allocated",
+        FigureUnit::Bytes,
+        "Highest allocated since reset_peaks, else since the start.",
+        |known| bytes(known.view.max_memory_allocated()),
+    ),
+    entry(
+        "max_memory_reserved",
+        FigureUnit::Bytes,
+        "Highest reserved since reset_peaks, else since the start.",
+        |known| bytes(known.view.max_memory_reserved()),
+    ),
+    entry("step_peak_allocated", FigureUnit::Bytes, "Highest allocated within the last whole step.", |known| {
         bytes(column(known)?.peak)
     }),
-    entry("step_peak_reserved", Unit::Bytes, "Highest reserved within the last whole step.", |known| {
+    entry("step_peak_reserved", FigureUnit::Bytes, "Highest reserved within the last whole step.", |known| {
         bytes(column(known)?.reserved)
     }),
-    entry("step_floor", Unit::Bytes, "Lowest allocated within the last whole step.", |known| {
+    entry("step_floor", FigureUnit::Bytes, "Lowest allocated within the last whole step.", |known| {
         bytes(column(known)?.floor)
     }),
-    entry("step_stranded", Unit::Bytes, "Stranded when the last whole step ended.", |known| {
+    entry("step_stranded", FigureUnit::Bytes, "Stranded when the last whole step ended.", |known| {
         bytes(column(known)?.stranded)
     }),
-    entry("before_step", Unit::Bytes, "Allocated before the first step.", |known| {
+    entry("before_step", FigureUnit::Bytes, "Allocated before the first step.", |known| {
         known.view.boundaries.before_first_step().and_then(bytes)
     }),
-    entry("after_data", Unit::Bytes, "Allocated when the batch was there, in the last step.", |known| {
+    entry("after_data", FigureUnit::Bytes, "Allocated when the batch was there, in the last step.", |known| {
         after(known, Phase::Data)
     }),
-    entry("after_forward", Unit::Bytes, "Allocated after forward, in the last step.", |known| {
+    entry("after_forward", FigureUnit::Bytes, "Allocated after forward, in the last step.", |known| {
         after(known, Phase::Forward)
     }),
-    entry("after_backward", Unit::Bytes, "Allocated after backward, in the last step.", |known| {
+    entry("after_backward", FigureUnit::Bytes, "Allocated after backward, in the last step.", |known| {
         after(known, Phase::Backward)
     }),
-    entry("after_optimizer", Unit::Bytes, "Allocated after the optimizer, in the last step.", |known| {
+    entry("after_optimizer", FigureUnit::Bytes, "Allocated after the optimizer, in the last step.", |known| {
         after(known, Phase::Optimizer)
     }),
-    entry("after_zero_grad", Unit::Bytes, "Allocated after zero_grad, in the last step.", |known| {
+    entry("after_zero_grad", FigureUnit::Bytes, "Allocated after zero_grad, in the last step.", |known| {
         after(known, Phase::ZeroGrad)
     }),
     // What live blocks are for.
-    entry("parameters", Unit::Bytes, "Weights and biases.", |known| live(known, Category::Parameter)),
-    entry("gradients", Unit::Bytes, "Gradients of parameters.", |known| live(known, Category::Gradient)),
-    entry("optimizer", Unit::Bytes, "The optimizer's state.", |known| live(known, Category::OptimizerState)),
-    entry("activations", Unit::Bytes, "What forward keeps for backward.", |known| live(known, Category::Activation)),
-    entry("temporaries", Unit::Bytes, "What lives within an op or between two.", |known| {
+    entry("parameters", FigureUnit::Bytes, "Weights and biases.", |known| live(known, Category::Parameter)),
+    entry("gradients", FigureUnit::Bytes, "Gradients of parameters.", |known| live(known, Category::Gradient)),
+    entry("optimizer", FigureUnit::Bytes, "The optimizer's state.", |known| live(known, Category::OptimizerState)),
+    entry("activations", FigureUnit::Bytes, "What forward keeps for backward.", |known| {
+        live(known, Category::Activation)
+    }),
+    entry("temporaries", FigureUnit::Bytes, "What lives within an op or between two.", |known| {
         live(known, Category::Temporary)
     }),
-    entry("workspaces", Unit::Bytes, "Scratch memory of libraries.", |known| live(known, Category::Workspace)),
-    entry("communication", Unit::Bytes, "What ranks exchange while it is on its way.", |known| {
+    entry("workspaces", FigureUnit::Bytes, "Scratch memory of libraries.", |known| live(known, Category::Workspace)),
+    entry("communication", FigureUnit::Bytes, "What ranks exchange while it is on its way.", |known| {
         live(known, Category::Communication)
     }),
-    entry("inputs", Unit::Bytes, "Batches.", |known| live(known, Category::Input)),
-    entry("other", Unit::Bytes, "Anything else.", |known| live(known, Category::Other)),
-    entry("peak_parameters", Unit::Bytes, "Parameters when allocated was highest in the last whole step.", |known| {
-        at_peak(known, Category::Parameter)
-    }),
-    entry("peak_gradients", Unit::Bytes, "Gradients at that moment.", |known| at_peak(known, Category::Gradient)),
-    entry("peak_optimizer", Unit::Bytes, "The optimizer's state at that moment.", |known| {
+    entry("inputs", FigureUnit::Bytes, "Batches.", |known| live(known, Category::Input)),
+    entry("other", FigureUnit::Bytes, "Anything else.", |known| live(known, Category::Other)),
+    entry(
+        "peak_parameters",
+        FigureUnit::Bytes,
+        "Parameters when allocated was highest in the last whole step.",
+        |known| at_peak(known, Category::Parameter),
+    ),
+    entry("peak_gradients", FigureUnit::Bytes, "Gradients at that moment.", |known| at_peak(known, Category::Gradient)),
+    entry("peak_optimizer", FigureUnit::Bytes, "The optimizer's state at that moment.", |known| {
         at_peak(known, Category::OptimizerState)
     }),
-    entry("peak_activations", Unit::Bytes, "Activations at that moment.", |known| at_peak(known, Category::Activation)),
-    entry("peak_temporaries", Unit::Bytes, "Temporaries at that moment.", |known| at_peak(known, Category::Temporary)),
-    entry("peak_workspaces", Unit::Bytes, "Workspaces at that moment.", |known| at_peak(known, Category::Workspace)),
-    entry("peak_communication", Unit::Bytes, "What ranks exchange at that moment.", |known| {
+    entry("peak_activations", FigureUnit::Bytes, "Activations at that moment.", |known| {
+        at_peak(known, Category::Activation)
+    }),
+    entry("peak_temporaries", FigureUnit::Bytes, "Temporaries at that moment.", |known| {
+        at_peak(known, Category::Temporary)
+    }),
+    entry("peak_workspaces", FigureUnit::Bytes, "Workspaces at that moment.", |known| {
+        at_peak(known, Category::Workspace)
+    }),
+    entry("peak_communication", FigureUnit::Bytes, "What ranks exchange at that moment.", |known| {
         at_peak(known, Category::Communication)
     }),
-    entry("peak_inputs", Unit::Bytes, "Batches at that moment.", |known| at_peak(known, Category::Input)),
-    entry("peak_other", Unit::Bytes, "Anything else at that moment.", |known| at_peak(known, Category::Other)),
+    entry("peak_inputs", FigureUnit::Bytes, "Batches at that moment.", |known| at_peak(known, Category::Input)),
+    entry("peak_other", FigureUnit::Bytes, "Anything else at that moment.", |known| at_peak(known, Category::Other)),
     // Time.
     entry(
         "step_ms",
@@ -370,14 +401,14 @@ const TABLE: &[FigureEntry] = &[
     entry("ooms", Count, "Requests that failed for good.", |known| count(known.view.traffic.ooms)),
     entry(
         "asked",
-        Unit::Bytes,
+        FigureUnit::Bytes,
         "What the request that failed last had asked for; absent once a whole step went through.",
         |known| bytes(known.view.autopsy.as_ref()?.request.requested),
     ),
-    entry("wanted", Unit::Bytes, "Another word for asked.", |known| {
+    entry("wanted", FigureUnit::Bytes, "Another word for asked.", |known| {
         bytes(known.view.autopsy.as_ref()?.request.requested)
     }),
-    entry("short", Unit::Bytes, "How much it was short of; absent once a whole step went through.", |known| {
+    entry("short", FigureUnit::Bytes, "How much it was short of; absent once a whole step went through.", |known| {
         bytes(known.view.autopsy.as_ref()?.short)
     }),
     entry("retries", Count, "Requests that emptied the cache and tried again: num_alloc_retries.", |known| {
@@ -385,13 +416,13 @@ const TABLE: &[FigureEntry] = &[
     }),
     entry(
         "peak_requested",
-        Unit::Bytes,
+        FigureUnit::Bytes,
         "Most bytes asked for at once, since the start or the last reset_peaks: requested_bytes.all.peak.",
         |known| statistic(known, |statistics| statistics.requested_bytes.all.peak, known.view.peak_requested.0),
     ),
     entry(
         "inactive_split",
-        Unit::Bytes,
+        FigureUnit::Bytes,
         "Stranded, without what lies in expandable ranges: inactive_split_bytes.all.current.",
         |known| statistic(known, |statistics| statistics.inactive_split_bytes.all.current, known.view.inactive_split.0),
     ),

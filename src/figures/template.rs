@@ -1,6 +1,6 @@
 //! Text with figures in it: `Peak allocated fell from {before.step_peak_allocated} to {step_peak_allocated}.`
 
-use super::expression::{Quantity, Unanswered};
+use super::expression::{EvaluationError, Quantity};
 use super::moments::Moments;
 use super::parser::Scope;
 use super::token::Misread;
@@ -68,8 +68,8 @@ impl Template {
     /// The text with the values of its figures.
     ///
     /// # Errors
-    /// [`Unanswered`].
-    pub fn fill(&self, moments: &Moments) -> Result<String, Unanswered> {
+    /// [`EvaluationError`].
+    pub fn fill(&self, moments: &Moments) -> Result<String, EvaluationError> {
         self.0.iter().map(|piece| piece.fill(moments)).collect()
     }
 
@@ -118,7 +118,7 @@ impl Template {
 }
 
 impl TemplatePiece {
-    fn fill(&self, moments: &Moments) -> Result<String, Unanswered> {
+    fn fill(&self, moments: &Moments) -> Result<String, EvaluationError> {
         Ok(match self {
             Self::Text(text) => text.clone(),
             Self::Figure { quantity, form } => {

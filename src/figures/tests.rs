@@ -195,7 +195,7 @@ fn every_figure_has_a_name_of_its_own_and_a_sentence() {
         assert!(figure.says().ends_with('.'), "{figure:?}");
         assert!(!token::KEYWORDS.contains(&figure.name()));
     }
-    assert_eq!(Amount { value: 1.5 * 1024.0, unit: Unit::Bytes }.to_string(), Bytes(1536).to_string());
+    assert_eq!(Amount { value: 1.5 * 1024.0, unit: FigureUnit::Bytes }.to_string(), Bytes(1536).to_string());
 }
 
 #[test]

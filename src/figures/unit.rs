@@ -9,7 +9,7 @@ use crate::units::Bytes;
 /// What a figure counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unit {
+pub enum FigureUnit {
     /// Bytes.
     Bytes,
     /// Milliseconds.
@@ -26,7 +26,7 @@ pub enum Unit {
     Number,
 }
 
-impl Unit {
+impl FigureUnit {
     /// The word for it in sentences and tables.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -62,14 +62,14 @@ pub struct Amount {
     /// How much, in its unit; a difference can be negative.
     pub value: f64,
     /// Of what.
-    pub unit: Unit,
+    pub unit: FigureUnit,
 }
 
 impl Amount {
     /// The same in per cent, where it is a count, a share or a number.
     #[must_use]
     pub fn as_share(self) -> Self {
-        if self.unit.is_bare() { Self { unit: Unit::Share, ..self } } else { self }
+        if self.unit.is_bare() { Self { unit: FigureUnit::Share, ..self } } else { self }
     }
 }
 
@@ -77,22 +77,22 @@ impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, size) = (self.value, self.value.abs());
         let text = match self.unit {
-            Unit::Bytes => {
+            FigureUnit::Bytes => {
                 let sign = if value < 0.0 && size >= 0.5 { "-" } else { "" };
                 format!("{sign}{}", Bytes(size.round() as u64))
             }
-            Unit::Milliseconds if size < 1.0 => format!("{value:.3} ms"),
-            Unit::Milliseconds => format!("{value:.2} ms"),
-            Unit::BytesPerSecond if size >= 1e9 => format!("{:.1} GB/s", value / 1e9),
-            Unit::BytesPerSecond => format!("{:.1} MB/s", value / 1e6),
-            Unit::PerSecond if size >= 100.0 => format!("{value:.0}/s"),
-            Unit::PerSecond => format!("{value:.1}/s"),
-            Unit::Count if value == value.trunc() => format!("{value:.0}"),
-            Unit::Count => format!("{value:.1}"),
-            Unit::Share if size >= 0.1 => format!("{:.0} %", value * 100.0),
-            Unit::Share => format!("{:.1} %", value * 100.0),
-            Unit::Number if size != 0.0 && size < 0.1 => format!("{value:.4}"),
-            Unit::Number => format!("{value:.2}"),
+            FigureUnit::Milliseconds if size < 1.0 => format!("{value:.3} ms"),
+            FigureUnit::Milliseconds => format!("{value:.2} ms"),
+            FigureUnit::BytesPerSecond if size >= 1e9 => format!("{:.1} GB/s", value / 1e9),
+            FigureUnit::BytesPerSecond => format!("{:.1} MB/s", value / 1e6),
+            FigureUnit::PerSecond if size >= 100.0 => format!("{value:.0}/s"),
+            FigureUnit::PerSecond => format!("{value:.1}/s"),
+            FigureUnit::Count if value == value.trunc() => format!("{value:.0}"),
+            FigureUnit::Count => format!("{value:.1}"),
+            FigureUnit::Share if size >= 0.1 => format!("{:.0} %", value * 100.0),
+            FigureUnit::Share => format!("{:.1} %", value * 100.0),
+            FigureUnit::Number if size != 0.0 && size < 0.1 => format!("{value:.4}"),
+            FigureUnit::Number => format!("{value:.2}"),
         };
         f.pad(&text)
     }

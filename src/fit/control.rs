@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Costed, GroupProbe, Probe};
+use super::{CandidateCost, GroupProbe, Probe};
 
 /// What a search reports while it goes on.
 #[derive(Clone, Copy, Debug)]
-pub enum News<'a> {
+pub enum SearchNews<'a> {
     /// A batch is about to be tried.
     Trying {
         /// Samples of a step.
@@ -19,7 +19,7 @@ pub enum News<'a> {
     /// A combination of switches was tried.
     Costed {
         /// Its outcome.
-        costed: &'a Costed,
+        costed: &'a CandidateCost,
         /// Combinations tried so far, this one included.
         done: usize,
         /// Combinations that there are.
@@ -30,13 +30,13 @@ pub enum News<'a> {
 /// Follows a search and may stop it: between steps it looks whether it is to go on.
 pub struct Control<'a> {
     stop: &'a AtomicBool,
-    tell: &'a (dyn Fn(News<'_>) + Sync),
+    tell: &'a (dyn Fn(SearchNews<'_>) + Sync),
 }
 
 impl<'a> Control<'a> {
     /// `stop` may be set from anywhere; `tell` may be called from several threads.
     #[must_use]
-    pub const fn new(stop: &'a AtomicBool, tell: &'a (dyn Fn(News<'_>) + Sync)) -> Self {
+    pub const fn new(stop: &'a AtomicBool, tell: &'a (dyn Fn(SearchNews<'_>) + Sync)) -> Self {
         Self { stop, tell }
     }
 
@@ -46,7 +46,7 @@ impl<'a> Control<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    pub(super) fn tell(&self, news: News<'_>) {
+    pub(super) fn tell(&self, news: SearchNews<'_>) {
         (self.tell)(news);
     }
 }

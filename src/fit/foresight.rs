@@ -3,13 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Control, Costed, Figures, Largest, News, Outcome, Pareto, Terms, largest_batch, pareto};
+use super::{
+    CandidateCost, Control, Largest, Pareto, ProbeFigures, ProbeOutcome, SearchNews, Terms, largest_batch, pareto,
+};
 use crate::model::Micros;
 use crate::session::LabSpec;
 
 /// What a search will take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Foreseen {
+pub struct SearchForecast {
     /// About how long it takes, at least, in microseconds.
     pub time: Micros,
     /// Runs that it tries.
@@ -21,10 +23,10 @@ pub struct Foreseen {
 /// Goes through a search on the processor without computing anything, for `patience` at most; the combinations of switches as
 /// well where `switches` says so. `None` for a search elsewhere, and for one that fails: it says so itself.
 #[must_use]
-pub fn foresee(spec: &LabSpec, steps: u64, switches: bool, patience: Duration) -> Option<Foreseen> {
+pub fn foresee(spec: &LabSpec, steps: u64, switches: bool, patience: Duration) -> Option<SearchForecast> {
     let simulated = spec.without_arithmetic()?;
     let (stop, until) = (AtomicBool::new(false), Instant::now() + patience);
-    let look = |_: News<'_>| {
+    let look = |_: SearchNews<'_>| {
         if Instant::now() > until {
             stop.store(true, Ordering::Relaxed);
         }
@@ -36,7 +38,7 @@ pub fn foresee(spec: &LabSpec, steps: u64, switches: bool, patience: Duration) -
         true => pareto(&simulated, steps, terms, &control).ok()?,
         false => Pareto::default(),
     };
-    Some(Foreseen {
+    Some(SearchForecast {
         time: Micros(
             costed.tried.iter().fold(time_of(&largest, steps), |sum, one| sum.saturating_add(of_costed(one, steps))),
         ),
@@ -45,24 +47,24 @@ pub fn foresee(spec: &LabSpec, steps: u64, switches: bool, patience: Duration) -
     })
 }
 
-const fn whole(figures: &Figures, steps: u64) -> u64 {
+const fn whole(figures: &ProbeFigures, steps: u64) -> u64 {
     figures.step.0.saturating_mul(steps)
 }
 
-fn of_costed(costed: &Costed, steps: u64) -> u64 {
+fn of_costed(costed: &CandidateCost, steps: u64) -> u64 {
     costed.figures().map_or(0, |figures| whole(figures, steps))
 }
 
 /// Runs that end for want of memory take half a step there, at the pace of the largest that fits.
 fn time_of(largest: &Largest, steps: u64) -> u64 {
-    let fitting = |outcome: &Outcome| match outcome {
-        Outcome::Fits(figures) => Some(figures.step.0),
+    let fitting = |outcome: &ProbeOutcome| match outcome {
+        ProbeOutcome::Fits(figures) => Some(figures.step.0),
         _ => None,
     };
     let pace = largest.best().and_then(|best| Some((fitting(&best.outcome)?, best.batch as u64)));
-    let time = |batch: usize, outcome: &Outcome| match outcome {
-        Outcome::Fits(figures) => whole(figures, steps),
-        Outcome::OutOfMemory { step: Some(step), .. } => pace.map_or(0, |(time, best)| {
+    let time = |batch: usize, outcome: &ProbeOutcome| match outcome {
+        ProbeOutcome::Fits(figures) => whole(figures, steps),
+        ProbeOutcome::OutOfMemory { step: Some(step), .. } => pace.map_or(0, |(time, best)| {
             (time.saturating_mul(batch as u64) / best.max(1)).saturating_mul(2 * step + 1) / 2
         }),
         _ => 0,

@@ -1,6 +1,6 @@
 //! The largest batch of a lab.
 
-use super::{Control, FitError, News, Outcome, Probe, Terms, probe, search};
+use super::{Control, FitError, Probe, ProbeOutcome, SearchNews, Terms, probe, search};
 use crate::session::LabSpec;
 use crate::train::Config;
 use crate::workload::BatchSize;
@@ -72,14 +72,14 @@ impl LargestSearch<'_> {
         if let Some(known) = self.found.probes.iter().find(|probe| probe.batch == batch) {
             return Ok(Some(known.fits()));
         }
-        self.control.tell(News::Trying { batch });
+        self.control.tell(SearchNews::Trying { batch });
         let spec = LabSpec { config: Config { batch, ..self.spec.config }, ..self.spec.clone() };
         let outcome = probe(&spec, self.steps, self.terms, self.control)?;
-        if outcome == Outcome::Stopped {
+        if outcome == ProbeOutcome::Stopped {
             return Ok(None);
         }
         let probe = Probe { batch, outcome };
-        self.control.tell(News::Tried(&probe));
+        self.control.tell(SearchNews::Tried(&probe));
         let fits = probe.fits();
         if fits {
             self.found.batch = self.found.batch.max(Some(batch));

@@ -13,12 +13,12 @@ mod ranks;
 mod search;
 mod ways;
 
-pub use control::{Control, News};
+pub use control::{Control, SearchNews};
 pub use error::FitError;
-pub use foresight::{Foreseen, foresee};
+pub use foresight::{SearchForecast, foresee};
 pub use largest::{Largest, largest_batch};
-pub use pareto::{Candidate, Costed, Pareto, candidates, front, pareto, worthwhile};
-pub use probe::{Figures, Outcome, Probe, Retries, STEPS, Terms, probe};
+pub use pareto::{Candidate, CandidateCost, Pareto, candidates, front, pareto, worthwhile};
+pub use probe::{Probe, ProbeFigures, ProbeOutcome, Retries, STEPS, Terms, probe};
 pub use ranks::{GroupEdge, GroupProbe, GroupSearch};
 pub use search::largest;
-pub use ways::{Way, other_ways};
+pub use ways::{CandidateFit, other_ways};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::{Control, Figures, FitError, News, Outcome, Terms, probe};
+use super::{Control, FitError, ProbeFigures, ProbeOutcome, SearchNews, Terms, probe};
 use crate::allocator::Settings;
 use crate::model::Remedy;
 use crate::model::advice::{self, MEASURES, Measure};
@@ -25,19 +25,19 @@ pub struct Candidate {
 
 /// A combination that was tried.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Costed {
+pub struct CandidateCost {
     /// The combination.
     pub candidate: Candidate,
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: ProbeOutcome,
 }
 
-impl Costed {
+impl CandidateCost {
     /// Its figures, where it fits.
     #[must_use]
-    pub const fn figures(&self) -> Option<&Figures> {
+    pub const fn figures(&self) -> Option<&ProbeFigures> {
         match &self.outcome {
-            Outcome::Fits(figures) => Some(figures),
+            ProbeOutcome::Fits(figures) => Some(figures),
             _ => None,
         }
     }
@@ -47,7 +47,7 @@ impl Costed {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pareto {
     /// Everything that was tried, fewest changes first.
-    pub tried: Vec<Costed>,
+    pub tried: Vec<CandidateCost>,
     /// All combinations were tried.
     pub complete: bool,
 }
@@ -56,7 +56,7 @@ impl Pareto {
     /// Those that fit, are worth their switches, and that no other one beats, the fastest first: its first one is the cheapest
     /// combination that fits.
     #[must_use]
-    pub fn front(&self) -> Vec<&Costed> {
+    pub fn front(&self) -> Vec<&CandidateCost> {
         front(worthwhile(&self.tried))
     }
 }
@@ -64,12 +64,12 @@ impl Pareto {
 /// Of what fits, what nothing beats in both peak of reserved memory and time, the fastest first. Of equals the one with the
 /// fewest changes stands.
 #[must_use]
-pub fn front<'a>(tried: impl IntoIterator<Item = &'a Costed>) -> Vec<&'a Costed> {
-    let mut fitting: Vec<(&Costed, &Figures)> =
+pub fn front<'a>(tried: impl IntoIterator<Item = &'a CandidateCost>) -> Vec<&'a CandidateCost> {
+    let mut fitting: Vec<(&CandidateCost, &ProbeFigures)> =
         tried.into_iter().filter_map(|costed| Some((costed, costed.figures()?))).collect();
     // A stable order: what comes first has fewer changes.
     fitting.sort_by_key(|(costed, figures)| (figures.step, figures.peak_reserved, costed.candidate.changed.len()));
-    let mut front: Vec<&Costed> = Vec::new();
+    let mut front: Vec<&CandidateCost> = Vec::new();
     let mut lowest = None;
     for (costed, figures) in fitting {
         if lowest.is_none_or(|lowest| figures.peak_reserved < lowest) {
@@ -83,13 +83,13 @@ pub fn front<'a>(tried: impl IntoIterator<Item = &'a Costed>) -> Vec<&'a Costed>
 /// Of what fits, what gains something over every combination of fewer switches, or as many: one that comes within [`WORTH`] of it
 /// in peak and in time makes it idle.
 #[must_use]
-pub fn worthwhile(tried: &[Costed]) -> Vec<&Costed> {
-    let mut fitting: Vec<(&Costed, &Figures)> =
+pub fn worthwhile(tried: &[CandidateCost]) -> Vec<&CandidateCost> {
+    let mut fitting: Vec<(&CandidateCost, &ProbeFigures)> =
         tried.iter().filter_map(|costed| Some((costed, costed.figures()?))).collect();
     fitting.sort_by_key(|(costed, figures)| (costed.candidate.changed.len(), figures.step, figures.peak_reserved));
-    let mut kept: Vec<(&Costed, &Figures)> = Vec::new();
+    let mut kept: Vec<(&CandidateCost, &ProbeFigures)> = Vec::new();
     for (costed, figures) in fitting {
-        let as_good = |(_, known): &(&Costed, &Figures)| {
+        let as_good = |(_, known): &(&CandidateCost, &ProbeFigures)| {
             within(known.peak_reserved.get(), figures.peak_reserved.get()) && within(known.step.0, figures.step.0)
         };
         if !kept.iter().any(as_good) {
@@ -163,7 +163,7 @@ pub fn pareto(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -
         all.tried.extend(cost(spec, more, steps, terms, (control, &done, total))?);
     }
     all.complete = !control.is_stopped();
-    all.tried.retain(|costed| costed.outcome != Outcome::Stopped);
+    all.tried.retain(|costed| costed.outcome != ProbeOutcome::Stopped);
     Ok(all)
 }
 
@@ -173,17 +173,17 @@ fn cost(
     steps: u64,
     terms: Terms,
     (control, done, total): (&Control<'_>, &AtomicUsize, usize),
-) -> Result<Vec<Costed>, FitError> {
+) -> Result<Vec<CandidateCost>, FitError> {
     let failed = Mutex::new(None);
-    let attempt = |candidate: Candidate| -> Option<Costed> {
+    let attempt = |candidate: Candidate| -> Option<CandidateCost> {
         if control.is_stopped() || failed.lock().is_ok_and(|failed| failed.is_some()) {
             return None;
         }
         match probe(&spec_of(spec, &candidate.setup)?, steps, terms, control) {
             Ok(outcome) => {
-                let costed = Costed { candidate, outcome };
+                let costed = CandidateCost { candidate, outcome };
                 let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                control.tell(News::Costed { costed: &costed, done, total });
+                control.tell(SearchNews::Costed { costed: &costed, done, total });
                 Some(costed)
             }
             Err(error) => {

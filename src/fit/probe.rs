@@ -26,23 +26,23 @@ pub struct Probe {
     pub batch: usize,
     /// What came of it.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: ProbeOutcome,
 }
 
 impl Probe {
     /// Whether all steps went through.
     #[must_use]
     pub const fn fits(&self) -> bool {
-        matches!(self.outcome, Outcome::Fits(_))
+        matches!(self.outcome, ProbeOutcome::Fits(_))
     }
 }
 
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Outcome {
+pub enum ProbeOutcome {
     /// All steps went through.
-    Fits(Figures),
+    Fits(ProbeFigures),
     /// Memory ran out.
     OutOfMemory {
         /// Steps that went through before; `None`: the model was not made.
@@ -73,7 +73,7 @@ pub struct Retries {
 
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct ProbeFigures {
     /// The most that was allocated, in bytes.
     pub peak_allocated: Bytes,
     /// The most that was reserved, in bytes.
@@ -90,14 +90,14 @@ pub struct Figures {
 ///
 /// # Errors
 /// All but a lack of memory and a configuration that can't be trained.
-pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -> Result<Outcome, FitError> {
-    let refused = |error: &TrainError| Outcome::Refused { why: error.to_string() };
+pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -> Result<ProbeOutcome, FitError> {
+    let refused = |error: &TrainError| ProbeOutcome::Refused { why: error.to_string() };
     // A batch that halves itself would fit as another one.
     let config = Config { on_oom: OnOom::Stop, ..spec.config };
     let mut run = match Headless::start(LabSpec { config, speed: Speed::Max, ..spec.clone() }) {
         Ok(run) => run,
         Err(error @ BuildError::TooSmall { .. }) => {
-            return Ok(Outcome::OutOfMemory { step: None, why: error.to_string(), retries: Retries::default() });
+            return Ok(ProbeOutcome::OutOfMemory { step: None, why: error.to_string(), retries: Retries::default() });
         }
         Err(BuildError::Train(error)) if error.is_refusal() => return Ok(refused(&error)),
         Err(error) => return Err(error.into()),
@@ -105,27 +105,27 @@ pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) ->
     let mut times = Vec::new();
     for step in 0..steps.max(1) {
         if control.is_stopped() {
-            return Ok(Outcome::Stopped);
+            return Ok(ProbeOutcome::Stopped);
         }
         match run.step() {
             Ok(report) => times.push(report.total),
             Err(error @ TrainError::OutOfMemory { .. }) => {
                 let told = (terms.why)(&run.view());
                 let why = if told.is_empty() { error.to_string() } else { told };
-                return Ok(Outcome::OutOfMemory { step: Some(step), why, retries: retries(&run) });
+                return Ok(ProbeOutcome::OutOfMemory { step: Some(step), why, retries: retries(&run) });
             }
             Err(error) if error.is_refusal() => return Ok(refused(&error)),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(Outcome::Fits(figures(&run, &mut times)))
+    Ok(ProbeOutcome::Fits(figures(&run, &mut times)))
 }
 
 /// The outcome of a run whose steps took so long.
-pub(super) fn figures(run: &Headless, times: &mut [Micros]) -> Figures {
+pub(super) fn figures(run: &Headless, times: &mut [Micros]) -> ProbeFigures {
     let statistics = run.statistics();
     let bytes = |count: i64| Bytes(u64::try_from(count).unwrap_or_default());
-    Figures {
+    ProbeFigures {
         peak_allocated: bytes(statistics.allocated_bytes.all.peak),
         peak_reserved: bytes(statistics.reserved_bytes.all.peak),
         step: median(if times.len() > 1 { &mut times[1..] } else { times }),

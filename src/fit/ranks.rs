@@ -1,7 +1,7 @@
 //! What fits on several simulated cards that train together.
 
 use super::probe::{figures, retries};
-use super::{Control, FitError, News, Outcome, Terms, search};
+use super::{Control, FitError, ProbeOutcome, SearchNews, Terms, search};
 use crate::model::{Micros, Ranks};
 use crate::session::{BuildError, GroupError, LabSpec, Parallel, ProcessGroup, Speed};
 use crate::train::{Config, OnOom, Parallelism, TrainError, batch_unit};
@@ -17,14 +17,14 @@ pub struct GroupProbe {
     /// The rank that decides: one that failed, else the one that reserves most; of those that do the same the lowest.
     pub rank: usize,
     /// What came of it. The figures are that rank's; the step is the longest of any rank.
-    pub outcome: Outcome,
+    pub outcome: ProbeOutcome,
 }
 
 impl GroupProbe {
     /// Whether all steps went through on every rank.
     #[must_use]
     pub const fn fits(&self) -> bool {
-        matches!(self.outcome, Outcome::Fits(_))
+        matches!(self.outcome, ProbeOutcome::Fits(_))
     }
 }
 
@@ -59,14 +59,14 @@ impl GroupSearch<'_> {
     /// All but a lack of memory and what these ranks can't share.
     pub fn probe(&self, batch: usize, parallel: Parallel) -> Result<GroupProbe, FitError> {
         let of = |rank, outcome| GroupProbe { parallel, batch, rank, outcome };
-        let refused = |why: String| of(0, Outcome::Refused { why });
+        let refused = |why: String| of(0, ProbeOutcome::Refused { why });
         let config = Config { batch, on_oom: OnOom::Stop, ..self.spec.config };
         let spec = LabSpec { config, speed: Speed::Max, ..self.spec.clone() };
         let mut group = match ProcessGroup::start(&spec, parallel, None) {
             Ok(group) => group,
             Err(GroupError::Build { rank, error: error @ BuildError::TooSmall { .. } }) => {
                 let (why, retries) = (error.to_string(), super::Retries::default());
-                return Ok(of(rank, Outcome::OutOfMemory { step: None, why, retries }));
+                return Ok(of(rank, ProbeOutcome::OutOfMemory { step: None, why, retries }));
             }
             Err(GroupError::Build { error, .. }) => return Err(error.into()),
             Err(error) => return Ok(refused(error.to_string())),
@@ -74,7 +74,7 @@ impl GroupSearch<'_> {
         let mut times: Vec<Vec<Micros>> = vec![Vec::new(); group.runs().len()];
         for step in 0..self.steps.max(1) {
             if self.control.is_stopped() {
-                return Ok(of(0, Outcome::Stopped));
+                return Ok(of(0, ProbeOutcome::Stopped));
             }
             match group.step() {
                 Ok(reports) => times.iter_mut().zip(&reports).for_each(|(times, report)| times.push(report.total)),
@@ -84,7 +84,7 @@ impl GroupSearch<'_> {
                         let run = &mut group.runs()[run];
                         let worded = (self.terms.why)(&run.view());
                         let why = if worded.is_empty() { error.to_string() } else { worded };
-                        let outcome = Outcome::OutOfMemory { step: Some(step), why, retries: retries(run) };
+                        let outcome = ProbeOutcome::OutOfMemory { step: Some(step), why, retries: retries(run) };
                         return Ok(of(failed.rank, outcome));
                     }
                     error if error.is_refusal() => return Ok(refused(error.to_string())),
@@ -98,7 +98,7 @@ impl GroupSearch<'_> {
         let most = each.iter().map(|of| (of.peak_reserved, of.peak_allocated)).max();
         let worst = each.iter().position(|of| Some((of.peak_reserved, of.peak_allocated)) == most).unwrap_or_default();
         let rank = of_rank.iter().position(|run| *run == worst).unwrap_or_default();
-        Ok(of(rank, Outcome::Fits(super::Figures { step: longest, ..each[worst] })))
+        Ok(of(rank, ProbeOutcome::Fits(super::ProbeFigures { step: longest, ..each[worst] })))
     }
 
     /// The fewest cards on which the batch of `spec` fits, from two on.
@@ -121,7 +121,7 @@ impl GroupSearch<'_> {
                 break;
             }
             // A number of ranks that can't share the model says nothing about memory.
-            if edge.beyond.is_none() || matches!(probe.outcome, Outcome::OutOfMemory { .. }) {
+            if edge.beyond.is_none() || matches!(probe.outcome, ProbeOutcome::OutOfMemory { .. }) {
                 edge.beyond = Some(probe);
             }
         }
@@ -156,10 +156,10 @@ impl GroupSearch<'_> {
     /// One probe of a search, reported as news; `None` once the search is stopped.
     fn next(&self, batch: usize, parallel: Parallel) -> Result<Option<GroupProbe>, FitError> {
         let probe = self.probe(batch, parallel)?;
-        if probe.outcome == Outcome::Stopped {
+        if probe.outcome == ProbeOutcome::Stopped {
             return Ok(None);
         }
-        self.control.tell(News::GroupTried(&probe));
+        self.control.tell(SearchNews::GroupTried(&probe));
         Ok(Some(probe))
     }
 }

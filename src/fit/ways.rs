@@ -1,13 +1,13 @@
 //! Where a batch does not fit: which other batches would, and under which switches.
 
 use super::pareto::spec_of;
-use super::{Candidate, Control, Costed, FitError, Largest, Pareto, Terms, largest_batch, pareto};
+use super::{Candidate, CandidateCost, Control, FitError, Largest, Pareto, Terms, largest_batch, pareto};
 use crate::session::LabSpec;
 use crate::train::Config;
 
 /// A combination of switches, and the largest batch under it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Way {
+pub struct CandidateFit {
     /// The combination.
     pub candidate: Candidate,
     /// The outcome of the search under it: a batch fits.
@@ -25,7 +25,7 @@ pub fn other_ways(
     steps: u64,
     terms: Terms,
     control: &Control<'_>,
-) -> Result<Vec<Way>, FitError> {
+) -> Result<Vec<CandidateFit>, FitError> {
     let mut from = spec.config.batch;
     let mut candidates = ends(&found.front());
     if candidates.is_empty() {
@@ -41,14 +41,14 @@ pub fn other_ways(
         let largest = largest_batch(&spec, steps, terms, control)?;
         if let Some(batch) = largest.batch {
             setup.config.batch = batch;
-            ways.push(Way { candidate, largest });
+            ways.push(CandidateFit { candidate, largest });
         }
     }
     Ok(ways)
 }
 
 /// The first and the last of a front.
-fn ends(front: &[&Costed]) -> Vec<Candidate> {
+fn ends(front: &[&CandidateCost]) -> Vec<Candidate> {
     let last = front.last().filter(|_| front.len() > 1);
     front.first().into_iter().chain(last).map(|costed| costed.candidate.clone()).collect()
 }

@@ -4,7 +4,7 @@ use super::claim::{Claim, Work};
 use super::judge::{Judgement, judge};
 use super::program;
 use super::reduce::Reduction;
-use super::unfit::{Ended, Unfit};
+use super::unfit::{SideFailure, Unfit};
 use crate::figures::{Figures, Moments};
 use crate::session::DeviceChoice;
 use crate::workload::Catalog;
@@ -20,7 +20,7 @@ pub struct Bench {
 
 /// The outcome of measuring a claim.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum BenchOutcome {
     /// A verdict.
     Judged(Box<Judgement>),
     /// A side can't be run on this device, or a figure is not known there: no verdict.
@@ -36,7 +36,7 @@ pub enum Outcome {
 
 /// How far the measuring of a claim is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stage<'a> {
+pub struct BenchProgress<'a> {
     /// The side under way.
     pub side: &'a str,
     /// Its place among them, from 0 on.
@@ -48,13 +48,13 @@ pub struct Stage<'a> {
 impl Bench {
     /// Runs all sides of `claim` and judges; where they do not fit, smaller ones. `go_on` is asked before every step, and ends
     /// it by saying no.
-    pub fn measure(&self, claim: &Claim, mut go_on: impl FnMut(Stage<'_>) -> bool) -> Outcome {
+    pub fn measure(&self, claim: &Claim, mut go_on: impl FnMut(BenchProgress<'_>) -> bool) -> BenchOutcome {
         let mut last = None;
         for reduction in Reduction::ladder(claim, &self.device, &self.workloads) {
             let smaller = reduction.as_ref().map(|reduction| reduction.of(claim, &self.workloads));
             match self.try_sides(smaller.as_ref().unwrap_or(claim), &mut go_on) {
                 Ok(mut outcome) => {
-                    if let (Outcome::Judged(judged), Some(reduction)) = (&mut outcome, reduction) {
+                    if let (BenchOutcome::Judged(judged), Some(reduction)) = (&mut outcome, reduction) {
                         judged.reduce(reduction);
                     }
                     return outcome;
@@ -62,34 +62,40 @@ impl Bench {
                 Err(too_large) => last = Some(too_large),
             }
         }
-        last.unwrap_or(Outcome::Cancelled)
+        last.unwrap_or(BenchOutcome::Cancelled)
     }
 
     /// The error: a side is too large for the device.
-    fn try_sides(&self, claim: &Claim, go_on: &mut impl FnMut(Stage<'_>) -> bool) -> Result<Outcome, Outcome> {
+    fn try_sides(
+        &self,
+        claim: &Claim,
+        go_on: &mut impl FnMut(BenchProgress<'_>) -> bool,
+    ) -> Result<BenchOutcome, BenchOutcome> {
         let mut moments = Moments::new(Figures::default());
         for (index, side) in claim.sides.iter().enumerate() {
-            let stage = Stage { side: &side.name, index, of: claim.sides.len() };
+            let stage = BenchProgress { side: &side.name, index, of: claim.sides.len() };
             let mut marked = Vec::new();
             let mark = |name: &str, figures: Figures| marked.push((name.to_owned(), figures));
             let ran = match &side.work {
-                _ if !go_on(stage) => Err(Ended::Cancelled),
-                Work::Program(requests) => program::run(requests, &self.device, mark).map_err(Ended::from),
+                _ if !go_on(stage) => Err(SideFailure::Cancelled),
+                Work::Program(requests) => program::run(requests, &self.device, mark).map_err(SideFailure::from),
                 Work::Training(training) => training.run(&self.device, &self.workloads, mark, &mut || go_on(stage)),
             };
             match ran {
                 Ok(figures) => marked.push((side.name.clone(), figures)),
-                Err(Ended::Cancelled) => return Ok(Outcome::Cancelled),
-                Err(Ended::Unfit(why)) => return Ok(Outcome::Unfit { side: Some(side.name.clone()), why }),
-                Err(Ended::TooLarge(why)) => return Err(Outcome::Unfit { side: Some(side.name.clone()), why }),
+                Err(SideFailure::Cancelled) => return Ok(BenchOutcome::Cancelled),
+                Err(SideFailure::Unfit(why)) => return Ok(BenchOutcome::Unfit { side: Some(side.name.clone()), why }),
+                Err(SideFailure::TooLarge(why)) => {
+                    return Err(BenchOutcome::Unfit { side: Some(side.name.clone()), why });
+                }
             }
             for (name, figures) in marked {
                 moments.mark(&name, figures);
             }
         }
         Ok(match judge(claim, &moments) {
-            Ok(judgement) => Outcome::Judged(Box::new(judgement)),
-            Err(not_judged) => Outcome::Unfit { side: None, why: Unfit(not_judged.to_string()) },
+            Ok(judgement) => BenchOutcome::Judged(Box::new(judgement)),
+            Err(not_judged) => BenchOutcome::Unfit { side: None, why: Unfit(not_judged.to_string()) },
         })
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::program::Request;
+use super::program::ProgramLine;
 use super::steps::Training;
 use crate::figures::{Condition, Quantity, Template};
 
@@ -53,7 +53,7 @@ pub struct Claim {
     /// What is run, in this order.
     pub sides: Vec<Side>,
     /// What of it is compared.
-    pub figures: Vec<Measured>,
+    pub figures: Vec<ClaimMetric>,
     /// What was measured, in a line.
     pub measured: Template,
     /// Without what there is nothing to judge.
@@ -109,7 +109,7 @@ pub struct Need {
 
 /// A figure that both sides are compared by.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct ClaimMetric {
     /// Its name in this claim: `$saved`.
     pub name: String,
     /// What it is.
@@ -131,7 +131,7 @@ pub enum Work {
     /// A model is trained, or run.
     Training(Box<Training>),
     /// The allocator is asked for memory, as lines of a program would.
-    Program(Vec<Request>),
+    Program(Vec<ProgramLine>),
 }
 
 impl Work {
@@ -147,7 +147,7 @@ impl Side {
     pub fn marks(&self) -> impl Iterator<Item = &str> {
         let within: Vec<&str> = match &self.work {
             Work::Training(training) => training.marks().collect(),
-            Work::Program(requests) => requests.iter().filter_map(Request::mark).collect(),
+            Work::Program(requests) => requests.iter().filter_map(ProgramLine::mark).collect(),
         };
         within.into_iter().chain([self.name.as_str()])
     }
@@ -157,7 +157,7 @@ impl Side {
     pub fn commands(&self, device: &str) -> Vec<String> {
         match &self.work {
             Work::Training(training) => training.commands(device),
-            Work::Program(requests) => requests.iter().filter_map(Request::in_pytorch).collect(),
+            Work::Program(requests) => requests.iter().filter_map(ProgramLine::in_pytorch).collect(),
         }
     }
 }

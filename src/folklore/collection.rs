@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::claim::{Claim, NotHere};
 use super::read::{Claims, read};
-use crate::user_input::{Malformed, TomlText, hint};
+use crate::user_input::{TomlError, TomlText, hint};
 use crate::workload::Catalog;
 
 const BUILT_IN: &str = include_str!("../../lab/folklore.toml");
@@ -19,7 +19,7 @@ pub const USERS_FILE: &str = "folklore.toml";
 pub enum FolkloreError {
     /// What is part of the program is not understood, because a workload of that name is the user's own or missing.
     #[error("vramlab's own claims can't be read: {0}")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] TomlError),
     /// There is no claim of that name.
     #[error("there is no claim '{name}'{meant}; there are {known}")]
     Unknown {

@@ -11,13 +11,13 @@ pub(super) struct Formulas(Vec<(String, String)>);
 
 /// A text in which names were replaced, and where its pieces come from.
 #[derive(Clone, Debug)]
-pub(super) struct Expanded {
+pub(super) struct ExpandedFormula {
     pub text: String,
     /// Replaced pieces: where they lie in `text`, and where their names stood.
     replaced: Vec<(Range<usize>, Range<usize>)>,
 }
 
-impl Expanded {
+impl ExpandedFormula {
     /// Where the byte at `offset` of the text comes from: of a replaced piece its name.
     pub fn origin(&self, offset: usize) -> usize {
         let mut shift = 0_isize;
@@ -48,8 +48,8 @@ impl Formulas {
     ///
     /// # Errors
     /// A name that is none, and where.
-    pub fn expand(&self, text: &str) -> Result<Expanded, Misread> {
-        let mut expanded = Expanded { text: String::new(), replaced: Vec::new() };
+    pub fn expand(&self, text: &str) -> Result<ExpandedFormula, Misread> {
+        let mut expanded = ExpandedFormula { text: String::new(), replaced: Vec::new() };
         let mut at = 0;
         while let Some(sign) = text[at..].find('$').map(|found| at + found) {
             expanded.text += &text[at..sign];

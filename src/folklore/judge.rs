@@ -2,9 +2,9 @@
 
 use thiserror::Error;
 
-use super::claim::{Claim, Measured, Verdict};
+use super::claim::{Claim, ClaimMetric, Verdict};
 use super::reduce::Reduction;
-use crate::figures::{Amount, Moments, Unanswered};
+use crate::figures::{Amount, EvaluationError, Moments};
 
 /// A claim, judged by what was measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +41,7 @@ impl Judgement {
 pub(super) enum NotJudged {
     /// A figure that the device can't know.
     #[error(transparent)]
-    Unanswered(#[from] Unanswered),
+    Unanswered(#[from] EvaluationError),
     /// What the claim needs does not hold.
     #[error("{0}")]
     Needs(String),
@@ -65,7 +65,7 @@ pub(super) fn judge(claim: &Claim, moments: &Moments) -> Result<Judgement, NotJu
         }
     }
     let figure =
-        |measured: &Measured| Ok::<_, Unanswered>((measured.name.clone(), measured.quantity.measure(moments)?));
+        |measured: &ClaimMetric| Ok::<_, EvaluationError>((measured.name.clone(), measured.quantity.measure(moments)?));
     Ok(Judgement {
         verdict,
         figures: claim.figures.iter().map(figure).collect::<Result<_, _>>()?,

@@ -15,11 +15,11 @@ mod reduce;
 mod steps;
 mod unfit;
 
-pub use bench::{Bench, Outcome, Stage};
-pub use claim::{Claim, Measured, Need, NotHere, Ruling, Side, Verdict, Work};
+pub use bench::{Bench, BenchOutcome, BenchProgress};
+pub use claim::{Claim, ClaimMetric, Need, NotHere, Ruling, Side, Verdict, Work};
 pub use collection::{Folklore, FolkloreError, USERS_FILE};
 pub use judge::Judgement;
-pub use program::Request;
+pub use program::ProgramLine;
 pub use reduce::Reduction;
-pub use steps::{Action, DataWord, InferenceWord, ModelsWord, Training};
+pub use steps::{ClaimAction, DataWord, InferenceWord, ModelsWord, Training};
 pub use unfit::Unfit;

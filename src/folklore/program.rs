@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::unfit::{Unfit, tell_driver};
 use crate::allocator::Settings;
 use crate::device::{DType, Sensors};
-use crate::figures::{Figure, Figures, Known};
+use crate::figures::{Figure, FigureInputs, Figures};
 use crate::model::{Category, Event, EventKind, Lab, Reading};
 use crate::session::DeviceChoice;
 use crate::train::{Answer, Interrupt, Memory, Observer, SafePoint, Shape, Tensor, TrainError};
@@ -18,7 +18,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3);
 
 /// A line of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum ProgramLine {
     /// A tensor of so many bytes.
     Alloc {
         /// Its name.
@@ -37,7 +37,7 @@ pub enum Request {
     Mark(String),
 }
 
-impl Request {
+impl ProgramLine {
     /// Reads a line: `alloc x 4000000`, `free x`, `empty_cache`, `mark before`.
     ///
     /// # Errors
@@ -80,28 +80,28 @@ impl Request {
 ///
 /// # Errors
 /// A sentence with the index of the request that can't be.
-pub(super) fn check(requests: &[Request]) -> Result<(), (usize, String)> {
+pub(super) fn check(requests: &[ProgramLine]) -> Result<(), (usize, String)> {
     let mut alive: Vec<&str> = Vec::new();
     for (index, request) in requests.iter().enumerate() {
         match request {
-            Request::Alloc { name, .. } if alive.contains(&name.as_str()) => {
+            ProgramLine::Alloc { name, .. } if alive.contains(&name.as_str()) => {
                 return Err((index, format!("{name} is there already; free it before")));
             }
-            Request::Alloc { name, .. } => alive.push(name),
-            Request::Free { name } => match alive.iter().position(|known| known == name) {
+            ProgramLine::Alloc { name, .. } => alive.push(name),
+            ProgramLine::Free { name } => match alive.iter().position(|known| known == name) {
                 Some(position) => drop(alive.remove(position)),
                 None => return Err((index, format!("nothing is called {name} here"))),
             },
-            Request::EmptyCache | Request::Mark(_) => {}
+            ProgramLine::EmptyCache | ProgramLine::Mark(_) => {}
         }
     }
     Ok(())
 }
 
 /// The model, which follows what the allocator does.
-struct Modelled(Rc<RefCell<Lab>>);
+struct ModelFollower(Rc<RefCell<Lab>>);
 
-impl Observer for Modelled {
+impl Observer for ModelFollower {
     fn event(&mut self, event: Event) {
         self.0.borrow_mut().apply(&event);
     }
@@ -116,21 +116,21 @@ impl Observer for Modelled {
 /// # Errors
 /// [`Unfit`].
 pub(super) fn run(
-    requests: &[Request],
+    requests: &[ProgramLine],
     device: &DeviceChoice,
     mut mark: impl FnMut(&str, Figures),
 ) -> Result<Figures, Unfit> {
     let (opened, _) = device.open().map_err(|error| Unfit(error.to_string()))?;
     let sensors = opened.sensors();
     let lab = Rc::new(RefCell::new(Lab::new()));
-    let memory = Memory::new(opened, Settings::default(), Box::new(Modelled(Rc::clone(&lab))));
+    let memory = Memory::new(opened, Settings::default(), Box::new(ModelFollower(Rc::clone(&lab))));
     // A process has no context before its first tensor.
     let used = Cell::new(false);
     let look = || figures(&memory, &lab, device, sensors.as_ref(), used.get());
     let mut tensors: Vec<(&str, Tensor)> = Vec::new();
     for request in requests {
         match request {
-            Request::Alloc { name, bytes } => {
+            ProgramLine::Alloc { name, bytes } => {
                 used.set(true);
                 let size = usize::try_from(bytes.get()).unwrap_or(usize::MAX);
                 let made = memory.tensor(Shape::new(&[size]), DType::U8, Category::Other, "tensor");
@@ -142,9 +142,9 @@ pub(super) fn run(
                     Err(error) => return Err(Unfit(TrainError::from(error).to_string())),
                 }
             }
-            Request::Free { name } => tensors.retain(|(known, _)| known != name),
-            Request::EmptyCache => memory.empty_cache(),
-            Request::Mark(name) => mark(name, look()),
+            ProgramLine::Free { name } => tensors.retain(|(known, _)| known != name),
+            ProgramLine::EmptyCache => memory.empty_cache(),
+            ProgramLine::Mark(name) => mark(name, look()),
         }
     }
     Ok(look())
@@ -162,7 +162,7 @@ fn figures(
     }
     let (view, statistics) = (lab.borrow_mut().view(), memory.statistics());
     let device_memory = Some(memory.device_info().memory);
-    let mut figures = Figures::of(&Known { view: &view, statistics: Some(&statistics), device_memory });
+    let mut figures = Figures::of(&FigureInputs { view: &view, statistics: Some(&statistics), device_memory });
     if used {
         tell_driver(&mut figures, device, view.ledger.reserved());
     } else if let (DeviceChoice::Sim(_), Some(driver)) = (device, Figure::named("driver_used")) {
@@ -195,14 +195,14 @@ mod tests {
 
     #[test]
     fn lines_are_read_and_nonsense_is_refused() {
-        let alloc = |name: &str, bytes| Request::Alloc { name: name.to_owned(), bytes };
-        assert_eq!(Request::parse("alloc x 4000000"), Ok(alloc("x", Bytes(4_000_000))));
-        assert_eq!(Request::parse(" alloc  x 2 MiB "), Ok(alloc("x", Bytes::mib(2))));
-        assert_eq!(Request::parse("empty_cache"), Ok(Request::EmptyCache));
+        let alloc = |name: &str, bytes| ProgramLine::Alloc { name: name.to_owned(), bytes };
+        assert_eq!(ProgramLine::parse("alloc x 4000000"), Ok(alloc("x", Bytes(4_000_000))));
+        assert_eq!(ProgramLine::parse(" alloc  x 2 MiB "), Ok(alloc("x", Bytes::mib(2))));
+        assert_eq!(ProgramLine::parse("empty_cache"), Ok(ProgramLine::EmptyCache));
         for wrong in ["", "alloc", "alloc x", "alloc x much", "free", "free x y", "empty_cache now", "mark", "sell x"] {
-            assert!(!Request::parse(wrong).unwrap_err().is_empty(), "{wrong}");
+            assert!(!ProgramLine::parse(wrong).unwrap_err().is_empty(), "{wrong}");
         }
-        let free = Request::Free { name: "x".to_owned() };
+        let free = ProgramLine::Free { name: "x".to_owned() };
         assert_eq!(check(std::slice::from_ref(&free)).unwrap_err().0, 0);
         assert_eq!(check(&[alloc("x", Bytes(1)), alloc("x", Bytes(1))]).unwrap_err().0, 1);
         assert_eq!(check(&[alloc("x", Bytes(1)), free]), Ok(()));

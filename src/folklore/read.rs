@@ -6,20 +6,20 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::claim::{Claim, Measured, Need, NotHere, Ruling, Side, Verdict, Work};
+use super::claim::{Claim, ClaimMetric, Need, NotHere, Ruling, Side, Verdict, Work};
 use super::formula::Formulas;
-use super::program::{self, Request};
-use super::steps::{self, Action, DataWord, InferenceWord, ModelsWord, Training};
+use super::program::{self, ProgramLine};
+use super::steps::{self, ClaimAction, DataWord, InferenceWord, ModelsWord, Training};
 use crate::figures::{Condition, Misread, Quantity, Scope, Template};
 use crate::session::Parallel;
 use crate::train::Config;
-use crate::user_input::{Malformed, TomlText, hint};
+use crate::user_input::{TomlError, TomlText, hint};
 use crate::workload::{Catalog, Sizes};
 
 /// A file of claims.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ClaimFile {
     #[serde(default)]
     claim: Vec<RawClaim>,
     #[serde(default)]
@@ -124,8 +124,8 @@ pub(super) struct Claims {
 ///
 /// # Errors
 /// What is wrong, with line and column.
-pub(super) fn read(text: &TomlText, workloads: &Catalog, users_own: bool) -> Result<Claims, Malformed> {
-    let file: File = text.parse()?;
+pub(super) fn read(text: &TomlText, workloads: &Catalog, users_own: bool) -> Result<Claims, TomlError> {
+    let file: ClaimFile = text.parse()?;
     let reader = ClaimReader { text, workloads, users_own };
     let mut claims: Vec<Claim> = Vec::new();
     for raw in file.claim {
@@ -153,11 +153,11 @@ struct ClaimReader<'a> {
 }
 
 impl ClaimReader<'_> {
-    fn wrong<T>(&self, at: &Spanned<T>, within: usize, reason: impl Into<String>) -> Malformed {
+    fn wrong<T>(&self, at: &Spanned<T>, within: usize, reason: impl Into<String>) -> TomlError {
         self.text.malformed(at.span(), within, reason)
     }
 
-    fn claim(&self, raw: RawClaim) -> Result<Claim, Malformed> {
+    fn claim(&self, raw: RawClaim) -> Result<Claim, TomlError> {
         let name = self.name(&raw.name, &['-'])?;
         let mut sides: Vec<Side> = Vec::new();
         let mut marks: Vec<String> = Vec::new();
@@ -186,7 +186,7 @@ impl ClaimReader<'_> {
             }
             let quantity = self.expression(&is, &formulas, |text| Quantity::parse(text, &scope))?;
             formulas.add(&own, quantity.to_string());
-            figures.push(Measured { name: own, quantity });
+            figures.push(ClaimMetric { name: own, quantity });
         }
         let condition =
             |when: &Spanned<String>| self.expression(when, &formulas, |text| Condition::parse(text, &scope));
@@ -202,8 +202,8 @@ impl ClaimReader<'_> {
             said_by: raw.said_by,
             figures,
             measured: template(&raw.measured)?,
-            needs: raw.needs.into_iter().map(need).collect::<Result<_, Malformed>>()?,
-            verdicts: raw.verdicts.into_iter().map(ruling).collect::<Result<_, Malformed>>()?,
+            needs: raw.needs.into_iter().map(need).collect::<Result<_, TomlError>>()?,
+            verdicts: raw.verdicts.into_iter().map(ruling).collect::<Result<_, TomlError>>()?,
             otherwise: raw.otherwise,
             reason: template(&raw.reason)?,
             holds: template(&raw.holds)?,
@@ -215,7 +215,7 @@ impl ClaimReader<'_> {
     }
 
     /// A name of letters, digits and underscores, and of what else is allowed, that begins with a letter.
-    fn name(&self, given: &Spanned<String>, also: &[char]) -> Result<String, Malformed> {
+    fn name(&self, given: &Spanned<String>, also: &[char]) -> Result<String, TomlError> {
         let name = given.get_ref();
         let right = name.starts_with(|first: char| first.is_ascii_lowercase())
             && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || also.contains(&c));
@@ -233,13 +233,13 @@ impl ClaimReader<'_> {
         given: &Spanned<String>,
         formulas: &Formulas,
         parse: impl FnOnce(&str) -> Result<T, Misread>,
-    ) -> Result<T, Malformed> {
+    ) -> Result<T, TomlError> {
         let misread = |misread: Misread| self.wrong(given, misread.offset, misread.reason);
         let expanded = formulas.expand(given.get_ref()).map_err(misread)?;
         parse(&expanded.text).map_err(|misread| self.wrong(given, expanded.origin(misread.offset), misread.reason))
     }
 
-    fn side(&self, raw: RawSide, before: &[Side]) -> Result<Side, Malformed> {
+    fn side(&self, raw: RawSide, before: &[Side]) -> Result<Side, TomlError> {
         let name = self.name(&raw.name, &[])?;
         let trains = raw.workload.is_some() || raw.like.is_some();
         let work = match (&raw.program, trains) {
@@ -255,19 +255,19 @@ impl ClaimReader<'_> {
         Ok(Side { name, work })
     }
 
-    fn program(&self, lines: &[Spanned<String>]) -> Result<Vec<Request>, Malformed> {
+    fn program(&self, lines: &[Spanned<String>]) -> Result<Vec<ProgramLine>, TomlError> {
         let read = |line: &Spanned<String>| {
-            let request = Request::parse(line.get_ref()).map_err(|reason| self.wrong(line, 0, reason))?;
+            let request = ProgramLine::parse(line.get_ref()).map_err(|reason| self.wrong(line, 0, reason))?;
             self.mark(request.mark(), line.span())?;
             Ok(request)
         };
-        let requests = lines.iter().map(read).collect::<Result<Vec<_>, Malformed>>()?;
+        let requests = lines.iter().map(read).collect::<Result<Vec<_>, TomlError>>()?;
         program::check(&requests).map_err(|(index, reason)| self.wrong(&lines[index], 0, reason))?;
         Ok(requests)
     }
 
     /// Marks are names in expressions.
-    fn mark(&self, mark: Option<&str>, at: Range<usize>) -> Result<(), Malformed> {
+    fn mark(&self, mark: Option<&str>, at: Range<usize>) -> Result<(), TomlError> {
         let wrong = |c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit() && c != '_';
         match mark {
             Some(mark) if mark.contains(wrong) || !mark.starts_with(|c: char| c.is_ascii_lowercase()) => Err(self
@@ -277,7 +277,7 @@ impl ClaimReader<'_> {
         }
     }
 
-    fn training(&self, raw: &RawSide, before: &[Side]) -> Result<Training, Malformed> {
+    fn training(&self, raw: &RawSide, before: &[Side]) -> Result<Training, TomlError> {
         let like = raw.like.as_ref().map(|like| self.like(like, before)).transpose()?;
         let workload = match (&raw.workload, like) {
             (Some(workload), _) => self.workload(workload)?,
@@ -288,7 +288,7 @@ impl ClaimReader<'_> {
             (Some(actions), _) => self.actions(actions)?,
             // A mark is set once.
             (None, Some(like)) => {
-                like.actions.iter().filter(|action| !matches!(action, Action::Mark(_))).cloned().collect()
+                like.actions.iter().filter(|action| !matches!(action, ClaimAction::Mark(_))).cloned().collect()
             }
             (None, None) => return Err(self.wrong(&raw.name, 0, "`do` is missing: such as do = [\"steps 6\"]")),
         };
@@ -323,7 +323,7 @@ impl ClaimReader<'_> {
         })
     }
 
-    fn like<'s>(&self, like: &Spanned<String>, before: &'s [Side]) -> Result<&'s Training, Malformed> {
+    fn like<'s>(&self, like: &Spanned<String>, before: &'s [Side]) -> Result<&'s Training, TomlError> {
         let name = like.get_ref();
         let found = before.iter().find(|side| side.name == *name).map(|side| &side.work);
         match found {
@@ -336,7 +336,7 @@ impl ClaimReader<'_> {
         }
     }
 
-    fn workload(&self, given: &Spanned<String>) -> Result<String, Malformed> {
+    fn workload(&self, given: &Spanned<String>) -> Result<String, TomlError> {
         let name = given.get_ref();
         if self.workloads.names().any(|known| known == name) {
             return Ok(name.clone());
@@ -345,10 +345,10 @@ impl ClaimReader<'_> {
         Err(self.wrong(given, 0, format!("there is no workload '{name}'{meant}; `vramlab list` has them")))
     }
 
-    fn actions(&self, given: &[Spanned<String>]) -> Result<Vec<Action>, Malformed> {
+    fn actions(&self, given: &[Spanned<String>]) -> Result<Vec<ClaimAction>, TomlError> {
         let read = |text: &Spanned<String>| {
-            let action = Action::parse(text.get_ref()).map_err(|reason| self.wrong(text, 0, reason))?;
-            if let Action::Mark(mark) = &action {
+            let action = ClaimAction::parse(text.get_ref()).map_err(|reason| self.wrong(text, 0, reason))?;
+            if let ClaimAction::Mark(mark) = &action {
                 self.mark(Some(mark), text.span())?;
             }
             Ok(action)
@@ -363,12 +363,12 @@ mod tests {
 
     const HEAD: &str = "[[claim]]\nname = 'a-b'\nclaim = 'c'\nsaid_by = 's'\notherwise = 'false'\nreason = ''\nholds = ''\nfails = ''\n";
 
-    fn read_text(text: &str) -> Result<Vec<Claim>, Malformed> {
+    fn read_text(text: &str) -> Result<Vec<Claim>, TomlError> {
         let text = TomlText::built_in(text.to_owned().into());
         read(&text, &Catalog::with_user_workloads(None), false).map(|read| read.claims)
     }
 
-    fn with(rest: &str) -> Result<Vec<Claim>, Malformed> {
+    fn with(rest: &str) -> Result<Vec<Claim>, TomlError> {
         read_text(&format!("{HEAD}{rest}"))
     }
 
@@ -383,7 +383,7 @@ mod tests {
         .unwrap();
         let Work::Training(b) = &claims[0].sides[1].work else { panic!("it trains") };
         assert_eq!(b.settings.len(), 2);
-        assert_eq!(b.actions, [Action::Steps(2)]);
+        assert_eq!(b.actions, [ClaimAction::Steps(2)]);
         assert_eq!(claims[0].sides[0].marks().collect::<Vec<_>>(), ["m", "a"]);
         let run = "vramlab run gpt-mini --device sim:h200 --batch 8 --amp fp16 --steps 2";
         assert_eq!(claims[0].sides[1].commands("sim:h200")[0], run);

@@ -2,14 +2,14 @@
 
 use serde::Deserialize;
 
-use super::unfit::{Ended, Unfit, tell_driver};
+use super::unfit::{SideFailure, Unfit, tell_driver};
 use crate::allocator::Settings;
 use crate::device::sim::CardCatalog;
-use crate::figures::{Figures, Known};
+use crate::figures::{FigureInputs, Figures};
 use crate::session::{self, BuildError, DeviceChoice, Headless, LabSpec, Parallel, Switch};
 use crate::train::{Config, TrainError};
 use crate::user_input::{command_line, hint};
-use crate::workload::{Catalog, Data, Entry, Extent, Generation, InferenceMode, InferencePlan, Models, Sizes};
+use crate::workload::{Catalog, Data, Extent, Generation, InferenceMode, InferencePlan, Models, Sizes, WorkloadEntry};
 
 /// Milliseconds that a simulated H200 may need for what the processor is to compute: it takes some hundred times as long.
 const PROCESSOR: f64 = 120.0;
@@ -32,7 +32,7 @@ pub struct Training {
     /// Switches from the start on, each with its value as on the command line.
     pub settings: Vec<(Switch, String)>,
     /// What is done, in this order.
-    pub actions: Vec<Action>,
+    pub actions: Vec<ClaimAction>,
     /// It is one of several ranks; its batch is that of all.
     pub parallel: Option<Parallel>,
     /// Which of them.
@@ -152,7 +152,7 @@ impl InferenceWord {
 
 /// Something that is done with a run.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum ClaimAction {
     /// So many steps.
     Steps(u64),
     /// A switch is set.
@@ -165,7 +165,7 @@ pub enum Action {
     Mark(String),
 }
 
-impl Action {
+impl ClaimAction {
     /// Reads `steps 6`, `set amp fp16`, `empty_cache`, `mark before`.
     ///
     /// # Errors
@@ -228,11 +228,11 @@ impl Training {
     pub fn marks(&self) -> impl Iterator<Item = &str> {
         self.actions
             .iter()
-            .filter_map(|action| if let Action::Mark(name) = action { Some(name.as_str()) } else { None })
+            .filter_map(|action| if let ClaimAction::Mark(name) = action { Some(name.as_str()) } else { None })
     }
 
     fn steps(&self) -> u64 {
-        self.actions.iter().map(|action| if let Action::Steps(count) = action { *count } else { 0 }).sum()
+        self.actions.iter().map(|action| if let ClaimAction::Steps(count) = action { *count } else { 0 }).sum()
     }
 
     /// Commands of a shell that run the same on the device of that name.
@@ -263,7 +263,7 @@ impl Training {
         }
         words.extend(["--steps".to_owned(), self.steps().to_string()]);
         let mut lines = vec![command_line(&words)];
-        let told: Vec<String> = self.actions.iter().filter_map(Action::told).collect();
+        let told: Vec<String> = self.actions.iter().filter_map(ClaimAction::told).collect();
         if told.len() > 1 {
             lines.push(format!("# done here: {}; in the lab `vramlab`, e is empty_cache", told.join(", ")));
         }
@@ -275,7 +275,7 @@ impl Training {
     /// # Errors
     /// [`Unfit`].
     pub(super) fn spec(&self, device: &DeviceChoice, workloads: &Catalog) -> Result<LabSpec, Unfit> {
-        let entry: Entry = workloads.entry(&self.workload).map_err(|error| Unfit(error.to_string()))?;
+        let entry: WorkloadEntry = workloads.entry(&self.workload).map_err(|error| Unfit(error.to_string()))?;
         let sizes = self.sizes.or(entry.sizes);
         let mut spec = LabSpec { device: device.clone(), sizes: self.sizes, ..LabSpec::new(entry) };
         if let Some(data) = self.data {
@@ -303,24 +303,24 @@ impl Training {
     /// Runs it on `device` from a clean state: `mark` gets the figures of every mark, `go_on` is asked before every step.
     ///
     /// # Errors
-    /// [`Ended`].
+    /// [`SideFailure`].
     pub(super) fn run(
         &self,
         device: &DeviceChoice,
         workloads: &Catalog,
         mut mark: impl FnMut(&str, Figures),
         go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Figures, Ended> {
+    ) -> Result<Figures, SideFailure> {
         if matches!(device, DeviceChoice::Cpu) {
             self.is_for_the_processor(workloads)?;
         }
         let mut run = self.start(device, workloads)?;
         'actions: for action in &self.actions {
             match action {
-                Action::Steps(count) => {
+                ClaimAction::Steps(count) => {
                     for _ in 0..*count {
                         if !go_on() {
-                            return Err(Ended::Cancelled);
+                            return Err(SideFailure::Cancelled);
                         }
                         match run.step() {
                             Ok(_) => {}
@@ -330,16 +330,18 @@ impl Training {
                         }
                     }
                 }
-                Action::Set(switch, value) => run.set(*switch, value).map_err(|why| Ended::Unfit(Unfit(why)))?,
-                Action::EmptyCache => run.empty_cache(),
-                Action::ResetPeaks => run.reset_peaks(),
-                Action::Mark(name) => mark(name, figures(&mut run)),
+                ClaimAction::Set(switch, value) => {
+                    run.set(*switch, value).map_err(|why| SideFailure::Unfit(Unfit(why)))?
+                }
+                ClaimAction::EmptyCache => run.empty_cache(),
+                ClaimAction::ResetPeaks => run.reset_peaks(),
+                ClaimAction::Mark(name) => mark(name, figures(&mut run)),
             }
         }
         Ok(figures(&mut run))
     }
 
-    fn start(&self, device: &DeviceChoice, workloads: &Catalog) -> Result<Headless, Ended> {
+    fn start(&self, device: &DeviceChoice, workloads: &Catalog) -> Result<Headless, SideFailure> {
         Headless::start(self.spec(device, workloads)?).map_err(|error| match error {
             BuildError::TooSmall { cause, .. } => too_large(&cause),
             other => Unfit(other.to_string()).into(),
@@ -347,7 +349,7 @@ impl Training {
     }
 
     /// Finds out on a simulated card what the processor would have to do.
-    fn is_for_the_processor(&self, workloads: &Catalog) -> Result<(), Ended> {
+    fn is_for_the_processor(&self, workloads: &Catalog) -> Result<(), SideFailure> {
         let card = CardCatalog::with_user_cards(None).card("h200").map_err(|error| Unfit(error.to_string()))?;
         let mut run = self.start(&DeviceChoice::Sim(Box::new(card)), workloads)?;
         let mut needed = 0.0;
@@ -358,21 +360,21 @@ impl Training {
             }
             if needed > PROCESSOR {
                 let why = "is too large for the processor: it would compute for minutes; try --device sim:h200";
-                return Err(Ended::TooLarge(Unfit(format!("{} {why}", self.workload))));
+                return Err(SideFailure::TooLarge(Unfit(format!("{} {why}", self.workload))));
             }
         }
         Ok(())
     }
 }
 
-fn too_large(error: &TrainError) -> Ended {
-    Ended::TooLarge(Unfit(format!("it does not fit in its memory ({error}); try a larger card")))
+fn too_large(error: &TrainError) -> SideFailure {
+    SideFailure::TooLarge(Unfit(format!("it does not fit in its memory ({error}); try a larger card")))
 }
 
 fn figures(run: &mut Headless) -> Figures {
     let (view, statistics) = (run.view(), run.statistics());
     let device_memory = Some(run.trainer().device_info().memory);
-    let mut figures = Figures::of(&Known { view: &view, statistics: Some(&statistics), device_memory });
+    let mut figures = Figures::of(&FigureInputs { view: &view, statistics: Some(&statistics), device_memory });
     tell_driver(&mut figures, &run.spec().device, view.ledger.reserved());
     figures
 }
@@ -384,9 +386,9 @@ mod tests {
     #[test]
     fn actions_are_read_and_nonsense_is_refused() {
         let amp = Switch::named("amp").unwrap();
-        assert_eq!(Action::parse("steps 6"), Ok(Action::Steps(6)));
-        assert_eq!(Action::parse("set amp fp16"), Ok(Action::Set(amp, "fp16".to_owned())));
-        assert_eq!(Action::parse(" mark  before "), Ok(Action::Mark("before".to_owned())));
+        assert_eq!(ClaimAction::parse("steps 6"), Ok(ClaimAction::Steps(6)));
+        assert_eq!(ClaimAction::parse("set amp fp16"), Ok(ClaimAction::Set(amp, "fp16".to_owned())));
+        assert_eq!(ClaimAction::parse(" mark  before "), Ok(ClaimAction::Mark("before".to_owned())));
         for (wrong, words) in [
             ("steps 0", "no number of steps"),
             ("steps many", "no number of steps"),
@@ -395,7 +397,7 @@ mod tests {
             ("set amp fp8", "none of them"),
             ("empty", "no action"),
         ] {
-            let refused = Action::parse(wrong).unwrap_err();
+            let refused = ClaimAction::parse(wrong).unwrap_err();
             assert!(refused.contains(words), "{wrong}: {refused}");
         }
     }

@@ -13,7 +13,7 @@ pub struct Unfit(pub String);
 
 /// Why a side has no figures.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(super) enum Ended {
+pub(super) enum SideFailure {
     /// It can't be run here.
     #[error(transparent)]
     Unfit(#[from] Unfit),

@@ -24,7 +24,7 @@ pub enum Role {
 pub type Line = Vec<(Role, String)>;
 
 /// Characters with their roles: a text that can be wrapped.
-type Marked = Vec<(char, Role)>;
+type RoleText = Vec<(char, Role)>;
 
 /// The least that a column of a table keeps.
 const NARROWEST: usize = 8;
@@ -180,8 +180,8 @@ fn push(cells: &mut [String], symbol: char) {
 }
 
 /// A text without its marks, every character with its role.
-fn marked(text: &str, base: Role) -> Marked {
-    let mut out = Marked::new();
+fn marked(text: &str, base: Role) -> RoleText {
+    let mut out = RoleText::new();
     let (mut rest, mut strong) = (text, false);
     let role = |strong: bool| if strong && base == Role::Text { Role::Strong } else { base };
     while let Some(symbol) = rest.chars().next() {
@@ -247,23 +247,23 @@ fn wrapped(text: &[(char, Role)], width: usize, first: &str, rest: &str) -> Vec<
     let room = width.saturating_sub(columns_of(first)).max(1);
     let lines = broken(text, room);
     let before = |index: usize| (Role::Text, if index == 0 { first } else { rest }.to_owned());
-    let line = |(index, line): (usize, &Marked)| {
+    let line = |(index, line): (usize, &RoleText)| {
         std::iter::once(before(index)).filter(|(_, text)| !text.is_empty()).chain(pieces(line)).collect()
     };
     lines.iter().enumerate().map(line).collect()
 }
 
 /// A text in lines of at most `width`: broken at spaces, a longer word anywhere.
-fn broken(text: &[(char, Role)], width: usize) -> Vec<Marked> {
-    let mut lines = vec![Marked::new()];
+fn broken(text: &[(char, Role)], width: usize) -> Vec<RoleText> {
+    let mut lines = vec![RoleText::new()];
     for word in text.split(|(symbol, _)| *symbol == ' ').filter(|word| !word.is_empty()) {
         let used = lines.last().map_or(0, |line| columns(line));
         if used > 0 && used + 1 + columns(word) > width {
-            lines.push(Marked::new());
+            lines.push(RoleText::new());
         }
         for (index, piece) in cut(word, width).into_iter().enumerate() {
             if index > 0 {
-                lines.push(Marked::new());
+                lines.push(RoleText::new());
             }
             if let Some(line) = lines.last_mut() {
                 if let Some((_, role)) = line.last().copied() {
@@ -281,12 +281,12 @@ fn broken(text: &[(char, Role)], width: usize) -> Vec<Marked> {
 }
 
 /// A word in pieces that fit.
-fn cut(word: &[(char, Role)], width: usize) -> Vec<Marked> {
-    let mut pieces = vec![Marked::new()];
+fn cut(word: &[(char, Role)], width: usize) -> Vec<RoleText> {
+    let mut pieces = vec![RoleText::new()];
     for symbol in word {
         let cells = symbol.0.width().unwrap_or(0);
         if pieces.last().is_some_and(|piece| !piece.is_empty() && columns(piece) + cells > width) {
-            pieces.push(Marked::new());
+            pieces.push(RoleText::new());
         }
         if let Some(piece) = pieces.last_mut() {
             piece.push(*symbol);
@@ -304,9 +304,9 @@ fn pieces(text: &[(char, Role)]) -> impl Iterator<Item = (Role, String)> {
 fn table(rows: &[Vec<String>], width: usize) -> Vec<Line> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell =
-        |row: &[String], column: usize, role| row.get(column).map_or_else(Marked::new, |text| marked(text, role));
+        |row: &[String], column: usize, role| row.get(column).map_or_else(RoleText::new, |text| marked(text, role));
     let role = |index: usize| if index == 0 { Role::Heading } else { Role::Text };
-    let rows: Vec<Vec<Marked>> = rows
+    let rows: Vec<Vec<RoleText>> = rows
         .iter()
         .enumerate()
         .map(|(index, row)| (0..count).map(|column| cell(row, column, role(index))).collect())
@@ -322,13 +322,13 @@ fn table(rows: &[Vec<String>], width: usize) -> Vec<Line> {
     }
     // Columns of figures stand at the right.
     let is_figure =
-        |text: &Marked| text.iter().all(|(symbol, _)| !symbol.is_alphabetic() || "eMGKiBbytsm".contains(*symbol));
+        |text: &RoleText| text.iter().all(|(symbol, _)| !symbol.is_alphabetic() || "eMGKiBbytsm".contains(*symbol));
     let right: Vec<bool> = (0..count)
         .map(|column| column > 0 && rows.len() > 1 && rows[1..].iter().all(|row| is_figure(&row[column])))
         .collect();
     let mut out = Vec::new();
     for (index, row) in rows.iter().enumerate() {
-        let cells: Vec<Vec<Marked>> = row.iter().zip(&widths).map(|(cell, width)| broken(cell, *width)).collect();
+        let cells: Vec<Vec<RoleText>> = row.iter().zip(&widths).map(|(cell, width)| broken(cell, *width)).collect();
         for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
             let mut pieces_of_line = Line::new();
             for (column, cell) in cells.iter().enumerate() {

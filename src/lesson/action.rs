@@ -9,7 +9,7 @@ use crate::user_input::hint;
 
 /// What a lesson does to the lab.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum LessonAction {
     /// Trains so many steps, then stops between two of them.
     Steps(u64),
     /// Sets a switch.
@@ -48,7 +48,7 @@ const MOST_STEPS: u64 = 10_000;
 /// Names that marks can't have: they are set by the course itself.
 pub(super) const OWN_MARKS: [&str; 3] = ["start", "before", "oom"];
 
-impl Action {
+impl LessonAction {
     /// Whether both set one switch.
     pub(super) fn sets_the_same(&self, other: &Self) -> bool {
         matches!((self, other), (Self::Set(one, _), Self::Set(other, _)) if one == other)
@@ -116,7 +116,7 @@ pub(super) fn is_name(text: &str) -> bool {
     text.starts_with(small) && text.chars().all(|symbol| small(symbol) || symbol.is_ascii_digit())
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for LessonAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Steps(steps) => write!(f, "steps {steps}"),
@@ -151,7 +151,7 @@ mod tests {
             "restart",
             "run small_batch",
         ] {
-            assert_eq!(Action::parse(text).unwrap().to_string(), text);
+            assert_eq!(LessonAction::parse(text).unwrap().to_string(), text);
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
             ("run", "takes the name of a table"),
             ("run A", "takes the name of a table"),
         ] {
-            let reason = Action::parse(text).unwrap_err();
+            let reason = LessonAction::parse(text).unwrap_err();
             assert!(reason.contains(part), "{text}: {reason}");
         }
     }

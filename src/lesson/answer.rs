@@ -1,6 +1,6 @@
 //! An answer, what was measured, and what the answer is worth.
 
-use crate::figures::{Amount, Unanswered};
+use crate::figures::{Amount, EvaluationError};
 
 /// What the learner expects.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub enum Answer {
 
 /// What came out.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Measured {
+pub enum MeasuredAnswer {
     /// The sentence at this place is right.
     Choice(usize),
     /// So much.
@@ -31,7 +31,7 @@ pub enum Measured {
     },
 }
 
-impl Measured {
+impl MeasuredAnswer {
     /// The answer that is right.
     #[must_use]
     pub const fn as_answer(self) -> Answer {
@@ -71,7 +71,7 @@ impl Worth {
 pub enum Unclear {
     /// A figure is not known.
     #[error(transparent)]
-    Unanswered(#[from] Unanswered),
+    Unanswered(#[from] EvaluationError),
     /// No choice is right.
     #[error("none of the choices is right here")]
     None,

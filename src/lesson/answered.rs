@@ -1,17 +1,17 @@
 //! What was answered, in words for a teacher.
 
-use super::answer::{Answer, Measured, Worth};
+use super::answer::{Answer, MeasuredAnswer, Worth};
 use super::plain::{letter, measured};
 use super::question::Form;
-use super::told::Told;
+use super::told::StepText;
 use crate::model::LessonAnswer;
 
 /// What was answered at the step of this number and title; `None` while it was not.
-pub(super) fn answered(told: &Told, step: u32, title: &str, form: &Form) -> Option<LessonAnswer> {
+pub(super) fn answered(told: &StepText, step: u32, title: &str, form: &Form) -> Option<LessonAnswer> {
     let asked = told.question.as_ref()?;
     let said = match told.answer? {
         Answer::Choice(place) => format!("{}. {}", letter(place), asked.choices.get(place)?),
-        Answer::Amount(amount) => measured(form, asked, Measured::Amount(amount)),
+        Answer::Amount(amount) => measured(form, asked, MeasuredAnswer::Amount(amount)),
         Answer::Tried => told.tries.last().map(|last| last.settings.clone()).unwrap_or_default(),
         Answer::Passed | Answer::Solution => "passed".to_owned(),
     };

@@ -2,38 +2,38 @@
 
 use std::sync::Arc;
 
-use super::action::Action;
-use super::answer::{Measured, Unclear};
+use super::action::LessonAction;
+use super::answer::{MeasuredAnswer, Unclear};
 use super::goal::{Goal, reached};
 use super::told::Try;
-use crate::model::{Setting, Settings};
+use crate::model::{RunSettings, Setting};
 use crate::session::Reach;
 
 /// How the run stood when a goal was set, or was last tried for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SetOut {
     /// Switches when it was set.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<RunSettings>,
     /// Requests that had failed before the try.
     pub failures: u64,
 }
 
 impl SetOut {
     /// The lesson's own way to the goal, from the switches that it was set with.
-    pub fn solution(&self, goal: &Goal) -> Vec<Action> {
+    pub fn solution(&self, goal: &Goal) -> Vec<LessonAction> {
         let back = goal.allow.iter().filter_map(|switch| {
             let was = &self.settings.get(switch.word())?.value;
             // What is written, a limit or settings, reads otherwise than it is shown.
-            (switch.reach() != Reach::Written).then(|| Action::Set(*switch, Arc::clone(was)))
+            (switch.reach() != Reach::Written).then(|| LessonAction::Set(*switch, Arc::clone(was)))
         });
-        let is_set = |action: &Action| goal.solution.iter().any(|own| action.sets_the_same(own));
+        let is_set = |action: &LessonAction| goal.solution.iter().any(|own| action.sets_the_same(own));
         back.filter(|action| !is_set(action)).chain(goal.solution.iter().cloned()).collect()
     }
 
     /// A try in words, with the switches as they stand `now`.
-    pub fn told(&self, now: &Settings, measured: &Result<Measured, Unclear>) -> Try {
+    pub fn told(&self, now: &RunSettings, measured: &Result<MeasuredAnswer, Unclear>) -> Try {
         let outcome = match measured {
-            Ok(Measured::Reached { cost }) => reached(*cost),
+            Ok(MeasuredAnswer::Reached { cost }) => reached(*cost),
             Ok(_) => reached(None),
             Err(unclear) => unclear.to_string(),
         };
@@ -42,7 +42,7 @@ impl SetOut {
 }
 
 /// Switches that stand otherwise than they did, with their values.
-fn changes(before: &Settings, now: &Settings) -> String {
+fn changes(before: &RunSettings, now: &RunSettings) -> String {
     let is_other = |setting: &&Setting| before.get(&setting.switch).is_some_and(|was| was.value != setting.value);
     let changed: Vec<String> =
         now.0.iter().filter(is_other).map(|setting| format!("{} {}", setting.switch, setting.value)).collect();
@@ -69,10 +69,10 @@ mod tests {
             when: Condition::parse("steps > 0", &Scope::NOW).unwrap(),
             allow: vec![ckpt, accum, limit],
             tries: 1,
-            solution: vec![Action::Set(accum, "4".into())],
+            solution: vec![LessonAction::Set(accum, "4".into())],
             cost: None,
         };
-        let way = [Action::Set(ckpt, "every:3".into()), Action::Set(accum, "4".into())];
+        let way = [LessonAction::Set(ckpt, "every:3".into()), LessonAction::Set(accum, "4".into())];
         assert_eq!(set_out.solution(&goal), way, "a value that no list has goes back too, and what is written stays");
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 
-use super::error::{LessonError, Places};
+use super::error::{LessonError, LineIndex};
 use crate::user_input::TomlText;
 
 /// A piece of TOML in a file.
@@ -20,9 +20,9 @@ pub(super) struct Block<'a> {
 /// A text that a person wrote, and where.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(transparent)]
-pub(super) struct Written(Spanned<String>);
+pub(super) struct SourceText(Spanned<String>);
 
-impl Written {
+impl SourceText {
     /// The text.
     pub fn text(&self) -> &str {
         self.0.get_ref()
@@ -53,19 +53,19 @@ impl<'a> Block<'a> {
 
     /// Something is wrong with the block.
     pub fn wrong(&self, reason: impl Into<String>) -> LessonError {
-        Places(self.source).wrong(self.start, reason)
+        LineIndex(self.source).wrong(self.start, reason)
     }
 
     /// Something is wrong with a text, at a byte of it.
-    pub fn wrong_at(&self, written: &Written, offset: usize, reason: impl Into<String>) -> LessonError {
+    pub fn wrong_at(&self, written: &SourceText, offset: usize, reason: impl Into<String>) -> LessonError {
         let span = written.0.span();
         let raw = self.text().get(span.clone()).unwrap_or_default();
-        Places(self.source).wrong(self.start + span.start + within_quotes(raw, offset), reason)
+        LineIndex(self.source).wrong(self.start + span.start + within_quotes(raw, offset), reason)
     }
 
     /// Something is wrong at a byte of the block.
     pub fn wrong_behind(&self, offset: usize, reason: impl Into<String>) -> LessonError {
-        Places(self.source).wrong(self.start + offset, reason)
+        LineIndex(self.source).wrong(self.start + offset, reason)
     }
 
     /// Where in the file a byte of the block stands.
@@ -74,7 +74,7 @@ impl<'a> Block<'a> {
     }
 
     /// Where in the file a text begins.
-    pub fn offset(&self, written: &Written) -> usize {
+    pub fn offset(&self, written: &SourceText) -> usize {
         self.start + written.0.span().start
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Note {
-        words: Written,
+        words: SourceText,
     }
 
     fn place(source: &str, offset: usize) -> (usize, usize) {

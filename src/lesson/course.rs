@@ -6,16 +6,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::action::Action;
+use super::action::LessonAction;
 use super::answered::answered;
 use super::attempt::SetOut;
 use super::goal::Goal;
-use super::order::Waiting;
+use super::order::PendingRequest;
 use super::question::Form;
 use super::score::Score;
 use super::script::Lesson;
-use super::step::Step;
-use super::told::Told;
+use super::step::LessonStep;
+use super::told::StepText;
 use crate::figures::Moments;
 use crate::model::{LessonAnswer, LessonNote, LessonPart};
 use crate::session::LabSpec;
@@ -26,14 +26,14 @@ pub struct Course {
     pub(super) lesson: Arc<Lesson>,
     /// What the lesson says must hold here.
     pub(super) counts: bool,
-    pub(super) stage: Stage,
+    pub(super) stage: CourseStage,
     pub(super) at: usize,
-    pub(super) todo: VecDeque<Action>,
-    pub(super) waiting: Option<Waiting>,
+    pub(super) todo: VecDeque<LessonAction>,
+    pub(super) waiting: Option<PendingRequest>,
     pub(super) moments: Moments,
     pub(super) begun: bool,
     pub(super) introduction: String,
-    pub(super) told: Vec<Told>,
+    pub(super) told: Vec<StepText>,
     /// The workload that stands for the lesson's own here.
     pub(super) instead: Option<Arc<str>>,
     /// Where the learner left it the last time: earlier steps are run again without questions.
@@ -49,7 +49,7 @@ pub struct Course {
 
 /// How far a course is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum CourseStage {
     /// The introduction is there to be read; [`Course::proceed`] goes on.
     Introduction,
     /// What comes before the question is being done.
@@ -70,11 +70,11 @@ impl Course {
     /// A lesson from its begin; `counts` where it runs where its figures hold ([`Lesson::holds_on`]).
     #[must_use]
     pub fn new(lesson: Arc<Lesson>, counts: bool) -> Self {
-        let told = vec![Told::default(); lesson.steps.len()];
+        let told = vec![StepText::default(); lesson.steps.len()];
         Self {
             lesson,
             counts,
-            stage: Stage::Introduction,
+            stage: CourseStage::Introduction,
             at: 0,
             todo: VecDeque::new(),
             waiting: None,
@@ -140,7 +140,7 @@ impl Course {
 
     /// How far it is.
     #[must_use]
-    pub const fn stage(&self) -> Stage {
+    pub const fn stage(&self) -> CourseStage {
         self.stage
     }
 
@@ -174,19 +174,19 @@ impl Course {
 
     /// The step.
     #[must_use]
-    pub fn step(&self) -> &Step {
+    pub fn step(&self) -> &LessonStep {
         &self.lesson.steps[self.at]
     }
 
     /// What the step has shown so far, and its outcome.
     #[must_use]
-    pub fn told(&self) -> &Told {
+    pub fn told(&self) -> &StepText {
         &self.told[self.at]
     }
 
     /// The same of every step.
     #[must_use]
-    pub fn all_told(&self) -> &[Told] {
+    pub fn all_told(&self) -> &[StepText] {
         &self.told
     }
 
@@ -203,7 +203,7 @@ impl Course {
     }
 
     /// The actions that are still to be done before something is shown or asked, the one under way first.
-    pub fn under_way(&self) -> impl Iterator<Item = &Action> {
+    pub fn under_way(&self) -> impl Iterator<Item = &LessonAction> {
         self.todo.iter()
     }
 
@@ -222,12 +222,12 @@ impl Course {
             learner: learner.into(),
             lesson: self.lesson.name.as_str().into(),
             title: self.lesson.front.title.as_str().into(),
-            step: if self.stage == Stage::Introduction { 0 } else { count(self.at + 1) },
+            step: if self.stage == CourseStage::Introduction { 0 } else { count(self.at + 1) },
             steps: count(self.lesson.steps.len()),
             doing: match self.stage {
-                Stage::Asking => LessonPart::Asked,
-                Stage::Acting => LessonPart::Acting,
-                Stage::Over => LessonPart::Over,
+                CourseStage::Asking => LessonPart::Asked,
+                CourseStage::Acting => LessonPart::Acting,
+                CourseStage::Over => LessonPart::Over,
                 _ => LessonPart::Reading,
             },
             halves: score.halves,

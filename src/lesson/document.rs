@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::error::{LessonError, Places};
+use super::error::{LessonError, LineIndex};
 use crate::user_input::hint;
 
 /// The parts of a file, as ranges of its bytes.
@@ -32,7 +32,7 @@ impl Document {
     /// # Errors
     /// Where the parts can't be told apart.
     pub fn split(source: &str) -> Result<Self, LessonError> {
-        let places = Places(source);
+        let places = LineIndex(source);
         let mut lines = lines(source);
         match lines.next() {
             Some((_, "+++")) => {}

@@ -16,9 +16,9 @@ pub struct LessonError {
 
 /// A text in which offsets are places.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places<'a>(pub &'a str);
+pub(super) struct LineIndex<'a>(pub &'a str);
 
-impl Places<'_> {
+impl LineIndex<'_> {
     /// Something is wrong at a byte of the text.
     pub fn wrong(self, offset: usize, reason: impl Into<String>) -> LessonError {
         let offset = (0..=offset.min(self.0.len())).rev().find(|at| self.0.is_char_boundary(*at)).unwrap_or(0);

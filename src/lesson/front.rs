@@ -7,9 +7,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::action;
-use super::block::{Block, Written};
+use super::block::{Block, SourceText};
 use super::error::LessonError;
-use super::run::{DataWord, InferenceWord, RawRun, Run, Runs};
+use super::run::{LessonData, LessonInference, LessonRun, LessonRuns, RawRun};
 use crate::device::sim::CardCatalog;
 use crate::session::DeviceChoice;
 use crate::workload::{Catalog, LengthPolicy, Sizes};
@@ -25,14 +25,14 @@ pub struct Front {
     pub minutes: u32,
     /// One sentence for a list.
     pub summary: String,
-    run: Run,
-    named: BTreeMap<Arc<str>, Named>,
+    run: LessonRun,
+    named: BTreeMap<Arc<str>, NamedRun>,
 }
 
 /// One of its other runs.
 #[derive(Clone, Debug, PartialEq)]
-struct Named {
-    run: Run,
+struct NamedRun {
+    run: LessonRun,
     /// Where in the file its name stands.
     at: usize,
 }
@@ -45,23 +45,23 @@ struct RawFront {
     order: u32,
     minutes: u32,
     summary: String,
-    workload: Written,
-    device: Option<Written>,
+    workload: SourceText,
+    device: Option<SourceText>,
     #[serde(default)]
     settings: BTreeMap<Spanned<String>, Spanned<toml::Value>>,
     #[serde(default)]
     sizes: Sizes,
-    inference: Option<InferenceWord>,
+    inference: Option<LessonInference>,
     #[serde(default)]
     half: bool,
-    data: Option<DataWord>,
+    data: Option<LessonData>,
     lengths: Option<Spanned<Vec<u32>>>,
     #[serde(rename = "length-policy")]
     length_policy: Option<Spanned<LengthPolicy>>,
     seed: Option<u64>,
-    load: Option<Written>,
-    preallocate: Option<Written>,
-    parallel: Option<Written>,
+    load: Option<SourceText>,
+    preallocate: Option<SourceText>,
+    parallel: Option<SourceText>,
     ranks: Option<usize>,
     rank: Option<usize>,
     #[serde(default)]
@@ -94,14 +94,17 @@ impl Front {
             ranks: raw.ranks,
             rank: raw.rank,
         };
-        let run = Run::read(&first, None, block)?;
+        let run = LessonRun::read(&first, None, block)?;
         let mut named = BTreeMap::new();
         for (name, other) in &raw.run {
             if !action::is_name(name.get_ref()) {
                 let reason = "a run is called by small letters, digits and _, such as: [run.small_batch]";
                 return Err(block.wrong_behind(name.span().start, reason));
             }
-            let other = Named { run: Run::read(other, Some(&run), block)?, at: block.offset_behind(name.span().start) };
+            let other = NamedRun {
+                run: LessonRun::read(other, Some(&run), block)?,
+                at: block.offset_behind(name.span().start),
+            };
             named.insert(name.get_ref().as_str().into(), other);
         }
         Ok(Self { title: raw.title, order: raw.order, minutes: raw.minutes, summary: raw.summary, run, named })
@@ -143,10 +146,10 @@ impl Front {
         catalog: &Catalog,
         cards: &CardCatalog,
         other: Option<&DeviceChoice>,
-    ) -> Result<Runs, LessonError> {
+    ) -> Result<LessonRuns, LessonError> {
         let first = self.run.spec(source, catalog, cards, other)?;
         let named =
             self.named.iter().map(|(name, of)| Ok((Arc::clone(name), of.run.spec(source, catalog, cards, other)?)));
-        Ok(Runs::new(first, named.collect::<Result<_, LessonError>>()?))
+        Ok(LessonRuns::new(first, named.collect::<Result<_, LessonError>>()?))
     }
 }

@@ -1,7 +1,7 @@
 //! Something for the learner to reach, with the switches that are allowed.
 
-use super::action::Action;
-use super::answer::{Answer, Measured, Unclear, Worth};
+use super::action::LessonAction;
+use super::answer::{Answer, MeasuredAnswer, Unclear, Worth};
 use crate::figures::{Amount, Condition, Figure, Moments, Quantity};
 use crate::session::Switch;
 
@@ -15,7 +15,7 @@ pub struct Goal {
     /// How often it may be tried.
     pub tries: u32,
     /// Switches by which it can be reached: what a learner sees who gives up, and how the lesson proves itself.
-    pub solution: Vec<Action>,
+    pub solution: Vec<LessonAction>,
     /// What reaching it costs.
     pub cost: Option<Cost>,
 }
@@ -31,7 +31,7 @@ pub struct Cost {
 
 impl Goal {
     /// What came out of a try.
-    pub(super) fn measure(&self, moments: &Moments, failed: bool) -> Result<Measured, Unclear> {
+    pub(super) fn measure(&self, moments: &Moments, failed: bool) -> Result<MeasuredAnswer, Unclear> {
         if failed {
             return Err(Unclear::OutOfMemory);
         }
@@ -39,7 +39,7 @@ impl Goal {
             return Err(Unclear::Missed(shown(&self.when, moments)));
         }
         let cost = self.cost.as_ref().map(|cost| cost.what.measure(moments)).transpose()?;
-        Ok(Measured::Reached { cost: cost.map(Amount::as_share) })
+        Ok(MeasuredAnswer::Reached { cost: cost.map(Amount::as_share) })
     }
 
     pub(super) fn worth(&self, answer: Answer, cost: Option<Amount>) -> Worth {

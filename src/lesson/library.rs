@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::built_in::BUILT_IN;
 use super::error::LessonError;
 use super::script::Lesson;
-use crate::user_input::{FileError, Kind, Shelf, ShelfError, hint, read_text};
+use crate::user_input::{FileError, Shelf, ShelfError, ShelfKind, hint, read_text};
 
 /// Why a name gives no lesson.
 #[derive(Debug, Error)]
@@ -41,7 +41,7 @@ impl Library {
     /// The built-in lessons and, over them, the `.md` files in `folder`.
     #[must_use]
     pub fn with_user_lessons(folder: Option<&Path>) -> Self {
-        Self(Shelf::of_files(BUILT_IN, folder, Kind::Lessons.extension()))
+        Self(Shelf::of_files(BUILT_IN, folder, ShelfKind::Lessons.extension()))
     }
 
     /// All names.
@@ -92,5 +92,6 @@ pub fn of_file(path: &Path) -> Result<Lesson, LibraryError> {
 }
 
 fn is_path(name: &str) -> bool {
-    name.contains('/') || Path::new(name).extension().is_some_and(|extension| extension == Kind::Lessons.extension())
+    name.contains('/')
+        || Path::new(name).extension().is_some_and(|extension| extension == ShelfKind::Lessons.extension())
 }

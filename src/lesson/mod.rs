@@ -1,7 +1,7 @@
 //! Guided steps beside a running lab: a prediction before each flip, the measured answer, its reason.
 //!
 //! A [`Lesson`] is Markdown with front matter and steps whose conditions are expressions over the run's figures. A [`Course`] is
-//! a learner: it is shown the run and says what is to be done with it. [`Player`] drives it without a screen.
+//! a learner: it is shown the run and says what is to be done with it. [`LessonPlayer`] drives it without a screen.
 
 mod action;
 mod answer;
@@ -34,23 +34,23 @@ mod told;
 #[cfg(test)]
 mod tests;
 
-pub use action::Action;
-pub use answer::{Answer, Measured, Unclear, Worth};
-pub use course::{Course, Stage};
+pub use action::LessonAction;
+pub use answer::{Answer, MeasuredAnswer, Unclear, Worth};
+pub use course::{Course, CourseStage};
 pub use error::LessonError;
 pub use front::Front;
 pub use goal::{Cost, Goal};
 pub use library::{Library, LibraryError, of_file};
 pub use look::Look;
-pub use order::Order;
+pub use order::CourseRequest;
 pub use plain::{letter, measured};
-pub use play::{Player, play};
-pub use progress::{Mark, Progress, ProgressError};
+pub use play::{LessonPlayer, play};
+pub use progress::{LessonMark, Progress, ProgressError};
 pub use question::{Choice, Form, Question, Tolerance};
-pub use run::Runs;
+pub use run::LessonRuns;
 pub use score::Score;
 pub use script::Lesson;
 pub use sheet::{Sheet, sheet};
 pub use sketch::Sketch;
-pub use step::Step;
-pub use told::{Asked, Told, Try};
+pub use step::LessonStep;
+pub use told::{QuestionText, StepText, Try};

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::action::Action;
+use super::action::LessonAction;
 use crate::model::{LogLine, MarkKind, RunState, View};
 use crate::session::{Command, Switch};
 
 /// What a course asks of the lab's driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum CourseRequest {
     /// Train so many steps, then stop between two of them.
     Steps(u64),
     /// Set a switch.
@@ -27,7 +27,7 @@ pub enum Order {
     Run(Arc<str>),
 }
 
-impl Order {
+impl CourseRequest {
     /// The one command that a running lab obeys it by; `None` where the driver has more to do: it stops after so many steps, or
     /// begins again.
     #[must_use]
@@ -43,17 +43,17 @@ impl Order {
     }
 
     /// What an action asks of the driver; a mark asks nothing.
-    pub(super) fn of(action: &Action) -> Option<Self> {
+    pub(super) fn of(action: &LessonAction) -> Option<Self> {
         Some(match action {
-            Action::Steps(steps) => Self::Steps(*steps),
-            Action::Set(switch, value) => Self::Set(*switch, Arc::clone(value)),
-            Action::EmptyCache => Self::EmptyCache,
-            Action::ResetPeaks => Self::ResetPeaks,
-            Action::Pause => Self::Pause,
-            Action::Resume => Self::Resume,
-            Action::Restart => Self::Restart,
-            Action::Run(name) => Self::Run(Arc::clone(name)),
-            Action::Mark(_) => return None,
+            LessonAction::Steps(steps) => Self::Steps(*steps),
+            LessonAction::Set(switch, value) => Self::Set(*switch, Arc::clone(value)),
+            LessonAction::EmptyCache => Self::EmptyCache,
+            LessonAction::ResetPeaks => Self::ResetPeaks,
+            LessonAction::Pause => Self::Pause,
+            LessonAction::Resume => Self::Resume,
+            LessonAction::Restart => Self::Restart,
+            LessonAction::Run(name) => Self::Run(Arc::clone(name)),
+            LessonAction::Mark(_) => return None,
         })
     }
 }
@@ -63,8 +63,8 @@ const REFUSED: &str = "refused: ";
 
 /// An order that was given and is not carried out yet.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
-    order: Order,
+pub(super) struct PendingRequest {
+    order: CourseRequest,
     /// The run when it was given.
     steps: u64,
     position: u64,
@@ -76,20 +76,20 @@ pub(super) struct Waiting {
 
 /// How an order stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum RequestState {
     UnderWay,
     Done,
     /// It failed, and why.
     Failed(String),
 }
 
-impl Waiting {
+impl PendingRequest {
     /// Steps after which a switch that is not in force was refused.
     const PATIENCE: u64 = 3;
 
-    pub fn new(order: Order, view: &View) -> Self {
+    pub fn new(order: CourseRequest, view: &View) -> Self {
         let setting = match &order {
-            Order::Set(switch, _) => view.settings.get(switch.word()).map(|setting| Arc::clone(&setting.value)),
+            CourseRequest::Set(switch, _) => view.settings.get(switch.word()).map(|setting| Arc::clone(&setting.value)),
             _ => None,
         };
         let (steps, position, ooms) = (view.steps.finished, view.position, view.traffic.ooms);
@@ -97,26 +97,26 @@ impl Waiting {
     }
 
     /// How it stands, as `view` shows the run.
-    pub fn standing(&self, view: &View) -> Standing {
-        let done = |done: bool| if done { Standing::Done } else { Standing::UnderWay };
+    pub fn standing(&self, view: &View) -> RequestState {
+        let done = |done: bool| if done { RequestState::Done } else { RequestState::UnderWay };
         match &self.order {
-            Order::Steps(_) | Order::Set(..) if self.is_over(view) => match &view.run {
+            CourseRequest::Steps(_) | CourseRequest::Set(..) if self.is_over(view) => match &view.run {
                 RunState::StepFailed(why) | RunState::Lost(why) | RunState::Failed(why) => {
-                    Standing::Failed(format!("the run stopped: {why}"))
+                    RequestState::Failed(format!("the run stopped: {why}"))
                 }
-                _ => Standing::Done,
+                _ => RequestState::Done,
             },
             // Between phases of a step nothing is at rest.
-            Order::Steps(steps) => done(view.steps.finished >= self.steps + steps && view.phase.is_none()),
-            Order::Set(switch, value) => self.flipped(view, *switch, value),
-            Order::EmptyCache => {
+            CourseRequest::Steps(steps) => done(view.steps.finished >= self.steps + steps && view.phase.is_none()),
+            CourseRequest::Set(switch, value) => self.flipped(view, *switch, value),
+            CourseRequest::EmptyCache => {
                 let last = view.history.marks().rev().find(|mark| matches!(mark.kind, MarkKind::EmptyCache { .. }));
                 done(last.is_some_and(|mark| mark.position >= self.position))
             }
-            Order::ResetPeaks => done(view.since_reset.is_some_and(|since| since.position >= self.position)),
-            Order::Pause => done(!matches!(view.run, RunState::Running | RunState::Starting)),
-            Order::Resume => Standing::Done,
-            Order::Restart | Order::Run(_) => {
+            CourseRequest::ResetPeaks => done(view.since_reset.is_some_and(|since| since.position >= self.position)),
+            CourseRequest::Pause => done(!matches!(view.run, RunState::Running | RunState::Starting)),
+            CourseRequest::Resume => RequestState::Done,
+            CourseRequest::Restart | CourseRequest::Run(_) => {
                 let begun = self.steps == 0 || view.steps.finished < self.steps;
                 done(begun && !matches!(view.run, RunState::Starting))
             }
@@ -133,27 +133,27 @@ impl Waiting {
         }
     }
 
-    fn flipped(&self, view: &View, switch: Switch, value: &str) -> Standing {
+    fn flipped(&self, view: &View, switch: Switch, value: &str) -> RequestState {
         let Some(setting) = view.settings.get(switch.word()) else {
-            return Standing::Failed(format!("this run has no switch {}", switch.word()));
+            return RequestState::Failed(format!("this run has no switch {}", switch.word()));
         };
         let in_force = setting.wanted.is_none() && setting.value.as_ref() == wording(switch, value);
         let asked_for = setting.wanted.as_deref() == Some(&wording(switch, value));
         let refused =
             view.log.last().filter(|line| self.told.as_ref() != Some(*line) && line.text.starts_with(REFUSED));
         if let Some(line) = refused {
-            return Standing::Failed(line.text.to_string());
+            return RequestState::Failed(line.text.to_string());
         }
         match view.run {
-            _ if in_force => Standing::Done,
+            _ if in_force => RequestState::Done,
             // In a paused lab the switch takes effect with the next step.
-            RunState::Paused | RunState::OutOfMemory if asked_for => Standing::Done,
+            RunState::Paused | RunState::OutOfMemory if asked_for => RequestState::Done,
             _ if view.steps.finished >= self.steps + Self::PATIENCE
                 && self.setting.as_ref() == Some(&setting.value) =>
             {
-                Standing::Failed(format!("{} can't be {value} here", switch.label()))
+                RequestState::Failed(format!("{} can't be {value} here", switch.label()))
             }
-            _ => Standing::UnderWay,
+            _ => RequestState::UnderWay,
         }
     }
 }

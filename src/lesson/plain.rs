@@ -1,9 +1,9 @@
 //! What a lesson says of choices and numbers.
 
-use super::answer::Measured;
+use super::answer::MeasuredAnswer;
 use super::goal::reached;
 use super::question::Form;
-use super::told::Asked;
+use super::told::QuestionText;
 use crate::figures::Scale;
 
 /// The letter of a choice, counted from 0.
@@ -14,17 +14,19 @@ pub fn letter(place: usize) -> char {
 
 /// What came out, in words.
 #[must_use]
-pub fn measured(form: &Form, asked: &Asked, measured: Measured) -> String {
+pub fn measured(form: &Form, asked: &QuestionText, measured: MeasuredAnswer) -> String {
     match (form, measured) {
-        (_, Measured::Choice(place)) => {
+        (_, MeasuredAnswer::Choice(place)) => {
             format!("{}. {}", letter(place), asked.choices.get(place).map_or("", String::as_str))
         }
-        (Form::Number { unit, .. }, Measured::Amount(amount)) if *unit != Scale::ONE => match unit.number_in(amount) {
-            Some(number) => format!("{} {unit}", in_short(number)),
-            None => amount.to_string(),
-        },
-        (_, Measured::Amount(amount)) => amount.to_string(),
-        (_, Measured::Reached { cost }) => reached(cost),
+        (Form::Number { unit, .. }, MeasuredAnswer::Amount(amount)) if *unit != Scale::ONE => {
+            match unit.number_in(amount) {
+                Some(number) => format!("{} {unit}", in_short(number)),
+                None => amount.to_string(),
+            }
+        }
+        (_, MeasuredAnswer::Amount(amount)) => amount.to_string(),
+        (_, MeasuredAnswer::Reached { cost }) => reached(cost),
     }
 }
 
@@ -43,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_goal_says_what_it_cost_or_gained() {
-        let share = |value| Some(crate::figures::Amount { value, unit: crate::figures::Unit::Share });
+        let share = |value| Some(crate::figures::Amount { value, unit: crate::figures::FigureUnit::Share });
         assert_eq!(reached(share(0.16)), "reached, at a cost of 16 %");
         assert_eq!(reached(share(-0.7)), "reached, at a gain of 70 %");
         assert_eq!(reached(None), "reached");

@@ -3,27 +3,27 @@
 use std::sync::Arc;
 
 use super::answer::Answer;
-use super::course::{Course, Stage};
-use super::order::Order;
+use super::course::{Course, CourseStage};
+use super::order::CourseRequest;
 use super::question::Form;
-use super::run::Runs;
+use super::run::LessonRuns;
 use super::score::Score;
 use super::script::Lesson;
-use crate::figures::{Figures, Known};
+use crate::figures::{FigureInputs, Figures};
 use crate::model::{EventKind, RunState, View};
 use crate::session::{BuildError, Headless, LabSpec, Listener, Switch};
 
 /// A course and the run that it is about.
-pub struct Player {
+pub struct LessonPlayer {
     course: Course,
     run: Headless,
-    runs: Runs,
+    runs: LessonRuns,
     /// The one under way.
     spec: LabSpec,
     learner: Arc<str>,
 }
 
-impl Player {
+impl LessonPlayer {
     /// Begins a lesson on the first of its runs. A listener elsewhere hears all that happens, and where
     /// `learner` is.
     ///
@@ -31,7 +31,7 @@ impl Player {
     /// When the run can't begin.
     pub fn begin(
         lesson: Arc<Lesson>,
-        runs: Runs,
+        runs: LessonRuns,
         learner: &str,
         listener: Option<Listener>,
     ) -> Result<Self, BuildError> {
@@ -44,7 +44,7 @@ impl Player {
     /// When the run can't begin.
     pub fn resume(
         lesson: Arc<Lesson>,
-        runs: Runs,
+        runs: LessonRuns,
         learner: &str,
         listener: Option<Listener>,
         (steps, earlier): (usize, Score),
@@ -109,7 +109,7 @@ impl Player {
     /// # Errors
     /// A sentence: what can be set here, or why it can't be so.
     pub fn set(&mut self, switch: Switch, value: &str) -> Result<(), String> {
-        let allowed = self.course.goal().filter(|_| self.course.stage() == Stage::Acting).map(|goal| &goal.allow);
+        let allowed = self.course.goal().filter(|_| self.course.stage() == CourseStage::Acting).map(|goal| &goal.allow);
         match allowed {
             Some(allowed) if allowed.contains(&switch) => self.run.set(switch, value),
             Some(allowed) => {
@@ -134,14 +134,14 @@ impl Player {
         self.run.announce(EventKind::Lesson(Arc::new(note)));
     }
 
-    fn observe(&mut self) -> Option<Order> {
+    fn observe(&mut self) -> Option<CourseRequest> {
         let (view, statistics) = (self.run.view(), self.run.statistics());
         self.course.observe(&known(&view, &statistics, &self.run))
     }
 
-    fn obey(&mut self, order: &Order) -> Result<(), BuildError> {
+    fn obey(&mut self, order: &CourseRequest) -> Result<(), BuildError> {
         match order {
-            Order::Steps(steps) => {
+            CourseRequest::Steps(steps) => {
                 for _ in 0..*steps {
                     // How a step ended is in the view.
                     if self.run.step().is_err() {
@@ -149,18 +149,18 @@ impl Player {
                     }
                 }
             }
-            Order::Set(switch, value) => {
+            CourseRequest::Set(switch, value) => {
                 if let Err(why) = self.run.set(*switch, value) {
                     self.course.refused(&why);
                 }
             }
-            Order::EmptyCache => self.run.empty_cache(),
-            Order::ResetPeaks => self.run.reset_peaks(),
+            CourseRequest::EmptyCache => self.run.empty_cache(),
+            CourseRequest::ResetPeaks => self.run.reset_peaks(),
             // Nothing runs on between orders.
-            Order::Pause => self.run.announce(EventKind::Run(RunState::Paused)),
-            Order::Resume => self.run.announce(EventKind::Run(RunState::Running)),
-            Order::Restart => self.run = self.run.begin_anew(self.spec.clone())?,
-            Order::Run(name) => match self.runs.named(name) {
+            CourseRequest::Pause => self.run.announce(EventKind::Run(RunState::Paused)),
+            CourseRequest::Resume => self.run.announce(EventKind::Run(RunState::Running)),
+            CourseRequest::Restart => self.run = self.run.begin_anew(self.spec.clone())?,
+            CourseRequest::Run(name) => match self.runs.named(name) {
                 Some(spec) => {
                     self.spec = spec.clone();
                     self.run = self.run.begin_anew(self.spec.clone())?;
@@ -172,26 +172,30 @@ impl Player {
     }
 }
 
-fn known<'a>(view: &'a View, statistics: &'a crate::allocator::Statistics, run: &Headless) -> Known<'a> {
-    Known { view, statistics: Some(statistics), device_memory: Some(run.trainer().device_info().memory) }
+fn known<'a>(view: &'a View, statistics: &'a crate::allocator::Statistics, run: &Headless) -> FigureInputs<'a> {
+    FigureInputs { view, statistics: Some(statistics), device_memory: Some(run.trainer().device_info().memory) }
 }
 
 /// Plays a lesson to its end; every question is answered as `answer` says.
 ///
 /// # Errors
 /// When a run can't begin.
-pub fn play(lesson: Arc<Lesson>, runs: Runs, mut answer: impl FnMut(&Form) -> Answer) -> Result<Course, BuildError> {
-    let mut player = Player::begin(lesson, runs, "", None)?;
+pub fn play(
+    lesson: Arc<Lesson>,
+    runs: LessonRuns,
+    mut answer: impl FnMut(&Form) -> Answer,
+) -> Result<Course, BuildError> {
+    let mut player = LessonPlayer::begin(lesson, runs, "", None)?;
     loop {
         match player.course.stage() {
-            Stage::Over => return Ok(player.course),
-            Stage::Asking | Stage::Acting => {
+            CourseStage::Over => return Ok(player.course),
+            CourseStage::Asking | CourseStage::Acting => {
                 let form = player.course.step().question.as_ref().map(|question| &question.form);
                 let answer = form.map_or(Answer::Passed, &mut answer);
                 player.answer(answer)?;
             }
-            Stage::Introduction | Stage::Explained => player.proceed()?,
-            Stage::Preparing | Stage::Trying => {
+            CourseStage::Introduction | CourseStage::Explained => player.proceed()?,
+            CourseStage::Preparing | CourseStage::Trying => {
                 // A headless run carries out every order at once: an order still open here would stay so for ever.
                 player.course.refused("the run does not get there");
                 player.go_on()?;

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::course::{Course, Stage};
+use super::course::{Course, CourseStage};
 use super::score::Score;
 use crate::user_input::TomlText;
 
 /// How far the learner got in a lesson.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mark {
+pub struct LessonMark {
     /// Steps that were read to their end.
     pub steps: u32,
     /// The best score of a finished take; before one, the score so far.
@@ -29,7 +29,7 @@ pub struct Mark {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Progress {
-    lessons: BTreeMap<String, Mark>,
+    lessons: BTreeMap<String, LessonMark>,
 }
 
 /// Why progress is not kept.
@@ -87,7 +87,7 @@ impl Progress {
 
     /// How far the learner got in a lesson.
     #[must_use]
-    pub fn of(&self, lesson: &str) -> Option<Mark> {
+    pub fn of(&self, lesson: &str) -> Option<LessonMark> {
         self.lessons.get(lesson).copied()
     }
 
@@ -101,10 +101,14 @@ impl Progress {
     /// Takes note of where a course is. What was better before stays.
     pub fn note(&mut self, course: &Course) {
         let through = match course.stage() {
-            Stage::Introduction | Stage::Preparing | Stage::Asking | Stage::Acting | Stage::Trying => course.place(),
-            Stage::Explained | Stage::Over => course.place() + 1,
+            CourseStage::Introduction
+            | CourseStage::Preparing
+            | CourseStage::Asking
+            | CourseStage::Acting
+            | CourseStage::Trying => course.place(),
+            CourseStage::Explained | CourseStage::Over => course.place() + 1,
         };
-        let now = Mark {
+        let now = LessonMark {
             steps: u32::try_from(through).unwrap_or(u32::MAX),
             score: course.score(),
             finished: through == course.lesson().steps.len(),
@@ -121,7 +125,7 @@ impl Progress {
 
     fn text(&self) -> String {
         let mut text = "# What was taken of vramlab's lessons. `vramlab lesson --reset` forgets it.\n".to_owned();
-        for (name, Mark { steps, score, finished }) in &self.lessons {
+        for (name, LessonMark { steps, score, finished }) in &self.lessons {
             let Score { halves, of } = score;
             text.push_str(&format!(
                 "\n[lessons.{}]\nsteps = {steps}\nscore = {{ halves = {halves}, of = {of} }}\nfinished = {finished}\n",
@@ -147,7 +151,7 @@ mod tests {
     use super::*;
 
     fn some() -> Progress {
-        let mark = Mark { steps: 3, score: Score { halves: 5, of: 4 }, finished: true };
+        let mark = LessonMark { steps: 3, score: Score { halves: 5, of: 4 }, finished: true };
         let names = ["allocated", "a \"name\"\\ \u{7f}\n", "é"];
         Progress { lessons: names.into_iter().map(|name| (name.to_owned(), mark)).collect() }
     }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::answer::{Answer, Measured, Unclear, Worth};
+use super::answer::{Answer, MeasuredAnswer, Unclear, Worth};
 use super::goal::Goal;
-use crate::figures::{Amount, Condition, Moments, Quantity, Scale, Template, Unit};
+use crate::figures::{Amount, Condition, FigureUnit, Moments, Quantity, Scale, Template};
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,9 +67,9 @@ impl Form {
     ///
     /// # Errors
     /// [`Unclear`].
-    pub fn measure(&self, moments: &Moments) -> Result<Measured, Unclear> {
+    pub fn measure(&self, moments: &Moments) -> Result<MeasuredAnswer, Unclear> {
         match self {
-            Self::Number { quantity, .. } => Ok(Measured::Amount(quantity.measure(moments)?)),
+            Self::Number { quantity, .. } => Ok(MeasuredAnswer::Amount(quantity.measure(moments)?)),
             Self::Goal(goal) => goal.measure(moments, false),
             Self::Choices(choices) => {
                 let mut right = None;
@@ -81,18 +81,18 @@ impl Form {
                         }
                     }
                 }
-                right.map(Measured::Choice).ok_or(Unclear::None)
+                right.map(MeasuredAnswer::Choice).ok_or(Unclear::None)
             }
         }
     }
 
     /// What `answer` is worth where `measured` came out.
     #[must_use]
-    pub fn worth(&self, answer: Answer, measured: Measured) -> Worth {
+    pub fn worth(&self, answer: Answer, measured: MeasuredAnswer) -> Worth {
         match (self, answer, measured) {
-            (_, Answer::Choice(given), Measured::Choice(right)) if given == right => Worth::Right,
-            (Self::Goal(goal), answer, Measured::Reached { cost }) => goal.worth(answer, cost),
-            (Self::Number { within, .. }, Answer::Amount(given), Measured::Amount(right)) => {
+            (_, Answer::Choice(given), MeasuredAnswer::Choice(right)) if given == right => Worth::Right,
+            (Self::Goal(goal), answer, MeasuredAnswer::Reached { cost }) => goal.worth(answer, cost),
+            (Self::Number { within, .. }, Answer::Amount(given), MeasuredAnswer::Amount(right)) => {
                 let (off, allowed) = ((given.value - right.value).abs(), within.of(right));
                 // What is written in decimals is not quite what it says.
                 let allowed = allowed * (1.0 + 1e-9);
@@ -148,7 +148,7 @@ impl Form {
 }
 
 /// Whether an amount of one can be an answer in the other.
-pub(super) fn fits(a: Unit, b: Unit) -> bool {
+pub(super) fn fits(a: FigureUnit, b: FigureUnit) -> bool {
     a == b || (a.is_bare() && b.is_bare())
 }
 
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn exactly_one_choice_is_right() {
         let form = choices(&["steps < 3", "steps >= 3 and steps < 9", "steps > 7"]);
-        assert_eq!(form.measure(&moments(2.0)), Ok(Measured::Choice(0)));
+        assert_eq!(form.measure(&moments(2.0)), Ok(MeasuredAnswer::Choice(0)));
         assert_eq!(form.measure(&moments(8.0)), Err(Unclear::Several(1, 2)));
         assert_eq!(choices(&["steps < 3", "steps > 3"]).measure(&moments(3.0)), Err(Unclear::None));
         assert!(matches!(choices(&["loss < 3", "loss >= 3"]).measure(&moments(3.0)), Err(Unclear::Unanswered(_))));
@@ -199,9 +199,9 @@ mod tests {
         for text in ["0", "4", "d", "", "yes"] {
             assert!(form.read(text).unwrap_err().contains("from 1 to 3"), "{text}");
         }
-        assert_eq!(form.worth(Answer::Choice(1), Measured::Choice(1)), Worth::Right);
-        assert_eq!(form.worth(Answer::Choice(0), Measured::Choice(1)), Worth::Wrong);
-        assert_eq!(form.worth(Answer::Passed, Measured::Choice(1)), Worth::Wrong);
+        assert_eq!(form.worth(Answer::Choice(1), MeasuredAnswer::Choice(1)), Worth::Right);
+        assert_eq!(form.worth(Answer::Choice(0), MeasuredAnswer::Choice(1)), Worth::Wrong);
+        assert_eq!(form.worth(Answer::Passed, MeasuredAnswer::Choice(1)), Worth::Wrong);
     }
 
     #[test]

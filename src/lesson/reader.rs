@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::action::Action;
-use super::block::{Block, Written};
+use super::action::LessonAction;
+use super::block::{Block, SourceText};
 use super::error::LessonError;
 use super::goal::{Cost, Goal};
 use super::look::Look;
@@ -22,32 +22,32 @@ const MOST_CHOICES: usize = 9;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Raw {
-    pub r#do: Vec<Written>,
-    pub ask: Option<Written>,
+    pub r#do: Vec<SourceText>,
+    pub ask: Option<SourceText>,
     pub choices: Vec<Spanned<RawChoice>>,
-    pub number: Option<Written>,
-    pub within: Option<Written>,
-    pub unit: Option<Written>,
-    pub goal: Option<Written>,
-    pub allow: Vec<Written>,
+    pub number: Option<SourceText>,
+    pub within: Option<SourceText>,
+    pub unit: Option<SourceText>,
+    pub goal: Option<SourceText>,
+    pub allow: Vec<SourceText>,
     pub tries: Option<u32>,
-    pub solution: Vec<Written>,
-    pub cost: Option<Written>,
-    pub par: Option<Written>,
-    pub then: Vec<Written>,
-    pub check: Vec<Written>,
-    pub why: Option<Written>,
+    pub solution: Vec<SourceText>,
+    pub cost: Option<SourceText>,
+    pub par: Option<SourceText>,
+    pub then: Vec<SourceText>,
+    pub check: Vec<SourceText>,
+    pub why: Option<SourceText>,
     pub look: Option<Look>,
     pub sketch: Option<Sketch>,
-    pub hint: Option<Written>,
+    pub hint: Option<SourceText>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawChoice {
-    pub text: Written,
-    pub when: Written,
-    pub reply: Option<Written>,
+    pub text: SourceText,
+    pub when: SourceText,
+    pub reply: Option<SourceText>,
 }
 
 /// Reads what stands in a block.
@@ -58,18 +58,22 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    pub fn read<T>(&self, written: &Written, read: impl FnOnce(&str) -> Result<T, Misread>) -> Result<T, LessonError> {
+    pub fn read<T>(
+        &self,
+        written: &SourceText,
+        read: impl FnOnce(&str) -> Result<T, Misread>,
+    ) -> Result<T, LessonError> {
         read(written.text()).map_err(|misread| self.block.wrong_at(written, misread.offset, misread.reason))
     }
 
-    pub fn template(&self, written: &Written, scope: &Scope<'_>) -> Result<Template, LessonError> {
+    pub fn template(&self, written: &SourceText, scope: &Scope<'_>) -> Result<Template, LessonError> {
         self.read(written, |text| Template::parse(text.trim(), scope))
     }
 
     /// An action that can be done: a run that it begins is one of the lesson's.
-    fn known(&self, action: Action) -> Result<Action, String> {
+    fn known(&self, action: LessonAction) -> Result<LessonAction, String> {
         match &action {
-            Action::Run(name) if !self.runs.contains(&&**name) => {
+            LessonAction::Run(name) if !self.runs.contains(&&**name) => {
                 let meant = hint(name, self.runs.iter().copied());
                 Err(format!("the front matter has no table [run.{name}]{meant}"))
             }
@@ -77,9 +81,9 @@ impl Reader<'_> {
         }
     }
 
-    pub fn actions(&self, written: &[Written]) -> Result<Vec<Action>, LessonError> {
-        let read = |written: &Written| {
-            let action = Action::parse(written.text()).and_then(|action| self.known(action));
+    pub fn actions(&self, written: &[SourceText]) -> Result<Vec<LessonAction>, LessonError> {
+        let read = |written: &SourceText| {
+            let action = LessonAction::parse(written.text()).and_then(|action| self.known(action));
             action.map_err(|reason| self.block.wrong_at(written, 0, reason))
         };
         written.iter().map(read).collect()
@@ -87,7 +91,7 @@ impl Reader<'_> {
 
     /// What can be answered: its words may speak of what is known when it is `asked`, its measures of what came out.
     pub fn form(&self, raw: &Raw, asked: &Scope<'_>, scope: &Scope<'_>) -> Result<Option<Form>, LessonError> {
-        let alone = |written: &Option<Written>, of: &str| match written {
+        let alone = |written: &Option<SourceText>, of: &str| match written {
             Some(written) => {
                 Err(self.block.wrong_at(written, 0, format!("this belongs to a `{of}`, and there is none")))
             }
@@ -150,9 +154,9 @@ impl Reader<'_> {
     }
 
     /// What is to be reached, and by what.
-    fn goal(&self, goal: &Written, raw: &Raw, scope: &Scope<'_>) -> Result<Goal, LessonError> {
+    fn goal(&self, goal: &SourceText, raw: &Raw, scope: &Scope<'_>) -> Result<Goal, LessonError> {
         let when = self.read(goal, |text| Condition::parse(text, scope))?;
-        let switch = |written: &Written| {
+        let switch = |written: &SourceText| {
             let word = written.text().trim();
             Switch::named(word).ok_or_else(|| {
                 let meant = hint(word, Switch::all().map(Switch::word));
@@ -169,7 +173,7 @@ impl Reader<'_> {
             let reason = "how can it be reached? say one way: solution = [\"set ckpt on\"]";
             return Err(self.block.wrong_at(goal, 0, reason));
         };
-        let allowed = |action: &Action| matches!(action, Action::Set(switch, _) if allow.contains(switch));
+        let allowed = |action: &LessonAction| matches!(action, LessonAction::Set(switch, _) if allow.contains(switch));
         if !solution.iter().all(allowed) {
             return Err(self.block.wrong_at(first, 0, "a solution sets switches that are allowed, and nothing else"));
         }
@@ -196,14 +200,14 @@ impl Reader<'_> {
         Ok(Goal { when, allow, tries: raw.tries.unwrap_or(USUAL_TRIES).max(1), solution, cost })
     }
 
-    fn tolerance(&self, written: &Written, quantity: &Quantity) -> Result<Tolerance, LessonError> {
+    fn tolerance(&self, written: &SourceText, quantity: &Quantity) -> Result<Tolerance, LessonError> {
         let wrong = |reason: String| self.block.wrong_at(written, 0, reason);
         let none = Scope { marks: &[], now: false };
         let amount = self.read(written, |text| Quantity::parse(text, &none))?;
         let measured = amount.measure(&Default::default()).map_err(|error| wrong(error.to_string()))?;
         match measured.unit {
             _ if measured.value <= 0.0 => Err(wrong("a tolerance is more than nothing".to_owned())),
-            crate::figures::Unit::Share => Ok(Tolerance::Share(measured.value)),
+            crate::figures::FigureUnit::Share => Ok(Tolerance::Share(measured.value)),
             unit if fits(unit, quantity.unit()) => Ok(Tolerance::Amount(measured.value)),
             unit => Err(wrong(format!(
                 "{} are measured and the tolerance is {}; write a share, such as 10 %",

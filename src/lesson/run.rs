@@ -7,19 +7,19 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::action;
-use super::block::{Block, Written};
-use super::error::{LessonError, Places};
+use super::block::{Block, SourceText};
+use super::error::{LessonError, LineIndex};
 use crate::allocator::{Settings, TorchVersion};
 use crate::device::sim::CardCatalog;
 use crate::session::{self, DeviceChoice, LabSpec, MemoryLimit, Parallel, Speed, Switch};
 use crate::train::OptimizerForm;
 use crate::workload::{
-    Catalog, Data, Entry, InferenceMode, InferencePlan, LengthPolicy, Lengths, Loading, Models, Sizes,
+    Catalog, CheckpointLoad, Data, InferenceMode, InferencePlan, LengthPolicy, Lengths, Models, Sizes, WorkloadEntry,
 };
 
 /// What is run, and how its switches stand at the start.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Run {
+pub(super) struct LessonRun {
     /// What is trained.
     pub workload: String,
     /// Where its figures hold: `cpu`, or `sim:` and a card.
@@ -27,10 +27,10 @@ pub(super) struct Run {
     settings: Vec<(Switch, Arc<str>)>,
     sizes: Sizes,
     inference: Option<InferencePlan>,
-    data: Option<DataWord>,
+    data: Option<LessonData>,
     lengths: Option<Lengths>,
     seed: u64,
-    load: Option<Loading>,
+    load: Option<CheckpointLoad>,
     preallocate: Option<MemoryLimit>,
     /// It is one of several ranks.
     parallel: Option<Parallel>,
@@ -51,7 +51,7 @@ struct RunPlaces {
 /// What it trains on, where that is not the workload's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum DataWord {
+pub(super) enum LessonData {
     Reference,
     Fresh,
     Host,
@@ -61,7 +61,7 @@ pub(super) enum DataWord {
 /// How to run a model that is not trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum InferenceWord {
+pub(super) enum LessonInference {
     NoGrad,
     InferenceMode,
     Eval,
@@ -72,20 +72,20 @@ pub(super) enum InferenceWord {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawRun {
-    pub workload: Option<Written>,
-    pub device: Option<Written>,
+    pub workload: Option<SourceText>,
+    pub device: Option<SourceText>,
     pub settings: BTreeMap<Spanned<String>, Spanned<toml::Value>>,
     pub sizes: Sizes,
-    pub inference: Option<InferenceWord>,
+    pub inference: Option<LessonInference>,
     pub half: bool,
-    pub data: Option<DataWord>,
+    pub data: Option<LessonData>,
     pub lengths: Option<Spanned<Vec<u32>>>,
     #[serde(rename = "length-policy")]
     pub length_policy: Option<Spanned<LengthPolicy>>,
     pub seed: Option<u64>,
-    pub load: Option<Written>,
-    pub preallocate: Option<Written>,
-    pub parallel: Option<Written>,
+    pub load: Option<SourceText>,
+    pub preallocate: Option<SourceText>,
+    pub parallel: Option<SourceText>,
     pub ranks: Option<usize>,
     pub rank: Option<usize>,
 }
@@ -93,7 +93,7 @@ pub(super) struct RawRun {
 /// Where a lesson runs that names no device.
 const USUAL_DEVICE: &str = "sim:h200";
 
-impl Run {
+impl LessonRun {
     /// What `raw` says; what it leaves out is as in `base`. Sizes and data are a workload's: a run that names another
     /// workload has that one's own.
     ///
@@ -107,10 +107,10 @@ impl Run {
         let settings: Vec<_> = inherited.chain(named.iter().cloned()).collect();
         let of_workload = base.filter(|_| raw.workload.is_none());
         let mode = raw.inference.map(|word| match word {
-            InferenceWord::NoGrad => InferenceMode::NoGrad,
-            InferenceWord::InferenceMode => InferenceMode::InferenceMode,
-            InferenceWord::Eval => InferenceMode::Eval,
-            InferenceWord::Train => InferenceMode::Train,
+            LessonInference::NoGrad => InferenceMode::NoGrad,
+            LessonInference::InferenceMode => InferenceMode::InferenceMode,
+            LessonInference::Eval => InferenceMode::Eval,
+            LessonInference::Train => InferenceMode::Train,
         });
         let plan = mode.map(|mode| InferencePlan { mode, half: raw.half, models: Models::One });
         let seed = raw.seed.or(base.map(|base| base.seed)).unwrap_or(1);
@@ -126,7 +126,7 @@ impl Run {
             }
             (lengths, None) => lengths,
         };
-        let place = |written: &Option<Written>, other: usize| written.as_ref().map_or(other, |at| block.offset(at));
+        let place = |written: &Option<SourceText>, other: usize| written.as_ref().map_or(other, |at| block.offset(at));
         let places = base.map_or_else(RunPlaces::default, |base| base.places);
         Ok(Self {
             workload: text(raw.workload.as_ref(), base.map_or("", |base| &base.workload)),
@@ -162,17 +162,17 @@ impl Run {
     ) -> Result<LabSpec, LessonError> {
         let own = self.device(source, cards)?;
         let device = other.filter(|_| self.movable).unwrap_or(&own).clone();
-        let wrong = |reason: String| Places(source).wrong(self.places.workload, reason);
+        let wrong = |reason: String| LineIndex(source).wrong(self.places.workload, reason);
         let small = (device == DeviceChoice::Cpu && own != device).then(|| small(&self.workload)).flatten();
         let workload = small.unwrap_or(&self.workload);
-        let entry: Entry = catalog.entry(workload).map_err(|error| wrong(error.to_string()))?;
+        let entry: WorkloadEntry = catalog.entry(workload).map_err(|error| wrong(error.to_string()))?;
         let data = match (&self.lengths, self.data) {
             (Some(lengths), _) => Data::Lengths(lengths.clone()),
             (None, None) => entry.data.data(),
-            (None, Some(DataWord::Reference)) => Data::Reference,
-            (None, Some(DataWord::Fresh)) => Data::Fresh,
-            (None, Some(DataWord::Host)) => Data::Host,
-            (None, Some(DataWord::Synthetic)) => Data::Streamed,
+            (None, Some(LessonData::Reference)) => Data::Reference,
+            (None, Some(LessonData::Fresh)) => Data::Fresh,
+            (None, Some(LessonData::Host)) => Data::Host,
+            (None, Some(LessonData::Synthetic)) => Data::Streamed,
         };
         entry.workload(self.sizes, data.clone(), self.seed).map_err(|error| wrong(error.to_string()))?;
         let spec = LabSpec::new(entry);
@@ -218,7 +218,7 @@ impl Run {
 
     /// The device that it asks for.
     fn device(&self, source: &str, cards: &CardCatalog) -> Result<DeviceChoice, LessonError> {
-        let wrong = |reason: String| Places(source).wrong(self.places.device, reason);
+        let wrong = |reason: String| LineIndex(source).wrong(self.places.device, reason);
         match self.device.split_once(':') {
             None if self.device == "cpu" => Ok(DeviceChoice::Cpu),
             Some(("sim", name)) => {
@@ -230,7 +230,7 @@ impl Run {
 }
 
 /// How the work is shared, where it is; by two ranks unless there are more.
-fn parallel(raw: &RawRun, base: Option<&Run>, block: &Block<'_>) -> Result<Option<Parallel>, LessonError> {
+fn parallel(raw: &RawRun, base: Option<&LessonRun>, block: &Block<'_>) -> Result<Option<Parallel>, LessonError> {
     let base = base.and_then(|base| base.parallel);
     let way = given(raw.parallel.as_ref(), block)?.or(base.map(|base| base.parallelism));
     let ranks = raw.ranks.or(base.map(|base| base.ranks)).unwrap_or(2);
@@ -252,14 +252,14 @@ fn small(workload: &str) -> Option<&'static str> {
     })
 }
 
-fn text(written: Option<&Written>, other: &str) -> String {
-    written.map_or(other, Written::text).to_owned()
+fn text(written: Option<&SourceText>, other: &str) -> String {
+    written.map_or(other, SourceText::text).to_owned()
 }
 
 /// Samples of these lengths.
 fn samples(
     written: &Spanned<Vec<u32>>,
-    data: Option<DataWord>,
+    data: Option<LessonData>,
     seed: u64,
     block: &Block<'_>,
 ) -> Result<Lengths, LessonError> {
@@ -275,10 +275,11 @@ fn samples(
 
 /// What a text stands for.
 fn given<T: std::str::FromStr<Err = String>>(
-    written: Option<&Written>,
+    written: Option<&SourceText>,
     block: &Block<'_>,
 ) -> Result<Option<T>, LessonError> {
-    let read = |written: &Written| written.text().parse().map_err(|reason: String| block.wrong_at(written, 0, reason));
+    let read =
+        |written: &SourceText| written.text().parse().map_err(|reason: String| block.wrong_at(written, 0, reason));
     written.map(read).transpose()
 }
 
@@ -300,12 +301,12 @@ fn setting(
 
 /// The runs of a lesson, ready to begin.
 #[derive(Clone, Debug)]
-pub struct Runs {
+pub struct LessonRuns {
     first: LabSpec,
     named: BTreeMap<Arc<str>, LabSpec>,
 }
 
-impl Runs {
+impl LessonRuns {
     pub(super) const fn new(first: LabSpec, named: BTreeMap<Arc<str>, LabSpec>) -> Self {
         Self { first, named }
     }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::action::Action;
+use super::action::LessonAction;
 use super::block::Block;
 use super::document::Document;
-use super::error::{LessonError, Places};
+use super::error::{LessonError, LineIndex};
 use super::front::Front;
-use super::run::Runs;
-use super::step::{Marks, Step, template};
+use super::run::LessonRuns;
+use super::step::{LessonStep, Marks, template};
 use crate::device::sim::CardCatalog;
 use crate::figures::{Quantity, Template};
 use crate::session::DeviceChoice;
@@ -24,7 +24,7 @@ pub struct Lesson {
     /// What is shown before its first step, in Markdown.
     pub introduction: Template,
     /// Its steps; there is at least one.
-    pub steps: Vec<Step>,
+    pub steps: Vec<LessonStep>,
     source: String,
 }
 
@@ -39,12 +39,12 @@ impl Lesson {
         let runs: Vec<&str> = front.runs().collect();
         let mut marks = Marks::own();
         let introduction = marks.scope(|scope| template(source, &document.introduction, scope))?;
-        let steps = document.sections.iter().map(|section| Step::parse(source, section, &mut marks, &runs));
-        let steps: Vec<Step> = steps.collect::<Result<_, _>>()?;
-        let begins = |action: &Action, name: &str| matches!(action, Action::Run(run) if **run == *name);
-        let idle = front.idle(|name| steps.iter().flat_map(Step::actions).any(|action| begins(action, name)));
+        let steps = document.sections.iter().map(|section| LessonStep::parse(source, section, &mut marks, &runs));
+        let steps: Vec<LessonStep> = steps.collect::<Result<_, _>>()?;
+        let begins = |action: &LessonAction, name: &str| matches!(action, LessonAction::Run(run) if **run == *name);
+        let idle = front.idle(|name| steps.iter().flat_map(LessonStep::actions).any(|action| begins(action, name)));
         if let Some((at, why)) = idle {
-            return Err(Places(source).wrong(at, why));
+            return Err(LineIndex(source).wrong(at, why));
         }
         Ok(Self { name: name.to_owned(), introduction, steps, front, source: source.to_owned() })
     }
@@ -58,7 +58,7 @@ impl Lesson {
         catalog: &Catalog,
         cards: &CardCatalog,
         other: Option<&DeviceChoice>,
-    ) -> Result<Runs, LessonError> {
+    ) -> Result<LessonRuns, LessonError> {
         self.front.specs(&self.source, catalog, cards, other)
     }
 
@@ -76,9 +76,9 @@ impl Lesson {
     #[must_use]
     pub fn unread_marks(&self) -> Vec<&str> {
         let introduction = self.introduction.quantities().flat_map(Quantity::figures).filter_map(|(mark, _)| mark);
-        let read: BTreeSet<&str> = self.steps.iter().flat_map(Step::marks_read).chain(introduction).collect();
-        let marked = self.steps.iter().flat_map(Step::actions).filter_map(|action| match action {
-            Action::Mark(name) => Some(&**name),
+        let read: BTreeSet<&str> = self.steps.iter().flat_map(LessonStep::marks_read).chain(introduction).collect();
+        let marked = self.steps.iter().flat_map(LessonStep::actions).filter_map(|action| match action {
+            LessonAction::Mark(name) => Some(&**name),
             _ => None,
         });
         let unread: BTreeSet<&str> = marked.filter(|name| !read.contains(name)).collect();

@@ -1,9 +1,9 @@
 //! A step of a lesson: what is shown, done, asked, checked and explained.
 
-use super::action::{Action, OWN_MARKS};
+use super::action::{LessonAction, OWN_MARKS};
 use super::block::Block;
 use super::document::Section;
-use super::error::{LessonError, Places};
+use super::error::{LessonError, LineIndex};
 use super::look::Look;
 use super::question::{Form, Question};
 use super::reader::{Raw, Reader};
@@ -12,19 +12,19 @@ use crate::figures::{Condition, Quantity, Scope, Template};
 
 /// A step of a lesson.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct LessonStep {
     /// Its heading.
     pub title: String,
     /// What is shown once its first actions are done, in Markdown.
     pub prose: Template,
     /// What is done first.
-    pub first: Vec<Action>,
+    pub first: Vec<LessonAction>,
     /// What is asked then.
     pub question: Option<Question>,
     /// Help, shown on demand.
     pub hint: Option<Template>,
     /// What is done after the answer.
-    pub then: Vec<Action>,
+    pub then: Vec<LessonAction>,
     /// What must hold after that.
     pub checks: Vec<Condition>,
     /// Why what came out came out.
@@ -47,9 +47,9 @@ impl Marks {
         Self(OWN_MARKS.map(str::to_owned).into())
     }
 
-    fn follow(&mut self, actions: &[Action]) {
+    fn follow(&mut self, actions: &[LessonAction]) {
         for action in actions {
-            if let Action::Mark(name) = action
+            if let LessonAction::Mark(name) = action
                 && !self.0.iter().any(|known| **known == **name)
             {
                 self.0.push(name.as_ref().to_owned());
@@ -64,7 +64,7 @@ impl Marks {
     }
 }
 
-impl Step {
+impl LessonStep {
     pub(super) fn parse(
         source: &str,
         section: &Section,
@@ -104,7 +104,7 @@ impl Step {
         }
         let title = source[section.title.clone()].trim().to_owned();
         if title.is_empty() {
-            return Err(Places(source).wrong(section.title.start, "a step has a title; write it after ##"));
+            return Err(LineIndex(source).wrong(section.title.start, "a step has a title; write it after ##"));
         }
         Ok(Self {
             title,
@@ -131,7 +131,7 @@ impl Step {
     pub fn asks_what_is_measured(&self) -> bool {
         let is_goal = |question: &Question| matches!(question.form, Form::Goal(_));
         self.question.as_ref().is_some_and(|question| !is_goal(question))
-            && self.then.iter().all(|action| matches!(action, Action::Mark(_)))
+            && self.then.iter().all(|action| matches!(action, LessonAction::Mark(_)))
     }
 
     /// Every moment that the step speaks of.
@@ -161,7 +161,7 @@ impl Step {
     }
 
     /// What is done, first and then.
-    pub fn actions(&self) -> impl Iterator<Item = &Action> {
+    pub fn actions(&self) -> impl Iterator<Item = &LessonAction> {
         self.first.iter().chain(&self.then)
     }
 }
@@ -176,5 +176,5 @@ pub(super) fn template(
     let text = raw.trim();
     let skipped = raw.len() - raw.trim_start().len();
     Template::parse(text, scope)
-        .map_err(|misread| Places(source).wrong(range.start + skipped + misread.offset, misread.reason))
+        .map_err(|misread| LineIndex(source).wrong(range.start + skipped + misread.offset, misread.reason))
 }

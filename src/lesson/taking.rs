@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use super::action::Action;
-use super::answer::{Answer, Measured, Unclear};
+use super::action::LessonAction;
+use super::answer::{Answer, MeasuredAnswer, Unclear};
 use super::attempt::SetOut;
-use super::course::{Course, Stage};
+use super::course::{Course, CourseStage};
 use super::goal::shown;
-use super::order::{Order, Standing, Waiting};
+use super::order::{CourseRequest, PendingRequest, RequestState};
 use super::question::Form;
-use super::step::Step;
-use super::told::Asked;
-use crate::figures::{Figures, Known, Template};
+use super::step::LessonStep;
+use super::told::QuestionText;
+use crate::figures::{FigureInputs, Figures, Template};
 use crate::model::{RunState, View};
 
 impl Course {
     /// Shows the run as it is, and says what is to be done with it now: to be called again whenever it has changed, until it says
     /// nothing more and [`Course::stage`] wants a person.
-    pub fn observe(&mut self, known: &Known<'_>) -> Option<Order> {
+    pub fn observe(&mut self, known: &FigureInputs<'_>) -> Option<CourseRequest> {
         if !self.begun {
             if matches!(known.view.run, RunState::Starting) {
                 return None;
@@ -29,7 +29,7 @@ impl Course {
             }
             self.introduction = self.lesson.introduction.fill_what_is_known(&self.moments);
         }
-        if !matches!(self.stage, Stage::Preparing | Stage::Trying) {
+        if !matches!(self.stage, CourseStage::Preparing | CourseStage::Trying) {
             return None;
         }
         if let Some(autopsy) = known.view.autopsy.as_ref().filter(|autopsy| self.failure != Some(autopsy.position)) {
@@ -39,9 +39,9 @@ impl Course {
         loop {
             if let Some(waiting) = &self.waiting {
                 match waiting.standing(known.view) {
-                    Standing::UnderWay => return None,
-                    Standing::Done => {}
-                    Standing::Failed(why) => self.untrue(why),
+                    RequestState::UnderWay => return None,
+                    RequestState::Done => {}
+                    RequestState::Failed(why) => self.untrue(why),
                 }
                 self.waiting = None;
                 self.todo.pop_front();
@@ -49,29 +49,29 @@ impl Course {
             let Some(action) = self.todo.front() else {
                 self.moments.now = Figures::of(known);
                 match self.stage {
-                    Stage::Preparing => self.prepared(known.view),
+                    CourseStage::Preparing => self.prepared(known.view),
                     _ => self.tried(known.view),
                 }
-                if self.stage == Stage::Explained && self.at < self.resumes {
+                if self.stage == CourseStage::Explained && self.at < self.resumes {
                     self.enter(self.at + 1);
                 }
-                if matches!(self.stage, Stage::Preparing | Stage::Trying) {
+                if matches!(self.stage, CourseStage::Preparing | CourseStage::Trying) {
                     continue;
                 }
                 return None;
             };
-            if let Action::Mark(name) = action {
+            if let LessonAction::Mark(name) = action {
                 let name = Arc::clone(name);
                 self.todo.pop_front();
                 self.moments.mark(&name, Figures::of(known));
                 continue;
             }
-            let Some(order) = Order::of(action) else {
+            let Some(order) = CourseRequest::of(action) else {
                 self.todo.pop_front();
                 continue;
             };
-            self.spoilt &= !matches!(order, Order::Restart | Order::Run(_));
-            self.waiting = Some(Waiting::new(order.clone(), known.view));
+            self.spoilt &= !matches!(order, CourseRequest::Restart | CourseRequest::Run(_));
+            self.waiting = Some(PendingRequest::new(order.clone(), known.view));
             return Some(order);
         }
     }
@@ -87,16 +87,20 @@ impl Course {
     /// Goes on from what was there to be read.
     pub fn proceed(&mut self) {
         match self.stage {
-            Stage::Introduction => self.enter(0),
-            Stage::Explained if self.at + 1 < self.lesson.steps.len() => self.enter(self.at + 1),
-            Stage::Explained => self.stage = Stage::Over,
-            Stage::Preparing | Stage::Asking | Stage::Acting | Stage::Trying | Stage::Over => {}
+            CourseStage::Introduction => self.enter(0),
+            CourseStage::Explained if self.at + 1 < self.lesson.steps.len() => self.enter(self.at + 1),
+            CourseStage::Explained => self.stage = CourseStage::Over,
+            CourseStage::Preparing
+            | CourseStage::Asking
+            | CourseStage::Acting
+            | CourseStage::Trying
+            | CourseStage::Over => {}
         }
     }
 
     /// Answers the question that is open, or tries for the goal that is set.
     pub fn answer(&mut self, answer: Answer) {
-        if matches!(self.stage, Stage::Asking | Stage::Acting) {
+        if matches!(self.stage, CourseStage::Asking | CourseStage::Acting) {
             self.told[self.at].answer = Some(answer);
             self.try_it();
         }
@@ -104,7 +108,7 @@ impl Course {
 
     fn enter(&mut self, step: usize) {
         self.at = step;
-        self.stage = Stage::Preparing;
+        self.stage = CourseStage::Preparing;
         self.todo = self.step().first.iter().cloned().collect();
         self.waiting = None;
     }
@@ -116,7 +120,7 @@ impl Course {
         match &step.question {
             None => self.try_it(),
             Some(question) => {
-                let asked = Asked {
+                let asked = QuestionText {
                     ask: self.filled(&question.ask),
                     choices: match &question.form {
                         Form::Choices(choices) => choices.iter().map(|choice| self.filled(&choice.text)).collect(),
@@ -125,7 +129,7 @@ impl Course {
                     hint: step.hint.as_ref().map(|hint| self.filled(hint)),
                 };
                 self.told[self.at].question = Some(asked);
-                self.stage = if self.goal().is_some() { Stage::Acting } else { Stage::Asking };
+                self.stage = if self.goal().is_some() { CourseStage::Acting } else { CourseStage::Asking };
                 self.set_out = SetOut { settings: Arc::clone(&view.settings), failures: view.traffic.ooms };
                 if self.at < self.resumes {
                     self.answer(Answer::Passed);
@@ -135,7 +139,7 @@ impl Course {
     }
 
     fn try_it(&mut self) {
-        self.stage = Stage::Trying;
+        self.stage = CourseStage::Trying;
         let shows = matches!(self.told[self.at].answer, Some(Answer::Passed | Answer::Solution));
         let shown = self.goal().filter(|_| shows).map(|goal| self.set_out.solution(goal)).unwrap_or_default();
         self.todo = shown.into_iter().chain(self.step().then.iter().cloned()).collect();
@@ -173,11 +177,11 @@ impl Course {
         let after = self.filled(&step.after);
         let told = &mut self.told[self.at];
         (told.reply, told.why, told.after) = (reply, why, after);
-        self.stage = Stage::Explained;
+        self.stage = CourseStage::Explained;
     }
 
     /// Takes note of a try for a goal; true where another follows, the learner's or the lesson's own.
-    fn tried_for(&mut self, measured: Option<&Result<Measured, Unclear>>, view: &View) -> bool {
+    fn tried_for(&mut self, measured: Option<&Result<MeasuredAnswer, Unclear>>, view: &View) -> bool {
         let (Some(measured), Some(goal)) = (measured, self.goal()) else { return false };
         let tries = goal.tries as usize;
         if self.told[self.at].answer != Some(Answer::Tried) {
@@ -189,7 +193,7 @@ impl Course {
         told.tries.push(tried);
         match measured {
             Ok(_) => return false,
-            Err(_) if told.tries.len() < tries => (told.answer, self.stage) = (None, Stage::Acting),
+            Err(_) if told.tries.len() < tries => (told.answer, self.stage) = (None, CourseStage::Acting),
             Err(_) => {
                 told.answer = Some(Answer::Passed);
                 self.try_it();
@@ -199,12 +203,12 @@ impl Course {
     }
 
     /// What is said to the answer, where it was wrong.
-    fn reply<'a>(&self, step: &'a Step) -> Option<&'a Template> {
+    fn reply<'a>(&self, step: &'a LessonStep) -> Option<&'a Template> {
         let told = &self.told[self.at];
         let (Form::Choices(choices), Answer::Choice(chosen)) = (&step.question.as_ref()?.form, told.answer?) else {
             return None;
         };
-        let is_wrong = told.measured.is_some_and(|measured| measured != Measured::Choice(chosen));
+        let is_wrong = told.measured.is_some_and(|measured| measured != MeasuredAnswer::Choice(chosen));
         choices.get(chosen)?.reply.as_ref().filter(|_| is_wrong)
     }
 

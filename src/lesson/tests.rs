@@ -85,13 +85,13 @@ fn a_lesson_is_played_to_its_end() {
         Form::Number { .. } => form.read("1 B").unwrap(),
     });
     assert_eq!(untrue(&course), [""; 0]);
-    assert_eq!((course.stage(), course.score()), (Stage::Over, Score { halves: 2, of: 2 }));
+    assert_eq!((course.stage(), course.score()), (CourseStage::Over, Score { halves: 2, of: 2 }));
     assert!(course.introduction().starts_with("We train a small model of 1"), "{}", course.introduction());
     let [one, two, three, four] = course.all_told() else { panic!("{course:?}") };
     assert!(one.question.is_none() && one.worth.is_none() && one.after.starts_with("That is "));
-    assert_eq!((two.measured, two.worth), (Some(Measured::Choice(1)), Some(Worth::Right)));
+    assert_eq!((two.measured, two.worth), (Some(MeasuredAnswer::Choice(1)), Some(Worth::Right)));
     assert!(two.why.as_ref().is_some_and(|why| why.starts_with("From ") && why.contains(" MiB to ")));
-    assert!(matches!(three.measured, Some(Measured::Amount(_))));
+    assert!(matches!(three.measured, Some(MeasuredAnswer::Amount(_))));
     assert_eq!(three.worth, Some(Worth::Wrong));
     assert_eq!(four.worth, None);
 }
@@ -116,7 +116,7 @@ fn what_stops_being_true_is_told() {
         let course = played(&source, |_| Answer::Passed);
         let untrue = untrue(&course).join("\n");
         assert!(untrue.contains(part), "{to}: {untrue}");
-        assert_eq!(course.stage(), Stage::Over);
+        assert_eq!(course.stage(), CourseStage::Over);
     }
 }
 

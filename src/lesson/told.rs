@@ -1,20 +1,20 @@
 //! What a step of a course has shown and asked, and its outcome.
 
-use super::answer::{Answer, Measured, Worth};
+use super::answer::{Answer, MeasuredAnswer, Worth};
 
 /// What a step has shown so far, and its outcome.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told {
+pub struct StepText {
     /// What was shown first, in Markdown.
     pub prose: String,
     /// The question, where there is one.
-    pub question: Option<Asked>,
+    pub question: Option<QuestionText>,
     /// The answer.
     pub answer: Option<Answer>,
     /// Tries for a goal so far.
     pub tries: Vec<Try>,
     /// What came out, where that is clear.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredAnswer>,
     /// What the answer was worth; none where nothing was asked, or nothing is right here.
     pub worth: Option<Worth>,
     /// What is said to an answer that was wrong, in Markdown.
@@ -29,7 +29,7 @@ pub struct Told {
 
 /// A question with its figures.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
+pub struct QuestionText {
     /// The question.
     pub ask: String,
     /// What can be chosen; empty where a number is asked for.

@@ -1,7 +1,7 @@
 //! Which flips of switches are worth advising: the one rule of findings, of remedies for a request that failed, of the search
 //! for what fits and of the formulas.
 
-use super::{Category, Remedy, Setting, Settings};
+use super::{Category, Remedy, RunSettings, Setting};
 use vramlab_allocator::TorchVersion;
 
 /// The value of a switch that may take less memory than another one.
@@ -12,7 +12,7 @@ pub struct Measure {
     /// The value.
     pub value: &'static str,
     /// The values that take more memory.
-    over: Over,
+    over: ComparedValues,
     /// What it is advised for where most of a peak is of these categories.
     lowers: &'static [Category],
     /// Training takes another course: no trade of time for memory.
@@ -21,7 +21,7 @@ pub struct Measure {
 
 /// The values that a [`Measure`] takes less memory than.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
+enum ComparedValues {
     Values(&'static [&'static str]),
     /// Every smaller count.
     Fewer,
@@ -29,7 +29,7 @@ enum Over {
     Sparser,
 }
 
-impl Over {
+impl ComparedValues {
     fn has(self, standing: &str, value: &str) -> bool {
         match self {
             Self::Values(values) => values.contains(&standing),
@@ -40,15 +40,15 @@ impl Over {
 }
 
 const fn measure(switch: &'static str, value: &'static str, over: &'static [&'static str]) -> Measure {
-    Measure { switch, value, over: Over::Values(over), lowers: &[], trains_otherwise: false }
+    Measure { switch, value, over: ComparedValues::Values(over), lowers: &[], trains_otherwise: false }
 }
 
 const fn accumulation(value: &'static str) -> Measure {
-    Measure { over: Over::Fewer, ..measure("accum", value, &[]) }
+    Measure { over: ComparedValues::Fewer, ..measure("accum", value, &[]) }
 }
 
 const fn checkpoints(value: &'static str) -> Measure {
-    Measure { over: Over::Sparser, ..measure("ckpt", value, &[]) }
+    Measure { over: ComparedValues::Sparser, ..measure("ckpt", value, &[]) }
 }
 
 impl Measure {
@@ -58,7 +58,7 @@ impl Measure {
 
     /// Whether it would take less memory than what is in force.
     #[must_use]
-    pub fn helps(&self, standing: &Settings) -> bool {
+    pub fn helps(&self, standing: &RunSettings) -> bool {
         let setting = standing.get(self.switch);
         changes(standing, self.switch, self.value)
             && setting.is_some_and(|setting| self.over.has(&setting.value, self.value))
@@ -67,12 +67,12 @@ impl Measure {
     /// Whether it is worth comparing with what is in force, in memory or in time: not where that is the measure itself, or one
     /// that goes further.
     #[must_use]
-    pub fn trades(&self, standing: &Settings) -> bool {
+    pub fn trades(&self, standing: &RunSettings) -> bool {
         let goes_further = |setting: &Setting| {
             let same = |other: &&Self| other.switch == self.switch && other.value == &*setting.value;
             match self.over {
-                Over::Fewer | Over::Sparser => !self.over.has(&setting.value, self.value),
-                Over::Values(_) => {
+                ComparedValues::Fewer | ComparedValues::Sparser => !self.over.has(&setting.value, self.value),
+                ComparedValues::Values(_) => {
                     MEASURES.iter().find(same).is_some_and(|other| other.over.has(self.value, other.value))
                 }
             }
@@ -118,7 +118,7 @@ pub const MEASURES: &[Measure] = &[
 /// Whether a flip would change something: the switch is there, stands otherwise, and is not idle. A batch is cut into
 /// micro-batches evenly, or samples are lost.
 #[must_use]
-pub fn changes(standing: &Settings, switch: &str, value: &str) -> bool {
+pub fn changes(standing: &RunSettings, switch: &str, value: &str) -> bool {
     let divides = || {
         let batch = standing.get("batch").and_then(|batch| count(&batch.value));
         batch.zip(count(value)).is_none_or(|(batch, parts)| parts > 0 && batch.is_multiple_of(parts))
@@ -129,14 +129,14 @@ pub fn changes(standing: &Settings, switch: &str, value: &str) -> bool {
 
 /// What takes less of a category than what is in force, the gentlest first.
 #[must_use]
-pub fn against(category: Category, standing: &Settings) -> Vec<Remedy> {
+pub fn against(category: Category, standing: &RunSettings) -> Vec<Remedy> {
     let measures = MEASURES.iter().filter(|measure| measure.lowers.contains(&category) && measure.helps(standing));
     measures.map(Measure::remedy).collect()
 }
 
 /// What takes less of any category than what is in force.
 #[must_use]
-pub fn against_any(standing: &Settings) -> Vec<Remedy> {
+pub fn against_any(standing: &RunSettings) -> Vec<Remedy> {
     let measures = MEASURES.iter().filter(|measure| !measure.lowers.is_empty() && measure.helps(standing));
     measures.map(Measure::remedy).collect()
 }
@@ -144,7 +144,7 @@ pub fn against_any(standing: &Settings) -> Vec<Remedy> {
 /// Expandable segments, beside the allocator settings in force: `None` where they are on, however that was written, where
 /// that version of PyTorch would refuse them, or where the settings in force are unknown.
 #[must_use]
-pub fn expandable_segments(standing: &Settings, torch: TorchVersion) -> Option<Remedy> {
+pub fn expandable_segments(standing: &RunSettings, torch: TorchVersion) -> Option<Remedy> {
     let in_force = standing.get("alloc-conf").filter(|setting| setting.idle.is_none())?;
     let text = if &*in_force.value == "default" { "" } else { &in_force.value };
     vramlab_allocator::Settings::parse_for(torch, text).ok()?.with_expandable_segments().map(Remedy::settings)
@@ -167,17 +167,17 @@ fn apart(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn standing(values: &[(&str, &str)]) -> Settings {
+    fn standing(values: &[(&str, &str)]) -> RunSettings {
         let setting = |(switch, value): &(&str, &str)| Setting {
             switch: (*switch).into(),
             value: (*value).into(),
             wanted: None,
             idle: None,
         };
-        Settings(values.iter().map(setting).collect())
+        RunSettings(values.iter().map(setting).collect())
     }
 
-    fn values(switch: &str, value: &str, of: impl Fn(&Measure, &Settings) -> bool) -> Vec<&'static str> {
+    fn values(switch: &str, value: &str, of: impl Fn(&Measure, &RunSettings) -> bool) -> Vec<&'static str> {
         let standing = standing(&[(switch, value), ("batch", "16")]);
         MEASURES.iter().filter(|measure| of(measure, &standing)).map(|measure| measure.value).collect()
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::bounds::{MOST_PIECES, most_segments};
-use super::releases::{Growth, Releases};
+use super::releases::{Releases, SegmentGrowth};
 use super::{Event, EventKind};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{
@@ -31,7 +31,7 @@ pub struct AllocatorState {
 
 /// A block that is handed out or pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedBlock {
     /// Bytes of the block.
     pub size: Bytes,
     /// Bytes asked for.
@@ -123,11 +123,11 @@ impl AllocatorState {
 
     /// The block that is handed out or pending at `address`.
     #[must_use]
-    pub fn block(&self, address: Address) -> Option<Placed> {
+    pub fn block(&self, address: Address) -> Option<PlacedBlock> {
         let block = self.blocks.get(&address.0).filter(|block| block.state != BlockState::Inactive)?;
         let home = self.homes.get(&block.home)?;
         let (size, requested) = (Bytes(block.size), Bytes(block.requested));
-        Some(Placed { size, requested, stream: home.stream, pool: home.pool })
+        Some(PlacedBlock { size, requested, stream: home.stream, pool: home.pool })
     }
 
     /// Stream and pool of the segment or range that holds `address`.
@@ -449,7 +449,7 @@ impl AllocatorState {
     fn settle_releases(&mut self, size: Bytes, stream: StreamId) {
         let mut releases = std::mem::take(&mut self.releases);
         let (reserved, settings, limit) = (self.reserved(), &self.settings, self.limit);
-        if releases.settle(Growth { size, stream, reserved, settings, limit }, || self.can_release()) {
+        if releases.settle(SegmentGrowth { size, stream, reserved, settings, limit }, || self.can_release()) {
             self.count_retry();
         }
     }

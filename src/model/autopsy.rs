@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Category, FailedRequest, Holder, Ledger, MemoryModel, NameId, Names, Phase, Remedied, naming};
+use super::{Category, FailedRequest, Ledger, MemoryModel, NameId, Names, Phase, RemedyTrial, SegmentHolder, naming};
 use vramlab_allocator::units::Bytes;
 
 /// A request that failed for good, and how memory stood then.
@@ -36,7 +36,7 @@ pub struct Autopsy {
     /// Bytes that the driver or the limit lacked for the segment.
     pub short: Bytes,
     /// What was tried since, and whether the same steps went through with it.
-    pub remedied: Arc<[Remedied]>,
+    pub remedied: Arc<[RemedyTrial]>,
     /// Whether it is known what was tried: nothing is where the host has too little memory left for it.
     pub tried: bool,
 }
@@ -66,7 +66,7 @@ pub struct Unusable {
     /// The largest piece.
     pub largest: Bytes,
     /// What holds the segment of the largest piece.
-    pub holder: Option<Holder>,
+    pub holder: Option<SegmentHolder>,
 }
 
 /// Why free bytes can't serve a request.
@@ -176,7 +176,7 @@ impl Owners {
 /// Every free piece, by the first reason for which the search passes it over.
 fn unusable(memory: &MemoryModel, names: &Names, request: &FailedRequest) -> Vec<Unusable> {
     let mut reasons: BTreeMap<Why, Unusable> = BTreeMap::new();
-    let mut count = |why: Why, piece: Bytes, holder: &dyn Fn() -> Option<Holder>| {
+    let mut count = |why: Why, piece: Bytes, holder: &dyn Fn() -> Option<SegmentHolder>| {
         let entry = reasons.entry(why).or_insert(Unusable {
             why,
             bytes: Bytes::ZERO,
@@ -192,7 +192,7 @@ fn unusable(memory: &MemoryModel, names: &Names, request: &FailedRequest) -> Vec
     };
     for segment in memory.segments() {
         let mut end = Bytes::ZERO;
-        let holder = || Holder::of(&segment, names);
+        let holder = || SegmentHolder::of(&segment, names);
         let mut gap = |piece: Bytes| {
             let why = if segment.pool() != request.pool {
                 Why::OtherPool

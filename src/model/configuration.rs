@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::effect::{Measurement, Sample, measure};
-use super::{Profile, Settings};
+use super::effect::{Measurement, StepSample, measure};
+use super::{Profile, RunSettings};
 
 /// The steps of a run under the same switches, in a row or not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Configuration {
     /// How the switches stood.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<RunSettings>,
     /// Steps finished before the first of them.
     pub step: u64,
     /// Events up to the begin of that.
@@ -49,7 +49,7 @@ pub(super) struct Configurations {
 #[derive(Clone, Debug)]
 struct TriedConfiguration {
     configuration: Arc<Configuration>,
-    samples: Vec<Sample>,
+    samples: Vec<StepSample>,
 }
 
 impl Configurations {
@@ -59,7 +59,7 @@ impl Configurations {
     const KEPT: usize = 64;
 
     /// A step begins under these switches.
-    pub fn begin_step(&mut self, settings: &Arc<Settings>, step: u64, position: u64) {
+    pub fn begin_step(&mut self, settings: &Arc<RunSettings>, step: u64, position: u64) {
         if self.all.get(self.in_force).is_some_and(|tried| tried.is_under(settings)) {
             return;
         }
@@ -84,7 +84,7 @@ impl Configurations {
     }
 
     /// It ended.
-    pub fn end_step(&mut self, sample: Sample, curve: Option<&Arc<Profile>>) {
+    pub fn end_step(&mut self, sample: StepSample, curve: Option<&Arc<Profile>>) {
         let Some(TriedConfiguration { configuration, samples }) = self.all.get_mut(self.in_force).map(Arc::make_mut)
         else {
             return;
@@ -121,14 +121,14 @@ impl Configurations {
 }
 
 impl TriedConfiguration {
-    fn is_under(&self, settings: &Arc<Settings>) -> bool {
+    fn is_under(&self, settings: &Arc<RunSettings>) -> bool {
         let own = &self.configuration.settings;
         Arc::ptr_eq(own, settings) || in_force(own).eq(in_force(settings))
     }
 }
 
 /// Words and values in force.
-fn in_force(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
+fn in_force(settings: &RunSettings) -> impl Iterator<Item = (&str, &str)> {
     settings.0.iter().map(|setting| (&*setting.switch, &*setting.value))
 }
 
@@ -138,13 +138,13 @@ mod tests {
     use crate::{Micros, Setting};
     use vramlab_allocator::units::Bytes;
 
-    fn under(amp: &str, wanted: Option<&str>) -> Arc<Settings> {
+    fn under(amp: &str, wanted: Option<&str>) -> Arc<RunSettings> {
         let setting = Setting { switch: "amp".into(), value: amp.into(), wanted: wanted.map(Into::into), idle: None };
-        Arc::new(Settings(vec![setting]))
+        Arc::new(RunSettings(vec![setting]))
     }
 
-    fn sample(mib: u64, warm_up: bool) -> Sample {
-        Sample {
+    fn sample(mib: u64, warm_up: bool) -> StepSample {
+        StepSample {
             peak_allocated: Bytes::mib(mib),
             peak_reserved: Bytes::mib(2 * mib),
             stranded: Bytes(0),
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn steps_under_the_same_switches_are_one_configuration_also_when_they_come_back() {
         let mut all = Configurations::default();
-        let mut steps = |amp: &str, samples: &[Sample]| {
+        let mut steps = |amp: &str, samples: &[StepSample]| {
             for sample in samples {
                 all.begin_step(&under(amp, None), 0, 7);
                 all.end_step(*sample, None);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::evidence::{Evidence, KeptLine, LeakCause, When};
+use super::evidence::{Evidence, FreeMemoryMoment, KeptLine, LeakCause};
 use super::finding::{Finding, Gain, cures};
-use super::{Category, Leak, Level, Remedied, Remedy, Settings};
+use super::{Category, Leak, Level, Remedy, RemedyTrial, RunSettings};
 use vramlab_allocator::units::Bytes;
 
 /// What reading the whole run again finds, on a thread beside it.
@@ -17,7 +17,7 @@ pub struct Diagnosis {
     /// Allocator settings that would have led to a lower peak of reserved.
     pub tried: Option<(Remedy, Gain)>,
     /// What would have served the requests that failed, where nothing else tried it.
-    pub remedied: Option<Arc<[Remedied]>>,
+    pub remedied: Option<Arc<[RemedyTrial]>>,
 }
 
 /// Lines that a finding has at most.
@@ -26,7 +26,7 @@ const LINES: usize = 8;
 impl Diagnosis {
     /// What the model concluded, with what is known better by now: leaks with their lines, remedies with what they gain.
     #[must_use]
-    pub fn amended(&self, findings: &[Finding], settings: &Settings) -> Vec<Finding> {
+    pub fn amended(&self, findings: &[Finding], settings: &RunSettings) -> Vec<Finding> {
         let mut all = findings.to_vec();
         if let Some(leak) = self.leak(&all, settings) {
             all.retain(|finding| !matches!(finding.evidence, Evidence::Leak { .. }));
@@ -36,7 +36,7 @@ impl Diagnosis {
         for finding in &mut all {
             match (&finding.evidence, &self.tried, &self.remedied) {
                 (Evidence::Stranded { .. } | Evidence::Rounding { .. }, Some((remedy, gain)), _)
-                | (Evidence::Releasable { when: When::Fullest, .. }, Some((remedy, gain)), _)
+                | (Evidence::Releasable { when: FreeMemoryMoment::Fullest, .. }, Some((remedy, gain)), _)
                     if gain.is_worth_it() =>
                 {
                     finding.remedies = vec![remedy.clone()];
@@ -52,7 +52,7 @@ impl Diagnosis {
         all
     }
 
-    fn leak(&self, findings: &[Finding], settings: &Settings) -> Option<Finding> {
+    fn leak(&self, findings: &[Finding], settings: &RunSettings) -> Option<Finding> {
         let steps = self.leaks.iter().map(|leak| leak.steps).max()?;
         let known = findings.iter().find_map(|finding| match finding.evidence {
             Evidence::Leak { cause, held, .. } => Some((cause, held)),
@@ -117,7 +117,7 @@ mod tests {
             segments: 3,
             largest_hole: Bytes::mib(300),
             holder: None,
-            when: When::Step,
+            when: FreeMemoryMoment::Step,
         };
         finding(evidence, Level::Warning)
     }
@@ -130,7 +130,7 @@ mod tests {
             leak("gelu (main.py:32)", Category::Activation, 1 << 20, 1.0),
         ];
         let diagnosis = Diagnosis { leaks: lines.to_vec(), looked: Some(77), ..Diagnosis::default() };
-        let found = diagnosis.amended(&[stranded()], &Settings::default());
+        let found = diagnosis.amended(&[stranded()], &RunSettings::default());
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].position, found[0].remedies.as_slice()), (Some(77), &[Remedy::Detach][..]));
         insta::assert_snapshot!(found[0], @"a leak: each step leaves 6.00 MiB behind, 120.00 MiB so far: something keeps the graph of each step, with what forward saved for backward; most: layer_norm (main.py:30) and 2 more lines");
@@ -150,7 +150,7 @@ mod tests {
         let gain = |to| Gain { from: Bytes::gib(10), to, trial: Trial::Replayed };
         let advice = |to| {
             let diagnosis = Diagnosis { tried: Some((Remedy::EXPANDABLE, gain(to))), ..Diagnosis::default() };
-            diagnosis.amended(&[stranded()], &Settings::default()).remove(0)
+            diagnosis.amended(&[stranded()], &RunSettings::default()).remove(0)
         };
         let told = advice(Bytes::gib(9));
         assert_eq!((told.remedies.len(), told.gain), (1, Some(gain(Bytes::gib(9)))));

@@ -42,7 +42,7 @@ pub struct Effect {
     /// After; may still change while the measurement is under way.
     pub after: Option<Measurement>,
     /// Of `empty_cache`.
-    pub emptied: Option<Emptied>,
+    pub emptied: Option<EmptyCacheEffect>,
     /// How the last step before stood.
     #[serde(skip)]
     pub from: Option<Footing>,
@@ -61,7 +61,7 @@ impl Effect {
 
 /// What `empty_cache` gave back, and what the next step paid for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Emptied {
+pub struct EmptyCacheEffect {
     /// Reserved before.
     pub before: Bytes,
     /// Bytes that went back to the driver.
@@ -92,7 +92,7 @@ pub struct Measurement {
 
 /// One finished step, as effects are measured from it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
+pub(super) struct StepSample {
     pub peak_allocated: Bytes,
     pub peak_reserved: Bytes,
     pub stranded: Bytes,
@@ -108,7 +108,7 @@ pub(super) struct Sample {
 struct OpenEffect {
     effect: Effect,
     warm_up: usize,
-    after: Vec<Sample>,
+    after: Vec<StepSample>,
     /// Steps finished since.
     steps: usize,
 }
@@ -117,7 +117,7 @@ struct OpenEffect {
 #[derive(Clone, Debug)]
 pub(super) struct Effects {
     /// Steps since the last flip of a switch, the last ones.
-    samples: VecDeque<Sample>,
+    samples: VecDeque<StepSample>,
     warm_up: usize,
     closed: VecDeque<Arc<Effect>>,
     open: Option<OpenEffect>,
@@ -178,7 +178,7 @@ impl Effects {
     /// measured: where a step is under way, its beginning knew nothing of it.
     pub(super) fn empty_cache(&mut self, position: u64, reserved: Bytes, in_step: bool) {
         let mut effect = self.effect(Vec::new(), position, 1);
-        effect.emptied = Some(Emptied { before: reserved, ..Emptied::default() });
+        effect.emptied = Some(EmptyCacheEffect { before: reserved, ..EmptyCacheEffect::default() });
         let warm_up = usize::from(in_step);
         self.begin(effect, warm_up);
         self.warm_up = self.warm_up.max(1 + warm_up);
@@ -205,11 +205,11 @@ impl Effects {
         (allocated, stranded): (Bytes, Bytes),
         limit: Option<Bytes>,
         grown: u64,
-    ) -> Sample {
+    ) -> StepSample {
         self.finished += 1;
         let footing = Footing { limit, ..Footing::of(report, peaks, allocated, self.footing.as_ref()) };
         self.footing = Some(footing);
-        let sample = Sample {
+        let sample = StepSample {
             peak_allocated: peaks.allocated,
             peak_reserved: peaks.reserved,
             stranded,
@@ -247,7 +247,7 @@ impl Effects {
     }
 
     fn effect(&self, flips: Vec<Flip>, position: u64, steps: usize) -> Effect {
-        let steady: Vec<Sample> = self.samples.iter().filter(|sample| !sample.warm_up).copied().collect();
+        let steady: Vec<StepSample> = self.samples.iter().filter(|sample| !sample.warm_up).copied().collect();
         let before = measure(&steady).or_else(|| measure(&self.samples.iter().copied().collect::<Vec<_>>()));
         Effect {
             flips,
@@ -288,8 +288,8 @@ fn come_to(values: &[f64]) -> &[f64] {
 }
 
 /// Figures over some steps; `None` of none.
-pub(super) fn measure(steps: &[Sample]) -> Option<Measurement> {
-    let values = |value: fn(&Sample) -> f64| steps.iter().map(value).collect::<Vec<f64>>();
+pub(super) fn measure(steps: &[StepSample]) -> Option<Measurement> {
+    let values = |value: fn(&StepSample) -> f64| steps.iter().map(value).collect::<Vec<f64>>();
     let bytes = |value| Figure::of_bytes(come_to(&values(value)));
     let times = |value| Figure::of_times(&values(value));
     Some(Measurement {

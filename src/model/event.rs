@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{About, AlikeRanks, LessonNote, Presence, Reading, Remedy, RunState, Settings};
+use super::{About, AlikeRanks, LessonNote, Presence, Reading, Remedy, RunSettings, RunState};
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, Micros, StreamId};
 use vramlab_allocator::{Attempt, DeviceMemory, OutOfMemory, PoolId, PoolKind, TraceEvent, pool_of};
 
@@ -283,9 +283,9 @@ pub enum EventKind {
     /// A request failed for good.
     Oom(Arc<FailedRequest>),
     /// What would have made the last request that failed fit, each tried before it is told.
-    Remedied(Arc<[Remedied]>),
+    Remedied(Arc<[RemedyTrial]>),
     /// What flips would do to the peak, each tried on a simulated device.
-    Weighed(Arc<Weighed>),
+    Weighed(Arc<FlipTrials>),
     /// `empty_cache()` was called; the segments it returns follow as events of their own.
     EmptyCache,
     /// The most that may be reserved changed; `None`: no limit.
@@ -324,7 +324,7 @@ pub enum EventKind {
     /// What the lab is doing from here on.
     Run(RunState),
     /// How all switches stand, and how they are wanted.
-    Settings(Arc<Settings>),
+    Settings(Arc<RunSettings>),
     /// A person (or the command line) changed a switch.
     SwitchFlipped {
         /// The switch's word (`amp`).
@@ -443,7 +443,7 @@ impl FailedRequest {
 
 /// What flips would do to the peak of a step: the same steps on a simulated device with the same memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Weighed {
+pub struct FlipTrials {
     /// Steps finished when it was asked: it holds until a flip that came later.
     pub step: u64,
     /// Highest allocated as the switches stand.
@@ -454,7 +454,7 @@ pub struct Weighed {
 
 /// A remedy that was tried: the same steps on the same memory, with it in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remedied {
+pub struct RemedyTrial {
     /// What was changed.
     pub remedy: Remedy,
     /// Whether the steps went through.

@@ -55,9 +55,9 @@ pub enum Evidence {
         /// The largest piece.
         largest_hole: Bytes,
         /// What holds the segment of that piece.
-        holder: Option<Holder>,
+        holder: Option<SegmentHolder>,
         /// When.
-        when: When,
+        when: FreeMemoryMoment,
     },
     /// What most of the peak of the last step was.
     Peak {
@@ -138,7 +138,7 @@ pub enum Evidence {
         /// Of so many reserved.
         reserved: Bytes,
         /// When.
-        when: When,
+        when: FreeMemoryMoment,
     },
     /// The rests of blocks beyond what was asked for.
     Rounding {
@@ -164,7 +164,7 @@ pub enum Evidence {
 /// The moment that a finding about free memory is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum When {
+pub enum FreeMemoryMoment {
     /// The moment that is looked at.
     Now,
     /// The end of the last step, or the whole of it.
@@ -202,7 +202,7 @@ pub enum LeakCause {
 
 /// What keeps a segment from being given back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Holder {
+pub struct SegmentHolder {
     /// The segment.
     pub segment: Address,
     /// Free bytes of it.
@@ -218,7 +218,7 @@ pub struct Holder {
     pub other: Option<(Arc<str>, Bytes)>,
 }
 
-impl Holder {
+impl SegmentHolder {
     /// What holds a segment: its largest block, and how many more. `None` if nothing does.
     pub(super) fn of(segment: &Segment<'_>, names: &Names) -> Option<Self> {
         let largest = segment.blocks().max_by_key(|block| (block.size, std::cmp::Reverse(block.offset)))?;
@@ -236,7 +236,7 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for SegmentHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.other, self.others) {
             (None, 0) => write!(f, "{} ({})", self.name, self.size),
@@ -301,12 +301,12 @@ impl fmt::Display for Evidence {
             Self::Stranded { bytes, reserved, segments, largest_hole, holder, when } => {
                 write!(f, "{bytes} ({} of reserved) ", percent(*bytes, *reserved))?;
                 f.write_str(match when {
-                    When::Now => "are stranded",
-                    When::Step => "are stranded when a step ends",
-                    When::Fullest => "were stranded when most was reserved",
+                    FreeMemoryMoment::Now => "are stranded",
+                    FreeMemoryMoment::Step => "are stranded when a step ends",
+                    FreeMemoryMoment::Fullest => "were stranded when most was reserved",
                 })?;
                 if *segments > 0 {
-                    let then = if *when == When::Now { "" } else { " then" };
+                    let then = if *when == FreeMemoryMoment::Now { "" } else { " then" };
                     let word = if *segments == 1 { "segment" } else { "segments" };
                     write!(f, ", in {segments} {word}; the largest hole{then} is {largest_hole}")?;
                 }
@@ -372,9 +372,9 @@ impl fmt::Display for Evidence {
             Self::Releasable { bytes, reserved, when } => {
                 write!(f, "{bytes} ({} of reserved) ", percent(*bytes, *reserved))?;
                 f.write_str(match when {
-                    When::Now => "are cached in segments that nothing holds",
-                    When::Step => "are cached, and no moment of the step uses them",
-                    When::Fullest => "were cached and unused when most was reserved",
+                    FreeMemoryMoment::Now => "are cached in segments that nothing holds",
+                    FreeMemoryMoment::Step => "are cached, and no moment of the step uses them",
+                    FreeMemoryMoment::Fullest => "were cached and unused when most was reserved",
                 })
             }
             Self::Rounding { bytes, allocated } => {

@@ -5,11 +5,11 @@ use std::fmt;
 use serde::Serialize;
 
 use super::advice;
-use super::evidence::{Evidence, Holder, LeakCause, When, change, percent, share};
+use super::evidence::{Evidence, FreeMemoryMoment, LeakCause, SegmentHolder, change, percent, share};
 use super::growth::Growth;
-use super::sharing::{LateBucket, Shared};
+use super::sharing::{LateBucket, RankHoldings};
 use super::steps::Steps;
-use super::{Autopsy, Category, Ledger, Level, MemoryModel, Names, Remedy, Settings, Weighed};
+use super::{Autopsy, Category, FlipTrials, Ledger, Level, MemoryModel, Names, Remedy, RunSettings};
 use vramlab_allocator::units::Bytes;
 
 /// Smaller amounts are not worth a sentence.
@@ -67,7 +67,7 @@ impl Gain {
     }
 }
 
-impl Weighed {
+impl FlipTrials {
     /// Of some flips the one that saves most, where that is worth a word.
     fn best_of(&self, remedies: &[Remedy]) -> Option<(Remedy, Gain)> {
         let tried = self.flips.iter().filter(|(remedy, _)| remedies.contains(remedy));
@@ -103,7 +103,7 @@ pub(super) struct Situation {
     stranding: usize,
     largest_hole: Bytes,
     /// What holds the segment of that hole.
-    holder: Option<Holder>,
+    holder: Option<SegmentHolder>,
     /// Events before that moment.
     position: u64,
 }
@@ -129,7 +129,7 @@ impl Situation {
             stranding: stranding().count(),
             largest_hole,
             position: memory.position(),
-            holder: holed.and_then(|segment| Holder::of(&segment, names)),
+            holder: holed.and_then(|segment| SegmentHolder::of(&segment, names)),
         }
     }
 
@@ -140,7 +140,7 @@ impl Situation {
 }
 
 /// Everything that findings are about.
-pub(super) struct Known<'a> {
+pub(super) struct FindingInputs<'a> {
     pub situation: &'a Situation,
     /// The accounts when most was reserved, and events before: of a run that has ended.
     pub fullest: Option<(Ledger, u64)>,
@@ -151,15 +151,15 @@ pub(super) struct Known<'a> {
     pub peak_position: Option<u64>,
     pub steps: &'a Steps,
     pub growth: Growth,
-    pub settings: &'a Settings,
+    pub settings: &'a RunSettings,
     /// What flips would do to the peak of a step.
-    pub weighed: Option<&'a Weighed>,
+    pub weighed: Option<&'a FlipTrials>,
     pub names: &'a Names,
     /// What the last whole step held because ranks share their work.
-    pub shared: Option<&'a Shared>,
+    pub shared: Option<&'a RankHoldings>,
 }
 
-impl Known<'_> {
+impl FindingInputs<'_> {
     /// All findings, most important first.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let (mut cached, mut unused) = (self.releasable(), None);
@@ -230,13 +230,13 @@ impl Known<'_> {
     }
 
     /// What is said of free memory is of the end of the last step, or of where most was reserved once all is over.
-    fn moment(&self) -> (Situation, When) {
+    fn moment(&self) -> (Situation, FreeMemoryMoment) {
         match self.fullest {
             Some((ledger, position)) if position != self.situation.position => {
-                (Situation::bare(ledger, position), When::Fullest)
+                (Situation::bare(ledger, position), FreeMemoryMoment::Fullest)
             }
-            _ if self.steps.finished() > 0 => (self.situation.clone(), When::Step),
-            _ => (self.situation.clone(), When::Now),
+            _ if self.steps.finished() > 0 => (self.situation.clone(), FreeMemoryMoment::Step),
+            _ => (self.situation.clone(), FreeMemoryMoment::Now),
         }
     }
 
@@ -281,7 +281,7 @@ impl Known<'_> {
 
     /// What a rank holds because it shares its work.
     fn shared(&self) -> Option<Finding> {
-        let Shared { gathers, buckets, parameters, .. } = *self.shared?;
+        let RankHoldings { gathers, buckets, parameters, .. } = *self.shared?;
         let peak: Bytes = self.peak_by_category.iter().copied().sum();
         let gathered = self.peak_by_category[Category::Parameter as usize].saturating_sub(parameters);
         let evidence = if gathers > 0 && parameters.max(gathered) >= WORTH_SAYING {
@@ -302,12 +302,12 @@ impl Known<'_> {
 
     fn releasable(&self) -> Option<Finding> {
         let (Situation { ledger, position, .. }, when) = self.moment();
-        let bytes = if when == When::Step { self.spare } else { ledger.releasable };
+        let bytes = if when == FreeMemoryMoment::Step { self.spare } else { ledger.releasable };
         if bytes < WORTH_SAYING || share(bytes, ledger.reserved()) < 0.1 {
             return None;
         }
         let evidence = Evidence::Releasable { bytes, reserved: ledger.reserved(), when };
-        let remedies = if when == When::Fullest { Vec::new() } else { vec![Remedy::EmptyCache] };
+        let remedies = if when == FreeMemoryMoment::Fullest { Vec::new() } else { vec![Remedy::EmptyCache] };
         Some(Finding { level: Level::Info, evidence, remedies, position: Some(position), gain: None })
     }
 
@@ -359,7 +359,7 @@ impl Known<'_> {
 }
 
 /// What ends a leak: the switch that makes it, where there is one, then the change of the program.
-pub(super) fn cures(cause: LeakCause, settings: &Settings) -> Vec<Remedy> {
+pub(super) fn cures(cause: LeakCause, settings: &RunSettings) -> Vec<Remedy> {
     let releases = |measure: &&advice::Measure| measure.switch == "retain" && measure.helps(settings);
     let switch = advice::MEASURES.iter().find(releases).map(advice::Measure::remedy);
     let change = match cause {

@@ -8,7 +8,7 @@ use super::study::Survivor;
 use super::view::Stacks;
 use super::{Category, MemoryModel, NameId, Names, naming};
 use vramlab_allocator::units::Bytes;
-use vramlab_snapshot::frames::{Frame, Origin};
+use vramlab_snapshot::frames::{FrameText, Origin};
 
 /// Live blocks by name, layers taken together, the most bytes first; a block without a name stands under what it is for.
 #[must_use]
@@ -58,8 +58,8 @@ fn line(names: &Names, name: NameId, category: Category) -> String {
 }
 
 /// The innermost frame of a name's stack that is neither PyTorch's nor Python's.
-fn inner_frame<'a>(names: &'a Names, stacks: &Stacks, name: NameId) -> Option<Frame<'a>> {
-    let mut frames = stacks.frames(name).iter().filter_map(|frame| Frame::of(names.get(*frame)));
+fn inner_frame<'a>(names: &'a Names, stacks: &Stacks, name: NameId) -> Option<FrameText<'a>> {
+    let mut frames = stacks.frames(name).iter().filter_map(|frame| FrameText::of(names.get(*frame)));
     frames.find(|frame| frame.origin() != Origin::Plumbing)
 }
 

@@ -14,7 +14,7 @@ use super::curves::Curves;
 use super::dictionary::Dictionary;
 use super::effect::{Effect, Effects, Measurement};
 use super::emptying::Emptying;
-use super::event::{Category, Event, EventKind, ModuleOutput, NameId, Phase, Weighed};
+use super::event::{Category, Event, EventKind, FlipTrials, ModuleOutput, NameId, Phase};
 use super::figure::Figure;
 use super::finding::Situation;
 use super::growth::Growth;
@@ -26,11 +26,11 @@ use super::memory::{MemoryModel, ModelError};
 use super::presence::Presence;
 use super::profile::{Profile, Sample};
 use super::reading::Reading;
-use super::run::{About, DeviceKind, RunState, Settings};
+use super::run::{About, DeviceKind, RunSettings, RunState};
 use super::segment_views::SegmentViews;
 use super::sharing::Sharing;
 use super::steps::{StepPeaks, Steps};
-use super::view::{Generated, Level, LogLine, Names, Stacks, Touched};
+use super::view::{GeneratedText, Level, LogLine, Names, Stacks, TouchedBlock};
 use vramlab_allocator::DeviceMemory;
 use vramlab_allocator::units::Micros;
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex};
@@ -49,7 +49,7 @@ pub struct Lab {
     foreign_contexts: Arc<[u16]>,
     device_memory: Option<DeviceMemory>,
     run: RunState,
-    settings: Arc<Settings>,
+    settings: Arc<RunSettings>,
     memory: MemoryModel,
     /// Events before the run that is under way.
     begun: u64,
@@ -71,9 +71,9 @@ pub struct Lab {
     names: Dictionary,
     phase: Option<Phase>,
     op: NameId,
-    touched: Vec<Touched>,
+    touched: Vec<TouchedBlock>,
     time: Micros,
-    generated: Option<Generated>,
+    generated: Option<GeneratedText>,
     /// What modules put out in the last step that was another than the one before.
     modules: Arc<[ModuleOutput]>,
     /// Where in a lesson the run is.
@@ -86,7 +86,7 @@ pub struct Lab {
     writing: bool,
     autopsy: Option<Arc<Autopsy>>,
     /// What flips would do to the peak, as long as none was made since.
-    weighed: Option<Arc<Weighed>>,
+    weighed: Option<Arc<FlipTrials>>,
     /// Steps that were finished at the last flip.
     flipped: Option<u64>,
     /// As the last step left it.
@@ -212,7 +212,7 @@ impl Lab {
 
     /// How the switches stand.
     #[must_use]
-    pub const fn settings(&self) -> &Arc<Settings> {
+    pub const fn settings(&self) -> &Arc<RunSettings> {
         &self.settings
     }
 
@@ -416,7 +416,7 @@ impl Lab {
     #[inline]
     fn touch(&mut self, address: Address, size: Bytes, taken: Option<Category>) {
         if self.touched.len() < Self::TOUCHED {
-            self.touched.push(Touched { address, size, taken });
+            self.touched.push(TouchedBlock { address, size, taken });
         }
     }
 

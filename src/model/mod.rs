@@ -55,18 +55,18 @@ extern crate self as vramlab_model;
 pub(crate) mod synthetic;
 
 pub use alike::AlikeRanks;
-pub use allocator_state::{AllocatorState, Placed};
+pub use allocator_state::{AllocatorState, PlacedBlock};
 pub use autopsy::{Autopsy, Owner, Unusable, Why};
 pub use boundaries::Boundaries;
 pub use bounds::MOST_SEGMENTS;
 pub use configuration::Configuration;
 pub use diagnosis::Diagnosis;
-pub use effect::{Effect, Emptied, Flip, Measurement};
+pub use effect::{Effect, EmptyCacheEffect, Flip, Measurement};
 pub use event::{
-    Category, CopyDirection, Event, EventKind, FailedRequest, ModuleOutput, NameId, Phase, Remedied, StepReport,
-    Weighed,
+    Category, CopyDirection, Event, EventKind, FailedRequest, FlipTrials, ModuleOutput, NameId, Phase, RemedyTrial,
+    StepReport,
 };
-pub use evidence::{Evidence, Holder, KeptLine, LeakCause, When};
+pub use evidence::{Evidence, FreeMemoryMoment, KeptLine, LeakCause, SegmentHolder};
 pub use figure::Figure;
 pub use finding::{Finding, Gain, Trial};
 pub use flame::{Flame, Node, Shape, TagError, Tags};
@@ -81,19 +81,19 @@ pub use memory::{Fault, MemoryModel, ModelError, Segment};
 pub use news::News;
 pub use occupancy::Occupancy;
 pub use parallelism::{Parallelism, PipelineSchedule};
-pub use parts::{Hole, Part, Pinned};
+pub use parts::{Hole, PinnedBytes, SegmentPart};
 pub use pools::{PoolTotals, StrandingSegment};
 pub use presence::Presence;
 pub use profile::{Profile, Sample};
 pub use ranks::Ranks;
 pub use reading::{Activity, DriverMemory, GpuProcess, MemoryShares, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 pub use remedy::Remedy;
-pub use run::{About, DeviceKind, Items, RunState, Setting, Settings};
+pub use run::{About, DeviceKind, Items, RunSettings, RunState, Setting};
 pub use sharing::{ALL_GATHER, DDP_BUCKET, STAGE};
-pub use study::{Group, Grouping, Life, Moment, OpRow, OpRun, Place, Sort, Study, Survivor, Totals};
+pub use study::{Grouping, Life, Located, OpRow, OpRun, OpTotals, OutlineMoment, Sort, Study, StudyGroup, Survivor};
 pub use view::{
-    BlockView, CopiesView, Generated, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, Stacks,
-    StepsView, Touched, Traffic, View,
+    BlockView, CopiesView, GeneratedText, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, Stacks,
+    StepsView, TouchedBlock, Traffic, View,
 };
 pub use vramlab_allocator::units::Micros;
 pub use vramlab_snapshot::{Begins, frames};

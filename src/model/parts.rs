@@ -7,7 +7,7 @@ use vramlab_allocator::units::{Address, Bytes};
 
 /// A run of bytes of a segment: one allocated block, or free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum SegmentPart {
     /// A block, by its place among those of the segment.
     Block(usize),
     /// Free bytes.
@@ -44,7 +44,7 @@ impl Hole {
 
 /// Free bytes that can't go back to the driver because of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pinned {
+pub struct PinnedBytes {
     /// So many.
     pub free: Bytes,
     /// Other blocks that hold them too.
@@ -81,7 +81,7 @@ impl SegmentView {
 
     /// What lies at an address of the segment; `None` outside of it.
     #[must_use]
-    pub fn part_at(&self, address: Address) -> Option<Part> {
+    pub fn part_at(&self, address: Address) -> Option<SegmentPart> {
         let offset = Bytes(address.0.checked_sub(self.address.0)?);
         if offset >= self.size {
             return None;
@@ -90,9 +90,9 @@ impl SegmentView {
         if let Some(index) = behind.checked_sub(1)
             && offset < self.blocks[index].end()
         {
-            return Some(Part::Block(index));
+            return Some(SegmentPart::Block(index));
         }
-        self.hole_before(behind).map(Part::Hole)
+        self.hole_before(behind).map(SegmentPart::Hole)
     }
 
     /// The hole that ends where a block begins, by its place, or where the segment ends; `None` where there is none.
@@ -115,13 +115,13 @@ impl SegmentView {
 
     /// What a block keeps from going back: the free bytes of its segment, or of the pages that it lies on.
     #[must_use]
-    pub fn pinned_by(&self, index: usize) -> Option<Pinned> {
+    pub fn pinned_by(&self, index: usize) -> Option<PinnedBytes> {
         let block = self.blocks.get(index)?;
         let held = self.unit_of(block.offset.0..block.end().0);
         let holders = self.holders(held.clone());
         let inside = |block: &BlockView| block.end().0.min(held.end).saturating_sub(block.offset.0.max(held.start));
         let used: u64 = self.blocks[holders.clone()].iter().map(inside).sum();
-        Some(Pinned {
+        Some(PinnedBytes {
             free: Bytes((held.end - held.start).saturating_sub(used)),
             others: holders.len().saturating_sub(1),
         })
@@ -216,12 +216,12 @@ mod tests {
         let segment = segment(100, None, &[(10, 20), (30, 10), (60, 40)]);
         assert_eq!(segment.holes().collect::<Vec<_>>(), [hole(0, 10, 0, 0), hole(40, 20, 0, 2)]);
         for (at, part) in [
-            (1000, Part::Hole(hole(0, 10, 0, 0))),
-            (1010, Part::Block(0)),
-            (1029, Part::Block(0)),
-            (1030, Part::Block(1)),
-            (1059, Part::Hole(hole(40, 20, 0, 2))),
-            (1099, Part::Block(2)),
+            (1000, SegmentPart::Hole(hole(0, 10, 0, 0))),
+            (1010, SegmentPart::Block(0)),
+            (1029, SegmentPart::Block(0)),
+            (1030, SegmentPart::Block(1)),
+            (1059, SegmentPart::Hole(hole(40, 20, 0, 2))),
+            (1099, SegmentPart::Block(2)),
         ] {
             assert_eq!(segment.part_at(Address(at)), Some(part), "{at}");
         }
@@ -234,12 +234,12 @@ mod tests {
     #[test]
     fn a_block_pins_the_free_bytes_of_its_segment_and_of_its_pages_only() {
         let plain = segment(100, None, &[(10, 20), (60, 10)]);
-        assert_eq!(plain.pinned_by(0), Some(Pinned { free: Bytes(70), others: 1 }));
-        assert_eq!(segment(100, None, &[(0, 30)]).pinned_by(0), Some(Pinned { free: Bytes(70), others: 0 }));
+        assert_eq!(plain.pinned_by(0), Some(PinnedBytes { free: Bytes(70), others: 1 }));
+        assert_eq!(segment(100, None, &[(0, 30)]).pinned_by(0), Some(PinnedBytes { free: Bytes(70), others: 0 }));
         // Pages of 20: the block lies on the second and third; the second block holds the third too.
         let paged = segment(100, Some(20), &[(30, 15), (50, 5), (90, 5)]);
-        assert_eq!(paged.pinned_by(0), Some(Pinned { free: Bytes(20), others: 1 }));
-        assert_eq!(paged.pinned_by(2), Some(Pinned { free: Bytes(15), others: 0 }));
+        assert_eq!(paged.pinned_by(0), Some(PinnedBytes { free: Bytes(20), others: 1 }));
+        assert_eq!(paged.pinned_by(2), Some(PinnedBytes { free: Bytes(15), others: 0 }));
         assert_eq!(paged.pinned_by(3), None);
     }
 

@@ -25,7 +25,7 @@ pub(super) enum Releases {
 
 /// More memory is taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Growth<'a> {
+pub(super) struct SegmentGrowth<'a> {
     /// So many bytes at least.
     pub size: Bytes,
     /// For this stream.
@@ -64,7 +64,7 @@ impl Releases {
     }
 
     /// More memory is taken: were the releases just before a retry? `can_release`: something could still go back.
-    pub fn settle(&mut self, growth: Growth<'_>, can_release: impl FnOnce() -> bool) -> bool {
+    pub fn settle(&mut self, growth: SegmentGrowth<'_>, can_release: impl FnOnce() -> bool) -> bool {
         let Self::Request { reserved, last_resort, freed } = std::mem::take(self) else { return false };
         match collection_threshold(&growth).filter(|(_, threshold)| reserved > *threshold) {
             _ if last_resort => true,
@@ -80,7 +80,7 @@ impl Releases {
 
 /// Whether the segments are what is given back under a `max_split_size` before all is: oversize ones of the request's
 /// stream, the smallest that is large enough, or the largest ones until they are together.
-fn is_search_for_room(freed: &[(Bytes, StreamId)], growth: &Growth<'_>) -> bool {
+fn is_search_for_room(freed: &[(Bytes, StreamId)], growth: &SegmentGrowth<'_>) -> bool {
     let max_split = growth.settings.max_split_size;
     if max_split == Settings::UNLIMITED {
         return false;
@@ -101,7 +101,7 @@ fn is_search_for_room(freed: &[(Bytes, StreamId)], growth: &Growth<'_>) -> bool 
     clippy::cast_sign_loss,
     reason = "PyTorch's arithmetic"
 )]
-fn collection_threshold(growth: &Growth<'_>) -> Option<(Bytes, Bytes)> {
+fn collection_threshold(growth: &SegmentGrowth<'_>) -> Option<(Bytes, Bytes)> {
     let share = growth.settings.garbage_collection_threshold;
     let limit = growth.limit.filter(|_| share > 0.0)?;
     Some((limit, Bytes((share * limit.0 as f64) as u64)))

@@ -102,9 +102,9 @@ impl Items {
 
 /// How all switches stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings(pub Vec<Setting>);
+pub struct RunSettings(pub Vec<Setting>);
 
-impl Settings {
+impl RunSettings {
     /// How the switch called `word` stands.
     #[must_use]
     pub fn get(&self, word: &str) -> Option<&Setting> {

@@ -32,14 +32,14 @@ pub(super) struct Sharing {
     /// The most bytes of gradients in the step under way.
     gradients: Bytes,
     /// Of the last whole step.
-    last: Option<Shared>,
+    last: Option<RankHoldings>,
     /// It made room for what a stage receives.
     receives: bool,
 }
 
 /// What a rank holds in a step because of sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shared {
+pub(super) struct RankHoldings {
     /// All-gathers.
     pub gathers: u64,
     /// Buckets beside the gradients, at its end.
@@ -71,7 +71,7 @@ impl Sharing {
         self.receives || matches!(way, Some(Parallelism::Pipeline(_)))
     }
 
-    pub const fn last(&self) -> Option<&Shared> {
+    pub const fn last(&self) -> Option<&RankHoldings> {
         self.last.as_ref()
     }
 
@@ -115,7 +115,7 @@ impl Sharing {
         let beside = |block: &BlockView| block.category != Category::Gradient;
         let buckets = Some(self.buckets(memory, names, beside)).filter(|buckets| self.lie_beside_gradients(*buckets));
         let (buckets, late) = (buckets.unwrap_or_default(), self.late);
-        self.last = Some(Shared { gathers: self.gathers, buckets, parameters, late });
+        self.last = Some(RankHoldings { gathers: self.gathers, buckets, parameters, late });
         self.steps += 1;
     }
 
@@ -150,9 +150,9 @@ mod tests {
     /// Where blocks lie, 4 MiB each: the first buckets, those made anew, activations, gradients.
     const PLACES: [u64; 4] = [0, 4, 8, 12];
 
-    struct Told(Lab);
+    struct LabBuilder(Lab);
 
-    impl Told {
+    impl LabBuilder {
         fn with_a_segment() -> Self {
             let mut told = Self(Lab::new());
             told.tell(EventKind::Define { id: BUCKETS, text: "DDP buckets".into() });
@@ -208,7 +208,7 @@ mod tests {
 
     /// What is found where the second step makes buckets anew, and the first ones go before or behind the rest of it.
     fn found(late: bool, of_gradients: Category) -> Vec<Evidence> {
-        let mut told = Told::with_a_segment();
+        let mut told = LabBuilder::with_a_segment();
         told.step(0, |told| {
             told.take_buckets(0);
             told.take(2, Category::Activation);
@@ -246,7 +246,7 @@ mod tests {
     /// Micro-batches that are all exchanged: the second makes the buckets anew, in the step in which a program wrapped its model.
     #[test]
     fn buckets_that_outlive_their_rebuild_within_a_step_are_found() {
-        let mut told = Told::with_a_segment();
+        let mut told = LabBuilder::with_a_segment();
         told.step(0, |told| {
             told.take_buckets(0);
             // As a second model that is wrapped: those are no others of the first.

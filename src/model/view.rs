@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, LessonNote, Micros,
-    ModuleOutput, NameId, Phase, Profile, Reading, RunState, Settings, StepReport, Weighed,
+    About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, FlipTrials, History, Ledger, LessonNote,
+    Micros, ModuleOutput, NameId, Phase, Profile, Reading, RunSettings, RunState, StepReport,
 };
 use vramlab_allocator::PoolKind;
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
@@ -25,7 +25,7 @@ pub struct View {
     /// What the lab is doing.
     pub run: RunState,
     /// How the switches stand.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<RunSettings>,
     /// Events applied so far.
     pub position: u64,
     /// Events before the run that is under way: a source can have several, one after another.
@@ -79,7 +79,7 @@ pub struct View {
     /// The op under way or just finished.
     pub op: NameId,
     /// Blocks that the op under way took or gave back so far.
-    pub touched: Vec<Touched>,
+    pub touched: Vec<TouchedBlock>,
     /// The last measured effects, newest last; the one being measured is last and incomplete.
     pub effects: Vec<Arc<Effect>>,
     /// Every configuration so far, in the order in which they were first in force.
@@ -87,13 +87,13 @@ pub struct View {
     /// Why the last request failed, until a whole step went through.
     pub autopsy: Option<Arc<Autopsy>>,
     /// What flips would do to the peak of a step, where that was tried since the last one.
-    pub weighed: Option<Arc<Weighed>>,
+    pub weighed: Option<Arc<FlipTrials>>,
     /// The last lines of the log, oldest first.
     pub log: Vec<LogLine>,
     /// What the model concludes, most important first.
     pub findings: Vec<Finding>,
     /// The last piece of text that the model wrote.
-    pub generated: Option<Generated>,
+    pub generated: Option<GeneratedText>,
     /// What modules put out in a step as it is now, in the order in which they return.
     pub modules: Arc<[ModuleOutput]>,
     /// Texts of the names that appear here.
@@ -148,7 +148,7 @@ pub struct Profiles {
 
 /// A block that an op took or gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Touched {
+pub struct TouchedBlock {
     /// First byte.
     pub address: Address,
     /// Size.
@@ -359,7 +359,7 @@ pub enum Level {
 
 /// Text that the model wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Generated {
+pub struct GeneratedText {
     /// Steps finished when it was written.
     pub step: u64,
     /// The text.

@@ -8,7 +8,7 @@ const DDP_BUCKETS: &str = "DDP buckets";
 
 /// What the program was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum ProgramPhase {
     SetUp,
     Data,
     Forward,
@@ -33,7 +33,7 @@ pub(super) enum Doing {
     Unknown,
 }
 
-impl Doing {
+impl ProgramPhase {
     /// Whether it is done in the midst of what else a program does.
     pub const fn is_of_ranks(self) -> bool {
         matches!(
@@ -60,22 +60,27 @@ impl Doing {
 }
 
 /// What a stack tells: the innermost frame that says something, but for a forward that runs again.
-pub(super) fn doing(snapshot: &Snapshot, stack: StackId) -> Doing {
+pub(super) fn doing(snapshot: &Snapshot, stack: StackId) -> ProgramPhase {
     let said = |frame: Frame| said_by(snapshot.texts.get(frame.filename), snapshot.texts.get(frame.name));
-    if snapshot.stacks.frames(stack).map(said).any(|doing| doing == Doing::Recompute) {
-        return Doing::Recompute;
+    if snapshot.stacks.frames(stack).map(said).any(|doing| doing == ProgramPhase::Recompute) {
+        return ProgramPhase::Recompute;
     }
-    snapshot.stacks.frames(stack).map(said).find(|doing| *doing != Doing::Unknown).unwrap_or(Doing::Unknown)
+    snapshot
+        .stacks
+        .frames(stack)
+        .map(said)
+        .find(|doing| *doing != ProgramPhase::Unknown)
+        .unwrap_or(ProgramPhase::Unknown)
 }
 
 /// What a frame tells.
-fn said_by(file: &str, function: &str) -> Doing {
+fn said_by(file: &str, function: &str) -> ProgramPhase {
     // The engine of autograd, in stacks that have frames of C++.
     if function.starts_with("torch::autograd::Engine::") {
-        return Doing::Backward;
+        return ProgramPhase::Backward;
     }
     if function.starts_with("c10d::Reducer::initialize_buckets") {
-        return Doing::Bucket;
+        return ProgramPhase::Bucket;
     }
     if file == "phase" {
         // So do exports of runs of our own.
@@ -83,8 +88,8 @@ fn said_by(file: &str, function: &str) -> Doing {
     }
     let lies_in = |parts: &[&str]| parts.iter().any(|part| file.contains(part));
     match function {
-        "unpack_hook" | "recompute_fn" if lies_in(&["torch/utils/checkpoint.py"]) => return Doing::Recompute,
-        "backward" if lies_in(&["torch/utils/checkpoint.py"]) => return Doing::Recompute,
+        "unpack_hook" | "recompute_fn" if lies_in(&["torch/utils/checkpoint.py"]) => return ProgramPhase::Recompute,
+        "backward" if lies_in(&["torch/utils/checkpoint.py"]) => return ProgramPhase::Recompute,
         _ => {}
     }
     if let Some(doing) = said_of_ranks(file, function) {
@@ -93,11 +98,11 @@ fn said_by(file: &str, function: &str) -> Doing {
     if lies_in(&["torch/optim/", "torch/amp/grad_scaler.py", "/clip_grad.py", "/optimizers/", "bitsandbytes/optim"])
         && !file.ends_with("lr_scheduler.py")
     {
-        return Doing::Optimizer;
+        return ProgramPhase::Optimizer;
     }
     match function {
-        "backward" | "_engine_run_backward" => return Doing::Backward,
-        "forward" => return Doing::Forward,
+        "backward" | "_engine_run_backward" => return ProgramPhase::Backward,
+        "forward" => return ProgramPhase::Forward,
         "__init__"
         | "_apply"
         | "reset_parameters"
@@ -105,25 +110,27 @@ fn said_by(file: &str, function: &str) -> Doing {
         | "init_weights"
         | "load_state_dict"
         | "from_pretrained"
-        | "_load_from_state_dict" => return Doing::SetUp,
-        "send_to_device" | "transfer_batch_to_device" | "move_data_to_device" | "collate_fn" => return Doing::Data,
+        | "_load_from_state_dict" => return ProgramPhase::SetUp,
+        "send_to_device" | "transfer_batch_to_device" | "move_data_to_device" | "collate_fn" => {
+            return ProgramPhase::Data;
+        }
         _ => {}
     }
     if lies_in(&["torch/autograd/"]) {
-        Doing::Backward
+        ProgramPhase::Backward
     } else if lies_in(&["torch/nn/init.py"]) {
-        Doing::SetUp
+        ProgramPhase::SetUp
     } else if lies_in(&["torch/nn/functional.py"]) {
-        Doing::Forward
+        ProgramPhase::Forward
     } else if lies_in(&["torch/utils/data/"]) {
-        Doing::Data
+        ProgramPhase::Data
     } else {
-        Doing::Unknown
+        ProgramPhase::Unknown
     }
 }
 
 /// What a frame of what serves several ranks tells.
-fn said_of_ranks(file: &str, function: &str) -> Option<Doing> {
+fn said_of_ranks(file: &str, function: &str) -> Option<ProgramPhase> {
     if let Some((_, file)) = file.rsplit_once("deepspeed/runtime/zero/") {
         return said_by_deepspeed(file, function);
     }
@@ -132,37 +139,37 @@ fn said_of_ranks(file: &str, function: &str) -> Option<Doing> {
         return said_by_fsdp(file, function);
     }
     match (file, function) {
-        ("nn/parallel/distributed.py", "_pre_forward" | "_ddp_init_helper") => Some(Doing::Bucket),
-        ("distributed/pipelining/stage.py", "_make_tensor_from_meta") => Some(Doing::Stage),
+        ("nn/parallel/distributed.py", "_pre_forward" | "_ddp_init_helper") => Some(ProgramPhase::Bucket),
+        ("distributed/pipelining/stage.py", "_make_tensor_from_meta") => Some(ProgramPhase::Stage),
         ("nn/parallel/distributed.py", "_sync_buffers")
-        | ("distributed/pipelining/stage.py", "_get_init_p2p_neighbors_ops") => Some(Doing::Exchange),
+        | ("distributed/pipelining/stage.py", "_get_init_p2p_neighbors_ops") => Some(ProgramPhase::Exchange),
         // Whoever calls it says what for.
         ("distributed/utils.py", "_alloc_storage") => None,
-        ("distributed/distributed_c10d.py" | "distributed/utils.py", _) => Some(Doing::Exchange),
+        ("distributed/distributed_c10d.py" | "distributed/utils.py", _) => Some(ProgramPhase::Exchange),
         _ => None,
     }
 }
 
 /// The same of FSDP: `fully_shard`, and the wrapper that came before it.
-fn said_by_fsdp(file: &str, function: &str) -> Option<Doing> {
+fn said_by_fsdp(file: &str, function: &str) -> Option<ProgramPhase> {
     match (file, function) {
-        ("_fully_shard/_fsdp_param.py", "alloc_storage" | "init_all_gather_outputs") => Some(Doing::Gather),
-        ("_fully_shard/_fsdp_collectives.py", "foreach_reduce") => Some(Doing::Reduce),
-        ("_fully_shard/_fsdp_collectives.py", "foreach_all_gather") => Some(Doing::AllGather),
+        ("_fully_shard/_fsdp_param.py", "alloc_storage" | "init_all_gather_outputs") => Some(ProgramPhase::Gather),
+        ("_fully_shard/_fsdp_collectives.py", "foreach_reduce") => Some(ProgramPhase::Reduce),
+        ("_fully_shard/_fsdp_collectives.py", "foreach_all_gather") => Some(ProgramPhase::AllGather),
         ("_fully_shard/_fsdp_collectives.py", "foreach_all_gather_copy_out" | "_get_param_all_gather_inputs") => {
-            Some(Doing::Exchange)
+            Some(ProgramPhase::Exchange)
         }
-        ("_flat_param.py", "_alloc_padded_unsharded_flat_param") => Some(Doing::GatherInPlace),
-        ("_flat_param.py", "_use_low_precision_shard") => Some(Doing::Exchange),
+        ("_flat_param.py", "_alloc_padded_unsharded_flat_param") => Some(ProgramPhase::GatherInPlace),
+        ("_flat_param.py", "_use_low_precision_shard") => Some(ProgramPhase::Exchange),
         ("_runtime_utils.py", "_reduce_grad" | "_get_reduce_scatter_tensors" | "_cast_grad_to_param_dtype") => {
-            Some(Doing::Reduce)
+            Some(ProgramPhase::Reduce)
         }
         _ => None,
     }
 }
 
 /// The same of DeepSpeed's ZeRO.
-fn said_by_deepspeed(file: &str, function: &str) -> Option<Doing> {
+fn said_by_deepspeed(file: &str, function: &str) -> Option<ProgramPhase> {
     match (file, function) {
         // Parameters are parts of what it fills.
         (
@@ -173,34 +180,34 @@ fn said_by_deepspeed(file: &str, function: &str) -> Option<Doing> {
             | "_allgather_param"
             | "_allgather_params"
             | "_allgather_params_coalesced",
-        ) => Some(Doing::GatherInPlace),
+        ) => Some(ProgramPhase::GatherInPlace),
         (
             "stage3.py",
             "__avg_scatter_grads" | "__avg_scatter_contiguous_grads" | "__reduce_and_partition_ipg_grads",
-        ) => Some(Doing::Reduce),
+        ) => Some(ProgramPhase::Reduce),
         ("stage_1_and_2.py", "reduce_gradients" | "setup_buckets" | "average_tensor" | "allreduce_bucket") => {
-            Some(Doing::Exchange)
+            Some(ProgramPhase::Exchange)
         }
         _ => None,
     }
 }
 
 /// What the name of a scope tells.
-pub(super) fn of_scope(name: &str) -> Doing {
+pub(super) fn of_scope(name: &str) -> ProgramPhase {
     let name = name.to_lowercase();
     let has = |word: &str| name.contains(word);
     if has("zero_grad") {
-        Doing::Unknown
+        ProgramPhase::Unknown
     } else if has("optimizer") {
-        Doing::Optimizer
+        ProgramPhase::Optimizer
     } else if has("backward") {
-        Doing::Backward
+        ProgramPhase::Backward
     } else if has("forward") {
-        Doing::Forward
+        ProgramPhase::Forward
     } else if has("dataloader") || name == "data" {
-        Doing::Data
+        ProgramPhase::Data
     } else {
-        Doing::Unknown
+        ProgramPhase::Unknown
     }
 }
 
@@ -211,47 +218,55 @@ mod tests {
     #[test]
     fn frames_tell_what_the_program_was_doing() {
         for (file, function, doing) in [
-            ("/v/site-packages/torch/optim/adam.py", "_init_group", Doing::Optimizer),
-            ("/v/site-packages/torch/optim/lr_scheduler.py", "step", Doing::Unknown),
-            ("/v/site-packages/torch/nn/utils/clip_grad.py", "_clip_grads_with_norm_", Doing::Optimizer),
-            ("/v/site-packages/torch/nn/modules/linear.py", "__init__", Doing::SetUp),
-            ("/v/site-packages/torch/nn/modules/linear.py", "forward", Doing::Forward),
-            ("/v/site-packages/torch/autograd/graph.py", "_engine_run_backward", Doing::Backward),
-            ("/v/site-packages/torch/utils/checkpoint.py", "recompute_fn", Doing::Recompute),
-            ("/v/site-packages/torch/utils/checkpoint.py", "checkpoint", Doing::Unknown),
-            ("/job/train.py", "main", Doing::Unknown),
-            ("/v/torch/nn/parallel/distributed.py", "_pre_forward", Doing::Bucket),
-            ("/v/torch/nn/parallel/distributed.py", "_sync_buffers", Doing::Exchange),
+            ("/v/site-packages/torch/optim/adam.py", "_init_group", ProgramPhase::Optimizer),
+            ("/v/site-packages/torch/optim/lr_scheduler.py", "step", ProgramPhase::Unknown),
+            ("/v/site-packages/torch/nn/utils/clip_grad.py", "_clip_grads_with_norm_", ProgramPhase::Optimizer),
+            ("/v/site-packages/torch/nn/modules/linear.py", "__init__", ProgramPhase::SetUp),
+            ("/v/site-packages/torch/nn/modules/linear.py", "forward", ProgramPhase::Forward),
+            ("/v/site-packages/torch/autograd/graph.py", "_engine_run_backward", ProgramPhase::Backward),
+            ("/v/site-packages/torch/utils/checkpoint.py", "recompute_fn", ProgramPhase::Recompute),
+            ("/v/site-packages/torch/utils/checkpoint.py", "checkpoint", ProgramPhase::Unknown),
+            ("/job/train.py", "main", ProgramPhase::Unknown),
+            ("/v/torch/nn/parallel/distributed.py", "_pre_forward", ProgramPhase::Bucket),
+            ("/v/torch/nn/parallel/distributed.py", "_sync_buffers", ProgramPhase::Exchange),
             (
                 "/torch/csrc/distributed/c10d/reducer.cpp",
                 "c10d::Reducer::initialize_buckets(std::vector<…>)",
-                Doing::Bucket,
+                ProgramPhase::Bucket,
             ),
-            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_all_gather", Doing::AllGather),
-            ("/v/torch/distributed/utils.py", "_alloc_storage", Doing::Unknown),
-            ("/v/torch/distributed/fsdp/_flat_param.py", "_alloc_padded_unsharded_flat_param", Doing::GatherInPlace),
-            ("/v/deepspeed/runtime/zero/partition_parameters.py", "_all_gather_coalesced", Doing::GatherInPlace),
-            ("/v/deepspeed/runtime/zero/stage_1_and_2.py", "setup_buckets", Doing::Exchange),
-            ("/v/torch/nn/parallel/distributed.py", "forward", Doing::Forward),
-            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce", Doing::Reduce),
-            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage", Doing::Gather),
-            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "_init_sharded_param", Doing::Unknown),
-            ("/v/torch/distributed/distributed_c10d.py", "barrier", Doing::Exchange),
-            ("/v/torch/distributed/pipelining/stage.py", "_make_tensor_from_meta", Doing::Stage),
+            (
+                "/v/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py",
+                "foreach_all_gather",
+                ProgramPhase::AllGather,
+            ),
+            ("/v/torch/distributed/utils.py", "_alloc_storage", ProgramPhase::Unknown),
+            (
+                "/v/torch/distributed/fsdp/_flat_param.py",
+                "_alloc_padded_unsharded_flat_param",
+                ProgramPhase::GatherInPlace,
+            ),
+            ("/v/deepspeed/runtime/zero/partition_parameters.py", "_all_gather_coalesced", ProgramPhase::GatherInPlace),
+            ("/v/deepspeed/runtime/zero/stage_1_and_2.py", "setup_buckets", ProgramPhase::Exchange),
+            ("/v/torch/nn/parallel/distributed.py", "forward", ProgramPhase::Forward),
+            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_reduce", ProgramPhase::Reduce),
+            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "alloc_storage", ProgramPhase::Gather),
+            ("/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py", "_init_sharded_param", ProgramPhase::Unknown),
+            ("/v/torch/distributed/distributed_c10d.py", "barrier", ProgramPhase::Exchange),
+            ("/v/torch/distributed/pipelining/stage.py", "_make_tensor_from_meta", ProgramPhase::Stage),
             (
                 "??",
                 "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",
-                Doing::Backward,
+                ProgramPhase::Backward,
             ),
             (
                 "VariableType_0.cpp",
                 "torch::autograd::VariableType::(anonymous namespace)::addmm(c10::DispatchKeySet)",
-                Doing::Unknown,
+                ProgramPhase::Unknown,
             ),
         ] {
             assert_eq!(said_by(file, function), doing, "{file} {function}");
         }
-        assert_eq!(of_scope("Optimizer.step#AdamW.step"), Doing::Optimizer);
-        assert_eq!(of_scope("Optimizer.zero_grad#AdamW.zero_grad"), Doing::Unknown);
+        assert_eq!(of_scope("Optimizer.step#AdamW.step"), ProgramPhase::Optimizer);
+        assert_eq!(of_scope("Optimizer.zero_grad#AdamW.zero_grad"), ProgramPhase::Unknown);
     }
 }

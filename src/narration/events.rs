@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::callers::Callers;
 use super::guess::Guesses;
-use super::scopes::{Mark, Scopes};
+use super::scopes::{ScopeMark, Scopes};
 use vramlab_allocator::units::{Address, Bytes};
 use vramlab_allocator::{TraceEvent, segment_size};
 use vramlab_model::{Category, Event, EventKind, Micros, NameId, Phase, StepReport};
@@ -99,12 +99,14 @@ impl ScopedSteps {
         }
     }
 
-    fn tell(&mut self, mark: Mark, time: Micros, emit: &mut impl FnMut(Event)) {
+    fn tell(&mut self, mark: ScopeMark, time: Micros, emit: &mut impl FnMut(Event)) {
         match mark {
-            Mark::Step => self.end(time, emit),
-            Mark::PhaseEnd(phase) if self.phase.is_some_and(|(open, _)| open == phase) => self.end_phase(time, emit),
-            Mark::PhaseEnd(_) => {}
-            Mark::PhaseBegin(phase) => {
+            ScopeMark::Step => self.end(time, emit),
+            ScopeMark::PhaseEnd(phase) if self.phase.is_some_and(|(open, _)| open == phase) => {
+                self.end_phase(time, emit)
+            }
+            ScopeMark::PhaseEnd(_) => {}
+            ScopeMark::PhaseBegin(phase) => {
                 self.begin(time, emit);
                 self.end_phase(time, emit);
                 self.phase = Some((phase, time));
@@ -211,7 +213,7 @@ impl<'a> Narrator<'a> {
     pub fn end(&mut self, emit: &mut impl FnMut(Event)) {
         while let Some((time, mark)) = self.scopes.next(Micros(u64::MAX)) {
             // What begins behind the history has nothing in it.
-            if !matches!(mark, Mark::PhaseBegin(_)) {
+            if !matches!(mark, ScopeMark::PhaseBegin(_)) {
                 self.steps.tell(mark, time, emit);
             }
         }
@@ -362,7 +364,7 @@ mod tests {
                 EventKind::Stack { name, frames } => {
                     assert!(stacks.insert(*name, Arc::clone(frames)).is_none());
                     let text = |frame: &NameId| &*texts[frame.0 as usize - 1];
-                    assert!(frames.iter().all(|frame| frames::Frame::of(text(frame)).is_some()), "{frames:?}");
+                    assert!(frames.iter().all(|frame| frames::FrameText::of(text(frame)).is_some()), "{frames:?}");
                     assert!(!frames.is_empty());
                 }
                 EventKind::Alloc { name, .. } => assert!(*name == NameId::NONE || stacks.contains_key(name)),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::guess::Guesses;
 use super::rhythm::Rhythm;
-use super::told::Told;
+use super::told::DefinedNames;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{PoolId, PoolKind, Settings, TraceEvent, pool_of, round};
 use vramlab_model::{Category, Event, EventKind, Micros, NameId};
@@ -21,8 +21,8 @@ pub struct Following {
     space: Space,
     ranges: Vec<MappedRange>,
     /// The last two entries told: they tell the place where a part goes on from all others.
-    last: Option<[Mark; 2]>,
-    told: Told,
+    last: Option<[EntryKey; 2]>,
+    told: DefinedNames,
     /// What blocks are for, by the fresh entries of the part under way, and the ops of ranks that asked for them.
     guesses: Vec<(Category, Option<&'static str>)>,
     /// What the program was doing, by what it asked for.
@@ -39,7 +39,7 @@ fn tell_pool(address: Address, pool: PoolId, time: Micros, emit: &mut impl FnMut
 }
 
 /// Part of an entry that is its own.
-type Mark = (&'static str, Address, Bytes, StreamId, Micros);
+type EntryKey = (&'static str, Address, Bytes, StreamId, Micros);
 
 /// A range of an expandable segment.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ impl Following {
             space: Space::default(),
             ranges: Vec::new(),
             last: None,
-            told: Told::default(),
+            told: DefinedNames::default(),
             guesses: Vec::new(),
             rhythm: Rhythm::default(),
             labels: HashMap::new(),
@@ -355,7 +355,7 @@ impl Following {
 }
 
 /// What tells an entry from all others: itself and the one before.
-fn mark(trace: &[TraceEntry], at: usize) -> [Mark; 2] {
+fn mark(trace: &[TraceEntry], at: usize) -> [EntryKey; 2] {
     let of = |entry: Option<&TraceEntry>| {
         entry.map_or(("", Address(0), Bytes::ZERO, StreamId::DEFAULT, Micros(0)), |entry| {
             (entry.action.word(), entry.address, entry.size, entry.stream, entry.time)

@@ -34,7 +34,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::doing::{Doing, doing, of_scope};
+use super::doing::{ProgramPhase, doing, of_scope};
 use super::rhythm::Rhythm;
 use vramlab_allocator::units::{Address, Bytes};
 use vramlab_model::{Category, Micros};
@@ -51,12 +51,12 @@ pub struct Guesses {
 
 /// A request, by the entries of the trace.
 #[derive(Clone, Copy, Debug)]
-struct Request {
+struct TraceRequest {
     at: u32,
     /// [`NEVER`]: it was not given back.
     freed: u32,
     size: Bytes,
-    doing: Doing,
+    doing: ProgramPhase,
 }
 
 /// Behind every entry.
@@ -68,7 +68,9 @@ impl Guesses {
     pub fn of(snapshot: &Snapshot, device: usize) -> Option<Self> {
         let trace = snapshot.device_trace(device);
         let requests = requests(snapshot, device, trace);
-        let tells = |request: &Request| matches!(request.doing, Doing::Forward | Doing::Backward | Doing::Optimizer);
+        let tells = |request: &TraceRequest| {
+            matches!(request.doing, ProgramPhase::Forward | ProgramPhase::Backward | ProgramPhase::Optimizer)
+        };
         let told = requests.filter(|requests| requests.iter().any(tells))?;
         Some(Self::from(told, trace.len(), None))
     }
@@ -83,15 +85,15 @@ impl Guesses {
         } else {
             for request in &mut requests {
                 let known = rhythm.doing(request.size);
-                if request.doing == Doing::Unknown {
+                if request.doing == ProgramPhase::Unknown {
                     request.doing = known;
                 }
             }
         }
-        Self::from(requests, trace.len(), Some(Part { parameters, trains }))
+        Self::from(requests, trace.len(), Some(EarlierPart { parameters, trains }))
     }
 
-    fn from(mut requests: Vec<Request>, entries: usize, part: Option<Part>) -> Self {
+    fn from(mut requests: Vec<TraceRequest>, entries: usize, part: Option<EarlierPart>) -> Self {
         let mut categories = vec![Category::Other; entries];
         let ops = requests.iter().filter_map(|request| Some((request.at, request.doing.op()?))).collect();
         let exchanges = requests.iter().any(|request| request.doing.is_of_ranks());
@@ -124,7 +126,7 @@ impl Guesses {
 }
 
 /// What came before a part of a history that goes on.
-struct Part {
+struct EarlierPart {
     /// Sizes of parameters that were taken.
     parameters: Vec<Bytes>,
     /// The program was seen to train: what it asks for is no set-up.
@@ -136,27 +138,27 @@ fn has_stacks(trace: &[TraceEntry]) -> bool {
 }
 
 /// All requests in order, with what the program was doing; `None` where they are too many.
-fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<Vec<Request>> {
+fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<Vec<TraceRequest>> {
     if trace.len() >= NEVER as usize {
         return None;
     }
-    let mut scopes = Scopes::of(snapshot, device);
-    let mut stacks: HashMap<StackId, Doing> = HashMap::new();
+    let mut scopes = ScopeCursor::of(snapshot, device);
+    let mut stacks: HashMap<StackId, ProgramPhase> = HashMap::new();
     let has_stacks = has_stacks(trace);
     let mut live: HashMap<Address, usize> = HashMap::new();
-    let mut requests: Vec<Request> = Vec::new();
+    let mut requests: Vec<TraceRequest> = Vec::new();
     for (at, entry) in (0_u32..).zip(trace) {
         match entry.action {
             Action::Alloc => {
                 let scope = scopes.at(entry.time);
                 let told = match entry.stack {
-                    StackId::EMPTY if has_stacks => Doing::Backward,
-                    StackId::EMPTY => Doing::Unknown,
+                    StackId::EMPTY if has_stacks => ProgramPhase::Backward,
+                    StackId::EMPTY => ProgramPhase::Unknown,
                     stack => *stacks.entry(stack).or_insert_with(|| doing(snapshot, stack)),
                 };
-                let doing = if told == Doing::Unknown { scope } else { told };
+                let doing = if told == ProgramPhase::Unknown { scope } else { told };
                 live.insert(entry.address, requests.len());
-                requests.push(Request { at, freed: NEVER, size: entry.size, doing });
+                requests.push(TraceRequest { at, freed: NEVER, size: entry.size, doing });
             }
             Action::FreeRequested => {
                 if let Some(request) = live.remove(&entry.address).and_then(|index| requests.get_mut(index)) {
@@ -173,8 +175,8 @@ fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<
 }
 
 /// Tells forward from backward by the fullest moment between two runs of the optimizer.
-fn split_steps(requests: &mut [Request]) {
-    if !requests.iter().any(|request| request.doing == Doing::Optimizer) {
+fn split_steps(requests: &mut [TraceRequest]) {
+    if !requests.iter().any(|request| request.doing == ProgramPhase::Optimizer) {
         return;
     }
     let mut frees: Vec<(u32, Bytes)> = requests.iter().map(|request| (request.freed, request.size)).collect();
@@ -183,10 +185,10 @@ fn split_steps(requests: &mut [Request]) {
     let (mut begin, mut fullest) = (0, (0, 0));
     for index in 0..=requests.len() {
         let request = requests.get(index).copied();
-        if request.is_none_or(|request| request.doing == Doing::Optimizer) {
+        if request.is_none_or(|request| request.doing == ProgramPhase::Optimizer) {
             for (at, part) in (begin..).zip(&mut requests[begin..index]) {
-                if part.doing == Doing::Unknown {
-                    part.doing = if at <= fullest.1 { Doing::Forward } else { Doing::Backward };
+                if part.doing == ProgramPhase::Unknown {
+                    part.doing = if at <= fullest.1 { ProgramPhase::Forward } else { ProgramPhase::Backward };
                 }
             }
             (begin, fullest) = (index + 1, (0, index + 1));
@@ -204,19 +206,22 @@ fn split_steps(requests: &mut [Request]) {
 }
 
 /// Says of every request what its block is for.
-fn conclude(requests: &mut [Request], part: Option<Part>, mut told: impl FnMut(u32, Category)) {
-    let first = |wanted: fn(Doing) -> bool| {
+fn conclude(requests: &mut [TraceRequest], part: Option<EarlierPart>, mut told: impl FnMut(u32, Category)) {
+    let first = |wanted: fn(ProgramPhase) -> bool| {
         requests.iter().find(|request| wanted(request.doing)).map_or(NEVER, |request| request.at)
     };
-    let first_step = first(|doing| matches!(doing, Doing::Data | Doing::Forward | Doing::Backward | Doing::Optimizer));
+    let first_step = first(|doing| {
+        matches!(doing, ProgramPhase::Data | ProgramPhase::Forward | ProgramPhase::Backward | ProgramPhase::Optimizer)
+    });
     let is_part = part.is_some();
-    let Part { parameters: taken, trains } = part.unwrap_or(Part { parameters: Vec::new(), trains: false });
+    let EarlierPart { parameters: taken, trains } =
+        part.unwrap_or(EarlierPart { parameters: Vec::new(), trains: false });
     // What a set-up holds at the end stays, though no backward came: the part ends before, memory ran out, or nothing is trained.
-    let first_backward = first(|doing| doing == Doing::Backward).min(NEVER - 1);
-    let is_set_up = |request: &Request| {
-        request.doing == Doing::SetUp || !trains && request.at < first_step && !request.doing.is_of_ranks()
+    let first_backward = first(|doing| doing == ProgramPhase::Backward).min(NEVER - 1);
+    let is_set_up = |request: &TraceRequest| {
+        request.doing == ProgramPhase::SetUp || !trains && request.at < first_step && !request.doing.is_of_ranks()
     };
-    let stays = |request: &Request| is_set_up(request) && request.freed > first_backward;
+    let stays = |request: &TraceRequest| is_set_up(request) && request.freed > first_backward;
     let mut parameters: Vec<Bytes> = requests.iter().filter(|request| stays(request)).map(|of| of.size).collect();
     parameters.extend(taken);
     parameters.sort_unstable();
@@ -226,7 +231,7 @@ fn conclude(requests: &mut [Request], part: Option<Part>, mut told: impl FnMut(u
     // Without a backward nothing is known of gradients.
     let has_gradient = |size: Bytes| gradients.is_empty() || gradients.contains(&size);
     let mut for_ever: HashMap<Bytes, u32> = HashMap::new();
-    for request in requests.iter().filter(|request| request.doing == Doing::Forward && request.freed == NEVER) {
+    for request in requests.iter().filter(|request| request.doing == ProgramPhase::Forward && request.freed == NEVER) {
         *for_ever.entry(request.size).or_default() += 1;
     }
     // From the last to the first: what comes next is known by then. At the end of the trace all goes on.
@@ -237,57 +242,61 @@ fn conclude(requests: &mut [Request], part: Option<Part>, mut told: impl FnMut(u
         let outlives = |at: u32| request.freed > at;
         let saved = || if outlives(next_backward) { Category::Activation } else { Category::Temporary };
         let category = match request.doing {
-            Doing::Gather | Doing::GatherInPlace => Category::Parameter,
-            Doing::Reduce if outlives(beyond_backward) => Category::Gradient,
-            Doing::Exchange | Doing::Stage | Doing::Bucket | Doing::AllGather | Doing::Reduce => {
-                Category::Communication
-            }
-            Doing::SetUp if stays(request) => Category::Parameter,
+            ProgramPhase::Gather | ProgramPhase::GatherInPlace => Category::Parameter,
+            ProgramPhase::Reduce if outlives(beyond_backward) => Category::Gradient,
+            ProgramPhase::Exchange
+            | ProgramPhase::Stage
+            | ProgramPhase::Bucket
+            | ProgramPhase::AllGather
+            | ProgramPhase::Reduce => Category::Communication,
+            ProgramPhase::SetUp if stays(request) => Category::Parameter,
             _ if stays(request) && has_gradient(request.size) => Category::Parameter,
             _ if stays(request) => Category::Input,
             _ if is_set_up(request) => Category::Temporary,
-            Doing::Optimizer if outlives(beyond_optimizer) => Category::OptimizerState,
-            Doing::Backward if !outlives(beyond_backward) => Category::Temporary,
-            Doing::Backward if is_sized(request.size) => Category::Gradient,
+            ProgramPhase::Optimizer if outlives(beyond_optimizer) => Category::OptimizerState,
+            ProgramPhase::Backward if !outlives(beyond_backward) => Category::Temporary,
+            ProgramPhase::Backward if is_sized(request.size) => Category::Gradient,
             // The part ends within this backward.
-            Doing::Backward if is_part && beyond_backward == end => Category::Temporary,
-            Doing::Backward if request.freed == NEVER => Category::Workspace,
-            Doing::Forward
+            ProgramPhase::Backward if is_part && beyond_backward == end => Category::Temporary,
+            ProgramPhase::Backward if request.freed == NEVER => Category::Workspace,
+            ProgramPhase::Forward
                 if request.freed == NEVER && backward_end != end && for_ever.get(&request.size) == Some(&1) =>
             {
                 Category::Workspace
             }
-            Doing::Data if outlives(next_forward) => Category::Input,
-            Doing::Unknown if next_backward != end && outlives(backward_end) => Category::Input,
-            Doing::Forward | Doing::Recompute | Doing::Unknown => saved(),
-            Doing::Backward | Doing::Optimizer | Doing::Data | Doing::SetUp => Category::Temporary,
+            ProgramPhase::Data if outlives(next_forward) => Category::Input,
+            ProgramPhase::Unknown if next_backward != end && outlives(backward_end) => Category::Input,
+            ProgramPhase::Forward | ProgramPhase::Recompute | ProgramPhase::Unknown => saved(),
+            ProgramPhase::Backward | ProgramPhase::Optimizer | ProgramPhase::Data | ProgramPhase::SetUp => {
+                Category::Temporary
+            }
         };
         told(request.at, category);
         match request.doing {
-            Doing::Backward => (next_backward, backward_end) = (request.at, beyond_backward),
-            Doing::Forward => next_forward = request.at,
+            ProgramPhase::Backward => (next_backward, backward_end) = (request.at, beyond_backward),
+            ProgramPhase::Forward => next_forward = request.at,
             _ => {}
         }
         if request.doing.is_of_ranks() {
             continue;
         }
-        if !matches!(request.doing, Doing::Backward | Doing::Recompute) {
+        if !matches!(request.doing, ProgramPhase::Backward | ProgramPhase::Recompute) {
             beyond_backward = request.at;
         }
-        if request.doing != Doing::Optimizer {
+        if request.doing != ProgramPhase::Optimizer {
             beyond_optimizer = request.at;
         }
     }
 }
 
 /// Sizes of what was asked for in backward and lives beyond it.
-fn outliving_backward(requests: &[Request]) -> HashSet<Bytes> {
+fn outliving_backward(requests: &[TraceRequest]) -> HashSet<Bytes> {
     let mut sizes = HashSet::new();
     let mut beyond = NEVER - 1;
     for request in requests.iter().rev() {
         match request.doing {
-            Doing::Backward if request.freed > beyond => drop(sizes.insert(request.size)),
-            Doing::Backward | Doing::Recompute => {}
+            ProgramPhase::Backward if request.freed > beyond => drop(sizes.insert(request.size)),
+            ProgramPhase::Backward | ProgramPhase::Recompute => {}
             doing if doing.is_of_ranks() => {}
             _ => beyond = request.at,
         }
@@ -296,13 +305,13 @@ fn outliving_backward(requests: &[Request]) -> HashSet<Bytes> {
 }
 
 /// Scopes of a device that are open as time goes by.
-struct Scopes<'a> {
+struct ScopeCursor<'a> {
     snapshot: &'a Snapshot,
     left: Vec<&'a Annotation>,
-    open: Vec<(vramlab_snapshot::TextId, Doing)>,
+    open: Vec<(vramlab_snapshot::TextId, ProgramPhase)>,
 }
 
-impl<'a> Scopes<'a> {
+impl<'a> ScopeCursor<'a> {
     /// Scopes that are open at once at most.
     const DEEPEST: usize = 256;
 
@@ -314,7 +323,7 @@ impl<'a> Scopes<'a> {
     }
 
     /// What the innermost open scope that says something tells; times only grow.
-    fn at(&mut self, time: Micros) -> Doing {
+    fn at(&mut self, time: Micros) -> ProgramPhase {
         while let Some(next) = self.left.pop_if(|next| next.time < time) {
             if !next.start {
                 if let Some(at) = self.open.iter().rposition(|(name, _)| *name == next.name) {
@@ -324,8 +333,8 @@ impl<'a> Scopes<'a> {
                 self.open.push((next.name, of_scope(self.snapshot.texts.get(next.name))));
             }
         }
-        let says = self.open.iter().rev().map(|(_, doing)| *doing).find(|doing| *doing != Doing::Unknown);
-        says.unwrap_or(Doing::Unknown)
+        let says = self.open.iter().rev().map(|(_, doing)| *doing).find(|doing| *doing != ProgramPhase::Unknown);
+        says.unwrap_or(ProgramPhase::Unknown)
     }
 }
 
@@ -334,10 +343,14 @@ mod tests {
     use super::*;
 
     /// Requests as `(doing, size, lives up to entry)`; each takes one entry.
-    fn guessed(of: &[(Doing, u64, u32)]) -> Vec<Category> {
-        let request =
-            |(at, &(doing, size, freed)): (u32, &(Doing, u64, u32))| Request { at, freed, size: Bytes(size), doing };
-        let mut requests: Vec<Request> = (0..).zip(of).map(request).collect();
+    fn guessed(of: &[(ProgramPhase, u64, u32)]) -> Vec<Category> {
+        let request = |(at, &(doing, size, freed)): (u32, &(ProgramPhase, u64, u32))| TraceRequest {
+            at,
+            freed,
+            size: Bytes(size),
+            doing,
+        };
+        let mut requests: Vec<TraceRequest> = (0..).zip(of).map(request).collect();
         let mut categories = vec![Category::Other; of.len()];
         conclude(&mut requests, None, |at, category| categories[at as usize] = category);
         categories
@@ -347,26 +360,26 @@ mod tests {
     fn what_a_block_is_for_follows_from_when_it_was_asked_for_and_how_long_it_lived() {
         use Category::{Activation, Gradient, Input, OptimizerState, Parameter, Temporary, Workspace};
         let step = [
-            (Doing::Unknown, 40, NEVER, Parameter),
-            (Doing::Unknown, 40, 2, Temporary),
-            (Doing::Unknown, 60, NEVER, Parameter),
-            (Doing::SetUp, 61, NEVER, Parameter),
-            (Doing::Unknown, 62, NEVER, Input),
-            (Doing::Data, 7, 32, Input),
-            (Doing::Forward, 99, 12, Activation),
-            (Doing::Forward, 98, 7, Temporary),
-            (Doing::Forward, 8192, NEVER, Workspace),
-            (Doing::Backward, 99, 10, Temporary),
-            (Doing::Recompute, 70, 13, Activation),
-            (Doing::Recompute, 70, 11, Temporary),
-            (Doing::Backward, 40, 27, Gradient),
-            (Doing::Backward, 77, NEVER, Workspace),
-            (Doing::Optimizer, 40, NEVER, OptimizerState),
-            (Doing::Optimizer, 40, 16, Temporary),
-            (Doing::Unknown, 7, 26, Input),
-            (Doing::Forward, 99, 26, Activation),
-            (Doing::Backward, 60, NEVER, Gradient),
-            (Doing::Forward, 3, 20, Temporary),
+            (ProgramPhase::Unknown, 40, NEVER, Parameter),
+            (ProgramPhase::Unknown, 40, 2, Temporary),
+            (ProgramPhase::Unknown, 60, NEVER, Parameter),
+            (ProgramPhase::SetUp, 61, NEVER, Parameter),
+            (ProgramPhase::Unknown, 62, NEVER, Input),
+            (ProgramPhase::Data, 7, 32, Input),
+            (ProgramPhase::Forward, 99, 12, Activation),
+            (ProgramPhase::Forward, 98, 7, Temporary),
+            (ProgramPhase::Forward, 8192, NEVER, Workspace),
+            (ProgramPhase::Backward, 99, 10, Temporary),
+            (ProgramPhase::Recompute, 70, 13, Activation),
+            (ProgramPhase::Recompute, 70, 11, Temporary),
+            (ProgramPhase::Backward, 40, 27, Gradient),
+            (ProgramPhase::Backward, 77, NEVER, Workspace),
+            (ProgramPhase::Optimizer, 40, NEVER, OptimizerState),
+            (ProgramPhase::Optimizer, 40, 16, Temporary),
+            (ProgramPhase::Unknown, 7, 26, Input),
+            (ProgramPhase::Forward, 99, 26, Activation),
+            (ProgramPhase::Backward, 60, NEVER, Gradient),
+            (ProgramPhase::Forward, 3, 20, Temporary),
         ];
         let asked = step.map(|(doing, size, freed, _)| (doing, size, freed));
         assert_eq!(guessed(&asked), step.map(|(.., category)| category));
@@ -376,17 +389,17 @@ mod tests {
     fn what_ranks_exchange_is_told_apart() {
         use Category::{Activation, Communication, Gradient, OptimizerState, Parameter, Temporary};
         let step = [
-            (Doing::SetUp, 40, NEVER, Parameter),
-            (Doing::Bucket, 80, NEVER, Communication),
-            (Doing::AllGather, 160, 4, Communication),
-            (Doing::Gather, 80, 5, Parameter),
-            (Doing::Forward, 99, 8, Activation),
-            (Doing::GatherInPlace, 80, 9, Parameter),
-            (Doing::Backward, 80, 8, Temporary),
-            (Doing::Reduce, 160, 9, Communication),
-            (Doing::Reduce, 40, NEVER, Gradient),
-            (Doing::Backward, 7, 10, Temporary),
-            (Doing::Optimizer, 40, NEVER, OptimizerState),
+            (ProgramPhase::SetUp, 40, NEVER, Parameter),
+            (ProgramPhase::Bucket, 80, NEVER, Communication),
+            (ProgramPhase::AllGather, 160, 4, Communication),
+            (ProgramPhase::Gather, 80, 5, Parameter),
+            (ProgramPhase::Forward, 99, 8, Activation),
+            (ProgramPhase::GatherInPlace, 80, 9, Parameter),
+            (ProgramPhase::Backward, 80, 8, Temporary),
+            (ProgramPhase::Reduce, 160, 9, Communication),
+            (ProgramPhase::Reduce, 40, NEVER, Gradient),
+            (ProgramPhase::Backward, 7, 10, Temporary),
+            (ProgramPhase::Optimizer, 40, NEVER, OptimizerState),
         ];
         let asked = step.map(|(doing, size, freed, _)| (doing, size, freed));
         assert_eq!(guessed(&asked), step.map(|(.., category)| category));
@@ -394,22 +407,31 @@ mod tests {
 
     #[test]
     fn what_a_set_up_holds_stays_though_no_backward_came() {
-        let asked =
-            [(Doing::SetUp, 40, NEVER), (Doing::SetUp, 41, 3), (Doing::Forward, 99, NEVER), (Doing::Forward, 98, 5)];
+        let asked = [
+            (ProgramPhase::SetUp, 40, NEVER),
+            (ProgramPhase::SetUp, 41, 3),
+            (ProgramPhase::Forward, 99, NEVER),
+            (ProgramPhase::Forward, 98, 5),
+        ];
         assert_eq!(guessed(&asked)[..2], [Category::Parameter, Category::Temporary]);
     }
 
     #[test]
     fn without_stacks_the_fullest_moment_parts_forward_from_backward() {
-        let mut requests: Vec<Request> = [(10, 6), (20, 4), (30, 9), (5, NEVER), (5, 7)]
+        let mut requests: Vec<TraceRequest> = [(10, 6), (20, 4), (30, 9), (5, NEVER), (5, 7)]
             .iter()
             .zip(0..)
-            .map(|(&(size, freed), at)| Request { at: 2 * at, freed, size: Bytes(size), doing: Doing::Unknown })
+            .map(|(&(size, freed), at)| TraceRequest {
+                at: 2 * at,
+                freed,
+                size: Bytes(size),
+                doing: ProgramPhase::Unknown,
+            })
             .collect();
-        requests.push(Request { at: 10, freed: NEVER, size: Bytes(5), doing: Doing::Optimizer });
+        requests.push(TraceRequest { at: 10, freed: NEVER, size: Bytes(5), doing: ProgramPhase::Optimizer });
         split_steps(&mut requests);
-        let doing: Vec<Doing> = requests.iter().map(|request| request.doing).collect();
-        use Doing::{Backward, Forward, Optimizer};
+        let doing: Vec<ProgramPhase> = requests.iter().map(|request| request.doing).collect();
+        use ProgramPhase::{Backward, Forward, Optimizer};
         assert_eq!(doing, [Forward, Forward, Forward, Backward, Backward, Optimizer]);
     }
 }

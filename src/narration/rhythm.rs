@@ -4,22 +4,22 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::doing::Doing;
+use super::doing::ProgramPhase;
 use vramlab_allocator::units::Bytes;
 
 /// What the program was doing when it asked for a size behind certain others.
 #[derive(Debug, Default)]
 pub(super) struct Rhythm {
     /// By hashes of runs of sizes: nothing is kept of the sizes themselves.
-    by_sizes: HashMap<u64, Known>,
+    by_sizes: HashMap<u64, RhythmEntry>,
     /// The sizes of the last requests, the youngest last.
     last: VecDeque<Bytes>,
 }
 
 /// What was seen there, and how often more than something else.
 #[derive(Clone, Copy, Debug)]
-struct Known {
-    doing: Doing,
+struct RhythmEntry {
+    doing: ProgramPhase,
     times: u8,
 }
 
@@ -32,29 +32,29 @@ impl Rhythm {
     const SURE: u8 = 8;
 
     /// A request of a program whose stack says what it was doing.
-    pub fn learn(&mut self, size: Bytes, doing: Doing) {
+    pub fn learn(&mut self, size: Bytes, doing: ProgramPhase) {
         self.follow(size);
         if self.by_sizes.len() >= Self::MOST {
             self.by_sizes.clear();
         }
         for length in Self::LENGTHS {
             let Some(sizes) = self.run(length) else { continue };
-            let known = self.by_sizes.entry(sizes).or_insert(Known { doing, times: 0 });
+            let known = self.by_sizes.entry(sizes).or_insert(RhythmEntry { doing, times: 0 });
             if known.doing == doing {
                 known.times = known.times.saturating_add(1).min(Self::SURE);
             } else if known.times > 1 {
                 known.times -= 1;
             } else {
-                *known = Known { doing, times: 1 };
+                *known = RhythmEntry { doing, times: 1 };
             }
         }
     }
 
     /// What it was doing at a request without a stack.
-    pub fn doing(&mut self, size: Bytes) -> Doing {
+    pub fn doing(&mut self, size: Bytes) -> ProgramPhase {
         self.follow(size);
         let mut known = Self::LENGTHS.iter().filter_map(|length| self.by_sizes.get(&self.run(*length)?));
-        known.next().map_or(Doing::Unknown, |known| known.doing)
+        known.next().map_or(ProgramPhase::Unknown, |known| known.doing)
     }
 
     /// Nothing was learned yet.
@@ -86,12 +86,12 @@ mod tests {
     #[test]
     fn a_step_without_stacks_is_told_by_those_with_them() {
         let step = [
-            (4, Doing::Forward),
-            (4, Doing::Forward),
-            (8, Doing::Forward),
-            (4, Doing::Backward),
-            (8, Doing::Backward),
-            (2, Doing::Optimizer),
+            (4, ProgramPhase::Forward),
+            (4, ProgramPhase::Forward),
+            (8, ProgramPhase::Forward),
+            (4, ProgramPhase::Backward),
+            (8, ProgramPhase::Backward),
+            (2, ProgramPhase::Optimizer),
         ];
         let mut rhythm = Rhythm::default();
         for (size, doing) in step.repeat(9) {
@@ -99,17 +99,17 @@ mod tests {
         }
         // One part in which stacks began late.
         for (size, _) in step {
-            rhythm.learn(Bytes(size), Doing::Backward);
+            rhythm.learn(Bytes(size), ProgramPhase::Backward);
         }
         for (size, doing) in step {
             assert_eq!(rhythm.doing(Bytes(size)), doing, "{size}");
         }
-        assert_eq!(rhythm.doing(Bytes(3)), Doing::Unknown);
+        assert_eq!(rhythm.doing(Bytes(3)), ProgramPhase::Unknown);
         for _ in 0..9 {
             for (size, _) in step {
-                rhythm.learn(Bytes(size), Doing::Recompute);
+                rhythm.learn(Bytes(size), ProgramPhase::Recompute);
             }
         }
-        assert_eq!(rhythm.doing(Bytes(4)), Doing::Recompute, "the program does something else by now");
+        assert_eq!(rhythm.doing(Bytes(4)), ProgramPhase::Recompute, "the program does something else by now");
     }
 }

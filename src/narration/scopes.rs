@@ -17,12 +17,12 @@ use vramlab_snapshot::{Action, Annotation, Snapshot, TextId, TraceEntry};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scopes {
     /// In order; the first comes first.
-    marks: Vec<(Micros, Mark)>,
+    marks: Vec<(Micros, ScopeMark)>,
 }
 
 /// What happened at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum ScopeMark {
     /// A phase ended.
     PhaseEnd(Phase),
     /// A step ended, and the next begins.
@@ -62,16 +62,16 @@ impl Scopes {
             steps = ended(&scopes, text, trace);
         }
         // What lies before the history is no step of it.
-        let mut marks: Vec<(Micros, Mark)> =
-            steps.into_iter().filter(|at| *at > first.time).map(|at| (at, Mark::Step)).collect();
+        let mut marks: Vec<(Micros, ScopeMark)> =
+            steps.into_iter().filter(|at| *at > first.time).map(|at| (at, ScopeMark::Step)).collect();
         let mut free = Micros(0);
         for scope in scopes.iter().filter(|scope| scope.phase.is_some()) {
             let end = scope.end.unwrap_or(Micros(u64::MAX));
             let Some(phase) = scope.phase.filter(|_| scope.begin >= free && end > scope.begin) else { continue };
             free = end;
             if end >= first.time && scope.begin <= last.time {
-                marks.push((scope.begin, Mark::PhaseBegin(phase)));
-                marks.extend(scope.end.map(|end| (end, Mark::PhaseEnd(phase))));
+                marks.push((scope.begin, ScopeMark::PhaseBegin(phase)));
+                marks.extend(scope.end.map(|end| (end, ScopeMark::PhaseEnd(phase))));
             }
         }
         marks.sort_by(|(a, mark), (b, other)| a.cmp(b).then_with(|| mark.order(*other)));
@@ -80,12 +80,12 @@ impl Scopes {
     }
 
     /// The next thing that was said at or before a time.
-    pub fn next(&mut self, time: Micros) -> Option<(Micros, Mark)> {
+    pub fn next(&mut self, time: Micros) -> Option<(Micros, ScopeMark)> {
         self.marks.pop_if(|(at, _)| *at <= time)
     }
 }
 
-impl Mark {
+impl ScopeMark {
     /// At one time what ends comes before what begins.
     fn order(self, other: Self) -> Ordering {
         let rank = |mark: Self| match mark {
@@ -227,7 +227,7 @@ mod tests {
     use vramlab_snapshot::StackId;
 
     /// A history with a request at each of these times, and scopes as `(name, begin, end)`.
-    fn of(requests: &[u64], scopes: &[(&str, u64, u64)]) -> Vec<(u64, Mark)> {
+    fn of(requests: &[u64], scopes: &[(&str, u64, u64)]) -> Vec<(u64, ScopeMark)> {
         let mut snapshot = Snapshot::default();
         let entry = |&time: &u64| TraceEntry {
             action: Action::Alloc,
@@ -251,8 +251,8 @@ mod tests {
         std::iter::from_fn(|| scopes.next(Micros(u64::MAX))).map(|(at, mark)| (at.0, mark)).collect()
     }
 
-    fn steps(marks: &[(u64, Mark)]) -> Vec<u64> {
-        marks.iter().filter(|(_, mark)| *mark == Mark::Step).map(|(at, _)| *at).collect()
+    fn steps(marks: &[(u64, ScopeMark)]) -> Vec<u64> {
+        marks.iter().filter(|(_, mark)| *mark == ScopeMark::Step).map(|(at, _)| *at).collect()
     }
 
     const ADAM: &str = "Optimizer.step#AdamW.step";
@@ -264,7 +264,10 @@ mod tests {
         let marks = of(&requests, &[(ADAM, 8, 9), (ADAM, 18, 19), (ADAM, 28, 29)]);
         assert_eq!(steps(&marks), [9, 19, 29]);
         let (at, phase) = (8, Phase::Optimizer);
-        assert_eq!(marks[..3], [(at, Mark::PhaseBegin(phase)), (9, Mark::PhaseEnd(phase)), (9, Mark::Step)]);
+        assert_eq!(
+            marks[..3],
+            [(at, ScopeMark::PhaseBegin(phase)), (9, ScopeMark::PhaseEnd(phase)), (9, ScopeMark::Step)]
+        );
         // No request lies between.
         let marks = of(&[1, 5, 15, 25], &[(ADAM, 8, 9), (ZERO, 10, 11), (ADAM, 18, 19), (ZERO, 26, 27)]);
         assert_eq!(steps(&marks), [11, 19]);
@@ -310,7 +313,7 @@ mod tests {
         let phases: Vec<Phase> = marks
             .iter()
             .filter_map(|(_, mark)| match mark {
-                Mark::PhaseBegin(phase) => Some(*phase),
+                ScopeMark::PhaseBegin(phase) => Some(*phase),
                 _ => None,
             })
             .collect();

@@ -11,7 +11,7 @@ const DEEPEST: usize = 256;
 
 /// What was told.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct DefinedNames {
     /// Texts.
     names: HashMap<String, NameId>,
     /// Callers, by their text and frames.
@@ -21,7 +21,7 @@ pub(super) struct Told {
     by_stack: HashMap<(StackId, TextId), NameId>,
 }
 
-impl Told {
+impl DefinedNames {
     /// Stacks have other numbers in the next part.
     pub fn begin_part(&mut self) {
         self.by_stack.clear();

@@ -25,7 +25,7 @@ pub(super) const LARGEST_FREQUENT: usize = 90;
 /// Bytes that do not spell events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("these bytes are no events")]
-pub struct Malformed;
+pub struct CodecError;
 
 /// The kinds that have a form of their own. The other kinds are [`mark::RARE`].
 mod mark {
@@ -211,14 +211,14 @@ impl Encoder {
         let PerColumn { marks, times, addresses, sizes, slack, labels, others, rare } = &self.columns;
         Decoder {
             columns: PerColumn {
-                marks: Undecoded(marks),
-                times: Undecoded(times),
-                addresses: Undecoded(addresses),
-                sizes: Undecoded(sizes),
-                slack: Undecoded(slack),
-                labels: Undecoded(labels),
-                others: Undecoded(others),
-                rare: Undecoded(rare),
+                marks: ByteCursor(marks),
+                times: ByteCursor(times),
+                addresses: ByteCursor(addresses),
+                sizes: ByteCursor(sizes),
+                slack: ByteCursor(slack),
+                labels: ByteCursor(labels),
+                others: ByteCursor(others),
+                rare: ByteCursor(rare),
             },
             before: Previous::default(),
         }
@@ -270,10 +270,10 @@ fn rare(kind: &EventKind) -> Vec<u8> {
     })
 }
 
-/// Decodes the events of one frame. It ends behind the last one, or with [`Malformed`].
+/// Decodes the events of one frame. It ends behind the last one, or with [`CodecError`].
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
-    columns: PerColumn<Undecoded<'a>>,
+    columns: PerColumn<ByteCursor<'a>>,
     before: Previous,
 }
 
@@ -281,19 +281,19 @@ impl<'a> Decoder<'a> {
     /// The events that `bytes` spell, as [`Encoder::finish`] wrote them.
     ///
     /// # Errors
-    /// [`Malformed`] where `bytes` are not the columns of a frame.
-    pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut input = Undecoded(bytes);
+    /// [`CodecError`] where `bytes` are not the columns of a frame.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, CodecError> {
+        let mut input = ByteCursor(bytes);
         let mut lengths = [0; COLUMNS];
         for length in &mut lengths {
-            *length = usize::try_from(input.varint()?).map_err(|_| Malformed)?;
+            *length = usize::try_from(input.varint()?).map_err(|_| CodecError)?;
         }
         let mut columns = PerColumn::default();
         for (column, length) in columns.each_mut().into_iter().zip(lengths) {
-            *column = Undecoded(input.take(length)?);
+            *column = ByteCursor(input.take(length)?);
         }
         if !input.0.is_empty() {
-            return Err(Malformed);
+            return Err(CodecError);
         }
         Ok(Self { columns, before: Previous::default() })
     }
@@ -312,18 +312,18 @@ impl<'a> Decoder<'a> {
 
     /// Bytes left after the last event were not written by an encoder.
     #[cold]
-    fn decode_last(&mut self, mark: u8) -> Result<Event, Malformed> {
+    fn decode_last(&mut self, mark: u8) -> Result<Event, CodecError> {
         let event = self.decode(mark)?;
         let nothing_left = self.columns.each().into_iter().all(|column| column.0.is_empty());
-        if nothing_left { Ok(event) } else { Err(Malformed) }
+        if nothing_left { Ok(event) } else { Err(CodecError) }
     }
 
     #[inline]
-    fn decode(&mut self, mark: u8) -> Result<Event, Malformed> {
+    fn decode(&mut self, mark: u8) -> Result<Event, CodecError> {
         let time = self.before.time.wrapping_add(self.columns.times.varint()?);
         self.before.time = time;
         if mark & mark::OTHER_DEVICE != 0 {
-            self.before.device = u16::try_from(self.columns.others.varint()?).map_err(|_| Malformed)?;
+            self.before.device = u16::try_from(self.columns.others.varint()?).map_err(|_| CodecError)?;
         }
         if mark & mark::OTHER_STREAM != 0 {
             self.before.stream = self.columns.others.varint()?;
@@ -366,53 +366,53 @@ impl<'a> Decoder<'a> {
                 EventKind::SegmentUnmap { address, size }
             }
             mark::RARE => self.rare()?,
-            _ => return Err(Malformed),
+            _ => return Err(CodecError),
         };
         Ok(Event { time: Micros(time), device: DeviceIndex(self.before.device), kind })
     }
 
     #[inline]
-    fn address(&mut self) -> Result<Address, Malformed> {
+    fn address(&mut self) -> Result<Address, CodecError> {
         self.before.address = self.before.address.wrapping_add(unfolded(self.columns.addresses.varint()?));
         Ok(Address(self.before.address))
     }
 
     #[inline]
-    fn extent(&mut self) -> Result<(Address, Bytes), Malformed> {
+    fn extent(&mut self) -> Result<(Address, Bytes), CodecError> {
         Ok((self.address()?, Bytes(unfolded(self.columns.sizes.varint()?))))
     }
 
     #[inline]
-    fn name(&mut self) -> Result<NameId, Malformed> {
-        u32::try_from(self.columns.labels.varint()?).map(NameId).map_err(|_| Malformed)
+    fn name(&mut self) -> Result<NameId, CodecError> {
+        u32::try_from(self.columns.labels.varint()?).map(NameId).map_err(|_| CodecError)
     }
 
     #[inline]
-    fn label(&mut self) -> Result<(Category, NameId), Malformed> {
-        let category = Category::ALL.get(usize::from(self.columns.labels.byte()?)).ok_or(Malformed)?;
+    fn label(&mut self) -> Result<(Category, NameId), CodecError> {
+        let category = Category::ALL.get(usize::from(self.columns.labels.byte()?)).ok_or(CodecError)?;
         Ok((*category, self.name()?))
     }
 
-    fn pool(&mut self) -> Result<PoolKind, Malformed> {
+    fn pool(&mut self) -> Result<PoolKind, CodecError> {
         match self.columns.others.byte()? {
             small if small == PoolKind::Small as u8 => Ok(PoolKind::Small),
             large if large == PoolKind::Large as u8 => Ok(PoolKind::Large),
-            _ => Err(Malformed),
+            _ => Err(CodecError),
         }
     }
 
     #[cold]
-    fn rare(&mut self) -> Result<EventKind, Malformed> {
+    fn rare(&mut self) -> Result<EventKind, CodecError> {
         let bytes = self.columns.rare.0;
         let longest = &bytes[..bytes.len().min(LARGEST_EVENT)];
-        let (kind, rest) = postcard::take_from_bytes(longest).map_err(|_| Malformed)?;
+        let (kind, rest) = postcard::take_from_bytes(longest).map_err(|_| CodecError)?;
         self.columns.rare.0 = &bytes[longest.len() - rest.len()..];
         Ok(kind)
     }
 }
 
 impl Iterator for Decoder<'_> {
-    type Item = Result<Event, Malformed>;
+    type Item = Result<Event, CodecError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -435,29 +435,29 @@ impl Iterator for Decoder<'_> {
 
 /// Bytes yet to be decoded.
 #[derive(Clone, Copy, Debug, Default)]
-struct Undecoded<'a>(&'a [u8]);
+struct ByteCursor<'a>(&'a [u8]);
 
-impl<'a> Undecoded<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+impl<'a> ByteCursor<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], CodecError> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(CodecError)?;
         self.0 = rest;
         Ok(taken)
     }
 
     #[inline]
-    fn byte(&mut self) -> Result<u8, Malformed> {
-        let (&byte, rest) = self.0.split_first().ok_or(Malformed)?;
+    fn byte(&mut self) -> Result<u8, CodecError> {
+        let (&byte, rest) = self.0.split_first().ok_or(CodecError)?;
         self.0 = rest;
         Ok(byte)
     }
 
     #[inline]
-    fn varint(&mut self) -> Result<u64, Malformed> {
+    fn varint(&mut self) -> Result<u64, CodecError> {
         let first = self.byte()?;
         if first < 0x80 { Ok(u64::from(first)) } else { self.long_varint(first) }
     }
 
-    fn long_varint(&mut self, first: u8) -> Result<u64, Malformed> {
+    fn long_varint(&mut self, first: u8) -> Result<u64, CodecError> {
         let mut value = u64::from(first & 0x7f);
         for shift in (7..64).step_by(7) {
             let byte = self.byte()?;
@@ -469,7 +469,7 @@ impl<'a> Undecoded<'a> {
                 return Ok(value);
             }
         }
-        Err(Malformed)
+        Err(CodecError)
     }
 }
 

@@ -9,7 +9,7 @@ use zstd::bulk;
 
 use super::codec::{Decoder, Encoder, LARGEST_EVENT, LARGEST_FREQUENT};
 use super::file::{Header, MOST_BYTES, MOST_EVENTS};
-use super::{Malformed, RecordingError};
+use super::{CodecError, RecordingError};
 use vramlab_model::{Event, Micros};
 
 /// Some events in a row, compressed. A copy shares the bytes.
@@ -77,7 +77,7 @@ impl Frame {
     ///
     /// # Errors
     /// [`RecordingError::Damaged`].
-    pub fn unpack(&self) -> Result<Unpacked<'_>, RecordingError> {
+    pub fn unpack(&self) -> Result<FrameEvents<'_>, RecordingError> {
         let damaged = || RecordingError::Damaged(self.first);
         let raw = self.raw as usize;
         let bytes = if self.bytes.len() == raw {
@@ -85,7 +85,7 @@ impl Frame {
         } else {
             Cow::Owned(bulk::decompress(&self.bytes, raw).map_err(|_| damaged())?)
         };
-        let unpacked = Unpacked { first: self.first, bytes };
+        let unpacked = FrameEvents { first: self.first, bytes };
         let whole = unpacked.bytes.len() == raw && unpacked.decoder().is_ok_and(|events| events.len() == self.len());
         if whole { Ok(unpacked) } else { Err(damaged()) }
     }
@@ -117,12 +117,12 @@ impl Frame {
 
 /// A frame's events, decompressed.
 #[derive(Clone, Debug)]
-pub struct Unpacked<'a> {
+pub struct FrameEvents<'a> {
     first: u64,
     bytes: Cow<'a, [u8]>,
 }
 
-impl Unpacked<'_> {
+impl FrameEvents<'_> {
     /// The events in order; ends with an error where the bytes are no events.
     pub fn events(&self) -> impl Iterator<Item = Result<Event, RecordingError>> + '_ {
         // That it decodes was looked at when it was unpacked.
@@ -144,14 +144,14 @@ impl Unpacked<'_> {
             }
             match event {
                 Ok(event) => each(&event),
-                Err(Malformed) => return Err(RecordingError::Damaged(end - left)),
+                Err(CodecError) => return Err(RecordingError::Damaged(end - left)),
             }
             left -= 1;
         }
         Ok(())
     }
 
-    fn decoder(&self) -> Result<Decoder<'_>, Malformed> {
+    fn decoder(&self) -> Result<Decoder<'_>, CodecError> {
         Decoder::new(&self.bytes)
     }
 }

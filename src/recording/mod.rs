@@ -13,11 +13,11 @@ mod reader;
 mod timeline;
 mod writer;
 
-pub use codec::{Decoder, Encoder, LARGEST_EVENT, Malformed};
+pub use codec::{CodecError, Decoder, Encoder, LARGEST_EVENT};
 pub use error::RecordingError;
 pub use excerpt::Excerpt;
 pub use file::VERSION;
-pub use frame::{Frame, FrameBuilder, Unpacked};
+pub use frame::{Frame, FrameBuilder, FrameEvents};
 pub use prelude::prelude;
 pub use reader::{Next, Reader, Summary, summary};
 pub use timeline::{Bounds, Direction, Timeline};

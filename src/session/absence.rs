@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use super::GroupError;
-use super::broken::Broken;
+use super::broken::RunFailure;
 use super::gate::Gate;
 use super::rank_messages::SILENCE;
 use vramlab_allocator::units::DeviceIndex;
@@ -12,9 +12,9 @@ use vramlab_model::{EventKind, Presence};
 
 /// Ranks that say nothing.
 #[derive(Default)]
-pub(super) struct Silent(Vec<usize>);
+pub(super) struct SilentRanks(Vec<usize>);
 
-impl Silent {
+impl SilentRanks {
     /// Tells how long a rank has been silent, or that it no longer is.
     pub fn tell(&mut self, rank: usize, silence: Option<Duration>, gate: &mut Gate) {
         let seconds = silence.map(|silence| u32::try_from(silence.as_secs()).unwrap_or(u32::MAX));
@@ -47,11 +47,11 @@ pub(super) fn tell_gone(rank: usize, gate: &RefCell<Gate>) {
 }
 
 /// A run of ranks that can't go on; which of them is gone is told.
-pub(super) fn broken(error: &GroupError, gate: &RefCell<Gate>) -> Broken {
+pub(super) fn broken(error: &GroupError, gate: &RefCell<Gate>) -> RunFailure {
     if let (true, GroupError::Build { rank, .. }) = (error.lost(), error) {
         tell_gone(*rank, gate);
     }
-    Broken::of_ranks(error)
+    RunFailure::of_ranks(error)
 }
 
 /// Ranks that can be out of reach are devices of the stream by their numbers.

@@ -6,7 +6,7 @@ use super::{BuildError, GroupError, Setup};
 use vramlab_train::{TrainError, Trainer};
 
 /// A run that can't go on.
-pub(super) struct Broken {
+pub(super) struct RunFailure {
     pub why: Arc<str>,
     /// Its device is gone.
     pub lost: bool,
@@ -14,7 +14,7 @@ pub(super) struct Broken {
     pub kept: Vec<Trainer>,
 }
 
-impl Broken {
+impl RunFailure {
     /// What there is of a run that `error` ended.
     pub fn new(error: &BuildError, kept: Vec<Trainer>) -> Self {
         Self { why: error.to_string().into(), lost: error.lost(), kept }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use super::{Choice, Reach, Switch, Way};
+use super::{Choice, FlipDirection, Reach, Switch};
 use vramlab_train::Config;
 use vramlab_workload::Random;
 
@@ -34,8 +34,8 @@ impl Combination {
         let config = self.choices.iter().fold(*base, set);
         let way = match self.batch {
             Batch::Usual => return config,
-            Batch::Smaller => Way::Previous,
-            Batch::Larger => Way::Next,
+            Batch::Smaller => FlipDirection::Previous,
+            Batch::Larger => FlipDirection::Next,
         };
         Switch::all().filter(|switch| switch.reach() == Reach::Steps).fold(config, |config, s| s.flipped(&config, way))
     }

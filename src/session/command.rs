@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LabSpec, Switch, Way};
+use super::{FlipDirection, LabSpec, Switch};
 use vramlab_model::{LessonNote, Remedy};
 
 /// How far a paused lab goes on before it stops again.
@@ -18,15 +18,15 @@ pub enum StepSize {
 
 /// A run to begin. Two are the same where they are one value.
 #[derive(Clone, Debug)]
-pub struct Anew(pub Arc<LabSpec>);
+pub struct NewRun(pub Arc<LabSpec>);
 
-impl PartialEq for Anew {
+impl PartialEq for NewRun {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Anew {}
+impl Eq for NewRun {}
 
 /// What a front end may ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum Command {
     /// Reset the peaks of `torch.cuda.memory_stats()`, at the next safe point between ops.
     ResetPeaks,
     /// Flip a switch to its next value, or back.
-    Flip(Switch, Way),
+    Flip(Switch, FlipDirection),
     /// Set a switch to the value of this name. Other names are refused with a sentence.
     Set(Switch, Arc<str>),
     /// Stop at the next safe point.
@@ -49,7 +49,7 @@ pub enum Command {
     Train(u64),
     /// Begin another run, or the same again: the model as it is made, the switches as they are at the start. Where
     /// [`LabSpec::rests`] says so, it stops before its first step.
-    Begin(Anew),
+    Begin(NewRun),
     /// Begin the run again with the next way of parallelism that its ranks can have: the model as it is made, the switches as they
     /// are wanted now.
     NextWay,
@@ -67,7 +67,7 @@ impl Command {
     pub fn of_remedy(remedy: &Remedy) -> Option<Self> {
         match remedy {
             Remedy::Flip { switch, value } => Some(Self::Set(Switch::named(switch)?, value.as_ref().into())),
-            Remedy::SmallerBatch { batch: 0 } => Some(Self::Flip(Switch::named("batch")?, Way::Previous)),
+            Remedy::SmallerBatch { batch: 0 } => Some(Self::Flip(Switch::named("batch")?, FlipDirection::Previous)),
             Remedy::SmallerBatch { batch } => Some(Self::Set(Switch::named("batch")?, batch.to_string().into())),
             Remedy::EmptyCache => Some(Self::EmptyCache),
             Remedy::HigherLimit
@@ -92,7 +92,7 @@ mod tests {
             (Remedy::flip("ckpt", "on"), set("ckpt", "on")),
             (Remedy::EXPANDABLE, set("alloc-conf", "expandable_segments:True")),
             (Remedy::SmallerBatch { batch: 8 }, set("batch", "8")),
-            (Remedy::SmallerBatch { batch: 0 }, Some(Command::Flip(named("batch"), Way::Previous))),
+            (Remedy::SmallerBatch { batch: 0 }, Some(Command::Flip(named("batch"), FlipDirection::Previous))),
             (Remedy::EmptyCache, Some(Command::EmptyCache)),
             (Remedy::HigherLimit, None),
             (Remedy::flip("warp", "9"), None),

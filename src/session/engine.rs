@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use super::broken::{Broken, back};
+use super::broken::{RunFailure, back};
 use super::force::{flip, note_first_values};
 use super::gate::{Chore, Gate, WEIGHED};
 use super::rank_processes::RankProcesses;
@@ -46,7 +46,7 @@ pub(super) fn train(
             gate.borrow_mut().begin_anew(&spec, &why);
             continue;
         }
-        let Err(Broken { why, kept, .. }) = ended else { return };
+        let Err(RunFailure { why, kept, .. }) = ended else { return };
         if !processor {
             return;
         }
@@ -64,9 +64,9 @@ fn run(
     spec: &LabSpec,
     gate: &Rc<RefCell<Gate>>,
     build: &impl Fn(&LabSpec, Box<dyn Observer>) -> Result<Trainer, BuildError>,
-) -> Result<(), Broken> {
+) -> Result<(), RunFailure> {
     let observer = Box::new(Rc::clone(gate));
-    let mut trainer = build(spec, observer).map_err(|error| Broken::new(&error, Vec::new()))?;
+    let mut trainer = build(spec, observer).map_err(|error| RunFailure::new(&error, Vec::new()))?;
     gate.borrow_mut().describe(spec.about(Some(&trainer)));
     gate.borrow_mut().watch(trainer.sensors());
     note_first_values(&trainer, spec);
@@ -83,7 +83,7 @@ fn run(
             let flipped = flip(&mut trainer, &present, &wanted);
             let setup = match flipped {
                 Ok(setup) => setup,
-                Err(error) => return Err(Broken::new(&error.into(), vec![trainer])),
+                Err(error) => return Err(RunFailure::new(&error.into(), vec![trainer])),
             };
             gate.borrow_mut().in_force(setup);
             gate.borrow_mut().describe(spec.about(Some(&trainer)));
@@ -118,7 +118,7 @@ fn run(
             (error, Ok(())) => (error, false),
         };
         if gone {
-            return Err(Broken::new(&BuildError::Train(error), vec![trainer]));
+            return Err(RunFailure::new(&BuildError::Train(error), vec![trainer]));
         }
         let setup = gate.borrow().present().clone();
         let before = proven.clone().map(|proven| back(&error, &setup, proven)).filter(|before| *before != setup);
@@ -172,7 +172,7 @@ mod tests {
 
     use tokio::sync::watch;
 
-    use super::super::{DeviceChoice, Feed, Switch, Way};
+    use super::super::{DeviceChoice, Feed, FlipDirection, Switch};
     use super::*;
     use vramlab_allocator::units::StreamId;
     use vramlab_device::cpu::{CpuDevice, CpuOptions};
@@ -182,13 +182,13 @@ mod tests {
     use vramlab_workload::{Catalog, Data};
 
     /// The processor in the guise of a GPU that falls off its bus, and that has no kernel in half precision.
-    struct Falling {
+    struct FallingDevice {
         info: DeviceInfo,
         inner: CpuDevice,
         launches_left: u32,
     }
 
-    impl Falling {
+    impl FallingDevice {
         fn after(launches_left: u32) -> Self {
             let inner = CpuDevice::open(CpuOptions::default()).unwrap();
             let info = DeviceInfo { id: "cuda:0".to_owned(), name: "NVIDIA H200".to_owned(), ..inner.info().clone() };
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    impl Wrapper for Falling {
+    impl Wrapper for FallingDevice {
         fn wrapped(&self) -> &dyn Device {
             &self.inner
         }
@@ -224,14 +224,14 @@ mod tests {
         }
     }
 
-    struct Lab {
+    struct EngineLab {
         commands: Sender<Command>,
         /// What the model makes of the feed, after each of its batches.
         view: watch::Receiver<Arc<View>>,
         runtime: tokio::runtime::Runtime,
     }
 
-    impl Lab {
+    impl EngineLab {
         /// A lab whose GPU is lost after so many kernels.
         fn start(launches: u32) -> Self {
             let workload = Catalog::with_user_workloads(None).entry("mlp-mini").unwrap();
@@ -253,7 +253,7 @@ mod tests {
             thread::spawn(move || {
                 train(spec, None, inbox, feeder, |spec, observer| match spec.device {
                     DeviceChoice::Cuda(_) => {
-                        let device = Box::new(Falling::after(launches));
+                        let device = Box::new(FallingDevice::after(launches));
                         spec.build_on(device, Libraries::PROCESSOR, observer, false)
                     }
                     _ => spec.build(observer),
@@ -272,7 +272,7 @@ mod tests {
         }
 
         fn flip(&self, word: &str) {
-            self.commands.send(Command::Flip(Switch::named(word).unwrap(), Way::Next)).unwrap();
+            self.commands.send(Command::Flip(Switch::named(word).unwrap(), FlipDirection::Next)).unwrap();
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_lost_gpu_leaves_its_charts_and_the_processor_takes_over_with_the_same_switches() {
-        let mut lab = Lab::start(1500);
+        let mut lab = EngineLab::start(1500);
         lab.wait("a step", |view| view.steps.finished >= 1);
         lab.flip("accum");
         let lost = lab.wait("the loss", |view| matches!(view.run, RunState::Lost(_)));
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn peaks_are_reset_while_the_lab_rests() {
-        let mut lab = Lab::start(u32::MAX);
+        let mut lab = EngineLab::start(u32::MAX);
         lab.wait("steps", |view| view.steps.finished >= 2);
         lab.commands.send(Command::Train(1)).unwrap();
         let paused = lab.wait("the pause", |view| view.run == RunState::Paused);
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_step_that_fails_leaves_the_switches_that_worked() {
-        let mut lab = Lab::start(u32::MAX);
+        let mut lab = EngineLab::start(u32::MAX);
         lab.wait("a step", |view| view.steps.finished >= 1);
         lab.flip("amp");
         let failed = lab.wait("the failure", |view| matches!(view.run, RunState::StepFailed(_)));
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn who_has_seen_enough_of_a_lost_gpu_can_leave() {
-        let mut lab = Lab::start(1);
+        let mut lab = EngineLab::start(1);
         lab.wait("the loss", |view| matches!(view.run, RunState::Lost(_)));
         lab.commands.send(Command::Quit).unwrap();
         let ended = lab.runtime.block_on(async {

@@ -20,7 +20,7 @@ const CORE: &str = include_str!("../../lab/processor.toml");
 
 /// What a step on the processor comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Foreseen {
+pub struct HostForecast {
     /// The most that it reserves, in bytes: so much at least, where it was not looked at to its end.
     pub needs: Bytes,
     /// What there is for it, in bytes: of the machine, or by its limit.
@@ -75,7 +75,7 @@ impl LabSpec {
     /// Looks at the first step of a run on the processor for `patience` at most. `None` for one elsewhere, and where its model
     /// can't be made: whoever runs it is told why.
     #[must_use]
-    pub fn foresee(&self, patience: Duration) -> Option<Foreseen> {
+    pub fn foresee(&self, patience: Duration) -> Option<HostForecast> {
         if self.device != DeviceChoice::Cpu {
             return None;
         }
@@ -92,7 +92,7 @@ impl LabSpec {
             Err(_) => return None,
         };
         let peak = trainer.statistics().reserved_bytes.all.peak;
-        Some(Foreseen {
+        Some(HostForecast {
             needs: Bytes(u64::try_from(peak).unwrap_or_default()),
             has: self.limit.map_or(memory, |limit| limit.of(memory)).min(memory),
             step,

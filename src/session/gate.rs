@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use self::mode::Mode;
 use super::another_way::another_way;
-use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Switch, Way, switches};
+use super::{Command, Feed, Feeder, FlipDirection, LabSpec, NewRun, Pace, Scene, Setup, Switch, switches};
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_device::Sensors;
-use vramlab_model::{About, Event, EventKind, Micros, RunState, Settings};
+use vramlab_model::{About, Event, EventKind, Micros, RunSettings, RunState};
 use vramlab_train::{Answer, Config, Observer, SafePoint};
 
 /// Events are handed on in batches of at least this many, or at phase ends when a batch is old.
@@ -309,7 +309,7 @@ impl Gate {
             Command::Advance(size) => self.mode = Mode::Until(size),
             Command::Train(0) => self.mode = Mode::Paused,
             Command::Train(steps) => self.mode = Mode::Steps(steps),
-            Command::Begin(Anew(spec)) => {
+            Command::Begin(NewRun(spec)) => {
                 self.mode = Mode::first(&spec);
                 self.chores.clear();
                 self.next = Some((spec, "started again".into()));
@@ -340,13 +340,13 @@ impl Gate {
     }
 
     /// The configuration with a switch flipped: from the value that was refused, if it was this switch's.
-    fn flipped(&mut self, switch: Switch, way: Way) -> Config {
+    fn flipped(&mut self, switch: Switch, way: FlipDirection) -> Config {
         let value = self.refused.take().map(|refused| switch.choice(&refused.config));
         let from = value.map_or(self.wanted.config, |refused| switch.with(&self.wanted.config, refused));
         switch.flipped(&from, way)
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> RunSettings {
         switches::settings(&self.in_force, &self.wanted, &Scene::of(&self.spec, &self.wanted.config))
     }
 

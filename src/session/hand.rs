@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use super::LabSpec;
-use super::order::{Order, Reply, obey};
+use super::order::{RankRequest, Reply, obey};
 use super::rank_processes::Link;
 use vramlab_train::Trainer;
 
@@ -14,14 +14,14 @@ pub(super) enum Hand {
     /// It does at once what it is asked.
     Here(Box<Trainer>),
     /// It does so on its thread.
-    Thread(Sender<Order>),
+    Thread(Sender<RankRequest>),
     /// It does so in its process.
     Process(Arc<Link>),
 }
 
 impl Hand {
     /// Has the trainer of the rank that `spec` describes do something; what it answers, where it does so at once.
-    pub fn ask(&mut self, order: Order, spec: &LabSpec) -> Option<Reply> {
+    pub fn ask(&mut self, order: RankRequest, spec: &LabSpec) -> Option<Reply> {
         match self {
             Self::Here(trainer) => return Some(obey(order, trainer, spec)),
             // A thread that has ended answers nothing.

@@ -18,7 +18,7 @@ pub struct Session {
     pub commands: Sender<Command>,
     /// What happens, in batches; it ends with the engine.
     pub feed: mpsc::Receiver<Feed>,
-    pub(super) ended: Arc<Ended>,
+    pub(super) ended: Arc<EngineEnd>,
 }
 
 /// What the engine thread hands on.
@@ -63,7 +63,7 @@ impl Session {
 #[derive(Clone, Debug)]
 pub struct Engine {
     commands: Sender<Command>,
-    ended: Arc<Ended>,
+    ended: Arc<EngineEnd>,
 }
 
 impl Engine {
@@ -85,12 +85,12 @@ impl Engine {
 
 /// Whether the engine's thread has dropped everything.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
+pub(super) struct EngineEnd {
     told: Mutex<bool>,
     change: Condvar,
 }
 
-impl Ended {
+impl EngineEnd {
     fn wait(&self, patience: Duration) -> bool {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.change.wait_timeout_while(told, patience, |told| !*told);
@@ -99,9 +99,9 @@ impl Ended {
 }
 
 /// Held by the engine's thread: says that it has ended, also where it panicked.
-pub(super) struct Running(pub Arc<Ended>);
+pub(super) struct EngineEndGuard(pub Arc<EngineEnd>);
 
-impl Drop for Running {
+impl Drop for EngineEndGuard {
     fn drop(&mut self) {
         *self.0.told.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.0.change.notify_all();

@@ -10,7 +10,7 @@ use super::{BuildError, DeviceChoice, LabSpec, Pace, Scene, Setup, Shortage, Swi
 use vramlab_allocator::Statistics;
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_device::Sensors;
-use vramlab_model::{Event, EventKind, Lab, Micros, Ranks, RunState, StepReport, View, Weighed};
+use vramlab_model::{Event, EventKind, FlipTrials, Lab, Micros, Ranks, RunState, StepReport, View};
 use vramlab_train::{Answer, Observer, SafePoint, TrainError, Trainer};
 
 /// A run that is advanced step by step. It is the same on every machine, except for a real device's times.
@@ -19,7 +19,7 @@ pub struct Headless {
     in_force: Setup,
     trainer: Trainer,
     sensors: Option<Sensors>,
-    followed: Rc<RefCell<Followed>>,
+    followed: Rc<RefCell<RunModel>>,
 }
 
 /// Follows a run beside the model.
@@ -56,7 +56,7 @@ pub struct NotMade {
 }
 
 /// The model of a run, and what the model has not seen yet: during a step events are only kept.
-struct Followed {
+struct RunModel {
     events: Vec<Event>,
     now: Micros,
     device: DeviceIndex,
@@ -65,7 +65,7 @@ struct Followed {
     shown: Instant,
 }
 
-impl Followed {
+impl RunModel {
     fn emit(&mut self, kind: EventKind) {
         let event = Event { device: self.device, ..Event::new(self.now, kind) };
         self.events.push(event);
@@ -90,12 +90,12 @@ impl Followed {
 }
 
 /// The trainer's end.
-struct Observed {
-    followed: Rc<RefCell<Followed>>,
+struct HeadlessObserver {
+    followed: Rc<RefCell<RunModel>>,
     pace: Pace,
 }
 
-impl Observer for Observed {
+impl Observer for HeadlessObserver {
     fn event(&mut self, event: Event) {
         self.pace.observe(&event);
         let mut followed = self.followed.borrow_mut();
@@ -136,7 +136,7 @@ impl Headless {
     /// # Errors
     /// [`NotMade`].
     pub fn make(spec: LabSpec, listener: Option<Listener>) -> Result<Self, Box<NotMade>> {
-        let followed = Followed {
+        let followed = RunModel {
             events: prologue(&spec),
             now: Micros(0),
             device: spec.index,
@@ -145,7 +145,8 @@ impl Headless {
             shown: Instant::now(),
         };
         let followed = Rc::new(RefCell::new(followed));
-        let trainer = match spec.build(Box::new(Observed { followed: Rc::clone(&followed), pace: spec.pace() })) {
+        let trainer = match spec.build(Box::new(HeadlessObserver { followed: Rc::clone(&followed), pace: spec.pace() }))
+        {
             Ok(trainer) => trainer,
             Err(error) => {
                 let mut followed = followed.borrow_mut();
@@ -255,7 +256,7 @@ impl Headless {
     }
 
     /// What flips would do was tried; the view, and a recording, have it from then on.
-    pub fn weighed(&mut self, weighed: Weighed) {
+    pub fn weighed(&mut self, weighed: FlipTrials) {
         self.emit(EventKind::Weighed(Arc::new(weighed)));
         self.catch_up();
     }

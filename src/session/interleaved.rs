@@ -9,7 +9,7 @@ use vramlab_train::SafePoint;
 
 /// What happened, and the safe point behind it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Happened {
+pub(super) struct SafePointEvent {
     pub event: Event,
     pub point: Option<SafePoint>,
 }
@@ -17,8 +17,8 @@ pub(super) struct Happened {
 /// Events of runs side by side. Each run has a clock of its own; between steps all are set to the latest, because no rank begins
 /// a step before the others have ended theirs.
 #[derive(Debug, Default)]
-pub(super) struct Interleaved {
-    runs: Vec<OfRun>,
+pub(super) struct EventInterleaver {
+    runs: Vec<RunQueue>,
     /// Runs that have ended their step, and whose events up to there are still here.
     ended: usize,
     /// Runs that have not yet come to the end of the step under way, where that is known.
@@ -26,18 +26,18 @@ pub(super) struct Interleaved {
 }
 
 #[derive(Debug, Default)]
-struct OfRun {
-    pending: VecDeque<Happened>,
+struct RunQueue {
+    pending: VecDeque<SafePointEvent>,
     /// The time of its last event.
     reached: Micros,
     /// What its clock is behind.
     behind: u64,
 }
 
-impl Interleaved {
+impl EventInterleaver {
     /// One run more; its number.
     pub fn add(&mut self) -> usize {
-        self.runs.push(OfRun::default());
+        self.runs.push(RunQueue::default());
         self.runs.len() - 1
     }
 
@@ -46,7 +46,7 @@ impl Interleaved {
         let of = &mut self.runs[run];
         event.time.0 += of.behind;
         of.reached = event.time;
-        of.pending.push_back(Happened { event, point: None });
+        of.pending.push_back(SafePointEvent { event, point: None });
     }
 
     /// A run has come to a safe point.
@@ -65,7 +65,7 @@ impl Interleaved {
     }
 
     /// The next of all that happened. A step ends where the last run's does.
-    pub fn next(&mut self) -> Option<Happened> {
+    pub fn next(&mut self) -> Option<SafePointEvent> {
         let fronts = self.runs.iter().enumerate().filter_map(|(run, of)| Some((of.pending.front()?.event.time, run)));
         let (_, run) = fronts.min()?;
         let mut happened = self.runs[run].pending.pop_front()?;
@@ -79,7 +79,7 @@ impl Interleaved {
     }
 
     /// The next of all that happened, up to this time.
-    pub fn next_until(&mut self, time: Micros) -> Option<Happened> {
+    pub fn next_until(&mut self, time: Micros) -> Option<SafePointEvent> {
         let fronts = self.runs.iter().filter_map(|of| Some(of.pending.front()?.event.time));
         if fronts.min()? > time { None } else { self.next() }
     }
@@ -104,13 +104,13 @@ mod tests {
     use super::*;
     use vramlab_model::EventKind;
 
-    fn times(interleaved: &mut Interleaved) -> Vec<(u64, Option<SafePoint>)> {
+    fn times(interleaved: &mut EventInterleaver) -> Vec<(u64, Option<SafePoint>)> {
         std::iter::from_fn(|| interleaved.next()).map(|happened| (happened.event.time.0, happened.point)).collect()
     }
 
     #[test]
     fn runs_begin_each_step_together_and_it_ends_with_the_last() {
-        let mut interleaved = Interleaved::default();
+        let mut interleaved = EventInterleaver::default();
         let (quick, slow) = (interleaved.add(), interleaved.add());
         let mut step = |begun: [u64; 2]| {
             for (run, begun, took) in [(quick, begun[0], [1, 3]), (slow, begun[1], [2, 7])] {

@@ -6,16 +6,16 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::absence::{self, Silent};
-use super::broken::{Broken, back};
+use super::absence::{self, SilentRanks};
+use super::broken::{RunFailure, back};
 use super::gate::{Chore, Gate, WEIGHED};
 use super::hand::Hand;
-use super::interleaved::{Happened, Interleaved};
-use super::order::{Order, Reply};
+use super::interleaved::{EventInterleaver, SafePointEvent};
+use super::order::{RankRequest, Reply};
 use super::process_group::{GroupError, alike, check_ranks, of_rank};
 use super::rank_processes::RankProcesses;
 use super::rank_threads::RankThreads;
-use super::rank_worker::Made;
+use super::rank_worker::RankFacts;
 use super::remedies::of_all_ranks;
 use super::{BuildError, DeviceChoice, LabSpec, PANICKED, Parallel, Setup, Shortage, switches};
 use vramlab_device::{DeviceError, cuda};
@@ -26,10 +26,10 @@ use vramlab_train::{Answer, Config, Observer, SafePoint, TrainError};
 const MOST_WEIGHED: usize = 4;
 
 /// One run for all ranks that do the same.
-struct Run {
+struct LockstepRun {
     spec: LabSpec,
     hand: Hand,
-    made: Made,
+    made: RankFacts,
     /// The lowest of them.
     first: usize,
     /// Steps that it has finished.
@@ -38,26 +38,26 @@ struct Run {
 }
 
 struct Lockstep {
-    runs: Vec<Run>,
+    runs: Vec<LockstepRun>,
     /// What simulated ranks did.
-    told: Rc<RefCell<Interleaved>>,
+    told: Rc<RefCell<EventInterleaver>>,
     /// Ranks that have a thread each, or a process.
     threads: Option<RankThreads>,
     /// Of these those that say nothing.
-    silent: Silent,
+    silent: SilentRanks,
     gate: Rc<RefCell<Gate>>,
     /// What was asked for in the midst of a step.
     chores: Vec<Chore>,
 }
 
 /// The trainer's end of a run: what happens is kept until all ranks have come to the step's end.
-struct OfRun {
+struct RunObserver {
     run: usize,
-    told: Rc<RefCell<Interleaved>>,
+    told: Rc<RefCell<EventInterleaver>>,
     gate: Rc<RefCell<Gate>>,
 }
 
-impl Observer for OfRun {
+impl Observer for RunObserver {
     fn event(&mut self, event: vramlab_model::Event) {
         self.told.borrow_mut().push(self.run, event);
     }
@@ -75,7 +75,7 @@ pub(super) fn run(
     parallel: Parallel,
     processes: Option<&mut RankProcesses>,
     gate: &Rc<RefCell<Gate>>,
-) -> Result<(), Broken> {
+) -> Result<(), RunFailure> {
     let mut lockstep = match Lockstep::start(spec, parallel, processes, gate) {
         Ok(lockstep) => lockstep,
         Err(_) if gate.borrow().ended() => return Ok(()),
@@ -109,7 +109,7 @@ pub(super) fn run(
         if let TrainError::Device(lost @ DeviceError::Lost { .. }) = error {
             let why = format!("{}: {lost}", lockstep.runs[failed].alike.words());
             absence::tell_gone(failed, gate);
-            return Err(Broken { why: why.into(), lost: true, kept: Vec::new() });
+            return Err(RunFailure { why: why.into(), lost: true, kept: Vec::new() });
         }
         let setup = gate.borrow().present().clone();
         let before = proven.clone().map(|proven| back(error, &setup, proven)).filter(|before| *before != setup);
@@ -146,7 +146,7 @@ impl Lockstep {
             runs: Vec::new(),
             told: Rc::default(),
             threads: None,
-            silent: Silent::default(),
+            silent: SilentRanks::default(),
             gate: Rc::clone(gate),
             chores: Vec::new(),
         };
@@ -164,7 +164,7 @@ impl Lockstep {
         }
         let sensors = lockstep.runs[0].made.sensors.clone();
         gate.borrow_mut().watch(sensors);
-        lockstep.ask_all(|_| Order::NoteFirstValues);
+        lockstep.ask_all(|_| RankRequest::NoteFirstValues);
         lockstep.describe();
         lockstep.told.borrow_mut().align();
         Ok(lockstep)
@@ -190,10 +190,10 @@ impl Lockstep {
         let run = self.told.borrow_mut().add();
         let index = u16::try_from(run).ok().filter(|_| run < Ranks::MOST).ok_or(GroupError::TooDifferent)?;
         let spec = of_rank(parallel, spec, rank, index)?;
-        let observer = OfRun { run, told: Rc::clone(&self.told), gate: Rc::clone(&self.gate) };
+        let observer = RunObserver { run, told: Rc::clone(&self.told), gate: Rc::clone(&self.gate) };
         let trainer = spec.build(Box::new(observer)).map_err(|error| GroupError::of(rank, error))?;
-        let (made, hand) = (Made::of(&trainer), Hand::Here(Box::new(trainer)));
-        self.runs.push(Run { spec, hand, made, first: rank, steps: 0, alike: Arc::default() });
+        let (made, hand) = (RankFacts::of(&trainer), Hand::Here(Box::new(trainer)));
+        self.runs.push(LockstepRun { spec, hand, made, first: rank, steps: 0, alike: Arc::default() });
         Ok(())
     }
 
@@ -227,7 +227,7 @@ impl Lockstep {
         for (rank, (spec, hand)) in specs.into_iter().zip(hands).enumerate() {
             match self.threads.as_mut().map(|threads| threads.take_made(rank)) {
                 Some(Ok(made)) => {
-                    self.runs.push(Run { spec, hand, made, first: rank, steps: 0, alike: Arc::default() });
+                    self.runs.push(LockstepRun { spec, hand, made, first: rank, steps: 0, alike: Arc::default() });
                 }
                 Some(Err(error)) => errors.push((rank, error)),
                 None => {}
@@ -248,7 +248,7 @@ impl Lockstep {
     }
 
     /// Has every rank do something, and tells what happens meanwhile; what each answers, `None` where it has ended.
-    fn ask_all(&mut self, mut order: impl FnMut(&Run) -> Order) -> Vec<Option<Reply>> {
+    fn ask_all(&mut self, mut order: impl FnMut(&LockstepRun) -> RankRequest) -> Vec<Option<Reply>> {
         if let Some(threads) = &mut self.threads {
             threads.all_are_asked();
         }
@@ -274,7 +274,7 @@ impl Lockstep {
 
     /// Says of every run what it trains, and where.
     fn describe(&mut self) {
-        let abouts = self.ask_all(|_| Order::Describe);
+        let abouts = self.ask_all(|_| RankRequest::Describe);
         for (run, about) in self.runs.iter().zip(abouts) {
             if let Some(Reply::About(about)) = about {
                 self.gate.borrow_mut().tell_of(run.spec.index, EventKind::About(Arc::from(about)));
@@ -307,7 +307,7 @@ impl Lockstep {
     fn flip_each(&mut self, present: &[Setup], wanted: &Setup) -> Result<Vec<Setup>, GroupError> {
         let had = self.ask_all(|run| {
             let place = usize::from(run.spec.index.0);
-            Order::Flip {
+            RankRequest::Flip {
                 present: Box::new(present.get(place).unwrap_or(wanted).clone()),
                 wanted: Box::new(wanted.clone()),
             }
@@ -335,7 +335,7 @@ impl Lockstep {
         if let Some(threads) = &mut self.threads {
             threads.begin_step();
         }
-        let stepped = self.ask_all(|run| if run.steps > finished { Order::Rest } else { Order::Step });
+        let stepped = self.ask_all(|run| if run.steps > finished { RankRequest::Rest } else { RankRequest::Step });
         if self.gate.borrow().ended() {
             return None;
         }
@@ -414,7 +414,7 @@ impl Lockstep {
     }
 
     /// Tells one event, and obeys at the safe point behind it; false where the lab ends.
-    fn tell(&mut self, happened: Happened) -> bool {
+    fn tell(&mut self, happened: SafePointEvent) -> bool {
         let mut gate = self.gate.borrow_mut();
         gate.event(happened.event);
         let Some(point) = happened.point else { return true };
@@ -435,8 +435,8 @@ impl Lockstep {
 
     fn do_chore(&mut self, chore: Chore) {
         self.ask_all(|_| match chore {
-            Chore::EmptyCache => Order::EmptyCache,
-            Chore::ResetPeaks => Order::ResetPeaks,
+            Chore::EmptyCache => RankRequest::EmptyCache,
+            Chore::ResetPeaks => RankRequest::ResetPeaks,
         });
     }
 
@@ -497,7 +497,7 @@ impl Lockstep {
 }
 
 /// A rank's run as it is, for whoever tries other switches on it.
-fn shortage(run: &Run, setup: &Setup) -> Shortage {
+fn shortage(run: &LockstepRun, setup: &Setup) -> Shortage {
     let config = Config { batch: run.spec.config.batch, ..setup.config };
     let (memory, libraries) = (run.made.memory, run.made.libraries);
     Shortage { spec: run.spec.clone(), setup: Setup { config, ..setup.clone() }, memory, libraries, steps: run.steps }

@@ -41,27 +41,27 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use handle::{Ended, Running};
+use handle::{EngineEnd, EngineEndGuard};
 
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{Event, EventKind, Micros, RunState};
 
 pub use combinations::{Combination, combinations};
-pub use command::{Anew, Command, StepSize};
-pub use foresight::Foreseen;
+pub use command::{Command, NewRun, StepSize};
+pub use foresight::HostForecast;
 pub use handle::{Engine, Feed, Feeder, Session};
 pub use headless::{Follow, Headless, Listener, NotMade};
 pub use pace::{Pace, Speed};
 pub use parallel::Parallel;
 pub use process_group::{GroupError, ProcessGroup, RankFailed, check_ranks, of_rank};
-pub use rank_processes::{RankProcesses, Welcomed};
-pub use rank_server::{Joined, RankServer, ServeError};
+pub use rank_processes::{RankProcesses, RanksDuty};
+pub use rank_server::{RankDuty, RankServer, ServeError};
 pub use rank_stream::RankStream;
 pub use remedies::Shortage;
 pub use rendezvous::{PATIENCE, Rendezvous, RendezvousError};
 pub use setup::{MemoryLimit, Setup, check_settings};
 pub use spec::{BuildError, DeviceChoice, LabSpec};
-pub use switches::{Choice, Reach, Scene, Switch, SwitchGroup, Way, settings};
+pub use switches::{Choice, FlipDirection, Reach, Scene, Switch, SwitchGroup, settings};
 pub use trial::{Trials, flip_through, try_all};
 pub use wording::{as_flags, in_flags, in_program};
 
@@ -95,8 +95,8 @@ pub fn start(spec: LabSpec) -> io::Result<Session> {
 pub fn start_among(spec: LabSpec, processes: Option<RankProcesses>) -> io::Result<Session> {
     let (commands, inbox) = channel();
     let (feeder, feed) = Feeder::pair(QUEUE);
-    let ended = Arc::<Ended>::default();
-    let running = Running(Arc::clone(&ended));
+    let ended = Arc::<EngineEnd>::default();
+    let running = EngineEndGuard(Arc::clone(&ended));
     let last_word = feeder.clone();
     thread::Builder::new().name("engine".to_owned()).spawn(move || {
         let _running = running;

@@ -13,7 +13,7 @@ use vramlab_train::{Config, MemoryKind, Seat, TrainError, Trainer};
 
 /// What a rank is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Order {
+pub(super) enum RankRequest {
     /// Tell which switches do not begin at their usual value.
     NoteFirstValues,
     /// Say what it trains, and where.
@@ -38,14 +38,14 @@ pub(super) enum Reply {
     /// What it trains, and where.
     About(Box<About>),
     /// What is in force now.
-    InForce(Result<Setup, Fault>),
+    InForce(Result<Setup, RankFault>),
     /// How the step ended.
-    Stepped(Result<(), Fault>),
+    Stepped(Result<(), RankFault>),
 }
 
 /// Why a rank could not do what it was asked, as it is told to others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Fault {
+pub(super) enum RankFault {
     OutOfMemory { of_host: bool, requested: Bytes, left: Bytes, what: Arc<str> },
     Lost { device: String, reason: String },
     RankEnded(usize),
@@ -53,7 +53,7 @@ pub(super) enum Fault {
     Other(String),
 }
 
-impl From<TrainError> for Fault {
+impl From<TrainError> for RankFault {
     fn from(error: TrainError) -> Self {
         match error {
             TrainError::OutOfMemory { kind, requested, left, what } => {
@@ -67,41 +67,41 @@ impl From<TrainError> for Fault {
     }
 }
 
-impl From<Fault> for TrainError {
-    fn from(fault: Fault) -> Self {
+impl From<RankFault> for TrainError {
+    fn from(fault: RankFault) -> Self {
         match fault {
-            Fault::OutOfMemory { of_host, requested, left, what } => {
+            RankFault::OutOfMemory { of_host, requested, left, what } => {
                 let kind = if of_host { MemoryKind::Host } else { MemoryKind::Device };
                 Self::OutOfMemory { kind, requested, left, what }
             }
-            Fault::Lost { device, reason } => Self::Device(DeviceError::Lost { device, reason }),
-            Fault::RankEnded(rank) => Self::RankEnded(rank),
-            Fault::Stopped => Self::Stopped,
-            Fault::Other(text) => Self::Workload(text),
+            RankFault::Lost { device, reason } => Self::Device(DeviceError::Lost { device, reason }),
+            RankFault::RankEnded(rank) => Self::RankEnded(rank),
+            RankFault::Stopped => Self::Stopped,
+            RankFault::Other(text) => Self::Workload(text),
         }
     }
 }
 
 /// Does what is asked of the rank that `spec` describes.
-pub(super) fn obey(order: Order, trainer: &mut Trainer, spec: &LabSpec) -> Reply {
+pub(super) fn obey(order: RankRequest, trainer: &mut Trainer, spec: &LabSpec) -> Reply {
     match order {
-        Order::NoteFirstValues => note_first_values(trainer, spec),
-        Order::Describe => return Reply::About(Box::new(spec.about(Some(trainer)))),
-        Order::Flip { present, wanted } if present == wanted => return Reply::InForce(Ok(*wanted)),
-        Order::Flip { present, wanted } => {
+        RankRequest::NoteFirstValues => note_first_values(trainer, spec),
+        RankRequest::Describe => return Reply::About(Box::new(spec.about(Some(trainer)))),
+        RankRequest::Flip { present, wanted } if present == wanted => return Reply::InForce(Ok(*wanted)),
+        RankRequest::Flip { present, wanted } => {
             let had = force::flip_with(trainer, &present, &wanted, configure);
             return Reply::InForce(had.map_err(|error| TrainError::from(error).into()));
         }
-        Order::Step => {
+        RankRequest::Step => {
             let stepped = match &spec.seat {
                 Some(seat) => step_beside(trainer, seat),
                 None => trainer.step().map(drop),
             };
             return Reply::Stepped(stepped.map_err(Into::into));
         }
-        Order::Rest => return Reply::Stepped(Ok(())),
-        Order::EmptyCache => trainer.empty_cache(),
-        Order::ResetPeaks => trainer.reset_peak_memory_stats(),
+        RankRequest::Rest => return Reply::Stepped(Ok(())),
+        RankRequest::EmptyCache => trainer.empty_cache(),
+        RankRequest::ResetPeaks => trainer.reset_peak_memory_stats(),
     }
     Reply::Done
 }
@@ -149,9 +149,9 @@ mod tests {
         ];
         for error in errors {
             let text = error.to_string();
-            let fault = Fault::from(error);
+            let fault = RankFault::from(error);
             let bytes = postcard::to_stdvec(&fault).unwrap();
-            let read: Fault = postcard::from_bytes(&bytes).unwrap();
+            let read: RankFault = postcard::from_bytes(&bytes).unwrap();
             assert_eq!(read, fault);
             assert_eq!(TrainError::from(read).to_string(), text);
         }

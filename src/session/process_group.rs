@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::interleaved::Interleaved;
+use super::interleaved::EventInterleaver;
 use super::{BuildError, DeviceChoice, Follow, Headless, LabSpec, Listener, Parallel};
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_device::sim::Card;
@@ -62,7 +62,7 @@ pub struct ProcessGroup {
     runs: Vec<Headless>,
     /// By rank, the run that stands for it.
     of_rank: Vec<usize>,
-    merged: Rc<RefCell<Merged>>,
+    merged: Rc<RefCell<GroupStream>>,
 }
 
 /// Why ranks can't train together.
@@ -121,12 +121,12 @@ pub struct RankFailed {
 
 /// Events of all runs, and who gets them.
 #[derive(Default)]
-struct Merged {
-    interleaved: Interleaved,
+struct GroupStream {
+    interleaved: EventInterleaver,
     listener: Option<Listener>,
 }
 
-impl Merged {
+impl GroupStream {
     /// Passes on what happened. The runs begin together what follows.
     fn pass_on(&mut self) {
         let Some(listener) = &mut self.listener else { return };
@@ -139,12 +139,12 @@ impl Merged {
 }
 
 /// What follows one of the runs.
-struct OfRun {
-    merged: Rc<RefCell<Merged>>,
+struct RunFollower {
+    merged: Rc<RefCell<GroupStream>>,
     run: usize,
 }
 
-impl Follow for OfRun {
+impl Follow for RunFollower {
     fn event(&mut self, event: &Event, _: Option<&Lab>) {
         self.merged.borrow_mut().interleaved.push(self.run, event.clone());
     }
@@ -159,7 +159,7 @@ impl ProcessGroup {
     /// # Errors
     /// See [`GroupError`].
     pub fn start(spec: &LabSpec, parallel: Parallel, listener: Option<Listener>) -> Result<Self, GroupError> {
-        let merged = Rc::new(RefCell::new(Merged { listener, ..Merged::default() }));
+        let merged = Rc::new(RefCell::new(GroupStream { listener, ..GroupStream::default() }));
         let mut group = Self { runs: Vec::new(), of_rank: Vec::new(), merged };
         let spec = &LabSpec { timetable: Some(Arc::default()), ..spec.clone() };
         group.add(spec, parallel, 0)?;
@@ -192,7 +192,7 @@ impl ProcessGroup {
             merged.interleaved.add();
             merged.listener.is_some()
         };
-        let listener = OfRun { merged: Rc::clone(&self.merged), run };
+        let listener = RunFollower { merged: Rc::clone(&self.merged), run };
         let listener = follows.then(|| Box::new(listener) as Listener);
         let made = Headless::start_before(of_rank, listener).map_err(|error| GroupError::of(rank, error))?;
         self.runs.push(made);

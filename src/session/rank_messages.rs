@@ -8,9 +8,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Setup;
-use super::interleaved::Happened;
-use super::order::{Fault, Order, Reply};
-use super::rank_worker::Made;
+use super::interleaved::SafePointEvent;
+use super::order::{RankFault, RankRequest, Reply};
+use super::rank_worker::RankFacts;
 use vramlab_train::Parallelism;
 
 /// The other end counts as gone when it has said nothing for so long.
@@ -39,7 +39,7 @@ pub(super) enum ToRank {
         setup: Box<Setup>,
     },
     /// Do something between steps.
-    Ask(Order),
+    Ask(RankRequest),
     /// A person has held all ranks for so many microseconds, in all.
     Held(u64),
     /// Stop at the next safe point.
@@ -68,15 +68,15 @@ pub(super) enum Welcome {
 pub(super) struct FromRank {
     /// Of which run.
     pub round: u32,
-    pub said: Said,
+    pub said: RankPayload,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) enum Said {
+pub(super) enum RankPayload {
     /// What it was given to do.
     Given(String),
-    Happened(Vec<Happened>),
-    Made(Result<Made, Unmade>),
+    Happened(Vec<SafePointEvent>),
+    Made(Result<RankFacts, Unmade>),
     Answered(Reply),
     /// It is still there.
     Beat,
@@ -86,7 +86,7 @@ pub(super) enum Said {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Unmade {
     /// Its device is gone.
-    Lost(Fault),
+    Lost(RankFault),
     /// The model, or a switch, can't be shared so.
     Refused(String),
     /// Anything else.
@@ -120,12 +120,12 @@ pub(super) fn read<T: DeserializeOwned>(reader: &mut impl Read) -> io::Result<T>
 }
 
 /// A connection of which nothing is expected for longer than [`SILENCE`]; somebody is told how long it has been silent.
-pub(super) struct Listening<'a, F> {
+pub(super) struct RankReader<'a, F> {
     stream: &'a TcpStream,
     silent: F,
 }
 
-impl<'a, F: FnMut(Duration)> Listening<'a, F> {
+impl<'a, F: FnMut(Duration)> RankReader<'a, F> {
     /// # Errors
     /// Where the connection has no timeouts.
     pub fn to(stream: &'a TcpStream, silent: F) -> io::Result<Self> {
@@ -137,7 +137,7 @@ impl<'a, F: FnMut(Duration)> Listening<'a, F> {
     }
 }
 
-impl<F: FnMut(Duration)> Read for Listening<'_, F> {
+impl<F: FnMut(Duration)> Read for RankReader<'_, F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let begun = Instant::now();
         loop {

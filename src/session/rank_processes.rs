@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::order::{Fault, Order};
-use super::rank_messages::{BEAT, BUFFER, FromRank, Listening, SILENCE, Said, ToRank, Unmade, Welcome, read, write};
-use super::rank_worker::{Told, micros};
+use super::order::{RankFault, RankRequest};
+use super::rank_messages::{
+    BEAT, BUFFER, FromRank, RankPayload, RankReader, SILENCE, ToRank, Unmade, Welcome, read, write,
+};
+use super::rank_worker::{RankReport, micros};
 use super::rendezvous::{Rendezvous, RendezvousError};
 use super::{BuildError, GroupError, Parallel, Setup};
 use vramlab_device::DeviceError;
@@ -45,7 +47,7 @@ pub(super) struct Link {
 #[derive(Debug, Default)]
 struct Desk {
     round: u32,
-    tells: Option<SyncSender<Told>>,
+    tells: Option<SyncSender<RankReport>>,
     /// How long nothing has come, where that is long.
     silence: Option<Duration>,
     /// Why nothing more comes.
@@ -60,15 +62,15 @@ impl RankProcesses {
     pub fn gather(
         rendezvous: &Rendezvous,
         given: &str,
-        welcomed: Welcomed,
+        welcomed: RanksDuty,
         patience: Duration,
     ) -> Result<Option<Self>, RendezvousError> {
         let connections = rendezvous.of_lab(0).connect(patience)?;
         let mut links = Vec::with_capacity(connections.len());
         let mut differs = None;
         for (rank, stream) in connections {
-            match read(&mut Listening::to(&stream, |_| ())?)? {
-                FromRank { said: Said::Given(theirs), .. } if theirs == given => {}
+            match read(&mut RankReader::to(&stream, |_| ())?)? {
+                FromRank { said: RankPayload::Given(theirs), .. } if theirs == given => {}
                 _ => differs = differs.or(Some(rank)),
             }
             let (writing, desk) = (Mutex::default(), Mutex::default());
@@ -79,7 +81,7 @@ impl RankProcesses {
         if let Some(rank) = differs {
             return Err(RendezvousError::Differ(rank));
         }
-        if welcomed == Welcomed::Run {
+        if welcomed == RanksDuty::Run {
             return Ok(None);
         }
         for link in &links {
@@ -115,7 +117,7 @@ impl RankProcesses {
         parallel: Parallel,
         setup: &Setup,
         begun: Instant,
-        tells: &SyncSender<Told>,
+        tells: &SyncSender<RankReport>,
     ) -> Result<Arc<Seat>, GroupError> {
         if let Some(gone) = self.gone() {
             return Err(gone);
@@ -152,7 +154,7 @@ impl Drop for RankProcesses {
 
 /// What is to be done with ranks that have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Welcomed {
+pub enum RanksDuty {
     /// They train for a lab.
     Lab,
     /// They train without a screen.
@@ -161,7 +163,7 @@ pub enum Welcomed {
     Simulated,
 }
 
-impl Welcomed {
+impl RanksDuty {
     const fn message(self) -> Welcome {
         match self {
             Self::Lab => Welcome::Lab,
@@ -187,7 +189,7 @@ impl Link {
         let _ = write(&self.stream, message);
     }
 
-    pub fn ask(&self, order: Order) {
+    pub fn ask(&self, order: RankRequest) {
         self.say(&ToRank::Ask(order));
     }
 
@@ -212,7 +214,7 @@ impl Link {
     }
 
     /// Tells whoever listens; what nobody waits for is dropped.
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: RankReport) {
         let tells = self.lock().tells.clone();
         if let Some(tells) = tells {
             // Nobody may be left to hear it.
@@ -224,7 +226,7 @@ impl Link {
     fn note_silence(&self, silence: Duration) {
         if silence >= QUIET {
             self.lock().silence = Some(silence);
-            self.tell(Told::Silent(self.rank, Some(silence)));
+            self.tell(RankReport::Silent(self.rank, Some(silence)));
         }
     }
 
@@ -232,14 +234,14 @@ impl Link {
     fn end_silence(&self) {
         let silence = self.lock().silence.take();
         if silence.is_some() {
-            self.tell(Told::Silent(self.rank, None));
+            self.tell(RankReport::Silent(self.rank, None));
         }
     }
 
     /// Takes what the process says to whoever listens, until nothing more comes.
     fn hear(&self) {
         let silent = |silence: Duration| self.note_silence(silence);
-        let why = match Listening::to(&self.stream, silent) {
+        let why = match RankReader::to(&self.stream, silent) {
             Ok(listening) => {
                 let mut reader = BufReader::with_capacity(BUFFER, listening);
                 loop {
@@ -276,17 +278,17 @@ impl Link {
         let _ = self.stream.shutdown(Shutdown::Both);
         if let Some(tells) = tells {
             // Nobody may be left to hear it.
-            let _ = tells.send(Told::Ended(self.rank, Some(why)));
+            let _ = tells.send(RankReport::Ended(self.rank, Some(why)));
         }
     }
 
-    fn pass_on(&self, said: Said) {
+    fn pass_on(&self, said: RankPayload) {
         match said {
-            Said::Happened(happened) => self.tell(Told::Happened(self.rank, happened)),
-            Said::Made(Ok(made)) => self.tell(Told::Made(self.rank, Ok(made))),
-            Said::Made(Err(why)) => self.tell(Told::Made(self.rank, Err(unmade(why, self.rank)))),
-            Said::Answered(reply) => self.tell(Told::Answered(self.rank, reply)),
-            Said::Beat | Said::Given(_) => {}
+            RankPayload::Happened(happened) => self.tell(RankReport::Happened(self.rank, happened)),
+            RankPayload::Made(Ok(made)) => self.tell(RankReport::Made(self.rank, Ok(made))),
+            RankPayload::Made(Err(why)) => self.tell(RankReport::Made(self.rank, Err(unmade(why, self.rank)))),
+            RankPayload::Answered(reply) => self.tell(RankReport::Answered(self.rank, reply)),
+            RankPayload::Beat | RankPayload::Given(_) => {}
         }
     }
 }
@@ -294,7 +296,7 @@ impl Link {
 /// Why a process has no model, as a rank here would say it.
 fn unmade(why: Unmade, rank: usize) -> BuildError {
     match why {
-        Unmade::Lost(Fault::Lost { device, reason }) => BuildError::Device(DeviceError::Lost { device, reason }),
+        Unmade::Lost(RankFault::Lost { device, reason }) => BuildError::Device(DeviceError::Lost { device, reason }),
         Unmade::Lost(fault) => BuildError::Train(fault.into()),
         Unmade::Refused(why) => BuildError::Train(TrainError::Workload(why)),
         Unmade::Failed(why) => BuildError::Train(TrainError::Workload(format!("rank {rank}: {why}"))),

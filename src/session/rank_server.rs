@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::order::{Fault, Order};
-use super::rank_messages::{BEAT, BUFFER, FromRank, Listening, Said, ToRank, Unmade, Welcome, read, write};
-use super::rank_worker::{End, Shared, Told, serve};
+use super::order::{RankFault, RankRequest};
+use super::rank_messages::{BEAT, BUFFER, FromRank, RankPayload, RankReader, ToRank, Unmade, Welcome, read, write};
+use super::rank_worker::{End, RankClock, RankReport, serve};
 use super::rendezvous::{Rendezvous, RendezvousError};
 use super::{BuildError, LabSpec, Parallel, of_rank};
 use vramlab_train::{Seat, TrainError};
@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_secs(20);
 
 /// What rank 0 has this rank do.
 #[derive(Debug)]
-pub enum Joined {
+pub enum RankDuty {
     /// Train for its lab.
     Lab(RankServer),
     /// Train without a screen.
@@ -57,7 +57,7 @@ pub struct RankServer {
 
 /// The run under way, for who hears what rank 0 says.
 struct UnderWay {
-    shared: Arc<Shared>,
+    shared: Arc<RankClock>,
     seat: Arc<Seat>,
 }
 
@@ -78,18 +78,18 @@ impl RankServer {
     ///
     /// # Errors
     /// [`RendezvousError`].
-    pub fn join(rendezvous: &Rendezvous, given: String, patience: Duration) -> Result<Joined, RendezvousError> {
+    pub fn join(rendezvous: &Rendezvous, given: String, patience: Duration) -> Result<RankDuty, RendezvousError> {
         let connections = rendezvous.of_lab(0).connect(patience)?;
         let first = connections.into_iter().find_map(|(rank, stream)| (rank == 0).then_some(stream));
         let stream = first.ok_or(RendezvousError::Ended)?;
-        write(&stream, &FromRank { round: 0, said: Said::Given(given) })?;
+        write(&stream, &FromRank { round: 0, said: RankPayload::Given(given) })?;
         // Without a buffer: what follows may have come, too.
-        let welcome = read(&mut Listening::to(&stream, |_| ())?).map_err(|_| RendezvousError::Ended)?;
+        let welcome = read(&mut RankReader::to(&stream, |_| ())?).map_err(|_| RendezvousError::Ended)?;
         let server = Self { rendezvous: rendezvous.clone(), stream, steps: 0 };
         match welcome {
-            ToRank::Welcome(Welcome::Lab) => Ok(Joined::Lab(server)),
-            ToRank::Welcome(Welcome::Simulated) => Ok(Joined::Simulated(server)),
-            ToRank::Welcome(Welcome::Run) => Ok(Joined::Run),
+            ToRank::Welcome(Welcome::Lab) => Ok(RankDuty::Lab(server)),
+            ToRank::Welcome(Welcome::Simulated) => Ok(RankDuty::Simulated(server)),
+            ToRank::Welcome(Welcome::Run) => Ok(RankDuty::Run),
             ToRank::Welcome(Welcome::Differ(rank)) => Err(RendezvousError::Differ(rank)),
             _ => Err(RendezvousError::Ended),
         }
@@ -128,7 +128,7 @@ impl RankServer {
         let since = Instant::now().checked_sub(Duration::from_micros(elapsed)).unwrap_or_else(Instant::now);
         let world = self.rendezvous.world;
         let refuse = |why: String| {
-            let said = Said::Made(Err(Unmade::Refused(why)));
+            let said = RankPayload::Made(Err(Unmade::Refused(why)));
             write(&self.stream, &FromRank { round, said })?;
             Ok(heard.recv().ok())
         };
@@ -145,7 +145,7 @@ impl RankServer {
                 return refuse(error.to_string());
             }
         };
-        let shared = Shared::since(since);
+        let shared = RankClock::since(since);
         *lock(under_way) = Some(UnderWay { shared: Arc::clone(&shared), seat: Arc::clone(&seat) });
         let (tells, told) = sync_channel(AHEAD);
         let stream = self.stream.try_clone()?;
@@ -154,7 +154,7 @@ impl RankServer {
         let (mut behind, mut steps) = (None, 0);
         let next = || match heard.recv().ok() {
             Some(ToRank::Ask(order)) => {
-                steps += u64::from(order == Order::Step);
+                steps += u64::from(order == RankRequest::Step);
                 Some(order)
             }
             other => {
@@ -175,7 +175,7 @@ impl RankServer {
 
 /// Hears what rank 0 says until it says no more: what can't wait is done at once, all else is passed on.
 fn hear(stream: &TcpStream, hears: &Sender<ToRank>, under_way: &Mutex<Option<UnderWay>>) {
-    if let Ok(listening) = Listening::to(stream, |_| ()) {
+    if let Ok(listening) = RankReader::to(stream, |_| ()) {
         let mut reader = io::BufReader::with_capacity(BUFFER, listening);
         while let Ok(message) = read(&mut reader) {
             match message {
@@ -199,34 +199,34 @@ fn hear(stream: &TcpStream, hears: &Sender<ToRank>, under_way: &Mutex<Option<Und
 }
 
 /// Writes what a rank tells in a run, until it tells no more, and now and then that it is there.
-fn tell(stream: &TcpStream, round: u32, told: &Receiver<Told>) {
+fn tell(stream: &TcpStream, round: u32, told: &Receiver<RankReport>) {
     // Where rank 0 is gone, what is told is nobody's.
     let say = |said| drop(write(stream, &FromRank { round, said }));
     loop {
         let mut next = match told.recv_timeout(BEAT) {
             Ok(told) => Some(told),
             Err(RecvTimeoutError::Timeout) => {
-                say(Said::Beat);
+                say(RankPayload::Beat);
                 continue;
             }
             Err(RecvTimeoutError::Disconnected) => return,
         };
         while let Some(told_now) = next.take() {
             match told_now {
-                Told::Happened(_, mut happened) => {
+                RankReport::Happened(_, mut happened) => {
                     // What came meanwhile goes with it.
                     while happened.len() < TOGETHER && next.is_none() {
                         match told.try_recv() {
-                            Ok(Told::Happened(_, more)) => happened.extend(more),
+                            Ok(RankReport::Happened(_, more)) => happened.extend(more),
                             Ok(other) => next = Some(other),
                             Err(_) => break,
                         }
                     }
-                    say(Said::Happened(happened));
+                    say(RankPayload::Happened(happened));
                 }
-                Told::Made(_, made) => say(Said::Made(made.map_err(unmade))),
-                Told::Answered(_, reply) => say(Said::Answered(reply)),
-                Told::Silent(..) | Told::Ended(..) => {}
+                RankReport::Made(_, made) => say(RankPayload::Made(made.map_err(unmade))),
+                RankReport::Answered(_, reply) => say(RankPayload::Answered(reply)),
+                RankReport::Silent(..) | RankReport::Ended(..) => {}
             }
         }
     }
@@ -236,7 +236,7 @@ fn unmade(error: BuildError) -> Unmade {
     match error {
         BuildError::Train(TrainError::Workload(why)) => Unmade::Refused(why),
         error if error.lost() => match error {
-            BuildError::Device(error) => Unmade::Lost(Fault::from(TrainError::from(error))),
+            BuildError::Device(error) => Unmade::Lost(RankFault::from(TrainError::from(error))),
             BuildError::Train(error) => Unmade::Lost(error.into()),
             error => Unmade::Failed(error.to_string()),
         },

@@ -3,11 +3,11 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::headless::{Follow, Listener};
-use super::interleaved::Interleaved;
+use super::interleaved::EventInterleaver;
 use vramlab_model::{Event, Lab, Micros};
 
 /// What a rank tells.
-enum Told {
+enum StreamMessage {
     Events(usize, Vec<Event>),
     /// It tells no more.
     Ended(usize),
@@ -16,16 +16,16 @@ enum Told {
 /// The stream of several ranks, in the order of time. A rank's events are passed on once all others that still run have come as
 /// far.
 pub struct RankStream {
-    told: Receiver<Told>,
-    interleaved: Interleaved,
+    told: Receiver<StreamMessage>,
+    interleaved: EventInterleaver,
     /// By rank, how far it is.
-    runs: Vec<Run>,
+    runs: Vec<RunState>,
     /// Their clocks stand alike.
     aligned: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Run {
+enum RunState {
     /// Its model is being made.
     Starting,
     Running,
@@ -33,27 +33,27 @@ enum Run {
 }
 
 /// A rank's end of the stream: what follows its run.
-struct OfRank {
+struct RankFollower {
     rank: usize,
     batch: Vec<Event>,
-    tells: Sender<Told>,
+    tells: Sender<StreamMessage>,
 }
 
-impl Follow for OfRank {
+impl Follow for RankFollower {
     fn event(&mut self, event: &Event, _: Option<&Lab>) {
         self.batch.push(event.clone());
     }
 
     fn caught_up(&mut self) {
         // Who no longer listens has a reason of its own.
-        let _ = self.tells.send(Told::Events(self.rank, std::mem::take(&mut self.batch)));
+        let _ = self.tells.send(StreamMessage::Events(self.rank, std::mem::take(&mut self.batch)));
     }
 }
 
-impl Drop for OfRank {
+impl Drop for RankFollower {
     fn drop(&mut self) {
         self.caught_up();
-        let _ = self.tells.send(Told::Ended(self.rank));
+        let _ = self.tells.send(StreamMessage::Ended(self.rank));
     }
 }
 
@@ -62,15 +62,15 @@ impl RankStream {
     #[must_use]
     pub fn of(ranks: usize) -> (Self, Vec<impl FnOnce() -> Listener + Send>) {
         let (tells, told) = channel();
-        let mut interleaved = Interleaved::default();
+        let mut interleaved = EventInterleaver::default();
         let makers = (0..ranks)
             .map(|rank| {
-                let end = OfRank { rank: interleaved.add(), batch: Vec::new(), tells: tells.clone() };
+                let end = RankFollower { rank: interleaved.add(), batch: Vec::new(), tells: tells.clone() };
                 debug_assert_eq!(end.rank, rank);
                 move || Box::new(end) as Listener
             })
             .collect();
-        (Self { told, interleaved, runs: vec![Run::Starting; ranks], aligned: false }, makers)
+        (Self { told, interleaved, runs: vec![RunState::Starting; ranks], aligned: false }, makers)
     }
 
     /// Passes on what is told until all ranks have ended.
@@ -79,9 +79,9 @@ impl RankStream {
         let mut early = Vec::new();
         while let Ok(told) = self.told.recv() {
             match told {
-                Told::Events(rank, events) if self.runs[rank] == Run::Starting => {
+                StreamMessage::Events(rank, events) if self.runs[rank] == RunState::Starting => {
                     self.push(rank, events);
-                    self.runs[rank] = Run::Running;
+                    self.runs[rank] = RunState::Running;
                 }
                 told if !self.has_begun() && !self.is_starting(&told) => {
                     early.push(told);
@@ -98,7 +98,7 @@ impl RankStream {
                 self.aligned = true;
             }
             early.drain(..).for_each(|told| self.take(told));
-            let running = (0..self.runs.len()).filter(|rank| self.runs[*rank] == Run::Running);
+            let running = (0..self.runs.len()).filter(|rank| self.runs[*rank] == RunState::Running);
             let reached = running.map(|rank| self.interleaved.reached(rank)).min().unwrap_or(Micros(u64::MAX));
             while let Some(happened) = self.interleaved.next_until(reached) {
                 listener.event(&happened.event, None);
@@ -107,10 +107,10 @@ impl RankStream {
         }
     }
 
-    fn take(&mut self, told: Told) {
+    fn take(&mut self, told: StreamMessage) {
         match told {
-            Told::Events(rank, events) => self.push(rank, events),
-            Told::Ended(rank) => self.runs[rank] = Run::Ended,
+            StreamMessage::Events(rank, events) => self.push(rank, events),
+            StreamMessage::Ended(rank) => self.runs[rank] = RunState::Ended,
         }
     }
 
@@ -118,14 +118,14 @@ impl RankStream {
         events.into_iter().for_each(|event| self.interleaved.push(rank, event));
     }
 
-    fn is_starting(&self, told: &Told) -> bool {
-        let (Told::Events(rank, _) | Told::Ended(rank)) = told;
-        self.runs[*rank] == Run::Starting
+    fn is_starting(&self, told: &StreamMessage) -> bool {
+        let (StreamMessage::Events(rank, _) | StreamMessage::Ended(rank)) = told;
+        self.runs[*rank] == RunState::Starting
     }
 
     /// The models of all ranks are made.
     fn has_begun(&self) -> bool {
-        self.runs.iter().all(|run| *run != Run::Starting)
+        self.runs.iter().all(|run| *run != RunState::Starting)
     }
 }
 

@@ -11,10 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::hand::Hand;
-use super::interleaved::{Happened, Interleaved};
+use super::interleaved::{EventInterleaver, SafePointEvent};
 use super::order::Reply;
 use super::rank_processes::{Link, RankProcesses, gone};
-use super::rank_worker::{End, Made, Shared, Told, micros, serve};
+use super::rank_worker::{End, RankClock, RankFacts, RankReport, micros, serve};
 use super::{BuildError, GroupError, LabSpec, PANICKED, Parallel, Setup};
 use vramlab_model::Micros;
 use vramlab_train::{Seat, TrainError};
@@ -29,10 +29,10 @@ const PARTING: Duration = Duration::from_millis(1500);
 /// All ranks, and what they have told.
 pub(super) struct RankThreads {
     /// `None` once nobody listens.
-    told: Option<Receiver<Told>>,
-    tells: SyncSender<Told>,
-    shared: Arc<Shared>,
-    ranks: Vec<Rank>,
+    told: Option<Receiver<RankReport>>,
+    tells: SyncSender<RankReport>,
+    shared: Arc<RankClock>,
+    ranks: Vec<RankThread>,
     /// Where the first rank of this process meets the others.
     seat: Option<Arc<Seat>>,
     /// The processes of the others, where they have some.
@@ -41,14 +41,14 @@ pub(super) struct RankThreads {
     gone: Receiver<Infallible>,
     alive: Option<Sender<Infallible>>,
     pauses: Pauses,
-    interleaved: Interleaved,
+    interleaved: EventInterleaver,
 }
 
 #[derive(Default)]
-struct Rank {
+struct RankThread {
     busy: bool,
     ended: bool,
-    made: Option<Result<Made, BuildError>>,
+    made: Option<Result<RankFacts, BuildError>>,
     reply: Option<Reply>,
     /// Why its process is gone.
     gone: Option<Arc<str>>,
@@ -65,14 +65,14 @@ impl RankThreads {
         Self {
             told: Some(told),
             tells,
-            shared: Shared::since(Instant::now()),
+            shared: RankClock::since(Instant::now()),
             ranks: Vec::new(),
             seat: None,
             links: Vec::new(),
             gone,
             alive: Some(alive),
             pauses: Pauses::default(),
-            interleaved: Interleaved::default(),
+            interleaved: EventInterleaver::default(),
         }
     }
 
@@ -102,7 +102,7 @@ impl RankThreads {
         let mut hands = vec![first];
         for link in processes.links() {
             self.interleaved.add();
-            self.ranks.push(Rank { busy: true, ..Rank::default() });
+            self.ranks.push(RankThread { busy: true, ..RankThread::default() });
             hands.push(Hand::Process(Arc::clone(link)));
         }
         Ok(hands)
@@ -118,12 +118,12 @@ impl RankThreads {
             .name(format!("rank {number}"))
             .spawn(move || serve(&spec, || inbox.recv().ok(), &end, &shared))?;
         self.seat.get_or_insert_with(|| Arc::clone(seat));
-        self.ranks.push(Rank { busy: true, ..Rank::default() });
+        self.ranks.push(RankThread { busy: true, ..RankThread::default() });
         Ok(Hand::Thread(orders))
     }
 
     /// What came of making a rank.
-    pub fn take_made(&mut self, number: usize) -> Result<Made, BuildError> {
+    pub fn take_made(&mut self, number: usize) -> Result<RankFacts, BuildError> {
         let made = self.ranks.get_mut(number).and_then(|rank| rank.made.take());
         made.unwrap_or_else(|| Err(BuildError::Train(self.why_gone(number))))
     }
@@ -188,28 +188,28 @@ impl RankThreads {
             Some(Err(RecvTimeoutError::Disconnected)) | None => return false,
         };
         match told {
-            Told::Happened(number, happened) => {
-                for Happened { event, point } in happened {
+            RankReport::Happened(number, happened) => {
+                for SafePointEvent { event, point } in happened {
                     self.interleaved.push(number, event);
                     if let Some(point) = point {
                         self.interleaved.mark(number, point);
                     }
                 }
             }
-            Told::Made(number, made) => {
+            RankReport::Made(number, made) => {
                 let ended = made.is_err();
                 let rank = &mut self.ranks[number];
                 (rank.busy, rank.ended, rank.made) = (false, ended, Some(made));
             }
-            Told::Answered(number, reply) => {
+            RankReport::Answered(number, reply) => {
                 let rank = &mut self.ranks[number];
                 (rank.busy, rank.reply) = (false, Some(reply));
             }
-            Told::Silent(number, silence) => {
+            RankReport::Silent(number, silence) => {
                 let rank = &mut self.ranks[number];
                 (rank.quiet, rank.silent) = (silence.is_some(), Some(silence));
             }
-            Told::Ended(number, gone) => {
+            RankReport::Ended(number, gone) => {
                 let rank = &mut self.ranks[number];
                 (rank.busy, rank.ended, rank.gone) = (false, true, gone);
             }
@@ -218,7 +218,7 @@ impl RankThreads {
     }
 
     /// The next of what happened before the time that all ranks have come to.
-    pub fn next(&mut self) -> Option<Happened> {
+    pub fn next(&mut self) -> Option<SafePointEvent> {
         let busy = self.ranks.iter().enumerate().filter(|(_, rank)| rank.busy);
         let reached = busy.map(|(number, _)| self.interleaved.reached(number)).min();
         let mut happened = self.interleaved.next_until(reached.unwrap_or(Micros(u64::MAX)))?;
@@ -306,13 +306,13 @@ mod tests {
     fn a_rank_that_did_what_it_was_asked_and_is_gone_says_why_a_moment_later() {
         let mut threads = RankThreads::new();
         threads.interleaved.add();
-        threads.ranks.push(Rank { busy: true, ..Rank::default() });
-        threads.tells.send(Told::Answered(0, Reply::Stepped(Ok(())))).unwrap();
+        threads.ranks.push(RankThread { busy: true, ..RankThread::default() });
+        threads.tells.send(RankReport::Answered(0, Reply::Stepped(Ok(())))).unwrap();
         assert!(threads.hear() && !threads.busy());
         let tells = threads.tells.clone();
         let closes = thread::spawn(move || {
             thread::sleep(5 * BEAT);
-            tells.send(Told::Ended(0, Some("its connection has closed".into()))).unwrap();
+            tells.send(RankReport::Ended(0, Some("its connection has closed".into()))).unwrap();
         });
         let why = threads.why_ended(0).to_string();
         closes.join().unwrap();

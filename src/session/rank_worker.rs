@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::interleaved::Happened;
-use super::order::{Order, Reply, obey};
+use super::interleaved::SafePointEvent;
+use super::order::{RankRequest, Reply, obey};
 use super::{BuildError, LabSpec};
 use vramlab_allocator::units::Bytes;
 use vramlab_device::Sensors;
@@ -20,10 +20,10 @@ use vramlab_model::Event;
 use vramlab_train::{Answer, Libraries, Observer, SafePoint, Seat, Trainer};
 
 /// What the rank of this number tells.
-pub(super) enum Told {
-    Happened(usize, Vec<Happened>),
+pub(super) enum RankReport {
+    Happened(usize, Vec<SafePointEvent>),
     /// It has its model, or why it has none.
-    Made(usize, Result<Made, BuildError>),
+    Made(usize, Result<RankFacts, BuildError>),
     /// It has done what it was asked.
     Answered(usize, Reply),
     /// Its process has said nothing for so long; `None`: it says something again.
@@ -33,14 +33,14 @@ pub(super) enum Told {
 }
 
 /// What all ranks of a process see.
-pub(super) struct Shared {
+pub(super) struct RankClock {
     pub begun: Instant,
     pub stop: AtomicBool,
     /// Microseconds that a person has held them.
     pub held: AtomicU64,
 }
 
-impl Shared {
+impl RankClock {
     /// That of a lab which began then.
     pub fn since(begun: Instant) -> Arc<Self> {
         Arc::new(Self { begun, stop: AtomicBool::new(false), held: AtomicU64::new(0) })
@@ -49,7 +49,7 @@ impl Shared {
 
 /// What is known of a rank once it is made.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Made {
+pub(super) struct RankFacts {
     pub memory: Bytes,
     pub libraries: Libraries,
     /// They are read where the device is.
@@ -59,7 +59,7 @@ pub(super) struct Made {
     pub firsts: Vec<usize>,
 }
 
-impl Made {
+impl RankFacts {
     pub fn of(trainer: &Trainer) -> Self {
         Self {
             memory: trainer.device_info().memory,
@@ -74,7 +74,7 @@ impl Made {
 pub(super) struct End {
     pub number: usize,
     pub seat: Arc<Seat>,
-    pub tells: SyncSender<Told>,
+    pub tells: SyncSender<RankReport>,
     pub _alive: Option<Sender<Infallible>>,
 }
 
@@ -84,13 +84,13 @@ impl Drop for End {
             self.seat.fail();
         }
         // Nobody may be left to hear it.
-        let _ = self.tells.send(Told::Ended(self.number, None));
+        let _ = self.tells.send(RankReport::Ended(self.number, None));
     }
 }
 
 /// Makes a trainer and does with it what `next` asks, until it asks nothing more.
-pub(super) fn serve(spec: &LabSpec, mut next: impl FnMut() -> Option<Order>, end: &End, shared: &Arc<Shared>) {
-    let observer = Rc::new(RefCell::new(OfRank {
+pub(super) fn serve(spec: &LabSpec, mut next: impl FnMut() -> Option<RankRequest>, end: &End, shared: &Arc<RankClock>) {
+    let observer = Rc::new(RefCell::new(RankObserver {
         number: end.number,
         tells: end.tells.clone(),
         shared: Arc::clone(shared),
@@ -108,43 +108,43 @@ pub(super) fn serve(spec: &LabSpec, mut next: impl FnMut() -> Option<Order>, end
         Ok(trainer) => trainer,
         Err(error) => {
             end.seat.fail();
-            return tell(Told::Made(end.number, Err(error)));
+            return tell(RankReport::Made(end.number, Err(error)));
         }
     };
-    tell(Told::Made(end.number, Ok(Made::of(&trainer))));
+    tell(RankReport::Made(end.number, Ok(RankFacts::of(&trainer))));
     while let Some(order) = next() {
         let reply = obey(order, &mut trainer, spec);
-        tell(Told::Answered(end.number, reply));
+        tell(RankReport::Answered(end.number, reply));
     }
 }
 
 /// The trainer's end of a rank. Events carry the time since the lab of ranks began, pauses included.
-struct OfRank {
+struct RankObserver {
     number: usize,
-    tells: SyncSender<Told>,
-    shared: Arc<Shared>,
-    batch: Vec<Happened>,
+    tells: SyncSender<RankReport>,
+    shared: Arc<RankClock>,
+    batch: Vec<SafePointEvent>,
     /// Microseconds that the common clock is ahead of the device's.
     ahead: Option<u64>,
     /// Of the time that a person held all, what the trainer knows of.
     held: u64,
 }
 
-impl OfRank {
+impl RankObserver {
     fn send(&mut self) {
         if !self.batch.is_empty() {
             // Nobody may be left to hear it.
-            let _ = self.tells.send(Told::Happened(self.number, std::mem::take(&mut self.batch)));
+            let _ = self.tells.send(RankReport::Happened(self.number, std::mem::take(&mut self.batch)));
         }
     }
 }
 
-impl Observer for OfRank {
+impl Observer for RankObserver {
     fn event(&mut self, mut event: Event) {
         let now = || micros(self.shared.begun.elapsed());
         let ahead = *self.ahead.get_or_insert_with(|| now().saturating_sub(event.time.0));
         event.time.0 += ahead + self.held;
-        self.batch.push(Happened { event, point: None });
+        self.batch.push(SafePointEvent { event, point: None });
     }
 
     fn safe_point(&mut self, point: SafePoint) -> Answer {

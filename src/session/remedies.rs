@@ -6,7 +6,7 @@ use vramlab_allocator::Settings;
 use vramlab_allocator::units::Bytes;
 use vramlab_device::sim::{Card, CardCatalog, SimDevice};
 use vramlab_model::advice::{self, MEASURES, Measure};
-use vramlab_model::{Remedied, Remedy, Weighed};
+use vramlab_model::{FlipTrials, Remedy, RemedyTrial};
 use vramlab_train::{Config, Libraries, OnOom, TrainError};
 
 /// Steps that must go through: optimizer state is born in the first, and the second carries it.
@@ -39,9 +39,9 @@ pub struct Shortage {
 impl Shortage {
     /// Tries what may help, the gentlest first; stops when enough helped, or time is up.
     #[must_use]
-    pub fn try_remedies(&self) -> Vec<Remedied> {
+    pub fn try_remedies(&self) -> Vec<RemedyTrial> {
         let mut requests = 0;
-        let mut tried: Vec<Remedied> = Vec::new();
+        let mut tried: Vec<RemedyTrial> = Vec::new();
         for (remedy, setup) in self.candidates() {
             let fits = tried.iter().filter(|tried| tried.fits).count();
             // With a leak anything but its end would fit for some steps only.
@@ -51,13 +51,13 @@ impl Shortage {
             }
             // Of one switch the first value that helps is kept, else the last that did not.
             let same =
-                |tried: &Remedied| switch_of(&tried.remedy) == switch_of(&remedy) && switch_of(&remedy).is_some();
+                |tried: &RemedyTrial| switch_of(&tried.remedy) == switch_of(&remedy) && switch_of(&remedy).is_some();
             if tried.iter().any(|tried| tried.fits && same(tried)) {
                 continue;
             }
             tried.retain(|tried| !same(tried));
             if let Some(outcome) = self.attempt(&setup, &mut requests) {
-                tried.push(Remedied {
+                tried.push(RemedyTrial {
                     remedy,
                     fits: outcome.is_ok(),
                     peak_reserved: outcome.map_or(Bytes::ZERO, |peaks| peaks.reserved),
@@ -90,7 +90,7 @@ impl Shortage {
 
     /// What each flip that may lower the peak of a step does to it; `None` where not even the run as it is can be tried.
     #[must_use]
-    pub fn weigh(&self) -> Option<Weighed> {
+    pub fn weigh(&self) -> Option<FlipTrials> {
         let mut requests = 0;
         let peak = self.attempt(&self.setup, &mut requests)?.ok()?.allocated;
         let scene = Scene::of(&self.spec, &self.setup.config);
@@ -105,7 +105,7 @@ impl Shortage {
                 flips.push((remedy, peaks.allocated));
             }
         }
-        Some(Weighed { step: self.steps, peak, flips })
+        Some(FlipTrials { step: self.steps, peak, flips })
     }
 
     fn flipped(&self, remedy: Remedy) -> Option<(Remedy, Setup)> {
@@ -172,11 +172,11 @@ fn switch_of(remedy: &Remedy) -> Option<&str> {
 }
 
 /// Remedies that were tried on one rank, for all of them.
-pub(super) fn of_all_ranks(tried: Vec<Remedied>, parallel: Parallel) -> Vec<Remedied> {
+pub(super) fn of_all_ranks(tried: Vec<RemedyTrial>, parallel: Parallel) -> Vec<RemedyTrial> {
     let ranks = if parallel.parallelism.splits_batch() { parallel.ranks } else { 1 };
-    let of_all = |tried: Remedied| match tried.remedy {
+    let of_all = |tried: RemedyTrial| match tried.remedy {
         Remedy::SmallerBatch { batch } => {
-            Remedied { remedy: Remedy::SmallerBatch { batch: batch * ranks as u64 }, ..tried }
+            RemedyTrial { remedy: Remedy::SmallerBatch { batch: batch * ranks as u64 }, ..tried }
         }
         _ => tried,
     };

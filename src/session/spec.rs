@@ -10,13 +10,14 @@ use vramlab_allocator::{DeviceMemory, Settings, TorchVersion};
 use vramlab_device::cpu::{CpuDevice, CpuOptions};
 use vramlab_device::cuda::{self, CudaDevice};
 use vramlab_device::sim::{Card, SimDevice};
-use vramlab_device::{Device, DeviceError, KernelTimes, Profiled};
+use vramlab_device::{Device, DeviceError, KernelTimes, ProfiledDevice};
 use vramlab_model::{About, DeviceKind, EventKind, Items};
 use vramlab_train::{
     Config, DataPath, Libraries, LoopStyle, Member, Observer, Seat, Timetable, TrainError, Trainer, TrainerOptions,
 };
 use vramlab_workload::{
-    Architecture, CatalogError, Data, Entry, Group, Inference, InferencePlan, Loaded, Loading, Sizes,
+    Architecture, CatalogError, CheckpointLoad, CheckpointWorkload, Data, Inference, InferencePlan, Sizes,
+    WorkloadEntry, WorkloadGroup,
 };
 
 /// Where to train.
@@ -90,7 +91,7 @@ impl DeviceChoice {
 #[derive(Clone, Debug)]
 pub struct LabSpec {
     /// The workload.
-    pub workload: Entry,
+    pub workload: WorkloadEntry,
     /// Sizes over the workload's own.
     pub sizes: Sizes,
     /// What it trains on.
@@ -116,7 +117,7 @@ pub struct LabSpec {
     /// Run the model so instead of training it.
     pub inference: Option<InferencePlan>,
     /// Its weights come from a checkpoint, loaded so.
-    pub load: Option<Loading>,
+    pub load: Option<CheckpointLoad>,
     /// One segment is taken before anything else, so large, and kept: a pool that the rest is cut from.
     pub preallocate: Option<MemoryLimit>,
     /// Time every kernel by itself, and write it there.
@@ -172,7 +173,7 @@ impl BuildError {
 impl LabSpec {
     /// `workload` as it is, on the processor.
     #[must_use]
-    pub fn new(workload: Entry) -> Self {
+    pub fn new(workload: WorkloadEntry) -> Self {
         let data = workload.data.data();
         let mut config = Config { data: data.path(), ..Config::new(workload.batch.get()) };
         config.hyper.adam_lr = workload.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
@@ -294,7 +295,7 @@ impl LabSpec {
     #[must_use]
     pub fn items(&self) -> Items {
         match self.workload.group() {
-            Group::Images => Items::Images,
+            WorkloadGroup::Images => Items::Images,
             _ if self.workload.sequence(self.sizes).is_some() => Items::Tokens,
             _ => Items::Samples,
         }
@@ -319,7 +320,7 @@ impl LabSpec {
     pub fn build(&self, observer: Box<dyn Observer>) -> Result<Trainer, BuildError> {
         let (device, libraries) = self.device.open()?;
         let device = match &self.kernels {
-            Some(times) => Box::new(Profiled::new(device, times.clone())),
+            Some(times) => Box::new(ProfiledDevice::new(device, times.clone())),
             None => device,
         };
         self.build_on(device, libraries, observer, false)
@@ -335,7 +336,7 @@ impl LabSpec {
     ) -> Result<Trainer, BuildError> {
         let trained = self.workload.workload(self.sizes, self.data.clone(), self.seed)?;
         let trained = match self.load {
-            Some(loading) => Box::new(Loaded::new(trained, loading)),
+            Some(loading) => Box::new(CheckpointWorkload::new(trained, loading)),
             None => trained,
         };
         let workload = match self.inference {

@@ -3,7 +3,7 @@
 use super::switches::Switch;
 use vramlab_allocator::TorchVersion;
 use vramlab_allocator::units::Bytes;
-use vramlab_model::{Remedy, Settings};
+use vramlab_model::{Remedy, RunSettings};
 
 /// How a remedy is done with flags: `--ckpt`, `--batch 8`.
 #[must_use]
@@ -76,7 +76,7 @@ pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
 /// what depends on another one, or on `others` that are given beside them, is not. `limit`: the bytes that the limit comes to, since
 /// its value is rounded for the eye.
 #[must_use]
-pub fn as_flags(settings: &Settings, limit: Option<Bytes>, others: &[String]) -> Vec<String> {
+pub fn as_flags(settings: &RunSettings, limit: Option<Bytes>, others: &[String]) -> Vec<String> {
     let fused = settings.get("fuse").is_some_and(|fuse| &*fuse.value != "off");
     let mut words = Vec::new();
     for switch in Switch::all() {
@@ -117,14 +117,14 @@ mod tests {
     use super::*;
     use vramlab_model::Setting;
 
-    fn standing(values: &[(&str, &str)]) -> Settings {
+    fn standing(values: &[(&str, &str)]) -> RunSettings {
         let setting = |(switch, value): &(&str, &str)| Setting {
             switch: (*switch).into(),
             value: (*value).into(),
             wanted: None,
             idle: None,
         };
-        Settings(values.iter().map(setting).collect())
+        RunSettings(values.iter().map(setting).collect())
     }
 
     #[test]

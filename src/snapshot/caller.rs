@@ -1,10 +1,10 @@
 //! Who asked for a block, in words.
 
-use crate::frames::{self, Runs};
+use crate::frames::{self, NativeCode};
 use crate::types::{Frame, Snapshot, StackId, TextId};
 
 /// A function, and the line that it was called from.
-fn place(frame: &frames::Frame<'_>, function: &str) -> String {
+fn place(frame: &frames::FrameText<'_>, function: &str) -> String {
     let file = frame.file_name();
     frame.line.map_or_else(|| format!("{function} ({file})"), |line| format!("{function} ({file}:{line})"))
 }
@@ -24,9 +24,9 @@ impl Snapshot {
         let told = || all().filter(|frame| !frame.is_compiled());
         let Some(innermost) = told().next() else {
             let frame = all().next()?;
-            let node = all().find_map(|frame| frame.runs().filter(|runs| matches!(runs, Runs::Node(_))));
+            let node = all().find_map(|frame| frame.runs().filter(|runs| matches!(runs, NativeCode::Node(_))));
             let name = match node.or_else(|| all().find_map(|frame| frame.runs())) {
-                Some(Runs::Node(name) | Runs::Operator(name)) => name.to_owned(),
+                Some(NativeCode::Node(name) | NativeCode::Operator(name)) => name.to_owned(),
                 None => place(&frame, frame.function),
             };
             return Some(name);
@@ -36,7 +36,7 @@ impl Snapshot {
     }
 
     /// The frames of a stack, innermost first, but for those of what watches the program, and those that say nothing of it
-    /// ([`frames::Frame::is_machinery`]).
+    /// ([`frames::FrameText::is_machinery`]).
     pub fn program_frames(&self, stack: StackId) -> impl Iterator<Item = Frame> + '_ {
         self.stacks.frames(stack).filter(|frame| {
             let told = self.told(*frame);
@@ -46,8 +46,8 @@ impl Snapshot {
 
     /// A frame with its texts.
     #[must_use]
-    pub fn told(&self, frame: Frame) -> frames::Frame<'_> {
+    pub fn told(&self, frame: Frame) -> frames::FrameText<'_> {
         let line = (frame.line > 0).then_some(frame.line);
-        frames::Frame { file: self.texts.get(frame.filename), line, function: self.texts.get(frame.name) }
+        frames::FrameText { file: self.texts.get(frame.filename), line, function: self.texts.get(frame.name) }
     }
 }

@@ -8,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 use lzma_rust2::XzReader;
 
 use super::error::SnapshotError;
-use super::pickle::Source;
+use super::pickle::PickleSource;
 
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
@@ -51,7 +51,7 @@ pub struct Format {
 
 /// How a file is packed.
 #[derive(Clone, Copy, Debug)]
-pub enum Packing {
+pub enum Compression {
     /// Not at all.
     None,
     /// As xz packs.
@@ -64,7 +64,7 @@ pub enum Packing {
     Other(Format),
 }
 
-impl Packing {
+impl Compression {
     /// Tells by the first bytes of a file.
     pub fn of(head: &[u8]) -> Self {
         for (magic, packing) in [(XZ_MAGIC, Self::Xz), (GZIP_MAGIC, Self::Gzip), (ZSTD_MAGIC, Self::Zstd)] {
@@ -77,48 +77,48 @@ impl Packing {
 }
 
 /// What a compressed file holds, unpacked as it is read.
-pub struct Unpacked<D> {
+pub struct Decompressed<D> {
     decoder: D,
     /// Bytes of the file that were read.
     packed: Rc<Cell<u64>>,
     unpacked: u64,
 }
 
-impl<R: BufRead> Unpacked<XzReader<Guarded<Counted<R>>>> {
+impl<R: BufRead> Decompressed<XzReader<BoundedXz<CountingReader<R>>>> {
     /// Of an xz file.
     pub fn xz(file: R) -> Self {
-        Self::new(file, |file| XzReader::new(Guarded::new(file), true))
+        Self::new(file, |file| XzReader::new(BoundedXz::new(file), true))
     }
 }
 
-impl<R: BufRead> Unpacked<MultiGzDecoder<Counted<R>>> {
+impl<R: BufRead> Decompressed<MultiGzDecoder<CountingReader<R>>> {
     /// Of a gzip file.
     pub fn gzip(file: R) -> Self {
         Self::new(file, MultiGzDecoder::new)
     }
 }
 
-impl<R: BufRead> Unpacked<zstd::Decoder<'static, BufReader<Counted<R>>>> {
+impl<R: BufRead> Decompressed<zstd::Decoder<'static, BufReader<CountingReader<R>>>> {
     /// Of a zstd file.
     ///
     /// # Errors
     /// When there is no memory for its decoder.
     pub fn zstd(file: R) -> io::Result<Self> {
         let packed = Rc::default();
-        let mut decoder = zstd::Decoder::new(Counted { file, read: Rc::clone(&packed) })?;
+        let mut decoder = zstd::Decoder::new(CountingReader { file, read: Rc::clone(&packed) })?;
         decoder.window_log_max(LARGEST_WINDOW)?;
         Ok(Self { decoder, packed, unpacked: 0 })
     }
 }
 
-impl<D> Unpacked<D> {
-    fn new<R>(file: R, decoder: impl FnOnce(Counted<R>) -> D) -> Self {
+impl<D> Decompressed<D> {
+    fn new<R>(file: R, decoder: impl FnOnce(CountingReader<R>) -> D) -> Self {
         let packed = Rc::default();
-        Self { decoder: decoder(Counted { file, read: Rc::clone(&packed) }), packed, unpacked: 0 }
+        Self { decoder: decoder(CountingReader { file, read: Rc::clone(&packed) }), packed, unpacked: 0 }
     }
 }
 
-impl<D: Read> Read for Unpacked<D> {
+impl<D: Read> Read for Decompressed<D> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.decoder.read(buffer)?;
         self.unpacked += read as u64;
@@ -131,19 +131,19 @@ impl<D: Read> Read for Unpacked<D> {
     }
 }
 
-impl<D: Read> Source for Unpacked<D> {
+impl<D: Read> PickleSource for Decompressed<D> {
     fn worth(&self) -> u64 {
         WORTH * self.packed.get()
     }
 }
 
 /// A file that tells how much of it was read.
-pub struct Counted<R> {
+pub struct CountingReader<R> {
     file: R,
     read: Rc<Cell<u64>>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         self.read.set(self.read.get() + read as u64);
@@ -156,7 +156,7 @@ impl<R: Read> Read for Counted<R> {
 ///
 /// Where blocks begin only their decoder knows. Their headers lie at multiples of four bytes and carry a checksum of their own, so
 /// each place is looked at that could be one.
-pub struct Guarded<R> {
+pub struct BoundedXz<R> {
     file: R,
     /// What was read of the file and not yet handed on, behind `done` bytes that were.
     ahead: Vec<u8>,
@@ -166,7 +166,7 @@ pub struct Guarded<R> {
     ended: bool,
 }
 
-impl<R: Read> Guarded<R> {
+impl<R: Read> BoundedXz<R> {
     /// The longest header of a block.
     const HEADER: usize = 1024;
     const AT_ONCE: usize = 1 << 12;
@@ -196,7 +196,7 @@ impl<R: Read> Guarded<R> {
     }
 }
 
-impl<R: Read> Read for Guarded<R> {
+impl<R: Read> Read for BoundedXz<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.done >= self.safe && !self.ended {
             self.look_ahead()?;

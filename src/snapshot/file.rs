@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use super::compression::{Packing, Unpacked};
+use super::compression::{Compression, Decompressed};
 use super::error::SnapshotError;
 use super::pickle::Plain;
 use super::read::{self, Listener};
@@ -39,11 +39,11 @@ impl Snapshot {
 
 fn read(source: &mut dyn BufRead, listener: Option<&mut dyn Listener>) -> Result<Snapshot, SnapshotError> {
     let head = source.fill_buf()?;
-    match Packing::of(head) {
-        Packing::None => read::snapshot(&mut Plain(source), listener),
-        Packing::Xz => read::snapshot(&mut Unpacked::xz(source), listener),
-        Packing::Gzip => read::snapshot(&mut Unpacked::gzip(source), listener),
-        Packing::Zstd => read::snapshot(&mut Unpacked::zstd(source)?, listener),
-        Packing::Other(format) => Err(SnapshotError::Compressed { name: format.name, remedy: format.remedy }),
+    match Compression::of(head) {
+        Compression::None => read::snapshot(&mut Plain(source), listener),
+        Compression::Xz => read::snapshot(&mut Decompressed::xz(source), listener),
+        Compression::Gzip => read::snapshot(&mut Decompressed::gzip(source), listener),
+        Compression::Zstd => read::snapshot(&mut Decompressed::zstd(source)?, listener),
+        Compression::Other(format) => Err(SnapshotError::Compressed { name: format.name, remedy: format.remedy }),
     }
 }

@@ -4,7 +4,7 @@
 
 /// A frame as its text tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub struct FrameText<'a> {
     /// The file's path.
     pub file: &'a str,
     /// The line, from 1 on; `None` where it is not known.
@@ -15,7 +15,7 @@ pub struct Frame<'a> {
 
 /// What machine code runs, under the names that PyTorch gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runs<'a> {
+pub enum NativeCode<'a> {
     /// A node of the graph, in backward.
     Node(&'a str),
     /// An operator.
@@ -65,7 +65,7 @@ pub enum Origin {
     Own,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> FrameText<'a> {
     /// Takes a text apart; `None` where it is no frame's.
     #[must_use]
     pub fn of(text: &'a str) -> Option<Self> {
@@ -79,7 +79,7 @@ impl<'a> Frame<'a> {
         None
     }
 
-    /// The text that [`Frame::of`] takes apart.
+    /// The text that [`FrameText::of`] takes apart.
     #[must_use]
     pub fn text(&self) -> String {
         let Self { file, line, function } = self;
@@ -125,20 +125,20 @@ impl<'a> Frame<'a> {
     /// What a frame of machine code runs, as PyTorch calls it: a node of the graph under way (`AddmmBackward0`), or an operator
     /// (`mm`). `None` where it is neither.
     #[must_use]
-    pub fn runs(&self) -> Option<Runs<'a>> {
+    pub fn runs(&self) -> Option<NativeCode<'a>> {
         let identifier = |text: &'a str| {
             let end = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len());
             Some(&text[..end]).filter(|name| !name.is_empty())
         };
         if let Some(operator) = self.function.strip_prefix("at::_ops::") {
-            return identifier(operator).map(Runs::Operator);
+            return identifier(operator).map(NativeCode::Operator);
         }
         let node = self.function.strip_prefix("torch::autograd::")?;
         let node = node.strip_prefix("generated::").unwrap_or(node);
         let name = identifier(node)?;
         // `Node` is what all of them are, `Engine` what runs them.
         let is_node = node[name.len()..].starts_with("::apply(") && !matches!(name, "Node" | "Engine");
-        is_node.then_some(Runs::Node(name))
+        is_node.then_some(NativeCode::Node(name))
     }
 
     /// It is of what watches the program: kernels that stand in front of PyTorch's. Without watching it is not there.
@@ -197,12 +197,12 @@ mod tests {
             (r"C:\train.py:7 <module>", r"C:\train.py", Some(7), "<module>"),
             ("??: at::native::f(int, bool)", "??", None, "at::native::f(int, bool)"),
         ] {
-            let frame = Frame { file, line, function };
-            assert_eq!(Frame::of(text), Some(frame));
+            let frame = FrameText { file, line, function };
+            assert_eq!(FrameText::of(text), Some(frame));
             assert_eq!(frame.text(), text);
         }
-        assert_eq!(Frame::of("blocks.3.fc output"), None);
-        assert_eq!(Frame::of("/x/model.py:88 forward").unwrap().short(), "model.py:88 forward");
+        assert_eq!(FrameText::of("blocks.3.fc output"), None);
+        assert_eq!(FrameText::of("/x/model.py:88 forward").unwrap().short(), "model.py:88 forward");
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
             ("<ipython-input-3-abc>", Origin::Own, "<ipython-input-3-abc>"),
             ("/tmp/ipykernel_71/2034.py", Origin::Own, "2034"),
         ] {
-            let frame = Frame { file, line: Some(1), function: "f" };
+            let frame = FrameText { file, line: Some(1), function: "f" };
             assert_eq!((frame.origin(), frame.module().as_str()), (origin, module), "{file}");
         }
     }
@@ -230,26 +230,29 @@ mod tests {
         for (function, runs) in [
             (
                 "torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)",
-                Some(Runs::Node("AddmmBackward0")),
+                Some(NativeCode::Node("AddmmBackward0")),
             ),
-            ("torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)", Some(Runs::Node("AccumulateGrad"))),
-            ("at::_ops::mm::redispatch(c10::DispatchKeySet, at::Tensor const&)", Some(Runs::Operator("mm"))),
-            ("at::_ops::sum_dim_IntList::call(at::Tensor const&)", Some(Runs::Operator("sum_dim_IntList"))),
+            (
+                "torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)",
+                Some(NativeCode::Node("AccumulateGrad")),
+            ),
+            ("at::_ops::mm::redispatch(c10::DispatchKeySet, at::Tensor const&)", Some(NativeCode::Operator("mm"))),
+            ("at::_ops::sum_dim_IntList::call(at::Tensor const&)", Some(NativeCode::Operator("sum_dim_IntList"))),
             ("torch::autograd::Engine::evaluate_function(std::shared_ptr<torch::autograd::GraphTask>&)", None),
             ("torch::autograd::Node::operator()(std::vector<at::Tensor>&&)", None),
             ("torch::unwind::unwind()", None),
         ] {
-            let frame = Frame { file: "??", line: None, function };
+            let frame = FrameText { file: "??", line: None, function };
             assert_eq!(frame.runs(), runs, "{function}");
             assert_eq!(frame.is_machinery(), function.contains("unwind"), "{function}");
         }
-        let python = Frame { file: "/job/hooks.py", line: Some(3), function: "on_train_start" };
+        let python = FrameText { file: "/job/hooks.py", line: Some(3), function: "on_train_start" };
         assert!(!python.is_machinery() && !python.is_compiled());
     }
 
     #[test]
     fn frames_of_what_watches_are_told_from_the_programs() {
-        let is_watching = |file| Frame { file, line: Some(1), function: "kernel" }.is_watching();
+        let is_watching = |file| FrameText { file, line: Some(1), function: "kernel" }.is_watching();
         assert!(is_watching("/run/user/1/vramlab-watch/7/package/vramlab_watch/_kernels.py"));
         assert!(is_watching("/v/lib/python3.12/site-packages/vramlab_watch/_threads.py"));
         assert!(!is_watching("/home/me/vramlab_watch.py") && !is_watching("/home/me/train.py"));

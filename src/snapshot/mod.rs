@@ -47,7 +47,7 @@ pub use error::SnapshotError;
 pub use history::Beginning;
 pub use pickle::{PickleError, Problem};
 pub use read::Listener;
-pub use refusal::{Culprit, Other, Printed, Refusal};
+pub use refusal::{Culprit, OtherProcess, PrintedSize, Refusal};
 pub use types::{
     Action, AllocatorSettings, Annotation, Block, Frame, FrameId, Segment, Snapshot, StackId, Stacks, TextId, Texts,
     TraceEntry,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::error::SnapshotError;
 use super::pickle::records::{self, EntryError, FieldError};
-use super::pickle::{self, Arena, PickleError, Problem, Source, Value};
+use super::pickle::{self, Arena, PickleError, PickleSource, Problem, Value};
 use super::types::{AllocatorSettings, Annotation, Block, Segment, Snapshot, StackId, TraceEntry};
 use vramlab_allocator::units::Micros;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
@@ -59,8 +59,8 @@ pub trait Listener {
 ///
 /// # Errors
 /// [`SnapshotError::Pickle`] when it is no readable pickle, [`SnapshotError::Shape`] when it is one of something else.
-pub fn snapshot(source: &mut dyn Source, listener: Option<&mut dyn Listener>) -> Result<Snapshot, SnapshotError> {
-    let (mut arena, top, offset) = pickle::read(source, &mut Teller { listener, told: 0, memory_told: false })?;
+pub fn snapshot(source: &mut dyn PickleSource, listener: Option<&mut dyn Listener>) -> Result<Snapshot, SnapshotError> {
+    let (mut arena, top, offset) = pickle::read(source, &mut ListenerFeed { listener, told: 0, memory_told: false })?;
     let mut snapshot = convert(&mut arena, top).map_err(|wrong| match wrong {
         NotASnapshot::Shape(shape) => SnapshotError::Shape(shape),
         NotASnapshot::Problem(problem) => SnapshotError::Pickle(PickleError { offset, problem }),
@@ -72,14 +72,14 @@ pub fn snapshot(source: &mut dyn Source, listener: Option<&mut dyn Listener>) ->
 }
 
 /// Tells a listener what became complete.
-struct Teller<'a> {
+struct ListenerFeed<'a> {
     listener: Option<&'a mut dyn Listener>,
     /// Entries that were told.
     told: usize,
     memory_told: bool,
 }
 
-impl pickle::Listener for Teller<'_> {
+impl pickle::PickleListener for ListenerFeed<'_> {
     fn hear(&mut self, arena: &mut Arena, stack: &[Value]) -> Result<(), Problem> {
         let Some(listener) = &mut self.listener else { return Ok(()) };
         // As Python writes a snapshot, keys and values wait on the stack, above the dictionary that they are for.

@@ -5,14 +5,14 @@ use vramlab_allocator::units::Bytes;
 
 /// A size as PyTorch prints one: two decimals of a unit. What it stands for lies within half of the last of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Printed {
+pub struct PrintedSize {
     /// The size that is printed.
     pub size: Bytes,
     /// How far from it the real one may be.
     pub slack: Bytes,
 }
 
-impl Printed {
+impl PrintedSize {
     /// Of a size that was given to the byte.
     #[must_use]
     pub const fn exactly(size: Bytes) -> Self {
@@ -30,7 +30,7 @@ impl Printed {
 
 /// Memory of another process on the same card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Other {
+pub struct OtherProcess {
     /// Its number.
     pub process: u64,
     /// What it has.
@@ -41,7 +41,7 @@ pub struct Other {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What the driver should have given: the segment, not the bytes that the program asked for.
-    pub asked: Printed,
+    pub asked: PrintedSize,
     /// The device.
     pub device: Option<u16>,
     /// All memory of the card.
@@ -49,11 +49,11 @@ pub struct Refusal {
     /// What the card had free.
     pub free: Option<Bytes>,
     /// The limit of this process (`set_per_process_memory_fraction`), if there is one.
-    pub allowed: Option<Printed>,
+    pub allowed: Option<PrintedSize>,
     /// What this process has of the card, beside PyTorch's allocator too.
     pub this_process: Option<Bytes>,
     /// The other processes that the driver named.
-    pub others: Vec<Other>,
+    pub others: Vec<OtherProcess>,
     /// What PyTorch had handed out.
     pub allocated: Option<Bytes>,
     /// What PyTorch had reserved.
@@ -81,7 +81,7 @@ impl Refusal {
         let asked = after(&text, "Tried to allocate ")?;
         let before = |phrases: &[&str]| phrases.iter().find_map(|phrase| before(&text, phrase));
         let after = |phrases: &[&str]| phrases.iter().find_map(|phrase| after(&text, phrase));
-        let size = |printed: Option<Printed>| printed.map(|printed| printed.size);
+        let size = |printed: Option<PrintedSize>| printed.map(|printed| printed.size);
         // 2.1 has a letter too few.
         let capacity = after(&["total capacity of ", "total capacty of "]).or_else(|| before(&[" total capacity"]));
         let allocated = before(&[" is allocated by PyTorch", " already allocated"]);
@@ -106,7 +106,7 @@ impl Refusal {
     #[must_use]
     pub fn culprit(&self) -> Option<Culprit> {
         let free = self.free?;
-        let over = |allowed: Printed| {
+        let over = |allowed: PrintedSize| {
             self.reserved.is_none_or(|reserved| reserved + self.asked.size + allowed.slack > allowed.size)
         };
         if free >= self.asked.size || self.allowed.is_some_and(over) {
@@ -146,20 +146,20 @@ fn plain(text: &str) -> String {
 }
 
 /// The size right behind a phrase.
-fn after(text: &str, phrase: &str) -> Option<Printed> {
+fn after(text: &str, phrase: &str) -> Option<PrintedSize> {
     let rest = &text[text.find(phrase)? + phrase.len()..];
     let mut words = rest.split([' ', ';', ')']);
     printed(words.next()?, words.next()?.trim_end_matches(['.', ',']))
 }
 
 /// The size right before a phrase.
-fn before(text: &str, phrase: &str) -> Option<Printed> {
+fn before(text: &str, phrase: &str) -> Option<PrintedSize> {
     let mut words = text[..text.find(phrase)?].rsplit([' ', '(']);
     let unit = words.next()?;
     printed(words.next()?, unit)
 }
 
-fn printed(number: &str, unit: &str) -> Option<Printed> {
+fn printed(number: &str, unit: &str) -> Option<PrintedSize> {
     let (whole, decimals) = match unit {
         "bytes" | "byte" => (1_u64, false),
         "KiB" => (1 << 10, true),
@@ -171,7 +171,7 @@ fn printed(number: &str, unit: &str) -> Option<Printed> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within bounds")]
     let size = Bytes((number * whole as f64).round() as u64);
     // Half of a hundredth, and a byte for the rounding.
-    Some(Printed { size, slack: if decimals { Bytes(whole / 200 + 1) } else { Bytes::ZERO } })
+    Some(PrintedSize { size, slack: if decimals { Bytes(whole / 200 + 1) } else { Bytes::ZERO } })
 }
 
 fn number_after(text: &str, phrase: &str) -> Option<u64> {
@@ -181,12 +181,12 @@ fn number_after(text: &str, phrase: &str) -> Option<u64> {
 }
 
 /// `Process 429 has 2.61 GiB memory in use.`, each.
-fn others(text: &str) -> Vec<Other> {
+fn others(text: &str) -> Vec<OtherProcess> {
     let each = text.match_indices("Process ").filter_map(|(at, _)| {
         let rest = &text[at..];
         let process = number_after(rest, "Process ")?;
         let (_, held) = rest.split_once(" has ")?;
-        Some(Other { process, size: after(&format!("has {held}"), "has ")?.size })
+        Some(OtherProcess { process, size: after(&format!("has {held}"), "has ")?.size })
     });
     each.take(MOST_OTHERS).collect()
 }
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(read.reserved.unwrap().get().abs_diff(gib(5.30 + 304.59 / 1024.0).get()), 0);
         assert_eq!(
             read.others,
-            [Other { process: 429, size: gib(2.61) }, Other { process: 431, size: Bytes::mib(770) }]
+            [OtherProcess { process: 429, size: gib(2.61) }, OtherProcess { process: 431, size: Bytes::mib(770) }]
         );
         assert_eq!(read.culprit(), Some(Culprit::Limit));
 
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!((read.device, read.free, read.culprit()), (Some(1), Some(gib(1.1)), Some(Culprit::Card)));
 
         let read = Refusal::of(GRAPHS).unwrap();
-        assert_eq!((read.asked, read.free), (Printed::exactly(Bytes(512)), Some(Bytes::ZERO)));
+        assert_eq!((read.asked, read.free), (PrintedSize::exactly(Bytes(512)), Some(Bytes::ZERO)));
         assert_eq!((read.reserved, read.culprit()), (Some(gib(31.0)), Some(Culprit::Others)));
         assert_eq!(read.held_by_others(), gib(40.0));
     }
@@ -284,11 +284,11 @@ mod tests {
 
     #[test]
     fn a_printed_size_is_taken_where_the_file_allows_it() {
-        let limit = Printed { size: gib(5.80), slack: Bytes((1 << 30) / 200 + 1) };
+        let limit = PrintedSize { size: gib(5.80), slack: Bytes((1 << 30) / 200 + 1) };
         assert_eq!(limit.within(gib(5.0), None), Some(gib(5.80)));
         assert_eq!(limit.within(gib(5.803), None), Some(gib(5.803)));
         assert_eq!(limit.within(gib(5.0), Some(gib(5.798))), Some(gib(5.798) - Bytes(1)));
         assert_eq!(limit.within(gib(5.9), None), None);
-        assert_eq!(Printed::exactly(gib(6.0)).within(gib(5.0), Some(gib(7.0))), Some(gib(6.0)));
+        assert_eq!(PrintedSize::exactly(gib(6.0)).within(gib(5.0), Some(gib(7.0))), Some(gib(6.0)));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::reading::Reading;
+use super::reading::FileProgress;
 use vramlab_allocator::DeviceMemory;
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_device::Sensors;
@@ -27,7 +27,7 @@ pub(super) enum Arrival {
     /// How memory stands at the end of a file whose history is still read: the picture until all of it is there.
     Standing(Vec<Event>),
     /// How far a file is whose history is still read, for each device.
-    Reading(Vec<(DeviceIndex, Reading)>),
+    Reading(Vec<(DeviceIndex, FileProgress)>),
     /// What the device has, where that is known.
     Memory(Option<DeviceMemory>),
     /// The file is damaged: its history will not come.

@@ -9,8 +9,8 @@ use vramlab_allocator::DeviceMemory;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_model::{Event, Ranks};
 use vramlab_recording::RecordingError;
-use vramlab_snapshot::Printed;
-use vramlab_whatif::{ConditionsError, Facts, FactsWriter, Places, Recorded, RecordedWriter};
+use vramlab_snapshot::PrintedSize;
+use vramlab_whatif::{ConditionsError, Facts, FactsWriter, Places, RecordedRun, RecordedWriter};
 
 /// Why nothing can be replayed.
 #[derive(Debug, Error)]
@@ -36,18 +36,18 @@ pub enum AskedError {
 
 /// What a person knows of the run in a file beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct RunHints {
     /// Memory of the device that this process could have.
     pub device_bytes: Option<Bytes>,
     /// The limit of this process.
-    pub limit: Option<Printed>,
+    pub limit: Option<PrintedSize>,
 }
 
 /// The run of every device of a file that memory was taken on, in order, ready to be replayed. `progress` hears how far it is.
 ///
 /// # Errors
 /// [`AskedError`].
-pub fn asked(whole: &Whole, known: Known, progress: impl FnMut(u64, u64)) -> Result<Vec<Recorded>, AskedError> {
+pub fn asked(whole: &Whole, known: RunHints, progress: impl FnMut(u64, u64)) -> Result<Vec<RecordedRun>, AskedError> {
     // PyTorch's histories say where their segments lie themselves, in any kind of file.
     let new = |device| RecordedWriter::new(device, Places::default());
     let mut runs = Vec::new();
@@ -62,7 +62,7 @@ pub fn asked(whole: &Whole, known: Known, progress: impl FnMut(u64, u64)) -> Res
 ///
 /// # Errors
 /// [`AskedError`].
-pub fn facts(whole: &Whole, known: Known, progress: impl FnMut(u64, u64)) -> Result<Vec<Facts>, AskedError> {
+pub fn facts(whole: &Whole, known: RunHints, progress: impl FnMut(u64, u64)) -> Result<Vec<Facts>, AskedError> {
     let mut runs = Vec::new();
     for writer in written(whole, progress, FactsWriter::new, FactsWriter::push)? {
         let (memory, limit) = known.bounds(whole, &writer)?;
@@ -94,7 +94,7 @@ fn written<W>(
     Ok(writers.into_values().collect())
 }
 
-impl Known {
+impl RunHints {
     /// Memory of the device and the limit that a run had, as far as they are known.
     fn bounds(self, whole: &Whole, run: &FactsWriter) -> Result<(Option<DeviceMemory>, Option<Bytes>), AskedError> {
         let total = self.device_bytes.or(whole.device_bytes());

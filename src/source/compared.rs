@@ -9,10 +9,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::counted::Counted;
-use super::snapshot::{OpenError, Opened, is_snapshot, narrate};
+use super::counted::MeteredReader;
+use super::snapshot::{OpenError, OpenSnapshot, is_snapshot, narrate};
 use vramlab_allocator::units::{Bytes, DeviceIndex};
-use vramlab_model::{Configuration, EventKind, Figure, Lab, Measurement, Ranks, Setting, Settings};
+use vramlab_model::{Configuration, EventKind, Figure, Lab, Measurement, Ranks, RunSettings, Setting};
 use vramlab_recording::{Next, Reader, RecordingError};
 use vramlab_session::Switch;
 use vramlab_snapshot::Snapshot;
@@ -46,7 +46,7 @@ pub enum CompareError {
 
 /// What a file has to compare.
 #[derive(Clone, Debug)]
-pub struct Compared {
+pub struct Comparable {
     /// Its configurations, in the order in which they were first in force.
     pub configurations: Vec<Arc<Configuration>>,
     /// What a person should know of it.
@@ -57,7 +57,7 @@ pub struct Compared {
 ///
 /// # Errors
 /// [`CompareError`].
-pub fn compared(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<Compared, CompareError> {
+pub fn compared(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<Comparable, CompareError> {
     let compared = match recorded(path, &mut progress) {
         Err(RecordingError::NoRecording) => {
             if let Some(compared) = of_snapshot(path, &mut progress)? {
@@ -66,7 +66,7 @@ pub fn compared(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<Compa
             let text = read_text(path)?;
             let printed = serde_json::from_str(&text).ok();
             let configuration = printed.as_ref().and_then(of_printed).ok_or(CompareError::Neither)?;
-            Compared { configurations: vec![Arc::new(configuration)], remark: None }
+            Comparable { configurations: vec![Arc::new(configuration)], remark: None }
         }
         recorded => recorded.map_err(CompareError::Recording)?,
     };
@@ -82,11 +82,11 @@ fn opened(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<impl Read,
         done += bytes;
         progress(done, all);
     };
-    Ok(Counted { source, each })
+    Ok(MeteredReader { source, each })
 }
 
 /// The figures of a snapshot's histories; `None` where it is something else.
-fn of_snapshot(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<Option<Compared>, CompareError> {
+fn of_snapshot(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<Option<Comparable>, CompareError> {
     let mut source = BufReader::with_capacity(1 << 16, opened(path, progress).map_err(CompareError::Recording)?);
     let head = source.fill_buf().map_err(RecordingError::Unreadable).map_err(CompareError::Recording)?;
     if !is_snapshot(head) {
@@ -94,14 +94,14 @@ fn of_snapshot(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<Optio
     }
     let snapshot = Snapshot::read(source).map_err(OpenError::from)?;
     let (mut ranks, mut remarks) = (Ranks::default(), Vec::new());
-    narrate(&[Opened::new(path, snapshot, None)], |event| {
+    narrate(&[OpenSnapshot::new(path, snapshot, None)], |event| {
         if let EventKind::Notice { text } = &event.kind {
             remarks.push(text.to_string());
         }
         ranks.apply(&event);
     })?;
     let remark = Some(remarks.join("; ")).filter(|remarks| !remarks.is_empty());
-    Ok(Some(Compared { configurations: of_ranks(&ranks), remark }))
+    Ok(Some(Comparable { configurations: of_ranks(&ranks), remark }))
 }
 
 fn of_ranks(ranks: &Ranks) -> Vec<Arc<Configuration>> {
@@ -110,7 +110,7 @@ fn of_ranks(ranks: &Ranks) -> Vec<Arc<Configuration>> {
 }
 
 /// Plays a recording to its end; what is damaged ends it.
-fn recorded(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<Compared, RecordingError> {
+fn recorded(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<Comparable, RecordingError> {
     let mut reader = Reader::new(opened(path, progress)?);
     let mut ranks = Ranks::default();
     let remark = loop {
@@ -126,7 +126,7 @@ fn recorded(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<Compared
             Err(error) => break Some(error.to_string()),
         }
     };
-    Ok(Compared { configurations: of_ranks(&ranks), remark })
+    Ok(Comparable { configurations: of_ranks(&ranks), remark })
 }
 
 /// The configuration of an object that `vramlab run --json` printed; `None` of any other. Its peaks are those of the whole run.
@@ -164,7 +164,7 @@ pub fn of_printed(printed: &Value) -> Option<Configuration> {
         })
     };
     Some(Configuration {
-        settings: Arc::new(Settings(Switch::all().filter_map(setting).collect())),
+        settings: Arc::new(RunSettings(Switch::all().filter_map(setting).collect())),
         step: 0,
         position: 0,
         steps,
@@ -189,7 +189,7 @@ mod tests {
     /// The only configuration of a snapshot, what is remarked of it, and PyTorch's statistics.
     fn of(name: &str) -> (Arc<Configuration>, Option<String>, Value) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(format!("{name}.pickle.xz"));
-        let Compared { configurations, remark } = compared(&path, |_, _| {}).unwrap();
+        let Comparable { configurations, remark } = compared(&path, |_, _| {}).unwrap();
         let [one] = &*configurations else { panic!("{configurations:?}") };
         let stats = std::fs::read(path.to_str().unwrap().replace(".pickle.xz", ".stats.json")).unwrap();
         (Arc::clone(one), remark, serde_json::from_slice(&stats).unwrap())

@@ -4,14 +4,14 @@ use std::io::{self, Read};
 
 /// Tells of every read how many bytes it gave.
 #[derive(Debug)]
-pub(super) struct Counted<R, F> {
+pub(super) struct MeteredReader<R, F> {
     /// Where they come from.
     pub source: R,
     /// Who hears of them.
     pub each: F,
 }
 
-impl<R: Read, F: FnMut(u64)> Read for Counted<R, F> {
+impl<R: Read, F: FnMut(u64)> Read for MeteredReader<R, F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
         (self.each)(read as u64);

@@ -2,7 +2,7 @@
 
 use super::picture::Cursor;
 use vramlab_allocator::units::DeviceIndex;
-use vramlab_model::{Event, EventKind, Finding, History, Mark, MarkKind, Profile, Ranks, Remedied, View};
+use vramlab_model::{Event, EventKind, Finding, History, Mark, MarkKind, Profile, Ranks, RemedyTrial, View};
 use vramlab_recording::{Direction, Timeline};
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub enum Move {
     /// Behind so many events.
     To(u64),
     /// To the next or the last end of something.
-    By(Unit, Direction),
+    By(MoveUnit, Direction),
     /// To the next or the last of its kind.
     Jump(Landmark, Direction),
     /// To the peak of a step, which panels show it by; to its begin, while it has no end.
@@ -26,7 +26,7 @@ pub enum Move {
 
 /// How far one move goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum MoveUnit {
     /// An op.
     Op,
     /// A phase.
@@ -61,7 +61,7 @@ pub(super) struct LookBack {
     /// What was concluded when that step had ended; `None` where the cursor is in none that has.
     concluded: Option<Arc<[Finding]>>,
     /// What was tried for the failed request at the cursor, and where that failed.
-    remedied: Option<(u64, Arc<[Remedied]>)>,
+    remedied: Option<(u64, Arc<[RemedyTrial]>)>,
 }
 
 impl LookBack {
@@ -147,7 +147,7 @@ impl LookBack {
 }
 
 /// What was tried for the request that failed at `position`, where that is known.
-fn remedied_after(timeline: &mut Timeline, position: u64, device: DeviceIndex) -> Option<Arc<[Remedied]>> {
+fn remedied_after(timeline: &mut Timeline, position: u64, device: DeviceIndex) -> Option<Arc<[RemedyTrial]>> {
     let tells = |event: &Event| {
         event.device == device && matches!(event.kind, EventKind::Remedied(_) | EventKind::StepBegin { .. })
     };
@@ -237,13 +237,13 @@ fn peak_behind(timeline: &mut Timeline, behind: u64, device: DeviceIndex) -> u64
     peak.filter(|peak| *peak > behind).unwrap_or(behind)
 }
 
-fn by(timeline: &mut Timeline, here: u64, unit: Unit, direction: Direction, device: DeviceIndex) -> Option<u64> {
+fn by(timeline: &mut Timeline, here: u64, unit: MoveUnit, direction: Direction, device: DeviceIndex) -> Option<u64> {
     let ends = |event: &Event| {
         event.device == device
             && match unit {
-                Unit::Op => matches!(event.kind, EventKind::OpEnd),
-                Unit::Phase => matches!(event.kind, EventKind::PhaseEnd { .. }),
-                Unit::Step => matches!(event.kind, EventKind::StepEnd(_)),
+                MoveUnit::Op => matches!(event.kind, EventKind::OpEnd),
+                MoveUnit::Phase => matches!(event.kind, EventKind::PhaseEnd { .. }),
+                MoveUnit::Step => matches!(event.kind, EventKind::StepEnd(_)),
             }
     };
     match direction {

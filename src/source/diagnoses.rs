@@ -8,9 +8,11 @@ use std::thread;
 use tokio::sync::mpsc;
 
 use vramlab_allocator::units::{Bytes, DeviceIndex};
-use vramlab_model::{Diagnosis, Gain, LeakFinder, MarkKind, MemoryModel, Names, Remedied, Remedy, RhythmFinder, Trial};
+use vramlab_model::{
+    Diagnosis, Gain, LeakFinder, MarkKind, MemoryModel, Names, Remedy, RemedyTrial, RhythmFinder, Trial,
+};
 use vramlab_recording::{Excerpt, Timeline};
-use vramlab_whatif::{Effort, Places, Recorded, RecordedWriter, Tuning, smallest_limit};
+use vramlab_whatif::{Effort, Places, RecordedRun, RecordedWriter, Tuning, smallest_limit};
 
 /// Steps after a flip before anything is looked for.
 const STEPS: u64 = 6;
@@ -36,14 +38,14 @@ pub struct UntoldLimit {
 pub(super) struct Diagnoses {
     last: Option<Arc<Diagnosis>>,
     untold_limit: Option<Arc<UntoldLimit>>,
-    of: Option<Of>,
+    of: Option<DiagnosedPart>,
     stop: Option<Stop>,
-    finished: (mpsc::UnboundedSender<Found>, mpsc::UnboundedReceiver<Found>),
+    finished: (mpsc::UnboundedSender<PartDiagnosis>, mpsc::UnboundedReceiver<PartDiagnosis>),
 }
 
 /// The part of a run that was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Of {
+struct DiagnosedPart {
     device: DeviceIndex,
     /// Events before the last flip: what is wrong since then is wrong now.
     since: u64,
@@ -54,8 +56,8 @@ struct Of {
 
 /// What was found out of a part.
 #[derive(Debug)]
-pub(super) struct Found {
-    of: Of,
+pub(super) struct PartDiagnosis {
+    of: DiagnosedPart,
     diagnosis: Diagnosis,
     untold_limit: Option<UntoldLimit>,
 }
@@ -86,7 +88,7 @@ impl Diagnoses {
     }
 
     /// The next that is found out.
-    pub async fn next(&mut self) -> Found {
+    pub async fn next(&mut self) -> PartDiagnosis {
         match self.finished.1.recv().await {
             Some(found) => found,
             // Never: a sender is kept beside it.
@@ -95,7 +97,7 @@ impl Diagnoses {
     }
 
     /// Takes it.
-    pub fn take(&mut self, found: Found) {
+    pub fn take(&mut self, found: PartDiagnosis) {
         if self.of == Some(found.of) {
             self.stop = None;
             self.last = Some(Arc::new(found.diagnosis));
@@ -111,7 +113,7 @@ impl Diagnoses {
         let flipped = lab.history().marks().rev().find(|mark| matches!(mark.kind, MarkKind::Flip { .. }));
         let (since, step) = flipped.map_or((first, 0), |mark| (mark.position.max(first), mark.step));
         let finished = lab.finished();
-        let of = Of { device, since, end, whole: !grows };
+        let of = DiagnosedPart { device, since, end, whole: !grows };
         if self.of.is_some_and(|known| (known.device, known.since) != (device, since)) {
             (self.last, self.untold_limit, self.of, self.stop) = (None, None, None, None);
         }
@@ -144,7 +146,7 @@ impl Diagnoses {
         let look = move || {
             if let Some((diagnosis, untold_limit)) = run.diagnose(&excerpt, &stop) {
                 // The receiver may be gone.
-                drop(finished.send(Found { of, diagnosis, untold_limit }));
+                drop(finished.send(PartDiagnosis { of, diagnosis, untold_limit }));
             }
         };
         if thread::Builder::new().name("diagnosis".to_owned()).spawn(look).is_ok() {
@@ -155,7 +157,7 @@ impl Diagnoses {
 
 /// A run to look at.
 struct ExaminedRun {
-    of: Of,
+    of: DiagnosedPart,
     names: Names,
     /// The step from which remedies are tried, of a run that goes on: they are put in force where it is, not where it began.
     fork: Option<u64>,
@@ -210,7 +212,7 @@ impl ExaminedRun {
     }
 
     /// Expandable segments, beside what is in force: from where a run is, or from the first event of one that has ended.
-    fn try_settings(&self, recorded: &Recorded) -> Option<(Remedy, Gain)> {
+    fn try_settings(&self, recorded: &RecordedRun) -> Option<(Remedy, Gain)> {
         let text = recorded.facts.conditions.settings.with_expandable_segments()?;
         let gain = match self.fork {
             Some(step) => {
@@ -230,7 +232,7 @@ impl ExaminedRun {
     }
 
     /// What is known of a limit that nobody tells, and that nothing serves at its lowest: what would, from which limit on.
-    fn try_limits(&self, recorded: &Recorded) -> Option<UntoldLimit> {
+    fn try_limits(&self, recorded: &RecordedRun) -> Option<UntoldLimit> {
         let range = recorded.facts.unknown_limit.filter(|_| self.failed && self.of.whole)?;
         let torch = recorded.facts.conditions.settings.torch();
         let tuning = Tuning::of(recorded, Some(range.most()), Effort::Short, torch, &|_, _| {}).ok();
@@ -243,7 +245,7 @@ impl ExaminedRun {
     }
 
     /// What serves the requests that failed, of a run that has ended.
-    fn try_for_failures(&self, recorded: &Recorded) -> Option<Arc<[Remedied]>> {
+    fn try_for_failures(&self, recorded: &RecordedRun) -> Option<Arc<[RemedyTrial]>> {
         if !self.failed || !self.of.whole {
             return None;
         }

@@ -13,7 +13,7 @@ use vramlab_recording::RecordingError;
 
 /// One device of a file.
 #[derive(Clone, Debug)]
-pub struct Examined {
+pub struct DeviceExamination {
     /// The device.
     pub device: DeviceIndex,
     /// The ranks that it stands for, where it is the own GPU of a rank.
@@ -21,9 +21,9 @@ pub struct Examined {
     /// How it stands at the end.
     pub view: View,
     /// Where most was allocated.
-    pub peak: Standing,
+    pub peak: MomentHoldings,
     /// The end.
-    pub end: Standing,
+    pub end: MomentHoldings,
     /// Where most was reserved.
     pub fullest: Fullest,
     /// Allocated and reserved from the first event to the last.
@@ -40,7 +40,7 @@ pub struct Examined {
 
 /// Who held memory at a moment.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct MomentHoldings {
     /// Events before it.
     pub position: u64,
     /// Where every reserved byte stood.
@@ -109,7 +109,7 @@ struct Second {
     fullest: u64,
     leaks: Option<LeakFinder>,
     curve: Curve,
-    found: (Standing, Fullest),
+    found: (MomentHoldings, Fullest),
 }
 
 /// Failures that are kept.
@@ -121,7 +121,7 @@ const SEGMENTS: usize = 5;
 ///
 /// # Errors
 /// [`RecordingError::Damaged`].
-pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec<Examined>, RecordingError> {
+pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec<DeviceExamination>, RecordingError> {
     let end = whole.end();
     let mut ranks = Ranks::default();
     let mut first: BTreeMap<DeviceIndex, First> = BTreeMap::new();
@@ -138,10 +138,10 @@ pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec
         Ok::<_, RecordingError>(())
     })?;
     let mut alike: BTreeMap<DeviceIndex, Arc<AlikeRanks>> = BTreeMap::new();
-    let mut views: BTreeMap<DeviceIndex, (View, Standing, First)> = BTreeMap::new();
+    let mut views: BTreeMap<DeviceIndex, (View, MomentHoldings, First)> = BTreeMap::new();
     for (device, first) in first {
         if let Some(lab) = ranks.lab_mut(device).filter(|lab| lab.memory().peak_reserved() > Bytes::ZERO) {
-            let standing = Standing::of(lab);
+            let standing = MomentHoldings::of(lab);
             alike.extend(lab.alike().map(|alike| (device, Arc::clone(alike))));
             views.insert(device, (lab.view(), standing, first));
         }
@@ -170,7 +170,7 @@ pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec
             }
             of.curve.observe(index, end, lab.memory());
             if index + 1 == of.peak {
-                of.found.0 = Standing::of(lab);
+                of.found.0 = MomentHoldings::of(lab);
             }
             if index + 1 == of.fullest {
                 of.found.1 = Fullest::of(lab);
@@ -178,13 +178,13 @@ pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec
         }
         Ok::<_, RecordingError>(())
     })?;
-    let examined = |(device, (mut view, end, first)): (DeviceIndex, (View, Standing, First))| {
+    let examined = |(device, (mut view, end, first)): (DeviceIndex, (View, MomentHoldings, First))| {
         let second = second.remove(&device)?;
         let leaks = second.leaks.map(LeakFinder::finish).unwrap_or_default();
         // Of a leak the lines are known now.
         let known = Diagnosis { leaks, looked: Some(view.position), ..Diagnosis::default() };
         view.findings = known.amended(&view.findings, &view.settings);
-        Some(Examined {
+        Some(DeviceExamination {
             device,
             alike: alike.remove(&device),
             view,
@@ -231,7 +231,7 @@ impl First {
     }
 }
 
-impl Standing {
+impl MomentHoldings {
     fn of(lab: &Lab) -> Self {
         let memory = lab.memory();
         Self {

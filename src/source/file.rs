@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::arrival::{Arrival, Inbox, ON_ARRIVAL};
 use super::handle::Source;
-use super::picture::Kind;
+use super::picture::SourceKind;
 use vramlab_model::{Event, EventKind};
 use vramlab_recording::{Next, Reader, RecordingError};
 
@@ -42,7 +42,7 @@ pub(super) fn of_reader(
     // A file that is no recording is refused before a screen opens.
     let first = first_frame(&mut reader, follows)?;
     let (arrive, arrivals) = mpsc::channel(QUEUE);
-    let kind = Kind::Recording(name);
+    let kind = SourceKind::Recording(name);
     thread::Builder::new()
         .name("reader".to_owned())
         .spawn(move || read(reader, first, follows, &arrive))

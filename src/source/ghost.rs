@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vramlab_model::{Column, History, Occupancy};
-use vramlab_whatif::{Conditions, Figures, Starting};
+use vramlab_whatif::{Conditions, Figures, StartState};
 
 /// A ghost as a screen shows it: a prediction, not a run.
 #[derive(Clone, Debug)]
@@ -12,8 +12,8 @@ pub struct Ghost {
     pub conditions: Arc<Conditions>,
     /// Steps of the run that were finished when it began.
     pub since: u64,
-    /// Where the blocks come from that were there when it began: [`Starting::Anew`] is an estimate.
-    pub starting: Starting,
+    /// Where the blocks come from that were there when it began: [`StartState::Anew`] is an estimate.
+    pub starting: StartState,
     /// Its figures where it is now; `None` before it has caught up.
     pub figures: Option<Figures>,
     /// The figures of the last step that ended, or of the one around a cursor that looks back, here and in the run.

@@ -43,19 +43,19 @@ pub(super) struct Ghosts {
     trailed: Instant,
     /// What was drawn last: of which ghost, behind how many events.
     stood: Option<((u64, u64), Arc<Occupancy>)>,
-    finished: (mpsc::UnboundedSender<Caught>, mpsc::UnboundedReceiver<Caught>),
+    finished: (mpsc::UnboundedSender<CaughtUpGhost>, mpsc::UnboundedReceiver<CaughtUpGhost>),
 }
 
 /// One that has caught up with what there was.
 #[derive(Debug)]
-pub(super) struct Caught {
+pub(super) struct CaughtUpGhost {
     number: u64,
-    came: Came,
+    came: CatchUpResult,
 }
 
 /// Where it is now.
 #[derive(Debug)]
-enum Came {
+enum CatchUpResult {
     /// To the end, and what it was when it began.
     End { origin: Box<Follower>, follower: Box<Follower> },
     /// To where the cursor looked back.
@@ -122,7 +122,7 @@ impl Ghosts {
     }
 
     /// The next that has caught up.
-    pub async fn next(&mut self) -> Caught {
+    pub async fn next(&mut self) -> CaughtUpGhost {
         match self.finished.1.recv().await {
             Some(caught) => caught,
             // Never: a sender is kept beside it.
@@ -131,16 +131,16 @@ impl Ghosts {
     }
 
     /// Takes it back.
-    pub fn take(&mut self, caught: Caught) {
+    pub fn take(&mut self, caught: CaughtUpGhost) {
         if caught.number != self.number {
             return;
         }
         match caught.came {
-            Came::End { origin, follower } => {
+            CatchUpResult::End { origin, follower } => {
                 self.job = None;
                 (self.origin, self.follower) = (Some(*origin), Some(*follower));
             }
-            Came::Back(back) => {
+            CatchUpResult::Back(back) => {
                 self.seeking = None;
                 self.back = Some(*back);
             }
@@ -218,7 +218,7 @@ impl Ghosts {
                 follower.apply(event);
                 count()
             });
-            Some(Came::End { origin: Box::new(origin), follower: Box::new(follower) })
+            Some(CatchUpResult::End { origin: Box::new(origin), follower: Box::new(follower) })
         });
     }
 
@@ -243,7 +243,7 @@ impl Ghosts {
         };
         if let Some(excerpt) = timeline.excerpt(origin.position()..position) {
             self.seeking = self.follow(excerpt, 1, move |excerpt, count| {
-                Some(Came::Back(Box::new(LookedBack::from(origin, excerpt, count))))
+                Some(CatchUpResult::Back(Box::new(LookedBack::from(origin, excerpt, count))))
             });
         }
     }
@@ -253,7 +253,7 @@ impl Ghosts {
         &self,
         excerpt: Excerpt,
         passes: u64,
-        come: impl FnOnce(&Excerpt, &mut dyn FnMut() -> bool) -> Option<Came> + Send + 'static,
+        come: impl FnOnce(&Excerpt, &mut dyn FnMut() -> bool) -> Option<CatchUpResult> + Send + 'static,
     ) -> Option<GhostJob> {
         let (stop, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let Range { start, end } = excerpt.range();
@@ -271,7 +271,7 @@ impl Ghosts {
             let came = come(&excerpt, &mut count);
             if let Some(came) = came.filter(|_| !stop.load(Ordering::Relaxed)) {
                 // The receiver may be gone.
-                drop(finished.send(Caught { number, came }));
+                drop(finished.send(CaughtUpGhost { number, came }));
             }
         };
         thread::Builder::new().name("ghost".to_owned()).spawn(follow).ok().map(|_| job)

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::arrival::Inbox;
 use super::keeper::Keeper;
-use super::picture::{Kind, Picture};
+use super::picture::{Picture, SourceKind};
 use super::request::Request;
 use vramlab_allocator::DeviceMemory;
 use vramlab_session::{Command, Engine};
@@ -31,7 +31,7 @@ impl Source {
     /// # Errors
     /// When the system gives no thread.
     pub(super) fn keep(
-        kind: Kind,
+        kind: SourceKind,
         memory: Option<DeviceMemory>,
         inbox: Inbox,
         engine: Option<(Sender<Command>, Engine)>,

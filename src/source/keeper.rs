@@ -1,5 +1,7 @@
 //! The thread that keeps a timeline and its cursor, and publishes pictures: never faster than a screen can show them.
 
+mod moves;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +10,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::arrival::{Arrival, Inbox, ON_ARRIVAL};
-use super::cursor::{self, Landmark, LookBack, Move};
+use super::cursor::LookBack;
 use super::diagnoses::Diagnoses;
 use super::ghosts::Ghosts;
 use super::kept_recording::{self, KeptRecording};
 use super::listings::Listings;
 use super::marks::Marks;
 use super::pending_history::PendingHistory;
-use super::picture::{Cursor, Extent, Kind, Moment, Picture, Shown};
+use super::picture::{Cursor, Extent, Picture, ShownDevice, SourceKind};
 use super::pins::Pins;
 use super::rank_figures::RankFigures;
 use super::recorder::free_name;
@@ -25,7 +27,7 @@ use vramlab_allocator::DeviceMemory;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_device::{HostAccount, Sensors};
 use vramlab_model::{Event, EventKind, Lab, Micros, RunState};
-use vramlab_recording::{Bounds, Direction, Timeline};
+use vramlab_recording::{Bounds, Timeline};
 
 /// At most thirty pictures a second: a picture costs the processor that also trains.
 const FRAME: Duration = Duration::from_millis(33);
@@ -48,7 +50,7 @@ pub(super) struct Keeper {
     timeline: Timeline,
     /// What is shown is the end of a file whose history is not all there yet.
     behind: Option<PendingHistory>,
-    kind: Kind,
+    kind: SourceKind,
     device: DeviceIndex,
     cursor: Cursor,
     back: Option<LookBack>,
@@ -85,7 +87,7 @@ struct Play {
 }
 
 impl Keeper {
-    pub fn new(kind: Kind, memory: Option<DeviceMemory>, pictures: watch::Sender<Arc<Picture>>) -> Self {
+    pub fn new(kind: SourceKind, memory: Option<DeviceMemory>, pictures: watch::Sender<Arc<Picture>>) -> Self {
         Self {
             timeline: Timeline::new(bounds()),
             behind: None,
@@ -404,140 +406,6 @@ impl Keeper {
         self.set_cursor(self.cursor);
     }
 
-    fn go(&mut self, to: Move) {
-        let finding = match to {
-            Move::Jump(Landmark::Finding, _) => self.place_of_finding(),
-            _ => None,
-        };
-        let from = match to {
-            // Before a moment that the keeper chose there may be none, and behind it the last one.
-            Move::Jump(Landmark::Flip, Direction::Backward) => self.cursor,
-            _ => self.shown(),
-        };
-        if let Some(cursor) = cursor::target(&mut self.timeline, from, to, self.device, finding) {
-            self.set_cursor(cursor);
-        }
-    }
-
-    /// What is shown, wherever the run is.
-    fn shown(&self) -> Cursor {
-        match (self.cursor, self.marks.shown()) {
-            (Cursor::Now, Some(mark)) if mark.moment != Moment::Now => Cursor::At(mark.view.position),
-            (cursor, _) => cursor,
-        }
-    }
-
-    fn pin(&mut self) {
-        let place = match self.shown() {
-            Cursor::Now => self.timeline.end(),
-            Cursor::At(position) => position,
-        };
-        if let Err(why) = self.pins.next(&mut self.timeline, self.device, place) {
-            self.say(&why.into());
-        }
-    }
-
-    fn place_of_finding(&mut self) -> Option<u64> {
-        let device = self.device;
-        let ranks = match &mut self.back {
-            Some(back) => &mut back.ranks,
-            None => self.timeline.now(),
-        };
-        ranks.lab_mut(device)?.view().findings.iter().find_map(|finding| finding.position)
-    }
-
-    fn set_cursor(&mut self, cursor: Cursor) {
-        self.cursor = cursor;
-        match cursor {
-            Cursor::Now => self.back = None,
-            Cursor::At(position) => {
-                // A short way ahead is gone, not sought.
-                const NEAR: u64 = 20_000;
-                match &mut self.back {
-                    Some(back) if (back.ranks.position()..back.ranks.position() + NEAR).contains(&position) => {
-                        back.advance(&mut self.timeline, position, self.device);
-                    }
-                    _ => self.back = LookBack::at(&mut self.timeline, position, self.device),
-                }
-                if self.back.is_none() {
-                    self.cursor = Cursor::Now;
-                }
-            }
-        }
-    }
-
-    fn toggle_play(&mut self) {
-        if self.play.take().is_some() {
-            return;
-        }
-        if self.cursor == Cursor::Now {
-            self.set_cursor(Cursor::At(self.timeline.first()));
-        }
-        let time = self.cursor_time();
-        self.play = Some(Play { wall: Instant::now(), time });
-    }
-
-    fn restart_play(&mut self) {
-        if self.play.is_some() {
-            let time = self.cursor_time();
-            self.play = Some(Play { wall: Instant::now(), time });
-        }
-    }
-
-    fn cursor_time(&mut self) -> Micros {
-        let device = self.device;
-        let Some(back) = &self.back else { return self.now_time() };
-        match back.ranks.lab(device) {
-            Some(lab) => lab.time(),
-            // Nothing has happened yet: the clock begins with what comes first.
-            None => self.timeline.event(self.timeline.first()).map_or(Micros(0), |event| event.time),
-        }
-    }
-
-    /// Moves a cursor that goes by itself to where its clock stands.
-    fn play_on(&mut self) {
-        let (Some(play), Cursor::At(position)) = (self.play, self.cursor) else { return };
-        if self.published.elapsed() < FRAME {
-            return;
-        }
-        let passed = play.wall.elapsed().as_secs_f64() * self.speed * 1e6;
-        let until = Micros(play.time.0.saturating_add(passed as u64));
-        let next = self.timeline.find(position, Direction::Forward, |event| event.time > until);
-        match next {
-            Some(next) if next > position => self.set_cursor(Cursor::At(next)),
-            Some(_) => return,
-            None => {
-                // What is over stays at its end: "now" is its mark.
-                let end = if self.goes_on() { Cursor::Now } else { Cursor::At(self.timeline.end()) };
-                self.set_cursor(end);
-                self.play = None;
-            }
-        }
-        self.dirty = true;
-    }
-
-    /// More may happen.
-    fn goes_on(&self) -> bool {
-        self.grows || self.kind == Kind::Live
-    }
-
-    /// Marks the moment that memory is shown of while the cursor has not been moved; returns where screens look then.
-    fn mark(&mut self) -> Cursor {
-        if self.cursor != Cursor::Now || self.behind.is_some() {
-            self.marks.begin_anew();
-            return self.cursor;
-        }
-        let (device, goes_on) = (self.device, self.goes_on());
-        self.marks.renew(&mut self.timeline, device, goes_on, &mut self.ghosts);
-        let place = self.marks.place().map_or(self.cursor, Cursor::At);
-        self.studies.begin(&mut self.timeline, device, place, goes_on);
-        if self.marks.place().is_none_or(|place| self.studies.has(place)) {
-            self.marks.show();
-        }
-        // A ghost goes along with what goes on, and stands where the mark does in what is over.
-        if goes_on { self.cursor } else { place }
-    }
-
     fn publish(&mut self) {
         let device = self.device;
         let looked = self.mark();
@@ -599,7 +467,7 @@ impl Keeper {
             run,
             settings,
             kind: self.kind.clone(),
-            device: Shown { place, of: devices.len() },
+            device: ShownDevice { place, of: devices.len() },
             ranks,
             recording: self.recording.as_ref().map(KeptRecording::state),
             study: self.studies.last(),
@@ -633,7 +501,7 @@ mod tests {
         assert!(feeder.send(Feed::Aside(DeviceIndex::FIRST, EventKind::Remedied(Arc::default()))));
         drop(feeder);
         let (pictures, _shown) = watch::channel(Arc::default());
-        let mut keeper = Keeper::new(Kind::Live, None, pictures);
+        let mut keeper = Keeper::new(SourceKind::Live, None, pictures);
         let mut inbox = Inbox::Feed(feed);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         while let Some(arrival) = runtime.block_on(inbox.recv()) {

@@ -4,7 +4,7 @@ use std::io;
 
 use super::arrival::Inbox;
 use super::handle::Source;
-use super::picture::Kind;
+use super::picture::SourceKind;
 use vramlab_session::{LabSpec, RankProcesses, Session};
 
 /// Starts a lab and keeps its timeline.
@@ -24,5 +24,5 @@ pub fn live_among(spec: LabSpec, processes: Option<RankProcesses>) -> io::Result
     let engine = session.engine();
     let Session { commands, feed, .. } = session;
     // What the device has is told by the run itself, which another may follow.
-    Source::keep(Kind::Live, None, Inbox::Feed(feed), Some((commands, engine)))
+    Source::keep(SourceKind::Live, None, Inbox::Feed(feed), Some((commands, engine)))
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::cursor::LookBack;
 use super::ghosts::Ghosts;
-use super::picture::{Marked, Moment};
+use super::picture::{MarkedMoment, Moment};
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{Lab, RunState, View};
 use vramlab_recording::Timeline;
@@ -22,9 +22,9 @@ const REST: u32 = 100;
 /// The mark of one device.
 #[derive(Debug)]
 pub(super) struct Marks {
-    shown: Option<Marked>,
+    shown: Option<MarkedMoment>,
     /// Made, but what is studied is still of the one shown.
-    coming: Option<Marked>,
+    coming: Option<MarkedMoment>,
     due: Instant,
 }
 
@@ -76,7 +76,7 @@ impl Marks {
     }
 
     /// The mark that is shown.
-    pub const fn shown(&self) -> Option<&Marked> {
+    pub const fn shown(&self) -> Option<&MarkedMoment> {
         self.shown.as_ref()
     }
 
@@ -98,7 +98,7 @@ impl Marks {
                 if newest.is_none() || Instant::now() >= self.due {
                     let Some(view) = timeline.now().lab_mut(device).map(Lab::view).map(Arc::new) else { return };
                     let ghost = ghosts.at_mark(timeline, view.position, &view.segments);
-                    self.shown = Some(Marked { moment: Moment::Now, view, step: None, ghost });
+                    self.shown = Some(MarkedMoment { moment: Moment::Now, view, step: None, ghost });
                     self.due = Instant::now() + REFRESH;
                 }
             }
@@ -111,7 +111,7 @@ impl Marks {
                 let began = Instant::now();
                 let Some(view) = view_at(timeline, position, device) else { return self.begin_anew() };
                 let ghost = ghosts.at_mark(timeline, position, &view.segments);
-                let mark = Marked { moment: Moment::StepPeak, view: Arc::new(view), step: last_step, ghost };
+                let mark = MarkedMoment { moment: Moment::StepPeak, view: Arc::new(view), step: last_step, ghost };
                 match of_a_step.is_some() {
                     true => self.coming = Some(mark),
                     false => self.shown = Some(mark),
@@ -126,7 +126,7 @@ impl Marks {
                 let mark = back.and_then(|mut back| {
                     let step = back.step(timeline, device);
                     let view = Arc::new(back.view(timeline, device)?);
-                    Some(Marked { moment, view, step, ghost: None })
+                    Some(MarkedMoment { moment, view, step, ghost: None })
                 });
                 (self.shown, self.coming) = (mark, None);
             }
@@ -146,9 +146,9 @@ mod tests {
     use vramlab_model::{Event, EventKind, Micros};
 
     /// A run of many steps, put to a timeline and marked after each event; the marks in order.
-    fn marked(goes_on: bool, end: RunState) -> (Timeline, Vec<Marked>) {
+    fn marked(goes_on: bool, end: RunState) -> (Timeline, Vec<MarkedMoment>) {
         let mut timeline = Timeline::default();
-        let (mut marks, mut ghosts, mut seen) = (Marks::new(), Ghosts::new(), Vec::<Marked>::new());
+        let (mut marks, mut ghosts, mut seen) = (Marks::new(), Ghosts::new(), Vec::<MarkedMoment>::new());
         let events = synthetic::training_run();
         let last = events.last().map(|event| event.time).unwrap();
         let begin = Event::new(Micros(0), EventKind::Run(RunState::Running));
@@ -157,8 +157,9 @@ mod tests {
             marks.due = Instant::now();
             marks.renew(&mut timeline, DeviceIndex::FIRST, goes_on, &mut ghosts);
             marks.show();
-            let news =
-                |seen: &Marked, mark: &Marked| (seen.moment, seen.view.position) != (mark.moment, mark.view.position);
+            let news = |seen: &MarkedMoment, mark: &MarkedMoment| {
+                (seen.moment, seen.view.position) != (mark.moment, mark.view.position)
+            };
             if let Some(mark) = marks.shown()
                 && seen.last().is_none_or(|last| news(last, mark))
             {
@@ -172,7 +173,7 @@ mod tests {
     fn a_run_that_goes_on_is_marked_at_the_peak_of_every_step_that_ended() {
         let (mut timeline, seen) = marked(true, RunState::Running);
         let history = timeline.now().lab(DeviceIndex::FIRST).unwrap().history().clone();
-        let peaks: Vec<&Marked> = seen.iter().filter(|mark| mark.moment == Moment::StepPeak).collect();
+        let peaks: Vec<&MarkedMoment> = seen.iter().filter(|mark| mark.moment == Moment::StepPeak).collect();
         assert!(peaks.len() > 20, "{} marks", peaks.len());
         for mark in peaks {
             let column = history.around(mark.view.position).unwrap();

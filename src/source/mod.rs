@@ -35,26 +35,28 @@ mod studies;
 mod watch;
 mod whole;
 
-pub use asked::{AskedError, Known, asked, facts};
-pub use compared::{CompareError, Compared, compared, of_printed};
-pub use cursor::{Landmark, Move, Unit};
+pub use asked::{AskedError, RunHints, asked, facts};
+pub use compared::{Comparable, CompareError, compared, of_printed};
+pub use cursor::{Landmark, Move, MoveUnit};
 pub use diagnoses::UntoldLimit;
-pub use examined::{Curve, Examined, Fullest, Standing, examined};
+pub use examined::{Curve, DeviceExamination, Fullest, MomentHoldings, examined};
 pub use file::recording;
 pub use ghost::Ghost;
 pub use handle::Source;
 pub use listings::Listing;
 pub use live::{live, live_among};
 pub use opened::{FileError, open, side_by_side};
-pub use picture::{Ability, Cursor, Extent, Kind, Marked, Moment, Picture, Pinned, RecordingState, Shown};
+pub use picture::{
+    Ability, Cursor, Extent, MarkedMoment, Moment, Picture, PinnedStep, RecordingState, ShownDevice, SourceKind,
+};
 pub use rank_figures::{RankFigures, RankState};
-pub use reading::{Doing, Reading};
+pub use reading::{FileProgress, ReadingStage};
 pub use recorder::{Recorder, free_name};
 pub use request::Request;
 pub use snapshot::{OpenError, snapshot};
-pub use studies::{Wanted, Window};
-pub use watch::{Meeting, has_loaded_torch, watched};
-pub use whole::{Stage, Whole, WholeError};
+pub use studies::{StudyRequest, Window};
+pub use watch::{MeetingPoint, has_loaded_torch, watched};
+pub use whole::{LoadProgress, Whole, WholeError};
 
 /// Streams of events for unit tests.
 #[cfg(test)]

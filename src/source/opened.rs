@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
-use super::counted::Counted;
+use super::counted::MeteredReader;
 use super::file::{of_reader, recording};
 use super::handle::Source;
 use super::opening;
 use super::rank_files;
-use super::snapshot::{OpenError, Opened, is_snapshot, keep};
+use super::snapshot::{OpenError, OpenSnapshot, is_snapshot, keep};
 use vramlab_allocator::TorchVersion;
 use vramlab_recording::RecordingError;
 use vramlab_snapshot::Snapshot;
@@ -62,9 +62,9 @@ pub fn open(paths: &[PathBuf], follows: bool, torch: Option<TorchVersion>) -> Re
     let mut files = Vec::new();
     for path in paths {
         match look(path) {
-            Ok(Looked { snapshot: true, source, .. }) => {
+            Ok(SniffedFile { snapshot: true, source, .. }) => {
                 let snapshot = Snapshot::read(source).map_err(|error| (path.clone(), OpenError::from(error).into()))?;
-                files.push(Opened::new(path, snapshot, torch));
+                files.push(OpenSnapshot::new(path, snapshot, torch));
             }
             Ok(_) => return Err((path.clone(), FileError::Alone)),
             Err(error) => return Err((path.clone(), error.into())),
@@ -93,7 +93,7 @@ pub fn side_by_side(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
 }
 
 fn one(path: &Path, follows: bool, torch: Option<TorchVersion>) -> Result<Source, FileError> {
-    let Looked { snapshot, source, done, length } = look(path)?;
+    let SniffedFile { snapshot, source, done, length } = look(path)?;
     if snapshot {
         let part = move || length.map(|length| done.load(Ordering::Relaxed) as f64 / length as f64);
         return Ok(opening::open(path, source, part, torch)?);
@@ -106,7 +106,7 @@ fn one(path: &Path, follows: bool, torch: Option<TorchVersion>) -> Result<Source
 }
 
 /// A file whose first bytes were looked at.
-struct Looked {
+struct SniffedFile {
     /// It begins as a snapshot does.
     snapshot: bool,
     source: BufReader<Box<dyn Read + Send>>,
@@ -116,20 +116,20 @@ struct Looked {
     length: Option<u64>,
 }
 
-fn look(path: &Path) -> Result<Looked, RecordingError> {
+fn look(path: &Path) -> Result<SniffedFile, RecordingError> {
     let done = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&done);
     let each = move |bytes| {
         count.fetch_add(bytes, Ordering::Relaxed);
     };
     let (source, length): (Box<dyn Read + Send>, _) = if path == Path::new("-") {
-        (Box::new(Counted { source: io::stdin(), each }), None)
+        (Box::new(MeteredReader { source: io::stdin(), each }), None)
     } else {
         let source = File::open(path).map_err(RecordingError::Unreadable)?;
         let length = source.metadata().ok().filter(|data| data.is_file() && data.len() > 0).map(|data| data.len());
-        (Box::new(Counted { source, each }), length)
+        (Box::new(MeteredReader { source, each }), length)
     };
     let mut source = BufReader::with_capacity(1 << 16, source);
     let snapshot = is_snapshot(source.fill_buf().map_err(RecordingError::Unreadable)?);
-    Ok(Looked { snapshot, source, done, length })
+    Ok(SniffedFile { snapshot, source, done, length })
 }

@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 
 use super::arrival::{Arrival, Inbox};
 use super::handle::Source;
-use super::picture::Kind;
-use super::reading::{Curve, Doing, Reading};
-use super::snapshot::{OpenError, Opened, QUEUE, hand_on, keep, memory, name, narrate};
+use super::picture::SourceKind;
+use super::reading::{FileProgress, LowerBound, ReadingStage};
+use super::snapshot::{OpenError, OpenSnapshot, QUEUE, hand_on, keep, memory, name, narrate};
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_allocator::{BlockState, TorchVersion};
 use vramlab_snapshot::{Listener, Snapshot, TraceEntry};
@@ -49,7 +49,7 @@ pub(super) fn open(
         // Once a screen has opened, no one takes it any more.
         let Err(SendError(read)) = give.send(read) else { return };
         match read {
-            Ok(snapshot) => reader.whole(Opened::new(&owned, snapshot, torch)),
+            Ok(snapshot) => reader.whole(OpenSnapshot::new(&owned, snapshot, torch)),
             Err(error) => reader.fail(&OpenError::from(error)),
         }
     };
@@ -58,14 +58,14 @@ pub(super) fn open(
     let mut patience = PATIENCE;
     loop {
         match given.recv_timeout(patience) {
-            Ok(read) => return keep(vec![Opened::new(path, read?, torch)]),
+            Ok(read) => return keep(vec![OpenSnapshot::new(path, read?, torch)]),
             Err(RecvTimeoutError::Timeout) if !stands.load(Ordering::Relaxed) && begun.elapsed() < LONGEST => {
                 patience = EACH;
             }
             Err(_) => break,
         }
     }
-    let kind = Kind::Snapshot(name(path).into());
+    let kind = SourceKind::Snapshot(name(path).into());
     Source::keep(kind, None, Inbox::Read(arrivals), None).map_err(OpenError::Threads)
 }
 
@@ -75,9 +75,9 @@ struct OpeningReader<'a, P> {
     arrive: mpsc::Sender<Arrival>,
     part: P,
     /// Memory at the end.
-    standing: Option<Opened>,
+    standing: Option<OpenSnapshot>,
     /// By device.
-    curves: Vec<Curve>,
+    curves: Vec<LowerBound>,
     /// When progress was last reported.
     told: Option<Instant>,
     /// Memory at the end was sent.
@@ -99,16 +99,16 @@ impl<'a, P: Fn() -> Option<f64>> OpeningReader<'a, P> {
     }
 
     /// What is being done, for every device.
-    fn reading(&self, doing: Doing, part: Option<f64>) -> Arrival {
-        let of = |(index, curve): (usize, &Curve)| {
+    fn reading(&self, doing: ReadingStage, part: Option<f64>) -> Arrival {
+        let of = |(index, curve): (usize, &LowerBound)| {
             let device = DeviceIndex(u16::try_from(index).ok()?);
-            Some((device, Reading { doing, part, least: curve.least() }))
+            Some((device, FileProgress { doing, part, least: curve.least() }))
         };
         Arrival::Reading(self.curves.iter().enumerate().filter_map(of).collect())
     }
 
     /// All of it was read: its history replaces what stood for it.
-    fn whole(mut self, opened: Opened) {
+    fn whole(mut self, opened: OpenSnapshot) {
         if let Some(standing) = self.standing.take() {
             for (index, curve) in self.curves.iter_mut().enumerate() {
                 let held = standing.segments(index).flat_map(|segment| &segment.blocks);
@@ -116,7 +116,7 @@ impl<'a, P: Fn() -> Option<f64>> OpeningReader<'a, P> {
             }
         }
         let entries = opened.entries();
-        let first = [self.reading(Doing::Replaying, None), Arrival::Memory(memory(&opened))];
+        let first = [self.reading(ReadingStage::Replaying, None), Arrival::Memory(memory(&opened))];
         if first.into_iter().any(|arrival| self.arrive.blocking_send(arrival).is_err()) {
             return;
         }
@@ -125,7 +125,7 @@ impl<'a, P: Fn() -> Option<f64>> OpeningReader<'a, P> {
             events += batch.len() as u64;
             if self.is_due() {
                 let part = events as f64 / entries.max(1) as f64;
-                let reading = self.reading(Doing::Telling, Some(part));
+                let reading = self.reading(ReadingStage::Telling, Some(part));
                 if self.arrive.blocking_send(reading).is_err() {
                     return false;
                 }
@@ -145,7 +145,7 @@ impl<'a, P: Fn() -> Option<f64>> OpeningReader<'a, P> {
 
 impl<P: Fn() -> Option<f64>> Listener for OpeningReader<'_, P> {
     fn memory(&mut self, memory: Snapshot) {
-        let standing = Opened::standing(self.path, memory);
+        let standing = OpenSnapshot::standing(self.path, memory);
         let mut events = Vec::new();
         // Nothing is known yet: the history will show it.
         if narrate(std::slice::from_ref(&standing), |event| events.push(event)).is_ok() {
@@ -157,12 +157,12 @@ impl<P: Fn() -> Option<f64>> Listener for OpeningReader<'_, P> {
 
     fn entries(&mut self, device: usize, entries: &[TraceEntry]) -> bool {
         if device >= self.curves.len() {
-            self.curves.resize_with(device + 1, Curve::default);
+            self.curves.resize_with(device + 1, LowerBound::default);
         }
         entries.iter().for_each(|entry| self.curves[device].push(entry));
         if self.is_due() {
             // Reading never waits: the next report says as much.
-            let _ = self.arrive.try_send(self.reading(Doing::Reading, (self.part)()));
+            let _ = self.arrive.try_send(self.reading(ReadingStage::Reading, (self.part)()));
         }
         !self.arrive.is_closed()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::reading::{Doing, Reading};
+use super::reading::{FileProgress, ReadingStage};
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_recording::{Bounds, Timeline};
 
@@ -12,7 +12,7 @@ pub(super) struct PendingHistory {
     pub timeline: Timeline,
     bounds: Bounds,
     /// How far it is, for each device.
-    pub reading: Vec<(DeviceIndex, Reading)>,
+    pub reading: Vec<(DeviceIndex, FileProgress)>,
 }
 
 impl PendingHistory {
@@ -25,24 +25,25 @@ impl PendingHistory {
     pub fn fail(&mut self, device: DeviceIndex) {
         self.timeline = Timeline::new(self.bounds);
         if self.reading.is_empty() {
-            self.reading.push((device, Reading { doing: Doing::Failed, part: None, least: Arc::default() }));
+            self.reading
+                .push((device, FileProgress { doing: ReadingStage::Failed, part: None, least: Arc::default() }));
         }
         for (_, reading) in &mut self.reading {
-            (reading.doing, reading.part) = (Doing::Failed, None);
+            (reading.doing, reading.part) = (ReadingStage::Failed, None);
         }
     }
 
     /// How far the history of a device is.
-    pub fn reading(&self, device: DeviceIndex) -> Reading {
+    pub fn reading(&self, device: DeviceIndex) -> FileProgress {
         let of_device = self.reading.iter().find(|(of, _)| *of == device);
         match of_device.or(self.reading.first()) {
             Some((of, reading)) if *of == device => reading.clone(),
-            Some((_, other)) => Reading { least: Arc::default(), ..other.clone() },
-            None => Reading { doing: Doing::Reading, part: None, least: Arc::default() },
+            Some((_, other)) => FileProgress { least: Arc::default(), ..other.clone() },
+            None => FileProgress { doing: ReadingStage::Reading, part: None, least: Arc::default() },
         }
     }
 
     pub fn has_failed(&self) -> bool {
-        self.reading.iter().any(|(_, reading)| reading.doing == Doing::Failed)
+        self.reading.iter().any(|(_, reading)| reading.doing == ReadingStage::Failed)
     }
 }

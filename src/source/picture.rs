@@ -8,12 +8,12 @@ use super::diagnoses::UntoldLimit;
 use super::ghost::Ghost;
 use super::listings::Listing;
 use super::rank_figures::RankFigures;
-use super::reading::{Doing, Reading};
+use super::reading::{FileProgress, ReadingStage};
 use vramlab_allocator::DeviceMemory;
 use vramlab_allocator::units::Bytes;
 use vramlab_model::{
-    Autopsy, Configuration, Diagnosis, Effect, Finding, History, Level, Micros, Occupancy, Profile, RunState, Settings,
-    Study, View,
+    Autopsy, Configuration, Diagnosis, Effect, Finding, History, Level, Micros, Occupancy, Profile, RunSettings,
+    RunState, Study, View,
 };
 
 /// A source at its cursor.
@@ -28,9 +28,9 @@ pub struct Picture {
     /// Every measured effect that is kept, before and behind the cursor.
     pub effects: Arc<[Arc<Effect>]>,
     /// The moment that memory is shown of while the cursor has not been moved, unless that is the end.
-    pub marked: Option<Marked>,
+    pub marked: Option<MarkedMoment>,
     /// The step that others are compared with.
-    pub pinned: Option<Arc<Pinned>>,
+    pub pinned: Option<Arc<PinnedStep>>,
     /// The curve of the step around the cursor, with what follows the cursor in it where that is known.
     pub step: Option<Arc<Profile>>,
     /// What was concluded when that step had ended; `None` where the cursor is in none that has.
@@ -44,11 +44,11 @@ pub struct Picture {
     /// What the run is doing at its end, wherever the cursor is.
     pub run: RunState,
     /// How the switches stand at its end, wherever the cursor is.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<RunSettings>,
     /// What kind of source it is.
-    pub kind: Kind,
+    pub kind: SourceKind,
     /// Which of its devices it shows.
-    pub device: Shown,
+    pub device: ShownDevice,
     /// The ranks that train together at the cursor, those that do the same once; empty where a run has no ranks.
     pub ranks: Arc<[RankFigures]>,
     /// The file that is being written.
@@ -72,12 +72,12 @@ pub struct Picture {
     /// What the source itself said last, and how often it has said something. What a file has recorded is not among it.
     pub said: Option<(u64, Arc<str>)>,
     /// How far the file is, while its history is not all there: the picture is that of its end.
-    pub reading: Option<Reading>,
+    pub reading: Option<FileProgress>,
 }
 
 /// The moment that memory is shown of while the cursor has not been moved.
 #[derive(Clone, Debug)]
-pub struct Marked {
+pub struct MarkedMoment {
     /// Which one.
     pub moment: Moment,
     /// What was known then.
@@ -90,7 +90,7 @@ pub struct Marked {
 
 /// A step that others are compared with.
 #[derive(Clone, Debug)]
-pub struct Pinned {
+pub struct PinnedStep {
     /// Memory at its peak.
     pub view: Arc<View>,
     /// Its curve.
@@ -142,7 +142,7 @@ pub struct Extent {
 
 /// Which device is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownDevice {
     /// Its index, from 0.
     pub place: usize,
     /// Devices that something happened on.
@@ -151,7 +151,7 @@ pub struct Shown {
 
 /// What kind of source it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum SourceKind {
     /// A lab that runs here.
     #[default]
     Live,
@@ -187,7 +187,7 @@ pub enum Ability {
 
 impl Picture {
     /// A source of which nothing is known yet.
-    pub(super) fn before(kind: Kind, memory: Option<DeviceMemory>) -> Self {
+    pub(super) fn before(kind: SourceKind, memory: Option<DeviceMemory>) -> Self {
         Self { kind, memory, extent: Extent { grows: true, ..Extent::default() }, ..Self::default() }
     }
 
@@ -198,20 +198,23 @@ impl Picture {
     pub fn can(&self, ability: Ability) -> Result<(), &'static str> {
         if let (Ability::Seek, Some(reading)) = (ability, &self.reading) {
             return Err(match reading.doing {
-                Doing::Failed => "the file is damaged: its history can't be read",
+                ReadingStage::Failed => "the file is damaged: its history can't be read",
                 _ => "the history is still being read: this is its end",
             });
         }
-        if ability == Ability::Seek && matches!(self.kind, Kind::Watched(_)) && self.view.about.workload.is_empty() {
+        if ability == Ability::Seek
+            && matches!(self.kind, SourceKind::Watched(_))
+            && self.view.about.workload.is_empty()
+        {
             return Err("the program has not used a GPU yet");
         }
         match (ability, &self.kind) {
-            (Ability::Seek, _) | (_, Kind::Live) => Ok(()),
-            (Ability::Flip, Kind::Recording(_)) => Err("a recording can't be changed"),
-            (Ability::Flip, Kind::Snapshot(_)) => Err("a snapshot can't be changed"),
-            (Ability::Flip, Kind::Watched(_)) => Err("vramlab only watches this program: it can't change it"),
-            (Ability::Run, Kind::Watched(_)) => Err("the program runs by itself: only what it did can be played"),
-            (Ability::Record, Kind::Watched(_)) => Ok(()),
+            (Ability::Seek, _) | (_, SourceKind::Live) => Ok(()),
+            (Ability::Flip, SourceKind::Recording(_)) => Err("a recording can't be changed"),
+            (Ability::Flip, SourceKind::Snapshot(_)) => Err("a snapshot can't be changed"),
+            (Ability::Flip, SourceKind::Watched(_)) => Err("vramlab only watches this program: it can't change it"),
+            (Ability::Run, SourceKind::Watched(_)) => Err("the program runs by itself: only what it did can be played"),
+            (Ability::Record, SourceKind::Watched(_)) => Ok(()),
             (Ability::Run, _) => Err("nothing runs here: it can only be played"),
             (Ability::Record, _) => Err("this is a recording already"),
         }
@@ -253,12 +256,12 @@ impl Picture {
     /// A lab that runs here stands behind it.
     #[must_use]
     pub const fn is_live(&self) -> bool {
-        matches!(self.kind, Kind::Live)
+        matches!(self.kind, SourceKind::Live)
     }
 
     /// How the switches stand: of a lab that runs as keys find them, of what has happened as they were at the moment shown.
     #[must_use]
-    pub fn switches(&self) -> &Settings {
+    pub fn switches(&self) -> &RunSettings {
         if self.is_live() { &self.settings } else { &self.known().settings }
     }
 

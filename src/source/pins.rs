@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::picture::{Cursor, Pinned};
-use super::studies::{Studies, Wanted, Window, step_around};
+use super::picture::{Cursor, PinnedStep};
+use super::studies::{Studies, StudyRequest, Window, step_around};
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{Event, EventKind, Grouping, Lab, Study};
 use vramlab_recording::{Direction, Timeline};
@@ -12,7 +12,7 @@ use vramlab_recording::{Direction, Timeline};
 /// The pin of one device.
 #[derive(Debug)]
 pub(super) struct Pins {
-    pinned: Option<Pinned>,
+    pinned: Option<PinnedStep>,
     /// It was the step before the one shown: the next is the one shown.
     before: bool,
     range: Range<u64>,
@@ -25,9 +25,9 @@ impl Pins {
     }
 
     /// What is pinned, with what was found of it so far.
-    pub fn picture(&self) -> Option<Arc<Pinned>> {
+    pub fn picture(&self) -> Option<Arc<PinnedStep>> {
         let pinned = self.pinned.clone()?;
-        Some(Arc::new(Pinned { study: self.studies.last(), ..pinned }))
+        Some(Arc::new(PinnedStep { study: self.studies.last(), ..pinned }))
     }
 
     /// Pins the step before the one around `place`; then that one itself; then nothing.
@@ -55,12 +55,12 @@ impl Pins {
         }
         let view = timeline.at(peak).and_then(|mut ranks| ranks.lab_mut(device).map(Lab::view));
         let view = Arc::new(view.ok_or("the earlier step is no longer kept")?);
-        self.pinned = Some(Pinned { view, step, study: None });
+        self.pinned = Some(PinnedStep { view, step, study: None });
         self.before = before;
         self.range = range;
         self.studies = Studies::new();
         let window = Window::Range(self.range.start, self.range.end);
-        self.studies.want(Some(Wanted { window, grouping: Grouping::Category }));
+        self.studies.want(Some(StudyRequest { window, grouping: Grouping::Category }));
         self.studies.begin(timeline, device, Cursor::At(peak), false);
         Ok(())
     }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::arrival::{Arrival, Inbox};
 use super::handle::Source;
-use super::picture::Kind;
+use super::picture::SourceKind;
 use vramlab_allocator::units::DeviceIndex;
 use vramlab_model::{AlikeRanks, Event, EventKind, Micros, Ranks};
 use vramlab_recording::{Next, Reader, RecordingError};
@@ -143,7 +143,7 @@ pub(super) fn open(paths: &[PathBuf]) -> Result<Source, (PathBuf, RecordingError
     let failed = |error| (paths.first().cloned().unwrap_or_default(), RecordingError::Unreadable(error));
     let (arrive, arrivals) = mpsc::channel(QUEUE);
     thread::Builder::new().name("reader".to_owned()).spawn(move || tell(lanes, &arrive)).map_err(failed)?;
-    Source::keep(Kind::Recording(Arc::from(names)), None, Inbox::Read(arrivals), None).map_err(failed)
+    Source::keep(SourceKind::Recording(Arc::from(names)), None, Inbox::Read(arrivals), None).map_err(failed)
 }
 
 /// Tells the events of all files by time, each file's as a device of its own, until the receiver is gone. Each file's clock began

@@ -7,9 +7,9 @@ use vramlab_snapshot::{Action, Block, TraceEntry};
 
 /// How far a file is whose history is not all known yet. Meanwhile the picture is that of the end, which a file has first.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub struct FileProgress {
     /// What is being done.
-    pub doing: Doing,
+    pub doing: ReadingStage,
     /// How much of that is done, from 0 to 1, where that is known.
     pub part: Option<f64>,
     /// Bytes that were allocated at least, at moments of the history as far as it was read: of equally many entries each, the
@@ -19,7 +19,7 @@ pub struct Reading {
 
 /// What is done with a file, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum ReadingStage {
     /// Its bytes are read.
     Reading,
     /// Its history is replayed, to judge it.
@@ -30,7 +30,7 @@ pub enum Doing {
     Failed,
 }
 
-impl Doing {
+impl ReadingStage {
     /// A word for it, in small letters.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -43,14 +43,14 @@ impl Doing {
     }
 }
 
-impl Reading {
+impl FileProgress {
     /// What is being done, and the progress: `reading 31 %`.
     #[must_use]
     pub fn words(&self) -> String {
         match self.part {
             // What is nearly done is not done.
             Some(part) => format!("{} {:.0} %", self.doing.word(), (100.0 * part).floor().clamp(0.0, 99.0)),
-            None if self.doing == Doing::Failed => self.doing.word().to_owned(),
+            None if self.doing == ReadingStage::Failed => self.doing.word().to_owned(),
             None => format!("{} …", self.doing.word()),
         }
     }
@@ -62,7 +62,7 @@ const SMALLEST: u64 = 512;
 /// A lower bound of what was allocated, entry by entry, of a history whose beginning is not known: no level is below zero, so
 /// that all that is given back beyond what was taken was there before.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Curve {
+pub(super) struct LowerBound {
     /// Highest levels of `stride` entries each, against that before the first.
     levels: Vec<i64>,
     stride: u64,
@@ -71,7 +71,7 @@ pub(super) struct Curve {
     lowest: i64,
 }
 
-impl Curve {
+impl LowerBound {
     /// Levels that are kept: beyond that, two become one.
     const MOST: usize = 512;
 
@@ -133,13 +133,13 @@ mod tests {
         }
     }
 
-    fn least(curve: &Curve) -> Vec<u64> {
+    fn least(curve: &LowerBound) -> Vec<u64> {
         curve.least().iter().map(|bytes| bytes.0).collect()
     }
 
     #[test]
     fn what_is_given_back_without_having_been_taken_lifts_the_whole_curve() {
-        let mut curve = Curve::default();
+        let mut curve = LowerBound::default();
         curve.push(&entry(Action::Alloc, 1));
         curve.push(&entry(Action::Alloc, 1024));
         assert_eq!(least(&curve), [512, 1536]);
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_is_held_at_the_end_beyond_what_was_taken_lifts_it_too() {
-        let mut curve = Curve::default();
+        let mut curve = LowerBound::default();
         curve.push(&entry(Action::Alloc, 512));
         let block = Block {
             address: Address(0),
@@ -167,21 +167,21 @@ mod tests {
 
     #[test]
     fn a_long_history_keeps_its_fullest_moments() {
-        let mut curve = Curve::default();
+        let mut curve = LowerBound::default();
         for at in 0..5000_u64 {
             let size = if at == 3333 { 1 << 20 } else { 512 };
             curve.push(&entry(Action::Alloc, size));
             curve.push(&entry(Action::FreeRequested, size));
         }
         let least = least(&curve);
-        assert!(least.len() <= Curve::MOST && least.len() > Curve::MOST / 2);
+        assert!(least.len() <= LowerBound::MOST && least.len() > LowerBound::MOST / 2);
         assert_eq!(least.iter().position(|level| *level == 1 << 20), Some(6666 / 32));
         assert_eq!(least.iter().filter(|level| **level == 512).count(), least.len() - 1);
     }
 
     #[test]
     fn words_never_say_that_what_goes_on_is_done() {
-        let reading = |part| Reading { doing: Doing::Reading, part, least: Arc::default() }.words();
+        let reading = |part| FileProgress { doing: ReadingStage::Reading, part, least: Arc::default() }.words();
         assert_eq!(
             [reading(Some(0.314)), reading(Some(1.0)), reading(None)],
             ["reading 31 %", "reading 99 %", "reading …"]

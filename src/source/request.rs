@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::cursor::Move;
-use super::studies::Wanted;
+use super::studies::StudyRequest;
 use vramlab_session::Command;
 use vramlab_whatif::Conditions;
 
@@ -26,7 +26,7 @@ pub enum Request {
     /// Pin the step before the one shown, to compare others with it; then that one itself; then nothing.
     Pin,
     /// Study a part of the run, and go on doing so as the cursor moves; `None`: nothing any more.
-    Study(Option<Wanted>),
+    Study(Option<StudyRequest>),
     /// Read a file that a stack names; `None`: none any more.
     Read(Option<Arc<str>>),
     /// Recordings that are toggled go to this folder.

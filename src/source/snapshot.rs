@@ -10,11 +10,12 @@ use tokio::sync::mpsc;
 
 use super::arrival::{Arrival, Inbox};
 use super::handle::Source;
-use super::picture::Kind;
+use super::picture::SourceKind;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_allocator::{DeviceMemory, TorchVersion};
 use vramlab_model::{
-    About, AlikeRanks, Begins, DeviceKind, Event, EventKind, MOST_SEGMENTS, Micros, Ranks, RunState, Setting, Settings,
+    About, AlikeRanks, Begins, DeviceKind, Event, EventKind, MOST_SEGMENTS, Micros, Ranks, RunSettings, RunState,
+    Setting,
 };
 use vramlab_narration::{Guesses, Narrator};
 use vramlab_snapshot::replay::{Conditions, DeviceReport, HistoryReport};
@@ -46,7 +47,7 @@ pub enum OpenError {
 
 /// A snapshot that was read.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenSnapshot {
     path: PathBuf,
     snapshot: Snapshot,
     conditions: Conditions,
@@ -54,7 +55,7 @@ pub(super) struct Opened {
     standing: bool,
 }
 
-impl Opened {
+impl OpenSnapshot {
     /// One of a `torch` where that is given.
     pub fn new(path: &Path, snapshot: Snapshot, torch: Option<TorchVersion>) -> Self {
         let conditions = Conditions::find_or_guess(path, &snapshot, torch);
@@ -102,9 +103,9 @@ impl Opened {
 ///
 /// # Errors
 /// [`OpenError`].
-pub(super) fn keep(files: Vec<Opened>) -> Result<Source, OpenError> {
+pub(super) fn keep(files: Vec<OpenSnapshot>) -> Result<Source, OpenError> {
     ranks(&files)?;
-    let kind = Kind::Snapshot(names(&files).into());
+    let kind = SourceKind::Snapshot(names(&files).into());
     let memory = match &files[..] {
         [file] => memory(file),
         _ => None,
@@ -121,15 +122,15 @@ pub(super) fn keep(files: Vec<Opened>) -> Result<Source, OpenError> {
 /// # Errors
 /// [`OpenError`].
 pub fn snapshot(path: &Path, torch: Option<TorchVersion>) -> Result<Source, OpenError> {
-    keep(vec![Opened::new(path, Snapshot::open(path)?, torch)])
+    keep(vec![OpenSnapshot::new(path, Snapshot::open(path)?, torch)])
 }
 
 /// What the device of a file has, where that is known. Where the history began none of it was taken, as far as is known.
-pub(super) fn memory(file: &Opened) -> Option<DeviceMemory> {
+pub(super) fn memory(file: &OpenSnapshot) -> Option<DeviceMemory> {
     file.device_bytes().map(|total| DeviceMemory { free: total, total })
 }
 
-fn names(files: &[Opened]) -> String {
+fn names(files: &[OpenSnapshot]) -> String {
     match files {
         [] => String::new(),
         [one] => name(&one.path),
@@ -146,7 +147,7 @@ pub(super) fn name(path: &Path) -> String {
 ///
 /// # Errors
 /// [`OpenError`] if there is no history.
-pub(super) fn hand_on(files: &[Opened], mut take: impl FnMut(Vec<Event>) -> bool) -> Result<(), OpenError> {
+pub(super) fn hand_on(files: &[OpenSnapshot], mut take: impl FnMut(Vec<Event>) -> bool) -> Result<(), OpenError> {
     let mut batch: Vec<Event> = Vec::new();
     let mut gone = false;
     narrate(files, |event| {
@@ -161,7 +162,7 @@ pub(super) fn hand_on(files: &[Opened], mut take: impl FnMut(Vec<Event>) -> bool
 
 /// The devices of all files, each with the rank that it is told as: its own number in a single file, else one after the
 /// other.
-fn ranks(files: &[Opened]) -> Result<Vec<(usize, usize, DeviceIndex)>, OpenError> {
+fn ranks(files: &[OpenSnapshot]) -> Result<Vec<(usize, usize, DeviceIndex)>, OpenError> {
     let mut ranks = Vec::new();
     for (file, opened) in files.iter().enumerate() {
         for device in opened.devices() {
@@ -179,7 +180,7 @@ fn ranks(files: &[Opened]) -> Result<Vec<(usize, usize, DeviceIndex)>, OpenError
 
 /// The numbers of several ranks of one program, by their devices: as their files are called (`run.rank3.pickle`), else in their order.
 /// A single one has none.
-fn numbers(files: &[Opened], places: &[(usize, usize, DeviceIndex)]) -> Vec<u16> {
+fn numbers(files: &[OpenSnapshot], places: &[(usize, usize, DeviceIndex)]) -> Vec<u16> {
     if places.len() < 2 {
         return Vec::new();
     }
@@ -195,7 +196,7 @@ fn numbers(files: &[Opened], places: &[(usize, usize, DeviceIndex)]) -> Vec<u16>
 }
 
 /// One device's history on its way.
-struct Rank<'a> {
+struct DeviceHistory<'a> {
     index: DeviceIndex,
     narrator: Narrator<'a>,
     report: DeviceReport,
@@ -211,11 +212,11 @@ pub(super) type Histories = Vec<(DeviceIndex, HistoryReport)>;
 ///
 /// # Errors
 /// [`OpenError`] if there is no history.
-pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<Histories, OpenError> {
+pub(super) fn narrate(files: &[OpenSnapshot], mut emit: impl FnMut(Event)) -> Result<Histories, OpenError> {
     let places = ranks(files)?;
     let mut beginnings = Vec::new();
     for (file, device, _) in &places {
-        let Opened { snapshot, conditions, .. } = &files[*file];
+        let OpenSnapshot { snapshot, conditions, .. } = &files[*file];
         beginnings.push((Beginning::of(snapshot, *device, &conditions.settings), Guesses::of(snapshot, *device)));
     }
     let together = beginnings.iter().all(|(_, guesses)| guesses.as_ref().is_some_and(Guesses::exchanges));
@@ -240,7 +241,7 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<H
             tell(Event::new(time, EventKind::AlikeRanks(Arc::new(alike))));
         }
         narrator.begin(&mut tell);
-        ranks.push(Rank { index, narrator, report, sentence: beginning.sentence(), entries, last: time });
+        ranks.push(DeviceHistory { index, narrator, report, sentence: beginning.sentence(), entries, last: time });
     }
     while let Some(rank) = ranks
         .iter_mut()
@@ -269,7 +270,7 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<H
     Ok(ranks.into_iter().map(|rank| (rank.index, rank.report.history)).collect())
 }
 
-fn about(opened: &Opened, device: usize, entries: usize, guessed: bool, begins: Begins) -> About {
+fn about(opened: &OpenSnapshot, device: usize, entries: usize, guessed: bool, begins: Begins) -> About {
     let stem = opened.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let version = match opened.conditions.settings.torch() {
         TorchVersion::V2_11 => String::new(),
@@ -294,7 +295,7 @@ fn about(opened: &Opened, device: usize, entries: usize, guessed: bool, begins: 
 }
 
 /// What a person should know of a history, a sentence each, without a period: the last one is shown first.
-fn remarks(rank: &Rank<'_>) -> Vec<String> {
+fn remarks(rank: &DeviceHistory<'_>) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(mismatch) = &rank.report.first_mismatch {
         let why = mismatch
@@ -327,9 +328,9 @@ fn beyond(most: usize) -> Option<String> {
 }
 
 /// The settings of a snapshot, as a lab reports its own.
-fn settings_of(conditions: &Conditions) -> Settings {
+fn settings_of(conditions: &Conditions) -> RunSettings {
     let value = conditions.settings.text().into();
-    Settings(vec![Setting { switch: "alloc-conf".into(), value, wanted: None, idle: None }])
+    RunSettings(vec![Setting { switch: "alloc-conf".into(), value, wanted: None, idle: None }])
 }
 
 /// Whether a file begins as a pickle does, or as one that was compressed.
@@ -346,10 +347,10 @@ mod tests {
     use vramlab_model::MemoryModel;
     use vramlab_snapshot::StackId;
 
-    fn opened(name: &str) -> Opened {
+    fn opened(name: &str) -> OpenSnapshot {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/strangers").join(name);
         let snapshot = Snapshot::open(&path).unwrap();
-        Opened::new(&path, snapshot, None)
+        OpenSnapshot::new(&path, snapshot, None)
     }
 
     #[test]
@@ -392,7 +393,7 @@ mod tests {
         };
         snapshot.segments = (1..=segments).map(segment).collect();
         let (mut memory, mut notices) = (MemoryModel::new(), Vec::new());
-        narrate(&[Opened::new(Path::new("many.pickle"), snapshot, None)], |event| {
+        narrate(&[OpenSnapshot::new(Path::new("many.pickle"), snapshot, None)], |event| {
             if let EventKind::Notice { text } = &event.kind {
                 notices.push(text.to_string());
             }
@@ -419,7 +420,7 @@ mod tests {
         let mut file = opened("leak-outputs.pickle.xz");
         let segments = std::mem::take(&mut file.snapshot.segments);
         let alone = Snapshot { segments, ..Snapshot::default() };
-        let files = [Opened::new(Path::new("end.pickle"), alone, None)];
+        let files = [OpenSnapshot::new(Path::new("end.pickle"), alone, None)];
         let (mut ranks, mut notices) = (Ranks::default(), Vec::new());
         narrate(&files, |event| {
             if let EventKind::Notice { text } = &event.kind {
@@ -431,7 +432,7 @@ mod tests {
         let memory = ranks.lab(DeviceIndex(0)).unwrap().memory();
         assert_eq!((memory.allocated(), memory.reserved()), (Bytes(309_501_952), Bytes(1_304_428_544)));
         assert!(notices.iter().any(|notice| notice.contains("no history")), "{notices:?}");
-        let nothing = [Opened::new(Path::new("nothing.pickle"), Snapshot::default(), None)];
+        let nothing = [OpenSnapshot::new(Path::new("nothing.pickle"), Snapshot::default(), None)];
         assert!(narrate(&nothing, |_| {}).is_err());
     }
 }

@@ -25,7 +25,7 @@ const LONGEST_STEP: u64 = 4_000_000;
 
 /// What a front end wants to have studied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct StudyRequest {
     /// Which events.
     pub window: Window,
     /// What their memory is grouped by.
@@ -47,7 +47,7 @@ pub enum Window {
 /// What is studied for a front end, and what is known so far.
 #[derive(Debug)]
 pub(super) struct Studies {
-    wanted: Option<Wanted>,
+    wanted: Option<StudyRequest>,
     /// Which events the last study is of, or the one under way.
     of: Option<(Range<u64>, Grouping)>,
     began: Instant,
@@ -125,7 +125,7 @@ impl Studies {
     }
 
     /// Something else is wanted, or nothing any more.
-    pub fn want(&mut self, wanted: Option<Wanted>) {
+    pub fn want(&mut self, wanted: Option<StudyRequest>) {
         if self.wanted != wanted {
             self.wanted = wanted;
             (self.job, self.of) = (None, None);

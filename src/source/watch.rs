@@ -11,16 +11,16 @@ use tokio::sync::mpsc;
 
 use super::arrival::{Arrival, Inbox};
 use super::handle::Source;
-use super::picture::Kind;
+use super::picture::SourceKind;
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex};
 use vramlab_model::{
-    About, AlikeRanks, Begins, Category, DeviceKind, Event, EventKind, Micros, Phase, Ranks, RunState, Setting,
-    Settings, StepReport,
+    About, AlikeRanks, Begins, Category, DeviceKind, Event, EventKind, Micros, Phase, Ranks, RunSettings, RunState,
+    Setting, StepReport,
 };
 use vramlab_narration::Following;
 use vramlab_snapshot::{Action, Snapshot, TraceEntry};
 pub use vramlab_watch::has_loaded_torch;
-use vramlab_watch::{Hello, Job, Message, Part, Use, WatchError, connect, sockets_in};
+use vramlab_watch::{Hello, Job, Message, SnapshotPart, Use, WatchError, connect, sockets_in};
 
 /// Batches that may wait for the keeper: it takes them at its own pace, and the program is not held up by it.
 const QUEUE: usize = 64;
@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Where a program is met.
 #[derive(Clone, Debug)]
-pub enum Meeting {
+pub enum MeetingPoint {
     /// It was started here: its processes appear in its folder.
     Started(Arc<Mutex<Job>>),
     /// It runs already, behind this socket.
@@ -40,7 +40,7 @@ pub enum Meeting {
 ///
 /// # Errors
 /// When the system gives no thread.
-pub fn watched(meeting: Meeting, name: Arc<str>) -> Result<Source, WatchError> {
+pub fn watched(meeting: MeetingPoint, name: Arc<str>) -> Result<Source, WatchError> {
     let (arrive, arrivals) = mpsc::channel(QUEUE);
     let watcher = Watcher {
         program: Arc::clone(&name),
@@ -53,15 +53,15 @@ pub fn watched(meeting: Meeting, name: Arc<str>) -> Result<Source, WatchError> {
     };
     let started = thread::Builder::new().name("watch".to_owned()).spawn(move || watcher.watch());
     started.map_err(WatchError::Broken)?;
-    Source::keep(Kind::Watched(name), None, Inbox::Read(arrivals), None).map_err(WatchError::Broken)
+    Source::keep(SourceKind::Watched(name), None, Inbox::Read(arrivals), None).map_err(WatchError::Broken)
 }
 
 /// What a process said, by its number.
-type Said = (usize, Result<Option<Message>, WatchError>);
+type ProcessMessage = (usize, Result<Option<Message>, WatchError>);
 
 struct Watcher {
     program: Arc<str>,
-    meeting: Meeting,
+    meeting: MeetingPoint,
     /// Every process that was met, in that order.
     met: Vec<Process>,
     /// Of them those that have not ended.
@@ -112,7 +112,7 @@ struct StreamSteps {
 
 impl Watcher {
     fn watch(mut self) {
-        let (say, said) = std_mpsc::channel::<Said>();
+        let (say, said) = std_mpsc::channel::<ProcessMessage>();
         let mut nobody_yet = true;
         loop {
             if self.arrive.is_closed() {
@@ -134,14 +134,14 @@ impl Watcher {
     }
 
     /// Connects to processes that have appeared.
-    fn meet(&mut self, say: &std_mpsc::Sender<Said>) {
+    fn meet(&mut self, say: &std_mpsc::Sender<ProcessMessage>) {
         let sockets = match &self.meeting {
-            Meeting::Started(job) => {
+            MeetingPoint::Started(job) => {
                 let job = job.lock().unwrap_or_else(PoisonError::into_inner);
                 sockets_in(job.folder()).into_iter().map(|(_, socket)| socket).collect()
             }
-            Meeting::Socket(socket) if self.met.is_empty() => vec![socket.clone()],
-            Meeting::Socket(_) => Vec::new(),
+            MeetingPoint::Socket(socket) if self.met.is_empty() => vec![socket.clone()],
+            MeetingPoint::Socket(_) => Vec::new(),
         };
         for socket in sockets {
             if self.met.iter().any(|process| process.socket == socket) {
@@ -152,7 +152,7 @@ impl Watcher {
             let stream = match connect(&socket) {
                 Ok(stream) => stream,
                 // It is not listening yet, or any more.
-                Err(_) if matches!(self.meeting, Meeting::Started(_)) => continue,
+                Err(_) if matches!(self.meeting, MeetingPoint::Started(_)) => continue,
                 Err(error) => {
                     self.met.push(Process { ended: true, ..Process::new(socket) });
                     return self.notice(format!("the program can't be reached: {error}"));
@@ -199,7 +199,7 @@ impl Watcher {
     }
 
     /// What one process did since its last message.
-    fn part(&mut self, process: usize, part: &Part, snapshot: &Snapshot) {
+    fn part(&mut self, process: usize, part: &SnapshotPart, snapshot: &Snapshot) {
         self.met[process].contexts.clone_from(&part.contexts);
         for index in 0..snapshot.device_count() {
             // PyTorch notes our looks with all devices, those too that the process never uses.
@@ -280,7 +280,7 @@ impl Watcher {
         process: usize,
         index: usize,
         number: DeviceIndex,
-        part: &Part,
+        part: &SnapshotPart,
         snapshot: &Snapshot,
         emit: &mut impl FnMut(EventKind),
     ) -> Device {
@@ -307,7 +307,7 @@ impl Watcher {
         }
         let conf = snapshot.allocator_settings.conf.clone().unwrap_or_default();
         let conf = Setting { switch: "alloc-conf".into(), value: conf, wanted: None, idle: None };
-        emit(EventKind::Settings(Arc::new(Settings(vec![conf]))));
+        emit(EventKind::Settings(Arc::new(RunSettings(vec![conf]))));
         emit(EventKind::Run(RunState::Running));
         let share = part.limits.get(index).copied().filter(|share| *share < 1.0);
         let limit = share.zip(hello.device_bytes.get(index)).map(|(share, bytes)| limit_of(share, Bytes(*bytes)));
@@ -319,7 +319,7 @@ impl Watcher {
     /// Whether nothing more will come; says so then.
     fn is_over(&mut self, nobody_yet: bool) -> bool {
         let sentence = match &self.meeting {
-            Meeting::Started(job) => {
+            MeetingPoint::Started(job) => {
                 let Some(status) = job.lock().unwrap_or_else(PoisonError::into_inner).ended() else { return false };
                 match (nobody_yet, status.success()) {
                     (true, _) => format!("the program ended ({status}) and never used PyTorch on a GPU"),
@@ -327,8 +327,8 @@ impl Watcher {
                     (false, false) => format!("the program failed ({status})"),
                 }
             }
-            Meeting::Socket(_) if self.met.is_empty() => return false,
-            Meeting::Socket(_) => "the program ended, or closed the connection".to_owned(),
+            MeetingPoint::Socket(_) if self.met.is_empty() => return false,
+            MeetingPoint::Socket(_) => "the program ended, or closed the connection".to_owned(),
         };
         self.notice(sentence);
         let mut ends: Vec<DeviceIndex> = self.devices.iter().map(|device| device.number).collect();
@@ -437,7 +437,7 @@ mod tests {
         let (arrive, _arrivals) = mpsc::channel(1);
         let mut watcher = Watcher {
             program: "train.py".into(),
-            meeting: Meeting::Socket(PathBuf::new()),
+            meeting: MeetingPoint::Socket(PathBuf::new()),
             met: processes.into_iter().map(process).collect(),
             talking: 0,
             devices: Vec::new(),

@@ -11,10 +11,10 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 
 use super::arrival::{Arrival, Inbox};
-use super::counted::Counted;
+use super::counted::MeteredReader;
 use super::handle::Source;
-use super::picture::Kind;
-use super::snapshot::{Histories, OpenError, Opened, is_snapshot, narrate};
+use super::picture::SourceKind;
+use super::snapshot::{Histories, OpenError, OpenSnapshot, is_snapshot, narrate};
 use vramlab_allocator::TorchVersion;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_model::{Event, EventKind};
@@ -41,7 +41,7 @@ pub enum WholeError {
 
 /// How far reading is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum LoadProgress {
     /// Bytes read, and bytes of the file; 0 if unknown.
     Bytes(u64, u64),
     /// Entries of a snapshot's history that were replayed, and all.
@@ -53,7 +53,7 @@ pub enum Stage {
 /// Takes the memory that the events take compressed, some ten bytes each.
 #[derive(Debug)]
 pub struct Whole {
-    kind: Kind,
+    kind: SourceKind,
     frames: Vec<Frame>,
     remarks: Vec<String>,
     device_bytes: Option<Bytes>,
@@ -67,7 +67,11 @@ impl Whole {
     ///
     /// # Errors
     /// [`WholeError`].
-    pub fn read(path: &Path, torch: Option<TorchVersion>, mut progress: impl FnMut(Stage)) -> Result<Self, WholeError> {
+    pub fn read(
+        path: &Path,
+        torch: Option<TorchVersion>,
+        mut progress: impl FnMut(LoadProgress),
+    ) -> Result<Self, WholeError> {
         let (source, length): (Box<dyn Read>, u64) = if path == Path::new("-") {
             (Box::new(io::stdin()), 0)
         } else {
@@ -78,11 +82,11 @@ impl Whole {
         let mut done = 0;
         let mut source = BufReader::with_capacity(
             1 << 16,
-            Counted {
+            MeteredReader {
                 source,
                 each: |bytes| {
                     done += bytes;
-                    progress(Stage::Bytes(done, length));
+                    progress(LoadProgress::Bytes(done, length));
                 },
             },
         );
@@ -104,7 +108,7 @@ impl Whole {
                 },
             }
         } else {
-            Self { kind: Kind::Recording(name_of(path)), ..Self::recording(source)? }
+            Self { kind: SourceKind::Recording(name_of(path)), ..Self::recording(source)? }
         };
         if whole.frames.is_empty() { Err(WholeError::Empty) } else { Ok(whole) }
     }
@@ -116,7 +120,7 @@ impl Whole {
     pub fn recording(source: impl Read) -> Result<Self, WholeError> {
         let mut reader = Reader::new(source);
         let mut whole = Self {
-            kind: Kind::Recording("-".into()),
+            kind: SourceKind::Recording("-".into()),
             frames: Vec::new(),
             remarks: Vec::new(),
             device_bytes: None,
@@ -145,9 +149,9 @@ impl Whole {
         snapshot: Snapshot,
         path: &Path,
         torch: Option<TorchVersion>,
-        mut progress: impl FnMut(Stage),
+        mut progress: impl FnMut(LoadProgress),
     ) -> Result<Self, WholeError> {
-        let opened = [Opened::new(path, snapshot, torch)];
+        let opened = [OpenSnapshot::new(path, snapshot, torch)];
         let total = opened[0].entries();
         let (mut frames, mut remarks, mut count) = (Vec::new(), Vec::new(), 0_u64);
         let mut open = FrameBuilder::new(0);
@@ -160,12 +164,12 @@ impl Whole {
                 remarks.push(text.to_string());
             }
             count += 1;
-            progress(Stage::Entries(count.min(total), total));
+            progress(LoadProgress::Entries(count.min(total), total));
         })?;
         frames.extend(open.finish());
         let [opened] = &opened;
         Ok(Self {
-            kind: Kind::Snapshot(name_of(path)),
+            kind: SourceKind::Snapshot(name_of(path)),
             frames,
             remarks,
             device_bytes: opened.device_bytes(),
@@ -207,7 +211,7 @@ impl Whole {
     /// Whether it is a PyTorch snapshot: a history of a GPU whose driver is unknown.
     #[must_use]
     pub const fn is_snapshot(&self) -> bool {
-        matches!(self.kind, Kind::Snapshot(_))
+        matches!(self.kind, SourceKind::Snapshot(_))
     }
 
     /// Hands over the events with indices in `range`, each with its index, until `each` fails.

@@ -38,7 +38,7 @@ pub struct Read {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct ReadsFile {
     version: u32,
     reads: Vec<Read>,
 }
@@ -51,8 +51,8 @@ impl Reads {
         for path in files(folder, "reads") {
             let length = fs::metadata(&path).map_or(u64::MAX, |metadata| metadata.len());
             let text = if length <= LONGEST { fs::read(&path).ok() } else { None };
-            let file = text.and_then(|text| serde_json::from_slice::<File>(&text).ok());
-            if let Some(File { version: 1, reads: rows }) = file {
+            let file = text.and_then(|text| serde_json::from_slice::<ReadsFile>(&text).ok());
+            if let Some(ReadsFile { version: 1, reads: rows }) = file {
                 reads.processes += 1;
                 rows.into_iter().for_each(|row| reads.add(row));
             }

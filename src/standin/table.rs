@@ -6,7 +6,7 @@ use std::fmt;
 
 /// What a call does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Implementation {
     /// It is written by hand.
     Meant,
     /// NVIDIA's own function is called: it needs no device.
@@ -27,37 +27,37 @@ pub enum Answer {
 
 /// The entry points of one library.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub struct EntryTable {
     /// Its result for what it does not support.
     pub refusal: u32,
     /// Names and answers, in the order of the names.
-    pub entries: Vec<(String, Answer)>,
+    pub entries: Vec<(String, Implementation)>,
 }
 
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct TableError {
     /// Its number, from 1.
     pub line: usize,
     /// What it says.
     pub text: String,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for TableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {} is no name with an answer, or out of order: {}", self.line, self.text)
     }
 }
 
-impl Table {
+impl EntryTable {
     /// Reads a file.
     ///
     /// # Errors
     /// The first line that is none, names something twice, or is out of order.
-    pub fn read(text: &str) -> Result<Self, Wrong> {
+    pub fn read(text: &str) -> Result<Self, TableError> {
         let mut table = Self::default();
         for (at, line) in text.lines().enumerate() {
-            let wrong = || Wrong { line: at + 1, text: line.to_owned() };
+            let wrong = || TableError { line: at + 1, text: line.to_owned() };
             let line = line.split('#').next().unwrap_or_default().trim();
             let Some((name, answer)) = line.split_once(' ') else {
                 if line.is_empty() {
@@ -69,7 +69,7 @@ impl Table {
                 table.refusal = answer.parse().map_err(|_| wrong())?;
                 continue;
             }
-            let answer = Answer::read(answer).ok_or_else(wrong)?;
+            let answer = Implementation::read(answer).ok_or_else(wrong)?;
             if table.entries.last().is_some_and(|(last, _)| **last >= *name) {
                 return Err(wrong());
             }
@@ -79,7 +79,7 @@ impl Table {
     }
 }
 
-impl Answer {
+impl Implementation {
     fn read(text: &str) -> Option<Self> {
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
         let pairs = || {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use vramlab_device::DType;
 
-use super::tensor::{Source, Tensor};
+use super::tensor::{GradientTarget, Tensor};
 
 /// The present autocast region.
 #[derive(Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Autocast {
 /// The numbers of a tensor in 16 bit.
 struct Twin {
     /// Which tensor's: its block, and where its gradient goes.
-    of: (u64, Source),
+    of: (u64, GradientTarget),
     copy: Tensor,
 }
 

@@ -6,7 +6,7 @@
 use super::context::Context;
 use super::error::OpResult;
 use super::tape::Node;
-use super::tensor::{Source, Tensor};
+use super::tensor::{GradientTarget, Tensor};
 
 impl Context {
     /// Runs backward from `root`, whose gradient is `gradient`; the caller's handle on `gradient` lives as long as the
@@ -80,12 +80,12 @@ impl Context {
     }
 
     /// Hands a gradient on; the parameter whose gradient is whole with it.
-    fn deliver(&mut self, to: Source, gradient: Tensor) -> OpResult<Option<usize>> {
+    fn deliver(&mut self, to: GradientTarget, gradient: Tensor) -> OpResult<Option<usize>> {
         let memory = self.memory().clone();
         match to {
-            Source::Leaf(index) => Ok(self.leaves[index].receive(&memory, gradient)?.then_some(index)),
-            Source::Node { node, slot } => self.tape.receive(&memory, node, slot, gradient).map(|()| None),
-            Source::Constant | Source::Frozen(_) | Source::Recomputed => Ok(None),
+            GradientTarget::Leaf(index) => Ok(self.leaves[index].receive(&memory, gradient)?.then_some(index)),
+            GradientTarget::Node { node, slot } => self.tape.receive(&memory, node, slot, gradient).map(|()| None),
+            GradientTarget::Constant | GradientTarget::Frozen(_) | GradientTarget::Recomputed => Ok(None),
         }
     }
 }

@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use vramlab_device::HostWork;
 
-use super::context::{Context, Repeatable, Saving, SecondRun};
+use super::context::{Context, Repeatable, SavedTensorHooks, SecondRun};
 use super::error::{Interrupt, OpResult, TrainError};
-use super::tensor::{Source, Tensor};
+use super::tensor::{GradientTarget, Tensor};
 
 impl SecondRun {
     /// The first run saves one more tensor; returns its index.
@@ -45,7 +45,7 @@ impl SecondRun {
     }
 
     fn recompute(&self, this: &Rc<Self>, cx: &mut Context) -> OpResult<()> {
-        let outer = std::mem::replace(&mut cx.saving, Saving::Recompute(Rc::clone(this)));
+        let outer = std::mem::replace(&mut cx.saving, SavedTensorHooks::Recompute(Rc::clone(this)));
         let scope = cx.memory().set_scope(self.scope);
         let drawn = std::mem::replace(&mut cx.generator, self.generator);
         let result = self.input.unpack(cx).and_then(|input| {
@@ -73,7 +73,7 @@ impl SecondRun {
 /// # Errors
 /// What its ops return.
 pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor) -> OpResult<Tensor> {
-    if matches!(cx.saving, Saving::Nothing) {
+    if matches!(cx.saving, SavedTensorHooks::Nothing) {
         return segment.forward(cx, input);
     }
     cx.memory().with_device(|device| device.spend_host(HostWork::Checkpoint));
@@ -81,7 +81,7 @@ pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor
         segment: Rc::clone(segment),
         input: cx.save(input)?,
         source: match input.source() {
-            Source::Node { .. } => Source::Recomputed,
+            GradientTarget::Node { .. } => GradientTarget::Recomputed,
             other => other,
         },
         autocast: cx.autocast.dtype(),
@@ -90,7 +90,7 @@ pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor
         saved: Cell::new(0),
         recomputed: RefCell::default(),
     });
-    let outer = std::mem::replace(&mut cx.saving, Saving::Placeholder(again));
+    let outer = std::mem::replace(&mut cx.saving, SavedTensorHooks::Placeholder(again));
     let result = segment.forward(cx, input);
     cx.saving = outer;
     result

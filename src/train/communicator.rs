@@ -13,7 +13,7 @@ use vramlab_model::Micros;
 use super::error::{OpResult, TrainError};
 use super::exchange::Seat;
 use super::member::World;
-use super::memory::{Memory, Moment};
+use super::memory::{HeldMark, Memory};
 use super::shape::Shape;
 use super::tensor::Tensor;
 
@@ -27,7 +27,7 @@ pub(crate) struct Communicator {
     /// How bytes are passed on; a device without bytes passes time alone.
     path: Option<Path>,
     /// When the exchange under way could begin on the stream, the first of several that are noted together.
-    begun: Cell<Option<Moment>>,
+    begun: Cell<Option<HeldMark>>,
 }
 
 /// How bytes are passed on.

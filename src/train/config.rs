@@ -324,7 +324,7 @@ impl LossHead {
 /// By which recipe of torchao (`convert_to_float8_training`) linear layers multiply in 8-bit floats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Float8 {
+pub enum Float8Recipe {
     /// By none: they keep their type.
     #[default]
     Off,
@@ -546,7 +546,7 @@ pub struct Config {
     pub attention_mask: bool,
     /// Their linear layers, the head aside, multiply in 8 bits.
     #[serde(default)]
-    pub float8: Float8,
+    pub float8: Float8Recipe,
     /// Fused ops replace chains of PyTorch's: less memory, and a curve that is not eager PyTorch's any more.
     pub fuse: bool,
     /// Those of MLPs' gates are left out: kernels of norms, rotations and losses alone.
@@ -585,7 +585,7 @@ impl Config {
             use_cache: false,
             tiled_mlp: false,
             attention_mask: false,
-            float8: Float8::Off,
+            float8: Float8Recipe::Off,
             fuse: false,
             gates_as_written: false,
             retain: Retain::Off,

@@ -1,17 +1,19 @@
 //! What an op needs to run: memory, the tape, what to do with saved tensors, autocast, library handles.
 
+mod causal;
+mod parameters;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use vramlab_allocator::units::StreamId;
-use vramlab_device::{DType, Kernel, kernels};
+use vramlab_device::{DType, Kernel};
 use vramlab_model::{Category, EventKind, ModuleOutput, NameId};
 
 use super::autocast::Autocast;
 use super::communicator::Communicator;
-use super::config::{AttentionKernel, Float8, LossHead, Tf32};
+use super::config::{AttentionKernel, Float8Recipe, LossHead, Tf32};
 use super::error::OpResult;
 use super::exchange::Seat;
 use super::hooks::Hooks;
@@ -19,18 +21,18 @@ use super::kv_cache::KvCache;
 use super::library::{Libraries, Library, Thread};
 use super::member::{Member, World};
 use super::memory::{BlockHandle, Memory};
-use super::offload::{Offloader, Packed};
+use super::offload::{OffloadedTensor, Offloader};
 use super::outputs::Outputs;
-use super::retain::Retained;
+use super::retain::RetainedTensors;
 use super::shape::Shape;
 use super::split::{Likeness, TensorSplit};
 use super::tape::{Backward, Gradients, INPUTS, Leaf, Tape};
-use super::tensor::{Source, Tensor};
+use super::tensor::{GradientTarget, Tensor};
 use super::timetable::Timetable;
 
 /// What becomes of the tensors that ops save.
 #[derive(Clone, Default)]
-pub(crate) enum Saving {
+pub(crate) enum SavedTensorHooks {
     /// They are kept until their node has run.
     #[default]
     Keep,
@@ -46,11 +48,11 @@ pub(crate) enum Saving {
 
 /// A tensor that an op saved for its backward.
 #[derive(Clone)]
-pub(crate) enum Saved {
+pub(crate) enum SavedVariable {
     /// The tensor itself.
     Kept(Tensor),
     /// Its copy in host memory.
-    Offloaded(Rc<Packed>),
+    Offloaded(Rc<OffloadedTensor>),
     /// The `index`-th tensor that a checkpointed segment saves.
     Dropped { run: Rc<SecondRun>, index: usize },
     /// Never read.
@@ -71,9 +73,9 @@ pub trait Repeatable {
 /// The placeholders of its saved tensors share it, so that it goes with the last of them.
 pub(crate) struct SecondRun {
     pub(super) segment: Rc<dyn Repeatable>,
-    pub(super) input: Saved,
+    pub(super) input: SavedVariable,
     /// Where the input's gradient goes; nowhere in particular in the second run.
-    pub(super) source: Source,
+    pub(super) source: GradientTarget,
     pub(super) autocast: Option<DType>,
     pub(super) scope: NameId,
     /// How often random numbers had been drawn.
@@ -98,7 +100,7 @@ pub(crate) struct CausalChoice {
     pub(super) use_cache: bool,
     pub(super) tiled_mlp: bool,
     pub(super) attention_mask: bool,
-    pub(super) float8: Float8,
+    pub(super) float8: Float8Recipe,
 }
 
 /// State of a module that no gradient changes.
@@ -114,8 +116,8 @@ pub struct Context {
     pub(crate) leaves: Vec<Leaf>,
     /// What modules keep besides parameters.
     buffers: Vec<Buffer>,
-    pub(crate) saving: Saving,
-    pub(crate) retained: Retained<Saved>,
+    pub(crate) saving: SavedTensorHooks,
+    pub(crate) retained: RetainedTensors<SavedVariable>,
     /// Batch norm uses, and follows, the statistics of the batch; else its running ones.
     pub(crate) training: bool,
     pub(crate) autocast: Autocast,
@@ -188,8 +190,8 @@ impl Context {
             tape: Tape::default(),
             leaves: Vec::new(),
             buffers: Vec::new(),
-            saving: Saving::Keep,
-            retained: Retained::default(),
+            saving: SavedTensorHooks::Keep,
+            retained: RetainedTensors::default(),
             training: true,
             autocast: Autocast::default(),
             tf32: Tf32::Off,
@@ -258,108 +260,6 @@ impl Context {
         logits
     }
 
-    /// Makes `data` a parameter: gradients of its uses are collected in `<name>.grad`.
-    pub fn parameter(&mut self, data: Tensor, name: &str) -> Tensor {
-        let leaf = Self::future_parameter(&data, self.leaves.len());
-        self.adopt(data, name);
-        leaf
-    }
-
-    /// `data` as the parameter that it will be once [`Context::adopt`] has made it number `index`: not to be used before.
-    #[must_use]
-    pub fn future_parameter(data: &Tensor, index: usize) -> Tensor {
-        data.detach().with_source(Source::Leaf(index))
-    }
-
-    /// The same for a parameter that is not trained: it gets no gradient, and no optimizer has it.
-    #[must_use]
-    pub fn future_frozen_parameter(data: &Tensor, index: usize) -> Tensor {
-        data.detach().with_source(Source::Frozen(index))
-    }
-
-    /// Makes `data` the next parameter, one that is not trained.
-    pub fn adopt_frozen(&mut self, data: Tensor, name: &str) {
-        self.adopt(data, name);
-        if let Some(leaf) = self.leaves.last_mut() {
-            leaf.frozen = true;
-        }
-    }
-
-    /// Makes `data` the next parameter.
-    pub fn adopt(&mut self, data: Tensor, name: &str) {
-        let gradient = self.memory.name(&format!("{name}.grad"));
-        self.leaves.push(Leaf::new(name, data, gradient));
-    }
-
-    /// A tensor of `value`s that a module keeps besides its parameters, as batch norm its running statistics.
-    ///
-    /// # Errors
-    /// Out of memory, a failed kernel.
-    pub fn buffer(&mut self, name: &str, shape: Shape, dtype: DType, value: f64) -> OpResult<Tensor> {
-        let name = self.memory.name(name);
-        let data = self.memory.named_tensor(shape, dtype, Category::Other, name, StreamId::DEFAULT)?;
-        self.launch(kernels::Elementwise::Fill { dst: data.operand(), value })?;
-        self.buffers.push(Buffer { name, data: data.clone() });
-        Ok(data)
-    }
-
-    /// A module has another tensor in the place of this buffer.
-    pub fn forget_buffer(&mut self, buffer: &Tensor) {
-        self.buffers.retain(|kept| !kept.data.shares_storage(buffer));
-    }
-
-    /// A module and its buffer are gone, whoever else has a handle of it.
-    pub fn let_go(&mut self, buffer: &Tensor) {
-        self.forget_buffer(buffer);
-        buffer.storage().empty();
-    }
-
-    /// How many parameters there are.
-    pub const fn parameter_count(&self) -> usize {
-        self.leaves.len()
-    }
-
-    /// Replaces every parameter and every buffer of floating point by a copy in `dtype`, one after the other in the order
-    /// in which they were made (`model.half()`). What has the type already stays.
-    ///
-    /// # Errors
-    /// Out of memory, a failed kernel. What comes before it is replaced.
-    pub fn convert_model(&mut self, dtype: DType) -> OpResult<()> {
-        let parameters = self.leaves.iter().map(|leaf| (&leaf.data, self.memory.name(&leaf.name), Category::Parameter));
-        let buffers = self.buffers.iter().map(|buffer| (&buffer.data, buffer.name, Category::Other));
-        let mut all: Vec<_> = parameters.chain(buffers).collect();
-        all.sort_by_key(|(data, ..)| data.storage().number());
-        for (data, name, category) in all {
-            if !data.dtype().is_float() || data.dtype() == dtype {
-                continue;
-            }
-            let copy = self.memory.named_tensor(data.shape(), dtype, category, name, StreamId::DEFAULT)?;
-            self.launch(kernels::Elementwise::Cast { src: data.operand(), dst: copy.operand() })?;
-            data.replace(&copy);
-        }
-        Ok(())
-    }
-
-    /// Replaces `data`, the whole of a parameter's block, by a copy in `dtype`; what has the type already stays.
-    ///
-    /// # Errors
-    /// Out of memory, a failed kernel.
-    pub fn convert(&self, data: &Tensor, dtype: DType, name: &str) -> OpResult<()> {
-        if data.dtype() == dtype {
-            return Ok(());
-        }
-        let name = self.memory.name(name);
-        let copy = self.memory.named_tensor(data.shape(), dtype, Category::Parameter, name, StreamId::DEFAULT)?;
-        self.launch(kernels::Elementwise::Cast { src: data.operand(), dst: copy.operand() })?;
-        data.replace(&copy);
-        Ok(())
-    }
-
-    /// What modules keep besides parameters, in the order in which it was made.
-    pub(crate) fn buffers(&self) -> impl Iterator<Item = Tensor> {
-        self.buffers.iter().map(|buffer| buffer.data.clone())
-    }
-
     /// Keeps a tensor to the end of the program.
     pub(crate) fn keep(&mut self, tensor: Tensor) {
         self.kept.push(tensor);
@@ -369,16 +269,6 @@ impl Context {
     #[must_use]
     pub const fn is_stage(&self) -> bool {
         self.in_stage
-    }
-
-    /// Every parameter and buffer by its name, in the order in which they were made.
-    pub(crate) fn state(&self) -> Vec<(String, Tensor)> {
-        let parameters = self.leaves.iter().map(|leaf| (leaf.name.to_string(), leaf.data.clone()));
-        let buffers =
-            self.buffers.iter().map(|buffer| (self.memory.text(buffer.name).to_string(), buffer.data.clone()));
-        let mut all: Vec<_> = parameters.chain(buffers).collect();
-        all.sort_by_key(|(_, data)| data.storage().number());
-        all
     }
 
     /// Whether each rank has a shard of every parameter.
@@ -398,15 +288,6 @@ impl Context {
         self.needs_whole = Some(what);
     }
 
-    /// Forgets all parameters and buffers: without another owner the model is gone.
-    pub fn drop_model(&mut self) {
-        self.needs_whole = None;
-        self.leaves.clear();
-        self.buffers.clear();
-        self.units.clear();
-        self.splits.clear();
-    }
-
     /// The copies in 16 bit that serve a whole step go.
     pub(crate) fn drop_copies(&mut self) {
         self.weight_copies = None;
@@ -424,15 +305,6 @@ impl Context {
         self.tape.clear();
         for leaf in &mut self.leaves {
             leaf.reset();
-        }
-    }
-
-    /// The gradient of a parameter of this context.
-    #[must_use]
-    pub fn gradient(&self, parameter: &Tensor) -> Option<&Tensor> {
-        match parameter.source() {
-            Source::Leaf(index) => self.leaves[index].gradient.as_ref(),
-            _ => None,
         }
     }
 
@@ -533,62 +405,12 @@ impl Context {
         self.in_output.clear();
     }
 
-    /// Where the loss of models of transformers is computed.
-    #[must_use]
-    pub const fn loss_head(&self) -> LossHead {
-        self.causal.head
-    }
-
-    /// Models of transformers return a cache of keys and values (`use_cache=True`).
-    #[must_use]
-    pub const fn uses_cache(&self) -> bool {
-        self.causal.use_cache
-    }
-
-    /// Chooses how models of transformers are called from now on.
-    pub const fn choose_causal(&mut self, head: LossHead, use_cache: bool) {
-        self.causal = CausalChoice { head, use_cache, ..self.causal };
-    }
-
-    /// MLPs of such models run tile by tile.
-    #[must_use]
-    pub const fn tiles_mlps(&self) -> bool {
-        self.causal.tiled_mlp
-    }
-
-    /// Chooses whether they do from now on.
-    pub const fn tile_mlps(&mut self, tiles: bool) {
-        self.causal.tiled_mlp = tiles;
-    }
-
-    /// In which recipe of 8-bit floats the linear layers of such models multiply.
-    #[must_use]
-    pub(crate) const fn float8_recipe(&self) -> Float8 {
-        self.causal.float8
-    }
-
-    /// Chooses it from now on.
-    pub(crate) const fn choose_float8(&mut self, recipe: Float8) {
-        self.causal.float8 = recipe;
-    }
-
-    /// Batches of tokens that are made from now on have a mask of padding beside them.
-    #[must_use]
-    pub const fn passes_attention_mask(&self) -> bool {
-        self.causal.attention_mask
-    }
-
-    /// Chooses whether they have.
-    pub(crate) const fn pass_attention_mask(&mut self, passes: bool) {
-        self.causal.attention_mask = passes;
-    }
-
     /// Runs ops that are never differentiated.
     ///
     /// # Errors
     /// What `run` returns.
     pub fn no_grad<T>(&mut self, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
-        let outer = std::mem::replace(&mut self.saving, Saving::Nothing);
+        let outer = std::mem::replace(&mut self.saving, SavedTensorHooks::Nothing);
         let result = run(self);
         self.saving = outer;
         result
@@ -612,7 +434,7 @@ impl Context {
 
     /// True when an op on these inputs will be differentiated.
     pub(crate) fn differentiates(&self, inputs: &[&Tensor]) -> bool {
-        !matches!(self.saving, Saving::Nothing) && inputs.iter().any(|t| t.requires_grad())
+        !matches!(self.saving, SavedTensorHooks::Nothing) && inputs.iter().any(|t| t.requires_grad())
     }
 
     /// Puts an op on the tape and returns where the gradient of its (first) output goes.
@@ -621,18 +443,18 @@ impl Context {
         name: &'static str,
         inputs: [Option<&Tensor>; N],
         backward: impl FnOnce(&mut Self, Gradients) -> OpResult<[Option<Tensor>; N]> + 'static,
-    ) -> Source {
+    ) -> GradientTarget {
         const { assert!(N <= INPUTS) };
         match self.saving {
-            Saving::Nothing => Source::Constant,
-            Saving::Recompute(_) => Source::Recomputed,
-            Saving::Keep | Saving::Offload(_) | Saving::Placeholder(_) => {
-                let mut sources = [Source::Constant; INPUTS];
+            SavedTensorHooks::Nothing => GradientTarget::Constant,
+            SavedTensorHooks::Recompute(_) => GradientTarget::Recomputed,
+            SavedTensorHooks::Keep | SavedTensorHooks::Offload(_) | SavedTensorHooks::Placeholder(_) => {
+                let mut sources = [GradientTarget::Constant; INPUTS];
                 for (source, input) in sources.iter_mut().zip(inputs) {
-                    *source = input.map_or(Source::Constant, Tensor::source);
+                    *source = input.map_or(GradientTarget::Constant, Tensor::source);
                 }
                 for source in sources {
-                    if let Source::Leaf(index) = source {
+                    if let GradientTarget::Leaf(index) = source {
                         self.leaves[index].used();
                     }
                 }
@@ -701,7 +523,7 @@ impl Context {
 
     /// Drops everything that an abandoned step left: tape, gradients, cached casts.
     pub(crate) fn abandon(&mut self) {
-        self.saving = Saving::Keep;
+        self.saving = SavedTensorHooks::Keep;
         self.training = true;
         self.tape.clear();
         self.retained.abandon();

@@ -68,7 +68,7 @@ struct SampleOrder {
     layout: BatchLayout,
 }
 
-struct Filled {
+struct BatchReply {
     place: BatchMemory,
     layout: BatchLayout,
     result: Result<(), String>,
@@ -78,7 +78,7 @@ struct Filled {
 enum Loader {
     Thread {
         orders: SyncSender<SampleOrder>,
-        filled: Receiver<Filled>,
+        filled: Receiver<BatchReply>,
     },
     /// No loader: a batch is there as soon as there is a place for it.
     Nobody(VecDeque<SampleOrder>),
@@ -105,12 +105,12 @@ impl Loader {
         }
     }
 
-    fn receive(&mut self) -> Result<Filled, TrainError> {
+    fn receive(&mut self) -> Result<BatchReply, TrainError> {
         match self {
             Self::Thread { filled, .. } => filled.recv().map_err(|_| loader_gone()),
             Self::Nobody(orders) => {
                 let SampleOrder { place, layout } = orders.pop_front().ok_or_else(loader_gone)?;
-                Ok(Filled { place, layout, result: Ok(()) })
+                Ok(BatchReply { place, layout, result: Ok(()) })
             }
         }
     }
@@ -316,7 +316,7 @@ impl Feed {
     }
 
     fn receive(&mut self) -> Result<(BatchMemory, BatchLayout), TrainError> {
-        let Filled { place, layout, result } = self.loader.receive()?;
+        let BatchReply { place, layout, result } = self.loader.receive()?;
         self.ordered -= 1;
         match result {
             Ok(()) => Ok((place, layout)),
@@ -375,7 +375,7 @@ fn load(
     mut source: Box<dyn BatchSource>,
     pinned: &PinnedMemory,
     orders: &Receiver<SampleOrder>,
-    filled: &SyncSender<Filled>,
+    filled: &SyncSender<BatchReply>,
 ) {
     while let Ok(SampleOrder { mut place, layout }) = orders.recv() {
         let mut fill = |bytes: &mut [u8]| {
@@ -390,7 +390,7 @@ fn load(
                 pinned.with_bytes(*buffer, fill).unwrap_or_else(|error| Err(error.to_string()))
             }
         };
-        if filled.send(Filled { place, layout, result }).is_err() {
+        if filled.send(BatchReply { place, layout, result }).is_err() {
             return;
         }
     }

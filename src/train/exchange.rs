@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use super::error::{OpResult, TrainError};
-use super::meeting::{Given, Meeting};
+use super::meeting::{Meeting, RankBytes};
 use super::member::World;
 use super::peers::Peers;
 use vramlab_device::SharedAbort;
@@ -40,7 +40,7 @@ impl Seat {
     }
 
     /// Gives `bytes` to all ranks, and gets what each of them gives.
-    pub(crate) fn all(&self, bytes: Vec<u8>) -> OpResult<Given> {
+    pub(crate) fn all(&self, bytes: Vec<u8>) -> OpResult<RankBytes> {
         if let Some(peers) = &self.peers {
             peers.give(&bytes);
         }

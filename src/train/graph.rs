@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::tape::Tape;
-use super::tensor::{Source, Tensor};
+use super::tensor::{GradientTarget, Tensor};
 
 /// The graph of one forward pass, put aside while others run.
 #[derive(Default)]
@@ -19,7 +19,7 @@ impl Context {
             self.weight_copies.iter().flatten().map(|(&parameter, copy)| (parameter, copy.clone())).collect();
         copies.sort_by_key(|(_, copy)| copy.storage().number());
         for (parameter, copy) in copies {
-            let weight = self.leaves[parameter].data.clone().with_source(Source::Leaf(parameter));
+            let weight = self.leaves[parameter].data.clone().with_source(GradientTarget::Leaf(parameter));
             let copy = self.record_cast(&weight, copy);
             self.autocast.keep_copy(parameter, &copy);
         }

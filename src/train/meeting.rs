@@ -8,7 +8,7 @@ use super::error::{OpResult, TrainError};
 use vramlab_device::SharedAbort;
 
 /// Bytes of every rank.
-pub(crate) type Given = Arc<Vec<Vec<u8>>>;
+pub(crate) type RankBytes = Arc<Vec<Vec<u8>>>;
 
 #[derive(Debug, Default)]
 struct MeetingState {
@@ -17,7 +17,7 @@ struct MeetingState {
     /// By rank, what it has given to the next ones: a rank in another process may be ahead by one.
     given: Vec<VecDeque<Vec<u8>>>,
     /// What they gave to the last one.
-    last: Given,
+    last: RankBytes,
     /// What was sent and not received, by sender and receiver.
     mail: BTreeMap<[usize; 2], VecDeque<Vec<u8>>>,
     /// Ranks that have ended.
@@ -65,7 +65,7 @@ impl Meeting {
     }
 
     /// Waits until all have given to a collective.
-    pub fn take(&self, round: u64) -> OpResult<Given> {
+    pub fn take(&self, round: u64) -> OpResult<RankBytes> {
         let mut state = self.lock();
         while state.rounds == round {
             if let Some(rank) = state.failed {

@@ -47,8 +47,8 @@ mod workload;
 
 pub use checkpoint::checkpoint;
 pub use config::{
-    Amp, AttentionKernel, Checkpointing, Config, DataPath, Float8, Hyper, LossHead, Offload, OnOom, OptimizerForm,
-    OptimizerKind, Retain, Schedule, Skips, Tf32, ZeroGrad,
+    Amp, AttentionKernel, Checkpointing, Config, DataPath, Float8Recipe, Hyper, LossHead, Offload, OnOom,
+    OptimizerForm, OptimizerKind, Retain, Schedule, Skips, Tf32, ZeroGrad,
 };
 pub use context::{Context, Repeatable};
 pub use error::{Interrupt, MemoryKind, OpResult, TrainError};
@@ -59,8 +59,8 @@ pub use member::{Member, UnevenSplit, World};
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{
-    Aside, Attended, ClampedExperts, EagerScores, FourBitWeight, MaskShape, NextLabels, Normalised, PositionScale,
-    RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask, SideBySide, Turn, Wanted,
+    AddNormOutput, AttentionOutput, ClampedExperts, DetachedGraph, EagerScores, FourBitWeight, MaskShape, NextLabels,
+    NormOutputs, PositionScale, RotaryTables, RouterRule, Routes, RunningStatistics, SdpaMask, SideBySide, Turn,
 };
 pub use parallel::batch_unit;
 pub use shape::Shape;
@@ -71,5 +71,5 @@ pub use timetable::Timetable;
 pub use trainer::{LoopStyle, Trainer, TrainerOptions};
 pub use vramlab_model::{Parallelism, PipelineSchedule};
 pub use workload::{
-    Adversaries, Batch, BatchLayout, BatchSource, Cut, Layouts, Model, Outcome, Part, Routine, Task, Workload,
+    Adversaries, Batch, BatchLayout, BatchSource, Cut, Layouts, Model, Outcome, Routine, StagePart, Task, Workload,
 };

@@ -36,7 +36,7 @@ enum Style {
 pub(crate) struct Offloader {
     style: Style,
     /// What waits, by the node that saved it: where the next node's tensors are found. Fetching ahead needs it.
-    waiting: RefCell<BTreeMap<usize, Vec<Weak<Packed>>>>,
+    waiting: RefCell<BTreeMap<usize, Vec<Weak<OffloadedTensor>>>>,
 }
 
 impl Offloader {
@@ -66,7 +66,7 @@ impl Offloader {
         whole: &Tensor,
         strides: [usize; 4],
         node: usize,
-    ) -> OpResult<Rc<Packed>> {
+    ) -> OpResult<Rc<OffloadedTensor>> {
         let mut block = HostBlock::new(memory, whole.bytes(), this.style != Style::Pageable)?;
         if this.style == Style::Overlapped {
             let stream = after_computation(memory)?;
@@ -75,7 +75,7 @@ impl Offloader {
         } else {
             block.take(whole, StreamId::DEFAULT)?;
         }
-        let packed = Rc::new(Packed {
+        let packed = Rc::new(OffloadedTensor {
             block,
             dtype: whole.dtype(),
             shape: whole.shape(),
@@ -93,12 +93,12 @@ impl Offloader {
 
     /// Starts the copies of what the node before `node`, which backward runs next, has saved.
     fn fetch_ahead(&self, memory: &Memory, node: usize) -> OpResult<()> {
-        let next: Vec<Rc<Packed>> = {
+        let next: Vec<Rc<OffloadedTensor>> = {
             let mut waiting = self.waiting.borrow_mut();
             waiting.split_off(&node);
             loop {
                 let Some((_, saved)) = waiting.last_key_value() else { break Vec::new() };
-                let saved: Vec<Rc<Packed>> = saved.iter().filter_map(Weak::upgrade).collect();
+                let saved: Vec<Rc<OffloadedTensor>> = saved.iter().filter_map(Weak::upgrade).collect();
                 if !saved.is_empty() {
                     break saved;
                 }
@@ -110,7 +110,7 @@ impl Offloader {
 }
 
 /// A saved tensor in host memory, with the layout in which it comes back.
-pub(crate) struct Packed {
+pub(crate) struct OffloadedTensor {
     block: HostBlock,
     dtype: DType,
     shape: Shape,
@@ -122,7 +122,7 @@ pub(crate) struct Packed {
     fetched: Cell<bool>,
 }
 
-impl Packed {
+impl OffloadedTensor {
     /// The tensor on the device again, in a block of its own.
     pub fn unpack(&self, memory: &Memory) -> OpResult<Tensor> {
         if self.offloader.style != Style::Overlapped {

@@ -12,9 +12,9 @@ use vramlab_model::Category;
 use super::config::Config;
 use super::context::Context;
 use super::error::OpResult;
-use super::parked::Parked;
+use super::parked::ParkedValues;
 use super::tape::Leaf;
-use super::tensor::{Source, Tensor};
+use super::tensor::{GradientTarget, Tensor};
 
 impl Context {
     /// Puts parameters where `config` wants them between steps.
@@ -100,7 +100,7 @@ impl Context {
     }
 
     fn parked(&self, parameter: &Tensor) -> Option<usize> {
-        let (Source::Leaf(index) | Source::Frozen(index)) = parameter.source() else { return None };
+        let (GradientTarget::Leaf(index) | GradientTarget::Frozen(index)) = parameter.source() else { return None };
         self.leaves.get(index)?.parked.as_ref().map(|_| index)
     }
 
@@ -124,7 +124,7 @@ impl Context {
         if let Some(parked) = &mut self.leaves[index].parked {
             parked.take(&data)?;
         } else {
-            self.leaves[index].parked = Some(Parked::new(self.memory(), &data, pinned)?);
+            self.leaves[index].parked = Some(ParkedValues::new(self.memory(), &data, pinned)?);
         }
         self.leaves[index].let_go();
         Ok(())

@@ -7,12 +7,12 @@ use super::memory::{HostBlock, Memory};
 use super::tensor::Tensor;
 
 /// A parameter's values in host memory.
-pub(crate) struct Parked {
+pub(crate) struct ParkedValues {
     block: HostBlock,
     pinned: bool,
 }
 
-impl Parked {
+impl ParkedValues {
     /// Copies the values of `parameter` to host memory.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use super::config::Retain;
 const COLLECTED_EVERY: u64 = 16;
 
 /// The list, and what the present step will add to it: saved tensors, as `T` holds them.
-pub(crate) struct Retained<T> {
+pub(crate) struct RetainedTensors<T> {
     mode: Retain,
     present: Vec<T>,
     finished: Vec<T>,
@@ -20,13 +20,13 @@ pub(crate) struct Retained<T> {
     uncollected: u64,
 }
 
-impl<T> Default for Retained<T> {
+impl<T> Default for RetainedTensors<T> {
     fn default() -> Self {
         Self { mode: Retain::default(), present: Vec::new(), finished: Vec::new(), uncollected: 0 }
     }
 }
 
-impl<T: Clone> Retained<T> {
+impl<T: Clone> RetainedTensors<T> {
     /// What is kept from now on; nothing of what was kept before, when that changes.
     pub fn keep(&mut self, mode: Retain) {
         if self.mode != mode {

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use super::context::{Context, Saved, Saving, SecondRun};
+use super::context::{Context, SavedTensorHooks, SavedVariable, SecondRun};
 use super::error::{Interrupt, OpResult};
 use super::memory::BlockHandle;
 use super::offload::Offloader;
 use super::tensor::Tensor;
 
-impl Saved {
+impl SavedVariable {
     /// The tensor. A recomputed one is handed over: it has no other owner.
     pub fn unpack(&self, cx: &mut Context) -> OpResult<Tensor> {
         match self {
@@ -36,7 +36,7 @@ impl Context {
         run: impl FnOnce(&mut Self) -> OpResult<T>,
     ) -> OpResult<T> {
         let Some(offloader) = offloader else { return run(self) };
-        let outer = std::mem::replace(&mut self.saving, Saving::Offload(offloader));
+        let outer = std::mem::replace(&mut self.saving, SavedTensorHooks::Offload(offloader));
         let result = run(self);
         self.saving = outer;
         self.memory().tell_host();
@@ -47,15 +47,15 @@ impl Context {
     ///
     /// # Errors
     /// [`Interrupt::EarlyStop`] when a recomputed segment has saved its last tensor.
-    pub(crate) fn save(&mut self, tensor: &Tensor) -> OpResult<Saved> {
+    pub(crate) fn save(&mut self, tensor: &Tensor) -> OpResult<SavedVariable> {
         let saved = match &self.saving {
-            Saving::Keep => Saved::Kept(tensor.detach()),
-            Saving::Offload(offloader) => self.offload(offloader, tensor)?,
-            Saving::Nothing => return Ok(Saved::Unused),
-            Saving::Placeholder(run) => Saved::Dropped { run: Rc::clone(run), index: run.count() },
-            Saving::Recompute(run) => {
+            SavedTensorHooks::Keep => SavedVariable::Kept(tensor.detach()),
+            SavedTensorHooks::Offload(offloader) => self.offload(offloader, tensor)?,
+            SavedTensorHooks::Nothing => return Ok(SavedVariable::Unused),
+            SavedTensorHooks::Placeholder(run) => SavedVariable::Dropped { run: Rc::clone(run), index: run.count() },
+            SavedTensorHooks::Recompute(run) => {
                 run.fill(tensor.detach())?;
-                return Ok(Saved::Unused);
+                return Ok(SavedVariable::Unused);
             }
         };
         self.retained.saved(&saved);
@@ -64,24 +64,24 @@ impl Context {
 
     /// The same as a function of a program's own does, in which no checkpoint may stop its second run: PyTorch fails there, and programs
     /// turn the early stop off (`set_checkpoint_early_stop(False)`).
-    pub(crate) fn save_within_function(&mut self, tensor: &Tensor) -> OpResult<Saved> {
-        let Saving::Recompute(run) = &self.saving else { return self.save(tensor) };
+    pub(crate) fn save_within_function(&mut self, tensor: &Tensor) -> OpResult<SavedVariable> {
+        let SavedTensorHooks::Recompute(run) = &self.saving else { return self.save(tensor) };
         run.fill_and_go_on(tensor.detach());
-        Ok(Saved::Unused)
+        Ok(SavedVariable::Unused)
     }
 
     /// A model put something out, which a program may keep by mistake.
     pub(crate) fn retain_output(&mut self, output: &Tensor) {
-        self.retained.output(|| Saved::Kept(output.detach()));
+        self.retained.output(|| SavedVariable::Kept(output.detach()));
     }
 
     /// A loss was computed, which a program may keep by mistake.
     pub(crate) fn retain_loss(&mut self, loss: &Tensor) {
-        self.retained.loss(|| Saved::Kept(loss.detach()));
+        self.retained.loss(|| SavedVariable::Kept(loss.detach()));
     }
 
     /// Copies a saved tensor to host memory, on the device first where it does not lie as it travels.
-    pub(crate) fn offload(&self, offloader: &Rc<Offloader>, tensor: &Tensor) -> OpResult<Saved> {
+    pub(crate) fn offload(&self, offloader: &Rc<Offloader>, tensor: &Tensor) -> OpResult<SavedVariable> {
         let (shape, strides) = (tensor.shape(), offloader.strides_of(tensor));
         let whole = if tensor.has_layout(strides) {
             tensor.clone()
@@ -91,6 +91,6 @@ impl Context {
             copy
         };
         let packed = Offloader::pack(offloader, self.memory(), &whole, strides, self.tape.len())?;
-        Ok(Saved::Offloaded(packed))
+        Ok(SavedVariable::Offloaded(packed))
     }
 }

@@ -21,24 +21,24 @@ const GROWTH_INTERVAL: i32 = 2000;
 #[derive(Default)]
 pub(crate) struct Scaler {
     state: Option<ScalerState>,
-    followed: Followed,
+    followed: ScaleEstimate,
 }
 
 /// What the scale on the device has become, as the host can tell it by the steps that were skipped.
-struct Followed {
+struct ScaleEstimate {
     scale: f64,
     /// Updates since the scale changed last.
     since: i32,
     updates: u64,
 }
 
-impl Default for Followed {
+impl Default for ScaleEstimate {
     fn default() -> Self {
         Self { scale: INITIAL_SCALE, since: 0, updates: 0 }
     }
 }
 
-impl Followed {
+impl ScaleEstimate {
     fn update(&mut self, overflowed: bool) {
         self.updates += 1;
         self.since = if overflowed { 0 } else { self.since + 1 };
@@ -51,13 +51,13 @@ impl Followed {
 }
 
 /// What a fused optimizer kernel is handed, and the flag for the scaler's update.
-pub(crate) struct Checked {
+pub(crate) struct UnscaleFlags {
     scale: Tensor,
     summed: Tensor,
     pub found_inf: Tensor,
 }
 
-impl Checked {
+impl UnscaleFlags {
     pub fn scaling(&self) -> GradScaling {
         GradScaling { scale: self.scale.operand(), found_inf: self.summed.operand() }
     }
@@ -120,7 +120,7 @@ impl Scaler {
 
     /// For an optimizer whose kernel unscales by itself: looks for an overflow in a pass that multiplies by one. The flag
     /// for the kernel is a sum over all devices; what is kept until the update is the device's own.
-    pub fn check(&self, cx: &mut Context, parameters: Range<usize>, skip: bool) -> OpResult<Option<Checked>> {
+    pub fn check(&self, cx: &mut Context, parameters: Range<usize>, skip: bool) -> OpResult<Option<UnscaleFlags>> {
         let Some(ScalerState { scale, .. }) = &self.state else { return Ok(None) };
         cx.op("check_inf", |cx| {
             let one = scalar(cx, DType::F32, "scale of one")?;
@@ -130,7 +130,7 @@ impl Scaler {
             drop(one);
             let summed = scalar(cx, DType::F32, "summed found_inf")?;
             cx.launch(kernels::Elementwise::Cast { src: found_inf.operand(), dst: summed.operand() })?;
-            Ok(Some(Checked { scale: scale.clone(), summed, found_inf }))
+            Ok(Some(UnscaleFlags { scale: scale.clone(), summed, found_inf }))
         })
     }
 

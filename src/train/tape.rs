@@ -7,8 +7,8 @@ use vramlab_model::{Category, NameId};
 
 use super::error::OpResult;
 use super::memory::Memory;
-use super::parked::Parked;
-use super::tensor::{Source, Tensor};
+use super::parked::ParkedValues;
+use super::tensor::{GradientTarget, Tensor};
 
 /// Gradients with respect to a node's outputs, or its inputs. Hardly an op has more than three of either.
 pub(crate) type Gradients = [Option<Tensor>; 3];
@@ -23,7 +23,7 @@ pub(crate) type Backward<P> = Box<dyn FnOnce(&mut P, Gradients) -> OpResult<[Opt
 pub(super) struct Node<P> {
     pub name: &'static str,
     pub scope: NameId,
-    pub inputs: [Source; INPUTS],
+    pub inputs: [GradientTarget; INPUTS],
     pub gradients: Gradients,
     /// Parameters that its layer needs on the device when the gradient of its output is there.
     pub parameters: Vec<usize>,
@@ -51,13 +51,13 @@ impl<P> Tape<P> {
         &mut self,
         name: &'static str,
         scope: NameId,
-        inputs: [Source; INPUTS],
+        inputs: [GradientTarget; INPUTS],
         backward: Backward<P>,
-    ) -> Source {
+    ) -> GradientTarget {
         let gradients = Gradients::default();
         let parameters = Vec::new();
         self.nodes.push(Node { name, scope, inputs, gradients, parameters, wants: None, copy: None, backward });
-        Source::Node { node: self.nodes.len() - 1, slot: 0 }
+        GradientTarget::Node { node: self.nodes.len() - 1, slot: 0 }
     }
 
     /// Notes that the last op made the output of a layer with these parameters.
@@ -68,22 +68,22 @@ impl<P> Tape<P> {
     }
 
     /// Notes that the op at `source` passes the gradient of its output on in `dtype` too.
-    pub fn want_copy(&mut self, source: Source, dtype: DType) {
-        if let Source::Node { node, .. } = source {
+    pub fn want_copy(&mut self, source: GradientTarget, dtype: DType) {
+        if let GradientTarget::Node { node, .. } = source {
             self.nodes[node].wants = Some(dtype);
         }
     }
 
     /// The type in which the op at `to` wants its gradient besides its own, if what comes next is all of it.
-    pub fn wanted_copy(&self, to: Source) -> Option<DType> {
-        let Source::Node { node, slot: 0 } = to else { return None };
+    pub fn wanted_copy(&self, to: GradientTarget) -> Option<DType> {
+        let GradientTarget::Node { node, slot: 0 } = to else { return None };
         let node = &self.nodes[node];
         if node.gradients[0].is_none() { node.wants } else { None }
     }
 
     /// Hands the op at `to` a copy of the gradient that comes next, in the type that it wants.
-    pub fn deliver_copy(&mut self, to: Source, copy: Tensor) {
-        if let Source::Node { node, .. } = to {
+    pub fn deliver_copy(&mut self, to: GradientTarget, copy: Tensor) {
+        if let GradientTarget::Node { node, .. } = to {
             self.nodes[node].copy = Some(copy);
         }
     }
@@ -144,7 +144,7 @@ pub(crate) struct Leaf {
     /// It is this rank's rows of a table that is a head's weight too: what the table gives it is of all rows, and added in a new tensor.
     pub shares_rows: bool,
     /// Its values in host memory, where it is on the device for its layer only.
-    pub parked: Option<Parked>,
+    pub parked: Option<ParkedValues>,
     /// This rank's part, where that is all it has of the parameter between passes.
     pub shard: Option<Shard>,
     gradient_name: NameId,

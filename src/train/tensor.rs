@@ -10,7 +10,7 @@ use super::storage::Storage;
 
 /// Where a tensor's gradient goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum GradientTarget {
     /// Nowhere: the tensor needs no gradient.
     Constant,
     /// To a parameter.
@@ -31,7 +31,7 @@ pub struct Tensor {
     shape: Shape,
     strides: [usize; 4],
     offset: usize,
-    source: Source,
+    source: GradientTarget,
     /// Made by a view op: such a tensor keeps its base alive and is therefore never accumulated into.
     view: bool,
 }
@@ -39,7 +39,7 @@ pub struct Tensor {
 impl Tensor {
     pub(crate) fn new(storage: Rc<Storage>, shape: Shape) -> Self {
         let strides = shape.contiguous_strides();
-        Self { storage, shape, strides, offset: 0, source: Source::Constant, view: false }
+        Self { storage, shape, strides, offset: 0, source: GradientTarget::Constant, view: false }
     }
 
     /// Type of the elements.
@@ -134,7 +134,7 @@ impl Tensor {
     /// True when a gradient is wanted for it.
     #[must_use]
     pub fn requires_grad(&self) -> bool {
-        !matches!(self.source, Source::Constant | Source::Frozen(_))
+        !matches!(self.source, GradientTarget::Constant | GradientTarget::Frozen(_))
     }
 
     /// The storage has no other handle, and the tensor is no view of another.
@@ -152,27 +152,27 @@ impl Tensor {
         Rc::clone(&self.storage)
     }
 
-    pub(crate) const fn source(&self) -> Source {
+    pub(crate) const fn source(&self) -> GradientTarget {
         self.source
     }
 
     /// Which parameter it is, where it is one.
     pub(crate) const fn parameter(&self) -> Option<usize> {
         match self.source {
-            Source::Leaf(index) => Some(index),
+            GradientTarget::Leaf(index) => Some(index),
             _ => None,
         }
     }
 
     /// Output `slot` of the op that made it.
     pub(crate) fn with_slot(mut self, slot: u8) -> Self {
-        if let Source::Node { slot: present, .. } = &mut self.source {
+        if let GradientTarget::Node { slot: present, .. } = &mut self.source {
             *present = slot;
         }
         self
     }
 
-    pub(crate) fn with_source(mut self, source: Source) -> Self {
+    pub(crate) fn with_source(mut self, source: GradientTarget) -> Self {
         self.source = source;
         self
     }
@@ -180,7 +180,7 @@ impl Tensor {
     /// The same storage without a gradient's way back.
     #[must_use]
     pub fn detach(&self) -> Self {
-        self.clone().with_source(Source::Constant)
+        self.clone().with_source(GradientTarget::Constant)
     }
 
     /// What it is a handle to.

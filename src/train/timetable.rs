@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::communicator::Arrival;
 use super::error::OpResult;
 use super::member::World;
-use super::memory::{Memory, Moment};
+use super::memory::{HeldMark, Memory};
 use super::schedule::{Action, order};
 use vramlab_allocator::units::StreamId;
 use vramlab_device::DeviceEvent;
@@ -68,7 +68,7 @@ impl Timetable {
 const SETTLING: usize = 2;
 
 /// A step of all stages.
-struct Played {
+struct PlayedStep {
     /// By rank and action, when what it receives is there.
     arrivals: Vec<Vec<u64>>,
     /// When each rank's step ends.
@@ -77,7 +77,7 @@ struct Played {
 
 /// Plays a step in which every rank does its actions in order, each as soon as what it receives is there. `None` where they would
 /// wait for each other without end.
-fn play(times: &[&StageTimes], orders: &[Vec<Action>], begins: &[u64]) -> Option<Played> {
+fn play(times: &[&StageTimes], orders: &[Vec<Action>], begins: &[u64]) -> Option<PlayedStep> {
     let ranks = orders.len();
     let micro_batches = orders.first().map_or(0, |order| order.len() / 2);
     let (mut forwards, mut backwards) =
@@ -106,7 +106,7 @@ fn play(times: &[&StageTimes], orders: &[Vec<Action>], begins: &[u64]) -> Option
         }
         if orders.iter().zip(&arrivals).all(|(order, done)| order.len() == done.len()) {
             let ends = now.iter().zip(times).map(|(now, times)| now + times.after).collect();
-            return Some(Played { arrivals, ends });
+            return Some(PlayedStep { arrivals, ends });
         }
         if !progress {
             return None;
@@ -116,7 +116,7 @@ fn play(times: &[&StageTimes], orders: &[Vec<Action>], begins: &[u64]) -> Option
 
 /// A stage's entry in the timetable: it measures what the stage does, and says what it waits for.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TimetableEntry {
     table: Arc<Timetable>,
     world: World,
     times: StageTimes,
@@ -124,10 +124,10 @@ pub(crate) struct Entry {
     /// The begin of the step under way.
     began: Option<DeviceEvent>,
     /// The end of what was measured last.
-    last: Option<Moment>,
+    last: Option<HeldMark>,
 }
 
-impl Entry {
+impl TimetableEntry {
     pub fn new(table: Arc<Timetable>, world: World) -> Self {
         let (times, arrivals, began, last) = Default::default();
         Self { table, world, times, arrivals, began, last }
@@ -157,7 +157,7 @@ impl Entry {
     }
 
     /// An action is done that began at `begun`, when what it needs was there.
-    pub fn done(&mut self, memory: &Memory, begun: Moment) -> OpResult<()> {
+    pub fn done(&mut self, memory: &Memory, begun: HeldMark) -> OpResult<()> {
         let now = memory.mark(StreamId::DEFAULT)?;
         self.times.actions.push(memory.between(begun, now).0);
         self.last = Some(now);

@@ -182,7 +182,7 @@ pub trait Model {
         &self,
         _cx: &mut Context,
         _batch: &Batch,
-        _part: &Part,
+        _part: &StagePart,
         _checkpointing: Checkpointing,
     ) -> OpResult<Tensor> {
         Err(TrainError::Workload("this model can't be cut into the stages of a pipeline; use ddp".into()).into())
@@ -199,7 +199,7 @@ pub trait Model {
     }
 
     /// A stage keeps this part: what the model has besides parameters, and the part does not need, goes.
-    fn keep_part(&self, _cx: &mut Context, _part: &Part) {}
+    fn keep_part(&self, _cx: &mut Context, _part: &StagePart) {}
 
     /// Shape and type of what passes between stages for these tokens; `None` for models of anything else.
     fn stage_input(&self, _tokens: &Tensor) -> Option<(Shape, DType)> {
@@ -240,7 +240,7 @@ pub enum Cut {
 
 /// The part of a model that one stage of a pipeline has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct StagePart {
     /// Its units: see [`Context::unit`].
     pub units: Range<usize>,
     /// It has what comes before the units.

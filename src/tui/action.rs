@@ -8,14 +8,14 @@ use super::dialog::DialogAction;
 use super::panel::Panel;
 use super::states::{Lookup, ScreenAction};
 use crate::recording::Direction;
-use crate::session::{Reach, StepSize, Switch, Way};
-use crate::source::{Ability, Landmark, Unit};
+use crate::session::{FlipDirection, Reach, StepSize, Switch};
+use crate::source::{Ability, Landmark, MoveUnit};
 
 /// What a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Flip a switch to its next value, or back.
-    Flip(Switch, Way),
+    Flip(Switch, FlipDirection),
     /// Write the value of a switch.
     Edit(Switch),
     /// Give cached segments back to the driver.
@@ -31,7 +31,7 @@ pub enum Action {
     /// Start the run over with another way of parallelism.
     NextWay,
     /// Move the cursor to the next or the last end of something.
-    Cursor(Unit, Direction),
+    Cursor(MoveUnit, Direction),
     /// Move the cursor to the next or the last of its kind.
     Jump(Landmark, Direction),
     /// Move the cursor to the first position.
@@ -110,7 +110,7 @@ impl Action {
     pub const fn of_switch(switch: Switch) -> Self {
         match switch.reach() {
             Reach::Written => Self::Edit(switch),
-            Reach::Round | Reach::Steps => Self::Flip(switch, Way::Next),
+            Reach::Round | Reach::Steps => Self::Flip(switch, FlipDirection::Next),
         }
     }
 
@@ -122,10 +122,10 @@ impl Action {
             Direction::Forward => format!("{of}-on"),
         };
         let sign = |of: &str, amount: i32| format!("{of}-{}", if amount < 0 { "up" } else { "down" });
-        let unit = |unit: Unit| match unit {
-            Unit::Op => "op",
-            Unit::Phase => "phase",
-            Unit::Step => "step",
+        let unit = |unit: MoveUnit| match unit {
+            MoveUnit::Op => "op",
+            MoveUnit::Phase => "phase",
+            MoveUnit::Step => "step",
         };
         let landmark = |landmark: Landmark| match landmark {
             Landmark::Peak => "peak",
@@ -134,8 +134,8 @@ impl Action {
             Landmark::Finding => "finding",
         };
         Cow::Borrowed(match self {
-            Self::Flip(switch, Way::Next) | Self::Edit(switch) => switch.word(),
-            Self::Flip(switch, Way::Previous) => return format!("{}-back", switch.word()).into(),
+            Self::Flip(switch, FlipDirection::Next) | Self::Edit(switch) => switch.word(),
+            Self::Flip(switch, FlipDirection::Previous) => return format!("{}-back", switch.word()).into(),
             Self::EmptyCache => "empty-cache",
             Self::ResetPeaks => "reset-peaks",
             Self::TogglePause => "pause",
@@ -215,7 +215,7 @@ impl Action {
 
 /// Where a command stands in the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
+pub enum KeyGroup {
     /// Switches that change how the lab trains.
     Switches,
     /// Pause and step.
@@ -230,7 +230,7 @@ pub enum Group {
     Dialogs,
 }
 
-impl Group {
+impl KeyGroup {
     /// All groups in the order of the help.
     pub const ALL: [Self; 6] = [Self::Run, Self::Time, Self::Switches, Self::View, Self::Program, Self::Dialogs];
 
@@ -296,7 +296,7 @@ pub struct Binding {
     /// A sentence for the help.
     pub help: String,
     /// Its place in the help.
-    pub group: Group,
+    pub group: KeyGroup,
     /// The screen that it belongs to, by its place in the list; `None`: all of them.
     pub screen: Option<usize>,
 }
@@ -304,7 +304,7 @@ pub struct Binding {
 impl Binding {
     /// A command of every screen.
     #[must_use]
-    pub fn new(keys: &[Key], label: &str, action: Action, group: Group, hint: &'static str, help: &str) -> Self {
+    pub fn new(keys: &[Key], label: &str, action: Action, group: KeyGroup, hint: &'static str, help: &str) -> Self {
         Self { keys: keys.to_vec(), action, label: label.to_owned(), hint, help: help.to_owned(), group, screen: None }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::drawing::chart::Ceiling;
 use crate::drawing::theme::Token;
-use crate::figures::{Amount, Figure, Figures, Unit};
-use crate::lesson::{Course, Form, Measured, Stage};
+use crate::figures::{Amount, Figure, FigureUnit, Figures};
+use crate::lesson::{Course, CourseStage, Form, MeasuredAnswer};
 use crate::units::Bytes;
 
 /// Figures that are heights in a chart of memory, and what they are called there.
@@ -31,21 +31,21 @@ pub(crate) struct Aim {
 impl Aim {
     /// The goal that is set, from when it is until the step is over; else what was asked, once it was measured.
     pub fn of(course: &Course) -> Option<Self> {
-        let asks = matches!(course.stage(), Stage::Acting | Stage::Trying | Stage::Explained);
+        let asks = matches!(course.stage(), CourseStage::Acting | CourseStage::Trying | CourseStage::Explained);
         if let Some(goal) = course.goal().filter(|_| asks) {
             let mut most = goal.when.most(course.moments()).into_iter();
             return most.find_map(|(figure, amount)| Self::goal(figure, amount));
         }
-        if course.stage() != Stage::Explained {
+        if course.stage() != CourseStage::Explained {
             return None;
         }
         let form = &course.step().question.as_ref()?.form;
         match (form, course.told().measured?) {
-            (Form::Number { quantity, .. }, Measured::Amount(amount)) => match quantity.figures()[..] {
+            (Form::Number { quantity, .. }, MeasuredAnswer::Amount(amount)) => match quantity.figures()[..] {
                 [(None, figure)] => Self::measured(figure, amount),
                 _ => None,
             },
-            (Form::Choices(choices), Measured::Choice(place)) => {
+            (Form::Choices(choices), MeasuredAnswer::Choice(place)) => {
                 let asked = choices.get(place)?.when.figures().into_iter();
                 let now: &Figures = &course.moments().now;
                 let mut asked = asked.filter(|(mark, _)| mark.is_none());
@@ -61,7 +61,7 @@ impl Aim {
 
     fn measured(figure: Figure, amount: Amount) -> Option<Self> {
         let (_, name) = HEIGHTS.into_iter().find(|(height, _)| *height == figure.name())?;
-        let is_height = amount.unit == Unit::Bytes && amount.value >= 1.0;
+        let is_height = amount.unit == FigureUnit::Bytes && amount.value >= 1.0;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes, and more than none")]
         is_height.then_some(Self { name, bytes: Bytes(amount.value as u64), token: Token::Warn })
     }

@@ -17,12 +17,12 @@ const HATCH: &str = "╳";
 
 /// What was allocated when a request failed, and how much it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct RefusedRequest {
     allocated: Bytes,
     pub bytes: Bytes,
 }
 
-impl Asked {
+impl RefusedRequest {
     /// The request that failed behind one of some events; `None` where none did.
     pub fn among(stage: &Stage<'_>, events: &RangeInclusive<u64>) -> Option<Self> {
         let autopsy = stage.picture.autopsy()?;
@@ -75,19 +75,19 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::figures::Unit;
-    use crate::drawing::theme::{Catalog, ColorTier};
+    use crate::drawing::figures::ByteUnit;
+    use crate::drawing::theme::{ColorTier, ThemeCatalog};
 
     /// Eighths of each row that it takes, from the bottom, and of those it takes below its own.
     fn drawn(allocated: u64, bytes: u64) -> Vec<usize> {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let plot = Rect::new(0, 0, 10, 10);
         let mut buf = Buffer::empty(plot);
         // The cell in which an area ends, where the request begins.
         let (base, eighths) = ((allocated / 800) as u16, (allocated % 800 / 100) as usize);
         buf[(9, plot.bottom() - 1 - base)].set_symbol(EIGHTHS[eighths]);
-        let asked = Asked { allocated: Bytes(allocated), bytes: Bytes(bytes) };
-        asked.draw(Axis::fitted(Unit::KiB, Bytes(8000), 10), 9, &theme, plot, &mut buf);
+        let asked = RefusedRequest { allocated: Bytes(allocated), bytes: Bytes(bytes) };
+        asked.draw(Axis::fitted(ByteUnit::KiB, Bytes(8000), 10), 9, &theme, plot, &mut buf);
         let danger = theme.color(Token::Danger);
         let taken = |row: u16| {
             let cell = &buf[(9, plot.bottom() - 1 - row)];

@@ -1,7 +1,7 @@
 //! What is said of a ghost wherever it stands beside the run.
 
 use crate::source::Ghost;
-use crate::whatif::Starting;
+use crate::whatif::StartState;
 
 /// The mark of its curve, and of its figures.
 pub(crate) const MARK: &str = "╍";
@@ -18,14 +18,14 @@ pub(crate) fn waits(ghost: &Ghost) -> String {
 
 /// What was there when it began is no more than an estimate: it says so wherever it stands.
 pub(crate) fn is_estimate(ghost: &Ghost) -> bool {
-    ghost.starting == Starting::Anew
+    ghost.starting == StartState::Anew
 }
 
 /// How far its figures can be trusted: it was predicted, not run.
 pub(crate) const fn certainty(ghost: &Ghost) -> &'static str {
     match ghost.starting {
-        Starting::Empty => "predicted",
-        Starting::Recorded => "predicted from what was held",
-        Starting::Anew => "predicted, its start is an estimate",
+        StartState::Empty => "predicted",
+        StartState::Recorded => "predicted from what was held",
+        StartState::Anew => "predicted, its start is an estimate",
     }
 }

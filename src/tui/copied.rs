@@ -10,14 +10,14 @@ use crate::user_input::is_safe;
 
 /// Something to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Copied {
+pub(crate) struct Clipping {
     /// What it is, in a word or two.
     pub what: String,
     /// The text.
     pub text: String,
 }
 
-impl Copied {
+impl Clipping {
     /// `text`, in which only line ends and tabs command a terminal that it is pasted into.
     pub fn new(what: &str, text: &str) -> Self {
         let clean = |symbol: char| if is_safe(symbol) || "\n\t".contains(symbol) { symbol } else { '?' };
@@ -39,7 +39,7 @@ pub(crate) fn whose(stage: &Stage<'_>) -> String {
 }
 
 /// The figures of the moment that is shown, a line each.
-pub(crate) fn moment(stage: &Stage<'_>) -> Copied {
+pub(crate) fn moment(stage: &Stage<'_>) -> Clipping {
     let view = stage.shown;
     let ledger = &view.ledger;
     let mut at = whose(stage);
@@ -74,11 +74,11 @@ pub(crate) fn moment(stage: &Stage<'_>) -> Copied {
     for (name, bytes) in now.into_iter().chain(peaks).chain(since.into_iter().flatten()) {
         text.push_str(&format!("\n{name}: {} ({} bytes)", figures::bytes(bytes), bytes.get()));
     }
-    Copied::new("figures", &text)
+    Clipping::new("figures", &text)
 }
 
 /// A finding: its sentence with the evidence, where it was seen, and what can be done on the command line of the next run.
-pub(crate) fn finding(stage: &Stage<'_>, finding: &Finding) -> Copied {
+pub(crate) fn finding(stage: &Stage<'_>, finding: &Finding) -> Clipping {
     let mut text = format!("{finding}\n({})", whose(stage));
     let ours = stage.view().about.history.is_none();
     let word = |remedy| if ours { session::in_flags(remedy) } else { words::in_program(stage, remedy) };
@@ -86,5 +86,5 @@ pub(crate) fn finding(stage: &Stage<'_>, finding: &Finding) -> Copied {
     if !remedies.is_empty() {
         text.push_str(&format!("\nTry {}", remedies.join(", or ")));
     }
-    Copied::new("finding", &text)
+    Clipping::new("finding", &text)
 }

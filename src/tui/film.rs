@@ -12,7 +12,7 @@ use super::app::{App, Effect, Message};
 use super::glyphs::GlyphTier;
 use super::screens::SCREENS;
 use super::{screen, svg};
-use crate::drawing::theme::{Catalog, Theme};
+use crate::drawing::theme::{Theme, ThemeCatalog};
 use crate::drawing::wire::WireBackend;
 use crate::source::{Picture, Request};
 
@@ -38,7 +38,13 @@ pub struct Film {
 impl Film {
     /// The screen at this place in the list, so many columns and rows large.
     #[must_use]
-    pub fn new(themes: Catalog, theme: Theme, glyphs: GlyphTier, screen: usize, (columns, rows): (u16, u16)) -> Self {
+    pub fn new(
+        themes: ThemeCatalog,
+        theme: Theme,
+        glyphs: GlyphTier,
+        screen: usize,
+        (columns, rows): (u16, u16),
+    ) -> Self {
         let app = App::new(themes, theme, glyphs).with_screen(screen);
         Self { app, shown: Buffer::empty(Rect::new(0, 0, columns, rows)), sent: None }
     }
@@ -103,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_terminal_that_got_all_bytes_shows_the_last_frame() {
-        let themes = Catalog::default();
+        let themes = ThemeCatalog::default();
         let (theme, _) = themes.load("dark", ColorTier::True).unwrap();
         let mut film = Film::new(themes, theme, GlyphTier::Unicode, 0, (100, 30));
         let mut terminal = vt100::Parser::new(30, 100, 0);

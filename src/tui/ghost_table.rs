@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::beside;
 use super::stage::Stage;
-use crate::drawing::figures::{Unit, short_bytes};
+use crate::drawing::figures::{ByteUnit, short_bytes};
 use crate::drawing::pane::{put, put_at, shortened, span};
 use crate::drawing::theme::Token;
 use crate::model::{BlockView, Ledger, Occupancy, SegmentView};
@@ -20,10 +20,10 @@ const NAMES: u16 = 6;
 const WIDEST: u16 = 16;
 
 /// What a column is called, and its figure in a ledger with its largest hole.
-type Column = (&'static str, fn(&Ledger, Bytes) -> Bytes);
+type LedgerColumn = (&'static str, fn(&Ledger, Bytes) -> Bytes);
 
 /// Columns in the order in which they are read; where there is no room the last ones go.
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [LedgerColumn; 7] = [
     ("reserved", |ledger, _| ledger.reserved()),
     ("stranded", |ledger, _| ledger.stranded),
     ("largest hole", |_, hole| hole),
@@ -43,7 +43,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         return;
     };
     let (own, hole) = (&stage.shown.ledger, stage.shown.largest_hole);
-    let unit = Unit::for_largest(own.reserved().max(other.ledger.reserved()));
+    let unit = ByteUnit::for_largest(own.reserved().max(other.ledger.reserved()));
     let (estimate, first) = if beside::is_estimate(ghost) { ("estimate", NAMES + 3) } else { ("ghost", NAMES) };
     let names = [(Token::Dim, unit.name()), (Token::Title, "run"), (Token::Ghost, estimate), (Token::Dim, "Δ")];
     for (y, (token, name)) in (0..area.height).zip(names) {
@@ -75,12 +75,12 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-fn figure(bytes: Bytes, unit: Unit) -> String {
+fn figure(bytes: Bytes, unit: ByteUnit) -> String {
     if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) }
 }
 
 /// How far the ghost's figure is from the run's: less of any of them is good, but of what is live there is as much.
-fn difference(run: Bytes, ghost: Bytes, unit: Unit) -> (Token, String) {
+fn difference(run: Bytes, ghost: Bytes, unit: ByteUnit) -> (Token, String) {
     let by = unit.or_smaller(Bytes(ghost.get().abs_diff(run.get())));
     match ghost.cmp(&run) {
         std::cmp::Ordering::Less => (Token::Ok, format!("−{by}")),
@@ -96,7 +96,7 @@ pub(crate) fn render_moves(stage: &Stage<'_>, other: &Occupancy, area: Rect, buf
     let mut blocks: Vec<(&SegmentView, &BlockView)> =
         run.iter().flat_map(|segment| segment.blocks.iter().map(move |block| (segment, block))).collect();
     blocks.sort_by_key(|(_, block)| std::cmp::Reverse(block.size));
-    let unit = Unit::for_largest(blocks.first().map_or(Bytes::ZERO, |(_, block)| block.size));
+    let unit = ByteUnit::for_largest(blocks.first().map_or(Bytes::ZERO, |(_, block)| block.size));
     // Both were taken at the same event.
     let there = |block: &BlockView| {
         other.segments.iter().find_map(|segment| {

@@ -11,14 +11,14 @@ use unicode_width::UnicodeWidthStr;
 use super::action::Action;
 use super::hold::Hold;
 use super::screens::SCREENS;
-use super::stage::{Clock, Stage, Targets};
+use super::stage::{Stage, Targets, TimeSource};
 use super::waiting;
 use super::when;
 use crate::drawing::figures;
 use crate::drawing::pane::{self, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{DeviceKind, RunState};
-use crate::source::{Cursor, Doing, Kind, Moment, Picture, Shown};
+use crate::source::{Cursor, Moment, Picture, ReadingStage, ShownDevice, SourceKind};
 
 /// From this width on one line holds all of it.
 const ONE_LINE: u16 = 180;
@@ -140,7 +140,7 @@ fn detail(picture: &Picture, room: usize) -> String {
     let mut parts: Vec<&str> = picture.view.about.detail.split(" · ").collect();
     let cells = |parts: &[&str]| parts.iter().map(|part| part.width() + 3).sum::<usize>().saturating_sub(3);
     while parts.len() > 1 && cells(&parts) > room {
-        let snapshot = matches!(picture.kind, Kind::Snapshot(_));
+        let snapshot = matches!(picture.kind, SourceKind::Snapshot(_));
         parts.remove(if snapshot && parts.len() == 2 { 0 } else { parts.len() - 1 });
     }
     parts.join(" · ")
@@ -149,7 +149,7 @@ fn detail(picture: &Picture, room: usize) -> String {
 /// What is trained; of a program that has said nothing yet, and of a file whose beginning is not read, its name.
 fn named(picture: &Picture) -> &str {
     match &picture.kind {
-        Kind::Recording(name) | Kind::Snapshot(name) | Kind::Watched(name)
+        SourceKind::Recording(name) | SourceKind::Snapshot(name) | SourceKind::Watched(name)
             if picture.view.about.workload.is_empty() =>
         {
             name
@@ -164,7 +164,7 @@ fn device(picture: &Picture, short: bool, theme: &Theme) -> Vec<Span<'static>> {
     let about = &picture.view.about;
     let name = if short { about.device.split(" · ").next().unwrap_or_default() } else { &about.device };
     let mut line = vec![span(theme, Token::Text, name.to_owned())];
-    let Shown { place, of } = picture.device;
+    let ShownDevice { place, of } = picture.device;
     // Which rank it is stands with the model.
     if of > 1 && picture.ranks.is_empty() {
         line.push(span(theme, Token::Accent, format!(" ({} of {of})", place + 1)));
@@ -193,7 +193,7 @@ fn state(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     if picture.reading.is_some() || picture.view.run == RunState::Starting {
         return line;
     }
-    let when::Place { step: [long, short], phase, op } = when::place(stage);
+    let when::RunPosition { step: [long, short], phase, op } = when::place(stage);
     let cells = |line: &[Span<'static>]| line.iter().map(Span::width).sum::<usize>();
     // The op goes first, then the phase, then words of the moment.
     let after = if phase.is_empty() { 0 } else { phase.width() + 3 };
@@ -221,7 +221,7 @@ fn state(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
 
 fn badge(picture: &Picture) -> (Cow<'static, str>, Token) {
     if let Some(reading) = &picture.reading {
-        let token = if reading.doing == Doing::Failed { Token::Danger } else { Token::Warn };
+        let token = if reading.doing == ReadingStage::Failed { Token::Danger } else { Token::Warn };
         return (reading.words().to_uppercase().into(), token);
     }
     let (word, token) = still(picture);
@@ -238,15 +238,19 @@ fn still(picture: &Picture) -> (&'static str, Token) {
         return ("OUT OF MEMORY", Token::Danger);
     }
     match (&picture.kind, picture.cursor) {
-        (Kind::Live, Cursor::At(_)) if picture.run == RunState::Running => return ("LOOKING BACK", Token::Accent),
-        (Kind::Recording(_), _) if picture.extent.grows => return ("FOLLOWING", Token::Ok),
-        (Kind::Recording(_), _) => return ("RECORDING", Token::Accent),
-        (Kind::Snapshot(_), _) => return ("SNAPSHOT", Token::Accent),
-        (Kind::Watched(_), Cursor::At(_)) if picture.extent.grows => return ("LOOKING BACK", Token::Accent),
-        (Kind::Watched(_), _) if picture.extent.grows && waiting::is_shown(picture) => return ("WAITING", Token::Warn),
-        (Kind::Watched(_), _) if picture.extent.grows => return ("WATCHING", Token::Ok),
-        (Kind::Watched(_), _) => return ("ENDED", Token::Accent),
-        (Kind::Live, _) => {}
+        (SourceKind::Live, Cursor::At(_)) if picture.run == RunState::Running => {
+            return ("LOOKING BACK", Token::Accent);
+        }
+        (SourceKind::Recording(_), _) if picture.extent.grows => return ("FOLLOWING", Token::Ok),
+        (SourceKind::Recording(_), _) => return ("RECORDING", Token::Accent),
+        (SourceKind::Snapshot(_), _) => return ("SNAPSHOT", Token::Accent),
+        (SourceKind::Watched(_), Cursor::At(_)) if picture.extent.grows => return ("LOOKING BACK", Token::Accent),
+        (SourceKind::Watched(_), _) if picture.extent.grows && waiting::is_shown(picture) => {
+            return ("WAITING", Token::Warn);
+        }
+        (SourceKind::Watched(_), _) if picture.extent.grows => return ("WATCHING", Token::Ok),
+        (SourceKind::Watched(_), _) => return ("ENDED", Token::Accent),
+        (SourceKind::Live, _) => {}
     }
     match &picture.run {
         RunState::Starting => ("STARTING", Token::Dim),
@@ -265,7 +269,7 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     let (theme, view) = (stage.theme, stage.view());
     let steps = &view.steps;
     // Not every snapshot knows steps, nor does what has not said anything.
-    let without = matches!(stage.picture.kind, Kind::Snapshot(_)) && steps.finished == 0;
+    let without = matches!(stage.picture.kind, SourceKind::Snapshot(_)) && steps.finished == 0;
     if without || waiting::is_shown(stage.picture) {
         return Vec::new();
     }
@@ -278,15 +282,15 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     // How many there are is of the run, what they took is of the moment.
     let steps = &stage.picture.known().steps;
     // What only asks for memory takes no simulated time.
-    let timed = steps.median.0 > 0 || stage.clock() != Clock::Simulated;
+    let timed = steps.median.0 > 0 || stage.clock() != TimeSource::Simulated;
     // A file's time is that of the step shown.
-    let of_snapshot = matches!(stage.picture.kind, Kind::Snapshot(_));
+    let of_snapshot = matches!(stage.picture.kind, SourceKind::Snapshot(_));
     let time = if of_snapshot { when::took(stage.picture).filter(|time| time.0 > 0) } else { Some(steps.median) };
     if let Some(time) = time.filter(|_| steps.finished > 0 && timed && stage.hold != Hold::Answer) {
         let unit = match stage.clock() {
-            Clock::Real => " ms",
-            Clock::Simulated => " ms sim",
-            Clock::Host => " ms host",
+            TimeSource::Real => " ms",
+            TimeSource::Simulated => " ms sim",
+            TimeSource::Host => " ms host",
         };
         groups.push(vec![
             span(theme, Token::Strong, format!("{:>9}", figures::milliseconds(time))),
@@ -301,7 +305,7 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
         match steps.last.as_ref().and_then(|last| last.loss) {
             Some(loss) => groups
                 .push(vec![span(theme, Token::Dim, "   loss "), span(theme, Token::Strong, format!("{loss:>6.3}"))]),
-            None if stage.clock() == Clock::Simulated => {
+            None if stage.clock() == TimeSource::Simulated => {
                 groups.push(vec![span(theme, Token::Dim, "   no loss, simulated")])
             }
             None => {}

@@ -1,6 +1,6 @@
 //! What a lesson keeps back for a while: keys that would disturb it, and what would tell the answer.
 
-use crate::lesson::{Course, Stage};
+use crate::lesson::{Course, CourseStage};
 use crate::model::RunState;
 use crate::source::Picture;
 use crate::tui::action::Action;
@@ -26,11 +26,13 @@ impl Hold {
     /// What `course` keeps back.
     pub fn of(course: &Course) -> Self {
         match course.stage() {
-            Stage::Asking if course.step().asks_what_is_measured() => Self::Answer,
-            Stage::Asking => Self::Question,
-            Stage::Acting => Self::Goal,
-            Stage::Introduction | Stage::Preparing | Stage::Trying | Stage::Explained => Self::Lab,
-            Stage::Over => Self::Nothing,
+            CourseStage::Asking if course.step().asks_what_is_measured() => Self::Answer,
+            CourseStage::Asking => Self::Question,
+            CourseStage::Acting => Self::Goal,
+            CourseStage::Introduction | CourseStage::Preparing | CourseStage::Trying | CourseStage::Explained => {
+                Self::Lab
+            }
+            CourseStage::Over => Self::Nothing,
         }
     }
 

@@ -7,7 +7,7 @@ use ratatui::text::Span;
 
 use super::stage::Stage;
 use super::when;
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::Token;
@@ -37,7 +37,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let theme = stage.theme;
     let flame = stage.states.stacks.flame(stage.shown);
     let root = flame.root();
-    let unit = Unit::for_largest(root.bytes);
+    let unit = ByteUnit::for_largest(root.bytes);
     let title = vec![
         span(theme, Token::Title, "held"),
         span(theme, Token::Dim, format!(" {} · {}", when::words(stage.picture), unit.name())),

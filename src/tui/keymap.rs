@@ -7,14 +7,14 @@ use std::sync::OnceLock;
 
 use crossterm::event::KeyCode;
 
-use super::action::{Action, Binding, Group, Key};
+use super::action::{Action, Binding, Key, KeyGroup};
 use super::dialog::DialogAction;
 use super::keys::Keymap;
 use super::screens::SCREENS;
 use crate::model::RunState;
 use crate::recording::Direction::{Backward, Forward};
-use crate::session::{StepSize, Switch, Way};
-use crate::source::{Ability, Landmark, Picture, Unit};
+use crate::session::{FlipDirection, StepSize, Switch};
+use crate::source::{Ability, Landmark, MoveUnit, Picture};
 
 /// Every command with the keys that it has unless a person says otherwise.
 pub fn standard() -> &'static Keymap {
@@ -36,22 +36,22 @@ fn switches() -> Vec<Binding> {
     let mut all = Vec::new();
     for switch in Switch::all() {
         let mut flip = |key: char, action: Action, help: &str| {
-            all.push(Binding::new(&[Key::plain(key)], &key.to_string(), action, Group::Switches, "", help));
+            all.push(Binding::new(&[Key::plain(key)], &key.to_string(), action, KeyGroup::Switches, "", help));
         };
         flip(switch.key(), Action::of_switch(switch), switch.help());
         if let Some(back) = switch.key_back() {
-            flip(back, Action::Flip(switch, Way::Previous), &format!("{}: half as many", switch.label()));
+            flip(back, Action::Flip(switch, FlipDirection::Previous), &format!("{}: half as many", switch.label()));
         }
     }
     let help = "empty_cache: return wholly free segments to the driver";
-    all.push(Binding::new(&[Key::plain('e')], "e", Action::EmptyCache, Group::Switches, "", help));
+    all.push(Binding::new(&[Key::plain('e')], "e", Action::EmptyCache, KeyGroup::Switches, "", help));
     let help = "reset peaks: max_memory_allocated and _reserved start again";
-    all.push(Binding::new(&[Key::plain('E')], "E", Action::ResetPeaks, Group::Switches, "", help));
+    all.push(Binding::new(&[Key::plain('E')], "E", Action::ResetPeaks, KeyGroup::Switches, "", help));
     all
 }
 
 fn common() -> Vec<Binding> {
-    use Group::{Run, Time};
+    use KeyGroup::{Run, Time};
     let plain = Key::plain;
     let named = Key::named;
     vec![
@@ -99,7 +99,7 @@ fn common() -> Vec<Binding> {
         Binding::new(
             &[named(KeyCode::Left), plain('h')],
             "← h",
-            Action::Cursor(Unit::Op, Backward),
+            Action::Cursor(MoveUnit::Op, Backward),
             Time,
             "back",
             "back one op; the run goes on meanwhile",
@@ -107,7 +107,7 @@ fn common() -> Vec<Binding> {
         Binding::new(
             &[named(KeyCode::Right), plain('l')],
             "→ l",
-            Action::Cursor(Unit::Op, Forward),
+            Action::Cursor(MoveUnit::Op, Forward),
             Time,
             "",
             "forward one op",
@@ -115,7 +115,7 @@ fn common() -> Vec<Binding> {
         Binding::new(
             &[named(KeyCode::PageUp), plain('(')],
             "PgUp (",
-            Action::Cursor(Unit::Step, Backward),
+            Action::Cursor(MoveUnit::Step, Backward),
             Time,
             "",
             "back to the previous step",
@@ -123,7 +123,7 @@ fn common() -> Vec<Binding> {
         Binding::new(
             &[named(KeyCode::PageDown), plain(')')],
             "PgDn )",
-            Action::Cursor(Unit::Step, Forward),
+            Action::Cursor(MoveUnit::Step, Forward),
             Time,
             "",
             "forward to the next step",
@@ -182,7 +182,7 @@ fn common() -> Vec<Binding> {
 }
 
 fn program() -> Vec<Binding> {
-    use Group::{Program, View};
+    use KeyGroup::{Program, View};
     let plain = Key::plain;
     let named = Key::named;
     let mut all = vec![
@@ -282,7 +282,7 @@ fn dialogs() -> Vec<Binding> {
     use DialogAction::{Apply, Cancel, Clear, First, Last, Next, PageDown, PageUp, Part, Previous, Search};
     let (plain, named) = (Key::plain, Key::named);
     let of = |keys: &[Key], label, action, help: &str| {
-        Binding::new(keys, label, Action::Dialog(action), Group::Dialogs, "", help)
+        Binding::new(keys, label, Action::Dialog(action), KeyGroup::Dialogs, "", help)
     };
     vec![
         of(&[named(KeyCode::Enter)], "Enter", Apply, "accept what is typed or selected"),

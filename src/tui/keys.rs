@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::action::{Action, Binding, Group, Key};
+use super::action::{Action, Binding, Key, KeyGroup};
 use super::dialog::DialogAction;
 use crate::user_input::hint;
 
@@ -140,7 +140,7 @@ impl Keymap {
     #[must_use]
     pub fn markdown(&self, screen: impl Fn(usize) -> &'static str) -> String {
         let mut table = String::from("| key | what it does |\n|---|---|\n");
-        for group in Group::ALL {
+        for group in KeyGroup::ALL {
             for binding in self.0.iter().filter(|binding| binding.group == group) {
                 let keys: Vec<String> = binding.label.split(' ').map(|key| format!("`{key}`")).collect();
                 let of = match binding.screen {
@@ -158,7 +158,7 @@ impl Keymap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{StepSize, Switch, Way};
+    use crate::session::{FlipDirection, StepSize, Switch};
     use crate::tui::keymap;
 
     fn rebound(wanted: &[(&str, &[&str])]) -> (Keymap, Vec<String>) {
@@ -188,8 +188,11 @@ mod tests {
         let amp = Switch::named("amp").unwrap();
         let (keys, told) = rebound(&[("pause", &["m"])]);
         assert_eq!(told, ["amp has no key now: \"m\" is pause"]);
-        assert_eq!((action(&keys, "m"), keys.key_of(Action::Flip(amp, Way::Next))), (Some(Action::TogglePause), ""));
-        assert_eq!(keys.with_key(Action::Flip(amp, Way::Next), "AMP bf16"), "AMP bf16");
+        assert_eq!(
+            (action(&keys, "m"), keys.key_of(Action::Flip(amp, FlipDirection::Next))),
+            (Some(Action::TogglePause), "")
+        );
+        assert_eq!(keys.with_key(Action::Flip(amp, FlipDirection::Next), "AMP bf16"), "AMP bf16");
         let (keys, told) = rebound(&[("op", &["f6"]), ("pause", &["f6", "f7"])]);
         assert_eq!(told, ["\"F6\" is bound to both op and pause; op keeps it"]);
         assert_eq!(

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use super::stage::Stage;
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{put_at, span};
 use crate::drawing::theme::Token;
 
@@ -138,7 +138,7 @@ fn draw(stage: &Stage<'_>, text: &str, token: Token, scale: u16, area: Rect, buf
 fn told(figure: Large, stage: &Stage<'_>) -> Option<LargeFigure> {
     let (view, ledger) = (stage.view(), &stage.shown.ledger);
     // A unit that stays while figures move.
-    let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
+    let unit = ByteUnit::for_largest(view.peak_reserved.max(ledger.reserved()));
     let bytes = |bytes, name: &str, token| {
         Some(LargeFigure { digits: unit.figure(bytes), label: format!("{name}, {}", unit.name()), token })
     };

@@ -52,12 +52,12 @@ mod waiting;
 mod when;
 mod words;
 
-pub use action::{Action, Binding, Group, Key};
+pub use action::{Action, Binding, Key, KeyGroup};
 pub use app::{App, Effect, Message};
 pub use autopsy::{grows_with_batch, share_of_batch};
 pub(crate) use compared::change;
 pub use completion::Completion;
-pub use demo::{Ranks, ReadingPace, Scene, Story, Until};
+pub use demo::{Ranks, ReadingPace, Scene, SceneEnd, Story};
 pub use dialog::DialogAction;
 pub use error::TuiError;
 pub use film::{Film, screen_names};
@@ -66,21 +66,21 @@ pub use input::Decoder;
 pub use key_name::NoKey;
 pub use keymap::{acts, keys_markdown, standard as standard_keys};
 pub use keys::Keymap;
-pub use origin::Origin;
+pub use origin::OpeningCommand;
 pub use panel::Panel;
 pub use screen::draw;
-pub use shell::{Exit, KeepTheme, Left};
+pub use shell::{Exit, KeepTheme, ScreenOutcome};
 pub use signals::ENGINE_PATIENCE;
-pub use stage::{Chart, Layout};
-pub use states::Other;
+pub use stage::{Chart, FrameLayout};
+pub use states::OtherFile;
 pub use states::{LabAction, ScreenAction};
 pub use terminal::{leave, restore_on_panic};
 pub use tutor::{KeepCourse, Lecture};
-pub use waiting::Awaited;
+pub use waiting::AwaitedProgram;
 
 use std::path::PathBuf;
 
-use crate::drawing::theme::{Catalog, ColorTier};
+use crate::drawing::theme::{ColorTier, ThemeCatalog};
 use crate::model::{Remedy, Tags, View};
 use crate::source::Source;
 
@@ -118,7 +118,7 @@ pub struct TuiOptions {
     /// The screen has an audience.
     pub present: bool,
     /// The command that brings the screen back.
-    pub origin: Origin,
+    pub origin: OpeningCommand,
     /// Files whose configurations are compared with those on the screen.
     pub compare: Vec<PathBuf>,
     /// Where the chosen theme is kept; `None`: nowhere.
@@ -130,7 +130,7 @@ pub struct TuiOptions {
     /// A lesson that is taken.
     pub lesson: Option<Lecture>,
     /// What is known of a program that is watched before it says anything.
-    pub awaited: Awaited,
+    pub awaited: AwaitedProgram,
     /// What a person should know first: the footer shows the first of them, and how many there are.
     pub notices: Vec<String>,
 }
@@ -146,13 +146,13 @@ impl Default for TuiOptions {
             frames: None,
             calm: false,
             present: false,
-            origin: Origin::default(),
+            origin: OpeningCommand::default(),
             compare: Vec::new(),
             keep_theme: None,
             tags: Tags::default(),
             story: None,
             lesson: None,
-            awaited: Awaited::default(),
+            awaited: AwaitedProgram::default(),
             notices: Vec::new(),
         }
     }
@@ -163,7 +163,7 @@ impl Default for TuiOptions {
 ///
 /// # Errors
 /// When the theme can't be had (before anything is drawn), or the terminal fails.
-pub async fn run(source: Source, options: TuiOptions, themes: Catalog) -> Result<Left, TuiError> {
+pub async fn run(source: Source, options: TuiOptions, themes: ThemeCatalog) -> Result<ScreenOutcome, TuiError> {
     let app = prepare(&options, themes)?;
     let pace = shell::Pace::new(options.frames, options.calm);
     shell::run(
@@ -185,11 +185,11 @@ fn is_light(variable: impl Fn(&str) -> Option<String>) -> bool {
 ///
 /// # Errors
 /// When the theme can't be had.
-pub fn check(options: &TuiOptions, themes: Catalog) -> Result<(), TuiError> {
+pub fn check(options: &TuiOptions, themes: ThemeCatalog) -> Result<(), TuiError> {
     prepare(options, themes).map(|_| ())
 }
 
-fn prepare(options: &TuiOptions, themes: Catalog) -> Result<App, TuiError> {
+fn prepare(options: &TuiOptions, themes: ThemeCatalog) -> Result<App, TuiError> {
     let variable = |name: &str| std::env::var(name).ok();
     let tier = options.color.unwrap_or_else(|| ColorTier::detect(variable));
     let glyphs = options.glyphs.unwrap_or_else(|| GlyphTier::detect(variable));

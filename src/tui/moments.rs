@@ -10,7 +10,7 @@ use ratatui::text::Span;
 use crate::drawing::legend;
 use crate::drawing::pane::{put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Moment, Phase, Study};
+use crate::model::{OutlineMoment, Phase, Study};
 
 /// The moments of a study in so many columns.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Of the moments of column `x` the one with most of something; of several the last.
-    pub fn most<K: PartialOrd>(self, x: u16, of: impl Fn(&Moment) -> K) -> Option<&'a Moment> {
+    pub fn most<K: PartialOrd>(self, x: u16, of: impl Fn(&OutlineMoment) -> K) -> Option<&'a OutlineMoment> {
         let moments = self.study.moments.get(self.moments_of(x))?;
         moments.iter().reduce(|most, moment| if of(moment) >= of(most) { moment } else { most })
     }
@@ -102,7 +102,7 @@ mod tests {
     use crate::units::Bytes;
 
     fn study(moments: u64) -> Study {
-        let moment = |index| Moment { position: index, reserved: Bytes(index % 7), ..Moment::default() };
+        let moment = |index| OutlineMoment { position: index, reserved: Bytes(index % 7), ..OutlineMoment::default() };
         let mut study = Study::default();
         study.moments = (0..moments).map(moment).collect();
         study

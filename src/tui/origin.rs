@@ -6,7 +6,7 @@ use crate::user_input::command_line;
 
 /// The command that a screen was opened by, as far as a [`Picture`] does not tell it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum OpeningCommand {
     /// A lab; the words that neither the switches nor the header know of: sizes, data, seed.
     Run(Vec<String>),
     /// These files.
@@ -15,13 +15,13 @@ pub enum Origin {
     Watch(Vec<String>),
 }
 
-impl Default for Origin {
+impl Default for OpeningCommand {
     fn default() -> Self {
         Self::Run(Vec::new())
     }
 }
 
-impl Origin {
+impl OpeningCommand {
     /// One line for a shell: of a lab the run with the switches in force, of files the command that opens them.
     #[must_use]
     pub fn command(&self, picture: &Picture) -> String {
@@ -75,7 +75,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{About, AlikeRanks, Parallelism, Setting, Settings, View};
+    use crate::model::{About, AlikeRanks, Parallelism, RunSettings, Setting, View};
     use crate::source::RankFigures;
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
             let view = View { about: Arc::new(about), ..View::default() };
             let mut picture = Picture { view: Arc::new(view), ranks: [0, 1].map(rank).into(), ..Picture::default() };
             picture.device.place = place;
-            Origin::default().command(&picture)
+            OpeningCommand::default().command(&picture)
         };
         assert_eq!(command("cpu", 1), "vramlab run gpt2 --device cpux2 --parallel ddp");
         assert_eq!(command("sim:h200 · NVIDIA H200", 0), "vramlab run gpt2 --device sim:h200x2 --parallel ddp");
@@ -109,8 +109,8 @@ mod tests {
             vec![setting("amp", "bf16", Some("off")), setting("ckpt", "off", None), setting("batch", "8", None)];
         let about = About { workload: "gpt2".into(), device: "sim:h200 · NVIDIA H200".into(), ..About::default() };
         let view = View { about: Arc::new(about), ..View::default() };
-        let picture = Picture { view: Arc::new(view), settings: Arc::new(Settings(settings)), ..Picture::default() };
-        let origin = Origin::Run(["--data", "my text"].map(str::to_owned).into());
+        let picture = Picture { view: Arc::new(view), settings: Arc::new(RunSettings(settings)), ..Picture::default() };
+        let origin = OpeningCommand::Run(["--data", "my text"].map(str::to_owned).into());
         assert_eq!(
             origin.command(&picture),
             "vramlab run gpt2 --device sim:h200 --amp bf16 --batch 8 --data 'my text'"
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn files_are_opened_again() {
         let open = |files: &[&str]| {
-            Origin::Open(files.iter().map(|file| (*file).to_owned()).collect()).command(&Picture::default())
+            OpeningCommand::Open(files.iter().map(|file| (*file).to_owned()).collect()).command(&Picture::default())
         };
         assert_eq!(open(&["a.vram", "my run.vram"]), "vramlab open a.vram 'my run.vram'");
         assert_eq!(open(&["--follow"]), "vramlab open -- --follow");

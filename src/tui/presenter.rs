@@ -13,7 +13,7 @@ const ASKED: Duration = Duration::from_secs(5);
 
 /// A key that was pressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct PressedKey {
     /// The key in words.
     pub key: String,
     /// The word of the command that it asked for; empty for none.
@@ -24,7 +24,7 @@ pub(crate) struct Shown {
 /// What was pressed, and whether to leave was asked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Presenter {
-    shown: Vec<Shown>,
+    shown: Vec<PressedKey>,
     asked: Option<Duration>,
 }
 
@@ -32,13 +32,13 @@ impl Presenter {
     /// A key was pressed that asks for `action`, if for any.
     pub fn press(&mut self, key: Key, action: Option<Action>, now: Duration) {
         let word = action.map_or_else(String::new, |action| action.word().into_owned());
-        self.shown.push(Shown { key: key.to_string(), word, until: now + SHOWN });
+        self.shown.push(PressedKey { key: key.to_string(), word, until: now + SHOWN });
         let spare = self.shown.len().saturating_sub(MOST);
         self.shown.drain(..spare);
     }
 
     /// The last keys, the newest at the end.
-    pub fn shown(&self) -> &[Shown] {
+    pub fn shown(&self) -> &[PressedKey] {
         &self.shown
     }
 

@@ -9,23 +9,23 @@ use super::app::App;
 use super::glyphs::{self, GlyphTier};
 use super::panel::Panel;
 use super::screens::SCREENS;
-use super::stage::Layout;
+use super::stage::FrameLayout;
 use super::{demo, footer, frame_keys, header, large, tutor, waiting};
 use crate::drawing::pane;
 use crate::drawing::theme::Token;
 use crate::model::RunState;
-use crate::source::Kind;
+use crate::source::SourceKind;
 
 /// The smallest terminal that shows the lab.
 const SMALLEST: (u16, u16) = (40, 12);
 
 /// Draws a frame; returns what clicks and keys need to know of its layout.
-pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
+pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> FrameLayout {
     let area = area.intersection(buf.area);
     buf.set_style(area, app.theme().style(Token::Surface).patch(app.theme().style(Token::Text)));
     let mut layout = if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         too_small(app, area, buf);
-        Layout::default()
+        FrameLayout::default()
     } else {
         whole(app, area, buf)
     };
@@ -47,7 +47,7 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
     layout
 }
 
-fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
+fn whole(app: &App, area: Rect, buf: &mut Buffer) -> FrameLayout {
     let stage = app.stage();
     let told = app.narrator().map_or(0, |_| demo::rows());
     let rows = [header::rows(area), told, 1].map(Constraint::Length);
@@ -58,12 +58,12 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
     let view = stage.view();
     let mut layout = if let Some((awaited, elapsed)) = app.awaited() {
         waiting::render(&stage, awaited, elapsed, body, buf);
-        Layout::default()
+        FrameLayout::default()
     } else if view.run == RunState::Starting && view.segments.is_empty() {
         building(app, body, buf);
-        Layout::default()
+        FrameLayout::default()
     } else if body.is_empty() {
-        Layout::default()
+        FrameLayout::default()
     } else {
         let screen = SCREENS.get(app.screen()).unwrap_or(&SCREENS[0]);
         let rows = if stage.presenting { large::rows(area) } else { 0 };
@@ -89,8 +89,8 @@ fn building(app: &App, body: Rect, buf: &mut Buffer) {
     let stage = app.stage();
     let workload = &stage.view().about.workload;
     let text = match (&stage.picture.kind, &stage.picture.reading) {
-        (Kind::Snapshot(name), Some(reading)) => format!("{name}: {}", reading.words()),
-        (Kind::Snapshot(name) | Kind::Recording(name), _) => format!("reading {name} …"),
+        (SourceKind::Snapshot(name), Some(reading)) => format!("{name}: {}", reading.words()),
+        (SourceKind::Snapshot(name) | SourceKind::Recording(name), _) => format!("reading {name} …"),
         _ if workload.is_empty() => "building the model …".to_owned(),
         _ => format!("building {workload} …"),
     };

@@ -73,14 +73,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::drawing::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{ColorTier, ThemeCatalog};
 
     proptest! {
         #[test]
         fn a_bar_is_as_long_as_its_bytes_and_so_are_its_parts(
             parts in prop::collection::vec(prop_oneof![Just(0u64), 1u64..1 << 32], 9), room in 0u64..1 << 34, width in 1u16..60,
         ) {
-            let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+            let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
             let bytes: [Bytes; 9] = std::array::from_fn(|place| Bytes(parts[place]));
             let sum: u64 = parts.iter().sum();
             let whole = (sum + room).max(1);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn rows_that_differ_have_bars_that_differ() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let bar = |hundredths: u64| {
             let mut buf = Buffer::empty(Rect::new(0, 0, 5, 1));
             let mut parts = [Bytes::ZERO; 9];

@@ -22,13 +22,13 @@ use super::input::Input;
 use super::output_tail;
 use super::screen;
 use super::signals::{self, Notice};
-use super::states::Other;
+use super::states::OtherFile;
 use super::svg;
 use super::terminal::{self, Guard};
 use crate::drawing::figures;
 use crate::model::RunState;
 use crate::session::Command;
-use crate::source::{self, Compared, Move, Picture, Request, Source};
+use crate::source::{self, Comparable, Move, Picture, Request, Source};
 
 /// Frames a second at most, on this machine and over SSH.
 const LOCAL_FRAMES: u32 = 30;
@@ -87,7 +87,7 @@ impl Pace {
 
 /// What is left when the screen is gone.
 #[derive(Debug)]
-pub struct Left {
+pub struct ScreenOutcome {
     /// How it was left.
     pub exit: Exit,
     /// The end of the run, as far as it was known then.
@@ -111,18 +111,18 @@ pub(super) struct ShellOptions {
     pub compare: Vec<PathBuf>,
 }
 
-enum Happened {
+enum ShellEvent {
     Notice(Option<Notice>),
     Panic,
     Input(Option<Event>),
     Picture(bool),
-    Saved(Saved),
+    Saved(SavedScreen),
     Read(FileNews),
     Timer,
 }
 
 /// What became of a screen that was to be saved: where it is, and the sentence about it.
-struct Saved {
+struct SavedScreen {
     path: Option<PathBuf>,
     told: String,
 }
@@ -137,7 +137,12 @@ enum FileNews {
 
 /// Shows the lab until the user leaves. A terminal that is closed meanwhile is a hang-up, whether the signal or a failed
 /// write tells of it first.
-pub(super) async fn run(mut source: Source, app: App, pace: Pace, options: ShellOptions) -> Result<Left, TuiError> {
+pub(super) async fn run(
+    mut source: Source,
+    app: App,
+    pace: Pace,
+    options: ShellOptions,
+) -> Result<ScreenOutcome, TuiError> {
     let glyphs = app.glyphs();
     let (mut recordings, mut screens) = (Vec::new(), Vec::new());
     let exit = match show(&mut source, app, pace, options, &mut recordings, &mut screens).await {
@@ -150,7 +155,7 @@ pub(super) async fn run(mut source: Source, app: App, pace: Pace, options: Shell
     // The engine ends when its handle goes; if it has ended already, nothing listens.
     source.request(Request::Lab(Command::Quit));
     let picture = source.pictures.borrow().clone();
-    Ok(Left { exit, picture, glyphs, recordings, screens })
+    Ok(ScreenOutcome { exit, picture, glyphs, recordings, screens })
 }
 
 /// Waits a moment for the picture of the run's end, where the cursor looks back.
@@ -193,7 +198,7 @@ async fn show(
     let exit = loop {
         if app.needs_frame() && Instant::now() >= pace.next {
             let start = Instant::now();
-            let mut layout = super::stage::Layout::default();
+            let mut layout = super::stage::FrameLayout::default();
             guard
                 .draw(|frame| layout = screen::draw(&app, frame.area(), frame.buffer_mut()))
                 .map_err(TuiError::Terminal)?;
@@ -207,27 +212,27 @@ async fn show(
         let wake = if app.needs_frame() { Some(pace.next) } else { app.next_change().map(|at| began + at) };
         let happened = tokio::select! {
             biased;
-            notice = notices.recv() => Happened::Notice(notice),
-            () = panicked.notified() => Happened::Panic,
-            event = input.next() => Happened::Input(event),
-            changed = source.pictures.changed(), if source_is_there => Happened::Picture(changed.is_ok()),
-            Some(told) = saved.recv() => Happened::Saved(told),
-            Some(found) = read.recv() => Happened::Read(found),
-            () = sleep_until(wake) => Happened::Timer,
+            notice = notices.recv() => ShellEvent::Notice(notice),
+            () = panicked.notified() => ShellEvent::Panic,
+            event = input.next() => ShellEvent::Input(event),
+            changed = source.pictures.changed(), if source_is_there => ShellEvent::Picture(changed.is_ok()),
+            Some(told) = saved.recv() => ShellEvent::Saved(told),
+            Some(found) = read.recv() => ShellEvent::Read(found),
+            () = sleep_until(wake) => ShellEvent::Timer,
         };
         let mut effects = app.update(Message::Clock(began.elapsed()));
         effects.extend(match happened {
-            Happened::Notice(Some(Notice::End(signal))) => break Exit::Signal(signal),
-            Happened::Notice(Some(Notice::Resumed)) => {
+            ShellEvent::Notice(Some(Notice::End(signal))) => break Exit::Signal(signal),
+            ShellEvent::Notice(Some(Notice::Resumed)) => {
                 guard.enter_again().map_err(TuiError::Terminal)?;
                 app.update(Message::Resized)
             }
-            Happened::Panic => break Exit::Panicked,
-            Happened::Input(Some(event)) => Message::of(event).map_or_else(Vec::new, |message| app.update(message)),
-            Happened::Notice(None) | Happened::Input(None) => {
+            ShellEvent::Panic => break Exit::Panicked,
+            ShellEvent::Input(Some(event)) => Message::of(event).map_or_else(Vec::new, |message| app.update(message)),
+            ShellEvent::Notice(None) | ShellEvent::Input(None) => {
                 return Err(TuiError::Terminal(std::io::ErrorKind::UnexpectedEof.into()));
             }
-            Happened::Picture(true) => {
+            ShellEvent::Picture(true) => {
                 let picture = source.pictures.borrow_and_update().clone();
                 let path = picture.recording.as_ref().map(|recording| recording.path.clone());
                 recordings.extend(path.filter(|path| recordings.last() != Some(path)));
@@ -235,22 +240,22 @@ async fn show(
                 waits.store(app.awaited().is_some(), Ordering::Relaxed);
                 effects
             }
-            Happened::Picture(false) => {
+            ShellEvent::Picture(false) => {
                 source_is_there = false;
                 Vec::new()
             }
-            Happened::Saved(Saved { path, told }) => {
+            ShellEvent::Saved(SavedScreen { path, told }) => {
                 saving = saving.saturating_sub(1);
                 screens.extend(path);
                 app.notify(told);
                 Vec::new()
             }
-            Happened::Read(FileNews::Found(message)) => app.update(message),
-            Happened::Read(FileNews::Told(text)) => {
+            ShellEvent::Read(FileNews::Found(message)) => app.update(message),
+            ShellEvent::Read(FileNews::Told(text)) => {
                 app.notify(text);
                 Vec::new()
             }
-            Happened::Timer => Vec::new(),
+            ShellEvent::Timer => Vec::new(),
         });
         for effect in &effects {
             match effect {
@@ -267,7 +272,8 @@ async fn show(
             _ => None,
         });
         if let (Some(name), Some(keep)) = (kept, keep_theme) {
-            saving += usize::from(in_background("keep theme", &saver, move || Saved { path: None, told: keep(&name) }));
+            saving +=
+                usize::from(in_background("keep theme", &saver, move || SavedScreen { path: None, told: keep(&name) }));
         }
         if perform(&effects, source, &mut guard)? {
             break Exit::Quit;
@@ -278,7 +284,7 @@ async fn show(
     // What is still being written is waited for, if not for long.
     let rest = async {
         while saving > 0
-            && let Some(Saved { path, .. }) = saved.recv().await
+            && let Some(SavedScreen { path, .. }) = saved.recv().await
         {
             saving -= 1;
             screens.extend(path);
@@ -326,7 +332,7 @@ fn perform(effects: &[Effect], source: &Source, guard: &mut Guard) -> Result<boo
 
 /// Saves what is on the screen into the folder that the program runs in, on a thread of its own: a disk may take its time.
 /// Whether one is at it.
-fn save_screen(app: &App, saver: &mpsc::UnboundedSender<Saved>) -> bool {
+fn save_screen(app: &App, saver: &mpsc::UnboundedSender<SavedScreen>) -> bool {
     let Ok((width, height)) = crossterm::terminal::size() else { return false };
     let area = Rect::new(0, 0, width, height);
     let mut buf = Buffer::empty(area);
@@ -337,11 +343,11 @@ fn save_screen(app: &App, saver: &mpsc::UnboundedSender<Saved>) -> bool {
     in_background("save", saver, move || match svg::save(&buf, Path::new("."), &stem) {
         Ok(path) => {
             let told = format!("saved {}, and the text beside it", path.display());
-            Saved { path: Some(path), told }
+            SavedScreen { path: Some(path), told }
         }
         Err(error) => {
             let hint = "start vramlab in a folder that can be written";
-            Saved { path: None, told: format!("the screen can't be saved here ({error}); {hint}") }
+            SavedScreen { path: None, told: format!("the screen can't be saved here ({error}); {hint}") }
         }
     })
 }
@@ -350,8 +356,8 @@ fn save_screen(app: &App, saver: &mpsc::UnboundedSender<Saved>) -> bool {
 /// is done, and there is nothing to undo.
 fn in_background(
     name: &str,
-    told: &mpsc::UnboundedSender<Saved>,
-    work: impl FnOnce() -> Saved + Send + 'static,
+    told: &mpsc::UnboundedSender<SavedScreen>,
+    work: impl FnOnce() -> SavedScreen + Send + 'static,
 ) -> bool {
     let told = told.clone();
     // The receiver may be gone.
@@ -391,11 +397,11 @@ fn read_others(paths: Vec<PathBuf>, reader: &mpsc::UnboundedSender<FileNews>) {
                 }
             });
             match compared {
-                Ok(Compared { configurations: all, remark }) => {
+                Ok(Comparable { configurations: all, remark }) => {
                     let count = figures::counted(all.len() as u64, "configuration");
                     let remark = remark.map_or_else(String::new, |remark| format!("; {remark}"));
                     tell(format!("{name} is on Compare now, with {count}{remark}"));
-                    drop(reader.send(FileNews::Found(Message::Compared(Other { name, all }))));
+                    drop(reader.send(FileNews::Found(Message::Compared(OtherFile { name, all }))));
                 }
                 Err(error) => tell(format!("{} can't be compared: {error}", path.display())),
             }

@@ -9,14 +9,14 @@ use super::aim::Aim;
 use super::hold::Hold;
 use super::keys::Keymap;
 use super::panel::Panel;
-use super::presenter::Shown;
+use super::presenter::PressedKey;
 use super::states::ScreenStates;
 use crate::drawing::chart::Ceiling;
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::theme::Theme;
-use crate::model::{DeviceKind, Finding, Level, LogLine, NameId, Occupancy, Touched, View};
+use crate::model::{DeviceKind, Finding, Level, LogLine, NameId, Occupancy, TouchedBlock, View};
 use crate::session::Switch;
-use crate::source::{Kind, Moment, Picture};
+use crate::source::{Moment, Picture, SourceKind};
 use crate::units::Bytes;
 
 /// Everything that a screen may draw.
@@ -37,7 +37,7 @@ pub(crate) struct Stage<'a> {
     /// The first row of what scrolls on the screen.
     pub scroll: usize,
     /// Keys that were pressed for an audience.
-    pub pressed: &'a [Shown],
+    pub pressed: &'a [PressedKey],
     /// There is an audience: what it reads is bold and set apart.
     pub presenting: bool,
     /// The measured effect has just become known.
@@ -60,7 +60,7 @@ impl Stage<'_> {
 
     /// What was said up to now; in a recording, up to the moment shown, and behind that it is one.
     pub fn log(&self) -> &[LogLine] {
-        let Kind::Recording(_) = self.picture.kind else { return &self.view().log };
+        let SourceKind::Recording(_) = self.picture.kind else { return &self.view().log };
         match &*self.shown.log {
             [first, rest @ ..] if first.text.starts_with("recording to ") => rest,
             all => all,
@@ -69,7 +69,7 @@ impl Stage<'_> {
 
     /// What is remarked of a snapshot's file, a sentence each.
     pub fn remarks(&self) -> impl Iterator<Item = &LogLine> {
-        let log = if matches!(self.picture.kind, Kind::Snapshot(_)) { self.log() } else { &[] };
+        let log = if matches!(self.picture.kind, SourceKind::Snapshot(_)) { self.log() } else { &[] };
         log.iter().filter(|line| line.level == Level::Warning)
     }
 
@@ -102,30 +102,30 @@ impl Stage<'_> {
     }
 
     /// The unit of memory of whoever shows that of the run: one for all panels, and as large as the most of the run wants.
-    pub fn unit(&self) -> Unit {
+    pub fn unit(&self) -> ByteUnit {
         let history = &self.picture.history;
         let run = history.column(history.level_of_run(1), 0).map_or(Bytes::ZERO, |run| run.reserved.max(run.peak));
-        Unit::for_largest(self.shown.peak_reserved.max(self.shown.ledger.reserved()).max(run))
+        ByteUnit::for_largest(self.shown.peak_reserved.max(self.shown.ledger.reserved()).max(run))
     }
 
     /// Blocks that the op under way took or gave back; none while things move, or where no op is known.
-    pub fn touched(&self) -> &[Touched] {
+    pub fn touched(&self) -> &[TouchedBlock] {
         if self.is_still() && self.shown.op != NameId::NONE { &self.shown.touched } else { &[] }
     }
 
     /// Whose times are shown.
-    pub fn clock(&self) -> Clock {
+    pub fn clock(&self) -> TimeSource {
         match self.picture.view.about.kind {
-            DeviceKind::Gpu | DeviceKind::Processor => Clock::Real,
-            DeviceKind::Simulated => Clock::Simulated,
-            DeviceKind::Absent => Clock::Host,
+            DeviceKind::Gpu | DeviceKind::Processor => TimeSource::Real,
+            DeviceKind::Simulated => TimeSource::Simulated,
+            DeviceKind::Absent => TimeSource::Host,
         }
     }
 }
 
 /// Whose times a lab shows: every figure of a simulated clock says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clock {
+pub(crate) enum TimeSource {
     /// They were measured.
     Real,
     /// They are a model's.
@@ -134,7 +134,7 @@ pub(crate) enum Clock {
     Host,
 }
 
-impl Clock {
+impl TimeSource {
     /// The word that fits: those of the host were measured, too.
     pub const fn of(self, real: &'static str, simulated: &'static str) -> &'static str {
         match self {
@@ -149,7 +149,7 @@ pub(crate) type Targets = Vec<(Rect, Action)>;
 
 /// What drawing a frame found out, for keys and clicks that refer to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
+pub struct FrameLayout {
     /// Where a click does what.
     pub targets: Vec<(Rect, Action)>,
     /// Where which panel lies.
@@ -174,7 +174,7 @@ pub struct Layout {
     pub leave: Option<Action>,
 }
 
-impl Layout {
+impl FrameLayout {
     /// The panel at a place, the one drawn last.
     #[must_use]
     pub fn panel_at(&self, position: Position) -> Option<Panel> {

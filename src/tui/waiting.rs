@@ -14,7 +14,7 @@ use crate::drawing::figures;
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::Token;
 use crate::model::RunState;
-use crate::source::{Kind, Picture};
+use crate::source::{Picture, SourceKind};
 
 /// Rows of the pane of what the program prints, at least, and a screen in which it takes none from the rest.
 const LEAST_TAIL: u16 = 4;
@@ -24,7 +24,7 @@ const COLUMN: usize = 13;
 
 /// What is known of a program before it says anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Awaited {
+pub struct AwaitedProgram {
     /// The command that started it; empty where it ran already.
     pub command: String,
     /// Its process.
@@ -40,13 +40,13 @@ pub struct Awaited {
 /// Whether a picture is one of a program that has not used a GPU yet, or never did.
 pub(crate) fn is_shown(picture: &Picture) -> bool {
     let nothing = picture.view.segments.is_empty() && picture.view.peak_reserved.get() == 0;
-    matches!(picture.kind, Kind::Watched(_)) && picture.view.about.workload.is_empty() && nothing
+    matches!(picture.kind, SourceKind::Watched(_)) && picture.view.about.workload.is_empty() && nothing
 }
 
 /// Draws it over `area`, so long after the screen was opened.
-pub(crate) fn render(stage: &Stage<'_>, awaited: &Awaited, elapsed: Duration, area: Rect, buf: &mut Buffer) {
+pub(crate) fn render(stage: &Stage<'_>, awaited: &AwaitedProgram, elapsed: Duration, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
-    let Kind::Watched(name) = &stage.picture.kind else { return };
+    let SourceKind::Watched(name) = &stage.picture.kind else { return };
     let ended = stage.picture.run == RunState::Finished;
     let room = usize::from(area.width.saturating_sub(4)).saturating_sub(COLUMN);
     let mut rows: Vec<(Token, &str, String)> = Vec::new();
@@ -105,7 +105,7 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &Awaited, elapsed: Duration, ar
 }
 
 /// The last lines of what the program prints, as many as have room.
-fn printed(stage: &Stage<'_>, awaited: &Awaited, area: Rect, buf: &mut Buffer) {
+fn printed(stage: &Stage<'_>, awaited: &AwaitedProgram, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let mut title = vec![span(theme, Token::Title, "its output")];
     if awaited.printed.is_empty() {

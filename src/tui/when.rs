@@ -2,7 +2,7 @@
 
 use super::stage::Stage;
 use crate::model::Micros;
-use crate::source::{Kind, Moment, Picture};
+use crate::source::{Moment, Picture, SourceKind};
 
 /// The mark of a moment that the keeper chose, in the header and on curves.
 pub(crate) const MARK: &str = "▼";
@@ -22,7 +22,7 @@ pub(crate) fn words(picture: &Picture) -> String {
 }
 
 /// Where in the run a moment is, in pieces, the most telling first.
-pub(crate) struct Place {
+pub(crate) struct RunPosition {
     /// The step, or what there is in place of one: in full, and as short as it can be.
     pub step: [String; 2],
     /// The phase; empty where none is known.
@@ -44,10 +44,10 @@ pub(crate) fn took(picture: &Picture) -> Option<Micros> {
 }
 
 /// Where in the run the moment shown is.
-pub(crate) fn place(stage: &Stage<'_>) -> Place {
+pub(crate) fn place(stage: &Stage<'_>) -> RunPosition {
     let (picture, view) = (stage.picture, stage.shown);
     let step = view.steps.finished;
-    let has_steps = picture.history.columns() > 0 || !matches!(picture.kind, Kind::Snapshot(_));
+    let has_steps = picture.history.columns() > 0 || !matches!(picture.kind, SourceKind::Snapshot(_));
     let of = match picture.moment() {
         Moment::StepPeak => format!("peak of step {step} {MARK}"),
         Moment::RunPeak if has_steps => format!("peak of the run {MARK} step {step}"),
@@ -75,5 +75,5 @@ pub(crate) fn place(stage: &Stage<'_>) -> Place {
         Moment::RunPeak if has_steps => format!("{MARK} step {step}"),
         _ => of.clone(),
     };
-    Place { step: [of, short], phase, op: view.names.get(view.op).to_owned() }
+    RunPosition { step: [of, short], phase, op: view.names.get(view.op).to_owned() }
 }

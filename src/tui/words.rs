@@ -8,21 +8,21 @@ use super::keys::Keymap;
 use super::stage::Stage;
 use crate::drawing::figures;
 use crate::model::{Evidence, Finding, Flip, Level, LogLine, MarkKind, News, Remedy};
-use crate::session::{self, Reach, Switch, Way};
-use crate::source::Kind;
+use crate::session::{self, FlipDirection, Reach, Switch};
+use crate::source::SourceKind;
 use crate::units::Bytes;
 
 /// What to do for a remedy: the key that does it in a lab, the flag for a run of ours that is over, PyTorch's line for a user's
 /// own program.
 pub(crate) fn remedy(stage: &Stage<'_>, remedy: &Remedy) -> String {
     match stage.picture.kind {
-        Kind::Live => pressed(stage.keys, remedy, &|switch| {
+        SourceKind::Live => pressed(stage.keys, remedy, &|switch| {
             let setting = stage.picture.switches().get(switch.word())?;
             Some(setting.wanted.as_deref().unwrap_or(&setting.value).to_owned())
         }),
         // A recording may be one of a program that was watched.
-        Kind::Recording(_) if stage.view().about.history.is_none() => session::in_flags(remedy),
-        Kind::Recording(_) | Kind::Snapshot(_) | Kind::Watched(_) => in_program(stage, remedy),
+        SourceKind::Recording(_) if stage.view().about.history.is_none() => session::in_flags(remedy),
+        SourceKind::Recording(_) | SourceKind::Snapshot(_) | SourceKind::Watched(_) => in_program(stage, remedy),
     }
 }
 
@@ -40,8 +40,10 @@ fn pressed(keys: &Keymap, remedy: &Remedy, now: &dyn Fn(Switch) -> Option<String
         },
         Remedy::SmallerBatch { batch } => {
             let text = if *batch == 0 { "a smaller batch".to_owned() } else { format!("batch {batch}") };
-            Switch::named("batch")
-                .map_or_else(|| text.clone(), |batch| keys.with_key(Action::Flip(batch, Way::Previous), &text))
+            Switch::named("batch").map_or_else(
+                || text.clone(),
+                |batch| keys.with_key(Action::Flip(batch, FlipDirection::Previous), &text),
+            )
         }
         Remedy::EmptyCache => keys.with_key(Action::EmptyCache, "empty_cache"),
         Remedy::HigherLimit => {

@@ -14,6 +14,6 @@ pub use file::{FileError, LARGEST_FILE, open_file, read_text};
 pub use near::hint;
 pub use number::{OutOfBounds, Within};
 pub use safe::{SafeWriter, is_safe, safe};
-pub use shelf::{Kind, Shelf, ShelfError};
+pub use shelf::{Shelf, ShelfError, ShelfKind};
 pub use shell::command_line;
-pub use toml_text::{Malformed, Place, TomlText};
+pub use toml_text::{TextPosition, TomlError, TomlText};

@@ -11,14 +11,14 @@ use thiserror::Error;
 
 use super::config_folder::config_folder;
 use super::file::FileError;
-use super::toml_text::{Malformed, TomlText};
+use super::toml_text::{TomlError, TomlText};
 
 /// More files than this in a folder are no collection of a person.
 const MOST_FILES: usize = 1000;
 
 /// What the files of a folder are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ShelfKind {
     /// Workloads.
     Workloads,
     /// Simulated devices.
@@ -29,7 +29,7 @@ pub enum Kind {
     Lessons,
 }
 
-impl Kind {
+impl ShelfKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Workloads, Self::Devices, Self::Themes, Self::Lessons];
 
@@ -70,7 +70,7 @@ pub enum ShelfError {
     File(#[from] FileError),
     /// What is in it is not understood.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] TomlError),
 }
 
 /// Where a text is.
@@ -237,7 +237,7 @@ mod tests {
     fn the_users_folder_is_found_by_the_environment() {
         let themes = |set: &[(&str, &str)]| {
             let variable = |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
-            Kind::Themes.user_folder(variable)
+            ShelfKind::Themes.user_folder(variable)
         };
         assert_eq!(themes(&[("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")]), Some("/x/vramlab/themes".into()));
         assert_eq!(themes(&[("XDG_CONFIG_HOME", ""), ("HOME", "/h")]), Some("/h/.config/vramlab/themes".into()));

@@ -14,13 +14,13 @@ use super::near;
 /// Text that is no TOML, or says what can't be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {reason}")]
-pub struct Malformed {
+pub struct TomlError {
     line: usize,
     column: usize,
     reason: String,
 }
 
-impl Malformed {
+impl TomlError {
     /// The line, counted from 1.
     #[must_use]
     pub const fn line(&self) -> usize {
@@ -77,15 +77,15 @@ impl TomlText {
     /// What it says.
     ///
     /// # Errors
-    /// [`Malformed`].
-    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Malformed> {
+    /// [`TomlError`].
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, TomlError> {
         toml::from_str(&self.text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start);
             let start = self.failing_table::<T>(start, error.message()).unwrap_or(start);
             let reason = in_words(&error.message().lines().collect::<Vec<_>>().join(" "));
             let place = self.place(self.named(start, &reason).unwrap_or(start));
             let hint = meant(&reason).unwrap_or_default();
-            Malformed { line: place.line, column: place.column, reason: reason + &hint }
+            TomlError { line: place.line, column: place.column, reason: reason + &hint }
         })
     }
 
@@ -133,22 +133,22 @@ impl TomlText {
 
     /// The place of the first key, or head of a table such as `[sizes]`, of that name.
     #[must_use]
-    pub fn place_of(&self, name: &str) -> Option<Place> {
+    pub fn place_of(&self, name: &str) -> Option<TextPosition> {
         self.nth_place_of(name, 0)
     }
 
     /// The same of a later one: `[[layers]]` can stand there any number of times.
     #[must_use]
-    pub fn nth_place_of(&self, name: &str, nth: usize) -> Option<Place> {
+    pub fn nth_place_of(&self, name: &str, nth: usize) -> Option<TextPosition> {
         let is_named = |line: &str| line.split_once('=').map_or(line, |(key, _)| key).trim() == name;
         let line = self.text.lines().enumerate().filter(|(_, line)| is_named(line)).nth(nth)?.0 + 1;
-        Some(Place { file: self.file.clone(), line, column: 1 })
+        Some(TextPosition { file: self.file.clone(), line, column: 1 })
     }
 
     /// Says what is wrong within the string that stands at `span`, at the byte at `within` of what it says. Where the string is
     /// written with escapes, all of it is pointed at.
     #[must_use]
-    pub fn malformed(&self, span: Range<usize>, within: usize, reason: impl Into<String>) -> Malformed {
+    pub fn malformed(&self, span: Range<usize>, within: usize, reason: impl Into<String>) -> TomlError {
         let written = self.text.get(span.clone()).unwrap_or_default();
         let opening = match written {
             _ if written.contains('\\') => None,
@@ -158,15 +158,15 @@ impl TomlText {
             _ => None,
         };
         let place = self.place(span.start + opening.map_or(0, |opening| opening + within));
-        Malformed { line: place.line, column: place.column, reason: reason.into() }
+        TomlError { line: place.line, column: place.column, reason: reason.into() }
     }
 
     /// Where the byte at `offset` stands.
     #[must_use]
-    pub fn place(&self, offset: usize) -> Place {
+    pub fn place(&self, offset: usize) -> TextPosition {
         let before = self.text.get(..offset).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-        Place {
+        TextPosition {
             file: self.file.clone(),
             line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
@@ -176,13 +176,13 @@ impl TomlText {
 
 /// A place in a text: `FILE, line 3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TextPosition {
     file: Option<PathBuf>,
     line: usize,
     column: usize,
 }
 
-impl Place {
+impl TextPosition {
     /// The line, counted from 1.
     #[must_use]
     pub const fn line(&self) -> usize {
@@ -190,7 +190,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TextPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {
             write!(f, "{}, ", file.display())?;
@@ -224,13 +224,13 @@ mod tests {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     #[expect(dead_code, reason = "only whether it can be read matters")]
-    struct Note {
+    struct StyledNote {
         words: Option<String>,
         theme: Option<String>,
     }
 
-    fn refused(text: &'static str) -> Malformed {
-        TomlText::built_in(text.into()).parse::<Note>().unwrap_err()
+    fn refused(text: &'static str) -> TomlError {
+        TomlText::built_in(text.into()).parse::<StyledNote>().unwrap_err()
     }
 
     #[test]

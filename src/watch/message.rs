@@ -20,7 +20,7 @@ pub enum Message {
     /// Who it is: the first message.
     Hello(Hello),
     /// What its allocator did since the last one.
-    Part(Part, Box<Snapshot>),
+    Part(SnapshotPart, Box<Snapshot>),
     /// The program ends: what is to be said of it, in sentences.
     End(Vec<String>),
 }
@@ -52,7 +52,7 @@ pub struct Hello {
 /// What comes with a part of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Part {
+pub struct SnapshotPart {
     /// The segments are there.
     pub whole: bool,
     /// Unix times at which steps ended, in microseconds.
@@ -83,9 +83,9 @@ pub enum Use {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Head {
+struct MessageHead {
     hello: Option<Hello>,
-    part: Option<Part>,
+    part: Option<SnapshotPart>,
     end: bool,
     notices: Vec<String>,
 }
@@ -110,15 +110,16 @@ impl Message {
         if text.len() != head as usize {
             return Err(WatchError::Broken(io::ErrorKind::UnexpectedEof.into()));
         }
-        let head: Head = serde_json::from_slice(&text).map_err(|error| WatchError::Unknown(error.to_string()))?;
+        let head: MessageHead =
+            serde_json::from_slice(&text).map_err(|error| WatchError::Unknown(error.to_string()))?;
         let mut rest = source.by_ref().take(u64::from(body));
         let message = match head {
-            Head { hello: Some(hello), .. } => Some(Self::Hello(hello)),
-            Head { part: Some(part), .. } => {
+            MessageHead { hello: Some(hello), .. } => Some(Self::Hello(hello)),
+            MessageHead { part: Some(part), .. } => {
                 let snapshot = Snapshot::read(BufReader::new(&mut rest))?;
                 Some(Self::Part(part, Box::new(snapshot)))
             }
-            Head { end: true, notices, .. } => Some(Self::End(notices)),
+            MessageHead { end: true, notices, .. } => Some(Self::End(notices)),
             // A later version's.
             _ => None,
         };
@@ -184,7 +185,7 @@ mod tests {
             Some(Message::Part(part, snapshot)) => {
                 let labels = vec![(1, 4096, Use::Gradient)];
                 let (steps, contexts, exchange) = (vec![5, 9], vec![0, 1], Some(7));
-                let told = Part { whole: false, steps, limits: vec![0.5], labels, contexts, exchange };
+                let told = SnapshotPart { whole: false, steps, limits: vec![0.5], labels, contexts, exchange };
                 assert_eq!(part, told);
                 assert_eq!(snapshot.device_count(), 1);
             }

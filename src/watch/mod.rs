@@ -15,5 +15,5 @@ mod place;
 
 pub use error::WatchError;
 pub use job::{Job, Lines, Output};
-pub use message::{Hello, Message, Part, Use};
+pub use message::{Hello, Message, SnapshotPart, Use};
 pub use place::{connect, descends, folder, has_loaded_torch, listening_in, sockets, sockets_in, sweep};

@@ -9,8 +9,8 @@ use super::driver::Places;
 use super::figures::Figures;
 use super::player::Player;
 use super::reader::Reader;
-use super::recorded::Recorded;
-use super::start::{Past, Starting};
+use super::recorded::RecordedRun;
+use super::start::{AssumedPast, StartState};
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
 use vramlab_allocator::{BlockSnapshot, BlockState};
 use vramlab_model::{BlockView, Category, Event, History, NameId, Occupancy, SegmentView};
@@ -34,7 +34,7 @@ pub struct Follower {
     /// Steps of the run that it has not seen.
     since: u64,
     /// What was held before a history of PyTorch's began.
-    past: Past,
+    past: AssumedPast,
 }
 
 impl Follower {
@@ -45,14 +45,14 @@ impl Follower {
             reader: Reader::new(device, places, 0),
             player: Player::new(conditions, places),
             since: 0,
-            past: Past::default(),
+            past: AssumedPast::default(),
         }
     }
 
     /// Follows a run that is known from its first event on, and begins as a replay of it does: what its history does not tell of
-    /// before it began was concluded from all of it. `conditions` are those of [`Recorded::under`].
+    /// before it began was concluded from all of it. `conditions` are those of [`RecordedRun::under`].
     #[must_use]
-    pub fn again(recorded: &Recorded, conditions: &Conditions) -> Self {
+    pub fn again(recorded: &RecordedRun, conditions: &Conditions) -> Self {
         Self { past: recorded.program.past(), ..Self::new(conditions, Places::default(), recorded.facts.device) }
     }
 
@@ -73,7 +73,7 @@ impl Follower {
             reader: Reader::new(device, places, position),
             player: Player::new(conditions, places),
             since: steps,
-            past: Past::default(),
+            past: AssumedPast::default(),
         };
         let Self { reader, player, .. } = &mut follower;
         player.begin_after(steps, columns);
@@ -123,9 +123,9 @@ impl Follower {
         self.player.finished()
     }
 
-    /// Where the blocks come from that were there when it began: [`Starting::Anew`] is an estimate.
+    /// Where the blocks come from that were there when it began: [`StartState::Anew`] is an estimate.
     #[must_use]
-    pub const fn starting(&self) -> Starting {
+    pub const fn starting(&self) -> StartState {
         self.player.starting()
     }
 

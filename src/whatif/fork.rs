@@ -8,7 +8,7 @@ use vramlab_allocator::units::Bytes;
 
 /// The peaks of reserved, from a step on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Forked {
+pub struct ForkPeaks {
     /// As it was.
     pub plain: Bytes,
     /// With the cache given back before the step.
@@ -21,7 +21,7 @@ impl Program {
     /// Replays the run under its own conditions up to the begin of a step, and from there on three ways: as it was, with the
     /// cache given back, and with `settings` in force as well. `None` where that step is not in it.
     #[must_use]
-    pub fn forked(&self, own: &Conditions, step: u64, settings: Option<&str>) -> Option<Forked> {
+    pub fn forked(&self, own: &Conditions, step: u64, settings: Option<&str>) -> Option<ForkPeaks> {
         let begins = |ask: &Ask| matches!(ask, Ask::StepBegin { step: of, .. } if *of == step);
         let at = self.asks().iter().position(begins)?;
         let (before, after) = self.asks().split_at(at);
@@ -37,7 +37,7 @@ impl Program {
             })
         });
         let peak = |player: Player| peak_of_steps(player, after);
-        Some(Forked { plain: peak(plain), emptied: peak(emptied), changed: changed.map(peak) })
+        Some(ForkPeaks { plain: peak(plain), emptied: peak(emptied), changed: changed.map(peak) })
     }
 }
 

@@ -3,8 +3,8 @@
 //! * [`Conditions`]: its settings and bounds, from a text in PyTorch's syntax.
 //! * [`Follower`]: follows a stream of events, a ghost beside the run.
 //! * [`Program`]: the requests of a stream, read once and replayed under as many conditions as wanted ([`predict`]).
-//! * [`Forked`]: what a change in the middle of a run would have done.
-//! * [`Recorded`]: a whole run, its figures beside its requests.
+//! * [`ForkPeaks`]: what a change in the middle of a run would have done.
+//! * [`RecordedRun`]: a whole run, its figures beside its requests.
 //! * [`Repeater`]: steps that repeat, asked one after the other; [`StepsWriter`] reads them, [`StepLikeness`] tells them by
 //!   those of a model with fewer layers.
 //! * [`Tuning`]: settings that were tried on a program, and which of them nothing beats; [`smallest_limit`].
@@ -47,11 +47,11 @@ pub use conditions::{Conditions, ConditionsError};
 pub use driver::Places;
 pub use figures::{Figures, StepPeaks};
 pub use follower::{BlockAtStart, Follower};
-pub use fork::Forked;
+pub use fork::ForkPeaks;
 pub use limit::smallest_limit;
 pub use program::{Outcome, Program, ProgramWriter, predict};
-pub use recorded::{Facts, FactsWriter, LimitRange, Recorded, RecordedWriter};
-pub use repeated::{Beginning, NotRepeated, Repeater, StepsWriter};
-pub use start::Starting;
+pub use recorded::{Facts, FactsWriter, LimitRange, RecordedRun, RecordedWriter};
+pub use repeated::{FirstStep, NotRepeated, Repeater, StepsWriter};
+pub use start::StartState;
 pub use step::{Step, StepLikeness};
-pub use tuning::{Effort, Tried, Tuning};
+pub use tuning::{Effort, Tuning, TuningTrial};

@@ -5,7 +5,7 @@ use super::block_number::BlockNumber;
 use super::conditions::Conditions;
 use super::driver::{Driver, Places, waiting_stream};
 use super::figures::{Figures, StepPeaks};
-use super::start::{Early, Made, Start, Starting};
+use super::start::{Early, Start, StartRequest, StartState};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{CachingAllocator, Diversion, PoolId, SegmentSnapshot, page_size};
 use vramlab_model::{Column, History, Micros};
@@ -26,7 +26,7 @@ pub(super) struct Player {
     pools: Vec<PoolId>,
     /// What it took to reach the state in which the history begins: memory from the driver, memory back, retries, failures.
     before: [i64; 4],
-    starting: Starting,
+    starting: StartState,
 }
 
 impl Player {
@@ -42,7 +42,7 @@ impl Player {
             pool: PoolId::DEFAULT,
             pools: Vec::new(),
             before: [0; 4],
-            starting: Starting::Empty,
+            starting: StartState::Empty,
         }
     }
 
@@ -249,19 +249,19 @@ impl Player {
     }
 
     /// Where the blocks come from that were there when it began.
-    pub const fn starting(&self) -> Starting {
+    pub const fn starting(&self) -> StartState {
         self.starting
     }
 
     /// Blocks were there when it began, and were requested again.
     pub const fn begin_anew(&mut self) {
-        self.starting = Starting::Anew;
+        self.starting = StartState::Anew;
     }
 
     /// What the run held when its history began.
     fn begin(&mut self, start: &Start) {
         if start.could_be_under(&self.conditions.settings) && self.hold(start) {
-            self.starting = Starting::Recorded;
+            self.starting = StartState::Recorded;
         } else {
             self.make(start);
             self.begin_anew();
@@ -291,7 +291,7 @@ impl Player {
         let (mut gone, mut full, mut failed) = (Vec::new(), false, 0);
         for made in start.made() {
             match made {
-                Made::Held(Early { block, requested, stream, pool, pending, .. }) => {
+                StartRequest::Held(Early { block, requested, stream, pool, pending, .. }) => {
                     self.pool = pool;
                     self.take(block, requested, stream);
                     if self.blocks[block as usize].is_none() {
@@ -305,13 +305,13 @@ impl Player {
                         self.play(&Ask::Lend(block));
                     }
                 }
-                Made::Gone { size, stream, pool } if !full => {
+                StartRequest::Gone { size, stream, pool } if !full => {
                     self.pool = pool;
                     let taken = self.malloc(size, stream);
                     full = taken.is_none();
                     gone.extend(taken);
                 }
-                Made::Gone { .. } => {}
+                StartRequest::Gone { .. } => {}
             }
         }
         gone.into_iter().for_each(|address| self.give(address));

@@ -8,7 +8,7 @@ use super::driver::Places;
 use super::figures::Figures;
 use super::player::Player;
 use super::reader::Reader;
-use super::start::{Past, Start, Starting};
+use super::start::{AssumedPast, Start, StartState};
 use vramlab_allocator::Settings;
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_model::{Event, History};
@@ -54,11 +54,11 @@ impl Program {
 
     /// Where a replay under `conditions` starts.
     #[must_use]
-    pub fn starting(&self, conditions: &Conditions) -> Starting {
+    pub fn starting(&self, conditions: &Conditions) -> StartState {
         match self.start() {
-            None => Starting::Empty,
-            Some(start) if start.could_be_under(&conditions.settings) => Starting::Recorded,
-            Some(_) => Starting::Anew,
+            None => StartState::Empty,
+            Some(start) if start.could_be_under(&conditions.settings) => StartState::Recorded,
+            Some(_) => StartState::Anew,
         }
     }
 
@@ -80,7 +80,7 @@ impl Program {
     }
 
     /// What is thought to have been held before the history began, beside what was held then.
-    pub(super) fn past(&self) -> Past {
+    pub(super) fn past(&self) -> AssumedPast {
         self.start().map(|start| start.past).unwrap_or_default()
     }
 
@@ -132,7 +132,7 @@ impl Program {
         let bytes = Bytes(u64::try_from(share).unwrap_or(u64::MAX)).saturating_sub(held);
         let largest = start.blocks.iter().map(|early| early.requested).fold(largest, Bytes::max);
         let mut start = Start::clone(start);
-        start.past = Past { bytes, largest };
+        start.past = AssumedPast { bytes, largest };
         self.asks[at] = Ask::Start(Arc::new(start));
     }
 

@@ -7,7 +7,7 @@ use super::ask::Ask;
 use super::block_number::BlockNumber;
 use super::driver::Places;
 use super::pools::PrivateMemory;
-use super::start::Gathering;
+use super::start::StateCollector;
 use vramlab_allocator::PoolId;
 use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
 use vramlab_model::{Begins, Event, EventKind, MemoryModel, NameId};
@@ -44,7 +44,7 @@ pub(super) struct Reader {
     /// What the run's allocator holds, until the first step begins.
     start: Option<Box<MemoryModel>>,
     /// What was there when a history of PyTorch's began, until its first step begins.
-    gathering: Option<Box<Gathering>>,
+    gathering: Option<Box<StateCollector>>,
     private: PrivateMemory,
     /// The pool that blocks are taken from.
     pool: PoolId,
@@ -196,7 +196,7 @@ impl Reader {
                 let places = if about.history.is_some() { Places::Recorded } else { Places::Simulated };
                 *self = Self::new(self.device, places, self.position);
                 if about.history.is_some_and(|begins| begins != Begins::First) {
-                    let mut gathering = Box::<Gathering>::default();
+                    let mut gathering = Box::<StateCollector>::default();
                     gathering.apply(event);
                     self.gathering = Some(gathering);
                     self.start = None;

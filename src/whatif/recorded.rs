@@ -10,7 +10,7 @@ use vramlab_model::{AllocatorState, Begins, Event, EventKind, FailedRequest, Mem
 
 /// A run on one device that can be replayed.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordedRun {
     /// What is known of it.
     pub facts: Facts,
     /// What it asked.
@@ -99,13 +99,13 @@ impl AsRef<Self> for Facts {
     }
 }
 
-impl AsRef<Facts> for Recorded {
+impl AsRef<Facts> for RecordedRun {
     fn as_ref(&self) -> &Facts {
         &self.facts
     }
 }
 
-impl Recorded {
+impl RecordedRun {
     /// Conditions in a person's words (see [`Conditions::parse`]), on the device of the run. Where they bound nothing, what
     /// bounded the run does.
     ///
@@ -161,11 +161,11 @@ impl RecordedWriter {
     ///
     /// # Errors
     /// [`ConditionsError`].
-    pub fn finish(self, memory: Option<DeviceMemory>, limit: Option<Bytes>) -> Result<Recorded, ConditionsError> {
+    pub fn finish(self, memory: Option<DeviceMemory>, limit: Option<Bytes>) -> Result<RecordedRun, ConditionsError> {
         let facts = self.facts.finish(memory, limit)?;
         let mut program = self.program.finish();
         program.conclude_past(&facts.conditions, facts.figures.peak_reserved);
-        Ok(Recorded { facts, program })
+        Ok(RecordedRun { facts, program })
     }
 }
 

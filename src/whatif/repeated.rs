@@ -22,7 +22,7 @@ use vramlab_model::Event;
 
 /// What the program asked until the end of its first step.
 #[derive(Debug)]
-pub struct Beginning {
+pub struct FirstStep {
     asks: Vec<Ask>,
     /// How many asks come before the step.
     before: usize,
@@ -44,7 +44,7 @@ pub struct StepsWriter {
     asks: Vec<Ask>,
     /// Asks before the first step.
     before: usize,
-    beginning: Option<Beginning>,
+    beginning: Option<FirstStep>,
     /// What the step before left, in the order in which it was taken.
     left: Vec<BlockNumber>,
     structures: HashSet<Arc<Structure>>,
@@ -93,7 +93,7 @@ impl StepsWriter {
             1 => {
                 let asks = std::mem::take(&mut self.asks);
                 let numbers = asks.iter().filter_map(number).max().map_or(0, |most| most + 1);
-                self.beginning = Some(Beginning { asks, before: self.before, left: Vec::new(), numbers });
+                self.beginning = Some(FirstStep { asks, before: self.before, left: Vec::new(), numbers });
             }
             _ => self.keep_step(),
         }
@@ -116,7 +116,7 @@ impl StepsWriter {
                     _ => {}
                 }
             }
-            let born = self.beginning.as_ref().map(Beginning::births).unwrap_or_default();
+            let born = self.beginning.as_ref().map(FirstStep::births).unwrap_or_default();
             left.sort_by_key(|block| born.get(block).copied());
             if let Some(beginning) = &mut self.beginning {
                 beginning.left.clone_from(&left);
@@ -149,7 +149,7 @@ impl StepsWriter {
     ///
     /// # Errors
     /// [`NotRepeated`]: they leave more behind each time, or use several streams.
-    pub fn finish(mut self) -> Result<(Beginning, Vec<Step>), NotRepeated> {
+    pub fn finish(mut self) -> Result<(FirstStep, Vec<Step>), NotRepeated> {
         let asks = &mut self.asks;
         self.reader.end(&mut |ask| asks.push(ask));
         // As if another step began.
@@ -163,7 +163,7 @@ impl StepsWriter {
     }
 }
 
-impl Beginning {
+impl FirstStep {
     /// When each block was taken that is there at the end.
     fn births(&self) -> HashMap<BlockNumber, usize> {
         let taken = self.asks.iter().enumerate();
@@ -223,7 +223,7 @@ pub struct Repeater {
 impl Repeater {
     /// Asks for what comes before the first step; false where the device has not that much.
     #[must_use]
-    pub fn begin(conditions: &Conditions, beginning: &Beginning) -> Option<Self> {
+    pub fn begin(conditions: &Conditions, beginning: &FirstStep) -> Option<Self> {
         let mut player = Player::new(conditions, Places::Simulated);
         beginning.asks.iter().take(beginning.before).for_each(|ask| player.play(ask));
         let (whole, most_reserved) = (player.failures() == 0, player.figures().peak_reserved);
@@ -232,7 +232,7 @@ impl Repeater {
 
     /// The first step; `None` where a request in it fails.
     #[must_use]
-    pub fn first(&mut self, beginning: &Beginning) -> Option<StepPeaks> {
+    pub fn first(&mut self, beginning: &FirstStep) -> Option<StepPeaks> {
         self.player.begin_step();
         beginning.asks.iter().skip(beginning.before).for_each(|ask| match ask {
             Ask::StepBegin { .. } | Ask::StepEnd { .. } => {}

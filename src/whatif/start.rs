@@ -15,7 +15,7 @@ use vramlab_model::{AllocatorState, Event, EventKind};
 /// Where another allocator starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Starting {
+pub enum StartState {
     /// Nothing was held: it is asked from the program's first request on.
     #[default]
     Empty,
@@ -40,14 +40,14 @@ pub(super) struct Start {
     /// The settings under which it arose.
     pub settings: Settings,
     /// What was asked for before that left no trace but free memory.
-    pub past: Past,
+    pub past: AssumedPast,
 }
 
 /// What a program is thought to have held at once before its history began, beside what it held then.
 ///
 /// Free memory at the beginning tells that there was more, and not when, nor in what pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Past {
+pub(super) struct AssumedPast {
     /// Bytes in all.
     pub bytes: Bytes,
     /// The largest piece.
@@ -56,7 +56,7 @@ pub(super) struct Past {
 
 /// One request that leads another allocator towards the state in which a history begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum StartRequest {
     /// A block that was held.
     Held(Early),
     /// One that was given back before.
@@ -77,12 +77,12 @@ pub(super) struct Early {
 
 /// A state as events tell it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gathering {
+pub(super) struct StateCollector {
     state: AllocatorState,
     ranges: BTreeMap<Address, RangeSeed>,
 }
 
-impl Gathering {
+impl StateCollector {
     pub fn apply(&mut self, event: &Event) {
         self.state.apply(event);
         if let EventKind::SegmentMap { stream, pool, range, page, .. } = event.kind {
@@ -109,13 +109,13 @@ impl Gathering {
         }
         let settings = self.state.settings().clone();
         let ranges = self.ranges.into_values().collect();
-        (!segments.is_empty()).then_some(Start { blocks, segments, ranges, settings, past: Past::default() })
+        (!segments.is_empty()).then_some(Start { blocks, segments, ranges, settings, past: AssumedPast::default() })
     }
 }
 
 impl Start {
     /// The same behind another past.
-    pub fn behind(&self, past: Past) -> Self {
+    pub fn behind(&self, past: AssumedPast) -> Self {
         Self { past, ..self.clone() }
     }
 
@@ -140,15 +140,15 @@ impl Start {
 
     /// What to ask an allocator under other settings, by address: blocks that lie side by side were mostly taken one after the
     /// other. What is gone is given back when all is there.
-    pub fn made(&self) -> Vec<Made> {
+    pub fn made(&self) -> Vec<StartRequest> {
         let mut free: Vec<(Address, Bytes, StreamId, PoolId)> = Vec::new();
         for segment in &self.segments {
             let blocks = segment.blocks.iter().filter(|block| block.state == BlockState::Inactive);
             free.extend(blocks.map(|block| (block.address, block.size, segment.stream, segment.pool_id)));
         }
         free.sort_by_key(|(address, size, ..)| (Reverse(*size), *address));
-        let mut made: Vec<(Address, Made)> =
-            self.blocks.iter().map(|early| (early.address, Made::Held(*early))).collect();
+        let mut made: Vec<(Address, StartRequest)> =
+            self.blocks.iter().map(|early| (early.address, StartRequest::Held(*early))).collect();
         let mut missing = self.past.bytes;
         // So much free memory in small pieces tells nothing more than in larger ones.
         let largest = self.past.largest.max(Bytes(missing.0 / MOST_GONE));
@@ -157,7 +157,7 @@ impl Start {
             missing -= rest;
             while rest > Bytes::ZERO {
                 let size = rest.min(largest);
-                made.push((address, Made::Gone { size, stream, pool }));
+                made.push((address, StartRequest::Gone { size, stream, pool }));
                 address = address.offset(size);
                 rest -= size;
             }

@@ -24,10 +24,10 @@ pub(super) enum Move {
 
 /// What one step asks, behind the first: about eight bytes a block, or for each size that differs. Steps of the same structure share it.
 #[derive(Clone, Debug)]
-pub struct Step(Asked);
+pub struct Step(StepRequests);
 
 #[derive(Clone, Debug)]
-enum Asked {
+enum StepRequests {
     Listed(Arc<Structure>, Box<[u64]>),
     /// The sizes that its blocks have, as the likeness numbers them.
     Told(Arc<StepLikeness>, Box<[u64]>),
@@ -35,21 +35,21 @@ enum Asked {
 
 impl Step {
     pub(super) const fn listed(structure: Arc<Structure>, sizes: Box<[u64]>) -> Self {
-        Self(Asked::Listed(structure, sizes))
+        Self(StepRequests::Listed(structure, sizes))
     }
 
     /// About how much memory it takes by itself.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         match &self.0 {
-            Asked::Listed(_, sizes) | Asked::Told(_, sizes) => size_of_val(&**sizes),
+            StepRequests::Listed(_, sizes) | StepRequests::Told(_, sizes) => size_of_val(&**sizes),
         }
     }
 
     pub(super) fn structure(&self) -> &Arc<Structure> {
         match &self.0 {
-            Asked::Listed(structure, _) => structure,
-            Asked::Told(likeness, _) => &likeness.large,
+            StepRequests::Listed(structure, _) => structure,
+            StepRequests::Told(likeness, _) => &likeness.large,
         }
     }
 
@@ -57,8 +57,8 @@ impl Step {
     #[must_use]
     pub fn blocks(&self) -> usize {
         match &self.0 {
-            Asked::Listed(_, sizes) => sizes.len(),
-            Asked::Told(likeness, _) => likeness.places.len(),
+            StepRequests::Listed(_, sizes) => sizes.len(),
+            StepRequests::Told(likeness, _) => likeness.places.len(),
         }
     }
 
@@ -76,8 +76,10 @@ impl Step {
     #[inline]
     pub(super) fn size(&self, place: usize) -> u64 {
         let size = match &self.0 {
-            Asked::Listed(_, sizes) => sizes.get(place),
-            Asked::Told(likeness, sizes) => likeness.places.get(place).and_then(|number| sizes.get(*number as usize)),
+            StepRequests::Listed(_, sizes) => sizes.get(place),
+            StepRequests::Told(likeness, sizes) => {
+                likeness.places.get(place).and_then(|number| sizes.get(*number as usize))
+            }
         };
         size.copied().unwrap_or_default()
     }
@@ -161,7 +163,7 @@ impl StepLikeness {
         }
         let mut all = sizes.into_iter().collect::<Option<Vec<u64>>>()?;
         all.extend(&this.constants);
-        Some(Step(Asked::Told(Arc::clone(this), all.into())))
+        Some(Step(StepRequests::Told(Arc::clone(this), all.into())))
     }
 }
 

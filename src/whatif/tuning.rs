@@ -5,14 +5,14 @@ use rayon::prelude::*;
 use super::conditions::{Conditions, ConditionsError};
 use super::figures::Figures;
 use super::program::Program;
-use super::recorded::Recorded;
+use super::recorded::RecordedRun;
 use vramlab_allocator::units::Bytes;
 use vramlab_allocator::{Settings, TorchVersion};
-use vramlab_model::{Remedied, Remedy};
+use vramlab_model::{Remedy, RemedyTrial};
 
 /// Settings that were tried, and a program's figures under them: predicted, not run.
 #[derive(Clone, Debug)]
-pub struct Tried {
+pub struct TuningTrial {
     /// The settings.
     pub conditions: Conditions,
     /// The program's figures.
@@ -32,7 +32,7 @@ pub enum Effort {
 #[derive(Clone, Debug, Default)]
 pub struct Tuning {
     /// In the order in which it was tried: the defaults first.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<TuningTrial>,
 }
 
 /// A key of the settings, and the values that are tried.
@@ -83,7 +83,7 @@ impl SettingsChoice {
     }
 }
 
-impl Tried {
+impl TuningTrial {
     /// Calls of the driver.
     #[must_use]
     pub const fn calls(&self) -> u64 {
@@ -115,7 +115,7 @@ impl Tuning {
     /// # Errors
     /// [`ConditionsError`], where the conditions of the run can't be had.
     pub fn of(
-        recorded: &Recorded,
+        recorded: &RecordedRun,
         limit: Option<Bytes>,
         effort: Effort,
         oldest: TorchVersion,
@@ -181,12 +181,12 @@ impl Tuning {
     /// Those that no other beats in the peak of reserved and in calls of the driver; the lowest peak first. Where something fits,
     /// what does not is left out.
     #[must_use]
-    pub fn front(&self) -> Vec<&Tried> {
-        let any = self.tried.iter().any(Tried::fits);
-        let fit: Vec<&Tried> = self.tried.iter().filter(|tried| tried.fits() || !any).collect();
-        let mut front: Vec<&Tried> = Vec::new();
+    pub fn front(&self) -> Vec<&TuningTrial> {
+        let any = self.tried.iter().any(TuningTrial::fits);
+        let fit: Vec<&TuningTrial> = self.tried.iter().filter(|tried| tried.fits() || !any).collect();
+        let mut front: Vec<&TuningTrial> = Vec::new();
         for tried in &fit {
-            let same = |other: &&&Tried| {
+            let same = |other: &&&TuningTrial| {
                 (other.figures.peak_reserved, other.calls()) == (tried.figures.peak_reserved, tried.calls())
             };
             if !fit.iter().any(|other| other.beats(tried)) && !front.iter().any(|other| same(&other)) {
@@ -200,28 +200,28 @@ impl Tuning {
     /// What to change the settings of `run` to: the simplest that fit and have a peak within 1 % of the lowest. `None` where
     /// that is not worth it: the run went through, and its peak is no more than 1 % higher.
     #[must_use]
-    pub fn recommended(&self, run: &Recorded) -> Option<&Tried> {
+    pub fn recommended(&self, run: &RecordedRun) -> Option<&TuningTrial> {
         Self::for_all(&[(self, run)])?.first().copied()
     }
 
     /// The same settings for several runs that start with the same environment: devices of a process, ranks of a job. What is low
     /// is the sum of their peaks. One entry for each run.
     #[must_use]
-    pub fn for_all<'a>(runs: &[(&'a Self, &Recorded)]) -> Option<Vec<&'a Tried>> {
+    pub fn for_all<'a>(runs: &[(&'a Self, &RecordedRun)]) -> Option<Vec<&'a TuningTrial>> {
         let ((first, _), others) = runs.split_first()?;
-        let everywhere = |tried: &'a Tried| -> Option<Vec<&'a Tried>> {
+        let everywhere = |tried: &'a TuningTrial| -> Option<Vec<&'a TuningTrial>> {
             let text = tried.conditions.text();
             let beside =
-                |(tuning, _): &(&'a Self, &Recorded)| tuning.tried.iter().find(|of| of.conditions.text() == text);
+                |(tuning, _): &(&'a Self, &RecordedRun)| tuning.tried.iter().find(|of| of.conditions.text() == text);
             let mut all = vec![tried];
             all.extend(others.iter().map(beside).collect::<Option<Vec<_>>>()?);
             all.iter().all(|tried| tried.fits()).then_some(all)
         };
-        let sum = |of: &[&Tried]| -> Bytes { of.iter().map(|tried| tried.figures.peak_reserved).sum() };
-        let fit: Vec<Vec<&Tried>> = first.tried.iter().filter_map(everywhere).collect();
+        let sum = |of: &[&TuningTrial]| -> Bytes { of.iter().map(|tried| tried.figures.peak_reserved).sum() };
+        let fit: Vec<Vec<&TuningTrial>> = first.tried.iter().filter_map(everywhere).collect();
         let lowest = fit.iter().map(|of| sum(of)).min()?;
         let near = |peak: Bytes| peak.get() <= lowest.get() + lowest.get() / 100;
-        let calls = |of: &[&Tried]| of.iter().map(|tried| tried.calls()).sum::<u64>();
+        let calls = |of: &[&TuningTrial]| of.iter().map(|tried| tried.calls()).sum::<u64>();
         let best = fit
             .into_iter()
             .filter(|of| near(sum(of)))
@@ -234,9 +234,9 @@ impl Tuning {
     /// Those of [`Tuning::front`] that are worth a row beside a run: where no request failed in it, such as lower its peak by 1 % or
     /// more; else such as serve every request.
     #[must_use]
-    pub fn worth_telling(&self, run: &Recorded) -> Vec<&Tried> {
+    pub fn worth_telling(&self, run: &RecordedRun) -> Vec<&TuningTrial> {
         let before = run.facts.figures.peak_reserved.get();
-        let helps = |tried: &&Tried| match run.facts.figures.ooms {
+        let helps = |tried: &&TuningTrial| match run.facts.figures.ooms {
             0 => tried.figures.peak_reserved.get() + before / 100 <= before,
             _ => tried.fits(),
         };
@@ -245,7 +245,7 @@ impl Tuning {
 
     /// The settings that serve most of the requests that failed in the run, where some do and none serve all.
     #[must_use]
-    pub fn serves_most(&self) -> Option<&Tried> {
+    pub fn serves_most(&self) -> Option<&TuningTrial> {
         let some = self.tried.iter().filter(|tried| tried.figures.served > 0);
         some.min_by_key(|tried| (tried.figures.ooms, std::cmp::Reverse(tried.figures.served), tried.words()))
     }
@@ -253,32 +253,32 @@ impl Tuning {
     /// What was tried for requests that failed: settings under which every one is served, the lowest peak first; where there are
     /// none, expandable segments, which did not help.
     #[must_use]
-    pub fn remedied(&self) -> Vec<Remedied> {
-        let remedied = |tried: &Tried| Remedied {
+    pub fn remedied(&self) -> Vec<RemedyTrial> {
+        let remedied = |tried: &TuningTrial| RemedyTrial {
             remedy: Remedy::settings(tried.conditions.text().to_owned()),
             fits: tried.fits(),
             peak_reserved: tried.figures.peak_reserved,
         };
-        if self.tried.iter().any(Tried::fits) {
+        if self.tried.iter().any(TuningTrial::fits) {
             return self.front().into_iter().take(TOLD).map(remedied).collect();
         }
-        let expandable = |tried: &&Tried| tried.conditions.settings.expandable_segments;
+        let expandable = |tried: &&TuningTrial| tried.conditions.settings.expandable_segments;
         self.tried.iter().find(expandable).map(remedied).into_iter().collect()
     }
 
     /// What PyTorch does when it is told nothing.
     #[must_use]
-    pub fn defaults(&self) -> Option<&Tried> {
+    pub fn defaults(&self) -> Option<&TuningTrial> {
         self.tried.first()
     }
 }
 
 fn try_all(
     choices: &[SettingsChoice],
-    recorded: &Recorded,
+    recorded: &RecordedRun,
     limit: Option<Bytes>,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Vec<Tried>, ConditionsError> {
+) -> Result<Vec<TuningTrial>, ConditionsError> {
     let done = std::sync::atomic::AtomicU64::new(0);
     let program: &Program = &recorded.program;
     let try_one = |choice: &SettingsChoice| {
@@ -286,7 +286,7 @@ fn try_all(
         conditions.limit = limit.or(conditions.limit);
         let figures = program.replay(&conditions).figures;
         progress(done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1);
-        Ok(Tried { conditions, figures })
+        Ok(TuningTrial { conditions, figures })
     };
     choices.par_iter().map(try_one).collect()
 }

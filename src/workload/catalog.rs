@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::entry::Entry;
+use super::entry::WorkloadEntry;
 use super::error::CatalogError;
-use vramlab_user_input::{Place, Shelf, ShelfError};
+use vramlab_user_input::{Shelf, ShelfError, TextPosition};
 
 const BUILT_IN: [(&str, &str); 37] = [
     ("bert-large", include_str!("lab/bert-large.toml")),
@@ -86,15 +86,15 @@ impl Catalog {
     ///
     /// # Errors
     /// When there is none, or its file is not understood.
-    pub fn entry(&self, name: &str) -> Result<Entry, CatalogError> {
-        let entry: Entry = self.0.get(name).map_err(|error| match error {
+    pub fn entry(&self, name: &str) -> Result<WorkloadEntry, CatalogError> {
+        let entry: WorkloadEntry = self.0.get(name).map_err(|error| match error {
             ShelfError::Unknown => {
                 CatalogError::Unknown { name: name.to_owned(), known: self.names().collect::<Vec<_>>().join(", ") }
             }
             ShelfError::File(error) => error.into(),
             ShelfError::Malformed(reason) => CatalogError::Malformed { name: name.to_owned(), reason },
         })?;
-        Ok(Entry { name: name.to_owned(), ..entry })
+        Ok(WorkloadEntry { name: name.to_owned(), ..entry })
     }
 }
 
@@ -102,7 +102,7 @@ impl Catalog {
     /// Where in a user's own file of that name the reason stands why its sizes or layers make no model; `None` for a workload
     /// that is not the user's.
     #[must_use]
-    pub fn place(&self, name: &str, error: &CatalogError) -> Option<Place> {
+    pub fn place(&self, name: &str, error: &CatalogError) -> Option<TextPosition> {
         if !self.is_users_own(name) || !matches!(error, CatalogError::Sizes(_) | CatalogError::Data(_)) {
             return None;
         }

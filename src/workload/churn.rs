@@ -24,14 +24,14 @@ pub struct ChurnSizes {
     /// The largest request, in MiB; sizes are log-uniform from one byte to this.
     pub largest_mib: Within<1, { 1 << 20 }>,
     /// Tensors that are alive at once; when there are more, a random one goes.
-    pub kept: Kept,
+    pub kept: TensorCount,
     /// Tensors beside those that stay for long: one of every eight requests, the oldest goes first.
     #[serde(default)]
-    pub kept_long: Kept,
+    pub kept_long: TensorCount,
 }
 
 /// Tensors that a churn keeps.
-pub type Kept = Within<0, 100_000>;
+pub type TensorCount = Within<0, 100_000>;
 
 /// One of so many requests is kept long.
 const LONG_LIVED: usize = 8;
@@ -116,7 +116,7 @@ impl Rounds {
     fn request(&mut self, cx: &mut Context) -> OpResult<()> {
         let shape = Shape::new(&[self.size().max(1)]);
         let tensor = cx.memory().tensor(shape, DType::U8, Category::Other, "random tensor")?;
-        let [kept, kept_long] = [self.sizes.kept, self.sizes.kept_long].map(Kept::get);
+        let [kept, kept_long] = [self.sizes.kept, self.sizes.kept_long].map(TensorCount::get);
         if kept_long > 0 && self.random.below(LONG_LIVED) == 0 {
             self.kept_long.push_back(tensor);
             if self.kept_long.len() > kept_long {

@@ -16,7 +16,7 @@ use super::error::CatalogError;
 use super::hash::{self, Cycle};
 use super::parameters::{Parameters, Spread};
 use super::sizes::{Size, Sizes};
-use super::text::Windows;
+use super::text::TextWindows;
 
 const EPS: f64 = 1e-5;
 const THETA: f32 = 10_000.0;
@@ -125,7 +125,7 @@ impl Workload for Cs336 {
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
         Ok(match &self.data {
-            Data::Text(text) => Box::new(Windows::new(text.clone(), self.sizes.seq.get(), self.seed)?),
+            Data::Text(text) => Box::new(TextWindows::new(text.clone(), self.sizes.seq.get(), self.seed)?),
             _ => Box::new(Cycle::tokens(self.sizes.vocab.get())),
         })
     }
@@ -136,12 +136,12 @@ impl Workload for Cs336 {
 }
 
 /// A product with a matrix, without a bias.
-struct Linear {
+struct CourseLinear {
     scope: NameId,
     weight: Tensor,
 }
 
-impl Linear {
+impl CourseLinear {
     fn make(cx: &mut Context, all: &mut Parameters, name: &str, [inputs, outputs]: [usize; 2]) -> OpResult<Self> {
         let weight = all.weight(cx, &format!("{name}.weight"), &[outputs, inputs])?;
         Ok(Self { scope: cx.memory().name(name), weight })
@@ -154,12 +154,12 @@ impl Linear {
 }
 
 /// RMSNorm.
-struct Norm {
+struct CourseNorm {
     scope: NameId,
     weight: Tensor,
 }
 
-impl Norm {
+impl CourseNorm {
     fn make(cx: &mut Context, all: &mut Parameters, name: &str, width: usize) -> OpResult<Self> {
         let weight = all.weight(cx, &format!("{name}.weight"), &[width])?;
         Ok(Self { scope: cx.memory().name(name), weight })
@@ -173,13 +173,13 @@ impl Norm {
 
 /// Cosines and sines by position, one buffer of the model for all of its blocks: (2, positions, head size / 2).
 #[derive(Clone)]
-struct Tables {
+struct CosineTable {
     both: Tensor,
     context: usize,
     half: usize,
 }
 
-impl Tables {
+impl CosineTable {
     fn make(cx: &mut Context, context: usize, head_size: usize) -> OpResult<Self> {
         let half = head_size / 2;
         let shape = Shape::new(&[2, context, half]);
@@ -203,15 +203,15 @@ impl Tables {
     }
 }
 
-struct Attention {
+struct CourseAttention {
     scope: NameId,
-    projections: [Linear; 3],
-    output: Linear,
-    tables: Tables,
+    projections: [CourseLinear; 3],
+    output: CourseLinear,
+    tables: CosineTable,
     head_size: usize,
 }
 
-impl Attention {
+impl CourseAttention {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let [q, k, v] = &self.projections;
         let made = [q.forward(cx, input)?, k.forward(cx, input)?, v.forward(cx, input)?];
@@ -231,9 +231,9 @@ impl Attention {
 
 struct SwiGlu {
     scope: NameId,
-    w1: Linear,
-    w2: Linear,
-    w3: Linear,
+    w1: CourseLinear,
+    w2: CourseLinear,
+    w3: CourseLinear,
 }
 
 impl SwiGlu {
@@ -255,16 +255,22 @@ impl SwiGlu {
 
 struct Block {
     scope: NameId,
-    attention: Attention,
+    attention: CourseAttention,
     mlp: SwiGlu,
-    ln1: Norm,
-    ln2: Norm,
+    ln1: CourseNorm,
+    ln2: CourseNorm,
 }
 
 impl Block {
-    fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: Cs336Sizes, tables: &Tables) -> OpResult<Self> {
+    fn make(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        sizes: Cs336Sizes,
+        tables: &CosineTable,
+    ) -> OpResult<Self> {
         let (width, hidden) = (sizes.width.get(), sizes.hidden.get());
-        let mut linear = |part: &str, ends: [usize; 2]| Linear::make(cx, all, &format!("{name}.{part}"), ends);
+        let mut linear = |part: &str, ends: [usize; 2]| CourseLinear::make(cx, all, &format!("{name}.{part}"), ends);
         let projections = [
             linear("attn.q_proj", [width, width])?,
             linear("attn.k_proj", [width, width])?,
@@ -274,11 +280,11 @@ impl Block {
         let w1 = linear("ffn.w1", [width, hidden])?;
         let w2 = linear("ffn.w2", [hidden, width])?;
         let w3 = linear("ffn.w3", [width, hidden])?;
-        let ln1 = Norm::make(cx, all, &format!("{name}.ln1"), width)?;
-        let ln2 = Norm::make(cx, all, &format!("{name}.ln2"), width)?;
+        let ln1 = CourseNorm::make(cx, all, &format!("{name}.ln1"), width)?;
+        let ln2 = CourseNorm::make(cx, all, &format!("{name}.ln2"), width)?;
         let part = |part: &str| cx.memory().name(&format!("{name}.{part}"));
         let (scope, head_size, tables) = (part("attn"), sizes.head_size(), tables.clone());
-        let attention = Attention { scope, projections, output, tables, head_size };
+        let attention = CourseAttention { scope, projections, output, tables, head_size };
         let mlp = SwiGlu { scope: part("ffn"), w1, w2, w3 };
         Ok(Self { scope: cx.memory().name(name), attention, mlp, ln1, ln2 })
     }
@@ -308,8 +314,8 @@ struct LanguageModel {
     layers: Vec<Rc<Block>>,
     /// By layer, its number among what can be wrapped by itself.
     units: Vec<usize>,
-    norm: Norm,
-    head: Linear,
+    norm: CourseNorm,
+    head: CourseLinear,
 }
 
 impl LanguageModel {
@@ -319,13 +325,13 @@ impl LanguageModel {
         cx.need_whole_weights("CS336's model");
         let table = all.weight(cx, "token_embeddings.weight", &[vocab, width])?;
         let embedding = (cx.memory().name("token_embeddings"), table);
-        let tables = Tables::make(cx, sizes.context.get(), sizes.head_size())?;
+        let tables = CosineTable::make(cx, sizes.context.get(), sizes.head_size())?;
         let name = |layer: usize| format!("layers.{layer}");
         let layers: Vec<_> = (0..sizes.layers.get())
             .map(|layer| Block::make(cx, all, &name(layer), sizes, &tables).map(Rc::new))
             .collect::<OpResult<_>>()?;
-        let norm = Norm::make(cx, all, "ln_final", width)?;
-        let head = Linear::make(cx, all, "lm_head", [width, vocab])?;
+        let norm = CourseNorm::make(cx, all, "ln_final", width)?;
+        let head = CourseLinear::make(cx, all, "lm_head", [width, vocab])?;
         let units = (0..layers.len()).map(|layer| cx.unit(all.of_module(cx, &name(layer)))).collect();
         Ok(Self { embedding, layers, units, norm, head })
     }

@@ -45,8 +45,8 @@ impl Dcgan {
         [samples, NOISE, 1, 1]
     }
 
-    fn generator(&self, cx: &mut Context) -> OpResult<Network> {
-        let mut net = Maker::new(cx, "generator", Direction::Up);
+    fn generator(&self, cx: &mut Context) -> OpResult<NetSequence> {
+        let mut net = NetMaker::new(cx, "generator", Direction::Up);
         net.convolution([NOISE, self.width * 8], [4, 1, 0])?;
         for factor in [4, 2, 1] {
             net.norm(self.width * factor * 2)?;
@@ -60,8 +60,8 @@ impl Dcgan {
         net.finish()
     }
 
-    fn discriminator(&self, cx: &mut Context) -> OpResult<Network> {
-        let mut net = Maker::new(cx, "discriminator", Direction::Down);
+    fn discriminator(&self, cx: &mut Context) -> OpResult<NetSequence> {
+        let mut net = NetMaker::new(cx, "discriminator", Direction::Down);
         net.convolution([COLOURS, self.width], [4, 2, 1])?;
         net.function(Function::LeakyRelu);
         for factor in [1, 2, 4] {
@@ -82,13 +82,13 @@ enum Function {
     Tanh,
 }
 
-enum Module {
+enum NetModule {
     Convolution(Box<Convolution>),
     Norm(Box<BatchNorm>),
     Function(NameId, Function),
 }
 
-impl Module {
+impl NetModule {
     /// What is left of negative values, where that is all that it does.
     const fn slope(&self) -> Option<f32> {
         match self {
@@ -100,27 +100,27 @@ impl Module {
 }
 
 /// Modules one after the other.
-struct Network {
+struct NetSequence {
     scope: NameId,
-    modules: Vec<Module>,
+    modules: Vec<NetModule>,
 }
 
-impl Model for Network {
+impl Model for NetSequence {
     fn forward(&self, cx: &mut Context, input: &Tensor, _: Checkpointing) -> OpResult<Tensor> {
         let mut x = if cx.fuses_norms() { cx.channels_last(input, "input, channels last")? } else { input.clone() };
         let mut modules = self.modules.iter().peekable();
         while let Some(module) = modules.next() {
             x = match module {
-                Module::Norm(norm) if cx.fuses_norms() => {
+                NetModule::Norm(norm) if cx.fuses_norms() => {
                     let slope = modules.peek().and_then(|next| next.slope());
                     if slope.is_some() {
                         modules.next();
                     }
                     norm.activated(cx, &x, None, slope.unwrap_or(1.0))?
                 }
-                Module::Convolution(convolution) => convolution.forward(cx, &x)?,
-                Module::Norm(norm) => norm.forward(cx, &x)?,
-                &Module::Function(scope, function) => cx.module(scope, |cx| match function {
+                NetModule::Convolution(convolution) => convolution.forward(cx, &x)?,
+                NetModule::Norm(norm) => norm.forward(cx, &x)?,
+                &NetModule::Function(scope, function) => cx.module(scope, |cx| match function {
                     Function::Relu => cx.relu_in_place(x),
                     Function::LeakyRelu => cx.leaky_relu_in_place(x, SLOPE),
                     Function::Tanh => cx.tanh(&x),
@@ -133,15 +133,15 @@ impl Model for Network {
 }
 
 /// Makes a net's modules, which are called by their places.
-struct Maker<'a> {
+struct NetMaker<'a> {
     cx: &'a mut Context,
     parameters: Parameters,
     name: &'static str,
     direction: Direction,
-    modules: Vec<Module>,
+    modules: Vec<NetModule>,
 }
 
-impl<'a> Maker<'a> {
+impl<'a> NetMaker<'a> {
     fn new(cx: &'a mut Context, name: &'static str, direction: Direction) -> Self {
         Self { cx, parameters: Parameters::new(Spread::FanIn), name, direction, modules: Vec::new() }
     }
@@ -153,25 +153,25 @@ impl<'a> Maker<'a> {
     fn convolution(&mut self, channels: [usize; 2], windows: [usize; 3]) -> OpResult<()> {
         let name = self.name();
         let made = Convolution::make(self.cx, &mut self.parameters, &name, self.direction, channels, windows)?;
-        self.modules.push(Module::Convolution(Box::new(made)));
+        self.modules.push(NetModule::Convolution(Box::new(made)));
         Ok(())
     }
 
     fn norm(&mut self, channels: usize) -> OpResult<()> {
         let name = self.name();
         let made = BatchNorm::make(self.cx, &mut self.parameters, &name, channels)?;
-        self.modules.push(Module::Norm(Box::new(made)));
+        self.modules.push(NetModule::Norm(Box::new(made)));
         Ok(())
     }
 
     fn function(&mut self, function: Function) {
         let name = self.cx.memory().name(&self.name());
-        self.modules.push(Module::Function(name, function));
+        self.modules.push(NetModule::Function(name, function));
     }
 
-    fn finish(self) -> OpResult<Network> {
+    fn finish(self) -> OpResult<NetSequence> {
         self.parameters.initialise(self.cx)?;
-        Ok(Network { scope: self.cx.memory().name(self.name), modules: self.modules })
+        Ok(NetSequence { scope: self.cx.memory().name(self.name), modules: self.modules })
     }
 }
 

@@ -5,7 +5,7 @@ use super::modules::Linear;
 use super::parameters::Parameters;
 use vramlab_device::DType;
 use vramlab_model::NameId;
-use vramlab_train::{Aside, Context, OpResult, Repeatable, Tensor};
+use vramlab_train::{Context, DetachedGraph, OpResult, Repeatable, Tensor};
 
 /// The two matrices of an adapter, and what their product is multiplied by.
 #[derive(Clone, Copy)]
@@ -94,7 +94,7 @@ impl Magnitude {
     ) -> OpResult<Tensor> {
         let LowRank { a, b, scaling } = adapter;
         // Backward takes the lengths for constants: nothing goes back through them.
-        let mut aside = Aside::default();
+        let mut aside = DetachedGraph::default();
         let change = {
             let identity = cx.identity(a.sizes()[1], a.dtype())?;
             let low = a.aside(cx, &identity, false, &mut aside)?;

@@ -45,7 +45,7 @@ pub enum Architecture {
 
 /// What workloads have in common, for a list of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Group {
+pub enum WorkloadGroup {
     /// They read tokens.
     Language,
     /// They read or make images.
@@ -56,7 +56,7 @@ pub enum Group {
     Fragmentation,
 }
 
-impl Group {
+impl WorkloadGroup {
     /// All, in the order of a list.
     pub const ALL: [Self; 4] = [Self::Language, Self::Images, Self::Vectors, Self::Fragmentation];
 
@@ -85,7 +85,7 @@ pub struct LearningRates {
 /// One workload's file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct WorkloadEntry {
     /// Its name: that of the file.
     #[serde(skip)]
     pub name: String,
@@ -129,18 +129,18 @@ pub struct Entry {
     pub lora: Option<Lora>,
 }
 
-impl Entry {
+impl WorkloadEntry {
     /// Its place in a list.
     #[must_use]
-    pub fn group(&self) -> Group {
+    pub fn group(&self) -> WorkloadGroup {
         match (self.model, self.input) {
-            _ if !self.lengths.is_empty() => Group::Fragmentation,
-            (Architecture::Churn, _) => Group::Fragmentation,
+            _ if !self.lengths.is_empty() => WorkloadGroup::Fragmentation,
+            (Architecture::Churn, _) => WorkloadGroup::Fragmentation,
             (Architecture::Bert | Architecture::Cs336 | Architecture::Gpt | Architecture::Llama, _)
-            | (Architecture::Layers, Some(Input::Tokens { .. })) => Group::Language,
+            | (Architecture::Layers, Some(Input::Tokens { .. })) => WorkloadGroup::Language,
             (Architecture::Dcgan | Architecture::Resnet | Architecture::Vit, _)
-            | (Architecture::Layers, Some(Input::Image { .. })) => Group::Images,
-            (Architecture::Mlp | Architecture::Layers, _) => Group::Vectors,
+            | (Architecture::Layers, Some(Input::Image { .. })) => WorkloadGroup::Images,
+            (Architecture::Mlp | Architecture::Layers, _) => WorkloadGroup::Vectors,
         }
     }
 

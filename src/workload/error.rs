@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use vramlab_train::TrainError;
-use vramlab_user_input::{FileError, Malformed};
+use vramlab_user_input::{FileError, TomlError};
 
 /// Why there is no such workload.
 #[derive(Debug, Error)]
@@ -25,7 +25,7 @@ pub enum CatalogError {
         /// The file's name.
         name: String,
         /// Where, and why.
-        reason: Malformed,
+        reason: TomlError,
     },
     /// The sizes make no model.
     #[error(transparent)]

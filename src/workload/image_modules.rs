@@ -16,14 +16,14 @@ pub(super) enum Direction {
 }
 
 /// Windows of a convolution: side, stride, padding.
-pub(super) type Windows = [usize; 3];
+pub(super) type KernelWindow = [usize; 3];
 
 /// A convolution, without a bias unless it gets one.
 pub(super) struct Convolution {
     scope: NameId,
     weight: Tensor,
     bias: Option<Tensor>,
-    windows: Windows,
+    windows: KernelWindow,
     direction: Direction,
 }
 
@@ -34,7 +34,7 @@ impl Convolution {
         name: &str,
         direction: Direction,
         [inputs, outputs]: [usize; 2],
-        windows: Windows,
+        windows: KernelWindow,
     ) -> OpResult<Self> {
         let [first, second] = match direction {
             Direction::Down => [outputs, inputs],
@@ -51,7 +51,7 @@ impl Convolution {
         all: &mut Parameters,
         name: &str,
         channels: [usize; 2],
-        windows: Windows,
+        windows: KernelWindow,
     ) -> OpResult<Self> {
         let plain = Self::make(cx, all, name, Direction::Down, channels, windows)?;
         let bias = all.bias(cx, &format!("{name}.bias"), channels[1])?;
@@ -118,7 +118,7 @@ impl BatchNorm {
 /// The largest value of each window.
 pub(super) struct MaxPool {
     pub scope: NameId,
-    pub windows: Windows,
+    pub windows: KernelWindow,
 }
 
 impl Repeatable for MaxPool {

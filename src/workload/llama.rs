@@ -125,12 +125,12 @@ pub(super) enum Gate {
 pub(super) struct GatedMlp {
     scope: NameId,
     function: Gate,
-    opening: Opening,
+    opening: GateLayers,
     down: Adaptable,
 }
 
 /// The layers that a gated MLP begins with.
-enum Opening {
+enum GateLayers {
     /// The gate, and what it lets through.
     Apart(Box<[Adaptable; 2]>),
     /// Both as one (Phi-3).
@@ -171,7 +171,7 @@ impl GatedMlp {
         let make = if biases { Adaptable::biased } else { Adaptable::plain };
         let gate = make(cx, all, &format!("{name}.gate_proj"), [width, hidden])?;
         let up = make(cx, all, &format!("{name}.up_proj"), [width, hidden])?;
-        let opening = Opening::Apart(Box::new([gate, up]));
+        let opening = GateLayers::Apart(Box::new([gate, up]));
         let down = make(cx, all, &format!("{name}.down_proj"), [hidden, width])?;
         Ok(Self { scope: cx.memory().name(name), function, opening, down })
     }
@@ -187,20 +187,20 @@ impl GatedMlp {
         let [first, second] = form.layers.map(Target::word);
         let both = Adaptable::plain(cx, all, &format!("{name}.{first}"), [width, 2 * hidden])?;
         let down = Adaptable::plain(cx, all, &format!("{name}.{second}"), [hidden, width])?;
-        let opening = Opening::Packed(Box::new(both), form);
+        let opening = GateLayers::Packed(Box::new(both), form);
         Ok(Self { scope: cx.memory().name(name), function: Gate::Silu, opening, down })
     }
 
     /// Puts adapters beside its layers.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         let last = match &mut self.opening {
-            Opening::Apart(layers) => {
+            GateLayers::Apart(layers) => {
                 let [gate, up] = &mut **layers;
                 gate.adapt(cx, all, name, lora, Target::Gate)?;
                 up.adapt(cx, all, name, lora, Target::Up)?;
                 Target::Down
             }
-            Opening::Packed(both, PackedMlp { layers: [first, last], .. }) => {
+            GateLayers::Packed(both, PackedMlp { layers: [first, last], .. }) => {
                 both.adapt(cx, all, name, lora, *first)?;
                 *last
             }
@@ -211,8 +211,8 @@ impl GatedMlp {
     /// What goes into the last layer, and what else lives until that has returned.
     fn hidden(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         let [gate, up] = match &self.opening {
-            Opening::Apart(layers) => &**layers,
-            Opening::Packed(both, PackedMlp { gate_first, .. }) => {
+            GateLayers::Apart(layers) => &**layers,
+            GateLayers::Packed(both, PackedMlp { gate_first, .. }) => {
                 let both = both.forward(cx, input)?;
                 let (hidden, gate) = cx.within(self.scope, |cx| cx.packed_gate(both, *gate_first))?;
                 return Ok((hidden, Some(gate)));

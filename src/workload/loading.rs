@@ -9,7 +9,7 @@ use vramlab_train::{
 
 /// How a checkpoint gets into a model that was made before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loading {
+pub enum CheckpointLoad {
     /// `torch.load(file, map_location="cuda")`: the file's tensors lie on the device beside the model's until they are
     /// copied; then they go.
     Device,
@@ -19,7 +19,7 @@ pub enum Loading {
     Host,
 }
 
-impl Loading {
+impl CheckpointLoad {
     /// All ways.
     pub const ALL: [Self; 3] = [Self::Device, Self::Kept, Self::Host];
 
@@ -34,7 +34,7 @@ impl Loading {
     }
 }
 
-impl FromStr for Loading {
+impl FromStr for CheckpointLoad {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -45,17 +45,17 @@ impl FromStr for Loading {
 
 /// Another workload whose model loads a checkpoint before anything else. The file is what another process, gone by then,
 /// has saved of the same model.
-pub struct Loaded {
+pub struct CheckpointWorkload {
     inner: Box<dyn Workload>,
-    loading: Loading,
+    loading: CheckpointLoad,
     /// What a variable of the program goes on holding.
     held: RefCell<Vec<Tensor>>,
 }
 
-impl Loaded {
+impl CheckpointWorkload {
     /// `inner`, from a checkpoint.
     #[must_use]
-    pub fn new(inner: Box<dyn Workload>, loading: Loading) -> Self {
+    pub fn new(inner: Box<dyn Workload>, loading: CheckpointLoad) -> Self {
         Self { inner, loading, held: RefCell::default() }
     }
 
@@ -69,7 +69,7 @@ impl Loaded {
     }
 }
 
-impl Workload for Loaded {
+impl Workload for CheckpointWorkload {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -79,11 +79,11 @@ impl Workload for Loaded {
         let file = self.file(cx)?;
         let task = self.inner.build(cx)?;
         match self.loading {
-            Loading::Host => cx.load_state_from_host(&file)?,
-            Loading::Device | Loading::Kept => {
+            CheckpointLoad::Host => cx.load_state_from_host(&file)?,
+            CheckpointLoad::Device | CheckpointLoad::Kept => {
                 let state = cx.load_on_device(&file)?;
                 cx.load_state(&state)?;
-                if self.loading == Loading::Kept {
+                if self.loading == CheckpointLoad::Kept {
                     self.held.replace(state);
                 }
             }

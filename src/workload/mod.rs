@@ -45,17 +45,17 @@ pub use cs336::{Cs336, Cs336Sizes};
 pub use data::{Data, DataKind};
 pub use dcgan::Dcgan;
 pub use decoder::{
-    Biases, Decoder, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, Gelu, HeadNorms, Kept,
-    LayerPattern, Llama3Scaling, LongScaling, ModelConfig, Multipliers, Names, NormPlaces, NormsMade, Packing,
-    RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, Told, TowerSizes, YarnScaling,
+    Biases, Decoder, DecoderSizes, DropoutPlace, Dropouts, DynamicScaling, Factors, Gelu, HeadNorms, LayerFusion,
+    LayerLocals, LayerPattern, Llama3Scaling, LongScaling, ModelConfig, Multipliers, Names, NormPlaces, NormsMade,
+    PositionUse, RotaryScaling, Rotation, SlidingWindows, SoftCaps, Style, TowerSizes, YarnScaling,
 };
-pub use entry::{Architecture, Entry, Group, LearningRates};
+pub use entry::{Architecture, LearningRates, WorkloadEntry, WorkloadGroup};
 pub use error::CatalogError;
 pub use gpt::{LanguageSizes, gpt};
 pub use inference::{Generation, Inference, InferenceMode, InferencePlan, Models};
 pub use lengths::{Epochs, LengthPolicy, Lengths, LengthsError, PlannedBatch, read_lengths};
 pub use llama::{NormKind, PackedMlp};
-pub use loading::{Loaded, Loading};
+pub use loading::{CheckpointLoad, CheckpointWorkload};
 pub use lora::{AdapterConfig, Lora, Share, Target, Targets};
 pub use mlp::{MlpSizes, mlp};
 pub use own::Input;

@@ -3,7 +3,8 @@
 use vramlab_device::{DType, kernels};
 use vramlab_model::{Category, NameId};
 use vramlab_train::{
-    Aside, Context, NextLabels, Normalised, OpResult, Repeatable, Shape, Tensor, TensorRole, TensorSplit, Wanted,
+    AddNormOutput, Context, DetachedGraph, NextLabels, NormOutputs, OpResult, Repeatable, Shape, Tensor, TensorRole,
+    TensorSplit,
 };
 
 use super::parameters::Parameters;
@@ -145,7 +146,7 @@ impl Linear {
 
     /// What it makes of `input` without its bias, detached: its graph is `aside`. Whether the input `wants` a gradient decides what
     /// that has saved.
-    pub fn aside(&self, cx: &mut Context, input: &Tensor, wants: bool, aside: &mut Aside) -> OpResult<Tensor> {
+    pub fn aside(&self, cx: &mut Context, input: &Tensor, wants: bool, aside: &mut DetachedGraph) -> OpResult<Tensor> {
         let run = |cx: &mut Context| cx.linear_aside(input, &self.weight, wants, aside);
         cx.module(self.scope, |cx| cx.with_parameters([&self.weight], run))
     }
@@ -234,7 +235,13 @@ impl LayerNorm {
     }
 
     /// The norm of `x`, or of its sum with what is `added`, as one op that hands the sum on.
-    pub fn fused(&self, cx: &mut Context, x: &Tensor, added: Option<&Tensor>, wanted: Wanted) -> OpResult<Normalised> {
+    pub fn fused(
+        &self,
+        cx: &mut Context,
+        x: &Tensor,
+        added: Option<&Tensor>,
+        wanted: NormOutputs,
+    ) -> OpResult<AddNormOutput> {
         let parameters = [&self.weight, &self.bias];
         let run = |cx: &mut Context| cx.add_layer_norm(x, added, parameters, Self::EPS, wanted);
         cx.within(self.scope, |cx| cx.with_parameters(parameters, run))

@@ -67,10 +67,10 @@ pub(super) struct Parameters {
     parts: Option<World>,
     /// Which modules they load parts of.
     plan: TensorPlan,
-    made: Vec<Option<Made>>,
+    made: Vec<Option<ParameterEntry>>,
 }
 
-struct Made {
+struct ParameterEntry {
     name: String,
     data: Tensor,
     /// Of a parameter that is split over ranks: the shape of each one's part.
@@ -78,7 +78,7 @@ struct Made {
     /// Of a parameter that is loaded in parts: the shape of all of them together.
     whole: Option<Shape>,
     init: Init,
-    kind: Kind,
+    kind: ParameterKind,
     /// What its bytes are part of, where they are a matrix in 4 bits.
     four_bit: Option<FourBitWeight>,
     /// It has its values.
@@ -87,7 +87,7 @@ struct Made {
 
 /// What becomes of a parameter in training.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ParameterKind {
     Trained,
     Frozen,
     /// Trained beside frozen ones.
@@ -260,13 +260,13 @@ impl Parameters {
         let number = cx.parameter_count() + self.reserve().0;
         let parameter = Context::future_frozen_parameter(weight.packed(), number);
         if let Some(place) = self.made.last_mut() {
-            *place = Some(Made {
+            *place = Some(ParameterEntry {
                 name: name.into(),
                 data: weight.packed().clone(),
                 part: None,
                 whole: None,
                 init: self.spread.init(shape),
-                kind: Kind::Frozen,
+                kind: ParameterKind::Frozen,
                 four_bit: Some(weight.clone()),
                 loaded: false,
             });
@@ -279,7 +279,7 @@ impl Parameters {
     pub fn load(&mut self, cx: &mut Context) -> OpResult<()> {
         // Among ranks whatever the plan has is counted as a part, what they load whole too.
         let ranks = cx.world().map_or(1, World::size) as u64;
-        let size = |made: &Made| {
+        let size = |made: &ParameterEntry| {
             let whole = match (&made.four_bit, made.whole) {
                 (Some(weight), _) => weight.shape().numel() as u64 / 2,
                 (None, Some(whole)) => made.data.dtype().bytes(whole.numel()).get(),
@@ -293,7 +293,7 @@ impl Parameters {
         let mut order: Vec<_> = self.made.iter_mut().flatten().enumerate().collect();
         order.sort_by_cached_key(|(_, made)| natural_key(&self.plan.in_files(&made.name)));
         for (number, made) in order {
-            let Made { name, data, init, four_bit, whole, .. } = made;
+            let ParameterEntry { name, data, init, four_bit, whole, .. } = made;
             match four_bit {
                 Some(weight) => {
                     let id = cx.memory().name(name);
@@ -333,7 +333,7 @@ impl Parameters {
         let init = if first { Init::Uniform(1.0 / (dims[1] as f64).sqrt()) } else { Init::Zero };
         let slot = self.reserve();
         let shape = Shape::new(dims);
-        self.make_as(Kind::Adapter, slot, cx, name, [shape, shape], init)
+        self.make_as(ParameterKind::Adapter, slot, cx, name, [shape, shape], init)
     }
 
     /// A parameter of an adapter that was computed of others: it has its values.
@@ -341,13 +341,13 @@ impl Parameters {
         let (slot, shape) = (self.reserve(), data.shape());
         cx.becomes_parameter(&data, cx.memory().name(name));
         let parameter = Context::future_parameter(&data, cx.parameter_count() + slot.0);
-        self.made[slot.0] = Some(Made {
+        self.made[slot.0] = Some(ParameterEntry {
             name: name.into(),
             data,
             part: None,
             whole: None,
             init: self.spread.init(shape),
-            kind: Kind::Adapter,
+            kind: ParameterKind::Adapter,
             four_bit: None,
             loaded: true,
         });
@@ -365,7 +365,7 @@ impl Parameters {
 
     /// Adapters become f32, one after the other.
     pub fn widen_adapters(&self, cx: &Context) -> OpResult<()> {
-        let adapters = self.made.iter().flatten().filter(|made| made.kind == Kind::Adapter);
+        let adapters = self.made.iter().flatten().filter(|made| made.kind == ParameterKind::Adapter);
         adapters.into_iter().try_for_each(|made| cx.convert(&made.data, DType::F32, &made.name))
     }
 
@@ -373,9 +373,10 @@ impl Parameters {
     pub fn of_module(&self, cx: &Context, name: &str) -> Vec<usize> {
         let (before, prefix) = (cx.parameter_count(), format!("{name}."));
         let made = || self.made.iter().flatten().enumerate().map(move |(number, made)| (before + number, made));
-        let layer = |made: &Made| made.name.rsplit_once('.').map_or(String::new(), |(layer, _)| format!("{layer}."));
+        let layer =
+            |made: &ParameterEntry| made.name.rsplit_once('.').map_or(String::new(), |(layer, _)| format!("{layer}."));
         let mut own =
-            made().filter(|(_, made)| made.kind != Kind::Adapter && made.name.starts_with(&prefix)).peekable();
+            made().filter(|(_, made)| made.kind != ParameterKind::Adapter && made.name.starts_with(&prefix)).peekable();
         let mut numbers = Vec::new();
         while let Some((number, whole)) = own.next() {
             numbers.push(number);
@@ -383,8 +384,10 @@ impl Parameters {
             if own.peek().is_some_and(|(_, next)| layer(next) == of) {
                 continue;
             }
-            let beside = |made: &Made| made.name.strip_prefix(&of).is_some_and(|rest| rest.starts_with("lora_"));
-            numbers.extend(made().filter(|(_, made)| made.kind == Kind::Adapter && beside(made)).map(|(n, _)| n));
+            let beside =
+                |made: &ParameterEntry| made.name.strip_prefix(&of).is_some_and(|rest| rest.starts_with("lora_"));
+            numbers
+                .extend(made().filter(|(_, made)| made.kind == ParameterKind::Adapter && beside(made)).map(|(n, _)| n));
         }
         self.behind_those_within(before, numbers)
     }
@@ -392,8 +395,12 @@ impl Parameters {
     /// The same with what a module has of its own behind what the modules in it have, as FSDP visits them.
     fn behind_those_within(&self, before: usize, mut numbers: Vec<usize>) -> Vec<usize> {
         // Adapters stand in modules of their own behind the weight beside which they are.
-        let names: Vec<Option<&str>> =
-            self.made.iter().flatten().map(|made| (made.kind != Kind::Adapter).then_some(&*made.name)).collect();
+        let names: Vec<Option<&str>> = self
+            .made
+            .iter()
+            .flatten()
+            .map(|made| (made.kind != ParameterKind::Adapter).then_some(&*made.name))
+            .collect();
         let module = |number: usize| Some(names.get(number - before).copied()??.rsplit_once('.')?.0);
         for place in (0..numbers.len()).rev() {
             let Some(own) = module(numbers[place]) else { continue };
@@ -479,13 +486,13 @@ impl Parameters {
     }
 
     fn make_in(&mut self, slot: Slot, cx: &Context, name: &str, shapes: [Shape; 2], init: Init) -> OpResult<Tensor> {
-        let kind = if self.frozen { Kind::Frozen } else { Kind::Trained };
+        let kind = if self.frozen { ParameterKind::Frozen } else { ParameterKind::Trained };
         self.make_as(kind, slot, cx, name, shapes, init)
     }
 
     fn make_as(
         &mut self,
-        kind: Kind,
+        kind: ParameterKind,
         slot: Slot,
         cx: &Context,
         name: &str,
@@ -494,7 +501,7 @@ impl Parameters {
     ) -> OpResult<Tensor> {
         let id = cx.memory().name(name);
         let data = match (self.quantization, kind) {
-            (Some(quantization), Kind::Adapter) => {
+            (Some(quantization), ParameterKind::Adapter) => {
                 let dtype = quantization.compute;
                 cx.memory().named_tensor(shape, dtype, Category::Parameter, id, StreamId::DEFAULT)?
             }
@@ -507,26 +514,26 @@ impl Parameters {
         let held = part.map_or_else(|| data.clone(), |part| data.window(part, 0));
         let number = cx.parameter_count() + slot.0;
         let parameter = match kind {
-            Kind::Frozen => Context::future_frozen_parameter(&held, number),
-            Kind::Trained | Kind::Adapter => Context::future_parameter(&held, number),
+            ParameterKind::Frozen => Context::future_frozen_parameter(&held, number),
+            ParameterKind::Trained | ParameterKind::Adapter => Context::future_parameter(&held, number),
         };
         let name = name.into();
-        self.made[slot.0] = Some(Made { name, data, part, whole, init, kind, four_bit: None, loaded: false });
+        self.made[slot.0] = Some(ParameterEntry { name, data, part, whole, init, kind, four_bit: None, loaded: false });
         Ok(parameter)
     }
 
     /// Numbers the parameters and gives every one its first values. Places that nothing was made in fall away.
     pub fn initialise(self, cx: &mut Context) -> OpResult<()> {
         let in_place = self.in_place;
-        for (p, Made { name, data, part, init, kind, four_bit, loaded, .. }) in
+        for (p, ParameterEntry { name, data, part, init, kind, four_bit, loaded, .. }) in
             self.made.into_iter().flatten().enumerate()
         {
             let n = data.numel();
             let held = part.map_or_else(|| data.clone(), |part| data.window(part, 0));
             match (four_bit, kind) {
                 (Some(weight), _) => cx.adopt_four_bit(&weight, &name),
-                (None, Kind::Frozen) => cx.adopt_frozen(held, &name),
-                (None, Kind::Trained | Kind::Adapter) => cx.adopt(held, &name),
+                (None, ParameterKind::Frozen) => cx.adopt_frozen(held, &name),
+                (None, ParameterKind::Trained | ParameterKind::Adapter) => cx.adopt(held, &name),
             }
             if loaded {
                 continue;

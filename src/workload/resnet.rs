@@ -83,12 +83,12 @@ impl ResNet {
 }
 
 /// A convolution and the norm after it.
-struct Normed {
+struct ConvolutionNorm {
     convolution: Convolution,
     norm: BatchNorm,
 }
 
-impl Normed {
+impl ConvolutionNorm {
     fn make(
         cx: &mut Context,
         all: &mut Parameters,
@@ -118,11 +118,11 @@ impl Normed {
 /// Three convolutions, the middle one of few channels, and a residual connection around them.
 struct Bottleneck {
     scope: NameId,
-    narrow: Normed,
-    spatial: Normed,
-    wide: Normed,
+    narrow: ConvolutionNorm,
+    spatial: ConvolutionNorm,
+    wide: ConvolutionNorm,
     /// Where the block changes the shape, so does a convolution beside it: a module of its own.
-    shortcut: Option<(NameId, Normed)>,
+    shortcut: Option<(NameId, ConvolutionNorm)>,
 }
 
 impl Bottleneck {
@@ -135,7 +135,7 @@ impl Bottleneck {
     ) -> OpResult<Self> {
         let (outputs, scope) = (middle * EXPANSION, cx.memory().name(name));
         let mut part = |[c, b]: [&str; 2], channels, windows| {
-            Normed::make(cx, all, [&format!("{name}.{c}"), &format!("{name}.{b}")], channels, windows)
+            ConvolutionNorm::make(cx, all, [&format!("{name}.{c}"), &format!("{name}.{b}")], channels, windows)
         };
         Ok(Self {
             scope,
@@ -208,13 +208,13 @@ impl Repeatable for Bottleneck {
     }
 }
 
-struct Network {
-    stem: Normed,
+struct ResNetModules {
+    stem: ConvolutionNorm,
     blocks: Vec<Rc<dyn Repeatable>>,
     head: Linear,
 }
 
-impl Model for Network {
+impl Model for ResNetModules {
     fn forward(&self, cx: &mut Context, images: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
         let mut x = {
             let stem = if cx.fuses_norms() {
@@ -244,7 +244,7 @@ impl Workload for ResNet {
     fn build(&self, cx: &mut Context) -> OpResult<Task> {
         let (stages, mut all) = (self.sizes.stages.map(Repeats::get), Parameters::new(Spread::FanIn));
         let (width, classes) = (self.sizes.width.get(), self.sizes.classes.get());
-        let stem = Normed::make(cx, &mut all, ["stem", "bn"], [COLOURS, width], [7, 2, 3])?;
+        let stem = ConvolutionNorm::make(cx, &mut all, ["stem", "bn"], [COLOURS, width], [7, 2, 3])?;
         let mut blocks = Vec::with_capacity(stages.iter().sum());
         let mut inputs = width;
         for (stage, count) in stages.into_iter().enumerate() {
@@ -260,7 +260,7 @@ impl Workload for ResNet {
         }
         let head = Linear::make(cx, &mut all, "head", [inputs, classes])?;
         all.initialise(cx)?;
-        Ok(Task::Supervised(Rc::new(Network { stem, blocks, head })))
+        Ok(Task::Supervised(Rc::new(ResNetModules { stem, blocks, head })))
     }
 
     fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>> {

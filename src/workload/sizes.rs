@@ -136,7 +136,7 @@ impl Sizes {
     ///
     /// # Errors
     /// Which size it lacks, and which ones it has.
-    pub(super) fn only<'a>(self, workload: &'a str, known: &[Size]) -> Result<Checked<'a>, CatalogError> {
+    pub(super) fn only<'a>(self, workload: &'a str, known: &[Size]) -> Result<ArchitectureSizes<'a>, CatalogError> {
         match Size::ALL.into_iter().find(|size| self.get(*size).is_some() && !known.contains(size)) {
             Some(other) => {
                 let known: Vec<_> = known.iter().map(|size| size.word()).collect();
@@ -146,18 +146,18 @@ impl Sizes {
                     other.word()
                 )))
             }
-            None => Ok(Checked { workload, sizes: self }),
+            None => Ok(ArchitectureSizes { workload, sizes: self }),
         }
     }
 }
 
 /// Sizes that an architecture has.
-pub(super) struct Checked<'a> {
+pub(super) struct ArchitectureSizes<'a> {
     workload: &'a str,
     pub sizes: Sizes,
 }
 
-impl Checked<'_> {
+impl ArchitectureSizes<'_> {
     /// One that has to be there.
     ///
     /// # Errors

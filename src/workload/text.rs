@@ -98,13 +98,13 @@ impl Text {
 
 /// Windows of `seq + 1` bytes at random places: all but the last byte are the input, all but the first the target.
 #[derive(Debug)]
-pub(super) struct Windows {
+pub(super) struct TextWindows {
     text: Text,
     window: Vec<u8>,
     random: Random,
 }
 
-impl Windows {
+impl TextWindows {
     /// # Errors
     /// [`TrainError::Data`] when the text is shorter than one window.
     pub fn new(text: Text, seq: usize, seed: u64) -> Result<Self, TrainError> {
@@ -116,7 +116,7 @@ impl Windows {
     }
 }
 
-impl BatchSource for Windows {
+impl BatchSource for TextWindows {
     fn fill(&mut self, _: &BatchLayout, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
         let seq = self.window.len() - 1;
         let rows = input.chunks_exact_mut(8 * seq).zip(target.chunks_exact_mut(8 * seq));
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn targets_are_inputs_one_byte_later() {
-        let mut windows = Windows::new(Text::source(), 16, 7).unwrap();
+        let mut windows = TextWindows::new(Text::source(), 16, 7).unwrap();
         let (mut input, mut target) = (vec![0; 8 * 16 * 3], vec![0; 8 * 16 * 3]);
         windows.fill(&LAYOUT, &mut input, &mut target).unwrap();
         for row in 0..3 {
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn text_shorter_than_a_window_is_refused() {
         let text = Text::Embedded(b"short".as_slice().into());
-        assert!(Windows::new(text, 16, 1).is_err());
+        assert!(TextWindows::new(text, 16, 1).is_err());
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
         std::fs::write(&path, &bytes).unwrap();
         let batch = |text| {
             let (mut input, mut target) = (vec![0; 8 * 16 * 9], vec![0; 8 * 16 * 9]);
-            Windows::new(text, 16, 7).unwrap().fill(&LAYOUT, &mut input, &mut target).unwrap();
+            TextWindows::new(text, 16, 7).unwrap().fill(&LAYOUT, &mut input, &mut target).unwrap();
             (input, target)
         };
         assert_eq!(batch(Text::open(&path).unwrap()), batch(Text::Embedded(bytes.into())));
@@ -191,7 +191,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("text");
         std::fs::write(&path, [b'x'; 1000]).unwrap();
-        let mut windows = Windows::new(Text::open(&path).unwrap(), 16, 7).unwrap();
+        let mut windows = TextWindows::new(Text::open(&path).unwrap(), 16, 7).unwrap();
         let (mut input, mut target) = (vec![0; 8 * 16], vec![0; 8 * 16]);
         windows.fill(&LAYOUT, &mut input, &mut target).unwrap();
         File::options().write(true).open(&path).unwrap().set_len(3).unwrap();

@@ -2,7 +2,7 @@
 
 use vramlab_model::NameId;
 use vramlab_train::{
-    Context, Normalised, OpResult, Repeatable, Tensor, TensorSplit, TrainError, UnevenSplit, Wanted, World,
+    AddNormOutput, Context, NormOutputs, OpResult, Repeatable, Tensor, TensorSplit, TrainError, UnevenSplit, World,
 };
 
 use super::modules::{LayerNorm, Linear};
@@ -153,14 +153,14 @@ impl TransformerBlock {
     fn fused(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         if self.style.post_norm {
             let y = self.attention(cx, x)?;
-            let x = self.ln1.fused(cx, x, Some(&y), Wanted::Both)?.output;
+            let x = self.ln1.fused(cx, x, Some(&y), NormOutputs::Both)?.output;
             drop(y);
             let y = self.mlp(cx, &x)?;
-            return Ok(self.ln2.fused(cx, &x, Some(&y), Wanted::Both)?.output);
+            return Ok(self.ln2.fused(cx, &x, Some(&y), NormOutputs::Both)?.output);
         }
-        let Normalised { sum: x, output } = self.ln1.fused(cx, x, None, Wanted::Lower)?;
+        let AddNormOutput { sum: x, output } = self.ln1.fused(cx, x, None, NormOutputs::Lower)?;
         let y = self.attention(cx, &output)?;
-        let Normalised { sum: x, output } = self.ln2.fused(cx, &x, Some(&y), Wanted::Lower)?;
+        let AddNormOutput { sum: x, output } = self.ln2.fused(cx, &x, Some(&y), NormOutputs::Lower)?;
         drop(y);
         let y = self.mlp(cx, &output)?;
         cx.within(self.scope, |cx| cx.add(&x, &y))

@@ -8,7 +8,9 @@ use vramlab::model::{
     Micros, NameId, OwnUse, Parallelism, PcieTraffic, Profile, Reading, RunState, Study, Throttle, View,
 };
 use vramlab::session::{self, Scene, Setup, Switch};
-use vramlab::source::{Cursor, Extent, Kind, Marked, Moment, Picture, Pinned, RankFigures, RankState, Shown};
+use vramlab::source::{
+    Cursor, Extent, MarkedMoment, Moment, Picture, PinnedStep, RankFigures, RankState, ShownDevice, SourceKind,
+};
 use vramlab::train::{Checkpointing, Config, DataPath};
 use vramlab::units::Bytes;
 
@@ -171,10 +173,10 @@ pub fn going_on(lab: &mut Lab, events: &[Event]) -> Picture {
 }
 
 /// A mark behind so many of `events`.
-pub fn marked_at(events: &[Event], position: u64, moment: Moment, step: Option<Arc<Profile>>) -> Marked {
+pub fn marked_at(events: &[Event], position: u64, moment: Moment, step: Option<Arc<Profile>>) -> MarkedMoment {
     let mut then = Lab::new();
     events[..usize::try_from(position).unwrap()].iter().for_each(|event| then.apply(event));
-    Marked { moment, view: Arc::new(then.view()), step, ghost: None }
+    MarkedMoment { moment, view: Arc::new(then.view()), step, ghost: None }
 }
 
 pub fn running() -> Picture {
@@ -238,14 +240,14 @@ pub fn pinned(picture: Picture, wanted: u64) -> Picture {
     let peak = lab.last_peak().unwrap();
     let step = lab.view().profiles.last.unwrap();
     let view = marked_at(&events, peak, Moment::Cursor, None).view;
-    Picture { pinned: Some(Arc::new(Pinned { view, step, study })), ..picture }
+    Picture { pinned: Some(Arc::new(PinnedStep { view, step, study })), ..picture }
 }
 
 /// The same, of a recording.
 pub fn recorded() -> Picture {
     let live = looking_back();
     let extent = Extent { grows: false, ..live.extent };
-    with_run(Picture { kind: Kind::Recording("gpt-char.vram".into()), extent, ..live }, RunState::Finished)
+    with_run(Picture { kind: SourceKind::Recording("gpt-char.vram".into()), extent, ..live }, RunState::Finished)
 }
 
 /// The same picture of the second of three runs of ranks that train together, of which one stands for two.
@@ -274,7 +276,7 @@ pub fn with_ranks(picture: Picture) -> Picture {
         let about = Arc::make_mut(&mut view.about);
         about.detail = format!("fsdp, rank 1 of 4 · {}", about.detail).into();
     };
-    Picture { ranks, device: Shown { place: 1, of: 3 }, ..edited(picture, about) }
+    Picture { ranks, device: ShownDevice { place: 1, of: 3 }, ..edited(picture, about) }
 }
 
 /// What the driver of an H200 would say while `held` of it are the allocator's.

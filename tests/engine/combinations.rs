@@ -7,7 +7,7 @@ use std::thread;
 
 use vramlab::device::sim::CardCatalog;
 use vramlab::session::{self, BuildError, Combination, DeviceChoice, LabSpec, Trials};
-use vramlab::workload::{Architecture, Catalog, Entry, Extent, Repeats, Sizes};
+use vramlab::workload::{Architecture, Catalog, Extent, Repeats, Sizes, WorkloadEntry};
 
 const RANDOM: usize = 500;
 /// Blocks of a deep model: the first, the last, and two between them that are checkpointed or offloaded as all others would be.
@@ -72,7 +72,7 @@ fn on_the_processor_every_combination_trains_and_what_moves_memory_changes_no_lo
 }
 
 /// `workload` with [`DEPTH`] blocks of a kind at most: what lies between is more of the same.
-fn shallow(workload: &Entry) -> Sizes {
+fn shallow(workload: &WorkloadEntry) -> Sizes {
     let least = |blocks: Repeats| Repeats::new(blocks.get().min(DEPTH)).unwrap();
     let of_config = workload.config.is_some() && !workload.name.ends_with("-mini");
     Sizes {
@@ -83,7 +83,7 @@ fn shallow(workload: &Entry) -> Sizes {
 }
 
 /// What workloads of one kind have in common: ops and switches. Their sizes and lengths differ.
-fn kind(workload: &Entry) -> (Architecture, Option<&str>, bool) {
+fn kind(workload: &WorkloadEntry) -> (Architecture, Option<&str>, bool) {
     let of_config = workload.config.as_ref().map(|config| &*config.model_type);
     (workload.model, of_config, workload.lora.is_some())
 }

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 
 use vramlab::device::sim::CardCatalog;
-use vramlab::epoch::{Asked, simulate};
+use vramlab::epoch::{EpochRequest, simulate};
 use vramlab::session::{DeviceChoice, Headless, LabSpec, MemoryLimit};
 use vramlab::train::{Amp, Checkpointing, Config};
 use vramlab::units::Bytes;
@@ -54,7 +54,7 @@ fn an_epoch_comes_to_what_every_step_does() {
             let mut spec = spec(workload, &samples, policy, 4);
             spec.config.accumulation = accumulation;
             let Data::Lengths(lengths) = &spec.data else { panic!() };
-            let asked = [Asked { policy, conditions: conditions(&spec) }];
+            let asked = [EpochRequest { policy, conditions: conditions(&spec) }];
             let epochs = simulate(&spec, lengths, 25, &asked).unwrap();
             assert_eq!((epochs[0].steps.clone(), epochs[0].failed.is_some()), run(&spec, 25), "{workload} {policy:?}");
         }
@@ -68,7 +68,7 @@ fn an_epoch_fails_where_its_step_does_and_names_the_sample() {
     let mut spec = spec("llama-mini", &samples, LengthPolicy::Pad, 4);
     spec.limit = Some(MemoryLimit::Bytes(Bytes::mib(100)));
     let Data::Lengths(lengths) = &spec.data else { panic!() };
-    let asked = [Asked { policy: LengthPolicy::Pad, conditions: conditions(&spec) }];
+    let asked = [EpochRequest { policy: LengthPolicy::Pad, conditions: conditions(&spec) }];
     let epochs = simulate(&spec, lengths, 10, &asked).unwrap();
     let (steps, failed) = run(&spec, 10);
     assert!(failed && steps.len() == 7, "{}", steps.len());
@@ -83,7 +83,7 @@ fn an_epoch_that_collects_garbage_comes_to_the_same_whoever_is_asked_beside_it()
     let samples: Vec<u32> = (0..64).map(|n| n * 7919 % 509 + 1).collect();
     let spec = spec("llama-mini", &samples, LengthPolicy::Pad, 4);
     let Data::Lengths(lengths) = &spec.data else { panic!() };
-    let asked = |conditions| Asked { policy: LengthPolicy::Pad, conditions };
+    let asked = |conditions| EpochRequest { policy: LengthPolicy::Pad, conditions };
     let plain = asked(conditions(&spec));
     let most = simulate(&spec, lengths, 16, std::slice::from_ref(&plain)).unwrap()[0].reserved().unwrap().max;
     let collecting = |limit| {
@@ -119,7 +119,7 @@ fn steps_of_fewer_layers_tell_those_of_all() {
             spec.sizes.layers = Some(Repeats::nearest(9));
             configure(&mut spec.config);
             let Data::Lengths(lengths) = &spec.data else { panic!() };
-            let asked = [Asked { policy: LengthPolicy::Pad, conditions: conditions(&spec) }];
+            let asked = [EpochRequest { policy: LengthPolicy::Pad, conditions: conditions(&spec) }];
             let epochs = simulate(&spec, lengths, 80, &asked).unwrap();
             assert_eq!(
                 (epochs[0].steps.clone(), epochs[0].failed.is_some()),

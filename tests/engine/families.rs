@@ -14,7 +14,7 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Data, Entry, Extent, Lengths, Lora, ModelConfig, Preparation, Quantization, Share, Sizes, Target, Targets,
+    Data, Extent, Lengths, Lora, ModelConfig, Preparation, Quantization, Share, Sizes, Target, Targets, WorkloadEntry,
 };
 
 use crate::alignment::{requests_are_made_on_ada, rows_are_made};
@@ -29,7 +29,7 @@ fn minis() -> BTreeMap<String, Value> {
 pub fn workload(name: &str) -> Box<dyn Workload> {
     let (mini, variant) = name.split_once('.').unwrap();
     let has = |word: &str| variant.contains(word);
-    let mut entry = Entry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
+    let mut entry = WorkloadEntry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
     let weights = match (has("bf16w"), has("fp16w")) {
         (true, _) => DType::Bf16,
         (_, true) => DType::F16,
@@ -80,7 +80,7 @@ fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
 fn published_models_have_their_parameters() {
     let all: BTreeMap<String, Value> = serde_json::from_str(include_str!("../data/families/published.json")).unwrap();
     for (name, model) in all {
-        let entry = Entry::of_config(&name, serde_json::from_value(model["config"].clone()).unwrap());
+        let entry = WorkloadEntry::of_config(&name, serde_json::from_value(model["config"].clone()).unwrap());
         let workload = entry.workload(Sizes::default(), Data::Reference, 1).unwrap();
         // More than the largest of them takes.
         let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
@@ -96,7 +96,7 @@ fn a_key_of_another_family_is_named() {
     let build = |mini: &str, key: &str, value: Value| {
         let mut config = minis()[mini].clone();
         config[key] = value;
-        let entry = Entry::of_config("mine", serde_json::from_value(config).unwrap());
+        let entry = WorkloadEntry::of_config("mine", serde_json::from_value(config).unwrap());
         entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
     };
     for (mini, key, value, words) in [
@@ -267,7 +267,7 @@ fn a_key_of_another_family_is_named() {
 #[test]
 fn samples_are_no_longer_than_learned_positions() {
     let build = |seq: usize, data: Data| {
-        let entry = Entry::of_config("mine", serde_json::from_value(minis()["gpt2-mini"].clone()).unwrap());
+        let entry = WorkloadEntry::of_config("mine", serde_json::from_value(minis()["gpt2-mini"].clone()).unwrap());
         let sizes = Sizes { seq: Some(Extent::nearest(seq)), ..Sizes::default() };
         entry.workload(sizes, data, 1).map(drop).map_err(|error| error.to_string())
     };
@@ -284,7 +284,7 @@ fn samples_are_no_longer_than_learned_positions() {
 #[test]
 fn adapters_beside_experts_are_refused() {
     let build = |mini: &str, targets: Targets| {
-        let mut entry = Entry::of_config("mine", serde_json::from_value(minis()[mini].clone()).unwrap());
+        let mut entry = WorkloadEntry::of_config("mine", serde_json::from_value(minis()[mini].clone()).unwrap());
         entry.lora = Some(Lora { targets, ..Lora::of_rank(Extent::nearest(8)) });
         entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
     };
@@ -307,7 +307,7 @@ fn adapters_beside_experts_are_refused() {
 #[test]
 fn conv1d_in_4_bits_or_with_dora_is_refused() {
     let build = |lora: Lora| {
-        let mut entry = Entry::of_config("mine", serde_json::from_value(minis()["gpt2-mini"].clone()).unwrap());
+        let mut entry = WorkloadEntry::of_config("mine", serde_json::from_value(minis()["gpt2-mini"].clone()).unwrap());
         entry.lora = Some(lora);
         entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
     };
@@ -324,7 +324,7 @@ fn conv1d_in_4_bits_or_with_dora_is_refused() {
 #[test]
 fn a_vision_tower_that_is_not_there_is_refused() {
     let build = |config: &Value| {
-        let entry = Entry::of_config("mine", serde_json::from_value(config.clone()).unwrap());
+        let entry = WorkloadEntry::of_config("mine", serde_json::from_value(config.clone()).unwrap());
         entry.workload(Sizes::default(), Data::Reference, 1).map_err(|error| error.to_string())
     };
     let all = minis();
@@ -358,7 +358,7 @@ fn a_vision_tower_that_is_not_there_is_refused() {
 #[test]
 fn the_advice_of_a_refused_family_leads_to_a_model() {
     let build = |config: &Value| {
-        let entry = Entry::of_config("mine", serde_json::from_value(config.clone()).unwrap());
+        let entry = WorkloadEntry::of_config("mine", serde_json::from_value(config.clone()).unwrap());
         entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
     };
     let all = minis();
@@ -657,7 +657,7 @@ fn stages_of_one_kind_are_alike() {
     let alike = |layers: u64, ranks: usize| {
         let mut config = minis()["gemma3-mini"].clone();
         (config["num_hidden_layers"], config["layer_types"]) = (json!(layers), json!(null));
-        let entry = Entry::of_config("mine", serde_json::from_value(config).unwrap());
+        let entry = WorkloadEntry::of_config("mine", serde_json::from_value(config).unwrap());
         let workload = entry.workload(Sizes::default(), Data::Reference, 1).unwrap();
         let way = Parallelism::Pipeline(PipelineSchedule::GPipe);
         let member = Member { parallelism: way, world: World::new(ranks, 0).unwrap() };
@@ -732,7 +732,7 @@ fn published_peaks_are_met() {
         (&llama, Some(of_liger_in_4_bits), kernels, Some(13.422), None),
         (&llama, Some(of_liger_in_4_bits), Config { batch: 32, ..kernels }, Some(69.001), None),
     ] {
-        let mut entry = Entry::of_config("published", serde_json::from_value(model.clone()).unwrap());
+        let mut entry = WorkloadEntry::of_config("published", serde_json::from_value(model.clone()).unwrap());
         entry.lora = lora;
         let sizes = Sizes { seq: Some(Extent::nearest(4096)), ..Sizes::default() };
         let workload = entry.workload(sizes, Data::Reference, 1).unwrap();

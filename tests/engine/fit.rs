@@ -9,8 +9,10 @@ use proptest::prelude::*;
 use serde_json::Value;
 use vramlab::allocator::Settings;
 use vramlab::device::sim::CardCatalog;
-use vramlab::estimate::{Estimate, Kind, Model, Term, Training};
-use vramlab::fit::{self, Candidate, Control, Costed, Figures, GroupSearch, News, Outcome, Retries, Terms};
+use vramlab::estimate::{Estimate, MemoryTerm, Model, ModelKind, TrainingSetup};
+use vramlab::fit::{
+    self, Candidate, CandidateCost, Control, GroupSearch, ProbeFigures, ProbeOutcome, Retries, SearchNews, Terms,
+};
 use vramlab::model::{Category, Micros};
 use vramlab::session::{DeviceChoice, Headless, LabSpec, MemoryLimit, Parallel, Setup, Switch};
 use vramlab::train::{Config, OptimizerKind, Parallelism, PipelineSchedule};
@@ -154,7 +156,7 @@ fn the_largest_batch_fits_and_the_next_ones_do_not() {
     }
     let beyond = found.beyond().unwrap();
     assert_eq!(beyond.batch, batch + 1);
-    let Outcome::OutOfMemory { why, .. } = &beyond.outcome else { panic!("{beyond:?}") };
+    let ProbeOutcome::OutOfMemory { why, .. } = &beyond.outcome else { panic!("{beyond:?}") };
     assert!(why.contains("out of memory") || why.contains("does not fit"), "{why}");
 }
 
@@ -178,8 +180,8 @@ fn accumulation_takes_whole_micro_batches() {
 fn a_search_stops_where_it_is_told_to_and_has_what_it_found() {
     let stop = AtomicBool::new(false);
     let heard = AtomicUsize::new(0);
-    let tell = |news: News<'_>| {
-        if matches!(news, News::Tried(_)) && heard.fetch_add(1, Ordering::Relaxed) == 2 {
+    let tell = |news: SearchNews<'_>| {
+        if matches!(news, SearchNews::Tried(_)) && heard.fetch_add(1, Ordering::Relaxed) == 2 {
             stop.store(true, Ordering::Relaxed);
         }
     };
@@ -196,8 +198,8 @@ fn a_search_stops_where_it_is_told_to_and_has_what_it_found() {
 fn nothing_beats_what_is_on_the_front_of_a_workload() {
     let stop = AtomicBool::new(false);
     let told = Mutex::new(0);
-    let tell = |news: News<'_>| {
-        if let News::Costed { done, total, .. } = news {
+    let tell = |news: SearchNews<'_>| {
+        if let SearchNews::Costed { done, total, .. } = news {
             assert!(done <= total);
             *told.lock().unwrap() += 1;
         }
@@ -305,9 +307,9 @@ fn where_no_batch_fits_other_ways_are_offered() {
     }
 }
 
-fn is_front(tried: &[Costed]) {
+fn is_front(tried: &[CandidateCost]) {
     let front = fit::front(tried);
-    let of = |costed: &Costed| costed.figures().map(|figures| (figures.peak_reserved, figures.step));
+    let of = |costed: &CandidateCost| costed.figures().map(|figures| (figures.peak_reserved, figures.step));
     let fitting: Vec<_> = tried.iter().filter_map(of).collect();
     assert_eq!(front.is_empty(), fitting.is_empty());
     for costed in &front {
@@ -324,18 +326,18 @@ fn is_front(tried: &[Costed]) {
 proptest! {
     #[test]
     fn a_front_is_what_nothing_beats(points in proptest::collection::vec((0_u64..12, 0_u64..12, any::<bool>()), 0..40)) {
-        let tried: Vec<Costed> = points
+        let tried: Vec<CandidateCost> = points
             .into_iter()
-            .map(|(peak, step, fits)| Costed {
+            .map(|(peak, step, fits)| CandidateCost {
                 candidate: Candidate { setup: Setup::new(Config::new(1)), changed: Vec::new() },
                 outcome: match fits {
-                    true => Outcome::Fits(Figures {
+                    true => ProbeOutcome::Fits(ProbeFigures {
                         peak_allocated: Bytes(peak),
                         peak_reserved: Bytes(peak),
                         step: Micros(step),
                         retries: Retries::default(),
                     }),
-                    false => Outcome::Refused { why: "not so".to_owned() },
+                    false => ProbeOutcome::Refused { why: "not so".to_owned() },
                 },
             })
             .collect();
@@ -351,12 +353,12 @@ proptest! {
         layers in 1_usize..5, heads in 1_usize..5, per_head in 1_usize..9, rows in 1_usize..20, vocab in 2_usize..400,
         kind in 0_usize..3, optimizer in 0_usize..4, batch in 1_usize..5,
     ) {
-        let kinds = [(Kind::Gpt, "gpt-mini"), (Kind::Bert, "bert-mini"), (Kind::Mlp, "mlp-mini")];
+        let kinds = [(ModelKind::Gpt, "gpt-mini"), (ModelKind::Bert, "bert-mini"), (ModelKind::Mlp, "mlp-mini")];
         let (kind, workload) = kinds[kind];
         let (width, seq) = (heads * per_head * 8, rows * 8);
         let extent = |n: usize| Extent::new(n);
         let mut asked = spec(workload, None);
-        let mlp = kind == Kind::Mlp;
+        let mlp = kind == ModelKind::Mlp;
         let layers = if mlp { layers + 1 } else { layers };
         asked.sizes = Sizes {
             layers: Repeats::new(layers),
@@ -371,7 +373,7 @@ proptest! {
         asked.config.optimizer = [OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adam, OptimizerKind::AdamW][optimizer];
         let [d, t, v, l, h] = [width, seq, vocab, layers, heads].map(|n| n as u64);
         let model = Model { kind, layers: l, width: d, heads: h, seq: t, context: t, vocab: v };
-        let training = Training { config: &asked.config.clone(), cublas: 32 << 20, cublas_lt: 1 << 20 };
+        let training = TrainingSetup { config: &asked.config.clone(), cublas: 32 << 20, cublas_lt: 1 << 20 };
         let estimate = Estimate::of(&model, &training).unwrap();
         let mut run = Headless::start(asked).unwrap();
         run.step().unwrap();
@@ -382,19 +384,19 @@ proptest! {
             blocks.filter(|block| block.category == category).map(|block| block.requested).sum()
         };
         prop_assert_eq!(run.trainer().parameter_count() as u64, model.weights().unwrap().all);
-        prop_assert_eq!(held(Category::Parameter), estimate.bytes(Term::Parameters));
-        prop_assert_eq!(held(Category::OptimizerState), estimate.bytes(Term::OptimizerState));
+        prop_assert_eq!(held(Category::Parameter), estimate.bytes(MemoryTerm::Parameters));
+        prop_assert_eq!(held(Category::OptimizerState), estimate.bytes(MemoryTerm::OptimizerState));
         // Every block is rounded up to 512 bytes, and small ones are many.
         let place = Category::ALL.iter().position(|&category| category == Category::Activation).unwrap();
         let most = view.profiles.last.as_ref().unwrap().samples.iter().map(|s| s.by_category[place]).max().unwrap();
-        let formula = estimate.bytes(Term::Activations);
+        let formula = estimate.bytes(MemoryTerm::Activations);
         prop_assert!(most + Bytes::kib(2 * l) >= formula, "{} activations, the formula has {}", most, formula);
     }
 }
 
 #[test]
 fn formulas_of_full_size_models_are_runs_within_two_per_cent() {
-    for (workload, kind) in [("gpt2", Kind::Gpt), ("bert-large", Kind::Bert), ("mlp", Kind::Mlp)] {
+    for (workload, kind) in [("gpt2", ModelKind::Gpt), ("bert-large", ModelKind::Bert), ("mlp", ModelKind::Mlp)] {
         let base = spec(workload, None);
         let sizes = base.workload.sizes;
         let of = |size: Option<Extent>| size.map_or(0, |size| size.get() as u64);
@@ -405,7 +407,7 @@ fn formulas_of_full_size_models_are_runs_within_two_per_cent() {
             heads: of(sizes.heads),
             seq: of(sizes.seq),
             context: of(sizes.seq),
-            vocab: of(if kind == Kind::Mlp { sizes.classes } else { sizes.vocab }),
+            vocab: of(if kind == ModelKind::Mlp { sizes.classes } else { sizes.vocab }),
         };
         let small = [("batch", "1"), ("opt", "sgd")];
         let middle = [("batch", "1024"), ("opt", "momentum")];
@@ -423,19 +425,20 @@ fn formulas_of_full_size_models_are_runs_within_two_per_cent() {
             &small,
             &[small[0], small[1], ("ckpt", "on")],
             &[small[0], small[1], ("amp", "bf16")],
-            if kind == Kind::Mlp { &middle } else { &[("batch", "2"), ("opt", "sgd"), ("zero-grad", "zeroed")] },
+            if kind == ModelKind::Mlp { &middle } else { &[("batch", "2"), ("opt", "sgd"), ("zero-grad", "zeroed")] },
         ];
         for flips in ways {
             let mut setup = base.setup();
             for (word, value) in flips {
                 Switch::named(word).unwrap().set(&mut setup, value).unwrap();
             }
-            let training = Training { config: &setup.config, cublas: 32 << 20, cublas_lt: 1 << 20 };
+            let training = TrainingSetup { config: &setup.config, cublas: 32 << 20, cublas_lt: 1 << 20 };
             let estimate = Estimate::of(&model, &training).unwrap();
             let mut run = Headless::start(LabSpec { config: setup.config, ..base.clone() }).unwrap();
             run.step().unwrap();
             run.step().unwrap();
-            let (peak, formula) = (run.view().peak_allocated.get() as f64, estimate.bytes(Term::Peak).get() as f64);
+            let (peak, formula) =
+                (run.view().peak_allocated.get() as f64, estimate.bytes(MemoryTerm::Peak).get() as f64);
             let off = (formula / peak - 1.0) * 100.0;
             println!("{workload} {flips:?}: formula {formula}, run {peak}, {off:+.2} %");
             assert!(off.abs() < 2.0, "{workload} {flips:?}: {off:+.2} %");

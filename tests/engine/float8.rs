@@ -7,9 +7,9 @@ use serde_json::Value;
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
-use vramlab::train::{Amp, Checkpointing, Config, Float8, Libraries, LoopStyle, Workload};
+use vramlab::train::{Amp, Checkpointing, Config, Float8Recipe, Libraries, LoopStyle, Workload};
 use vramlab::units::Bytes;
-use vramlab::workload::{Data, Entry, Extent, Sizes};
+use vramlab::workload::{Data, Extent, Sizes, WorkloadEntry};
 
 use crate::alignment::{difference, made, recorded, requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
@@ -36,8 +36,8 @@ fn batch(name: &str) -> (usize, usize) {
     }
 }
 
-fn recipe(variant: &str) -> Float8 {
-    if variant.contains("rowwise") { Float8::Rowwise } else { Float8::Tensorwise }
+fn recipe(variant: &str) -> Float8Recipe {
+    if variant.contains("rowwise") { Float8Recipe::Rowwise } else { Float8Recipe::Tensorwise }
 }
 
 /// A recorded program: its model, its batches, its switches, and how many steps it has.
@@ -45,7 +45,7 @@ fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
     let [_, mini, size, variant] = name.splitn(4, '.').collect::<Vec<_>>()[..] else { panic!("no program {name}") };
     let has = |word: &str| variant.contains(word);
     let (samples, tokens) = batch(size);
-    let mut entry = Entry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
+    let mut entry = WorkloadEntry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
     let weights = if has("bf16w") { DType::Bf16 } else { DType::F32 };
     entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
     let sizes = Sizes { seq: Some(Extent::nearest(tokens)), ..Sizes::default() };
@@ -114,7 +114,7 @@ fn converted_layers_learn_as_torchaos_do() {
             }
         }
         if variant.starts_with("base") {
-            let plain = losses(&name, 2, |config| config.float8 = Float8::Off);
+            let plain = losses(&name, 2, |config| config.float8 = Float8Recipe::Off);
             let apart = plain.iter().zip(theirs).map(|(plain, theirs)| (plain - theirs).abs());
             assert!(apart.fold(0.0, f64::max) > 10.0 * same, "{name}: {plain:?} in f32 for {theirs:?} in 8 bits");
         }
@@ -147,7 +147,7 @@ fn it_can_be_turned_off_between_two_steps() {
     let device = Box::new(SimDevice::h200().unwrap());
     let (mut trainer, events) = crate::training::on(device, workload, config, Libraries::HOPPER, LoopStyle::Logging);
     let mut steps = Vec::new();
-    for float8 in [Float8::Tensorwise, Float8::Off, Float8::Tensorwise, Float8::Off] {
+    for float8 in [Float8Recipe::Tensorwise, Float8Recipe::Off, Float8Recipe::Tensorwise, Float8Recipe::Off] {
         trainer.configure(Config { float8, ..config }).unwrap();
         let before = made(&events.borrow()).len();
         trainer.step().unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use vramlab::device::sim::CardCatalog;
-use vramlab::folklore::{Bench, Folklore, Judgement, Outcome, USERS_FILE, Verdict};
+use vramlab::folklore::{Bench, BenchOutcome, Folklore, Judgement, USERS_FILE, Verdict};
 use vramlab::session::DeviceChoice;
 use vramlab::workload::Catalog;
 
@@ -80,14 +80,14 @@ fn built_in() -> Folklore {
 }
 
 /// Every built-in claim, measured once for all tests.
-static MEASURED: LazyLock<Vec<(String, Outcome)>> = LazyLock::new(|| {
+static MEASURED: LazyLock<Vec<(String, BenchOutcome)>> = LazyLock::new(|| {
     let (bench, folklore) = (bench("h200"), built_in());
     folklore.claims().iter().map(|claim| (claim.name.clone(), bench.measure(claim, |_| true))).collect()
 });
 
 fn judged(name: &str) -> &'static Judgement {
     match &MEASURED.iter().find(|(known, _)| known == name).unwrap().1 {
-        Outcome::Judged(judgement) => judgement,
+        BenchOutcome::Judged(judgement) => judgement,
         other => panic!("{name}: {other:?}"),
     }
 }
@@ -239,7 +239,7 @@ fn a_users_program_comes_to_what_pytorch_measured() {
     let bench = bench("h200");
     let folklore = Folklore::with_user_claims(Some(folder.path()), &bench.workloads).unwrap();
     assert!(folklore.warnings().is_empty(), "{:?}", folklore.warnings());
-    let Outcome::Judged(judged) = bench.measure(folklore.named("mine").unwrap(), |_| true) else {
+    let BenchOutcome::Judged(judged) = bench.measure(folklore.named("mine").unwrap(), |_| true) else {
         panic!("it runs everywhere")
     };
     let ours: Vec<f64> = judged.figures.iter().map(|(_, amount)| amount.value).collect();
@@ -284,18 +284,20 @@ fn what_does_not_fit_is_told_in_place_of_a_verdict() {
     let folklore = built_in();
     let measure = |bench: &Bench, name: &str| bench.measure(folklore.named(name).unwrap(), |_| true);
     // Batches of the claim are what it is about: they are not divided.
-    let Outcome::Unfit { side, why } = measure(&bench("t4"), "power-of-two") else { panic!("22 GiB fit in no T4") };
+    let BenchOutcome::Unfit { side, why } = measure(&bench("t4"), "power-of-two") else {
+        panic!("22 GiB fit in no T4")
+    };
     assert_eq!(side.as_deref(), Some("b31"));
     assert!(why.0.contains("does not fit"), "{why}");
     // To run out of memory is an answer to this claim, but not in its first step.
-    let Outcome::Unfit { side: None, why } = measure(&bench("rtx-3060-12g"), "empty-cache-oom") else {
+    let BenchOutcome::Unfit { side: None, why } = measure(&bench("rtx-3060-12g"), "empty-cache-oom") else {
         panic!("no step")
     };
     assert!(why.0.contains("not even the first step"), "{why}");
     let processor = Bench { device: DeviceChoice::Cpu, workloads: Catalog::with_user_workloads(None) };
-    let Outcome::Unfit { why, .. } = measure(&processor, "power-of-two") else { panic!("too large") };
+    let BenchOutcome::Unfit { why, .. } = measure(&processor, "power-of-two") else { panic!("too large") };
     assert!(why.0.contains("too large for the processor"), "{why}");
-    let Outcome::Unfit { side: None, .. } = ({
+    let BenchOutcome::Unfit { side: None, .. } = ({
         let claim = folklore.named("nvidia-smi").unwrap();
         let mut first = claim.clone();
         first.sides.truncate(1);
@@ -304,7 +306,7 @@ fn what_does_not_fit_is_told_in_place_of_a_verdict() {
         panic!("no driver counts the processor's memory")
     };
     // What needs no training comes to the same everywhere: the allocator is.
-    let Outcome::Judged(judged) = measure(&processor, "delete-returns") else { panic!("1 GiB is there") };
+    let BenchOutcome::Judged(judged) = measure(&processor, "delete-returns") else { panic!("1 GiB is there") };
     assert_eq!(judged.verdict, Verdict::False);
 }
 
@@ -321,7 +323,7 @@ fn small_cards_have_verdicts_too() {
         let mut unfit = Vec::new();
         for claim in folklore.claims() {
             match bench.measure(claim, |_| true) {
-                Outcome::Judged(judged) => {
+                BenchOutcome::Judged(judged) => {
                     let reduced = judged.reduced.as_ref().map(ToString::to_string);
                     assert!(reduced.is_none_or(|words| judged.measured.ends_with(&words)), "{}", claim.name);
                 }
@@ -339,7 +341,7 @@ fn the_processor_gives_verdicts_by_small_models() {
     let folklore = built_in();
     for name in ["accumulation", "kept-losses", "no-grad-graph", "train-then-test"] {
         let outcome = processor.measure(folklore.named(name).unwrap(), |_| true);
-        let Outcome::Judged(judged) = outcome else { panic!("{name}: {outcome:?}") };
+        let BenchOutcome::Judged(judged) = outcome else { panic!("{name}: {outcome:?}") };
         assert!(judged.measured.contains("-mini") && judged.measured.contains("stands for"), "{}", judged.measured);
     }
 }
@@ -445,7 +447,7 @@ fn measuring_ends_when_somebody_wants_no_more() {
         asked += 1;
         asked < 4
     });
-    assert_eq!((outcome, asked), (Outcome::Cancelled, 4));
+    assert_eq!((outcome, asked), (BenchOutcome::Cancelled, 4));
 }
 
 fn vramlab(arguments: &[&str]) -> Output {
@@ -498,7 +500,7 @@ fn the_guides_example_is_a_claim() {
     let folklore = Folklore::with_user_claims(Some(folder.path()), &bench.workloads).unwrap();
     assert!(folklore.warnings().is_empty(), "{:?}", folklore.warnings());
     let outcome = bench.measure(folklore.named("bf16-memory").unwrap(), |_| true);
-    let Outcome::Judged(judged) = outcome else { panic!("{outcome:?}") };
+    let BenchOutcome::Judged(judged) = outcome else { panic!("{outcome:?}") };
     assert_eq!(judged.verdict, Verdict::False, "{}", judged.measured);
 }
 

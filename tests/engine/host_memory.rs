@@ -9,7 +9,7 @@ use std::time::Duration;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::{Device, HostAccount};
 use vramlab::model::{EventKind, RunState};
-use vramlab::session::{Command as LabCommand, LabSpec, MemoryLimit, Switch, Way};
+use vramlab::session::{Command as LabCommand, FlipDirection, LabSpec, MemoryLimit, Switch};
 use vramlab::source::{self, Picture, Request};
 use vramlab::train::{Config, DataPath, Libraries, LoopStyle, MemoryKind, TrainError};
 use vramlab::units::Bytes;
@@ -216,7 +216,7 @@ fn a_batch_that_does_not_fit_the_host_goes_back_and_the_lab_goes_on() {
         // Far more than any machine has.
         let switch = Switch::named("batch").unwrap();
         for _ in 0..40 {
-            lab.request(Request::Lab(LabCommand::Flip(switch, Way::Next)));
+            lab.request(Request::Lab(LabCommand::Flip(switch, FlipDirection::Next)));
         }
         lab.request(Request::Lab(LabCommand::Resume));
         let refused = |lab: &Picture| lab.view.log.iter().any(|line| line.text.contains("do not fit"));

@@ -15,10 +15,10 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Entry, Extent, Gelu, HeadNorms, Kept, LayerPattern,
-    Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, PackedMlp, Packing, Preparation,
-    Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets, TensorPlan,
-    Told,
+    Biases, Data, Decoder, DecoderSizes, DropoutPlace, Dropouts, Extent, Gelu, HeadNorms, LayerFusion, LayerLocals,
+    LayerPattern, Lengths, Llama3Scaling, Lora, Names, NormKind, NormPlaces, NormsMade, PackedMlp, PositionUse,
+    Preparation, Quantization, RotaryScaling, Rotation, Share, Sizes, SlidingWindows, SoftCaps, Style, Target, Targets,
+    TensorPlan, WorkloadEntry,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -49,16 +49,16 @@ const MINI: DecoderSizes = DecoderSizes {
         biases: Biases::None,
         mlp_biases: false,
         rotation: Rotation::Plain,
-        packing: Packing::None,
+        packing: LayerFusion::None,
         ungated: false,
         conv1d: false,
         head_bias: false,
         sinks: false,
         norms_made: NormsMade::Last,
         packed: PackedMlp::PHI,
-        told: Told::Both,
+        told: PositionUse::Both,
         turns_anew: false,
-        kept: Kept::Nothing,
+        kept: LayerLocals::Nothing,
         names: Names::LLAMA,
         plan: TensorPlan::LLAMA,
         gemma: false,
@@ -713,7 +713,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
     };
     let build = |more: &str| {
         let config = serde_json::from_str(&text(more)).unwrap();
-        let entry = vramlab::workload::Entry::of_config("mine", config);
+        let entry = vramlab::workload::WorkloadEntry::of_config("mine", config);
         entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(build(""), Ok(()));
@@ -746,7 +746,7 @@ fn a_config_json_is_a_model_or_a_sentence() {
         assert!(error.contains(words), "{error}");
     }
     let other = text("").replace("\"llama\"", "\"mamba\"");
-    let entry = vramlab::workload::Entry::of_config("mine", serde_json::from_str(&other).unwrap());
+    let entry = vramlab::workload::WorkloadEntry::of_config("mine", serde_json::from_str(&other).unwrap());
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(
         error,
@@ -764,7 +764,7 @@ fn rows_of_an_h200_are_equal() {
         let number = |value: &Value| value.as_i64().unwrap();
         let keys = ["model", "dtype", "method", "targets", "optimizer", "ckpt", "attn", "loss", "clip", "cache"];
         let name = keys.map(|key| format!("{key} {}", row[key])).join(", ");
-        let mut entry = Entry::of_config(&name, serde_json::from_value(row["config"].clone()).unwrap());
+        let mut entry = WorkloadEntry::of_config(&name, serde_json::from_value(row["config"].clone()).unwrap());
         let weights = if row["dtype"] == "bf16" { DType::Bf16 } else { DType::F32 };
         entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
         if row["method"] == "lora" {

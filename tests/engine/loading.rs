@@ -5,7 +5,7 @@ use vramlab::device::sim::CardCatalog;
 use vramlab::model::Category;
 use vramlab::session::{DeviceChoice, Headless, LabSpec, MemoryLimit, Switch};
 use vramlab::units::Bytes;
-use vramlab::workload::{Catalog, InferenceMode, InferencePlan, Loading, Models};
+use vramlab::workload::{Catalog, CheckpointLoad, InferenceMode, InferencePlan, Models};
 
 fn spec(workload: &str) -> LabSpec {
     let entry = Catalog::with_user_workloads(None).entry(workload).unwrap();
@@ -15,7 +15,7 @@ fn spec(workload: &str) -> LabSpec {
 
 /// Highest allocated while a model is made and loaded, its parameters, and what a dict that nobody needs holds then. Expandable
 /// segments, whose blocks are as large as what was asked for.
-fn loaded(load: Option<Loading>) -> (Bytes, Bytes, Bytes) {
+fn loaded(load: Option<CheckpointLoad>) -> (Bytes, Bytes, Bytes) {
     let plan = InferencePlan { mode: InferenceMode::NoGrad, half: false, models: Models::One };
     let settings = Settings::parse_for(TorchVersion::default(), "expandable_segments:True").unwrap();
     let mut run = Headless::start(LabSpec { load, inference: Some(plan), settings, ..spec("vit-b16") }).unwrap();
@@ -30,25 +30,25 @@ fn loaded(load: Option<Loading>) -> (Bytes, Bytes, Bytes) {
 fn by_way_of_the_device_a_model_is_there_twice() {
     let (alone, parameters, _) = loaded(None);
     assert!(alone < parameters + parameters, "making the model is not the peak");
-    let (peak, same, left) = loaded(Some(Loading::Device));
+    let (peak, same, left) = loaded(Some(CheckpointLoad::Device));
     assert_eq!((same, left), (parameters, Bytes(0)));
     assert_eq!(peak, parameters + parameters);
-    let (peak, _, left) = loaded(Some(Loading::Kept));
+    let (peak, _, left) = loaded(Some(CheckpointLoad::Kept));
     assert_eq!(left, parameters, "the dict is still there");
     assert!(peak >= parameters + parameters);
-    assert_eq!(loaded(Some(Loading::Host)), (alone, parameters, Bytes(0)));
+    assert_eq!(loaded(Some(CheckpointLoad::Host)), (alone, parameters, Bytes(0)));
 }
 
 #[test]
 fn a_loaded_model_learns_as_the_one_that_was_saved() {
     for workload in ["gpt-mini", "resnet-mini"] {
-        let losses = |load: Option<Loading>| {
+        let losses = |load: Option<CheckpointLoad>| {
             let entry = Catalog::with_user_workloads(None).entry(workload).unwrap();
             let mut run = Headless::start(LabSpec { load, ..LabSpec::new(entry) }).unwrap();
             (0..3).map(|_| run.step().unwrap().loss.unwrap().to_bits()).collect::<Vec<_>>()
         };
         let saved = losses(None);
-        for load in Loading::ALL {
+        for load in CheckpointLoad::ALL {
             assert_eq!(losses(Some(load)), saved, "{workload}, {}", load.label());
         }
     }
@@ -56,9 +56,9 @@ fn a_loaded_model_learns_as_the_one_that_was_saved() {
 
 #[test]
 fn a_way_that_is_none_is_told_the_known_ones() {
-    let error = "usb".parse::<Loading>().unwrap_err();
+    let error = "usb".parse::<CheckpointLoad>().unwrap_err();
     assert!(error.contains("device, kept or host"), "{error}");
-    assert!(Loading::ALL.iter().all(|way| way.label().parse() == Ok(*way)));
+    assert!(CheckpointLoad::ALL.iter().all(|way| way.label().parse() == Ok(*way)));
 }
 
 /// PyTorch 2.11 on an H200, where one block of 25 % was taken and dropped first: then one more segment, of the small pool.

@@ -8,7 +8,7 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::train::{AttentionKernel, Checkpointing, Config, Libraries, LoopStyle, LossHead, Trainer, Workload};
 use vramlab::units::Bytes;
-use vramlab::workload::{Data, Entry, Extent, Lengths, Lora, Sizes, Target, Targets};
+use vramlab::workload::{Data, Extent, Lengths, Lora, Sizes, Target, Targets, WorkloadEntry};
 
 use crate::alignment::{difference, made, recorded, requests_are_made_on_ada, rows_are_made};
 use crate::llama::configured;
@@ -38,7 +38,7 @@ const FULL: [u32; 16] = [64, 40, 17, 9, 64, 16, 3, 11, 64, 61, 64, 20, 33, 33, 3
 
 /// The model of a rank's recording, whose stages pass on rows of one length.
 pub fn rows_of_one_length(mini: &str, variant: &str) -> Box<dyn Workload> {
-    let mut entry = Entry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
+    let mut entry = WorkloadEntry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
     let weights = if variant.contains("bf16w") { DType::Bf16 } else { DType::F32 };
     entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
     let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
@@ -47,7 +47,7 @@ pub fn rows_of_one_length(mini: &str, variant: &str) -> Box<dyn Workload> {
 
 /// A model of samples of these lengths, in f32.
 pub fn rows_of(mini: &str, lengths: &[u32]) -> Box<dyn Workload> {
-    let entry = Entry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
+    let entry = WorkloadEntry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
     let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
     entry.workload(sizes, samples(lengths), 1).unwrap()
 }
@@ -61,7 +61,7 @@ fn program(name: &str) -> (Box<dyn Workload>, Config, u64) {
         "big" => (samples(&LONG), 2, 3),
         _ => (samples(&SAMPLES), 4, 10),
     };
-    let mut entry = Entry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
+    let mut entry = WorkloadEntry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
     let weights = if has("bf16w") { DType::Bf16 } else { DType::F32 };
     entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
     let targets = if has("loraall") { Targets::of(Target::ALL) } else { Targets::default() };
@@ -152,7 +152,7 @@ fn the_processor_asks_for_padded_batches_as_the_simulated_card_does() {
 fn trained(batches: &[[u32; 4]], configure: impl Fn(&mut Config)) -> Vec<f64> {
     let (_, mut config, _) = program("llama-mini.padded.base");
     configure(&mut config);
-    let entry = Entry::of_config("llama-mini", serde_json::from_value(minis()["llama-mini"].clone()).unwrap());
+    let entry = WorkloadEntry::of_config("llama-mini", serde_json::from_value(minis()["llama-mini"].clone()).unwrap());
     let workload = entry.workload(Sizes::default(), samples(batches.as_flattened()), 1).unwrap();
     losses(on_the_processor(workload, config), batches.len())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vramlab::model::{Evidence, LeakCause, RunState, View, Why};
-use vramlab::session::{self, Anew, Command, LabSpec, MemoryLimit, Session, Setup, StepSize, Switch, Way};
+use vramlab::session::{self, Command, FlipDirection, LabSpec, MemoryLimit, NewRun, Session, Setup, StepSize, Switch};
 use vramlab::source::{self, Picture, Request, Source};
 use vramlab::train::Config;
 use vramlab::units::{Bytes, StreamId};
@@ -31,7 +31,7 @@ impl Driver {
     }
 
     fn flip(&self, word: &str) {
-        self.send(Command::Flip(Switch::named(word).unwrap(), Way::Next));
+        self.send(Command::Flip(Switch::named(word).unwrap(), FlipDirection::Next));
     }
 
     fn set(&self, word: &str, value: &str) {
@@ -97,7 +97,7 @@ fn fifty_random_flips_change_memory_only_while_they_last() {
     assert!(levers.contains(&Switch::named("retain").unwrap()));
     for flip in 0..50 {
         let flipped = levers.get(random.below(levers.len() + 1));
-        driver.send(flipped.map_or(Command::EmptyCache, |switch| Command::Flip(*switch, Way::Next)));
+        driver.send(flipped.map_or(Command::EmptyCache, |switch| Command::Flip(*switch, FlipDirection::Next)));
         let step = driver.finished();
         if flip % 3 == 0 {
             driver.wait("a step after the flip", |lab| lab.view.steps.finished >= step + 2);
@@ -131,7 +131,7 @@ fn a_lab_trains_so_many_steps_and_begins_anew_as_it_began() {
     driver.send(Command::Set(Switch::named("ckpt").unwrap(), "on".into()));
     driver.send(Command::Train(1));
     driver.wait("the flip", |lab| lab.run == RunState::Paused && value(&lab.view, "ckpt").0 == "on");
-    let begin = || Command::Begin(Anew(Arc::new(spec(None))));
+    let begin = || Command::Begin(NewRun(Arc::new(spec(None))));
     driver.send(begin());
     let anew = driver.wait("another run", |lab| {
         lab.run == RunState::Running && lab.view.log.iter().any(|line| line.text.contains("started again"))

@@ -9,7 +9,7 @@ use vramlab::device::sim::{CardCatalog, SimDevice};
 use vramlab::model::{Category, Event, EventKind, Lab, MemoryModel, Phase, StepReport};
 use vramlab::session::{Choice, DeviceChoice, Headless, LabSpec, MemoryLimit, Switch};
 use vramlab::train::{
-    Amp, Answer, AttentionKernel, Checkpointing, Config, DataPath, Float8, Libraries, Observer, Offload, OnOom,
+    Amp, Answer, AttentionKernel, Checkpointing, Config, DataPath, Float8Recipe, Libraries, Observer, Offload, OnOom,
     OptimizerForm, OptimizerKind, Retain, SafePoint, Tensor, TrainError, Trainer, TrainerOptions,
 };
 use vramlab::units::Bytes;
@@ -53,7 +53,7 @@ fn flip_and_return(name: &str, trainer: &mut Trainer, base: Config, finite: bool
         trainer.step().unwrap();
     }
     // Products in 8 bits are cuBLASLt's.
-    for float8 in [Float8::Tensorwise, Float8::Off] {
+    for float8 in [Float8Recipe::Tensorwise, Float8Recipe::Off] {
         trainer.configure(Config { float8, ..base }).unwrap();
         trainer.step().unwrap();
     }

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use vramlab::allocator::BlockState;
-use vramlab::export::{self, Format, Moment, Words};
+use vramlab::export::{self, ExportMoment, Format, Words};
 use vramlab::model::{Event, EventKind, MemoryModel, Ranks};
 use vramlab::recording::{FrameBuilder, RecordingError, Writer};
 use vramlab::snapshot::replay::{Conditions, Overrides, Statistics, verify};
@@ -24,7 +24,7 @@ fn open(path: &Path) -> Whole {
     Whole::read(path, None, |_| {}).unwrap()
 }
 
-fn exported(whole: &Whole, format: Format, at: Moment) -> Vec<u8> {
+fn exported(whole: &Whole, format: Format, at: ExportMoment) -> Vec<u8> {
     let end = at.position(whole).unwrap();
     let mut out = Vec::new();
     export::write(whole, format, end, &WORDS, &mut out, &mut |_, _| {}).unwrap();
@@ -113,7 +113,7 @@ fn blocks_of(snapshot: &Snapshot, device: u32) -> Blocks {
 fn a_snapshot_of_a_recording_holds_the_models_blocks_and_names() {
     let (_folder, path) = recorded(&crate::synthetic::training_run());
     let whole = open(&path);
-    for at in [Moment::Now, Moment::Peak, Moment::Step(2), Moment::Event(1234)] {
+    for at in [ExportMoment::Now, ExportMoment::Peak, ExportMoment::Step(2), ExportMoment::Event(1234)] {
         let end = at.position(&whole).unwrap();
         let snapshot = Snapshot::read(&exported(&whole, Format::Pytorch, at)[..]).unwrap();
         let model = memory(&whole, end, DeviceIndex::FIRST);
@@ -141,7 +141,7 @@ fn a_snapshot_of_a_recording_holds_the_models_blocks_and_names() {
 fn the_trace_of_a_recording_has_its_events_in_order() {
     let (_folder, path) = recorded(&crate::synthetic::training_run());
     let whole = open(&path);
-    let snapshot = Snapshot::read(&exported(&whole, Format::Pytorch, Moment::Now)[..]).unwrap();
+    let snapshot = Snapshot::read(&exported(&whole, Format::Pytorch, ExportMoment::Now)[..]).unwrap();
     let mut names = BTreeMap::new();
     let mut entries = snapshot.device_trace(0).iter();
     let each = |_, event: &Event| {
@@ -184,14 +184,14 @@ fn every_rank_has_its_own_history() {
         crate::synthetic::training_run().iter().flat_map(|event| [on(event, 0), on(event, 1)]).collect();
     let (_folder, path) = recorded(&events);
     let whole = open(&path);
-    let snapshot = Snapshot::read(&exported(&whole, Format::Pytorch, Moment::Now)[..]).unwrap();
+    let snapshot = Snapshot::read(&exported(&whole, Format::Pytorch, ExportMoment::Now)[..]).unwrap();
     assert_eq!(snapshot.device_count(), 2);
     assert_eq!(blocks_of(&snapshot, 0), blocks_of(&snapshot, 1));
     let entries = |device| snapshot.device_trace(device).iter().map(|entry| (entry.action, entry.address, entry.size));
     assert!(entries(0).eq(entries(1)) && entries(0).count() > 1000);
     let stats = |device| export::stats(&whole, whole.end(), Some(device), &mut |_, _| {}).unwrap().unwrap().stats;
     assert_eq!(stats(0), stats(1));
-    let table = String::from_utf8(exported(&whole, Format::Csv, Moment::Now)).unwrap();
+    let table = String::from_utf8(exported(&whole, Format::Csv, ExportMoment::Now)).unwrap();
     assert_eq!(table.lines().count() as u64, whole.end() + 1);
 }
 
@@ -202,7 +202,7 @@ fn an_exported_history_replays_as_the_one_that_it_was_made_of() {
         let before = Snapshot::open(&path).unwrap();
         let conditions = Conditions::find(&path, &before, &Overrides::default()).unwrap();
         let whole = open(&path);
-        let after = Snapshot::read(&exported(&whole, Format::Pytorch, Moment::Now)[..]).unwrap();
+        let after = Snapshot::read(&exported(&whole, Format::Pytorch, ExportMoment::Now)[..]).unwrap();
         let (one, other) = (verify(&before, &conditions), verify(&after, &conditions));
         assert!(other.is_match(), "{name}: {other:?}");
         assert_eq!(
@@ -224,7 +224,7 @@ fn an_exported_history_replays_as_the_one_that_it_was_made_of() {
 fn a_table_has_a_row_for_every_event_and_the_ledgers_figures() {
     let (_folder, path) = recorded(&crate::synthetic::training_run());
     let whole = open(&path);
-    let text = String::from_utf8(exported(&whole, Format::Csv, Moment::Now)).unwrap();
+    let text = String::from_utf8(exported(&whole, Format::Csv, ExportMoment::Now)).unwrap();
     let mut rows = text.lines();
     let header: Vec<&str> = rows.next().unwrap().split(',').collect();
     let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
@@ -255,7 +255,7 @@ fn a_table_has_a_row_for_every_event_and_the_ledgers_figures() {
 fn the_state_as_json_is_the_models() {
     let (_folder, path) = recorded(&crate::synthetic::training_run());
     let whole = open(&path);
-    for at in [Moment::Now, Moment::Peak] {
+    for at in [ExportMoment::Now, ExportMoment::Peak] {
         let end = at.position(&whole).unwrap();
         let value: Value = serde_json::from_slice(&exported(&whole, Format::Json, at)).unwrap();
         assert_eq!((value["position"].as_u64(), value["events"].as_u64()), (Some(end), Some(whole.end())));
@@ -283,7 +283,7 @@ fn the_state_as_json_is_the_models() {
         };
         assert_eq!(sum("active_allocated"), ledger.allocated().0);
         assert_eq!(sum("inactive"), ledger.free().0);
-        if at == Moment::Peak {
+        if at == ExportMoment::Peak {
             assert_eq!(device["ledger"]["allocated"], device["peak_allocated"]);
             assert_eq!(device["peak_position"].as_u64(), Some(end));
         }
@@ -339,7 +339,7 @@ fn bytes<'a>(fields: &[(u64, Result<u64, &'a [u8]>)], field: u64) -> Option<&'a 
 fn a_perfetto_trace_counts_what_the_model_counts() {
     let (_folder, path) = recorded(&crate::synthetic::training_run());
     let whole = open(&path);
-    let trace = exported(&whole, Format::Perfetto, Moment::Now);
+    let trace = exported(&whole, Format::Perfetto, ExportMoment::Now);
     let (mut tracks, mut names) = (BTreeMap::new(), BTreeMap::new());
     let (mut counters, mut depths): (BTreeMap<String, Vec<u64>>, BTreeMap<u64, i64>) = Default::default();
     let mut slices: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -387,14 +387,14 @@ fn a_perfetto_trace_counts_what_the_model_counts() {
 fn moments_are_where_they_should_be() {
     let (_folder, path) = recorded(&crate::synthetic::training_run());
     let whole = open(&path);
-    assert_eq!(Moment::Now.position(&whole).unwrap(), whole.end());
-    let peak = Moment::Peak.position(&whole).unwrap();
+    assert_eq!(ExportMoment::Now.position(&whole).unwrap(), whole.end());
+    let peak = ExportMoment::Peak.position(&whole).unwrap();
     let last = memory(&whole, whole.end(), DeviceIndex::FIRST);
     assert_eq!(memory(&whole, peak, DeviceIndex::FIRST).allocated(), last.peak_allocated());
     assert!(memory(&whole, peak - 1, DeviceIndex::FIRST).allocated() < last.peak_allocated());
-    let missing = Moment::Step(1 << 40).position(&whole).unwrap_err().to_string();
+    let missing = ExportMoment::Step(1 << 40).position(&whole).unwrap_err().to_string();
     assert!(missing.contains("it has 0 to"), "{missing}");
-    assert!(Moment::Event(whole.end() + 1).position(&whole).is_err());
+    assert!(ExportMoment::Event(whole.end() + 1).position(&whole).is_err());
 }
 
 fn vramlab(folder: &Path, arguments: &[&str], input: Option<&Path>) -> Output {

@@ -14,7 +14,7 @@ use vramlab::session::{DeviceChoice, Headless, LabSpec, Switch};
 use vramlab::source::{self, Picture, Recorder, Source};
 use vramlab::train::Retain;
 use vramlab::units::{Bytes, DeviceIndex};
-use vramlab::whatif::{Places, Recorded, RecordedWriter};
+use vramlab::whatif::{Places, RecordedRun, RecordedWriter};
 use vramlab::workload::Catalog;
 
 fn spec(workload: &str, card: &str) -> LabSpec {
@@ -51,7 +51,7 @@ impl Heard {
         self.run.view().history.latest().unwrap().reserved
     }
 
-    fn recorded(&self) -> Recorded {
+    fn recorded(&self) -> RecordedRun {
         let mut writer = RecordedWriter::new(DeviceIndex::FIRST, Places::default());
         self.events.borrow().iter().for_each(|event| writer.push(event));
         writer.finish(None, None).unwrap()

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::big::Big;
 use vramlab::model::RunState;
 use vramlab::snapshot::{Listener, Snapshot, TraceEntry};
-use vramlab::source::{self, Ability, Doing, Move, Picture, Request, Source};
+use vramlab::source::{self, Ability, Move, Picture, ReadingStage, Request, Source};
 use vramlab::units::Bytes;
 
 /// Long enough for a busy machine; nothing waits longer than it must.
@@ -81,7 +81,7 @@ fn the_end_stands_while_the_history_is_read_and_the_history_takes_its_place() {
     assert_eq!((early_reserved, segments), (reserved, whole.device_segments(0).count()));
     assert!(early.extent.grows && early.can(Ability::Seek).is_err());
     let reading = early.reading.clone().unwrap();
-    assert_eq!((reading.doing, reading.part), (Doing::Reading, None), "nobody knows how long a pipe is");
+    assert_eq!((reading.doing, reading.part), (ReadingStage::Reading, None), "nobody knows how long a pipe is");
     // There are no moments yet that a cursor could go to.
     front.source.request(Request::Move(Move::Start));
     let asked = front.wait("answer", |picture| picture.answered > early.answered);
@@ -111,7 +111,7 @@ fn a_file_that_ends_too_early_keeps_what_was_read_and_says_so() {
     let RunState::Failed(why) = &late.run else { panic!() };
     assert!(why.contains("cut off") && why.starts_with("byte "), "{why}");
     assert_eq!(held(&late), held(&early));
-    assert_eq!(late.reading.as_ref().map(|reading| reading.doing), Some(Doing::Failed));
+    assert_eq!(late.reading.as_ref().map(|reading| reading.doing), Some(ReadingStage::Failed));
     assert!(late.can(Ability::Seek).unwrap_err().contains("damaged"));
 }
 

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use vramlab::allocator::{Attempt, DeviceMemory, PoolId, PoolKind, Refusal};
 use vramlab::model::{
     About, Activity, AlikeRanks, Category, CopyDirection, DeviceKind, DriverMemory, Event, EventKind, FailedRequest,
-    GpuProcess, Items, LessonAnswer, LessonNote, LessonPart, Micros, NameId, OwnUse, Parallelism, PcieTraffic, Phase,
-    Presence, Ranks, Reading, Remedied, Remedy, RunState, Setting, Settings, StepReport, Throttle, Weighed, Xid,
+    FlipTrials, GpuProcess, Items, LessonAnswer, LessonNote, LessonPart, Micros, NameId, OwnUse, Parallelism,
+    PcieTraffic, Phase, Presence, Ranks, Reading, Remedy, RemedyTrial, RunSettings, RunState, Setting, StepReport,
+    Throttle, Xid,
 };
 use vramlab::recording::{Frame, FrameBuilder};
 use vramlab::units::{Address, Bytes, DeviceIndex, StreamId};
@@ -105,7 +106,7 @@ fn every_kind() -> Vec<EventKind> {
             Attempt::ReleaseCached { released: Bytes::ZERO },
         ],
     };
-    let remedied = |remedy| Remedied { remedy, fits: true, peak_reserved: size };
+    let remedied = |remedy| RemedyTrial { remedy, fits: true, peak_reserved: size };
     let reading = Reading {
         memory: Some(DriverMemory { own: OwnUse::Listed(size), ..DriverMemory::default() }),
         power: Some(f32::NEG_INFINITY),
@@ -153,7 +154,11 @@ fn every_kind() -> Vec<EventKind> {
             remedied(Remedy::HigherLimit),
             remedied(Remedy::KeepNumbers),
         ])),
-        EventKind::Weighed(Arc::new(Weighed { step: 2, peak: size, flips: vec![(Remedy::EXPANDABLE, Bytes::ZERO)] })),
+        EventKind::Weighed(Arc::new(FlipTrials {
+            step: 2,
+            peak: size,
+            flips: vec![(Remedy::EXPANDABLE, Bytes::ZERO)],
+        })),
         EventKind::EmptyCache,
         EventKind::ResetPeaks,
         EventKind::Limit { limit: None },
@@ -165,7 +170,7 @@ fn every_kind() -> Vec<EventKind> {
         EventKind::StepEnd(report(Some(f32::MIN_POSITIVE))),
         EventKind::Begin(about()),
         EventKind::About(about()),
-        EventKind::Settings(Arc::new(Settings(vec![setting(None, Some("why")), setting(Some("bf16"), None)]))),
+        EventKind::Settings(Arc::new(RunSettings(vec![setting(None, Some("why")), setting(Some("bf16"), None)]))),
         EventKind::SwitchFlipped { switch: name, from: NameId(1), to: NameId(2) },
         EventKind::Copy { direction: CopyDirection::ToHost, bytes: size, pinned: true, duration: Micros(3) },
         EventKind::HostMemory { allocated: size, reserved: Bytes(u64::MAX) },

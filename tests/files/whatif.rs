@@ -18,10 +18,10 @@ use vramlab::narration::events;
 use vramlab::recording::{Frame, FrameBuilder, RecordingError, Writer};
 use vramlab::snapshot::Snapshot;
 use vramlab::snapshot::replay::{Conditions as Recorded, Overrides};
-use vramlab::source::{Known, Whole, asked};
+use vramlab::source::{RunHints, Whole, asked};
 use vramlab::train::{Config, Libraries, LoopStyle, Trainer, TrainerOptions};
 use vramlab::units::{Address, Bytes, DeviceIndex, MIB, StreamId};
-use vramlab::whatif::{BlockAtStart, Conditions, Figures, Follower, Outcome, Places, Program, Starting, predict};
+use vramlab::whatif::{BlockAtStart, Conditions, Figures, Follower, Outcome, Places, Program, StartState, predict};
 
 type Events = Rc<RefCell<Vec<Event>>>;
 
@@ -371,17 +371,17 @@ fn histories_that_begin_late_come_to_what_was_recorded() {
             continue;
         }
         let whole = Whole::read(&path, None, |_| {}).unwrap();
-        let run = asked(&whole, Known::default(), |_, _| {}).unwrap().swap_remove(0);
+        let run = asked(&whole, RunHints::default(), |_, _| {}).unwrap().swap_remove(0);
         let again = run.again().figures;
         assert!(run.is_exact(&again), "{}: {:?} {again:?}", path.display(), run.facts.figures);
         let mine = (again.segments_allocated, again.segments_freed, again.stranded);
         let real = (run.facts.figures.segments_allocated, run.facts.figures.segments_freed, run.facts.figures.stranded);
         assert_eq!(mine, real, "{}", path.display());
-        if run.program.starting(&run.facts.conditions) == Starting::Recorded {
+        if run.program.starting(&run.facts.conditions) == StartState::Recorded {
             late += 1;
             assert_ne!(run.facts.begins, Some(Begins::First));
             let other = run.under("expandable_segments:True,large_segment_size_mb:64").unwrap();
-            assert_eq!(run.program.starting(&other), Starting::Anew);
+            assert_eq!(run.program.starting(&other), StartState::Anew);
             // What was held is held there, too.
             let (blocks, bytes) = run.program.held_at_start();
             let figures = run.program.replay(&other).figures;
@@ -414,10 +414,10 @@ fn a_recording_of_a_history_is_asked_anew_as_the_history_is() {
         assert_eq!(again.end(), whole.end());
         let device_bytes = Some(Bytes::gib(139));
         let [of_snapshot, of_recording] = [&whole, &again]
-            .map(|whole| asked(whole, Known { device_bytes, limit: None }, |_, _| {}).unwrap().swap_remove(0));
+            .map(|whole| asked(whole, RunHints { device_bytes, limit: None }, |_, _| {}).unwrap().swap_remove(0));
         assert_eq!(of_recording.facts.begins, of_snapshot.facts.begins, "{name}");
         for conf in ["", "expandable_segments:True", "max_split_size_mb:64"] {
-            let figures = |run: &vramlab::whatif::Recorded| run.program.replay(&run.under(conf).unwrap()).figures;
+            let figures = |run: &vramlab::whatif::RecordedRun| run.program.replay(&run.under(conf).unwrap()).figures;
             assert_eq!(figures(&of_recording), figures(&of_snapshot), "{name} {conf}");
         }
     }

@@ -3,21 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vramlab::model::{About, Begins, Event, EventKind, Micros, Setting, Settings};
+use vramlab::model::{About, Begins, Event, EventKind, Micros, RunSettings, Setting};
 use vramlab::narration::Narrator;
 use vramlab::snapshot::replay::Conditions;
 use vramlab::snapshot::{Action, Beginning, Snapshot};
 use vramlab::units::{Bytes, DeviceIndex};
-use vramlab::whatif::{Places, Recorded, RecordedWriter};
+use vramlab::whatif::{Places, RecordedRun, RecordedWriter};
 
 /// A history as the program that a prediction replays; `cut` begins a step before that entry.
-fn recorded(snapshot: &Snapshot, conditions: &Conditions, cut: Option<usize>) -> Recorded {
+fn recorded(snapshot: &Snapshot, conditions: &Conditions, cut: Option<usize>) -> RecordedRun {
     let mut writer = RecordedWriter::new(DeviceIndex::FIRST, Places::Recorded);
     let beginning = Beginning::of(snapshot, 0, &conditions.settings);
     let (mut narrator, report) = Narrator::new(snapshot, 0, conditions, &beginning, None);
     let about = About { history: Some(report.history.begins), torch: conditions.settings.torch(), ..About::default() };
     let value = conditions.settings.text().into();
-    let settings = Settings(vec![Setting { switch: "alloc-conf".into(), value, wanted: None, idle: None }]);
+    let settings = RunSettings(vec![Setting { switch: "alloc-conf".into(), value, wanted: None, idle: None }]);
     let tell = |kind| Event::new(Micros(0), kind);
     writer.push(&tell(EventKind::Begin(Arc::new(about))));
     writer.push(&tell(EventKind::Settings(Arc::new(settings))));

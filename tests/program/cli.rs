@@ -671,7 +671,7 @@ fn whatever_lies_in_the_users_folders_is_named_and_the_rest_goes_on() {
     assert_eq!(value["workloads"].as_array().unwrap().len(), built_in);
     assert_eq!(
         value["themes"],
-        serde_json::json!(vramlab::drawing::theme::Catalog::default().names().collect::<Vec<_>>())
+        serde_json::json!(vramlab::drawing::theme::ThemeCatalog::default().names().collect::<Vec<_>>())
     );
     let plain = within(1000, config.path(), &["list"]);
     let (text, error) = (String::from_utf8_lossy(&plain.stdout), String::from_utf8_lossy(&plain.stderr));

@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vramlab::device::sim::CardCatalog;
-use vramlab::drawing::theme::{Catalog, ColorTier};
+use vramlab::drawing::theme::{ColorTier, ThemeCatalog};
 use vramlab::session::{DeviceChoice, LabSpec, Parallel, Speed};
 use vramlab::source::{self, Source};
 use vramlab::tui::{self, App, Effect, GlyphTier, Message, Ranks, ReadingPace, Story};
@@ -33,7 +33,7 @@ impl Told {
         };
         let story = story.clone().with_runs(of_ranks).unwrap();
         let source = source::live(LabSpec { device, speed: Speed::Max, ..LabSpec::new(entry) }).unwrap();
-        let catalog = Catalog::default();
+        let catalog = ThemeCatalog::default();
         let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
         let app = App::new(catalog, theme, GlyphTier::Unicode).with_story(story, pace);
         Self { source, app, now: Duration::ZERO }

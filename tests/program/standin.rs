@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 use vramlab::device::sim::CardCatalog;
-use vramlab::standin::{Answer, Cards, Counts, TABLES, Table, install};
+use vramlab::standin::{Cards, Counts, EntryTable, Implementation, TABLES, install};
 use vramlab::units::{Bytes, GIB, MIB};
 
 mod elf;
@@ -21,8 +21,8 @@ mod workspaces;
 /// Which of the functions below the program runs that is started behind the stand-in.
 const CHOSEN: &str = "VRAMLAB_TEST_STANDIN";
 
-fn tables() -> Vec<(&'static str, Table)> {
-    TABLES.iter().map(|(library, text)| (*library, Table::read(text).unwrap())).collect()
+fn tables() -> Vec<(&'static str, EntryTable)> {
+    TABLES.iter().map(|(library, text)| (*library, EntryTable::read(text).unwrap())).collect()
 }
 
 /// A folder with a card in it, and what a program must be started with.
@@ -153,7 +153,7 @@ fn every_name_of_the_table_is_exported_and_nothing_else() {
     let mut meant = BTreeSet::new();
     for (library, table) in tables() {
         for (name, answer) in &table.entries {
-            assert_eq!(exported.contains(name), *answer != Answer::Real, "{library}: {name}: {answer:?}");
+            assert_eq!(exported.contains(name), *answer != Implementation::Real, "{library}: {name}: {answer:?}");
             assert!(meant.insert(name.clone()), "{name} stands in two tables");
         }
     }
@@ -165,7 +165,7 @@ fn every_name_of_the_table_is_exported_and_nothing_else() {
 /// Names resolve to the stand-in, whatever NVIDIA's own libraries would say.
 fn names() {
     for (_, table) in tables() {
-        for (name, _) in table.entries.iter().filter(|(_, answer)| *answer != Answer::Real) {
+        for (name, _) in table.entries.iter().filter(|(_, answer)| *answer != Implementation::Real) {
             let found = symbol(&CString::new(name.as_str()).unwrap());
             // SAFETY: all bytes zero are such a structure.
             let mut of: libc::Dl_info = unsafe { std::mem::zeroed() };

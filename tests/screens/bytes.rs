@@ -11,11 +11,11 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtyPair, PtySize, native_pty_system};
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
-use vramlab::drawing::theme::{Catalog, ColorTier};
+use vramlab::drawing::theme::{ColorTier, ThemeCatalog};
 use vramlab::drawing::wire::WireBackend;
 use vramlab::model::{DeviceKind, Grouping, Lab, RunState};
 use vramlab::source::Picture;
-use vramlab::tui::{self, App, GlyphTier, Layout, Message};
+use vramlab::tui::{self, App, FrameLayout, GlyphTier, Message};
 use vt100::Parser;
 
 /// What the program may send to a terminal of so many columns and rows: bytes of the first picture, and bytes a second
@@ -60,7 +60,7 @@ struct Screen {
 
 impl Screen {
     fn new(width: u16, height: u16) -> Self {
-        let catalog = Catalog::default();
+        let catalog = ThemeCatalog::default();
         let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
         let counter = Counter::default();
         let viewport = Viewport::Fixed(Rect::new(0, 0, width, height));
@@ -73,7 +73,7 @@ impl Screen {
     fn frame(&mut self) -> usize {
         let before = self.counter.0.get();
         if self.app.needs_frame() {
-            let mut layout = Layout::default();
+            let mut layout = FrameLayout::default();
             self.terminal.draw(|frame| layout = tui::draw(&self.app, frame.area(), frame.buffer_mut())).unwrap();
             self.app.update(Message::Drawn(layout));
         }

@@ -19,22 +19,22 @@ use ghosts::haunted_at_the_peak;
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use vramlab::drawing::theme::{Catalog, ColorTier, Token};
+use vramlab::drawing::theme::{ColorTier, ThemeCatalog, Token};
 use vramlab::model::{
     DeviceKind, Event, EventKind, Evidence, Finding, Gain, Grouping, KeptLine, Lab, LeakCause, Level, LogLine, Micros,
     Occupancy, Remedy, RunState, Study, Trial, View,
 };
 use vramlab::session;
-use vramlab::source::{Cursor, Ghost, Kind, Move, Picture, Request};
+use vramlab::source::{Cursor, Ghost, Move, Picture, Request, SourceKind};
 use vramlab::tui::{self, App, Effect, GlyphTier, Message};
 use vramlab::units::{Bytes, DeviceIndex};
-use vramlab::whatif::{Conditions, Follower, Places, Starting};
+use vramlab::whatif::{Conditions, Follower, Places, StartState};
 
 /// The sizes at which every screen is looked at.
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 fn app(theme: &str, color: ColorTier, glyphs: GlyphTier) -> App {
-    let catalog = Catalog::default();
+    let catalog = ThemeCatalog::default();
     let (theme, warnings) = catalog.load(theme, color).unwrap();
     assert_eq!(warnings, Vec::<String>::new());
     App::new(catalog, theme, glyphs)
@@ -279,7 +279,7 @@ fn blocks_at_200x60() {
 
 #[test]
 fn blocks_of_a_snapshot_that_are_looked_for() {
-    let snapshot = Picture { kind: Kind::Snapshot("run.pickle".into()), ..studied() };
+    let snapshot = Picture { kind: SourceKind::Snapshot("run.pickle".into()), ..studied() };
     insta::assert_snapshot!(text(&blocks(dark(), snapshot, "/weight;", 200, 60)));
 }
 
@@ -523,7 +523,7 @@ fn the_ledgers_findings_lead_to_their_places_and_their_remedies() {
     let mut effects = |code| app.update(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)));
     assert_eq!(effects(KeyCode::Enter), [Effect::Send(Request::Move(Move::To(place)))]);
     assert_eq!(effects(KeyCode::Char('d')), [Effect::Send(Request::Lab(remedy))]);
-    let recorded = Picture { kind: vramlab::source::Kind::Recording("run".into()), ..state };
+    let recorded = Picture { kind: vramlab::source::SourceKind::Recording("run".into()), ..state };
     app.update(Message::Picture(Arc::new(recorded)));
     press(&mut app, "d");
     assert_eq!(app.notice(), Some("a recording can't be changed"));
@@ -544,7 +544,7 @@ fn what_the_ledger_cannot_know_it_says() {
         crate::lab_states::edited(crate::lab_states::on_gpu(), |view| view.gpu = None),
         "the driver has not been read",
     );
-    let kind = vramlab::source::Kind::Snapshot("a.pickle".into());
+    let kind = vramlab::source::SourceKind::Snapshot("a.pickle".into());
     told(Picture { kind, ..crate::lab_states::running() }, "a snapshot does not say");
 }
 
@@ -625,7 +625,7 @@ fn a_configuration_leads_to_its_first_step_and_is_what_others_are_compared_with(
 
 #[test]
 fn what_can_not_be_compared_says_why() {
-    let kind = vramlab::source::Kind::Snapshot("a.pickle".into());
+    let kind = vramlab::source::SourceKind::Snapshot("a.pickle".into());
     let snapshot = crate::lab_states::edited(crate::lab_states::running(), |view| view.configurations.clear());
     let snapshot = Picture { kind, configurations: Arc::from([]), marked: None, ..snapshot };
     for (width, height) in [(60, 20), (80, 24), (200, 60)] {
@@ -824,7 +824,7 @@ const PLAIN: &str = "\
 /// Every label that stands on a screen, at any size and in any state that is looked at here, is explained.
 #[test]
 fn every_word_that_labels_use_is_in_the_help() {
-    let theme = Catalog::default().load("dark", ColorTier::True).unwrap().0;
+    let theme = ThemeCatalog::default().load("dark", ColorTier::True).unwrap().0;
     let quiet = theme.style(Token::Dim).fg;
     let title = theme.style(Token::Title);
     let out_of_memory = crate::lab_states::state_of(crate::lab_states::out_of_memory(), RunState::OutOfMemory);

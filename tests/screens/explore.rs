@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use vramlab::drawing::theme::{Catalog, ColorTier};
+use vramlab::drawing::theme::{ColorTier, ThemeCatalog};
 use vramlab::session::LabSpec;
 use vramlab::source::{self, Source};
 use vramlab::tui::{self, App, Effect, GlyphTier, Message};
@@ -21,7 +21,7 @@ struct Person {
 impl Person {
     fn sit_down() -> Self {
         let entry = workload::Catalog::with_user_workloads(None).entry(workload::DEFAULT).unwrap();
-        let catalog = Catalog::default();
+        let catalog = ThemeCatalog::default();
         let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
         let app = App::new(catalog, theme, GlyphTier::Unicode);
         Self { source: source::live(LabSpec::new(entry)).unwrap(), app, begun: Instant::now() }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use vramlab::drawing::theme::{Catalog, ColorTier};
+use vramlab::drawing::theme::{ColorTier, ThemeCatalog};
 use vramlab::model::RunState;
 use vramlab::recording::Direction::{Backward, Forward};
-use vramlab::session::{Command, StepSize, Switch, Way};
-use vramlab::source::{Cursor, Landmark, Move, Picture, Request, Unit};
-use vramlab::tui::{self, Action, App, Effect, GlyphTier, Layout, Message};
+use vramlab::session::{Command, FlipDirection, StepSize, Switch};
+use vramlab::source::{Cursor, Landmark, Move, MoveUnit, Picture, Request};
+use vramlab::tui::{self, Action, App, Effect, FrameLayout, GlyphTier, Message};
 
 fn app_on(state: Picture) -> App {
-    let catalog = Catalog::default();
+    let catalog = ThemeCatalog::default();
     let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
     let mut app = App::new(catalog, theme, GlyphTier::Unicode);
     app.update(Message::Picture(Arc::new(state)));
@@ -30,7 +30,7 @@ fn typed(app: &mut App, keys: &str) -> Vec<Effect> {
     keys.chars().flat_map(|symbol| app.update(key(KeyCode::Char(symbol), KeyModifiers::NONE))).collect()
 }
 
-fn draw(app: &mut App, width: u16, height: u16) -> (Buffer, Layout) {
+fn draw(app: &mut App, width: u16, height: u16) -> (Buffer, FrameLayout) {
     let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
     let layout = tui::draw(app, buf.area, &mut buf);
     app.update(Message::Drawn(layout.clone()));
@@ -58,7 +58,7 @@ fn switch(word: &str) -> Switch {
 }
 
 fn flip(word: &str) -> Effect {
-    lab(Command::Flip(switch(word), Way::Next))
+    lab(Command::Flip(switch(word), FlipDirection::Next))
 }
 
 fn set(word: &str, value: &str) -> Effect {
@@ -85,7 +85,7 @@ fn every_switch_key_sends_its_command() {
     let mut app = app_on(crate::lab_states::running());
     let mut expected: Vec<Effect> =
         ["amp", "ckpt", "accum", "pin", "opt", "zero-grad", "opt-form", "batch"].map(flip).into();
-    expected.push(lab(Command::Flip(switch("batch"), Way::Previous)));
+    expected.push(lab(Command::Flip(switch("batch"), FlipDirection::Previous)));
     expected.extend(["offload", "attention", "fuse", "tf32", "schedule", "retain", "on-oom"].map(flip));
     expected.push(lab(Command::EmptyCache));
     expected.push(lab(Command::ResetPeaks));
@@ -93,7 +93,7 @@ fn every_switch_key_sends_its_command() {
     // Those and the written ones are all that there are.
     for switch in Switch::levers().chain([switch("batch")]) {
         let sent = typed(&mut app_on(crate::lab_states::running()), &switch.key().to_string());
-        assert_eq!(sent, [lab(Command::Flip(switch, Way::Next))], "{switch:?}");
+        assert_eq!(sent, [lab(Command::Flip(switch, FlipDirection::Next))], "{switch:?}");
     }
 }
 
@@ -183,7 +183,7 @@ fn stepping_goes_by_op_phase_and_step() {
     let expected = [StepSize::Op, StepSize::Phase, StepSize::Step].map(|size| lab(Command::Advance(size)));
     assert_eq!(typed(&mut app_on(with_run(RunState::Paused)), ".,n"), expected);
     // In what has happened, the cursor steps.
-    let expected = [Unit::Op, Unit::Phase, Unit::Step].map(|unit| go(Move::By(unit, Forward)));
+    let expected = [MoveUnit::Op, MoveUnit::Phase, MoveUnit::Step].map(|unit| go(Move::By(unit, Forward)));
     assert_eq!(typed(&mut app_on(crate::lab_states::recorded()), ".,n"), expected);
     assert_eq!(typed(&mut app_on(crate::lab_states::looking_back()), ".,n"), expected);
 }
@@ -192,10 +192,10 @@ fn stepping_goes_by_op_phase_and_step() {
 fn the_cursor_goes_by_op_and_step_to_landmarks_and_back_to_now() {
     let mut app = app_on(crate::lab_states::looking_back());
     let expected = [
-        Move::By(Unit::Op, Backward),
-        Move::By(Unit::Op, Forward),
-        Move::By(Unit::Step, Backward),
-        Move::By(Unit::Step, Forward),
+        Move::By(MoveUnit::Op, Backward),
+        Move::By(MoveUnit::Op, Forward),
+        Move::By(MoveUnit::Step, Backward),
+        Move::By(MoveUnit::Step, Forward),
         Move::Jump(Landmark::Flip, Backward),
         Move::Jump(Landmark::Flip, Forward),
         Move::Start,
@@ -208,7 +208,11 @@ fn the_cursor_goes_by_op_and_step_to_landmarks_and_back_to_now() {
     assert_eq!(sent, [back, on, step_back, step_on, start, now.clone()]);
     assert_eq!(app.update(key(KeyCode::Esc, KeyModifiers::NONE)), [now]);
     let mut running = app_on(crate::lab_states::running());
-    assert_eq!(typed(&mut running, "h"), [go(Move::By(Unit::Op, Backward))], "a lab that runs can be looked back into");
+    assert_eq!(
+        typed(&mut running, "h"),
+        [go(Move::By(MoveUnit::Op, Backward))],
+        "a lab that runs can be looked back into"
+    );
     assert_eq!(typed(&mut running, "G"), [], "and is at its end already");
     assert_eq!(running.update(key(KeyCode::Esc, KeyModifiers::NONE)), []);
 }
@@ -237,7 +241,7 @@ fn going_to_a_place_is_one_key_more_or_a_number() {
     assert_eq!(enter(&mut app), []);
     typed(&mut app, "g99");
     assert_eq!(app.update(key(KeyCode::Esc, KeyModifiers::NONE)), []);
-    assert_eq!(typed(&mut app, "."), [go(Move::By(Unit::Op, Forward))]);
+    assert_eq!(typed(&mut app, "."), [go(Move::By(MoveUnit::Op, Forward))]);
 }
 
 #[test]
@@ -375,7 +379,7 @@ fn the_list_of_themes_shows_each_at_once_and_keeps_or_gives_back() {
     assert_eq!(app.theme().name(), "light");
     assert_eq!(typed(&mut app, "m"), [flip("amp")]);
     // As often as there are themes comes back to where it began, however many there are.
-    let themes = Catalog::default().names().count();
+    let themes = ThemeCatalog::default().names().count();
     typed(&mut app, &"T".repeat(themes + 1));
     assert_eq!(app.theme().name(), "light");
     assert_eq!(app.update(key(KeyCode::Char('c'), KeyModifiers::CONTROL)), [Effect::Quit]);
@@ -383,7 +387,7 @@ fn the_list_of_themes_shows_each_at_once_and_keeps_or_gives_back() {
 
 #[test]
 fn a_theme_that_can_not_be_had_is_told_in_the_list_and_not_worn() {
-    let mut catalog = Catalog::default();
+    let mut catalog = ThemeCatalog::default();
     catalog.insert("broken", "styles = 3");
     let (theme, _) = catalog.load("nord", ColorTier::True).unwrap();
     let mut app = App::new(catalog, theme, GlyphTier::Unicode);
@@ -405,7 +409,7 @@ fn bound(wanted: &[(&str, &str)]) -> App {
     let wanted = wanted.iter().map(|(word, key)| ((*word).to_owned(), vec![(*key).to_owned()])).collect();
     let (keys, told) = tui::standard_keys().rebound(&wanted);
     assert_eq!(told, Vec::<String>::new());
-    let catalog = Catalog::default();
+    let catalog = ThemeCatalog::default();
     let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
     App::new(catalog, theme, GlyphTier::Unicode).with_keys(keys)
 }

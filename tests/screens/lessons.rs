@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use vramlab::device::sim::CardCatalog;
-use vramlab::figures::Known;
-use vramlab::lesson::{Answer, Course, Lesson, Library, Measured, Order, Runs, Stage, play};
+use vramlab::figures::FigureInputs;
+use vramlab::lesson::{Answer, Course, CourseRequest, CourseStage, Lesson, LessonRuns, Library, MeasuredAnswer, play};
 use vramlab::model::{Event, EventKind, Lab, RunState};
 use vramlab::session::{self, Command, Feed, LabSpec, Session, StepSize};
 use vramlab::workload::Catalog;
@@ -20,7 +20,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn runs(lesson: &Lesson) -> Runs {
+fn runs(lesson: &Lesson) -> LessonRuns {
     let (catalog, cards) = (Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
     lesson.runs(&catalog, &cards, None).unwrap_or_else(|error| panic!("{}: {error}", lesson.name))
 }
@@ -37,11 +37,11 @@ fn troubles(lesson: &Arc<Lesson>) -> Vec<String> {
     let first = play(Arc::clone(lesson), runs.clone(), |_| Answer::Passed).unwrap();
     let mut troubles = untrue(&first);
     if troubles.is_empty() {
-        let mut right = first.all_told().iter().filter_map(|told| told.measured).map(Measured::as_answer);
+        let mut right = first.all_told().iter().filter_map(|told| told.measured).map(MeasuredAnswer::as_answer);
         let second = play(Arc::clone(lesson), runs, |_| right.next().unwrap_or(Answer::Passed)).unwrap();
         troubles = untrue(&second);
         let (score, questions) = (second.score(), lesson.questions());
-        if (score.halves as usize, score.of as usize, second.stage()) != (2 * questions, questions, Stage::Over) {
+        if (score.halves as usize, score.of as usize, second.stage()) != (2 * questions, questions, CourseStage::Over) {
             troubles.push(format!("{}: the answers that were right are worth {score}", lesson.name));
         }
     }
@@ -119,10 +119,10 @@ impl Live {
         live
     }
 
-    fn obey(&mut self, order: &Order) {
+    fn obey(&mut self, order: &CourseRequest) {
         match (order, order.command()) {
             (_, Some(command)) => self.session.commands.send(command).unwrap(),
-            (Order::Steps(steps), None) => {
+            (CourseRequest::Steps(steps), None) => {
                 self.until = self.lab.finished() + steps;
                 self.advance();
             }
@@ -163,14 +163,14 @@ fn a_course_beside_a_running_lab_comes_to_the_same() {
     let headless = play(Arc::clone(&lesson), runs, |_| Answer::Choice(1)).unwrap();
     let mut live = Live::start(spec);
     let mut course = Course::new(lesson, true);
-    while course.stage() != Stage::Over {
+    while course.stage() != CourseStage::Over {
         let view = live.lab.view();
-        let known = Known { view: &view, statistics: None, device_memory: None };
+        let known = FigureInputs { view: &view, statistics: None, device_memory: None };
         match (course.observe(&known), course.stage()) {
             (Some(order), _) => live.obey(&order),
-            (None, Stage::Introduction) if course.introduction().is_empty() => live.look(),
-            (None, Stage::Introduction | Stage::Explained) => course.proceed(),
-            (None, Stage::Asking) => course.answer(Answer::Choice(1)),
+            (None, CourseStage::Introduction) if course.introduction().is_empty() => live.look(),
+            (None, CourseStage::Introduction | CourseStage::Explained) => course.proceed(),
+            (None, CourseStage::Asking) => course.answer(Answer::Choice(1)),
             (None, _) => live.look(),
         }
     }

@@ -15,11 +15,11 @@ use vramlab::model::{AlikeRanks, Event, EventKind, Grouping, Lab, RunState, Stud
 use vramlab::recording::Direction::{Backward, Forward};
 use vramlab::recording::{FrameBuilder, Next, Reader, RecordingError, Writer};
 use vramlab::session::{
-    self, Command, DeviceChoice, Headless, LabSpec, Listener, MemoryLimit, Parallel, StepSize, Switch, Way,
+    self, Command, DeviceChoice, FlipDirection, Headless, LabSpec, Listener, MemoryLimit, Parallel, StepSize, Switch,
 };
 use vramlab::source::{
-    self, Ability, Cursor, Kind, Landmark, Moment, Move, Picture, RankState, Recorder, Request, Source, Unit, Wanted,
-    Window,
+    self, Ability, Cursor, Landmark, Moment, Move, MoveUnit, Picture, RankState, Recorder, Request, Source, SourceKind,
+    StudyRequest, Window,
 };
 use vramlab::train::{Config, Parallelism, PipelineSchedule};
 use vramlab::units::Bytes;
@@ -68,7 +68,7 @@ impl Front {
     }
 
     fn flip(&self, word: &str) {
-        self.command(Command::Flip(Switch::named(word).unwrap(), Way::Next));
+        self.command(Command::Flip(Switch::named(word).unwrap(), FlipDirection::Next));
     }
 
     fn last(&self) -> Arc<Picture> {
@@ -181,7 +181,7 @@ fn a_lab_that_runs_can_be_looked_back_into_while_it_goes_on() {
     front.wait_for_steps(5);
     // Moves begin where the screen is: at the mark.
     front.wait("a mark", |picture| picture.moment() == Moment::StepPeak && picture.shown().steps.finished >= 3);
-    let (step_end, back) = front.go(Move::By(Unit::Step, Backward));
+    let (step_end, back) = front.go(Move::By(MoveUnit::Step, Backward));
     assert_eq!(back.view.position, step_end, "the view is that of the cursor");
     let steps = back.view.steps.finished;
     assert!(steps >= 3 && steps <= back.extent.steps && step_end <= back.extent.end);
@@ -192,12 +192,12 @@ fn a_lab_that_runs_can_be_looked_back_into_while_it_goes_on() {
     assert_same(&later.view, &back.view, "the view at a cursor that stays");
     assert!(later.history.columns() > later.view.history.columns(), "the history knows what follows the cursor");
     // By one step less, one op on, and back to now.
-    let (before, picture) = front.go(Move::By(Unit::Step, Backward));
+    let (before, picture) = front.go(Move::By(MoveUnit::Step, Backward));
     assert_eq!(picture.view.steps.finished, steps - 1);
-    assert_eq!(front.go(Move::By(Unit::Step, Forward)).0, step_end);
-    let (op_end, on) = front.go(Move::By(Unit::Op, Forward));
+    assert_eq!(front.go(Move::By(MoveUnit::Step, Forward)).0, step_end);
+    let (op_end, on) = front.go(Move::By(MoveUnit::Op, Forward));
     assert_eq!(on.view.steps.finished, steps);
-    let (phase_end, _) = front.go(Move::By(Unit::Phase, Forward));
+    let (phase_end, _) = front.go(Move::By(MoveUnit::Phase, Forward));
     front.ask(Request::Move(Move::Now));
     let now = front.wait("now", |picture| picture.is_now());
     assert!(now.view.steps.finished >= later.extent.steps && now.view.position == now.extent.end);
@@ -234,7 +234,8 @@ fn the_view_at_any_position_is_that_of_a_fresh_lab_after_as_many_events() {
             seen.push(front.go(Move::To(position.min(end))));
         }
     }
-    for to in [Move::By(Unit::Op, Forward), Move::By(Unit::Phase, Forward), Move::By(Unit::Step, Backward)] {
+    for to in [Move::By(MoveUnit::Op, Forward), Move::By(MoveUnit::Phase, Forward), Move::By(MoveUnit::Step, Backward)]
+    {
         seen.push(front.go(to));
     }
     seen.push(front.go(Move::Jump(Landmark::Flip, Forward)));
@@ -300,7 +301,7 @@ fn a_recording_plays_what_was_live() {
 
     let mut opened = Front::recording(&path, false);
     let last = opened.wait("the whole recording", |picture| !picture.extent.grows);
-    assert_eq!(last.kind, Kind::Recording("run.vram".into()));
+    assert_eq!(last.kind, SourceKind::Recording("run.vram".into()));
     assert_eq!((last.extent.steps, last.run.clone(), last.is_now()), (12, RunState::Finished, true));
     assert_eq!(last.extent.end, events_of(&path).len() as u64);
     assert_eq!(last.configurations.len(), 2, "before the flip and after it");
@@ -413,7 +414,7 @@ fn a_file_that_is_being_written_is_followed() {
     }
     assert_eq!(end, events.len() as u64);
     // While the end is awaited, the cursor looks back.
-    let (position, back) = front.go(Move::By(Unit::Step, Backward));
+    let (position, back) = front.go(Move::By(MoveUnit::Step, Backward));
     assert_same(&back.view, &view_of(&events[..position as usize]), "looking back");
 }
 
@@ -720,7 +721,7 @@ fn while_nobody_moves_the_cursor_memory_is_that_of_a_peak() {
     }
     // Moves begin where the screen is.
     let running = live.last();
-    live.ask(Request::Move(Move::By(Unit::Op, Backward)));
+    live.ask(Request::Move(Move::By(MoveUnit::Op, Backward)));
     let back = live.wait("a look back", |picture| !picture.is_now());
     assert_eq!(back.moment(), Moment::Cursor);
     assert!(back.place() + 2000 > running.place(), "{} {}", back.place(), running.place());
@@ -810,7 +811,7 @@ fn the_step_before_is_pinned_then_this_one_then_none() {
 fn a_part_of_the_run_is_studied_and_the_study_follows_the_cursor() {
     let mut front = Front::live(spec());
     front.wait("six steps", |picture| picture.view.steps.finished > 6);
-    front.ask(Request::Study(Some(Wanted { window: Window::Step, grouping: Grouping::Category })));
+    front.ask(Request::Study(Some(StudyRequest { window: Window::Step, grouping: Grouping::Category })));
     let studied = front.wait("a study", |picture| picture.study.is_some());
     let study = studied.study.as_ref().unwrap();
     assert_eq!(study.steps.len(), 1, "the last whole step");
@@ -818,7 +819,7 @@ fn a_part_of_the_run_is_studied_and_the_study_follows_the_cursor() {
     front.command(Command::Pause);
     front.wait("a pause", |picture| picture.run == RunState::Paused);
     front.ask(Request::Move(Move::Step(3)));
-    front.ask(Request::Move(Move::By(Unit::Op, Forward)));
+    front.ask(Request::Move(Move::By(MoveUnit::Op, Forward)));
     // Step 3 may have been studied before, as the last whole one: that is no answer to the move.
     let back = front.wait("the study of step 3", |picture| {
         let of_step = |study: &Study| study.steps.first().is_some_and(|step| step.what == 3);
@@ -832,7 +833,7 @@ fn a_part_of_the_run_is_studied_and_the_study_follows_the_cursor() {
     assert_eq!(study.peak.unwrap().allocated, column.peak, "as full as the history says");
     assert_eq!(study.moments.iter().map(|moment| moment.reserved).max(), Some(column.reserved));
     // The whole run, by name.
-    front.ask(Request::Study(Some(Wanted { window: Window::Run, grouping: Grouping::Name })));
+    front.ask(Request::Study(Some(StudyRequest { window: Window::Run, grouping: Grouping::Name })));
     let whole = front.wait("a study of the run", |picture| {
         picture.study.as_ref().is_some_and(|study| study.grouping == Grouping::Name)
     });

@@ -15,10 +15,10 @@ use crate::cli::subject::examine;
 use crate::cli::subjects::{Subject, SubjectsArgs};
 use crate::cli::{Status, Usage};
 use crate::model::Begins;
-use crate::source::Examined;
+use crate::source::DeviceExamination;
 use crate::units::Bytes;
 use crate::whatif::{Facts, Program};
-use verdict::{Checked, Verdict};
+use verdict::{CheckedLimit, LimitVerdict};
 
 /// Arguments of `vramlab check`.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(super) struct CheckArgs {
     max_reserved: Option<Bytes>,
     /// The most that may be stranded at the peak of reserved memory: 5% of it, or 200MiB.
     #[arg(long, value_name = "PERCENT|BYTES")]
-    max_stranded: Option<Amount>,
+    max_stranded: Option<Threshold>,
     /// The most that all leaks together may grow by, such as 1MiB/step.
     #[arg(long, value_name = "BYTES/step")]
     max_leak: Option<Rate>,
@@ -64,12 +64,12 @@ enum CheckFormat {
 
 /// Bytes, or a share of reserved memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Amount {
+enum Threshold {
     Percent(f64),
     Bytes(Bytes),
 }
 
-impl FromStr for Amount {
+impl FromStr for Threshold {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -102,7 +102,7 @@ struct DeviceOutcome {
     which: String,
     run: Facts,
     leak: Option<Bytes>,
-    checked: Vec<Checked>,
+    checked: Vec<CheckedLimit>,
 }
 
 /// Reads the files and says which limits are broken. Exit code 1: one is; 2: a file can't be read; 3: one can't be told.
@@ -133,17 +133,17 @@ pub(super) fn run(args: &CheckArgs) -> Result<Status> {
     let format = if args.json { CheckFormat::Json } else { args.format };
     let paper = Paper::terminal();
     write(&mut paper.out(), paper, format, &outcomes, worst)?;
-    if worst == Verdict::Unknown && format == CheckFormat::Text {
+    if worst == LimitVerdict::Unknown && format == CheckFormat::Text {
         complain("a limit that can't be checked is neither kept nor broken: exit code 3");
     }
     Ok(match worst {
-        Verdict::Kept => Status::DONE,
-        Verdict::Unknown => Status::UNKNOWN,
-        Verdict::Broken => Status::FAILED,
+        LimitVerdict::Kept => Status::DONE,
+        LimitVerdict::Unknown => Status::UNKNOWN,
+        LimitVerdict::Broken => Status::FAILED,
     })
 }
 
-fn leak(examined: &Examined) -> Bytes {
+fn leak(examined: &DeviceExamination) -> Bytes {
     examined.leaks.iter().map(|leak| leak.bytes_per_step).sum()
 }
 
@@ -179,7 +179,12 @@ impl CheckArgs {
     }
 
     /// What of a run is held to the limits that are given.
-    fn checked(&self, run: &Facts, program: Option<&Program>, examined: Option<&Examined>) -> Vec<Checked> {
+    fn checked(
+        &self,
+        run: &Facts,
+        program: Option<&Program>,
+        examined: Option<&DeviceExamination>,
+    ) -> Vec<CheckedLimit> {
         let mut checked = Vec::new();
         // Of what was overwritten, or never recorded, a peak is the least that it can have been.
         let unseen = match run.begins {
@@ -198,28 +203,23 @@ impl CheckArgs {
         ] {
             let Some(most) = most else { continue };
             let bytes = is.get();
-            checked.push(Checked::of(
-                name,
-                Some(bytes),
-                Some(most.get()),
-                is > most,
-                unseen,
-                |verdict| match verdict {
-                    Verdict::Kept => format!("the {what} is {is}, within {option} {most}"),
-                    Verdict::Broken => format!("the {what} is {is} ({bytes} bytes), above {option} {most}"),
-                    Verdict::Unknown => format!("the {what} is {is} at least"),
-                },
-            ));
+            checked.push(CheckedLimit::of(name, Some(bytes), Some(most.get()), is > most, unseen, |verdict| {
+                match verdict {
+                    LimitVerdict::Kept => format!("the {what} is {is}, within {option} {most}"),
+                    LimitVerdict::Broken => format!("the {what} is {is} ({bytes} bytes), above {option} {most}"),
+                    LimitVerdict::Unknown => format!("the {what} is {is} at least"),
+                }
+            }));
         }
         if let Some(most) = self.max_stranded {
             let (stranded, reserved) = (run.stranded_at_peak, figures.peak_reserved);
             let percent = stranded.get() as f64 / reserved.get().max(1) as f64 * 100.0;
             let (over, most) = match most {
-                Amount::Percent(most) => (percent > most, format!("{most} %")),
-                Amount::Bytes(most) => (stranded > most, most.to_string()),
+                Threshold::Percent(most) => (percent > most, format!("{most} %")),
+                Threshold::Bytes(most) => (stranded > most, most.to_string()),
             };
-            checked.push(Checked::of("max_stranded", Some(stranded.get()), None, over, unseen, |verdict| {
-                let above = if verdict == Verdict::Broken { "above" } else { "within" };
+            checked.push(CheckedLimit::of("max_stranded", Some(stranded.get()), None, over, unseen, |verdict| {
+                let above = if verdict == LimitVerdict::Broken { "above" } else { "within" };
                 format!("{stranded} ({percent:.1} % of reserved) are stranded where most is reserved, {above} --max-stranded {most}")
             }));
         }
@@ -229,34 +229,34 @@ impl CheckArgs {
             );
             let rate = leak(examined);
             let told = unseen.is_none().then_some(rate.get());
-            checked.push(Checked::of("max_leak", told, Some(most.get()), rate > most, unseen, |verdict| {
+            checked.push(CheckedLimit::of("max_leak", told, Some(most.get()), rate > most, unseen, |verdict| {
                 match (verdict, examined.leaks.first()) {
-                    (Verdict::Broken, Some(worst)) => format!(
+                    (LimitVerdict::Broken, Some(worst)) => format!(
                         "every step leaves {rate} behind, most of it {} ({}), above --max-leak {most}/step",
                         worst.line, worst.bytes_per_step
                     ),
-                    (Verdict::Unknown, _) => "what a step leaves behind is not known".to_owned(),
+                    (LimitVerdict::Unknown, _) => "what a step leaves behind is not known".to_owned(),
                     _ => format!("every step leaves {rate} behind, within --max-leak {most}/step"),
                 }
             }));
         }
         if self.no_oom {
             let ooms = figures.ooms;
-            checked.push(Checked::of("no_oom", Some(ooms), Some(0), ooms > 0, unseen, |verdict| match verdict {
-                Verdict::Broken if ooms == 1 => "1 request for memory failed".to_owned(),
-                Verdict::Broken => format!("{ooms} requests for memory failed"),
-                Verdict::Kept => "no request for memory failed".to_owned(),
-                Verdict::Unknown => "no recorded request for memory failed".to_owned(),
+            checked.push(CheckedLimit::of("no_oom", Some(ooms), Some(0), ooms > 0, unseen, |verdict| match verdict {
+                LimitVerdict::Broken if ooms == 1 => "1 request for memory failed".to_owned(),
+                LimitVerdict::Broken => format!("{ooms} requests for memory failed"),
+                LimitVerdict::Kept => "no request for memory failed".to_owned(),
+                LimitVerdict::Unknown => "no recorded request for memory failed".to_owned(),
             }));
         }
         if let (Some(limit), Some(program)) = (self.limit, program) {
             let mut conditions = run.conditions.clone();
             conditions.limit = Some(limit);
             let ooms = program.replay(&conditions).figures.ooms;
-            checked.push(Checked::of("limit", Some(ooms), Some(0), ooms > 0, unseen, |verdict| match verdict {
-                Verdict::Kept => format!("the run goes through under --limit {limit} (replayed)"),
-                Verdict::Broken => format!("under --limit {limit} requests for memory fail: {ooms} (replayed)"),
-                Verdict::Unknown => format!("the recorded part goes through under --limit {limit} (replayed)"),
+            checked.push(CheckedLimit::of("limit", Some(ooms), Some(0), ooms > 0, unseen, |verdict| match verdict {
+                LimitVerdict::Kept => format!("the run goes through under --limit {limit} (replayed)"),
+                LimitVerdict::Broken => format!("under --limit {limit} requests for memory fail: {ooms} (replayed)"),
+                LimitVerdict::Unknown => format!("the recorded part goes through under --limit {limit} (replayed)"),
             }));
         }
         checked
@@ -268,15 +268,15 @@ fn write(
     paper: Paper,
     format: CheckFormat,
     outcomes: &[DeviceOutcome],
-    worst: Verdict,
+    worst: LimitVerdict,
 ) -> io::Result<()> {
     match format {
         CheckFormat::Json => writeln!(out, "{}", object(outcomes, worst)),
         CheckFormat::Text => {
-            for (outcome, checked) in all(outcomes).filter(|(_, checked)| checked.verdict != Verdict::Kept) {
+            for (outcome, checked) in all(outcomes).filter(|(_, checked)| checked.verdict != LimitVerdict::Kept) {
                 paper.paragraph(out, &format!("{}{}", outcome.which, checked.sentence), 0, checked.verdict.tone())?;
             }
-            if worst == Verdict::Kept {
+            if worst == LimitVerdict::Kept {
                 let names: Vec<&str> = outcomes.iter().map(|outcome| outcome.file.as_str()).collect();
                 let names = if names.len() > 1 {
                     format!("{} runs are", names.len())
@@ -290,9 +290,9 @@ fn write(
         CheckFormat::Github => {
             for (outcome, checked) in all(outcomes) {
                 let level = match checked.verdict {
-                    Verdict::Kept => "notice",
-                    Verdict::Unknown => "warning",
-                    Verdict::Broken => "error",
+                    LimitVerdict::Kept => "notice",
+                    LimitVerdict::Unknown => "warning",
+                    LimitVerdict::Broken => "error",
                 };
                 let sentence = format!("{}{}", outcome.which, checked.sentence);
                 writeln!(out, "::{level} title={}::{}", property("vramlab check"), escaped(&sentence))?;
@@ -302,12 +302,12 @@ fn write(
     }
 }
 
-fn all(outcomes: &[DeviceOutcome]) -> impl Iterator<Item = (&DeviceOutcome, &Checked)> {
+fn all(outcomes: &[DeviceOutcome]) -> impl Iterator<Item = (&DeviceOutcome, &CheckedLimit)> {
     outcomes.iter().flat_map(|outcome| outcome.checked.iter().map(move |checked| (outcome, checked)))
 }
 
-fn object(outcomes: &[DeviceOutcome], worst: Verdict) -> Value {
-    let sentences = |wanted: Verdict| -> Vec<String> {
+fn object(outcomes: &[DeviceOutcome], worst: LimitVerdict) -> Value {
+    let sentences = |wanted: LimitVerdict| -> Vec<String> {
         let those = all(outcomes).filter(|(_, checked)| checked.verdict == wanted);
         those.map(|(outcome, checked)| format!("{}{}", outcome.which, checked.sentence)).collect()
     };
@@ -328,10 +328,10 @@ fn object(outcomes: &[DeviceOutcome], worst: Verdict) -> Value {
     };
     json!({
         "units": { "sizes": "bytes" },
-        "passed": worst == Verdict::Kept,
+        "passed": worst == LimitVerdict::Kept,
         "verdict": worst,
-        "broken": sentences(Verdict::Broken),
-        "unknown": sentences(Verdict::Unknown),
+        "broken": sentences(LimitVerdict::Broken),
+        "unknown": sentences(LimitVerdict::Unknown),
         "runs": outcomes.iter().map(run).collect::<Vec<_>>(),
     })
 }
@@ -351,14 +351,14 @@ mod tests {
 
     #[test]
     fn limits_are_read_as_people_write_them() {
-        assert_eq!("5%".parse(), Ok(Amount::Percent(5.0)));
-        assert_eq!("1.5 %".parse(), Ok(Amount::Percent(1.5)));
-        assert_eq!("200MiB".parse(), Ok(Amount::Bytes(Bytes::mib(200))));
+        assert_eq!("5%".parse(), Ok(Threshold::Percent(5.0)));
+        assert_eq!("1.5 %".parse(), Ok(Threshold::Percent(1.5)));
+        assert_eq!("200MiB".parse(), Ok(Threshold::Bytes(Bytes::mib(200))));
         for text in ["1MiB/step", "1MiB", "1048576", " 1 MiB / step"] {
             assert_eq!(text.replace(" / ", "/").parse(), Ok(Rate(Bytes::mib(1))), "{text}");
         }
         assert_eq!("0".parse(), Ok(Rate(Bytes::ZERO)));
-        assert!("101%".parse::<Amount>().is_err() && "much".parse::<Rate>().is_err());
+        assert!("101%".parse::<Threshold>().is_err() && "much".parse::<Rate>().is_err());
     }
 
     #[test]

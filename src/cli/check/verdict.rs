@@ -7,7 +7,7 @@ use crate::cli::columns::Tone;
 /// Whether a limit is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
+pub(super) enum LimitVerdict {
     /// It is.
     #[default]
     Kept,
@@ -17,7 +17,7 @@ pub(super) enum Verdict {
     Broken,
 }
 
-impl Verdict {
+impl LimitVerdict {
     /// Its colour.
     pub const fn tone(self) -> Tone {
         match self {
@@ -30,18 +30,18 @@ impl Verdict {
 
 /// One limit, held against one run.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Checked {
+pub(super) struct CheckedLimit {
     /// The option, as a key.
     pub check: &'static str,
     /// What the run has: bytes, or a number.
     pub value: Option<u64>,
     /// The most that is allowed, where it is a number of the same kind.
     pub most: Option<u64>,
-    pub verdict: Verdict,
+    pub verdict: LimitVerdict,
     pub sentence: String,
 }
 
-impl Checked {
+impl CheckedLimit {
     /// What is over a limit breaks it, even if the rest is unknown; what is not may be more than is seen, and `unseen` says why.
     pub fn of(
         check: &'static str,
@@ -49,15 +49,15 @@ impl Checked {
         most: Option<u64>,
         over: bool,
         unseen: Option<&str>,
-        sentence: impl FnOnce(Verdict) -> String,
+        sentence: impl FnOnce(LimitVerdict) -> String,
     ) -> Self {
         let verdict = match (over, unseen) {
-            (true, _) => Verdict::Broken,
-            (false, Some(_)) => Verdict::Unknown,
-            (false, None) => Verdict::Kept,
+            (true, _) => LimitVerdict::Broken,
+            (false, Some(_)) => LimitVerdict::Unknown,
+            (false, None) => LimitVerdict::Kept,
         };
         let mut sentence = sentence(verdict);
-        if let Some(why) = unseen.filter(|_| verdict == Verdict::Unknown) {
+        if let Some(why) = unseen.filter(|_| verdict == LimitVerdict::Unknown) {
             sentence = format!("can't be checked: {sentence}; {why}");
         }
         Self { check, value, most, verdict, sentence }

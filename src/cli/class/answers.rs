@@ -8,7 +8,7 @@ use crate::model::{LessonAnswer, LessonNote};
 
 /// An answer, and how many gave it.
 #[derive(Default)]
-struct Given {
+struct AnswerCount {
     halves: Option<u32>,
     count: usize,
 }
@@ -17,7 +17,7 @@ struct Given {
 #[derive(Default)]
 struct QuestionTally {
     title: String,
-    said: BTreeMap<String, Given>,
+    said: BTreeMap<String, AnswerCount>,
 }
 
 /// All answered questions, by lesson and step.
@@ -66,7 +66,7 @@ impl Answers {
 
     /// The same for other programs.
     pub fn json(&self) -> Value {
-        let answer = |(text, given): (&String, &Given)| json!({ "said": text, "count": given.count, "points": given.halves.map(|halves| f64::from(halves) / 2.0) });
+        let answer = |(text, given): (&String, &AnswerCount)| json!({ "said": text, "count": given.count, "points": given.halves.map(|halves| f64::from(halves) / 2.0) });
         let question = |((lesson, step), asked): (&(String, u32), &QuestionTally)| {
             let said: Vec<Value> = asked.said.iter().map(answer).collect();
             json!({ "lesson": lesson, "step": step, "title": asked.title, "answers": said })

@@ -11,7 +11,7 @@ use crate::tui::{self, Keymap};
 use crate::user_input::{FileError, TomlText, Within};
 
 /// Frames a second that can be asked for.
-pub(in crate::cli) type Frames = Within<1, 60>;
+pub(in crate::cli) type FrameRate = Within<1, 60>;
 
 /// The settings; what is `None` was not set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -32,7 +32,7 @@ pub(in crate::cli) struct Config {
     /// Whether nothing is to flash.
     pub reduced_motion: Option<bool>,
     /// Frames a second at most.
-    pub frames: Option<Frames>,
+    pub frames: Option<FrameRate>,
     /// Where recordings go.
     pub recordings: Option<PathBuf>,
     /// Keys by the words of commands.
@@ -52,7 +52,7 @@ pub(in crate::cli) enum Names {
 
 /// The settings in force, and what could not be understood of them, a sentence each.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Settings {
+pub(in crate::cli) struct UserSettings {
     /// What is set.
     pub config: Config,
     /// The keys in force.
@@ -61,7 +61,7 @@ pub(in crate::cli) struct Settings {
     pub told: Vec<String>,
 }
 
-impl Settings {
+impl UserSettings {
     /// Reads `file`, which need not be there, and the environment, which beats it. What can't be read counts for nothing, and
     /// is told.
     pub fn read(file: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> Self {
@@ -164,11 +164,11 @@ fn of_environment(variable: &impl Fn(&str) -> Option<String>, told: &mut Vec<Str
 mod tests {
     use super::*;
 
-    fn read(text: &str, environment: &[(&str, &str)]) -> Settings {
+    fn read(text: &str, environment: &[(&str, &str)]) -> UserSettings {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.toml");
         std::fs::write(&file, text).unwrap();
-        Settings::read(Some(&file), |name| {
+        UserSettings::read(Some(&file), |name| {
             environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         })
     }
@@ -181,7 +181,7 @@ mod tests {
         );
         assert_eq!(settings.told, Vec::<String>::new());
         let Config { theme, mouse, frames, color, glyphs, .. } = settings.config;
-        assert_eq!((theme.as_deref(), mouse, frames.map(Frames::get)), (Some("light"), Some(false), Some(5)));
+        assert_eq!((theme.as_deref(), mouse, frames.map(FrameRate::get)), (Some("light"), Some(false), Some(5)));
         assert_eq!((color, glyphs), (Some(ColorArg::Indexed), None));
         assert_eq!(read("color = 'truecolor'", &[("NO_COLOR", "1")]).config.color, Some(ColorArg::Never));
     }
@@ -202,11 +202,11 @@ mod tests {
             assert_eq!(settings.told.len(), 1);
         }
         assert!(
-            Settings::read(Some(Path::new("/nonexistent/config.toml")), |_| None).told.is_empty(),
+            UserSettings::read(Some(Path::new("/nonexistent/config.toml")), |_| None).told.is_empty(),
             "it need not be there"
         );
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Settings::read(Some(folder.path()), |_| None).told.len(), 1, "but what is there must be a file");
+        assert_eq!(UserSettings::read(Some(folder.path()), |_| None).told.len(), 1, "but what is there must be a file");
     }
 
     #[test]

@@ -13,10 +13,10 @@ use color_eyre::eyre::{Result, WrapErr, eyre};
 
 use super::output::{stdout, warn};
 use super::{Status, spec};
-use crate::tui::{self, Group};
+use crate::tui::{self, KeyGroup};
 use crate::user_input;
 
-pub(super) use file::Settings;
+pub(super) use file::UserSettings;
 pub(super) use values::{ColorArg, GlyphArg};
 
 /// Arguments of `vramlab config`.
@@ -73,11 +73,11 @@ pub(super) fn keep_theme(name: &str) -> String {
 }
 
 /// The settings in force.
-pub(super) fn settings() -> Settings {
-    Settings::read(place().as_deref(), |name| std::env::var(name).ok())
+pub(super) fn settings() -> UserSettings {
+    UserSettings::read(place().as_deref(), |name| std::env::var(name).ok())
 }
 
-impl Settings {
+impl UserSettings {
     /// The device that is set, where it can be had; else why it can't is told.
     pub fn device(&mut self) -> Option<String> {
         let text = self.config.device.clone().filter(|text| text != "auto")?;
@@ -108,7 +108,7 @@ fn documented() -> String {
     let mut text = include_str!("default.toml").to_owned();
     // A command of several screens is bound on all of them.
     let mut told = Vec::new();
-    for group in Group::ALL {
+    for group in KeyGroup::ALL {
         text.push_str(&format!("\n# {}\n", group.title()));
         for binding in tui::standard_keys().bindings().iter().filter(|binding| binding.group == group) {
             if told.contains(&binding.action) {
@@ -150,7 +150,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.toml");
         fs::write(&file, at_its_word()).unwrap();
-        let settings = Settings::read(Some(&file), |_| None);
+        let settings = UserSettings::read(Some(&file), |_| None);
         assert_eq!(settings.told, Vec::<String>::new());
         let set = &settings.config;
         assert!(set.theme.as_deref() == Some("auto") && set.device.as_deref() == Some("auto"));

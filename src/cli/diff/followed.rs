@@ -16,7 +16,7 @@ struct FileFunction {
 }
 
 /// What a function's lines hold, by line.
-type Lines = BTreeMap<u64, Survivor>;
+type LineSurvivors = BTreeMap<u64, Survivor>;
 
 /// Both lists under names that mean the same in both.
 pub(super) fn followed(before: &[Survivor], after: &[Survivor]) -> (Vec<Survivor>, Vec<Survivor>) {
@@ -29,7 +29,7 @@ pub(super) fn followed(before: &[Survivor], after: &[Survivor]) -> (Vec<Survivor
             pair(&function, &function.file, a, b, &mut one, &mut other);
         }
     }
-    let alone = |name: &str, of: &BTreeMap<FileFunction, Lines>| {
+    let alone = |name: &str, of: &BTreeMap<FileFunction, LineSurvivors>| {
         let mut found = of.keys().filter(|function| function.name == name);
         found.next().cloned().filter(|_| found.next().is_none())
     };
@@ -50,8 +50,8 @@ pub(super) fn followed(before: &[Survivor], after: &[Survivor]) -> (Vec<Survivor
 }
 
 /// Names that are lines, by function; the others go to `rest` as they are.
-fn by_function(held: &[Survivor], rest: &mut Vec<Survivor>) -> BTreeMap<FileFunction, Lines> {
-    let mut functions: BTreeMap<FileFunction, Lines> = BTreeMap::new();
+fn by_function(held: &[Survivor], rest: &mut Vec<Survivor>) -> BTreeMap<FileFunction, LineSurvivors> {
+    let mut functions: BTreeMap<FileFunction, LineSurvivors> = BTreeMap::new();
     for held in held {
         let place =
             naming::place(&held.name).rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?)));
@@ -70,8 +70,8 @@ fn by_function(held: &[Survivor], rest: &mut Vec<Survivor>) -> BTreeMap<FileFunc
 fn pair(
     function: &FileFunction,
     file: &str,
-    mut before: Lines,
-    mut after: Lines,
+    mut before: LineSurvivors,
+    mut after: LineSurvivors,
     one: &mut Vec<Survivor>,
     other: &mut Vec<Survivor>,
 ) {
@@ -82,7 +82,7 @@ fn pair(
             pairs.push((line, moved));
         }
     }
-    let left = |lines: &Lines, taken: &dyn Fn(&(u64, u64)) -> u64| -> Vec<u64> {
+    let left = |lines: &LineSurvivors, taken: &dyn Fn(&(u64, u64)) -> u64| -> Vec<u64> {
         lines.keys().copied().filter(|line| !pairs.iter().any(|pair| taken(pair) == *line)).collect()
     };
     let (gone, new) = (left(&before, &|pair| pair.0), left(&after, &|pair| pair.1));
@@ -110,7 +110,7 @@ fn pair(
 }
 
 /// By how many lines most of a function moved; of as good ones the smallest.
-fn shift(before: &Lines, after: &Lines) -> i64 {
+fn shift(before: &LineSurvivors, after: &LineSurvivors) -> i64 {
     let mut votes: BTreeMap<i64, usize> = BTreeMap::new();
     // A function with thousands of lines is generated: it stays where it is.
     if before.len().saturating_mul(after.len()) < 1 << 16 {
@@ -126,7 +126,7 @@ fn shift(before: &Lines, after: &Lines) -> i64 {
         .map_or(0, |of| of.0)
 }
 
-fn sum(function: &FileFunction, file: &str, lines: Lines) -> Survivor {
+fn sum(function: &FileFunction, file: &str, lines: LineSurvivors) -> Survivor {
     let most = lines.values().max_by_key(|held| held.bytes).map(|held| held.category);
     Survivor {
         name: format!("{} ({file})", function.name),

@@ -16,7 +16,7 @@ use crate::cli::percent::changed;
 use crate::cli::subject::examine;
 use crate::cli::{Status, Usage};
 use crate::model::{Category, Difference, differences};
-use crate::source::{Examined, Standing};
+use crate::source::{DeviceExamination, MomentHoldings};
 use crate::units::{Bytes, DeviceIndex};
 
 /// Arguments of `vramlab diff`.
@@ -72,13 +72,13 @@ pub(super) fn run(args: &DiffArgs) -> Result<Status> {
 }
 
 /// What each name holds in both, where it differs; lines are followed where an edit moved them.
-fn differ(before: &Standing, after: &Standing) -> Vec<Difference> {
+fn differ(before: &MomentHoldings, after: &MomentHoldings) -> Vec<Difference> {
     let (before, after) = followed::followed(&before.holders, &after.holders);
     differences(&before, &after)
 }
 
 /// The device of a file that is asked for.
-fn examined(path: &Path, rank: Option<u16>) -> Result<Examined> {
+fn examined(path: &Path, rank: Option<u16>) -> Result<DeviceExamination> {
     let mut all = examine(&read(path, None)?)?;
     let wanted = match rank {
         None => (!all.is_empty()).then_some(0),
@@ -90,7 +90,7 @@ fn examined(path: &Path, rank: Option<u16>) -> Result<Examined> {
     Ok(all.swap_remove(index))
 }
 
-fn total(of: &Examined) -> Value {
+fn total(of: &DeviceExamination) -> Value {
     json!({
         "device": of.device,
         "peak_allocated": of.view.peak_allocated,
@@ -100,7 +100,7 @@ fn total(of: &Examined) -> Value {
     })
 }
 
-fn moment(before: &Standing, after: &Standing) -> Value {
+fn moment(before: &MomentHoldings, after: &MomentHoldings) -> Value {
     let by_category = Category::ALL.into_iter().map(|category| {
         let (a, b) = (before.by_category[category as usize], after.by_category[category as usize]);
         (category.label().to_owned(), json!({ "before": a, "after": b, "grew": b.get() as i128 - a.get() as i128 }))
@@ -122,7 +122,13 @@ fn moment(before: &Standing, after: &Standing) -> Value {
     })
 }
 
-fn totals(out: &mut impl Write, paper: Paper, args: &DiffArgs, before: &Examined, after: &Examined) -> io::Result<()> {
+fn totals(
+    out: &mut impl Write,
+    paper: Paper,
+    args: &DiffArgs,
+    before: &DeviceExamination,
+    after: &DeviceExamination,
+) -> io::Result<()> {
     for (side, path, of) in [("A", &args.before, before), ("B", &args.after, after)] {
         paper.paragraph(out, &format!("{side}: {}, device {}", path.display(), of.device.0), 0, Tone::Strong)?;
     }
@@ -146,7 +152,7 @@ fn totals(out: &mut impl Write, paper: Paper, args: &DiffArgs, before: &Examined
     table.print(out, paper)
 }
 
-fn categories(out: &mut impl Write, paper: Paper, before: &Standing, after: &Standing) -> io::Result<()> {
+fn categories(out: &mut impl Write, paper: Paper, before: &MomentHoldings, after: &MomentHoldings) -> io::Result<()> {
     let mut table = Table::new([Column::left(""), Column::right("A"), Column::right("B"), Column::right("grew by")]);
     for category in Category::ALL {
         let (a, b) = (before.by_category[category as usize], after.by_category[category as usize]);

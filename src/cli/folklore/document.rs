@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::text::{measured, verdict, word};
 use super::{JudgedClaim, MeasuredOn};
-use crate::folklore::{NotHere, Outcome, Side};
+use crate::folklore::{BenchOutcome, NotHere, Side};
 
 /// One object: the device, and a row for each claim. Figures are in the unit beside them.
 pub(super) fn json(place: &MeasuredOn, rows: &[JudgedClaim<'_>], not_here: &[&NotHere]) -> Value {
@@ -43,7 +43,7 @@ fn object(place: &MeasuredOn, row: &JudgedClaim<'_>) -> Value {
     });
     let Some(fields) = object.as_object_mut() else { return object };
     match &row.outcome {
-        Outcome::Judged(judged) => {
+        BenchOutcome::Judged(judged) => {
             let figures = judged.figures.iter();
             let values: Map<String, Value> =
                 figures.clone().map(|(name, amount)| (name.clone(), json!(amount.value))).collect();
@@ -97,7 +97,7 @@ fn measured_here(out: &mut impl Write, place: &MeasuredOn, rows: &[JudgedClaim<'
     writeln!(out, "|---|---|---|---|---|---|")?;
     for row in rows {
         let (reason, holds, fails) = match &row.outcome {
-            Outcome::Judged(judged) => (judged.reason.as_str(), judged.holds.as_str(), judged.fails.as_str()),
+            BenchOutcome::Judged(judged) => (judged.reason.as_str(), judged.holds.as_str(), judged.fails.as_str()),
             _ => ("", "", ""),
         };
         let measured = measured(&row.outcome);

@@ -12,10 +12,10 @@ use color_eyre::eyre::Result;
 
 use super::columns::Paper;
 use super::output::{stdout, warn};
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::spec::{self, workloads};
 use super::{Status, Usage, config};
-use crate::folklore::{Bench, Claim, Folklore, FolkloreError, NotHere, Outcome};
+use crate::folklore::{Bench, BenchOutcome, Claim, Folklore, FolkloreError, NotHere};
 use crate::session::DeviceChoice;
 use crate::user_input::config_folder;
 use interrupt::Interrupt;
@@ -54,7 +54,7 @@ enum ClaimsFormat {
 struct JudgedClaim<'a> {
     /// As it was run: with smaller sides, where they did not fit.
     claim: Cow<'a, Claim>,
-    outcome: Outcome,
+    outcome: BenchOutcome,
 }
 
 /// Where it was measured.
@@ -144,7 +144,7 @@ fn chosen<'a>(folklore: &'a Folklore, names: &[String]) -> Result<(Vec<&'a Claim
 /// Measures one claim after the other, until it is interrupted.
 fn measure<'a>(bench: &Bench, claims: &[&'a Claim], interrupt: &Interrupt) -> Vec<JudgedClaim<'a>> {
     let sides = |claims: &[&Claim]| claims.iter().map(|claim| claim.sides.len() as u64).sum::<u64>();
-    let mut progress = Progress::new("measuring", sides(claims));
+    let mut progress = ProgressLine::new("measuring", sides(claims));
     let mut rows = Vec::new();
     for (index, claim) in claims.iter().enumerate() {
         let before = sides(&claims[..index]);
@@ -152,12 +152,12 @@ fn measure<'a>(bench: &Bench, claims: &[&'a Claim], interrupt: &Interrupt) -> Ve
             progress.of_few(before + stage.index as u64, sides(claims));
             !interrupt.came()
         });
-        if outcome == Outcome::Cancelled {
+        if outcome == BenchOutcome::Cancelled {
             break;
         }
         let reduced = match &outcome {
-            Outcome::Judged(judged) => judged.reduced.as_ref(),
-            Outcome::Unfit { .. } | Outcome::Cancelled => None,
+            BenchOutcome::Judged(judged) => judged.reduced.as_ref(),
+            BenchOutcome::Unfit { .. } | BenchOutcome::Cancelled => None,
         };
         let smaller = reduced.map(|reduction| Cow::Owned(reduction.of(claim, &bench.workloads)));
         rows.push(JudgedClaim { claim: smaller.unwrap_or(Cow::Borrowed(*claim)), outcome });

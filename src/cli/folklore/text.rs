@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 use super::{JudgedClaim, MeasuredOn};
 use crate::cli::columns::{Cell, Column, Paper, Table, Tone};
 use crate::drawing::pane::wrap;
-use crate::folklore::{NotHere, Outcome, Side, Verdict, Work};
+use crate::folklore::{BenchOutcome, NotHere, Side, Verdict, Work};
 
 /// From this width on the claim and the figures stand side by side.
 const SIDE_BY_SIDE: usize = 110;
@@ -92,7 +92,7 @@ fn said(row: &JudgedClaim<'_>) -> String {
 }
 
 /// The verdict in its colour.
-fn verdict_cell(outcome: &Outcome) -> Cell {
+fn verdict_cell(outcome: &BenchOutcome) -> Cell {
     Cell::toned(verdict(outcome), tone(verdict_of(outcome)))
 }
 
@@ -130,7 +130,7 @@ pub(super) fn in_full(out: &mut impl Write, place: &MeasuredOn, row: &JudgedClai
     paper.paragraph(out, &format!("Said in: {}.", claim.said_by), INDENT, Tone::Plain)?;
     writeln!(out)?;
     match &row.outcome {
-        Outcome::Judged(judged) => {
+        BenchOutcome::Judged(judged) => {
             let verdict = verdict_cell(&row.outcome);
             writeln!(out, "verdict: {}", paper.toned(&verdict.text, verdict.tone))?;
             for (heading, text) in [
@@ -187,7 +187,7 @@ fn hanging(line: &str, indent: usize, width: usize) -> Vec<String> {
 }
 
 /// The word in the verdict's column.
-pub(super) fn verdict(outcome: &Outcome) -> &'static str {
+pub(super) fn verdict(outcome: &BenchOutcome) -> &'static str {
     word(verdict_of(outcome))
 }
 
@@ -196,17 +196,17 @@ pub(super) fn word(verdict: Option<Verdict>) -> &'static str {
     verdict.map_or("–", Verdict::label)
 }
 
-fn verdict_of(outcome: &Outcome) -> Option<Verdict> {
-    if let Outcome::Judged(judged) = outcome { Some(judged.verdict) } else { None }
+fn verdict_of(outcome: &BenchOutcome) -> Option<Verdict> {
+    if let BenchOutcome::Judged(judged) = outcome { Some(judged.verdict) } else { None }
 }
 
 /// What was measured, or why nothing was.
-pub(super) fn measured(outcome: &Outcome) -> String {
+pub(super) fn measured(outcome: &BenchOutcome) -> String {
     match outcome {
-        Outcome::Judged(judged) => judged.measured.clone(),
-        Outcome::Unfit { side: Some(side), why } => format!("Not measured here: {side}: {why}."),
-        Outcome::Unfit { side: None, why } => format!("Not measured here: {why}."),
-        Outcome::Cancelled => "Interrupted.".to_owned(),
+        BenchOutcome::Judged(judged) => judged.measured.clone(),
+        BenchOutcome::Unfit { side: Some(side), why } => format!("Not measured here: {side}: {why}."),
+        BenchOutcome::Unfit { side: None, why } => format!("Not measured here: {why}."),
+        BenchOutcome::Cancelled => "Interrupted.".to_owned(),
     }
 }
 

@@ -12,11 +12,11 @@ use crate::cli::Status;
 use crate::cli::columns::{Column, Paper, Table};
 use crate::cli::output::{complain, warn};
 use crate::cli::spec::{cards, device, workloads};
-use crate::lesson::{Answer, Course, Lesson, Library, Measured, Step, Told, of_file, play};
+use crate::lesson::{Answer, Course, Lesson, LessonStep, Library, MeasuredAnswer, StepText, of_file, play};
 
 /// Arguments of `vramlab lesson check`.
 #[derive(Debug, Args)]
-pub(super) struct CheckArgs {
+pub(super) struct LessonCheckArgs {
     /// Files, or names of lessons [default: all lessons there are].
     #[arg(value_name = "FILE|NAME")]
     files: Vec<String>,
@@ -29,7 +29,7 @@ pub(super) struct CheckArgs {
 }
 
 /// Checks files.
-pub(super) fn check_files(library: &Library, args: &CheckArgs) -> Result<Status> {
+pub(super) fn check_files(library: &Library, args: &LessonCheckArgs) -> Result<Status> {
     let files = if args.files.is_empty() { library.names().map(str::to_owned).collect() } else { args.files.clone() };
     let mut wrong = 0;
     let mut table =
@@ -53,7 +53,7 @@ pub(super) fn check_files(library: &Library, args: &CheckArgs) -> Result<Status>
 }
 
 /// A line of the table of what is right, else what is wrong.
-fn check(library: &Library, file: &str, args: &CheckArgs) -> Result<Vec<String>, Vec<String>> {
+fn check(library: &Library, file: &str, args: &LessonCheckArgs) -> Result<Vec<String>, Vec<String>> {
     let told = |error: &dyn std::fmt::Display| vec![format!("{file}: {error}")];
     let lesson = if Path::new(file).exists() { of_file(Path::new(file)) } else { library.lesson(file) };
     let lesson = lesson.map_err(|error| vec![error.to_string()])?;
@@ -81,7 +81,7 @@ fn check(library: &Library, file: &str, args: &CheckArgs) -> Result<Vec<String>,
         if !untrue.is_empty() {
             return Err(untrue);
         }
-        let mut right = first.all_told().iter().filter_map(|told| told.measured).map(Measured::as_answer);
+        let mut right = first.all_told().iter().filter_map(|told| told.measured).map(MeasuredAnswer::as_answer);
         let again = play(lesson, runs, |_| right.next().unwrap_or(Answer::Passed)).map_err(|error| told(&error))?;
         let (score, questions) = (again.score(), again.lesson().questions());
         if score.halves as usize != 2 * questions {
@@ -100,7 +100,7 @@ fn unclear_on(lesson: &Arc<Lesson>, name: &str) -> Result<Vec<String>> {
     let course = play(Arc::clone(lesson), runs, |_| Answer::Passed)?;
     let steps = course.lesson().steps.iter().zip(course.all_told()).enumerate();
     let unclear = steps.filter(|(_, (step, told))| step.question.is_some() && told.measured.is_none());
-    let line = |(index, (step, told)): (usize, (&Step, &Told))| {
+    let line = |(index, (step, told)): (usize, (&LessonStep, &StepText))| {
         let why = told.untrue.last().map_or("", String::as_str);
         format!("on {name}, step {} ({}): {why}", index + 1, step.title)
     };

@@ -10,24 +10,26 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use check::{CheckArgs, check_files};
+use check::{LessonCheckArgs, check_files};
 use clap::{Args, Subcommand};
 use color_eyre::eyre::{Result, WrapErr};
 use place::{place_of, runs_of};
 use serde_json::json;
-use taking::{Left, Taking};
+use taking::{LessonExit, LineLesson};
 
 use super::output::{stdout, warn};
 use super::screen::ScreenArgs;
 use super::spec::{device, user_folder};
 use super::{Status, Usage, config, lab, record};
 use crate::figures;
-use crate::lesson::{Answer, Course, Lesson, Library, LibraryError, Player, Progress, Runs, Score, Sheet, play, sheet};
+use crate::lesson::{
+    Answer, Course, Lesson, LessonPlayer, LessonRuns, Library, LibraryError, Progress, Score, Sheet, play, sheet,
+};
 use crate::model::{Event, EventKind};
 use crate::session::{DeviceChoice, Listener, Speed};
 use crate::source::{self, Recorder, Request};
 use crate::tui::{self, Lecture};
-use crate::user_input::Kind;
+use crate::user_input::ShelfKind;
 
 /// Arguments of `vramlab lesson`.
 #[derive(Debug, Args)]
@@ -72,12 +74,12 @@ pub(super) struct LessonArgs {
 #[derive(Debug, Subcommand)]
 enum Commands {
     /// Check lesson files: mistakes with line and column; exit code 1 if there are any.
-    Check(CheckArgs),
+    Check(LessonCheckArgs),
 }
 
 /// The lessons, the user's own included.
 fn library() -> Library {
-    Library::with_user_lessons(user_folder(Kind::Lessons).as_deref())
+    Library::with_user_lessons(user_folder(ShelfKind::Lessons).as_deref())
 }
 
 /// Lists, takes, checks or prints lessons.
@@ -199,9 +201,9 @@ fn take(args: &LessonArgs, name: &str) -> Result<Status> {
     }
     let recorder: SharedRecorder = Rc::default();
     *recorder.borrow_mut() = args.record.as_deref().map(record::create).transpose()?;
-    let mut taking = Taking::new(load_progress(), progress_place());
+    let mut taking = LineLesson::new(load_progress(), progress_place());
     let mut player = begin(&lesson, &runs, args, &recorder, taking.progress.resumes(&lesson.name))?;
-    while matches!(taking.take(&mut player, &place_of(runs.first()))?, Left::Again) {
+    while matches!(taking.take(&mut player, &place_of(runs.first()))?, LessonExit::Again) {
         player = begin(&lesson, &runs, args, &recorder, Default::default())?;
     }
     drop(player);
@@ -212,10 +214,10 @@ fn take(args: &LessonArgs, name: &str) -> Result<Status> {
 }
 
 /// Takes a lesson on the screen.
-fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: Runs, other: Option<&DeviceChoice>) -> Result<Status> {
+fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: LessonRuns, other: Option<&DeviceChoice>) -> Result<Status> {
     let settings = config::settings();
     let runs = runs.paced(Speed::Watchable);
-    let mut options = args.screen.options(&settings, tui::Origin::default())?;
+    let mut options = args.screen.options(&settings, tui::OpeningCommand::default())?;
     let learner = learner(args.learner.as_deref()).as_str().into();
     if let Some(path) = &args.record {
         record::refuse_existing(path)?;
@@ -231,7 +233,7 @@ fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: Runs, other: Option<&Devic
 }
 
 /// The lessons after this one in the list; none after a file that is not in it.
-fn following(lesson: &Lesson, other: Option<&DeviceChoice>) -> Vec<(Arc<Lesson>, Runs)> {
+fn following(lesson: &Lesson, other: Option<&DeviceChoice>) -> Vec<(Arc<Lesson>, LessonRuns)> {
     let (lessons, _) = library().all();
     let Some(place) = lessons.iter().position(|known| known.name == lesson.name) else { return Vec::new() };
     let ready = |lesson: Lesson| {
@@ -251,14 +253,14 @@ fn keep(course: &Course) -> Option<String> {
 
 fn begin(
     lesson: &Arc<Lesson>,
-    runs: &Runs,
+    runs: &LessonRuns,
     args: &LessonArgs,
     recorder: &SharedRecorder,
     resumes: (usize, Score),
-) -> Result<Player> {
+) -> Result<LessonPlayer> {
     let hears = recorder.borrow().is_some().then(|| listener(recorder));
     let learner = learner(args.learner.as_deref());
-    Ok(Player::resume(Arc::clone(lesson), runs.clone(), &learner, hears, resumes)?)
+    Ok(LessonPlayer::resume(Arc::clone(lesson), runs.clone(), &learner, hears, resumes)?)
 }
 
 fn export(which: &str, kind: Sheet) -> Result<Status> {

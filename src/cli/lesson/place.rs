@@ -3,11 +3,11 @@
 use color_eyre::eyre::{Result, eyre};
 
 use crate::cli::spec::{cards, workloads};
-use crate::lesson::{Lesson, Runs};
+use crate::lesson::{Lesson, LessonRuns};
 use crate::session::{DeviceChoice, LabSpec};
 
 /// What a lesson runs.
-pub(super) fn runs_of(lesson: &Lesson, other: Option<&DeviceChoice>) -> Result<Runs> {
+pub(super) fn runs_of(lesson: &Lesson, other: Option<&DeviceChoice>) -> Result<LessonRuns> {
     lesson.runs(&workloads(), &cards(), other).map_err(|error| eyre!("{}: {error}", lesson.name))
 }
 

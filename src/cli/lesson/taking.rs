@@ -7,7 +7,7 @@ use color_eyre::eyre::{Result, WrapErr, eyre};
 
 use crate::cli::output::{stdout, warn};
 use crate::guide;
-use crate::lesson::{Answer, Course, Form, Player, Progress, Stage, Worth, letter, measured};
+use crate::lesson::{Answer, Course, CourseStage, Form, LessonPlayer, Progress, Worth, letter, measured};
 use crate::session::Switch;
 
 /// Columns of the terminal, within what reads well.
@@ -17,14 +17,14 @@ fn width() -> usize {
 }
 
 /// A learner who takes a lesson line by line.
-pub(super) struct Taking {
+pub(super) struct LineLesson {
     width: usize,
     pub progress: Progress,
     place: Option<PathBuf>,
 }
 
 /// How the learner left a lesson.
-pub(super) enum Left {
+pub(super) enum LessonExit {
     Over,
     Quit,
     Again,
@@ -37,13 +37,13 @@ enum LearnerLine {
     Again,
 }
 
-impl Taking {
+impl LineLesson {
     pub fn new(progress: Progress, place: Option<PathBuf>) -> Self {
         Self { width: width(), progress, place }
     }
 
     /// Takes a lesson to its end, or as far as the learner likes.
-    pub fn take(&mut self, player: &mut Player, place: &str) -> Result<Left> {
+    pub fn take(&mut self, player: &mut LessonPlayer, place: &str) -> Result<LessonExit> {
         let front = &player.course().lesson().front;
         let title = format!("{}\n{place} · about {} minutes", front.title, front.minutes);
         writeln!(stdout(), "{title}\n")?;
@@ -57,7 +57,7 @@ impl Taking {
         self.tell(player.course().introduction())?;
         loop {
             match player.course().stage() {
-                Stage::Over => {
+                CourseStage::Over => {
                     self.keep(player.course());
                     let course = player.course();
                     if course.lesson().questions() > 0 {
@@ -65,32 +65,32 @@ impl Taking {
                     } else {
                         writeln!(stdout(), "That was the last step.")?;
                     }
-                    return Ok(Left::Over);
+                    return Ok(LessonExit::Over);
                 }
-                Stage::Asking | Stage::Acting => match self.ask(player)? {
-                    LearnerLine::Quit => return Ok(Left::Quit),
-                    LearnerLine::Again => return Ok(Left::Again),
+                CourseStage::Asking | CourseStage::Acting => match self.ask(player)? {
+                    LearnerLine::Quit => return Ok(LessonExit::Quit),
+                    LearnerLine::Again => return Ok(LessonExit::Again),
                     // A goal that was missed may be tried for again.
-                    LearnerLine::Text(_) if player.course().stage() == Stage::Acting => {
+                    LearnerLine::Text(_) if player.course().stage() == CourseStage::Acting => {
                         self.tell_tries(player.course())?
                     }
                     LearnerLine::Text(_) => self.explain(player.course())?,
                 },
-                Stage::Introduction | Stage::Explained => {
-                    if player.course().stage() == Stage::Explained {
+                CourseStage::Introduction | CourseStage::Explained => {
+                    if player.course().stage() == CourseStage::Explained {
                         self.keep(player.course());
                     }
                     match read("Enter goes on, r begins again, q leaves > ")? {
-                        LearnerLine::Quit => return Ok(Left::Quit),
-                        LearnerLine::Again => return Ok(Left::Again),
+                        LearnerLine::Quit => return Ok(LessonExit::Quit),
+                        LearnerLine::Again => return Ok(LessonExit::Again),
                         LearnerLine::Text(_) => {}
                     }
                     player.proceed()?;
-                    if player.course().stage() != Stage::Over {
+                    if player.course().stage() != CourseStage::Over {
                         self.open(player.course())?;
                     }
                 }
-                Stage::Preparing | Stage::Trying => {
+                CourseStage::Preparing | CourseStage::Trying => {
                     return Err(eyre!("the run does not get to the end of this step; `vramlab lesson check` says why"));
                 }
             }
@@ -110,14 +110,14 @@ impl Taking {
         let heading = format!("{} of {}: {}", course.place() + 1, course.lesson().steps.len(), course.step().title);
         writeln!(stdout(), "\n== {heading}\n")?;
         self.tell(&course.told().prose)?;
-        if course.stage() == Stage::Explained {
+        if course.stage() == CourseStage::Explained {
             self.explain(course)?;
         }
         Ok(())
     }
 
     /// Asks until there is an answer.
-    fn ask(&self, player: &mut Player) -> Result<LearnerLine> {
+    fn ask(&self, player: &mut LessonPlayer) -> Result<LearnerLine> {
         let course = player.course();
         let (Some(question), Some(asked)) = (&course.step().question, &course.told().question) else {
             return Ok(LearnerLine::Text(String::new()));
@@ -170,7 +170,7 @@ impl Taking {
     }
 
     /// Sets a switch for a goal: `amp bf16`, or `set amp bf16`.
-    fn set(&self, player: &mut Player, line: &str) -> Result<()> {
+    fn set(&self, player: &mut LessonPlayer, line: &str) -> Result<()> {
         let line = line.strip_prefix("set ").unwrap_or(line);
         let (word, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let set = Switch::named(word)

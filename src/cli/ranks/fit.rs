@@ -13,7 +13,7 @@ use crate::cli::output::stdout;
 use crate::cli::search::{Follower, limit_json, limit_of, milliseconds, reason, why, with_outcome, words_of};
 use crate::cli::spec::SpecArgs;
 use crate::cli::{Status, Usage, interrupt, reproduce};
-use crate::fit::{self, Control, FitError, GroupEdge, GroupProbe, GroupSearch, News, Outcome, Terms};
+use crate::fit::{self, Control, FitError, GroupEdge, GroupProbe, GroupSearch, ProbeOutcome, SearchNews, Terms};
 use crate::session::{DeviceChoice, LabSpec, Parallel};
 use crate::train::{Config, Parallelism};
 
@@ -52,7 +52,7 @@ pub(in crate::cli) fn ways(ways: Option<Ways>, cards: Option<usize>) -> Result<O
 
 /// What is asked for.
 #[derive(Debug)]
-pub(in crate::cli) struct Search<'a> {
+pub(in crate::cli) struct RankSearch<'a> {
     /// What the command line says of a run.
     pub given: &'a SpecArgs,
     /// The run of all ranks.
@@ -69,7 +69,7 @@ pub(in crate::cli) struct Search<'a> {
 
 /// What was found of a way.
 #[derive(Debug)]
-struct Found {
+struct FitResult {
     way: Parallelism,
     /// The fewest cards for the batch.
     fewest: GroupEdge,
@@ -78,15 +78,15 @@ struct Found {
 }
 
 struct Report<'a> {
-    search: &'a Search<'a>,
+    search: &'a RankSearch<'a>,
     /// The batch on one card.
-    alone: Outcome,
-    found: Vec<Found>,
+    alone: ProbeOutcome,
+    found: Vec<FitResult>,
     interrupted: bool,
     paper: Paper,
 }
 
-impl Search<'_> {
+impl RankSearch<'_> {
     /// Searches and prints. Exit code 1 where nothing fits, 130 where Ctrl-C ended the search.
     ///
     /// # Errors
@@ -101,11 +101,11 @@ impl Search<'_> {
         }
         let stop = interrupt::flag()?;
         let follow = Follower::new(self.spec);
-        let tell = |news: News<'_>| follow.hear(&news);
+        let tell = |news: SearchNews<'_>| follow.hear(&news);
         let control = Control::new(&stop, &tell);
         let terms = Terms { why };
         let alone = fit::probe(self.spec, self.steps, terms, &control);
-        let found: Result<Vec<Found>, FitError> =
+        let found: Result<Vec<FitResult>, FitError> =
             self.ways.par_iter().map(|way| self.found(*way, terms, &control)).collect();
         follow.end();
         let report = Report {
@@ -130,25 +130,25 @@ impl Search<'_> {
         })
     }
 
-    fn found(&self, way: Parallelism, terms: Terms, control: &Control<'_>) -> Result<Found, FitError> {
+    fn found(&self, way: Parallelism, terms: Terms, control: &Control<'_>) -> Result<FitResult, FitError> {
         let search = GroupSearch { spec: self.spec, steps: self.steps, terms, control };
         let fewest = search.fewest_cards(way)?;
         let largest = self.cards.map(|ranks| search.largest_batch(Parallel { parallelism: way, ranks }));
-        Ok(Found { way, fewest, largest: largest.transpose()? })
+        Ok(FitResult { way, fewest, largest: largest.transpose()? })
     }
 }
 
 impl Report<'_> {
     /// The run of what was tried.
     fn command(&self, probe: &GroupProbe) -> String {
-        let Search { given, spec, .. } = self.search;
+        let RankSearch { given, spec, .. } = self.search;
         let mut setup = spec.setup();
         setup.config = Config { batch: probe.batch, ..setup.config };
         reproduce::command(given, spec, &setup, Some(probe.parallel))
     }
 
     fn write(&self, out: &mut impl Write) -> Result<()> {
-        let Search { spec, steps, cards, .. } = self.search;
+        let RankSearch { spec, steps, cards, .. } = self.search;
         let (name, device, limit) = (&spec.workload.name, spec.about(None).device, limit_of(spec));
         let data = words_of(spec.config.data);
         let heading = format!(
@@ -160,7 +160,9 @@ impl Report<'_> {
         }
         let batch = spec.config.batch;
         let alone = match &self.alone {
-            Outcome::Fits(figures) => format!("One card holds batch {batch}: it reserves {}.", figures.peak_reserved),
+            ProbeOutcome::Fits(figures) => {
+                format!("One card holds batch {batch}: it reserves {}.", figures.peak_reserved)
+            }
             outcome => format!("One card does not hold batch {batch}: {}", reason(outcome).unwrap_or("not tried")),
         };
         writeln!(out)?;
@@ -204,7 +206,7 @@ impl Report<'_> {
         for (way, found) in &found {
             let mut cells: Vec<Cell> = vec![way.word().into()];
             match found.best.as_ref().map(|best| (best, &best.outcome)) {
-                Some((best, Outcome::Fits(figures))) => cells.extend([
+                Some((best, ProbeOutcome::Fits(figures))) => cells.extend([
                     Cell::toned(answer(best).to_string(), Tone::Good),
                     figures.peak_reserved.to_string().into(),
                     figures.peak_allocated.to_string().into(),
@@ -224,7 +226,7 @@ impl Report<'_> {
         table.print(out, self.paper)?;
         let bests = found.iter().filter_map(|(_, found)| found.best.as_ref());
         let reserved = |probe: &GroupProbe| match &probe.outcome {
-            Outcome::Fits(figures) => figures.peak_reserved,
+            ProbeOutcome::Fits(figures) => figures.peak_reserved,
             _ => crate::units::Bytes::ZERO,
         };
         let best = if unit == "cards" {
@@ -239,7 +241,7 @@ impl Report<'_> {
     }
 
     fn json(&self) -> Value {
-        let Search { spec, steps, cards, .. } = self.search;
+        let RankSearch { spec, steps, cards, .. } = self.search;
         let probe = |probe: &GroupProbe| {
             let row = json!({
                 "cards": probe.parallel.ranks,
@@ -274,7 +276,7 @@ impl Report<'_> {
             "batch": spec.config.batch,
             "cards": cards,
             "interrupted": self.interrupted,
-            "one_card": with_outcome(json!({ "fits": matches!(self.alone, Outcome::Fits(_)) }), &self.alone),
+            "one_card": with_outcome(json!({ "fits": matches!(self.alone, ProbeOutcome::Fits(_)) }), &self.alone),
             "ways": ways.collect::<Vec<_>>(),
         })
     }
@@ -283,11 +285,11 @@ impl Report<'_> {
 /// Why the nearest that does not fit does not.
 fn beyond(probe: &GroupProbe, answer: usize, unit: &str) -> String {
     match &probe.outcome {
-        Outcome::OutOfMemory { .. } => {
+        ProbeOutcome::OutOfMemory { .. } => {
             let what = if unit == "cards" { format!("{answer} cards") } else { format!("{unit} {answer}") };
             format!("{what}: rank {} out of memory", probe.rank)
         }
-        Outcome::Refused { why } => why.clone(),
-        Outcome::Fits(_) | Outcome::Stopped => String::new(),
+        ProbeOutcome::Refused { why } => why.clone(),
+        ProbeOutcome::Fits(_) | ProbeOutcome::Stopped => String::new(),
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use color_eyre::eyre::{Report, Result};
 
-use super::launcher::Launched;
+use super::launcher::LaunchedRank;
 use super::process::{given, own_device};
 use super::threads::prepare;
 use super::{check_live, refused};
 use crate::cli::output::complain;
-use crate::session::{self, DeviceChoice, Joined, LabSpec, PATIENCE, Parallel, RankProcesses, RankServer, Welcomed};
+use crate::session::{self, DeviceChoice, LabSpec, PATIENCE, Parallel, RankDuty, RankProcesses, RankServer, RanksDuty};
 use crate::train::Parallelism;
 
 /// Why there is no screen.
@@ -18,7 +18,7 @@ const NO_TERMINAL: &str = "rank 0 has no terminal to draw the lab on, and prints
                            does with --pty, and under mpirun there is none";
 
 /// What this process has to do now that all ranks have come.
-pub(in crate::cli) enum Gathered {
+pub(in crate::cli) enum ProcessDuty {
     /// Show a lab of this, whose other ranks are these.
     Lab(Box<LabSpec>, RankProcesses),
     /// Train without a screen.
@@ -31,10 +31,10 @@ pub(in crate::cli) enum Gathered {
 pub(in crate::cli) fn gather(
     spec: &LabSpec,
     way: Parallelism,
-    launched: &Launched,
+    launched: &LaunchedRank,
     terminal: bool,
     device_is_named: bool,
-) -> Result<Gathered> {
+) -> Result<ProcessDuty> {
     let rendezvous = &launched.rendezvous;
     let (rank, ranks) = (rendezvous.world.rank(), rendezvous.world.size());
     let of_this = |error: Report| if rank == 0 { error } else { error.wrap_err(format!("rank {rank}")) };
@@ -50,21 +50,21 @@ pub(in crate::cli) fn gather(
     if rank == 0 {
         complain(format_args!("rank 0 of {ranks}: waits for the others at {}", rendezvous.host));
         let welcomed = match (simulated, terminal) {
-            (true, _) => Welcomed::Simulated,
-            (false, true) => Welcomed::Lab,
-            (false, false) => Welcomed::Run,
+            (true, _) => RanksDuty::Simulated,
+            (false, true) => RanksDuty::Lab,
+            (false, false) => RanksDuty::Run,
         };
         let processes = RankProcesses::gather(rendezvous, &given, welcomed, PATIENCE)?;
-        if welcomed == Welcomed::Run {
+        if welcomed == RanksDuty::Run {
             complain(format_args!("{NO_TERMINAL}"));
         }
-        return Ok(processes.map_or(Gathered::Run, |processes| Gathered::Lab(Box::new(own), processes)));
+        return Ok(processes.map_or(ProcessDuty::Run, |processes| ProcessDuty::Lab(Box::new(own), processes)));
     }
     let joined = RankServer::join(rendezvous, given, PATIENCE).map_err(Report::new).map_err(of_this)?;
     let (server, told) = match joined {
-        Joined::Run => return Ok(Gathered::Run),
-        Joined::Lab(server) => (server, "trains for the lab of rank 0"),
-        Joined::Simulated(server) => (server, "is simulated by rank 0, and waits for it to end"),
+        RankDuty::Run => return Ok(ProcessDuty::Run),
+        RankDuty::Lab(server) => (server, "trains for the lab of rank 0"),
+        RankDuty::Simulated(server) => (server, "is simulated by rank 0, and waits for it to end"),
     };
     // Where its terminal is rank 0's, that has a lab on it.
     let say = |told: &str| {
@@ -76,7 +76,7 @@ pub(in crate::cli) fn gather(
     let steps = server.serve(&LabSpec { parallel: None, ..own }).map_err(Report::new).map_err(of_this)?;
     let steps = if simulated { String::new() } else { format!(" after {steps} steps of this rank") };
     say(&format!("the lab has ended{steps}"));
-    Ok(Gathered::Ended)
+    Ok(ProcessDuty::Ended)
 }
 
 /// Names ranks whose processes say nothing now that the lab has ended; whether there are any.

@@ -10,14 +10,14 @@ use crate::train::World;
 
 /// The rank that a launcher has started this process as.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Launched {
+pub(in crate::cli) struct LaunchedRank {
     /// Where the ranks meet.
     pub rendezvous: Rendezvous,
     /// Its number among those of its host.
     pub local: u32,
 }
 
-impl Launched {
+impl LaunchedRank {
     /// Whether this rank runs on the host of rank 0: ranks of a host follow each other, and there the first ones are.
     pub fn is_beside_first(&self) -> bool {
         usize::try_from(self.local).is_ok_and(|local| local == self.rendezvous.world.rank())
@@ -47,12 +47,12 @@ const NAMES: [&str; 6] = [
 ///
 /// # Errors
 /// [`Usage`] where the variables contradict each other, or don't say where the ranks meet.
-pub(in crate::cli) fn launched() -> Result<Option<Launched>> {
+pub(in crate::cli) fn launched() -> Result<Option<LaunchedRank>> {
     of_variables(|name| std::env::var(name).ok().filter(|value| !value.is_empty()), std::os::unix::process::parent_id())
 }
 
 /// The same of these variables, with the process that started this one.
-fn of_variables(variable: impl Fn(&str) -> Option<String>, parent: u32) -> Result<Option<Launched>> {
+fn of_variables(variable: impl Fn(&str) -> Option<String>, parent: u32) -> Result<Option<LaunchedRank>> {
     let started = |[rank, size, ..]: &&[&str; 4]| variable(rank).is_some() && variable(size).is_some();
     let Some([rank, size, local, on_host]) = LAUNCHERS.iter().find(started) else { return Ok(None) };
     let number = |name: &str| -> Result<usize> {
@@ -92,7 +92,7 @@ fn of_variables(variable: impl Fn(&str) -> Option<String>, parent: u32) -> Resul
     let taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let port: u16 = if taken { u16::saturating_add(port, 1) } else { port };
     let rendezvous = Rendezvous { world, host, port, run };
-    Ok(Some(Launched { rendezvous, local: u32::try_from(local_rank).unwrap_or(u32::MAX) }))
+    Ok(Some(LaunchedRank { rendezvous, local: u32::try_from(local_rank).unwrap_or(u32::MAX) }))
 }
 
 /// The first host that SLURM lists: `gpu[07-09,12],login` is gpu07.
@@ -111,13 +111,13 @@ fn first_host(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn of(variables: &[(&str, &str)]) -> Result<Option<Launched>> {
+    fn of(variables: &[(&str, &str)]) -> Result<Option<LaunchedRank>> {
         let variable = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());
         of_variables(variable, 7)
     }
 
     fn place(variables: &[(&str, &str)]) -> (usize, usize, u32, String, u16) {
-        let Launched { rendezvous, local } = of(variables).unwrap().unwrap();
+        let LaunchedRank { rendezvous, local } = of(variables).unwrap().unwrap();
         (rendezvous.world.rank(), rendezvous.world.size(), local, rendezvous.host, rendezvous.port)
     }
 

@@ -12,12 +12,12 @@ use std::io::Write;
 
 use color_eyre::eyre::{Report, Result};
 
-pub(super) use self::fit::{Search, Ways, ways};
-pub(super) use self::lab::{Gathered, gather, left_behind};
+pub(super) use self::fit::{RankSearch, Ways, ways};
+pub(super) use self::lab::{ProcessDuty, gather, left_behind};
 pub(super) use self::launcher::launched;
-pub(super) use self::process::{Told, run as run_launched};
-use self::row::Row;
-use self::table::Table;
+pub(super) use self::process::{RankOutput, run as run_launched};
+use self::row::RankRow;
+use self::table::RankTable;
 use super::followers::Followers;
 use super::row::Steps;
 use super::{Status, Usage};
@@ -114,7 +114,7 @@ pub(super) fn run(
 /// Prints what ranks came to, and ends as they did.
 fn print(
     out: &mut dyn Write,
-    table: &Table,
+    table: &RankTable,
     (spec, parallel): (&LabSpec, Parallel),
     as_json: bool,
     ended: Option<Report>,
@@ -136,7 +136,7 @@ fn simulated(
     parallel: Parallel,
     count: u64,
     recorder: Option<Recorder>,
-) -> Result<(Table, Option<Report>)> {
+) -> Result<(RankTable, Option<Report>)> {
     let followers = Followers::new(recorder, None);
     let mut group = ProcessGroup::start(spec, parallel, Some(followers.listener())).map_err(refused)?;
     let mut steps: Vec<Steps> = group.runs().iter().map(|_| Steps::new(count, true)).collect();
@@ -154,9 +154,10 @@ fn simulated(
     let of_rank = group.of_rank().to_vec();
     let ranks_of = |run| (0..of_rank.len()).filter(|rank| of_rank[*rank] == run).collect();
     let rows = group.runs().iter_mut().zip(&steps).enumerate();
-    let rows = rows.map(|(run, (headless, steps))| Row::of(headless, steps, alike(parallel, ranks_of(run)))).collect();
+    let rows =
+        rows.map(|(run, (headless, steps))| RankRow::of(headless, steps, alike(parallel, ranks_of(run)))).collect();
     followers.finish()?;
-    Ok((Table { rows, of_rank }, ended))
+    Ok((RankTable { rows, of_rank }, ended))
 }
 
 /// These ranks do the same.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::{Report, Result, WrapErr, eyre};
 
-use super::launcher::Launched;
-use super::row::Row;
-use super::table::Table;
+use super::launcher::LaunchedRank;
+use super::row::RankRow;
+use super::table::RankTable;
 use super::threads::{prepare, train_rank};
 use super::{print, refused};
 use crate::cli::followers::Followers;
@@ -18,7 +18,7 @@ use crate::session::{self, DeviceChoice, LabSpec, PATIENCE, Parallel};
 use crate::train::{Parallelism, Seat};
 
 /// How a rank's figures are told.
-pub(in crate::cli) struct Told<'a> {
+pub(in crate::cli) struct RankOutput<'a> {
     pub steps: u64,
     pub as_json: bool,
     /// Where ranks record, each to a name of its own.
@@ -32,8 +32,8 @@ pub(in crate::cli) fn run(
     out: &mut dyn Write,
     spec: &LabSpec,
     parallelism: Parallelism,
-    launched: &Launched,
-    told: &Told<'_>,
+    launched: &LaunchedRank,
+    told: &RankOutput<'_>,
 ) -> Result<Status> {
     let world = launched.rendezvous.world;
     let (rank, parallel) = (world.rank(), Parallel { parallelism, ranks: world.size() });
@@ -68,13 +68,13 @@ pub(in crate::cli) fn run(
     if rank > 0 {
         return Ok(Status::DONE);
     }
-    let rows: Vec<Row> = rows.iter().map(|row| serde_json::from_slice(row)).collect::<Result<_, _>>()?;
+    let rows: Vec<RankRow> = rows.iter().map(|row| serde_json::from_slice(row)).collect::<Result<_, _>>()?;
     let of_rank = (0..rows.len()).collect();
-    print(out, &Table { rows, of_rank }, (spec, parallel), told.as_json, None)
+    print(out, &RankTable { rows, of_rank }, (spec, parallel), told.as_json, None)
 }
 
 /// The device of this process.
-pub(super) fn own_device(spec: &LabSpec, launched: &Launched, is_named: bool) -> Result<DeviceChoice> {
+pub(super) fn own_device(spec: &LabSpec, launched: &LaunchedRank, is_named: bool) -> Result<DeviceChoice> {
     match &spec.device {
         DeviceChoice::Cuda(_) if !is_named => Ok(DeviceChoice::Cuda(gpu(launched.local)?)),
         device => Ok(device.clone()),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cli::flags;
-use crate::cli::row::{Between, Peaks, Steps, bytes, object};
+use crate::cli::row::{Peaks, PhaseMemory, Steps, bytes, object};
 use crate::model::{AlikeRanks, Evidence, Finding, Level, Micros, Parallelism, Phase};
 use crate::session::Headless;
 use crate::source::{RankFigures, RankState};
@@ -18,7 +18,7 @@ const WIDTH: usize = 100;
 
 /// What is known of a run that stands for ranks which do the same.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Row {
+pub(super) struct RankRow {
     pub alike: AlikeRanks,
     /// Allocated before the first step, and after each phase of the last.
     pub sizes: [Bytes; 5],
@@ -42,11 +42,11 @@ pub(super) struct Row {
     pub object: Value,
 }
 
-impl Row {
+impl RankRow {
     pub fn of(run: &mut Headless, steps: &Steps, alike: AlikeRanks) -> Self {
         let view = run.view();
         let (spec, trainer) = (run.spec(), run.trainer());
-        let between = Between::of(trainer, &view);
+        let between = PhaseMemory::of(trainer, &view);
         let after = |phase| between.after(phase);
         let Peaks { allocated, reserved } = steps.peaks(&trainer.statistics());
         let autopsy = view.autopsy.is_some().then(|| {

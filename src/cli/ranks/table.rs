@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::row::Row;
+use super::row::RankRow;
 use crate::cli::flags;
 use crate::export;
 use crate::model::{Level, Parallelism};
@@ -13,24 +13,24 @@ use crate::source::RankFigures;
 use crate::units::Bytes;
 
 /// All of them.
-pub(super) struct Table {
-    pub rows: Vec<Row>,
+pub(super) struct RankTable {
+    pub rows: Vec<RankRow>,
     /// By rank, its row.
     pub of_rank: Vec<usize>,
 }
 
-impl Table {
+impl RankTable {
     /// Why memory ran out, where it did.
     pub fn autopsy(&self) -> Option<&[String]> {
         self.rows.iter().find_map(|row| row.autopsy.as_deref())
     }
 
     fn figures(&self) -> Vec<RankFigures> {
-        self.rows.iter().map(Row::figures).collect()
+        self.rows.iter().map(RankRow::figures).collect()
     }
 
     /// The rank that matters most: where memory ran out, else where most was reserved. Of those that are equal the lowest.
-    fn worst(&self) -> Option<&Row> {
+    fn worst(&self) -> Option<&RankRow> {
         self.rows.get(RankFigures::worst(&self.figures()).unwrap_or_default())
     }
 
@@ -61,7 +61,7 @@ impl Table {
             "world": ranks,
             "batch": spec.config.batch,
             "steps": self.finished(),
-            "worst": self.worst().map(Row::first),
+            "worst": self.worst().map(RankRow::first),
             "findings": found.iter().map(|finding| export::finding(finding, &flags::WORDS)).collect::<Vec<_>>(),
             "ranks": rows.collect::<Vec<_>>(),
         })
@@ -124,7 +124,7 @@ impl Table {
     }
 
     /// How the worst rank differs from the others.
-    fn write_worst(&self, out: &mut dyn Write, worst: &Row) -> std::io::Result<()> {
+    fn write_worst(&self, out: &mut dyn Write, worst: &RankRow) -> std::io::Result<()> {
         if let [only] = &self.rows[..]
             && only.alike.ranks.len() > 1
         {

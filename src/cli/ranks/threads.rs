@@ -2,8 +2,8 @@
 
 use color_eyre::eyre::{Report, Result, eyre};
 
-use super::row::Row;
-use super::table::Table;
+use super::row::RankRow;
+use super::table::RankTable;
 use super::{alike, refused};
 use crate::cli::followers::Followers;
 use crate::cli::row::Steps;
@@ -19,7 +19,7 @@ pub(super) fn train(
     parallel: Parallel,
     count: u64,
     recorder: Option<Recorder>,
-) -> Result<(Table, Option<Report>)> {
+) -> Result<(RankTable, Option<Report>)> {
     session::check_ranks(parallel, spec).map_err(refused)?;
     prepare(spec)?;
     let mut specs = Vec::with_capacity(parallel.ranks);
@@ -65,7 +65,7 @@ pub(super) fn train(
         Report::new(error).wrap_err(format!("training ended in step {step} of rank {rank}"))
     });
     let of_rank = (0..rows.len()).collect();
-    Ok((Table { rows, of_rank }, ended))
+    Ok((RankTable { rows, of_rank }, ended))
 }
 
 /// Loads what ranks need beyond a device, before there are any.
@@ -83,7 +83,7 @@ pub(super) fn train_rank(
     rank: usize,
     count: u64,
     listener: Option<Listener>,
-) -> Result<(Row, Option<TrainError>), GroupError> {
+) -> Result<(RankRow, Option<TrainError>), GroupError> {
     let on_gpu = matches!(spec.device, DeviceChoice::Cuda(_));
     let seat = spec.seat.clone();
     let failed = || seat.as_ref().and_then(|seat| seat.failed());
@@ -109,7 +109,7 @@ pub(super) fn train_rank(
         }
     }
     run.finish();
-    let row = Row::of(&mut run, &steps, alike(parallel, vec![rank]));
+    let row = RankRow::of(&mut run, &steps, alike(parallel, vec![rank]));
     if ended.is_none() {
         // Another rank may still be reading what this one's device sent.
         run.trainer().memory().synchronize();

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::page;
-use super::part::Part;
+use super::part::DocumentPart;
 use crate::cli::columns::{Paper, Tone};
 
 /// How a document is written.
@@ -23,11 +23,11 @@ pub(super) struct Writer<W> {
     style: Style,
     paper: Paper,
     /// The part before was a table, a heading, or the first.
-    before: Preceding,
+    before: PrecedingBlock,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Preceding {
+enum PrecedingBlock {
     Nothing,
     Heading,
     Table,
@@ -40,11 +40,11 @@ impl<W: Write> Writer<W> {
         if style == Style::Html {
             page::begin(&mut out)?;
         }
-        Ok(Self { out, style, paper, before: Preceding::Nothing })
+        Ok(Self { out, style, paper, before: PrecedingBlock::Nothing })
     }
 
     /// Writes more of it.
-    pub fn write(&mut self, parts: &[Part]) -> io::Result<()> {
+    pub fn write(&mut self, parts: &[DocumentPart]) -> io::Result<()> {
         for part in parts {
             match self.style {
                 Style::Text => self.text(part)?,
@@ -52,9 +52,9 @@ impl<W: Write> Writer<W> {
                 Style::Html => page::part(&mut self.out, part)?,
             }
             self.before = match part {
-                Part::Title(_) | Part::Heading(_) => Preceding::Heading,
-                Part::Table(_) => Preceding::Table,
-                _ => Preceding::Other,
+                DocumentPart::Title(_) | DocumentPart::Heading(_) => PrecedingBlock::Heading,
+                DocumentPart::Table(_) => PrecedingBlock::Table,
+                _ => PrecedingBlock::Other,
             };
         }
         self.out.flush()
@@ -68,53 +68,53 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
-    fn text(&mut self, part: &Part) -> io::Result<()> {
+    fn text(&mut self, part: &DocumentPart) -> io::Result<()> {
         let (out, paper) = (&mut self.out, self.paper);
         let mut paragraph = |text: &str, tone| {
-            if self.before == Preceding::Table {
+            if self.before == PrecedingBlock::Table {
                 writeln!(out)?;
             }
             paper.paragraph(out, text, 0, tone)
         };
         match part {
-            Part::Title(text) => paper.paragraph(out, text, 0, Tone::Strong),
-            Part::Heading(text) => {
+            DocumentPart::Title(text) => paper.paragraph(out, text, 0, Tone::Strong),
+            DocumentPart::Heading(text) => {
                 writeln!(out)?;
                 paper.paragraph(out, text, 0, Tone::Strong)?;
                 let rule = "─".repeat(text.chars().count().min(paper.width));
                 writeln!(out, "{}", paper.toned(&rule, Tone::Dim))
             }
-            Part::Text(text) => paragraph(text, Tone::Plain),
-            Part::Verdict(tone, text) => paragraph(text, *tone),
-            Part::Items(items) => items.iter().try_for_each(|item| paper.item(out, item, Tone::Plain)),
-            Part::Table(table) => {
-                if self.before != Preceding::Heading && self.before != Preceding::Nothing {
+            DocumentPart::Text(text) => paragraph(text, Tone::Plain),
+            DocumentPart::Verdict(tone, text) => paragraph(text, *tone),
+            DocumentPart::Items(items) => items.iter().try_for_each(|item| paper.item(out, item, Tone::Plain)),
+            DocumentPart::Table(table) => {
+                if self.before != PrecedingBlock::Heading && self.before != PrecedingBlock::Nothing {
                     writeln!(out)?;
                 }
                 table.print(out, paper)
             }
-            Part::Code(text) => text.lines().enumerate().try_for_each(|(index, line)| {
+            DocumentPart::Code(text) => text.lines().enumerate().try_for_each(|(index, line)| {
                 if index == 0 {
                     writeln!(out)?;
                 }
                 writeln!(out, "  {line}")
             }),
-            Part::Curve(_) => Ok(()),
+            DocumentPart::Curve(_) => Ok(()),
         }
     }
 }
 
 /// Writes a part for an issue tracker.
-fn markdown(out: &mut impl Write, part: &Part) -> io::Result<()> {
+fn markdown(out: &mut impl Write, part: &DocumentPart) -> io::Result<()> {
     match part {
-        Part::Title(text) => writeln!(out, "## {}\n", escaped(text)),
-        Part::Heading(text) => writeln!(out, "### {}\n", escaped(text)),
-        Part::Text(text) | Part::Verdict(_, text) => writeln!(out, "{}\n", escaped(text)),
-        Part::Items(items) => {
+        DocumentPart::Title(text) => writeln!(out, "## {}\n", escaped(text)),
+        DocumentPart::Heading(text) => writeln!(out, "### {}\n", escaped(text)),
+        DocumentPart::Text(text) | DocumentPart::Verdict(_, text) => writeln!(out, "{}\n", escaped(text)),
+        DocumentPart::Items(items) => {
             items.iter().try_for_each(|item| writeln!(out, "* {}", escaped(item)))?;
             writeln!(out)
         }
-        Part::Table(table) => {
+        DocumentPart::Table(table) => {
             for (index, line) in table.texts().enumerate() {
                 let cells: Vec<String> = line.iter().map(|cell| escaped(cell)).collect();
                 writeln!(out, "| {} |", cells.join(" | "))?;
@@ -125,8 +125,8 @@ fn markdown(out: &mut impl Write, part: &Part) -> io::Result<()> {
             }
             writeln!(out)
         }
-        Part::Code(text) => writeln!(out, "```\n{text}\n```\n"),
-        Part::Curve(_) => Ok(()),
+        DocumentPart::Code(text) => writeln!(out, "```\n{text}\n```\n"),
+        DocumentPart::Curve(_) => Ok(()),
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
     use crate::source::Curve;
     use crate::units::Bytes;
 
-    fn written(style: Style, parts: &[Part]) -> String {
+    fn written(style: Style, parts: &[DocumentPart]) -> String {
         let mut out = Vec::new();
         let paper = Paper { width: usize::MAX, colors: false };
         let mut writer = Writer::new(&mut out, style, paper).unwrap();
@@ -159,16 +159,16 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    fn parts() -> Vec<Part> {
+    fn parts() -> Vec<DocumentPart> {
         let mut table = Table::new([Column::wraps(""), Column::right("bytes")]);
         table.row(vec!["blocks.*.fc".into(), "1 MiB".into()]);
         vec![
-            Part::Title("Memory".into()),
-            Part::Curve(Curve { columns: vec![(Bytes(1), Bytes(2)), (Bytes(2), Bytes(2))] }),
-            Part::Heading("Peak".into()),
-            Part::Table(table),
-            Part::Items(vec!["a|b".into()]),
-            Part::Code("export X=1".into()),
+            DocumentPart::Title("Memory".into()),
+            DocumentPart::Curve(Curve { columns: vec![(Bytes(1), Bytes(2)), (Bytes(2), Bytes(2))] }),
+            DocumentPart::Heading("Peak".into()),
+            DocumentPart::Table(table),
+            DocumentPart::Items(vec!["a|b".into()]),
+            DocumentPart::Code("export X=1".into()),
         ]
     }
 
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_page_stands_alone_and_holds_no_text_as_markup() {
         let mut parts = parts();
-        parts.push(Part::Text("<script>alert('&')</script>".into()));
+        parts.push(DocumentPart::Text("<script>alert('&')</script>".into()));
         let told = written(Style::Html, &parts);
         assert!(told.starts_with("<!doctype html>") && told.trim_end().ends_with("</html>"), "{told}");
         assert!(told.contains("<svg") && told.contains("prefers-color-scheme: dark"));

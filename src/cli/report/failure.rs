@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use super::message;
-use super::part::Part;
-use super::subject::{Subject, TriedOut};
+use super::part::DocumentPart;
+use super::subject::{ReportSubject, TriedOut};
 use crate::cli::columns::Tone;
 use crate::cli::flags::flag;
 use crate::cli::paste::in_words;
 use crate::model::Autopsy;
 use crate::tui;
 use crate::units::Bytes;
-use crate::whatif::{LimitRange, Tried, Tuning, smallest_limit};
+use crate::whatif::{LimitRange, Tuning, TuningTrial, smallest_limit};
 
 /// Settings that are told at most.
 const TOLD: usize = 3;
 
 /// The section; empty where no request failed and no message tells of one.
-pub(super) fn parts(subject: &Subject<'_>) -> Vec<Part> {
+pub(super) fn parts(subject: &ReportSubject<'_>) -> Vec<DocumentPart> {
     let ooms = subject.examined.ooms;
     let Some(failure) = subject.failure() else {
         let Some(refusal) = subject.asked.refusal else { return Vec::new() };
@@ -26,10 +26,10 @@ pub(super) fn parts(subject: &Subject<'_>) -> Vec<Part> {
             " Asked: {}. No request failed in this file: it ends before that, or begins after it.",
             refusal.asked.size
         );
-        return vec![Part::Heading("Out of memory".to_owned()), Part::Text(said)];
+        return vec![DocumentPart::Heading("Out of memory".to_owned()), DocumentPart::Text(said)];
     };
     let heading = if ooms == 1 { "Out of memory".to_owned() } else { format!("Out of memory: {ooms} requests failed") };
-    let mut parts = vec![Part::Heading(heading), Part::Verdict(Tone::Bad, first(subject, failure))];
+    let mut parts = vec![DocumentPart::Heading(heading), DocumentPart::Verdict(Tone::Bad, first(subject, failure))];
     let mut items: Vec<String> = subject.asked.refusal.and_then(message::others).into_iter().collect();
     if subject.is_pytorchs() {
         let leaking = leaking(subject, failure);
@@ -49,7 +49,7 @@ pub(super) fn parts(subject: &Subject<'_>) -> Vec<Part> {
     };
     let worded = |line: &String| if subject.is_pytorchs() { of_a_file(line) } else { line.clone() };
     items.extend(lines.iter().skip(1).filter(told).map(worded));
-    parts.push(Part::Items(items));
+    parts.push(DocumentPart::Items(items));
     parts
 }
 
@@ -66,7 +66,7 @@ fn of_a_file(line: &str) -> String {
 }
 
 /// What every step leaves behind, where that is why memory ran out some time; and how much steps before the failure left.
-fn leaking(subject: &Subject<'_>, failure: &Autopsy) -> Option<(String, Bytes)> {
+fn leaking(subject: &ReportSubject<'_>, failure: &Autopsy) -> Option<(String, Bytes)> {
     let leaks = &subject.examined.leaks;
     let first = leaks.first()?;
     let rate: Bytes = leaks.iter().map(|leak| leak.bytes_per_step).sum();
@@ -84,7 +84,7 @@ fn leaking(subject: &Subject<'_>, failure: &Autopsy) -> Option<(String, Bytes)> 
 }
 
 /// How much was missing; at most, where the limit is not known.
-fn missing(subject: &Subject<'_>, failure: &Autopsy) -> Bytes {
+fn missing(subject: &ReportSubject<'_>, failure: &Autopsy) -> Bytes {
     match subject.run.facts.unknown_limit.filter(|_| failure.limit.is_none()) {
         Some(range) => (failure.ledger.reserved() + failure.request.segment).saturating_sub(range.least),
         None => failure.short,
@@ -92,7 +92,7 @@ fn missing(subject: &Subject<'_>, failure: &Autopsy) -> Bytes {
 }
 
 /// Who stopped it, what was asked, how much was missing, what is live.
-fn first(subject: &Subject<'_>, failure: &Arc<Autopsy>) -> String {
+fn first(subject: &ReportSubject<'_>, failure: &Arc<Autopsy>) -> String {
     let request = &failure.request;
     let mut said = match (subject.run.facts.unknown_limit, failure.limit) {
         _ if request.device_free < request.segment => card(subject, request.device_free),
@@ -129,7 +129,7 @@ fn first(subject: &Subject<'_>, failure: &Arc<Autopsy>) -> String {
 }
 
 /// The driver had no more.
-fn card(subject: &Subject<'_>, free: Bytes) -> String {
+fn card(subject: &ReportSubject<'_>, free: Bytes) -> String {
     let said = subject.asked.refusal.filter(|refusal| refusal.free.is_some()).and_then(message::culprit);
     said.unwrap_or_else(|| {
         format!(
@@ -139,7 +139,7 @@ fn card(subject: &Subject<'_>, free: Bytes) -> String {
 }
 
 /// What would have fitted, each by replay.
-fn fits(subject: &Subject<'_>, failure: &Autopsy) -> Vec<String> {
+fn fits(subject: &ReportSubject<'_>, failure: &Autopsy) -> Vec<String> {
     let Some(tried) = &subject.tried else { return Vec::new() };
     let mut said = match (subject.run.facts.unknown_limit, &tried.loose) {
         (Some(range), Some(loose)) => in_range(subject, tried, loose, range),
@@ -153,7 +153,7 @@ fn fits(subject: &Subject<'_>, failure: &Autopsy) -> Vec<String> {
     said
 }
 
-fn at_limit(subject: &Subject<'_>, tried: &TriedOut, failure: &Autopsy) -> String {
+fn at_limit(subject: &ReportSubject<'_>, tried: &TriedOut, failure: &Autopsy) -> String {
     let fitting = told(&tried.tuning, subject);
     if !fitting.is_empty() {
         return format!("Would have fitted: {} (replayed).", fitting.join(", or "));
@@ -176,7 +176,7 @@ fn at_limit(subject: &Subject<'_>, tried: &TriedOut, failure: &Autopsy) -> Strin
 }
 
 /// At both ends of what the limit can have been.
-fn in_range(subject: &Subject<'_>, tried: &TriedOut, loose: &Tuning, range: LimitRange) -> Vec<String> {
+fn in_range(subject: &ReportSubject<'_>, tried: &TriedOut, loose: &Tuning, range: LimitRange) -> Vec<String> {
     let always = told(&tried.tuning, subject);
     if !always.is_empty() {
         return vec![format!(
@@ -198,14 +198,14 @@ fn in_range(subject: &Subject<'_>, tried: &TriedOut, loose: &Tuning, range: Limi
     }
 }
 
-fn told(tuning: &Tuning, subject: &Subject<'_>) -> Vec<String> {
-    if !tuning.tried.iter().any(Tried::fits) {
+fn told(tuning: &Tuning, subject: &ReportSubject<'_>) -> Vec<String> {
+    if !tuning.tried.iter().any(TuningTrial::fits) {
         return Vec::new();
     }
     let best = tuning.recommended(subject.run);
-    let mut all: Vec<&Tried> = best.into_iter().collect();
+    let mut all: Vec<&TuningTrial> = best.into_iter().collect();
     all.extend(tuning.front().into_iter().filter(|tried| best.is_none_or(|best| best.conditions != tried.conditions)));
-    let words = |tried: &Tried| {
+    let words = |tried: &TuningTrial| {
         let words = in_words(tried.conditions.text(), subject.oldest);
         format!("{words} reserves {}", tried.figures.peak_reserved)
     };
@@ -213,7 +213,7 @@ fn told(tuning: &Tuning, subject: &Subject<'_>) -> Vec<String> {
 }
 
 /// By how much what grows with the batch must fall; `None` where nothing tells what does.
-fn smaller_batch(subject: &Subject<'_>, failure: &Autopsy) -> Option<String> {
+fn smaller_batch(subject: &ReportSubject<'_>, failure: &Autopsy) -> Option<String> {
     let (missing, grows) = (missing(subject, failure), tui::grows_with_batch(failure));
     let upto = if subject.run.facts.unknown_limit.is_some() { "up to " } else { "" };
     tui::share_of_batch(failure, missing).map(|share| {

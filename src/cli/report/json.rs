@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::subject::Subject;
+use super::subject::ReportSubject;
 use crate::cli::flags::WORDS;
 use crate::cli::subjects::Subject as File;
 use crate::export;
 use crate::model::{Category, Survivor};
 use crate::snapshot::Refusal;
 use crate::snapshot::replay::HistoryReport;
-use crate::source::Standing;
+use crate::source::MomentHoldings;
 use crate::units::Bytes;
-use crate::whatif::{LimitRange, Tried, Tuning};
+use crate::whatif::{LimitRange, Tuning, TuningTrial};
 
 /// The report on all files: of one as before there were several, of the ranks of a job an object each.
 pub(super) fn all(mut files: Vec<Value>, refusal: Option<&Refusal>) -> Value {
@@ -46,7 +46,7 @@ pub(super) fn message(refusal: &Refusal) -> Value {
 }
 
 /// The report on all devices of a file.
-pub(super) fn object(file: &File, subjects: &[Subject<'_>]) -> Value {
+pub(super) fn object(file: &File, subjects: &[ReportSubject<'_>]) -> Value {
     json!({
         "units": { "sizes": "bytes" },
         "file": file.name,
@@ -58,14 +58,14 @@ pub(super) fn object(file: &File, subjects: &[Subject<'_>]) -> Value {
 }
 
 /// The one line for all devices.
-fn for_all<'a>(subjects: &'a [Subject<'_>]) -> Option<&'a Tried> {
+fn for_all<'a>(subjects: &'a [ReportSubject<'_>]) -> Option<&'a TuningTrial> {
     let runs: Vec<_> =
         subjects.iter().filter_map(|subject| Some((&subject.tried.as_ref()?.tuning, subject.run))).collect();
     Tuning::for_all(&runs)?.first().copied()
 }
 
-fn device(of: &Subject<'_>) -> Value {
-    let Subject { examined, run, tried: tried_out, .. } = of;
+fn device(of: &ReportSubject<'_>) -> Value {
+    let ReportSubject { examined, run, tried: tried_out, .. } = of;
     let view = &examined.view;
     let leaks: Vec<Value> = examined.leaks.iter().map(|leak| json!(leak)).collect();
     let leaking: Bytes = examined.leaks.iter().map(|leak| leak.bytes_per_step).sum();
@@ -121,7 +121,7 @@ fn device(of: &Subject<'_>) -> Value {
     })
 }
 
-fn standing(of: &Standing) -> Value {
+fn standing(of: &MomentHoldings) -> Value {
     let by_category = Category::ALL
         .into_iter()
         .map(|category| (category.label().to_owned(), json!(of.by_category[category as usize])));
@@ -143,7 +143,7 @@ fn standing(of: &Standing) -> Value {
     })
 }
 
-fn tried(of: &Tried) -> Value {
+fn tried(of: &TuningTrial) -> Value {
     json!({
         "conf": of.conditions.text(),
         "limit": of.conditions.limit,

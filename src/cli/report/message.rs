@@ -5,7 +5,7 @@ use std::path::Path;
 
 use color_eyre::eyre::{Result, WrapErr};
 
-use super::part::Part;
+use super::part::DocumentPart;
 use crate::cli::Usage;
 use crate::cli::columns::Tone;
 use crate::snapshot::{Culprit, Refusal};
@@ -67,7 +67,7 @@ pub(super) fn others(refusal: &Refusal) -> Option<String> {
 }
 
 /// What a message says by itself, and what it does not.
-pub(super) fn parts(refusal: &Refusal) -> Vec<Part> {
+pub(super) fn parts(refusal: &Refusal) -> Vec<DocumentPart> {
     let mut first = culprit(refusal).unwrap_or_default();
     first += &format!(" Asked: {}.", refusal.asked.size);
     if let Some(missing) = refusal.missing() {
@@ -97,13 +97,13 @@ pub(super) fn parts(refusal: &Refusal) -> Vec<Part> {
         });
     }
     vec![
-        Part::Title("CUDA out of memory".to_owned()),
-        Part::Verdict(Tone::Bad, first.trim().to_owned()),
-        Part::Items(items),
-        Part::Text(
+        DocumentPart::Title("CUDA out of memory".to_owned()),
+        DocumentPart::Verdict(Tone::Bad, first.trim().to_owned()),
+        DocumentPart::Items(items),
+        DocumentPart::Text(
             "A snapshot says who held it, and what would have fitted. Record one, and report on both:".to_owned(),
         ),
-        Part::Code(
+        DocumentPart::Code(
             "torch.cuda.memory._record_memory_history(max_entries=1_000_000)\n\
              torch.cuda.memory._dump_snapshot(\"oom.pickle\")   # in `except torch.OutOfMemoryError`\n\
              vramlab report oom.pickle --error \"CUDA out of memory. Tried to allocate …\""

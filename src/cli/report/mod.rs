@@ -20,11 +20,11 @@ use super::output::stdout;
 use super::subject::examine;
 use super::subjects::{Subject as File, SubjectsArgs};
 use super::{Status, Usage};
-use crate::snapshot::{Printed, Refusal};
+use crate::snapshot::{PrintedSize, Refusal};
 use crate::units::Bytes;
 use document::{Style, Writer};
-use part::Part;
-use subject::{Asked, Subject};
+use part::DocumentPart;
+use subject::{ReportRequest, ReportSubject};
 use words::By;
 
 /// Arguments of `vramlab report`.
@@ -74,9 +74,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<Status> {
         };
         return alone(args, refusal);
     }
-    let limit = args.limit.map(Printed::exactly).or(refusal.as_ref().and_then(|refusal| refusal.allowed));
+    let limit = args.limit.map(PrintedSize::exactly).or(refusal.as_ref().and_then(|refusal| refusal.allowed));
     let files = args.subjects.all(limit)?;
-    let asked = Asked { settings: !args.no_settings, refusal: refusal.as_ref(), told: limit };
+    let asked = ReportRequest { settings: !args.no_settings, refusal: refusal.as_ref(), told: limit };
     match args.format.style() {
         None => object(&files, asked),
         Some(style) => print(args, &files, asked, style),
@@ -97,24 +97,24 @@ fn alone(args: &ReportArgs, refusal: &Refusal) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-fn object(files: &[File], asked: Asked<'_>) -> Result<Status> {
+fn object(files: &[File], asked: ReportRequest<'_>) -> Result<Status> {
     let mut objects = Vec::new();
     for file in files {
-        let mut subjects = Subject::all(file, examine(&file.whole)?, asked);
-        subjects.iter_mut().try_for_each(Subject::try_settings)?;
+        let mut subjects = ReportSubject::all(file, examine(&file.whole)?, asked);
+        subjects.iter_mut().try_for_each(ReportSubject::try_settings)?;
         objects.push(json::object(file, &subjects));
     }
     writeln!(stdout(), "{}", json::all(objects, asked.refusal))?;
     Ok(Status::DONE)
 }
 
-fn print(args: &ReportArgs, files: &[File], asked: Asked<'_>, style: Style) -> Result<Status> {
+fn print(args: &ReportArgs, files: &[File], asked: ReportRequest<'_>, style: Style) -> Result<Status> {
     let paper = Paper::terminal();
     let mut out = Writer::new(paper.out(), style, paper)?;
     out.write(&title(files))?;
     let mut subjects = Vec::new();
     for file in files {
-        subjects.extend(Subject::all(file, examine(&file.whole)?, asked));
+        subjects.extend(ReportSubject::all(file, examine(&file.whole)?, asked));
     }
     let several = subjects.len() > 1;
     if several {
@@ -127,7 +127,7 @@ fn print(args: &ReportArgs, files: &[File], asked: Asked<'_>, style: Style) -> R
     }
     for subject in &mut subjects {
         if several {
-            out.write(&[Part::Heading(subject.called(files.len() > 1))])?;
+            out.write(&[DocumentPart::Heading(subject.called(files.len() > 1))])?;
         }
         out.write(&subject.remarks())?;
         // What was asked is whether it would have fitted: that is tried first.
@@ -137,24 +137,24 @@ fn print(args: &ReportArgs, files: &[File], asked: Asked<'_>, style: Style) -> R
         out.write(&words::before_settings(subject, args.by))?;
     }
     if !args.no_settings {
-        subjects.iter_mut().try_for_each(Subject::try_settings)?;
+        subjects.iter_mut().try_for_each(ReportSubject::try_settings)?;
         out.write(&words::settings(&subjects))?;
     }
     out.finish()?;
     Ok(Status::DONE)
 }
 
-fn title(files: &[File]) -> Vec<Part> {
+fn title(files: &[File]) -> Vec<DocumentPart> {
     let title = match files {
         [one] => format!("Device memory of {}", one.name),
         all => format!("Device memory of {} runs", all.len()),
     };
-    let mut parts = vec![Part::Title(title)];
+    let mut parts = vec![DocumentPart::Title(title)];
     for file in files {
         let of = |remark: &String| if files.len() > 1 { format!("{}: {remark}", file.name) } else { remark.clone() };
         let remarks: Vec<String> = file.whole.remarks().iter().map(of).collect();
         if !remarks.is_empty() {
-            parts.push(Part::Items(remarks));
+            parts.push(DocumentPart::Items(remarks));
         }
     }
     parts

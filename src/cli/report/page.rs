@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::part::Part;
+use super::part::DocumentPart;
 use crate::cli::columns::Column;
 use crate::source::Curve;
 use crate::units::Bytes;
@@ -40,17 +40,17 @@ pub(super) fn end(out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Writes one part of it.
-pub(super) fn part(out: &mut impl Write, part: &Part) -> io::Result<()> {
+pub(super) fn part(out: &mut impl Write, part: &DocumentPart) -> io::Result<()> {
     match part {
-        Part::Title(text) => writeln!(out, "<h1>{}</h1>", escaped(text)),
-        Part::Heading(text) => writeln!(out, "<h2>{}</h2>", escaped(text)),
-        Part::Text(text) | Part::Verdict(_, text) => writeln!(out, "<p>{}</p>", escaped(text)),
-        Part::Items(items) => {
+        DocumentPart::Title(text) => writeln!(out, "<h1>{}</h1>", escaped(text)),
+        DocumentPart::Heading(text) => writeln!(out, "<h2>{}</h2>", escaped(text)),
+        DocumentPart::Text(text) | DocumentPart::Verdict(_, text) => writeln!(out, "<p>{}</p>", escaped(text)),
+        DocumentPart::Items(items) => {
             writeln!(out, "<ul>")?;
             items.iter().try_for_each(|item| writeln!(out, "<li>{}</li>", escaped(item)))?;
             writeln!(out, "</ul>")
         }
-        Part::Table(table) => {
+        DocumentPart::Table(table) => {
             writeln!(out, "<div class=\"wide\"><table>")?;
             for (index, line) in table.texts().enumerate() {
                 let tag = if index == 0 { "th" } else { "td" };
@@ -62,8 +62,8 @@ pub(super) fn part(out: &mut impl Write, part: &Part) -> io::Result<()> {
             }
             writeln!(out, "</table></div>")
         }
-        Part::Code(text) => writeln!(out, "<pre>{}</pre>", escaped(text)),
-        Part::Curve(curve) => draw(out, curve),
+        DocumentPart::Code(text) => writeln!(out, "<pre>{}</pre>", escaped(text)),
+        DocumentPart::Curve(curve) => draw(out, curve),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::source::Curve;
 
 /// One part of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum DocumentPart {
     /// Its title.
     Title(String),
     /// Begins a section.

@@ -1,22 +1,22 @@
 //! Several devices side by side: which is the worst, and how far they are apart.
 
-use super::part::Part;
-use super::subject::Subject;
+use super::part::DocumentPart;
+use super::subject::ReportSubject;
 use crate::cli::columns::{Column, Table};
 use crate::units::Bytes;
 
 /// The one that matters most: where requests failed, else where most was reserved.
-pub(super) fn worst(subjects: &[Subject<'_>]) -> usize {
-    let badness = |subject: &Subject<'_>| (subject.examined.ooms > 0, peak(subject));
+pub(super) fn worst(subjects: &[ReportSubject<'_>]) -> usize {
+    let badness = |subject: &ReportSubject<'_>| (subject.examined.ooms > 0, peak(subject));
     (0..subjects.len()).rev().max_by_key(|index| badness(&subjects[*index])).unwrap_or(0)
 }
 
-fn peak(subject: &Subject<'_>) -> (Bytes, Bytes) {
+fn peak(subject: &ReportSubject<'_>) -> (Bytes, Bytes) {
     (subject.examined.view.peak_reserved, subject.examined.view.peak_allocated)
 }
 
 /// A table of all, and a sentence on how they differ.
-pub(super) fn parts(subjects: &[Subject<'_>]) -> Vec<Part> {
+pub(super) fn parts(subjects: &[ReportSubject<'_>]) -> Vec<DocumentPart> {
     let mut table = Table::new([
         Column::wraps(""),
         Column::left("device"),
@@ -47,25 +47,25 @@ pub(super) fn parts(subjects: &[Subject<'_>]) -> Vec<Part> {
     }
     let one_file = subjects.windows(2).all(|pair| pair[0].file == pair[1].file);
     let heading = if one_file { "Devices" } else { "Ranks" };
-    vec![Part::Heading(heading.to_owned()), Part::Table(table), Part::Text(imbalance(subjects))]
+    vec![DocumentPart::Heading(heading.to_owned()), DocumentPart::Table(table), DocumentPart::Text(imbalance(subjects))]
 }
 
 /// The number of the device, and whose it is.
-fn number(subject: &Subject<'_>) -> String {
+fn number(subject: &ReportSubject<'_>) -> String {
     let device = subject.run.facts.device.0;
     subject.examined.alike.as_ref().map_or_else(|| device.to_string(), |alike| format!("{device} ({})", alike.words()))
 }
 
 /// How far the worst is from the mean, and from the least. A GPU that a rank uses beside its own is none of them.
-fn imbalance(subjects: &[Subject<'_>]) -> String {
+fn imbalance(subjects: &[ReportSubject<'_>]) -> String {
     let has_ranks = subjects.iter().any(|subject| subject.examined.alike.is_some());
     // What stands for several ranks counts as often.
-    let counts = |subject: &Subject<'_>| match &subject.examined.alike {
+    let counts = |subject: &ReportSubject<'_>| match &subject.examined.alike {
         Some(alike) => alike.ranks.len() as u64,
         None => u64::from(!has_ranks),
     };
     let compared = || subjects.iter().filter(|subject| counts(subject) > 0);
-    let peak = |subject: &Subject<'_>| subject.examined.view.peak_allocated.get();
+    let peak = |subject: &ReportSubject<'_>| subject.examined.view.peak_allocated.get();
     let (most, least) = (compared().map(peak).max().unwrap_or(0), compared().map(peak).min().unwrap_or(0));
     let sum: f64 = compared().map(|subject| peak(subject) as f64 * counts(subject) as f64).sum();
     let mean = sum / compared().map(counts).sum::<u64>().max(1) as f64;

@@ -4,36 +4,36 @@ use std::sync::Arc;
 
 use color_eyre::eyre::Result;
 
-use super::part::Part;
+use super::part::DocumentPart;
 use crate::allocator::TorchVersion;
 use crate::cli::subjects::Subject as File;
 use crate::cli::tune::tune;
 use crate::model::{Autopsy, Begins, Evidence, View};
-use crate::snapshot::{Printed, Refusal};
-use crate::source::{Examined, Whole};
+use crate::snapshot::{PrintedSize, Refusal};
+use crate::source::{DeviceExamination, Whole};
 use crate::units::Bytes;
-use crate::whatif::{Effort, Figures, Recorded, Tuning, smallest_limit};
+use crate::whatif::{Effort, Figures, RecordedRun, Tuning, smallest_limit};
 
 /// What is asked of a report.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct ReportRequest<'a> {
     /// Settings are tried.
     pub settings: bool,
     /// PyTorch's message.
     pub refusal: Option<&'a Refusal>,
     /// The limit of the process, where it is given.
-    pub told: Option<Printed>,
+    pub told: Option<PrintedSize>,
 }
 
 /// All that is known of one device.
-pub(super) struct Subject<'a> {
+pub(super) struct ReportSubject<'a> {
     pub file: &'a str,
     pub whole: &'a Whole,
-    pub examined: Examined,
-    pub run: &'a Recorded,
+    pub examined: DeviceExamination,
+    pub run: &'a RecordedRun,
     /// The oldest PyTorch that it may be of.
     pub oldest: TorchVersion,
-    pub asked: Asked<'a>,
+    pub asked: ReportRequest<'a>,
     /// What was tried; `None` before, or where nothing was to be.
     pub tried: Option<TriedOut>,
 }
@@ -50,9 +50,9 @@ pub(super) struct TriedOut {
     pub smallest: Option<Bytes>,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> ReportSubject<'a> {
     /// The devices of a file that were looked at.
-    pub fn all(file: &'a File, mut examined: Vec<Examined>, asked: Asked<'a>) -> Vec<Self> {
+    pub fn all(file: &'a File, mut examined: Vec<DeviceExamination>, asked: ReportRequest<'a>) -> Vec<Self> {
         let mut subjects = Vec::new();
         for run in &file.runs {
             let Some(index) = examined.iter().position(|examined| examined.device == run.facts.device) else {
@@ -95,11 +95,11 @@ impl<'a> Subject<'a> {
     }
 
     /// What had to be assumed.
-    pub fn remarks(&self) -> Vec<Part> {
+    pub fn remarks(&self) -> Vec<DocumentPart> {
         // Which limit it was is said where the failure is.
         let told = |remark: &&String| self.run.facts.unknown_limit.is_none() || !remark.contains("--limit");
         let remarks: Vec<String> = self.run.facts.remarks.iter().filter(told).cloned().collect();
-        if remarks.is_empty() { Vec::new() } else { vec![Part::Items(remarks)] }
+        if remarks.is_empty() { Vec::new() } else { vec![DocumentPart::Items(remarks)] }
     }
 
     /// The failure that the report is about: the one that the message names, else the first.

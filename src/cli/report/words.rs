@@ -3,8 +3,8 @@
 use clap::ValueEnum;
 
 use super::failure;
-use super::part::Part;
-use super::subject::Subject;
+use super::part::DocumentPart;
+use super::subject::ReportSubject;
 use crate::cli::columns::{Cell, Column, Table, Tone};
 use crate::cli::flags::flag;
 use crate::cli::paste::paste;
@@ -13,7 +13,7 @@ use crate::cli::whatif::{reproduced, started};
 use crate::model::{Begins, Category, Evidence, Leak, Ledger, Remedy, StrandingSegment, Survivor};
 use crate::session::in_program;
 use crate::units::Bytes;
-use crate::whatif::{Recorded, Tried, Tuning};
+use crate::whatif::{RecordedRun, Tuning, TuningTrial};
 
 /// How what is held is summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,7 +32,7 @@ const ROWS: usize = 10;
 const SETTINGS: usize = 4;
 
 /// All that needs no settings tried, what matters most first.
-pub(super) fn before_settings(subject: &Subject<'_>, by: By) -> Vec<Part> {
+pub(super) fn before_settings(subject: &ReportSubject<'_>, by: By) -> Vec<DocumentPart> {
     let mut parts = failure::parts(subject);
     let leaks = subject.leaks();
     let leaking = !subject.examined.leaks.is_empty();
@@ -50,15 +50,15 @@ pub(super) fn before_settings(subject: &Subject<'_>, by: By) -> Vec<Part> {
 }
 
 /// A remedy for a program of PyTorch's, which knows nothing of our flags.
-fn of_pytorch(remedy: &Remedy, subject: &Subject<'_>) -> String {
+fn of_pytorch(remedy: &Remedy, subject: &ReportSubject<'_>) -> String {
     match remedy {
         Remedy::HigherLimit => "more memory allowed to this process".to_owned(),
         remedy => in_program(remedy, subject.oldest),
     }
 }
 
-impl Subject<'_> {
-    fn figures(&self) -> Vec<Part> {
+impl ReportSubject<'_> {
+    fn figures(&self) -> Vec<DocumentPart> {
         let (view, end) = (&self.examined.view, &self.examined.end);
         let row = |what: &str, allocated: Bytes, reserved: Bytes| {
             vec![what.to_owned(), allocated.to_string(), reserved.to_string()]
@@ -69,21 +69,21 @@ impl Subject<'_> {
             table.words(row(what, view.peak_allocated, view.peak_reserved));
         }
         table.words(row("at the end", end.ledger.allocated(), end.ledger.reserved()));
-        let mut parts = vec![Part::Heading("Figures".to_owned()), Part::Table(table)];
+        let mut parts = vec![DocumentPart::Heading("Figures".to_owned()), DocumentPart::Table(table)];
         if self.overwritten() {
-            parts.push(Part::Text(
+            parts.push(DocumentPart::Text(
                 "The ring buffer of the recording overflowed, and its oldest entries are gone: the real peaks may be higher. Record \
                  with a larger max_entries."
                     .to_owned(),
             ));
         }
         if self.has_history() {
-            parts.push(Part::Curve(self.examined.curve.clone()));
+            parts.push(DocumentPart::Curve(self.examined.curve.clone()));
         }
         parts
     }
 
-    fn holders(&self, by: By) -> Vec<Part> {
+    fn holders(&self, by: By) -> Vec<DocumentPart> {
         let (standing, heading) = if self.has_history() {
             let peak = &self.examined.peak;
             (peak, format!("Who held the peak of {} (event {})", peak.ledger.allocated(), peak.position))
@@ -111,7 +111,7 @@ impl Subject<'_> {
                 for (category, bytes) in each.into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO) {
                     table.words(vec![category.label().to_owned(), bytes.to_string(), share(bytes.get(), all.get())]);
                 }
-                return vec![Part::Heading(heading), Part::Table(table)];
+                return vec![DocumentPart::Heading(heading), DocumentPart::Table(table)];
             }
         };
         // A package's own line says which of its layers it was.
@@ -136,10 +136,10 @@ impl Subject<'_> {
             }
             table.words(row);
         }
-        let mut parts = vec![Part::Heading(heading), Part::Table(table)];
+        let mut parts = vec![DocumentPart::Heading(heading), DocumentPart::Table(table)];
         if let Some(more) = held.len().checked_sub(ROWS).filter(|&more| more > 0) {
             let rest: Bytes = held.iter().skip(ROWS).map(|held| held.bytes).sum();
-            parts.push(Part::Text(format!(
+            parts.push(DocumentPart::Text(format!(
                 "and {rest} under {} more.",
                 if more == 1 { "one name".to_owned() } else { format!("{more} names") }
             )));
@@ -147,11 +147,11 @@ impl Subject<'_> {
         parts
     }
 
-    fn fragmentation(&self) -> Vec<Part> {
+    fn fragmentation(&self) -> Vec<DocumentPart> {
         let fullest = &self.examined.fullest;
         let ledger = if self.has_history() { fullest.ledger } else { self.examined.end.ledger };
         let (stranded, reserved) = (ledger.stranded, ledger.reserved());
-        let mut parts = vec![Part::Heading("Fragmentation".to_owned())];
+        let mut parts = vec![DocumentPart::Heading("Fragmentation".to_owned())];
         let when = match self.has_history() {
             true => format!("Where most is reserved ({reserved}, event {})", fullest.position),
             false => format!("At the end, of {reserved} reserved"),
@@ -163,7 +163,7 @@ impl Subject<'_> {
                 share(kept.get(), reserved.get())
             ),
         };
-        parts.push(Part::Text(format!(
+        parts.push(DocumentPart::Text(format!(
             "{when}, {} are allocated.{kept} {stranded} ({}) are stranded: free, but in segments that live blocks hold. The largest \
              free block is {}.",
             ledger.allocated(),
@@ -172,13 +172,13 @@ impl Subject<'_> {
         )));
         let items = stranding(&fullest.stranding, &ledger);
         if !items.is_empty() {
-            parts.push(Part::Items(items));
+            parts.push(DocumentPart::Items(items));
         }
         parts
     }
 
     /// What the sections do not say.
-    fn findings(&self) -> Vec<Part> {
+    fn findings(&self) -> Vec<DocumentPart> {
         // What is free once a job has ended is no finding.
         let said = |evidence: &Evidence| match evidence {
             Evidence::OutOfMemory { .. } | Evidence::Stranded { .. } => true,
@@ -197,22 +197,26 @@ impl Subject<'_> {
                 }
             })
             .collect();
-        if items.is_empty() { Vec::new() } else { vec![Part::Heading("Findings".to_owned()), Part::Items(items)] }
+        if items.is_empty() {
+            Vec::new()
+        } else {
+            vec![DocumentPart::Heading("Findings".to_owned()), DocumentPart::Items(items)]
+        }
     }
 
     /// What every step leaves behind: how much in all, which lines, why, and what to do.
-    fn leaks(&self) -> Vec<Part> {
+    fn leaks(&self) -> Vec<DocumentPart> {
         let leaks = &self.examined.leaks;
         let Some(rhythm) = self.examined.rhythm else {
             let text =
                 "The run has too few repeating steps to tell a leak from memory that is taken once: record more steps.";
-            return vec![Part::Heading("Leaks".to_owned()), Part::Text(text.to_owned())];
+            return vec![DocumentPart::Heading("Leaks".to_owned()), DocumentPart::Text(text.to_owned())];
         };
         let times = rhythm.times;
         let told = if rhythm.is_told() { "" } else { ", inferred from the repeating pattern of requests" };
         if leaks.is_empty() {
             let text = format!("Nothing holds more from step to step ({times} steps{told}).");
-            return vec![Part::Heading("Leaks".to_owned()), Part::Verdict(Tone::Good, text)];
+            return vec![DocumentPart::Heading("Leaks".to_owned()), DocumentPart::Verdict(Tone::Good, text)];
         }
         let rate: Bytes = leaks.iter().map(|leak| leak.bytes_per_step).sum();
         let steps = leaks.iter().map(|leak| leak.steps).max().unwrap_or(0);
@@ -241,13 +245,17 @@ impl Subject<'_> {
                 leak.bytes.to_string(),
             ]);
         }
-        let mut parts = vec![Part::Heading("Leaks".to_owned()), Part::Verdict(Tone::Bad, text), Part::Table(table)];
+        let mut parts = vec![
+            DocumentPart::Heading("Leaks".to_owned()),
+            DocumentPart::Verdict(Tone::Bad, text),
+            DocumentPart::Table(table),
+        ];
         if let Some(more) = leaks.len().checked_sub(ROWS).filter(|&more| more > 0) {
-            parts.push(Part::Text(format!("and {more} more.")));
+            parts.push(DocumentPart::Text(format!("and {more} more.")));
         }
         let given_back = leaks.iter().all(|leak| leak.bytes == Bytes::ZERO);
         let ends = if given_back { " All of it was given back before the recording ended." } else { "" };
-        parts.push(Part::Text(cause(leaks) + ends));
+        parts.push(DocumentPart::Text(cause(leaks) + ends));
         parts
     }
 
@@ -308,54 +316,57 @@ fn cause(leaks: &[Leak]) -> String {
 }
 
 /// What was tried on all of them, and one line to paste: they start with one environment.
-pub(super) fn settings(subjects: &[Subject<'_>]) -> Vec<Part> {
+pub(super) fn settings(subjects: &[ReportSubject<'_>]) -> Vec<DocumentPart> {
     let mut parts = Vec::new();
-    let known: Vec<(&Subject<'_>, &Tuning)> =
+    let known: Vec<(&ReportSubject<'_>, &Tuning)> =
         subjects.iter().filter_map(|subject| Some((subject, &subject.tried.as_ref()?.tuning))).collect();
     if known.is_empty() {
         return parts;
     }
-    parts.push(Part::Heading("Settings of the allocator".to_owned()));
+    parts.push(DocumentPart::Heading("Settings of the allocator".to_owned()));
     if known.iter().any(|(subject, _)| !subject.examined.leaks.is_empty()) {
-        parts.push(Part::Text(
+        parts.push(DocumentPart::Text(
             "No setting helps against the leak: what a step leaves behind is live, and a lower peak only puts the end off."
                 .to_owned(),
         ));
     }
     for (subject, tuning) in &known {
         if known.len() > 1 {
-            parts.push(Part::Text(format!("Device {}:", subject.run.facts.device.0)));
+            parts.push(DocumentPart::Text(format!("Device {}:", subject.run.facts.device.0)));
         }
         parts.extend(table(subject, tuning));
     }
-    let runs: Vec<(&Tuning, &Recorded)> = known.iter().map(|(subject, tuning)| (*tuning, subject.run)).collect();
+    let runs: Vec<(&Tuning, &RecordedRun)> = known.iter().map(|(subject, tuning)| (*tuning, subject.run)).collect();
     let unknown = known.iter().any(|(subject, _)| subject.run.facts.unknown_limit.is_some());
-    let none_fits = || known.iter().any(|(_, tuning)| !tuning.tried.iter().any(Tried::fits));
+    let none_fits = || known.iter().any(|(_, tuning)| !tuning.tried.iter().any(TuningTrial::fits));
     match (Tuning::for_all(&runs), known.first()) {
         (Some(best), Some((subject, _))) => {
             let Some(tried) = best.first() else { return parts };
             if known.len() > 1 {
-                parts.push(Part::Text("The best for all of them, in one environment:".to_owned()));
+                parts.push(DocumentPart::Text("The best for all of them, in one environment:".to_owned()));
             }
             let paste = paste(&tried.conditions, subject.run, subject.oldest);
-            parts.push(Part::Code(paste.shell));
-            parts.extend(paste.program.map(Part::Code));
+            parts.push(DocumentPart::Code(paste.shell));
+            parts.extend(paste.program.map(DocumentPart::Code));
         }
         // With which limit something does is said where the failure is.
         _ if unknown => {}
         // So is that nothing serves it.
         _ if none_fits() && known.iter().all(|(subject, _)| subject.is_pytorchs() && subject.failure().is_some()) => {}
-        _ if none_fits() => parts.push(Part::Text("None of the settings tried serves every request.".to_owned())),
-        _ => parts.push(Part::Text("No settings lower the peak by 1 % or more: leave them as they are.".to_owned())),
+        _ if none_fits() => {
+            parts.push(DocumentPart::Text("None of the settings tried serves every request.".to_owned()))
+        }
+        _ => parts
+            .push(DocumentPart::Text("No settings lower the peak by 1 % or more: leave them as they are.".to_owned())),
     }
     parts
 }
 
-fn table(subject: &Subject<'_>, tuning: &Tuning) -> Vec<Part> {
-    let Subject { run, tried: Some(tried), .. } = subject else { return Vec::new() };
+fn table(subject: &ReportSubject<'_>, tuning: &Tuning) -> Vec<DocumentPart> {
+    let ReportSubject { run, tried: Some(tried), .. } = subject else { return Vec::new() };
     let worth = tuning.worth_telling(run);
-    let mut parts = vec![Part::Text(reproduced(run, &tried.again))];
-    parts.extend(started(run, worth.iter().map(|tried| &tried.conditions)).map(Part::Text));
+    let mut parts = vec![DocumentPart::Text(reproduced(run, &tried.again))];
+    parts.extend(started(run, worth.iter().map(|tried| &tried.conditions)).map(DocumentPart::Text));
     if worth.is_empty() {
         return parts;
     }
@@ -378,7 +389,7 @@ fn table(subject: &Subject<'_>, tuning: &Tuning) -> Vec<Part> {
         (run.facts.figures.segments_allocated + run.facts.figures.segments_freed).to_string(),
     ]);
     let best = tuning.recommended(run);
-    let mut shown: Vec<&Tried> = worth.into_iter().take(SETTINGS).collect();
+    let mut shown: Vec<&TuningTrial> = worth.into_iter().take(SETTINGS).collect();
     // What is advised is the simplest of those that are about as good: it may be beaten by a little.
     shown.extend(best.filter(|best| !shown.iter().any(|tried| std::ptr::eq(*tried, *best))));
     for tried in shown {
@@ -390,9 +401,9 @@ fn table(subject: &Subject<'_>, tuning: &Tuning) -> Vec<Part> {
             tried.calls().to_string().into(),
         ]);
     }
-    parts.push(Part::Table(table));
+    parts.push(DocumentPart::Table(table));
     if run.facts.begins == Some(Begins::Ring) {
-        parts.push(Part::Text("Both are of the part of the run that is recorded.".to_owned()));
+        parts.push(DocumentPart::Text("Both are of the part of the run that is recorded.".to_owned()));
     }
     parts
 }

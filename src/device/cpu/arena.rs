@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::copies::CopyState;
-use super::streams::Streams;
+use super::streams::StreamHandles;
 use crate::mapping::Mapping;
 use crate::{Charge, HostAccount, HostMemoryRefused};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
@@ -238,7 +238,7 @@ impl Drop for Arena {
 pub(crate) struct ArenaSource {
     pub(crate) arena: SharedArena,
     pub(crate) copies: Arc<CopyState>,
-    pub(crate) streams: Streams,
+    pub(crate) streams: StreamHandles,
 }
 
 impl SegmentSource for ArenaSource {
@@ -297,7 +297,7 @@ mod tests {
     fn source(limit: Bytes) -> ArenaSource {
         let copies = Arc::new(CopyState::default());
         let arena = Arc::new(Mutex::new(Arena::new(limit, Arc::clone(&copies), HostAccount::default())));
-        ArenaSource { arena, copies, streams: Streams::new() }
+        ArenaSource { arena, copies, streams: StreamHandles::new() }
     }
 
     /// Resident memory of the mapping that holds `pointer`, in KiB.

@@ -12,7 +12,7 @@ use crate::pinned::PinnedPart;
 use vramlab_allocator::units::Address;
 
 /// A copy that the compute stream has not waited for.
-struct Unordered {
+struct PendingCopy {
     ticket: u64,
     start: u64,
     end: u64,
@@ -23,7 +23,7 @@ struct CopyProgress {
     completed: u64,
     /// Copies up to this one happened before all that the compute stream does now.
     ordered: u64,
-    unordered: VecDeque<Unordered>,
+    unordered: VecDeque<PendingCopy>,
     /// When the last copies ended.
     ends: VecDeque<(u64, Instant)>,
 }
@@ -167,7 +167,7 @@ impl CopyThread {
         let ticket = self.state.submitted() + 1;
         {
             let mut progress = self.state.progress();
-            progress.unordered.push_back(Unordered { ticket, start: address.0, end: address.0 + len as u64 });
+            progress.unordered.push_back(PendingCopy { ticket, start: address.0, end: address.0 + len as u64 });
             self.state.open.store(progress.unordered.len() as u64, Ordering::Release);
         }
         self.state.submitted.store(ticket, Ordering::Release);

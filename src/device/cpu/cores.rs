@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use gemm_common::Parallelism;
 use rayon::prelude::*;
 
-use super::operand::{KernelResult, Refused};
+use super::operand::{KernelRefusal, KernelResult};
 use super::real::Real;
 use crate::{DeviceError, HostAccount, HostMemoryRefused, HostVec, Plain};
 use vramlab_allocator::units::Bytes;
@@ -74,7 +74,7 @@ impl Cores {
 
     /// Zeroed elements for one kernel.
     pub(crate) fn vec<T: Plain>(&self, n: usize) -> KernelResult<HostVec<T>> {
-        self.account.vec(n).map_err(Refused::Memory)
+        self.account.vec(n).map_err(KernelRefusal::Memory)
     }
 
     #[cold]
@@ -88,7 +88,7 @@ impl Cores {
     /// The first scratch that it did not get: a part of it has not run.
     pub(crate) fn finish(&self) -> KernelResult {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
-        refused.map_or(Ok(()), |refused| Err(Refused::Memory(refused)))
+        refused.map_or(Ok(()), |refused| Err(KernelRefusal::Memory(refused)))
     }
 
     /// Runs `body` compiled for the widest vector instructions there are.

@@ -28,14 +28,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{
-    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostAccount, HostBuffer, Kernel, Mark, PinnedMemory,
+    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostAccount, HostBuffer, Kernel, PinnedMemory, StreamMark,
 };
 use arena::{Arena, ArenaSource, SharedArena};
 use copies::{CopyState, CopyThread};
 use cores::Cores;
-use operand::Refused;
+use operand::KernelRefusal;
 use processor::Processor;
-use streams::{COPY_STREAM, Streams};
+use streams::{COPY_STREAM, StreamHandles};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{EventToken, HostMemorySource, OutOfHostMemory, SegmentSource};
 
@@ -61,7 +61,7 @@ pub struct CpuDevice {
     arena: SharedArena,
     copies: Arc<CopyState>,
     copy_thread: CopyThread,
-    streams: Streams,
+    streams: StreamHandles,
     /// Of the copy stream.
     marks: CopyMarks,
     pinned: PinnedMemory,
@@ -104,7 +104,7 @@ impl CpuDevice {
             arena: Arc::new(Mutex::new(Arena::new(memory, Arc::clone(&copies), account.clone()))),
             copy_thread: CopyThread::start(Arc::clone(&copies))?,
             copies,
-            streams: Streams::new(),
+            streams: StreamHandles::new(),
             marks: CopyMarks::default(),
             pinned: PinnedMemory::of(account),
             staging: vec![0; STAGED].into(),
@@ -176,7 +176,7 @@ impl Device for CpuDevice {
     }
 
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
-        Box::new(PinnedSource {
+        Box::new(CpuPinnedSource {
             memory: self.pinned.clone(),
             copies: Arc::clone(&self.copies),
             streams: self.streams.clone(),
@@ -205,11 +205,11 @@ impl Device for CpuDevice {
         let arena = arena::lock(&self.arena);
         let on = Processor { cores: &self.cores, arena: &arena };
         kernel.on_cpu(&on).and(self.cores.finish()).map_err(|refused| match refused {
-            Refused::Memory(refused) => {
+            KernelRefusal::Memory(refused) => {
                 let device = self.info.id.clone();
                 DeviceError::OutOfHostMemory { operation: kernel.name(), device, refused }
             }
-            Refused::Operands(why) => self.failed(kernel.name(), why),
+            KernelRefusal::Operands(why) => self.failed(kernel.name(), why),
         })
     }
 
@@ -302,16 +302,16 @@ impl Device for CpuDevice {
         self.opened.elapsed()
     }
 
-    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError> {
+    fn mark(&mut self, stream: StreamId) -> Result<StreamMark, DeviceError> {
         self.known("a mark", stream)?;
         let now = self.opened.elapsed();
         Ok(match stream {
             COPY_STREAM => self.marks.add(now, self.copies.submitted()),
-            _ => Mark(nanos(now)),
+            _ => StreamMark(nanos(now)),
         })
     }
 
-    fn between(&mut self, from: Mark, to: Mark) -> Duration {
+    fn between(&mut self, from: StreamMark, to: StreamMark) -> Duration {
         let reached = |mark| match self.marks.get(mark) {
             // The copies before it may have ended long before it was set, or are under way.
             Some((set, event)) => {
@@ -342,17 +342,17 @@ impl CopyMarks {
     const BIT: u64 = 1 << 63;
     const KEPT: usize = 512;
 
-    fn add(&mut self, now: Duration, copies: u64) -> Mark {
+    fn add(&mut self, now: Duration, copies: u64) -> StreamMark {
         if self.kept.len() == Self::KEPT {
             self.kept.pop_front();
             self.gone += 1;
         }
         self.kept.push_back((now, copies));
-        Mark(Self::BIT | (self.gone + self.kept.len() as u64 - 1))
+        StreamMark(Self::BIT | (self.gone + self.kept.len() as u64 - 1))
     }
 
     /// `None` where it is no mark of the copy stream; the oldest that is kept stands for those that are gone.
-    fn get(&self, mark: Mark) -> Option<(Duration, u64)> {
+    fn get(&self, mark: StreamMark) -> Option<(Duration, u64)> {
         let number = (mark.0 & Self::BIT != 0).then_some(mark.0 & !Self::BIT)?;
         let index = usize::try_from(number.saturating_sub(self.gone)).ok()?;
         self.kept.get(index).copied()
@@ -360,13 +360,13 @@ impl CopyMarks {
 }
 
 /// Page-locked memory as the caching host allocator's source, with the events of the copy stream.
-struct PinnedSource {
+struct CpuPinnedSource {
     memory: PinnedMemory,
     copies: Arc<CopyState>,
-    streams: Streams,
+    streams: StreamHandles,
 }
 
-impl HostMemorySource for PinnedSource {
+impl HostMemorySource for CpuPinnedSource {
     fn allocate(&mut self, size: Bytes) -> Result<Address, OutOfHostMemory> {
         self.memory.allocate(size).map(|buffer| buffer.address).map_err(|_| OutOfHostMemory)
     }

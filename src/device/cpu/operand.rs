@@ -18,14 +18,14 @@ use vramlab_allocator::units::Address;
 
 /// Why a kernel did not run.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum KernelRefusal {
     /// Its operands don't fit together, or lie nowhere.
     Operands(String),
     /// There is no memory for what it keeps beside them.
     Memory(HostMemoryRefused),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for KernelRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Operands(why) => f.write_str(why),
@@ -34,11 +34,11 @@ impl fmt::Display for Refused {
     }
 }
 
-pub(crate) type KernelResult<T = ()> = Result<T, Refused>;
+pub(crate) type KernelResult<T = ()> = Result<T, KernelRefusal>;
 
 /// `Err` with `why` unless `condition` holds.
 pub(crate) fn require(condition: bool, why: impl FnOnce() -> String) -> KernelResult {
-    if condition { Ok(()) } else { Err(Refused::Operands(why())) }
+    if condition { Ok(()) } else { Err(KernelRefusal::Operands(why())) }
 }
 
 /// A type whose every bit pattern is a value, as it lies in device memory.
@@ -206,8 +206,9 @@ impl<'a> Access<'a> {
         dims: [(usize, usize); 4],
         written: bool,
     ) -> KernelResult<View<'a>> {
-        let len = extent(&dims).ok_or_else(|| Refused::Operands(format!("the operand at {address} is too large")))?;
-        let refuse = |why: &str| Refused::Operands(format!("the operand of {len} {dtype:?} at {address} {why}"));
+        let len =
+            extent(&dims).ok_or_else(|| KernelRefusal::Operands(format!("the operand at {address} is too large")))?;
+        let refuse = |why: &str| KernelRefusal::Operands(format!("the operand of {len} {dtype:?} at {address} {why}"));
         let bytes = (len as u64).checked_mul(dtype.size()).ok_or_else(|| refuse("is too large"))?;
         let start = if len == 0 {
             std::ptr::without_provenance_mut(dtype.size() as usize)

@@ -11,13 +11,13 @@ const AT_ONCE: usize = 8 * 1024 * 1024;
 pub(crate) type Sides = [usize; 3];
 
 /// Memory for a copy of some images, or of all of a weight.
-pub(crate) struct Copied {
+pub(crate) struct ImageBuffer {
     buffer: HostVec<u64>,
     dtype: DType,
     sides: Sides,
 }
 
-impl Copied {
+impl ImageBuffer {
     pub fn new(cores: &Cores, dtype: DType, sides: Sides) -> KernelResult<Self> {
         let bytes = sides.iter().product::<usize>() * dtype.size() as usize;
         Ok(Self { buffer: cores.vec(bytes.div_ceil(8))?, dtype, sides })

@@ -12,9 +12,9 @@ pub(crate) const COPY_STREAM: StreamId = StreamId(1);
 
 /// The streams beside the compute stream: their handles count up from that of the copy stream.
 #[derive(Clone, Debug)]
-pub(crate) struct Streams(Arc<AtomicU64>);
+pub(crate) struct StreamHandles(Arc<AtomicU64>);
 
-impl Streams {
+impl StreamHandles {
     pub fn new() -> Self {
         Self(Arc::new(AtomicU64::new(COPY_STREAM.0)))
     }

@@ -13,9 +13,9 @@ use vramlab_allocator::units::{Address, Bytes};
 
 /// The driver refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Failure(DriverError);
+pub(crate) struct DriverFailure(DriverError);
 
-impl Failure {
+impl DriverFailure {
     /// Nothing works on this device any more, whatever is asked of it.
     pub fn lost(self) -> bool {
         use sys::CUresult as Code;
@@ -42,19 +42,19 @@ impl Failure {
     }
 }
 
-impl From<DriverError> for Failure {
+impl From<DriverError> for DriverFailure {
     fn from(error: DriverError) -> Self {
         Self(error)
     }
 }
 
-impl fmt::Debug for Failure {
+impl fmt::Debug for DriverFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for DriverFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.0.error_string().map(|text| text.to_string_lossy()).unwrap_or_default();
         let name = self.0.error_name().map(|name| name.to_string_lossy()).unwrap_or_default();
@@ -62,7 +62,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for DriverFailure {}
 
 /// A stream of the present context. Its maker destroys it when nothing is launched on it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(crate) struct Stream(sys::CUstream);
 unsafe impl Send for Stream {}
 
 impl Stream {
-    pub fn new() -> Result<Self, Failure> {
+    pub fn new() -> Result<Self, DriverFailure> {
         Ok(Self(result::stream::create(result::stream::StreamKind::NonBlocking)?))
     }
 
@@ -80,7 +80,7 @@ impl Stream {
         self.0
     }
 
-    pub fn synchronize(self) -> Result<(), Failure> {
+    pub fn synchronize(self) -> Result<(), DriverFailure> {
         // SAFETY: whoever has the stream has not destroyed it.
         Ok(unsafe { result::stream::synchronize(self.0) }?)
     }
@@ -92,7 +92,7 @@ impl Stream {
     }
 
     /// Later work waits for `event`; the host does not.
-    pub fn wait(self, event: &Event) -> Result<(), Failure> {
+    pub fn wait(self, event: &Event) -> Result<(), DriverFailure> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both are alive.
         Ok(unsafe { result::stream::wait_event(self.0, event.0, flags) }?)
@@ -108,19 +108,19 @@ unsafe impl Send for Event {}
 
 impl Event {
     /// With `timing`, [`Event::since`] works; without, recording costs less.
-    pub fn new(timing: bool) -> Result<Self, Failure> {
+    pub fn new(timing: bool) -> Result<Self, DriverFailure> {
         let flags =
             if timing { sys::CUevent_flags::CU_EVENT_DEFAULT } else { sys::CUevent_flags::CU_EVENT_DISABLE_TIMING };
         Ok(Self(result::event::create(flags)?))
     }
 
-    pub fn record(&self, stream: Stream) -> Result<(), Failure> {
+    pub fn record(&self, stream: Stream) -> Result<(), DriverFailure> {
         // SAFETY: both are alive.
         Ok(unsafe { result::event::record(self.0, stream.0) }?)
     }
 
     /// What was before it is done.
-    pub fn is_done(&self) -> Result<bool, Failure> {
+    pub fn is_done(&self) -> Result<bool, DriverFailure> {
         // SAFETY: the event is alive.
         match unsafe { result::event::query(self.0) } {
             Ok(()) => Ok(true),
@@ -129,13 +129,13 @@ impl Event {
         }
     }
 
-    pub fn synchronize(&self) -> Result<(), Failure> {
+    pub fn synchronize(&self) -> Result<(), DriverFailure> {
         // SAFETY: the event is alive.
         Ok(unsafe { result::event::synchronize(self.0) }?)
     }
 
     /// Milliseconds of device time from `earlier`; both have been reached.
-    pub fn since(&self, earlier: &Self) -> Result<f32, Failure> {
+    pub fn since(&self, earlier: &Self) -> Result<f32, DriverFailure> {
         // SAFETY: both are alive.
         Ok(unsafe { result::event::elapsed(earlier.0, self.0) }?)
     }
@@ -165,13 +165,13 @@ impl Drop for Module {
 
 impl Module {
     /// Loads machine code for the present device.
-    pub fn load(image: &[u8]) -> Result<Self, Failure> {
+    pub fn load(image: &[u8]) -> Result<Self, DriverFailure> {
         // SAFETY: the driver reads the image's own length and checks it; it is copied.
         Ok(Self(unsafe { result::module::load_data(image.as_ptr().cast()) }?))
     }
 
     /// The kernel of that name; `None` where this module has none.
-    pub fn function(&self, name: &str) -> Result<Option<Function>, Failure> {
+    pub fn function(&self, name: &str) -> Result<Option<Function>, DriverFailure> {
         let Ok(name) = CString::new(name) else { return Ok(None) };
         // SAFETY: the module is loaded.
         match unsafe { result::module::get_function(self.0, name) } {
@@ -184,7 +184,7 @@ impl Module {
 
 impl Function {
     /// Lets blocks of it have up to `bytes` of dynamic shared memory.
-    pub fn permit_shared(self, bytes: u32) -> Result<(), Failure> {
+    pub fn permit_shared(self, bytes: u32) -> Result<(), DriverFailure> {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is loaded.
         let set = unsafe { sys::cuFuncSetAttribute(self.0, attribute, i32::try_from(bytes).unwrap_or(i32::MAX)) };
@@ -198,7 +198,7 @@ pub(crate) fn launch(
     grid: Grid,
     stream: Stream,
     arguments: &mut [*mut c_void],
-) -> Result<(), Failure> {
+) -> Result<(), DriverFailure> {
     let [x, y, z] = grid.blocks;
     // SAFETY: the module is loaded as long as `Modules` hands its functions out; the driver copies the arguments before it returns. That the pointers among them
     // are of live blocks is what `Device::launch` asks of its caller.
@@ -208,39 +208,39 @@ pub(crate) fn launch(
 }
 
 /// Takes device memory (cuMemAlloc).
-pub(crate) fn allocate(bytes: Bytes) -> Result<Address, Failure> {
+pub(crate) fn allocate(bytes: Bytes) -> Result<Address, DriverFailure> {
     // SAFETY: a context is current.
     let address = unsafe { result::malloc_sync(usize::try_from(bytes.get()).unwrap_or(usize::MAX)) }?;
     Ok(Address(address))
 }
 
 /// Gives back what [`allocate`] gave.
-pub(crate) fn free(address: Address) -> Result<(), Failure> {
+pub(crate) fn free(address: Address) -> Result<(), DriverFailure> {
     // SAFETY: the address came from `allocate`; the driver waits for kernels that use it.
     Ok(unsafe { result::free_sync(address.0) }?)
 }
 
 /// Free and total memory of the device.
-pub(crate) fn memory() -> Result<(Bytes, Bytes), Failure> {
+pub(crate) fn memory() -> Result<(Bytes, Bytes), DriverFailure> {
     let (free, total) = result::mem_get_info()?;
     Ok((Bytes(free as u64), Bytes(total as u64)))
 }
 
 /// Queues a copy to the device. `from` must be page-locked, or the call waits until it has been staged.
-pub(crate) fn upload(from: &[u8], to: Address, stream: Stream) -> Result<(), Failure> {
+pub(crate) fn upload(from: &[u8], to: Address, stream: Stream) -> Result<(), DriverFailure> {
     // SAFETY: the target is a live block of that size, as `Device`'s copies demand; a page-locked source stays as it is
     // until an event tells that the copy is over, as `Device::copy_pinned` demands.
     Ok(unsafe { result::memcpy_htod_async(to.0, from, stream.0) }?)
 }
 
 /// Queues a copy to the host, as [`upload`] the other way.
-pub(crate) fn download(from: Address, to: &mut [u8], stream: Stream) -> Result<(), Failure> {
+pub(crate) fn download(from: Address, to: &mut [u8], stream: Stream) -> Result<(), DriverFailure> {
     // SAFETY: as for `upload`.
     Ok(unsafe { result::memcpy_dtoh_async(to, from.0, stream.0) }?)
 }
 
 /// Unified memory, not initialised.
-pub(crate) fn take_managed(bytes: Bytes) -> Result<Address, Failure> {
+pub(crate) fn take_managed(bytes: Bytes) -> Result<Address, DriverFailure> {
     let size = usize::try_from(bytes.get()).unwrap_or(usize::MAX).max(1);
     // SAFETY: nobody reads it before a kernel or a copy has written it.
     let taken = unsafe { result::malloc_managed(size, sys::CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL) }?;
@@ -248,13 +248,13 @@ pub(crate) fn take_managed(bytes: Bytes) -> Result<Address, Failure> {
 }
 
 /// Undoes [`take_managed`].
-pub(crate) fn give_managed(address: Address) -> Result<(), Failure> {
+pub(crate) fn give_managed(address: Address) -> Result<(), DriverFailure> {
     // SAFETY: it was taken by `take_managed`, and no work that reaches it is under way.
     Ok(unsafe { result::free_sync(address.0) }?)
 }
 
 /// Page-locks host memory, so that copies from it do not wait.
-pub(crate) fn lock_host(address: Address, bytes: Bytes) -> Result<(), Failure> {
+pub(crate) fn lock_host(address: Address, bytes: Bytes) -> Result<(), DriverFailure> {
     let start = std::ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(address.0).unwrap_or_default());
     // SAFETY: the pages belong to a mapping of this process that outlives the lock.
     let locked = unsafe { sys::cuMemHostRegister_v2(start, usize::try_from(bytes.get()).unwrap_or_default(), 0) };
@@ -262,7 +262,7 @@ pub(crate) fn lock_host(address: Address, bytes: Bytes) -> Result<(), Failure> {
 }
 
 /// Undoes [`lock_host`].
-pub(crate) fn unlock_host(address: Address) -> Result<(), Failure> {
+pub(crate) fn unlock_host(address: Address) -> Result<(), DriverFailure> {
     let start = std::ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(address.0).unwrap_or_default());
     // SAFETY: the pages were locked by `lock_host`.
     Ok(unsafe { sys::cuMemHostUnregister(start) }.result()?)
@@ -287,7 +287,7 @@ pub(crate) struct Context {
 
 impl Context {
     /// Starts the driver and makes the context of GPU `ordinal` current on this thread.
-    pub fn enter(ordinal: u32) -> Result<Self, Failure> {
+    pub fn enter(ordinal: u32) -> Result<Self, DriverFailure> {
         let inside = Inside::enter();
         result::init()?;
         let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
@@ -311,9 +311,9 @@ impl Drop for Context {
 }
 
 /// What the device of a context is.
-pub(crate) fn properties(context: &Context, ordinal: u32) -> Result<Properties, Failure> {
+pub(crate) fn properties(context: &Context, ordinal: u32) -> Result<Properties, DriverFailure> {
     let device = context.device;
-    let attribute = |which| -> Result<u32, Failure> {
+    let attribute = |which| -> Result<u32, DriverFailure> {
         // SAFETY: the device comes from the driver.
         let value = unsafe { result::device::get_attribute(device, which) }?;
         Ok(u32::try_from(value).unwrap_or_default())
@@ -329,7 +329,7 @@ pub(crate) fn properties(context: &Context, ordinal: u32) -> Result<Properties, 
 }
 
 /// The UUID of a visible GPU, as NVIDIA's tools write it behind `GPU-`. The driver must be present.
-pub(crate) fn uuid(ordinal: u32) -> Result<String, Failure> {
+pub(crate) fn uuid(ordinal: u32) -> Result<String, DriverFailure> {
     result::init()?;
     let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
     let bytes = result::device::get_uuid(device)?.bytes;
@@ -365,7 +365,7 @@ pub(crate) mod pages {
     }
 
     /// Reserves addresses (cuMemAddressReserve).
-    pub fn reserve(size: Bytes) -> Result<Address, Failure> {
+    pub fn reserve(size: Bytes) -> Result<Address, DriverFailure> {
         let mut address = 0;
         // SAFETY: the driver writes one address.
         unsafe { sys::cuMemAddressReserve(&raw mut address, length(size), 0, 0, 0) }.result()?;
@@ -373,13 +373,13 @@ pub(crate) mod pages {
     }
 
     /// Gives reserved addresses back.
-    pub fn release(address: Address, size: Bytes) -> Result<(), Failure> {
+    pub fn release(address: Address, size: Bytes) -> Result<(), DriverFailure> {
         // SAFETY: the range came from `reserve` and nothing is mapped in it.
         Ok(unsafe { sys::cuMemAddressFree(address.0, length(size)) }.result()?)
     }
 
     /// Backs `[address, address + size)` with memory that this device may read and write.
-    pub fn map(address: Address, size: Bytes, ordinal: u32) -> Result<Page, Failure> {
+    pub fn map(address: Address, size: Bytes, ordinal: u32) -> Result<Page, DriverFailure> {
         let (mut handle, properties) = (0, properties(ordinal));
         // SAFETY: the driver reads the properties and writes one handle.
         unsafe { sys::cuMemCreate(&raw mut handle, length(size), &raw const properties, 0) }.result()?;
@@ -402,7 +402,7 @@ pub(crate) mod pages {
     }
 
     /// Takes the memory away again.
-    pub fn unmap(address: Address, size: Bytes) -> Result<(), Failure> {
+    pub fn unmap(address: Address, size: Bytes) -> Result<(), DriverFailure> {
         // SAFETY: the range is mapped as a whole page and its users are done: the caller has waited for them.
         Ok(unsafe { sys::cuMemUnmap(address.0, length(size)) }.result()?)
     }

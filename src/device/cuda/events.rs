@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::driver::{Context, Event, Failure, Stream};
+use super::driver::{Context, DriverFailure, Event, Stream};
 use vramlab_allocator::units::StreamId;
 
 /// The stream of copies that run beside the compute stream, as PyTorch's traces would show one of its pool.
@@ -16,7 +16,7 @@ pub(super) struct SharedStreams(Arc<Mutex<Streams>>);
 
 impl SharedStreams {
     /// The compute stream and the copy stream of `context`, which stays as long as they do.
-    pub fn new(context: Context) -> Result<Self, Failure> {
+    pub fn new(context: Context) -> Result<Self, DriverFailure> {
         Ok(Self(Arc::new(Mutex::new(Streams::new(context)?))))
     }
 
@@ -56,19 +56,19 @@ impl Drop for Lane {
 }
 
 impl Lane {
-    fn new() -> Result<Self, Failure> {
+    fn new() -> Result<Self, DriverFailure> {
         Ok(Self { stream: Stream::new()?, pending: VecDeque::new() })
     }
 }
 
 impl Streams {
-    fn new(context: Context) -> Result<Self, Failure> {
+    fn new(context: Context) -> Result<Self, DriverFailure> {
         let lanes = BTreeMap::from([(StreamId::DEFAULT, Lane::new()?), (COPY_STREAM, Lane::new()?)]);
         Ok(Self { lanes, next: 1, spare: Vec::new(), marks: Vec::new(), marked: 0, _context: context })
     }
 
     /// One more stream.
-    pub fn open(&mut self) -> Result<StreamId, Failure> {
+    pub fn open(&mut self) -> Result<StreamId, DriverFailure> {
         let stream = StreamId(self.lanes.last_key_value().map_or(0, |(last, _)| last.0) + 1);
         self.lanes.insert(stream, Lane::new()?);
         Ok(stream)
@@ -174,7 +174,7 @@ impl Streams {
     }
 
     /// Waits for the compute stream; says what the driver says.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), DriverFailure> {
         self.stream(StreamId::DEFAULT).map_or(Ok(()), Stream::synchronize)
     }
 

@@ -13,7 +13,7 @@ const VARIABLE: &str = "VRAMLAB_CUDA_LIBRARIES";
 
 /// A library that is found at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Needed {
+pub(super) enum LibraryKind {
     /// Compiles the own kernels.
     Nvrtc,
     /// Multiplies matrices.
@@ -27,7 +27,7 @@ pub(super) enum Needed {
 /// The name by which the loader finds NCCL.
 pub(super) const NCCL: &str = "libnccl.so.2";
 
-impl Needed {
+impl LibraryKind {
     /// Its name in sentences.
     pub const fn name(self) -> &'static str {
         match self {
@@ -115,7 +115,7 @@ impl Needed {
 ///
 /// # Errors
 /// As [`load`].
-pub(super) fn find(library: Needed) -> Result<(), String> {
+pub(super) fn find(library: LibraryKind) -> Result<(), String> {
     let folders = folders(library);
     if folders.iter().any(|folder| files_in(library, folder).is_some()) || library.present() {
         Ok(())
@@ -129,7 +129,7 @@ pub(super) fn find(library: Needed) -> Result<(), String> {
 ///
 /// # Errors
 /// The sentence that says what is missing and where it was looked for.
-pub(super) fn load(library: Needed) -> Result<Option<PathBuf>, String> {
+pub(super) fn load(library: LibraryKind) -> Result<Option<PathBuf>, String> {
     let folders = folders(library);
     for folder in &folders {
         if open_all(library, folder) && library.present() {
@@ -142,12 +142,12 @@ pub(super) fn load(library: Needed) -> Result<Option<PathBuf>, String> {
     Err(missing(library, &folders))
 }
 
-fn missing(library: Needed, folders: &[PathBuf]) -> String {
+fn missing(library: LibraryKind, folders: &[PathBuf]) -> String {
     format!("{} was not found {}", library.name(), looked(folders, "its folder"))
 }
 
 /// Where all of `libraries` were looked for, and how to get them: a sentence for what was not found.
-pub(super) fn how_to_get(libraries: &[Needed]) -> String {
+pub(super) fn how_to_get(libraries: &[LibraryKind]) -> String {
     let mut places: Vec<PathBuf> = Vec::new();
     for folder in libraries.iter().flat_map(|library| folders(*library)) {
         if !places.contains(&folder) {
@@ -167,12 +167,12 @@ fn looked(folders: &[PathBuf], named: &str) -> String {
 }
 
 /// The library's files in one folder, if all of them are there.
-fn files_in(library: Needed, folder: &Path) -> Option<Vec<PathBuf>> {
+fn files_in(library: LibraryKind, folder: &Path) -> Option<Vec<PathBuf>> {
     library.files().iter().map(|names| first_file(folder, names)).collect()
 }
 
 /// Opens every file of the library in one folder and keeps it open.
-fn open_all(library: Needed, folder: &Path) -> bool {
+fn open_all(library: LibraryKind, folder: &Path) -> bool {
     let Some(found) = files_in(library, folder) else { return false };
     found.iter().all(|path| {
         // SAFETY: NVIDIA's libraries run their own initialisers; they stay open until the process ends.
@@ -198,7 +198,7 @@ fn first_file(folder: &Path, names: &[&str]) -> Option<PathBuf> {
 }
 
 /// Folders that may hold the library, the most particular first; each exists.
-fn folders(library: Needed) -> Vec<PathBuf> {
+fn folders(library: LibraryKind) -> Vec<PathBuf> {
     let named = env::var_os(VARIABLE).map(|value| env::split_paths(&value).collect::<Vec<_>>()).unwrap_or_default();
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda"), PathBuf::from("/opt/cuda")]);

@@ -32,7 +32,7 @@ impl GpuMemory {
     }
 
     /// Takes the memory of a segment away.
-    fn release(&self, address: Address, size: Bytes, memory: Option<pages::Page>) -> Result<(), driver::Failure> {
+    fn release(&self, address: Address, size: Bytes, memory: Option<pages::Page>) -> Result<(), driver::DriverFailure> {
         let Some(page) = memory else { return driver::free(address) };
         // The driver does not wait here as it does in cuMemFree.
         self.streams.lock().synchronize();
@@ -43,14 +43,14 @@ impl GpuMemory {
     }
 
     /// Every failure but a lack of memory shows again at the next launch, which can tell it.
-    fn refused(_: driver::Failure) -> OutOfDeviceMemory {
+    fn refused(_: driver::DriverFailure) -> OutOfDeviceMemory {
         OutOfDeviceMemory
     }
 }
 
 /// A device that is gone refuses everything; nothing of it is left to give back.
-fn accepted(answer: Result<(), driver::Failure>) -> bool {
-    answer.is_ok() || answer.is_err_and(driver::Failure::lost)
+fn accepted(answer: Result<(), driver::DriverFailure>) -> bool {
+    answer.is_ok() || answer.is_err_and(driver::DriverFailure::lost)
 }
 
 impl SegmentSource for GpuMemory {

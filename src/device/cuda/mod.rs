@@ -32,8 +32,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{
-    Abort as _, Collective, Device, DeviceError, DeviceEvent, DeviceInfo, GroupId, HostBuffer, Kernel, Mark,
-    MatrixPrecision, Operand, PinnedMemory, ProgramStart, Sensors, SharedAbort, kernels,
+    Abort as _, Collective, Device, DeviceError, DeviceEvent, DeviceInfo, GroupId, HostBuffer, Kernel, MatrixPrecision,
+    Operand, PinnedMemory, ProgramStart, Sensors, SharedAbort, StreamMark, kernels,
 };
 use blas::Blas;
 use convolution::Convolutions;
@@ -41,11 +41,11 @@ use dnn::Dnn;
 use driver::Context;
 use events::{COPY_STREAM, SharedStreams};
 use gpu::Gpu;
-use libraries::Needed;
+use libraries::LibraryKind;
 use memory::GpuMemory;
 use modules::Modules;
 use monitor::{Monitor, ReservedBytes};
-use pinned::{CopyTimes, PinnedSource};
+use pinned::{CopyTimes, CudaPinnedSource};
 use places::Places;
 use queue::Queue;
 use refusal::Refusal;
@@ -91,7 +91,7 @@ impl CudaDevice {
         let id = format!("cuda:{ordinal}");
         let unavailable = |reason: String| DeviceError::Unavailable { device: id.clone(), reason };
         probe::driver_present().map_err(unavailable)?;
-        for needed in [Needed::Nvrtc, Needed::CublasLt] {
+        for needed in [LibraryKind::Nvrtc, LibraryKind::CublasLt] {
             libraries::load(needed).map_err(unavailable)?;
         }
         let monitor = Monitor::start(ordinal);
@@ -159,7 +159,7 @@ impl Device for CudaDevice {
     }
 
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
-        Box::new(PinnedSource::new(self.pinned.clone(), self.streams.clone()))
+        Box::new(CudaPinnedSource::new(self.pinned.clone(), self.streams.clone()))
     }
 
     fn take_managed(&mut self, bytes: Bytes) -> Result<Address, DeviceError> {
@@ -202,11 +202,11 @@ impl Device for CudaDevice {
         self.gpu.scratch.lend(Some(workspace));
     }
 
-    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError> {
-        self.streams.lock().mark(stream).map(Mark).ok_or_else(|| self.unknown("a mark", stream))
+    fn mark(&mut self, stream: StreamId) -> Result<StreamMark, DeviceError> {
+        self.streams.lock().mark(stream).map(StreamMark).ok_or_else(|| self.unknown("a mark", stream))
     }
 
-    fn between(&mut self, from: Mark, to: Mark) -> Duration {
+    fn between(&mut self, from: StreamMark, to: StreamMark) -> Duration {
         self.streams.lock().between(from.0, to.0)
     }
 

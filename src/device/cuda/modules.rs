@@ -20,7 +20,7 @@ const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// A translation unit, compiled by itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unit {
+pub(crate) struct TranslationUnit {
     /// Its file, without `.cu`: the kernels on disk are called so.
     pub name: &'static str,
     /// CUDA C, behind the prelude that all have.
@@ -42,12 +42,12 @@ const COMMON_SHARED: u32 = 48 << 10;
 
 impl Modules {
     /// Takes every unit from the cache, or compiles it: one thread each.
-    pub fn load(units: impl Iterator<Item = &'static Unit>, capability: u32) -> Result<Self, Refusal> {
-        let units: Vec<&Unit> = units.collect();
+    pub fn load(units: impl Iterator<Item = &'static TranslationUnit>, capability: u32) -> Result<Self, Refusal> {
+        let units: Vec<&TranslationUnit> = units.collect();
         let cache = cache_folder();
         let images: Vec<Result<Vec<u8>, Refusal>> = thread::scope(|scope| {
             let cache = cache.as_deref();
-            let compile = |&unit: &&'static Unit| scope.spawn(move || image(unit, capability, cache));
+            let compile = |&unit: &&'static TranslationUnit| scope.spawn(move || image(unit, capability, cache));
             let threads: Vec<_> = units.iter().map(compile).collect();
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
         });
@@ -124,8 +124,8 @@ fn target(capability: u32) -> String {
 }
 
 /// Machine code of one unit.
-fn image(unit: &Unit, capability: u32, cache: Option<&Path>) -> Result<Vec<u8>, Refusal> {
-    let Unit { name: unit, source } = unit;
+fn image(unit: &TranslationUnit, capability: u32, cache: Option<&Path>) -> Result<Vec<u8>, Refusal> {
+    let TranslationUnit { name: unit, source } = unit;
     let target = target(capability);
     let source = format!("#line 1 \"prelude.cuh\"\n{}\n#line 1 \"{unit}.cu\"\n{source}", PRELUDE);
     let mut hasher = DefaultHasher::new();

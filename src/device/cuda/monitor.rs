@@ -68,7 +68,7 @@ struct BeforeContext {
 }
 
 /// A monitor whose GPU is not open yet: the context must come after [`Monitor::start`].
-pub(super) struct Waiting {
+pub(super) struct ClosedMonitor {
     monitor: Monitor,
     before: Option<BeforeContext>,
 }
@@ -85,7 +85,7 @@ pub(super) struct Monitor {
 impl Monitor {
     /// Starts to watch the GPU of that number and notes what is in use on it. Without NVML, or where it is slow, readings
     /// come later, hold less, or stay away.
-    pub fn start(ordinal: u32) -> Waiting {
+    pub fn start(ordinal: u32) -> ClosedMonitor {
         let sensors = Sensors::default();
         let reader = sensors.reader();
         let (noted, note) = channel();
@@ -98,7 +98,7 @@ impl Monitor {
             watch(ordinal, noted, context, &reader);
         });
         let before = spawned.ok().and_then(|_| note.recv_timeout(PATIENCE).ok());
-        Waiting { monitor: Self { sensors, opened: Some(opened), ended }, before }
+        ClosedMonitor { monitor: Self { sensors, opened: Some(opened), ended }, before }
     }
 
     /// Where readings arrive.
@@ -107,7 +107,7 @@ impl Monitor {
     }
 }
 
-impl Waiting {
+impl ClosedMonitor {
     /// The context is there: readings begin.
     pub fn opened(self, held: ReservedBytes) -> Monitor {
         let Self { monitor, before } = self;
@@ -145,7 +145,7 @@ fn watch(
     drop(noted); // where there is nothing to note, nobody waits for it
     // Opening failed when nobody is there any more.
     let Ok((held, before)) = context.recv() else { return };
-    let mut gpu = Gpu::new(ordinal, nvml.as_ref(), device, held, before);
+    let mut gpu = MonitoredGpu::new(ordinal, nvml.as_ref(), device, held, before);
     let mut next = Instant::now();
     while reader.put(gpu.read()) {
         next = (next + PERIOD).max(Instant::now());
@@ -167,7 +167,7 @@ fn pids(device: &Device<'_>) -> Vec<u32> {
 }
 
 /// A GPU that is open, as NVML sees it.
-struct Gpu<'nvml> {
+struct MonitoredGpu<'nvml> {
     nvml: Option<&'nvml Nvml>,
     device: Option<Device<'nvml>>,
     /// There is no such device in NVML: the driver is asked for what it tells.
@@ -187,7 +187,7 @@ struct Gpu<'nvml> {
     readings: u64,
 }
 
-impl<'nvml> Gpu<'nvml> {
+impl<'nvml> MonitoredGpu<'nvml> {
     fn new(
         ordinal: u32,
         nvml: Option<&'nvml Nvml>,

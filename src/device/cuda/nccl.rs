@@ -12,7 +12,7 @@ use cudarc::driver::sys::CUstream;
 use libloading::os::unix::Library;
 
 use super::driver::Stream;
-use super::libraries::{self, Needed};
+use super::libraries::{self, LibraryKind};
 use super::refusal::Refusal;
 use crate::collective::{Abort, Collective};
 use crate::{DType, Operand};
@@ -30,7 +30,7 @@ const SUCCESS: Status = 0;
 const IN_PROGRESS: Status = 7;
 
 /// `ncclComm_t`.
-type Handle = *mut c_void;
+type CommHandle = *mut c_void;
 
 /// `ncclUniqueId`: what the ranks of a communicator find each other by.
 #[repr(C)]
@@ -71,27 +71,28 @@ impl Config {
     }
 }
 
-type Reduction = unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Handle, CUstream) -> Status;
+type Reduction = unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, CommHandle, CUstream) -> Status;
 
 /// NCCL's functions, which stay loaded.
 struct Functions {
     get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Status,
-    init: unsafe extern "C" fn(*mut Handle, c_int, UniqueId, c_int, *mut Config) -> Status,
-    abort: unsafe extern "C" fn(Handle) -> Status,
-    async_error: unsafe extern "C" fn(Handle, *mut Status) -> Status,
+    init: unsafe extern "C" fn(*mut CommHandle, c_int, UniqueId, c_int, *mut Config) -> Status,
+    abort: unsafe extern "C" fn(CommHandle) -> Status,
+    async_error: unsafe extern "C" fn(CommHandle, *mut Status) -> Status,
     error_string: unsafe extern "C" fn(Status) -> *const c_char,
-    all_gather: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Handle, CUstream) -> Status,
+    all_gather: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, CommHandle, CUstream) -> Status,
     all_reduce: Reduction,
     reduce_scatter: Reduction,
-    reduce: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Handle, CUstream) -> Status,
-    broadcast: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Handle, CUstream) -> Status,
-    send: unsafe extern "C" fn(*const c_void, usize, c_int, c_int, Handle, CUstream) -> Status,
-    receive: unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, Handle, CUstream) -> Status,
+    reduce:
+        unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, c_int, CommHandle, CUstream) -> Status,
+    broadcast: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, CommHandle, CUstream) -> Status,
+    send: unsafe extern "C" fn(*const c_void, usize, c_int, c_int, CommHandle, CUstream) -> Status,
+    receive: unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, CommHandle, CUstream) -> Status,
 }
 
 impl Functions {
     fn load() -> Result<Self, String> {
-        libraries::load(Needed::Nccl)?;
+        libraries::load(LibraryKind::Nccl)?;
         if std::env::var_os(IN_PLACE).is_none() {
             // SAFETY: `cuda::prepare_ranks` comes here before there are ranks; nothing else of this program sets variables.
             unsafe { std::env::set_var(IN_PLACE, "1") };
@@ -157,7 +158,7 @@ pub(super) fn name() -> Result<Vec<u8>, Refusal> {
 }
 
 /// The handle; none once it was ended.
-struct Live(Option<Handle>);
+struct Live(Option<CommHandle>);
 
 // SAFETY: NCCL takes a handle from any thread, one at a time, as the lock around it sees to.
 unsafe impl Send for Live {}
@@ -194,7 +195,7 @@ impl Communicator {
     }
 
     /// Does something with the handle, as long as it is alive.
-    fn with(&self, ask: impl FnOnce(Handle) -> Status) -> Result<(), Refusal> {
+    fn with(&self, ask: impl FnOnce(CommHandle) -> Status) -> Result<(), Refusal> {
         match self.lock().0 {
             Some(handle) => self.functions.accept(ask(handle)),
             None => Err(refused("that another rank has ended".to_owned())),

@@ -3,27 +3,27 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::driver::{self, Event, Failure, Stream};
+use super::driver::{self, DriverFailure, Event, Stream};
 use super::events::SharedStreams;
 use crate::PinnedMemory;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{EventToken, HostMemorySource, OutOfHostMemory};
 
 /// Mappings that the driver has page-locked, as the caching host allocator asks for them.
-pub(super) struct PinnedSource {
+pub(super) struct CudaPinnedSource {
     memory: PinnedMemory,
     /// Blocks that the driver has locked: the system may have refused others.
     locked: BTreeSet<Address>,
     streams: SharedStreams,
 }
 
-impl PinnedSource {
+impl CudaPinnedSource {
     pub fn new(memory: PinnedMemory, streams: SharedStreams) -> Self {
         Self { memory, locked: BTreeSet::new(), streams }
     }
 }
 
-impl HostMemorySource for PinnedSource {
+impl HostMemorySource for CudaPinnedSource {
     fn allocate(&mut self, size: Bytes) -> Result<Address, OutOfHostMemory> {
         let mut locked = false;
         let lock = |address, size| {
@@ -53,7 +53,7 @@ impl HostMemorySource for PinnedSource {
     }
 }
 
-impl Drop for PinnedSource {
+impl Drop for CudaPinnedSource {
     /// Copies from and to these blocks end first; the mappings go when nobody looks into them any more.
     fn drop(&mut self) {
         self.streams.lock().synchronize();
@@ -76,7 +76,11 @@ pub(super) struct CopyTimes {
 
 impl CopyTimes {
     /// Queues a copy between two marks.
-    pub fn measure(&mut self, stream: Stream, copy: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    pub fn measure(
+        &mut self,
+        stream: Stream,
+        copy: impl FnOnce() -> Result<(), DriverFailure>,
+    ) -> Result<(), DriverFailure> {
         let (start, end) = match self.spare.pop() {
             Some(pair) => pair,
             None => (Event::new(true)?, Event::new(true)?),

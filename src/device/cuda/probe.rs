@@ -10,7 +10,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
 use super::dnn;
-use super::libraries::{self, Needed};
+use super::libraries::{self, LibraryKind};
 use vramlab_allocator::units::Bytes;
 
 /// One thing that was looked for.
@@ -40,7 +40,7 @@ pub fn probe() -> Vec<Probe> {
     let mut probes = driver();
     probes.push(nvml());
     let libraries = LIBRARIES.map(|needed| (needed, library(needed)));
-    let missing: Vec<Needed> =
+    let missing: Vec<LibraryKind> =
         libraries.iter().filter(|(_, probe)| probe.is_none()).map(|(needed, _)| *needed).collect();
     for (needed, probe) in libraries {
         let absent = || Probe::missing(needed.name(), format!("Not found; it {}.", needed.purpose()));
@@ -59,14 +59,14 @@ pub fn probe() -> Vec<Probe> {
 /// The subject of the probe that says where libraries were looked for, and how to get them.
 pub const HOW_TO_GET: &str = "CUDA's libraries";
 /// Libraries beside the driver.
-const LIBRARIES: [Needed; 3] = [Needed::Nvrtc, Needed::CublasLt, Needed::Cudnn];
+const LIBRARIES: [LibraryKind; 3] = [LibraryKind::Nvrtc, LibraryKind::CublasLt, LibraryKind::Cudnn];
 
 /// What there is to say of a library; `None` where it was not found.
-fn library(needed: Needed) -> Option<Probe> {
+fn library(needed: LibraryKind) -> Option<Probe> {
     let folder = libraries::load(needed).ok()?;
     let place = folder.map_or_else(|| "on the loader's path".to_owned(), |folder| format!("in {}", folder.display()));
     let there = format!("{} {} is there, {place}", needed.name(), needed.version());
-    let refused = if needed == Needed::Cudnn { dnn::usable().err() } else { None };
+    let refused = if needed == LibraryKind::Cudnn { dnn::usable().err() } else { None };
     Some(match refused {
         Some(reason) => Probe::missing(needed.name(), format!("{there}. {reason}: own kernels run, more slowly.")),
         None => Probe::found(needed.name(), format!("{there}: it {}.", needed.purpose())),
@@ -115,7 +115,7 @@ pub fn usable(ordinal: u32) -> Result<(), String> {
         let visible = if count == 1 { "1 GPU is visible".to_owned() } else { format!("{count} GPUs are visible") };
         return Err(format!("{visible}, numbered from 0; CUDA_VISIBLE_DEVICES decides which."));
     }
-    for needed in [Needed::Nvrtc, Needed::CublasLt] {
+    for needed in [LibraryKind::Nvrtc, LibraryKind::CublasLt] {
         libraries::find(needed).map_err(|missing| format!("{missing}."))?;
     }
     Ok(())

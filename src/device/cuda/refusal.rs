@@ -1,6 +1,6 @@
 //! Why a kernel was not launched.
 
-use super::driver::Failure;
+use super::driver::DriverFailure;
 use crate::DeviceError;
 
 /// Why a kernel was not launched.
@@ -8,7 +8,7 @@ use crate::DeviceError;
 pub(crate) enum Refusal {
     /// The driver refused.
     #[error(transparent)]
-    Driver(#[from] Failure),
+    Driver(#[from] DriverFailure),
     /// A library refused.
     #[error("{library} answers {status}")]
     Library {

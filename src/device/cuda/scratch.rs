@@ -1,6 +1,6 @@
 //! Device memory that kernels need between their passes and that PyTorch's curve does not have.
 
-use super::driver::{self, Failure};
+use super::driver::{self, DriverFailure};
 use crate::Operand;
 use vramlab_allocator::units::{Address, Bytes, MIB};
 
@@ -22,13 +22,13 @@ impl Scratch {
     }
 
     /// Frees the private area: trials needed more of it than work will.
-    pub fn shrink(&mut self) -> Result<(), Failure> {
+    pub fn shrink(&mut self) -> Result<(), DriverFailure> {
         self.area.take().map_or(Ok(()), |(address, _)| driver::free(address))
     }
 
     /// `bytes` that are valid until the next call. A larger private area replaces a smaller one: freeing waits for the
     /// kernels that use it.
-    pub fn take(&mut self, bytes: usize) -> Result<Address, Failure> {
+    pub fn take(&mut self, bytes: usize) -> Result<Address, DriverFailure> {
         let bytes = bytes as u64;
         for (address, size) in self.lent.iter().chain(&self.area) {
             if *size >= bytes && address.0.is_multiple_of(256) {

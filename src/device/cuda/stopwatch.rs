@@ -1,6 +1,6 @@
 //! How long work of a stream takes, to choose between ways to do the same.
 
-use super::driver::{Event, Failure, Stream};
+use super::driver::{DriverFailure, Event, Stream};
 use super::refusal::Refusal;
 
 /// Runs that are timed; the fastest counts.
@@ -15,7 +15,7 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
-    pub fn new() -> Result<Self, Failure> {
+    pub fn new() -> Result<Self, DriverFailure> {
         Ok(Self { start: Event::new(true)?, end: Event::new(true)? })
     }
 

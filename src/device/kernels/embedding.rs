@@ -4,7 +4,7 @@ use super::family::Family;
 use crate::Operand;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -21,7 +21,8 @@ pub enum Embedding {
 }
 
 impl Family for Embedding {
-    const UNITS: &'static [Unit] = &[Unit { name: "embedding", source: include_str!("embedding.cu") }];
+    const UNITS: &'static [TranslationUnit] =
+        &[TranslationUnit { name: "embedding", source: include_str!("embedding.cu") }];
 
     fn name(&self) -> &'static str {
         match self {
@@ -351,7 +352,7 @@ mod cuda {
 mod selftest {
     use super::Embedding;
     use crate::DType;
-    use crate::selftest::bound::Bound;
+    use crate::selftest::bound::ErrorBound;
     use crate::selftest::case::{Case, Precision, Skew};
     use crate::selftest::session::Session;
     use crate::selftest::values::Values;
@@ -394,12 +395,12 @@ mod selftest {
         let mut case = Case::new("embedding", precision, what.clone()).skewed(skew);
         let weight = case.input("weight", dtype, rows * width, Values::STANDARD);
         let indices = case.input("indices", DType::I64, tokens, values.clone());
-        let dst = case.output("dst", dtype, tokens * width, Bound::Exact);
+        let dst = case.output("dst", dtype, tokens * width, ErrorBound::Exact);
         session.check(&case, |at| Embedding::Forward { weight: at[weight], indices: at[indices], dst: at[dst], width });
         let mut case = Case::new("embedding_backward", precision, what).skewed(skew);
         let grad = case.input("grad", dtype, tokens * width, Values::STANDARD);
         let indices = case.input("indices", DType::I64, tokens, values);
-        let dst = case.output("dst", dtype, rows * width, Bound::Sum(tokens));
+        let dst = case.output("dst", dtype, rows * width, ErrorBound::Sum(tokens));
         session.check(&case, |at| Embedding::Backward { grad: at[grad], indices: at[indices], dst: at[dst], width });
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::Span;
@@ -11,7 +11,7 @@ use crate::work::Work;
 /// Kernels that belong together: as a rule those of one file of CUDA C.
 pub(crate) trait Family {
     /// Its CUDA C.
-    const UNITS: &'static [Unit];
+    const UNITS: &'static [TranslationUnit];
 
     /// The kernel's name in errors and logs.
     fn name(&self) -> &'static str;

@@ -28,7 +28,7 @@ mod sums;
 
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::Span;
@@ -87,7 +87,7 @@ macro_rules! families {
         }
 
         /// The CUDA C of all families.
-        pub(crate) fn units() -> impl Iterator<Item = &'static Unit> {
+        pub(crate) fn units() -> impl Iterator<Item = &'static TranslationUnit> {
             [$($family::UNITS,)*].into_iter().flatten()
         }
 

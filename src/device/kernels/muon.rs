@@ -3,7 +3,7 @@
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -23,7 +23,7 @@ pub enum Muon {
 }
 
 impl Family for Muon {
-    const UNITS: &'static [Unit] = &[Unit { name: "muon", source: include_str!("muon.cu") }];
+    const UNITS: &'static [TranslationUnit] = &[TranslationUnit { name: "muon", source: include_str!("muon.cu") }];
 
     fn name(&self) -> &'static str {
         match self {
@@ -256,20 +256,20 @@ mod cuda {
 mod selftest {
     use super::Muon;
     use crate::DType;
-    use crate::selftest::bound::Bound;
+    use crate::selftest::bound::ErrorBound;
     use crate::selftest::case::{Case, Precision};
     use crate::selftest::session::Session;
     use crate::selftest::values::Values;
 
     /// Rounded twice.
-    const TWICE: Bound = Bound::Sum(4);
+    const TWICE: ErrorBound = ErrorBound::Sum(4);
 
     pub(super) fn run(session: &mut Session<'_>) {
         for precision in Precision::FLOATS {
             let dtype = precision.dtype();
             for len in [1, 255, 257, 5000, 1_100_000] {
                 let mut case = Case::new("muon_nesterov", precision, format!("{len} elements"));
-                let buffer = case.update("buffer", dtype, len, Values::Normal(0.0, 0.1), Bound::Formula);
+                let buffer = case.update("buffer", dtype, len, Values::Normal(0.0, 0.1), ErrorBound::Formula);
                 let gradient = case.input("gradient", dtype, len, Values::Normal(0.0, 0.1));
                 let update = case.output("update", dtype, len, TWICE);
                 session.check(&case, |at| Muon::Nesterov {
@@ -280,7 +280,7 @@ mod selftest {
                 });
                 for norm in [0.0, 7.0] {
                     let mut case = Case::new("muon_normalise", precision, format!("{len} elements by {norm}"));
-                    let matrix = case.update("matrix", dtype, len, Values::Normal(0.0, 0.1), Bound::Formula);
+                    let matrix = case.update("matrix", dtype, len, Values::Normal(0.0, 0.1), ErrorBound::Formula);
                     let norm = case.input("norm", dtype, 1, Values::Constant(norm));
                     session.check(&case, |at| Muon::Normalise { matrix: at[matrix], norm: at[norm], least: 1e-2 });
                 }

@@ -4,7 +4,7 @@ use super::family::Family;
 use crate::Operand;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -32,7 +32,7 @@ pub enum RmsNorm {
 }
 
 impl Family for RmsNorm {
-    const UNITS: &'static [Unit] = &[Unit {
+    const UNITS: &'static [TranslationUnit] = &[TranslationUnit {
         name: "rms_norm",
         source: concat!(include_str!("layer_norm/layer_norm.cuh"), include_str!("rms_norm.cu")),
     }];
@@ -68,10 +68,10 @@ impl Family for RmsNorm {
     fn on_cpu(&self, on: &Processor<'_>) -> KernelResult {
         match *self {
             Self::Forward { src, weight, dst, rstd, cols, eps } => {
-                cpu::forward(on.cores, on.in_place(), &cpu::Forward { src, weight, dst, rstd }, cols, eps)
+                cpu::forward(on.cores, on.in_place(), &cpu::RmsNormForward { src, weight, dst, rstd }, cols, eps)
             }
             Self::Backward { grad, src, rstd, weight, dsrc, dweight, cols } => {
-                let operands = cpu::Backward { grad, src, rstd, weight, dsrc, dweight };
+                let operands = cpu::RmsNormBackward { grad, src, rstd, weight, dsrc, dweight };
                 cpu::backward(on.cores, on.in_place(), &operands, cols)
             }
             Self::RowNorm { src, dst, cols } => cpu::row_norm(on.cores, on.apart(), src, dst, cols),
@@ -98,7 +98,7 @@ mod cpu {
     use crate::cpu::rows::{for_rows, rows_of};
 
     /// The operands of [`RmsNorm::Forward`](crate::kernels::RmsNorm::Forward).
-    pub(super) struct Forward<T> {
+    pub(super) struct RmsNormForward<T> {
         pub(super) src: T,
         pub(super) weight: T,
         pub(super) dst: T,
@@ -106,7 +106,7 @@ mod cpu {
     }
 
     /// The operands of [`RmsNorm::Backward`](crate::kernels::RmsNorm::Backward).
-    pub(super) struct Backward<T> {
+    pub(super) struct RmsNormBackward<T> {
         pub(super) grad: T,
         pub(super) src: T,
         pub(super) rstd: T,
@@ -118,16 +118,16 @@ mod cpu {
     pub(super) fn forward(
         cores: &Cores,
         mut access: Access<'_>,
-        operands: &Forward<Operand>,
+        operands: &RmsNormForward<Operand>,
         cols: usize,
         eps: f32,
     ) -> KernelResult {
-        let &Forward { src, weight, dst, rstd } = operands;
+        let &RmsNormForward { src, weight, dst, rstd } = operands;
         let rows = rows_of(&src, cols)?;
         require(dst.len == src.len && weight.len == cols && rstd.len == rows, || {
             format!("operands don't fit {rows} rows of {cols}")
         })?;
-        let views = Forward {
+        let views = RmsNormForward {
             src: access.read(&src)?,
             weight: access.read(&weight)?,
             dst: access.write(&dst)?,
@@ -137,7 +137,7 @@ mod cpu {
         Ok(())
     }
 
-    fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, [rows, cols]: [usize; 2], eps: f32) {
+    fn forward_rows<R: Real>(cores: &Cores, views: &RmsNormForward<View<'_>>, [rows, cols]: [usize; 2], eps: f32) {
         cores.scratch(cols, |weight: &mut [R]| {
             R::load(&views.weight, 0, weight);
             let weight = &*weight;
@@ -201,14 +201,14 @@ mod cpu {
     pub(super) fn backward(
         cores: &Cores,
         mut access: Access<'_>,
-        operands: &Backward<Operand>,
+        operands: &RmsNormBackward<Operand>,
         cols: usize,
     ) -> KernelResult {
-        let &Backward { grad, src, rstd, weight, dsrc, dweight } = operands;
+        let &RmsNormBackward { grad, src, rstd, weight, dsrc, dweight } = operands;
         let rows = rows_of(&src, cols)?;
         let fits = [grad.len, dsrc.len] == [src.len; 2] && rstd.len == rows && [weight.len, dweight.len] == [cols; 2];
         require(fits, || format!("operands don't fit {rows} rows of {cols}"))?;
-        let views = Backward {
+        let views = RmsNormBackward {
             grad: access.read(&grad)?,
             src: access.read(&src)?,
             rstd: access.read(&rstd)?,
@@ -223,7 +223,7 @@ mod cpu {
         Ok(())
     }
 
-    fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize, cols: usize) {
+    fn backward_rows<R: Real>(cores: &Cores, views: &RmsNormBackward<View<'_>>, rows: usize, cols: usize) {
         // Blocks of rows whose gradients of the weight are summed apart, then in order: cut by the shape alone.
         let each = rows.div_ceil(32).max(16);
         let blocks = rows.div_ceil(each);
@@ -399,7 +399,7 @@ mod cuda {
 mod selftest {
     use super::RmsNorm;
     use crate::DType;
-    use crate::selftest::bound::Bound;
+    use crate::selftest::bound::ErrorBound;
     use crate::selftest::case::{Case, Precision, Skew};
     use crate::selftest::session::Session;
     use crate::selftest::values::Values;
@@ -446,8 +446,8 @@ mod selftest {
         let mut case = case("rms_norm", precision, parameters, shape, skew);
         let src = case.input("src", precision.dtype(), rows * cols, Values::Normal(0.3, 1.2));
         let weight = case.input("weight", parameters, cols, Values::Normal(1.0, 0.2));
-        let dst = case.output("dst", precision.dtype(), rows * cols, Bound::Sum(cols));
-        let rstd = case.output("rstd", DType::F32, rows, Bound::Sum(cols));
+        let dst = case.output("dst", precision.dtype(), rows * cols, ErrorBound::Sum(cols));
+        let rstd = case.output("rstd", DType::F32, rows, ErrorBound::Sum(cols));
         session.check(&case, |at| RmsNorm::Forward {
             src: at[src],
             weight: at[weight],
@@ -464,7 +464,7 @@ mod selftest {
         let mut case = Case::new("row_norm", precision, format!("{rows} × {cols}{into}")).skewed(skew);
         let values = Values::Each(|i| ((i * 7919 % 1009) as f64 / 504.5 - 1.0) * (1 + i % 5) as f64);
         let src = case.input("src", precision.dtype(), rows * cols, values);
-        let dst = case.output("dst", to, rows, Bound::Sum(cols));
+        let dst = case.output("dst", to, rows, ErrorBound::Sum(cols));
         session.check(&case, |at| RmsNorm::RowNorm { src: at[src], dst: at[dst], cols });
     }
 
@@ -475,8 +475,8 @@ mod selftest {
         let src = case.input("src", precision.dtype(), rows * cols, Values::Normal(0.3, 1.2));
         let rstd = case.input("rstd", DType::F32, rows, Values::Uniform(0.7, 0.95));
         let weight = case.input("weight", parameters, cols, Values::Normal(1.0, 0.2));
-        let dsrc = case.output("dsrc", precision.dtype(), rows * cols, Bound::Sum(cols));
-        let dweight = case.output("dweight", parameters, cols, Bound::Sum(rows));
+        let dsrc = case.output("dsrc", precision.dtype(), rows * cols, ErrorBound::Sum(cols));
+        let dweight = case.output("dweight", parameters, cols, ErrorBound::Sum(rows));
         session.check(&case, |at| RmsNorm::Backward {
             grad: at[grad],
             src: at[src],

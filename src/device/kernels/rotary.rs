@@ -3,7 +3,7 @@
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -24,7 +24,7 @@ pub enum Rotary {
 }
 
 impl Family for Rotary {
-    const UNITS: &'static [Unit] = &[Unit { name: "rotary", source: include_str!("rotary.cu") }];
+    const UNITS: &'static [TranslationUnit] = &[TranslationUnit { name: "rotary", source: include_str!("rotary.cu") }];
 
     fn name(&self) -> &'static str {
         match self {
@@ -303,7 +303,7 @@ mod cuda {
 /// Cases.
 mod selftest {
     use super::Rotary;
-    use crate::selftest::bound::Bound;
+    use crate::selftest::bound::ErrorBound;
     use crate::selftest::case::Case;
     use crate::selftest::session::Session;
     use crate::selftest::values::Values;
@@ -318,7 +318,7 @@ mod selftest {
                 let mut case = Case::of_types("rotary_tables", &[DType::F32, dtype], what);
                 let frequencies = case.input("frequencies", DType::F32, half, Values::Uniform(0.0, 1.0));
                 let [cos, sin] =
-                    ["cos", "sin"].map(|name| case.output(name, dtype, rows * copies * half, Bound::Formula));
+                    ["cos", "sin"].map(|name| case.output(name, dtype, rows * copies * half, ErrorBound::Formula));
                 session.check(&case, |at| Rotary::Tables {
                     frequencies: at[frequencies],
                     cos: at[cos],
@@ -353,9 +353,9 @@ mod selftest {
                         tables.map(|name| case.input(name, table_type, shape.table(), Values::Uniform(-1.0, 1.0)));
                     let adds = what == "backward of the cosine";
                     let dst = if adds {
-                        case.update("dst", dst_type, shape.len(), Values::STANDARD, Bound::Formula)
+                        case.update("dst", dst_type, shape.len(), Values::STANDARD, ErrorBound::Formula)
                     } else {
-                        case.output("dst", dst_type, shape.len(), Bound::Formula)
+                        case.output("dst", dst_type, shape.len(), ErrorBound::Formula)
                     };
                     // As projections leave queries, and head by head.
                     let side_by_side = [rows * heads * head_size, head_size, heads * head_size];

@@ -4,7 +4,7 @@ use super::family::Family;
 use crate::Operand;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -25,7 +25,8 @@ pub enum Softmax {
 }
 
 impl Family for Softmax {
-    const UNITS: &'static [Unit] = &[Unit { name: "softmax", source: include_str!("softmax.cu") }];
+    const UNITS: &'static [TranslationUnit] =
+        &[TranslationUnit { name: "softmax", source: include_str!("softmax.cu") }];
 
     fn name(&self) -> &'static str {
         match self {
@@ -288,8 +289,8 @@ mod cuda {
 mod selftest {
     use super::Softmax;
     use crate::DType;
-    use crate::selftest::bound::Bound;
-    use crate::selftest::case::{Case, Placed, Precision, Skew, Slot};
+    use crate::selftest::bound::ErrorBound;
+    use crate::selftest::case::{Case, CaseOperands, Precision, Skew, Slot};
     use crate::selftest::session::Session;
     use crate::selftest::values::Values;
 
@@ -317,8 +318,8 @@ mod selftest {
     ];
 
     pub(super) fn run(session: &mut Session<'_>) {
-        type Map = fn(&Placed, [Slot; 2], usize) -> Softmax;
-        type Derivative = fn(&Placed, [Slot; 3], usize) -> Softmax;
+        type Map = fn(&CaseOperands, [Slot; 2], usize) -> Softmax;
+        type Derivative = fn(&CaseOperands, [Slot; 3], usize) -> Softmax;
         let softmax: Map = |at, [src, dst], cols| Softmax::Forward { src: at[src], dst: at[dst], cols };
         let log_softmax: Map = |at, [src, dst], cols| Softmax::Log { src: at[src], dst: at[dst], cols };
         let softmax_backward: Derivative = |at, [output, grad, dst], cols| Softmax::Backward {
@@ -345,7 +346,7 @@ mod selftest {
                     forward(session, case, [rows, cols], values, make);
                 }
                 let mut case = Case::new(kernel, precision, "19 × 65, in place");
-                let dst = case.update("dst", dtype, 19 * 65, Values::Normal(0.0, 3.0), Bound::Sum(65));
+                let dst = case.update("dst", dtype, 19 * 65, Values::Normal(0.0, 3.0), ErrorBound::Sum(65));
                 session.check(&case, |at| make(at, [dst, dst], 65));
             }
             for (kernel, make) in
@@ -360,12 +361,12 @@ mod selftest {
                     };
                     let output = case.input("output", dtype, rows * cols, outputs);
                     let grad = case.input("grad", dtype, rows * cols, Values::STANDARD);
-                    let dst = case.output("dst", dtype, rows * cols, Bound::Sum(cols));
+                    let dst = case.output("dst", dtype, rows * cols, ErrorBound::Sum(cols));
                     session.check(&case, |at| make(at, [output, grad, dst], cols));
                 }
                 let mut case = Case::new(kernel, precision, "19 × 65, in place");
                 let output = case.input("output", dtype, 19 * 65, Values::Uniform(0.0, 0.03));
-                let dst = case.update("dst", dtype, 19 * 65, Values::STANDARD, Bound::Sum(65));
+                let dst = case.update("dst", dtype, 19 * 65, Values::STANDARD, ErrorBound::Sum(65));
                 session.check(&case, |at| make(at, [output, dst, dst], 65));
             }
         }
@@ -376,11 +377,11 @@ mod selftest {
         mut case: Case,
         [rows, cols]: [usize; 2],
         values: Values,
-        make: fn(&Placed, [Slot; 2], usize) -> Softmax,
+        make: fn(&CaseOperands, [Slot; 2], usize) -> Softmax,
     ) {
         let dtype = case.main_type();
         let src = case.input("src", dtype, rows * cols, values);
-        let dst = case.output("dst", dtype, rows * cols, Bound::Sum(cols));
+        let dst = case.output("dst", dtype, rows * cols, ErrorBound::Sum(cols));
         session.check(&case, |at| make(at, [src, dst], cols));
     }
 

@@ -4,7 +4,7 @@ use crate::DType;
 
 /// What kind of arithmetic made an output.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Bound {
+pub(crate) enum ErrorBound {
     /// One right answer: copies, choices, integers, single roundings.
     Exact,
     /// A formula of each element by itself, rounded once.
@@ -33,7 +33,7 @@ pub(crate) struct Limits {
     pub step: f64,
 }
 
-impl Bound {
+impl ErrorBound {
     /// The limits of an output of `dtype`; `tf32` where factors were rounded to TensorFloat-32.
     pub fn limits(self, dtype: DType, tf32: bool) -> Limits {
         let step = if dtype == DType::F16 { 2_f64.powi(-25) * 1.01 } else { 0.0 };

@@ -2,7 +2,7 @@
 
 use std::ops::Index;
 
-use super::bound::Bound;
+use super::bound::ErrorBound;
 use super::values::Values;
 use crate::{DType, HeadView, MatrixView, Operand};
 use vramlab_allocator::units::{Address, Bytes};
@@ -60,14 +60,14 @@ pub(crate) struct Slot(usize);
 
 /// An operand before it has an address.
 #[derive(Clone, Debug)]
-pub(crate) struct Declared {
+pub(crate) struct OperandSpec {
     pub name: &'static str,
     pub dtype: DType,
     pub len: usize,
     /// What it holds; nothing where it is only written.
     pub values: Option<Values>,
     /// How it is compared; it is only read where this is absent.
-    pub bound: Option<Bound>,
+    pub bound: Option<ErrorBound>,
 }
 
 /// Where operands begin.
@@ -94,7 +94,7 @@ pub(crate) struct Case {
     /// A device may do without.
     pub optional: bool,
     pub skew: Skew,
-    pub operands: Vec<Declared>,
+    pub operands: Vec<OperandSpec>,
     /// Multiplications, about; where it is not told, elements.
     work: usize,
 }
@@ -145,20 +145,20 @@ impl Case {
 
     /// An operand that is read.
     pub fn input(&mut self, name: &'static str, dtype: DType, len: usize, values: Values) -> Slot {
-        self.declare(Declared { name, dtype, len, values: Some(values), bound: None })
+        self.declare(OperandSpec { name, dtype, len, values: Some(values), bound: None })
     }
 
     /// An operand that is written, all of it.
-    pub fn output(&mut self, name: &'static str, dtype: DType, len: usize, bound: Bound) -> Slot {
-        self.declare(Declared { name, dtype, len, values: None, bound: Some(bound) })
+    pub fn output(&mut self, name: &'static str, dtype: DType, len: usize, bound: ErrorBound) -> Slot {
+        self.declare(OperandSpec { name, dtype, len, values: None, bound: Some(bound) })
     }
 
     /// An operand that is read and written.
-    pub fn update(&mut self, name: &'static str, dtype: DType, len: usize, values: Values, bound: Bound) -> Slot {
-        self.declare(Declared { name, dtype, len, values: Some(values), bound: Some(bound) })
+    pub fn update(&mut self, name: &'static str, dtype: DType, len: usize, values: Values, bound: ErrorBound) -> Slot {
+        self.declare(OperandSpec { name, dtype, len, values: Some(values), bound: Some(bound) })
     }
 
-    fn declare(&mut self, operand: Declared) -> Slot {
+    fn declare(&mut self, operand: OperandSpec) -> Slot {
         self.operands.push(operand);
         Slot(self.operands.len() - 1)
     }
@@ -178,13 +178,13 @@ impl Case {
 
 /// The operands of a case in a device's memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct CaseOperands {
     pub operands: Vec<Operand>,
     /// Memory that the kernel may use while it runs.
     pub workspace: Operand,
 }
 
-impl Index<Slot> for Placed {
+impl Index<Slot> for CaseOperands {
     type Output = Operand;
 
     fn index(&self, slot: Slot) -> &Operand {
@@ -193,7 +193,7 @@ impl Index<Slot> for Placed {
 }
 
 /// Parts and layouts of an operand.
-impl Placed {
+impl CaseOperands {
     /// Where element `n` lies.
     pub fn at(&self, slot: Slot, n: usize) -> Address {
         let operand = self[slot];

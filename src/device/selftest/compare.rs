@@ -1,6 +1,6 @@
 //! One output beside the processor's.
 
-use super::bound::{Bound, Limits};
+use super::bound::{ErrorBound, Limits};
 use super::values::rounded;
 use crate::DType;
 
@@ -11,12 +11,12 @@ pub(crate) struct Nearness {
     pub error: f64,
     pub tolerance: f64,
     /// The first element that is wrong.
-    pub wrong: Option<Wrong>,
+    pub wrong: Option<Mismatch>,
 }
 
 /// An element that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Wrong {
+pub(crate) struct Mismatch {
     pub index: usize,
     pub found: f64,
     pub expected: f64,
@@ -35,12 +35,12 @@ impl Nearness {
 
 /// Compares `found`, of `dtype`, with `expected`. Where `expected` is no number, `found` must be none either, unless
 /// what lies there is nobody's.
-pub(crate) fn compare(found: &[f64], expected: &[f64], dtype: DType, bound: Bound, tf32: bool) -> Nearness {
+pub(crate) fn compare(found: &[f64], expected: &[f64], dtype: DType, bound: ErrorBound, tf32: bool) -> Nearness {
     let limits = bound.limits(dtype, tf32);
     match bound {
-        Bound::Free => Nearness::default(),
-        Bound::Exact => exact(found, &rounded(dtype, expected)),
-        Bound::Formula | Bound::Sum(_) | Bound::Cancelling(..) => near(found, expected, limits),
+        ErrorBound::Free => Nearness::default(),
+        ErrorBound::Exact => exact(found, &rounded(dtype, expected)),
+        ErrorBound::Formula | ErrorBound::Sum(_) | ErrorBound::Cancelling(..) => near(found, expected, limits),
     }
 }
 
@@ -53,14 +53,14 @@ fn same(x: f64, y: f64) -> bool {
     x == y || (x.is_nan() && y.is_nan())
 }
 
-fn pairs<'a>(found: &'a [f64], expected: &'a [f64]) -> impl Iterator<Item = Wrong> + 'a {
-    found.iter().zip(expected).enumerate().map(|(index, (&found, &expected))| Wrong { index, found, expected })
+fn pairs<'a>(found: &'a [f64], expected: &'a [f64]) -> impl Iterator<Item = Mismatch> + 'a {
+    found.iter().zip(expected).enumerate().map(|(index, (&found, &expected))| Mismatch { index, found, expected })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "exact up to 2⁵³")]
 fn near(found: &[f64], expected: &[f64], limits: Limits) -> Nearness {
     let (mut squares, mut differences, mut count) = (0.0, 0.0, 0_usize);
-    for Wrong { found, expected, .. } in pairs(found, expected).filter(|pair| pair.expected.is_finite()) {
+    for Mismatch { found, expected, .. } in pairs(found, expected).filter(|pair| pair.expected.is_finite()) {
         let difference = ((found - expected).abs() - limits.step).max(0.0);
         squares += expected * expected;
         differences += difference * difference;
@@ -70,7 +70,7 @@ fn near(found: &[f64], expected: &[f64], limits: Limits) -> Nearness {
     let size = (squares / count).sqrt().max(limits.size);
     // NaN stays NaN, and is no tolerable error.
     let whole = if differences == 0.0 { 0.0 } else { (differences / count).sqrt() / size };
-    let mut worst: Option<(f64, Wrong)> = None;
+    let mut worst: Option<(f64, Mismatch)> = None;
     let mut first = None;
     for pair in pairs(found, expected) {
         if !pair.expected.is_finite() {
@@ -108,18 +108,18 @@ fn near(found: &[f64], expected: &[f64], limits: Limits) -> Nearness {
 mod tests {
     use super::*;
 
-    fn f32s(found: &[f64], expected: &[f64], bound: Bound) -> Nearness {
+    fn f32s(found: &[f64], expected: &[f64], bound: ErrorBound) -> Nearness {
         compare(found, expected, DType::F32, bound, false)
     }
 
     #[test]
     fn what_is_missing_or_wrong_is_found_where_it_is() {
         let truth = [1.0, -2.0, 3.0];
-        assert!(f32s(&truth, &truth, Bound::Exact).is_close());
-        assert!(f32s(&[1.000_001, -2.0, 3.0], &truth, Bound::Formula).is_close());
-        let far = f32s(&[1.0, -2.001, 3.0], &truth, Bound::Formula);
+        assert!(f32s(&truth, &truth, ErrorBound::Exact).is_close());
+        assert!(f32s(&[1.000_001, -2.0, 3.0], &truth, ErrorBound::Formula).is_close());
+        let far = f32s(&[1.0, -2.001, 3.0], &truth, ErrorBound::Formula);
         assert_eq!(far.wrong.map(|wrong| wrong.index), Some(1));
-        for bound in [Bound::Exact, Bound::Formula, Bound::Sum(10)] {
+        for bound in [ErrorBound::Exact, ErrorBound::Formula, ErrorBound::Sum(10)] {
             let missing = f32s(&[1.0, -2.0, f64::NAN], &truth, bound);
             assert_eq!(missing.wrong.map(|wrong| wrong.index), Some(2), "{bound:?}");
             assert_eq!(missing.error, f64::INFINITY);
@@ -135,20 +135,20 @@ mod tests {
     fn sums_are_judged_by_their_norm_and_by_their_worst_element() {
         let truth: Vec<f64> = (0..1000).map(|i| f64::from(i % 7) - 3.0).collect();
         let everywhere: Vec<f64> = truth.iter().map(|x| x * (1.0 + 3e-5)).collect();
-        assert!(!f32s(&everywhere, &truth, Bound::Sum(100)).is_close());
+        assert!(!f32s(&everywhere, &truth, ErrorBound::Sum(100)).is_close());
         let mut once = truth.clone();
         once[500] += 4e-4;
-        let far = f32s(&once, &truth, Bound::Sum(100));
+        let far = f32s(&once, &truth, ErrorBound::Sum(100));
         assert_eq!(far.wrong.map(|wrong| wrong.index), Some(500));
         once[500] = truth[500] + 1e-5;
-        assert!(f32s(&once, &truth, Bound::Sum(100)).is_close());
+        assert!(f32s(&once, &truth, ErrorBound::Sum(100)).is_close());
     }
 
     #[test]
     fn the_least_numbers_of_a_type_may_be_rounded() {
         let least = 2_f64.powi(-24);
-        let near = compare(&[least, 0.0], &[1.4 * least, 0.4 * least], DType::F16, Bound::Sum(4), false);
+        let near = compare(&[least, 0.0], &[1.4 * least, 0.4 * least], DType::F16, ErrorBound::Sum(4), false);
         assert!(near.is_close(), "{near:?}");
-        assert!(!compare(&[0.0], &[0.6 * least], DType::F16, Bound::Sum(4), false).is_close());
+        assert!(!compare(&[0.0], &[0.6 * least], DType::F16, ErrorBound::Sum(4), false).is_close());
     }
 }

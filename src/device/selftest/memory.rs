@@ -1,6 +1,6 @@
 //! A device under test with one piece of memory, from which operands are cut.
 
-use super::case::{Case, Placed};
+use super::case::{Case, CaseOperands};
 use crate::{DType, Device, DeviceError, Kernel, MatrixPrecision, Operand, Span};
 use vramlab_allocator::SegmentSource;
 use vramlab_allocator::units::{Address, Bytes, MIB, StreamId};
@@ -68,7 +68,7 @@ impl<'d> Memory<'d> {
     }
 
     /// Places the operands of a case, each in the type that `stored` makes of its own.
-    pub fn place(&mut self, case: &Case, stored: impl Fn(DType) -> DType) -> Result<Placed, Trouble> {
+    pub fn place(&mut self, case: &Case, stored: impl Fn(DType) -> DType) -> Result<CaseOperands, Trouble> {
         let mut end = 0;
         let mut offsets = Vec::with_capacity(case.operands.len());
         for (index, operand) in case.operands.iter().enumerate() {
@@ -81,11 +81,11 @@ impl<'d> Memory<'d> {
         let base = self.take(Bytes(workspace + (WORKSPACE + GUARD) as u64))?;
         let place = |(start, dtype, len)| Operand { address: base.offset(Bytes(start)), dtype, len };
         let workspace = place((workspace, DType::U8, WORKSPACE));
-        Ok(Placed { operands: offsets.into_iter().map(place).collect(), workspace })
+        Ok(CaseOperands { operands: offsets.into_iter().map(place).collect(), workspace })
     }
 
     /// Fills the operands that are only read.
-    pub fn fill_inputs(&mut self, case: &Case, placed: &Placed, contents: &[Vec<u8>]) -> Result<(), Trouble> {
+    pub fn fill_inputs(&mut self, case: &Case, placed: &CaseOperands, contents: &[Vec<u8>]) -> Result<(), Trouble> {
         for ((declared, operand), bytes) in case.operands.iter().zip(&placed.operands).zip(contents) {
             if declared.bound.is_none() && !bytes.is_empty() {
                 self.device.copy_pageable(bytes, operand.address, StreamId::DEFAULT)?;
@@ -99,9 +99,9 @@ impl<'d> Memory<'d> {
     pub fn run(
         &mut self,
         case: &Case,
-        placed: &Placed,
+        placed: &CaseOperands,
         contents: &[Vec<u8>],
-        launch: Launch<'_>,
+        launch: Launcher<'_>,
         lends: bool,
     ) -> Result<Vec<Option<Vec<u8>>>, Trouble> {
         let written = || case.operands.iter().enumerate().filter(|(_, declared)| declared.bound.is_some());
@@ -160,11 +160,11 @@ impl<'d> Memory<'d> {
 }
 
 /// What launches the kernel of a case.
-pub(crate) type Launch<'l> =
-    &'l dyn Fn(&Placed, &mut dyn FnMut(&Kernel<'_>) -> Result<(), DeviceError>) -> Result<(), DeviceError>;
+pub(crate) type Launcher<'l> =
+    &'l dyn Fn(&CaseOperands, &mut dyn FnMut(&Kernel<'_>) -> Result<(), DeviceError>) -> Result<(), DeviceError>;
 
 /// A kernel of a case reaches its operands and nothing else, or what [`Kernel::reach`] tells is wrong.
-fn within(placed: &Placed, kernel: &Kernel<'_>) -> Result<(), DeviceError> {
+fn within(placed: &CaseOperands, kernel: &Kernel<'_>) -> Result<(), DeviceError> {
     let operands: Vec<Span> = placed.operands.iter().map(Span::from).collect();
     let end = |span: &Span| span.start.0.saturating_add(span.bytes.get());
     let mut wild = None;

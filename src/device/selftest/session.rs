@@ -1,9 +1,9 @@
 //! Runs cases on the device under test and on the processor, and compares.
 
-use super::bound::Bound;
-use super::case::{Case, Placed};
+use super::bound::ErrorBound;
+use super::case::{Case, CaseOperands};
 use super::compare::{Nearness, compare};
-use super::memory::{Launch, Memory, Trouble};
+use super::memory::{Launcher, Memory, Trouble};
 use super::options::{Extent, Options};
 use super::report::{Failure, Report};
 use super::values::{decode, encode, rounded, seed_of};
@@ -56,12 +56,12 @@ impl<'s> Session<'s> {
     }
 
     /// Runs the kernel that `kernel` makes of the operands of `case`.
-    pub fn check<K: Into<Kernel<'static>>>(&mut self, case: &Case, kernel: impl Fn(&Placed) -> K) {
+    pub fn check<K: Into<Kernel<'static>>>(&mut self, case: &Case, kernel: impl Fn(&CaseOperands) -> K) {
         self.check_launch(case, &|placed, launch| launch(&kernel(placed).into()));
     }
 
     /// The same where the kernel borrows.
-    pub fn check_launch(&mut self, case: &Case, launch: Launch<'_>) {
+    pub fn check_launch(&mut self, case: &Case, launch: Launcher<'_>) {
         if !self.wants(case) {
             return;
         }
@@ -99,7 +99,7 @@ impl<'s> Session<'s> {
         self.report.fail(case.kernel, &case.types, Failure { shape: case.shape.clone(), sentence });
     }
 
-    fn compare(&mut self, case: &Case, launch: Launch<'_>) -> Result<Verdict, Trouble> {
+    fn compare(&mut self, case: &Case, launch: Launcher<'_>) -> Result<Verdict, Trouble> {
         let values = values_of(case);
         let contents = contents_of(case, &values, |dtype| dtype);
         let placed = self.tested.place(case, |dtype| dtype)?;
@@ -113,7 +113,7 @@ impl<'s> Session<'s> {
             let (Some(bound), Some(bytes), Some(expected)) = (operand.bound, &found[index], &expected[index]) else {
                 continue;
             };
-            if bound != Bound::Free && again[index].as_ref() != Some(bytes) {
+            if bound != ErrorBound::Free && again[index].as_ref() != Some(bytes) {
                 verdict.wrong.push(format!("{}: two runs differ in their bits", operand.name));
             }
             let nearness = compare(&decode(operand.dtype, bytes), expected, operand.dtype, bound, case.tf32);
@@ -140,9 +140,9 @@ impl<'s> Session<'s> {
     pub fn prepare<K: Into<Kernel<'static>>>(
         &mut self,
         case: &Case,
-        kernel: impl Fn(&Placed) -> K,
+        kernel: impl Fn(&CaseOperands) -> K,
     ) -> Option<Vec<Vec<f64>>> {
-        let launch: Launch<'_> = &|placed, launch| launch(&kernel(placed).into());
+        let launch: Launcher<'_> = &|placed, launch| launch(&kernel(placed).into());
         let values = values_of(case);
         match self.expected(case, &values, launch) {
             Ok(results) => {
@@ -159,7 +159,7 @@ impl<'s> Session<'s> {
         &mut self,
         case: &Case,
         values: &[Vec<f64>],
-        launch: Launch<'_>,
+        launch: Launcher<'_>,
     ) -> Result<Vec<Option<Vec<f64>>>, Trouble> {
         let told = |trouble| match trouble {
             Trouble::Device(error) => Trouble::Device(DeviceError::Failed {

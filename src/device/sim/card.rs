@@ -117,7 +117,7 @@ impl DriverCosts {
 /// What the host's and the device's ends of a launch cost, in µs.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Launch {
+pub struct LaunchCost {
     /// One op of PyTorch's eager mode on the host: Python, views, autograd, dispatch, the launch.
     pub op: f64,
     /// A checkpointed segment: its hooks on saved tensors, and calling it again.
@@ -130,14 +130,14 @@ pub struct Launch {
     pub synchronize: f64,
 }
 
-impl Default for Launch {
+impl Default for LaunchCost {
     /// Fitted to step times of models that are too small to keep an H200 busy.
     fn default() -> Self {
         Self { op: 28.0, checkpoint: 340.0, optimizer: 450.0, kernel: 1.6, synchronize: 12.0 }
     }
 }
 
-impl Launch {
+impl LaunchCost {
     fn is_possible(&self) -> bool {
         [self.op, self.checkpoint, self.optimizer, self.kernel, self.synchronize].into_iter().all(is_time)
     }
@@ -206,7 +206,7 @@ pub struct Card {
     pub driver: DriverCosts,
     /// Ends of a launch.
     #[serde(default)]
-    pub launch: Launch,
+    pub launch: LaunchCost,
     /// What kernels reach of the peaks.
     #[serde(default)]
     pub efficiency: Efficiency,

@@ -16,15 +16,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::{
-    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, HostWork, Kernel, Mark, MatrixPrecision,
-    PinnedMemory, ProgramStart,
+    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, HostWork, Kernel, MatrixPrecision,
+    PinnedMemory, ProgramStart, StreamMark,
 };
 use clock::{Nanos, SharedClock};
 use driver::{HostAddresses, SharedDriver, TimedDriver};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{HostMemorySource, SegmentSource, SimulatedDriver};
 
-pub use card::{Card, Chip, Curve, DriverCosts, Launch, Link, Times};
+pub use card::{Card, Chip, Curve, DriverCosts, LaunchCost, Link, Times};
 pub use catalog::{CardCatalog, CardError};
 pub use efficiency::{ByKernel, ByPrecision, Efficiency, GemmShape};
 
@@ -232,11 +232,11 @@ impl Device for SimDevice {
         Duration::from_nanos(self.clock.now())
     }
 
-    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError> {
-        self.end_of("a mark", stream).map(Mark)
+    fn mark(&mut self, stream: StreamId) -> Result<StreamMark, DeviceError> {
+        self.end_of("a mark", stream).map(StreamMark)
     }
 
-    fn between(&mut self, from: Mark, to: Mark) -> Duration {
+    fn between(&mut self, from: StreamMark, to: StreamMark) -> Duration {
         Duration::from_nanos(to.0.saturating_sub(from.0))
     }
 }

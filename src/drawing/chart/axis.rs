@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::shown::{GRID, GRID_MIDDLE, is_grid};
-use crate::figures::Unit;
+use crate::figures::ByteUnit;
 use crate::pane::{Frame, put_at, span};
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
@@ -27,7 +27,7 @@ pub struct Axis {
     /// The height of the chart.
     pub top: Bytes,
     /// The unit of its labels.
-    pub unit: Unit,
+    pub unit: ByteUnit,
     tick: u64,
 }
 
@@ -37,7 +37,7 @@ impl Axis {
 
     /// The lowest axis that holds `largest` in `rows` rows, with four ticks or more where there is room for them, at round figures
     /// of `unit` and on whole rows.
-    pub fn new(unit: Unit, largest: Bytes, rows: u16) -> Self {
+    pub fn new(unit: ByteUnit, largest: Bytes, rows: u16) -> Self {
         let largest = largest.get().max(1);
         let rows = rows.max(1);
         let least = rows.div_ceil(8).max(if rows >= 4 { 2 } else { 1 });
@@ -51,7 +51,7 @@ impl Axis {
     }
 
     /// An axis of few rows that `largest` fills to the edge, so that every part of its top row can be seen.
-    pub fn fitted(unit: Unit, largest: Bytes, rows: u16) -> Self {
+    pub fn fitted(unit: ByteUnit, largest: Bytes, rows: u16) -> Self {
         let top = largest.get().max(1);
         let rows = rows.max(1);
         Self { top: Bytes(top), unit, tick: even_tick(unit, top, rows).unwrap_or_else(|| lone_tick(unit, top, rows)) }
@@ -59,7 +59,7 @@ impl Axis {
 
     /// An axis of so many rows in which `edge` lies on the upper edge of a row: of row `below`, counted from one, or of one a little lower
     /// if round figures stand evenly then.
-    pub(super) fn with_edge(unit: Unit, edge: Bytes, below: u16, rows: u16) -> Self {
+    pub(super) fn with_edge(unit: ByteUnit, edge: Bytes, below: u16, rows: u16) -> Self {
         let (below, rows) = (below.max(1), rows.max(1));
         let lowest = below - (below / 6).max(1).min(below - 1);
         let top = |below: u16| {
@@ -208,7 +208,7 @@ impl Shares {
 
 /// The smallest round distance of labels in `rows` rows, which are `top` bytes high, at which each stands within a quarter of a row of
 /// where a row begins, as many rows above the one before; `None` where none does.
-fn even_tick(unit: Unit, top: u64, rows: u16) -> Option<u64> {
+fn even_tick(unit: ByteUnit, top: u64, rows: u16) -> Option<u64> {
     let least = if rows > 4 { 2.0 } else { 1.0 };
     let (edge, rows) = (top as f64, f64::from(rows));
     let is_even = |tick: f64| {
@@ -222,14 +222,14 @@ fn even_tick(unit: Unit, top: u64, rows: u16) -> Option<u64> {
 }
 
 /// A round number that is more than half of `top`, so that it stands by itself, and in a row of its own.
-fn lone_tick(unit: Unit, top: u64, rows: u16) -> u64 {
+fn lone_tick(unit: ByteUnit, top: u64, rows: u16) -> u64 {
     let (top, rows) = (top as f64, f64::from(rows));
     let stands_alone = |tick: &f64| *tick > top / 2.0 && *tick <= top * 0.9 && tick * rows / top >= 1.0;
     round_numbers(unit, top / rows).find(stands_alone).map_or(u64::MAX, |tick| tick.round() as u64)
 }
 
 /// Round numbers of bytes from about so many on.
-fn round_numbers(unit: Unit, from: f64) -> impl Iterator<Item = f64> {
+fn round_numbers(unit: ByteUnit, from: f64) -> impl Iterator<Item = f64> {
     let power = 10f64.powf((from / unit.bytes() as f64).max(1e-3).log10().floor());
     let tens = [1.0, 10.0, 100.0].into_iter();
     let round = tens.flat_map(|tens| [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0].map(|one| one * tens));
@@ -252,7 +252,7 @@ mod tests {
     use ratatui::buffer::Buffer;
 
     use super::*;
-    use crate::theme::{Catalog, ColorTier};
+    use crate::theme::{ColorTier, ThemeCatalog};
     use vramlab_allocator::units::{GIB, MIB};
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn new(largest: Bytes, rows: u16) -> Axis {
-        Axis::new(Unit::for_largest(largest), largest, rows)
+        Axis::new(ByteUnit::for_largest(largest), largest, rows)
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
         for rows in 1..=20 {
             for (unit, tenths) in [1, 3, 4, 9, 10, 57, 82, 147, 228, 250, 900, 1398]
                 .into_iter()
-                .flat_map(|tenths| [(Unit::MiB, tenths), (Unit::GiB, tenths)])
+                .flat_map(|tenths| [(ByteUnit::MiB, tenths), (ByteUnit::GiB, tenths)])
             {
                 let edge = Bytes(tenths * unit.bytes() / 10);
                 let fitted = Axis::fitted(unit, edge, rows);
@@ -316,7 +316,7 @@ mod tests {
     /// Labels and grid lines as they are read back from a frame: a label's figure in the unit of the axis, and its height in eighths
     /// of a row.
     fn ticks(axis: Axis, rows: u16) -> Vec<(f64, u16)> {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 20, rows));
         let plot = Rect::new(Axis::WIDTH, 0, 15, rows);
         axis.draw(&theme, buf.area, plot, &mut buf);
@@ -365,7 +365,7 @@ mod tests {
             for tenths in [1, 7, 28, 73, 146, 228, 364, 1398] {
                 let axis = new(Bytes(tenths * GIB / 10), rows);
                 let ticks = ticks(axis, rows);
-                if axis.unit == Unit::GiB {
+                if axis.unit == ByteUnit::GiB {
                     for (value, row) in &ticks {
                         // The glyph fills the lowest eighth of its cell: it begins at eight times the row.
                         let exact = value * GIB as f64 / axis.top.get() as f64 * f64::from(rows) * 8.0;

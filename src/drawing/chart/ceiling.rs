@@ -5,8 +5,8 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::axis::Axis;
-use super::shown::{Shown, draw_over};
-use crate::figures::{self, Unit};
+use super::shown::{CellContent, draw_over};
+use crate::figures::{self, ByteUnit};
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 
@@ -51,7 +51,7 @@ impl Ceiling {
 
     /// Its name and its height, and when memory is there.
     fn words(self) -> String {
-        let unit = Unit::for_largest(self.bytes);
+        let unit = ByteUnit::for_largest(self.bytes);
         let value = self.bytes.get() as f64 / unit.bytes() as f64;
         // What is asked for is asked for to two decimals.
         let figure = if self.token == Token::Limit { format!("{value:.1}") } else { format!("{value:.2}") };
@@ -68,7 +68,7 @@ impl Ceiling {
 
     /// The axis of a chart whose highest value is `largest`. A near ceiling ends with a row, so that its line shares a cell with no area that
     /// ends below it; in the row above stands its name.
-    pub fn axis(ceiling: Option<Self>, unit: Unit, largest: Bytes, rows: u16) -> Axis {
+    pub fn axis(ceiling: Option<Self>, unit: ByteUnit, largest: Bytes, rows: u16) -> Axis {
         if let Some(near) = ceiling.filter(|ceiling| ceiling.is_near(largest)) {
             let most = if rows >= NAMED { rows - 1 } else { rows };
             // What reaches less than an eighth of a row beyond the top is cut.
@@ -82,7 +82,7 @@ impl Ceiling {
     }
 
     /// The same of a low chart: `largest` fills its rows to the edge, unless the ceiling is near and has its own place among them.
-    pub fn fitted(ceiling: Option<Self>, unit: Unit, largest: Bytes, rows: u16) -> Axis {
+    pub fn fitted(ceiling: Option<Self>, unit: ByteUnit, largest: Bytes, rows: u16) -> Axis {
         match ceiling {
             Some(near) if near.is_near(largest) => Self::axis(ceiling, unit, largest, rows),
             _ if rows >= NOTED => Self::axis(ceiling, unit, largest, rows),
@@ -160,7 +160,7 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
     for y in rows.into_iter().flatten().map(|row| plot.y + row) {
         let is_free = |x: u16| {
             let cell = &buf[(plot.x + x, y)];
-            Shown::of(cell, theme) == Shown::Nothing || is_dash(cell, theme)
+            CellContent::of(cell, theme) == CellContent::Nothing || is_dash(cell, theme)
         };
         // With air before what stands behind it.
         let place = (0..=last).rev().find(|x| (*x..(x + width + 1).min(plot.width)).all(is_free));
@@ -171,7 +171,9 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
     }
     // Never where an area ends: there it would take the end for its own.
     let is_inside = |row: u16| {
-        row > 0 && (last..plot.width).all(|x| Shown::of(&buf[(plot.x + x, plot.y + row - 1)], theme) != Shown::Nothing)
+        row > 0
+            && (last..plot.width)
+                .all(|x| CellContent::of(&buf[(plot.x + x, plot.y + row - 1)], theme) != CellContent::Nothing)
     };
     if let [Some(row), _] = rows
         && token != Token::Dim
@@ -199,15 +201,15 @@ fn is_dash(cell: &Cell, theme: &Theme) -> bool {
 mod tests {
     use super::*;
     use crate::chart::{Ink, Stack, areas};
-    use crate::theme::{Catalog, ColorTier};
+    use crate::theme::{ColorTier, ThemeCatalog};
     use vramlab_allocator::units::GIB;
 
     fn drawn(limit: Option<u64>, card: Option<u64>, peak: u64, rows: u16) -> Vec<String> {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 40, rows));
         let gib = |gib: u64| Bytes(gib * GIB);
         let ceiling = Ceiling::new(limit.map(gib), card.map(gib)).unwrap();
-        let axis = Ceiling::axis(Some(ceiling), Unit::GiB, gib(peak), rows);
+        let axis = Ceiling::axis(Some(ceiling), ByteUnit::GiB, gib(peak), rows);
         let mut stack = Stack::default();
         stack.add(gib(peak), Ink { token: Token::Allocated, fill: "█" });
         areas(&vec![stack; 40], axis.top, &theme, buf.area, &mut buf);
@@ -232,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_line_through_areas_has_its_name_on_them_and_takes_no_end_of_one() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         for (height, named) in [(8, true), (6, true), (4, false)] {
             let mut buf = Buffer::empty(Rect::new(0, 0, 40, 8));
             let mut stack = Stack::default();
@@ -247,11 +249,11 @@ mod tests {
 
     #[test]
     fn areas_below_keep_their_colours() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 40, 8));
         let mut stack = Stack::default();
         stack.add(Bytes(8), Ink { token: Token::Allocated, fill: "█" });
-        let axis = Axis::new(Unit::KiB, Bytes(8), 8);
+        let axis = Axis::new(ByteUnit::KiB, Bytes(8), 8);
         areas(&vec![stack; 40], axis.top, &theme, buf.area, &mut buf);
         let ceiling = Ceiling::new(Some(Bytes(4)), None).unwrap();
         let before = buf.clone();
@@ -263,9 +265,9 @@ mod tests {
         let drawn: String = (0..40).map(|x| buf[(x, row)].symbol()).collect();
         assert!(drawn.contains(&ceiling.words()), "dashes take none of its letters: {drawn}");
         for position in buf.area.positions().filter(|at| at.y != row || at.x < 40 - name) {
-            let is = Shown::of(&before[position], &theme);
+            let is = CellContent::of(&before[position], &theme);
             let ground =
-                if is == Shown::Nothing { ratatui::style::Color::Reset } else { theme.color(Token::Allocated) };
+                if is == CellContent::Nothing { ratatui::style::Color::Reset } else { theme.color(Token::Allocated) };
             assert!(buf[position].bg == ground || buf[position] == before[position], "{position:?}");
         }
     }

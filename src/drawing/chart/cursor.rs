@@ -4,7 +4,7 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 
-use super::shown::{Shown, draw_over, is_braille};
+use super::shown::{CellContent, draw_over, is_braille};
 use crate::theme::{Theme, Token};
 
 /// What shows in the row below a plot where the line of the cursor has no room above the areas.
@@ -14,17 +14,18 @@ const FOOT: &str = "▲";
 /// `below` the plot; without one it goes through them as a slit, which is one colour whatever they are. Ends of areas stay where they
 /// are: the cell of one interrupts it. Where letters tell areas apart they are reversed.
 pub fn cursor(plot: Rect, x: u16, below: Option<u16>, theme: &Theme, buf: &mut Buffer) {
-    let is_blank = |y: u16| buf.cell((plot.x + x, y)).is_some_and(|cell| Shown::of(cell, theme) == Shown::Nothing);
+    let is_blank =
+        |y: u16| buf.cell((plot.x + x, y)).is_some_and(|cell| CellContent::of(cell, theme) == CellContent::Nothing);
     let has_air = plot.height > 0 && is_blank(plot.y);
     let foot = below.filter(|_| !has_air && !theme.is_colorless());
     for y in plot.top()..plot.bottom() {
         let Some(cell) = buf.cell_mut((plot.x + x, y)) else { continue };
-        match Shown::of(cell, theme) {
+        match CellContent::of(cell, theme) {
             // Dots too, which are areas or a curve.
-            Shown::Whole(_) if theme.is_colorless() => cell.modifier.insert(Modifier::REVERSED),
+            CellContent::Whole(_) if theme.is_colorless() => cell.modifier.insert(Modifier::REVERSED),
             _ if theme.is_colorless() && is_braille(cell.symbol()) => cell.modifier.insert(Modifier::REVERSED),
-            Shown::Whole(_) if has_air || foot.is_some() => {}
-            Shown::Whole(ground) if theme.paints() => slit(cell, ground, theme),
+            CellContent::Whole(_) if has_air || foot.is_some() => {}
+            CellContent::Whole(ground) if theme.paints() => slit(cell, ground, theme),
             _ => draw_over(cell, "│", Token::Key, theme),
         }
     }
@@ -62,14 +63,14 @@ fn slit(cell: &mut Cell, ground: Color, theme: &Theme) {
 mod tests {
     use super::*;
     use crate::chart::{Ink, Stack, areas};
-    use crate::theme::{Catalog, ColorTier};
+    use crate::theme::{ColorTier, ThemeCatalog};
     use vramlab_allocator::units::Bytes;
 
     #[test]
     fn the_line_ends_at_areas_or_goes_through_them_where_they_reach_the_top() {
         let tokens = [Token::Allocated, Token::AllocatedSwing, Token::Stranded, Token::Reserved, Token::Allocated];
         for name in ["dark", "light"] {
-            let (theme, _) = Catalog::default().load(name, ColorTier::True).unwrap();
+            let (theme, _) = ThemeCatalog::default().load(name, ColorTier::True).unwrap();
             for height in 1..=13 {
                 let mut stack = Stack::default();
                 tokens.iter().for_each(|token| stack.add(Bytes(height), Ink { token: *token, fill: "█" }));
@@ -77,18 +78,18 @@ mod tests {
                 areas(&[stack.clone(), stack.clone(), stack], Bytes(64), &theme, buf.area, &mut buf);
                 let plain = buf.clone();
                 cursor(buf.area, 1, None, &theme, &mut buf);
-                let has_air = Shown::of(&plain[(1, 0)], &theme) == Shown::Nothing;
+                let has_air = CellContent::of(&plain[(1, 0)], &theme) == CellContent::Nothing;
                 assert_eq!(has_air, height < 12);
                 let (slit, air) = (theme.color(Token::Surface), theme.color(Token::Key));
                 for y in 0..8 {
                     let (cell, before) = (&buf[(1, y)], &plain[(1, y)]);
-                    match Shown::of(before, &theme) {
-                        Shown::Nothing => assert_eq!((cell.symbol(), cell.fg), ("│", air), "{height}: {y}"),
-                        Shown::Whole(_) if has_air => assert_eq!(cell, before, "{height}: {y}"),
-                        Shown::Whole(color) => {
+                    match CellContent::of(before, &theme) {
+                        CellContent::Nothing => assert_eq!((cell.symbol(), cell.fg), ("│", air), "{height}: {y}"),
+                        CellContent::Whole(_) if has_air => assert_eq!(cell, before, "{height}: {y}"),
+                        CellContent::Whole(color) => {
                             assert_eq!((cell.symbol(), cell.fg, cell.bg), ("│", slit, color), "{height}: {y}");
                         }
-                        Shown::Shared => assert_eq!(cell, before, "{height}: {y}"),
+                        CellContent::Shared => assert_eq!(cell, before, "{height}: {y}"),
                     }
                 }
             }
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_word_below_makes_way_for_the_foot_or_keeps_its_letter() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         for (x, row, reversed) in
             [(1, "│▲backward", false), (3, "│ba▲ckward", false), (8, "│zero_grad", true), (9, "│backward▲", false)]
         {
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn where_areas_reach_the_top_the_foot_stands_below_and_areas_stay_as_they_are() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         for (mib, foot) in [(8, "▲"), (4, " ")] {
             let mut stack = Stack::default();
             stack.add(Bytes(mib), Ink { token: Token::Allocated, fill: "█" });

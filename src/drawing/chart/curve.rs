@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::axis::Axis;
-use super::shown::{Shown, draw_over, end_of, is_braille};
+use super::shown::{CellContent, draw_over, end_of, is_braille};
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
 
@@ -123,7 +123,7 @@ impl Curve {
         let in_cell = |x: u16, y: u16| {
             let cell = buf.cell((self.plot.x + x, self.plot.y + y)).filter(|_| self.dots(x, y) != 0);
             cell.is_some_and(|cell| {
-                let gives_way = Shown::of(cell, theme) == Shown::Shared && !is_braille(cell.symbol());
+                let gives_way = CellContent::of(cell, theme) == CellContent::Shared && !is_braille(cell.symbol());
                 !gives_way || self.moved(x, y, theme, buf).is_some()
             })
         };
@@ -144,7 +144,7 @@ impl Curve {
     /// else below. Each of those rows has one colour.
     fn moved(&self, x: u16, y: u16, theme: &Theme, buf: &Buffer) -> Option<(u16, u8)> {
         let at = |y: u16| buf.cell((self.plot.x + x, self.plot.y + y));
-        let cell = at(y).filter(|cell| Shown::of(cell, theme) == Shown::Shared)?;
+        let cell = at(y).filter(|cell| CellContent::of(cell, theme) == CellContent::Shared)?;
         let end = end_of(cell)?;
         let dots = self.dots(x, y);
         // A dot has two eighths of a cell.
@@ -157,10 +157,10 @@ impl Curve {
         // What lies beyond another area's end is on the wrong side of that.
         let side = if to < y { cell.bg } else { cell.fg };
         let is_free = to < self.plot.height
-            && at(to).is_some_and(|cell| match Shown::of(cell, theme) {
-                Shown::Nothing => theme.is_ground(side),
-                Shown::Whole(color) => color == side,
-                Shown::Shared => is_braille(cell.symbol()),
+            && at(to).is_some_and(|cell| match CellContent::of(cell, theme) {
+                CellContent::Nothing => theme.is_ground(side),
+                CellContent::Whole(color) => color == side,
+                CellContent::Shared => is_braille(cell.symbol()),
             });
         is_free.then_some((to, dots))
     }
@@ -196,11 +196,11 @@ impl Curve {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::Unit;
-    use crate::theme::{Catalog, ColorTier};
+    use crate::figures::ByteUnit;
+    use crate::theme::{ColorTier, ThemeCatalog};
 
     fn drawn(spans: &[Option<(u32, u32)>]) -> [String; 2] {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 3, 2));
         Curve::through(buf.area, spans.iter().copied()).draw(Token::Ghost, &theme, &mut buf);
         [0, 1].map(|y| (0..3).map(|x| buf[(x, y)].symbol()).collect())
@@ -219,7 +219,7 @@ mod tests {
     fn beside(now: &[u64], before: &[u64]) -> String {
         let plot = Rect::new(0, 0, 12, 4);
         let dots = |cells: &[u64]| cells.iter().flat_map(|bytes| [Bytes(*bytes); 2]).collect::<Vec<_>>();
-        let line = Curve::apart(plot, Axis::fitted(Unit::KiB, Bytes(320), 4), &dots(before), &dots(now));
+        let line = Curve::apart(plot, Axis::fitted(ByteUnit::KiB, Bytes(320), 4), &dots(before), &dots(now));
         assert_eq!(line.is_empty(), (0..12).all(|x| line.row_at(x).is_none()));
         (0..12).map(|x| if line.row_at(x).is_some() { '#' } else { '.' }).collect()
     }
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_line_changes_no_area() {
         use crate::chart::{Ink, Stack, areas};
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let inks = [Token::Parameters, Token::Activations, Token::Temporaries].map(|token| Ink { token, fill: "█" });
         let mut seed = 7u64;
         let mut random = |most: u64| {
@@ -264,7 +264,7 @@ mod tests {
         };
         for rows in [2, 5, 9, 20] {
             let plot = Rect::new(0, 0, 40, rows);
-            let axis = Axis::new(Unit::KiB, Bytes(1000), rows);
+            let axis = Axis::new(ByteUnit::KiB, Bytes(1000), rows);
             let mut stack = |_| {
                 let mut stack = Stack::default();
                 inks.into_iter().for_each(|ink| stack.add(Bytes(random(330)), ink));
@@ -284,8 +284,8 @@ mod tests {
                 for position in plot.positions().filter(|position| buf[*position] != before[*position]) {
                     assert!(is_braille(buf[position].symbol()), "{position:?}");
                     dotted += 1;
-                    let is_ground = |color| Shown::of(&before[position], &theme) == Shown::Whole(color);
-                    let free = Shown::of(&before[position], &theme) == Shown::Nothing;
+                    let is_ground = |color| CellContent::of(&before[position], &theme) == CellContent::Whole(color);
+                    let free = CellContent::of(&before[position], &theme) == CellContent::Nothing;
                     assert!(free || is_ground(buf[position].bg), "{position:?}: {:?}", before[position]);
                 }
                 assert!(dotted >= least, "{rows} rows: {dotted}");
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_line_that_ends_with_an_area_in_a_cell_stands_on_its_side_of_it() {
         use crate::chart::{Ink, Stack, areas};
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         for (height, line, row) in [(20u64, 23u64, 0), (20, 18, 2)] {
             let plot = Rect::new(0, 0, 4, 4);
             let mut stack = Stack::default();
@@ -305,7 +305,7 @@ mod tests {
             let mut buf = Buffer::empty(plot);
             areas(&vec![stack; 4], Bytes(32), &theme, plot, &mut buf);
             let before = buf.clone();
-            let axis = Axis::fitted(Unit::KiB, Bytes(32), 4);
+            let axis = Axis::fitted(ByteUnit::KiB, Bytes(32), 4);
             Curve::of_bytes(plot, axis, [Some(Bytes(line)); 8]).draw(Token::Ghost, &theme, &mut buf);
             for position in plot.positions() {
                 assert_eq!(
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn a_value_is_drawn_within_an_eighth_of_its_height() {
         let plot = Rect::new(0, 0, 1, 6);
-        let axis = Axis::new(Unit::KiB, Bytes(1000), plot.height);
+        let axis = Axis::new(ByteUnit::KiB, Bytes(1000), plot.height);
         for bytes in (0..=1000).map(Bytes) {
             let curve = Curve::of_bytes(plot, axis, [Some(bytes)]);
             let row = curve.row_at(0).unwrap();

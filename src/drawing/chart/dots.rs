@@ -55,11 +55,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::theme::{Catalog, ColorTier};
+    use crate::theme::{ColorTier, ThemeCatalog};
 
     /// Which of the three each row of dots is, from the bottom, read from the frame; blank ones are left out.
     fn seen(levels: [u64; 3], top: u64, rows: u16) -> [u64; 3] {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::None).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::None).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 1, rows));
         super::levels(&[levels.map(Bytes)], Bytes(top), &theme, buf.area, &mut buf);
         let dots = |row: u64| {
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_lowest_ends_with_a_blank_row_and_the_highest_is_sparse() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::None).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::None).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 1, 3));
         levels(&[[4, 8, 12].map(Bytes)], Bytes(12), &theme, buf.area, &mut buf);
         assert_eq!([2, 1, 0].map(|y| buf[(0, y)].symbol()), ["⣿", "⠿", "⡘"]);

@@ -82,7 +82,7 @@ impl StackCell {
 
 /// What a row holds of a part.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct RowShare {
     ink: Ink,
     /// What it has in this row, and in all rows. Of what is blank: as drawn, and by the bytes below it.
     here: u64,
@@ -91,7 +91,7 @@ struct Part {
     lost: u64,
 }
 
-impl Part {
+impl RowShare {
     const fn new(ink: Ink, here: u64, whole: u64) -> Self {
         Self { ink, here, whole, lost: 0 }
     }
@@ -114,7 +114,7 @@ impl Part {
 
 /// What the rows of a column hold, from the bottom up.
 pub(super) struct Column {
-    parts: Vec<Part>,
+    parts: Vec<RowShare>,
     /// Where the parts of each row end.
     ends: Vec<usize>,
     at_floor: bool,
@@ -168,7 +168,7 @@ impl Column {
                 _ if here == 0 => {}
                 Some(last) if last.ink == edge.ink => (last.here, last.whole) = (last.here + here, last.whole + whole),
                 _ if here < LEAST || !is_drawn => left += here,
-                _ => self.parts.push(Part::new(edge.ink, here + std::mem::take(&mut left), whole)),
+                _ => self.parts.push(RowShare::new(edge.ink, here + std::mem::take(&mut left), whole)),
             }
         }
         match self.parts[first..].last_mut() {
@@ -176,13 +176,13 @@ impl Column {
             // All of it is too little: the highest stands for it.
             None if left > 0 => {
                 let ink = edges.iter().rev().find(|edge| edge.end > from).map_or(Ink::NOTHING, |edge| edge.ink);
-                self.parts.push(Part::new(ink, left, left));
+                self.parts.push(RowShare::new(ink, left, left));
             }
             None => {}
         }
         if begin < to {
             let blank = |end: u64| to.saturating_sub(end.max(from));
-            self.parts.push(Part::new(Ink::NOTHING, blank(begin), blank(top)));
+            self.parts.push(RowShare::new(Ink::NOTHING, blank(begin), blank(top)));
         }
         if let [lowest, above, _, ..] = &mut self.parts[first..]
             && from == 0
@@ -198,7 +198,7 @@ impl Column {
 /// What a row of a column holds: parts from the bottom up, and what is blank above them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowParts<'a> {
-    parts: &'a [Part],
+    parts: &'a [RowShare],
     /// The first of them is the lowest of its column.
     at_floor: bool,
 }
@@ -219,10 +219,10 @@ impl RowParts<'_> {
     }
 
     /// Adds the ways to show it: two of its parts, or the only one, and what each costs.
-    fn add_ways(&self, heights: &Heights, ways: &mut Vec<Way>) {
+    fn add_ways(&self, heights: &Heights, ways: &mut Vec<CellChoice>) {
         let count = self.parts.len();
         if count <= 2 {
-            ways.push(Way { cell: self.only_cell(), cost: 0 });
+            ways.push(CellChoice { cell: self.only_cell(), cost: 0 });
             return;
         }
         let pairs = (0..count).flat_map(|low| (low + 1..count).map(move |high| (low, high)));
@@ -231,7 +231,7 @@ impl RowParts<'_> {
     }
 
     /// Every way to show it where there is a choice, one of its parts alone among them.
-    fn all_ways(&self, heights: &Heights) -> impl Iterator<Item = Way> {
+    fn all_ways(&self, heights: &Heights) -> impl Iterator<Item = CellChoice> {
         let count = if self.parts.len() > 2 { self.parts.len() } else { 0 };
         let pairs = (0..count).flat_map(move |low| (low..count).map(move |high| (low, high)));
         pairs.filter(|(low, _)| !self.parts[*low].is_blank()).filter_map(|(low, high)| self.way(low, high, heights))
@@ -239,7 +239,7 @@ impl RowParts<'_> {
 
     /// The ways to show a column that ends in this row with a part below its top as high as it is, where that part is beside it: the most of
     /// what lies on it fills the row, or nothing of that is seen. Its top is off by [`MOVED`] at most then.
-    fn top_ways(&self, heights: &Heights) -> impl Iterator<Item = Way> + use<> {
+    fn top_ways(&self, heights: &Heights) -> impl Iterator<Item = CellChoice> + use<> {
         let mut ways = Vec::new();
         let last = self.parts.len() - 1;
         if self.parts[last].is_blank() && heights.tops_differ {
@@ -252,19 +252,20 @@ impl RowParts<'_> {
                 if !heights.is_constant(kept.ink) || !(1..8).contains(&eighths) {
                     continue;
                 }
-                let hidden =
-                    |part: &Part| part.hidden().unwrap_or(0) * if heights.is_constant(part.ink) { CONSTANT } else { 1 };
+                let hidden = |part: &RowShare| {
+                    part.hidden().unwrap_or(0) * if heights.is_constant(part.ink) { CONSTANT } else { 1 }
+                };
                 let below: u64 = self.parts[..low].iter().map(hidden).sum();
                 let cell = |upper| StackCell { lower: kept.ink, upper, eighths };
                 let grown = CONSTANT * cell(Ink::NOTHING).of(kept.ink).abs_diff(kept.here).saturating_sub(FINE / 2);
                 let others: u64 = on_it.iter().filter(|part| part.ink != most.ink).map(hidden).sum();
                 if blank.here <= MOVED {
-                    ways.push(Way { cell: cell(most.ink), cost: below + grown + others + RAISED * blank.here });
+                    ways.push(CellChoice { cell: cell(most.ink), cost: below + grown + others + RAISED * blank.here });
                 }
                 let off: u64 = on_it.iter().map(|part| part.here).sum();
                 if off <= MOVED {
                     let all: u64 = on_it.iter().map(hidden).sum();
-                    ways.push(Way { cell: cell(Ink::NOTHING), cost: below + grown + all + off });
+                    ways.push(CellChoice { cell: cell(Ink::NOTHING), cost: below + grown + all + off });
                 }
             }
         }
@@ -272,7 +273,7 @@ impl RowParts<'_> {
     }
 
     /// To show no others than these two; nothing where that may not be.
-    fn way(&self, low: usize, high: usize, heights: &Heights) -> Option<Way> {
+    fn way(&self, low: usize, high: usize, heights: &Heights) -> Option<CellChoice> {
         let cell = self.cell(low, high);
         let costs = self.parts.iter().enumerate().map(|(place, part)| match (part.is_blank(), cell.shows(part.ink)) {
             (true, true) => Some(0),
@@ -291,7 +292,7 @@ impl RowParts<'_> {
             (false, false) if place > high && heights.are_beyond(*part) => part.hidden().map(|cost| RAISED * cost),
             (_, false) => part.hidden(),
         });
-        Some(Way { cell, cost: costs.sum::<Option<u64>>()? })
+        Some(CellChoice { cell, cost: costs.sum::<Option<u64>>()? })
     }
 
     /// How far a cell draws the floor of its column as a stair.
@@ -323,7 +324,7 @@ impl RowParts<'_> {
 
 /// One of the ways to show a cell.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct CellChoice {
     cell: StackCell,
     cost: u64,
 }
@@ -417,13 +418,13 @@ impl Heights {
     }
 
     /// How much more than an eighth above its height a floor is drawn that is even: a stair, where another part climbs on it.
-    fn stair(&self, floor: Part, drawn: u64) -> u64 {
+    fn stair(&self, floor: RowShare, drawn: u64) -> u64 {
         let is_even = |&(ink, least, most): &(Ink, u64, u64)| ink == floor.ink && most <= CELL && 2 * least >= most;
         if self.of.iter().any(is_even) { drawn.saturating_sub(floor.here + FINE) } else { 0 }
     }
 
     /// Rows above show much more of a part than it has in this one.
-    fn are_beyond(&self, part: Part) -> bool {
+    fn are_beyond(&self, part: RowShare) -> bool {
         self.of.iter().any(|(ink, _, most)| *ink == part.ink && *most > TALL * part.here)
     }
 }
@@ -436,8 +437,8 @@ fn cheapest(columns: &[RowParts<'_>], heights: &Heights, alike: Option<(Ink, boo
         let first = ways.len();
         parts.add_ways(heights, &mut ways);
         if let Some((ink, shown)) = alike.filter(|(ink, _)| parts.holds(*ink)) {
-            let wanted = |way: &Way| way.cell.shows(ink) == shown && parts.stair(way.cell, heights) == 0;
-            let kept: Vec<Way> = ways[first..].iter().copied().filter(wanted).collect();
+            let wanted = |way: &CellChoice| way.cell.shows(ink) == shown && parts.stair(way.cell, heights) == 0;
+            let kept: Vec<CellChoice> = ways[first..].iter().copied().filter(wanted).collect();
             // A column of two parts shows both.
             if !kept.is_empty() {
                 ways.truncate(first);
@@ -489,7 +490,7 @@ fn settle(columns: &[RowParts<'_>], heights: &Heights, chosen: &mut [StackCell],
         let beside = |ink: Ink| chosen[x - 1].shows(ink) || chosen[end].shows(ink);
         let as_beside = |(parts, chosen): (&RowParts<'_>, &StackCell)| {
             let cost = parts.all_ways(heights).find(|way| way.cell == *chosen).map_or(0, |way| way.cost);
-            let fits = |way: &Way| {
+            let fits = |way: &CellChoice| {
                 let is_stair = parts.stair(way.cell, heights) > 0;
                 way.cell.shows(ink) != here && !is_stair && beside(way.cell.lower) && beside(way.cell.upper)
             };

@@ -15,7 +15,7 @@ pub(super) const GRID_MIDDLE: &str = "─";
 
 /// What a cell of a plot shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum CellContent {
     /// Nothing, or a grid line.
     Nothing,
     /// One part alone, in its colour.
@@ -24,7 +24,7 @@ pub(super) enum Shown {
     Shared,
 }
 
-impl Shown {
+impl CellContent {
     pub(super) fn of(cell: &Cell, theme: &Theme) -> Self {
         let symbol = cell.symbol();
         let bare = theme.is_ground(cell.bg);
@@ -61,11 +61,11 @@ pub(super) fn end_of(cell: &Cell) -> Option<usize> {
 
 /// Draws a symbol in the colour of `token`, and leaves what the cell shows as its ground. What is shared stays as it is.
 pub(super) fn draw_over(cell: &mut Cell, symbol: &str, token: Token, theme: &Theme) {
-    match Shown::of(cell, theme) {
-        Shown::Nothing => {
+    match CellContent::of(cell, theme) {
+        CellContent::Nothing => {
             cell.set_symbol(symbol).set_style(theme.style(token));
         }
-        Shown::Whole(ground) => {
+        CellContent::Whole(ground) => {
             let seen = theme.reads_on(token, ground);
             let ink = if seen || !theme.paints() { theme.color(token) } else { theme.color(Token::Surface) };
             cell.modifier.remove(Modifier::REVERSED);
@@ -74,6 +74,6 @@ pub(super) fn draw_over(cell: &mut Cell, symbol: &str, token: Token, theme: &The
                 cell.set_bg(ground);
             }
         }
-        Shown::Shared => {}
+        CellContent::Shared => {}
     }
 }

@@ -279,14 +279,14 @@ mod tests {
 
     use super::*;
     use crate::legend;
-    use crate::theme::{Catalog, ColorTier};
+    use crate::theme::{ColorTier, ThemeCatalog};
     use vramlab_model::{Category, Ledger};
 
     const LOW: Ink = Ink { token: Token::Allocated, fill: "█" };
     const HIGH: Ink = Ink { token: Token::AllocatedSwing, fill: "▓" };
 
     fn themes() -> Vec<Theme> {
-        let catalog = Catalog::default();
+        let catalog = ThemeCatalog::default();
         let tiers = [ColorTier::None, ColorTier::Ansi, ColorTier::Indexed, ColorTier::True];
         let names = catalog.names();
         names.flat_map(|name| tiers.map(|tier| catalog.load(name, tier).unwrap().0)).collect()
@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn drawn(parts: &[(u64, Ink)], tier: ColorTier) -> String {
-        let (theme, _) = Catalog::default().load("dark", tier).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", tier).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 1, 4));
         areas(&[stack(parts)], Bytes(32), &theme, buf.area, &mut buf);
         (0..4).map(|y| buf[(0, y)].symbol().to_owned()).collect()
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_step_are_as_high_as_their_bytes_and_do_not_come_and_go() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let inks = Category::STACKED.map(|category| legend::ink(category, &theme));
         let mut seed = 1u64;
         let mut rng = || {
@@ -573,7 +573,7 @@ mod tests {
     /// What is always there and less than half an eighth is not seen wherever the edges below it happen to lie.
     #[test]
     fn a_sliver_is_not_seen_here_and_there() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let [low, sliver, high] = [Category::Parameter, Category::Workspace, Category::Activation]
             .map(|category| legend::ink(category, &theme));
         // In hundredths of an eighth.
@@ -592,7 +592,7 @@ mod tests {
 
     #[test]
     fn parts_that_are_thin_everywhere_are_one_band_and_a_column_of_them_is_not_blank() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let [params, optim, activ, temp] =
             [Category::Parameter, Category::OptimizerState, Category::Activation, Category::Temporary]
                 .map(|category| legend::ink(category, &theme));
@@ -613,7 +613,7 @@ mod tests {
 
     #[test]
     fn a_line_runs_only_between_parts_of_two_rows_and_changes_no_height() {
-        let (theme, _) = Catalog::default().load("terminal", ColorTier::Ansi).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("terminal", ColorTier::Ansi).unwrap();
         let inks = [Category::Parameter, Category::Activation].map(|category| legend::ink(category, &theme));
         for (low, high, lined) in [(16, 16, true), (8, 24, false), (24, 8, false), (17, 15, false)] {
             let parts = stack(&[(low, inks[0]), (high, inks[1])]);

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
 use super::coloring::Coloring;
-use super::strip::{Half, Kind};
+use super::strip::{CellKind, Half};
 use crate::figures;
 use crate::legend::{self, free_style};
 use crate::pane::{put, span};
@@ -108,23 +108,26 @@ impl Inks<'_> {
             let [took, gave] = legend::touched_symbols(theme);
             return (if taken { took } else { gave }, legend::touched_style(self.token(kind), theme));
         }
-        let foreground = |kind: Kind| Style::new().fg(theme.color(self.token(kind)));
+        let foreground = |kind: CellKind| Style::new().fg(theme.color(self.token(kind)));
         if theme.is_colorless() {
             // One letter a cell: allocated bytes before free ones, what is looked for before what is not.
-            let behind =
-                left.kind.is_free() || right.kind == Kind::Pending || left.kind == Kind::Aside && !right.kind.is_free();
+            let behind = left.kind.is_free()
+                || right.kind == CellKind::Pending
+                || left.kind == CellKind::Aside && !right.kind.is_free();
             return (self.letter(if behind { right.kind } else { left.kind }), Style::new());
         }
         match (left.kind, right.kind) {
-            (Kind::Rounding, _) | (_, Kind::Rounding) => ("▓", foreground(Kind::Rounding)),
-            (a, b) if a == b && (a.is_free() || a == Kind::Pending) => (pattern(a), free_style(self.token(a), theme)),
+            (CellKind::Rounding, _) | (_, CellKind::Rounding) => ("▓", foreground(CellKind::Rounding)),
+            (a, b) if a == b && (a.is_free() || a == CellKind::Pending) => {
+                (pattern(a), free_style(self.token(a), theme))
+            }
             (a, b) if a == b => (if right.ends != left.ends { "▉" } else { "█" }, foreground(a)),
             (a, b) => ("▌", foreground(a).bg(theme.color(self.token(b)))),
         }
     }
 
     /// What is selected stands out by its mark, and by the colours changing places.
-    fn reversed(&self, kind: Kind) -> Style {
+    fn reversed(&self, kind: CellKind) -> Style {
         let theme = self.theme;
         if theme.paints() {
             return Style::new().fg(theme.color(Token::Surface)).bg(theme.color(self.token(kind)));
@@ -132,35 +135,35 @@ impl Inks<'_> {
         Style::new().fg(theme.color(self.token(kind))).add_modifier(Modifier::REVERSED | Modifier::BOLD)
     }
 
-    fn token(&self, kind: Kind) -> Token {
+    fn token(&self, kind: CellKind) -> Token {
         match kind {
-            Kind::Releasable => Token::Reserved,
-            Kind::Stranded => Token::Stranded,
-            Kind::Live(tone) => self.coloring.ink(tone).token,
-            Kind::Rounding => Token::Rounding,
-            Kind::Pending => Token::Pending,
-            Kind::Aside => Token::Border,
+            CellKind::Releasable => Token::Reserved,
+            CellKind::Stranded => Token::Stranded,
+            CellKind::Live(tone) => self.coloring.ink(tone).token,
+            CellKind::Rounding => Token::Rounding,
+            CellKind::Pending => Token::Pending,
+            CellKind::Aside => Token::Border,
         }
     }
 
     /// What tells kinds apart where there is no colour.
-    fn letter(&self, kind: Kind) -> &'static str {
+    fn letter(&self, kind: CellKind) -> &'static str {
         match kind {
-            Kind::Releasable => "·",
-            Kind::Stranded => "░",
-            Kind::Rounding => "▓",
-            Kind::Pending => "▒",
-            Kind::Live(tone) => self.coloring.ink(tone).fill,
-            Kind::Aside => "-",
+            CellKind::Releasable => "·",
+            CellKind::Stranded => "░",
+            CellKind::Rounding => "▓",
+            CellKind::Pending => "▒",
+            CellKind::Live(tone) => self.coloring.ink(tone).fill,
+            CellKind::Aside => "-",
         }
     }
 }
 
 /// What is stranded is hatched, what would go back is dotted, what is pending is crossed out.
-const fn pattern(kind: Kind) -> &'static str {
+const fn pattern(kind: CellKind) -> &'static str {
     match kind {
-        Kind::Releasable => legend::RELEASABLE,
-        Kind::Pending => legend::PENDING,
+        CellKind::Releasable => legend::RELEASABLE,
+        CellKind::Pending => legend::PENDING,
         _ => legend::STRANDED,
     }
 }

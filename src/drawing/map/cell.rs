@@ -1,15 +1,15 @@
 //! What is drawn in one cell of a map.
 
-use super::plan::{Place, Plan};
+use super::plan::{Plan, RowStart};
 use vramlab_allocator::units::Address;
-use vramlab_model::{BlockView, Part, SegmentView};
+use vramlab_model::{BlockView, SegmentPart, SegmentView};
 
 /// A cell of a map, and what it is a map of.
 #[derive(Clone, Copy)]
 pub struct Cell<'a> {
     plan: &'a Plan,
     segments: &'a [SegmentView],
-    place: Place,
+    place: RowStart,
     /// Which of the place's cells.
     cell: usize,
 }
@@ -43,8 +43,8 @@ impl<'a> Cell<'a> {
         let (index, offset) = self.plan.segment_at(self.place, self.place.bytes_of(self.cell).start)?;
         let segment = self.segments.get(index)?;
         match segment.part_at(Address(segment.address.0 + offset))? {
-            Part::Hole(hole) => Some(segment.address.offset(hole.offset)),
-            Part::Block(index) => segment.blocks.get(index).map(|block| segment.address.offset(block.offset)),
+            SegmentPart::Hole(hole) => Some(segment.address.offset(hole.offset)),
+            SegmentPart::Block(index) => segment.blocks.get(index).map(|block| segment.address.offset(block.offset)),
         }
     }
 }

@@ -15,17 +15,17 @@ use vramlab_model::{BlockView, SegmentView};
 
 /// Plans of the segments that were drawn last.
 #[derive(Clone, Debug, Default)]
-pub struct KeptPlans(RefCell<Planned>);
+pub struct KeptPlans(RefCell<PlanCache>);
 
 /// Segments in their order, and the plans that were made of them.
 #[derive(Clone, Debug, Default)]
-struct Planned {
+struct PlanCache {
     order: DrawOrder,
-    plans: Vec<(Wanted, Arc<Plan>)>,
+    plans: Vec<(PlanSize, Arc<Plan>)>,
 }
 
 /// What a plan is to be: as many cells and rows, and bytes to a cell, or as many of them as it takes to see all segments.
-type Wanted = ((usize, usize), Option<u64>);
+type PlanSize = ((usize, usize), Option<u64>);
 
 impl KeptPlans {
     /// Plans that are kept of the same segments.
@@ -65,7 +65,7 @@ impl KeptPlans {
     }
 }
 
-impl Planned {
+impl PlanCache {
     fn update(&mut self, segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) {
         if !self.order.is_of(segments, &key) {
             *self = Self { order: DrawOrder::new(segments, &key), plans: Vec::new() };
@@ -75,14 +75,14 @@ impl Planned {
 
 /// A strip, and what it was made of.
 #[derive(Clone, Debug)]
-struct Divided {
+struct StripCache {
     segments: Vec<(u64, Arc<Vec<BlockView>>, Bytes)>,
     of: usize,
     cells: Range<usize>,
     strip: Strip,
 }
 
-impl Divided {
+impl StripCache {
     fn is_of(&self, segments: &[&SegmentView], of: usize, cells: &Range<usize>) -> bool {
         self.segments.len() == segments.len()
             && (self.of, &self.cells) == (of, cells)
@@ -95,7 +95,7 @@ impl Divided {
 /// Strips as they were drawn last, by the address of their first segment. All of them tell blocks apart in one way: where another
 /// one is wanted, they are to be cleared.
 #[derive(Clone, Debug, Default)]
-pub struct KeptStrips(RefCell<HashMap<u64, Divided>>);
+pub struct KeptStrips(RefCell<HashMap<u64, StripCache>>);
 
 impl KeptStrips {
     /// Strips that are kept, however few segments there are.
@@ -128,7 +128,7 @@ impl KeptStrips {
         }
         let of_one = |segment: &&SegmentView| (segment.address.0, Arc::clone(&segment.blocks), segment.size);
         let segments = segments.iter().map(of_one).collect();
-        kept.insert(address, Divided { segments, of, cells, strip: strip.clone() });
+        kept.insert(address, StripCache { segments, of, cells, strip: strip.clone() });
         strip
     }
 }

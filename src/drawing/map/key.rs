@@ -2,16 +2,16 @@
 
 use ratatui::text::Span;
 
-use crate::figures::Unit;
+use crate::figures::ByteUnit;
 use crate::legend::{account_marks, touched_marks};
 use crate::pane::span;
 use crate::theme::{Theme, Token};
 use vramlab_allocator::units::Bytes;
-use vramlab_model::{Ledger, Touched};
+use vramlab_model::{Ledger, TouchedBlock};
 
 /// A mark, what it stands for, and how much that is.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct KeyEntry {
     /// The mark, as the map draws it.
     pub mark: Span<'static>,
     /// What it stands for.
@@ -22,7 +22,7 @@ pub struct Entry {
     pub touched: bool,
 }
 
-impl Entry {
+impl KeyEntry {
     /// A mark that stands for so much.
     #[must_use]
     pub fn new(mark: Span<'static>, label: impl Into<String>, bytes: Bytes) -> Self {
@@ -31,14 +31,14 @@ impl Entry {
 }
 
 /// Accounts that hold something, and what an op under way took and gave back.
-pub fn account_entries(ledger: &Ledger, touched: &[Touched], theme: &Theme) -> Vec<Entry> {
+pub fn account_entries(ledger: &Ledger, touched: &[TouchedBlock], theme: &Theme) -> Vec<KeyEntry> {
     let accounts = [ledger.stranded, ledger.releasable, ledger.rounding, ledger.pending];
     let marks = account_marks(theme).into_iter().zip(accounts);
     marks.filter_map(|marked| entry(marked, false)).chain(touched_entries(touched, theme)).collect()
 }
 
 /// What an op under way took and gave back.
-pub fn touched_entries(touched: &[Touched], theme: &Theme) -> Vec<Entry> {
+pub fn touched_entries(touched: &[TouchedBlock], theme: &Theme) -> Vec<KeyEntry> {
     let sum =
         |taken| touched.iter().filter(|block| block.taken.is_some() == taken).map(|block| block.size).sum::<Bytes>();
     let largest = touched.iter().filter(|block| block.taken.is_some()).max_by_key(|block| block.size);
@@ -46,20 +46,20 @@ pub fn touched_entries(touched: &[Touched], theme: &Theme) -> Vec<Entry> {
     marks.into_iter().zip([sum(true), sum(false)]).filter_map(|marked| entry(marked, true)).collect()
 }
 
-fn entry(((mark, label), bytes): ((Span<'static>, &'static str), Bytes), touched: bool) -> Option<Entry> {
-    (bytes > Bytes::ZERO).then(|| Entry { touched, ..Entry::new(mark, label, bytes) })
+fn entry(((mark, label), bytes): ((Span<'static>, &'static str), Bytes), touched: bool) -> Option<KeyEntry> {
+    (bytes > Bytes::ZERO).then(|| KeyEntry { touched, ..KeyEntry::new(mark, label, bytes) })
 }
 
 /// The entries in lines of `width` cells; with their bytes where those have a unit, which stands before them all.
-pub fn lines(entries: Vec<Entry>, unit: Option<Unit>, theme: &Theme, width: usize) -> Vec<Vec<Span<'static>>> {
+pub fn lines(entries: Vec<KeyEntry>, unit: Option<ByteUnit>, theme: &Theme, width: usize) -> Vec<Vec<Span<'static>>> {
     lines_above(entries, unit, Bytes::ZERO, theme, width)
 }
 
 /// The same with the bytes of so many alone that have most.
 pub fn lines_of_most(
-    entries: Vec<Entry>,
+    entries: Vec<KeyEntry>,
     count: usize,
-    unit: Unit,
+    unit: ByteUnit,
     theme: &Theme,
     width: usize,
 ) -> Vec<Vec<Span<'static>>> {
@@ -70,8 +70,8 @@ pub fn lines_of_most(
 }
 
 fn lines_above(
-    entries: Vec<Entry>,
-    unit: Option<Unit>,
+    entries: Vec<KeyEntry>,
+    unit: Option<ByteUnit>,
     least: Bytes,
     theme: &Theme,
     width: usize,
@@ -80,7 +80,7 @@ fn lines_above(
     let indent = named.as_ref().map_or(0, Span::width);
     let mut used = indent;
     let mut lines: Vec<Vec<Span<'static>>> = vec![named.into_iter().collect()];
-    for Entry { mark, label, bytes, .. } in entries {
+    for KeyEntry { mark, label, bytes, .. } in entries {
         let mut entry = vec![mark, span(theme, Token::Dim, format!(" {label} "))];
         if let Some(unit) = unit.filter(|_| bytes >= least) {
             entry.push(span(theme, Token::Text, format!("{:>5} ", unit.or_smaller(bytes))));

@@ -8,14 +8,14 @@ use vramlab_model::SegmentView;
 #[derive(Clone, Debug, Default)]
 pub struct DrawOrder {
     /// What decides where each of them is drawn.
-    segments: Vec<Placed>,
+    segments: Vec<SortedSegment>,
     /// Their indices as they are drawn.
     drawn: Vec<usize>,
 }
 
 /// What decides where a segment is drawn, in the order of what counts most; its size does where others are drawn before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Placed {
+struct SortedSegment {
     stream: StreamId,
     small: bool,
     expandable: bool,
@@ -24,7 +24,7 @@ struct Placed {
     size: Bytes,
 }
 
-impl Placed {
+impl SortedSegment {
     fn new(segment: &SegmentView, key: u64) -> Self {
         let SegmentView { stream, pool, expandable, address, size, .. } = *segment;
         Self { stream, small: pool == PoolKind::Small, expandable, key, address, size }
@@ -34,8 +34,11 @@ impl Placed {
 impl DrawOrder {
     /// Sorts segments.
     pub fn new(segments: &[SegmentView], key: impl Fn(usize, &SegmentView) -> u64) -> Self {
-        let segments: Vec<Placed> =
-            segments.iter().enumerate().map(|(index, segment)| Placed::new(segment, key(index, segment))).collect();
+        let segments: Vec<SortedSegment> = segments
+            .iter()
+            .enumerate()
+            .map(|(index, segment)| SortedSegment::new(segment, key(index, segment)))
+            .collect();
         let mut drawn: Vec<usize> = (0..segments.len()).collect();
         drawn.sort_by_key(|&index| segments[index]);
         Self { segments, drawn }
@@ -49,7 +52,7 @@ impl DrawOrder {
                 .iter()
                 .zip(segments)
                 .enumerate()
-                .all(|(index, (known, segment))| *known == Placed::new(segment, key(index, segment)))
+                .all(|(index, (known, segment))| *known == SortedSegment::new(segment, key(index, segment)))
     }
 
     /// The indices of segments, as they are drawn.

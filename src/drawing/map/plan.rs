@@ -25,13 +25,13 @@ pub struct Plan {
     /// Segments as they are drawn, each with its first byte in its place.
     order: Vec<(usize, u64)>,
     /// Row by row from left to right.
-    places: Vec<Place>,
-    notes: Vec<Note>,
+    places: Vec<RowStart>,
+    notes: Vec<StripNote>,
 }
 
 /// Where a segment begins, or several that share a strip; it goes on over the rows below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RowStart {
     /// Its first segment, counted as they are drawn, and how many there are.
     first: usize,
     count: usize,
@@ -50,7 +50,7 @@ pub struct Place {
 
 /// What a strip holds, in words behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct StripNote {
     pub row: usize,
     pub x: usize,
     pub text: String,
@@ -60,7 +60,7 @@ pub struct Note {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The segment's place.
-    pub place: Place,
+    pub place: RowStart,
     /// Its row.
     pub row: usize,
     /// Its first column.
@@ -71,7 +71,7 @@ pub struct Piece {
     pub count: usize,
 }
 
-impl Place {
+impl RowStart {
     /// The row and the column of one of its cells, in rows of `width`.
     pub const fn at(&self, cell: usize, width: usize) -> (usize, usize) {
         let along = self.x + cell;
@@ -243,8 +243,8 @@ impl Plan {
     /// The last rows of places behind which the next one begins with a row of its own.
     fn gaps(&self, gaps: Gaps) -> Vec<usize> {
         let pairs = self.places.iter().zip(self.places.iter().skip(1));
-        let last = |place: &Place| place.last_row(self.width);
-        let fills = |place: &Place| match gaps {
+        let last = |place: &RowStart| place.last_row(self.width);
+        let fills = |place: &RowStart| match gaps {
             Gaps::Several => last(place) > place.row,
             // But for a tenth, which rounding and air may have.
             Gaps::Whole => last(place) > place.row || place.cells * 10 >= self.width * 9,
@@ -252,7 +252,7 @@ impl Plan {
         };
         // A note below what it is of stands in its gap.
         let noted = |row: usize| self.notes.iter().any(|note| note.row == row);
-        let begins = |one: &Place, next: &Place| next.row > last(one) && !noted(last(one) + 1);
+        let begins = |one: &RowStart, next: &RowStart| next.row > last(one) && !noted(last(one) + 1);
         pairs.filter(|(one, next)| fills(one) && begins(one, next)).map(|(one, _)| last(one)).collect()
     }
 
@@ -292,7 +292,7 @@ impl Plan {
                 }
                 let first = plan.order.len();
                 plan.order.push((*index, 0));
-                let place = Place { first, count: 1, bytes, row, x, halves, cells: count, leads: number == 0 };
+                let place = RowStart { first, count: 1, bytes, row, x, halves, cells: count, leads: number == 0 };
                 (row, x) = plan.push(place, air);
             }
             if strip > 0 {
@@ -310,13 +310,13 @@ impl Plan {
                 }
                 let leads = large.is_empty();
                 let count = small.len();
-                let place = Place { first, count, bytes: small_bytes, row, x, halves, cells: strip, leads };
+                let place = RowStart { first, count, bytes: small_bytes, row, x, halves, cells: strip, leads };
                 let last = place.at(strip - 1, width);
                 (row, x) = plan.push(place, air);
                 if small.len() > 1 {
                     let (at, from) = if last.1 + 1 + room <= width { (last.0, last.1 + 2) } else { (last.0 + 1, 0) };
                     (row, x) = (at, from + text.width());
-                    plan.notes.push(Note { row: at, x: from, text });
+                    plan.notes.push(StripNote { row: at, x: from, text });
                 }
             }
         }
@@ -326,7 +326,7 @@ impl Plan {
     }
 
     /// Adds a place; the row and the column behind it.
-    fn push(&mut self, place: Place, air: usize) -> (usize, usize) {
+    fn push(&mut self, place: RowStart, air: usize) -> (usize, usize) {
         let (row, last) = place.at(place.cells - 1, self.width);
         self.places.push(place);
         // Half a cell of air is in a last cell of which half is drawn.
@@ -341,24 +341,24 @@ impl Plan {
     }
 
     /// The segments of a place, each with its first byte in it.
-    pub fn members(&self, place: Place) -> &[(usize, u64)] {
+    pub fn members(&self, place: RowStart) -> &[(usize, u64)] {
         self.order.get(place.first..place.first + place.count).unwrap_or_default()
     }
 
     /// What strips hold, in some rows.
-    pub fn notes(&self, rows: &Range<usize>) -> impl Iterator<Item = &Note> {
+    pub fn notes(&self, rows: &Range<usize>) -> impl Iterator<Item = &StripNote> {
         self.notes.iter().filter(|note| rows.contains(&note.row))
     }
 
     /// The segments that have cells in some rows.
-    pub fn places(&self, rows: &Range<usize>) -> &[Place] {
+    pub fn places(&self, rows: &Range<usize>) -> &[RowStart] {
         let first = self.places.partition_point(|place| place.last_row(self.width) < rows.start);
         let end = self.places.partition_point(|place| place.row < rows.end);
         self.places.get(first..end).unwrap_or_default()
     }
 
     /// What lies in some rows of a segment's place, row by row.
-    pub fn pieces(&self, place: Place, rows: &Range<usize>) -> impl Iterator<Item = Piece> + use<> {
+    pub fn pieces(&self, place: RowStart, rows: &Range<usize>) -> impl Iterator<Item = Piece> + use<> {
         let (width, cells) = (self.width, place.cells_in(rows, self.width));
         let mut from = cells.start;
         std::iter::from_fn(move || {
@@ -373,14 +373,14 @@ impl Plan {
     }
 
     /// Where a segment is, by its index, and its first byte there.
-    pub fn place_of(&self, segment: usize) -> Option<(Place, u64)> {
+    pub fn place_of(&self, segment: usize) -> Option<(RowStart, u64)> {
         let at = self.order.iter().position(|(index, _)| *index == segment)?;
         let behind = self.places.partition_point(|place| place.first <= at);
         Some((*self.places.get(behind.checked_sub(1)?)?, self.order[at].1))
     }
 
     /// What is drawn in a cell: the segment's place, and which of its cells.
-    pub fn at(&self, row: usize, x: usize) -> Option<(Place, usize)> {
+    pub fn at(&self, row: usize, x: usize) -> Option<(RowStart, usize)> {
         let found = self.places(&(row..row + 1)).iter().find_map(|place| {
             let mut pieces = self.pieces(*place, &(row..row + 1));
             pieces.find(|piece| (piece.x..piece.x + piece.count).contains(&x))
@@ -397,7 +397,7 @@ impl Plan {
     }
 
     /// The segment that holds a byte of a place, and which of its bytes that is.
-    pub fn segment_at(&self, place: Place, byte: u64) -> Option<(usize, u64)> {
+    pub fn segment_at(&self, place: RowStart, byte: u64) -> Option<(usize, u64)> {
         let members = self.members(place);
         let behind = members.partition_point(|(_, base)| *base <= byte);
         let (segment, base) = *members.get(behind.checked_sub(1)?)?;
@@ -456,7 +456,7 @@ mod tests {
     }
 
     fn places(plan: &Plan, rows: usize) -> Vec<(Vec<usize>, usize, usize, usize)> {
-        let of = |place: &Place| plan.members(*place).iter().map(|(index, _)| *index).collect();
+        let of = |place: &RowStart| plan.members(*place).iter().map(|(index, _)| *index).collect();
         plan.places(&(0..rows)).iter().map(|place| (of(place), place.row, place.x, place.cells)).collect()
     }
 
@@ -487,7 +487,7 @@ mod tests {
         let plan = Plan::at_scale(&segments, &order, (40, 0), 100 * MIB);
         // 196 MiB of small ones are two cells, 300 MiB three.
         assert_eq!(places(&plan, 9), [(vec![3], 0, 0, 3), (vec![0, 1, 2, 4, 5, 6], 0, 4, 2)]);
-        assert_eq!(plan.notes, [Note { row: 0, x: 7, text: "2–48 MiB ×6".into() }]);
+        assert_eq!(plan.notes, [StripNote { row: 0, x: 7, text: "2–48 MiB ×6".into() }]);
         assert_eq!(plan.order().collect::<Vec<_>>(), [3, 0, 1, 2, 4, 5, 6]);
         let (strip, _) = plan.at(0, 5).unwrap();
         assert_eq!(plan.segment_at(strip, 49 * MIB), Some((1, MIB)));

@@ -7,11 +7,11 @@ use ratatui::layout::{Position, Rect};
 
 use super::bar::{LABEL, bar, row_label};
 use super::coloring::Coloring;
-use super::plan::{Place, Plan};
+use super::plan::{Plan, RowStart};
 use super::strip::Strip;
 use crate::pane::{put_at, span};
 use crate::theme::{Theme, Token};
-use vramlab_model::{SegmentView, Touched};
+use vramlab_model::{SegmentView, TouchedBlock};
 
 /// What a map shows, and how.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Sheet<'a> {
     /// What the colours of blocks say.
     pub coloring: Coloring,
     /// Blocks of the op under way.
-    pub touched: &'a [Touched],
+    pub touched: &'a [TouchedBlock],
     /// What is selected: a segment by its place, and bytes of it.
     pub picked: Option<(usize, Range<u64>)>,
     /// The colours.
@@ -85,7 +85,7 @@ impl Sheet<'_> {
         }
     }
 
-    fn members(&self, place: Place) -> impl Iterator<Item = &SegmentView> + Clone {
+    fn members(&self, place: RowStart) -> impl Iterator<Item = &SegmentView> + Clone {
         self.plan.members(place).iter().filter_map(|(index, _)| self.segments.get(*index))
     }
 
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
     use crate::map::coloring::Tone;
-    use crate::theme::{Catalog, ColorTier};
+    use crate::theme::{ColorTier, ThemeCatalog};
     use vramlab_allocator::PoolKind;
     use vramlab_allocator::units::{Address, Bytes, StreamId};
     use vramlab_model::{BlockView, Category, NameId};
@@ -205,7 +205,7 @@ mod tests {
         // Rows of 40 cells: two of the first segment, one of the second.
         let plan = Plan::at_scale(&segments, &[0, 1], (40, 3), 1 << 20);
         for (tier, symbols) in [(ColorTier::True, ["█", "█", "▇"]), (ColorTier::None, ["A", "A", "A"])] {
-            let (theme, _) = Catalog::default().load("dark", tier).unwrap();
+            let (theme, _) = ThemeCatalog::default().load("dark", tier).unwrap();
             let sheet = Sheet {
                 segments: &segments,
                 plan: &plan,

@@ -6,11 +6,11 @@
 use std::ops::Range;
 
 use super::coloring::Tone;
-use vramlab_model::{BlockView, SegmentView, Touched};
+use vramlab_model::{BlockView, SegmentView, TouchedBlock};
 
 /// What a half cell shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CellKind {
     /// Free, in a segment or in pages that nothing holds.
     Releasable,
     /// Free, in a segment that something holds.
@@ -25,7 +25,7 @@ pub enum Kind {
     Aside,
 }
 
-impl Kind {
+impl CellKind {
     /// Whether bytes of this kind can be handed out.
     pub const fn is_free(self) -> bool {
         matches!(self, Self::Releasable | Self::Stranded)
@@ -36,7 +36,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Half {
     /// What most of its allocated bytes are; free only where none are allocated.
-    pub kind: Kind,
+    pub kind: CellKind,
     /// A block ends here, and at most one other begins: there is an edge to be seen.
     pub ends: bool,
     /// The op under way took (or else gave back) a block here.
@@ -60,15 +60,15 @@ struct Share {
 
 impl Share {
     fn half(&self, size: u64) -> Half {
-        let free = if self.releasable.saturating_mul(2) >= size { Kind::Releasable } else { Kind::Stranded };
+        let free = if self.releasable.saturating_mul(2) >= size { CellKind::Releasable } else { CellKind::Stranded };
         let live = (0..Tone::COUNT).rev().max_by_key(|&index| self.live[index]).unwrap_or(0);
         let kind = match self.blocks {
-            0 if self.aside => Kind::Aside,
+            0 if self.aside => CellKind::Aside,
             0 => free,
             // Pending bytes are rare, and the reason to look here.
-            _ if self.pending > 0 => Kind::Pending,
-            _ if self.rounding > self.live[live] => Kind::Rounding,
-            _ => Kind::Live(Tone(live as u8)),
+            _ if self.pending > 0 => CellKind::Pending,
+            _ if self.rounding > self.live[live] => CellKind::Rounding,
+            _ => CellKind::Live(Tone(live as u8)),
         };
         Half { kind, ends: self.ends == 1 && self.blocks <= 2, lit: None, picked: false }
     }
@@ -164,7 +164,7 @@ impl Strip {
     }
 
     /// Marks what an op's blocks touch.
-    pub fn light(&mut self, touched: &[Touched]) {
+    pub fn light(&mut self, touched: &[TouchedBlock]) {
         for block in touched {
             for half in self.touching(block.address.0, block.size.get()) {
                 half.lit = Some(block.taken.is_some());
@@ -275,20 +275,20 @@ mod tests {
         Strip::new([segment], 2 * cells, 0..cells, |_, block| Some(Tone::of(block.category))).halves
     }
 
-    fn kinds(segment: &SegmentView, cells: usize) -> Vec<Kind> {
+    fn kinds(segment: &SegmentView, cells: usize) -> Vec<CellKind> {
         halves(segment, cells).into_iter().map(|half| half.kind).collect()
     }
 
-    fn live(category: Category) -> Kind {
-        Kind::Live(Tone::of(category))
+    fn live(category: Category) -> CellKind {
+        CellKind::Live(Tone::of(category))
     }
 
     #[test]
     fn bytes_fall_into_their_half_cells() {
         let blocks = vec![block(0, 20, 20, Category::Parameter), block(40, 20, 8, Category::Gradient)];
         let segment = segment(80, blocks);
-        let (parameter, gradient, free) = (live(Category::Parameter), live(Category::Gradient), Kind::Stranded);
-        assert_eq!(kinds(&segment, 4), [parameter, parameter, free, free, gradient, Kind::Rounding, free, free]);
+        let (parameter, gradient, free) = (live(Category::Parameter), live(Category::Gradient), CellKind::Stranded);
+        assert_eq!(kinds(&segment, 4), [parameter, parameter, free, free, gradient, CellKind::Rounding, free, free]);
         let ends: Vec<bool> = halves(&segment, 4).into_iter().map(|half| half.ends).collect();
         assert_eq!(ends, [false, true, false, false, false, true, false, false]);
     }
@@ -311,9 +311,9 @@ mod tests {
 
     #[test]
     fn an_empty_segment_is_releasable_and_so_are_whole_free_pages() {
-        assert_eq!(kinds(&segment(64, vec![]), 1), [Kind::Releasable; 2]);
+        assert_eq!(kinds(&segment(64, vec![]), 1), [CellKind::Releasable; 2]);
         let paged = SegmentView { page: Some(Bytes(20)), ..segment(80, vec![block(0, 10, 10, Category::Input)]) };
-        let (free, back) = (Kind::Stranded, Kind::Releasable);
+        let (free, back) = (CellKind::Stranded, CellKind::Releasable);
         assert_eq!(kinds(&paged, 4), [live(Category::Input), free, back, back, back, back, back, back]);
     }
 
@@ -322,7 +322,7 @@ mod tests {
         let mut pending = block(126, 1, 1, Category::Activation);
         pending.pending = true;
         let segment = segment(128, vec![block(0, 126, 126, Category::Parameter), pending]);
-        assert_eq!(kinds(&segment, 1), [live(Category::Parameter), Kind::Pending]);
+        assert_eq!(kinds(&segment, 1), [live(Category::Parameter), CellKind::Pending]);
     }
 
     #[test]
@@ -335,15 +335,15 @@ mod tests {
         let segment = segment(80, blocks);
         let only = |_: &SegmentView, block: &BlockView| (block.category == Category::Gradient).then_some(Tone(1));
         let strip = Strip::new([&segment], 4, 0..2, only);
-        let kinds: Vec<Kind> = strip.halves.iter().map(|half| half.kind).collect();
-        assert_eq!(kinds, [Kind::Aside, Kind::Live(Tone(1)), Kind::Aside, Kind::Aside]);
+        let kinds: Vec<CellKind> = strip.halves.iter().map(|half| half.kind).collect();
+        assert_eq!(kinds, [CellKind::Aside, CellKind::Live(Tone(1)), CellKind::Aside, CellKind::Aside]);
     }
 
     #[test]
     fn the_blocks_of_an_op_are_lit_and_what_is_selected_is_marked() {
         let segment = segment(80, vec![]);
         let mut strip = Strip::new([&segment], 8, 0..4, |_, _| None);
-        let touched = |offset: u64, size, taken: bool| Touched {
+        let touched = |offset: u64, size, taken: bool| TouchedBlock {
             address: Address(offset),
             size: Bytes(size),
             taken: taken.then_some(Category::Activation),
@@ -367,9 +367,9 @@ mod tests {
         ];
         let mut strip = Strip::new(&segments, 6, 0..3, |_, block| Some(Tone::of(block.category)));
         strip.pick(2010, 10);
-        strip.light(&[Touched { address: Address(505), size: Bytes(1), taken: Some(Category::Activation) }]);
-        let kinds: Vec<Kind> = strip.halves.iter().map(|half| half.kind).collect();
-        let (free, back) = (Kind::Stranded, Kind::Releasable);
+        strip.light(&[TouchedBlock { address: Address(505), size: Bytes(1), taken: Some(Category::Activation) }]);
+        let kinds: Vec<CellKind> = strip.halves.iter().map(|half| half.kind).collect();
+        let (free, back) = (CellKind::Stranded, CellKind::Releasable);
         assert_eq!(kinds, [live(Category::Parameter), free, back, back, free, live(Category::Gradient)]);
         assert!(strip.halves.iter().map(|half| half.picked).eq([false, false, false, false, false, true]));
         assert!(strip.halves.iter().map(|half| half.lit.is_some()).eq([false, false, true, false, false, false]));

@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::tier::nearest_indexed;
 use super::{ColorTier, Theme, Token};
-use vramlab_user_input::{Place, Shelf, ShelfError, TomlText, hint};
+use vramlab_user_input::{Shelf, ShelfError, TextPosition, TomlText, hint};
 
 /// The themes that are always there, in the order of the list.
 const BUILT_IN: [(&str, &str); 10] = [
@@ -54,7 +54,7 @@ pub enum ThemeError {
     #[error("{place}: there is no theme \"{parent}\" to inherit from{hint}; the themes are {known}")]
     UnknownParent {
         /// Where it says so.
-        place: Place,
+        place: TextPosition,
         /// The name that is none.
         parent: String,
         /// What was probably meant.
@@ -66,7 +66,7 @@ pub enum ThemeError {
     #[error("{place}: the theme \"{name}\" inherits from itself ({circle}); remove one `inherits` of these")]
     Cycle {
         /// Where the circle closes.
-        place: Place,
+        place: TextPosition,
         /// The theme.
         name: String,
         /// The names on the way, such as `a → b → a`.
@@ -108,9 +108,9 @@ struct SpecTable {
 
 /// All themes.
 #[derive(Clone, Debug)]
-pub struct Catalog(Shelf);
+pub struct ThemeCatalog(Shelf);
 
-impl Default for Catalog {
+impl Default for ThemeCatalog {
     fn default() -> Self {
         Self::with_user_themes(None)
     }
@@ -132,7 +132,7 @@ impl SpecTable {
     }
 }
 
-impl Catalog {
+impl ThemeCatalog {
     /// The built-in themes and, over them, the `.toml` files in `folder`.
     #[must_use]
     pub fn with_user_themes(folder: Option<&Path>) -> Self {
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn every_built_in_theme_gives_every_token_a_look_at_every_tier() {
-        let catalog = Catalog::default();
+        let catalog = ThemeCatalog::default();
         for name in catalog.names() {
             for tier in [ColorTier::Ansi, ColorTier::Indexed, ColorTier::True] {
                 let (theme, warnings) = catalog.load(name, tier).unwrap();
@@ -314,7 +314,7 @@ mod tests {
 
     /// Every built-in theme that paints its surface, with every number of colours whose look is known.
     fn painted() -> impl Iterator<Item = Theme> {
-        let load = |(name, _): &(&str, &str), tier| Catalog::default().load(name, tier).unwrap().0;
+        let load = |(name, _): &(&str, &str), tier| ThemeCatalog::default().load(name, tier).unwrap().0;
         let tiers = [ColorTier::Indexed, ColorTier::True];
         BUILT_IN.iter().flat_map(move |entry| tiers.map(|tier| load(entry, tier))).filter(Theme::paints)
     }
@@ -325,7 +325,7 @@ mod tests {
             let contrast = theme.contrast(a, b).unwrap();
             assert!(contrast >= 3.0, "{} {:?}: {a:?} beside {b:?} has {contrast:.2}", theme.name(), theme.tier());
         };
-        let (plain, _) = Catalog::default().load("plain", ColorTier::True).unwrap();
+        let (plain, _) = ThemeCatalog::default().load("plain", ColorTier::True).unwrap();
         for theme in painted().chain([plain]) {
             check(&theme, Token::Reserved, Token::AllocatedSwing);
             check(&theme, Token::AllocatedSwing, Token::Allocated);
@@ -398,13 +398,13 @@ mod tests {
                 );
             }
         }
-        let (terminal, _) = Catalog::default().load("terminal", ColorTier::True).unwrap();
+        let (terminal, _) = ThemeCatalog::default().load("terminal", ColorTier::True).unwrap();
         assert!(!terminal.tells_apart(Parameter.into(), Activation.into()), "nobody knows how they look");
     }
 
     #[test]
     fn without_colour_modifiers_remain() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::None).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::None).unwrap();
         for &token in Token::ALL {
             assert_eq!(theme.color(token), Color::Reset);
         }
@@ -414,15 +414,15 @@ mod tests {
 
     #[test]
     fn an_unknown_theme_is_one_sentence_with_the_names() {
-        let error = Catalog::default().load("neon", ColorTier::True).unwrap_err();
+        let error = ThemeCatalog::default().load("neon", ColorTier::True).unwrap_err();
         assert_eq!(error.to_string(), format!("there is no theme \"neon\"; the themes are {}", names().join(", ")));
-        let error = Catalog::default().load("gruvbx", ColorTier::True).unwrap_err().to_string();
+        let error = ThemeCatalog::default().load("gruvbx", ColorTier::True).unwrap_err().to_string();
         assert!(error.contains("did you mean \"gruvbox\"?"), "{error}");
     }
 
     #[test]
     fn a_child_overrides_its_parent_and_unknown_keys_warn() {
-        let mut catalog = Catalog::default();
+        let mut catalog = ThemeCatalog::default();
         catalog.insert("mine", "inherits = \"dark\"\n[styles]\naccent = \"#010203\"\nglow = \"red\"\n");
         let (theme, warnings) = catalog.load("mine", ColorTier::True).unwrap();
         assert_eq!(theme.color(Token::Accent), Color::Rgb(1, 2, 3));
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn what_a_child_says_for_no_16_colours_its_parent_says() {
-        let mut catalog = Catalog::default();
+        let mut catalog = ThemeCatalog::default();
         catalog.insert("mine", "inherits = \"dark\"\n[styles]\naccent = \"#010203\"\nkey = \"red\"\n");
         let (mine, _) = catalog.load("mine", ColorTier::Ansi).unwrap();
         let (dark, _) = catalog.load("dark", ColorTier::Ansi).unwrap();
@@ -449,7 +449,7 @@ mod tests {
         write("b.toml", "\n\ninherits = \"a\"");
         write("c.toml", "\ninherits = \"drak\"");
         write("d.toml", "parent = \"light\"");
-        let catalog = Catalog::with_user_themes(Some(folder.path()));
+        let catalog = ThemeCatalog::with_user_themes(Some(folder.path()));
         let told = |name: &str| catalog.load(name, ColorTier::True).unwrap_err().to_string();
         let at = |file: &str| folder.path().join(file).display().to_string();
         let wanted = format!(
@@ -471,7 +471,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("mine.toml");
         std::fs::write(&file, "inherits = \"dark\"\n[styles]\ntext = = 3").unwrap();
-        let warnings = Catalog::with_user_themes(Some(folder.path())).warnings();
+        let warnings = ThemeCatalog::with_user_themes(Some(folder.path())).warnings();
         assert!(matches!(&*warnings, [one] if one.contains(&format!("{}, line 3: ", file.display()))), "{warnings:?}");
     }
 
@@ -479,7 +479,7 @@ mod tests {
     fn a_theme_of_the_users_folder_wins() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("dark.toml"), "[styles]\ntext = \"#ffffff\"\n").unwrap();
-        let catalog = Catalog::with_user_themes(Some(folder.path()));
+        let catalog = ThemeCatalog::with_user_themes(Some(folder.path()));
         assert_eq!(catalog.names().collect::<Vec<_>>(), names());
         let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
         assert_eq!(theme.color(Token::Text), Color::Rgb(255, 255, 255));
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_bad_colour_names_the_theme_and_the_style() {
-        let mut catalog = Catalog::default();
+        let mut catalog = ThemeCatalog::default();
         catalog.insert("mine", "inherits = \"dark\"\n[styles]\nwarn = \"mauve\"\n");
         let error = catalog.load("mine", ColorTier::True).unwrap_err().to_string();
         assert!(error.contains("mine") && error.contains("warn: \"mauve\" is not a colour"), "{error}");

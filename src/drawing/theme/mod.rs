@@ -4,7 +4,7 @@ mod catalog;
 mod contrast;
 mod tier;
 
-pub use catalog::{Catalog, ThemeError};
+pub use catalog::{ThemeCatalog, ThemeError};
 pub use tier::ColorTier;
 
 use ratatui::style::{Color, Style};

@@ -6,12 +6,12 @@ mod wire;
 
 use std::io::{self, Write};
 
-use super::devices::{Device, Devices};
+use super::devices::{Devices, ExportedDevice};
 use super::error::ExportError;
 use crate::model::{Event, EventKind, Micros};
 use crate::source::Whole;
 use crate::units::{Bytes, DeviceIndex};
-use packets::{Detail, Of, Packets, Track};
+use packets::{Detail, Packets, Track, TrackKind};
 
 /// Writes all events before `end`. Times are those of the recording: microseconds since it began, or Unix time.
 pub(super) fn write(
@@ -81,7 +81,7 @@ struct TraceWriter<W> {
 }
 
 impl<W: Write> TraceWriter<W> {
-    fn push(&mut self, event: &Event, device: &Device, released: Option<Bytes>) -> io::Result<()> {
+    fn push(&mut self, event: &Event, device: &ExportedDevice, released: Option<Bytes>) -> io::Result<()> {
         let index = usize::from(event.device.0);
         if index >= self.rows.len() {
             self.rows.resize_with(index + 1, DeviceRows::default);
@@ -173,14 +173,14 @@ fn describe(packets: &mut Packets<impl Write>, event: &Event) -> io::Result<()> 
     let name = format!("device {}{what}", device.0);
     for row in DeviceTracks::ALL {
         let of = match row {
-            DeviceTracks::Process => Of::Process { pid: u32::from(device.0) + 1, name: &name },
-            DeviceTracks::Steps => Of::Slices { parent, name: "steps" },
-            DeviceTracks::Phases => Of::Slices { parent, name: "phases" },
-            DeviceTracks::Ops => Of::Slices { parent, name: "ops" },
-            DeviceTracks::Marks => Of::Slices { parent, name: "events" },
-            DeviceTracks::Allocated => Of::Bytes { parent, name: "allocated" },
-            DeviceTracks::Reserved => Of::Bytes { parent, name: "reserved" },
-            DeviceTracks::Active => Of::Bytes { parent, name: "active" },
+            DeviceTracks::Process => TrackKind::Process { pid: u32::from(device.0) + 1, name: &name },
+            DeviceTracks::Steps => TrackKind::Slices { parent, name: "steps" },
+            DeviceTracks::Phases => TrackKind::Slices { parent, name: "phases" },
+            DeviceTracks::Ops => TrackKind::Slices { parent, name: "ops" },
+            DeviceTracks::Marks => TrackKind::Slices { parent, name: "events" },
+            DeviceTracks::Allocated => TrackKind::Bytes { parent, name: "allocated" },
+            DeviceTracks::Reserved => TrackKind::Bytes { parent, name: "reserved" },
+            DeviceTracks::Active => TrackKind::Bytes { parent, name: "active" },
         };
         packets.track(row.of(device), of)?;
     }
@@ -188,7 +188,7 @@ fn describe(packets: &mut Packets<impl Write>, event: &Event) -> io::Result<()> 
 }
 
 /// Bytes that an event gives back to the driver, if it can.
-fn released(device: &Device, event: &Event) -> Option<Bytes> {
+fn released(device: &ExportedDevice, event: &Event) -> Option<Bytes> {
     match event.kind {
         EventKind::SegmentFree { address, size } | EventKind::SegmentUnmap { address, size } => {
             device.state().home(address).map(|_| size)
@@ -201,7 +201,7 @@ fn released(device: &Device, event: &Event) -> Option<Bytes> {
 fn mark(
     packets: &mut Packets<impl Write>,
     event: &Event,
-    device: &Device,
+    device: &ExportedDevice,
     released: Option<Bytes>,
     time: u64,
 ) -> io::Result<()> {

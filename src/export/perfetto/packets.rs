@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use super::wire::Message;
+use super::wire::ProtoMessage;
 
 /// A track: its number is unique in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) struct Track(pub u64);
 
 /// What kind of track.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Of<'a> {
+pub(super) enum TrackKind<'a> {
     /// A group that shows as a process.
     Process { pid: u32, name: &'a str },
     /// Slices and instants.
@@ -31,7 +31,7 @@ pub(super) struct Packets<W> {
     interned: HashMap<Box<str>, u64>,
     /// Bytes of them.
     kept: usize,
-    packet: Message,
+    packet: ProtoMessage,
     begun: bool,
 }
 
@@ -71,22 +71,22 @@ impl<W: Write> Packets<W> {
     const MOST: usize = 1 << 26;
 
     pub fn new(out: W) -> Self {
-        Self { out, interned: HashMap::new(), kept: 0, packet: Message::default(), begun: false }
+        Self { out, interned: HashMap::new(), kept: 0, packet: ProtoMessage::default(), begun: false }
     }
 
-    pub fn track(&mut self, Track(id): Track, of: Of<'_>) -> io::Result<()> {
+    pub fn track(&mut self, Track(id): Track, of: TrackKind<'_>) -> io::Result<()> {
         self.packet.message(packet::DESCRIPTOR, |descriptor| {
             descriptor.varint(1, id);
             match of {
-                Of::Process { pid, name } => descriptor.message(3, |process| {
+                TrackKind::Process { pid, name } => descriptor.message(3, |process| {
                     process.varint(1, u64::from(pid));
                     process.text(6, name);
                 }),
-                Of::Slices { parent, name } => {
+                TrackKind::Slices { parent, name } => {
                     descriptor.text(2, name);
                     descriptor.varint(5, parent.0);
                 }
-                Of::Bytes { parent, name } => {
+                TrackKind::Bytes { parent, name } => {
                     descriptor.text(2, name);
                     descriptor.varint(5, parent.0);
                     // UNIT_SIZE_BYTES
@@ -182,7 +182,7 @@ impl<W: Write> Packets<W> {
         if flags != 0 {
             self.packet.varint(packet::FLAGS, flags);
         }
-        let mut head = Message::default();
+        let mut head = ProtoMessage::default();
         head.head(1, self.packet.as_bytes().len());
         self.out.write_all(head.as_bytes())?;
         self.out.write_all(self.packet.as_bytes())?;

@@ -2,9 +2,9 @@
 
 /// A message, as far as it was written.
 #[derive(Debug, Default)]
-pub(super) struct Message(Vec<u8>);
+pub(super) struct ProtoMessage(Vec<u8>);
 
-impl Message {
+impl ProtoMessage {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn fields_are_those_of_the_encodings_documentation() {
-        let mut message = Message::default();
+        let mut message = ProtoMessage::default();
         message.varint(1, 150);
         assert_eq!(message.as_bytes(), b"\x08\x96\x01");
         message.clear();

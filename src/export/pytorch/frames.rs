@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::pickle::{Memo, Pickler};
-use crate::export::devices::{Device, Label};
+use crate::export::devices::{ExportedDevice, Label};
 use crate::model::{Category, NameId, frames};
 use crate::units::DeviceIndex;
 
@@ -36,7 +36,7 @@ impl Frames {
         &mut self,
         pickler: &mut Pickler<impl Write>,
         index: DeviceIndex,
-        device: &Device,
+        device: &ExportedDevice,
         label: Label,
     ) -> io::Result<()> {
         if let Some(memo) = self.written.get(&(index, label)) {
@@ -63,14 +63,14 @@ impl Frames {
 }
 
 /// The stack that the source recorded; none where it did not.
-fn stack<'a>(device: &'a Device, label: Label) -> impl Iterator<Item = ExportedFrame<'a>> {
+fn stack<'a>(device: &'a ExportedDevice, label: Label) -> impl Iterator<Item = ExportedFrame<'a>> {
     device.stack(label.name).iter().filter_map(|frame| {
-        let frame = frames::Frame::of(device.name(*frame))?;
+        let frame = frames::FrameText::of(device.name(*frame))?;
         Some(ExportedFrame { name: frame.function, filename: frame.file, line: frame.line.unwrap_or(0) })
     })
 }
 
-fn labels(device: &Device, label: Label) -> [Option<ExportedFrame<'_>>; 3] {
+fn labels(device: &ExportedDevice, label: Label) -> [Option<ExportedFrame<'_>>; 3] {
     let place = |name, filename| Some(ExportedFrame { name, filename, line: 0 });
     // What is guessed is no frame of the program.
     let category = if device.guessed { Category::Other } else { label.category };

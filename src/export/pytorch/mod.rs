@@ -6,7 +6,7 @@ mod pickle;
 
 use std::io::{self, Write};
 
-use super::devices::{Device, Devices, Label};
+use super::devices::{Devices, ExportedDevice, Label};
 use super::error::ExportError;
 use crate::allocator::{BlockState, PoolKind, SegmentSnapshot, Settings, TorchVersion};
 use crate::model::{Event, EventKind, Micros};
@@ -94,7 +94,7 @@ fn write_segment(
     pickler: &mut Pickler<impl Write>,
     frames: &mut Frames,
     index: DeviceIndex,
-    device: &Device,
+    device: &ExportedDevice,
     segment: &SegmentSnapshot,
 ) -> io::Result<()> {
     let sum = |wanted: fn(BlockState) -> bool| {
@@ -211,7 +211,7 @@ impl<W: Write> Trace<'_, W> {
 }
 
 /// The entry of an event that gives something back, from the state before it.
-fn given_back(device: &Device, event: &Event) -> Option<TraceExtras> {
+fn given_back(device: &ExportedDevice, event: &Event) -> Option<TraceExtras> {
     let block = |action, address| {
         let block = device.state().block(address)?;
         let label = Label { op: device.op, phase: device.phase, ..device.label(address) };
@@ -231,7 +231,7 @@ fn given_back(device: &Device, event: &Event) -> Option<TraceExtras> {
 }
 
 /// The entry of an event that takes something, or fails to, from the state behind it.
-fn taken(device: &Device, event: &Event) -> Option<TraceExtras> {
+fn taken(device: &ExportedDevice, event: &Event) -> Option<TraceExtras> {
     let label = device.now();
     match event.kind {
         EventKind::SegmentAlloc { address, size, stream, .. } => {

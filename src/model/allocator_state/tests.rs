@@ -54,7 +54,7 @@ impl Numbers {
 
 fn settings_event(conf: &str) -> Event {
     let setting = Setting { switch: "alloc-conf".into(), value: conf.into(), wanted: None, idle: None };
-    Event::new(Micros(0), EventKind::Settings(crate::Settings(vec![setting]).into()))
+    Event::new(Micros(0), EventKind::Settings(crate::RunSettings(vec![setting]).into()))
 }
 
 /// Thousands of requests, frees, waits and calls of `empty_cache`, in `memory` under `limit`: after each, statistics and

@@ -185,12 +185,12 @@ fn empty_cache_is_measured_by_the_step_that_pays_for_it() {
     effects.empty_cache(5, Bytes::mib(70), false);
     effects.released(Bytes::mib(10), 1);
     effects.released(Bytes::mib(30), 2);
-    let told = Emptied { before: Bytes::mib(70), released: Bytes::mib(30), frees: 2, allocs: None };
+    let told = EmptyCacheEffect { before: Bytes::mib(70), released: Bytes::mib(30), frees: 2, allocs: None };
     assert_eq!(effects.view()[0].emptied, Some(told), "told before the step that pays has ended");
     step_that_grows(&mut effects, 20, 90_000, 3);
     steps(&mut effects, 5, 20);
     let view = effects.view();
-    assert_eq!(view[0].emptied, Some(Emptied { allocs: Some(3), ..told }));
+    assert_eq!(view[0].emptied, Some(EmptyCacheEffect { allocs: Some(3), ..told }));
     assert_eq!((view[0].measured, view[0].flips.len()), ((1, 1), 0));
     assert_eq!(view[0].before.map(|before| before.step.unwrap().micros()), Some(Micros(20_000)));
     assert_eq!(view[0].after.map(|after| after.step.unwrap().micros()), Some(Micros(90_000)));

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::*;
-use crate::{Event, EventKind, FailedRequest, Micros, NameId, Remedied, Setting, StepReport, Weighed};
+use crate::{Event, EventKind, FailedRequest, FlipTrials, Micros, NameId, RemedyTrial, Setting, StepReport};
 use vramlab_allocator::PoolKind;
 use vramlab_allocator::units::{Address, StreamId};
 
@@ -30,14 +30,14 @@ fn alloc(address: u64, size: Bytes, requested: Bytes, category: Category, name: 
 }
 
 /// Switches that stand so; a value in brackets changes nothing here.
-fn settings(switches: &[(&str, &str)]) -> Settings {
+fn settings(switches: &[(&str, &str)]) -> RunSettings {
     let setting = |(switch, value): &(&str, &str)| Setting {
         switch: (*switch).into(),
         value: value.trim_matches(['(', ')']).into(),
         wanted: None,
         idle: value.starts_with('(').then(|| "it is another model".into()),
     };
-    Settings(switches.iter().map(setting).collect())
+    RunSettings(switches.iter().map(setting).collect())
 }
 
 /// The switches that a remedy may be about, at their defaults.
@@ -83,17 +83,17 @@ fn lines(findings: &[Finding]) -> String {
 
 /// What is known, but for memory.
 #[derive(Clone, Copy, Default)]
-struct Told<'a> {
+struct Facts<'a> {
     oom: Option<&'a Autopsy>,
     skipped: &'a [bool],
     switches: &'a [(&'a str, &'a str)],
     growth: Growth,
     fullest: Option<(Ledger, u64)>,
-    weighed: Option<&'a Weighed>,
+    weighed: Option<&'a FlipTrials>,
 }
 
 /// What is said of `memory`, most important first.
-fn findings(memory: &MemoryModel, told: Told<'_>) -> Vec<Finding> {
+fn findings(memory: &MemoryModel, told: Facts<'_>) -> Vec<Finding> {
     let mut steps = Steps::default();
     for (step, skipped) in (0..).zip(told.skipped) {
         steps.push(&StepReport {
@@ -108,7 +108,7 @@ fn findings(memory: &MemoryModel, told: Told<'_>) -> Vec<Finding> {
         });
     }
     let names = names(&["", "gpt2.wte.weight.grad", "blocks.3.gelu output"]);
-    let known = Known {
+    let known = FindingInputs {
         situation: &Situation::of(memory, &names),
         fullest: told.fullest,
         spare: memory.releasable(),
@@ -126,19 +126,19 @@ fn findings(memory: &MemoryModel, told: Told<'_>) -> Vec<Finding> {
 }
 
 /// The same, one line each.
-fn said(memory: &MemoryModel, told: Told<'_>) -> String {
+fn said(memory: &MemoryModel, told: Facts<'_>) -> String {
     lines(&findings(memory, told))
 }
 
 #[test]
 fn nothing_is_said_of_nothing() {
-    assert_eq!(said(&MemoryModel::new(), Told::default()), "");
+    assert_eq!(said(&MemoryModel::new(), Facts::default()), "");
     let tidy = memory(vec![
         segment(0, Bytes::mib(20)),
         alloc(0, Bytes::mib(8), Bytes::mib(8), Category::Parameter, 0),
         alloc(8 << 20, Bytes::mib(12), Bytes::mib(12), Category::Input, 0),
     ]);
-    assert_eq!(said(&tidy, Told { skipped: &[false; 30], switches: &USUAL, ..Told::default() }), "");
+    assert_eq!(said(&tidy, Facts { skipped: &[false; 30], switches: &USUAL, ..Facts::default() }), "");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn stranded_bytes_are_told_with_the_block_that_holds_them() {
         alloc(0x2_0000_0000, Bytes::mib(6), Bytes::mib(6), Category::Parameter, 0),
         alloc(0x2_0000_0000 + (8 << 20), Bytes::mib(6), Bytes::mib(6), Category::Input, 0),
     ]);
-    let told = Told { switches: &USUAL, ..Told::default() };
+    let told = Facts { switches: &USUAL, ..Facts::default() };
     insta::assert_snapshot!(said(&memory, told), @r"
     Warning: 26.00 MiB (65 % of reserved) are stranded, in 2 segments; the largest hole is 18.00 MiB, held by gpt2.wte.weight.grad (2.00 MiB). []
     Info: parameters are 43 % of the step's peak (6.00 MiB of 14.00 MiB). []
@@ -159,7 +159,7 @@ fn stranded_bytes_are_told_with_the_block_that_holds_them() {
     let found = findings(&memory, told);
     assert_eq!(found[0].remedies, [], "nothing was tried");
     assert_eq!((found[0].position, found[1].position), (Some(memory.position()), Some(77)), "both can be gone to");
-    let holder = Holder {
+    let holder = SegmentHolder {
         segment: Address(0x1_0000_0000),
         free: Bytes::mib(18),
         name: "gpt2.wte.weight.grad".into(),
@@ -180,7 +180,7 @@ fn of_two_blocks_that_hold_a_hole_both_are_told() {
         };
         let mut events = vec![segment(0x1_0000_0000, Bytes::mib(60))];
         events.extend(sizes.iter().enumerate().map(block));
-        let said = said(&memory(events), Told { switches: &USUAL, ..Told::default() });
+        let said = said(&memory(events), Facts { switches: &USUAL, ..Facts::default() });
         let sentence = said.lines().find_map(|line| line.split_once(", held by ")).map(|(_, holder)| holder.to_owned());
         sentence.unwrap_or_default()
     };
@@ -202,7 +202,7 @@ fn the_largest_part_of_the_peak_comes_with_the_switches_that_are_off() {
         ])
     };
     let activations = peak(Category::Activation);
-    let said = |memory: &MemoryModel, switches: &[(&str, &str)]| said(memory, Told { switches, ..Told::default() });
+    let said = |memory: &MemoryModel, switches: &[(&str, &str)]| said(memory, Facts { switches, ..Facts::default() });
     insta::assert_snapshot!(said(&activations, &USUAL), @"Info: activations are 61 % of the step's peak (61.00 MiB of 100.00 MiB). []");
     let remedies = |category, changes: &[(&str, &str)]| {
         let offered = advice::against(category, &settings(&with(changes)));
@@ -240,8 +240,8 @@ fn of_flips_that_were_tried_the_one_that_saves_most_is_advised() {
         vec![(Remedy::flip("ckpt", "on"), Bytes::mib(ckpt)), (Remedy::flip("amp", "bf16"), Bytes::mib(amp)), optimizer]
     };
     let advised = |flips| {
-        let weighed = Weighed { step: 2, peak: Bytes::mib(100), flips };
-        let told = Told { switches: &USUAL, weighed: Some(&weighed), ..Told::default() };
+        let weighed = FlipTrials { step: 2, peak: Bytes::mib(100), flips };
+        let told = Facts { switches: &USUAL, weighed: Some(&weighed), ..Facts::default() };
         let found = findings(&memory, told).swap_remove(0);
         let remedies: Vec<String> = found.remedies.iter().map(in_words).collect();
         (remedies.join(", "), found.gain.map(|gain| gain.to_string()).unwrap_or_default())
@@ -259,7 +259,7 @@ fn cached_segments_and_rounding_are_told() {
         segment(20 << 20, Bytes::mib(60)),
         alloc(0, Bytes::mib(20), Bytes::mib(18), Category::Input, 0),
     ]);
-    insta::assert_snapshot!(said(&memory, Told { switches: &USUAL, ..Told::default() }), @r"
+    insta::assert_snapshot!(said(&memory, Facts { switches: &USUAL, ..Facts::default() }), @r"
     Info: 60.00 MiB (75 % of reserved) are cached in segments that nothing holds. [empty_cache]
     Info: rounding takes 2.00 MiB (10 % of allocated): rests of up to 1 MiB stay with large blocks. []
     ");
@@ -275,21 +275,21 @@ fn of_a_run_that_has_ended_free_memory_is_told_where_most_was_reserved() {
             releasable: Bytes::gib(releasable),
             ..Ledger::default()
         };
-        said(&memory, Told { fullest: Some((ledger, 4711)), switches: &USUAL, ..Told::default() })
+        said(&memory, Facts { fullest: Some((ledger, 4711)), switches: &USUAL, ..Facts::default() })
     };
     assert_eq!(fullest(0, 0), "", "that all is free once it is over is no finding");
     insta::assert_snapshot!(fullest(1, 3), @r"
     Warning: 1.00 GiB (8 % of reserved) were stranded when most was reserved. []
     Info: 3.00 GiB (23 % of reserved) were cached and unused when most was reserved. []
     ");
-    let found = findings(&memory, Told { fullest: Some((Ledger::default(), memory.position())), ..Told::default() });
-    assert!(matches!(found[0].evidence, Evidence::Stranded { when: When::Now, .. }), "{found:?}");
+    let found = findings(&memory, Facts { fullest: Some((Ledger::default(), memory.position())), ..Facts::default() });
+    assert!(matches!(found[0].evidence, Evidence::Stranded { when: FreeMemoryMoment::Now, .. }), "{found:?}");
 }
 
 #[test]
 fn the_scaler_is_explained() {
     let none = MemoryModel::new();
-    let said = |skipped: &[bool]| said(&none, Told { skipped, switches: &USUAL, ..Told::default() });
+    let said = |skipped: &[bool]| said(&none, Facts { skipped, switches: &USUAL, ..Facts::default() });
     insta::assert_snapshot!(said(&[true, true, false, false]), @"Info: the gradient scaler skipped 2 steps: fp16 gradients overflowed, the scale was halved. []");
     insta::assert_snapshot!(said(&[true; 12]), @"Warning: the gradient scaler skipped 12 of the last 12 steps: fp16 gradients overflow. [amp bf16]");
 }
@@ -301,7 +301,7 @@ fn a_leak_is_told_with_what_keeps_it() {
     let none = MemoryModel::new();
     let told = |retain: &str| {
         let switches = with(&[("retain", retain)]);
-        said(&none, Told { growth, switches: &switches, ..Told::default() })
+        said(&none, Facts { growth, switches: &switches, ..Facts::default() })
     };
     insta::assert_snapshot!(told("graph"), @"Warning: a leak: each of the last 5 steps left 3.00 MiB behind: losses are kept with their graphs, which hold every saved tensor. [retain off, keep numbers]");
     insta::assert_snapshot!(told("losses"), @"Warning: a leak: each of the last 5 steps left 3.00 MiB behind: the loss tensor of every step is kept. [retain off, keep numbers]");
@@ -346,7 +346,7 @@ fn autopsy() -> Autopsy {
 fn out_of_memory_is_explained_by_what_caused_it() {
     let none = MemoryModel::new();
     let full = autopsy();
-    let told = |oom| said(&none, Told { oom: Some(oom), switches: &USUAL, ..Told::default() });
+    let told = |oom| said(&none, Facts { oom: Some(oom), switches: &USUAL, ..Facts::default() });
     insta::assert_snapshot!(told(&full), @"Danger: out of memory: 48.00 MiB asked for blocks.3.gelu output; of the 400.00 MiB allowed 390.00 MiB are reserved, 380.00 MiB of them allocated. []");
     let request = FailedRequest {
         segment: Bytes::mib(50),
@@ -362,7 +362,7 @@ fn out_of_memory_is_explained_by_what_caused_it() {
     let words =
         "; a limit of this process stopped it, not the device, which had 3.00 GiB left: 390.00 MiB were reserved, ";
     assert!(told(&refused).contains(words), "{}", told(&refused));
-    let found = findings(&none, Told { oom: Some(&full), switches: &USUAL, ..Told::default() });
+    let found = findings(&none, Facts { oom: Some(&full), switches: &USUAL, ..Facts::default() });
     assert_eq!(found[0].position, Some(4711));
     assert_eq!(found[0].remedies, [], "nothing was tried");
 }
@@ -370,14 +370,14 @@ fn out_of_memory_is_explained_by_what_caused_it() {
 #[test]
 fn only_what_was_tried_for_a_failed_request_is_advised() {
     let none = MemoryModel::new();
-    let tried = |switch: &'static str, fits| Remedied {
+    let tried = |switch: &'static str, fits| RemedyTrial {
         remedy: Remedy::Flip { switch: Cow::Borrowed(switch), value: "on".into() },
         fits,
         peak_reserved: Bytes::mib(100),
     };
-    let remedies = |remedied: Vec<Remedied>| {
+    let remedies = |remedied: Vec<RemedyTrial>| {
         let oom = Autopsy { remedied: remedied.into(), ..autopsy() };
-        let found = findings(&none, Told { oom: Some(&oom), switches: &USUAL, ..Told::default() });
+        let found = findings(&none, Facts { oom: Some(&oom), switches: &USUAL, ..Facts::default() });
         found[0].remedies.iter().map(in_words).collect::<Vec<_>>()
     };
     assert_eq!(
@@ -389,7 +389,7 @@ fn only_what_was_tried_for_a_failed_request_is_advised() {
     (0..6).for_each(|step| growth.end_step(Bytes::mib(10 + 3 * step)));
     let oom = autopsy();
     let leaks = with(&[("retain", "graph")]);
-    let found = findings(&none, Told { oom: Some(&oom), switches: &leaks, growth, ..Told::default() });
+    let found = findings(&none, Facts { oom: Some(&oom), switches: &leaks, growth, ..Facts::default() });
     let cures = [Remedy::flip("retain", "off"), Remedy::KeepNumbers];
     assert_eq!(found[0].remedies, cures, "a leak fills any memory");
 }

@@ -18,7 +18,7 @@ use super::event::{Category, NameId};
 use super::study::Survivor;
 use super::view::View;
 use super::{Names, naming};
-use paths::{Part, Paths};
+use paths::{PathStep, Paths};
 use vramlab_allocator::units::Bytes;
 use vramlab_snapshot::frames::Origin;
 
@@ -176,7 +176,7 @@ impl Flame {
         let mut by_category = [Bytes::ZERO; 9];
         parts().for_each(|part| by_category.iter_mut().zip(part.by_category).for_each(|(sum, bytes)| *sum += bytes));
         let others = parts().map(|part| part.others.max(1)).sum();
-        let sums = Sums { bytes: by_category, blocks: parts().map(|part| part.blocks).sum(), others };
+        let sums = BranchSums { bytes: by_category, blocks: parts().map(|part| part.blocks).sum(), others };
         Some(sums.node(of, parent.depth + 1))
     }
 
@@ -272,7 +272,7 @@ impl Flame {
 
     /// One node for many branches.
     fn fold(&mut self, tree: &Tree, branches: &[usize], parent: usize) -> usize {
-        let mut sums = Sums { bytes: [Bytes::ZERO; 9], blocks: 0, others: branches.len() };
+        let mut sums = BranchSums { bytes: [Bytes::ZERO; 9], blocks: 0, others: branches.len() };
         for branch in branches {
             let node = &tree.nodes[*branch];
             sums.bytes.iter_mut().zip(node.bytes).for_each(|(sum, bytes)| *sum += Bytes(bytes));
@@ -285,13 +285,13 @@ impl Flame {
 }
 
 /// What several branches come to.
-struct Sums {
+struct BranchSums {
     bytes: [Bytes; 9],
     blocks: u64,
     others: usize,
 }
 
-impl Sums {
+impl BranchSums {
     /// As one node.
     fn node(self, parent: usize, depth: usize) -> Node {
         Node {
@@ -336,7 +336,7 @@ struct Tree {
 }
 
 struct Branch {
-    part: Part,
+    part: PathStep,
     bytes: [u64; 9],
     blocks: u64,
     children: Vec<usize>,
@@ -344,11 +344,11 @@ struct Branch {
 
 impl Tree {
     fn new() -> Self {
-        let part = Part { key: "".into(), label: "all".into(), origin: Origin::Own, frame: None };
+        let part = PathStep { key: "".into(), label: "all".into(), origin: Origin::Own, frame: None };
         Self { nodes: vec![Branch { part, bytes: [0; 9], blocks: 0, children: Vec::new() }], places: HashMap::new() }
     }
 
-    fn add(&mut self, path: &[Part], category: Category, bytes: u64, blocks: u64) {
+    fn add(&mut self, path: &[PathStep], category: Category, bytes: u64, blocks: u64) {
         let mut at = 0;
         self.hold(at, category, bytes, blocks);
         for part in path.iter().take(Flame::DEEPEST) {

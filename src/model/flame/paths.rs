@@ -7,11 +7,11 @@ use super::{Shape, Tags};
 use crate::event::{Category, NameId};
 use crate::naming;
 use crate::view::{Names, Stacks};
-use vramlab_snapshot::frames::{self, Frame, Origin};
+use vramlab_snapshot::frames::{self, FrameText, Origin};
 
 /// One step of a way.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct PathStep {
     /// What tells it from others.
     pub key: Arc<str>,
     /// What it is called.
@@ -22,7 +22,7 @@ pub(super) struct Part {
     pub frame: Option<NameId>,
 }
 
-impl Part {
+impl PathStep {
     fn plain(text: &str) -> Self {
         let text: Arc<str> = text.into();
         Self { key: Arc::clone(&text), label: text, origin: Origin::Own, frame: None }
@@ -37,7 +37,7 @@ pub(super) struct Paths<'a> {
     tags: &'a Tags,
     /// Any of these, in small letters.
     search: Vec<String>,
-    parts: HashMap<NameId, Part>,
+    parts: HashMap<NameId, PathStep>,
     /// Whether the search is part of a frame's text.
     found: HashMap<NameId, bool>,
 }
@@ -51,7 +51,7 @@ impl<'a> Paths<'a> {
     }
 
     /// The way to blocks of a name; `None` where the search leaves them out.
-    pub fn of(&mut self, name: NameId, category: Category) -> Option<Vec<Part>> {
+    pub fn of(&mut self, name: NameId, category: Category) -> Option<Vec<PathStep>> {
         let stacks = self.stacks;
         let stack = stacks.frames(name);
         let tag = self.tags.of(self.names.get(name), || stack.iter().map(|frame| self.names.get(*frame)));
@@ -59,7 +59,7 @@ impl<'a> Paths<'a> {
         if !self.is_looked_for(name, stack, category, word) {
             return None;
         }
-        let mut path = if self.shape == Shape::Category { vec![Part::plain(word)] } else { Vec::new() };
+        let mut path = if self.shape == Shape::Category { vec![PathStep::plain(word)] } else { Vec::new() };
         match stack {
             [] => self.of_name(name, category, &mut path),
             stack => self.of_stack(stack, &mut path),
@@ -81,9 +81,9 @@ impl<'a> Paths<'a> {
         holds(word) || holds(category.label()) || frame(name) || stack.iter().any(|of| frame(*of))
     }
 
-    fn of_stack(&mut self, stack: &[NameId], path: &mut Vec<Part>) {
+    fn of_stack(&mut self, stack: &[NameId], path: &mut Vec<PathStep>) {
         let names = self.names;
-        let told: Vec<Option<Frame<'a>>> = stack.iter().map(|frame| Frame::of(names.get(*frame))).collect();
+        let told: Vec<Option<FrameText<'a>>> = stack.iter().map(|frame| FrameText::of(names.get(*frame))).collect();
         let origins = || told.iter().map(|frame| frame.map_or(Origin::Plumbing, |frame| frame.origin()));
         let asked = frames::telling(origins());
         match self.shape {
@@ -91,66 +91,66 @@ impl<'a> Paths<'a> {
             Shape::Line => path.extend(stack[asked..].iter().map(|frame| self.frame(*frame))),
             Shape::File => {
                 let file = told[asked].map_or("?", |frame| frame.file);
-                let part = Part::plain(file);
-                path.push(Part { label: told[asked].map_or("?", |frame| frame.file_name()).into(), ..part });
+                let part = PathStep::plain(file);
+                path.push(PathStep { label: told[asked].map_or("?", |frame| frame.file_name()).into(), ..part });
                 path.push(self.frame(stack[asked]));
             }
             Shape::Module => {
                 // Who asks within packages, as a person would import it.
                 let asks = origins().position(|origin| origin != Origin::Plumbing).unwrap_or(0);
                 let module = told[asks].map_or_else(|| "?".to_owned(), |frame| frame.module());
-                path.extend(module.split('.').map(Part::plain));
+                path.extend(module.split('.').map(PathStep::plain));
                 path.push(self.frame(stack[asks]));
             }
             Shape::Category => path.push(self.frame(stack[asked])),
         }
     }
 
-    fn frame(&mut self, frame: NameId) -> Part {
+    fn frame(&mut self, frame: NameId) -> PathStep {
         let names = self.names;
         let part = || {
             let key = names.shared(frame);
-            let told = Frame::of(&key);
+            let told = FrameText::of(&key);
             let label = told.map_or_else(|| Arc::clone(&key), |frame| frame.short().into());
             let origin = told.map_or(Origin::Plumbing, |frame| frame.origin());
-            Part { key, label, origin, frame: Some(frame) }
+            PathStep { key, label, origin, frame: Some(frame) }
         };
         self.parts.entry(frame).or_insert_with(part).clone()
     }
 
-    fn of_name(&self, name: NameId, category: Category, path: &mut Vec<Part>) {
+    fn of_name(&self, name: NameId, category: Category, path: &mut Vec<PathStep>) {
         let text = self.names.get(name);
         match (text, self.stacks.is_empty()) {
-            ("", false) => return path.push(Part::plain(&format!("{} without a stack", category.label()))),
+            ("", false) => return path.push(PathStep::plain(&format!("{} without a stack", category.label()))),
             ("", true) if self.shape == Shape::Category => return,
-            ("", true) => return path.push(Part::plain(category.label())),
+            ("", true) => return path.push(PathStep::plain(category.label())),
             _ => {}
         }
-        let dotted = |path: &mut Vec<Part>, text: &str| {
+        let dotted = |path: &mut Vec<PathStep>, text: &str| {
             let (before, what) = text.split_once(' ').unwrap_or((text, ""));
-            path.extend(before.split('.').map(Part::plain));
+            path.extend(before.split('.').map(PathStep::plain));
             match path.last_mut() {
                 _ if what.is_empty() => {}
                 None => {}
                 // A thing belongs to the module that made it, and what a layer has itself stands among its modules.
                 Some(last) if naming::is_layer(&last.label) => {
-                    path.push(Part { key: format!(" {what}").into(), ..Part::plain(what) });
+                    path.push(PathStep { key: format!(" {what}").into(), ..PathStep::plain(what) });
                 }
-                Some(last) => *last = Part::plain(&format!("{} {what}", last.label)),
+                Some(last) => *last = PathStep::plain(&format!("{} {what}", last.label)),
             }
         };
         match self.shape {
             // A line of source in a name is no path of modules.
-            _ if text.ends_with(')') => path.push(Part::plain(text)),
+            _ if text.ends_with(')') => path.push(PathStep::plain(text)),
             Shape::Tree => dotted(path, text),
             Shape::Line | Shape::Category => {
                 let starred = naming::starred(text);
-                path.push(Part::plain(&starred));
+                path.push(PathStep::plain(&starred));
                 if starred != text {
-                    path.push(Part::plain(text));
+                    path.push(PathStep::plain(text));
                 }
             }
-            Shape::File => path.extend([Part::plain(&naming::module(text)), Part::plain(text)]),
+            Shape::File => path.extend([PathStep::plain(&naming::module(text)), PathStep::plain(text)]),
             Shape::Module => dotted(path, &naming::starred(text)),
         }
     }

@@ -4,9 +4,9 @@ use crate::{Lab, Names, SegmentView, Stacks, naming, synthetic};
 use vramlab_allocator::units::Micros;
 
 /// A name with its stack, a category, a size, and how many blocks of that size there are.
-type Asked<'a> = (&'a str, &'a [&'a str], Category, u64, u64);
+type StackBlocks<'a> = (&'a str, &'a [&'a str], Category, u64, u64);
 
-fn view_of(asked: &[Asked<'_>]) -> View {
+fn view_of(asked: &[StackBlocks<'_>]) -> View {
     let mut texts: Vec<Arc<str>> = vec!["".into()];
     let mut stacks = std::collections::BTreeMap::new();
     let mut blocks = Vec::new();
@@ -182,7 +182,7 @@ fn what_a_layer_has_itself_is_part_of_the_layer() {
 fn what_is_too_small_or_too_much_is_folded() {
     let texts: Vec<String> = (0..200).map(|index| format!("/job/m.py:{index} f")).collect();
     let frames: Vec<[&str; 1]> = texts.iter().map(|text| [text.as_str()]).collect();
-    let asked: Vec<Asked<'_>> =
+    let asked: Vec<StackBlocks<'_>> =
         frames.iter().map(|frames| ("f (m.py)", &frames[..], Category::Other, 512, 1)).collect();
     let flame = Flame::of(&view_of(&asked), Shape::Tree, &Tags::default(), "");
     let children = &flame.root().children;

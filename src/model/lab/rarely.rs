@@ -6,7 +6,7 @@ use super::Lab;
 use crate::autopsy::Autopsy;
 use crate::effect::Flip;
 use crate::emptying::Emptying;
-use crate::event::{EventKind, FailedRequest, NameId, Remedied, StepReport};
+use crate::event::{EventKind, FailedRequest, NameId, RemedyTrial, StepReport};
 use crate::finding::Situation;
 use crate::history::{Column, MarkKind};
 use crate::memory::MemoryModel;
@@ -14,7 +14,7 @@ use crate::reading::Reading;
 use crate::run::About;
 use crate::sharing::Sharing;
 use crate::steps::StepPeaks;
-use crate::view::{Generated, Level};
+use crate::view::{GeneratedText, Level};
 use vramlab_allocator::units::Bytes;
 
 impl Lab {
@@ -65,7 +65,7 @@ impl Lab {
             EventKind::Generating => self.writing = true,
             EventKind::Generated { text } => {
                 self.writing = false;
-                self.generated = Some(Generated { step: self.steps.finished(), text: Arc::clone(text) });
+                self.generated = Some(GeneratedText { step: self.steps.finished(), text: Arc::clone(text) });
             }
             EventKind::Copy { direction, bytes, pinned, .. } => self.steps.copy(*direction, *bytes, *pinned),
             EventKind::Reading(reading) => self.read_sensors(reading),
@@ -192,7 +192,7 @@ impl Lab {
         self.tell(Level::Danger, &line);
     }
 
-    fn tell_remedied(&mut self, remedied: &Arc<[Remedied]>) {
+    fn tell_remedied(&mut self, remedied: &Arc<[RemedyTrial]>) {
         if let Some(autopsy) = &mut self.autopsy {
             let autopsy = Arc::make_mut(autopsy);
             (autopsy.remedied, autopsy.tried) = (Arc::clone(remedied), true);

@@ -1,7 +1,9 @@
 //! The lab over whole streams.
 
 use super::*;
-use crate::{Category, Emptied, MarkKind, Remedied, SegmentView, StepReport, View, Weighed, Why, synthetic};
+use crate::{
+    Category, EmptyCacheEffect, FlipTrials, MarkKind, RemedyTrial, SegmentView, StepReport, View, Why, synthetic,
+};
 use vramlab_allocator::PoolKind;
 use vramlab_allocator::units::{MIB, StreamId};
 
@@ -141,13 +143,13 @@ fn what_empty_cache_returned_and_what_the_next_step_paid_are_told() {
     // In the middle of it, the screen has what went back so far.
     let halfway = lab_of(&events[..=at + 1]).view();
     let told = |view: &View| view.effects.last().and_then(|effect| effect.emptied);
-    let so_far = Emptied { before: reserved, released: segments[0], frees: 1, allocs: None };
+    let so_far = EmptyCacheEffect { before: reserved, released: segments[0], frees: 1, allocs: None };
     assert_eq!(told(&halfway), Some(so_far));
     let mut lab = lab_of(&events);
     let before = lab.memory().reserved();
     let view = lab.view();
     assert!(returned > segments[0] && reserved == before + returned);
-    let emptied = Emptied { before: reserved, released: returned, frees: segments.len() as u64, allocs: None };
+    let emptied = EmptyCacheEffect { before: reserved, released: returned, frees: segments.len() as u64, allocs: None };
     assert_eq!(told(&view), Some(emptied));
     let mark = view.history.marks().last().map(|mark| mark.kind.clone());
     assert_eq!(mark, Some(MarkKind::EmptyCache { released: returned }));
@@ -156,11 +158,11 @@ fn what_empty_cache_returned_and_what_the_next_step_paid_are_told() {
     let paid = rest[..end].iter().filter(|event| matches!(event.kind, EventKind::SegmentAlloc { .. })).count() as u64;
     assert!(paid > 0);
     rest[..=end].iter().for_each(|event| lab.apply(event));
-    assert_eq!(told(&lab.view()), Some(Emptied { allocs: Some(paid), ..emptied }));
+    assert_eq!(told(&lab.view()), Some(EmptyCacheEffect { allocs: Some(paid), ..emptied }));
     // Segments that go back later, on a retry, are not its doing.
     rest[end + 1..].iter().for_each(|event| lab.apply(event));
     assert!(lab.memory().reserved() > before);
-    assert_eq!(lab.view().effects[1].emptied, Some(Emptied { allocs: Some(paid), ..emptied }));
+    assert_eq!(lab.view().effects[1].emptied, Some(EmptyCacheEffect { allocs: Some(paid), ..emptied }));
     let after = lab.view().effects[1].after;
     assert!(after.is_some_and(|after| after.peak_reserved.bytes() > before));
 }
@@ -211,8 +213,8 @@ fn a_failed_request_leaves_an_autopsy_of_the_moment() {
     assert!(autopsy.owners.iter().any(|owner| &*owner.name == "blocks.*.fc.weight" && owner.blocks == 4));
     assert!(autopsy.modules.iter().any(|module| &*module.name == "blocks.0"));
     // What is tried for it comes after it.
-    let remedied: Arc<[Remedied]> =
-        [Remedied { remedy: crate::Remedy::flip("ckpt", "on"), fits: true, peak_reserved: Bytes(MIB) }].into();
+    let remedied: Arc<[RemedyTrial]> =
+        [RemedyTrial { remedy: crate::Remedy::flip("ckpt", "on"), fits: true, peak_reserved: Bytes(MIB) }].into();
     lab.apply(&Event::new(Micros(0), EventKind::Remedied(Arc::clone(&remedied))));
     let tried = lab.view();
     assert_eq!(tried.autopsy.as_ref().map(|autopsy| &autopsy.remedied), Some(&remedied));
@@ -255,10 +257,10 @@ fn what_the_stream_says_of_the_run_is_in_the_view() {
     assert_eq!(lab.view().run, RunState::Starting);
     let about = Arc::new(About { device: "cpu".into(), ..About::default() });
     let setting = |value: &str| crate::Setting { switch: "amp".into(), value: value.into(), wanted: None, idle: None };
-    let settings = Arc::new(Settings(vec![setting("bf16")]));
+    let settings = Arc::new(RunSettings(vec![setting("bf16")]));
     let kinds = [
         EventKind::Begin(Arc::new(About::default())),
-        EventKind::Settings(Arc::new(Settings(vec![setting("off")]))),
+        EventKind::Settings(Arc::new(RunSettings(vec![setting("off")]))),
         EventKind::About(Arc::clone(&about)),
         EventKind::Settings(Arc::clone(&settings)),
         EventKind::Run(RunState::Paused),
@@ -328,7 +330,7 @@ fn with_settings(events: Vec<Event>) -> Vec<Event> {
                 wanted: None,
                 idle: None,
             };
-            let settings = EventKind::Settings(Arc::new(crate::Settings(vec![setting])));
+            let settings = EventKind::Settings(Arc::new(crate::RunSettings(vec![setting])));
             all.push(Event::new(time, settings));
         }
     }
@@ -373,7 +375,7 @@ fn configurations_of_a_checkpoint_that_goes_on_are_those_of_a_fresh_replay() {
 fn what_flips_would_save_holds_until_one_is_made() {
     let mut lab = lab_of(&synthetic::training_run());
     let finished = lab.finished();
-    let weighed = |step| EventKind::Weighed(Arc::new(Weighed { step, peak: Bytes::mib(1), flips: Vec::new() }));
+    let weighed = |step| EventKind::Weighed(Arc::new(FlipTrials { step, peak: Bytes::mib(1), flips: Vec::new() }));
     let mut apply = |kind| {
         lab.apply(&Event::new(Micros(u64::MAX), kind));
         lab.weighed.is_some()

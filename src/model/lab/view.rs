@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Lab;
-use crate::finding::{Known, Situation};
+use crate::finding::{FindingInputs, Situation};
 use crate::run::RunState;
 use crate::view::{Profiles, View};
 
@@ -23,7 +23,7 @@ impl Lab {
             }
         };
         let has_ended = self.run == RunState::Finished && self.fullest.1 > 0;
-        let known = Known {
+        let known = FindingInputs {
             situation,
             fullest: has_ended.then_some(self.fullest),
             spare: self.last_peaks.spare,

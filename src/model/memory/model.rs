@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::error::{Fault, ModelError};
-use super::run::Run;
+use super::run::MappedRun;
 use super::spans::{Birth, Holder, NONE, RunId, Span, SpanId, Spans, State};
 use crate::bounds::{MOST_PIECES, most_segments};
 use crate::event::{Category, Event, EventKind, NameId};
 use crate::ledger::Ledger;
-use crate::releases::{Growth, Releases};
+use crate::releases::{Releases, SegmentGrowth};
 use crate::run::About;
 use crate::view::{HostMemory, PeaksSinceReset, Traffic};
 use vramlab_allocator::Settings;
@@ -21,7 +21,7 @@ use vramlab_allocator::units::{Address, Bytes, StreamId};
 #[derive(Clone, Debug, Default)]
 pub struct MemoryModel {
     pub(super) spans: Spans,
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<MappedRun>,
     pub(super) unused_runs: Vec<RunId>,
     /// Runs by their first byte.
     pub(super) by_start: BTreeMap<u64, RunId>,
@@ -106,12 +106,12 @@ impl MemoryModel {
             EventKind::Relabel { address, category, name } => self.relabel(address, category, name),
             EventKind::SegmentAlloc { address, size, stream, pool } => {
                 self.settle_releases(size, stream);
-                self.add_segment(address, size, Run::segment(address.0, size.0, pool, stream))
+                self.add_segment(address, size, MappedRun::segment(address.0, size.0, pool, stream))
             }
             EventKind::SegmentFree { address, size } => self.remove_segment(address, size),
             EventKind::SegmentMap { address, size, stream, pool, range, page } => {
                 self.settle_releases(size, stream);
-                self.map(address, size, Run::pages(address.0, size.0, pool, stream, range.0, page.0))
+                self.map(address, size, MappedRun::pages(address.0, size.0, pool, stream, range.0, page.0))
             }
             EventKind::SegmentUnmap { address, size } => self.unmap(address, size),
             EventKind::OpBegin { name } => {
@@ -374,7 +374,7 @@ impl MemoryModel {
         let mut releases = std::mem::take(&mut self.releases);
         let (reserved, settings, limit) = (self.reserved(), &self.settings, self.limit);
         let can_release = self.accounts.releasable > 0;
-        if releases.settle(Growth { size, stream, reserved, settings, limit }, || can_release) {
+        if releases.settle(SegmentGrowth { size, stream, reserved, settings, limit }, || can_release) {
             self.traffic.retries += 1;
         }
     }

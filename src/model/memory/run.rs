@@ -6,7 +6,7 @@ use vramlab_allocator::units::StreamId;
 
 /// A segment, or a contiguous mapped run of an expandable range.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(super) struct MappedRun {
     pub start: u64,
     pub size: u64,
     pub pool: PoolKind,
@@ -23,7 +23,7 @@ pub(super) struct Run {
     pub changed: u64,
 }
 
-impl Run {
+impl MappedRun {
     pub(super) const fn segment(start: u64, size: u64, pool: PoolKind, stream: StreamId) -> Self {
         Self { start, size, pool, stream, pages: None, first: NONE, last: NONE, held: 0, used: 0, changed: 0 }
     }

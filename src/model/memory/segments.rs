@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::error::Fault;
 use super::model::MemoryModel;
-use super::run::{HeldBlocks, Run};
+use super::run::{HeldBlocks, MappedRun};
 use super::spans::{NONE, RunId, Span, SpanId, State};
 use crate::view::{BlockView, SegmentView};
 use vramlab_allocator::PoolKind;
@@ -22,7 +22,7 @@ impl<'a> Segment<'a> {
         Self { model, id }
     }
 
-    fn run(&self) -> &'a Run {
+    fn run(&self) -> &'a MappedRun {
         &self.model.runs[self.id as usize]
     }
 
@@ -140,7 +140,7 @@ impl MemoryModel {
         self.by_start.values().map(|run| Segment::new(self, *run))
     }
 
-    pub(super) fn add_segment(&mut self, address: Address, size: Bytes, run: Run) -> Result<(), Fault> {
+    pub(super) fn add_segment(&mut self, address: Address, size: Bytes, run: MappedRun) -> Result<(), Fault> {
         self.check_unused(address, size)?;
         self.check_segments()?;
         self.add_run(run);
@@ -167,7 +167,7 @@ impl MemoryModel {
         Ok(())
     }
 
-    pub(super) fn map(&mut self, address: Address, size: Bytes, new: Run) -> Result<(), Fault> {
+    pub(super) fn map(&mut self, address: Address, size: Bytes, new: MappedRun) -> Result<(), Fault> {
         let whole = |(range, page): (u64, u64)| {
             page > 0 && range <= new.start && (new.start - range).is_multiple_of(page) && size.0.is_multiple_of(page)
         };
@@ -281,7 +281,7 @@ impl MemoryModel {
     }
 
     /// Adds a run that is one free span.
-    fn add_run(&mut self, run: Run) -> RunId {
+    fn add_run(&mut self, run: MappedRun) -> RunId {
         let (start, size) = (run.start, run.size);
         let id = self.place_run(run);
         let state = State::Free { slot: 0 };
@@ -292,8 +292,8 @@ impl MemoryModel {
         id
     }
 
-    fn place_run(&mut self, run: Run) -> RunId {
-        let run = Run { changed: self.position, ..run };
+    fn place_run(&mut self, run: MappedRun) -> RunId {
+        let run = MappedRun { changed: self.position, ..run };
         let start = run.start;
         let id = match self.unused_runs.pop() {
             Some(id) => {
@@ -371,8 +371,8 @@ impl MemoryModel {
             self.spans.get_mut(right).previous = NONE;
         }
         let whole = self.runs[id as usize].clone();
-        let before = Run { size: start - whole.start, last: left, changed: self.position, ..whole.clone() };
-        let after = Run { start: end, size: whole.end() - end, first: right, changed: self.position, ..whole };
+        let before = MappedRun { size: start - whole.start, last: left, changed: self.position, ..whole.clone() };
+        let after = MappedRun { start: end, size: whole.end() - end, first: right, changed: self.position, ..whole };
         match (left != NONE, right != NONE) {
             (false, false) => self.drop_run(id),
             (true, false) => self.runs[id as usize] = before,
@@ -386,7 +386,7 @@ impl MemoryModel {
     }
 
     /// Makes one run two. The side with fewer spans gets the new id, found by walking both at once.
-    fn part_run(&mut self, id: RunId, before: Run, after: Run) {
+    fn part_run(&mut self, id: RunId, before: MappedRun, after: MappedRun) {
         let (mut low, mut high) = (before.last, after.first);
         let (mut below, mut above) = (HeldBlocks::default(), HeldBlocks::default());
         while low != NONE && high != NONE {

@@ -17,9 +17,9 @@ use super::{Category, Event, MarkKind, MemoryModel, Names, Phase};
 use vramlab_allocator::units::Bytes;
 
 pub use lives::{Life, Survivor};
-pub use ops::{OpRow, OpRun, Sort, Totals};
-pub use outline::Moment;
+pub use ops::{OpRow, OpRun, OpTotals, Sort};
 use outline::Outline;
+pub use outline::OutlineMoment;
 use strata::Strata;
 
 /// What memory is told apart by.
@@ -54,12 +54,12 @@ impl Grouping {
 
 /// One area of a stacked curve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct StudyGroup {
     /// What it is.
     pub name: Arc<str>,
     /// What most of its bytes are for.
     pub category: Category,
-    /// Its live bytes at each [`Moment`] of the study.
+    /// Its live bytes at each [`OutlineMoment`] of the study.
     pub bytes: Vec<Bytes>,
     /// Its live bytes where the range is fullest.
     pub at_peak: Bytes,
@@ -69,7 +69,7 @@ pub struct Group {
 
 /// Something at its place in a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place<T> {
+pub struct Located<T> {
     /// Memory events of the range before it.
     pub event: u64,
     /// Events of the stream before it.
@@ -88,28 +88,28 @@ pub struct Study {
     /// What the groups tell apart.
     pub grouping: Grouping,
     /// Its moments, in order: one for each [`Study::stride`] memory events.
-    pub moments: Vec<Moment>,
+    pub moments: Vec<OutlineMoment>,
     /// Memory events in the range.
     pub events: u64,
     /// Memory events of a moment; the last may stand for fewer.
     pub stride: u64,
     /// The areas, from the floor up; the bytes of all of them at a moment are what was allocated then.
-    pub groups: Vec<Group>,
+    pub groups: Vec<StudyGroup>,
     /// Where phases begin, and where one ends that no other follows at once.
-    pub phases: Vec<Place<Option<Phase>>>,
+    pub phases: Vec<Located<Option<Phase>>>,
     /// Where steps begin: steps finished before each.
-    pub steps: Vec<Place<u64>>,
+    pub steps: Vec<Located<u64>>,
     /// What was changed, and what failed.
-    pub marks: Vec<Place<MarkKind>>,
+    pub marks: Vec<Located<MarkKind>>,
     /// Where the range is fullest; of several such moments the first.
-    pub peak: Option<Moment>,
+    pub peak: Option<OutlineMoment>,
     /// Blocks that were alive in the range, those from before it first, then by birth; at most [`Study::LIVES`].
     pub lives: Vec<Life>,
     /// Runs of ops, in order; at most [`Study::LIVES`].
     pub ops: Vec<OpRun>,
     /// What was alive where the range is fullest, by name; the most bytes first.
     pub at_peak: Vec<Survivor>,
-    /// Figures of ops, one table for each of [`Totals`].
+    /// Figures of ops, one table for each of [`OpTotals`].
     tables: [Vec<OpRow>; 3],
     /// What modules kept until backward, by path.
     kept: BTreeMap<String, Bytes>,
@@ -163,7 +163,7 @@ impl Study {
             ..Self::default()
         };
         study.kept = study.kept_by_modules();
-        study.tables = Totals::ALL.map(|totals| study.table(totals));
+        study.tables = OpTotals::ALL.map(|totals| study.table(totals));
         study.at_peak = study.peak.map(|peak| study.alive_at(peak.position)).unwrap_or_default();
         study
     }

@@ -23,7 +23,7 @@ pub struct OpRun {
 
 /// What the rows of a table are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Totals {
+pub enum OpTotals {
     /// A kind of op (`linear`), or a function.
     #[default]
     Op,
@@ -33,7 +33,7 @@ pub enum Totals {
     Place,
 }
 
-impl Totals {
+impl OpTotals {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Op, Self::Module, Self::Place];
 
@@ -113,14 +113,14 @@ impl OpRow {
 impl Study {
     /// One row for each of what `totals` asks for, sorted.
     #[must_use]
-    pub fn op_rows(&self, totals: Totals, sort: Sort) -> Vec<&OpRow> {
+    pub fn op_rows(&self, totals: OpTotals, sort: Sort) -> Vec<&OpRow> {
         let mut rows: Vec<&OpRow> = self.tables[totals as usize].iter().collect();
         rows.sort_by(|a, b| key(b, sort).cmp(&key(a, sort)).then_with(|| naming::compare(&a.name, &b.name)));
         rows
     }
 
     /// One row for each of what `totals` asks for.
-    pub(super) fn table(&self, totals: Totals) -> Vec<OpRow> {
+    pub(super) fn table(&self, totals: OpTotals) -> Vec<OpRow> {
         let mut table =
             OpTable { study: self, totals, rows: Vec::new(), by_text: HashMap::new(), by_name: HashMap::new() };
         for run in &self.ops {
@@ -167,7 +167,7 @@ fn key(row: &OpRow, sort: Sort) -> u64 {
 
 struct OpTable<'a> {
     study: &'a Study,
-    totals: Totals,
+    totals: OpTotals,
     rows: Vec<OpRow>,
     by_text: HashMap<String, usize>,
     by_name: HashMap<NameId, usize>,
@@ -178,7 +178,7 @@ impl OpTable<'_> {
     fn row_of(&mut self, life: &Life) -> &mut OpRow {
         let named = self.study.names.get(life.name).ends_with(')');
         match (life.op, self.totals) {
-            (NameId::NONE, Totals::Op) if !named => self.row_called(life.category.label()),
+            (NameId::NONE, OpTotals::Op) if !named => self.row_called(life.category.label()),
             (NameId::NONE, _) => self.row(life.name),
             (op, _) => self.row(op),
         }
@@ -190,9 +190,9 @@ impl OpTable<'_> {
             None => {
                 let text = self.study.names.get(name);
                 let text = match self.totals {
-                    Totals::Op => naming::thing(text).to_owned(),
-                    Totals::Module => naming::module(text),
-                    Totals::Place => match naming::place(text) {
+                    OpTotals::Op => naming::thing(text).to_owned(),
+                    OpTotals::Module => naming::module(text),
+                    OpTotals::Place => match naming::place(text) {
                         "" => text.to_owned(),
                         place => place.to_owned(),
                     },

@@ -1,12 +1,12 @@
 //! Which moments a range is shown by: of each few memory events the fullest.
 
-use super::{Place, Study};
+use super::{Located, Study};
 use crate::{Event, EventKind, Ledger, MarkKind, MemoryModel, Phase};
 use vramlab_allocator::units::Bytes;
 
 /// The fullest moment of some memory events in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+pub struct OutlineMoment {
     /// Events of the stream before the first of these events.
     pub first: u64,
     /// Events of the stream up to the fullest moment: where a cursor shows it.
@@ -27,7 +27,7 @@ pub struct Moment {
     pub largest_hole: Bytes,
 }
 
-impl Moment {
+impl OutlineMoment {
     fn join(self, next: Self) -> Self {
         let fuller = if next.allocated > self.allocated { next } else { self };
         Self {
@@ -45,12 +45,12 @@ impl Moment {
 /// The first reading of a range.
 pub(super) struct Outline {
     memory: MemoryModel,
-    moments: Vec<Moment>,
+    moments: Vec<OutlineMoment>,
     events: u64,
     stride: u64,
-    pub phases: Vec<Place<Option<Phase>>>,
-    pub steps: Vec<Place<u64>>,
-    pub marks: Vec<Place<MarkKind>>,
+    pub phases: Vec<Located<Option<Phase>>>,
+    pub steps: Vec<Located<u64>>,
+    pub marks: Vec<Located<MarkKind>>,
 }
 
 impl Outline {
@@ -59,7 +59,7 @@ impl Outline {
         Self { memory, moments: Vec::new(), events: 0, stride: 1, phases, steps, marks }
     }
 
-    pub fn moments(&self) -> &[Moment] {
+    pub fn moments(&self) -> &[OutlineMoment] {
         &self.moments
     }
 
@@ -71,7 +71,7 @@ impl Outline {
         self.stride
     }
 
-    pub fn peak(&self) -> Option<Moment> {
+    pub fn peak(&self) -> Option<OutlineMoment> {
         self.moments.iter().rev().max_by_key(|moment| moment.allocated).copied()
     }
 
@@ -100,7 +100,7 @@ impl Outline {
 
     fn record(&mut self, position: u64) {
         let allocated = self.memory.allocated();
-        let moment = Moment {
+        let moment = OutlineMoment {
             first: position,
             position: position + 1,
             allocated,
@@ -119,15 +119,15 @@ impl Outline {
                     self.stride *= 2;
                 }
                 // Looked for once a moment: it may take a look at every free piece.
-                self.moments.push(Moment { largest_hole: self.memory.largest_hole(), ..moment });
+                self.moments.push(OutlineMoment { largest_hole: self.memory.largest_hole(), ..moment });
             }
         }
         self.events += 1;
     }
 }
 
-fn put<T>(places: &mut Vec<Place<T>>, (event, position): (u64, u64), what: T) {
+fn put<T>(places: &mut Vec<Located<T>>, (event, position): (u64, u64), what: T) {
     if places.len() < Study::PLACES {
-        places.push(Place { event, position, what });
+        places.push(Located { event, position, what });
     }
 }

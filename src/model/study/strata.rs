@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Group, Grouping, Life, Moment, OpRun, Study};
+use super::{Grouping, Life, OpRun, OutlineMoment, Study, StudyGroup};
 use crate::{Category, Event, EventKind, MemoryModel, Micros, NameId, Names, Phase, naming};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{PoolKind, pool_of};
@@ -11,7 +11,7 @@ use vramlab_allocator::{PoolKind, pool_of};
 /// The second reading of a range.
 pub(super) struct Strata<'a> {
     grouping: Grouping,
-    moments: &'a [Moment],
+    moments: &'a [OutlineMoment],
     /// Live blocks by their first byte, each with its group, and with its life where that is kept.
     held: HashMap<Address, LiveBlock>,
     stacks: GroupBytes,
@@ -36,8 +36,8 @@ struct LiveBlock {
 }
 
 /// What the second reading found out.
-pub(super) struct Found {
-    pub groups: Vec<Group>,
+pub(super) struct StudyResult {
+    pub groups: Vec<StudyGroup>,
     pub lives: Vec<Life>,
     pub ops: Vec<OpRun>,
     pub cut: bool,
@@ -45,7 +45,7 @@ pub(super) struct Found {
 }
 
 impl<'a> Strata<'a> {
-    pub fn new(before: &MemoryModel, names: Names, grouping: Grouping, moments: &'a [Moment]) -> Self {
+    pub fn new(before: &MemoryModel, names: Names, grouping: Grouping, moments: &'a [OutlineMoment]) -> Self {
         let mut strata = Self {
             grouping,
             moments,
@@ -122,13 +122,13 @@ impl<'a> Strata<'a> {
         }
     }
 
-    pub fn finish(mut self, peak: Option<u64>) -> Found {
+    pub fn finish(mut self, peak: Option<u64>) -> StudyResult {
         if let Some(run) = self.under_way.take() {
             self.keep_run(run);
         }
         let peak = self.moments.iter().position(|moment| Some(moment.position) == peak);
         let groups = self.stacks.groups(self.grouping, peak);
-        Found { groups, lives: self.lives, ops: self.ops, cut: self.cut, names: self.names }
+        StudyResult { groups, lives: self.lives, ops: self.ops, cut: self.cut, names: self.names }
     }
 
     fn keep_run(&mut self, run: OpRun) {
@@ -252,7 +252,7 @@ impl GroupBytes {
     }
 
     /// The groups with an area of their own, in the order in which they are stacked; the others as one.
-    fn groups(self, grouping: Grouping, peak: Option<usize>) -> Vec<Group> {
+    fn groups(self, grouping: Grouping, peak: Option<usize>) -> Vec<StudyGroup> {
         let at = |moment: &Vec<u64>, group: usize| moment.get(group).copied().unwrap_or_default();
         let most = |group: usize| self.kept.iter().map(|moment| at(moment, group)).max().unwrap_or_default();
         let mut order: Vec<usize> = (0..self.names.len()).filter(|&group| most(group) > 0).collect();
@@ -274,9 +274,9 @@ impl GroupBytes {
         let group = |name: Arc<str>, category: Category, members: &[usize], rest: bool| {
             let sum = |moment: &Vec<u64>| Bytes(members.iter().map(|&member| at(moment, member)).sum());
             let at_peak = Bytes(members.iter().map(|&member| at_peak(member)).sum());
-            Group { name, category, bytes: self.kept.iter().map(sum).collect(), at_peak, rest }
+            StudyGroup { name, category, bytes: self.kept.iter().map(sum).collect(), at_peak, rest }
         };
-        let mut groups: Vec<Group> = Vec::with_capacity(own + 1);
+        let mut groups: Vec<StudyGroup> = Vec::with_capacity(own + 1);
         groups.extend(order[..own].iter().map(|&of| group(Arc::clone(&self.names[of]), category(of), &[of], false)));
         if own < order.len() {
             let name = format!("{} others", order.len() - own);

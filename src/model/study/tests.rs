@@ -119,7 +119,7 @@ fn ops_are_told_what_they_took_kept_and_held() {
     let events = two_ops();
     let begin = events.iter().position(|event| matches!(event.kind, EventKind::OpBegin { .. })).unwrap();
     let study = study(&events, begin..events.len(), Grouping::Module);
-    let rows = study.op_rows(Totals::Op, Sort::AtPeak);
+    let rows = study.op_rows(OpTotals::Op, Sort::AtPeak);
     let row = |name: &str| rows.iter().find(|row| row.name == name).unwrap();
     let linear = row("linear");
     assert_eq!((linear.calls, linear.time, linear.blocks), (1, Micros(30), 3));
@@ -130,9 +130,9 @@ fn ops_are_told_what_they_took_kept_and_held() {
     assert_eq!(rows.iter().map(|row| row.peak()).sum::<Bytes>(), study.peak.unwrap().allocated);
     assert_eq!(study.at_peak.iter().map(|at| at.bytes).sum::<Bytes>(), study.peak.unwrap().allocated);
     let modules: Vec<String> =
-        study.op_rows(Totals::Module, Sort::Taken).into_iter().map(|row| row.name.clone()).collect();
+        study.op_rows(OpTotals::Module, Sort::Taken).into_iter().map(|row| row.name.clone()).collect();
     assert_eq!(modules, ["blocks.0", "blocks.1", "head", "tokens"]);
-    assert_eq!(study.op_rows(Totals::Place, Sort::Time)[0].name, "blocks.0.fc");
+    assert_eq!(study.op_rows(OpTotals::Place, Sort::Time)[0].name, "blocks.0.fc");
 }
 
 #[test]
@@ -172,6 +172,6 @@ fn a_stream_that_contradicts_itself_is_studied_without_harm() {
     let study = study(&events, 0..events.len(), Grouping::Name);
     assert!(!study.moments.is_empty());
     for sort in [Sort::AtPeak, Sort::Taken, Sort::Kept, Sort::Time, Sort::Calls] {
-        assert!(!study.op_rows(Totals::Module, sort).is_empty());
+        assert!(!study.op_rows(OpTotals::Module, sort).is_empty());
     }
 }

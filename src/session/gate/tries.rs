@@ -6,7 +6,7 @@ use super::Gate;
 use crate::{Feed, Shortage};
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_device::HostAccount;
-use vramlab_model::{EventKind, Remedied};
+use vramlab_model::{EventKind, RemedyTrial};
 
 /// What the host must have left for remedies to be tried: a thread of its own, and the model made once more without bytes.
 const ROOM: Bytes = Bytes::mib(512);
@@ -17,7 +17,7 @@ impl Gate {
         &mut self,
         shortage: Shortage,
         device: DeviceIndex,
-        told: impl FnOnce(Vec<Remedied>) -> Vec<Remedied> + Send + 'static,
+        told: impl FnOnce(Vec<RemedyTrial>) -> Vec<RemedyTrial> + Send + 'static,
     ) {
         if HostAccount::default().left() < ROOM {
             self.tell_of(device, EventKind::Remedied(Arc::default()));

@@ -8,11 +8,11 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{LabSpec, Setup};
-use vramlab_model::{DeviceKind, Setting, Settings};
+use vramlab_model::{DeviceKind, RunSettings, Setting};
 use vramlab_train::Config;
 use vramlab_workload::{Architecture, BatchSize};
 
-use table::{Entry, TABLE, Value};
+use table::{SwitchEntry, TABLE, Value};
 
 /// A switch that a person can flip while the lab trains: a place in the one table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ pub enum Reach {
 
 /// Which way a key flips a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum FlipDirection {
     /// To its next value.
     Next,
     /// To the value before.
@@ -130,15 +130,15 @@ impl Switch {
 
     /// The switch that `key` flips, and which way.
     #[must_use]
-    pub fn of_key(key: char) -> Option<(Self, Way)> {
+    pub fn of_key(key: char) -> Option<(Self, FlipDirection)> {
         Self::all().find_map(|switch| {
             let entry = switch.entry();
-            let back = (entry.back == Some(key)).then_some((switch, Way::Previous));
-            (entry.key == key).then_some((switch, Way::Next)).or(back)
+            let back = (entry.back == Some(key)).then_some((switch, FlipDirection::Previous));
+            (entry.key == key).then_some((switch, FlipDirection::Next)).or(back)
         })
     }
 
-    const fn entry(self) -> &'static Entry {
+    const fn entry(self) -> &'static SwitchEntry {
         &TABLE[self.0]
     }
 
@@ -301,21 +301,21 @@ impl Switch {
 
     /// `config` with this switch flipped: round its list, or to the next power of two.
     #[must_use]
-    pub fn flipped(self, config: &Config, way: Way) -> Config {
+    pub fn flipped(self, config: &Config, way: FlipDirection) -> Config {
         let values = self.values().len();
         match (&self.entry().value, way) {
             (Value::Count { stops: [], get, set }, _) => {
                 let (mut next, count) = (*config, get(config));
                 let count = match way {
-                    Way::Next => (count + 1).next_power_of_two().min(BatchSize::MOST.get()),
-                    Way::Previous => (count.max(2).next_power_of_two() / 2).max(1),
+                    FlipDirection::Next => (count + 1).next_power_of_two().min(BatchSize::MOST.get()),
+                    FlipDirection::Previous => (count.max(2).next_power_of_two() / 2).max(1),
                 };
                 set(&mut next, count);
                 next
             }
             (Value::Text { .. }, _) => *config,
-            (_, Way::Next) => self.with(config, Choice((self.choice(config).0 + 1) % values)),
-            (_, Way::Previous) => self.with(config, Choice((self.choice(config).0 + values - 1) % values)),
+            (_, FlipDirection::Next) => self.with(config, Choice((self.choice(config).0 + 1) % values)),
+            (_, FlipDirection::Previous) => self.with(config, Choice((self.choice(config).0 + values - 1) % values)),
         }
     }
 
@@ -355,7 +355,7 @@ pub(super) fn differences(from: &Setup, to: &Setup) -> impl Iterator<Item = Diff
 
 /// How all switches stand: in force and wanted.
 #[must_use]
-pub fn settings(in_force: &Setup, wanted: &Setup, scene: &Scene<'_>) -> Settings {
+pub fn settings(in_force: &Setup, wanted: &Setup, scene: &Scene<'_>) -> RunSettings {
     let setting = |switch: Switch| {
         let (value, then) = (switch.value(in_force), switch.value(wanted));
         Setting {
@@ -365,7 +365,7 @@ pub fn settings(in_force: &Setup, wanted: &Setup, scene: &Scene<'_>) -> Settings
             idle: switch.idle(scene).map(Into::into),
         }
     };
-    Settings(Switch::all().map(setting).collect())
+    RunSettings(Switch::all().map(setting).collect())
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use super::super::{MemoryLimit, Setup, check_settings};
 use super::Scene;
 use vramlab_model::DeviceKind;
 use vramlab_train::{
-    Amp, AttentionKernel, Config, DataPath, Float8, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind, Retain,
-    Schedule, Tf32, ZeroGrad,
+    Amp, AttentionKernel, Config, DataPath, Float8Recipe, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind,
+    Retain, Schedule, Tf32, ZeroGrad,
 };
 use vramlab_workload::BatchSize;
 
 /// All that is known of a switch.
-pub(super) struct Entry {
+pub(super) struct SwitchEntry {
     /// Its name on the command line and in the event stream.
     pub word: &'static str,
     /// The key that flips it to its next value, or opens a line to write it.
@@ -114,7 +114,7 @@ const ATTENTION: [AttentionKernel; 6] = [
 ];
 const LOSS_HEADS: [LossHead; 5] =
     [LossHead::Labels, LossHead::Shifted, LossHead::Chunked, LossHead::Fused, LossHead::FusedF32];
-const FLOAT8: [Float8; 3] = [Float8::Off, Float8::Tensorwise, Float8::Rowwise];
+const FLOAT8: [Float8Recipe; 3] = [Float8Recipe::Off, Float8Recipe::Tensorwise, Float8Recipe::Rowwise];
 const RETAIN: [Retain; 4] = [Retain::Off, Retain::Losses, Retain::Graph, Retain::Cycles];
 const ON_OOM: [OnOom; 3] = [OnOom::Stop, OnOom::Halve, OnOom::HalveHeld];
 const OFF_ON: &[&str] = &["off", "on"];
@@ -134,8 +134,8 @@ fn trained(scene: &Scene<'_>) -> Option<&'static str> {
 use super::SwitchGroup::{Memory, Training};
 
 /// Every switch, in the order of the panel's groups.
-pub(super) const TABLE: &[Entry] = &[
-    Entry {
+pub(super) const TABLE: &[SwitchEntry] = &[
+    SwitchEntry {
         word: "amp",
         key: 'm',
         back: None,
@@ -146,7 +146,7 @@ pub(super) const TABLE: &[Entry] = &[
         value: one_of!(AMP of amp, ["off", "fp16", "bf16"]),
         idle: |scene| scene.no_model.then_some("there is no model to cast"),
     },
-    Entry {
+    SwitchEntry {
         word: "ckpt",
         key: 'c',
         back: None,
@@ -166,7 +166,7 @@ pub(super) const TABLE: &[Entry] = &[
         },
         idle: |scene| trained(scene).or((!scene.blocks).then_some("this model has no blocks")),
     },
-    Entry {
+    SwitchEntry {
         word: "accum",
         key: 'a',
         back: None,
@@ -181,7 +181,7 @@ pub(super) const TABLE: &[Entry] = &[
         },
         idle: trained,
     },
-    Entry {
+    SwitchEntry {
         word: "pin",
         key: 'p',
         back: None,
@@ -200,7 +200,7 @@ pub(super) const TABLE: &[Entry] = &[
             (resident && scene.config.offload == Offload::Off).then_some("its batches stay on the device")
         },
     },
-    Entry {
+    SwitchEntry {
         word: "opt",
         key: 'o',
         back: None,
@@ -224,7 +224,7 @@ pub(super) const TABLE: &[Entry] = &[
         ]),
         idle: trained,
     },
-    Entry {
+    SwitchEntry {
         word: "zero-grad",
         key: 'z',
         back: None,
@@ -242,7 +242,7 @@ pub(super) const TABLE: &[Entry] = &[
         },
         idle: trained,
     },
-    Entry {
+    SwitchEntry {
         word: "opt-form",
         key: 'O',
         back: None,
@@ -253,7 +253,7 @@ pub(super) const TABLE: &[Entry] = &[
         value: one_of!(FORMS of form, ["foreach", "fused", "loop"]),
         idle: trained,
     },
-    Entry {
+    SwitchEntry {
         word: "batch",
         key: 'B',
         back: Some('b'),
@@ -264,7 +264,7 @@ pub(super) const TABLE: &[Entry] = &[
         value: Value::Count { stops: &[], get: |config| config.batch, set: |config, count| config.batch = count },
         idle: |scene| scene.no_model.then_some("there is no model to feed"),
     },
-    Entry {
+    SwitchEntry {
         word: "offload",
         key: 'f',
         back: None,
@@ -282,7 +282,7 @@ pub(super) const TABLE: &[Entry] = &[
         ]),
         idle: trained,
     },
-    Entry {
+    SwitchEntry {
         word: "attention",
         key: 'A',
         back: None,
@@ -296,7 +296,7 @@ pub(super) const TABLE: &[Entry] = &[
             false => Some("this model has no attention"),
         },
     },
-    Entry {
+    SwitchEntry {
         word: "loss",
         key: 'C',
         back: None,
@@ -307,7 +307,7 @@ pub(super) const TABLE: &[Entry] = &[
         value: one_of!(LOSS_HEADS of loss_head, ["labels", "shifted", "chunked", "fused", "fused-f32"]),
         idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin have this loss") },
     },
-    Entry {
+    SwitchEntry {
         word: "attention-mask",
         key: 'M',
         back: None,
@@ -323,7 +323,7 @@ pub(super) const TABLE: &[Entry] = &[
         },
         idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin take one here") },
     },
-    Entry {
+    SwitchEntry {
         word: "fp8",
         key: '8',
         back: None,
@@ -337,7 +337,7 @@ pub(super) const TABLE: &[Entry] = &[
             false => Some("only Llama and its kin have it here, and no adapters"),
         },
     },
-    Entry {
+    SwitchEntry {
         word: "tf32",
         key: 't',
         back: None,
@@ -351,7 +351,7 @@ pub(super) const TABLE: &[Entry] = &[
             _ => scene.no_model.then_some("there are no products"),
         },
     },
-    Entry {
+    SwitchEntry {
         word: "schedule",
         key: 's',
         back: None,
@@ -367,7 +367,7 @@ pub(super) const TABLE: &[Entry] = &[
         },
         idle: trained,
     },
-    Entry {
+    SwitchEntry {
         word: "fuse",
         key: 'F',
         back: None,
@@ -387,7 +387,7 @@ pub(super) const TABLE: &[Entry] = &[
             _ => None,
         },
     },
-    Entry {
+    SwitchEntry {
         word: "retain",
         key: 'r',
         back: None,
@@ -398,7 +398,7 @@ pub(super) const TABLE: &[Entry] = &[
         value: one_of!(RETAIN of retain, ["off", "losses", "graph", "cycles"]),
         idle: trained,
     },
-    Entry {
+    SwitchEntry {
         word: "on-oom",
         key: 'X',
         back: None,
@@ -409,7 +409,7 @@ pub(super) const TABLE: &[Entry] = &[
         value: one_of!(ON_OOM of on_oom, ["stop", "halve", "halve_held"]),
         idle: trained,
     },
-    Entry {
+    SwitchEntry {
         word: "limit",
         key: 'L',
         back: None,
@@ -430,7 +430,7 @@ pub(super) const TABLE: &[Entry] = &[
         },
         idle: always,
     },
-    Entry {
+    SwitchEntry {
         word: "alloc-conf",
         key: 'x',
         back: None,

@@ -12,7 +12,7 @@ fn words_and_keys_are_unique() {
     assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
     for switch in Switch::all() {
         assert_eq!(Switch::named(switch.word()), Some(switch));
-        assert_eq!(Switch::of_key(switch.key()), Some((switch, Way::Next)));
+        assert_eq!(Switch::of_key(switch.key()), Some((switch, FlipDirection::Next)));
         assert!(switch.teaches().ends_with('.') && !switch.help().is_empty());
     }
 }
@@ -40,10 +40,14 @@ fn next_goes_round_and_a_full_round_differs_nowhere() {
         let config = Config::new(4);
         let mut round = config;
         for _ in switch.values() {
-            round = switch.flipped(&round, Way::Next);
+            round = switch.flipped(&round, FlipDirection::Next);
         }
         assert_eq!(round, config, "{switch:?}");
-        assert_eq!(switch.flipped(&switch.flipped(&config, Way::Next), Way::Previous), config, "{switch:?}");
+        assert_eq!(
+            switch.flipped(&switch.flipped(&config, FlipDirection::Next), FlipDirection::Previous),
+            config,
+            "{switch:?}"
+        );
     }
 }
 
@@ -51,10 +55,10 @@ fn next_goes_round_and_a_full_round_differs_nowhere() {
 fn batches_go_by_powers_of_two_around_the_present_one() {
     let batch = Switch::named("batch").unwrap();
     let flipped = |n, way| batch.flipped(&Config::new(n), way).batch;
-    assert_eq!([1, 8, 12, 20].map(|n| flipped(n, Way::Next)), [2, 16, 16, 32]);
+    assert_eq!([1, 8, 12, 20].map(|n| flipped(n, FlipDirection::Next)), [2, 16, 16, 32]);
     let most = BatchSize::MOST.get();
-    assert_eq!([most - 1, most].map(|n| flipped(n, Way::Next)), [most, most]);
-    assert_eq!([1, 2, 8, 12, 20].map(|n| flipped(n, Way::Previous)), [1, 1, 4, 8, 16]);
+    assert_eq!([most - 1, most].map(|n| flipped(n, FlipDirection::Next)), [most, most]);
+    assert_eq!([1, 2, 8, 12, 20].map(|n| flipped(n, FlipDirection::Previous)), [1, 1, 4, 8, 16]);
 }
 
 #[test]
@@ -84,7 +88,7 @@ fn checkpoints_lie_any_number_of_layers_apart() {
         let config = ckpt.flipped(&set("every:3").unwrap().config, way);
         ckpt.value(&Setup::new(config)).into_owned()
     };
-    assert_eq!([Way::Next, Way::Previous].map(from), ["off", "every:2"]);
+    assert_eq!([FlipDirection::Next, FlipDirection::Previous].map(from), ["off", "every:2"]);
 }
 
 #[test]

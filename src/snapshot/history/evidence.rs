@@ -94,7 +94,7 @@ impl Index {
 
 /// What is known of a segment's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
+enum AddressUse {
     Within,
     Gone,
 }
@@ -128,7 +128,7 @@ struct EvidenceReader {
     found: Evidence,
     // Asked for every entry: the standard hasher would take a fifth of a replay. Seeds are random, files may be hostile.
     blocks: HashMap<Address, AddressHolder, RandomState>,
-    segments: HashMap<Address, Taken, RandomState>,
+    segments: HashMap<Address, AddressUse, RandomState>,
     mapped: Intervals,
     /// Pages that were there before, and went back.
     unmapped: Intervals,
@@ -159,13 +159,13 @@ impl EvidenceReader {
             },
             Action::SegmentAlloc => {
                 self.found.taken.insert(start, end);
-                if self.segments.insert(entry.address, Taken::Within) == Some(Taken::Within) {
+                if self.segments.insert(entry.address, AddressUse::Within) == Some(AddressUse::Within) {
                     self.found.contradictions += 1;
                 }
             }
-            Action::SegmentFree => match self.segments.insert(entry.address, Taken::Gone) {
-                Some(Taken::Within) => {}
-                Some(Taken::Gone) => self.found.contradictions += 1,
+            Action::SegmentFree => match self.segments.insert(entry.address, AddressUse::Gone) {
+                Some(AddressUse::Within) => {}
+                Some(AddressUse::Gone) => self.found.contradictions += 1,
                 None => self.found.segments.push(EarlySegment {
                     address: entry.address,
                     size: entry.size,
@@ -230,9 +230,9 @@ impl EvidenceReader {
             }
         } else {
             match self.segments.get(&address) {
-                Some(Taken::Within) => {}
+                Some(AddressUse::Within) => {}
                 // The segments were looked at later than the history.
-                Some(Taken::Gone) => self.found.contradictions += 1,
+                Some(AddressUse::Gone) => self.found.contradictions += 1,
                 None => self.found.segments.push(EarlySegment { address, size, stream, pool, pool_id }),
             }
         }

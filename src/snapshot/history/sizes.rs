@@ -5,7 +5,7 @@ use vramlab_allocator::{PoolKind, Settings, round};
 
 /// Where a block lies, as far as it decides how blocks are cut.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct BlockClass {
     pub pool: PoolKind,
     /// Part of an expandable segment.
     pub expandable: bool,
@@ -18,7 +18,7 @@ pub struct Place {
 ///
 /// It holds when the block is taken and as long as it lives, as no block of a large segment is so small as a rest that was
 /// not cut off. Never more than `room`.
-pub fn block_size(requested: Bytes, room: Bytes, place: Place, settings: &Settings) -> Bytes {
+pub fn block_size(requested: Bytes, room: Bytes, place: BlockClass, settings: &Settings) -> Bytes {
     let rounded = round(requested, &settings.roundup_power2_divisions);
     let Some(rest) = room.0.checked_sub(rounded.0) else { return room };
     // With expandable segments on, blocks of older segments are cut finely too; pools of other allocators have none.
@@ -34,12 +34,12 @@ mod tests {
     #[test]
     fn a_small_rest_of_a_large_segment_belongs_to_the_block() {
         let settings = Settings::default();
-        let large = Place { pool: PoolKind::Large, expandable: false, private: false };
-        let small = Place { pool: PoolKind::Small, ..large };
+        let large = BlockClass { pool: PoolKind::Large, expandable: false, private: false };
+        let small = BlockClass { pool: PoolKind::Small, ..large };
         let size = |asked, room, place| block_size(Bytes(asked), Bytes(room), place, &settings).0;
         assert_eq!(size(19 * MIB, 20 * MIB, large), 20 * MIB);
         assert_eq!(size(19 * MIB - 512, 20 * MIB, large), 19 * MIB - 512);
-        assert_eq!(size(19 * MIB, 20 * MIB, Place { expandable: true, ..large }), 19 * MIB);
+        assert_eq!(size(19 * MIB, 20 * MIB, BlockClass { expandable: true, ..large }), 19 * MIB);
         assert_eq!(size(1, 1024, small), 512);
         assert_eq!(size(1000, 1024, small), 1024);
         // What does not fit is cut.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::ranges::RangeIndex;
-use super::sizes::{Place, block_size};
+use super::sizes::{BlockClass, block_size};
 use crate::types::StackId;
 use vramlab_allocator::units::{Address, Bytes, StreamId};
 use vramlab_allocator::{BlockSnapshot, BlockState, PoolId, PoolKind, SegmentSnapshot, Settings};
@@ -25,8 +25,8 @@ pub struct Home {
 
 impl Home {
     /// What decides how blocks are cut in it.
-    pub fn place(&self) -> Place {
-        Place { pool: self.pool, expandable: self.range.is_some(), private: self.pool_id != PoolId::DEFAULT }
+    pub fn place(&self) -> BlockClass {
+        BlockClass { pool: self.pool, expandable: self.range.is_some(), private: self.pool_id != PoolId::DEFAULT }
     }
 }
 

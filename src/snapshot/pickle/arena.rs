@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::budget::Budget;
 use super::error::Problem;
-use super::packed::{Packed, WideNumbers};
+use super::packed::{PackedValue, WideNumbers};
 use super::records::{self, EntryBuilder, EntryError, Objects};
 use super::value::Value;
 use crate::types::{Frame, FrameId, StackId, Stacks, TextId, Texts, TraceEntry};
@@ -47,14 +47,14 @@ pub struct Arena {
     /// The memory that may still be taken, and the work that may still be asked for.
     pub budget: Budget,
     list_slots: Vec<ListSlot>,
-    lists: Vec<Vec<Packed>>,
+    lists: Vec<Vec<PackedValue>>,
     /// Lists of [`Arena::lists`] that became stacks, for the next list.
     spare_lists: Vec<u32>,
     dict_slots: Vec<DictSlot>,
-    dicts: Vec<Vec<(Packed, Packed)>>,
+    dicts: Vec<Vec<(PackedValue, PackedValue)>>,
     /// A dictionary that each frame came as.
     frame_dicts: Vec<u32>,
-    pairs_of_numbers: Vec<(Packed, Packed)>,
+    pairs_of_numbers: Vec<(PackedValue, PackedValue)>,
     /// Where in that a pair is.
     pair_ids: HashMap<(i64, i64), u32>,
     numbers: WideNumbers,
@@ -83,9 +83,9 @@ impl Default for Arena {
 }
 
 /// What a list's slot, its vector and its first growth take.
-const LIST_COST: usize = size_of::<Vec<Packed>>() + 4 * size_of::<Packed>();
+const LIST_COST: usize = size_of::<Vec<PackedValue>>() + 4 * size_of::<PackedValue>();
 /// The same for a dictionary.
-const DICT_COST: usize = size_of::<Vec<(Packed, Packed)>>() + 4 * size_of::<(Packed, Packed)>();
+const DICT_COST: usize = size_of::<Vec<(PackedValue, PackedValue)>>() + 4 * size_of::<(PackedValue, PackedValue)>();
 /// What a frame takes in its table, and in the index of that.
 const FRAME_COST: usize = 4 * size_of::<Frame>() + size_of::<u32>();
 /// What a pair of numbers takes in its table, and in the index of that.
@@ -95,7 +95,7 @@ const TEXT_COST: usize = 112;
 
 impl Arena {
     /// `value` in four bytes.
-    pub(super) fn pack(&mut self, value: Value) -> Result<Packed, Problem> {
+    pub(super) fn pack(&mut self, value: Value) -> Result<PackedValue, Problem> {
         let (packed, widened) = self.numbers.pack(value)?;
         if widened {
             self.budget.charge(WideNumbers::COST)?;
@@ -104,7 +104,7 @@ impl Arena {
     }
 
     /// The value that was packed; `None` for one that was never set.
-    pub(super) fn unpack(&self, packed: Packed) -> Option<Value> {
+    pub(super) fn unpack(&self, packed: PackedValue) -> Option<Value> {
         self.numbers.unpack(packed)
     }
 
@@ -170,7 +170,7 @@ impl Arena {
     }
 
     /// The dictionary that will be made next.
-    pub(super) fn next_dict(&mut self) -> Result<Packed, Problem> {
+    pub(super) fn next_dict(&mut self) -> Result<PackedValue, Problem> {
         let id = u32::try_from(self.dict_slots.len()).map_err(|_| Problem::TooBig)?;
         self.pack(Value::Dict(id))
     }
@@ -215,7 +215,7 @@ impl Arena {
             Some(ListSlot::Pair(_)) => return Err(Problem::Malformed("a pair of numbers grows")),
             _ => return Err(Problem::Malformed("a list of frames grows after it was used")),
         };
-        self.budget.charge(size_of_val(values) / size_of::<Value>() * size_of::<Packed>())?;
+        self.budget.charge(size_of_val(values) / size_of::<Value>() * size_of::<PackedValue>())?;
         self.lists[index as usize].reserve(values.len());
         for value in values {
             let packed = self.pack(*value)?;
@@ -274,7 +274,7 @@ impl Arena {
     }
 
     fn add_pairs(&mut self, index: u32, pairs: &[Value]) -> Result<(), Problem> {
-        self.budget.charge(pairs.len() * size_of::<Packed>())?;
+        self.budget.charge(pairs.len() * size_of::<PackedValue>())?;
         self.dicts[index as usize].reserve(pairs.len() / 2);
         for pair in pairs.chunks_exact(2) {
             let pair = (self.pack(pair[0])?, self.pack(pair[1])?);
@@ -367,7 +367,7 @@ impl Arena {
     /// The stack of frames that were all complete when they were stored; `None` if one is something else.
     pub(super) fn stack_of_frames(
         &mut self,
-        stored: impl Iterator<Item = Option<Packed>>,
+        stored: impl Iterator<Item = Option<PackedValue>>,
     ) -> Result<Option<StackId>, Problem> {
         self.scratch.clear();
         for packed in stored {
@@ -480,7 +480,7 @@ impl Arena {
         self.slice_of_pairs(dict).iter().filter_map(|(key, value)| Some((self.unpack(*key)?, self.unpack(*value)?)))
     }
 
-    fn slice_of_pairs(&self, dict: Value) -> &[(Packed, Packed)] {
+    fn slice_of_pairs(&self, dict: Value) -> &[(PackedValue, PackedValue)] {
         let Value::Dict(id) = dict else { return &[] };
         match self.dict_slots.get(id as usize) {
             Some(DictSlot::Pairs(index)) => &self.dicts[*index as usize],

@@ -8,9 +8,9 @@ use super::arena::Arena;
 use super::error::Problem;
 use super::memo::Memo;
 use super::opcode as op;
-use super::packed::Packed;
+use super::packed::PackedValue;
 use super::records::{self, EntryBuilder, EntryError};
-use super::runs::{self, Beginning, Runs};
+use super::runs::{self, RunPrefix, Runs};
 use super::value::Value;
 use crate::types::TextId;
 
@@ -46,14 +46,14 @@ impl From<EntryError> for Stop {
 pub struct Glance {
     runs: Runs,
     /// What the value that was read last puts into the memo, in order.
-    stored: Vec<Packed>,
+    stored: Vec<PackedValue>,
     /// The text that was written in full last: often the next one too.
     last_text: TextId,
 }
 
 impl Glance {
     /// What the value that was read last puts into the memo, in order.
-    pub fn stored(&self) -> &[Packed] {
+    pub fn stored(&self) -> &[PackedValue] {
         &self.stored
     }
 
@@ -166,16 +166,16 @@ impl Glance {
             let (stack, length) = match self.runs.find(rest) {
                 // What it refers to may not be what it was.
                 _ if !memo.is_lasting() => return Err(Stop::Unusual),
-                Beginning::Known(stack, length) => (stack, length),
-                Beginning::New(length) => {
+                RunPrefix::Known(stack, length) => (stack, length),
+                RunPrefix::New(length) => {
                     let run = &rest[..length];
                     let references = runs::references(run).map(|index| memo.get(index));
                     let stack = arena.stack_of_frames(references)?.ok_or(Stop::Unusual)?;
                     self.runs.insert(run, stack, &mut arena.budget)?;
                     (stack, length)
                 }
-                Beginning::Short => return Err(Stop::Short),
-                Beginning::Other => return Err(Stop::Unusual),
+                RunPrefix::Short => return Err(Stop::Short),
+                RunPrefix::Other => return Err(Stop::Unusual),
             };
             cursor.at += length;
             arena.list_of_frames(stack)?
@@ -236,7 +236,7 @@ impl<'a> Cursor<'a> {
 
     /// A value that was stored before.
     #[inline]
-    fn stored(&mut self, memo: &Memo) -> Result<Packed, Stop> {
+    fn stored(&mut self, memo: &Memo) -> Result<PackedValue, Stop> {
         let index = match self.peek()? {
             op::BINGET => {
                 let [_, index] = self.array()?;

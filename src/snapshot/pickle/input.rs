@@ -9,7 +9,7 @@ const BUFFER: usize = 256 << 10;
 const STEP: usize = 64 << 10;
 
 /// Where the bytes of a pickle come from.
-pub trait Source: Read {
+pub trait PickleSource: Read {
     /// The most bytes that may count as read, for what the pickle asks in return.
     fn worth(&self) -> u64;
 }
@@ -24,7 +24,7 @@ impl<R: Read> Read for Plain<R> {
     }
 }
 
-impl<R: Read> Source for Plain<R> {
+impl<R: Read> PickleSource for Plain<R> {
     fn worth(&self) -> u64 {
         u64::MAX
     }
@@ -32,7 +32,7 @@ impl<R: Read> Source for Plain<R> {
 
 /// Bytes of a pickle in order.
 pub struct Input<'a> {
-    reader: &'a mut dyn Source,
+    reader: &'a mut dyn PickleSource,
     /// As the reader said when it was last asked for bytes.
     worth: u64,
     buffer: Box<[u8]>,
@@ -44,7 +44,7 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    pub fn new(reader: &'a mut dyn Source) -> Self {
+    pub fn new(reader: &'a mut dyn PickleSource) -> Self {
         Self {
             worth: reader.worth(),
             reader,

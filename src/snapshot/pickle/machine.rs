@@ -1,10 +1,10 @@
 //! The stack machine that a pickle is a program for.
 
-use super::Listener;
+use super::PickleListener;
 use super::arena::Arena;
 use super::error::{PickleError, Problem};
 use super::glance::{Glance, Stop};
-use super::input::{Input, Source};
+use super::input::{Input, PickleSource};
 use super::memo::Memo;
 use super::opcode as op;
 use super::value::Value;
@@ -16,7 +16,7 @@ const MAX_TEXT: u64 = 16 << 20;
 
 /// The machine: a stack of values, the marks on it, and the memo.
 ///
-/// It reads from any [`Source`] through one pointer, a quarter of a megabyte at a time: generic over it, the machine would be
+/// It reads from any [`PickleSource`] through one pointer, a quarter of a megabyte at a time: generic over it, the machine would be
 /// compiled for each way in which a file may be packed and opened.
 pub struct Machine<'a, L> {
     input: Input<'a>,
@@ -32,8 +32,8 @@ pub struct Machine<'a, L> {
     heard: usize,
 }
 
-impl<'a, L: Listener> Machine<'a, L> {
-    pub fn new(reader: &'a mut dyn Source, listener: &'a mut L) -> Self {
+impl<'a, L: PickleListener> Machine<'a, L> {
+    pub fn new(reader: &'a mut dyn PickleSource, listener: &'a mut L) -> Self {
         Self {
             input: Input::new(reader),
             arena: Arena::default(),

@@ -2,12 +2,12 @@
 
 use super::budget::Budget;
 use super::error::Problem;
-use super::packed::Packed;
+use super::packed::PackedValue;
 
 /// Values by the number under which the pickle stored them.
 #[derive(Debug, Default)]
 pub struct Memo {
-    values: Vec<Packed>,
+    values: Vec<PackedValue>,
     /// A number was used twice, which Python's writer never does.
     overwritten: bool,
 }
@@ -18,9 +18,9 @@ impl Memo {
         self.values.len() as u64
     }
 
-    /// What was stored; [`Packed::UNSET`] or `None` where nothing was.
+    /// What was stored; [`PackedValue::UNSET`] or `None` where nothing was.
     #[inline]
-    pub fn get(&self, index: u64) -> Option<Packed> {
+    pub fn get(&self, index: u64) -> Option<PackedValue> {
         self.values.get(usize::try_from(index).ok()?).copied()
     }
 
@@ -29,7 +29,7 @@ impl Memo {
     /// # Errors
     /// [`Problem::TooBig`] when the budget is used up.
     #[inline]
-    pub fn push(&mut self, values: &[Packed], budget: &mut Budget) -> Result<(), Problem> {
+    pub fn push(&mut self, values: &[PackedValue], budget: &mut Budget) -> Result<(), Problem> {
         budget.charge(size_of_val(values))?;
         self.values.extend_from_slice(values);
         Ok(())
@@ -39,16 +39,16 @@ impl Memo {
     ///
     /// # Errors
     /// As [`Memo::push`].
-    pub fn set(&mut self, index: u64, value: Packed, budget: &mut Budget) -> Result<(), Problem> {
+    pub fn set(&mut self, index: u64, value: PackedValue, budget: &mut Budget) -> Result<(), Problem> {
         let index = usize::try_from(index).map_err(|_| Problem::TooBig)?;
         if let Some(before) = self.values.get_mut(index) {
-            self.overwritten |= *before != Packed::UNSET;
+            self.overwritten |= *before != PackedValue::UNSET;
             *before = value;
             return Ok(());
         }
         let missing = index - self.values.len();
-        budget.charge(missing.saturating_add(1).saturating_mul(size_of::<Packed>()))?;
-        self.values.resize(index, Packed::UNSET);
+        budget.charge(missing.saturating_add(1).saturating_mul(size_of::<PackedValue>()))?;
+        self.values.resize(index, PackedValue::UNSET);
         self.values.push(value);
         Ok(())
     }

@@ -25,11 +25,11 @@ mod value;
 
 pub use arena::Arena;
 pub use error::{PickleError, Problem};
-pub use input::{Plain, Source};
+pub use input::{PickleSource, Plain};
 pub use value::Value;
 
 /// Who is shown what was read so far.
-pub trait Listener {
+pub trait PickleListener {
     /// Trace entries have come since the last time, and values were appended to the list on top of the `stack`, on which what
     /// is not complete yet waits.
     ///
@@ -42,7 +42,10 @@ pub trait Listener {
 ///
 /// # Errors
 /// [`PickleError`] names the byte offset and what was wrong there.
-pub fn read(source: &mut dyn Source, listener: &mut impl Listener) -> Result<(Arena, Value, u64), PickleError> {
+pub fn read(
+    source: &mut dyn PickleSource,
+    listener: &mut impl PickleListener,
+) -> Result<(Arena, Value, u64), PickleError> {
     machine::Machine::new(source, listener).run()
 }
 

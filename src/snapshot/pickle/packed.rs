@@ -21,7 +21,7 @@ const FALSE: u32 = 2;
 const TRUE: u32 = 3;
 const OPAQUE: u32 = 4;
 
-/// A number that does not fit in a [`Packed`] value.
+/// A number that does not fit in a [`PackedValue`] value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wide {
     Int(i64),
@@ -31,9 +31,9 @@ enum Wide {
 
 /// A value in four bytes: a tag, and a small number or an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packed(u32);
+pub struct PackedValue(u32);
 
-impl Packed {
+impl PackedValue {
     /// No value at all: a memo entry that was never stored.
     pub const UNSET: Self = Self(CONSTANT << PAYLOAD_BITS | UNSET);
 
@@ -60,7 +60,7 @@ impl WideNumbers {
     ///
     /// # Errors
     /// [`Problem::TooBig`] beyond 2²⁹ objects of one kind.
-    pub fn pack(&mut self, value: Value) -> Result<(Packed, bool), Problem> {
+    pub fn pack(&mut self, value: Value) -> Result<(PackedValue, bool), Problem> {
         let (tag, payload) = match value {
             Value::None => (CONSTANT, NONE),
             Value::Bool(false) => (CONSTANT, FALSE),
@@ -79,18 +79,18 @@ impl WideNumbers {
         if payload > PAYLOAD_MASK {
             return Err(Problem::TooBig);
         }
-        Ok((Packed(tag << PAYLOAD_BITS | payload), false))
+        Ok((PackedValue(tag << PAYLOAD_BITS | payload), false))
     }
 
-    fn widen(&mut self, number: Wide) -> Result<(Packed, bool), Problem> {
+    fn widen(&mut self, number: Wide) -> Result<(PackedValue, bool), Problem> {
         let index = u32::try_from(self.0.len()).ok().filter(|n| *n <= PAYLOAD_MASK).ok_or(Problem::TooBig)?;
         self.0.push(number);
-        Ok((Packed(WIDE << PAYLOAD_BITS | index), true))
+        Ok((PackedValue(WIDE << PAYLOAD_BITS | index), true))
     }
 
-    /// The value that was packed; `None` for [`Packed::UNSET`].
+    /// The value that was packed; `None` for [`PackedValue::UNSET`].
     #[must_use]
-    pub fn unpack(&self, packed: Packed) -> Option<Value> {
+    pub fn unpack(&self, packed: PackedValue) -> Option<Value> {
         let payload = packed.0 & PAYLOAD_MASK;
         Some(match packed.0 >> PAYLOAD_BITS {
             CONSTANT => match payload {

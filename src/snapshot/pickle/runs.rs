@@ -37,7 +37,7 @@ pub struct Runs {
 
 /// What bytes begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beginning {
+pub enum RunPrefix {
     /// A run that came before, of this length.
     Known(StackId, usize),
     /// A run of this length that did not.
@@ -51,25 +51,25 @@ pub enum Beginning {
 impl Runs {
     /// What `bytes` begin with.
     #[inline]
-    pub fn find(&mut self, bytes: &[u8]) -> Beginning {
+    pub fn find(&mut self, bytes: &[u8]) -> RunPrefix {
         if let Some(guess) = self.runs.get(self.last).map(|last| last.next)
             && let Some(run) = self.runs.get(guess)
             && bytes.starts_with(&self.bytes[run.start..run.end])
         {
             self.last = guess;
-            return Beginning::Known(run.stack, run.end - run.start);
+            return RunPrefix::Known(run.stack, run.end - run.start);
         }
         let length = match length(bytes) {
             Ok(length) => length,
             Err(other) => return other,
         };
-        let Some(&found) = self.by_hash.get(&hash(&bytes[..length])) else { return Beginning::New(length) };
+        let Some(&found) = self.by_hash.get(&hash(&bytes[..length])) else { return RunPrefix::New(length) };
         let run = self.runs[found];
         if self.bytes[run.start..run.end] != bytes[..length] {
-            return Beginning::New(length);
+            return RunPrefix::New(length);
         }
         self.follow(found);
-        Beginning::Known(run.stack, length)
+        RunPrefix::Known(run.stack, length)
     }
 
     /// Remembers a run, if there is room for more.
@@ -103,15 +103,15 @@ fn hash(run: &[u8]) -> u64 {
 }
 
 /// How long the run is that `bytes` begin with.
-fn length(bytes: &[u8]) -> Result<usize, Beginning> {
+fn length(bytes: &[u8]) -> Result<usize, RunPrefix> {
     let mut at = 0;
     loop {
         match bytes.get(at) {
             Some(&op::LONG_BINGET) => at += 5,
             Some(&op::BINGET) => at += 2,
             Some(&op::APPENDS) => return Ok(at + 1),
-            Some(_) => return Err(Beginning::Other),
-            None => return Err(Beginning::Short),
+            Some(_) => return Err(RunPrefix::Other),
+            None => return Err(RunPrefix::Short),
         }
     }
 }
@@ -139,18 +139,18 @@ mod tests {
         let (first, second) = (&b"h\x01j\x00\x00\x01\x00e"[..], &b"h\x01h\x02e"[..]);
         let mut runs = Runs::default();
         let mut budget = Budget::default();
-        assert_eq!(runs.find(first), Beginning::New(8));
+        assert_eq!(runs.find(first), RunPrefix::New(8));
         runs.insert(first, StackId(1), &mut budget).unwrap();
         runs.insert(second, StackId(2), &mut budget).unwrap();
         for (run, stack) in [(first, 1), (second, 2), (second, 2), (first, 1), (first, 1), (second, 2)] {
             let bytes = [run, b"and more"].concat();
-            assert_eq!(runs.find(&bytes), Beginning::Known(StackId(stack), run.len()));
+            assert_eq!(runs.find(&bytes), RunPrefix::Known(StackId(stack), run.len()));
         }
-        assert_eq!(runs.find(b"h\x01h\x03e"), Beginning::New(5));
+        assert_eq!(runs.find(b"h\x01h\x03e"), RunPrefix::New(5));
         for end in 0..first.len() {
-            assert_eq!(runs.find(&first[..end]), Beginning::Short, "{end}");
+            assert_eq!(runs.find(&first[..end]), RunPrefix::Short, "{end}");
         }
-        assert_eq!(runs.find(b"h\x01}"), Beginning::Other);
+        assert_eq!(runs.find(b"h\x01}"), RunPrefix::Other);
         assert_eq!(references(first).collect::<Vec<_>>(), [1, 65_536]);
     }
 
@@ -161,7 +161,7 @@ mod tests {
         budget.set_read(1 << 30);
         for index in 0..u32::try_from(KEPT / 1000).unwrap() + 10 {
             let run = [&[op::LONG_BINGET][..], &index.to_le_bytes(), &b"h\x00".repeat(500), b"e"].concat();
-            assert_eq!(runs.find(&run), Beginning::New(run.len()));
+            assert_eq!(runs.find(&run), RunPrefix::New(run.len()));
             runs.insert(&run, StackId(index), &mut budget).unwrap();
         }
         assert!(runs.bytes.len() <= KEPT && runs.bytes.len() > KEPT - 2000);

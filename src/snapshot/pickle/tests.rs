@@ -14,16 +14,16 @@ const SMALL: [&[u8]; 3] = [
 ];
 
 /// A listener to whom all is one.
-struct Deaf;
+struct IgnoringListener;
 
-impl Listener for Deaf {
+impl PickleListener for IgnoringListener {
     fn hear(&mut self, _: &mut Arena, _: &[Value]) -> Result<(), Problem> {
         Ok(())
     }
 }
 
 fn parse(bytes: &[u8]) -> Result<(Arena, Value), PickleError> {
-    super::read(&mut Plain(bytes), &mut Deaf).map(|(arena, top, _)| (arena, top))
+    super::read(&mut Plain(bytes), &mut IgnoringListener).map(|(arena, top, _)| (arena, top))
 }
 
 fn snapshot(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
@@ -261,13 +261,13 @@ proptest! {
 
 /// A snapshot written opcode by opcode, in a way that one look can read or, where it is `slow`, in one that means the same and
 /// that only the machine reads.
-struct Spelled {
+struct PickleWriter {
     bytes: Vec<u8>,
     slow: bool,
     stored: u32,
 }
 
-impl Spelled {
+impl PickleWriter {
     /// Keys and words of entries, each stored under its index.
     const WORDS: [&str; 13] = [
         "action",
@@ -431,7 +431,7 @@ fn a_stack_may_be_written_in_several_parts() {
     for stack in [0, 1, 2, 999, 1000, 1001, 2001] {
         let stack: Vec<u32> = (0..stack).map(|frame| frame % 3).collect();
         let mut both = [false, true].map(|slow| {
-            let mut spelled = Spelled::new(slow);
+            let mut spelled = PickleWriter::new(slow);
             (1..4).for_each(|line| spelled.frame(line));
             spelled.entry(7, 0x3ff, &stack);
             spelled.entry(8, 0x3ff, &stack);
@@ -446,12 +446,12 @@ fn a_stack_may_be_written_in_several_parts() {
 
 #[test]
 fn what_is_stored_anew_is_read_anew() {
-    let mut spelled = Spelled::new(false);
+    let mut spelled = PickleWriter::new(false);
     (1..4).for_each(|line| spelled.frame(line));
     spelled.entry(7, 0x3ff, &[0, 1]);
     // The third frame takes the place of the first.
-    spelled.stored(Spelled::FRAME + 2);
-    spelled.bytes.extend([&b"r"[..], &Spelled::FRAME.to_le_bytes(), b"0"].concat());
+    spelled.stored(PickleWriter::FRAME + 2);
+    spelled.bytes.extend([&b"r"[..], &PickleWriter::FRAME.to_le_bytes(), b"0"].concat());
     spelled.entry(8, 0x3ff, &[0, 1]);
     let told = told(&spelled.finish());
     assert_eq!(told.iter().map(|(.., lines)| &lines[..]).collect::<Vec<_>>(), [[1, 2], [3, 2]]);
@@ -468,7 +468,7 @@ proptest! {
         )
     ) {
         let [quick, slow] = [false, true].map(|slow| {
-            let mut spelled = Spelled::new(slow);
+            let mut spelled = PickleWriter::new(slow);
             (1..6).for_each(|line| spelled.frame(line));
             for (n, shape, stack) in &entries {
                 spelled.entry(*n, *shape, stack);

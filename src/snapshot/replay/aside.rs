@@ -14,7 +14,7 @@ use vramlab_allocator::{PoolId, Settings, TraceEvent};
 
 /// Segments that are gone at the end, and taken for private ones.
 #[derive(Clone, Debug, Default)]
-pub struct Guessed {
+pub struct PrivateSegments {
     /// By the entry that takes them.
     pub taken: HashSet<usize>,
     /// By their first byte, if they were there when the history began.
@@ -23,15 +23,15 @@ pub struct Guessed {
 
 /// The entries of the default pools, and where they stand.
 #[derive(Debug)]
-pub struct Ours {
+pub struct DefaultPoolEntries {
     pub entries: Vec<TraceEntry>,
     /// The index of each in the whole trace.
     places: Vec<usize>,
 }
 
-impl Ours {
+impl DefaultPoolEntries {
     /// Leaves out what lies in private segments, and in those taken for such.
-    pub fn of(trace: &[TraceEntry], settings: &Settings, beginning: &Beginning, guessed: &Guessed) -> Self {
+    pub fn of(trace: &[TraceEntry], settings: &Settings, beginning: &Beginning, guessed: &PrivateSegments) -> Self {
         let mut story = Story::new(trace, settings, beginning);
         let mut ours = Self { entries: Vec::new(), places: Vec::new() };
         // Segments that are taken for private ones, while they are there.
@@ -75,7 +75,7 @@ impl Ours {
     }
 }
 
-impl Guessed {
+impl PrivateSegments {
     /// Takes the segment for a private one that an entry which did not fit is about; false if it can't be one.
     pub fn suspect(&mut self, trace: &[TraceEntry], beginning: &Beginning, place: usize) -> bool {
         let Some(entry) = trace.get(place) else { return false };

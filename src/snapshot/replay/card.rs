@@ -15,7 +15,7 @@ pub const UNKNOWN: Bytes = Bytes::gib(1024);
 
 /// What the addresses of expandable segments say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ranges {
+pub struct RangeFacts {
     /// The farthest that one reaches from its beginning.
     reach: Bytes,
     /// No range is longer, as something else lay there; `None` where nothing lay above any.
@@ -33,20 +33,20 @@ struct CardRange {
 
 /// What exists at a moment.
 #[derive(Debug, Default)]
-struct Space {
+struct CardSpace {
     ranges: BTreeMap<Address, CardRange>,
     segments: BTreeMap<Address, Bytes>,
     reach: Bytes,
     longest: Option<Bytes>,
 }
 
-impl Ranges {
+impl RangeFacts {
     /// What a history says that begins with `seed`; `None` if nothing in it is expandable.
     pub fn of(seed: &Seed, trace: &[TraceEntry]) -> Option<Self> {
         if seed.ranges.is_empty() && !trace.iter().any(|entry| entry.action == Action::SegmentMap) {
             return None;
         }
-        let mut space = Space::default();
+        let mut space = CardSpace::default();
         space.begin(seed);
         for entry in trace {
             match entry.action {
@@ -81,7 +81,7 @@ impl Ranges {
     }
 }
 
-impl Space {
+impl CardSpace {
     /// What was there when the history began.
     fn begin(&mut self, seed: &Seed) {
         for range in &seed.ranges {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     fn largest(entries: &[(Action, u64, u64)]) -> Option<Bytes> {
-        Ranges::of(&Seed::default(), &history(entries)).unwrap().bound()
+        RangeFacts::of(&Seed::default(), &history(entries)).unwrap().bound()
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(largest(&[(SegmentMap, BASE, 20), (SegmentMap, BASE + 20 * MIB, 20)]), None);
         assert_eq!(largest(&[(SegmentAlloc, next, 2), (SegmentFree, next, 2), (SegmentMap, BASE, 20)]), None);
         assert_eq!(largest(&[(SegmentMap, next, 20), (SegmentUnmap, next, 20), (SegmentMap, BASE, 20)]), None);
-        assert_eq!(Ranges::of(&Seed::default(), &history(&[(SegmentAlloc, BASE, 20)])), None);
+        assert_eq!(RangeFacts::of(&Seed::default(), &history(&[(SegmentAlloc, BASE, 20)])), None);
     }
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
         let map = |at, size| (Action::SegmentMap, BASE + at * MIB, size);
         assert_eq!(largest(&[map(0, 20), map(30, 20), map(20, 2000)]), None);
         let entries = history(&[map(0, 20), map(30, 20), map(20, 2000)]);
-        assert_eq!(Ranges::of(&Seed::default(), &entries).unwrap().device(&Settings::default()), UNKNOWN);
+        assert_eq!(RangeFacts::of(&Seed::default(), &entries).unwrap().device(&Settings::default()), UNKNOWN);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::conditions::{Conditions, SYNCHRONISATIONS, Statistics};
 use super::observer::Observer;
 use super::peaks;
-use super::player::Replayed;
+use super::player::ReplayedAllocator;
 use super::report::DeviceReport;
 use super::retries::AmbiguousRetries;
 use crate::types::{Block, Segment, Snapshot, TraceEntry};
@@ -24,7 +24,7 @@ pub struct Comparable {
 
 /// A history that was replayed.
 #[derive(Debug)]
-pub struct Finished<'a> {
+pub struct FinishedReplay<'a> {
     pub snapshot: &'a Snapshot,
     /// What was replayed of it.
     pub entries: &'a [TraceEntry],
@@ -37,8 +37,8 @@ pub struct Finished<'a> {
 /// counts as matched.
 pub fn finish<O: Observer>(
     report: &mut DeviceReport,
-    history: &Finished<'_>,
-    allocator: &Replayed<'_, '_, O>,
+    history: &FinishedReplay<'_>,
+    allocator: &ReplayedAllocator<'_, '_, O>,
     conditions: &Conditions,
     recorded: Option<&Statistics>,
     comparable: Comparable,

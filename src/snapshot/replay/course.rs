@@ -3,7 +3,7 @@
 //! Where our allocator and a history that does not begin with the first allocation part, the replay begins again behind it,
 //! from what the recording shows to be there: so much of the history is explained as can be.
 
-use super::aside::{Guessed, Ours};
+use super::aside::{DefaultPoolEntries, PrivateSegments};
 use super::compare::{self, Comparable};
 use super::conditions::{Conditions, Statistics};
 use super::mismatch::Mismatch;
@@ -23,7 +23,7 @@ const MOST_GUESSES: usize = 24;
 
 /// A history to be replayed.
 #[derive(Debug)]
-pub struct Course<'a> {
+pub struct ReplayInput<'a> {
     snapshot: &'a Snapshot,
     device: usize,
     beginning: &'a Beginning,
@@ -32,7 +32,7 @@ pub struct Course<'a> {
     private: bool,
 }
 
-impl<'a> Course<'a> {
+impl<'a> ReplayInput<'a> {
     pub fn new(snapshot: &'a Snapshot, device: usize, beginning: &'a Beginning, conditions: &'a Conditions) -> Self {
         let trace = snapshot.device_trace(device);
         let private = beginning.has_private_pools(trace);
@@ -41,7 +41,7 @@ impl<'a> Course<'a> {
 
     /// Replays it all; `observer` hears every event that agreed.
     pub fn run(&self, statistics: Option<&Statistics>, observer: &mut impl Observer) -> DeviceReport {
-        let guessed = if self.private { self.guess() } else { Guessed::default() };
+        let guessed = if self.private { self.guess() } else { PrivateSegments::default() };
         let begins = if self.begins_with_the_first(&guessed) { Begins::First } else { self.beginning.begins };
         let ours = self.private.then(|| self.ours(&guessed));
         let entries = ours.as_ref().map_or(self.trace, |ours| &ours.entries);
@@ -102,7 +102,8 @@ impl<'a> Course<'a> {
                     }
                     if let Some((allocator, ambiguous)) = allocator {
                         let comparable = self.comparable(mismatch.is_none(), &report, &seed);
-                        let finished = compare::Finished { snapshot: self.snapshot, entries, seed: &seed, ambiguous };
+                        let finished =
+                            compare::FinishedReplay { snapshot: self.snapshot, entries, seed: &seed, ambiguous };
                         compare::finish(&mut report, &finished, &allocator, self.conditions, statistics, comparable);
                     }
                     break;
@@ -143,7 +144,7 @@ impl<'a> Course<'a> {
     }
 
     /// A damaged entry makes a history look as if it began late: it did not, if a replay from nothing gets further.
-    fn begins_with_the_first(&self, guessed: &Guessed) -> bool {
+    fn begins_with_the_first(&self, guessed: &PrivateSegments) -> bool {
         if self.private || matches!(self.beginning.begins, Begins::First | Begins::Nowhere) {
             return false;
         }
@@ -154,13 +155,13 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn ours(&self, guessed: &Guessed) -> Ours {
-        Ours::of(self.trace, &self.conditions.settings, self.beginning, guessed)
+    fn ours(&self, guessed: &PrivateSegments) -> DefaultPoolEntries {
+        DefaultPoolEntries::of(self.trace, &self.conditions.settings, self.beginning, guessed)
     }
 
     /// Finds segments of private pools that are gone at the end, one by one: each must bring the replay further.
-    fn guess(&self) -> Guessed {
-        let mut guessed = Guessed::default();
+    fn guess(&self) -> PrivateSegments {
+        let mut guessed = PrivateSegments::default();
         let mut reached = self.reach(&guessed);
         for _ in 0..MOST_GUESSES {
             let Some(place) = reached else { break };
@@ -178,7 +179,7 @@ impl<'a> Course<'a> {
     }
 
     /// Where the replay of the default pools stops; `None` at the end.
-    fn reach(&self, guessed: &Guessed) -> Option<usize> {
+    fn reach(&self, guessed: &PrivateSegments) -> Option<usize> {
         let ours = self.ours(guessed);
         let seed = seed(self.beginning, &self.beginning.space, &guessed.early);
         self.reach_from(&ours.entries, &seed).map(|entry| ours.place(entry))

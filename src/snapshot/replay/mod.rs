@@ -40,7 +40,7 @@ use std::collections::HashSet;
 
 use crate::history::Beginning;
 use crate::types::{Action, Snapshot};
-use card::Ranges;
+use card::RangeFacts;
 
 pub use conditions::{ConditionError, Conditions, Overrides, Statistics};
 pub use mismatch::Mismatch;
@@ -99,14 +99,14 @@ pub fn verify_from(
     observer: &mut impl Observer,
 ) -> DeviceReport {
     let trace = snapshot.device_trace(device);
-    let mut report = course::Course::new(snapshot, device, beginning, conditions).run(statistics, observer);
+    let mut report = course::ReplayInput::new(snapshot, device, beginning, conditions).run(statistics, observer);
     if trace.is_empty() {
         return report;
     }
     let seed = seed::seed(beginning, &beginning.space, &HashSet::new());
-    let ranges = Ranges::of(&seed, trace);
+    let ranges = RangeFacts::of(&seed, trace);
     report.expandable = ranges.is_some();
-    report.largest_device = ranges.and_then(Ranges::bound);
+    report.largest_device = ranges.and_then(RangeFacts::bound);
     if let Some(mismatch) = &mut report.first_mismatch {
         diagnose::explain(mismatch, snapshot, device);
         if mismatch.explanation.is_none() {

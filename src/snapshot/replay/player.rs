@@ -1,6 +1,6 @@
 //! What the replayed allocator is asked next.
 
-use super::card::{self, Ranges};
+use super::card::{self, RangeFacts};
 use super::conditions::Conditions;
 use super::observer::Observer;
 use super::retries::{self, AmbiguousRetries};
@@ -11,7 +11,7 @@ use vramlab_allocator::units::Bytes;
 use vramlab_allocator::{AllocError, CachingAllocator, Seed, SeedError, Settings};
 
 /// The replayed allocator.
-pub type Replayed<'a, 'o, O> = CachingAllocator<Driver<'a>, Judge<'a, 'o, O>>;
+pub type ReplayedAllocator<'a, 'o, O> = CachingAllocator<Driver<'a>, Judge<'a, 'o, O>>;
 
 /// Other processes, and contexts of this one, may have this part of the device's memory: an eighth.
 const OTHERS: u64 = 8;
@@ -26,7 +26,7 @@ const COPIED: usize = 1 << 18;
 /// Plays a history.
 pub struct Player<'a, 'o, O> {
     tape: &'a Tape<'a>,
-    allocator: Replayed<'a, 'o, O>,
+    allocator: ReplayedAllocator<'a, 'o, O>,
     total: Option<Bytes>,
     /// Bytes handed out since the beginning.
     handed_out: u64,
@@ -89,7 +89,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         observer: &'o mut O,
     ) -> Result<Self, SeedError> {
         let total = conditions.device_bytes.or_else(|| {
-            let ranges = Ranges::of(seed, tape.rest())?;
+            let ranges = RangeFacts::of(seed, tape.rest())?;
             Some(ranges.device(&conditions.settings))
         });
         let driver = Driver::new(tape, seed, total.unwrap_or(card::UNKNOWN));
@@ -117,7 +117,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         self.ambiguous
     }
 
-    pub fn into_allocator(self) -> Replayed<'a, 'o, O> {
+    pub fn into_allocator(self) -> ReplayedAllocator<'a, 'o, O> {
         self.allocator
     }
 

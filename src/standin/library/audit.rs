@@ -25,17 +25,17 @@ const DYNAMIC: u32 = 2;
 
 /// What the loader says of a library.
 #[repr(C)]
-struct Loaded {
+struct LoadedObject {
     base: u64,
     name: *const c_char,
-    parts: *const Part,
+    parts: *const ProgramHeader,
     count: u16,
 }
 
 /// A part of a library.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Part {
+struct ProgramHeader {
     kind: u32,
     flags: u32,
     offset: u64,
@@ -46,7 +46,7 @@ struct Part {
 const PART: u64 = 56;
 
 unsafe extern "C" {
-    fn dl_iterate_phdr(see: extern "C" fn(*const Loaded, usize, *mut c_void) -> c_int, data: *mut c_void) -> c_int;
+    fn dl_iterate_phdr(see: extern "C" fn(*const LoadedObject, usize, *mut c_void) -> c_int, data: *mut c_void) -> c_int;
 }
 
 /// Looks once, and says what is missing.
@@ -76,7 +76,7 @@ pub fn once() {
 }
 
 /// Collects what one of PyTorch's libraries wants.
-extern "C" fn see(library: *const Loaded, _size: usize, wanted: *mut c_void) -> c_int {
+extern "C" fn see(library: *const LoadedObject, _size: usize, wanted: *mut c_void) -> c_int {
     // SAFETY: the loader passes a library, and `once` its set.
     let (library, wanted) = unsafe { (&*library, &mut *wanted.cast::<BTreeSet<&'static str>>()) };
     let name = text(library.name).map(CStr::to_bytes).unwrap_or_default();
@@ -86,8 +86,8 @@ extern "C" fn see(library: *const Loaded, _size: usize, wanted: *mut c_void) -> 
     0
 }
 
-fn collect(library: &Loaded, wanted: &mut BTreeSet<&'static str>) {
-    let part = |at: u16| get((library.parts as u64 + u64::from(at) * PART) as *const Part);
+fn collect(library: &LoadedObject, wanted: &mut BTreeSet<&'static str>) {
+    let part = |at: u16| get((library.parts as u64 + u64::from(at) * PART) as *const ProgramHeader);
     let parts = library.count;
     let Some(dynamic) = (0..parts).filter_map(part).find(|part| part.kind == DYNAMIC) else { return };
     let (mut names, mut symbols, mut hashes) = (0, 0, 0);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::foreign::put;
-use crate::placement::Library;
+use crate::placement::DeviceLibrary;
 use crate::{real, store};
 
 /// CUBLAS_STATUS_NOT_INITIALIZED.
@@ -61,7 +61,7 @@ pub fn may_round(handle: u64) -> bool {
 
 entries! {
     fn cublasCreate_v2(place: *mut u64) -> i32 {
-        store::lock().begin(Library::Products);
+        store::lock().begin(DeviceLibrary::Products);
         with(|count, handles| {
             *count += 1;
             let handle = FIRST + *count * 256;

@@ -16,7 +16,7 @@ const DESCRIPTOR: usize = 256;
 /// A matrix as a descriptor keeps it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Layout {
+pub struct MatrixLayout {
     kind: i32,
     rows: u64,
     columns: u64,
@@ -27,7 +27,7 @@ pub struct Layout {
 /// cublasLtMatmulHeuristicResult_t.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct Found {
+struct HeuristicResult {
     algorithm: [u64; 8],
     workspace: usize,
     state: i32,
@@ -61,7 +61,7 @@ fn destroy(descriptor: u64) -> i32 {
 
 /// Bytes of the workspace of the `at`th answer, as an H200 answered for the shapes of ResNet: none for a product that sums over
 /// rows, as a weight's gradient does.
-fn workspace(a: Layout, b: Layout, at: usize) -> usize {
+fn workspace(a: MatrixLayout, b: MatrixLayout, at: usize) -> usize {
     match (a.rows == b.rows, at, a.kind) {
         (true, ..) | (_, 2.., _) => 0,
         (_, _, FP32) => 144,
@@ -70,7 +70,7 @@ fn workspace(a: Layout, b: Layout, at: usize) -> usize {
 }
 
 /// What a product multiplies, and what its factors are.
-pub fn multiplications(a: *const Layout, d: *const Layout) -> (u64, i32) {
+pub fn multiplications(a: *const MatrixLayout, d: *const MatrixLayout) -> (u64, i32) {
     let (Some(a), Some(d)) = (get(a), get(d)) else { return (0, FP32) };
     let inner = a.rows.saturating_mul(a.columns).checked_div(d.rows).unwrap_or(0);
     let count = d.rows.saturating_mul(d.columns).saturating_mul(inner);
@@ -112,32 +112,32 @@ entries! {
     fn cublasLtMatrixLayoutCreate(place: *mut u64, kind: i32, rows: u64, columns: u64, lead: i64) -> i32 {
         let code = descriptor(place);
         if let Some(made) = get(place) {
-            put(made as *mut Layout, Layout { kind, rows, columns, lead, batch: 1 });
+            put(made as *mut MatrixLayout, MatrixLayout { kind, rows, columns, lead, batch: 1 });
         }
         code
     }
     fn cublasLtMatrixLayoutDestroy(descriptor: u64) -> i32 { destroy(descriptor) }
-    fn cublasLtMatrixLayoutInit_internal(place: *mut Layout, _size: usize, kind: i32, rows: u64, columns: u64, lead: i64) -> i32 {
-        put(place, Layout { kind, rows, columns, lead, batch: 1 });
+    fn cublasLtMatrixLayoutInit_internal(place: *mut MatrixLayout, _size: usize, kind: i32, rows: u64, columns: u64, lead: i64) -> i32 {
+        put(place, MatrixLayout { kind, rows, columns, lead, batch: 1 });
         0
     }
-    fn cublasLtMatrixLayoutSetAttribute(layout: *mut Layout, attribute: i32, value: *const i32, size: usize) -> i32 {
+    fn cublasLtMatrixLayoutSetAttribute(layout: *mut MatrixLayout, attribute: i32, value: *const i32, size: usize) -> i32 {
         if attribute == BATCH_COUNT
             && size == mem::size_of::<i32>()
             && let (Some(known), Some(batch)) = (get(layout.cast_const()), get(value))
         {
-            put(layout, Layout { batch, ..known });
+            put(layout, MatrixLayout { batch, ..known });
         }
         0
     }
-    fn cublasLtMatmulAlgoGetHeuristic(_handle: u64, _operation: u64, a: *const Layout, b: *const Layout, _c: u64, _d: u64, preference: *const u64, wanted: i32, found: *mut Found, count: *mut i32) -> i32 {
+    fn cublasLtMatmulAlgoGetHeuristic(_handle: u64, _operation: u64, a: *const MatrixLayout, b: *const MatrixLayout, _c: u64, _d: u64, preference: *const u64, wanted: i32, found: *mut HeuristicResult, count: *mut i32) -> i32 {
         let (Some(a), Some(b)) = (get(a), get(b)) else { return INVALID_VALUE };
         let most = get(preference).unwrap_or(0) as usize;
         let wanted = wanted.max(0) as usize;
-        zero(found.cast(), wanted * mem::size_of::<Found>());
+        zero(found.cast(), wanted * mem::size_of::<HeuristicResult>());
         for at in 0..wanted {
             let workspace = Some(workspace(a, b, at)).filter(|bytes| *bytes <= most).unwrap_or(0);
-            put(found.wrapping_add(at), Found { waves: 1.0, workspace, ..Found::default() });
+            put(found.wrapping_add(at), HeuristicResult { waves: 1.0, workspace, ..HeuristicResult::default() });
         }
         put(count, wanted as i32);
         0

@@ -10,12 +10,12 @@ const KERNEL: f64 = 0.1;
 
 /// A moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+pub struct HostInstant {
     /// Kernels that ran before.
     kernels: u64,
 }
 
-impl Moment {
+impl HostInstant {
     /// This one.
     pub fn now() -> Self {
         Self { kernels: launches::count() }

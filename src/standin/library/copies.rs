@@ -2,7 +2,7 @@
 
 use crate::codes::{Code, SUCCESS};
 use crate::foreign::{bytes, copy as copy_on_host, fill, zero};
-use crate::memory::{Kind, kind};
+use crate::memory::{PointerKind, kind};
 use crate::{answers, costs, launches, ranks, store, system};
 
 /// From this size on, pages of the host are given back rather than written with zeros.
@@ -14,7 +14,7 @@ pub fn copy(to: u64, from: u64, size: usize) {
     if size == 0 {
         return;
     }
-    let on_device = |address| matches!(kind(address), Kind::Device(_));
+    let on_device = |address| matches!(kind(address), PointerKind::Device(_));
     match (on_device(to), on_device(from)) {
         (false, false) => copy_on_host(to as *mut u8, from as *const u8, size),
         (true, false) => {
@@ -75,7 +75,7 @@ fn is_private(first: u64, last: u64) -> bool {
 
 /// Fills memory. On a device it is what a kernel does.
 fn set(to: u64, value: i32, size: usize, stream: u64) -> Code {
-    if !matches!(kind(to), Kind::Device(_)) {
+    if !matches!(kind(to), PointerKind::Device(_)) {
         fill(to as *mut u8, value as u8, size);
         return SUCCESS;
     }
@@ -99,7 +99,7 @@ fn rows(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, he
 
 /// A copy on a stream.
 fn copied(to: u64, from: u64, size: usize, stream: u64) -> Code {
-    let on_device = |address| matches!(kind(address), Kind::Device(_));
+    let on_device = |address| matches!(kind(address), PointerKind::Device(_));
     let time = match (on_device(to), on_device(from)) {
         (false, false) => 0,
         (true, true) => costs::moves(2 * size as u64),
@@ -147,7 +147,7 @@ entries! {
 
 fn set_words(to: u64, value: u32, count: usize, stream: u64) -> Code {
     let size = count.saturating_mul(4);
-    if let Kind::Device(_) = kind(to) {
+    if let PointerKind::Device(_) = kind(to) {
         let words = if size <= 64 << 10 { value.to_ne_bytes().repeat(count) } else { Vec::new() };
         let mut state = store::lock();
         state.shadow.forget(to, size as u64);

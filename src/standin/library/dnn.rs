@@ -10,8 +10,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::attributes::{REGISTERS, SHARED_BLOCK, reserved_shared, value};
 use crate::card::Card;
 use crate::foreign::{get, put};
-use crate::placement::Library;
-use crate::plans::{self, Known, Plan};
+use crate::placement::DeviceLibrary;
+use crate::plans::{self, WorkspaceSource, Plan};
 use crate::{costs, kernels, real, report, store};
 
 /// CUDNN_STATUS_NOT_INITIALIZED.
@@ -121,9 +121,9 @@ fn ask<T>(descriptor: u64, name: i32, kind: i32, values: &mut [T]) -> Option<usi
 
 /// Descriptors of our own, which go again.
 #[derive(Default)]
-struct Own(Vec<u64>);
+struct OwnDescriptors(Vec<u64>);
 
-impl Own {
+impl OwnDescriptors {
     fn new(&mut self, kind: i32) -> Option<u64> {
         let mut made = 0_u64;
         let create = real!(c"cudnnBackendCreateDescriptor", fn(i32, *mut u64) -> i32)?;
@@ -132,7 +132,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnDescriptors {
     fn drop(&mut self) {
         let Some(destroy) = real!(c"cudnnBackendDestroyDescriptor", fn(u64) -> i32) else { return };
         for made in self.0.drain(..).rev() {
@@ -152,7 +152,7 @@ fn finalize(descriptor: u64) -> Option<()> {
 
 /// The workspace of the same plan without leave to share sums: what is left are copies of tensors.
 fn without_sharing(configuration: u64, plan: &Plan) -> Option<u64> {
-    let mut own = Own::default();
+    let mut own = OwnDescriptors::default();
     let mut engine = [own.new(ENGINE)?];
     ask(configuration, CONFIGURATION_ENGINE, DESCRIPTOR, &mut engine)?;
     let mut choices = Vec::new();
@@ -195,11 +195,11 @@ fn workspace_on_card(made: u64, configuration: Option<u64>) -> Option<u64> {
         u64::try_from(bytes[0]).ok()
     };
     match known {
-        Known::Computed | Known::Usual => None,
-        Known::Recorded(bytes) | Known::Borrowed(bytes) => Some(bytes),
-        Known::Uncounted => plans::without_counter(stated()?),
-        Known::Nothing => (stated()? < LEAST_COPY).then_some(0),
-        Known::Shared(bytes) => without_sharing(configuration?, &plan)
+        WorkspaceSource::Computed | WorkspaceSource::Usual => None,
+        WorkspaceSource::Recorded(bytes) | WorkspaceSource::Borrowed(bytes) => Some(bytes),
+        WorkspaceSource::Uncounted => plans::without_counter(stated()?),
+        WorkspaceSource::Nothing => (stated()? < LEAST_COPY).then_some(0),
+        WorkspaceSource::Shared(bytes) => without_sharing(configuration?, &plan)
             .map(|copies| plans::without_counter(copies).unwrap_or(copies) + bytes),
     }
 }
@@ -254,7 +254,7 @@ fn streams<T>(act: impl FnOnce(&mut HashMap<u64, u64>) -> T) -> T {
 
 entries! {
     fn cudnnCreate(place: *mut u64) -> i32 {
-        store::lock().begin(Library::Convolutions);
+        store::lock().begin(DeviceLibrary::Convolutions);
         streams(|streams| {
             let handle = FIRST + (streams.len() as u64 + 1) * 256;
             streams.insert(handle, 0);

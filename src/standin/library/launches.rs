@@ -56,7 +56,7 @@ pub fn last_asks_for_all() -> bool {
 
 /// What is known of a kernel that is launched.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Kind {
+pub struct KernelKind {
     /// It works on a list of tensors, as those of PyTorch's optimizers do.
     pub works_on_lists: bool,
     /// It is the first of its module, so that the module's code is loaded.
@@ -64,17 +64,17 @@ pub struct Kind {
 }
 
 /// What is known of the kernel of a stub; asked for at every launch.
-pub fn kind(stub: u64) -> Kind {
-    static KNOWN: Mutex<Option<(HashMap<u64, Kind>, HashSet<u64>)>> = Mutex::new(None);
+pub fn kind(stub: u64) -> KernelKind {
+    static KNOWN: Mutex<Option<(HashMap<u64, KernelKind>, HashSet<u64>)>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let (kinds, loaded) = known.get_or_insert_with(Default::default);
     if let Some(kind) = kinds.get(&stub) {
         return *kind;
     }
-    let Some(kernel) = kernel(stub) else { return Kind::default() };
+    let Some(kernel) = kernel(stub) else { return KernelKind::default() };
     let works_on_lists = named(kernel).is_some_and(|name| contains(name, "multi_tensor_apply"));
-    kinds.insert(stub, Kind { works_on_lists, loads: false });
-    Kind { works_on_lists, loads: loaded.insert(kernel.module) }
+    kinds.insert(stub, KernelKind { works_on_lists, loads: false });
+    KernelKind { works_on_lists, loads: loaded.insert(kernel.module) }
 }
 
 fn contains(name: &[u8], part: &str) -> bool {

@@ -6,7 +6,7 @@ use crate::card::Card;
 use crate::codes::{Code, INVALID_VALUE, NO_DEVICE, OUT_OF_MEMORY, SUCCESS, of};
 use crate::context::noted;
 use crate::foreign::put;
-use crate::store::{self, Origin, State, current};
+use crate::store::{self, MappingOrigin, State, current};
 use crate::system;
 
 /// Requests are rounded up to this: the alignment that cudaMalloc promises.
@@ -40,7 +40,7 @@ impl State {
     /// Gives memory back that both sides could touch.
     fn release_managed(&mut self, address: u64) -> Result<(), Code> {
         let (start, piece) = self.pinned.of(address).ok_or(INVALID_VALUE)?;
-        if start != address || piece.origin != Origin::Managed {
+        if start != address || piece.origin != MappingOrigin::Managed {
             return Err(INVALID_VALUE);
         }
         self.pinned.remove(address);
@@ -119,7 +119,7 @@ entries! {
 
 /// What an address is: of which device, or of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PointerKind {
     /// Device memory.
     Device(usize),
     /// Page-locked host memory.
@@ -131,14 +131,14 @@ pub enum Kind {
 }
 
 /// What an address is.
-pub fn kind(address: u64) -> Kind {
+pub fn kind(address: u64) -> PointerKind {
     let state = store::lock();
     match state.device_of(address) {
-        Some(device) => Kind::Device(device),
+        Some(device) => PointerKind::Device(device),
         None => match state.pinned.of(address) {
-            Some((_, piece)) if piece.origin == Origin::Managed => Kind::Managed,
-            Some(_) => Kind::Pinned,
-            None => Kind::Host,
+            Some((_, piece)) if piece.origin == MappingOrigin::Managed => PointerKind::Managed,
+            Some(_) => PointerKind::Pinned,
+            None => PointerKind::Host,
         },
     }
 }
@@ -158,10 +158,10 @@ entries! {
     fn cudaPointerGetAttributes(attributes: *mut c_void, address: u64) -> Code {
         let nothing = PointerAttributes { kind: 0, device: -2, on_device: 0, on_host: address, reserved: [0; 8] };
         let known = match kind(address) {
-            Kind::Device(device) => PointerAttributes { kind: 2, device: device as i32, on_device: address, on_host: 0, ..nothing },
-            Kind::Pinned => PointerAttributes { kind: 1, device: current() as i32, on_device: address, ..nothing },
-            Kind::Managed => PointerAttributes { kind: 3, device: current() as i32, on_device: address, ..nothing },
-            Kind::Host => nothing,
+            PointerKind::Device(device) => PointerAttributes { kind: 2, device: device as i32, on_device: address, on_host: 0, ..nothing },
+            PointerKind::Pinned => PointerAttributes { kind: 1, device: current() as i32, on_device: address, ..nothing },
+            PointerKind::Managed => PointerAttributes { kind: 3, device: current() as i32, on_device: address, ..nothing },
+            PointerKind::Host => nothing,
         };
         // Only the version of the runtime with reserved fields has more than the first 24 bytes.
         if crate::real::runtime_version() >= 13000 {
@@ -177,22 +177,22 @@ entries! {
     fn cuPointerGetAttribute(value: *mut c_void, attribute: i32, address: u64) -> Code {
         let kind = kind(address);
         let device = match kind {
-            Kind::Device(device) => device,
-            Kind::Pinned | Kind::Managed => current(),
-            Kind::Host => return INVALID_VALUE,
+            PointerKind::Device(device) => device,
+            PointerKind::Pinned | PointerKind::Managed => current(),
+            PointerKind::Host => return INVALID_VALUE,
         };
         match attribute {
             // The context.
             1 => put(value.cast(), crate::context::handle(device)),
             // The kind of memory: 1 of the host, 2 of a device.
-            2 => put(value.cast(), if kind == Kind::Pinned { 1_u32 } else { 2 }),
+            2 => put(value.cast(), if kind == PointerKind::Pinned { 1_u32 } else { 2 }),
             // The address for the device, and for the host.
             3 => put(value.cast(), address),
-            4 if kind == Kind::Pinned => put(value.cast(), address),
+            4 if kind == PointerKind::Pinned => put(value.cast(), address),
             // Synchronous memory operations.
             6 => put(value.cast(), 0_u32),
             // Whether it is managed.
-            8 => put(value.cast(), u32::from(kind == Kind::Managed)),
+            8 => put(value.cast(), u32::from(kind == PointerKind::Managed)),
             // A number that no other allocation has.
             7 => put(value.cast(), store::lock().segment_of(address).map_or(address, |(start, _)| start)),
             // The number of the device.

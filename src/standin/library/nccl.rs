@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char};
 
 use crate::foreign::{bytes, get, put};
-use crate::store::ranks::{Arithmetic, Call, Given, Identity, MOST, Pieces, Result as Got, width};
+use crate::store::ranks::{Arithmetic, Call, Contribution, Identity, MOST, Pieces, Result as Got, width};
 use crate::store::{self, State};
 use crate::{costs, launches, memory, ranks};
 
@@ -97,7 +97,7 @@ fn known(state: &State, address: u64, size: u64) -> Pieces {
 }
 
 /// What a call needs to know of where its result goes.
-struct Place {
+struct Destination {
     address: u64,
     size: u64,
     stream: u64,
@@ -105,7 +105,7 @@ struct Place {
 
 /// Something is put on a stream that sends so many bytes to another rank: what `act` enters. The number of its result is handed in where
 /// there may be one.
-fn put_on(handle: u64, place: &Place, sent: u64, act: impl FnOnce(&mut State, Option<u64>) -> u64) -> i32 {
+fn put_on(handle: u64, place: &Destination, sent: u64, act: impl FnOnce(&mut State, Option<u64>) -> u64) -> i32 {
     launches::add(1);
     launches::set_last(0);
     let mut state = store::lock();
@@ -130,7 +130,7 @@ fn put_on(handle: u64, place: &Place, sent: u64, act: impl FnOnce(&mut State, Op
 }
 
 /// A collective: `gives` bytes from `from` are known to all, and `result` is what arrives at `place`.
-fn collective(handle: u64, call: Call, from: Option<(u64, u64)>, place: Place, result: Got) -> i32 {
+fn collective(handle: u64, call: Call, from: Option<(u64, u64)>, place: Destination, result: Got) -> i32 {
     if let Some((address, size)) = from.filter(|(_, size)| *size <= LARGEST) {
         ranks::before_read(address, size, Some(GOES_ON));
     }
@@ -144,7 +144,7 @@ fn collective(handle: u64, call: Call, from: Option<(u64, u64)>, place: Place, r
         _ => whole / ranks * (ranks - 1),
     };
     put_on(handle, &place, sent, |state, ticket| {
-        let given = from.map_or(Given::Nothing, |(address, size)| Given::Known(known(state, address, size)));
+        let given = from.map_or(Contribution::Nothing, |(address, size)| Contribution::Known(known(state, address, size)));
         state.ranks.get(handle).map_or(0, |communicator| communicator.enter(call, given, result, ticket, false))
     })
 }
@@ -179,7 +179,7 @@ fn split(handle: u64, color: i32, key: i32, place: *mut u64) -> i32 {
     let Some(communicator) = state.ranks.get(handle) else { return INVALID };
     communicator.children += 1;
     let (identity, child) = (communicator.identity, communicator.children);
-    let given = Given::Known(Pieces(vec![(0, mine)]));
+    let given = Contribution::Known(Pieces(vec![(0, mine)]));
     communicator.enter(Call::Split, given, Got::Gathered { size: 8 }, Some(ticket), true);
     drop(state);
     let all = ranks::result(ticket);
@@ -324,7 +324,7 @@ entries! {
         with_ranks!(handle, |_me, _ranks| {
             let size = (count * width(kind)) as u64;
             let result = Got::Reduced { offset: 0, size, arithmetic: Arithmetic { operation, kind } };
-            collective(handle, Call::AllReduce, Some((from, size)), Place { address: to, size, stream }, result)
+            collective(handle, Call::AllReduce, Some((from, size)), Destination { address: to, size, stream }, result)
         })
     }
     fn ncclReduce(from: u64, to: u64, count: usize, kind: i32, operation: i32, root: i32, handle: u64, stream: u64) -> i32 {
@@ -333,7 +333,7 @@ entries! {
             let size = (count * width(kind)) as u64;
             let result = Got::Reduced { offset: 0, size, arithmetic: Arithmetic { operation, kind } };
             let (size_here, result) = if me == root { (size, result) } else { (0, Got::Nothing) };
-            collective(handle, Call::Reduce, Some((from, size)), Place { address: to, size: size_here, stream }, result)
+            collective(handle, Call::Reduce, Some((from, size)), Destination { address: to, size: size_here, stream }, result)
         })
     }
     fn ncclBroadcast(from: u64, to: u64, count: usize, kind: i32, root: i32, handle: u64, stream: u64) -> i32 {
@@ -341,7 +341,7 @@ entries! {
             let Some(root) = rank(root, ranks) else { return INVALID };
             let size = (count * width(kind)) as u64;
             let result = Got::Of { rank: root, offset: 0, size };
-            collective(handle, Call::Broadcast, (me == root).then_some((from, size)), Place { address: to, size, stream }, result)
+            collective(handle, Call::Broadcast, (me == root).then_some((from, size)), Destination { address: to, size, stream }, result)
         })
     }
     fn ncclBcast(buffer: u64, count: usize, kind: i32, root: i32, handle: u64, stream: u64) -> i32 {
@@ -350,7 +350,7 @@ entries! {
     fn ncclAllGather(from: u64, to: u64, count: usize, kind: i32, handle: u64, stream: u64) -> i32 {
         with_ranks!(handle, |_me, ranks| {
             let size = (count * width(kind)) as u64;
-            let place = Place { address: to, size: size * ranks as u64, stream };
+            let place = Destination { address: to, size: size * ranks as u64, stream };
             collective(handle, Call::AllGather, Some((from, size)), place, Got::Gathered { size })
         })
     }
@@ -358,14 +358,14 @@ entries! {
         with_ranks!(handle, |me, ranks| {
             let size = (count * width(kind)) as u64;
             let result = Got::Reduced { offset: me as u64 * size, size, arithmetic: Arithmetic { operation, kind } };
-            collective(handle, Call::ReduceScatter, Some((from, size * ranks as u64)), Place { address: to, size, stream }, result)
+            collective(handle, Call::ReduceScatter, Some((from, size * ranks as u64)), Destination { address: to, size, stream }, result)
         })
     }
     fn ncclAlltoAll(from: u64, to: u64, count: usize, kind: i32, handle: u64, stream: u64) -> i32 {
         with_ranks!(handle, |_me, ranks| {
             let size = (count * width(kind)) as u64;
             let all = size * ranks as u64;
-            collective(handle, Call::AllToAll, Some((from, all)), Place { address: to, size: all, stream }, Got::Exchanged { size })
+            collective(handle, Call::AllToAll, Some((from, all)), Destination { address: to, size: all, stream }, Got::Exchanged { size })
         })
     }
     fn ncclGather(from: u64, to: u64, count: usize, kind: i32, root: i32, handle: u64, stream: u64) -> i32 {
@@ -373,7 +373,7 @@ entries! {
             let Some(root) = rank(root, ranks) else { return INVALID };
             let size = (count * width(kind)) as u64;
             let here = me == root;
-            let place = Place { address: to, size: if here { size * ranks as u64 } else { 0 }, stream };
+            let place = Destination { address: to, size: if here { size * ranks as u64 } else { 0 }, stream };
             collective(handle, Call::Gather, Some((from, size)), place, if here { Got::Gathered { size } } else { Got::Nothing })
         })
     }
@@ -383,7 +383,7 @@ entries! {
             let size = (count * width(kind)) as u64;
             let result = Got::Of { rank: root, offset: me as u64 * size, size };
             let from = (me == root).then_some((from, size * ranks as u64));
-            collective(handle, Call::Scatter, from, Place { address: to, size, stream }, result)
+            collective(handle, Call::Scatter, from, Destination { address: to, size, stream }, result)
         })
     }
     fn ncclSend(from: u64, count: usize, kind: i32, peer: i32, handle: u64, stream: u64) -> i32 {
@@ -394,7 +394,7 @@ entries! {
                 ranks::before_read(from, size, Some(GOES_ON));
             }
             ranks::make_room(handle);
-            put_on(handle, &Place { address: 0, size: 0, stream }, size, |state, _| {
+            put_on(handle, &Destination { address: 0, size: 0, stream }, size, |state, _| {
                 let pieces = known(state, from, size);
                 state.ranks.get(handle).map_or(0, |communicator| communicator.send(peer, &pieces))
             })
@@ -405,7 +405,7 @@ entries! {
             let Some(peer) = rank(peer, ranks) else { return INVALID };
             let size = (count * width(kind)) as u64;
             ranks::make_room(handle);
-            put_on(handle, &Place { address: to, size, stream }, size, |state, ticket| {
+            put_on(handle, &Destination { address: to, size, stream }, size, |state, ticket| {
                 state.ranks.get(handle).map_or(0, |communicator| communicator.receive(peer, size, ticket))
             })
         })

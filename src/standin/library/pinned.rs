@@ -3,12 +3,12 @@
 use crate::codes::{ALREADY_REGISTERED, Code, INVALID_VALUE, NOT_REGISTERED, OUT_OF_MEMORY, SUCCESS};
 use crate::context::noted;
 use crate::foreign::put;
-use crate::store::{self, Origin, State};
+use crate::store::{self, MappingOrigin, State};
 use crate::{report, system};
 
 const PAGE: u64 = 4096;
 
-fn make(place: *mut u64, bytes: usize, origin: Origin) -> Code {
+fn make(place: *mut u64, bytes: usize, origin: MappingOrigin) -> Code {
     if place.is_null() {
         return INVALID_VALUE;
     }
@@ -27,7 +27,7 @@ fn free(address: u64) -> Code {
     }
     let mut state = store::lock();
     match state.pinned.of(address) {
-        Some((start, piece)) if start == address && piece.origin != Origin::Registered => {
+        Some((start, piece)) if start == address && piece.origin != MappingOrigin::Registered => {
             state.pinned.remove(address);
             system::give_back(address, piece.size);
             tell(&state);
@@ -45,7 +45,7 @@ fn register(address: u64, bytes: usize) -> Code {
     if state.pinned.of(address).is_some() {
         return ALREADY_REGISTERED;
     }
-    state.pinned.add(address, bytes as u64, Origin::Registered);
+    state.pinned.add(address, bytes as u64, MappingOrigin::Registered);
     tell(&state);
     SUCCESS
 }
@@ -53,7 +53,7 @@ fn register(address: u64, bytes: usize) -> Code {
 fn unregister(address: u64) -> Code {
     let mut state = store::lock();
     match state.pinned.of(address) {
-        Some((start, piece)) if start == address && piece.origin == Origin::Registered => {
+        Some((start, piece)) if start == address && piece.origin == MappingOrigin::Registered => {
             state.pinned.remove(address);
             tell(&state);
             SUCCESS
@@ -67,9 +67,9 @@ fn tell(state: &State) {
 }
 
 entries! {
-    fn cudaHostAlloc(place: *mut u64, bytes: usize, _flags: u32) -> Code { noted(make(place, bytes, Origin::Made)) }
-    fn cudaMallocHost(place: *mut u64, bytes: usize) -> Code { noted(make(place, bytes, Origin::Made)) }
-    fn cudaMallocManaged(place: *mut u64, bytes: usize, _flags: u32) -> Code { noted(make(place, bytes, Origin::Managed)) }
+    fn cudaHostAlloc(place: *mut u64, bytes: usize, _flags: u32) -> Code { noted(make(place, bytes, MappingOrigin::Made)) }
+    fn cudaMallocHost(place: *mut u64, bytes: usize) -> Code { noted(make(place, bytes, MappingOrigin::Made)) }
+    fn cudaMallocManaged(place: *mut u64, bytes: usize, _flags: u32) -> Code { noted(make(place, bytes, MappingOrigin::Managed)) }
     fn cudaFreeHost(address: u64) -> Code { noted(free(address)) }
     fn cudaHostRegister(address: u64, bytes: usize, _flags: u32) -> Code { noted(register(address, bytes)) }
     fn cudaHostUnregister(address: u64) -> Code { noted(unregister(address)) }
@@ -82,9 +82,9 @@ entries! {
         SUCCESS
     }
 
-    fn cuMemAllocHost_v2(place: *mut u64, bytes: usize) -> Code { make(place, bytes, Origin::Made) }
-    fn cuMemHostAlloc(place: *mut u64, bytes: usize, _flags: u32) -> Code { make(place, bytes, Origin::Made) }
-    fn cuMemAllocManaged(place: *mut u64, bytes: usize, _flags: u32) -> Code { make(place, bytes, Origin::Managed) }
+    fn cuMemAllocHost_v2(place: *mut u64, bytes: usize) -> Code { make(place, bytes, MappingOrigin::Made) }
+    fn cuMemHostAlloc(place: *mut u64, bytes: usize, _flags: u32) -> Code { make(place, bytes, MappingOrigin::Made) }
+    fn cuMemAllocManaged(place: *mut u64, bytes: usize, _flags: u32) -> Code { make(place, bytes, MappingOrigin::Managed) }
     fn cuMemFreeHost(address: u64) -> Code { free(address) }
     fn cuMemHostRegister_v2(address: u64, bytes: usize, _flags: u32) -> Code { register(address, bytes) }
     fn cuMemHostUnregister(address: u64) -> Code { unregister(address) }

@@ -61,7 +61,7 @@ pub struct Plan {
 
 /// How a workspace is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum WorkspaceSource {
     /// cuDNN computes it without a card.
     Computed,
     /// As this card answered.
@@ -78,7 +78,7 @@ pub enum Known {
     Nothing,
 }
 
-impl Known {
+impl WorkspaceSource {
     pub fn is_estimate(self) -> bool {
         matches!(self, Self::Borrowed(_) | Self::Shared(_) | Self::Usual | Self::Nothing)
     }
@@ -183,25 +183,29 @@ impl Plan {
     }
 
     /// How its workspace is known on this card.
-    pub fn known(&self, chip: Chip<'_>) -> Known {
+    pub fn known(&self, chip: Chip<'_>) -> WorkspaceSource {
         let asks_blas = self.choices().iter().map(|(kind, _)| *kind).eq([WORKSPACE]);
         let shares = self.knob(CLUSTER_M).is_some() && self.knob(WORKSPACE) == Some(0);
         let asks_blas = asks_blas && self.knob(WORKSPACE) != Some(0);
         if !shares && !asks_blas {
             let counts = self.knob(WORKSPACE) == Some(1);
             let fits = counts && self.tiles().is_some_and(|tiles| tiles.all <= self.room(chip.multiprocessors));
-            return if fits { Known::Uncounted } else { Known::Computed };
+            return if fits { WorkspaceSource::Uncounted } else { WorkspaceSource::Computed };
         }
         if self.version == ASKED
             && chip.is_like(ASKED_CARD)
             && let Some(bytes) = recorded(hash(&self.spelled()))
         {
-            return if chip == ASKED_CARD { Known::Recorded(bytes) } else { Known::Borrowed(bytes) };
+            return if chip == ASKED_CARD {
+                WorkspaceSource::Recorded(bytes)
+            } else {
+                WorkspaceSource::Borrowed(bytes)
+            };
         }
         match (asks_blas, self.has_few_columns()) {
-            (true, true) => Known::Nothing,
-            (true, false) => Known::Usual,
-            (false, _) => Known::Shared(self.shared(chip.multiprocessors)),
+            (true, true) => WorkspaceSource::Nothing,
+            (true, false) => WorkspaceSource::Usual,
+            (false, _) => WorkspaceSource::Shared(self.shared(chip.multiprocessors)),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::store::{self, checked};
 
 /// The layouts that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Layout {
+enum PropertiesLayout {
     Twelve,
     Thirteen,
 }
@@ -127,7 +127,7 @@ fn fields(card: &Card, device: usize) -> Vec<Field> {
 }
 
 /// The whole structure, as long as every version of its layout is at least.
-fn written(card: &Card, device: usize, layout: Layout) -> Vec<u8> {
+fn written(card: &Card, device: usize, layout: PropertiesLayout) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1032);
     for field in fields(card, device) {
         let aligned = match &field {
@@ -139,7 +139,7 @@ fn written(card: &Card, device: usize, layout: Layout) -> Vec<u8> {
         let of = |attribute: i32| value(card, attribute, device);
         match field {
             Attribute(attribute) => bytes.extend(of(attribute).to_ne_bytes()),
-            Old(attribute) if layout == Layout::Twelve => bytes.extend(of(attribute).to_ne_bytes()),
+            Old(attribute) if layout == PropertiesLayout::Twelve => bytes.extend(of(attribute).to_ne_bytes()),
             Old(_) => {}
             Long(attribute) => bytes.extend(i64::from(of(attribute)).to_ne_bytes()),
             Is(number) => bytes.extend(number.to_ne_bytes()),
@@ -153,7 +153,7 @@ fn written(card: &Card, device: usize, layout: Layout) -> Vec<u8> {
 /// Bytes of the structure in both layouts, by NVIDIA's headers of 12.8 and 13.0.
 const SIZES: [usize; 2] = [1032, 1008];
 
-fn give(place: *mut u8, device: i32, layout: Layout) -> Code {
+fn give(place: *mut u8, device: i32, layout: PropertiesLayout) -> Code {
     if place.is_null() {
         return INVALID_VALUE;
     }
@@ -162,7 +162,7 @@ fn give(place: *mut u8, device: i32, layout: Layout) -> Code {
         Err(code) => code,
         Ok(device) => {
             let bytes = written(card, device, layout);
-            let size = SIZES[usize::from(layout == Layout::Thirteen)];
+            let size = SIZES[usize::from(layout == PropertiesLayout::Thirteen)];
             zero(place, size);
             copy(place, bytes.as_ptr(), bytes.len().min(size));
             SUCCESS
@@ -173,9 +173,9 @@ fn give(place: *mut u8, device: i32, layout: Layout) -> Code {
 entries! {
     /// CUDA 13's name for its own layout.
     fn cudaGetDeviceProperties(place: *mut u8, device: i32) -> Code {
-        let layout = if real::runtime_version() >= 13000 { Layout::Thirteen } else { Layout::Twelve };
+        let layout = if real::runtime_version() >= 13000 { PropertiesLayout::Thirteen } else { PropertiesLayout::Twelve };
         noted(give(place, device, layout))
     }
     /// CUDA 12's.
-    fn cudaGetDeviceProperties_v2(place: *mut u8, device: i32) -> Code { noted(give(place, device, Layout::Twelve)) }
+    fn cudaGetDeviceProperties_v2(place: *mut u8, device: i32) -> Code { noted(give(place, device, PropertiesLayout::Twelve)) }
 }

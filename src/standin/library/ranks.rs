@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::codes::{Code, LAUNCH_FAILED, SUCCESS};
-use crate::store::ranks::{Claim, Communicator, Identity, Meeting, Missing, Pieces, Point};
-use crate::store::{self, Locked, State};
+use crate::store::ranks::{JoinError, Communicator, Identity, Meeting, AbsentRanks, Pieces, Point};
+use crate::store::{self, StateGuard, State};
 use crate::watchdog;
 
 /// After so many seconds it is said that a rank is waited for. `VRAMLAB_STANDIN_PATIENCE` says another number.
@@ -38,16 +38,16 @@ pub fn are_awaited() -> bool {
 }
 
 /// A thread that waits.
-struct Waits;
+struct WaitGuard;
 
-impl Waits {
+impl WaitGuard {
     fn begin() -> Self {
         WAITING.fetch_add(1, Ordering::Relaxed);
         Self
     }
 }
 
-impl Drop for Waits {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         WAITING.fetch_sub(1, Ordering::Relaxed);
     }
@@ -93,7 +93,7 @@ fn last(meeting: &Meeting, rank: usize) -> String {
     }
 }
 
-fn what(communicator: &Communicator, missing: &Missing) -> String {
+fn what(communicator: &Communicator, missing: &AbsentRanks) -> String {
     format!("{} number {} of a communicator of {} ranks", missing.call.name(), missing.number, communicator.ranks)
 }
 
@@ -142,7 +142,7 @@ fn is_reached(state: &mut State, point: &Point) -> bool {
 /// Waits until everything up to a point is done, or given up. False where that took too long.
 fn wait_until(point: &Point, most: Option<Duration>) -> Result<bool, String> {
     let (begin, mut looked, mut rests) = (Instant::now(), Instant::now(), Rests(0));
-    let _waits = Waits::begin();
+    let _waits = WaitGuard::begin();
     loop {
         let mut state = store::lock();
         if is_reached(&mut state, point) {
@@ -179,7 +179,7 @@ pub fn put_on(state: &mut State, stream: u64, call: (u64, u64), size: u64, takes
 const LARGE: u64 = 64 << 10;
 
 /// How a wait ended. The host goes on.
-fn went_on(waited: Result<bool, String>, state: Locked) -> Code {
+fn went_on(waited: Result<bool, String>, state: StateGuard) -> Code {
     watchdog::host_went_on(state);
     code(waited)
 }
@@ -216,7 +216,7 @@ pub fn wait_for_event(event: u64) -> Code {
 }
 
 /// The host waits for other ranks, where there are some.
-fn wait_for(point: Point, state: Locked) -> Result<bool, String> {
+fn wait_for(point: Point, state: StateGuard) -> Result<bool, String> {
     drop(state);
     if are_several() { wait_until(&point, None) } else { Ok(true) }
 }
@@ -316,11 +316,11 @@ pub fn join(identity: Identity, rank: usize, ranks: usize, device: usize) -> Res
         None
     } else {
         let claimed = Meeting::claim(identity, rank, ranks).map_err(|claim| match claim {
-            Claim::Ranks(others) => {
+            JoinError::Ranks(others) => {
                 format!("rank {rank} wants a communicator of {ranks} ranks where the others have {others}")
             }
-            Claim::Taken(pid) => format!("rank {rank} of {ranks} is taken already, by process {pid}"),
-            Claim::File(error) => format!("the ranks of a communicator can't meet: {error}"),
+            JoinError::Taken(pid) => format!("rank {rank} of {ranks} is taken already, by process {pid}"),
+            JoinError::File(error) => format!("the ranks of a communicator can't meet: {error}"),
         });
         Some(claimed.inspect_err(|sentence| say(sentence))?)
     };
@@ -332,7 +332,7 @@ pub fn join(identity: Identity, rank: usize, ranks: usize, device: usize) -> Res
 
 /// Waits until all ranks of a communicator are there.
 pub fn wait_for_all(handle: u64) -> Result<(), String> {
-    let _waits = Waits::begin();
+    let _waits = WaitGuard::begin();
     let (begin, mut looked, mut rests, mut told) = (Instant::now(), Instant::now(), Rests(0), false);
     loop {
         let mut state = store::lock();

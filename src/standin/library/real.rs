@@ -30,12 +30,12 @@ pub fn driver_version() -> i32 {
 }
 
 /// A library that is looked for once.
-pub struct Library {
+pub struct RealLibrary {
     names: &'static [&'static CStr],
     found: OnceLock<Option<usize>>,
 }
 
-impl Library {
+impl RealLibrary {
     /// By the names that it may have.
     pub const fn new(names: &'static [&'static CStr]) -> Self {
         Self { names, found: OnceLock::new() }

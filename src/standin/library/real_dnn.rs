@@ -1,8 +1,8 @@
 //! NVIDIA's own cuDNN, which the program has loaded.
 
-use crate::real::Library;
+use crate::real::RealLibrary;
 
-pub static REAL: Library = Library::new(&[c"libcudnn.so.9"]);
+pub static REAL: RealLibrary = RealLibrary::new(&[c"libcudnn.so.9"]);
 
 /// A function of the real library as one of this kind.
 macro_rules! real {

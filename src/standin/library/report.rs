@@ -17,7 +17,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"VRLCNT01");
 /// The numbers before those of the generated entry points.
 #[derive(Clone, Copy)]
 #[repr(usize)]
-enum Place {
+enum HeaderSlot {
     Magic,
     Entries,
     Launches,
@@ -38,7 +38,7 @@ fn numbers() -> Option<&'static [AtomicU64]> {
     static ONCE: Once = Once::new();
     ONCE.call_once(open);
     let numbers = NUMBERS.load(Ordering::Acquire);
-    let length = Place::First as usize + names::NAMES.len();
+    let length = HeaderSlot::First as usize + names::NAMES.len();
     // SAFETY: the file was mapped with so many numbers, and stays.
     (!numbers.is_null()).then(|| unsafe { std::slice::from_raw_parts(numbers, length) })
 }
@@ -46,14 +46,14 @@ fn numbers() -> Option<&'static [AtomicU64]> {
 fn open() {
     let Some(folder) = Card::get().and_then(|card| card.counts.as_deref()) else { return };
     let path = Path::new(folder).join(format!("{}.counts", std::process::id()));
-    let bytes = (Place::First as usize + names::NAMES.len()) * size_of::<u64>();
+    let bytes = (HeaderSlot::First as usize + names::NAMES.len()) * size_of::<u64>();
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
     let mapped = file.and_then(|file| file.set_len(bytes as u64).map(|()| file));
     // Where it can't be written nothing is counted; the program goes on.
     let Some(numbers) = mapped.ok().and_then(|file| system::share(&file, bytes)) else { return };
     NUMBERS.store(numbers.cast(), Ordering::Release);
-    set(Place::Entries, names::NAMES.len() as u64);
-    set(Place::Magic, MAGIC);
+    set(HeaderSlot::Entries, names::NAMES.len() as u64);
+    set(HeaderSlot::Magic, MAGIC);
 }
 
 /// A child has its own numbers, once it counts something.
@@ -61,7 +61,7 @@ pub fn forked() {
     NUMBERS.store(std::ptr::null_mut(), Ordering::Release);
 }
 
-fn set(place: Place, value: u64) {
+fn set(place: HeaderSlot, value: u64) {
     let numbers = NUMBERS.load(Ordering::Acquire);
     if !numbers.is_null() {
         // SAFETY: the file was mapped with these numbers, and stays.
@@ -69,44 +69,44 @@ fn set(place: Place, value: u64) {
     }
 }
 
-fn at(place: Place) -> Option<&'static AtomicU64> {
+fn at(place: HeaderSlot) -> Option<&'static AtomicU64> {
     numbers()?.get(place as usize)
 }
 
 /// So many kernels were launched.
 pub fn launched(count: u64) {
-    at(Place::Launches).map(|number| number.fetch_add(count, Ordering::Relaxed));
+    at(HeaderSlot::Launches).map(|number| number.fetch_add(count, Ordering::Relaxed));
 }
 
 /// The program read what was not computed.
 pub fn unknown_read() {
-    at(Place::UnknownReads).map(|number| number.fetch_add(1, Ordering::Relaxed));
+    at(HeaderSlot::UnknownReads).map(|number| number.fetch_add(1, Ordering::Relaxed));
 }
 
 /// The program read what a rule says.
 pub fn ruled_read() {
-    at(Place::RuledReads).map(|number| number.fetch_add(1, Ordering::Relaxed));
+    at(HeaderSlot::RuledReads).map(|number| number.fetch_add(1, Ordering::Relaxed));
 }
 
 /// A workspace of cuDNN is an estimate.
 pub fn estimated_workspace() {
-    at(Place::EstimatedWorkspaces).map(|number| number.fetch_add(1, Ordering::Relaxed));
+    at(HeaderSlot::EstimatedWorkspaces).map(|number| number.fetch_add(1, Ordering::Relaxed));
 }
 
 /// So much host memory is page-locked.
 pub fn pinned(bytes: u64) {
-    at(Place::Pinned).map(|number| number.store(bytes, Ordering::Relaxed));
-    at(Place::PinnedPeak).map(|number| number.fetch_max(bytes, Ordering::Relaxed));
+    at(HeaderSlot::Pinned).map(|number| number.store(bytes, Ordering::Relaxed));
+    at(HeaderSlot::PinnedPeak).map(|number| number.fetch_max(bytes, Ordering::Relaxed));
 }
 
 /// So much of a device's memory is taken.
 pub fn used(bytes: u64) {
-    at(Place::UsedPeak).map(|number| number.fetch_max(bytes, Ordering::Relaxed));
+    at(HeaderSlot::UsedPeak).map(|number| number.fetch_max(bytes, Ordering::Relaxed));
 }
 
 /// A generated entry point was called; whether for the first time.
 pub fn called(entry: usize) -> bool {
-    let number = numbers().and_then(|numbers| numbers.get(Place::First as usize + entry));
+    let number = numbers().and_then(|numbers| numbers.get(HeaderSlot::First as usize + entry));
     number.is_none_or(|number| number.fetch_add(1, Ordering::Relaxed) == 0)
 }
 

@@ -38,7 +38,7 @@ struct Net {
 }
 
 /// A matrix or a bias: where it begins, its rows and its columns.
-type Part = (u64, u64, u64);
+type ParameterSlice = (u64, u64, u64);
 
 impl Net {
     fn read(descriptor: u64) -> Option<Self> {
@@ -143,7 +143,7 @@ impl Net {
     }
 
     /// The matrix of this number of a pseudo-layer, and its bias: all matrices lie in front of all biases.
-    fn part(&self, layer: u64, number: u64) -> (Option<Part>, Option<Part>) {
+    fn part(&self, layer: u64, number: u64) -> (Option<ParameterSlice>, Option<ParameterSlice>) {
         let mut at = self.matrix_bytes(layer);
         let mut matrix = None;
         for (place, (rows, columns)) in (0..).zip(self.matrices(layer)) {
@@ -195,7 +195,7 @@ fn steps(data: u64) -> Option<u64> {
 }
 
 /// Tells a program of a part of the weights, which begin at `weights`.
-fn tell(part: Option<Part>, net: &Net, weights: u64, descriptor: u64, place: *mut u64) -> i32 {
+fn tell(part: Option<ParameterSlice>, net: &Net, weights: u64, descriptor: u64, place: *mut u64) -> i32 {
     let Some((at, rows, columns)) = part else {
         put(place, 0);
         return 0;

@@ -52,7 +52,7 @@ fn creates(entry: usize, place: usize) -> usize {
 #[inline(never)]
 fn zeroes(entry: usize, place: usize, bytes: usize) -> usize {
     called(entry, "answers zero");
-    if !matches!(memory::kind(place as u64), memory::Kind::Device(_)) {
+    if !matches!(memory::kind(place as u64), memory::PointerKind::Device(_)) {
         zero(place as *mut u8, bytes);
     }
     0

@@ -22,13 +22,13 @@ unsafe extern "C" {
     fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int;
     fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-    fn dladdr(address: *const c_void, found: *mut Found) -> c_int;
+    fn dladdr(address: *const c_void, found: *mut DlInfo) -> c_int;
     fn pthread_atfork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> c_int;
 }
 
 /// Dl_info.
 #[repr(C)]
-struct Found {
+struct DlInfo {
     file: *const c_char,
     base: u64,
     name: *const c_char,
@@ -37,7 +37,7 @@ struct Found {
 
 /// Where the library begins that holds an address.
 pub fn library_of(address: u64) -> Option<u64> {
-    let mut found = Found { file: std::ptr::null(), base: 0, name: std::ptr::null(), address: 0 };
+    let mut found = DlInfo { file: std::ptr::null(), base: 0, name: std::ptr::null(), address: 0 };
     // SAFETY: any address may be asked for.
     let known = unsafe { dladdr(address as *const c_void, &mut found) } != 0;
     known.then_some(found.base)

@@ -3,7 +3,7 @@
 use crate::card::Card;
 use crate::codes::{Code, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, of};
 use crate::foreign::{get, put};
-use crate::store::{self, Made, State, current};
+use crate::store::{self, PhysicalBlock, State, current};
 use crate::units::MIB;
 
 /// Memory is made and mapped in multiples of this.
@@ -37,13 +37,13 @@ impl State {
             current()
         };
         self.device(device)?.take(size)?;
-        Ok(self.physical.add(Made { size, device, holds: 1 }))
+        Ok(self.physical.add(PhysicalBlock { size, device, holds: 1 }))
     }
 
     fn let_go(&mut self, handle: u64) -> Result<(), Code> {
         let made = self.physical.made.get_mut(&handle).ok_or(INVALID_VALUE)?;
         made.holds = made.holds.saturating_sub(1);
-        let Made { size, device, holds } = *made;
+        let PhysicalBlock { size, device, holds } = *made;
         if holds == 0 {
             self.physical.made.remove(&handle);
             if let Some(device) = self.devices.get_mut(device) {

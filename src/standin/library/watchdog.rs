@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::store::{self, Locked};
+use crate::store::{self, StateGuard};
 
 /// Microseconds that the host rests for it, at most, and in all.
 const REST: u64 = 200_000;
@@ -19,7 +19,7 @@ static RESTED: AtomicU64 = AtomicU64::new(0);
 const LETS_GO: Duration = Duration::from_millis(2);
 
 /// The host has come further: what the watchdog has seen by now on a card it sees before the host goes on.
-pub fn host_went_on(state: Locked) {
+pub fn host_went_on(state: StateGuard) {
     if !state.ranks.is_one_due(state.clock.host()) || RESTED.load(Ordering::Relaxed) >= REST_IN_ALL {
         return;
     }

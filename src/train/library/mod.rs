@@ -132,9 +132,9 @@ impl Library {
         &mut self,
         (pass, convolution, arithmetic): (Pass, &Convolution, Arithmetic),
         ask: impl Fn(usize) -> OpResult<Tensor>,
-    ) -> OpResult<Granted> {
+    ) -> OpResult<WorkspaceGrant> {
         if !self.policy.workspaces {
-            return Ok(Granted::default());
+            return Ok(WorkspaceGrant::default());
         }
         let key = (self.thread, pass, *convolution, arithmetic);
         let first = convolution::workspace(pass, convolution, arithmetic);
@@ -142,7 +142,7 @@ impl Library {
         let mut refused = match offer(settled.unwrap_or(first), &ask)? {
             Offer::Granted(workspace) => {
                 self.settled.entry(key).or_insert(first);
-                return Ok(Granted { workspace, in_place_of: None });
+                return Ok(WorkspaceGrant { workspace, in_place_of: None });
             }
             Offer::Refused(refused) => refused,
         };
@@ -152,7 +152,7 @@ impl Library {
             match offer(bytes, &ask)? {
                 Offer::Granted(workspace) => {
                     self.settled.insert(key, bytes);
-                    return Ok(Granted { workspace, in_place_of: Some(first) });
+                    return Ok(WorkspaceGrant { workspace, in_place_of: Some(first) });
                 }
                 Offer::Refused(error) => refused = error,
             }
@@ -163,7 +163,7 @@ impl Library {
 
 /// A workspace, or none where the plan takes none.
 #[derive(Default)]
-pub(crate) struct Granted {
+pub(crate) struct WorkspaceGrant {
     /// The block.
     pub workspace: Option<Tensor>,
     /// What the plan that cuDNN would rather have taken needs, where that was refused just now.

@@ -12,7 +12,7 @@ use vramlab_allocator::{
     AllocError, CachingAllocator, CachingHostAllocator, HostMemorySource, SegmentSource, Settings, SettingsError,
     Statistics,
 };
-use vramlab_device::{Device, DeviceError, DeviceInfo, HostAccount, Kernel, Mark, Span};
+use vramlab_device::{Device, DeviceError, DeviceInfo, HostAccount, Kernel, Span, StreamMark};
 use vramlab_model::{Category, Event, EventKind, Micros, NameId, Phase};
 
 use super::frames::{BlockHandle, Frames};
@@ -22,12 +22,12 @@ use super::watch::Watch;
 
 /// A moment of a stream, and how long training had been held until then.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
-    mark: Mark,
+pub struct HeldMark {
+    mark: StreamMark,
     held: Micros,
 }
 
-pub(super) struct Shared {
+pub(super) struct MemoryInner {
     /// The device's index among those of the run: every event says it.
     index: DeviceIndex,
     pub(super) allocator: RefCell<CachingAllocator<Box<dyn SegmentSource>, Journal>>,
@@ -47,7 +47,7 @@ pub(super) struct Shared {
     /// All host memory, of either kind.
     pub(super) account: HostAccount,
     /// Exchanges with other ranks since the step began: their begins and ends.
-    pub(super) exchanges: RefCell<Vec<(Moment, Moment)>>,
+    pub(super) exchanges: RefCell<Vec<(HeldMark, HeldMark)>>,
     /// What the observer was last told of host memory.
     pub(super) told_host: Cell<(Bytes, Bytes)>,
     /// Time that safe points spent waiting for a person.
@@ -60,7 +60,7 @@ pub(super) struct Shared {
 
 /// A handle on allocator, device and observer; clones share them. It lives on one thread.
 #[derive(Clone)]
-pub struct Memory(pub(super) Rc<Shared>);
+pub struct Memory(pub(super) Rc<MemoryInner>);
 
 impl Memory {
     /// Takes over a device: its memory is cut into blocks by PyTorch's caching allocator.
@@ -82,7 +82,7 @@ impl Memory {
         let allocator = CachingAllocator::new(device.segments(), settings, journal.clone());
         let host = CachingHostAllocator::new(device.pinned_source());
         let account = device.pinned_memory().account().clone();
-        Self(Rc::new(Shared {
+        Self(Rc::new(MemoryInner {
             index,
             allocator: RefCell::new(allocator),
             journal,
@@ -142,8 +142,8 @@ impl Memory {
     ///
     /// # Errors
     /// [`DeviceError::UnknownStream`].
-    pub fn mark(&self, stream: StreamId) -> Result<Moment, DeviceError> {
-        Ok(Moment { mark: self.0.device.borrow_mut().mark(stream)?, held: self.0.held.get() })
+    pub fn mark(&self, stream: StreamId) -> Result<HeldMark, DeviceError> {
+        Ok(HeldMark { mark: self.0.device.borrow_mut().mark(stream)?, held: self.0.held.get() })
     }
 
     /// The device's index among those of the run.
@@ -173,13 +173,13 @@ impl Memory {
     /// Time of the device between two moments, without the time that a person held training; waits until it has reached
     /// both.
     #[must_use]
-    pub fn between(&self, from: Moment, to: Moment) -> Micros {
+    pub fn between(&self, from: HeldMark, to: HeldMark) -> Micros {
         let elapsed = micros(self.0.device.borrow_mut().between(from.mark, to.mark));
         Micros(elapsed.0.saturating_sub(to.held.0.saturating_sub(from.held.0)))
     }
 
     /// Takes note of an exchange with other ranks.
-    pub(crate) fn note_exchange(&self, begun: Moment, ended: Moment) {
+    pub(crate) fn note_exchange(&self, begun: HeldMark, ended: HeldMark) {
         self.0.exchanges.borrow_mut().push((begun, ended));
     }
 

@@ -14,6 +14,6 @@ mod watch;
 
 pub(crate) use frames::BlockHandle;
 pub use handle::Memory;
-pub(crate) use handle::{Moment, micros};
+pub(crate) use handle::{HeldMark, micros};
 pub(crate) use host_block::HostBlock;
 pub(crate) use managed::ManagedBlock;

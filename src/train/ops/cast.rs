@@ -6,7 +6,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::split::Likeness;
 use crate::tape::Gradients;
-use crate::tensor::{Source, Tensor};
+use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{DType, kernels};
 use vramlab_model::Category;
 
@@ -42,7 +42,7 @@ impl Context {
         if input.dtype() != DType::F32 {
             return Ok(input.clone());
         }
-        let Source::Leaf(parameter) = input.source() else {
+        let GradientTarget::Leaf(parameter) = input.source() else {
             let number = input.storage().number();
             if let Some(copy) = self.inputs.get(&number) {
                 if let Some([copy, _]) = copy {
@@ -76,7 +76,7 @@ impl Context {
 
     /// A weight with the channels last, in 16 bit under autocast: its cached copy, or a new one.
     pub(crate) fn weight_channels_last(&mut self, weight: &Tensor) -> OpResult<Tensor> {
-        let Source::Leaf(parameter) = weight.source() else { return self.channels_last(weight, "weight copy") };
+        let GradientTarget::Leaf(parameter) = weight.source() else { return self.channels_last(weight, "weight copy") };
         if self.autocast.dtype().is_none() {
             return self.channels_last(weight, "weight copy");
         }

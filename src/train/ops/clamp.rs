@@ -1,11 +1,11 @@
 //! Values that are kept within bounds.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 
 use crate::shape::Shape;
 use crate::tape::Gradients;
-use crate::tensor::{Source, Tensor};
+use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{DType, kernels};
 
 /// The side of zero that a clamp bounds.
@@ -61,7 +61,7 @@ impl Context {
         Ok(())
     }
 
-    fn record_clamp(&mut self, input: &Tensor, saved: Saved, bound: Bound, most: f32) -> Source {
+    fn record_clamp(&mut self, input: &Tensor, saved: SavedVariable, bound: Bound, most: f32) -> GradientTarget {
         let shape = input.shape();
         self.record("clampBackward", [Some(input), None, None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };

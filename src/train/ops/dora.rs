@@ -1,6 +1,6 @@
 //! What peft's DoRA computes beside LoRA: norms of adapted weights, and outputs that are scaled column by column.
 
-use crate::context::{Context, Saved, Saving};
+use crate::context::{Context, SavedTensorHooks, SavedVariable};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
@@ -10,15 +10,15 @@ use vramlab_model::{Category, NameId};
 
 /// A graph that nothing will go back through: what it saved lives as long as it does.
 #[derive(Default)]
-pub struct Aside(Vec<Saved>);
+pub struct DetachedGraph(Vec<SavedVariable>);
 
-impl Aside {
+impl DetachedGraph {
     fn save(&mut self, cx: &Context, tensor: &Tensor) -> OpResult<()> {
         let saved = match &cx.saving {
-            Saving::Keep | Saving::Recompute(_) => Saved::Kept(tensor.detach()),
-            Saving::Offload(offloader) => cx.offload(offloader, tensor)?,
+            SavedTensorHooks::Keep | SavedTensorHooks::Recompute(_) => SavedVariable::Kept(tensor.detach()),
+            SavedTensorHooks::Offload(offloader) => cx.offload(offloader, tensor)?,
             // A checkpoint's first run keeps nothing, and its second one hands on what backward asks for.
-            Saving::Placeholder(_) | Saving::Nothing => return Ok(()),
+            SavedTensorHooks::Placeholder(_) | SavedTensorHooks::Nothing => return Ok(()),
         };
         self.0.push(saved);
         Ok(())
@@ -53,7 +53,7 @@ impl Context {
         input: &Tensor,
         weight: &Tensor,
         wants: bool,
-        aside: &mut Aside,
+        aside: &mut DetachedGraph,
     ) -> OpResult<Tensor> {
         // The weight's copy serves the rest of the region, where it wants a gradient.
         let weight = self.cast_to_lower(weight, "weight copy")?;

@@ -1,10 +1,10 @@
 //! Embedding tables.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::{Interrupt, OpResult, TrainError};
 use crate::shape::Shape;
 use crate::tape::Gradients;
-use crate::tensor::{Source, Tensor};
+use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{DType, kernels};
 
 impl Context {
@@ -55,7 +55,7 @@ impl Context {
             let rows = self.embedding(part, indices)?;
             return scaled(self, rows);
         };
-        if let Source::Leaf(index) = part.source() {
+        if let GradientTarget::Leaf(index) = part.source() {
             self.leaves[index].shares_rows = true;
         }
         let (partial, others) = self.op("embedding", |cx| {
@@ -94,7 +94,7 @@ impl Context {
         weight: &Tensor,
         indices: &Tensor,
         what: &'static str,
-    ) -> OpResult<(Tensor, Option<Saved>)> {
+    ) -> OpResult<(Tensor, Option<SavedVariable>)> {
         let width = weight.shape().last();
         let saved = if self.differentiates(&[weight]) { Some(self.save(indices)?) } else { None };
         let shape = indices.shape().with_appended(width).ok_or_else(too_many_dimensions)?;

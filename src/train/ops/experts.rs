@@ -1,7 +1,7 @@
 //! Mixtures of experts, op for op as transformers runs them on a GPU (`grouped_mm`): rows are sorted by the expert that they go
 //! to, and one product serves all experts. Which expert gets how many rows changes no size.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
@@ -36,7 +36,7 @@ pub struct RouterRule {
 }
 
 /// Rows once for each of their experts, sorted by these.
-pub(super) struct Sorted {
+pub(super) struct SortedRows {
     pub rows: Tensor,
     pub shares: Tensor,
     /// The expert of each.
@@ -165,7 +165,7 @@ impl Context {
     pub(super) fn summed_by_shares(
         &mut self,
         output: Tensor,
-        sorted: Sorted,
+        sorted: SortedRows,
         (input, chosen): (&Tensor, usize),
     ) -> OpResult<Tensor> {
         let weighted = self.times_shares(&output, &sorted.shares)?;
@@ -273,7 +273,7 @@ impl Context {
         input: &Tensor,
         (shares, experts): (&Tensor, &Tensor),
         count: usize,
-    ) -> OpResult<Sorted> {
+    ) -> OpResult<SortedRows> {
         let (n, each, width) = (experts.numel(), experts.shape().last(), input.shape().last());
         let of_all = Shape::new(&[n]);
         let groups = experts.operand();
@@ -307,7 +307,7 @@ impl Context {
             OpResult::Ok(mask)
         })?;
         let _locals = [narrow, counts];
-        Ok(Sorted { rows: taken, shares: taken_shares, experts: sorted, order, ends, mask, _locals })
+        Ok(SortedRows { rows: taken, shares: taken_shares, experts: sorted, order, ends, mask, _locals })
     }
 
     /// `input[indices]` of its rows, or of its elements where the result has one dimension. Saves the indices.
@@ -353,7 +353,7 @@ impl Context {
     }
 
     /// `rows.masked_fill_(mask, 0)`: its gradient is filled alike, in a copy. Saves the mask.
-    pub(super) fn fill_masked_in_place(&mut self, sorted: &mut Sorted) -> OpResult<()> {
+    pub(super) fn fill_masked_in_place(&mut self, sorted: &mut SortedRows) -> OpResult<()> {
         let source = self.op("masked_fill_", |cx| cx.record_masked(&sorted.rows, &sorted.mask))?;
         if let Some(source) = source {
             sorted.rows = sorted.rows.clone().with_source(source);
@@ -374,7 +374,7 @@ impl Context {
         })
     }
 
-    fn record_masked(&mut self, input: &Tensor, mask: &Tensor) -> OpResult<Option<crate::tensor::Source>> {
+    fn record_masked(&mut self, input: &Tensor, mask: &Tensor) -> OpResult<Option<crate::tensor::GradientTarget>> {
         if !self.differentiates(&[input]) {
             return Ok(None);
         }
@@ -413,8 +413,8 @@ impl Context {
             let save = |cx: &mut Self, condition: bool, tensor: &Tensor| {
                 (differentiates && condition).then(|| cx.save(tensor)).transpose()
             };
-            let saved_rows: Option<Saved> = save(cx, weight.requires_grad(), rows)?;
-            let saved_weight: Option<Saved> = save(cx, rows.requires_grad(), weight)?;
+            let saved_rows: Option<SavedVariable> = save(cx, weight.requires_grad(), rows)?;
+            let saved_weight: Option<SavedVariable> = save(cx, rows.requires_grad(), weight)?;
             let saved_ends = save(cx, true, ends)?;
             let n = rows.shape().rows();
             let output = cx.activation(Shape::new(&[n, outputs]), rows.dtype(), "products of experts")?;

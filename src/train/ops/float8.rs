@@ -3,7 +3,7 @@
 
 use super::linear::viewed;
 use super::reduce::{Scratch, row_sum_scratch, sum_scratch};
-use crate::config::Float8 as Recipe;
+use crate::config::Float8Recipe;
 use crate::context::Context;
 use crate::error::{Interrupt, OpResult, TrainError};
 use crate::shape::Shape;
@@ -19,23 +19,23 @@ const FIRST: u32 = 89;
 const HOPPER: u32 = 90;
 
 /// A matrix in 8 bits under its scales, with the layout of what it was made of.
-struct Float8 {
+struct Float8Matrix {
     data: Tensor,
     scale: Tensor,
 }
 
 /// A tensor that becomes a factor: how long its rows in memory are, and which of them have a scale together.
 #[derive(Clone, Copy)]
-struct Scaled<'a> {
+struct ScaledTensor<'a> {
     tensor: &'a Tensor,
     cols: usize,
     groups: ScaleGroups,
 }
 
-impl<'a> Scaled<'a> {
+impl<'a> ScaledTensor<'a> {
     /// `groups` hold where scales are those of rows.
-    const fn new(recipe: Recipe, tensor: &'a Tensor, cols: usize, groups: ScaleGroups) -> Self {
-        let groups = if matches!(recipe, Recipe::Rowwise) { groups } else { ScaleGroups::All };
+    const fn new(recipe: Float8Recipe, tensor: &'a Tensor, cols: usize, groups: ScaleGroups) -> Self {
+        let groups = if matches!(recipe, Float8Recipe::Rowwise) { groups } else { ScaleGroups::All };
         Self { tensor, cols, groups }
     }
 }
@@ -56,7 +56,7 @@ impl Context {
     /// Whether a linear layer of these sizes is converted: what the README of torchao leaves out is left out.
     #[must_use]
     pub fn converts_to_float8(&self, sizes: [usize; 2]) -> bool {
-        self.float8_recipe() != Recipe::Off && sizes.iter().all(|size| size.is_multiple_of(STEP))
+        self.float8_recipe() != Float8Recipe::Off && sizes.iter().all(|size| size.is_multiple_of(STEP))
     }
 
     /// [`Context::linear`] by products in 8 bits.
@@ -86,7 +86,7 @@ impl Context {
             ));
         }
         // Elsewhere it is CUTLASS's, whose workspaces nobody has recorded.
-        if recipe == Recipe::Rowwise && capability != HOPPER {
+        if recipe == Float8Recipe::Rowwise && capability != HOPPER {
             return refused(format!(
                 "with scales of rows is known here of compute capability 9.0, this card has {major}.{minor}; use \
                  --fp8 tensorwise"
@@ -96,8 +96,8 @@ impl Context {
         let (inputs, outputs) = (shape.last(), weight.shape().rows());
         let output = {
             // Scales of rows are those of tokens, and of the weight's outputs, whose rows these are in memory.
-            let x = self.float8(Scaled::new(recipe, input, inputs, ScaleGroups::Rows), DType::E4M3)?;
-            let w = self.float8(Scaled::new(recipe, &transposed, inputs, ScaleGroups::Rows), DType::E4M3)?;
+            let x = self.float8(ScaledTensor::new(recipe, input, inputs, ScaleGroups::Rows), DType::E4M3)?;
+            let w = self.float8(ScaledTensor::new(recipe, &transposed, inputs, ScaleGroups::Rows), DType::E4M3)?;
             let a = Factor { view: x.data.matrix(), data: x.data.clone(), scale: &x.scale };
             let b = Factor { view: by_columns(&w.data, inputs), data: w.data.clone(), scale: &w.scale };
             let output = |cx: &Self, dtype| cx.activation(shape.with_last(outputs), dtype, "output");
@@ -127,14 +127,14 @@ impl Context {
     /// The gradients of the input, of this shape, and of the weight. Both factors of either product are made anew.
     fn float8_gradients(
         &mut self,
-        recipe: Recipe,
+        recipe: Float8Recipe,
         [grad, x, w]: [&Tensor; 3],
         [tokens, outputs, inputs]: [usize; 3],
         shape: Shape,
     ) -> OpResult<(Tensor, Tensor)> {
-        let of_gradients = if recipe == Recipe::Rowwise { DType::E4M3 } else { DType::E5M2 };
-        let first = self.float8(Scaled::new(recipe, grad, outputs, ScaleGroups::Rows), of_gradients)?;
-        let w = self.float8(Scaled::new(recipe, w, inputs, ScaleGroups::Columns), DType::E4M3)?;
+        let of_gradients = if recipe == Float8Recipe::Rowwise { DType::E4M3 } else { DType::E5M2 };
+        let first = self.float8(ScaledTensor::new(recipe, grad, outputs, ScaleGroups::Rows), of_gradients)?;
+        let w = self.float8(ScaledTensor::new(recipe, w, inputs, ScaleGroups::Columns), DType::E4M3)?;
         let to_input = {
             let a = Factor { view: first.data.matrix(), data: first.data.clone(), scale: &first.scale };
             let copy = self.transposed_bytes(&w, [outputs, inputs])?;
@@ -142,8 +142,8 @@ impl Context {
             let output = |cx: &Self, dtype| cx.temporary(shape, dtype, "input gradient");
             self.scaled_product([tokens, inputs, outputs], [a, b], (false, grad.dtype()), output)?
         };
-        let second = self.float8(Scaled::new(recipe, grad, outputs, ScaleGroups::Columns), of_gradients)?;
-        let x = self.float8(Scaled::new(recipe, x, inputs, ScaleGroups::Columns), DType::E4M3)?;
+        let second = self.float8(ScaledTensor::new(recipe, grad, outputs, ScaleGroups::Columns), of_gradients)?;
+        let x = self.float8(ScaledTensor::new(recipe, x, inputs, ScaleGroups::Columns), DType::E4M3)?;
         if !tokens.is_multiple_of(STEP) {
             let text = format!(
                 "takes inner dimensions that are multiples of {STEP}, and a batch has {tokens} tokens with \
@@ -164,9 +164,9 @@ impl Context {
     }
 
     /// A tensor in 8 bits, with the blocks of `hp_tensor_to_float8_dynamic`.
-    fn float8(&self, scaled: Scaled<'_>, dtype: DType) -> OpResult<Float8> {
+    fn float8(&self, scaled: ScaledTensor<'_>, dtype: DType) -> OpResult<Float8Matrix> {
         let scale = self.float8_scale(scaled, dtype)?;
-        let Scaled { tensor, cols, groups } = scaled;
+        let ScaledTensor { tensor, cols, groups } = scaled;
         let (shape, f32) = (tensor.shape(), DType::F32);
         let data = {
             let wide = match tensor.dtype() {
@@ -183,13 +183,13 @@ impl Context {
             drop(scaled);
             data
         };
-        Ok(Float8 { data, scale })
+        Ok(Float8Matrix { data, scale })
     }
 
     /// What elements are multiplied by so that the largest magnitude of each group becomes that of `dtype`, or nearly that where scales
     /// are powers of two.
-    fn float8_scale(&self, scaled: Scaled<'_>, dtype: DType) -> OpResult<Tensor> {
-        let Scaled { tensor, cols, groups } = scaled;
+    fn float8_scale(&self, scaled: ScaledTensor<'_>, dtype: DType) -> OpResult<Tensor> {
+        let ScaledTensor { tensor, cols, groups } = scaled;
         let (amax, shape) = self.largest_magnitudes(scaled)?;
         let wide = self.temporary(shape, DType::F64, "largest magnitude in f64")?;
         let bounded = self.temporary(shape, DType::F64, "largest magnitude from 1e-12 on")?;
@@ -217,8 +217,8 @@ impl Context {
     }
 
     /// The largest magnitude of each group, and the shape of as many numbers.
-    fn largest_magnitudes(&self, scaled: Scaled<'_>) -> OpResult<(Tensor, Shape)> {
-        let Scaled { tensor, cols, groups } = scaled;
+    fn largest_magnitudes(&self, scaled: ScaledTensor<'_>) -> OpResult<(Tensor, Shape)> {
+        let ScaledTensor { tensor, cols, groups } = scaled;
         let whole = groups == ScaleGroups::All;
         let shape = if whole { Shape::new(&[]) } else { Shape::new(&[groups.count(tensor.numel(), cols)]) };
         // `torch.max` of a whole tensor wants its elements in order, `torch.amax` along a dimension does not.
@@ -255,7 +255,7 @@ impl Context {
     }
 
     /// The bytes of a matrix of `rows × cols`, whose rows lie one after the other, column by column.
-    fn transposed_bytes(&self, matrix: &Float8, [rows, cols]: [usize; 2]) -> OpResult<Tensor> {
+    fn transposed_bytes(&self, matrix: &Float8Matrix, [rows, cols]: [usize; 2]) -> OpResult<Tensor> {
         let shape = Shape::new(&[cols, rows]);
         let copy = self.temporary(shape, matrix.data.dtype(), "transposed copy in 8 bits")?;
         self.copy(&matrix.data.strided(shape, [1, cols, 0, 0], 0), &copy)?;
@@ -277,7 +277,7 @@ impl Context {
             OpResult::Ok(inverse)
         };
         let (of_a, of_b) = (inverse(self, a.scale)?, inverse(self, b.scale)?);
-        let by_rows = self.float8_recipe() == Recipe::Rowwise;
+        let by_rows = self.float8_recipe() == Float8Recipe::Rowwise;
         let (of_a, of_b, behind) = if by_rows && !fast { self.scales_behind(of_a, of_b)? } else { (of_a, of_b, None) };
         let made = output(self, if by_rows { DType::Bf16 } else { dtype })?;
         let memory = self.memory().clone();

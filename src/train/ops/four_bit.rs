@@ -29,11 +29,11 @@ pub struct FourBitWeight {
 #[derive(Clone)]
 enum Runs {
     Plain(Tensor),
-    Nested(Rc<Nested>),
+    Nested(Rc<NestedQuantization>),
 }
 
 /// The same in 8 bits (double quantisation).
-struct Nested {
+struct NestedQuantization {
     bytes: Tensor,
     codes: Tensor,
     absmax: Tensor,
@@ -48,7 +48,7 @@ impl FourBitWeight {
         let meta = |len: usize, dtype| cx.memory().meta(Shape::new(&[len]), dtype);
         let runs = shape.numel().div_ceil(NF4_RUN);
         let magnitudes = if nested {
-            Runs::Nested(Rc::new(Nested {
+            Runs::Nested(Rc::new(NestedQuantization {
                 bytes: meta(runs, DType::U8),
                 codes: meta(256, DType::F32),
                 absmax: meta(runs.div_ceil(BYTES_RUN), DType::F32),
@@ -130,7 +130,7 @@ impl Context {
     }
 
     /// The largest magnitudes `absmax` in 8 bits, around their mean.
-    fn quantize_magnitudes(&mut self, absmax: Tensor, into: &Nested, name: &str) -> OpResult<()> {
+    fn quantize_magnitudes(&mut self, absmax: Tensor, into: &NestedQuantization, name: &str) -> OpResult<()> {
         let len = absmax.numel();
         let mean = self.constant(1, DType::F32, &format!("{name}.nested_offset"))?;
         self.launch(kernels::Sums::Mean {
@@ -250,7 +250,7 @@ impl Context {
 
     /// The largest magnitudes of its runs in f32, and what they were made of, where that lives on: the mean is added `in_place` or not.
     fn magnitudes(&self, weight: &FourBitWeight, in_place: bool) -> OpResult<(Tensor, Option<Tensor>)> {
-        let Nested { bytes, codes, absmax, offset } = match &weight.magnitudes {
+        let NestedQuantization { bytes, codes, absmax, offset } = match &weight.magnitudes {
             Runs::Plain(absmax) => return Ok((absmax.clone(), None)),
             Runs::Nested(nested) => &**nested,
         };

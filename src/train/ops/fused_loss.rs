@@ -1,7 +1,7 @@
 //! A loss of next tokens that is fused with the head which makes the logits, so that they are never all there.
 
 use crate::config::LossHead;
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
@@ -24,18 +24,18 @@ struct Head<'a> {
 }
 
 /// Loss, and gradients of hidden values and of the head's weight.
-type Fused = (Tensor, Tensor, Option<Tensor>);
+type FusedLossResult = (Tensor, Tensor, Option<Tensor>);
 
 /// Positions of all sequences in a row, of which some count.
 #[derive(Clone, Copy)]
-struct Part {
+struct LossChunk {
     first: usize,
     rows: usize,
     /// Their part of all that count.
     share: f64,
 }
 
-impl Part {
+impl LossChunk {
     /// Their elements of a list of all positions.
     fn of(self, list: &Tensor) -> Operand {
         list.window(Shape::new(&[self.rows]), self.first).operand()
@@ -55,7 +55,7 @@ impl Head<'_> {
     }
 
     /// All chunks.
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<LossChunk> {
         let (all, rows, size) = (self.hidden.shape().rows(), self.next.labels.shape().last(), self.chunk());
         let learned_in = |first: usize, until: usize| {
             (first..until).filter(|at| self.next.learned(at / rows, at % rows, at % rows + 1) > 0).count()
@@ -64,12 +64,12 @@ impl Head<'_> {
         #[expect(clippy::cast_precision_loss, reason = "positions of a batch")]
         let part = |first: usize| {
             let rows = size.min(all - first);
-            Part { first, rows, share: learned_in(first, first + rows) as f64 / total as f64 }
+            LossChunk { first, rows, share: learned_in(first, first + rows) as f64 / total as f64 }
         };
         (0..all).step_by(size).map(part).collect()
     }
 
-    fn input(&self, part: Part) -> Tensor {
+    fn input(&self, part: LossChunk) -> Tensor {
         let width = self.hidden.shape().last();
         self.hidden.window(Shape::new(&[part.rows, width]), part.first * width)
     }
@@ -153,7 +153,7 @@ impl Context {
                 let number = |dtype, what| cx.temporary(Shape::new(&[]), dtype, what);
                 let asked = (number(DType::F32, "one")?, number(DType::U8, "whether it is")?);
                 drop((asked, (!old).then(|| number(DType::U8, "whether all are")).transpose()?));
-                let scaled = |cx: &mut Self, saved: Saved| {
+                let scaled = |cx: &mut Self, saved: SavedVariable| {
                     let gradient = saved.unpack(cx)?;
                     drop(saved);
                     let at = gradient.operand();
@@ -171,7 +171,7 @@ impl Context {
     }
 
     /// As Liger does from version 0.8 on: all chunks are made in the same place.
-    fn fused_in_place(&mut self, head: &Head<'_>) -> OpResult<Fused> {
+    fn fused_in_place(&mut self, head: &Head<'_>) -> OpResult<FusedLossResult> {
         let Head { hidden, weight, cap, .. } = *head;
         let (all, classes, dtype) = (hidden.shape().rows(), weight.shape().rows(), hidden.dtype());
         let to_hidden = self.zeros_like(hidden, "input gradient")?;
@@ -207,7 +207,7 @@ impl Context {
 
     /// As Liger did up to version 0.4: a chunk in 16 bits is there beside the gradient of the one before, and cast to f32; its gradient is
     /// cast back, and multiplied by the chunk's share.
-    fn fused_in_f32(&mut self, head: &Head<'_>) -> OpResult<Fused> {
+    fn fused_in_f32(&mut self, head: &Head<'_>) -> OpResult<FusedLossResult> {
         let Head { hidden, weight, cap, .. } = *head;
         let (all, classes, width, dtype) =
             (hidden.shape().rows(), weight.shape().rows(), hidden.shape().last(), hidden.dtype());
@@ -297,7 +297,7 @@ impl Context {
     fn chunk_cross_entropy(
         &self,
         head: &Head<'_>,
-        part: Part,
+        part: LossChunk,
         numbers: &Numbers,
         (logits, of_rows): (&Tensor, &Tensor),
     ) -> OpResult<()> {
@@ -320,7 +320,7 @@ impl Context {
     fn chunk_logits_gradient(
         &self,
         head: &Head<'_>,
-        part: Part,
+        part: LossChunk,
         numbers: &Numbers,
         (logits, of_rows): (&Tensor, &Tensor),
     ) -> OpResult<()> {

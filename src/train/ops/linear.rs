@@ -1,10 +1,10 @@
 //! Linear layers: `y = x Wᵀ (+ b)`.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
-use crate::tensor::{Source, Tensor};
+use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{DType, MatrixView, kernels};
 
 /// The order of a weight's dimensions in memory.
@@ -220,7 +220,8 @@ impl Context {
 
     /// The type of the gradients of parameters. Those of 16-bit copies are cast to f32 later; fused ops write that at once.
     fn gradient_type(&self, weight: &Tensor) -> DType {
-        let is_copy = matches!(weight.dtype(), DType::F16 | DType::Bf16) && !matches!(weight.source(), Source::Leaf(_));
+        let is_copy =
+            matches!(weight.dtype(), DType::F16 | DType::Bf16) && !matches!(weight.source(), GradientTarget::Leaf(_));
         if self.fused && is_copy { DType::F32 } else { weight.dtype() }
     }
 
@@ -262,6 +263,6 @@ pub(super) fn viewed(shape: Shape, to_input: Tensor) -> Tensor {
     if shape.dims().len() > 2 { to_input.marked_as_view() } else { to_input }
 }
 
-fn save_if(cx: &mut Context, condition: bool, tensor: &Tensor) -> OpResult<Option<Saved>> {
+fn save_if(cx: &mut Context, condition: bool, tensor: &Tensor) -> OpResult<Option<SavedVariable>> {
     condition.then(|| cx.save(tensor)).transpose()
 }

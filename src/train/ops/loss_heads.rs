@@ -1,6 +1,6 @@
 //! A loss of next tokens that never has all logits in f32: chunk by chunk.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
@@ -23,9 +23,9 @@ struct Chunk {
 
 /// What a chunk saves.
 struct ChunkSaved {
-    log_probabilities: Saved,
-    targets: Saved,
-    total_weight: Saved,
+    log_probabilities: SavedVariable,
+    targets: SavedVariable,
+    total_weight: SavedVariable,
 }
 
 impl Chunk {

@@ -47,13 +47,13 @@ mod wide_norm;
 
 pub use attention::{EagerScores, SideBySide};
 pub use batch_norm::RunningStatistics;
-pub use by_hand::Attended;
+pub use by_hand::AttentionOutput;
 pub use causal::NextLabels;
 pub use clamped_experts::ClampedExperts;
-pub use dora::Aside;
+pub use dora::DetachedGraph;
 pub use experts::{RouterRule, Routes};
 pub use four_bit::FourBitWeight;
 pub use masks::{MaskShape, SdpaMask};
-pub use norm::{Normalised, Wanted};
+pub use norm::{AddNormOutput, NormOutputs};
 pub use position_scale::PositionScale;
 pub use rotary::{RotaryTables, Turn};

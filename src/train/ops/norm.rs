@@ -1,15 +1,15 @@
 //! Layer normalisation.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
-use crate::tensor::{Source, Tensor};
+use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{DType, Operand, kernels};
 
 /// In which types a fused norm is asked for under autocast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum NormOutputs {
     /// For products only: in 16 bit.
     Lower,
     /// For the residual stream too: in f32, with a 16-bit copy for products.
@@ -17,7 +17,7 @@ pub enum Wanted {
 }
 
 /// A sum and its norm.
-pub struct Normalised {
+pub struct AddNormOutput {
     /// What was normalised, to go on as the residual stream.
     pub sum: Tensor,
     /// The norm.
@@ -32,7 +32,7 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn layer_norm(&mut self, input: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> OpResult<Tensor> {
         if self.fused && input.dtype() == weight.dtype() {
-            return Ok(self.fused_layer_norm(input, None, [weight, bias], eps, Wanted::Both)?.output);
+            return Ok(self.fused_layer_norm(input, None, [weight, bias], eps, NormOutputs::Both)?.output);
         }
         let input = &self.cast_to_f32(input, "layer_norm input")?;
         self.op("layer_norm", |cx| {
@@ -106,8 +106,8 @@ impl Context {
         added: Option<&Tensor>,
         [weight, bias]: [&Tensor; 2],
         eps: f32,
-        wanted: Wanted,
-    ) -> OpResult<Normalised> {
+        wanted: NormOutputs,
+    ) -> OpResult<AddNormOutput> {
         let widest = added.is_none_or(|added| {
             added.dtype().size() <= input.dtype().size() && added.shape() == input.shape() && added.is_contiguous()
         });
@@ -124,7 +124,7 @@ impl Context {
         }
         let sum = added.map_or_else(|| Ok(input.clone()), |added| self.add(input, added))?;
         let output = self.layer_norm(&sum, weight, bias, eps)?;
-        Ok(Normalised { sum, output })
+        Ok(AddNormOutput { sum, output })
     }
 
     /// The same for inputs in the type of the parameters. Saves the sum, and mean and reciprocal deviation of every row.
@@ -134,8 +134,8 @@ impl Context {
         added: Option<&Tensor>,
         [weight, bias]: [&Tensor; 2],
         eps: f32,
-        wanted: Wanted,
-    ) -> OpResult<Normalised> {
+        wanted: NormOutputs,
+    ) -> OpResult<AddNormOutput> {
         self.op("add_layer_norm", |cx| {
             let lower = cx.autocast.dtype().filter(|_| input.dtype() == DType::F32);
             let (shape, dtype, cols) = (input.shape(), input.dtype(), input.shape().last());
@@ -147,7 +147,7 @@ impl Context {
                 None => src.clone(),
             };
             let (output_type, copy_type) = match (lower, wanted) {
-                (Some(lower), Wanted::Lower) => (lower, None),
+                (Some(lower), NormOutputs::Lower) => (lower, None),
                 _ => (dtype, lower),
             };
             let output = cx.activation(shape, output_type, "layer_norm output")?;
@@ -170,7 +170,7 @@ impl Context {
                 if let Some(copy) = copy {
                     cx.autocast.keep_twin(&output, copy);
                 }
-                return Ok(Normalised { sum, output });
+                return Ok(AddNormOutput { sum, output });
             }
             let saved = [cx.save(&sum)?, cx.save(weight)?, cx.save(&mean)?, cx.save(&rstd)?];
             let sum = sum.with_source(added.map_or(input.source(), |added| cx.record_sum(input, added)));
@@ -183,12 +183,12 @@ impl Context {
             if let Some(copy) = copy {
                 cx.autocast.keep_twin(&output, copy.with_source(source).with_slot(1));
             }
-            Ok(Normalised { sum: sum.with_source(source).with_slot(2), output })
+            Ok(AddNormOutput { sum: sum.with_source(source).with_slot(2), output })
         })
     }
 
     /// Puts the sum of two tensors on the tape, whose gradients are the sum's.
-    fn record_sum(&mut self, input: &Tensor, added: &Tensor) -> Source {
+    fn record_sum(&mut self, input: &Tensor, added: &Tensor) -> GradientTarget {
         let (dtype, wanted) = (added.dtype(), added.requires_grad());
         let source = self.record("addBackward", [Some(input), Some(added), None], move |cx, [grad, ..]| {
             let Some(grad) = grad else { return Ok(Gradients::default()) };
@@ -204,9 +204,9 @@ impl Context {
     /// `grads` are those of the result, of its 16-bit copy, and of the sum where it went on.
     fn fused_layer_norm_backward(
         &mut self,
-        saved: &[Saved; 4],
+        saved: &[SavedVariable; 4],
         grads: Gradients,
-        to: Source,
+        to: GradientTarget,
         cols: usize,
     ) -> OpResult<Gradients> {
         let [grad, of_copy, residual] = grads;

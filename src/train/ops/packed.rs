@@ -13,15 +13,15 @@ use vramlab_device::kernels;
 use super::rotary::{RotaryTables, Turn};
 
 /// The gradient of heads that were joined: what was not rotated of them holds it, though it has no elements.
-type Held = Rc<RefCell<Option<Tensor>>>;
+type JoinedGradient = Rc<RefCell<Option<Tensor>>>;
 
 /// Heads cut in two.
-struct Cut {
+struct HeadSplit {
     /// What is rotated.
     first: Tensor,
     /// What is not, where there is such a part.
     rest: Option<Tensor>,
-    held: Held,
+    held: JoinedGradient,
 }
 
 /// Strides of heads (batch, heads, rows, head size) that lie side by side, as a projection does.
@@ -132,7 +132,7 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn rotary_with_rest(&mut self, parts: [&Tensor; 2], tables: &RotaryTables) -> OpResult<[Tensor; 2]> {
         let [q, k] = parts.map(|part| self.with_rest(part, tables.width()));
-        let whole = |cx: &mut Self, cut: Cut| {
+        let whole = |cx: &mut Self, cut: HeadSplit| {
             let rotated = cx.rotary(&cut.first, tables, Turn::default())?;
             cx.joined(rotated, cut)
         };
@@ -168,15 +168,15 @@ impl Context {
     }
 
     /// Heads cut in two, views: the gradient of the rest, zeros of the whole but for it, is there before that of what is rotated.
-    fn with_rest(&mut self, input: &Tensor, rotated: usize) -> Cut {
-        let (held, shape, dtype) = (Held::default(), input.shape(), input.dtype());
+    fn with_rest(&mut self, input: &Tensor, rotated: usize) -> HeadSplit {
+        let (held, shape, dtype) = (JoinedGradient::default(), input.shape(), input.dtype());
         let has_rest = rotated < shape.last();
         let part = |start, width| input.strided(shape.with_last(width), input.layout(), start);
         let rest = has_rest.then(|| part(rotated, shape.last() - rotated));
         // All of a tensor is no slice of it.
         let first = if has_rest { part(0, rotated) } else { input.clone() };
         if !self.differentiates(&[input]) {
-            return Cut { first, rest, held };
+            return HeadSplit { first, rest, held };
         }
         let kept = Rc::clone(&held);
         let strides = shape.contiguous_strides();
@@ -192,11 +192,11 @@ impl Context {
             drop(other);
             Ok([Some(whole), None, None])
         });
-        Cut { first: first.with_source(source), rest, held }
+        HeadSplit { first: first.with_source(source), rest, held }
     }
 
     /// What was rotated of heads, with the rest of them.
-    fn joined(&mut self, rotated: Tensor, Cut { first, rest, held }: Cut) -> OpResult<Tensor> {
+    fn joined(&mut self, rotated: Tensor, HeadSplit { first, rest, held }: HeadSplit) -> OpResult<Tensor> {
         let (narrow, wide) = (first.dtype(), rotated.dtype());
         let width = first.shape().last();
         let shape = first.shape().with_last(width + rest.as_ref().map_or(0, |rest| rest.shape().last()));

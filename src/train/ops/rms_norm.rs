@@ -1,6 +1,6 @@
 //! The norm by the root of the mean square, op for op as models in PyTorch write it.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
@@ -9,14 +9,14 @@ use vramlab_device::{DType, kernels};
 
 /// Which argument of a product a weight is.
 #[derive(Clone, Copy)]
-pub(super) enum Factor {
+pub(super) enum WeightSide {
     First,
     Second,
 }
 
 /// When a weight is multiplied.
 #[derive(Clone, Copy)]
-enum Weighted {
+enum WeightPrecision {
     /// After the cast back to the type of the input.
     Narrow,
     /// Before it.
@@ -34,7 +34,7 @@ impl Context {
         if self.fused && input.dtype() == weight.dtype() {
             return self.fused_rms_norm(input, weight, eps);
         }
-        self.weighted_norm(input, weight, eps, Weighted::Narrow)
+        self.weighted_norm(input, weight, eps, WeightPrecision::Narrow)
     }
 
     /// The same with the weight before the cast: `(weight * (x * torch.rsqrt(variance + eps))).to(input.dtype)` (OLMo 2).
@@ -45,10 +45,10 @@ impl Context {
         if self.fused && input.dtype() == weight.dtype() {
             return self.fused_rms_norm(input, weight, eps);
         }
-        self.weighted_norm(input, weight, eps, Weighted::Wide)
+        self.weighted_norm(input, weight, eps, WeightPrecision::Wide)
     }
 
-    fn weighted_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f64, by: Weighted) -> OpResult<Tensor> {
+    fn weighted_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f64, by: WeightPrecision) -> OpResult<Tensor> {
         let dtype = input.dtype();
         let narrow = matches!(dtype, DType::F16 | DType::Bf16);
         let x = if narrow { self.cast(input, DType::F32, "norm input in f32")? } else { input.clone() };
@@ -63,12 +63,12 @@ impl Context {
         let normalised = self.scale_rows(&x, &factors)?;
         drop((x, factors));
         let output = match by {
-            Weighted::Narrow => {
+            WeightPrecision::Narrow => {
                 let normalised = if narrow { self.cast(&normalised, dtype, "normalised")? } else { normalised };
-                self.scale_columns(&normalised, weight, Factor::First)
+                self.scale_columns(&normalised, weight, WeightSide::First)
             }
-            Weighted::Wide => {
-                let wide = self.scale_columns(&normalised, weight, Factor::First)?;
+            WeightPrecision::Wide => {
+                let wide = self.scale_columns(&normalised, weight, WeightSide::First)?;
                 if wide.dtype() == dtype { Ok(wide) } else { self.cast(&wide, dtype, "norm output") }
             }
         };
@@ -104,7 +104,7 @@ impl Context {
             let weight = wide(self, weight, "weight in f32")?;
             let shifted = self.add_number(&weight, 1.0)?;
             drop(weight);
-            self.scale_columns(&normalised, &shifted, Factor::Second)?
+            self.scale_columns(&normalised, &shifted, WeightSide::Second)?
         };
         drop(normalised);
         if output.dtype() == dtype { Ok(output) } else { self.cast(&output, dtype, "norm output") }
@@ -253,7 +253,7 @@ impl Context {
     }
 
     /// Every row of `input` times `weight`, element by element. Saves each where the other needs a gradient.
-    pub(super) fn scale_columns(&mut self, input: &Tensor, weight: &Tensor, place: Factor) -> OpResult<Tensor> {
+    pub(super) fn scale_columns(&mut self, input: &Tensor, weight: &Tensor, place: WeightSide) -> OpResult<Tensor> {
         self.op("mul", |cx| {
             let differentiates = cx.differentiates(&[input, weight]);
             let saved_input = if differentiates && weight.requires_grad() { Some(cx.save(input)?) } else { None };
@@ -268,14 +268,15 @@ impl Context {
             let (of_input, of_weight) = (input.dtype(), (weight.shape(), weight.dtype()));
             let source = cx.record("mulBackward", [Some(weight), Some(input), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let mut unpacked = |saved: &Option<Saved>| saved.as_ref().map(|saved| saved.unpack(cx)).transpose();
+                let mut unpacked =
+                    |saved: &Option<SavedVariable>| saved.as_ref().map(|saved| saved.unpack(cx)).transpose();
                 // The second argument comes first.
                 let (input, weight) = match place {
-                    Factor::First => {
+                    WeightSide::First => {
                         let input = unpacked(&saved_input)?;
                         (input, unpacked(&saved_weight)?)
                     }
-                    Factor::Second => {
+                    WeightSide::Second => {
                         let weight = unpacked(&saved_weight)?;
                         (unpacked(&saved_input)?, weight)
                     }
@@ -285,11 +286,11 @@ impl Context {
                 };
                 // So does its gradient.
                 let (dst, products) = match place {
-                    Factor::First => {
+                    WeightSide::First => {
                         let dst = product(&weight, "input gradient")?;
                         (dst, product(&input, "gradient times input")?)
                     }
-                    Factor::Second => {
+                    WeightSide::Second => {
                         let products = product(&input, "gradient times input")?;
                         (product(&weight, "input gradient")?, products)
                     }

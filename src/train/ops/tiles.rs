@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use vramlab_device::kernels;
 
-use crate::context::{Context, Repeatable, Saving};
+use crate::context::{Context, Repeatable, SavedTensorHooks};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
@@ -74,7 +74,7 @@ impl Context {
         let to_input = self.temporary(input.shape(), input.dtype(), "gradient of all tiles")?;
         self.launch(kernels::Elementwise::Fill { dst: to_input.operand(), value: 0.0 })?;
         let grad = self.contiguous(grad, "contiguous gradient")?;
-        let saving = std::mem::replace(&mut self.saving, Saving::Keep);
+        let saving = std::mem::replace(&mut self.saving, SavedTensorHooks::Keep);
         // A variable of the loop: it lives until the next tile's output is there.
         let mut output: Option<Tensor> = None;
         let ran = (0..all).step_by(size).try_for_each(|first| {

@@ -11,7 +11,7 @@ use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, ParameterUpdate, kernels};
 use vramlab_model::Category;
 
-use super::rule::{StepRule, Trained, temporaries};
+use super::rule::{ParameterGradient, StepRule, temporaries};
 use super::state::State;
 
 struct Moments {
@@ -46,7 +46,13 @@ impl Adam {
         self.moments.iter_mut().map(|(index, moments)| (*index, [&mut moments.first, &mut moments.second]))
     }
 
-    pub fn step(&mut self, cx: &Context, hyper: &Hyper, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
+    pub fn step(
+        &mut self,
+        cx: &Context,
+        hyper: &Hyper,
+        rule: StepRule,
+        parameters: &[ParameterGradient],
+    ) -> OpResult<()> {
         for parameter in parameters {
             self.bear(cx, rule.form, parameter)?;
         }
@@ -91,7 +97,7 @@ impl Adam {
     }
 
     /// Makes the state of a parameter that is updated for the first time.
-    fn bear(&mut self, cx: &Context, form: OptimizerForm, parameter: &Trained) -> OpResult<()> {
+    fn bear(&mut self, cx: &Context, form: OptimizerForm, parameter: &ParameterGradient) -> OpResult<()> {
         if self.moments.contains_key(&parameter.index) {
             return Ok(());
         }
@@ -106,7 +112,13 @@ impl Adam {
     }
 
     /// One kernel for all parameters that have been updated equally often.
-    fn update(&mut self, cx: &Context, hyper: &Hyper, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
+    fn update(
+        &mut self,
+        cx: &Context,
+        hyper: &Hyper,
+        rule: StepRule,
+        parameters: &[ParameterGradient],
+    ) -> OpResult<()> {
         let mut updates: BTreeMap<u64, Vec<ParameterUpdate>> = BTreeMap::new();
         for parameter in parameters {
             let Some(moments) = self.moments.get_mut(&parameter.index) else { continue };
@@ -128,7 +140,7 @@ impl Adam {
     }
 }
 
-fn counter(cx: &Context, parameter: &Trained) -> OpResult<Tensor> {
+fn counter(cx: &Context, parameter: &ParameterGradient) -> OpResult<Tensor> {
     let name = cx.memory().name(&format!("{}.step", cx.leaves[parameter.index].name));
     let scalar = Shape::new(&[]);
     cx.memory().named_tensor(scalar, DType::F32, Category::OptimizerState, name, StreamId::DEFAULT)

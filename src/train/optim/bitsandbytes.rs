@@ -13,17 +13,17 @@ use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::{BYTES_RUN, ByteMoment, DType, KeptMoment, KeptMoments, Operand, dynamic_map, kernels};
 use vramlab_model::{Category, EventKind};
 
-use super::rule::{StepRule, Trained};
+use super::rule::{ParameterGradient, StepRule};
 use super::state::State;
 
 /// Where a moment is.
-enum Place {
+enum MomentStorage {
     Own(State),
     /// In unified memory.
     Paged(ManagedBlock),
 }
 
-impl Place {
+impl MomentStorage {
     /// The tensor that may be parked.
     fn own(&mut self) -> Option<&mut State> {
         match self {
@@ -42,18 +42,18 @@ impl Place {
 }
 
 /// What the moments of one parameter are made of: two, or one.
-struct Moments {
-    states: Vec<Place>,
+struct BlockwiseMoments {
+    states: Vec<MomentStorage>,
     /// The largest magnitudes of runs of each, where the states are bytes.
     absmax: Vec<Tensor>,
     /// Updates so far.
     step: u64,
 }
 
-impl Moments {
+impl BlockwiseMoments {
     /// The tensors that may be parked.
     fn own(&mut self) -> Vec<&mut State> {
-        self.states.iter_mut().filter_map(Place::own).collect()
+        self.states.iter_mut().filter_map(MomentStorage::own).collect()
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Bitsandbytes {
     kept: KeptState,
     /// What the bytes of first and of second moments stand for, for all parameters.
     codes: Vec<Tensor>,
-    moments: BTreeMap<usize, Moments>,
+    moments: BTreeMap<usize, BlockwiseMoments>,
     /// Parameters of the last step.
     updated: Vec<usize>,
 }
@@ -104,7 +104,13 @@ impl Bitsandbytes {
         self.moments.iter_mut().map(|(index, moments)| (*index, moments.own()))
     }
 
-    pub fn step(&mut self, cx: &Context, hyper: &Hyper, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
+    pub fn step(
+        &mut self,
+        cx: &Context,
+        hyper: &Hyper,
+        rule: StepRule,
+        parameters: &[ParameterGradient],
+    ) -> OpResult<()> {
         let before = cx.memory().managed();
         for parameter in parameters {
             self.bear(cx, parameter)?;
@@ -131,7 +137,7 @@ impl Bitsandbytes {
     }
 
     /// Makes the state of a parameter that is updated for the first time.
-    fn bear(&mut self, cx: &Context, parameter: &Trained) -> OpResult<()> {
+    fn bear(&mut self, cx: &Context, parameter: &ParameterGradient) -> OpResult<()> {
         if self.moments.contains_key(&parameter.index) {
             return Ok(());
         }
@@ -144,28 +150,28 @@ impl Bitsandbytes {
         let dtype = if in_bytes { DType::U8 } else { DType::F32 };
         let place = |what| {
             Ok(if self.kept.is_paged(len) {
-                Place::Paged(ManagedBlock::new(cx.memory(), len, dtype)?)
+                MomentStorage::Paged(ManagedBlock::new(cx.memory(), len, dtype)?)
             } else {
-                Place::Own(parameter.state_in(cx, dtype, what)?)
+                MomentStorage::Own(parameter.state_in(cx, dtype, what)?)
             })
         };
-        let states: Vec<Place> = named.iter().map(|&(state, ..)| place(state)).collect::<OpResult<_>>()?;
+        let states: Vec<MomentStorage> = named.iter().map(|&(state, ..)| place(state)).collect::<OpResult<_>>()?;
         let runs = Shape::new(&[len.div_ceil(BYTES_RUN)]);
         let magnitudes = named.iter().filter(|_| in_bytes);
         let absmax: Vec<Tensor> =
             magnitudes.map(|&(_, absmax, ..)| kept(cx, runs, &parameter.named(cx, absmax))).collect::<OpResult<_>>()?;
-        for dst in states.iter().filter_map(Place::operand).chain(absmax.iter().map(Tensor::operand)) {
+        for dst in states.iter().filter_map(MomentStorage::operand).chain(absmax.iter().map(Tensor::operand)) {
             cx.launch(kernels::Elementwise::Fill { dst, value: 0.0 })?;
         }
-        self.moments.insert(parameter.index, Moments { states, absmax, step: 0 });
+        self.moments.insert(parameter.index, BlockwiseMoments { states, absmax, step: 0 });
         Ok(())
     }
 
-    fn update(&mut self, cx: &Context, hyper: &Hyper, rule: StepRule, parameter: &Trained) -> OpResult<()> {
+    fn update(&mut self, cx: &Context, hyper: &Hyper, rule: StepRule, parameter: &ParameterGradient) -> OpResult<()> {
         let Some(moments) = self.moments.get_mut(&parameter.index) else { return Ok(()) };
         moments.step += 1;
         self.updated.push(parameter.index);
-        let states: Vec<Operand> = moments.states.iter().filter_map(Place::operand).collect();
+        let states: Vec<Operand> = moments.states.iter().filter_map(MomentStorage::operand).collect();
         let bytes = |which: usize| {
             Some(ByteMoment {
                 bytes: *states.get(which)?,

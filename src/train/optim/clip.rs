@@ -1,7 +1,7 @@
 //! Gradients clipped by the norm of all of them: `torch.nn.utils.clip_grad_norm_`, in its form for lists of tensors. Where each rank has
 //! some of them, the norm is that of all ranks' together.
 
-use super::rule::{Trained, with_gradients};
+use super::rule::{ParameterGradient, with_gradients};
 use crate::communicator::Communicator;
 use crate::context::Context;
 use crate::error::OpResult;
@@ -11,7 +11,7 @@ use vramlab_device::{DType, NORM_RUN, Operand, kernels};
 
 /// Of what each rank has some gradients, or parts of all, and how their squares are summed.
 #[derive(Clone, Copy)]
-pub(crate) struct Shared<'a> {
+pub(crate) struct ClipGroup<'a> {
     pub communicator: &'a Communicator,
     /// Norms of parts of one gradient are reduced together (a `DTensor`'s), else the sum over all gradients, as torchtitan does of stages.
     pub in_parts: bool,
@@ -22,13 +22,13 @@ pub(crate) fn clip_gradients(
     cx: &mut Context,
     parameters: &[usize],
     most: f64,
-    shared: Option<Shared<'_>>,
+    shared: Option<ClipGroup<'_>>,
 ) -> OpResult<()> {
     let trained = with_gradients(cx, parameters);
     let gradients: Vec<Operand> = trained.iter().map(|parameter| parameter.gradient.operand()).collect();
     if gradients.is_empty() {
         // The others have some.
-        let Some(Shared { communicator, in_parts: false }) = shared else { return Ok(()) };
+        let Some(ClipGroup { communicator, in_parts: false }) = shared else { return Ok(()) };
         let none = cx.temporary(Shape::new(&[]), DType::F32, "norm of all gradients")?;
         cx.launch(kernels::Elementwise::Fill { dst: none.operand(), value: 0.0 })?;
         communicator.all_reduce(cx.memory(), &none)?;
@@ -45,10 +45,10 @@ pub(crate) fn clip_gradients(
 /// The factor, in the block of the norm: one kernel makes both of the sums.
 fn clip_factor(
     cx: &Context,
-    trained: &[Trained],
+    trained: &[ParameterGradient],
     gradients: &[Operand],
     most: f64,
-    shared: Option<Shared<'_>>,
+    shared: Option<ClipGroup<'_>>,
 ) -> OpResult<Tensor> {
     let dtype = trained.iter().map(|parameter| parameter.data.dtype()).max_by_key(|dtype| dtype.size());
     let dtype = dtype.unwrap_or(DType::F32);
@@ -76,7 +76,7 @@ fn clip_factor(
     let stack = |what| cx.temporary(Shape::new(&[rows]), dtype, what);
     let stacked = stack("gradient norms")?;
     let roots = match shared {
-        Some(Shared { communicator, in_parts: true }) => {
+        Some(ClipGroup { communicator, in_parts: true }) => {
             let parts = stack("squares of norms of parts")?;
             let reduced = stack("squares of norms")?;
             let roots = stack("norms of whole gradients")?;
@@ -88,7 +88,7 @@ fn clip_factor(
         _ => None,
     };
     let total = scalar("norm of all gradients")?;
-    if let Some(Shared { communicator, in_parts }) = shared {
+    if let Some(ClipGroup { communicator, in_parts }) = shared {
         if !in_parts {
             communicator.all_reduce(cx.memory(), squares)?;
             communicator.join(cx.memory())?;

@@ -17,11 +17,11 @@ mod schedule;
 mod sgd;
 mod state;
 
-use self::rule::{StepRule, Trained, with_gradients};
+use self::rule::{ParameterGradient, StepRule, with_gradients};
 use self::state::State;
 use vramlab_device::GradScaling;
 
-pub(crate) use clip::{Shared, clip_gradients};
+pub(crate) use clip::{ClipGroup, clip_gradients};
 
 use super::config::{Config, OptimizerForm, OptimizerKind};
 use super::context::Context;
@@ -133,7 +133,7 @@ impl Optimizer {
     }
 
     /// Brings the state of parameters to the device, as far as it is parked.
-    fn fetch(&mut self, cx: &mut Context, parameters: &[Trained]) -> OpResult<()> {
+    fn fetch(&mut self, cx: &mut Context, parameters: &[ParameterGradient]) -> OpResult<()> {
         if self.states(parameters).iter().all(|state| state.tensor().is_some()) {
             return Ok(());
         }
@@ -141,7 +141,7 @@ impl Optimizer {
     }
 
     /// Sends the state of parameters to host memory.
-    fn park(&mut self, cx: &mut Context, parameters: &[Trained], pinned: bool) -> OpResult<()> {
+    fn park(&mut self, cx: &mut Context, parameters: &[ParameterGradient], pinned: bool) -> OpResult<()> {
         let states = self.states(parameters);
         cx.op("park state", |cx| states.into_iter().try_for_each(|state| state.park(cx.memory(), pinned)))?;
         cx.memory().tell_host();
@@ -149,7 +149,7 @@ impl Optimizer {
     }
 
     /// The state tensors of parameters in their order, of those that have been born.
-    fn states(&mut self, parameters: &[Trained]) -> Vec<&mut State> {
+    fn states(&mut self, parameters: &[ParameterGradient]) -> Vec<&mut State> {
         let place = |index: usize| parameters.iter().position(|parameter| parameter.index == index);
         let mut states: Vec<(usize, &mut State)> = match &mut self.rule {
             Rule::Sgd(sgd) => sgd.states().filter_map(|(index, state)| Some((place(index)?, state))).collect(),

@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 use vramlab_device::kernels;
 
 use super::adam::Adam;
-use super::rule::{StepRule, Trained};
+use super::rule::{ParameterGradient, StepRule};
 use super::state::State;
 
 /// Its default; that of SGD is another one.
@@ -43,8 +43,14 @@ impl Muon {
         self.buffers.iter_mut().map(|(index, buffer)| (*index, buffer)).chain(moments)
     }
 
-    pub fn step(&mut self, cx: &mut Context, hyper: &Hyper, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
-        let (hidden, others): (Vec<Trained>, Vec<Trained>) = parameters
+    pub fn step(
+        &mut self,
+        cx: &mut Context,
+        hyper: &Hyper,
+        rule: StepRule,
+        parameters: &[ParameterGradient],
+    ) -> OpResult<()> {
+        let (hidden, others): (Vec<ParameterGradient>, Vec<ParameterGradient>) = parameters
             .iter()
             .cloned()
             .partition(|parameter| is_hidden(&cx.leaves[parameter.index].name, &parameter.data));
@@ -62,7 +68,7 @@ impl Muon {
         self.others.take_back();
     }
 
-    fn update(&mut self, cx: &Context, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
+    fn update(&mut self, cx: &Context, rule: StepRule, parameters: &[ParameterGradient]) -> OpResult<()> {
         for parameter in parameters {
             if let Entry::Vacant(place) = self.buffers.entry(parameter.index) {
                 let buffer = place.insert(parameter.state(cx, "momentum_buffer")?);

@@ -33,14 +33,14 @@ impl StepRule {
 
 /// A parameter with its gradient.
 #[derive(Clone)]
-pub(super) struct Trained {
+pub(super) struct ParameterGradient {
     /// Its position among the parameters.
     pub index: usize,
     pub data: Tensor,
     pub gradient: Tensor,
 }
 
-impl Trained {
+impl ParameterGradient {
     /// What a kernel needs, with the state that the optimizer has.
     pub fn update(&self, first: Option<&State>, second: Option<&State>) -> ParameterUpdate {
         let operand = |state: Option<&State>| state.and_then(State::tensor).map(Tensor::operand);
@@ -75,19 +75,19 @@ impl Trained {
 }
 
 /// One intermediate result per parameter, as foreach makes them. Drop it where PyTorch forgets the list.
-pub(super) fn temporaries(cx: &Context, parameters: &[Trained], what: &'static str) -> OpResult<Vec<Tensor>> {
+pub(super) fn temporaries(cx: &Context, parameters: &[ParameterGradient], what: &'static str) -> OpResult<Vec<Tensor>> {
     parameters.iter().map(|parameter| parameter.temporary(cx, what)).collect()
 }
 
 /// Those of `parameters` that have gradients.
-pub(super) fn with_gradients(cx: &Context, parameters: &[usize]) -> Vec<Trained> {
+pub(super) fn with_gradients(cx: &Context, parameters: &[usize]) -> Vec<ParameterGradient> {
     let leaves = parameters.iter().map(|&index| (index, &cx.leaves[index]));
     leaves
         .filter_map(|(index, leaf)| {
             let (data, gradient) = leaf.trained();
             // A rank may have no row of a small parameter.
             let gradient = gradient.filter(|_| data.numel() > 0)?.clone();
-            Some(Trained { index, data: data.clone(), gradient })
+            Some(ParameterGradient { index, data: data.clone(), gradient })
         })
         .collect()
 }

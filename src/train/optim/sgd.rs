@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::error::OpResult;
 use vramlab_device::kernels;
 
-use super::rule::{StepRule, Trained, temporaries};
+use super::rule::{ParameterGradient, StepRule, temporaries};
 use super::state::State;
 
 /// State of SGD: with momentum, one buffer per parameter.
@@ -26,7 +26,13 @@ impl Sgd {
         self.buffers.iter_mut().map(|(index, buffer)| (*index, buffer))
     }
 
-    pub fn step(&mut self, cx: &Context, momentum: f64, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
+    pub fn step(
+        &mut self,
+        cx: &Context,
+        momentum: f64,
+        rule: StepRule,
+        parameters: &[ParameterGradient],
+    ) -> OpResult<()> {
         let momentum = if self.momentum { momentum } else { 0.0 };
         let decays = rule.weight_decay != 0.0;
         match rule.form {
@@ -49,7 +55,13 @@ impl Sgd {
 
     /// One kernel over parameters that are updated for the first time, one over the others: the first buffer is a copy of
     /// the first gradient.
-    fn update(&mut self, cx: &Context, momentum: f64, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
+    fn update(
+        &mut self,
+        cx: &Context,
+        momentum: f64,
+        rule: StepRule,
+        parameters: &[ParameterGradient],
+    ) -> OpResult<()> {
         let (mut first, mut later) = (Vec::new(), Vec::new());
         for parameter in parameters {
             if !self.momentum {

@@ -49,7 +49,7 @@ pub(super) fn broadcast(cx: &mut Context, tensors: &[(DType, usize)]) -> OpResul
 }
 
 /// A buffer of a coalesced broadcast: tensors of one type.
-struct Buffer {
+struct BroadcastBuffer {
     /// The number of its first tensor.
     first: usize,
     dtype: DType,
@@ -58,10 +58,10 @@ struct Buffer {
 
 /// Types and elements of the buffers of a coalesced broadcast, by the first tensor in each.
 fn buffers(tensors: impl Iterator<Item = (DType, usize)>) -> Vec<(DType, usize)> {
-    let (mut open, mut closed): (Vec<Buffer>, Vec<Buffer>) = (Vec::new(), Vec::new());
+    let (mut open, mut closed): (Vec<BroadcastBuffer>, Vec<BroadcastBuffer>) = (Vec::new(), Vec::new());
     for (first, (dtype, elements)) in tensors.enumerate() {
         let place = open.iter().position(|buffer| buffer.dtype == dtype).unwrap_or_else(|| {
-            open.push(Buffer { first, dtype, elements: 0 });
+            open.push(BroadcastBuffer { first, dtype, elements: 0 });
             open.len() - 1
         });
         open[place].elements += elements;
@@ -71,7 +71,7 @@ fn buffers(tensors: impl Iterator<Item = (DType, usize)>) -> Vec<(DType, usize)>
     }
     closed.append(&mut open);
     closed.sort_unstable_by_key(|buffer| buffer.first);
-    closed.into_iter().map(|Buffer { dtype, elements, .. }| (dtype, elements)).collect()
+    closed.into_iter().map(|BroadcastBuffer { dtype, elements, .. }| (dtype, elements)).collect()
 }
 
 /// `dist.barrier()`: a byte that stays, and four that go.

@@ -14,9 +14,9 @@ mod tensor;
 
 pub(super) use alike::alike;
 pub(super) use partition::share_of;
-pub(super) use pipeline::Stage;
+pub(super) use pipeline::PipelineStage;
 
-use super::config::{Config, Float8, Offload, OnOom, OptimizerForm, OptimizerKind};
+use super::config::{Config, Float8Recipe, Offload, OnOom, OptimizerForm, OptimizerKind};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::member::Member;
@@ -24,7 +24,7 @@ use super::schedule::micro_batches;
 use super::workload::Model;
 use reducer::Reducer;
 use server::Server;
-use sharded::Sharded;
+use sharded::ShardedModel;
 use vramlab_device::DType;
 use vramlab_model::Parallelism;
 
@@ -70,7 +70,7 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
             "{parallelism} shares the work of a step among ranks; give at least two, such as sim:h200x2"
         ));
     }
-    if config.float8 != Float8::Off {
+    if config.float8 != Float8Recipe::Off {
         return alone("--fp8");
     }
     if config.offload == Offload::ParametersAndActivations {
@@ -141,7 +141,7 @@ pub(super) fn wrap(
     member: Member,
     lower: Option<DType>,
     model: &dyn Model,
-) -> OpResult<Option<Stage>> {
+) -> OpResult<Option<PipelineStage>> {
     let needs_blocks = match member.parallelism {
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Server => false,
         Parallelism::Zero2 | Parallelism::Fsdp => cx.units.is_empty(),
@@ -183,13 +183,13 @@ pub(super) fn wrap(
     }
     let mut stage = None;
     match member.parallelism {
-        Parallelism::Pipeline(schedule) => stage = Some(Stage::keep(cx, member.world, schedule, model)?),
+        Parallelism::Pipeline(schedule) => stage = Some(PipelineStage::keep(cx, member.world, schedule, model)?),
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 => {
             cx.hooks = Some(Box::new(Reducer::wrap(cx, member)?));
         }
-        Parallelism::Zero2 => cx.hooks = Some(Box::new(Sharded::wrap(cx, member.world, lower, false)?)),
+        Parallelism::Zero2 => cx.hooks = Some(Box::new(ShardedModel::wrap(cx, member.world, lower, false)?)),
         Parallelism::Tensor => tensor::split(cx)?,
-        Parallelism::Fsdp => cx.hooks = Some(Box::new(Sharded::wrap(cx, member.world, lower, true)?)),
+        Parallelism::Fsdp => cx.hooks = Some(Box::new(ShardedModel::wrap(cx, member.world, lower, true)?)),
         Parallelism::Server => cx.hooks = Some(Box::new(Server::wrap(cx, member.world)?)),
     }
     construction::barrier(cx)?;

@@ -10,12 +10,12 @@ use crate::context::Context;
 use crate::error::{OpResult, TrainError};
 use crate::graph::Graph;
 use crate::member::{UnevenSplit, World};
-use crate::memory::Moment;
+use crate::memory::HeldMark;
 use crate::schedule::{Action, order};
 use crate::shape::Shape;
-use crate::tensor::{Source, Tensor};
-use crate::timetable::Entry;
-use crate::workload::{Batch, Cut, Model, Part};
+use crate::tensor::{GradientTarget, Tensor};
+use crate::timetable::TimetableEntry;
+use crate::workload::{Batch, Cut, Model, StagePart};
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, kernels};
 use vramlab_model::{Category, PipelineSchedule, STAGE};
@@ -51,7 +51,7 @@ fn in_four_bit(cx: &Context) -> BTreeSet<usize> {
 }
 
 /// A micro-batch between its forward and its backward.
-struct Passed {
+struct MicroBatch {
     graph: Graph,
     output: Tensor,
     loss: Option<Tensor>,
@@ -60,13 +60,13 @@ struct Passed {
 }
 
 /// The stage of one rank: its part of the model, and what lies between it and its neighbours.
-pub(crate) struct Stage {
+pub(crate) struct PipelineStage {
     schedule: PipelineSchedule,
     communicator: Communicator,
     /// What goes back to the stage before, where devices pass it on: a send there may wait until it is received, behind
     /// nothing that goes the other way.
     backwards: Option<Communicator>,
-    part: Part,
+    part: StagePart,
     /// Which of its blocks the step under way checkpoints.
     checkpointing: Checkpointing,
     /// Parameters of the stage, in the order of its modules.
@@ -77,17 +77,17 @@ pub(crate) struct Stage {
     inputs: Vec<Tensor>,
     /// Gradients of outputs that are received; none on the last stage.
     output_gradients: Vec<Tensor>,
-    passed: Vec<Option<Passed>>,
+    passed: Vec<Option<MicroBatch>>,
     /// Outputs of the last stage: they are kept until the next step begins.
     outputs: Vec<Tensor>,
     losses: Vec<Tensor>,
     /// The gradient of an input on its way to the stage before.
     sent: Option<Tensor>,
     /// What it waits for, where ranks are simulated.
-    entry: Option<Entry>,
+    entry: Option<TimetableEntry>,
 }
 
-impl Stage {
+impl PipelineStage {
     /// Layers in 4 bits of other stages: each weight knows its layer as that knows it, so that Python's collector finds them, which runs
     /// when ranks have met.
     pub fn collect(&self, cx: &Context) {
@@ -113,7 +113,7 @@ impl Stage {
         }
         let each = blocks / ranks;
         let units = each * world.rank()..each * (world.rank() + 1);
-        let part = Part { units: units.clone(), first: world.rank() == 0, last: world.rank() + 1 == ranks };
+        let part = StagePart { units: units.clone(), first: world.rank() == 0, last: world.rank() + 1 == ranks };
         let in_blocks: BTreeSet<usize> = cx.units.iter().flatten().copied().collect();
         let around = (0..cx.leaves.len()).filter(|parameter| !in_blocks.contains(parameter));
         let (front, back): (Vec<usize>, Vec<usize>) = around.partition(|&parameter| parameter < first);
@@ -152,7 +152,7 @@ impl Stage {
         let backwards = if cx.memory().exchanges() { Some(new()?) } else { None };
         let (inputs, output_gradients, passed) = (Vec::new(), Vec::new(), Vec::new());
         let (outputs, losses, sent) = (Vec::new(), Vec::new(), None);
-        let entry = cx.timetable.clone().map(|table| Entry::new(table, world));
+        let entry = cx.timetable.clone().map(|table| TimetableEntry::new(table, world));
         Ok(Self {
             schedule,
             communicator,
@@ -314,7 +314,7 @@ impl Stage {
         self.losses.extend(loss.as_ref().map(Tensor::detach));
         let graph = cx.end_graph();
         if let Some(place) = self.passed.get_mut(number) {
-            *place = Some(Passed { graph, output, loss, input_gradient });
+            *place = Some(MicroBatch { graph, output, loss, input_gradient });
         }
         self.done(cx, begun)
     }
@@ -325,13 +325,14 @@ impl Stage {
     }
 
     /// An action is done that began at `begun`.
-    fn done(&mut self, cx: &Context, begun: Moment) -> OpResult<()> {
+    fn done(&mut self, cx: &Context, begun: HeldMark) -> OpResult<()> {
         self.entry.as_mut().map_or(Ok(()), |entry| entry.done(cx.memory(), begun))
     }
 
     /// Backward of one micro-batch.
     pub fn backward(&mut self, cx: &mut Context, number: usize) -> OpResult<()> {
-        let Some(Passed { graph, output, loss, input_gradient }) = self.passed.get_mut(number).and_then(Option::take)
+        let Some(MicroBatch { graph, output, loss, input_gradient }) =
+            self.passed.get_mut(number).and_then(Option::take)
         else {
             return Ok(());
         };
@@ -393,7 +394,7 @@ fn own_head(cx: &mut Context) -> OpResult<Tensor> {
     let Some(table) = cx.leaves.first().map(|leaf| leaf.data.clone()) else {
         return Err(TrainError::Workload("a pipeline ends in a head like the table of tokens; use ddp".into()).into());
     };
-    debug_assert_eq!(table.source(), Source::Constant);
+    debug_assert_eq!(table.source(), GradientTarget::Constant);
     let (memory, shape, dtype) = (cx.memory(), table.shape(), table.dtype());
     let name = memory.name("head.weight");
     let new = |memory: &crate::memory::Memory| {

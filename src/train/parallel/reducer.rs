@@ -28,7 +28,7 @@ struct Bucket {
 
 /// Where a parameter's gradient lies.
 #[derive(Clone, Copy)]
-struct Place {
+struct BucketSlot {
     bucket: usize,
     offset: usize,
 }
@@ -41,7 +41,7 @@ pub(super) struct Reducer {
     views: bool,
     buckets: Vec<Bucket>,
     /// By parameter.
-    places: Vec<Place>,
+    places: Vec<BucketSlot>,
     /// Parameters in the order of the first synchronised pass; `None` once buckets were made by it.
     order: Option<Vec<usize>>,
     /// Buffers of the model when it was wrapped, which is what is sent, whatever stands in their place since.
@@ -87,11 +87,11 @@ impl Reducer {
         let parts =
             assign(order.iter().map(|&p| (p, cx.leaves[p].data.dtype(), cx.leaves[p].data.numel())), first, others);
         self.buckets.clear();
-        self.places = vec![Place { bucket: 0, offset: 0 }; cx.leaves.len()];
-        for (number, Part { dtype, parameters, .. }) in parts.into_iter().enumerate() {
+        self.places = vec![BucketSlot { bucket: 0, offset: 0 }; cx.leaves.len()];
+        for (number, BucketPart { dtype, parameters, .. }) in parts.into_iter().enumerate() {
             let mut elements = 0;
             for &parameter in &parameters {
-                self.places[parameter] = Place { bucket: number, offset: elements };
+                self.places[parameter] = BucketSlot { bucket: number, offset: elements };
                 elements += cx.leaves[parameter].data.numel();
             }
             let memory = cx.memory();
@@ -118,7 +118,7 @@ impl Reducer {
     }
 
     fn view(&self, parameter: usize, shape: Shape) -> Tensor {
-        let Place { bucket, offset } = self.places[parameter];
+        let BucketSlot { bucket, offset } = self.places[parameter];
         self.buckets[bucket].data.window(shape, offset)
     }
 
@@ -216,18 +216,18 @@ impl Hooks<Context> for Reducer {
 
 /// Parameters of one bucket.
 #[derive(Debug, PartialEq, Eq)]
-struct Part {
+struct BucketPart {
     dtype: DType,
     elements: usize,
     parameters: Vec<usize>,
 }
 
 /// `compute_bucket_assignment_by_size` of parameters in an order: number, type, elements.
-fn assign(order: impl Iterator<Item = (usize, DType, usize)>, first: Bytes, others: Bytes) -> Vec<Part> {
-    let (mut open, mut closed): (Vec<Part>, Vec<Part>) = (Vec::new(), Vec::new());
+fn assign(order: impl Iterator<Item = (usize, DType, usize)>, first: Bytes, others: Bytes) -> Vec<BucketPart> {
+    let (mut open, mut closed): (Vec<BucketPart>, Vec<BucketPart>) = (Vec::new(), Vec::new());
     for (parameter, dtype, elements) in order {
         let place = open.iter().position(|part| part.dtype == dtype).unwrap_or_else(|| {
-            open.push(Part { dtype, elements: 0, parameters: Vec::new() });
+            open.push(BucketPart { dtype, elements: 0, parameters: Vec::new() });
             open.len() - 1
         });
         let part = &mut open[place];

@@ -18,13 +18,13 @@ use crate::member::World;
 const PIECE: u64 = 2048;
 
 /// Parameters that are gathered and reduced together: those of one unit, or what is left for the root.
-struct Group {
+struct ShardGroup {
     parameters: Vec<usize>,
-    state: State,
+    state: ShardState,
 }
 
 /// What a rank has of a group's parameters.
-enum State {
+enum ShardState {
     /// Shards alone.
     Sharded,
     /// The output of the all-gather that was started ahead.
@@ -34,7 +34,7 @@ enum State {
 }
 
 /// The sharded model of one rank.
-pub(super) struct Sharded {
+pub(super) struct ShardedModel {
     gathering: Communicator,
     reducing: Communicator,
     /// The type of gathered parameters, and of gradients before they are reduced in f32; each has its own where there is none.
@@ -42,14 +42,14 @@ pub(super) struct Sharded {
     /// Parameters are sharded again when their unit's forward has returned.
     reshards: bool,
     /// Units in order, the root last.
-    groups: Vec<Group>,
+    groups: Vec<ShardGroup>,
     /// The last all-gather's output in a forward: it is kept until the next one has been copied out.
     last_gathered: Option<Tensor>,
     /// The last reduce-scatter's input.
     reduced: Option<Tensor>,
 }
 
-impl Sharded {
+impl ShardedModel {
     /// Shards the units in order, then the root.
     pub fn wrap(cx: &mut Context, world: World, lower: Option<DType>, reshards: bool) -> OpResult<Self> {
         let units = cx.units.clone();
@@ -75,7 +75,7 @@ impl Sharded {
                 }
                 Ok(())
             })?;
-            sharded.groups.push(Group { parameters, state: State::Sharded });
+            sharded.groups.push(ShardGroup { parameters, state: ShardState::Sharded });
         }
         Ok(sharded)
     }
@@ -178,7 +178,7 @@ impl Sharded {
             }
             Ok(())
         })?;
-        self.groups[group].state = State::Whole;
+        self.groups[group].state = ShardState::Whole;
         Ok(())
     }
 
@@ -217,13 +217,13 @@ impl Sharded {
 
     /// Parameters are whole behind this; where an all-gather was run for it, its output.
     fn gather(&mut self, cx: &mut Context, group: usize) -> OpResult<Option<Tensor>> {
-        let output = match std::mem::replace(&mut self.groups[group].state, State::Sharded) {
-            State::Whole => {
-                self.groups[group].state = State::Whole;
+        let output = match std::mem::replace(&mut self.groups[group].state, ShardState::Sharded) {
+            ShardState::Whole => {
+                self.groups[group].state = ShardState::Whole;
                 return Ok(None);
             }
-            State::Gathering(output) => output,
-            State::Sharded => self.start_gather(cx, group)?,
+            ShardState::Gathering(output) => output,
+            ShardState::Sharded => self.start_gather(cx, group)?,
         };
         self.finish_gather(cx, group, &output)?;
         Ok(Some(output))
@@ -234,7 +234,7 @@ impl Sharded {
         for &parameter in &self.groups[group].parameters {
             cx.leaves[parameter].data.storage().empty();
         }
-        self.groups[group].state = State::Sharded;
+        self.groups[group].state = ShardState::Sharded;
     }
 
     /// Reduces the gradients of a group to shards.
@@ -314,7 +314,7 @@ impl Sharded {
     }
 }
 
-impl Hooks<Context> for Sharded {
+impl Hooks<Context> for ShardedModel {
     fn enter_model(&mut self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
         let input = match self.lower {
             Some(lower) if input.dtype() == DType::F32 => cx.cast(&input, lower, "input in lower precision")?,
@@ -356,9 +356,9 @@ impl Hooks<Context> for Sharded {
         let group = unit.unwrap_or_else(|| self.root());
         drop(self.gather(cx, group)?);
         if let Some(next) = group.checked_sub(1)
-            && matches!(self.groups[next].state, State::Sharded)
+            && matches!(self.groups[next].state, ShardState::Sharded)
         {
-            self.groups[next].state = State::Gathering(self.start_gather(cx, next)?);
+            self.groups[next].state = ShardState::Gathering(self.start_gather(cx, next)?);
         }
         Ok(())
     }
@@ -371,7 +371,7 @@ impl Hooks<Context> for Sharded {
         self.reduce(cx, self.root())?;
         // Units whose input wants no gradient, because all before them is frozen.
         for unit in 0..self.root() {
-            if !matches!(self.groups[unit].state, State::Sharded) {
+            if !matches!(self.groups[unit].state, ShardState::Sharded) {
                 self.reduce(cx, unit)?;
             }
         }

@@ -6,7 +6,7 @@ use crate::error::{Interrupt, OpResult, TrainError};
 use crate::member::Member;
 use crate::memory::BlockHandle;
 use crate::offload::Offloader;
-use crate::optim::{Shared, clip_gradients};
+use crate::optim::{ClipGroup, clip_gradients};
 use crate::parallel;
 use crate::tensor::Tensor;
 use crate::workload::Batch;
@@ -108,9 +108,9 @@ impl Trainer {
             let Some(most) = config.hyper.clip else { return Ok(()) };
             let hooks = cx.hooks.take();
             let in_parts = hooks.as_ref().and_then(|hooks| hooks.gradients_in_parts());
-            let shared = in_parts.map(|communicator| Shared { communicator, in_parts: true }).or_else(|| {
+            let shared = in_parts.map(|communicator| ClipGroup { communicator, in_parts: true }).or_else(|| {
                 let communicator = stage?.communicator();
-                Some(Shared { communicator, in_parts: false })
+                Some(ClipGroup { communicator, in_parts: false })
             });
             let clipped = clip_gradients(cx, &parameters.clone().collect::<Vec<_>>(), most, shared);
             cx.hooks = hooks;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::error::OpResult;
-use crate::parallel::Stage;
+use crate::parallel::PipelineStage;
 use crate::schedule::{Action, micro_batches};
 use crate::workload::{Model, Outcome};
 use vramlab_model::Phase;
@@ -12,7 +12,7 @@ use vramlab_model::Phase;
 use super::state::Trainer;
 
 impl Trainer {
-    pub(super) fn pipeline_step(&mut self, mut stage: Stage, model: &Rc<dyn Model>) -> OpResult<Outcome> {
+    pub(super) fn pipeline_step(&mut self, mut stage: PipelineStage, model: &Rc<dyn Model>) -> OpResult<Outcome> {
         let ran = self.run_stage(&mut stage, model);
         if ran.is_err() {
             stage.abandon();
@@ -24,7 +24,7 @@ impl Trainer {
     }
 
     /// All micro-batches; their mean loss on the last stage.
-    fn run_stage(&mut self, stage: &mut Stage, model: &Rc<dyn Model>) -> OpResult<Option<f32>> {
+    fn run_stage(&mut self, stage: &mut PipelineStage, model: &Rc<dyn Model>) -> OpResult<Option<f32>> {
         self.begin(Phase::Data);
         let batch = self.next_batch(0)?;
         self.end(Phase::Data)?;
@@ -62,7 +62,7 @@ impl Trainer {
         Ok(loss)
     }
 
-    fn end_of_schedule(&mut self, stage: &mut Stage) -> OpResult<Option<f32>> {
+    fn end_of_schedule(&mut self, stage: &mut PipelineStage) -> OpResult<Option<f32>> {
         let losses = stage.end(&mut self.cx)?;
         self.cx.forget_copies();
         if !stage.is_last() {

@@ -14,7 +14,7 @@ use crate::member::Member;
 use crate::memory::Memory;
 use crate::observer::Observer;
 use crate::optim;
-use crate::parallel::{self, Stage};
+use crate::parallel::{self, PipelineStage};
 use crate::scaler::Scaler;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -72,7 +72,7 @@ pub struct TrainerOptions {
 pub struct Trainer {
     // Dropped in this order: what the steps hold goes before the allocator that holds their memory.
     pub(super) total: Option<Tensor>,
-    pub(super) stage: Option<Stage>,
+    pub(super) stage: Option<PipelineStage>,
     pub(super) batches: Vec<Batch>,
     /// Of [`DataPath::Host`].
     pub(super) hosted: Vec<HostBatch>,

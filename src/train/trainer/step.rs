@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::config::{Config, Float8, OnOom};
+use crate::config::{Config, Float8Recipe, OnOom};
 use crate::error::{Interrupt, MemoryKind, OpResult, TrainError};
 use crate::memory::micros;
 use crate::observer::SafePoint;
@@ -175,7 +175,7 @@ impl Trainer {
         self.cx.choose_attention(self.config.attention);
         self.cx.choose_causal(self.config.loss_head, self.config.use_cache);
         self.cx.tile_mlps(self.config.tiled_mlp);
-        let float8 = if self.workload.takes_float8() { self.config.float8 } else { Float8::Off };
+        let float8 = if self.workload.takes_float8() { self.config.float8 } else { Float8Recipe::Off };
         self.cx.choose_float8(float8);
         self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_) | Task::Adversarial(_));
         self.cx.gates_as_written = self.config.gates_as_written;

@@ -1,13 +1,13 @@
 //! When the phases of a step began and ended.
 
-use crate::memory::{Memory, Moment};
+use crate::memory::{HeldMark, Memory};
 use vramlab_model::{Micros, Phase};
 
 /// The phases of the present step: the device tells their times when the step is over.
 #[derive(Default)]
 pub(super) struct Timing {
-    pub phases: Vec<(Phase, Moment, Moment)>,
-    pub open: Option<(Phase, Moment)>,
+    pub phases: Vec<(Phase, HeldMark, HeldMark)>,
+    pub open: Option<(Phase, HeldMark)>,
 }
 
 impl Timing {

@@ -20,7 +20,7 @@ use crate::tui::palette::OnEnter;
 use crate::tui::panel::Panel;
 use crate::tui::presenter::Presenter;
 use crate::tui::screens::SCREENS;
-use crate::tui::states::{BlocksAction, LabAction, LedgerAction, ScreenAction, Seen, Selection};
+use crate::tui::states::{ActionInput, BlocksAction, LabAction, LedgerAction, ScreenAction, Selection};
 use crate::tui::words;
 
 /// Of a text that was copied the footer repeats so many characters.
@@ -156,7 +156,7 @@ impl App {
         let selected = SCREENS.get(self.screen).map(|screen| ('y', (screen.copied)(&stage)));
         let finding = self.states.ledger.selected(findings).and_then(|place| findings.get(place));
         let finding = finding.map(|finding| ('f', copied::finding(&stage, finding)));
-        let command = ('c', copied::Copied::new("command", &self.origin.command(&self.latest)));
+        let command = ('c', copied::Clipping::new("command", &self.origin.command(&self.latest)));
         CopyMenu::new(selected.into_iter().chain(finding).chain([command]).collect())
     }
 
@@ -203,7 +203,7 @@ impl App {
             return self.show_cell([usize::from(row), usize::from(column)]);
         }
         let map = self.layout.map.map_or((0, 0), |area| (usize::from(area.width), usize::from(area.height)));
-        let seen = Seen {
+        let seen = ActionInput {
             picture: &self.latest,
             shown: self.latest.shown(),
             ghost: self.latest.shown_ghost(),

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use super::state::App;
 use crate::model::RunState;
-use crate::tui::waiting::{self, Awaited};
+use crate::tui::waiting::{self, AwaitedProgram};
 
 impl App {
     /// The same of which this is known while it waits for a program.
     #[must_use]
-    pub fn with_awaited(self, awaited: Awaited) -> Self {
+    pub fn with_awaited(self, awaited: AwaitedProgram) -> Self {
         Self { awaited: Arc::new(awaited), ..self }
     }
 
     /// What is known of the program that it waits for, and for how long it has; `None` where it does not wait.
-    pub(crate) fn awaited(&self) -> Option<(&Awaited, Duration)> {
+    pub(crate) fn awaited(&self) -> Option<(&AwaitedProgram, Duration)> {
         waiting::is_shown(&self.latest).then_some((&*self.awaited, self.now))
     }
 

@@ -8,8 +8,8 @@ use crossterm::event::{Event, KeyEvent, MouseEvent};
 
 use crate::source::{Picture, Request};
 use crate::tui::completion::Completion;
-use crate::tui::stage::Layout;
-use crate::tui::states::Other;
+use crate::tui::stage::FrameLayout;
+use crate::tui::states::OtherFile;
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub enum Message {
     /// The source published a picture.
     Picture(Arc<Picture>),
     /// Another file was read, to be compared with.
-    Compared(Other),
+    Compared(OtherFile),
     /// What may follow the beginning of a path.
     Completed(Completion),
     /// The last lines of what a watched program prints.
@@ -35,7 +35,7 @@ pub enum Message {
     /// Whether a watched program has loaded PyTorch, where the system says.
     Torch(Option<bool>),
     /// A frame was drawn; what it learnt about the layout.
-    Drawn(Layout),
+    Drawn(FrameLayout),
 }
 
 impl Message {

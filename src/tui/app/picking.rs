@@ -2,7 +2,7 @@
 
 use super::message::{Effect, send};
 use super::state::App;
-use crate::session::{Command, Switch, Way};
+use crate::session::{Command, FlipDirection, Switch};
 use crate::source::{Ability, Move, Request};
 use crate::tui::action::Action;
 use crate::tui::hold;
@@ -49,7 +49,7 @@ impl App {
 
     /// Sets a switch, under the conditions under which its key flips it.
     fn set_switch(&mut self, switch: Switch, value: &str) -> Vec<Effect> {
-        let (key, flip) = (Action::of_switch(switch), Action::Flip(switch, Way::Next));
+        let (key, flip) = (Action::of_switch(switch), Action::Flip(switch, FlipDirection::Next));
         if let Some(why) = self.held_back(key) {
             self.notify(why);
             return Vec::new();

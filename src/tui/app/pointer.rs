@@ -5,7 +5,7 @@ use ratatui::layout::{Position, Rect};
 
 use crate::tui::action::Action;
 use crate::tui::panel::Panel;
-use crate::tui::stage::{Chart, Layout};
+use crate::tui::stage::{Chart, FrameLayout};
 use crate::tui::states::{BlocksAction, LabAction, ScreenAction, TimelineAction};
 
 /// Where the mouse was last seen on the screen that is shown.
@@ -32,13 +32,13 @@ impl Pointer {
     }
 
     /// The panel that it is at, else the one that was clicked last.
-    pub fn panel(&self, layout: &Layout) -> Option<Panel> {
+    pub fn panel(&self, layout: &FrameLayout) -> Option<Panel> {
         [self.moved, self.clicked].into_iter().flatten().find_map(|position| layout.panel_at(position))
     }
 }
 
 /// What is asked for on a frame of this layout.
-pub(super) fn action_of(mouse: MouseEvent, layout: &Layout) -> Option<Action> {
+pub(super) fn action_of(mouse: MouseEvent, layout: &FrameLayout) -> Option<Action> {
     let position = Position::new(mouse.column, mouse.row);
     match mouse.kind {
         MouseEventKind::ScrollDown => Some(Action::Scroll(1)),
@@ -53,7 +53,7 @@ pub(super) fn action_of(mouse: MouseEvent, layout: &Layout) -> Option<Action> {
 }
 
 /// The moment under the mouse.
-fn in_chart(position: Position, layout: &Layout) -> Option<Action> {
+fn in_chart(position: Position, layout: &FrameLayout) -> Option<Action> {
     let inside = |(area, _): &&(Rect, Chart)| area.contains(position);
     let &(area, chart) = layout.charts.iter().find(inside)?;
     let column = position.x - area.x;
@@ -65,7 +65,7 @@ fn in_chart(position: Position, layout: &Layout) -> Option<Action> {
 }
 
 /// The cell of the map under the mouse.
-fn in_map(position: Position, layout: &Layout) -> Option<Action> {
+fn in_map(position: Position, layout: &FrameLayout) -> Option<Action> {
     let cell = |area: Rect| area.contains(position).then(|| (position.x - area.x, position.y - area.y));
     let on_blocks = |(column, row)| ScreenAction::Blocks(BlocksAction::Cell(column, row));
     let on_lab = |(column, row)| ScreenAction::Lab(LabAction::Cell(column, row));
@@ -74,7 +74,7 @@ fn in_map(position: Position, layout: &Layout) -> Option<Action> {
 }
 
 /// What lies there, the topmost.
-fn target(position: Position, layout: &Layout) -> Option<Action> {
+fn target(position: Position, layout: &FrameLayout) -> Option<Action> {
     let target = layout.targets.iter().rev().find(|(area, _)| area.contains(position));
     target.map(|(_, action)| *action)
 }
@@ -87,12 +87,12 @@ mod tests {
 
     #[test]
     fn clicks_do_what_lies_on_top_and_drags_stay_in_charts() {
-        let layout = Layout {
+        let layout = FrameLayout {
             targets: vec![(Rect::new(0, 0, 80, 1), Action::ToggleHelp), (Rect::new(10, 0, 5, 1), Action::Quit)],
             map: Some(Rect::new(40, 10, 20, 5)),
             panels: vec![(Rect::new(0, 10, 80, 5), Panel::Why), (Rect::new(40, 10, 20, 5), Panel::Map)],
             charts: vec![(Rect::new(4, 2, 20, 5), Chart::History), (Rect::new(4, 8, 30, 5), Chart::Step)],
-            ..Layout::default()
+            ..FrameLayout::default()
         };
         let at =
             |kind, column, row| action_of(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }, &layout);

@@ -3,7 +3,7 @@
 use crate::model::RunState;
 use crate::recording::Direction;
 use crate::session::{Command, StepSize};
-use crate::source::{Move, Picture, Request, Unit};
+use crate::source::{Move, MoveUnit, Picture, Request};
 use crate::tui::action::Action;
 
 /// The requests of an action that only the source can answer; none for other actions.
@@ -36,9 +36,9 @@ fn advance(size: StepSize, picture: &Picture) -> Request {
         return Request::Lab(Command::Advance(size));
     }
     let unit = match size {
-        StepSize::Op => Unit::Op,
-        StepSize::Phase => Unit::Phase,
-        StepSize::Step => Unit::Step,
+        StepSize::Op => MoveUnit::Op,
+        StepSize::Phase => MoveUnit::Phase,
+        StepSize::Step => MoveUnit::Step,
     };
     Request::Move(Move::By(unit, Direction::Forward))
 }
@@ -57,9 +57,9 @@ fn toggle_pause(picture: &Picture) -> Vec<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{Cursor, Kind};
+    use crate::source::{Cursor, SourceKind};
 
-    fn asked(action: Action, kind: Kind, run: RunState, cursor: Cursor) -> Vec<Request> {
+    fn asked(action: Action, kind: SourceKind, run: RunState, cursor: Cursor) -> Vec<Request> {
         of(action, &Picture { kind, run, cursor, ..Picture::default() })
     }
 
@@ -67,21 +67,25 @@ mod tests {
     fn pause_holds_a_lab_and_plays_what_has_happened() {
         let pause = |kind, run, cursor| asked(Action::TogglePause, kind, run, cursor);
         let (now, back) = (Cursor::Now, Cursor::At(7));
-        assert_eq!(pause(Kind::Live, RunState::Running, now), [Request::Lab(Command::Pause)]);
-        assert_eq!(pause(Kind::Live, RunState::Paused, now), [Request::Lab(Command::Resume)]);
-        assert_eq!(pause(Kind::Live, RunState::Running, back), [Request::TogglePlay]);
+        assert_eq!(pause(SourceKind::Live, RunState::Running, now), [Request::Lab(Command::Pause)]);
+        assert_eq!(pause(SourceKind::Live, RunState::Paused, now), [Request::Lab(Command::Resume)]);
+        assert_eq!(pause(SourceKind::Live, RunState::Running, back), [Request::TogglePlay]);
         let now_and_on = [Request::Move(Move::Now), Request::Lab(Command::Resume)];
-        assert_eq!(pause(Kind::Live, RunState::Paused, back), now_and_on);
-        assert_eq!(pause(Kind::Live, RunState::OutOfMemory, now), now_and_on, "the screen may be about to look back");
-        assert_eq!(pause(Kind::Recording("run".into()), RunState::Paused, now), [Request::TogglePlay]);
+        assert_eq!(pause(SourceKind::Live, RunState::Paused, back), now_and_on);
+        assert_eq!(
+            pause(SourceKind::Live, RunState::OutOfMemory, now),
+            now_and_on,
+            "the screen may be about to look back"
+        );
+        assert_eq!(pause(SourceKind::Recording("run".into()), RunState::Paused, now), [Request::TogglePlay]);
     }
 
     #[test]
     fn a_step_further_is_the_labs_now_and_the_cursors_before() {
         let step = |kind, cursor| asked(Action::Advance(StepSize::Step), kind, RunState::Paused, cursor);
-        let cursor = [Request::Move(Move::By(Unit::Step, Direction::Forward))];
-        assert_eq!(step(Kind::Live, Cursor::Now), [Request::Lab(Command::Advance(StepSize::Step))]);
-        assert_eq!(step(Kind::Live, Cursor::At(3)), cursor);
-        assert_eq!(step(Kind::Recording("run".into()), Cursor::Now), cursor);
+        let cursor = [Request::Move(Move::By(MoveUnit::Step, Direction::Forward))];
+        assert_eq!(step(SourceKind::Live, Cursor::Now), [Request::Lab(Command::Advance(StepSize::Step))]);
+        assert_eq!(step(SourceKind::Live, Cursor::At(3)), cursor);
+        assert_eq!(step(SourceKind::Recording("run".into()), Cursor::Now), cursor);
     }
 }

@@ -10,29 +10,29 @@ use super::message::{Effect, Message, send};
 use super::notices::Notices;
 use super::pointer::{self, Pointer};
 use super::scroll::last_page;
-use crate::drawing::theme::{Catalog, Theme};
+use crate::drawing::theme::{Theme, ThemeCatalog};
 use crate::model::{RunState, Shape, Tags};
-use crate::source::{Kind, Move, Picture, Request, Wanted};
+use crate::source::{Move, Picture, Request, SourceKind, StudyRequest};
 use crate::tui::action::{Action, Key};
 use crate::tui::aim::Aim;
 use crate::tui::demo::{Narrator, ReadingPace, Story};
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
 use crate::tui::keys::Keymap;
-use crate::tui::layers::{Layer, Pressed};
-use crate::tui::origin::Origin;
+use crate::tui::layers::{Layer, LayerResponse};
+use crate::tui::origin::OpeningCommand;
 use crate::tui::palette::Offer;
 use crate::tui::presenter::Presenter;
 use crate::tui::screens::SCREENS;
-use crate::tui::stage::{Layout, Stage};
+use crate::tui::stage::{FrameLayout, Stage};
 use crate::tui::states::ScreenStates;
 use crate::tui::tutor::{self, Lecture, Tutor};
-use crate::tui::waiting::Awaited;
+use crate::tui::waiting::AwaitedProgram;
 
 /// The state of the screen.
 #[derive(Clone, Debug)]
 pub struct App {
-    pub(super) catalog: Catalog,
+    pub(super) catalog: ThemeCatalog,
     pub(super) theme: Theme,
     pub(super) glyphs: GlyphTier,
     pub(super) keys: Arc<Keymap>,
@@ -49,7 +49,7 @@ pub struct App {
     /// What is to be done once the screen is drawn that it was picked for.
     pub(super) when_drawn: Option<Action>,
     /// What was asked to be studied.
-    pub(super) wanted: Option<Wanted>,
+    pub(super) wanted: Option<StudyRequest>,
     /// The file that was asked for.
     pub(super) reading: Option<Arc<str>>,
     pub(super) notices: Notices,
@@ -59,9 +59,9 @@ pub struct App {
     /// Nothing flashes.
     pub(super) calm: bool,
     /// What is known of a program that is watched before it says anything.
-    pub(super) awaited: Arc<Awaited>,
+    pub(super) awaited: Arc<AwaitedProgram>,
     /// The command that brings the screen back.
-    pub(super) origin: Arc<Origin>,
+    pub(super) origin: Arc<OpeningCommand>,
     /// While there is an audience.
     pub(super) presenter: Option<Presenter>,
     /// While a story is told.
@@ -69,14 +69,14 @@ pub struct App {
     /// While a lesson is taken.
     pub(super) tutor: Option<Box<Tutor>>,
     pub(super) pointer: Pointer,
-    pub(super) layout: Layout,
+    pub(super) layout: FrameLayout,
     pub(super) dirty: bool,
 }
 
 impl App {
     /// A screen that waits for its first picture.
     #[must_use]
-    pub fn new(catalog: Catalog, theme: Theme, glyphs: GlyphTier) -> Self {
+    pub fn new(catalog: ThemeCatalog, theme: Theme, glyphs: GlyphTier) -> Self {
         Self {
             catalog,
             theme,
@@ -102,7 +102,7 @@ impl App {
             narrator: None,
             tutor: None,
             pointer: Pointer::default(),
-            layout: Layout::default(),
+            layout: FrameLayout::default(),
             dirty: true,
         }
     }
@@ -155,7 +155,7 @@ impl App {
 
     /// The same that was opened by another command.
     #[must_use]
-    pub fn with_origin(self, origin: Origin) -> Self {
+    pub fn with_origin(self, origin: OpeningCommand) -> Self {
         Self { origin: Arc::new(origin), ..self }
     }
 
@@ -341,11 +341,11 @@ impl App {
     fn take_picture(&mut self, picture: Arc<Picture>) -> Vec<Effect> {
         self.effect.take(&picture.view, self.now);
         match picture.kind {
-            Kind::Live | Kind::Watched(_) => self.notices.hear(&picture.view.log, self.now),
+            SourceKind::Live | SourceKind::Watched(_) => self.notices.hear(&picture.view.log, self.now),
             // What was recorded was said then.
-            Kind::Recording(_) => self.notices.hear_of(picture.said.as_ref(), self.now),
+            SourceKind::Recording(_) => self.notices.hear_of(picture.said.as_ref(), self.now),
             // What a file lacks is no news: it stands with the findings, and on the Lab in the log.
-            Kind::Snapshot(_) => {}
+            SourceKind::Snapshot(_) => {}
         }
         self.latest = picture;
         self.dirty = true;
@@ -367,7 +367,7 @@ impl App {
         send([Request::Move(Move::To(position + 1))])
     }
 
-    fn take_layout(&mut self, layout: Layout) {
+    fn take_layout(&mut self, layout: FrameLayout) {
         self.dirty = false;
         self.scroll = self.scroll.min(last_page(layout.rows));
         if let Some(line) = self.layers.last_mut().and_then(Layer::first_line) {
@@ -393,7 +393,7 @@ impl App {
         }
         if let Some(top) = self.layers.last_mut() {
             let pressed = top.press(key, &self.keys, self.screen);
-            if !matches!(pressed, Pressed::Passed) {
+            if !matches!(pressed, LayerResponse::Passed) {
                 self.dirty = true;
             }
             if let Some(effects) = self.pressed(pressed) {
@@ -404,25 +404,25 @@ impl App {
             && let Some(tutor) = &mut self.tutor
         {
             match tutor.press(key, &self.keys, &self.latest, self.layout.lesson_rows) {
-                tutor::Heard::Passed => {}
-                tutor::Heard::Taken => {
+                tutor::TutorResponse::Passed => {}
+                tutor::TutorResponse::Taken => {
                     self.dirty = true;
                     return Vec::new();
                 }
-                tutor::Heard::WentOn(requests) => return self.went_on(requests),
+                tutor::TutorResponse::WentOn(requests) => return self.went_on(requests),
             }
         }
         action.map_or_else(Vec::new, |action| self.ask(action))
     }
 
     /// Does what a key means in the layer on top; `None` where it means nothing there.
-    pub(super) fn pressed(&mut self, pressed: Pressed) -> Option<Vec<Effect>> {
+    pub(super) fn pressed(&mut self, pressed: LayerResponse) -> Option<Vec<Effect>> {
         let mut effects = Vec::new();
         match pressed {
-            Pressed::Passed => return None,
-            Pressed::Taken => {}
-            Pressed::Closed => drop(self.layers.pop()),
-            Pressed::Done(requests) => {
+            LayerResponse::Passed => return None,
+            LayerResponse::Taken => {}
+            LayerResponse::Closed => drop(self.layers.pop()),
+            LayerResponse::Done(requests) => {
                 self.layers.pop();
                 if let Some(why) = requests.iter().find_map(|request| self.held_back_request(request)) {
                     self.notify(why);
@@ -433,13 +433,13 @@ impl App {
                 }
                 effects = send(requests);
             }
-            Pressed::Filter { of, text, done } => {
+            LayerResponse::Filter { of, text, done } => {
                 self.states.look_for(of, text);
                 if done {
                     self.layers.pop();
                 }
             }
-            Pressed::Wear { theme, done, keep } => {
+            LayerResponse::Wear { theme, done, keep } => {
                 self.theme = *theme;
                 if done {
                     self.layers.pop();
@@ -448,28 +448,28 @@ impl App {
                     effects.push(Effect::KeepTheme(self.theme.name().to_owned()));
                 }
             }
-            Pressed::Scroll { by, pages } => {
+            LayerResponse::Scroll { by, pages } => {
                 let rows = if pages { self.layout.layer_rows.1.max(1) } else { 1 };
                 self.scroll(by, rows);
             }
-            Pressed::Compare(path) => {
+            LayerResponse::Compare(path) => {
                 self.layers.pop();
                 effects.push(Effect::Compare(path));
             }
-            Pressed::Complete(text) => effects.push(Effect::Complete(text)),
-            Pressed::Copy(text) => {
+            LayerResponse::Complete(text) => effects.push(Effect::Complete(text)),
+            LayerResponse::Copy(text) => {
                 self.layers.pop();
                 effects = self.copy(text);
             }
-            Pressed::Pick(offer) => {
+            LayerResponse::Pick(offer) => {
                 self.layers.pop();
                 effects = self.pick(*offer);
             }
-            Pressed::Do(on_enter) => {
+            LayerResponse::Do(on_enter) => {
                 self.layers.pop();
                 effects = self.do_picked(on_enter);
             }
-            Pressed::Leave => return Some(self.ask(Action::Quit)),
+            LayerResponse::Leave => return Some(self.ask(Action::Quit)),
         }
         Some(effects)
     }

@@ -7,7 +7,7 @@ use super::state::App;
 use crate::session::Command;
 use crate::source::Request;
 use crate::tui::action::Action;
-use crate::tui::demo::{Cue, Heard};
+use crate::tui::demo::{Cue, NarratorResponse};
 use crate::tui::hold::Hold;
 use crate::tui::screens::SCREENS;
 use crate::tui::tutor::Tutor;
@@ -62,10 +62,10 @@ impl App {
         let action = self.keys.binding_for(key, self.screen).map(|binding| binding.action);
         let heard = self.narrator.as_mut()?.hear(action);
         match heard {
-            Heard::Passed => return None,
-            Heard::Leaves => return Some(self.ask(Action::Quit)),
-            Heard::Taken => self.dirty = true,
-            Heard::Refused => {
+            NarratorResponse::Passed => return None,
+            NarratorResponse::Leaves => return Some(self.ask(Action::Quit)),
+            NarratorResponse::Taken => self.dirty = true,
+            NarratorResponse::Refused => {
                 let key = self.keys.key_of(Action::TogglePause).to_owned();
                 self.notify(format!("the demo presses the keys now; {key} stops it"));
             }

@@ -9,21 +9,21 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{App, Message};
-use crate::drawing::theme::Catalog;
 use crate::drawing::theme::ColorTier;
+use crate::drawing::theme::ThemeCatalog;
 use crate::model::RunState;
 use crate::model::{Lab, Ledger, Level, LogLine, Micros, StepsView, View};
-use crate::source::{Extent, Marked, Moment, Picture};
+use crate::source::{Extent, MarkedMoment, Moment, Picture};
 use crate::synthetic;
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::layers::Layer;
 use crate::tui::panel::Panel;
-use crate::tui::stage::Layout;
+use crate::tui::stage::FrameLayout;
 use crate::tui::states::LabState;
 use crate::units::Bytes;
 
 fn app() -> App {
-    let catalog = Catalog::default();
+    let catalog = ThemeCatalog::default();
     let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
     App::new(catalog, theme, GlyphTier::Unicode)
 }
@@ -51,7 +51,7 @@ fn typed(app: &mut App, keys: &str) {
 #[test]
 fn figures_and_blocks_are_of_the_mark_and_the_rest_is_of_now() {
     let mut app = app();
-    let mark = Marked { moment: Moment::StepPeak, view: fast(900).view, step: None, ghost: None };
+    let mark = MarkedMoment { moment: Moment::StepPeak, view: fast(900).view, step: None, ghost: None };
     at(&mut app, 100, Picture { marked: Some(mark), ..fast(300) });
     assert_eq!(app.stage().shown.ledger.live, Bytes(900));
     assert_eq!(app.stage().view().ledger.live, Bytes(300));
@@ -70,7 +70,7 @@ fn a_screens_own_keys_change_what_it_remembers_and_news_does_not() {
     whole.history = Arc::clone(&lab.view().history);
     at(&mut app, 0, whole.clone());
     // 31 steps in 5 columns: 8 steps to each.
-    app.update(Message::Drawn(Layout { history_columns: 5, ..Layout::default() }));
+    app.update(Message::Drawn(FrameLayout { history_columns: 5, ..FrameLayout::default() }));
     typed(&mut app, "]+");
     assert!(app.needs_frame());
     assert_eq!(app.stage().states.lab.zoom, Some(1));
@@ -81,7 +81,7 @@ fn a_screens_own_keys_change_what_it_remembers_and_news_does_not() {
 #[test]
 fn blocks_scroll_by_rows_and_pages_within_their_ends() {
     let mut app = app();
-    let rows = |rows| Message::Drawn(Layout { rows, ..Layout::default() });
+    let rows = |rows| Message::Drawn(FrameLayout { rows, ..FrameLayout::default() });
     app.update(rows((50, 8)));
     typed(&mut app, "jj");
     assert_eq!(app.stage().scroll, 2);
@@ -102,7 +102,7 @@ fn blocks_scroll_by_rows_and_pages_within_their_ends() {
 #[test]
 fn what_is_on_top_scrolls_and_what_lies_below_stays() {
     let mut app = app();
-    let drawn = Message::Drawn(Layout { rows: (50, 8), layer_rows: (30, 10), ..Layout::default() });
+    let drawn = Message::Drawn(FrameLayout { rows: (50, 8), layer_rows: (30, 10), ..FrameLayout::default() });
     typed(&mut app, "?");
     app.update(drawn);
     typed(&mut app, "jjk");
@@ -119,7 +119,7 @@ fn help_begins_with_what_the_mouse_is_at_and_a_mouse_that_moves_draws_nothing() 
     let mut app = app();
     at(&mut app, 0, fast(1));
     let panels = vec![(Rect::new(0, 0, 80, 10), Panel::History), (Rect::new(0, 10, 80, 10), Panel::Map)];
-    let drawn = Message::Drawn(Layout { panels, ..Layout::default() });
+    let drawn = Message::Drawn(FrameLayout { panels, ..FrameLayout::default() });
     let mouse = |kind, row| Message::Mouse(MouseEvent { kind, column: 5, row, modifiers: KeyModifiers::NONE });
     let (moved, clicked) = (MouseEventKind::Moved, MouseEventKind::Down(MouseButton::Left));
     let helped = |app: &mut App| {
@@ -163,7 +163,7 @@ fn a_warning_of_the_log_stands_in_the_footer_for_a_while() {
     Arc::make_mut(&mut picture.view).log.push(line);
     at(&mut app, 10, picture.clone());
     assert_eq!((app.notice(), app.next_change()), (Some("refused: no"), Some(Duration::from_millis(5010))));
-    app.update(Message::Drawn(Layout::default()));
+    app.update(Message::Drawn(FrameLayout::default()));
     app.update(Message::Clock(Duration::from_millis(5009)));
     assert!(!app.needs_frame());
     app.update(Message::Clock(Duration::from_millis(5010)));

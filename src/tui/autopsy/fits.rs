@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use crate::drawing::figures::bytes;
-use crate::model::{Autopsy, Remedied, Remedy};
+use crate::model::{Autopsy, Remedy, RemedyTrial};
 use crate::units::Bytes;
 
 /// Cells of a bar, at least and at most.
@@ -110,9 +110,9 @@ pub(super) fn fits(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Strin
     if remedied.is_empty() {
         return "trying what would have made it fit …".to_owned();
     }
-    let mut fitting: Vec<&Remedied> = remedied.iter().filter(|tried| tried.fits).collect();
+    let mut fitting: Vec<&RemedyTrial> = remedied.iter().filter(|tried| tried.fits).collect();
     fitting.sort_by_key(|tried| tried.peak_reserved);
-    let words = |tried: &Remedied| format!("{}, reserving {}", word(&tried.remedy), bytes(tried.peak_reserved));
+    let words = |tried: &RemedyTrial| format!("{}, reserving {}", word(&tried.remedy), bytes(tried.peak_reserved));
     let fitting: Vec<String> = fitting.into_iter().map(words).collect();
     match fitting.is_empty() {
         true => "with nothing that was tried (simulated)".to_owned(),

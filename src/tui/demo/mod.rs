@@ -4,6 +4,6 @@ mod narrator;
 mod story;
 mod strip;
 
-pub(crate) use narrator::{Cue, Heard, Narrator};
-pub use story::{Ranks, ReadingPace, Scene, Story, Until};
+pub(crate) use narrator::{Cue, Narrator, NarratorResponse};
+pub use story::{Ranks, ReadingPace, Scene, SceneEnd, Story};
 pub(crate) use strip::{render, rows};

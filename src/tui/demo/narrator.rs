@@ -5,7 +5,7 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent};
 
 use super::story::{ReadingPace, Scene, Story, apply, binding};
-use crate::session::Anew;
+use crate::session::NewRun;
 use crate::source::Picture;
 use crate::tui::action::Action;
 use crate::tui::keys::Keymap;
@@ -29,12 +29,12 @@ pub(crate) enum Cue {
     /// A key for the line that is open.
     Press(KeyEvent),
     /// Another run.
-    Begin(Anew),
+    Begin(NewRun),
 }
 
 /// What a key that a person presses does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum NarratorResponse {
     /// It is for the lab.
     Passed,
     /// The story stops, or goes on.
@@ -130,16 +130,16 @@ impl Narrator {
     }
 
     /// A key that a person pressed; `action` is what it asks of the lab.
-    pub fn hear(&mut self, action: Option<Action>) -> Heard {
+    pub fn hear(&mut self, action: Option<Action>) -> NarratorResponse {
         match action {
-            Some(Action::Quit) => Heard::Leaves,
+            Some(Action::Quit) => NarratorResponse::Leaves,
             Some(Action::TogglePause) => {
                 self.stopped = !self.stopped;
-                Heard::Taken
+                NarratorResponse::Taken
             }
-            Some(Action::Repaint | Action::Suspend) => Heard::Passed,
-            _ if self.stopped => Heard::Passed,
-            _ => Heard::Refused,
+            Some(Action::Repaint | Action::Suspend) => NarratorResponse::Passed,
+            _ if self.stopped => NarratorResponse::Passed,
+            _ => NarratorResponse::Refused,
         }
     }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::model::{Parallelism, RunState};
-use crate::session::{Anew, LabSpec};
+use crate::session::{LabSpec, NewRun};
 use crate::source::{Picture, RankFigures};
 use crate::tui::action::{Action, Binding};
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::user_input::{Malformed, TomlText};
+use crate::user_input::{TomlError, TomlText};
 
 const BUILT_IN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lab/demo.toml"));
 
@@ -49,7 +49,7 @@ pub struct Scene {
     pub ranks: Option<Ranks>,
     /// That run.
     #[serde(skip)]
-    pub(super) run: Option<Anew>,
+    pub(super) run: Option<NewRun>,
     /// Commands by their words, in the order in which they are done.
     #[serde(default, rename = "do")]
     pub commands: Vec<String>,
@@ -58,13 +58,13 @@ pub struct Scene {
     pub write: Option<String>,
     /// What must be so before the next scene.
     #[serde(default)]
-    pub until: Until,
+    pub until: SceneEnd,
 }
 
 /// What a scene waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Until {
+pub enum SceneEnd {
     /// Nothing.
     #[default]
     Read,
@@ -73,7 +73,7 @@ pub enum Until {
     /// The effect of this switch, or of `empty_cache`, is measured.
     Measured(String),
     /// The run is in this state.
-    Run(Ran),
+    Run(AwaitedRun),
     /// Ranks that share their work so have all trained a step.
     Ranks(Parallelism),
 }
@@ -81,7 +81,7 @@ pub enum Until {
 /// A state of the run that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ran {
+pub enum AwaitedRun {
     /// It trains.
     Running,
     /// It is paused.
@@ -107,7 +107,7 @@ impl Story {
     ///
     /// # Errors
     /// Never, unless the program was built from a story that is none.
-    pub fn built_in() -> Result<Self, Malformed> {
+    pub fn built_in() -> Result<Self, TomlError> {
         TomlText::built_in(BUILT_IN.into()).parse()
     }
 
@@ -117,7 +117,7 @@ impl Story {
     /// What `make` says of ranks that can't train.
     pub fn with_runs<E>(mut self, make: impl Fn(&Ranks) -> Result<LabSpec, E>) -> Result<Self, E> {
         for scene in &mut self.scenes {
-            scene.run = scene.ranks.as_ref().map(&make).transpose()?.map(|spec| Anew(Arc::new(spec)));
+            scene.run = scene.ranks.as_ref().map(&make).transpose()?.map(|spec| NewRun(Arc::new(spec)));
         }
         Ok(self)
     }
@@ -170,7 +170,7 @@ pub(super) fn apply(keys: &Keymap) -> Option<&Binding> {
     keys.bindings().iter().find(|binding| binding.action == Action::Dialog(DialogAction::Apply))
 }
 
-impl Until {
+impl SceneEnd {
     /// Whether it is so; `begun` is how many steps the run had when the scene began.
     pub(super) fn holds(&self, picture: &Picture, begun: u64) -> bool {
         match self {
@@ -187,9 +187,9 @@ impl Until {
                 let trained = |rank: &RankFigures| rank.alike.parallelism == Some(*way) && rank.step.is_some();
                 !picture.ranks.is_empty() && picture.ranks.iter().all(trained)
             }
-            Self::Run(Ran::Running) => picture.run == RunState::Running,
-            Self::Run(Ran::Paused) => picture.run == RunState::Paused,
-            Self::Run(Ran::OutOfMemory) => {
+            Self::Run(AwaitedRun::Running) => picture.run == RunState::Running,
+            Self::Run(AwaitedRun::Paused) => picture.run == RunState::Paused,
+            Self::Run(AwaitedRun::OutOfMemory) => {
                 picture.run == RunState::OutOfMemory
                     && picture.view.autopsy.as_ref().is_some_and(|autopsy| autopsy.tried)
             }

@@ -1,6 +1,6 @@
 //! Words of the allocator: accounts, blocks, segments, what memory is for.
 
-use super::Entry;
+use super::GlossaryEntry;
 use crate::drawing::figures::bytes;
 use crate::model::{Category, Ledger};
 use crate::tui::panel::Panel::{
@@ -44,8 +44,8 @@ fn peak(of_run: Bytes, since_reset: Option<Bytes>) -> String {
 }
 
 /// The words.
-pub(super) const WORDS: &[Entry] = &[
-    Entry {
+pub(super) const WORDS: &[GlossaryEntry] = &[
+    GlossaryEntry {
         word: "allocated",
         also: &["alloc"],
         panels: &[
@@ -69,7 +69,7 @@ pub(super) const WORDS: &[Entry] = &[
         }),
         meaning: "bytes in blocks that tensors hold, after rounding: torch.cuda.memory_allocated. It counts blocks, not the bytes requested, and nothing that is only cached.",
     },
-    Entry {
+    GlossaryEntry {
         word: "active",
         also: &[],
         panels: &[Accounts, Detail],
@@ -79,7 +79,7 @@ pub(super) const WORDS: &[Entry] = &[
         }),
         meaning: "allocated plus pending: active_bytes in torch.cuda.memory_stats. A freed block stays active until every stream that used it is done with it.",
     },
-    Entry {
+    GlossaryEntry {
         word: "reserved",
         also: &[],
         panels: &[History, Accounts, LedgerChart, Reserved, Map, Curves, Configurations, Effect, Driver, Pools],
@@ -91,56 +91,56 @@ pub(super) const WORDS: &[Entry] = &[
         }),
         meaning: "bytes the allocator holds from the driver, used or free: torch.cuda.memory_reserved. It falls only when whole segments are returned: by empty_cache, or before a request would fail.",
     },
-    Entry {
+    GlossaryEntry {
         word: "requested",
         also: &["asked", "asks"],
         panels: &[Detail, Accounts],
         figure: None,
         meaning: "bytes that tensors asked for, before rounding: requested_bytes in torch.cuda.memory_stats. The account live counts them.",
     },
-    Entry {
+    GlossaryEntry {
         word: "live",
         also: &[],
         panels: &[Accounts, LedgerChart, Detail],
         figure: Some(|stage| account(stage, |ledger| ledger.live)),
         meaning: "the part of allocated that was requested; the rest is rounding.",
     },
-    Entry {
+    GlossaryEntry {
         word: "rounding",
         also: &["rounded"],
         panels: &[Accounts, LedgerChart, Map, Detail],
         figure: Some(|stage| account(stage, |ledger| ledger.rounding)),
         meaning: "the part of allocated that nobody requested: sizes are rounded up to 512 bytes, and a block is not split if the rest would be too small (512 bytes; 1 MiB in the large pool).",
     },
-    Entry {
+    GlossaryEntry {
         word: "pending",
         also: &[],
         panels: &[Accounts, LedgerChart, Map, Detail],
         figure: Some(|stage| account(stage, |ledger| ledger.pending)),
         meaning: "freed by the program while another stream still uses the block (record_stream). It counts as active, not as allocated, and can't be reused yet.",
     },
-    Entry {
+    GlossaryEntry {
         word: "releasable",
         also: &["unused"],
         panels: &[Accounts, LedgerChart, Map, Why, Effect],
         figure: Some(|stage| account(stage, |ledger| ledger.releasable)),
         meaning: "bytes in wholly free segments, or wholly free pages of expandable ones. empty_cache returns them to the driver; so does the allocator before a request fails.",
     },
-    Entry {
+    GlossaryEntry {
         word: "stranded",
         also: &["strand", "stranding", "strands", "inactive", "split", "inactive_split"],
         panels: &[Accounts, LedgerChart, Fragmentation, Map, Why, Worst, Pools, Effect, Configurations, Segments],
         figure: Some(|stage| account(stage, |ledger| ledger.stranded)),
         meaning: "free bytes inside segments that some block still holds. The allocator can reuse them, the driver can't have them back. PyTorch calls them inactive_split_bytes.",
     },
-    Entry {
+    GlossaryEntry {
         word: "free",
         also: &[],
         panels: &[Map, Detail, Gpu, Driver, Pools, Segments],
         figure: Some(|stage| account(stage, |ledger| ledger.free())),
         meaning: "in a segment, bytes that no block holds; on the GPU, what the driver still has.",
     },
-    Entry {
+    GlossaryEntry {
         word: "fragmentation",
         also: &[],
         panels: &[Fragmentation, Accounts, Why],
@@ -153,21 +153,21 @@ pub(super) const WORDS: &[Entry] = &[
         }),
         meaning: "stranded divided by reserved. It is high when long-lived blocks lie scattered among short-lived ones.",
     },
-    Entry {
+    GlossaryEntry {
         word: "segment",
         also: &["segments", "cudaMalloc"],
         panels: &[Map, Segments, Detail, Worst, Pools, Reserved, Why],
         figure: Some(|stage| Some(format!("{} {}", stage.shown.segments.len(), when::words(stage.picture)))),
         meaning: "what one cudaMalloc returned: 2 MiB for small blocks, 20 MiB for those up to 10 MiB, else the size rounded up to 2 MiB. Blocks are cut from it; only a wholly free one can be returned.",
     },
-    Entry {
+    GlossaryEntry {
         word: "expandable",
         also: &["page", "pages", "range", "ranges", "expandable_segments"],
         panels: &[Map, Segments, Detail, Pools],
         figure: None,
         meaning: "segments that grow and shrink by pages of 2 MiB in one range of addresses (expandable_segments:True), so free space at the end fits any next request.",
     },
-    Entry {
+    GlossaryEntry {
         word: "block",
         also: &["blocks"],
         panels: &[Map, Detail, Segments, Worst, Pools],
@@ -177,7 +177,7 @@ pub(super) const WORDS: &[Entry] = &[
         }),
         meaning: "a piece of a segment that one tensor holds, or a free piece. Free neighbours are merged.",
     },
-    Entry {
+    GlossaryEntry {
         word: "hole",
         also: &["holes"],
         panels: &[Map, Detail, Accounts, Why, Segments, Worst, Pools, Fragmentation],
@@ -186,63 +186,63 @@ pub(super) const WORDS: &[Entry] = &[
         }),
         meaning: "a free piece in a segment that some block still holds. The largest hole bounds what fits without more memory from the driver.",
     },
-    Entry {
+    GlossaryEntry {
         word: "largest free block",
         also: &[],
         panels: &[Accounts, Fragmentation],
         figure: Some(|stage| account(stage, |ledger| ledger.largest_free)),
         meaning: "the largest free piece, wholly free segments included. A larger request needs a new segment.",
     },
-    Entry {
+    GlossaryEntry {
         word: "pins",
         also: &["pinned by", "holds", "held", "holder"],
         panels: &[Detail, Worst, Why],
         figure: None,
         meaning: "a block pins the free bytes of its segment: they can't be returned to the driver while it lives.",
     },
-    Entry {
+    GlossaryEntry {
         word: "large",
         also: &[],
         panels: &[Map, Pools, Segments, Detail],
         figure: None,
         meaning: "the pool for blocks above 1 MiB. It never shares a segment with the small pool.",
     },
-    Entry {
+    GlossaryEntry {
         word: "small",
         also: &[],
         panels: &[Map, Pools, Segments, Detail],
         figure: None,
         meaning: "the pool for blocks up to 1 MiB, cut from segments of 2 MiB.",
     },
-    Entry {
+    GlossaryEntry {
         word: "pool",
         also: &["pools"],
         panels: &[Pools, Map, Segments, Stacked, Detail],
         figure: None,
         meaning: "a set of segments: large or small, for one stream each. A block serves only requests of its own pool.",
     },
-    Entry {
+    GlossaryEntry {
         word: "stream",
         also: &["streams"],
         panels: &[Pools, Map, Segments, Detail],
         figure: None,
         meaning: "a queue of work on the GPU. A block belongs to the stream it was allocated on; each stream has its own segments.",
     },
-    Entry {
+    GlossaryEntry {
         word: "limit",
         also: &[],
         panels: &[History, LedgerChart, Accounts, Switches, Driver],
         figure: Some(|stage| Some(stage.view().limit.map_or_else(|| "none".to_owned(), bytes))),
         meaning: "the most that may be reserved: set_per_process_memory_fraction, or --limit. A request beyond it first releases cached segments, then fails as out of memory.",
     },
-    Entry {
+    GlossaryEntry {
         word: "empty_cache",
         also: &[],
         panels: &[Switches, Effect, Log, Why, Map],
         figure: None,
         meaning: "returns every wholly free segment to the driver: torch.cuda.empty_cache(). Reserved falls by releasable, allocated stays, and the next step pays for cudaMalloc again.",
     },
-    Entry {
+    GlossaryEntry {
         word: "max_memory_allocated",
         also: &["max_memory_reserved", "reset_peak_memory_stats"],
         panels: &[Log],
@@ -253,140 +253,140 @@ pub(super) const WORDS: &[Entry] = &[
         }),
         meaning: "the highest value since torch.cuda.reset_peak_memory_stats, or since the start. Peaks of the run on screens are those since the start, whatever was reset.",
     },
-    Entry {
+    GlossaryEntry {
         word: "out of memory",
         also: &["OOM", "on-oom", "fails", "failed"],
         panels: &[Why, Log, History, Reserved],
         figure: None,
         meaning: "a request failed even after the allocator released its cache and tried again: torch.OutOfMemoryError.",
     },
-    Entry {
+    GlossaryEntry {
         word: "address",
         also: &["addresses", "offset"],
         panels: &[Detail, Map, Segments],
         figure: None,
         meaning: "where a block begins. A selection is an address: when the cursor moves in time, the screen shows what lies there then.",
     },
-    Entry {
+    GlossaryEntry {
         word: "cell",
         also: &["cells"],
         panels: &[Map],
         figure: None,
         meaning: "one character of the map; the title says how many bytes it stands for.",
     },
-    Entry {
+    GlossaryEntry {
         word: "age",
         also: &["born", "since", "old", "dies", "freed", "taken by"],
         panels: &[Map, Detail],
         figure: None,
         meaning: "how long ago a block was allocated.",
     },
-    Entry {
+    GlossaryEntry {
         word: "parameters",
         also: &["params", "parameter"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail, Accounts],
         figure: Some(|stage| category(stage, Category::Parameter)),
         meaning: "weights and biases.",
     },
-    Entry {
+    GlossaryEntry {
         word: "gradients",
         also: &["grads", "gradient"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Gradient)),
         meaning: "the .grad of each parameter, of the same size; they live from backward until zero_grad frees them.",
     },
-    Entry {
+    GlossaryEntry {
         word: "optimizer state",
         also: &["opt", "optim", "optimizer", "exp_avg", "exp_avg_sq"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Switches, Detail],
         figure: Some(|stage| category(stage, Category::OptimizerState)),
         meaning: "what the optimizer keeps for each parameter from its first step on: SGD nothing, momentum one buffer, Adam and AdamW two (exp_avg, exp_avg_sq).",
     },
-    Entry {
+    GlossaryEntry {
         word: "activations",
         also: &["activ", "activation"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Forward, Detail],
         figure: Some(|stage| category(stage, Category::Activation)),
         meaning: "tensors that forward makes and backward needs. They grow with the batch; checkpointing drops most of them.",
     },
-    Entry {
+    GlossaryEntry {
         word: "temporaries",
         also: &["temp", "temporary"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Temporary)),
         meaning: "tensors that live within one op, or from one op of backward to the next.",
     },
-    Entry {
+    GlossaryEntry {
         word: "workspaces",
         also: &["workspace", "cuBLAS", "cuBLASLt"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Workspace)),
         meaning: "scratch memory of cuBLAS, cuDNN and reductions. cuBLAS keeps one for each stream and thread.",
     },
-    Entry {
+    GlossaryEntry {
         word: "communication",
         also: &["comm", "bucket", "all-gather", "all-reduce", "reduce-scatter", "NCCL"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, StepTimes, Detail],
         figure: Some(|stage| category(stage, Category::Communication)),
         meaning: "what ranks exchange while it is on its way: DDP's buckets, what FSDP gathers and reduces, what a stage of a pipeline receives. In the step: how long exchanges take, waiting for other ranks included, overlapped or not.",
     },
-    Entry {
+    GlossaryEntry {
         word: "inputs",
         also: &["input"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Input)),
         meaning: "the batch: tokens, images, labels.",
     },
-    Entry {
+    GlossaryEntry {
         word: "other",
         also: &[],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Other)),
         meaning: "anything else; in a snapshot without stacks, everything.",
     },
-    Entry {
+    GlossaryEntry {
         word: "category",
         also: &["categories"],
         panels: &[Stacked, Map, Detail],
         figure: None,
         meaning: "what a block is for: a parameter, a gradient, optimizer state, an activation, a temporary, a workspace, an input.",
     },
-    Entry {
+    GlossaryEntry {
         word: "account",
         also: &["accounts", "ledger"],
         panels: &[Accounts, LedgerChart, Map],
         figure: None,
         meaning: "what a reserved byte counts as: live, rounding, pending, releasable or stranded. The five always add up to reserved.",
     },
-    Entry {
+    GlossaryEntry {
         word: "context",
         also: &[],
         panels: &[Gpu, Driver],
         figure: None,
         meaning: "GPU memory of this process outside the allocator: kernels, library handles, the CUDA context. It is what the driver counts for the process, minus reserved.",
     },
-    Entry {
+    GlossaryEntry {
         word: "others",
         also: &["other processes"],
         panels: &[Gpu, Driver],
         figure: None,
         meaning: "GPU memory in use by other processes, as the driver counts it.",
     },
-    Entry {
+    GlossaryEntry {
         word: "allocator",
         also: &[],
         panels: &[Gpu, Driver, Switches],
         figure: None,
         meaning: "the share of the GPU's memory that the allocator has reserved.",
     },
-    Entry {
+    GlossaryEntry {
         word: "driver",
         also: &["NVML", "process", "processes", "used"],
         panels: &[Gpu, Driver],
         figure: None,
         meaning: "what NVML reports for the GPU: used is reserved, context and others together.",
     },
-    Entry {
+    GlossaryEntry {
         word: "ghost",
         also: &[],
         panels: &[History, Map, Accounts],

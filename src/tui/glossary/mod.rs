@@ -9,7 +9,7 @@ use super::panel::Panel;
 use super::stage::Stage;
 
 /// A word.
-pub(crate) struct Entry {
+pub(crate) struct GlossaryEntry {
     /// The word as screens write it.
     pub word: &'static str,
     /// How screens write it besides: a short form, another case.
@@ -22,7 +22,7 @@ pub(crate) struct Entry {
     pub meaning: &'static str,
 }
 
-impl Entry {
+impl GlossaryEntry {
     /// Whether that is its word, or another form of it; in lower case.
     pub fn is_called(&self, name: &str) -> bool {
         self.also.iter().chain([&self.word]).any(|word| word.to_lowercase() == name)
@@ -37,12 +37,12 @@ impl Entry {
 }
 
 /// Every word, in the order of the help.
-pub(crate) fn all() -> impl Iterator<Item = &'static Entry> {
+pub(crate) fn all() -> impl Iterator<Item = &'static GlossaryEntry> {
     memory::WORDS.iter().chain(training::WORDS)
 }
 
 /// The words of a panel.
-pub(crate) fn of(panel: Panel) -> impl Iterator<Item = &'static Entry> {
+pub(crate) fn of(panel: Panel) -> impl Iterator<Item = &'static GlossaryEntry> {
     all().filter(move |entry| entry.panels.contains(&panel))
 }
 

@@ -30,7 +30,7 @@ pub struct Decoder {
 }
 
 /// What the first bytes are.
-enum Decoded {
+enum DecodedKeys {
     /// So many of them make an event, or mean nothing.
     Done(usize, Option<Event>),
     /// So many of them begin a paste.
@@ -56,16 +56,16 @@ impl Decoder {
                 continue;
             }
             match step(left) {
-                Decoded::Done(n, event) => {
+                DecodedKeys::Done(n, event) => {
                     used += n;
                     events.extend(event);
                 }
-                Decoded::Paste(n) => {
+                DecodedKeys::Paste(n) => {
                     used += n;
                     self.paste = Some(Vec::new());
                 }
-                Decoded::Partial if left.len() > LONGEST_SEQUENCE => used = self.bytes.len(),
-                Decoded::Partial => break,
+                DecodedKeys::Partial if left.len() > LONGEST_SEQUENCE => used = self.bytes.len(),
+                DecodedKeys::Partial => break,
             }
         }
         self.bytes.drain(..used);
@@ -115,16 +115,16 @@ fn take_paste(bytes: &[u8], paste: &mut Vec<u8>) -> (usize, bool) {
     (if end.is_some() { text + PASTE_ENDS.len() } else { text }, end.is_some())
 }
 
-fn step(bytes: &[u8]) -> Decoded {
+fn step(bytes: &[u8]) -> DecodedKeys {
     match *bytes {
-        [ESCAPE] => Decoded::Partial,
+        [ESCAPE] => DecodedKeys::Partial,
         [ESCAPE, b'[', ref rest @ ..] => control_sequence(rest),
-        [ESCAPE, b'O'] => Decoded::Partial,
-        [ESCAPE, b'O', last, ..] => Decoded::Done(3, cursor_key(last).map(|code| key(code, KeyModifiers::NONE))),
+        [ESCAPE, b'O'] => DecodedKeys::Partial,
+        [ESCAPE, b'O', last, ..] => DecodedKeys::Done(3, cursor_key(last).map(|code| key(code, KeyModifiers::NONE))),
         [ESCAPE, kind @ (b']' | b'P' | b'X' | b'^' | b'_'), ref rest @ ..] => string(kind, rest),
-        [ESCAPE, ESCAPE, ..] => Decoded::Done(1, Some(key(KeyCode::Esc, KeyModifiers::NONE))),
+        [ESCAPE, ESCAPE, ..] => DecodedKeys::Done(1, Some(key(KeyCode::Esc, KeyModifiers::NONE))),
         [ESCAPE, ref rest @ ..] => match plain(rest) {
-            Decoded::Done(n, event) => Decoded::Done(n + 1, event.map(with_alt)),
+            DecodedKeys::Done(n, event) => DecodedKeys::Done(n + 1, event.map(with_alt)),
             other => other,
         },
         _ => plain(bytes),
@@ -132,9 +132,9 @@ fn step(bytes: &[u8]) -> Decoded {
 }
 
 /// A character, or a key that sends a control character.
-fn plain(bytes: &[u8]) -> Decoded {
-    let Some(&first) = bytes.first() else { return Decoded::Partial };
-    let done = |event| Decoded::Done(1, Some(event));
+fn plain(bytes: &[u8]) -> DecodedKeys {
+    let Some(&first) = bytes.first() else { return DecodedKeys::Partial };
+    let done = |event| DecodedKeys::Done(1, Some(event));
     match first {
         b'\r' => done(key(KeyCode::Enter, KeyModifiers::NONE)),
         b'\t' => done(key(KeyCode::Tab, KeyModifiers::NONE)),
@@ -147,65 +147,67 @@ fn plain(bytes: &[u8]) -> Decoded {
             Err(error) if error.valid_up_to() > 0 => {
                 first_of(std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default())
             }
-            Err(error) => error.error_len().map_or(Decoded::Partial, |wrong| Decoded::Done(wrong, None)),
+            Err(error) => error.error_len().map_or(DecodedKeys::Partial, |wrong| DecodedKeys::Done(wrong, None)),
         },
     }
 }
 
-fn first_of(text: &str) -> Decoded {
-    text.chars().next().map_or(Decoded::Partial, |symbol| {
-        Decoded::Done(symbol.len_utf8(), Some(character(symbol, KeyModifiers::NONE)))
+fn first_of(text: &str) -> DecodedKeys {
+    text.chars().next().map_or(DecodedKeys::Partial, |symbol| {
+        DecodedKeys::Done(symbol.len_utf8(), Some(character(symbol, KeyModifiers::NONE)))
     })
 }
 
 /// `rest` follows `ESC [`.
-fn control_sequence(rest: &[u8]) -> Decoded {
+fn control_sequence(rest: &[u8]) -> DecodedKeys {
     const INTRODUCER: usize = 2;
     match *rest {
         // A mouse that reports in three bytes, which were not asked for.
-        [b'M', ..] => return if rest.len() < 4 { Decoded::Partial } else { Decoded::Done(INTRODUCER + 4, None) },
+        [b'M', ..] => {
+            return if rest.len() < 4 { DecodedKeys::Partial } else { DecodedKeys::Done(INTRODUCER + 4, None) };
+        }
         // Function keys of the Linux console.
-        [b'['] => return Decoded::Partial,
+        [b'['] => return DecodedKeys::Partial,
         [b'[', last, ..] => {
             let function = (b'A'..=b'E').contains(&last).then(|| KeyCode::F(last - b'A' + 1));
-            return Decoded::Done(INTRODUCER + 2, function.map(|code| key(code, KeyModifiers::NONE)));
+            return DecodedKeys::Done(INTRODUCER + 2, function.map(|code| key(code, KeyModifiers::NONE)));
         }
         _ => {}
     }
-    let Some(end) = rest.iter().position(|byte| !(0x20..=0x3f).contains(byte)) else { return Decoded::Partial };
+    let Some(end) = rest.iter().position(|byte| !(0x20..=0x3f).contains(byte)) else { return DecodedKeys::Partial };
     let last = rest[end];
     if !(0x40..=0x7e).contains(&last) {
         // No sequence goes on like this: the byte means something by itself.
-        return Decoded::Done(INTRODUCER + end, None);
+        return DecodedKeys::Done(INTRODUCER + end, None);
     }
     let parameters = std::str::from_utf8(&rest[..end]).unwrap_or_default();
     let length = INTRODUCER + end + 1;
     if (parameters, last) == ("200", b'~') {
-        return Decoded::Paste(length);
+        return DecodedKeys::Paste(length);
     }
     let event = match parameters.strip_prefix('<') {
         Some(mouse) => mouse_event(mouse, last),
         None => key_event(parameters, last),
     };
-    Decoded::Done(length, event)
+    DecodedKeys::Done(length, event)
 }
 
 /// A string that a terminal sends, up to its end: none was asked for.
-fn string(kind: u8, rest: &[u8]) -> Decoded {
+fn string(kind: u8, rest: &[u8]) -> DecodedKeys {
     const INTRODUCER: usize = 2;
     for (i, byte) in rest.iter().enumerate() {
         match byte {
-            0x07 if kind == b']' => return Decoded::Done(INTRODUCER + i + 1, None),
+            0x07 if kind == b']' => return DecodedKeys::Done(INTRODUCER + i + 1, None),
             &ESCAPE => match rest.get(i + 1) {
-                Some(b'\\') => return Decoded::Done(INTRODUCER + i + 2, None),
-                Some(_) => return Decoded::Done(INTRODUCER + i, None),
-                None => return Decoded::Partial,
+                Some(b'\\') => return DecodedKeys::Done(INTRODUCER + i + 2, None),
+                Some(_) => return DecodedKeys::Done(INTRODUCER + i, None),
+                None => return DecodedKeys::Partial,
             },
-            0x00..=0x1f => return Decoded::Done(INTRODUCER + i, None),
+            0x00..=0x1f => return DecodedKeys::Done(INTRODUCER + i, None),
             _ => {}
         }
     }
-    Decoded::Partial
+    DecodedKeys::Partial
 }
 
 /// A key that sends `ESC [ parameters last`: which, modifiers, and whether it was pressed, repeated or released.

@@ -6,10 +6,10 @@ use ratatui::layout::Rect;
 
 use super::line::leaves;
 use super::low_box;
-use super::pressed::Pressed;
+use super::pressed::LayerResponse;
 use crate::drawing::pane::{self, put, span};
 use crate::drawing::theme::Token;
-use crate::tui::copied::Copied;
+use crate::tui::copied::Clipping;
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
 use crate::tui::stage::Stage;
@@ -23,27 +23,27 @@ const MARGIN: usize = 16;
 /// The texts, each with its key.
 #[derive(Clone, Debug)]
 pub(crate) struct CopyMenu {
-    entries: Vec<(char, Copied)>,
+    entries: Vec<(char, Clipping)>,
 }
 
 impl CopyMenu {
     /// These texts; `Enter` copies the first of them.
-    pub const fn new(entries: Vec<(char, Copied)>) -> Self {
+    pub const fn new(entries: Vec<(char, Clipping)>) -> Self {
         Self { entries }
     }
 
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> LayerResponse {
         if leaves(key) {
-            return Pressed::Leave;
+            return LayerResponse::Leave;
         }
         let plain = !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
         let chosen = match (keys.dialog_action(key), key.code) {
-            (Some(DialogAction::Cancel), _) | (_, KeyCode::Char('q')) => return Pressed::Closed,
+            (Some(DialogAction::Cancel), _) | (_, KeyCode::Char('q')) => return LayerResponse::Closed,
             (Some(DialogAction::Apply), _) => self.entries.first(),
             (_, KeyCode::Char(symbol)) if plain => self.entries.iter().find(|(key, _)| *key == symbol),
             _ => None,
         };
-        chosen.map_or(Pressed::Taken, |(_, copied)| Pressed::Copy(copied.text.clone()))
+        chosen.map_or(LayerResponse::Taken, |(_, copied)| LayerResponse::Copy(copied.text.clone()))
     }
 
     /// Draws it in a box over the lower part of the screen.

@@ -6,8 +6,8 @@ use ratatui::layout::Rect;
 
 use super::line::leaves;
 use super::low_box;
-use super::offers::{Offers, Typed};
-use super::pressed::Pressed;
+use super::offers::{EditResult, Offers};
+use super::pressed::LayerResponse;
 use crate::drawing::figures;
 use crate::drawing::pane::span;
 use crate::drawing::theme::Token;
@@ -46,23 +46,23 @@ impl Editor {
         Self { switch, offers: Offers::new(values, text, LONGEST), error: None }
     }
 
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> LayerResponse {
         if leaves(key) {
-            return Pressed::Leave;
+            return LayerResponse::Leave;
         }
-        if self.offers.press(key, keys) == Typed::Changed {
+        if self.offers.press(key, keys) == EditResult::Changed {
             self.error = None;
-            return Pressed::Taken;
+            return LayerResponse::Taken;
         }
         match keys.dialog_action(key) {
-            Some(DialogAction::Cancel) => return Pressed::Closed,
+            Some(DialogAction::Cancel) => return LayerResponse::Closed,
             Some(DialogAction::Apply) => match self.command() {
-                Ok(command) => return Pressed::Done(vec![Request::Lab(command)]),
+                Ok(command) => return LayerResponse::Done(vec![Request::Lab(command)]),
                 Err(error) => self.error = Some(error),
             },
             _ => {}
         }
-        Pressed::Taken
+        LayerResponse::Taken
     }
 
     /// Adds text from elsewhere, without what is no character of a line.

@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 
 use super::line::{self, leaves};
 use super::low_box;
-use super::pressed::Pressed;
+use super::pressed::LayerResponse;
 use crate::drawing::pane::{put, span};
 use crate::drawing::theme::Token;
 use crate::tui::dialog::DialogAction;
@@ -33,32 +33,34 @@ impl Filter {
         Self { of, text: text.to_owned() }
     }
 
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> LayerResponse {
         if leaves(key) {
-            return Pressed::Leave;
+            return LayerResponse::Leave;
         }
         if line::write(&mut self.text, key, LONGEST) {
             return self.written();
         }
         match keys.dialog_action(key) {
-            Some(DialogAction::Cancel) => Pressed::Filter { of: self.of, text: "".into(), done: true },
-            Some(DialogAction::Apply) => Pressed::Filter { of: self.of, text: self.text.trim().into(), done: true },
+            Some(DialogAction::Cancel) => LayerResponse::Filter { of: self.of, text: "".into(), done: true },
+            Some(DialogAction::Apply) => {
+                LayerResponse::Filter { of: self.of, text: self.text.trim().into(), done: true }
+            }
             Some(DialogAction::Clear) => {
                 self.text.clear();
                 self.written()
             }
-            _ => Pressed::Taken,
+            _ => LayerResponse::Taken,
         }
     }
 
     /// Adds text from elsewhere, without what is no character of a line.
-    pub fn insert(&mut self, text: &str) -> Pressed {
+    pub fn insert(&mut self, text: &str) -> LayerResponse {
         text.chars().for_each(|symbol| line::push(&mut self.text, symbol, LONGEST));
         self.written()
     }
 
-    fn written(&self) -> Pressed {
-        Pressed::Filter { of: self.of, text: self.text.trim().into(), done: false }
+    fn written(&self) -> LayerResponse {
+        LayerResponse::Filter { of: self.of, text: self.text.trim().into(), done: false }
     }
 
     /// Draws the line in a box over the lower edge of the screen.

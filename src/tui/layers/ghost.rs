@@ -6,8 +6,8 @@ use ratatui::layout::Rect;
 
 use super::line::leaves;
 use super::low_box;
-use super::offers::{Offers, Typed};
-use super::pressed::Pressed;
+use super::offers::{EditResult, Offers};
+use super::pressed::LayerResponse;
 use crate::allocator::{DeviceMemory, TorchVersion};
 use crate::drawing::pane::span;
 use crate::drawing::theme::Token;
@@ -63,23 +63,23 @@ impl GhostEditor {
         Self { offers, error: None, memory: picture.memory, torch: picture.view.about.torch }
     }
 
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> LayerResponse {
         if leaves(key) {
-            return Pressed::Leave;
+            return LayerResponse::Leave;
         }
-        if self.offers.press(key, keys) == Typed::Changed {
+        if self.offers.press(key, keys) == EditResult::Changed {
             self.error = None;
-            return Pressed::Taken;
+            return LayerResponse::Taken;
         }
         match keys.dialog_action(key) {
-            Some(DialogAction::Cancel) => return Pressed::Closed,
+            Some(DialogAction::Cancel) => return LayerResponse::Closed,
             Some(DialogAction::Apply) => match self.request() {
-                Ok(request) => return Pressed::Done(vec![request]),
+                Ok(request) => return LayerResponse::Done(vec![request]),
                 Err(error) => self.error = Some(error),
             },
             _ => {}
         }
-        Pressed::Taken
+        LayerResponse::Taken
     }
 
     /// Adds text from elsewhere, without what is no character of a line.
@@ -118,13 +118,13 @@ mod tests {
     use super::*;
     use crate::tui::keymap;
 
-    fn press(editor: &mut GhostEditor, code: KeyCode) -> Pressed {
+    fn press(editor: &mut GhostEditor, code: KeyCode) -> LayerResponse {
         editor.press(KeyEvent::new(code, KeyModifiers::NONE), keymap::standard())
     }
 
-    fn asked(pressed: Pressed) -> Option<Request> {
+    fn asked(pressed: LayerResponse) -> Option<Request> {
         match pressed {
-            Pressed::Done(mut requests) => requests.pop(),
+            LayerResponse::Done(mut requests) => requests.pop(),
             _ => None,
         }
     }

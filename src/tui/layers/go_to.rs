@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
 
 use super::line::leaves;
-use super::pressed::Pressed;
+use super::pressed::LayerResponse;
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::Token;
 use crate::recording::Direction::{Backward, Forward};
@@ -39,39 +39,39 @@ pub(crate) struct GoTo {
 }
 
 impl GoTo {
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> LayerResponse {
         if leaves(key) {
-            return Pressed::Leave;
+            return LayerResponse::Leave;
         }
         match key.code {
             KeyCode::Backspace => {
                 self.digits.pop();
-                return Pressed::Taken;
+                return LayerResponse::Taken;
             }
             KeyCode::Char(digit) if digit.is_ascii_digit() => {
                 if self.digits.len() < DIGITS {
                     self.digits.push(digit);
                 }
-                return Pressed::Taken;
+                return LayerResponse::Taken;
             }
             KeyCode::Char(symbol) if !key.modifiers.contains(KeyModifiers::CONTROL) => {
                 if let Some((_, _, to)) = PLACES.iter().find(|(key, ..)| *key == symbol) {
-                    return Pressed::Done(vec![Request::Move(*to)]);
+                    return LayerResponse::Done(vec![Request::Move(*to)]);
                 }
             }
             _ => {}
         }
         match keys.dialog_action(key) {
-            Some(DialogAction::Cancel) => Pressed::Closed,
+            Some(DialogAction::Cancel) => LayerResponse::Closed,
             Some(DialogAction::Apply) => match self.digits.parse() {
-                Ok(step) => Pressed::Done(vec![Request::Move(Move::Step(step))]),
-                Err(_) => Pressed::Closed,
+                Ok(step) => LayerResponse::Done(vec![Request::Move(Move::Step(step))]),
+                Err(_) => LayerResponse::Closed,
             },
             Some(DialogAction::Clear) => {
                 self.digits.clear();
-                Pressed::Taken
+                LayerResponse::Taken
             }
-            _ => Pressed::Taken,
+            _ => LayerResponse::Taken,
         }
     }
 

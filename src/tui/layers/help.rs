@@ -7,15 +7,15 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
 
 use super::line::{self, leaves};
-use super::pressed::Pressed;
+use super::pressed::LayerResponse;
 use super::scroll;
 use crate::drawing::legend::{account_marks, legend_of, short_label};
 use crate::drawing::pane::{self, Frame, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::Category;
-use crate::tui::action::{Action, Binding, Group};
+use crate::tui::action::{Action, Binding, KeyGroup};
 use crate::tui::dialog::DialogAction;
-use crate::tui::glossary::{self, Entry};
+use crate::tui::glossary::{self, GlossaryEntry};
 use crate::tui::keys::Keymap;
 use crate::tui::palette::OnEnter;
 use crate::tui::panel::Panel;
@@ -96,18 +96,18 @@ impl Help {
         matches!(&self.search, Some(HelpSearch { open: true, .. }))
     }
 
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> LayerResponse {
         if leaves(key) {
-            return Pressed::Leave;
+            return LayerResponse::Leave;
         }
         if let Some(search) = self.search.as_mut().filter(|search| search.open)
             && line::write(&mut search.text, key, LONGEST)
         {
             (self.first, search.chosen) = (0, 0);
-            return Pressed::Taken;
+            return LayerResponse::Taken;
         }
         let Some(action) = keys.dialog_action(key) else {
-            return if self.is_written() { Pressed::Taken } else { Pressed::Passed };
+            return if self.is_written() { LayerResponse::Taken } else { LayerResponse::Passed };
         };
         match (action, &mut self.search) {
             (DialogAction::Next | DialogAction::Previous, Some(search)) if search.open => {
@@ -116,16 +116,16 @@ impl Help {
                 search.chosen = to.min(last);
                 // The keys stand first, a line each.
                 self.first = search.chosen.saturating_sub(8);
-                return Pressed::Taken;
+                return LayerResponse::Taken;
             }
             (DialogAction::Apply, Some(search)) if search.open => {
                 let chosen = found(keys, search, self.screen).get(search.chosen).copied();
                 let pressed = |binding: &Binding| OnEnter::Press { screen: binding.screen, action: binding.action };
                 if let Some(binding) = chosen.filter(|binding| !binding.is_of_dialogs()) {
-                    return Pressed::Do(pressed(binding));
+                    return LayerResponse::Do(pressed(binding));
                 }
                 search.open = false;
-                return Pressed::Taken;
+                return LayerResponse::Taken;
             }
             _ => {}
         }
@@ -139,19 +139,19 @@ impl Help {
             (DialogAction::Part, None) => {
                 self.part = if self.part == HelpPart::Keys { HelpPart::Words } else { HelpPart::Keys };
             }
-            _ => return if self.is_written() { Pressed::Taken } else { Pressed::Passed },
+            _ => return if self.is_written() { LayerResponse::Taken } else { LayerResponse::Passed },
         }
         self.first = 0;
-        Pressed::Taken
+        LayerResponse::Taken
     }
 
     /// Adds text from elsewhere to what is looked for.
-    pub fn insert(&mut self, text: &str) -> Pressed {
+    pub fn insert(&mut self, text: &str) -> LayerResponse {
         if let Some(search) = self.search.as_mut().filter(|search| search.open) {
             text.chars().for_each(|symbol| line::push(&mut search.text, symbol, LONGEST));
             (self.first, search.chosen) = (0, 0);
         }
-        Pressed::Taken
+        LayerResponse::Taken
     }
 
     /// Draws the help over `area`; returns its lines in all, and how many are seen.
@@ -231,7 +231,7 @@ impl Help {
             (Some(search), _) => {
                 let sought = search.text.trim().to_lowercase();
                 let found = found(stage.keys, search, self.screen);
-                let mut entries: Vec<&Entry> = glossary::all().filter(|entry| entry.says(&sought)).collect();
+                let mut entries: Vec<&GlossaryEntry> = glossary::all().filter(|entry| entry.says(&sought)).collect();
                 entries.sort_by_key(|entry| !entry.is_called(&sought));
                 if found.is_empty() && entries.is_empty() {
                     page.heading("no key and no word says that");
@@ -256,7 +256,7 @@ impl Help {
                 };
                 let title = |index: usize| SCREENS.get(index).map_or("", |screen| screen.title);
                 page.keys(&format!("on this screen: {}", title(self.screen)), &of_screen(self.screen), None, false);
-                for group in Group::ALL {
+                for group in KeyGroup::ALL {
                     let of_group = all.iter().filter(|binding| binding.group == group && binding.screen.is_none());
                     page.keys(group.title(), &of_group.collect::<Vec<_>>(), None, false);
                 }
@@ -269,11 +269,12 @@ impl Help {
                 let mut rest: Vec<Panel> = self.panels.clone();
                 rest.retain(|panel| Some(*panel) != self.panel);
                 for panel in self.panel.into_iter().chain(rest) {
-                    let mine: Vec<&Entry> = glossary::of(panel).filter(|entry| !told.contains(&entry.word)).collect();
+                    let mine: Vec<&GlossaryEntry> =
+                        glossary::of(panel).filter(|entry| !told.contains(&entry.word)).collect();
                     told.extend(mine.iter().map(|entry| entry.word));
                     page.words(stage, panel.name(), &mine);
                 }
-                let others: Vec<&Entry> = glossary::all().filter(|entry| !told.contains(&entry.word)).collect();
+                let others: Vec<&GlossaryEntry> = glossary::all().filter(|entry| !told.contains(&entry.word)).collect();
                 page.words(stage, "other words", &others);
             }
         }
@@ -330,7 +331,7 @@ impl HelpPage<'_> {
         }
     }
 
-    fn words(&mut self, stage: &Stage<'_>, heading: &str, entries: &[&Entry]) {
+    fn words(&mut self, stage: &Stage<'_>, heading: &str, entries: &[&GlossaryEntry]) {
         if entries.is_empty() {
             return;
         }

@@ -32,7 +32,7 @@ pub(crate) use go_to::GoTo;
 pub(crate) use help::Help;
 pub(crate) use palette::Palette;
 pub(crate) use path::PathPrompt;
-pub(crate) use pressed::Pressed;
+pub(crate) use pressed::LayerResponse;
 pub(crate) use themes::ThemeList;
 
 /// One thing that lies over the screen.
@@ -62,10 +62,10 @@ pub(crate) enum Layer {
 
 impl Layer {
     /// A key that was pressed on a screen, by its place in the list, while this is on top.
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap, screen: usize) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap, screen: usize) -> LayerResponse {
         match self {
             Self::Help(help) => help.press(key, keys),
-            Self::Findings(_) => keys.dialog_action(key).and_then(scroll).unwrap_or(Pressed::Passed),
+            Self::Findings(_) => keys.dialog_action(key).and_then(scroll).unwrap_or(LayerResponse::Passed),
             Self::Editor(editor) => editor.press(key, keys),
             Self::GoTo(go_to) => go_to.press(key, keys),
             Self::Themes(themes) => themes.press(key, keys, screen),
@@ -78,27 +78,27 @@ impl Layer {
     }
 
     /// Text that was pasted.
-    pub fn paste(&mut self, text: &str) -> Pressed {
+    pub fn paste(&mut self, text: &str) -> LayerResponse {
         match self {
             Self::Editor(editor) => {
                 editor.insert(text);
-                Pressed::Taken
+                LayerResponse::Taken
             }
             Self::Filter(filter) => filter.insert(text),
             Self::Path(prompt) => {
                 prompt.insert(text);
-                Pressed::Taken
+                LayerResponse::Taken
             }
             Self::Ghost(ghost) => {
                 ghost.insert(text);
-                Pressed::Taken
+                LayerResponse::Taken
             }
             Self::Palette(palette) => {
                 palette.insert(text);
-                Pressed::Taken
+                LayerResponse::Taken
             }
             Self::Help(help) => help.insert(text),
-            Self::Findings(_) | Self::GoTo(_) | Self::Themes(_) | Self::Copy(_) => Pressed::Taken,
+            Self::Findings(_) | Self::GoTo(_) | Self::Themes(_) | Self::Copy(_) => LayerResponse::Taken,
         }
     }
 
@@ -168,7 +168,7 @@ impl Layer {
 }
 
 /// How what is asked for scrolls; `None` where it does not.
-fn scroll(action: DialogAction) -> Option<Pressed> {
+fn scroll(action: DialogAction) -> Option<LayerResponse> {
     let (by, pages) = match action {
         DialogAction::Next => (1, false),
         DialogAction::Previous => (-1, false),
@@ -178,5 +178,5 @@ fn scroll(action: DialogAction) -> Option<Pressed> {
         DialogAction::Last => (i32::MAX, false),
         _ => return None,
     };
-    Some(Pressed::Scroll { by, pages })
+    Some(LayerResponse::Scroll { by, pages })
 }

@@ -26,7 +26,7 @@ pub(super) struct Offers {
 
 /// What a key did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Typed {
+pub(super) enum EditResult {
     /// The line is another one.
     Changed,
     /// It is for the dialog.
@@ -45,7 +45,7 @@ impl Offers {
         self.text.trim()
     }
 
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Typed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> EditResult {
         let mut line = self.text.clone();
         // Backspace edits what is offered; a character takes its place.
         if self.fresh && matches!(key.code, KeyCode::Char(_)) {
@@ -54,7 +54,7 @@ impl Offers {
         if line::write(&mut line, key, self.longest) {
             self.text = line;
             self.written();
-            return Typed::Changed;
+            return EditResult::Changed;
         }
         let last = self.values.len().saturating_sub(1);
         match (keys.dialog_action(key), key.code) {
@@ -70,9 +70,9 @@ impl Offers {
             }
             // As in a shell: from here on what is offered is one's own.
             (_, KeyCode::Right | KeyCode::End) => self.fresh = false,
-            _ => return Typed::Not,
+            _ => return EditResult::Not,
         }
-        Typed::Changed
+        EditResult::Changed
     }
 
     /// Adds text from elsewhere, without what is no character of a line.

@@ -10,7 +10,7 @@ use ratatui::widgets::{Clear, Widget};
 use unicode_width::UnicodeWidthStr;
 
 use super::line::{self, leaves};
-use super::pressed::Pressed;
+use super::pressed::LayerResponse;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::tui::action::Action;
@@ -49,27 +49,27 @@ impl Palette {
         Self { index: Arc::new(index), text: String::new(), found, chosen: 0 }
     }
 
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap, screen: usize) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap, screen: usize) -> LayerResponse {
         use DialogAction::{Apply, Cancel, Clear, First, Last, Next, PageDown, PageUp, Part, Previous};
         if leaves(key) {
-            return Pressed::Leave;
+            return LayerResponse::Leave;
         }
         if line::write(&mut self.text, key, LONGEST) {
             self.look();
-            return Pressed::Taken;
+            return LayerResponse::Taken;
         }
         let last = self.found.len().saturating_sub(1);
         let to = match keys.dialog_action(key) {
-            Some(Cancel) => return Pressed::Closed,
+            Some(Cancel) => return LayerResponse::Closed,
             Some(Apply) => {
                 // What can't be done says why, below; the palette stays.
                 let offer = self.found.get(self.chosen).filter(|offer| offer.off.is_none());
-                return offer.map_or(Pressed::Taken, |offer| Pressed::Pick(Box::new((**offer).clone())));
+                return offer.map_or(LayerResponse::Taken, |offer| LayerResponse::Pick(Box::new((**offer).clone())));
             }
             Some(Clear) => {
                 self.text.clear();
                 self.look();
-                return Pressed::Taken;
+                return LayerResponse::Taken;
             }
             Some(Previous) => self.chosen.checked_sub(1).unwrap_or(last),
             Some(Next | Part) => {
@@ -85,12 +85,12 @@ impl Palette {
             Some(Last) => last,
             // What opened it closes it, where that is no text.
             _ if keys.binding_for(key, screen).is_some_and(|binding| binding.action == Action::Palette) => {
-                return Pressed::Closed;
+                return LayerResponse::Closed;
             }
-            _ => return Pressed::Taken,
+            _ => return LayerResponse::Taken,
         };
         self.chosen = to.min(last);
-        Pressed::Taken
+        LayerResponse::Taken
     }
 
     /// Adds text from elsewhere, without what is no character of a line.

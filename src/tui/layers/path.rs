@@ -8,7 +8,7 @@ use ratatui::layout::Rect;
 
 use super::line::{self, leaves};
 use super::low_box;
-use super::pressed::Pressed;
+use super::pressed::LayerResponse;
 use crate::drawing::pane::{self, put, span};
 use crate::drawing::theme::Token;
 use crate::tui::completion::{Completion, at_home};
@@ -31,22 +31,22 @@ pub(crate) struct PathPrompt {
 }
 
 impl PathPrompt {
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> LayerResponse {
         if leaves(key) {
-            return Pressed::Leave;
+            return LayerResponse::Leave;
         }
         if !line::write(&mut self.text, key, LONGEST) {
             match keys.dialog_action(key) {
-                Some(DialogAction::Cancel) => return Pressed::Closed,
-                Some(DialogAction::Apply) if self.text.trim().is_empty() => return Pressed::Closed,
-                Some(DialogAction::Apply) => return Pressed::Compare(PathBuf::from(at_home(self.text.trim()))),
-                Some(DialogAction::Part) => return Pressed::Complete(self.text.clone()),
+                Some(DialogAction::Cancel) => return LayerResponse::Closed,
+                Some(DialogAction::Apply) if self.text.trim().is_empty() => return LayerResponse::Closed,
+                Some(DialogAction::Apply) => return LayerResponse::Compare(PathBuf::from(at_home(self.text.trim()))),
+                Some(DialogAction::Part) => return LayerResponse::Complete(self.text.clone()),
                 Some(DialogAction::Clear) => self.text.clear(),
-                _ => return Pressed::Taken,
+                _ => return LayerResponse::Taken,
             }
         }
         self.below.clear();
-        Pressed::Taken
+        LayerResponse::Taken
     }
 
     /// Adds text from elsewhere, without what is no character of a line.

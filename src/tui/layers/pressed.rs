@@ -9,7 +9,7 @@ use crate::tui::palette::{Offer, OnEnter};
 use crate::tui::states::Lookup;
 
 /// What a key did.
-pub(crate) enum Pressed {
+pub(crate) enum LayerResponse {
     /// It is not for the layer.
     Passed,
     /// The layer took it.

@@ -7,10 +7,10 @@ use ratatui::text::Span;
 use ratatui::widgets::{Clear, Widget};
 
 use super::line::leaves;
-use super::pressed::Pressed;
+use super::pressed::LayerResponse;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, span};
-use crate::drawing::theme::{Catalog, Theme, Token};
+use crate::drawing::theme::{Theme, ThemeCatalog, Token};
 use crate::model::Category;
 use crate::tui::action::Action;
 use crate::tui::dialog::DialogAction;
@@ -47,7 +47,7 @@ pub(crate) struct ThemeList {
 
 impl ThemeList {
     /// Begins at the theme that is worn.
-    pub fn new(catalog: &Catalog, worn: &Theme) -> Self {
+    pub fn new(catalog: &ThemeCatalog, worn: &Theme) -> Self {
         let choice = |name: &str| match catalog.load(name, worn.tier()) {
             Ok((theme, warnings)) => ThemeChoice { name: name.to_owned(), look: Ok(theme), warnings },
             Err(error) => ThemeChoice { name: name.to_owned(), look: Err(error.to_string()), warnings: Vec::new() },
@@ -57,14 +57,16 @@ impl ThemeList {
         Self { choices, chosen, before: worn.clone() }
     }
 
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap, screen: usize) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap, screen: usize) -> LayerResponse {
         use DialogAction::{Apply, Cancel, First, Last, Next, PageDown, PageUp, Previous};
         if leaves(key) {
-            return Pressed::Leave;
+            return LayerResponse::Leave;
         }
         let last = self.choices.len().saturating_sub(1);
         let to = match keys.dialog_action(key) {
-            Some(Cancel) => return Pressed::Wear { theme: Box::new(self.before.clone()), done: true, keep: false },
+            Some(Cancel) => {
+                return LayerResponse::Wear { theme: Box::new(self.before.clone()), done: true, keep: false };
+            }
             Some(Apply) => return self.wear(true),
             Some(Previous) => self.chosen.saturating_sub(1),
             Some(Next) => self.chosen + 1,
@@ -74,7 +76,7 @@ impl ThemeList {
             Some(Last) => last,
             // What opened it, again and again, goes round.
             _ if keys.binding_for(key, screen).is_none_or(|binding| binding.action != Action::ChooseTheme) => {
-                return Pressed::Taken;
+                return LayerResponse::Taken;
             }
             _ if self.chosen == last => 0,
             _ => self.chosen + 1,
@@ -83,10 +85,10 @@ impl ThemeList {
         self.wear(false)
     }
 
-    fn wear(&self, done: bool) -> Pressed {
+    fn wear(&self, done: bool) -> LayerResponse {
         match self.choices.get(self.chosen).map(|choice| &choice.look) {
-            Some(Ok(theme)) => Pressed::Wear { theme: Box::new(theme.clone()), done, keep: done },
-            _ => Pressed::Taken,
+            Some(Ok(theme)) => LayerResponse::Wear { theme: Box::new(theme.clone()), done, keep: done },
+            _ => LayerResponse::Taken,
         }
     }
 

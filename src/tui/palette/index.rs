@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::offer::{Kind, Offer, OnEnter};
+use super::offer::{Offer, OfferKind, OnEnter};
 use super::score::score;
 use super::written;
 use crate::drawing::figures;
@@ -32,17 +32,17 @@ const RECENT: i32 = 12;
 
 /// An offer with its texts in lower case.
 #[derive(Clone, Debug)]
-struct Listed {
+struct IndexedOffer {
     offer: Arc<Offer>,
     name: String,
     also: String,
     about: String,
 }
 
-impl Listed {
+impl IndexedOffer {
     /// A block or a segment.
     fn is_of_memory(&self) -> bool {
-        matches!(self.offer.kind, Kind::Block | Kind::Segment)
+        matches!(self.offer.kind, OfferKind::Block | OfferKind::Segment)
     }
 
     /// Whether every word stands in one of its texts.
@@ -55,7 +55,7 @@ impl Listed {
 /// Everything that can be found while the palette is open.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    listed: Vec<Listed>,
+    listed: Vec<IndexedOffer>,
     steps: u64,
     /// Why the cursor can't be moved, or switches set.
     no_cursor: Option<String>,
@@ -78,9 +78,9 @@ impl Index {
         let no_cursor = picture.can(Ability::Seek).err().map(ToOwned::to_owned);
         let no_switch = Switch::all().next().and_then(|switch| why_off(stage, Action::of_switch(switch)));
         // Switches are what most look for; where nothing is asked they stand first.
-        let (levers, common): (Vec<&Binding>, Vec<&Binding>) = common
-            .into_iter()
-            .partition(|one| matches!(one.action, Action::Edit(_) | Action::Flip(_, crate::session::Way::Next)));
+        let (levers, common): (Vec<&Binding>, Vec<&Binding>) = common.into_iter().partition(|one| {
+            matches!(one.action, Action::Edit(_) | Action::Flip(_, crate::session::FlipDirection::Next))
+        });
         let mut all = of(levers);
         all.extend(of(own));
         all.extend(of(common));
@@ -89,7 +89,7 @@ impl Index {
         all.extend(of(elsewhere));
         all.extend(glossary::all().map(|entry| Offer {
             also: entry.also.join(" "),
-            ..Offer::new(Kind::Word, entry.word, entry.meaning, OnEnter::Explain(entry.word))
+            ..Offer::new(OfferKind::Word, entry.word, entry.meaning, OnEnter::Explain(entry.word))
         }));
         // What a lesson asks for is not answered here.
         if stage.hold != Hold::Answer {
@@ -101,9 +101,12 @@ impl Index {
                 offer.off.clone_from(&no_cursor);
             }
             let lower = |text: &str| text.to_lowercase();
-            let about =
-                if matches!(offer.kind, Kind::Block | Kind::Segment) { String::new() } else { lower(&offer.about) };
-            Listed { name: lower(&offer.name), also: lower(&offer.also), about, offer: Arc::new(offer) }
+            let about = if matches!(offer.kind, OfferKind::Block | OfferKind::Segment) {
+                String::new()
+            } else {
+                lower(&offer.about)
+            };
+            IndexedOffer { name: lower(&offer.name), also: lower(&offer.also), about, offer: Arc::new(offer) }
         });
         Self { listed: listed.collect(), steps: picture.extent.steps, no_cursor, no_switch, recent }
     }
@@ -116,8 +119,8 @@ impl Index {
             let rest = self.listed.iter().map(|one| &one.offer).filter(|offer| !recent.contains(offer));
             return recent.iter().chain(rest).take(FOUND).cloned().collect();
         }
-        let mut scored: Vec<(i32, &Listed)> = Vec::new();
-        let has_all = |one: &Listed| sought.split_whitespace().all(|word| one.name.contains(word));
+        let mut scored: Vec<(i32, &IndexedOffer)> = Vec::new();
+        let has_all = |one: &IndexedOffer| sought.split_whitespace().all(|word| one.name.contains(word));
         for one in &self.listed {
             // Thousands of names have some letters in order: blocks are found by what they are called.
             if one.is_of_memory() && !has_all(one) && !one.also.contains(&sought) {
@@ -138,7 +141,7 @@ impl Index {
         let best = scored.iter().map(|(points, _)| *points).max().unwrap_or(0);
         scored.retain(|(points, _)| points.saturating_mul(WORST.1) >= best.saturating_mul(WORST.0));
         // What has the letters side by side comes before what has them apart, and blocks last.
-        let side_by_side = |one: &Listed| one.says(&sought);
+        let side_by_side = |one: &IndexedOffer| one.says(&sought);
         scored.sort_by_key(|(points, one)| {
             (one.is_of_memory() && one.name != sought, !side_by_side(one), Reverse(*points))
         });
@@ -148,7 +151,7 @@ impl Index {
 
     /// What was done before, as it stands now; `None` where it is there no more.
     fn again(&self, offer: &Offer) -> Option<Arc<Offer>> {
-        let same = |one: &&Listed| one.offer.on_enter == offer.on_enter;
+        let same = |one: &&IndexedOffer| one.offer.on_enter == offer.on_enter;
         if let Some(one) = self.listed.iter().find(same) {
             return Some(Arc::clone(&one.offer));
         }
@@ -177,10 +180,10 @@ fn why_off(stage: &Stage<'_>, action: Action) -> Option<String> {
 fn key(stage: &Stage<'_>, binding: &Binding) -> Offer {
     let word = binding.action.word();
     let (kind, name) = match binding.action {
-        Action::Screen(_) => (Kind::Screen, binding.help.clone()),
-        Action::Edit(switch) => (Kind::Key, switch.label().to_owned()),
-        Action::Flip(switch, crate::session::Way::Next) => (Kind::Key, switch.label().to_owned()),
-        _ => (Kind::Key, word.replace('-', " ")),
+        Action::Screen(_) => (OfferKind::Screen, binding.help.clone()),
+        Action::Edit(switch) => (OfferKind::Key, switch.label().to_owned()),
+        Action::Flip(switch, crate::session::FlipDirection::Next) => (OfferKind::Key, switch.label().to_owned()),
+        _ => (OfferKind::Key, word.replace('-', " ")),
     };
     let on_enter = OnEnter::Press { screen: binding.screen, action: binding.action };
     let of = binding.screen.and_then(|index| SCREENS.get(index)).map_or(kind.label(), |screen| screen.title);
@@ -198,7 +201,7 @@ fn moments(stage: &Stage<'_>) -> Vec<Offer> {
     let go_to = stage.keys.key_of(Action::GoTo);
     let place = |name: &str, about: &str, key: &str, to: Move| Offer {
         key: if go_to.is_empty() { String::new() } else { format!("{go_to} {key}") },
-        ..Offer::new(Kind::Moment, name, about, OnEnter::Go(to))
+        ..Offer::new(OfferKind::Moment, name, about, OnEnter::Go(to))
     };
     let mut all = vec![
         place("peak", "where most is allocated, of the whole run", "p", Move::Jump(Landmark::Peak, Forward)),
@@ -224,17 +227,20 @@ fn moments(stage: &Stage<'_>) -> Vec<Offer> {
                 let about = format!("{label} became {} at step {}", words::value(to), mark.step);
                 Offer {
                     also: format!("{label} {switch}"),
-                    ..Offer::new(Kind::Moment, format!("flip {key}"), about, OnEnter::Go(at))
+                    ..Offer::new(OfferKind::Moment, format!("flip {key}"), about, OnEnter::Go(at))
                 }
             }
             MarkKind::EmptyCache { released } => {
                 let about = format!("empty_cache returned {} at step {}", figures::short_bytes(*released), mark.step);
                 let name = format!("flip {}", stage.keys.key_of(Action::EmptyCache));
-                Offer::new(Kind::Moment, name, about, OnEnter::Go(at))
+                Offer::new(OfferKind::Moment, name, about, OnEnter::Go(at))
             }
             MarkKind::OutOfMemory => {
                 let about = format!("a request failed in step {}", mark.step);
-                Offer { also: "oom".to_owned(), ..Offer::new(Kind::Moment, "out of memory", about, OnEnter::Go(at)) }
+                Offer {
+                    also: "oom".to_owned(),
+                    ..Offer::new(OfferKind::Moment, "out of memory", about, OnEnter::Go(at))
+                }
             }
         };
         all.push(offer);
@@ -263,7 +269,7 @@ fn values(stage: &Stage<'_>) -> impl Iterator<Item = Offer> {
                 key: key.clone(),
                 off: off.clone(),
                 ..Offer::new(
-                    Kind::Value,
+                    OfferKind::Value,
                     format!("{} {value}", switch.label()),
                     about,
                     OnEnter::Set(switch, (*value).into()),
@@ -283,12 +289,12 @@ fn selects(address: Address, whole: bool) -> OnEnter {
 /// Names of blocks, each with its largest block; the largest first.
 fn blocks(view: &View) -> Vec<Offer> {
     #[derive(Clone, Copy, Default)]
-    struct Named {
+    struct NameTotal {
         count: u64,
         largest: Bytes,
         at: Address,
     }
-    let mut named = vec![Named::default(); view.names.0.len()];
+    let mut named = vec![NameTotal::default(); view.names.0.len()];
     for segment in view.segments.iter() {
         for block in segment.blocks.iter().filter(|block| block.name != NameId::NONE) {
             let Some(one) = named.get_mut(block.name.0 as usize) else { continue };
@@ -298,16 +304,16 @@ fn blocks(view: &View) -> Vec<Offer> {
             }
         }
     }
-    let mut named: Vec<(usize, Named)> = named.into_iter().enumerate().filter(|(_, one)| one.count > 0).collect();
+    let mut named: Vec<(usize, NameTotal)> = named.into_iter().enumerate().filter(|(_, one)| one.count > 0).collect();
     named.sort_by_key(|(_, one)| Reverse(one.largest));
-    let offer = |(id, one): (usize, Named)| {
+    let offer = |(id, one): (usize, NameTotal)| {
         let name = view.names.0.get(id).map(|name| name.to_string()).filter(|name| !name.is_empty())?;
         let size = figures::short_bytes(one.largest);
         let about = match one.count {
             1 => format!("{size} at {}", one.at),
             count => format!("{count} blocks, the largest {size} at {}", one.at),
         };
-        Some(Offer::new(Kind::Block, name, about, selects(one.at, false)))
+        Some(Offer::new(OfferKind::Block, name, about, selects(one.at, false)))
     };
     named.into_iter().take(MOST).filter_map(offer).collect()
 }
@@ -323,7 +329,12 @@ fn segments(view: &View) -> Vec<Offer> {
         let about = format!("{size}, {} of it in {blocks}", figures::short_bytes(held));
         Offer {
             also: size,
-            ..Offer::new(Kind::Segment, format!("segment {}", segment.address), about, selects(segment.address, true))
+            ..Offer::new(
+                OfferKind::Segment,
+                format!("segment {}", segment.address),
+                about,
+                selects(segment.address, true),
+            )
         }
     };
     all.into_iter().take(MOST).map(offer).collect()

@@ -26,7 +26,7 @@ pub(crate) enum OnEnter {
 
 /// What kind of thing it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OfferKind {
     /// A key of every screen, or of one.
     Key,
     /// A screen.
@@ -43,7 +43,7 @@ pub(crate) enum Kind {
     Segment,
 }
 
-impl Kind {
+impl OfferKind {
     /// The word for it.
     pub const fn label(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Offer {
     /// What kind of thing.
-    pub kind: Kind,
+    pub kind: OfferKind,
     /// The word beside it: its kind, or the screen that it belongs to.
     pub of: &'static str,
     /// Its name.
@@ -81,7 +81,7 @@ pub(crate) struct Offer {
 
 impl Offer {
     /// An offer that can be taken now, by no key.
-    pub fn new(kind: Kind, name: impl Into<String>, about: impl Into<String>, on_enter: OnEnter) -> Self {
+    pub fn new(kind: OfferKind, name: impl Into<String>, about: impl Into<String>, on_enter: OnEnter) -> Self {
         Self {
             kind,
             of: kind.label(),

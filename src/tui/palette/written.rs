@@ -1,6 +1,6 @@
 //! What only the query itself names: a step by its number, a switch with a value of one's own.
 
-use super::offer::{Kind, Offer, OnEnter};
+use super::offer::{Offer, OfferKind, OnEnter};
 use crate::session::{Setup, Switch};
 use crate::source::Move;
 use crate::train::Config;
@@ -17,7 +17,7 @@ fn step(query: &str, steps: u64) -> Option<Offer> {
     let step: u64 = digits.parse().ok()?;
     let about = format!("move the cursor to the start of step {step}");
     let off = (step > steps).then(|| format!("the run has {steps} steps"));
-    Some(Offer { off, ..Offer::new(Kind::Moment, format!("step {step}"), about, OnEnter::Go(Move::Step(step))) })
+    Some(Offer { off, ..Offer::new(OfferKind::Moment, format!("step {step}"), about, OnEnter::Go(Move::Step(step))) })
 }
 
 /// `batch 24`, `limit 12GiB`: values that no list has.
@@ -35,7 +35,7 @@ fn values(query: &str) -> impl Iterator<Item = Offer> {
         // Whether a value is one does not depend on the others.
         let off = switch.set(&mut Setup::new(Config::new(1)), text).err();
         let (name, set) = (format!("{} {text}", switch.label()), OnEnter::Set(switch, text.into()));
-        Some(Offer { off, ..Offer::new(Kind::Value, name, switch.help(), set) })
+        Some(Offer { off, ..Offer::new(OfferKind::Value, name, switch.help(), set) })
     })
 }
 

@@ -11,19 +11,19 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Category, Micros, OpRow, Sort, Study, Totals, naming};
-use crate::source::{Kind, Picture, Reading, Wanted};
-use crate::tui::action::{Action, Binding, Group, Key};
-use crate::tui::copied::{self, Copied};
+use crate::model::{Category, Micros, OpRow, OpTotals, Sort, Study, naming};
+use crate::source::{FileProgress, Picture, SourceKind, StudyRequest};
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
+use crate::tui::copied::{self, Clipping};
 use crate::tui::large::Large;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::screens::lab;
 use crate::tui::share;
-use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::stage::{Chart, FrameLayout, Stage};
 use crate::tui::states::{OpsAction, ScreenAction, ScreenStates};
 use crate::units::Bytes;
 use crossterm::event::KeyCode;
@@ -43,7 +43,7 @@ const OWN_CURVE: u16 = 84;
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Ops(action));
-    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, KeyGroup::View, hint, help);
     vec![
         view(
             &[plain('v')],
@@ -73,12 +73,12 @@ fn bindings() -> Vec<Binding> {
     ]
 }
 
-fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<Wanted> {
+fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<StudyRequest> {
     Some(states.ops.wanted(picture))
 }
 
-fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
-    let mut layout = Layout::default();
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
+    let mut layout = FrameLayout::default();
     let tag = stage.states.ops.tag;
     // A study of what was wanted before is no answer to a tag.
     let answers = |study: &&Study| tag.is_none_or(|tag| study.begin == tag || study.end == tag);
@@ -86,7 +86,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let Some(study) = stage.picture.study.as_deref().filter(|study| reading.is_none() && answers(study)) else {
         let text = match (stage.picture.studying, tag) {
             _ if reading.is_some() => {
-                let words = reading.map_or_else(String::new, Reading::words);
+                let words = reading.map_or_else(String::new, FileProgress::words);
                 format!("  {words}: requests are listed when all are known")
             }
             (Some(part), _) => format!("  reading the events … {:.0} %", 100.0 * part),
@@ -109,7 +109,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     }
     let kind = if area.width >= 100 && area.height >= 20 { Frame::Box } else { Frame::Rule };
     let nameless = study.at_peak.iter().all(|at| Category::ALL.iter().any(|category| category.label() == at.name));
-    let nameless = nameless && matches!(stage.picture.kind, Kind::Snapshot(_));
+    let nameless = nameless && matches!(stage.picture.kind, SourceKind::Snapshot(_));
     let forward = stage.states.ops.forward;
     let two = area.width >= TWO_COLUMNS;
     let wanted = if nameless || forward { None } else { wanted_rows(stage, study, kind, two) };
@@ -183,7 +183,7 @@ fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Op
 }
 
 /// The whole table, its columns set apart by tabs, in bytes and milliseconds: as spreadsheets take it.
-fn rows(stage: &Stage<'_>) -> Copied {
+fn rows(stage: &Stage<'_>) -> Clipping {
     let state = &stage.states.ops;
     let Some(study) = stage.picture.study.as_deref() else { return copied::moment(stage) };
     let (kind, when) = (state.totals.label(), window(stage, study));
@@ -194,13 +194,13 @@ fn rows(stage: &Stage<'_>) -> Copied {
         let (name, time) = (row.name.replace('\t', " "), milliseconds(row.time));
         text.push_str(&format!("{name}\t{}\t{time}\t{taken}\t{kept}\t{workspace}\t{peak}\n", row.calls));
     }
-    Copied::new("table", &text)
+    Clipping::new("table", &text)
 }
 
 /// `61 % activations, 44 % of them log-probabilities`; the second half where it adds something and `room` cells hold it.
 fn sentence(study: &Study, room: usize) -> Option<String> {
     let total = study.peak?.allocated;
-    let rows = study.op_rows(Totals::Op, Sort::AtPeak);
+    let rows = study.op_rows(OpTotals::Op, Sort::AtPeak);
     let of = |category: Category| -> Bytes { rows.iter().map(|row| row.at_peak[category as usize]).sum() };
     let most = Category::ALL.into_iter().rev().max_by_key(|category| of(*category))?;
     let bytes = of(most);
@@ -229,8 +229,8 @@ fn window(stage: &Stage<'_>, study: &Study) -> String {
     let first = study.steps.first().map_or(stage.view().steps.finished, |step| step.what);
     match (&stage.picture.kind, stage.states.ops.whole) {
         // Not every snapshot knows steps.
-        (Kind::Snapshot(_), true) => "of the recording".to_owned(),
-        (Kind::Snapshot(_), false) if study.steps.is_empty() => "of the recording".to_owned(),
+        (SourceKind::Snapshot(_), true) => "of the recording".to_owned(),
+        (SourceKind::Snapshot(_), false) if study.steps.is_empty() => "of the recording".to_owned(),
         (_, true) => {
             let last = study.steps.last().map_or(first, |step| step.what);
             format!("of steps {first}–{last}")
@@ -244,7 +244,7 @@ struct OpsColumn {
     head: &'static str,
     sort: Option<Sort>,
     width: usize,
-    figure: fn(&OpRow, Unit) -> String,
+    figure: fn(&OpRow, ByteUnit) -> String,
     /// Shown only from this width on.
     from: u16,
     /// Only a run tells it: a snapshot doesn't say when an op ends.
@@ -339,7 +339,7 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
     let by = |row: &&OpRow| differences.as_ref().map_or(0, |differences| differences.of(row).unsigned_abs());
     let most_by = rows.iter().map(by).max().unwrap_or(0);
     let largest = rows.iter().map(|row| row.taken.max(row.peak())).max().unwrap_or_default();
-    let unit = Unit::for_largest(largest);
+    let unit = ByteUnit::for_largest(largest);
     let title = vec![
         span(theme, Token::Title, format!("by {}", state.totals.label())),
         span(theme, Token::Dim, format!(" {} · {}", window(stage, study), unit.name())),
@@ -363,7 +363,7 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         ];
         pane::put(inner, 0, line, buf);
     }
-    let can_be_known = |column: &&OpsColumn| !column.of_a_run || !matches!(stage.picture.kind, Kind::Snapshot(_));
+    let can_be_known = |column: &&OpsColumn| !column.of_a_run || !matches!(stage.picture.kind, SourceKind::Snapshot(_));
     let mut columns: Vec<&OpsColumn> =
         COLUMNS.iter().filter(|column| inner.width >= column.from).filter(can_be_known).collect();
     let delta = if differences.is_some() { DELTA } else { 0 };
@@ -384,9 +384,9 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
     let bar = usize::from(inner.width).saturating_sub(names + figures_width + 1);
     let head = Rect { y: inner.y + 1, height: 1, ..inner };
     let heading = match state.totals {
-        Totals::Op => "op",
-        Totals::Module => "module, or file",
-        Totals::Place => "module or line",
+        OpTotals::Op => "op",
+        OpTotals::Module => "module, or file",
+        OpTotals::Place => "module or line",
     };
     put(head, 0, vec![span(theme, Token::Dim, heading)], buf);
     let mut x = names;
@@ -409,7 +409,7 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         let text = format!("{:>delta$}", "▼ Δ at peak");
         put_at(head, u16::try_from(x).unwrap_or(u16::MAX), 0, vec![span(theme, Token::Strong, text)], buf);
     }
-    let of_snapshot = matches!(stage.picture.kind, Kind::Snapshot(_));
+    let of_snapshot = matches!(stage.picture.kind, SourceKind::Snapshot(_));
     let body = Rect { y: inner.y + 2, height: inner.height - 2, ..inner };
     let seen = usize::from(body.height);
     let first = stage.scroll.min(rows.len().saturating_sub(seen));
@@ -483,10 +483,10 @@ fn fold_small(rows: &mut Vec<&OpRow>) -> Option<OpRow> {
 }
 
 /// What a row is called in so many cells. Blocks that no op asked for go by their category, which is none.
-fn named(row: &OpRow, totals: Totals, of_snapshot: bool, cells: usize, theme: &Theme) -> Span<'static> {
+fn named(row: &OpRow, totals: OpTotals, of_snapshot: bool, cells: usize, theme: &Theme) -> Span<'static> {
     let without = row.calls == 0 && Category::ALL.iter().any(|category| category.label() == row.name);
     match (without, totals) {
-        (true, Totals::Op) => {
+        (true, OpTotals::Op) => {
             // A lab takes parameters before the first op.
             let why = match row.name == Category::Parameter.label() {
                 true if !of_snapshot => "before ops",

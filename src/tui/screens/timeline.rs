@@ -14,20 +14,20 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::text::Span;
 
 use crate::drawing::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend::{self, Account};
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Group, Grouping, MarkKind, Moment, Profile, Study, Survivor};
-use crate::source::{Kind, Picture, Wanted, Window};
-use crate::tui::action::{Action, Binding, Group as Heading, Key};
-use crate::tui::asked::Asked;
+use crate::model::{Grouping, MarkKind, OutlineMoment, Profile, Study, StudyGroup, Survivor};
+use crate::source::{Picture, SourceKind, StudyRequest, Window};
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
+use crate::tui::asked::RefusedRequest;
 use crate::tui::copied;
 use crate::tui::large::Large;
 use crate::tui::moments::Columns;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
-use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::stage::{Chart, FrameLayout, Stage};
 use crate::tui::states::{ScreenAction, ScreenStates, TimelineAction};
 use crate::units::Bytes;
 
@@ -50,7 +50,7 @@ fn bindings() -> Vec<Binding> {
     let plain = Key::plain;
     let own = |action| Action::Own(ScreenAction::Timeline(action));
     let view =
-        |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), Heading::View, hint, help);
+        |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), KeyGroup::View, hint, help);
     use TimelineAction::{Grouping, Peak, Window, ZoomIn, ZoomOut};
     vec![
         view(&[plain('v')], "v", Grouping, "by", "group memory by category, module, tensor or pool"),
@@ -61,12 +61,12 @@ fn bindings() -> Vec<Binding> {
     ]
 }
 
-fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<Wanted> {
+fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<StudyRequest> {
     Some(states.timeline.wanted(picture))
 }
 
-fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
-    let mut layout = Layout::default();
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
+    let mut layout = FrameLayout::default();
     let theme = stage.theme;
     let reading = stage.picture.reading.as_ref();
     let Some(study) = stage.picture.study.as_deref().filter(|_| reading.is_none()) else {
@@ -163,10 +163,12 @@ impl TimelineView<'_> {
             }
         };
         match (&picture.kind, self.stage.states.timeline.window) {
-            (Kind::Snapshot(_), Window::Run) => "recorded".to_owned(),
+            (SourceKind::Snapshot(_), Window::Run) => "recorded".to_owned(),
             // Not every snapshot knows steps.
-            (Kind::Snapshot(_), Window::Step) if study.steps.is_empty() => "recorded".to_owned(),
-            (Kind::Snapshot(_), Window::Range(..)) if study.steps.len() != 1 => "part of what was recorded".to_owned(),
+            (SourceKind::Snapshot(_), Window::Step) if study.steps.is_empty() => "recorded".to_owned(),
+            (SourceKind::Snapshot(_), Window::Range(..)) if study.steps.len() != 1 => {
+                "part of what was recorded".to_owned()
+            }
             (_, Window::Run) => format!("whole run, {}", range()),
             _ => range(),
         }
@@ -194,7 +196,7 @@ impl TimelineView<'_> {
         if let Some(peak) = study.peak {
             let unit = self.stage.unit().of_part(peak.allocated);
             push(vec![span(theme, Token::Text, " · peak "), span(theme, Token::Strong, unit.named(peak.allocated))]);
-            if let Some(asked) = Asked::among(self.stage, &(study.begin..=study.end)) {
+            if let Some(asked) = RefusedRequest::among(self.stage, &(study.begin..=study.end)) {
                 let bytes = span(theme, Token::Danger, unit.or_smaller(asked.bytes));
                 push(vec![span(theme, Token::Text, ", asked "), bytes]);
             }
@@ -228,8 +230,8 @@ impl TimelineView<'_> {
         }
         let highest = study.moments.iter().map(|moment| moment.allocated).max().unwrap_or_default();
         let pinned = self.pinned();
-        let asked = Asked::among(self.stage, &(study.begin..=study.end));
-        let highest = highest.max(asked.map_or(Bytes::ZERO, Asked::top));
+        let asked = RefusedRequest::among(self.stage, &(study.begin..=study.end));
+        let highest = highest.max(asked.map_or(Bytes::ZERO, RefusedRequest::top));
         let highest = highest.max(pinned.and_then(Profile::peak).map_or(Bytes::ZERO, |sample| sample.allocated));
         let ceiling = self.stage.ceiling();
         let axis = Ceiling::axis(ceiling, self.stage.unit().of_part(highest), highest, plot.height);
@@ -327,10 +329,10 @@ impl TimelineView<'_> {
 
     /// The accounts that are seen anywhere in a strip of so many rows, by their marks and names, with what they hold at `moment`
     /// where there is room for it.
-    fn accounts(&self, moment: &Moment, rows: u16, room: usize) -> Vec<Span<'static>> {
+    fn accounts(&self, moment: &OutlineMoment, rows: u16, room: usize) -> Vec<Span<'static>> {
         let theme = self.theme();
         let highest = |place: usize| {
-            let bytes = |moment: &Moment| legend::accounts(&moment.ledger, theme)[place].bytes;
+            let bytes = |moment: &OutlineMoment| legend::accounts(&moment.ledger, theme)[place].bytes;
             self.study.moments.iter().map(bytes).max().unwrap_or_default()
         };
         let accounts = legend::accounts(&moment.ledger, theme);
@@ -344,7 +346,7 @@ impl TimelineView<'_> {
             [Span::raw(" "), legend::mark(ink, theme), span(theme, Token::Dim, format!(" {name}"))]
         };
         let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
-        let unit = Unit::for_largest(moment.reserved);
+        let unit = ByteUnit::for_largest(moment.reserved);
         let (mut left, names) = (room, places.iter().map(|place| cells(&name(*place))).sum());
         let mut spare = room.saturating_sub(names);
         let mut line = Vec::new();
@@ -453,7 +455,7 @@ impl TimelineView<'_> {
     }
 
     /// The mark of a group, in its colour: a point where it isn't drawn by itself.
-    fn mark(&self, number: usize, group: &Group, areas: Option<&Areas>) -> Span<'static> {
+    fn mark(&self, number: usize, group: &StudyGroup, areas: Option<&Areas>) -> Span<'static> {
         let own = ink(self.study.grouping, number, group, self.theme());
         match areas.is_none_or(|areas| areas.drawn_as(own) == Some(own)) {
             true => legend::mark(own, self.theme()),
@@ -462,7 +464,7 @@ impl TimelineView<'_> {
     }
 
     /// What holds the most at the moment told, by name.
-    fn largest(&self, area: Rect, unit: Unit, buf: &mut Buffer) {
+    fn largest(&self, area: Rect, unit: ByteUnit, buf: &mut Buffer) {
         let (theme, study) = (self.theme(), self.study);
         if area.height < 4 || study.grouping == Grouping::Name {
             return;
@@ -532,7 +534,7 @@ impl TimelineView<'_> {
             span(theme, Token::Dim, format!(" {}", unit.name())),
         ];
         let mut lines = Vec::new();
-        let mut order: Vec<(usize, &Group)> = study.groups.iter().enumerate().collect();
+        let mut order: Vec<(usize, &StudyGroup)> = study.groups.iter().enumerate().collect();
         order.sort_by_key(|(_, group)| std::cmp::Reverse(group.bytes.get(index).copied().unwrap_or_default()));
         for (number, group) in order {
             let bytes = group.bytes.get(index).copied().unwrap_or_default();
@@ -558,7 +560,7 @@ impl TimelineView<'_> {
 }
 
 /// What fills the area of a group: categories have colours of their own, others take them in turn.
-fn ink(grouping: Grouping, index: usize, group: &Group, theme: &Theme) -> Ink {
+fn ink(grouping: Grouping, index: usize, group: &StudyGroup, theme: &Theme) -> Ink {
     const LETTERS: [&str; 16] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
     if grouping == Grouping::Category {
         return legend::ink(group.category, theme);

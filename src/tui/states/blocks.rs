@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::seen::Seen;
+use super::seen::ActionInput;
 use crate::drawing::map::{self, Cell, Coloring, FINEST, KeptPlans, Plan, Survey};
-use crate::model::{BlockView, History, NameId, Occupancy, Part, SegmentView, View};
+use crate::model::{BlockView, History, NameId, Occupancy, SegmentPart, SegmentView, View};
 use crate::source::Move;
 use crate::units::{Address, Bytes};
 
@@ -74,7 +74,7 @@ impl BlocksAction {
 
 /// How segments of one stream and pool are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum SegmentOrder {
     /// By address.
     #[default]
     Address,
@@ -86,7 +86,7 @@ pub enum Order {
     Used,
 }
 
-impl Order {
+impl SegmentOrder {
     const ALL: [Self; 4] = [Self::Address, Self::Size, Self::Stranded, Self::Used];
 
     /// The lower comes first.
@@ -123,19 +123,19 @@ pub struct Selection {
 
 /// What a selection is in the segments that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Picked {
+pub(crate) struct SelectedPart {
     /// The segment, by its place.
     pub segment: usize,
     /// What of it; `None`: all.
-    pub part: Option<Part>,
+    pub part: Option<SegmentPart>,
 }
 
-impl Picked {
+impl SelectedPart {
     /// The block, if that is one.
     pub fn block(self, segments: &[SegmentView]) -> Option<&BlockView> {
         match self.part? {
-            Part::Block(index) => segments.get(self.segment)?.blocks.get(index),
-            Part::Hole(_) => None,
+            SegmentPart::Block(index) => segments.get(self.segment)?.blocks.get(index),
+            SegmentPart::Hole(_) => None,
         }
     }
 
@@ -144,8 +144,8 @@ impl Picked {
         let Some(segment) = segments.get(self.segment) else { return 0..0 };
         match self.part {
             None => 0..segment.size.get(),
-            Some(Part::Hole(hole)) => hole.offset.get()..hole.end().get(),
-            Some(Part::Block(index)) => {
+            Some(SegmentPart::Hole(hole)) => hole.offset.get()..hole.end().get(),
+            Some(SegmentPart::Block(index)) => {
                 segment.blocks.get(index).map_or(0..0, |block| block.offset.get()..block.end().get())
             }
         }
@@ -158,7 +158,7 @@ pub struct BlocksState {
     /// What blocks are told apart by.
     pub coloring: Coloring,
     /// How segments are sorted.
-    pub order: Order,
+    pub order: SegmentOrder,
     /// Bytes of a cell; `None`: so many that all segments are seen.
     pub scale: Option<u64>,
     /// What is selected.
@@ -243,11 +243,11 @@ impl BlocksState {
     }
 
     /// What the selection is; `None` where nothing is selected, or where nothing lies there any more.
-    pub(crate) fn picked(&self, segments: &[SegmentView]) -> Option<Picked> {
+    pub(crate) fn picked(&self, segments: &[SegmentView]) -> Option<SelectedPart> {
         let Selection { address, whole } = self.selected?;
         let segment = SegmentView::around(segments, address)?;
         let part = if whole { None } else { segments[segment].part_at(address) };
-        Some(Picked { segment, part })
+        Some(SelectedPart { segment, part })
     }
 
     /// The first row to show, once after something was brought into view.
@@ -256,14 +256,14 @@ impl BlocksState {
     }
 
     /// Does it; says where the cursor is to go, if anywhere.
-    pub(super) fn act(&mut self, action: BlocksAction, seen: Seen<'_>) -> Option<Move> {
+    pub(super) fn act(&mut self, action: BlocksAction, seen: ActionInput<'_>) -> Option<Move> {
         let repeated = self.jump == Some(action);
         match action {
             BlocksAction::ZoomIn | BlocksAction::ZoomOut | BlocksAction::ZoomAll => self.zoom(action, seen),
             BlocksAction::Coloring => self.coloring = self.coloring.next(),
             BlocksAction::Order => {
-                let at = Order::ALL.iter().position(|order| *order == self.order).unwrap_or(0);
-                self.order = Order::ALL[(at + 1) % Order::ALL.len()];
+                let at = SegmentOrder::ALL.iter().position(|order| *order == self.order).unwrap_or(0);
+                self.order = SegmentOrder::ALL[(at + 1) % SegmentOrder::ALL.len()];
                 self.reveal(seen);
             }
             BlocksAction::Leave => {
@@ -286,7 +286,7 @@ impl BlocksState {
     }
 
     /// What a key or a click selects.
-    fn choose(&self, action: BlocksAction, repeated: bool, seen: Seen<'_>) -> Option<Selection> {
+    fn choose(&self, action: BlocksAction, repeated: bool, seen: ActionInput<'_>) -> Option<Selection> {
         let view = seen.shown;
         let segments = view.segments.as_slice();
         let survey = self.survey(view, &seen.picture.history);
@@ -333,7 +333,7 @@ impl BlocksState {
     }
 
     /// What is drawn in a cell: of several blocks first the one with most bytes there, then one after the other.
-    fn in_cell(&self, column: u16, row: u16, seen: Seen<'_>, survey: &Survey) -> Option<Address> {
+    fn in_cell(&self, column: u16, row: u16, seen: ActionInput<'_>, survey: &Survey) -> Option<Address> {
         let plan = self.plan(seen.shown, seen.ghost, survey, seen.map);
         let first = seen.scroll.min(plan.rows.saturating_sub(seen.map.1));
         let at = [first + usize::from(row), usize::from(column)];
@@ -347,7 +347,7 @@ impl BlocksState {
     }
 
     /// Looks closer or from further away; what is selected, or else what stands at the top, stays in its row.
-    fn zoom(&mut self, action: BlocksAction, seen: Seen<'_>) {
+    fn zoom(&mut self, action: BlocksAction, seen: ActionInput<'_>) {
         let height = seen.map.1;
         let view = seen.shown;
         let survey = self.survey(view, &seen.picture.history);
@@ -378,7 +378,7 @@ impl BlocksState {
     }
 
     /// Brings what is selected into view.
-    fn reveal(&mut self, seen: Seen<'_>) {
+    fn reveal(&mut self, seen: ActionInput<'_>) {
         let height = seen.map.1;
         let segments = seen.shown.segments.as_slice();
         let Some(picked) = self.picked(segments) else { return };
@@ -443,7 +443,7 @@ fn next_largest<I: Iterator<Item = (u64, Address)>>(all: impl Fn() -> I, current
 mod tests {
     use super::*;
     use crate::allocator::PoolKind;
-    use crate::model::{Category, Lab, Touched};
+    use crate::model::{Category, Lab, TouchedBlock};
     use crate::source::Picture;
     use crate::synthetic;
     use crate::units::{KIB, MIB, StreamId};
@@ -477,7 +477,7 @@ mod tests {
             segment(20 * MIB, 2 * MIB, &[(MIB, 8 * KIB)]),
             segment(30 * MIB, 2 * MIB, &[]),
         ];
-        let touched = [20 * MIB + MIB, 10 * MIB].map(|address| Touched {
+        let touched = [20 * MIB + MIB, 10 * MIB].map(|address| TouchedBlock {
             address: Address(address),
             size: Bytes(KIB),
             taken: Some(vramlab_model::Category::Activation),
@@ -487,19 +487,19 @@ mod tests {
     }
 
     /// The state after some actions on a map of 64 × 8 cells, with the last row that was scrolled to.
-    struct Acted {
+    struct BlocksAfter {
         state: BlocksState,
         picture: Picture,
         scroll: usize,
     }
 
-    impl Acted {
+    impl BlocksAfter {
         fn new() -> Self {
             Self { state: BlocksState::default(), picture: picture(), scroll: 0 }
         }
 
         fn act(&mut self, action: BlocksAction) -> Option<(u64, bool)> {
-            let seen = Seen {
+            let seen = ActionInput {
                 picture: &self.picture,
                 shown: &self.picture.view,
                 ghost: None,
@@ -524,7 +524,7 @@ mod tests {
 
     #[test]
     fn blocks_are_gone_through_in_address_order_and_round() {
-        let mut acted = Acted::new();
+        let mut acted = BlocksAfter::new();
         let all = [FIRST, FIRST + 8 * KIB, FIRST + MIB, SECOND + MIB];
         for address in all.into_iter().chain([FIRST]) {
             assert_eq!(acted.act(BlocksAction::Next), Some((address, false)));
@@ -539,8 +539,8 @@ mod tests {
 
     #[test]
     fn a_jump_goes_to_the_largest_and_repeated_to_the_next_smaller_one() {
-        let mut acted = Acted::new();
-        let hole = |acted: &mut Acted| acted.act(BlocksAction::LargestHole).unwrap().0;
+        let mut acted = BlocksAfter::new();
+        let hole = |acted: &mut BlocksAfter| acted.act(BlocksAction::LargestHole).unwrap().0;
         assert_eq!(hole(&mut acted), SECOND);
         assert_eq!(hole(&mut acted), FIRST + MIB + KIB);
         assert_eq!(hole(&mut acted), SECOND + MIB + 8 * KIB);
@@ -557,8 +557,8 @@ mod tests {
 
     #[test]
     fn segments_are_gone_through_as_they_are_drawn() {
-        let mut acted = Acted::new();
-        let next = |acted: &mut Acted| acted.act(BlocksAction::NextSegment).unwrap();
+        let mut acted = BlocksAfter::new();
+        let next = |acted: &mut BlocksAfter| acted.act(BlocksAction::NextSegment).unwrap();
         assert_eq!([next(&mut acted), next(&mut acted)], [(FIRST, true), (SECOND, true)]);
         assert_eq!(acted.act(BlocksAction::Next), Some((SECOND + MIB, false)), "its first block");
         assert_eq!(acted.act(BlocksAction::PreviousSegment), Some((FIRST, true)));
@@ -566,14 +566,14 @@ mod tests {
         for _ in 0..3 {
             acted.act(BlocksAction::Order);
         }
-        assert_eq!(acted.state.order, Order::Used);
+        assert_eq!(acted.state.order, SegmentOrder::Used);
         acted.act(BlocksAction::Leave);
         assert_eq!([next(&mut acted), next(&mut acted)], [(30 * MIB, true), (SECOND, true)], "least used first");
     }
 
     #[test]
     fn zooming_ends_at_512_bytes_and_at_all_segments_and_keeps_what_is_selected_in_view() {
-        let mut acted = Acted::new();
+        let mut acted = BlocksAfter::new();
         let all = acted.plan().scale;
         acted.act(BlocksAction::LargestHole);
         let mut last = all;
@@ -599,7 +599,7 @@ mod tests {
 
     #[test]
     fn a_jump_scrolls_to_what_it_selects() {
-        let mut acted = Acted::new();
+        let mut acted = BlocksAfter::new();
         acted.state.scale = Some(FINEST);
         acted.act(BlocksAction::LargestHole);
         let row = acted.plan().row_of(1, 0).unwrap();
@@ -611,7 +611,7 @@ mod tests {
 
     #[test]
     fn a_click_selects_what_is_drawn_there_and_again_what_else_is() {
-        let mut acted = Acted::new();
+        let mut acted = BlocksAfter::new();
         acted.state.scale = Some(32 * KIB);
         // The first cell: 4 KiB, a hole, 16 KiB, a hole.
         assert_eq!(acted.act(BlocksAction::Cell(0, 0)), Some((FIRST + 8 * KIB, false)));
@@ -623,7 +623,7 @@ mod tests {
 
     #[test]
     fn segments_that_share_a_strip_are_clicked_and_gone_through() {
-        let mut acted = Acted::new();
+        let mut acted = BlocksAfter::new();
         // A cell holds all three: the blocks in it one after the other.
         acted.state.scale = Some(16 * MIB);
         assert_eq!((acted.plan().rows, acted.plan().order().count()), (1, 3));
@@ -638,7 +638,7 @@ mod tests {
 
     #[test]
     fn leaving_lets_go_of_the_selection_and_then_of_what_is_looked_for() {
-        let mut acted = Acted::new();
+        let mut acted = BlocksAfter::new();
         acted.state.filter = "gradients".into();
         acted.act(BlocksAction::Next);
         assert_eq!(acted.act(BlocksAction::Leave), None);
@@ -660,8 +660,8 @@ mod tests {
                 state.selected = found.map(|segment| Selection { address: segment.address, whole: false });
             }
             match state.picked(&view.segments).map(|picked| picked.part) {
-                Some(Some(Part::Block(_))) => blocks += 1,
-                Some(Some(Part::Hole(_))) => holes += 1,
+                Some(Some(SegmentPart::Block(_))) => blocks += 1,
+                Some(Some(SegmentPart::Hole(_))) => holes += 1,
                 _ => gone += 1,
             }
         }

@@ -42,7 +42,7 @@ impl CompareAction {
 
 /// Configurations of another file.
 #[derive(Clone, Debug)]
-pub struct Other {
+pub struct OtherFile {
     /// What it is called.
     pub name: Arc<str>,
     /// Its configurations.
@@ -51,7 +51,7 @@ pub struct Other {
 
 /// A configuration, as others may come and go: of the run by where it began, of another file by its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
+enum ConfigurationKey {
     Own(u64),
     Of(usize, usize),
 }
@@ -60,11 +60,11 @@ enum Which {
 #[derive(Clone, Debug, Default)]
 pub struct CompareState {
     /// The one that is looked at; else the newest of the run.
-    selected: Option<Which>,
+    selected: Option<ConfigurationKey>,
     /// The one that all others are compared with; else the first.
-    baseline: Option<Which>,
+    baseline: Option<ConfigurationKey>,
     /// What is compared with the run.
-    pub others: Vec<Other>,
+    pub others: Vec<OtherFile>,
 }
 
 impl CompareState {
@@ -106,7 +106,7 @@ impl CompareState {
             CompareAction::Baseline => self.baseline = self.which(selected, own),
             CompareAction::Go => return own.get(selected).map(|one| Move::To(one.position)),
             CompareAction::TakeAway => {
-                if let Some(Which::Of(file, _)) = self.which(selected, own) {
+                if let Some(ConfigurationKey::Of(file, _)) = self.which(selected, own) {
                     self.others.remove(file);
                     (self.selected, self.baseline) = (None, None);
                 }
@@ -119,24 +119,24 @@ impl CompareState {
         own.len() + self.others.iter().map(|file| file.all.len()).sum::<usize>()
     }
 
-    fn which(&self, place: usize, own: &[Arc<Configuration>]) -> Option<Which> {
+    fn which(&self, place: usize, own: &[Arc<Configuration>]) -> Option<ConfigurationKey> {
         if let Some(one) = own.get(place) {
-            return Some(Which::Own(one.position));
+            return Some(ConfigurationKey::Own(one.position));
         }
         let mut place = place - own.len();
         for (index, file) in self.others.iter().enumerate() {
             if place < file.all.len() {
-                return Some(Which::Of(index, place));
+                return Some(ConfigurationKey::Of(index, place));
             }
             place -= file.all.len();
         }
         None
     }
 
-    fn place_of(&self, which: Option<Which>, own: &[Arc<Configuration>]) -> Option<usize> {
+    fn place_of(&self, which: Option<ConfigurationKey>, own: &[Arc<Configuration>]) -> Option<usize> {
         match which? {
-            Which::Own(position) => own.iter().position(|one| one.position == position),
-            Which::Of(file, place) => {
+            ConfigurationKey::Own(position) => own.iter().position(|one| one.position == position),
+            ConfigurationKey::Of(file, place) => {
                 let before: usize = self.others.get(..file)?.iter().map(|file| file.all.len()).sum();
                 Some(own.len() + before + place)
                     .filter(|_| self.others.get(file).is_some_and(|of| place < of.all.len()))
@@ -196,7 +196,7 @@ mod tests {
     fn files_stand_behind_the_run_and_can_be_taken_away() {
         let mut state = CompareState::default();
         let own = began_at(&[3, 50]);
-        let file = |name: &str, positions: &[u64]| Other {
+        let file = |name: &str, positions: &[u64]| OtherFile {
             name: name.into(),
             all: began_at(positions).configurations.to_vec(),
         };

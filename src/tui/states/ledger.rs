@@ -5,7 +5,7 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use crate::model::{Evidence, Finding, Grouping, PoolTotals, Remedy, SegmentView, StrandingSegment};
-use crate::source::{Move, Picture, Wanted, Window};
+use crate::source::{Move, Picture, StudyRequest, Window};
 
 /// What the ledger's own keys and clicks ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,23 +54,23 @@ pub struct LedgerState {
     selected: Option<Discriminant<Evidence>>,
     /// Which of its remedies is meant.
     remedy: usize,
-    summed: Summed,
+    summed: SumCache,
 }
 
 /// The sums of the segments that were drawn last: while the segments stay the same, they are not added up again.
 #[derive(Clone, Debug, Default)]
-struct Summed(RefCell<(Arc<Vec<SegmentView>>, Arc<Sums>)>);
+struct SumCache(RefCell<(Arc<Vec<SegmentView>>, Arc<LedgerSums>)>);
 
 /// Sums of segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
+pub(crate) struct LedgerSums {
     /// By pool and stream.
     pub pools: Vec<PoolTotals>,
     /// Those that strand most, the worst first.
     pub worst: Vec<StrandingSegment>,
 }
 
-impl Sums {
+impl LedgerSums {
     /// More of the worst than a screen has rows for.
     const WORST: usize = 64;
 
@@ -81,9 +81,9 @@ impl Sums {
 
 impl LedgerState {
     /// What it wants to have studied.
-    pub fn wanted(&self) -> Wanted {
+    pub fn wanted(&self) -> StudyRequest {
         let window = if self.whole { Window::Run } else { Window::Step };
-        Wanted { window, grouping: Grouping::Category }
+        StudyRequest { window, grouping: Grouping::Category }
     }
 
     /// The finding that is looked at, by its place; the first where that one is no more. `None`: there are none.
@@ -107,10 +107,10 @@ impl LedgerState {
     }
 
     /// The sums of these segments.
-    pub(crate) fn sums(&self, segments: &Arc<Vec<SegmentView>>) -> Arc<Sums> {
+    pub(crate) fn sums(&self, segments: &Arc<Vec<SegmentView>>) -> Arc<LedgerSums> {
         let mut kept = self.summed.0.borrow_mut();
         if !Arc::ptr_eq(&kept.0, segments) {
-            *kept = (Arc::clone(segments), Arc::new(Sums::of(segments)));
+            *kept = (Arc::clone(segments), Arc::new(LedgerSums::of(segments)));
         }
         Arc::clone(&kept.1)
     }
@@ -157,7 +157,7 @@ impl LedgerState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Level, View, When};
+    use crate::model::{FreeMemoryMoment, Level, View};
     use crate::units::Bytes;
 
     fn finding(evidence: Evidence, position: Option<u64>, remedies: &[Remedy]) -> Finding {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn releasable(position: Option<u64>) -> Finding {
-        let evidence = Evidence::Releasable { bytes: Bytes(5), reserved: Bytes(100), when: When::Step };
+        let evidence = Evidence::Releasable { bytes: Bytes(5), reserved: Bytes(100), when: FreeMemoryMoment::Step };
         finding(evidence, position, &[Remedy::EmptyCache])
     }
 
@@ -226,7 +226,7 @@ mod tests {
         let first = state.sums(&segments);
         assert!(Arc::ptr_eq(&first, &state.sums(&segments)));
         assert_eq!(first.pools, PoolTotals::of(&segments));
-        assert_eq!(*state.sums(&Arc::default()), Sums::default());
+        assert_eq!(*state.sums(&Arc::default()), LedgerSums::default());
         assert_eq!(*state.sums(&segments), *first);
     }
 }

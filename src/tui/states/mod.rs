@@ -11,17 +11,17 @@ mod timeline;
 
 use std::sync::Arc;
 
-use crate::source::{Move, Picture, Wanted};
+use crate::source::{Move, Picture, StudyRequest};
 
-pub(crate) use blocks::Picked;
+pub(crate) use blocks::SelectedPart;
 pub use blocks::{BlocksAction, BlocksState, Selection};
-pub use compare::{CompareAction, CompareState, Other};
+pub use compare::{CompareAction, CompareState, OtherFile};
 pub(crate) use lab::cells_of_column;
 pub use lab::{LabAction, LabState};
 pub use ledger::{LedgerAction, LedgerState};
 pub use ops::{OpsAction, OpsState};
-pub use seen::Seen;
-pub(crate) use stacks::{Looked, Row};
+pub use seen::ActionInput;
+pub(crate) use stacks::{StackRow, StackTree};
 pub use stacks::{StacksAction, StacksState};
 pub use timeline::{TimelineAction, TimelineState};
 
@@ -73,7 +73,7 @@ pub struct ScreenStates {
 }
 
 /// What a screen wants studied of the run, given where its picture is; `None`: nothing.
-pub type Wants = fn(&mut ScreenStates, &Picture) -> Option<Wanted>;
+pub type Wants = fn(&mut ScreenStates, &Picture) -> Option<StudyRequest>;
 
 impl ScreenAction {
     /// The word by which settings name it; empty for what only the mouse asks for.
@@ -115,7 +115,7 @@ impl ScreenStates {
     }
 
     /// Does what is asked of one screen; says where the cursor is to go, if anywhere.
-    pub fn act(&mut self, action: ScreenAction, seen: Seen<'_>) -> Option<Move> {
+    pub fn act(&mut self, action: ScreenAction, seen: ActionInput<'_>) -> Option<Move> {
         match action {
             ScreenAction::Lab(action) => self.lab.act(action, seen.picture, seen.history_columns),
             ScreenAction::Blocks(action) => self.blocks.act(action, seen),

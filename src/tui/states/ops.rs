@@ -1,7 +1,7 @@
 //! The ops: what the rows of their table are, in which order, and what is compared with what.
 
-use crate::model::{Grouping, Sort, Totals};
-use crate::source::{Move, Picture, Wanted, Window};
+use crate::model::{Grouping, OpTotals, Sort};
+use crate::source::{Move, Picture, StudyRequest, Window};
 
 /// What the ops' own keys and clicks ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl OpsAction {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpsState {
     /// What the rows are.
-    pub totals: Totals,
+    pub totals: OpTotals,
     /// In their place, what each module's forward puts out.
     pub forward: bool,
     /// Their order.
@@ -49,22 +49,22 @@ pub struct OpsState {
 
 impl OpsState {
     /// What it wants to have studied.
-    pub fn wanted(&self, picture: &Picture) -> Wanted {
+    pub fn wanted(&self, picture: &Picture) -> StudyRequest {
         let here = picture.place();
         let window = match self.tag {
             Some(tag) => Window::Range(tag.min(here), tag.max(here)),
             None if self.whole => Window::Run,
             None => Window::Step,
         };
-        Wanted { window, grouping: Grouping::Category }
+        StudyRequest { window, grouping: Grouping::Category }
     }
 
     /// Does it; says where the cursor is to go, if anywhere.
     pub fn act(&mut self, action: OpsAction, picture: &Picture) -> Option<Move> {
         match action {
-            OpsAction::Totals if self.forward => (self.forward, self.totals) = (false, Totals::ALL[0]),
-            OpsAction::Totals if Some(&self.totals) == Totals::ALL.last() => self.forward = true,
-            OpsAction::Totals => self.totals = next(&Totals::ALL, self.totals),
+            OpsAction::Totals if self.forward => (self.forward, self.totals) = (false, OpTotals::ALL[0]),
+            OpsAction::Totals if Some(&self.totals) == OpTotals::ALL.last() => self.forward = true,
+            OpsAction::Totals => self.totals = next(&OpTotals::ALL, self.totals),
             OpsAction::Sort => self.sort = next(&Sort::ALL, self.sort),
             OpsAction::Window => self.whole = !self.whole,
             OpsAction::Tag => self.tag = if self.tag.is_some() { None } else { Some(picture.place()) },
@@ -101,13 +101,13 @@ mod tests {
     #[test]
     fn rows_and_orders_go_round() {
         let mut state = OpsState::default();
-        for _ in Totals::ALL {
+        for _ in OpTotals::ALL {
             assert!(!state.forward);
             state.act(OpsAction::Totals, &Picture::default());
         }
         assert!(state.forward, "the modules follow");
         state.act(OpsAction::Totals, &Picture::default());
-        assert_eq!((state.totals, state.forward), (Totals::default(), false));
+        assert_eq!((state.totals, state.forward), (OpTotals::default(), false));
         state.act(OpsAction::Sort, &Picture::default());
         assert_eq!(state.sort, Sort::Taken);
     }

@@ -5,7 +5,7 @@ use crate::source::Picture;
 
 /// What a screen's own action may look at.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct ActionInput<'a> {
     /// The source at its cursor.
     pub picture: &'a Picture,
     /// The view whose blocks are drawn.

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use super::seen::Seen;
-use crate::model::frames::Frame;
+use super::seen::ActionInput;
+use crate::model::frames::FrameText;
 use crate::model::{Flame, Names, Node, SegmentView, Shape, Stacks, Tags, View};
 use crate::recording::Direction;
 use crate::source::{Cursor, Landmark, Move};
@@ -56,7 +56,7 @@ impl StacksAction {
 }
 
 /// The keys that lead from the root of a tree to one of its nodes.
-type Way = Vec<Arc<str>>;
+type NodePath = Vec<Arc<str>>;
 
 /// What the stacks remember.
 #[derive(Clone, Debug, Default)]
@@ -67,8 +67,8 @@ pub struct StacksState {
     pub search: Arc<str>,
     /// The words of a person for blocks.
     pub tags: Tags,
-    zoom: Way,
-    selected: Way,
+    zoom: NodePath,
+    selected: NodePath,
     /// The file that the selected frame lies in.
     file: Option<Arc<str>>,
     /// Where the cursor was before it was moved to the peak.
@@ -100,7 +100,7 @@ impl LastTree {
 
 /// A tree as it is looked at: nodes by their places.
 #[derive(Clone, Debug)]
-pub(crate) struct Looked {
+pub(crate) struct StackTree {
     /// The tree.
     pub flame: Arc<Flame>,
     /// What is looked into.
@@ -108,12 +108,12 @@ pub(crate) struct Looked {
     /// What is selected.
     pub selected: usize,
     /// The rows of the table, `zoom` first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<StackRow>,
 }
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Row {
+pub(crate) enum StackRow {
     /// A node.
     Node(usize),
     /// The parts of a node behind so many of them, summed up.
@@ -125,13 +125,13 @@ fn are_alike(bytes: u64, most: u64) -> bool {
     bytes.abs_diff(most) <= most / 16
 }
 
-impl Looked {
+impl StackTree {
     /// Rows beyond this many have no row.
     const ROWS: usize = 2000;
 
     /// The row of what is selected.
     pub fn row(&self) -> usize {
-        self.rows.iter().position(|row| *row == Row::Node(self.selected)).unwrap_or(0)
+        self.rows.iter().position(|row| *row == StackRow::Node(self.selected)).unwrap_or(0)
     }
 
     /// Nodes whose parts have rows where so many rows are seen, and how many of them: what leads to the selected one, then the largest
@@ -215,22 +215,22 @@ impl Looked {
             if self.rows.len() >= Self::ROWS {
                 return;
             }
-            self.rows.push(Row::Node(*child));
+            self.rows.push(StackRow::Node(*child));
             self.add_rows(*child, is_open);
         }
         if shown > 0 && shown < children.len() {
-            self.rows.push(Row::Rest { of, shown });
+            self.rows.push(StackRow::Rest { of, shown });
         }
     }
 }
 
 impl StacksState {
     /// The tree of a view, as it is looked at where so many rows are seen.
-    pub(crate) fn looked(&self, view: &View, seen: usize) -> Looked {
+    pub(crate) fn looked(&self, view: &View, seen: usize) -> StackTree {
         let flame = self.flame(view);
         let zoom = flame.find(&self.zoom);
         let selected = flame.find(&self.selected);
-        let mut looked = Looked { flame, zoom, selected, rows: vec![Row::Node(zoom)] };
+        let mut looked = StackTree { flame, zoom, selected, rows: vec![StackRow::Node(zoom)] };
         let least = looked.least();
         match self.shape {
             // Who called a line is told of one alone.
@@ -245,7 +245,7 @@ impl StacksState {
                 if is_large || looked.leads_to_selected(node) { usize::MAX } else { 0 }
             }),
         }
-        if !looked.rows.contains(&Row::Node(selected)) {
+        if !looked.rows.contains(&StackRow::Node(selected)) {
             looked.selected = zoom;
         }
         looked
@@ -297,16 +297,16 @@ impl StacksState {
     }
 
     /// Does it; says where the cursor is to go, if anywhere.
-    pub(super) fn act(&mut self, action: StacksAction, seen: Seen<'_>) -> Option<Move> {
+    pub(super) fn act(&mut self, action: StacksAction, seen: ActionInput<'_>) -> Option<Move> {
         let to = self.obey(action, seen);
         let looked = self.looked(seen.shown, seen.rows.1);
         let frame = looked.flame.get(looked.selected).and_then(|node| node.frame);
         let text = frame.map(|frame| seen.shown.names.get(frame));
-        self.file = text.and_then(Frame::of).map(|frame| frame.file.into());
+        self.file = text.and_then(FrameText::of).map(|frame| frame.file.into());
         to
     }
 
-    fn obey(&mut self, action: StacksAction, seen: Seen<'_>) -> Option<Move> {
+    fn obey(&mut self, action: StacksAction, seen: ActionInput<'_>) -> Option<Move> {
         let looked = self.looked(seen.shown, seen.rows.1);
         let flame = Arc::clone(&looked.flame);
         let select = |state: &mut Self, index: usize| {
@@ -317,8 +317,8 @@ impl StacksState {
         let row = |by: isize| {
             let rows = (1..).map(|times| looked.rows.get(looked.row().checked_add_signed(by * times)?).copied());
             rows.take_while(Option::is_some).flatten().find_map(|row| match row {
-                Row::Node(node) => Some(node),
-                Row::Rest { .. } => None,
+                StackRow::Node(node) => Some(node),
+                StackRow::Rest { .. } => None,
             })
         };
         let sibling = |by: isize| {
@@ -377,7 +377,7 @@ impl StacksState {
     }
 
     /// To where allocated was highest; from there to where the cursor was before.
-    fn toggle_peak(&mut self, seen: Seen<'_>) -> Move {
+    fn toggle_peak(&mut self, seen: ActionInput<'_>) -> Move {
         let picture = seen.picture;
         if picture.cursor == Cursor::At(picture.view.peak_position) {
             return match self.before.take() {
@@ -390,7 +390,7 @@ impl StacksState {
     }
 
     /// Brings what is selected into view.
-    fn reveal(&mut self, seen: Seen<'_>) {
+    fn reveal(&mut self, seen: ActionInput<'_>) {
         let row = self.looked(seen.shown, seen.rows.1).row();
         let shown = seen.rows.1.max(1);
         if row < seen.scroll {

@@ -1,7 +1,7 @@
 //! The step's timeline: which events it shows, and what their memory is told apart by.
 
 use crate::model::{Grouping, Study};
-use crate::source::{Cursor, Move, Picture, Wanted, Window};
+use crate::source::{Cursor, Move, Picture, StudyRequest, Window};
 
 /// The fewest events of the stream that a window may have.
 const CLOSEST: u64 = 8;
@@ -49,13 +49,13 @@ pub struct TimelineState {
 
 impl TimelineState {
     /// What it wants to have studied: a window that was zoomed follows a cursor that leaves it.
-    pub fn wanted(&mut self, picture: &Picture) -> Wanted {
+    pub fn wanted(&mut self, picture: &Picture) -> StudyRequest {
         if let (Window::Range(begin, end), Cursor::At(cursor)) = (self.window, picture.cursor)
             && !(begin..=end).contains(&cursor)
         {
             self.window = around(cursor, end - begin, picture);
         }
-        Wanted { window: self.window, grouping: self.grouping }
+        StudyRequest { window: self.window, grouping: self.grouping }
     }
 
     /// Does it; says where the cursor is to go, if anywhere.

@@ -11,11 +11,11 @@ mod way;
 
 pub(crate) use pane::render;
 pub(crate) use place::places;
-pub(crate) use state::{Heard, Tutor};
+pub(crate) use state::{Tutor, TutorResponse};
 
 use std::sync::Arc;
 
-use crate::lesson::{Course, Lesson, Runs, Score};
+use crate::lesson::{Course, Lesson, LessonRuns, Score};
 
 /// A lesson that is taken on the screen.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Lecture {
     /// The lesson.
     pub lesson: Arc<Lesson>,
     /// What it runs, at the pace that suits the screen; the first of them is the source's.
-    pub runs: Runs,
+    pub runs: LessonRuns,
     /// Who takes it.
     pub learner: Arc<str>,
     /// Keeps how far the learner is; a sentence where that fails.
@@ -31,7 +31,7 @@ pub struct Lecture {
     /// Steps that were read to their end the last time, and their points; a finished lesson begins at its begin.
     pub resumes: (usize, Score),
     /// The lessons after this one, at the same pace, the next one first.
-    pub following: Vec<(Arc<Lesson>, Runs)>,
+    pub following: Vec<(Arc<Lesson>, LessonRuns)>,
 }
 
 /// Keeps how far the learner is in a course; a sentence where that fails.

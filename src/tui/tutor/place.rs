@@ -16,10 +16,10 @@ use super::state::Tutor;
 use super::text;
 use super::way;
 use crate::drawing::pane::Frame;
-use crate::lesson::{Sketch, Stage};
+use crate::lesson::{CourseStage, Sketch};
 use crate::tui::hold::Hold;
 use crate::tui::holders;
-use crate::tui::stage::Stage as Scene;
+use crate::tui::stage::Stage;
 
 /// From this width on the text stands beside the screen.
 const WIDE: u16 = 150;
@@ -47,7 +47,7 @@ const LEAST_STEPS: u16 = 3;
 
 /// What stands beside the text of a lesson that has a page of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Beside {
+pub(super) enum Companion {
     /// The lab's own segments and blocks.
     Map,
     /// What may be seen while a question is open.
@@ -56,7 +56,7 @@ pub(super) enum Beside {
 
 /// Where everything lies; what has no room is empty.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places {
+pub(crate) struct TutorLayout {
     /// What is left for the screen of the lab.
     pub lab: Rect,
     pub(super) text: Rect,
@@ -65,11 +65,11 @@ pub(crate) struct Places {
     pub(super) picture: Rect,
     /// Who holds the memory of the picture.
     pub(super) held: Rect,
-    pub(super) beside: Option<Beside>,
+    pub(super) beside: Option<Companion>,
     pub(super) frame: Frame,
 }
 
-impl Places {
+impl TutorLayout {
     /// The lesson and nothing else, in `text`.
     fn of_text(lab: Rect, text: Rect, frame: Frame) -> Self {
         let none = Rect { width: 0, height: 0, ..text };
@@ -78,55 +78,56 @@ impl Places {
 }
 
 /// Divides `body` between a lesson and the screen of this place in the list of screens.
-pub(crate) fn places(scene: &Scene<'_>, tutor: &Tutor, screen: usize, body: Rect) -> Places {
+pub(crate) fn places(stage: &Stage<'_>, tutor: &Tutor, screen: usize, body: Rect) -> TutorLayout {
     let nothing = Rect { height: 0, ..body };
     if tutor.is_at_end() {
         let frame = if body.width >= BOXES { Frame::Box } else { Frame::Rule };
-        let rows = rows_of_text(scene, tutor, frame, body.width).min(body.height);
-        return Places::of_text(nothing, Rect { height: rows, ..body }, frame);
+        let rows = rows_of_text(stage, tutor, frame, body.width).min(body.height);
+        return TutorLayout::of_text(nothing, Rect { height: rows, ..body }, frame);
     }
     if tutor.hold() == Hold::Answer {
-        let beside = tutor.course().step().sketch.map(Beside::Sketch);
-        let beside = beside.filter(|beside| *beside != Beside::Sketch(Sketch::Step) || has_step(scene));
-        return page(scene, tutor, beside, nothing, body);
+        let beside = tutor.course().step().sketch.map(Companion::Sketch);
+        let beside = beside.filter(|beside| *beside != Companion::Sketch(Sketch::Step) || has_step(stage));
+        return page(stage, tutor, beside, nothing, body);
     }
-    let reads = tutor.course().stage() == Stage::Introduction && tutor.course().has_begun() && tutor.back.is_none();
+    let reads =
+        tutor.course().stage() == CourseStage::Introduction && tutor.course().has_begun() && tutor.back.is_none();
     if reads && screen == 0 && !tutor.folded {
-        let beside = (!scene.shown.segments.is_empty()).then_some(Beside::Map);
-        return page(scene, tutor, beside, nothing, body);
+        let beside = (!stage.shown.segments.is_empty()).then_some(Companion::Map);
+        return page(stage, tutor, beside, nothing, body);
     }
-    if body.width >= WIDE && !tutor.folded { beside_screen(scene, tutor, body) } else { below(scene, tutor, body) }
+    if body.width >= WIDE && !tutor.folded { beside_screen(stage, tutor, body) } else { below(stage, tutor, body) }
 }
 
-fn has_step(scene: &Scene<'_>) -> bool {
-    scene.picture.shown_step().is_some_and(|profile| profile.peak().is_some())
+fn has_step(stage: &Stage<'_>) -> bool {
+    stage.picture.shown_step().is_some_and(|profile| profile.peak().is_some())
 }
 
 /// Rows that the text takes with its frame, in a pane of so many cells.
-fn rows_of_text(scene: &Scene<'_>, tutor: &Tutor, frame: Frame, width: u16) -> u16 {
+fn rows_of_text(stage: &Stage<'_>, tutor: &Tutor, frame: Frame, width: u16) -> u16 {
     let (margin, around) = if frame == Frame::Box { (4, 4) } else { (2, 2) };
-    let lines = text::lines(scene, tutor, text::measure(scene, width.saturating_sub(margin))).len();
+    let lines = text::lines(stage, tutor, text::measure(stage, width.saturating_sub(margin))).len();
     u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(around)
 }
 
 /// The lesson has all of `body`: there is no step yet, or the lab would tell an answer.
-fn page(scene: &Scene<'_>, tutor: &Tutor, beside: Option<Beside>, lab: Rect, body: Rect) -> Places {
+fn page(stage: &Stage<'_>, tutor: &Tutor, beside: Option<Companion>, lab: Rect, body: Rect) -> TutorLayout {
     let frame = if body.width >= BOXES { Frame::Box } else { Frame::Rule };
     let cells = match beside {
-        _ if scene.presenting => PAGE_PRESENTED,
+        _ if stage.presenting => PAGE_PRESENTED,
         Some(_) => PAGE,
         None => PAGE_ALONE,
     };
     let width = if frame == Frame::Box { (cells + 4).min(body.width) } else { body.width };
     // Under a rule a row of air before what can be done, unless a picture has a use for it.
     let air = u16::from(frame == Frame::Rule && beside.is_none());
-    let rows = (rows_of_text(scene, tutor, frame, width) + air).min(body.height);
+    let rows = (rows_of_text(stage, tutor, frame, width) + air).min(body.height);
     if body.width < WIDE && beside.is_some() {
         // The text above, as wide as the page, and the picture below it.
-        let rows = (rows_of_text(scene, tutor, frame, body.width) + air).min(body.height);
+        let rows = (rows_of_text(stage, tutor, frame, body.width) + air).min(body.height);
         let text = Rect { height: rows, ..body };
         let below = Rect { y: text.bottom(), height: body.height - rows, ..body };
-        let mut places = Places::of_text(lab, text, frame);
+        let mut places = TutorLayout::of_text(lab, text, frame);
         if below.height < LEAST_PICTURE {
             return places;
         }
@@ -134,21 +135,21 @@ fn page(scene: &Scene<'_>, tutor: &Tutor, beside: Option<Beside>, lab: Rect, bod
         if frame == Frame::Box {
             let left = Rect { width: body.width - STEPS - 4, ..below };
             places.picture = left;
-            stack(scene, tutor, Rect { x: left.right(), width: STEPS + 4, ..below }, &mut places);
+            stack(stage, tutor, Rect { x: left.right(), width: STEPS + 4, ..below }, &mut places);
         }
         return places;
     }
     if let Some(beside) = beside {
         let text = Rect { width, height: rows, ..body };
-        let mut places = Places::of_text(lab, text, frame);
+        let mut places = TutorLayout::of_text(lab, text, frame);
         places.beside = Some(beside);
         places.picture = Rect { x: text.right(), width: body.width - width, ..body };
-        if beside == Beside::Map && body.height > MOST_MAP + LEAST_WORDS && holders::are_shown(scene) {
+        if beside == Companion::Map && body.height > MOST_MAP + LEAST_WORDS && holders::are_shown(stage) {
             let held = body.height - MOST_MAP;
             places.held = Rect { y: body.bottom() - held, height: held, ..places.picture };
             places.picture.height = MOST_MAP;
         }
-        stack(scene, tutor, Rect { y: text.bottom(), height: body.height - rows, width, ..body }, &mut places);
+        stack(stage, tutor, Rect { y: text.bottom(), height: body.height - rows, width, ..body }, &mut places);
         return places;
     }
     // A page by itself lies in the middle, above the half of what is free.
@@ -157,49 +158,49 @@ fn page(scene: &Scene<'_>, tutor: &Tutor, beside: Option<Beside>, lab: Rect, bod
     let steps = if rows + wanted <= body.height { wanted } else { 0 };
     let above = if frame == Frame::Box { (body.height - rows - steps) / 3 } else { 0 };
     let text = Rect { x, y: body.y + above, width, height: rows };
-    let mut places = Places::of_text(lab, text, frame);
+    let mut places = TutorLayout::of_text(lab, text, frame);
     places.steps = Rect { y: text.bottom(), height: steps, ..text };
     places
 }
 
 /// The steps and the words below each other, where there is room for them; the words take what is left.
-fn stack(scene: &Scene<'_>, tutor: &Tutor, area: Rect, places: &mut Places) {
+fn stack(stage: &Stage<'_>, tutor: &Tutor, area: Rect, places: &mut TutorLayout) {
     let wanted = way::rows(tutor);
     let rows = if area.height >= wanted.min(LEAST_STEPS + 2) { wanted.min(area.height) } else { 0 };
     places.steps = Rect { height: rows, ..area };
     let left = Rect { y: area.y + rows, height: area.height - rows, ..area };
-    if left.height >= LEAST_WORDS && !scene.presenting {
+    if left.height >= LEAST_WORDS && !stage.presenting {
         // A column ends where the screen does.
-        let has_some = way::rows_of_words(scene, tutor, left.width) > 2;
+        let has_some = way::rows_of_words(stage, tutor, left.width) > 2;
         places.words = Rect { height: if has_some { left.height } else { 0 }, ..left };
     }
 }
 
 /// The text at the right of the screen.
-fn beside_screen(scene: &Scene<'_>, tutor: &Tutor, body: Rect) -> Places {
+fn beside_screen(stage: &Stage<'_>, tutor: &Tutor, body: Rect) -> TutorLayout {
     let ((least, most), share) =
-        if scene.presenting { (BESIDE_PRESENTED, BESIDE_SHARE_PRESENTED) } else { (BESIDE, BESIDE_SHARE) };
+        if stage.presenting { (BESIDE_PRESENTED, BESIDE_SHARE_PRESENTED) } else { (BESIDE, BESIDE_SHARE) };
     let width = (body.width.saturating_mul(share) / 100).clamp(least, most);
     let screen = Rect { width: body.width - width, ..body };
     let column = Rect { x: screen.right(), width, ..body };
-    let rows = rows_of_text(scene, tutor, Frame::Box, width).min(column.height);
+    let rows = rows_of_text(stage, tutor, Frame::Box, width).min(column.height);
     let text = Rect { height: rows, ..column };
-    let mut places = Places::of_text(screen, text, Frame::Box);
-    stack(scene, tutor, Rect { y: text.bottom(), height: column.height - rows, ..column }, &mut places);
+    let mut places = TutorLayout::of_text(screen, text, Frame::Box);
+    stack(stage, tutor, Rect { y: text.bottom(), height: column.height - rows, ..column }, &mut places);
     places
 }
 
 /// The text below the screen, as high as it is: the rest is the lab's.
-fn below(scene: &Scene<'_>, tutor: &Tutor, body: Rect) -> Places {
+fn below(stage: &Stage<'_>, tutor: &Tutor, body: Rect) -> TutorLayout {
     // Choices out of sight are no choice.
     let most = if tutor.hold().asks() { body.height * 4 / 5 } else { body.height * 3 / 5 };
-    let steps = if body.width >= BOXES && !scene.presenting && !tutor.folded { STEPS } else { 0 };
+    let steps = if body.width >= BOXES && !stage.presenting && !tutor.folded { STEPS } else { 0 };
     let width = body.width - steps;
-    let wanted = if tutor.folded { 2 } else { rows_of_text(scene, tutor, Frame::Rule, width).max(BELOW) };
+    let wanted = if tutor.folded { 2 } else { rows_of_text(stage, tutor, Frame::Rule, width).max(BELOW) };
     let rows = wanted.min(most);
     let screen = Rect { height: body.height - rows, ..body };
     let text = Rect { y: screen.bottom(), height: rows, width, ..body };
-    let mut places = Places::of_text(screen, text, Frame::Rule);
+    let mut places = TutorLayout::of_text(screen, text, Frame::Rule);
     places.steps = Rect { x: text.right(), width: steps, ..text };
     places
 }

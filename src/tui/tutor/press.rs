@@ -2,8 +2,8 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::state::{Heard, Tutor};
-use crate::lesson::{Answer, Form, Stage};
+use super::state::{Tutor, TutorResponse};
+use crate::lesson::{Answer, CourseStage, Form};
 use crate::source::Picture;
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
@@ -14,7 +14,8 @@ const LONGEST: usize = 24;
 impl Tutor {
     /// Whether a key answers the open question, even if it does something else elsewhere.
     pub fn takes(&self, key: KeyEvent) -> bool {
-        let Some(asked) = self.course.told().question.as_ref().filter(|_| self.course.stage() == Stage::Asking) else {
+        let Some(asked) = self.course.told().question.as_ref().filter(|_| self.course.stage() == CourseStage::Asking)
+        else {
             return false;
         };
         let is_letter = letter_of(key).is_some_and(|place| place < asked.choices.len());
@@ -22,23 +23,25 @@ impl Tutor {
     }
 
     /// A key while no dialog is open; `lines` of the text there are, and so many are seen.
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap, picture: &Picture, lines: (usize, usize)) -> Heard {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap, picture: &Picture, lines: (usize, usize)) -> TutorResponse {
         let action = keys.dialog_action(key);
         if self.back.is_some() && action == Some(DialogAction::Apply) {
             if !self.read_on(lines) {
                 (self.back, self.first) = (None, 0);
             }
-            return Heard::Taken;
+            return TutorResponse::Taken;
         }
         let form = match self.course.stage() {
-            Stage::Asking | Stage::Acting => self.course.step().question.as_ref().map(|question| question.form.clone()),
+            CourseStage::Asking | CourseStage::Acting => {
+                self.course.step().question.as_ref().map(|question| question.form.clone())
+            }
             _ => None,
         };
         if let Some(Form::Number { .. }) = form
             && self.write(key)
         {
             self.wrong = None;
-            return Heard::Taken;
+            return TutorResponse::Taken;
         }
         let choices = self.course.told().question.as_ref().map_or(0, |asked| asked.choices.len());
         match (form, action) {
@@ -55,23 +58,27 @@ impl Tutor {
             }
             (Some(Form::Number { .. }), Some(DialogAction::Clear)) => {
                 self.written.clear();
-                Heard::Taken
+                TutorResponse::Taken
             }
-            (_, Some(DialogAction::Apply)) if self.read_on(lines) => Heard::Taken,
+            (_, Some(DialogAction::Apply)) if self.read_on(lines) => TutorResponse::Taken,
             (Some(form), Some(DialogAction::Apply)) => self.answer(&form, picture),
             (None, Some(DialogAction::Apply)) => match self.course.stage() {
                 // What is not there yet can't have been read.
-                Stage::Introduction if !self.course.has_begun() => Heard::Taken,
-                Stage::Introduction | Stage::Explained => {
+                CourseStage::Introduction if !self.course.has_begun() => TutorResponse::Taken,
+                CourseStage::Introduction | CourseStage::Explained => {
                     self.course.proceed();
                     let mut requests = self.settle(picture);
                     requests.extend(self.go_on(picture));
-                    Heard::WentOn(requests)
+                    TutorResponse::WentOn(requests)
                 }
-                Stage::Over if self.next_title().is_some() => Heard::WentOn(self.begin_next()),
-                Stage::Preparing | Stage::Asking | Stage::Acting | Stage::Trying | Stage::Over => Heard::Passed,
+                CourseStage::Over if self.next_title().is_some() => TutorResponse::WentOn(self.begin_next()),
+                CourseStage::Preparing
+                | CourseStage::Asking
+                | CourseStage::Acting
+                | CourseStage::Trying
+                | CourseStage::Over => TutorResponse::Passed,
             },
-            _ => Heard::Passed,
+            _ => TutorResponse::Passed,
         }
     }
 
@@ -85,11 +92,11 @@ impl Tutor {
         more
     }
 
-    fn choose(&mut self, place: usize, lines: (usize, usize)) -> Heard {
+    fn choose(&mut self, place: usize, lines: (usize, usize)) -> TutorResponse {
         (self.chosen, self.wrong) = (Some(place), None);
         // The choices stand at the end: what is selected is in sight.
         self.first = lines.0.saturating_sub(lines.1);
-        Heard::Taken
+        TutorResponse::Taken
     }
 
     /// Writes a number: figures, then its unit; other keys are the lab's.
@@ -115,13 +122,13 @@ impl Tutor {
         }
     }
 
-    fn answer(&mut self, form: &Form, picture: &Picture) -> Heard {
+    fn answer(&mut self, form: &Form, picture: &Picture) -> TutorResponse {
         let answer = match form {
             Form::Choices(_) => match self.chosen {
                 Some(place) => Answer::Choice(place),
                 None => {
                     self.wrong = Some("Choose first: ↑ ↓, or a letter.".to_owned());
-                    return Heard::Taken;
+                    return TutorResponse::Taken;
                 }
             },
             Form::Goal(_) => Answer::Tried,
@@ -129,12 +136,12 @@ impl Tutor {
                 Ok(answer) => answer,
                 Err(why) => {
                     self.wrong = Some(why);
-                    return Heard::Taken;
+                    return TutorResponse::Taken;
                 }
             },
         };
         self.course.answer(answer);
-        Heard::WentOn(self.go_on(picture))
+        TutorResponse::WentOn(self.go_on(picture))
     }
 }
 

@@ -7,7 +7,7 @@ use ratatui::text::Span;
 
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::tui::stage::Stage as Scene;
+use crate::tui::stage::Stage;
 
 /// Segments, as parts of a hundred: blocks in use by their colour, and free ones.
 const SEGMENTS: [&[(u16, Option<Token>)]; 3] = [
@@ -20,8 +20,8 @@ const ROWS: (u16, u16) = (2, 8);
 const BELOW: u16 = 2;
 
 /// Draws it.
-pub(super) fn segments(scene: &Scene<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
-    let theme = scene.theme;
+pub(super) fn segments(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
     let title = vec![
         span(theme, Token::Title, "segments and blocks"),
         span(theme, Token::Dim, " · not those of this run, which are hidden until you answer"),

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{KeepCourse, Lecture};
-use crate::figures::Known;
-use crate::lesson::{Answer, Course, Lesson, Look, Order, Runs, Stage};
+use crate::figures::FigureInputs;
+use crate::lesson::{Answer, Course, CourseRequest, CourseStage, Lesson, LessonRuns, Look};
 use crate::model::{LessonNote, RunState};
-use crate::session::{Anew, Command, LabSpec, StepSize, Switch};
+use crate::session::{Command, LabSpec, NewRun, StepSize, Switch};
 use crate::source::{Move, Picture, Request};
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
@@ -21,11 +21,11 @@ const MOST_ORDERS: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Tutor {
     pub(super) course: Course,
-    runs: Runs,
+    runs: LessonRuns,
     learner: Arc<str>,
     keep: KeepCourse,
     /// The lessons after this one, the next one first.
-    following: Vec<(Arc<Lesson>, Runs)>,
+    following: Vec<(Arc<Lesson>, LessonRuns)>,
     /// The run under way.
     spec: Arc<LabSpec>,
     /// Events before the run that is under way, as it was seen last.
@@ -55,12 +55,12 @@ pub(crate) struct Tutor {
     since: Duration,
     beat: Duration,
     told: Option<LessonNote>,
-    shown: (Stage, usize),
+    shown: (CourseStage, usize),
 }
 
 /// What a key did.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Heard {
+pub(crate) enum TutorResponse {
     /// It is for the lab.
     Passed,
     /// Something is shown otherwise.
@@ -96,7 +96,7 @@ impl Tutor {
             since: Duration::ZERO,
             beat: BEAT,
             told: None,
-            shown: (Stage::Introduction, 0),
+            shown: (CourseStage::Introduction, 0),
         }
     }
 
@@ -111,12 +111,12 @@ impl Tutor {
     }
 
     fn has_lab(&self) -> bool {
-        self.taken && self.course.stage() == Stage::Explained
+        self.taken && self.course.stage() == CourseStage::Explained
     }
 
     /// Whether the lesson waits for what it had asked of the lab: then it needs to see what happens now.
     pub fn is_busy(&self) -> bool {
-        matches!(self.course.stage(), Stage::Preparing | Stage::Trying)
+        matches!(self.course.stage(), CourseStage::Preparing | CourseStage::Trying)
     }
 
     /// Whether `action` sets what the goal that is to be reached leaves as it is.
@@ -131,27 +131,27 @@ impl Tutor {
 
     /// The switches that a goal leaves to the learner, while one is to be reached.
     pub fn allowed(&self) -> Option<&[Switch]> {
-        let goal = self.course.goal().filter(|_| self.course.stage() == Stage::Acting)?;
+        let goal = self.course.goal().filter(|_| self.course.stage() == CourseStage::Acting)?;
         Some(&goal.allow)
     }
 
     /// Hands the lab to the learner until the lesson goes on; false where it can't.
     pub fn take_lab(&mut self) -> bool {
-        self.taken = self.course.stage() == Stage::Explained;
+        self.taken = self.course.stage() == CourseStage::Explained;
         self.taken
     }
 
     /// The learner does something to the lab; where a goal asks for that, nothing is spoilt.
     pub fn meddle(&mut self) {
         self.make_way();
-        if self.course.stage() != Stage::Acting {
+        if self.course.stage() != CourseStage::Acting {
             self.course.spoil();
         }
     }
 
     /// Shows the hint of the question that is open; false where there is none, or it is shown already.
     pub fn show_hint(&mut self) -> bool {
-        let is_open = matches!(self.course.stage(), Stage::Asking | Stage::Acting);
+        let is_open = matches!(self.course.stage(), CourseStage::Asking | CourseStage::Acting);
         let has_hint = self.course.told().question.as_ref().is_some_and(|asked| asked.hint.is_some());
         let shows = is_open && has_hint && !self.hinted;
         self.hinted |= shows;
@@ -160,7 +160,7 @@ impl Tutor {
 
     /// The last page is shown: it has the screen, until somebody looks at the lab.
     pub fn is_at_end(&self) -> bool {
-        self.course.stage() == Stage::Over && self.back.is_none() && !self.folded
+        self.course.stage() == CourseStage::Over && self.back.is_none() && !self.folded
     }
 
     /// Somebody looks at the lab: the last page makes way.
@@ -171,8 +171,8 @@ impl Tutor {
     /// Looks at the step before the one that is shown; false where there is none.
     pub fn look_back(&mut self) -> bool {
         let shown = self.back.unwrap_or(match self.course.stage() {
-            Stage::Introduction => 0,
-            Stage::Over => self.course.place() + 1,
+            CourseStage::Introduction => 0,
+            CourseStage::Over => self.course.place() + 1,
             _ => self.course.place(),
         });
         let before = shown.checked_sub(1);
@@ -182,7 +182,7 @@ impl Tutor {
 
     /// The number and the title of the lesson that follows, once this one is over.
     pub fn next_title(&self) -> Option<String> {
-        let (lesson, _) = self.following.first().filter(|_| self.course.stage() == Stage::Over)?;
+        let (lesson, _) = self.following.first().filter(|_| self.course.stage() == CourseStage::Over)?;
         Some(format!("{} {}", lesson.front.order, lesson.front.title))
     }
 
@@ -220,7 +220,7 @@ impl Tutor {
     /// The screen that shows the step best.
     pub fn look(&self) -> Option<Look> {
         match self.course.stage() {
-            Stage::Trying | Stage::Explained => self.course.step().look,
+            CourseStage::Trying | CourseStage::Explained => self.course.step().look,
             _ => None,
         }
     }
@@ -234,7 +234,7 @@ impl Tutor {
         let mut requests = Vec::new();
         let device_memory = self.spec.memory().or(picture.memory).map(|memory| memory.total);
         for _ in 0..MOST_ORDERS {
-            let known = Known { view: &picture.view, statistics: None, device_memory };
+            let known = FigureInputs { view: &picture.view, statistics: None, device_memory };
             let Some(order) = self.course.observe(&known) else { break };
             requests.extend(self.obey(order));
             if self.awaited {
@@ -255,12 +255,12 @@ impl Tutor {
         !self.awaited
     }
 
-    fn obey(&mut self, order: Order) -> Vec<Request> {
+    fn obey(&mut self, order: CourseRequest) -> Vec<Request> {
         let lab = |command| vec![Request::Lab(command)];
         match order {
-            Order::Steps(steps) => lab(Command::Train(steps)),
-            Order::Restart => self.begin(),
-            Order::Run(name) => match self.runs.named(&name) {
+            CourseRequest::Steps(steps) => lab(Command::Train(steps)),
+            CourseRequest::Restart => self.begin(),
+            CourseRequest::Run(name) => match self.runs.named(&name) {
                 Some(spec) => {
                     self.spec = Arc::new(spec.clone());
                     self.begin()
@@ -278,7 +278,7 @@ impl Tutor {
     fn begin(&mut self) -> Vec<Request> {
         self.awaited = true;
         self.settling = false;
-        vec![Request::Lab(Command::Begin(Anew(Arc::clone(&self.spec))))]
+        vec![Request::Lab(Command::Begin(NewRun(Arc::clone(&self.spec))))]
     }
 
     /// Begins the lesson again, on a run as it was at the start.
@@ -305,7 +305,7 @@ impl Tutor {
             (self.written, self.wrong) = (String::new(), None);
             (self.hinted, self.taken, self.since) = (false, false, self.now);
             // What came of the lesson is read, however small its pane was.
-            self.folded &= self.course.stage() != Stage::Over;
+            self.folded &= self.course.stage() != CourseStage::Over;
         }
         let note = self.course.note(&self.learner);
         if self.told.as_ref() == Some(&note) {
@@ -319,7 +319,7 @@ impl Tutor {
     /// Keeps how far the learner is; a sentence where that fails.
     pub fn keep(&self) -> Option<String> {
         match self.course.stage() {
-            Stage::Explained | Stage::Over => (self.keep)(&self.course),
+            CourseStage::Explained | CourseStage::Over => (self.keep)(&self.course),
             _ => None,
         }
     }

@@ -6,19 +6,21 @@ use unicode_width::UnicodeWidthStr;
 
 use super::state::Tutor;
 use super::verdict::came_out;
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::pane::{self, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::figures::{self, Amount, Figure, Moments};
 use crate::guide::{self, Role};
-use crate::lesson::{Answer, Asked, Form, Goal, Measured, Stage, Step, Told, Try, Worth, letter, measured};
+use crate::lesson::{
+    Answer, CourseStage, Form, Goal, LessonStep, MeasuredAnswer, QuestionText, StepText, Try, Worth, letter, measured,
+};
 use crate::session::Switch;
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
-use crate::tui::stage::Stage as Scene;
+use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
-type Lines = Vec<Line<'static>>;
+type TextLines = Vec<Line<'static>>;
 
 /// Longer lines are hard to read, from the back of a room the more.
 const LONGEST_LINE: usize = 116;
@@ -28,20 +30,20 @@ const LONGEST_PRESENTED: usize = 66;
 const VERDICT: usize = 9;
 
 /// Cells of a line, of so many that there are.
-pub(super) fn measure(scene: &Scene<'_>, width: u16) -> usize {
-    usize::from(width).min(if scene.presenting { LONGEST_PRESENTED } else { LONGEST_LINE })
+pub(super) fn measure(stage: &Stage<'_>, width: u16) -> usize {
+    usize::from(width).min(if stage.presenting { LONGEST_PRESENTED } else { LONGEST_LINE })
 }
 
 /// What is going on, in a line.
 pub(super) fn doing(tutor: &Tutor) -> String {
     let course = tutor.course();
     match course.stage() {
-        Stage::Introduction => course.lesson().front.title.clone(),
-        Stage::Asking => "a question is open".to_owned(),
-        Stage::Acting => "a goal is open".to_owned(),
-        Stage::Explained => course.step().title.clone(),
-        Stage::Over => "the lesson is over".to_owned(),
-        Stage::Preparing | Stage::Trying => {
+        CourseStage::Introduction => course.lesson().front.title.clone(),
+        CourseStage::Asking => "a question is open".to_owned(),
+        CourseStage::Acting => "a goal is open".to_owned(),
+        CourseStage::Explained => course.step().title.clone(),
+        CourseStage::Over => "the lesson is over".to_owned(),
+        CourseStage::Preparing | CourseStage::Trying => {
             let first = course.under_way().next().map_or_else(|| "…".to_owned(), ToString::to_string);
             format!("under way: {first}")
         }
@@ -49,10 +51,10 @@ pub(super) fn doing(tutor: &Tutor) -> String {
 }
 
 /// The text as it stands now; the title of its step stands in the frame.
-pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
-    let (theme, course) = (scene.theme, tutor.course());
+pub(super) fn lines(stage: &Stage<'_>, tutor: &Tutor, width: usize) -> TextLines {
+    let (theme, course) = (stage.theme, tutor.course());
     let told = course.told();
-    let mut out = Lines::new();
+    let mut out = TextLines::new();
     match course.stage() {
         _ if tutor.back.is_some() => {
             let place = tutor.back.unwrap_or_default();
@@ -61,7 +63,7 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
                 explained(theme, tutor, (step, told), width, &mut out);
             }
         }
-        Stage::Introduction => {
+        CourseStage::Introduction => {
             if !course.counts() {
                 let text = course.elsewhere();
                 out.extend(plain(theme, Token::Warn, &text, width));
@@ -69,7 +71,7 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
             }
             if course.resumes() > 0 {
                 let steps = course.lesson().steps.len();
-                let anew = scene.keys.key_of(Action::LessonAnew);
+                let anew = stage.keys.key_of(Action::LessonAnew);
                 let place = course.resumes();
                 let text = format!(
                     "You have done {place} of {steps} steps. The lab repeats them by itself, and you go on after them; {anew} begins again."
@@ -79,31 +81,31 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
             }
             out.extend(markdown(theme, course.introduction(), width));
         }
-        Stage::Over => {
-            over(scene, tutor, width, &mut out);
+        CourseStage::Over => {
+            over(stage, tutor, width, &mut out);
         }
-        stage => {
-            if stage != Stage::Explained || told.question.is_none() {
+        part => {
+            if part != CourseStage::Explained || told.question.is_none() {
                 out.extend(markdown(theme, &told.prose, width));
             }
-            match stage {
-                Stage::Asking => question(scene, tutor, told, width, &mut out),
-                Stage::Acting => goal(scene, tutor, told, width, &mut out),
-                Stage::Trying => answered(theme, (course.step(), told), width, &mut out),
-                Stage::Explained => explained(theme, tutor, (course.step(), told), width, &mut out),
+            match part {
+                CourseStage::Asking => question(stage, tutor, told, width, &mut out),
+                CourseStage::Acting => goal(stage, tutor, told, width, &mut out),
+                CourseStage::Trying => answered(theme, (course.step(), told), width, &mut out),
+                CourseStage::Explained => explained(theme, tutor, (course.step(), told), width, &mut out),
                 _ => {}
             }
         }
     }
-    if scene.presenting {
+    if stage.presenting {
         embolden(theme, &mut out);
     }
     out
 }
 
 /// What came of a lesson: every step with its verdict and its answer in a line, the points, and what there is to do.
-fn over(scene: &Scene<'_>, tutor: &Tutor, width: usize, out: &mut Lines) {
-    let (theme, course) = (scene.theme, tutor.course());
+fn over(stage: &Stage<'_>, tutor: &Tutor, width: usize, out: &mut TextLines) {
+    let (theme, course) = (stage.theme, tutor.course());
     let lesson = course.lesson();
     let mut head = vec![span(theme, Token::Title, "That was the last step.")];
     if lesson.questions() > 0 {
@@ -131,7 +133,7 @@ fn over(scene: &Scene<'_>, tutor: &Tutor, width: usize, out: &mut Lines) {
         out.push(Line::from(line));
     }
     out.push(Line::default());
-    let fold = scene.keys.key_of(Action::FoldLesson);
+    let fold = stage.keys.key_of(Action::FoldLesson);
     let text = format!(
         "The lab is yours: {fold} shows it, and so does every key that does something in it. `vramlab lesson` lists all lessons."
     );
@@ -139,7 +141,7 @@ fn over(scene: &Scene<'_>, tutor: &Tutor, width: usize, out: &mut Lines) {
 }
 
 /// What was read before the question that is open: the introduction, or why the step before came out as it did.
-pub(super) fn recalled(theme: &Theme, tutor: &Tutor, width: usize) -> Lines {
+pub(super) fn recalled(theme: &Theme, tutor: &Tutor, width: usize) -> TextLines {
     let course = tutor.course();
     let text = match course.place().checked_sub(1).and_then(|before| course.all_told().get(before)) {
         None => course.introduction().to_owned(),
@@ -149,23 +151,23 @@ pub(super) fn recalled(theme: &Theme, tutor: &Tutor, width: usize) -> Lines {
 }
 
 /// Ordinary text in bold.
-fn embolden(theme: &Theme, lines: &mut Lines) {
+fn embolden(theme: &Theme, lines: &mut TextLines) {
     let (text, strong) = (theme.style(Token::Text), theme.style(Token::Strong));
     let spans = lines.iter_mut().flat_map(|line| &mut line.spans);
     spans.filter(|span| span.style == text).for_each(|span| span.style = strong);
 }
 
-fn question(scene: &Scene<'_>, tutor: &Tutor, told: &Told, width: usize, out: &mut Lines) {
-    let theme = scene.theme;
+fn question(stage: &Stage<'_>, tutor: &Tutor, told: &StepText, width: usize, out: &mut TextLines) {
+    let theme = stage.theme;
     let Some(asked) = &told.question else { return };
     gap(out);
     out.extend(marked(theme, Token::Accent, &asked.ask, width));
-    answers(scene, tutor, asked, width, out);
+    answers(stage, tutor, asked, width, out);
     if let Some(wrong) = &tutor.wrong {
         out.extend(plain(theme, Token::Danger, wrong, width));
     }
     // The frame of a picture beside it says the same.
-    let is_sketched = tutor.course().step().sketch.is_some() && scene.picture.shown_step().is_some();
+    let is_sketched = tutor.course().step().sketch.is_some() && stage.picture.shown_step().is_some();
     if tutor.hold() == Hold::Answer && !is_sketched {
         gap(out);
         let text = "The lab would show the answer: it is hidden until you have given yours.";
@@ -175,8 +177,8 @@ fn question(scene: &Scene<'_>, tutor: &Tutor, told: &Told, width: usize, out: &m
 }
 
 /// What can be answered, in a frame of its own: choices with the one that is selected in a bar, or the number that is written.
-fn answers(scene: &Scene<'_>, tutor: &Tutor, asked: &Asked, width: usize, out: &mut Lines) {
-    let theme = scene.theme;
+fn answers(stage: &Stage<'_>, tutor: &Tutor, asked: &QuestionText, width: usize, out: &mut TextLines) {
+    let theme = stage.theme;
     let inside = width.saturating_sub(4);
     let edge = |left: &str, word: &str, right: &str| {
         let line = "─".repeat(width.saturating_sub(left.chars().count() + word.chars().count() + 1));
@@ -199,7 +201,7 @@ fn answers(scene: &Scene<'_>, tutor: &Tutor, asked: &Asked, width: usize, out: &
     for (place, choice) in asked.choices.iter().enumerate() {
         let is_chosen = tutor.chosen == Some(place);
         let lead = format!("{} {}. ", if is_chosen { "▸" } else { " " }, letter(place));
-        if scene.presenting && place > 0 {
+        if stage.presenting && place > 0 {
             out.push(framed(Vec::new(), Style::new()));
         }
         let lines = marked(theme, Token::Text, choice, inside.saturating_sub(5));
@@ -228,19 +230,19 @@ fn answers(scene: &Scene<'_>, tutor: &Tutor, asked: &Asked, width: usize, out: &
     out.push(edge("╰", "", "╯"));
 }
 
-fn hint(theme: &Theme, tutor: &Tutor, asked: &Asked, width: usize, out: &mut Lines) {
+fn hint(theme: &Theme, tutor: &Tutor, asked: &QuestionText, width: usize, out: &mut TextLines) {
     if let Some(hint) = asked.hint.as_ref().filter(|_| tutor.hinted) {
         out.extend(marked(theme, Token::Dim, &format!("Hint: {hint}"), width));
     }
 }
 
 /// What is to be reached, by which switches, and what came of the tries so far.
-fn goal(scene: &Scene<'_>, tutor: &Tutor, told: &Told, width: usize, out: &mut Lines) {
-    let (theme, course) = (scene.theme, tutor.course());
+fn goal(stage: &Stage<'_>, tutor: &Tutor, told: &StepText, width: usize, out: &mut TextLines) {
+    let (theme, course) = (stage.theme, tutor.course());
     let (Some(asked), Some(goal)) = (&told.question, course.goal()) else { return };
     gap(out);
     out.extend(marked(theme, Token::Accent, &asked.ask, width));
-    let switch = |switch: &Switch| format!("{} {}", scene.keys.key_of(Action::of_switch(*switch)), switch.label());
+    let switch = |switch: &Switch| format!("{} {}", stage.keys.key_of(Action::of_switch(*switch)), switch.label());
     let switches: Vec<String> = goal.allow.iter().map(switch).collect();
     out.extend(plain(theme, Token::Key, &format!("Yours: {}", switches.join(" · ")), width));
     let left = (goal.tries as usize).saturating_sub(told.tries.len());
@@ -262,11 +264,11 @@ fn to_go(goal: &Goal, moments: &Moments) -> Vec<String> {
         if over.value <= 0.0 {
             return None;
         }
-        if now.unit != figures::Unit::Bytes {
+        if now.unit != figures::FigureUnit::Bytes {
             return Some(format!("{now} → {most}: {over} to go."));
         }
         let bytes = [now, most, over].map(bytes);
-        let unit = Unit::for_largest(bytes[1]);
+        let unit = ByteUnit::for_largest(bytes[1]);
         let [now, most, over] = bytes.map(|bytes| unit.figure(bytes));
         // A round goal is written as it was set.
         let most = most.strip_suffix(".00").or(most.strip_suffix(".0")).unwrap_or(&most);
@@ -280,7 +282,7 @@ const fn bytes(amount: Amount) -> Bytes {
     Bytes(amount.value as u64)
 }
 
-fn tries(theme: &Theme, tries: &[Try], width: usize, out: &mut Lines) {
+fn tries(theme: &Theme, tries: &[Try], width: usize, out: &mut TextLines) {
     for tried in tries {
         let text = format!("Tried {}: {}.", tried.settings, tried.outcome);
         out.extend(plain(theme, Token::Warn, &text, width));
@@ -288,15 +290,15 @@ fn tries(theme: &Theme, tries: &[Try], width: usize, out: &mut Lines) {
 }
 
 /// What was asked and answered.
-fn answered(theme: &Theme, (step, told): (&Step, &Told), width: usize, out: &mut Lines) {
+fn answered(theme: &Theme, (step, told): (&LessonStep, &StepText), width: usize, out: &mut TextLines) {
     let (Some(asked), Some(question)) = (&told.question, &step.question) else { return };
     gap(out);
     out.extend(marked(theme, Token::Accent, &asked.ask, width));
     let answer = match told.answer {
-        Some(Answer::Choice(place)) => measured(&question.form, asked, Measured::Choice(place)),
-        Some(Answer::Amount(amount)) => measured(&question.form, asked, Measured::Amount(amount)),
+        Some(Answer::Choice(place)) => measured(&question.form, asked, MeasuredAnswer::Choice(place)),
+        Some(Answer::Amount(amount)) => measured(&question.form, asked, MeasuredAnswer::Amount(amount)),
         // That the last one reached a goal is said below.
-        Some(Answer::Tried) if matches!(told.measured, Some(Measured::Reached { .. })) => {
+        Some(Answer::Tried) if matches!(told.measured, Some(MeasuredAnswer::Reached { .. })) => {
             return tries(theme, told.tries.split_last().map_or(&[], |(_, before)| before), width, out);
         }
         Some(Answer::Tried | Answer::Solution | Answer::Passed) | None => return tries(theme, &told.tries, width, out),
@@ -304,7 +306,7 @@ fn answered(theme: &Theme, (step, told): (&Step, &Told), width: usize, out: &mut
     out.extend(marked(theme, Token::Text, &format!("You said: {answer}"), width));
 }
 
-fn explained(theme: &Theme, tutor: &Tutor, (step, told): (&Step, &Told), width: usize, out: &mut Lines) {
+fn explained(theme: &Theme, tutor: &Tutor, (step, told): (&LessonStep, &StepText), width: usize, out: &mut TextLines) {
     answered(theme, (step, told), width, out);
     if let (Some(question), Some(asked), Some(came_out)) = (&step.question, &told.question, told.measured) {
         let (token, verdict) = match told.worth {
@@ -358,22 +360,22 @@ fn reached(goal: &Goal, worth: Option<Worth>, how: &str) -> String {
     }
 }
 
-fn gap(out: &mut Lines) {
+fn gap(out: &mut TextLines) {
     if out.last().is_some_and(|line| !line.spans.is_empty()) {
         out.push(Line::default());
     }
 }
 
-fn plain(theme: &Theme, token: Token, text: &str, width: usize) -> Lines {
+fn plain(theme: &Theme, token: Token, text: &str, width: usize) -> TextLines {
     pane::wrap(text, width).into_iter().map(|line| Line::from(span(theme, token, line))).collect()
 }
 
-fn markdown(theme: &Theme, text: &str, width: usize) -> Lines {
+fn markdown(theme: &Theme, text: &str, width: usize) -> TextLines {
     marked(theme, Token::Text, text, width)
 }
 
 /// Markdown whose ordinary text looks like `plain`.
-fn marked(theme: &Theme, plain: Token, text: &str, width: usize) -> Lines {
+fn marked(theme: &Theme, plain: Token, text: &str, width: usize) -> TextLines {
     let look = |role| if role == Role::Text { plain } else { token(role) };
     let piece = |(role, text): (Role, String)| span(theme, look(role), text);
     guide::lines(text, width).into_iter().map(|line| line.into_iter().map(piece).collect()).collect()

@@ -4,10 +4,10 @@ use ratatui::text::Span;
 
 use crate::drawing::pane::span;
 use crate::drawing::theme::{Theme, Token};
-use crate::lesson::{Answer, Told, Worth};
+use crate::lesson::{Answer, StepText, Worth};
 
 /// The word in its colour; none where nothing was asked.
-pub(super) fn came_out(theme: &Theme, told: &Told) -> Vec<Span<'static>> {
+pub(super) fn came_out(theme: &Theme, told: &StepText) -> Vec<Span<'static>> {
     let (token, word) = match (told.answer, told.worth) {
         (Some(Answer::Passed), _) => (Token::Dim, "passed"),
         (_, Some(Worth::Right)) => (Token::Ok, "✓ right"),

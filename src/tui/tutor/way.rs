@@ -11,9 +11,9 @@ use super::verdict::came_out;
 use crate::drawing::figures::counted;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::Token;
-use crate::lesson::Stage;
-use crate::tui::glossary::{self, Entry};
-use crate::tui::stage::Stage as Scene;
+use crate::lesson::CourseStage;
+use crate::tui::glossary::{self, GlossaryEntry};
+use crate::tui::stage::Stage;
 
 /// Letters from which on a word that is not set apart is no word of every day: `step`, `large` and `before` are both.
 const LEAST_LETTERS: usize = 7;
@@ -22,7 +22,7 @@ const LEAST_LETTERS: usize = 7;
 fn reached(tutor: &Tutor) -> usize {
     let course = tutor.course();
     match course.stage() {
-        Stage::Introduction => 0,
+        CourseStage::Introduction => 0,
         _ => course.place() + 1,
     }
 }
@@ -34,8 +34,8 @@ pub(super) fn rows(tutor: &Tutor) -> u16 {
 }
 
 /// Draws the steps.
-pub(super) fn render_steps(scene: &Scene<'_>, tutor: &Tutor, kind: Frame, area: Rect, buf: &mut Buffer) {
-    let (theme, course) = (scene.theme, tutor.course());
+pub(super) fn render_steps(stage: &Stage<'_>, tutor: &Tutor, kind: Frame, area: Rect, buf: &mut Buffer) {
+    let (theme, course) = (stage.theme, tutor.course());
     let lesson = course.lesson();
     let minutes = format!(" · about {}", counted(u64::from(lesson.front.minutes), "minute"));
     let title = vec![span(theme, Token::Title, "steps"), span(theme, Token::Dim, minutes)];
@@ -52,7 +52,7 @@ pub(super) fn render_steps(scene: &Scene<'_>, tutor: &Tutor, kind: Frame, area: 
     let room = usize::from(inner.height).saturating_sub(usize::from(!to_come.is_empty()));
     let first = reached.saturating_sub(room);
     let mut y = 0;
-    let is_over = course.stage() == Stage::Over;
+    let is_over = course.stage() == CourseStage::Over;
     for (place, (step, told)) in lesson.steps.iter().zip(course.all_told()).enumerate().take(reached).skip(first) {
         let here = tutor.back.unwrap_or(course.place()) == place && !is_over;
         let (mark, token) = if here { ("●", Token::Strong) } else { (" ", Token::Text) };
@@ -73,11 +73,11 @@ pub(super) fn render_steps(scene: &Scene<'_>, tutor: &Tutor, kind: Frame, area: 
 
 /// Words of the text that is read, in the order in which they come, with what they mean: none while a question is open, whose answer
 /// that could be.
-pub(super) fn terms(tutor: &Tutor) -> Vec<&'static Entry> {
+pub(super) fn terms(tutor: &Tutor) -> Vec<&'static GlossaryEntry> {
     let course = tutor.course();
     let text = match course.stage() {
-        Stage::Introduction => course.introduction().to_owned(),
-        Stage::Explained => {
+        CourseStage::Introduction => course.introduction().to_owned(),
+        CourseStage::Explained => {
             let told = course.told();
             let ask = told.question.as_ref().map_or("", |asked| asked.ask.as_str());
             [ask, told.why.as_deref().unwrap_or_default(), &told.after, &told.prose].join(" ")
@@ -85,14 +85,14 @@ pub(super) fn terms(tutor: &Tutor) -> Vec<&'static Entry> {
         _ => return Vec::new(),
     };
     let text = text.to_lowercase();
-    let mut found: Vec<(usize, &'static Entry)> =
+    let mut found: Vec<(usize, &'static GlossaryEntry)> =
         glossary::all().filter_map(|entry| Some((first_place(entry, &text)?, entry))).collect();
     found.sort_by_key(|(at, _)| *at);
     found.into_iter().map(|(_, entry)| entry).collect()
 }
 
 /// Where an entry's word stands in `text` first, whole.
-fn first_place(entry: &Entry, text: &str) -> Option<usize> {
+fn first_place(entry: &GlossaryEntry, text: &str) -> Option<usize> {
     let names = entry.also.iter().chain([&entry.word]).map(|name| name.to_lowercase());
     let is_letter = |symbol: char| symbol.is_alphanumeric() || symbol == '_';
     let in_text = |name: String| {
@@ -109,11 +109,11 @@ fn first_place(entry: &Entry, text: &str) -> Option<usize> {
 }
 
 /// Lines of the words in so many cells: each word, and beside it what it means; words as wide as the widest.
-fn lines_of_words(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Vec<Vec<Vec<Span<'static>>>> {
-    let theme = scene.theme;
+fn lines_of_words(stage: &Stage<'_>, tutor: &Tutor, width: usize) -> Vec<Vec<Vec<Span<'static>>>> {
+    let theme = stage.theme;
     let terms = terms(tutor);
     let names = terms.iter().map(|entry| entry.word.width()).max().unwrap_or(0) + 2;
-    let entry = |entry: &&Entry| {
+    let entry = |entry: &&GlossaryEntry| {
         let meaning = pane::wrap(entry.meaning, width.saturating_sub(names));
         let line = |(row, line): (usize, String)| {
             let word = if row == 0 { entry.word } else { "" };
@@ -125,18 +125,18 @@ fn lines_of_words(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Vec<Vec<Vec
 }
 
 /// Rows that the words take with their frame, or what was read before while a question is open; two where there is nothing.
-pub(super) fn rows_of_words(scene: &Scene<'_>, tutor: &Tutor, width: u16) -> u16 {
+pub(super) fn rows_of_words(stage: &Stage<'_>, tutor: &Tutor, width: u16) -> u16 {
     let inside = usize::from(width.saturating_sub(4));
     let lines: usize = match tutor.hold().asks() {
-        true => text::recalled(scene.theme, tutor, inside).len(),
-        false => lines_of_words(scene, tutor, inside).iter().map(Vec::len).sum(),
+        true => text::recalled(stage.theme, tutor, inside).len(),
+        false => lines_of_words(stage, tutor, inside).iter().map(Vec::len).sum(),
     };
     u16::try_from(lines + 2).unwrap_or(u16::MAX)
 }
 
 /// Draws what was read before a question.
-pub(super) fn render_recalled(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buffer) {
-    let theme = scene.theme;
+pub(super) fn render_recalled(stage: &Stage<'_>, tutor: &Tutor, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
     let title = vec![span(theme, Token::Title, "read before")];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
@@ -146,13 +146,13 @@ pub(super) fn render_recalled(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf:
 }
 
 /// Draws the words, whole entries only.
-pub(super) fn render_words(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buffer) {
-    let theme = scene.theme;
+pub(super) fn render_words(stage: &Stage<'_>, tutor: &Tutor, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
     let title = vec![span(theme, Token::Title, "words"), span(theme, Token::Dim, " of this text")];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let mut y = 0;
-    for entry in lines_of_words(scene, tutor, usize::from(inner.width)) {
+    for entry in lines_of_words(stage, tutor, usize::from(inner.width)) {
         if usize::from(inner.height - y) < entry.len() {
             break;
         }

@@ -12,7 +12,7 @@ use super::super::parameters::Parameters;
 use super::head_norms::NormsOfHeads;
 use super::names::Names;
 use super::sizes::{DecoderSizes, DropoutPlace, Dropouts};
-use super::style::{Biases, HeadNorms, Kept, NormPlaces, Packing, Rotation};
+use super::style::{Biases, HeadNorms, LayerFusion, LayerLocals, NormPlaces, Rotation};
 
 /// Who sees whom, where attention is given that.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub(super) enum Mask {
 }
 
 /// What attention of one layer is given.
-pub(super) struct Seen {
+pub(super) struct AttentionInputs {
     /// None where positions are learned.
     pub tables: Option<RotaryTables>,
     /// Queries and keys are rotated.
@@ -107,9 +107,9 @@ impl Attention {
         };
         let biased = style.biases != Biases::None;
         match style.packing {
-            Packing::All => return Self::packed(cx, all, name, sizes),
-            Packing::Heads | Packing::Thirds => return Self::side_by_side(cx, all, name, sizes),
-            Packing::None | Packing::Gates => {}
+            LayerFusion::All => return Self::packed(cx, all, name, sizes),
+            LayerFusion::Heads | LayerFusion::Thirds => return Self::side_by_side(cx, all, name, sizes),
+            LayerFusion::None | LayerFusion::Gates => {}
         }
         let mut input =
             |cx: &mut Context, part: &str, heads: usize| projection(cx, part, [width, heads * head_size], biased);
@@ -171,7 +171,7 @@ impl Attention {
         let output = make(cx, all, &format!("{name}.{output}"), [inner, width])?;
         let projections = Box::new(projections);
         let projections = match style.packing {
-            Packing::Thirds => Projections::Thirds(projections),
+            LayerFusion::Thirds => Projections::Thirds(projections),
             _ => Projections::Heads(projections),
         };
         Ok(Self::of(cx, name, sizes, projections, output, None))
@@ -197,7 +197,7 @@ impl Attention {
             (HeadNorms::Turned, _) => NormOrder::Turned,
             // What is normalised of a view lies as that does.
             (HeadNorms::Each, _) if style.places == NormPlaces::Behind => NormOrder::Projected,
-            _ if style.kept == Kept::Attention => NormOrder::Whole,
+            _ if style.kept == LayerLocals::Attention => NormOrder::Whole,
             (HeadNorms::Each, NormKind::Layer) => NormOrder::Viewed,
             (_, NormKind::Centred | NormKind::Unbiased) => NormOrder::Projected,
             _ => NormOrder::OneByOne,
@@ -364,8 +364,13 @@ impl Attention {
     }
 
     /// The output, and the weights of attention where somebody has them.
-    pub fn forward(&self, cx: &mut Context, input: &Tensor, seen: &Seen) -> OpResult<(Tensor, Option<Tensor>)> {
-        let Seen { tables, rotates, mask, caches, windowed } = seen;
+    pub fn forward(
+        &self,
+        cx: &mut Context,
+        input: &Tensor,
+        seen: &AttentionInputs,
+    ) -> OpResult<(Tensor, Option<Tensor>)> {
+        let AttentionInputs { tables, rotates, mask, caches, windowed } = seen;
         let [q, k, v] = self.parts(cx, input)?;
         // What all three were cut out of is a variable of its own.
         let _packed = (!matches!(self.projections, Projections::Apart(_))).then(|| v.clone());

@@ -2,10 +2,12 @@
 
 use super::super::llama::{NormKind, PackedMlp};
 use super::super::plan::{ExpertFiles, TensorPair, TensorPlan};
-use super::family::{Family, OwnExperts, Windows};
+use super::family::{Family, OwnExperts, WindowRule};
 use super::gpt2::Gpt2Keys;
 use super::names::Names;
-use super::style::{Biases, Gelu, HeadNorms, Kept, NormPlaces, NormsMade, Packing, Rotation, Style, Told};
+use super::style::{
+    Biases, Gelu, HeadNorms, LayerFusion, LayerLocals, NormPlaces, NormsMade, PositionUse, Rotation, Style,
+};
 
 impl Family {
     /// The one of a `model_type`.
@@ -52,16 +54,16 @@ const LLAMA: Family = Family {
         biases: Biases::None,
         mlp_biases: false,
         rotation: Rotation::Plain,
-        packing: Packing::None,
+        packing: LayerFusion::None,
         ungated: false,
         conv1d: false,
         head_bias: false,
         sinks: false,
         norms_made: NormsMade::Last,
         packed: PackedMlp::PHI,
-        told: Told::Both,
+        told: PositionUse::Both,
         turns_anew: false,
-        kept: Kept::Nothing,
+        kept: LayerLocals::Nothing,
         names: Names::LLAMA,
         plan: TensorPlan::LLAMA,
         gemma: false,
@@ -80,7 +82,7 @@ const LLAMA: Family = Family {
     padding: None,
     dropout: 0.0,
     activation: "silu",
-    windows: Windows::Never,
+    windows: WindowRule::Never,
     turns_in_windows: false,
     experts: None,
     own_keys: &["mlp_bias"],
@@ -138,7 +140,7 @@ const GLM: Family = Family {
     style: Style {
         places: NormPlaces::AroundParts,
         rotation: Rotation::Neighbours,
-        packing: Packing::Gates,
+        packing: LayerFusion::Gates,
         plan: TensorPlan { mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
         ..LLAMA.style
     },
@@ -157,7 +159,7 @@ static FAMILIES: [Family; 35] = [
     Family { name: "cohere", theta: 500_000.0, ..COHERE },
     Family {
         name: "cohere2",
-        windows: Windows::AllButEvery(4),
+        windows: WindowRule::AllButEvery(4),
         turns_in_windows: true,
         own_keys: &["layer_norm_eps", "logit_scale", "sliding_window_pattern"],
         ..COHERE
@@ -181,7 +183,7 @@ static FAMILIES: [Family; 35] = [
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,
-        windows: Windows::AllButEveryUnlessNone(4),
+        windows: WindowRule::AllButEveryUnlessNone(4),
         turns_in_windows: true,
         own_keys: &["sliding_window_pattern"],
         ..LLAMA
@@ -205,7 +207,7 @@ static FAMILIES: [Family; 35] = [
         tied: true,
         padding: Some(0),
         activation: "gelu_pytorch_tanh",
-        windows: Windows::AllButEvery(2),
+        windows: WindowRule::AllButEvery(2),
         own_keys: &["attn_logit_softcapping", "final_logit_softcapping", "hidden_activation", "query_pre_attn_scalar"],
         ..LLAMA
     },
@@ -221,7 +223,7 @@ static FAMILIES: [Family; 35] = [
         local_theta: Some(10_000.0),
         padding: Some(0),
         activation: "gelu_pytorch_tanh",
-        windows: Windows::AllButEvery(6),
+        windows: WindowRule::AllButEvery(6),
         own_keys: &[
             "attn_logit_softcapping",
             "final_logit_softcapping",
@@ -239,11 +241,11 @@ static FAMILIES: [Family; 35] = [
         style: Style {
             norm: NormKind::Layer,
             mlp_biases: true,
-            packing: Packing::Thirds,
+            packing: LayerFusion::Thirds,
             ungated: true,
             conv1d: true,
             norms_made: NormsMade::InTurn,
-            kept: Kept::Outputs,
+            kept: LayerLocals::Outputs,
             names: Names::GPT2,
             plan: NO_PLAN,
             gelu: Gelu::New,
@@ -265,7 +267,7 @@ static FAMILIES: [Family; 35] = [
             norm: NormKind::Layer,
             places: NormPlaces::Beside,
             mlp_biases: true,
-            packing: Packing::Heads,
+            packing: LayerFusion::Heads,
             ungated: true,
             norms_made: NormsMade::First,
             names: Names::NEOX,
@@ -293,7 +295,7 @@ static FAMILIES: [Family; 35] = [
             norm: NormKind::Late,
             rotation: Rotation::Halves,
             sinks: true,
-            told: Told::Layers,
+            told: PositionUse::Layers,
             names: Names::GPT_OSS,
             plan: NO_PLAN,
             ..LLAMA.style
@@ -305,7 +307,7 @@ static FAMILIES: [Family; 35] = [
         head_size: Some(64),
         eps: 1e-5,
         theta: 150_000.0,
-        windows: Windows::AllButEvery(2),
+        windows: WindowRule::AllButEvery(2),
         experts: Some(OwnExperts { count: 128, chosen: 4, narrows: false, clamped: true, of_chosen: true, ..EXPERTS }),
         own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
@@ -325,10 +327,10 @@ static FAMILIES: [Family; 35] = [
     Family {
         name: "granitemoehybrid",
         style: Style {
-            packing: Packing::Gates,
+            packing: LayerFusion::Gates,
             packed: PackedMlp::GRANITE,
             norms_made: NormsMade::BeforeMlp,
-            told: Told::Neither,
+            told: PositionUse::Neither,
             names: Names::GRANITE4,
             plan: NO_PLAN,
             ..LLAMA.style
@@ -356,7 +358,7 @@ static FAMILIES: [Family; 35] = [
         name: "ministral",
         attention_bias: NO_BIAS,
         kv_heads: Some(8),
-        windows: Windows::AllOrListed,
+        windows: WindowRule::AllOrListed,
         own_keys: &[],
         ..LLAMA
     },
@@ -367,7 +369,7 @@ static FAMILIES: [Family; 35] = [
         head_size: Some(128),
         eps: 1e-5,
         padding: Some(11),
-        windows: Windows::All,
+        windows: WindowRule::All,
         own_keys: &["llama_4_scaling_beta"],
         ..LLAMA
     },
@@ -375,7 +377,7 @@ static FAMILIES: [Family; 35] = [
         name: "mistral",
         attention_bias: NO_BIAS,
         kv_heads: Some(8),
-        windows: Windows::All,
+        windows: WindowRule::All,
         own_keys: &[],
         ..LLAMA
     },
@@ -385,7 +387,7 @@ static FAMILIES: [Family; 35] = [
         attention_bias: NO_BIAS,
         kv_heads: Some(8),
         eps: 1e-5,
-        windows: Windows::All,
+        windows: WindowRule::All,
         experts: Some(OwnExperts { normalises: true, narrows: false, ..EXPERTS }),
         own_keys: &["num_experts", "num_experts_per_tok", "num_local_experts"],
         ..LLAMA
@@ -406,7 +408,7 @@ static FAMILIES: [Family; 35] = [
         theta: 500_000.0,
         local_theta: Some(500_000.0),
         padding: Some(1),
-        windows: Windows::AllButEvery(4),
+        windows: WindowRule::AllButEvery(4),
         own_keys: &[],
         ..LLAMA
     },
@@ -433,7 +435,7 @@ static FAMILIES: [Family; 35] = [
             ungated: true,
             head_bias: true,
             norms_made: NormsMade::VeryLast,
-            kept: Kept::Rotated,
+            kept: LayerLocals::Rotated,
             names: Names::PHI,
             gelu: Gelu::New,
             ..LLAMA.style
@@ -450,13 +452,13 @@ static FAMILIES: [Family; 35] = [
         name: "phi3",
         attention_bias: NO_BIAS,
         style: Style {
-            packing: Packing::All,
+            packing: LayerFusion::All,
             plan: TensorPlan { attention: TensorPair::Gathered, mlp: TensorPair::Gathered, ..TensorPlan::LLAMA },
             ..LLAMA.style
         },
         eps: 1e-5,
         padding: Some(32_000),
-        windows: Windows::All,
+        windows: WindowRule::All,
         own_keys: &["long_factor", "partial_rotary_factor", "short_factor"],
         ..LLAMA
     },
@@ -464,7 +466,7 @@ static FAMILIES: [Family; 35] = [
         name: "qwen2",
         style: Style { biases: Biases::Inputs, ..LLAMA.style },
         kv_heads: Some(32),
-        windows: Windows::Late,
+        windows: WindowRule::Late,
         own_keys: &[],
         ..LLAMA
     },
@@ -472,7 +474,7 @@ static FAMILIES: [Family; 35] = [
         name: "qwen2_moe",
         style: Style { biases: Biases::Inputs, ..LLAMA.style },
         kv_heads: Some(16),
-        windows: Windows::Early,
+        windows: WindowRule::Early,
         experts: Some(OwnExperts { count: 60, chosen: 4, hidden: Some(1408), shared: Some(5632), ..EXPERTS }),
         own_keys: &[
             "decoder_sparse_step",
@@ -492,7 +494,7 @@ static FAMILIES: [Family; 35] = [
         style: Style { heads: HeadNorms::Each, plan: WITH_NORMS, ..LLAMA.style },
         kv_heads: Some(32),
         head_size: Some(128),
-        windows: Windows::Late,
+        windows: WindowRule::Late,
         own_keys: &[],
         ..LLAMA
     },
@@ -504,7 +506,7 @@ static FAMILIES: [Family; 35] = [
             ..LLAMA.style
         },
         kv_heads: Some(4),
-        windows: Windows::AllWhereAsked,
+        windows: WindowRule::AllWhereAsked,
         experts: Some(OwnExperts { count: 128, chosen: 8, hidden: Some(768), router_first: false, ..EXPERTS }),
         own_keys: &[
             "decoder_sparse_step",
@@ -534,13 +536,13 @@ static FAMILIES: [Family; 35] = [
         tied: true,
         theta: 2e6,
         padding: Some(128_004),
-        windows: Windows::Unrotated,
+        windows: WindowRule::Unrotated,
         own_keys: &["mlp_bias", "no_rope_layer_interval", "no_rope_layers"],
         ..LLAMA
     },
     Family {
         name: "stablelm",
-        style: Style { norm: NormKind::Layer, kept: Kept::Attention, plan: NO_PLAN, ..LLAMA.style },
+        style: Style { norm: NormKind::Layer, kept: LayerLocals::Attention, plan: NO_PLAN, ..LLAMA.style },
         attention_bias: NO_BIAS,
         kv_heads: Some(32),
         eps: 1e-5,
@@ -563,7 +565,7 @@ static FAMILIES: [Family; 35] = [
         tied: true,
         eps: 1e-5,
         activation: "gelu_pytorch_tanh",
-        windows: Windows::All,
+        windows: WindowRule::All,
         own_keys: &["embedding_dropout", "norm_epsilon", "residual_dropout", "use_bias"],
         ..LLAMA
     },

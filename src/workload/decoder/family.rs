@@ -30,7 +30,7 @@ pub(super) struct Family {
     /// What gates go through.
     pub activation: &'static str,
     /// Which layers have a window.
-    pub windows: Windows,
+    pub windows: WindowRule,
     /// Queries and keys are rotated where a window is, unless a file says that there are no windows.
     pub turns_in_windows: bool,
     pub experts: Option<OwnExperts>,
@@ -72,7 +72,7 @@ pub(super) struct OwnExperts {
 
 /// How a family tells which layers have a sliding window.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Windows {
+pub(super) enum WindowRule {
     /// It knows none.
     Never,
     /// All of them, where a window is given.

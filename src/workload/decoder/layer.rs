@@ -8,10 +8,10 @@ use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 use super::super::llama::Norm;
 use super::super::lora::Lora;
 use super::super::parameters::Parameters;
-use super::attention::{Attention, Seen};
+use super::attention::{Attention, AttentionInputs};
 use super::mlp::Mlp;
 use super::sizes::{DecoderSizes, DropoutPlace};
-use super::style::{Kept, NormPlaces, NormsMade, Style};
+use super::style::{LayerLocals, NormPlaces, NormsMade, Style};
 
 /// A norm of the residual stream.
 pub(super) fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Norm> {
@@ -19,7 +19,7 @@ pub(super) fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &D
 }
 
 /// Attention and an MLP, each beside a residual connection.
-pub(super) struct Layer {
+pub(super) struct DecoderLayer {
     scope: NameId,
     attention: Attention,
     mlp: Mlp,
@@ -38,10 +38,10 @@ pub(super) struct Layer {
     /// The shares of what attention and the MLP returned that are left out.
     dropouts: [f64; 2],
     /// What lives to the end.
-    kept: Kept,
+    kept: LayerLocals,
 }
 
-impl Layer {
+impl DecoderLayer {
     pub fn make(cx: &mut Context, all: &mut Parameters, number: usize, sizes: &DecoderSizes) -> OpResult<Self> {
         let name = sizes.style.names.layer(number);
         let names = sizes.style.names;
@@ -147,15 +147,16 @@ impl Layer {
 
 /// One call of a layer, which holds its arguments as long as a checkpoint may repeat it.
 pub(super) struct Call {
-    pub layer: Rc<Layer>,
-    pub seen: Seen,
+    pub layer: Rc<DecoderLayer>,
+    pub seen: AttentionInputs,
     /// Handed to every layer, and read by none.
     pub _positions: Option<Tensor>,
 }
 
 impl Repeatable for Call {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Layer { scope, attention, mlp, once, before, behind, beside, pairs, kept, dropouts, .. } = &*self.layer;
+        let DecoderLayer { scope, attention, mlp, once, before, behind, beside, pairs, kept, dropouts, .. } =
+            &*self.layer;
         let [of_attention, of_mlp] = *dropouts;
         if let Some(once) = once {
             let normalised = once.forward(cx, input)?;
@@ -213,19 +214,19 @@ impl Repeatable for Call {
             let attended = self.layer.dropped(cx, attended, of_attention)?;
             let attended = then(cx, behind_attention, attended)?;
             let x = self.layer.add(cx, input, &attended)?;
-            let normalised = normalised.filter(|_| *kept == Kept::Attention);
+            let normalised = normalised.filter(|_| *kept == LayerLocals::Attention);
             (x, weights, kept.outputs().then_some((normalised, attended)))
         };
         let (output, _kept_too) = {
             let ((y, beside), _normalised) = {
                 let normalised = first(cx, before_mlp, &x)?;
-                (mlp.forward(cx, &normalised)?, (*kept == Kept::Outputs).then_some(normalised))
+                (mlp.forward(cx, &normalised)?, (*kept == LayerLocals::Outputs).then_some(normalised))
             };
             // What comes with it takes the name of what came with attention's.
             weights = beside.or(weights);
             let y = self.layer.dropped(cx, y, of_mlp)?;
             let y = then(cx, behind_mlp, y)?;
-            (self.layer.add(cx, &x, &y)?, (*kept == Kept::Outputs).then_some(y))
+            (self.layer.add(cx, &x, &y)?, (*kept == LayerLocals::Outputs).then_some(y))
         };
         cx.put_out(*scope, &output);
         drop(weights);

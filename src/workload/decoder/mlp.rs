@@ -10,16 +10,16 @@ use super::super::lora::{Adaptable, Lora, Target};
 use super::super::parameters::Parameters;
 use super::experts::SparseMlp;
 use super::sizes::{DecoderSizes, DropoutPlace};
-use super::style::{Gelu, Packing, Style};
+use super::style::{Gelu, LayerFusion, Style};
 
 /// An MLP, or experts in its place.
 pub(super) struct Mlp {
-    kind: Kind,
+    kind: MlpKind,
     /// The share of what it makes that is left out.
     dropout: f64,
 }
 
-enum Kind {
+enum MlpKind {
     Gated(Rc<GatedMlp>),
     Plain(Rc<PlainMlp>),
     Sparse(Box<SparseMlp>),
@@ -48,13 +48,13 @@ impl Mlp {
         let ends = [width, hidden];
         let kind = match sizes.experts.filter(|experts| experts.layers.has(layer)) {
             Some(experts) => {
-                Kind::Sparse(Box::new(SparseMlp::make(cx, all, name, (width, style.names.router), experts)?))
+                MlpKind::Sparse(Box::new(SparseMlp::make(cx, all, name, (width, style.names.router), experts)?))
             }
-            None if matches!(style.packing, Packing::Gates | Packing::All) => {
-                Kind::Gated(Rc::new(GatedMlp::packed(cx, all, name, ends, style.packed)?))
+            None if matches!(style.packing, LayerFusion::Gates | LayerFusion::All) => {
+                MlpKind::Gated(Rc::new(GatedMlp::packed(cx, all, name, ends, style.packed)?))
             }
-            None if style.ungated => Kind::Plain(Rc::new(PlainMlp::make(cx, all, name, ends, style)?)),
-            None => Kind::Gated(Rc::new(GatedMlp::make(cx, all, name, ends, gate, style.mlp_biases)?)),
+            None if style.ungated => MlpKind::Plain(Rc::new(PlainMlp::make(cx, all, name, ends, style)?)),
+            None => MlpKind::Gated(Rc::new(GatedMlp::make(cx, all, name, ends, gate, style.mlp_biases)?)),
         };
         let dropout = if sizes.dropouts.place == DropoutPlace::Within { sizes.dropouts.residual } else { 0.0 };
         Ok(Self { kind, dropout })
@@ -63,13 +63,13 @@ impl Mlp {
     /// The output, and what else the layer gets, which it holds to its end.
     pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<(Tensor, Option<Tensor>)> {
         let (output, beside) = match &self.kind {
-            Kind::Gated(mlp) => (whole_or_tiled(cx, mlp, input)?, None),
-            Kind::Plain(mlp) => (whole_or_tiled(cx, mlp, input)?, None),
-            Kind::Sparse(_) if cx.tiles_mlps() => {
+            MlpKind::Gated(mlp) => (whole_or_tiled(cx, mlp, input)?, None),
+            MlpKind::Plain(mlp) => (whole_or_tiled(cx, mlp, input)?, None),
+            MlpKind::Sparse(_) if cx.tiles_mlps() => {
                 let text = "experts run whole: there are no tiles of them; leave --tiled-mlp out".to_owned();
                 return Err(TrainError::Workload(text).into());
             }
-            Kind::Sparse(experts) => experts.forward(cx, input)?,
+            MlpKind::Sparse(experts) => experts.forward(cx, input)?,
         };
         Ok((cx.dropout(&output, self.dropout)?, beside))
     }
@@ -77,14 +77,14 @@ impl Mlp {
     /// Puts adapters beside its linear layers.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
         match &mut self.kind {
-            Kind::Gated(mlp) => owned(mlp)?.adapt(cx, all, name, lora),
-            Kind::Plain(mlp) => {
+            MlpKind::Gated(mlp) => owned(mlp)?.adapt(cx, all, name, lora),
+            MlpKind::Plain(mlp) => {
                 let mlp = owned(mlp)?;
                 let [first, second] = mlp.names;
                 mlp.first.adapt(cx, all, name, lora, first)?;
                 mlp.second.adapt(cx, all, name, lora, second)
             }
-            Kind::Sparse(experts) => experts.adapt(cx, all, name, lora),
+            MlpKind::Sparse(experts) => experts.adapt(cx, all, name, lora),
         }
     }
 }

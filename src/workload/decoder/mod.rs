@@ -38,7 +38,7 @@ use super::hash::{self, Cycle};
 use super::lora::{Lora, Target, Targets};
 use super::parameters::{Parameters, Spread};
 use super::plan::{TensorPair, TensorPlan};
-use super::text::Windows;
+use super::text::TextWindows;
 use model::DecoderModel;
 
 pub use config::ModelConfig;
@@ -46,7 +46,9 @@ pub use names::Names;
 pub use pattern::LayerPattern;
 pub use rotary_scaling::{DynamicScaling, Factors, Llama3Scaling, LongScaling, RotaryScaling, YarnScaling};
 pub use sizes::{DecoderSizes, DropoutPlace, Dropouts, Multipliers, SlidingWindows, SoftCaps, TowerSizes};
-pub use style::{Biases, Gelu, HeadNorms, Kept, NormPlaces, NormsMade, Packing, Rotation, Style, Told};
+pub use style::{
+    Biases, Gelu, HeadNorms, LayerFusion, LayerLocals, NormPlaces, NormsMade, PositionUse, Rotation, Style,
+};
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.
 #[derive(Clone, Debug)]
@@ -203,7 +205,7 @@ impl Workload for Decoder {
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
         let tokens: Box<dyn BatchSource> = match &self.data {
-            Data::Text(text) => Box::new(Windows::new(text.clone(), self.sizes.seq, self.seed)?),
+            Data::Text(text) => Box::new(TextWindows::new(text.clone(), self.sizes.seq, self.seed)?),
             _ => Box::new(Cycle::tokens(self.sizes.vocab)),
         };
         Ok(Box::new(OwnLabels(tokens)))

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Checkpointing, Context, Cut, LossHead, MaskShape, Model, NextLabels, OpResult, Part, Repeatable,
-    RotaryTables, Shape, Tensor, TrainError, checkpoint,
+    Batch, Checkpointing, Context, Cut, LossHead, MaskShape, Model, NextLabels, OpResult, Repeatable, RotaryTables,
+    Shape, StagePart, Tensor, TrainError, checkpoint,
 };
 
 use super::super::llama::Norm;
@@ -15,17 +15,17 @@ use super::super::lora::Lora;
 use super::super::modules::Linear;
 use super::super::parameters::Parameters;
 use super::super::quantization::Preparation;
-use super::attention::{Mask, Seen};
-use super::layer::{Call, Layer, norm};
+use super::attention::{AttentionInputs, Mask};
+use super::layer::{Call, DecoderLayer, norm};
 use super::pattern::LayerPattern;
 use super::rotary::{self, Frequencies};
 use super::sizes::{DecoderSizes, Dropouts, Multipliers, SlidingWindows, SoftCaps};
-use super::style::{NormsMade, Packing, Rotation, Told};
+use super::style::{LayerFusion, NormsMade, PositionUse, Rotation};
 use super::tower::Tower;
 
 /// What a forward pass is given.
 #[derive(Clone, Copy)]
-struct Given<'a> {
+struct ForwardInputs<'a> {
     /// Samples, and tokens of each.
     tokens: [usize; 2],
     /// What the program says of padding, where it does.
@@ -34,7 +34,7 @@ struct Given<'a> {
     pads: bool,
 }
 
-impl<'a> Given<'a> {
+impl<'a> ForwardInputs<'a> {
     /// Tokens, or what was made of each, without padding.
     fn whole(batch: &Tensor) -> Self {
         let dims = batch.shape();
@@ -50,7 +50,7 @@ impl<'a> Given<'a> {
 
 /// How layers are run.
 #[derive(Clone, Copy)]
-struct Passing<'a> {
+struct LayerRun<'a> {
     checkpointing: Checkpointing,
     caches: bool,
     /// What comes behind them.
@@ -63,7 +63,7 @@ pub(super) struct DecoderModel {
     embedding: (NameId, Tensor),
     /// That of positions, where they are learned.
     positions: Option<(NameId, Tensor)>,
-    layers: Vec<Rc<Layer>>,
+    layers: Vec<Rc<DecoderLayer>>,
     /// By layer, its number among what can be wrapped by itself.
     units: Vec<usize>,
     norm: Norm,
@@ -89,7 +89,7 @@ pub(super) struct DecoderModel {
     /// Attention is eager, whatever was asked for.
     eager: bool,
     /// What is told of positions.
-    told: Told,
+    told: PositionUse,
     /// The whole model is more than this: it makes the masks, before there are positions.
     within_another: bool,
 }
@@ -121,8 +121,8 @@ impl DecoderModel {
         let scale = |cx: &mut Context| cx.buffer(&scale_name, Shape::new(&[]), sizes.weights, root);
         let loads = all.loads();
         let made_scale = (sizes.style.gemma && !loads).then(|| scale(cx)).transpose()?;
-        let mut layers: Vec<Layer> =
-            (0..sizes.layers).map(|layer| Layer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
+        let mut layers: Vec<DecoderLayer> =
+            (0..sizes.layers).map(|layer| DecoderLayer::make(cx, all, layer, sizes)).collect::<OpResult<_>>()?;
         let mut made = None;
         if rotates && !loads && sizes.style.norms_made == NormsMade::VeryLast {
             made = Some(rotary::frequencies(cx, sizes)?);
@@ -166,7 +166,7 @@ impl DecoderModel {
             }
         };
         if let Some(lora) = sizes.lora {
-            let own = if sizes.style.packing == Packing::All { &[names.projections] } else { names.adapted };
+            let own = if sizes.style.packing == LayerFusion::All { &[names.projections] } else { names.adapted };
             let lora = Lora { targets: lora.targets.of_model(own), ..lora };
             if let Some(tower) = &mut tower {
                 tower.adapt(cx, all, lora)?;
@@ -219,12 +219,12 @@ impl DecoderModel {
         &self,
         cx: &mut Context,
         tokens: &Tensor,
-        given: Given<'_>,
+        given: ForwardInputs<'_>,
         checkpointing: Checkpointing,
         caches: bool,
     ) -> OpResult<Tensor> {
         let embedded = self.embedded(cx, tokens, checkpointing)?;
-        let passing = Passing { checkpointing, caches, norm: Some(&self.norm) };
+        let passing = LayerRun { checkpointing, caches, norm: Some(&self.norm) };
         self.through(cx, embedded, given, &(0..self.layers.len()), passing)
     }
 
@@ -261,9 +261,9 @@ impl DecoderModel {
         &self,
         cx: &mut Context,
         input: Tensor,
-        given: Given<'_>,
+        given: ForwardInputs<'_>,
         layers: &Range<usize>,
-        Passing { checkpointing, caches, norm }: Passing<'_>,
+        LayerRun { checkpointing, caches, norm }: LayerRun<'_>,
     ) -> OpResult<Tensor> {
         let dtype = input.dtype();
         let early = self.within_another.then(|| cx.within(self.scope, |cx| self.masks(cx, given, dtype, caches)));
@@ -293,7 +293,7 @@ impl DecoderModel {
         for number in layers.clone() {
             let windowed = self.windows.has(number);
             let tables = tables.as_ref().map(|tables| tables.of(windowed).clone());
-            let told = (self.told != Told::Neither).then(|| positions.clone());
+            let told = (self.told != PositionUse::Neither).then(|| positions.clone());
             let call = self.call(number, tables, self.mask_of(&masks, number), caches, told);
             x = self.run_layer(cx, &x, call, (number, checkpointing.of(number - layers.start)))?;
         }
@@ -312,12 +312,12 @@ impl DecoderModel {
         cx: &mut Context,
         batch: &Batch,
         layers: &Range<usize>,
-        Passing { checkpointing, norm, .. }: Passing<'_>,
+        LayerRun { checkpointing, norm, .. }: LayerRun<'_>,
     ) -> OpResult<Tensor> {
         let mut x = batch.input.clone();
         let masked = batch.mask.is_some() || self.eager || cx.attends_eagerly();
         let dtype = x.dtype();
-        let masks = masked.then(|| cx.within(self.scope, |cx| self.masks(cx, Given::of(batch), dtype, false)));
+        let masks = masked.then(|| cx.within(self.scope, |cx| self.masks(cx, ForwardInputs::of(batch), dtype, false)));
         let masks = masks.transpose()?.unwrap_or_default();
         for number in layers.clone() {
             let call = self.call(number, None, self.mask_of(&masks, number), false, None);
@@ -344,7 +344,7 @@ impl DecoderModel {
         positions: Option<Tensor>,
     ) -> Rc<dyn Repeatable> {
         let (windowed, rotates) = (self.windows.has(number), !self.unrotated.has(number));
-        let seen = Seen { tables, rotates, mask, caches, windowed };
+        let seen = AttentionInputs { tables, rotates, mask, caches, windowed };
         Rc::new(Call { layer: Rc::clone(&self.layers[number]), seen, _positions: positions })
     }
 
@@ -383,14 +383,14 @@ impl DecoderModel {
     fn masks(
         &self,
         cx: &mut Context,
-        Given { tokens: [batch, rows], mask, pads }: Given<'_>,
+        ForwardInputs { tokens: [batch, rows], mask, pads }: ForwardInputs<'_>,
         dtype: DType,
         caches: bool,
     ) -> OpResult<Vec<(Option<usize>, Mask)>> {
         let mut masks = Vec::new();
         for window in self.windows.kinds() {
             let with_token = mask.map(|mask| cx.boolean_mask(mask)).transpose()?;
-            if !caches && mask.is_none() && self.told == Told::Both && !self.within_another {
+            if !caches && mask.is_none() && self.told == PositionUse::Both && !self.within_another {
                 cx.find_sequences([batch, rows])?;
             }
             let shape = MaskShape { batch, rows, window, padding: mask.is_some() };
@@ -439,14 +439,14 @@ impl DecoderModel {
 
 impl Model for DecoderModel {
     fn forward(&self, cx: &mut Context, tokens: &Tensor, checkpointing: Checkpointing) -> OpResult<Tensor> {
-        let hidden = self.hidden(cx, tokens, Given::whole(tokens), checkpointing, false)?;
+        let hidden = self.hidden(cx, tokens, ForwardInputs::whole(tokens), checkpointing, false)?;
         self.logits(cx, &hidden)
     }
 
     fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: Checkpointing) -> OpResult<(Tensor, Tensor)> {
         // One checkpointed layer is enough for transformers to leave the cache out.
         let caches = cx.uses_cache() && !checkpointing.is_on();
-        let hidden = self.hidden(cx, &batch.input, Given::of(batch), checkpointing, caches)?;
+        let hidden = self.hidden(cx, &batch.input, ForwardInputs::of(batch), checkpointing, caches)?;
         if hidden.dtype() != self.head.dtype() && !cx.autocasts() && !cx.shards_parameters() {
             let (head, given) = (self.head.dtype().label(), hidden.dtype().label());
             let text = format!(
@@ -475,17 +475,17 @@ impl Model for DecoderModel {
         &self,
         cx: &mut Context,
         batch: &Batch,
-        part: &Part,
+        part: &StagePart,
         checkpointing: Checkpointing,
     ) -> OpResult<Tensor> {
         let input = &batch.input;
         let norm = part.last.then_some(&self.norm);
-        let passing = Passing { checkpointing, caches: false, norm };
+        let passing = LayerRun { checkpointing, caches: false, norm };
         let hidden = if self.positions.is_some() && !part.first {
             self.through_layers_alone(cx, batch, &part.units, passing)?
         } else {
             let embedded = if part.first { self.embedded(cx, input, checkpointing)? } else { input.clone() };
-            self.through(cx, embedded, Given::of(batch), &part.units, passing)?
+            self.through(cx, embedded, ForwardInputs::of(batch), &part.units, passing)?
         };
         // The head belongs to a fused loss.
         if part.last && !cx.loss_head().is_fused() { self.logits(cx, &hidden) } else { Ok(hidden) }
@@ -501,7 +501,7 @@ impl Model for DecoderModel {
         2 * usize::from(self.windows.has(unit)) + usize::from(self.unrotated.has(unit))
     }
 
-    fn keep_part(&self, cx: &mut Context, part: &Part) {
+    fn keep_part(&self, cx: &mut Context, part: &StagePart) {
         let embeds = part.first || self.tied && part.last;
         if let Some(scale) = self.embedding_scale.as_ref().filter(|_| !embeds) {
             cx.let_go(scale);

@@ -10,14 +10,14 @@ use super::sizes::{PixtralSizes, TowerSizes};
 
 /// Both.
 pub(super) struct Pixtral {
-    layers: Vec<Layer>,
+    layers: Vec<PixtralLayer>,
     frequencies: OfTower,
     /// The linear layers of the projector, by their modules.
     projector: [(&'static str, Target, Adaptable); 3],
 }
 
 /// What of a layer adapters may stand beside.
-struct Layer {
+struct PixtralLayer {
     mlp: GatedMlp,
     attention: [(Target, Adaptable); 4],
 }
@@ -54,7 +54,7 @@ impl Pixtral {
             let attention =
                 [linear(Target::Key)?, linear(Target::Value)?, linear(Target::Query)?, linear(Target::Output)?];
             norm(cx, all, &format!("{name}.ffn_norm"))?;
-            OpResult::Ok(Layer { mlp, attention })
+            OpResult::Ok(PixtralLayer { mlp, attention })
         };
         let layers = (0..layers).map(|number| layer(cx, all, number)).collect::<OpResult<_>>()?;
         let frequencies = OfTower::of(&format!("{NAME}.patch_positional_embedding"), frequencies);
@@ -82,7 +82,7 @@ impl Pixtral {
 
     /// Puts adapters beside its layers, which peft does wherever a module has the name of a target.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, lora: Lora) -> OpResult<()> {
-        for (number, Layer { mlp, attention }) in self.layers.iter_mut().enumerate() {
+        for (number, PixtralLayer { mlp, attention }) in self.layers.iter_mut().enumerate() {
             let name = Self::layer(number);
             mlp.adapt(cx, all, &format!("{name}.feed_forward"), lora)?;
             for (target, linear) in attention {

@@ -114,7 +114,7 @@ struct Long {
     /// Those that the model was made with.
     first: Tensor,
     /// Those of longer samples.
-    kind: Kind,
+    kind: FrequencyKind,
     /// What they last came to, which the module keeps.
     kept: RefCell<Option<Tensor>>,
 }
@@ -137,9 +137,9 @@ impl Frequencies {
     fn of(
         cx: &mut Context,
         sizes: &DecoderSizes,
-        all: &Kind,
-        local: Option<&Kind>,
-        made: fn(&Kind, &mut Context) -> OpResult<[Tensor; 2]>,
+        all: &FrequencyKind,
+        local: Option<&FrequencyKind>,
+        made: fn(&FrequencyKind, &mut Context) -> OpResult<[Tensor; 2]>,
     ) -> OpResult<Self> {
         let [first, original] = made(all, cx)?;
         let local = local.map(|kind| made(kind, cx)).transpose()?.map(|[local, _]| local);
@@ -153,7 +153,7 @@ impl Frequencies {
         })
     }
 
-    fn written(self, cx: &Context, all: &Kind, local: Option<&Kind>) -> OpResult<Self> {
+    fn written(self, cx: &Context, all: &FrequencyKind, local: Option<&FrequencyKind>) -> OpResult<Self> {
         all.write(cx, &self.all.borrow())?;
         if let Some(long) = &self.long {
             all.write(cx, &long.first)?;
@@ -232,7 +232,8 @@ impl Dynamic {
             if count > before.as_ref().map_or(most, |(longest, _)| *longest) {
                 let values = self.sizes.followed(self.scaling, count);
                 let module = module(&self.sizes);
-                let kind = Kind { module, prefix: "", values, steps: FOLLOWED, again: FOLLOWED, attention: 1.0 };
+                let kind =
+                    FrequencyKind { module, prefix: "", values, steps: FOLLOWED, again: FOLLOWED, attention: 1.0 };
                 let computed = kind.computed(cx)?;
                 kind.write(cx, &computed)?;
                 self.replace(cx, computed, current);
@@ -258,7 +259,7 @@ impl Dynamic {
 
 /// One kind of frequencies: whose their buffers are and what they are called, their values, the blocks in which they are computed, and what cosines and
 /// sines are multiplied by.
-struct Kind {
+struct FrequencyKind {
     module: String,
     prefix: &'static str,
     values: Vec<f32>,
@@ -274,7 +275,7 @@ fn module(sizes: &DecoderSizes) -> String {
 }
 
 /// That of all layers, and that of layers with a window where they have their own; those that some layer has.
-fn kinds(sizes: &DecoderSizes) -> (Kind, Option<Kind>) {
+fn kinds(sizes: &DecoderSizes) -> (FrequencyKind, Option<FrequencyKind>) {
     let again = match &sizes.scaling {
         None => PLAIN,
         Some(RotaryScaling::Linear(_) | RotaryScaling::Dynamic(_)) => LINEAR,
@@ -284,12 +285,18 @@ fn kinds(sizes: &DecoderSizes) -> (Kind, Option<Kind>) {
     };
     let steps = if sizes.scaling.is_some_and(|scaling| scaling.alpha().is_some()) { PLAIN } else { again };
     let attention = sizes.scaling.as_ref().map_or(1.0, RotaryScaling::attention);
-    let all =
-        |prefix| Kind { module: module(sizes), prefix, values: sizes.frequencies(false), steps, again, attention };
+    let all = |prefix| FrequencyKind {
+        module: module(sizes),
+        prefix,
+        values: sizes.frequencies(false),
+        steps,
+        again,
+        attention,
+    };
     if sizes.local_theta.is_none() {
         return (all(""), None);
     }
-    let local = Kind {
+    let local = FrequencyKind {
         module: module(sizes),
         prefix: "sliding_attention_",
         values: sizes.frequencies(true),
@@ -309,7 +316,7 @@ impl Long {
     /// Those of a model whose buffers are `first`, where it has them.
     fn of(sizes: &DecoderSizes, first: &Tensor) -> Option<Self> {
         let Some(RotaryScaling::Long(scaling)) = &sizes.scaling else { return None };
-        let kind = Kind {
+        let kind = FrequencyKind {
             module: module(sizes),
             prefix: "",
             values: sizes.divided(&scaling.long),
@@ -321,7 +328,7 @@ impl Long {
     }
 }
 
-impl Kind {
+impl FrequencyKind {
     /// Both buffers that transformers keeps, the first of which is what the last step makes.
     fn made(&self, cx: &mut Context) -> OpResult<[Tensor; 2]> {
         let frequencies = self.computed(cx)?;
@@ -367,7 +374,7 @@ impl Kind {
 /// The frequencies, and the second copy of them that transformers keeps.
 pub(super) fn frequencies(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Frequencies> {
     let (all, local) = kinds(sizes);
-    let made = Frequencies::of(cx, sizes, &all, local.as_ref(), Kind::made)?;
+    let made = Frequencies::of(cx, sizes, &all, local.as_ref(), FrequencyKind::made)?;
     made.written(cx, &all, local.as_ref())
 }
 
@@ -378,7 +385,7 @@ pub(super) fn initialise(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<()>
     (0..times).try_for_each(|_| compute_again(cx, std::iter::once(&all).chain(&local)))
 }
 
-fn compute_again<'a>(cx: &mut Context, kinds: impl Iterator<Item = &'a Kind>) -> OpResult<()> {
+fn compute_again<'a>(cx: &mut Context, kinds: impl Iterator<Item = &'a FrequencyKind>) -> OpResult<()> {
     let mut before = None;
     for kind in kinds {
         let mut blocks = Blocks { cx: &mut *cx, shape: Shape::new(&[kind.values.len()]), taken: Vec::new() };
@@ -392,18 +399,18 @@ fn compute_again<'a>(cx: &mut Context, kinds: impl Iterator<Item = &'a Kind>) ->
 /// The same in a model that was made on the meta device: they come from the host.
 pub(super) fn loaded(cx: &mut Context, sizes: &DecoderSizes) -> OpResult<Frequencies> {
     let (all, local) = kinds(sizes);
-    let made = Frequencies::of(cx, sizes, &all, local.as_ref(), Kind::copied)?;
+    let made = Frequencies::of(cx, sizes, &all, local.as_ref(), FrequencyKind::copied)?;
     made.written(cx, &all, local.as_ref())
 }
 
 /// The frequencies of a vision tower, which turn two ways: nobody reads them where no image is seen.
-pub(super) struct OfTower(Kind);
+pub(super) struct OfTower(FrequencyKind);
 
 impl OfTower {
     /// So many of a `module`.
     pub fn of(module: &str, count: usize) -> Self {
         let (module, values) = (module.to_owned(), vec![0.0; count]);
-        Self(Kind { module, prefix: "", values, steps: TWO_WAYS, again: TWO_WAYS, attention: 1.0 })
+        Self(FrequencyKind { module, prefix: "", values, steps: TWO_WAYS, again: TWO_WAYS, attention: 1.0 })
     }
 
     /// Makes both buffers, and computes them once more as initialising does.

@@ -9,11 +9,11 @@ use super::super::parameters::Parameters;
 use super::sizes::TowerSizes;
 
 /// The linear layers of one of its layers, beside which adapters may stand, by their modules.
-struct Layer([(&'static str, Target, Adaptable); 6]);
+struct SiglipLayer([(&'static str, Target, Adaptable); 6]);
 
 /// The tower and the projector.
 pub(super) struct Siglip {
-    layers: Vec<Layer>,
+    layers: Vec<SiglipLayer>,
     /// The shape of the positions of patches.
     positions: Shape,
 }
@@ -57,7 +57,7 @@ impl Siglip {
             let first = linear(cx, all, "mlp", Target::Wider, [width, hidden])?;
             let second = linear(cx, all, "mlp", Target::Narrower, [hidden, width])?;
             let [key, value, query, output] = attention;
-            OpResult::Ok(Layer([key, value, query, output, first, second]))
+            OpResult::Ok(SiglipLayer([key, value, query, output, first, second]))
         };
         let layers = (0..sizes.layers).map(|number| layer(cx, all, number)).collect::<OpResult<_>>()?;
         norm(cx, all, &format!("{NAME}.post_layernorm"))?;
@@ -82,7 +82,7 @@ impl Siglip {
 
     /// Puts adapters beside its layers, which peft does wherever a module has the name of a target.
     pub fn adapt(&mut self, cx: &mut Context, all: &mut Parameters, lora: Lora) -> OpResult<()> {
-        for (number, Layer(linears)) in self.layers.iter_mut().enumerate() {
+        for (number, SiglipLayer(linears)) in self.layers.iter_mut().enumerate() {
             for (module, target, linear) in linears {
                 linear.adapt(cx, all, &format!("{}.{module}", Self::layer(number)), lora, *target)?;
             }

@@ -81,7 +81,7 @@ impl Rotation {
 
 /// Which layers of a block are one layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Packing {
+pub enum LayerFusion {
     /// None.
     #[default]
     None,
@@ -115,7 +115,7 @@ pub enum NormsMade {
 
 /// What is told of positions beside what turns them into rotations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Told {
+pub enum PositionUse {
     /// What makes masks, which looks for packed samples then, and layers, which do not read them.
     #[default]
     Both,
@@ -127,7 +127,7 @@ pub enum Told {
 
 /// What lives as long as a layer, or attention in it, runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kept {
+pub enum LayerLocals {
     /// Nothing.
     #[default]
     Nothing,
@@ -139,7 +139,7 @@ pub enum Kept {
     Attention,
 }
 
-impl Kept {
+impl LayerLocals {
     /// What comes out of attention lives on.
     pub(super) const fn outputs(self) -> bool {
         matches!(self, Self::Outputs | Self::Attention)
@@ -179,7 +179,7 @@ pub struct Style {
     /// How queries and keys are rotated.
     pub rotation: Rotation,
     /// Layers that are one.
-    pub packing: Packing,
+    pub packing: LayerFusion,
     /// The MLP has no gate.
     pub ungated: bool,
     /// Linear layers within layers are `Conv1D` of transformers: their weights are (in, out), with biases (GPT-2).
@@ -193,11 +193,11 @@ pub struct Style {
     /// An MLP whose gate and what it lets through are one layer.
     pub packed: PackedMlp,
     /// What is told of positions.
-    pub told: Told,
+    pub told: PositionUse,
     /// Its class initialises rotary frequencies once more (Hunyuan).
     pub turns_anew: bool,
     /// What lives longer than it is needed.
-    pub kept: Kept,
+    pub kept: LayerLocals,
     /// What its modules are called.
     pub names: Names,
     /// How ranks split them.

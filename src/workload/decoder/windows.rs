@@ -3,7 +3,7 @@
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::family::{Family, Windows};
+use super::family::{Family, WindowRule};
 use super::pattern::LayerPattern;
 use super::sizes::SlidingWindows;
 
@@ -41,22 +41,22 @@ impl WindowKeys {
         let asked = self.use_sliding_window == Some(true);
         let given = self.sliding_window.flatten();
         let window = match family.windows {
-            Windows::Never => None,
-            Windows::All => return Ok(given.map_or(SlidingWindows::NONE, SlidingWindows::every)),
-            Windows::AllWhereAsked => {
+            WindowRule::Never => None,
+            WindowRule::All => return Ok(given.map_or(SlidingWindows::NONE, SlidingWindows::every)),
+            WindowRule::AllWhereAsked => {
                 let window = asked.then(|| given.unwrap_or(4096));
                 return Ok(window.map_or(SlidingWindows::NONE, SlidingWindows::every));
             }
-            Windows::AllButEvery(_) if family.style.sinks => Some(given.unwrap_or(128)),
-            Windows::AllButEvery(_) | Windows::AllOrListed => Some(given.unwrap_or(4096)),
-            Windows::AllButEveryUnlessNone(_) => self.sliding_window.unwrap_or(Some(4096)),
-            Windows::Early => Some(if asked { given.unwrap_or(4096) } else { 0 }),
-            Windows::Late | Windows::Unrotated => given.filter(|_| asked),
+            WindowRule::AllButEvery(_) if family.style.sinks => Some(given.unwrap_or(128)),
+            WindowRule::AllButEvery(_) | WindowRule::AllOrListed => Some(given.unwrap_or(4096)),
+            WindowRule::AllButEveryUnlessNone(_) => self.sliding_window.unwrap_or(Some(4096)),
+            WindowRule::Early => Some(if asked { given.unwrap_or(4096) } else { 0 }),
+            WindowRule::Late | WindowRule::Unrotated => given.filter(|_| asked),
         };
         let Some(window) = window else { return Ok(SlidingWindows::NONE) };
         let listed = match (&self.layer_types, family.windows) {
             (Some(types), _) => types.iter().map(|kind| has_window(kind)).collect::<Result<_, _>>()?,
-            (None, Windows::AllButEvery(own) | Windows::AllButEveryUnlessNone(own)) => {
+            (None, WindowRule::AllButEvery(own) | WindowRule::AllButEveryUnlessNone(own)) => {
                 // Gemma 3 and EXAONE 4 alone read another.
                 let reads = family.own_keys.contains(&"sliding_window_pattern");
                 let every = match self.sliding_window_pattern.as_ref().filter(|_| reads) {
@@ -68,21 +68,23 @@ impl WindowKeys {
                 };
                 (1..=layers).map(|layer| !layer.is_multiple_of(every.max(1))).collect()
             }
-            (None, Windows::AllOrListed) => vec![true],
-            (None, Windows::Early) => {
+            (None, WindowRule::AllOrListed) => vec![true],
+            (None, WindowRule::Early) => {
                 let most = self.max_window_layers.unwrap_or(28);
                 (0..layers).map(|layer| asked && layer.is_multiple_of(2) && layer < most).collect()
             }
-            (None, Windows::Late) => (0..layers).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect(),
+            (None, WindowRule::Late) => {
+                (0..layers).map(|layer| layer >= self.max_window_layers.unwrap_or(28)).collect()
+            }
             (None, _) => (0..layers).map(|layer| unrotated.has(layer)).collect(),
         };
         let pattern = LayerPattern::under("layer_types", &listed)?;
         // Where no layer has one, some families make no mask for them.
-        let always = matches!(family.windows, Windows::AllButEvery(_) | Windows::AllOrListed | Windows::Early);
+        let always = matches!(family.windows, WindowRule::AllButEvery(_) | WindowRule::AllOrListed | WindowRule::Early);
         let some = SlidingWindows::some(window, pattern);
         Ok(match pattern {
             LayerPattern::NONE if !always => SlidingWindows::NONE,
-            _ if always || matches!(family.windows, Windows::AllButEveryUnlessNone(_)) => some.with_both_masks(),
+            _ if always || matches!(family.windows, WindowRule::AllButEveryUnlessNone(_)) => some.with_both_masks(),
             _ => some,
         })
     }

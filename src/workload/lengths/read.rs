@@ -165,7 +165,7 @@ fn objects(lines: &mut Lines<impl BufRead>, column: Option<&str>, samples: &mut 
         let mut text = serde_json::Deserializer::from_slice(lines.line.trim_ascii());
         let found = de::DeserializeSeed::deserialize(row, &mut text).and_then(|found| text.end().map(|()| found));
         let found = found.map_err(|error| format!("line {line} is no JSON object ({error}); correct it"))?;
-        let Found { cell, keys } = found;
+        let LengthColumn { cell, keys } = found;
         let keys = if keys.is_empty() { "none".to_owned() } else { keys.join(", ") };
         match (cell, wanted.is_some()) {
             (Some((_, Cell::Number(length))), true) => samples.push(length, line)?,
@@ -247,28 +247,28 @@ struct Row<'a> {
 }
 
 #[derive(Default)]
-struct Found {
+struct LengthColumn {
     cell: Option<(String, Cell)>,
     keys: Vec<String>,
 }
 
 impl<'de> de::DeserializeSeed<'de> for Row<'_> {
-    type Value = Found;
+    type Value = LengthColumn;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<LengthColumn, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
 impl<'de> Visitor<'de> for Row<'_> {
-    type Value = Found;
+    type Value = LengthColumn;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
-        let mut found = Found::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LengthColumn, A::Error> {
+        let mut found = LengthColumn::default();
         while let Some(key) = map.next_key::<String>()? {
             if found.keys.len() < 8 {
                 found.keys.push(shown(key.as_bytes()));

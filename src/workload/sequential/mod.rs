@@ -14,10 +14,10 @@ use vramlab_train::{
 use super::data::Data;
 use super::hash::{self, Cycle};
 use super::parameters::{Parameters, Spread};
-use super::text::Windows;
+use super::text::TextWindows;
 use super::writing;
 use network::Network;
-use plan::{Module, Planner};
+use plan::{ModuleSpec, Planner};
 
 pub use layer::{Layer, LayerKind};
 pub use plan::Flow;
@@ -38,7 +38,7 @@ pub struct Description {
 pub struct Sequential {
     name: String,
     input: Flow,
-    modules: Vec<Module>,
+    modules: Vec<ModuleSpec>,
     spread: Spread,
     classes: usize,
     data: Data,
@@ -131,7 +131,10 @@ impl Sequential {
 
     /// Positions attend to those that follow.
     fn sees_ahead(&self) -> bool {
-        Module::any(&self.modules, &|module| matches!(module, Module::Transformer { style, .. } if !style.causal))
+        ModuleSpec::any(
+            &self.modules,
+            &|module| matches!(module, ModuleSpec::Transformer { style, .. } if !style.causal),
+        )
     }
 
     /// Writes a piece of text after every so many steps, where it trains on text.
@@ -216,15 +219,15 @@ impl Workload for Sequential {
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
         Ok(match (self.input, &self.data) {
-            (Flow::Tokens { rows, .. }, Data::Text(text)) => Box::new(Windows::new(text.clone(), rows, self.seed)?),
+            (Flow::Tokens { rows, .. }, Data::Text(text)) => Box::new(TextWindows::new(text.clone(), rows, self.seed)?),
             (Flow::Tokens { vocab, .. }, _) => Box::new(Cycle::tokens(vocab)),
             _ => Box::new(Cycle::labelled(self.classes)),
         })
     }
 
     fn least_micro_batch(&self) -> usize {
-        let lone = |module: &Module| matches!(module, Module::BatchNorm { values: 1, .. });
-        if Module::any(&self.modules, &lone) { 2 } else { 1 }
+        let lone = |module: &ModuleSpec| matches!(module, ModuleSpec::BatchNorm { values: 1, .. });
+        if ModuleSpec::any(&self.modules, &lone) { 2 } else { 1 }
     }
 
     fn items_per_sample(&self) -> usize {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Checkpointing, Context, Cut, Model, OpResult, Part, Repeatable, Shape, Tensor, TrainError, checkpoint,
+    Batch, Checkpointing, Context, Cut, Model, OpResult, Repeatable, Shape, StagePart, Tensor, TrainError, checkpoint,
 };
 
 use super::super::image_modules::{BatchNorm, Convolution, Direction, MaxPool, Patches};
@@ -13,16 +13,16 @@ use super::super::llama::{Gate, GatedMlp, Norm, NormKind};
 use super::super::modules::{Activation, Embedding, LayerNorm, Linear, Mean};
 use super::super::parameters::Parameters;
 use super::super::transformer::TransformerBlock;
-use super::plan::Module;
+use super::plan::ModuleSpec;
 
 /// A model; its blocks can be checkpointed.
 pub(super) struct Network {
-    stages: Vec<Stage>,
+    stages: Vec<NetworkStage>,
     /// The width of embedded tokens.
     width: Option<usize>,
 }
 
-enum Stage {
+enum NetworkStage {
     Plain(Rc<dyn Repeatable>),
     /// What FSDP wraps by itself: with its number among the units.
     Block(usize, Rc<dyn Repeatable>),
@@ -30,36 +30,36 @@ enum Stage {
 
 impl Network {
     /// Makes the modules; their parameters get their values later.
-    pub fn make(cx: &mut Context, all: &mut Parameters, modules: &[Module]) -> OpResult<Self> {
+    pub fn make(cx: &mut Context, all: &mut Parameters, modules: &[ModuleSpec]) -> OpResult<Self> {
         // The vectors for places are the model's own: first among the parameters, last on the device.
-        let cut = modules.iter().position(|module| matches!(module, Module::Patches { .. }));
+        let cut = modules.iter().position(|module| matches!(module, ModuleSpec::Patches { .. }));
         let positions = cut.map(|_| all.reserve());
         let mut maker = Maker { cx, all, table: None };
         let (mut stages, mut patches) = (Vec::with_capacity(modules.len()), None);
         for module in modules {
             match module {
-                Module::Patches { name, channels, side, rows } => {
+                ModuleSpec::Patches { name, channels, side, rows } => {
                     let windows = [*side, *side, 0];
                     let convolution = Convolution::biased(maker.cx, maker.all, name, *channels, windows)?;
                     patches = Some((convolution, [*rows, channels[1]]));
                 }
-                Module::Transformer { .. } | Module::Group { .. } => {
+                ModuleSpec::Transformer { .. } | ModuleSpec::Group { .. } => {
                     let first = maker.all.len();
                     let block = maker.segment(module)?;
                     // Numbers of parameters begin behind those of models that are there already.
                     let before = maker.cx.parameter_count();
                     let unit = maker.cx.unit(before + first..before + maker.all.len());
-                    stages.push(Stage::Block(unit, block));
+                    stages.push(NetworkStage::Block(unit, block));
                 }
-                _ => stages.push(Stage::Plain(maker.segment(module)?)),
+                _ => stages.push(NetworkStage::Plain(maker.segment(module)?)),
             }
         }
         if let (Some(cut), Some(slot), Some((convolution, shape))) = (cut, positions, patches) {
             let positions = all.weight_in(slot, cx, "pos", &shape)?;
-            stages.insert(cut, Stage::Plain(Rc::new(Patches { convolution, positions })));
+            stages.insert(cut, NetworkStage::Plain(Rc::new(Patches { convolution, positions })));
         }
         let width = modules.iter().find_map(|module| match module {
-            Module::Embedding { table: [_, width], .. } => Some(*width),
+            ModuleSpec::Embedding { table: [_, width], .. } => Some(*width),
             _ => None,
         });
         Ok(Self { stages, width })
@@ -73,14 +73,16 @@ impl Model for Network {
             for (i, stage) in self.stages.iter().enumerate() {
                 x =
                     match stage {
-                        Stage::Block(unit, block) => {
+                        NetworkStage::Block(unit, block) => {
                             let again = blocks.next().is_some_and(|number| checkpointing.of(number));
                             cx.unit_forward(*unit, &x, |cx, x| {
                                 if again { checkpoint(cx, block, x) } else { block.forward(cx, x) }
                             })?
                         }
-                        Stage::Plain(head) if i + 1 == self.stages.len() => cx.classify(|cx| head.forward(cx, &x))?,
-                        Stage::Plain(segment) => segment.forward(cx, &x)?,
+                        NetworkStage::Plain(head) if i + 1 == self.stages.len() => {
+                            cx.classify(|cx| head.forward(cx, &x))?
+                        }
+                        NetworkStage::Plain(segment) => segment.forward(cx, &x)?,
                     };
             }
             cx.put_out(NameId::NONE, &x);
@@ -92,28 +94,28 @@ impl Model for Network {
         &self,
         cx: &mut Context,
         batch: &Batch,
-        part: &Part,
+        part: &StagePart,
         checkpointing: Checkpointing,
     ) -> OpResult<Tensor> {
         cx.model_forward(|cx| {
             let (mut x, mut behind, mut blocks) = (batch.input.clone(), false, 0..);
             for stage in &self.stages {
                 match stage {
-                    Stage::Block(unit, block) => {
+                    NetworkStage::Block(unit, block) => {
                         behind = true;
                         if part.units.contains(unit) {
                             let again = blocks.next().is_some_and(|number| checkpointing.of(number));
                             x = if again { checkpoint(cx, block, &x)? } else { block.forward(cx, &x)? };
                         }
                     }
-                    Stage::Plain(segment) if (behind && part.last) || (!behind && part.first) => {
+                    NetworkStage::Plain(segment) if (behind && part.last) || (!behind && part.first) => {
                         if behind {
                             // The variable of the stage's forward lives to its end.
                             cx.keep_local(x.clone());
                         }
                         x = segment.forward(cx, &x)?;
                     }
-                    Stage::Plain(_) => {}
+                    NetworkStage::Plain(_) => {}
                 }
             }
             Ok(x)
@@ -177,46 +179,48 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn segment(&mut self, module: &Module) -> OpResult<Rc<dyn Repeatable>> {
+    fn segment(&mut self, module: &ModuleSpec) -> OpResult<Rc<dyn Repeatable>> {
         let (cx, all) = (&mut *self.cx, &mut *self.all);
         Ok(match module {
-            &Module::Embedding { table, positions } => {
+            &ModuleSpec::Embedding { table, positions } => {
                 let embedding = Embedding::make(cx, all, table, positions)?;
                 self.table = Some(embedding.table().clone());
                 Rc::new(embedding)
             }
-            Module::Linear { name, sizes, bias: true } => Rc::new(Linear::make(cx, all, name, *sizes)?),
-            Module::Linear { name, sizes, bias: false } => Rc::new(Linear::plain(cx, all, name, *sizes)?),
-            Module::TiedLinear { name } => match &self.table {
+            ModuleSpec::Linear { name, sizes, bias: true } => Rc::new(Linear::make(cx, all, name, *sizes)?),
+            ModuleSpec::Linear { name, sizes, bias: false } => Rc::new(Linear::plain(cx, all, name, *sizes)?),
+            ModuleSpec::TiedLinear { name } => match &self.table {
                 Some(table) => Rc::new(Linear::tied(cx, name, table.clone())),
                 None => {
                     return Err(TrainError::Workload(format!("{name} has no embedding to share a table with")).into());
                 }
             },
-            Module::Relu { name, saves_input: false } => activation(cx, name, Context::relu),
-            Module::Relu { name, saves_input: true } => activation(cx, name, Context::relu_saving_input),
-            Module::Gelu { name, tanh: true } => activation(cx, name, |cx, x| cx.gelu(x, true)),
-            Module::Gelu { name, tanh: false } => activation(cx, name, |cx, x| cx.gelu(x, false)),
-            Module::LayerNorm { name, width } => Rc::new(LayerNorm::make(cx, all, name, *width)?),
-            Module::RmsNorm { name, width } => {
+            ModuleSpec::Relu { name, saves_input: false } => activation(cx, name, Context::relu),
+            ModuleSpec::Relu { name, saves_input: true } => activation(cx, name, Context::relu_saving_input),
+            ModuleSpec::Gelu { name, tanh: true } => activation(cx, name, |cx, x| cx.gelu(x, true)),
+            ModuleSpec::Gelu { name, tanh: false } => activation(cx, name, |cx, x| cx.gelu(x, false)),
+            ModuleSpec::LayerNorm { name, width } => Rc::new(LayerNorm::make(cx, all, name, *width)?),
+            ModuleSpec::RmsNorm { name, width } => {
                 Rc::new(Norm::make(cx, all, name, *width, (NormKind::Plain, Norm::EPS))?)
             }
-            Module::GatedMlp { name, sizes } => Rc::new(GatedMlp::make(cx, all, name, *sizes, Gate::Silu, false)?),
-            Module::Transformer { name, style } => Rc::new(TransformerBlock::make(cx, all, name, *style)?),
-            Module::Tanh { name } => activation(cx, name, Context::tanh),
-            Module::Conv { name, channels, windows, bias: true } => {
+            ModuleSpec::GatedMlp { name, sizes } => Rc::new(GatedMlp::make(cx, all, name, *sizes, Gate::Silu, false)?),
+            ModuleSpec::Transformer { name, style } => Rc::new(TransformerBlock::make(cx, all, name, *style)?),
+            ModuleSpec::Tanh { name } => activation(cx, name, Context::tanh),
+            ModuleSpec::Conv { name, channels, windows, bias: true } => {
                 Rc::new(Convolution::biased(cx, all, name, *channels, *windows)?)
             }
-            Module::Conv { name, channels, windows, bias: false } => {
+            ModuleSpec::Conv { name, channels, windows, bias: false } => {
                 Rc::new(Convolution::make(cx, all, name, Direction::Down, *channels, *windows)?)
             }
-            Module::BatchNorm { name, channels, .. } => Rc::new(BatchNorm::make(cx, all, name, *channels)?),
-            Module::MaxPool { name, windows } => Rc::new(MaxPool { scope: cx.memory().name(name), windows: *windows }),
-            Module::Mean { name } => Rc::new(Mean { scope: cx.memory().name(name) }),
-            Module::Patches { name, .. } => {
+            ModuleSpec::BatchNorm { name, channels, .. } => Rc::new(BatchNorm::make(cx, all, name, *channels)?),
+            ModuleSpec::MaxPool { name, windows } => {
+                Rc::new(MaxPool { scope: cx.memory().name(name), windows: *windows })
+            }
+            ModuleSpec::Mean { name } => Rc::new(Mean { scope: cx.memory().name(name) }),
+            ModuleSpec::Patches { name, .. } => {
                 return Err(TrainError::Workload(format!("{name} is part of a block; let it stand alone")).into());
             }
-            Module::Group { name, members, residual, autocast } => {
+            ModuleSpec::Group { name, members, residual, autocast } => {
                 let scope = cx.memory().name(name);
                 let members = members.iter().map(|member| self.segment(member)).collect::<OpResult<_>>()?;
                 Rc::new(Group { scope, members, residual: *residual, autocast: *autocast })

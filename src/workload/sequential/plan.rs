@@ -63,7 +63,7 @@ impl std::fmt::Display for Flow {
 
 /// A module to make.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Module {
+pub(super) enum ModuleSpec {
     Embedding {
         table: [usize; 2],
         positions: Option<usize>,
@@ -137,7 +137,7 @@ pub(super) enum Module {
     },
 }
 
-impl Module {
+impl ModuleSpec {
     /// Whether one of `modules`, or of those within them, is `wanted`.
     pub fn any(modules: &[Self], wanted: &impl Fn(&Self) -> bool) -> bool {
         modules.iter().any(|module| match module {
@@ -167,7 +167,7 @@ impl Planner {
     ///
     /// # Errors
     /// Which layer does not fit, and why.
-    pub fn plan(mut self, layers: &[Layer]) -> Result<(Vec<Module>, Flow), String> {
+    pub fn plan(mut self, layers: &[Layer]) -> Result<(Vec<ModuleSpec>, Flow), String> {
         if !self.flow.has_possible_size() {
             return Err(format!("one sample is {}, more than any device holds; give smaller sizes", self.flow));
         }
@@ -176,7 +176,7 @@ impl Planner {
     }
 
     /// `place` is how people count, from 1; `prefix` is how parameters are called, from 0.
-    fn layers(&mut self, layers: &[Layer], place: &str, prefix: &str) -> Result<Vec<Module>, String> {
+    fn layers(&mut self, layers: &[Layer], place: &str, prefix: &str) -> Result<Vec<ModuleSpec>, String> {
         let mut modules = Vec::new();
         for (i, layer) in layers.iter().enumerate() {
             let place = format!("{place}{}", i + 1);
@@ -205,7 +205,7 @@ impl Planner {
         Ok(())
     }
 
-    fn layer(&mut self, layer: &Layer, place: &str, name: &str, modules: &mut Vec<Module>) -> Result<(), String> {
+    fn layer(&mut self, layer: &Layer, place: &str, name: &str, modules: &mut Vec<ModuleSpec>) -> Result<(), String> {
         let refused = |why: String| format!("layer {place} ({}) {why}", layer.kind.word());
         self.count(layer.kind.repeats()).map_err(refused)?;
         let input = self.flow;
@@ -220,18 +220,18 @@ impl Planner {
                 }
                 self.table = Some([vocab, width]);
                 self.flow = Flow::Rows { rows, width };
-                modules.push(Module::Embedding { table: [vocab, width], positions });
+                modules.push(ModuleSpec::Embedding { table: [vocab, width], positions });
             }
             (LayerKind::Embedding { .. }, _) => return gets("tokens; let it be the first layer"),
             (_, Flow::Tokens { .. }) => return gets("numbers; let the first layer be an embedding"),
             (LayerKind::Linear { outputs, bias }, Flow::Rows { width, .. } | Flow::Vector { width }) => {
                 self.flow = input.with_width(outputs.get());
-                modules.push(Module::Linear { name: name.into(), sizes: [width, outputs.get()], bias: *bias });
+                modules.push(ModuleSpec::Linear { name: name.into(), sizes: [width, outputs.get()], bias: *bias });
             }
             (LayerKind::TiedLinear, Flow::Rows { width, .. } | Flow::Vector { width }) => match self.table {
                 Some([vocab, table]) if table == width => {
                     self.flow = input.with_width(vocab);
-                    modules.push(Module::TiedLinear { name: name.into() });
+                    modules.push(ModuleSpec::TiedLinear { name: name.into() });
                 }
                 Some([_, table]) => return gets(&format!("the {table} values of the embedding's rows")),
                 None => return Err(refused("has no embedding to share a table with; use linear".into())),
@@ -248,14 +248,14 @@ impl Planner {
                 }
                 let rows = (of / side) * (of / side);
                 self.flow = Flow::Patches { rows, width };
-                modules.push(Module::Patches { name: name.into(), channels: [channels, width], side, rows });
+                modules.push(ModuleSpec::Patches { name: name.into(), channels: [channels, width], side, rows });
             }
             (&LayerKind::Conv { outputs, kernel, stride, padding, bias }, Flow::Image { channels, side }) => {
                 let (kernel, outputs) = (kernel.get(), outputs.get());
                 let windows = [kernel, stride.get(), padding.get()];
                 let side = windows_along(side, windows).ok_or_else(|| refused(too_large(kernel, input)))?;
                 self.flow = Flow::Image { channels: outputs, side };
-                modules.push(Module::Conv { name: name.into(), channels: [channels, outputs], windows, bias });
+                modules.push(ModuleSpec::Conv { name: name.into(), channels: [channels, outputs], windows, bias });
             }
             (&LayerKind::MaxPool { kernel, stride, padding }, Flow::Image { channels, side }) => {
                 let (kernel, padding) = (kernel.get(), padding.get());
@@ -265,10 +265,10 @@ impl Planner {
                 let windows = [kernel, stride.get(), padding];
                 let side = windows_along(side, windows).ok_or_else(|| refused(too_large(kernel, input)))?;
                 self.flow = Flow::Image { channels, side };
-                modules.push(Module::MaxPool { name: name.into(), windows });
+                modules.push(ModuleSpec::MaxPool { name: name.into(), windows });
             }
             (LayerKind::BatchNorm, Flow::Image { channels, side }) => {
-                modules.push(Module::BatchNorm { name: name.into(), channels, values: side * side });
+                modules.push(ModuleSpec::BatchNorm { name: name.into(), channels, values: side * side });
             }
             (
                 LayerKind::Patches { .. } | LayerKind::Conv { .. } | LayerKind::MaxPool { .. } | LayerKind::BatchNorm,
@@ -276,7 +276,7 @@ impl Planner {
             ) => return gets("an image"),
             (LayerKind::Mean, Flow::Rows { width, .. } | Flow::Image { channels: width, .. }) => {
                 self.flow = Flow::Vector { width };
-                modules.push(Module::Mean { name: name.into() });
+                modules.push(ModuleSpec::Mean { name: name.into() });
             }
             (LayerKind::Mean, _) => return gets("rows or an image"),
             (LayerKind::Linear { .. } | LayerKind::TiedLinear, _) => return gets("rows or a vector"),
@@ -285,23 +285,23 @@ impl Planner {
             }
             (LayerKind::Relu { saves_input }, Flow::Image { .. }) if *saves_input => return gets("rows or a vector"),
             (LayerKind::Relu { saves_input }, _) => {
-                modules.push(Module::Relu { name: name.into(), saves_input: *saves_input });
+                modules.push(ModuleSpec::Relu { name: name.into(), saves_input: *saves_input });
             }
-            (LayerKind::Tanh, _) => modules.push(Module::Tanh { name: name.into() }),
-            (LayerKind::Gelu { tanh }, _) => modules.push(Module::Gelu { name: name.into(), tanh: *tanh }),
+            (LayerKind::Tanh, _) => modules.push(ModuleSpec::Tanh { name: name.into() }),
+            (LayerKind::Gelu { tanh }, _) => modules.push(ModuleSpec::Gelu { name: name.into(), tanh: *tanh }),
             (LayerKind::LayerNorm, Flow::Patches { rows, width }) => {
                 self.flow = Flow::Rows { rows, width };
-                modules.push(Module::LayerNorm { name: name.into(), width });
+                modules.push(ModuleSpec::LayerNorm { name: name.into(), width });
             }
             (LayerKind::LayerNorm, Flow::Image { .. }) => return gets("rows or a vector"),
             (LayerKind::LayerNorm, Flow::Rows { width, .. } | Flow::Vector { width }) => {
-                modules.push(Module::LayerNorm { name: name.into(), width });
+                modules.push(ModuleSpec::LayerNorm { name: name.into(), width });
             }
             (LayerKind::RmsNorm, Flow::Rows { width, .. } | Flow::Vector { width }) => {
-                modules.push(Module::RmsNorm { name: name.into(), width });
+                modules.push(ModuleSpec::RmsNorm { name: name.into(), width });
             }
             (LayerKind::GatedMlp { hidden }, Flow::Rows { width, .. } | Flow::Vector { width }) => {
-                modules.push(Module::GatedMlp { name: name.into(), sizes: [width, hidden.get()] });
+                modules.push(ModuleSpec::GatedMlp { name: name.into(), sizes: [width, hidden.get()] });
             }
             (LayerKind::RmsNorm | LayerKind::GatedMlp { .. }, _) => return gets("rows or a vector"),
             (LayerKind::Transformer { post_norm: true, .. }, Flow::Patches { .. }) => {
@@ -319,7 +319,8 @@ impl Planner {
                     )));
                 }
                 let style = BlockStyle { width, heads, causal, post_norm, tanh };
-                modules.extend((0..repeat.get()).map(|i| Module::Transformer { name: format!("{name}.{i}"), style }));
+                modules
+                    .extend((0..repeat.get()).map(|i| ModuleSpec::Transformer { name: format!("{name}.{i}"), style }));
             }
             (LayerKind::Transformer { .. }, _) => return gets("rows, such as an embedding makes"),
             (LayerKind::Block { layers, residual, autocast, repeat }, _) => {
@@ -336,7 +337,7 @@ impl Planner {
                             "makes {output} of {input}, and can't add them; let it keep the shape"
                         )));
                     }
-                    modules.push(Module::Group { name, members, residual: *residual, autocast: *autocast });
+                    modules.push(ModuleSpec::Group { name, members, residual: *residual, autocast: *autocast });
                 }
                 self.depth -= 1;
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use vramlab::drawing::theme::{Catalog, ColorTier};
+use vramlab::drawing::theme::{ColorTier, ThemeCatalog};
 use vramlab::model::RunState;
 use vramlab::source::Picture;
 use vramlab::tui::{self, App, Decoder, GlyphTier, Message};
@@ -39,7 +39,7 @@ fn states() -> &'static [Arc<Picture>] {
 
 /// Reads the bytes as a script: pieces of input, and what happens between them.
 pub fn run(script: &[u8]) {
-    let catalog = Catalog::default();
+    let catalog = ThemeCatalog::default();
     let Ok((theme, _)) = catalog.load("dark", ColorTier::True) else { return };
     let mut app = App::new(catalog, theme, GlyphTier::Unicode);
     let mut decoder = Decoder::default();

@@ -5,7 +5,7 @@ use vramlab::drawing::theme::ColorTier;
 use vramlab::session::{DeviceChoice, LabSpec, MemoryLimit};
 use vramlab::train::{Config, DataPath, TrainError};
 use vramlab::units::Bytes;
-use vramlab::workload::{Architecture, Catalog, DataKind, Entry};
+use vramlab::workload::{Architecture, Catalog, DataKind, WorkloadEntry};
 
 /// Longer files say nothing new.
 const LONGEST: usize = 16 * 1024;
@@ -46,7 +46,7 @@ fn device(text: &str) {
 }
 
 fn theme(text: &str) {
-    let mut themes = vramlab::drawing::theme::Catalog::default();
+    let mut themes = vramlab::drawing::theme::ThemeCatalog::default();
     themes.insert("fuzzed", text);
     for tier in [ColorTier::None, ColorTier::Ansi, ColorTier::Indexed, ColorTier::True] {
         let _ = themes.load("fuzzed", tier);
@@ -54,7 +54,7 @@ fn theme(text: &str) {
 }
 
 /// A step: whatever there is not enough memory for is refused.
-fn train(workload: Entry, card: Card) {
+fn train(workload: WorkloadEntry, card: Card) {
     let data = match workload.data {
         DataKind::Fresh => DataPath::Fresh,
         DataKind::Text | DataKind::Synthetic => DataPath::Streamed,

@@ -2,7 +2,7 @@
 
 use vramlab::device::sim::CardCatalog;
 
-use super::plans::{Chip, Known, Plan, without_counter};
+use super::plans::{Chip, Plan, WorkspaceSource, without_counter};
 
 /// cuDNN's JSON of a plan, shortened: a weight's gradient of 1 × 1 windows in half precision.
 fn json(version: u64, sizes: [[u64; 4]; 3], engine: i64, knobs: &str) -> String {
@@ -38,13 +38,13 @@ fn sharing(workspace: i64) -> String {
 fn sums_are_shared_by_as_many_clusters_as_the_card_runs() {
     // An H200 answered 67,961,511 for this plan: 64,225,296 for copies of the tensors, 57 parts of each of two columns of tiles.
     let plan = Plan::read(&json(1, SIZES, 65, &sharing(0))).unwrap();
-    assert_eq!(plan.known(H200), Known::Shared(67_961_511 - 64_225_296));
+    assert_eq!(plan.known(H200), WorkspaceSource::Shared(67_961_511 - 64_225_296));
     // A card with half the multiprocessors runs half the clusters.
-    let Known::Shared(bytes) = plan.known(Chip { multiprocessors: 66, ..H200 }) else { panic!("{plan:?}") };
+    let WorkspaceSource::Shared(bytes) = plan.known(Chip { multiprocessors: 66, ..H200 }) else { panic!("{plan:?}") };
     assert!(bytes < (67_961_511 - 64_225_296) / 2 + 4096, "{bytes}");
     // Two tiles that run at once need no counter.
     let plan = Plan::read(&json(1, SIZES, 65, &sharing(1))).unwrap();
-    assert_eq!(plan.known(H200), Known::Uncounted);
+    assert_eq!(plan.known(H200), WorkspaceSource::Uncounted);
     assert_eq!(
         (without_counter(64_225_427), without_counter(64_225_296), without_counter(0)),
         (Some(64_225_296), None, None)
@@ -56,12 +56,12 @@ fn what_was_recorded_counts_on_the_card_and_for_the_library_that_were_asked() {
     let sizes = [[32, 64, 56, 56], [64, 64, 1, 1], [32, 64, 56, 56]];
     let asks_blas = r#""CUDNN_KNOB_TYPE_WORKSPACE":1"#;
     let known = |version, chip| Plan::read(&json(version, sizes, 62, asks_blas)).unwrap().known(chip);
-    assert_eq!(known(91_900, Chip { capability: 80, ..H200 }), Known::Usual);
-    assert_eq!(known(92_600, H200), Known::Usual);
+    assert_eq!(known(91_900, Chip { capability: 80, ..H200 }), WorkspaceSource::Usual);
+    assert_eq!(known(92_600, H200), WorkspaceSource::Usual);
     let without = r#""CUDNN_KNOB_TYPE_WORKSPACE":0"#;
-    assert_eq!(Plan::read(&json(91_900, sizes, 62, without)).unwrap().known(H200), Known::Computed);
+    assert_eq!(Plan::read(&json(91_900, sizes, 62, without)).unwrap().known(H200), WorkspaceSource::Computed);
     let other = r#""CUDNN_KNOB_TYPE_SPLIT_K":27,"CUDNN_KNOB_TYPE_TILE_SIZE":5"#;
-    assert_eq!(Plan::read(&json(91_900, sizes, 49, other)).unwrap().known(H200), Known::Computed);
+    assert_eq!(Plan::read(&json(91_900, sizes, 49, other)).unwrap().known(H200), WorkspaceSource::Computed);
 }
 
 #[test]
@@ -71,10 +71,10 @@ fn products_of_few_columns_in_half_precision_take_nothing() {
     let forward =
         |side| gradient(side).replace("CONVOLUTION_BACKWARD_FILTER", "CONVOLUTION_FORWARD").replace("\"dW\"", "\"W\"");
     let known = |json: String| Plan::read(&json).unwrap().known(H200);
-    assert_eq!(known(forward(11)), Known::Nothing, "1936 columns");
-    assert_eq!(known(forward(12)), Known::Usual, "2304 columns");
-    assert_eq!(known(forward(11).replace("DATA_HALF", "DATA_FLOAT")), Known::Usual);
-    assert_eq!(known(gradient(11)), Known::Usual, "a weight's gradient sums over the columns");
+    assert_eq!(known(forward(11)), WorkspaceSource::Nothing, "1936 columns");
+    assert_eq!(known(forward(12)), WorkspaceSource::Usual, "2304 columns");
+    assert_eq!(known(forward(11).replace("DATA_HALF", "DATA_FLOAT")), WorkspaceSource::Usual);
+    assert_eq!(known(gradient(11)), WorkspaceSource::Usual, "a weight's gradient sums over the columns");
 }
 
 #[test]
@@ -82,15 +82,15 @@ fn an_answer_of_the_table_is_found() {
     let (sizes, engine, workspace, answer) = RECORDED;
     let knobs = format!(r#""CUDNN_KNOB_TYPE_WORKSPACE":{workspace}"#);
     let plan = Plan::read(&json(91_900, sizes, engine, &knobs)).unwrap();
-    assert_eq!(plan.known(H200), Known::Recorded(answer));
+    assert_eq!(plan.known(H200), WorkspaceSource::Recorded(answer));
     assert!(!plan.known(H200).is_estimate());
     // Another card with as many multiprocessors was not asked: the same answer is an estimate there.
     for title in ["NVIDIA H100 80GB HBM3", "NVIDIA H100 NVL"] {
         let known = plan.known(Chip { title, ..H200 });
-        assert_eq!(known, Known::Borrowed(answer));
+        assert_eq!(known, WorkspaceSource::Borrowed(answer));
         assert!(known.is_estimate());
     }
-    assert_eq!(plan.known(Chip { multiprocessors: 114, ..H200 }), Known::Usual);
+    assert_eq!(plan.known(Chip { multiprocessors: 114, ..H200 }), WorkspaceSource::Usual);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn recorded_answers_belong_to_one_card_of_the_catalog() {
         };
         let (sizes, engine, workspace, _) = RECORDED;
         let knobs = format!(r#""CUDNN_KNOB_TYPE_WORKSPACE":{workspace}"#);
-        matches!(Plan::read(&json(91_900, sizes, engine, &knobs)).unwrap().known(chip), Known::Recorded(_))
+        matches!(Plan::read(&json(91_900, sizes, engine, &knobs)).unwrap().known(chip), WorkspaceSource::Recorded(_))
     });
     assert_eq!(recorded.collect::<Vec<_>>(), ["h200"]);
 }

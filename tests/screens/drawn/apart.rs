@@ -1,7 +1,7 @@
 //! What screens say tells one thing from another: a step from a run, a row from its neighbours, a number from its beginning.
 
-use vramlab::model::{Category, Remedy, Survivor, Weighed};
-use vramlab::source::{Marked, Moment};
+use vramlab::model::{Category, FlipTrials, Remedy, Survivor};
+use vramlab::source::{MarkedMoment, Moment};
 use vramlab::tui::Panel;
 use vramlab::units::MIB;
 
@@ -28,7 +28,7 @@ fn panels(key: &str, picture: Picture, (width, height): (u16, u16)) -> Vec<Panel
 
 #[test]
 fn a_snapshot_that_knows_steps_says_which_one_is_shown() {
-    let snapshot = Picture { kind: Kind::Snapshot("run.pickle".into()), ..studied() };
+    let snapshot = Picture { kind: SourceKind::Snapshot("run.pickle".into()), ..studied() };
     let step = snapshot.study.as_ref().unwrap().steps[0].what;
     let mut study = (**snapshot.study.as_ref().unwrap()).clone();
     study.steps.clear();
@@ -153,7 +153,7 @@ fn a_run_without_findings_names_the_best_flip() {
             let flip =
                 |switch: &'static str, value: &'static str| Remedy::Flip { switch: switch.into(), value: value.into() };
             let flips = [flip("ckpt", "off"), flip("accum", "2")].into_iter().zip(peaks.map(Bytes::mib)).collect();
-            view.weighed = Some(Arc::new(Weighed { step: 0, peak: Bytes::mib(200), flips }));
+            view.weighed = Some(Arc::new(FlipTrials { step: 0, peak: Bytes::mib(200), flips }));
         })
     };
     for (peaks, named) in [([190, 100], true), ([300, 199], false)] {
@@ -176,13 +176,18 @@ fn history_and_why_are_of_the_step_that_is_looked_at() {
     let mut picture = lab_states::edited(whole, |view| view.position = step.position + 1);
     picture.cursor = Cursor::At(step.position + 1);
     // A recording of which nothing says that it ended, at the mark that nobody chose.
-    let marked =
-        Marked { moment: Moment::RunPeak, view: Arc::clone(&picture.view), step: picture.step.clone(), ghost: None };
+    let marked = MarkedMoment {
+        moment: Moment::RunPeak,
+        view: Arc::clone(&picture.view),
+        step: picture.step.clone(),
+        ghost: None,
+    };
     let over = lab_states::edited(picture.clone(), |view| {
         view.position += 1_000;
         view.findings.clear();
     });
-    let over = Picture { kind: Kind::Recording("run.vram".into()), cursor: Cursor::Now, marked: Some(marked), ..over };
+    let over =
+        Picture { kind: SourceKind::Recording("run.vram".into()), cursor: Cursor::Now, marked: Some(marked), ..over };
     for size in SIZES {
         for picture in [&picture, &over] {
             let shown = screen("1", picture.clone(), size);

@@ -156,14 +156,14 @@ fn nothing_but_screens() -> Vec<tui::Binding> {
 
 #[test]
 fn while_it_waits_for_a_program_it_says_whom_since_when_what_for_and_where_output_goes() {
-    let awaited = tui::Awaited {
+    let awaited = tui::AwaitedProgram {
         command: "python train.py --epochs 3".to_owned(),
         pid: Some(4711),
         output: Some("vramlab-watch-4711.log".into()),
-        ..tui::Awaited::default()
+        ..tui::AwaitedProgram::default()
     };
     let waiting = Picture {
-        kind: Kind::Watched("train.py".into()),
+        kind: SourceKind::Watched("train.py".into()),
         extent: vramlab::source::Extent { grows: true, ..Default::default() },
         ..Picture::default()
     };
@@ -223,7 +223,7 @@ fn no_screen_names_a_key_that_is_not_bound() {
         .filter(|binding| !matches!(binding.action, tui::Action::Screen(_)))
         .flat_map(|binding| binding.label.split(' '))
         .collect();
-    let theme = Catalog::default().load("dark", ColorTier::True).unwrap().0;
+    let theme = ThemeCatalog::default().load("dark", ColorTier::True).unwrap().0;
     let key = theme.style(Token::Key).fg;
     let mut shown = BTreeSet::new();
     for picture in states().into_iter().map(|state| lab_states::with_study(state, Grouping::Category, false)) {

@@ -94,7 +94,7 @@ fn a_ghost_that_begins_with_an_estimate_says_so_wherever_it_stands() {
                     || text.contains("estimate  ")
                     || text.contains("start is an estimate")
             };
-            let (estimated, known) = (shown(Starting::Anew), shown(Starting::Empty));
+            let (estimated, known) = (shown(StartState::Anew), shown(StartState::Empty));
             assert!(says(&estimated) && !says(&known), "screen {screen} at {width}×{height}: {estimated}");
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Color;
-use vramlab::drawing::theme::{Catalog, ColorTier, Theme, Token};
+use vramlab::drawing::theme::{ColorTier, Theme, ThemeCatalog, Token};
 use vramlab::model::{Category, Grouping, Ledger};
 use vramlab::source::Picture;
 use vramlab::tui::{self, App, Chart, GlyphTier, Message};
@@ -30,7 +30,7 @@ struct Measured {
 
 impl Measured {
     fn new(theme: &str, tier: ColorTier, keys: &str, picture: &Picture, (width, height): (u16, u16)) -> Self {
-        let catalog = Catalog::default();
+        let catalog = ThemeCatalog::default();
         let (theme, _) = catalog.load(theme, tier).unwrap();
         let mut app = App::new(catalog, theme.clone(), GlyphTier::Unicode);
         press(&mut app, keys);
@@ -205,7 +205,7 @@ fn charts_of_whole_screens_are_as_high_as_their_bytes_in_every_theme_and_size() 
             let parts = |x: u16| {
                 let moments = &study.moments[of(plot, x)];
                 let most = moments.iter().reduce(|most, moment| {
-                    let key = |moment: &vramlab::model::Moment| (moment.reserved, moment.allocated);
+                    let key = |moment: &vramlab::model::OutlineMoment| (moment.reserved, moment.allocated);
                     if key(moment) >= key(most) { moment } else { most }
                 });
                 accounts(&most.unwrap().ledger)

@@ -75,7 +75,7 @@ fn of_very_many_ranks_the_one_shown_and_the_worst_have_room_first() {
     };
     for (width, height) in SIZES {
         let mut state = edited(lab_states::with_ranks(lab_states::running()), many);
-        state.device = vramlab::source::Shown { place: 40, of: 64 };
+        state.device = vramlab::source::ShownDevice { place: 40, of: 64 };
         let text = text(&frame(dark(), state, width, height));
         assert!(text.contains("▶40") || text.contains("▶ 40"), "{text}");
         assert!(text.lines().any(|line| line.contains("63") && line.contains("worst")), "{text}");

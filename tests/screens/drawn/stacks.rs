@@ -17,7 +17,7 @@ pub(super) fn with_stacks() -> Picture {
     };
     let peak = read(whole.end()).peak_position;
     let picture = crate::lab_states::state_of(read(peak), RunState::Finished);
-    Picture { kind: Kind::Snapshot("gpt-frames.pickle.xz".into()), cursor: Cursor::At(peak), ..picture }
+    Picture { kind: SourceKind::Snapshot("gpt-frames.pickle.xz".into()), cursor: Cursor::At(peak), ..picture }
 }
 
 fn stacks(mut app: App, state: Picture, keys: &[KeyCode], (width, height): (u16, u16)) -> String {

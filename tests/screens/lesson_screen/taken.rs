@@ -8,14 +8,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use vramlab::device::sim::CardCatalog;
-use vramlab::drawing::theme::{Catalog, ColorTier};
-use vramlab::lesson::{Lesson, Runs, Score};
+use vramlab::drawing::theme::{ColorTier, ThemeCatalog};
+use vramlab::lesson::{Lesson, LessonRuns, Score};
 use vramlab::source::{self, Request, Source};
 use vramlab::tui::{self, App, Effect, GlyphTier, Lecture, Message};
 use vramlab::workload;
 
 /// What a lesson runs, as fast as this machine can.
-pub fn runs(lesson: &Lesson) -> Runs {
+pub fn runs(lesson: &Lesson) -> LessonRuns {
     let (catalog, cards) = (workload::Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
     lesson.runs(&catalog, &cards, None).unwrap_or_else(|error| panic!("{}: {error}", lesson.name))
 }
@@ -46,20 +46,20 @@ impl Taken {
     }
 
     /// The same at the pace of `runs`, before its model is made.
-    pub fn of(lesson: Arc<Lesson>, runs: Runs, size: (u16, u16)) -> Self {
+    pub fn of(lesson: Arc<Lesson>, runs: LessonRuns, size: (u16, u16)) -> Self {
         Self::resuming(lesson, runs, size, Default::default(), Vec::new())
     }
 
     /// The same for somebody who was here before.
     pub fn resuming(
         lesson: Arc<Lesson>,
-        runs: Runs,
+        runs: LessonRuns,
         size: (u16, u16),
         resumes: (usize, Score),
-        following: Vec<(Arc<Lesson>, Runs)>,
+        following: Vec<(Arc<Lesson>, LessonRuns)>,
     ) -> Self {
         let source = source::live(runs.first().clone()).unwrap();
-        let catalog = Catalog::default();
+        let catalog = ThemeCatalog::default();
         let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
         let lecture = Lecture { lesson, runs, learner: "Ada".into(), keep: |_| None, resumes, following };
         let app = App::new(catalog, theme, GlyphTier::Unicode).with_lesson(&lecture);

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossterm::event::KeyCode;
-use vramlab::lesson::{Answer, Course, Form, Lesson, Library, Measured, Stage, Step, Told, letter, play};
+use vramlab::lesson::{
+    Answer, Course, CourseStage, Form, Lesson, LessonStep, Library, MeasuredAnswer, StepText, letter, play,
+};
 use vramlab::session::Speed;
 
 use super::taken::{Taken, runs};
@@ -40,14 +42,14 @@ fn take(lesson: &Arc<Lesson>, pace: Pace, right: &[Option<Answer>]) -> Result<Co
         let course = taken.app.course().unwrap();
         let place = course.place();
         match course.stage() {
-            Stage::Over => return Ok(course.clone()),
-            Stage::Asking => answer(&mut taken, right[place]),
+            CourseStage::Over => return Ok(course.clone()),
+            CourseStage::Asking => answer(&mut taken, right[place]),
             // The way that the lesson itself would go.
-            Stage::Acting => taken.pass(),
-            Stage::Introduction | Stage::Explained => {
+            CourseStage::Acting => taken.pass(),
+            CourseStage::Introduction | CourseStage::Explained => {
                 taken.press(KeyCode::Enter);
             }
-            Stage::Preparing | Stage::Trying => thread::sleep(pace.screen),
+            CourseStage::Preparing | CourseStage::Trying => thread::sleep(pace.screen),
         }
         if begun.elapsed() > LONGEST {
             let course = taken.app.course().unwrap();
@@ -73,7 +75,7 @@ fn answer(taken: &mut Taken, right: Option<Answer>) {
     }
     let place = taken.app.course().unwrap().place();
     // Where the text is longer than its pane, Enter reads on first.
-    while taken.app.course().is_some_and(|course| course.place() == place && course.stage() == Stage::Asking) {
+    while taken.app.course().is_some_and(|course| course.place() == place && course.stage() == CourseStage::Asking) {
         taken.press(KeyCode::Enter);
     }
 }
@@ -81,7 +83,7 @@ fn answer(taken: &mut Taken, right: Option<Answer>) {
 /// What is different.
 fn differences(lesson: &Lesson, pace: Pace, on_screen: &Course, without: &Course) -> Vec<String> {
     let steps = lesson.steps.iter().zip(on_screen.all_told()).zip(without.all_told());
-    let told = |told: &Told| Told { answer: None, worth: None, ..told.clone() };
+    let told = |told: &StepText| StepText { answer: None, worth: None, ..told.clone() };
     let mut found: Vec<String> = steps
         .filter(|((_, screen), plain)| told(screen) != told(plain))
         .map(|((step, screen), plain)| {
@@ -99,12 +101,12 @@ fn differences(lesson: &Lesson, pace: Pace, on_screen: &Course, without: &Course
     found
 }
 
-fn is_goal(step: &Step) -> bool {
+fn is_goal(step: &LessonStep) -> bool {
     step.question.as_ref().is_some_and(|question| matches!(question.form, Form::Goal(_)))
 }
 
 fn compared(lesson: &Arc<Lesson>, pace: Pace, without: &Course) -> Vec<String> {
-    let right: Vec<_> = without.all_told().iter().map(|told| told.measured.map(Measured::as_answer)).collect();
+    let right: Vec<_> = without.all_told().iter().map(|told| told.measured.map(MeasuredAnswer::as_answer)).collect();
     match take(lesson, pace, &right) {
         Ok(on_screen) => differences(lesson, pace, &on_screen, without),
         Err(hangs) => vec![hangs],

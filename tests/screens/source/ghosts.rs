@@ -124,7 +124,7 @@ fn a_ghost_of_a_history_that_begins_late_comes_to_what_whatif_does() {
         let path = folder.join(format!("{name}.pickle.xz"));
         let whole = vramlab::source::Whole::read(&path, None, |_| {}).unwrap();
         let recorded =
-            vramlab::source::asked(&whole, vramlab::source::Known::default(), |_, _| {}).unwrap().swap_remove(0);
+            vramlab::source::asked(&whole, vramlab::source::RunHints::default(), |_, _| {}).unwrap().swap_remove(0);
         for conf in ["", "expandable_segments:True", "max_split_size_mb:128"] {
             let conditions = recorded.under(conf).unwrap();
             let predicted = recorded.program.replay(&conditions).figures;
@@ -147,7 +147,7 @@ fn a_ghost_of_a_history_that_begins_late_comes_to_what_whatif_does() {
             let occupancy = end.ghost.as_ref().unwrap().occupancy.as_ref().unwrap();
             assert_eq!(occupancy.ledger.reserved(), figures.reserved, "{what}");
             assert_eq!(occupancy.ledger.stranded, figures.stranded, "{what}");
-            estimated += usize::from(ghost.starting == vramlab::whatif::Starting::Anew);
+            estimated += usize::from(ghost.starting == vramlab::whatif::StartState::Anew);
         }
     }
     assert!(estimated > 0, "none of them began with an estimate");

@@ -54,12 +54,12 @@ fn no_result() -> Heuristic {
 }
 
 /// The library's handle.
-pub(super) struct Handle(sys::cublasLtHandle_t);
+pub(super) struct BlasHandle(sys::cublasLtHandle_t);
 
 // SAFETY: cuBLASLt's handle may be used from any thread, one at a time.
-unsafe impl Send for Handle {}
+unsafe impl Send for BlasHandle {}
 
-impl Drop for Handle {
+impl Drop for BlasHandle {
     fn drop(&mut self) {
         // SAFETY: the handle was created and is not used again.
         let _ = unsafe { result::destroy_handle(self.0) };
@@ -67,7 +67,7 @@ impl Drop for Handle {
 }
 
 /// Descriptors of one shape.
-pub(super) struct Plan {
+pub(super) struct MatmulDescriptors {
     description: sys::cublasLtMatmulDesc_t,
     left: Matrix,
     right: Matrix,
@@ -75,9 +75,9 @@ pub(super) struct Plan {
 }
 
 // SAFETY: descriptors are plain memory of the library.
-unsafe impl Send for Plan {}
+unsafe impl Send for MatmulDescriptors {}
 
-impl Drop for Plan {
+impl Drop for MatmulDescriptors {
     fn drop(&mut self) {
         // SAFETY: the description was created and is not used again.
         let _ = unsafe { result::destroy_matmul_desc(self.description) };
@@ -114,7 +114,7 @@ impl Matrix {
     }
 }
 
-impl Plan {
+impl MatmulDescriptors {
     /// The layouts of both factors and of the product, which is also that of what is added to it.
     const fn layouts(&self) -> [sys::cublasLtMatrixLayout_t; 3] {
         [self.left.0, self.right.0, self.product.0]
@@ -163,7 +163,7 @@ impl Plan {
     }
 }
 
-impl Handle {
+impl BlasHandle {
     pub fn new() -> Result<Self, Refusal> {
         Ok(Self(result::create_handle().map_err(refused)?))
     }
@@ -178,7 +178,7 @@ impl Handle {
     /// library has nothing.
     pub fn algorithms(
         &self,
-        plan: &Plan,
+        plan: &MatmulDescriptors,
         shape: &Shape,
         workspace: usize,
         count: usize,
@@ -223,7 +223,7 @@ impl Handle {
     }
 
     /// The algorithm of these `data`, if the library can carry it out for `plan` with at most `workspace` bytes.
-    pub fn check(&self, plan: &Plan, data: AlgorithmData, workspace: usize) -> Option<Algorithm> {
+    pub fn check(&self, plan: &MatmulDescriptors, data: AlgorithmData, workspace: usize) -> Option<Algorithm> {
         let mut result = no_result();
         let algorithm = sys::cublasLtMatmulAlgo_t { data };
         let [left, right, product] = plan.layouts();
@@ -238,7 +238,7 @@ impl Handle {
     /// Queues the product.
     pub fn multiply(
         &self,
-        plan: &Plan,
+        plan: &MatmulDescriptors,
         product: &Product,
         algorithm: &Algorithm,
         workspace: Address,

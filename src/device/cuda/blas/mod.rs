@@ -12,7 +12,7 @@ use super::choices::Choices;
 use super::driver::Stream;
 use super::refusal::Refusal;
 use super::stopwatch::Stopwatch;
-use handle::{Algorithm, AlgorithmData, Handle, Plan};
+use handle::{Algorithm, AlgorithmData, BlasHandle, MatmulDescriptors};
 use product::{Product, Shape};
 use vramlab_allocator::units::Address;
 
@@ -27,8 +27,8 @@ const MARGIN: f32 = 0.97;
 
 /// cuBLASLt's handle and what is known of each shape.
 pub(crate) struct Blas {
-    handle: Handle,
-    plans: HashMap<Shape, (Plan, Algorithm)>,
+    handle: BlasHandle,
+    plans: HashMap<Shape, (MatmulDescriptors, Algorithm)>,
     choices: Choices<{ mem::size_of::<AlgorithmData>() / 8 }>,
 }
 
@@ -40,7 +40,7 @@ impl Blas {
 
     /// Opens the library; `device` names what choices were timed on.
     pub fn new(device: &str) -> Result<Self, Refusal> {
-        let handle = Handle::new()?;
+        let handle = BlasHandle::new()?;
         let choices = Choices::open("gemm", device, &handle.version().to_string());
         Ok(Self { handle, plans: HashMap::new(), choices })
     }
@@ -71,8 +71,8 @@ impl Blas {
         product: &Product,
         stream: Stream,
         workspace: &mut impl FnMut(usize) -> Result<Address, Refusal>,
-    ) -> Result<Option<(Plan, Algorithm)>, Refusal> {
-        let plan = Plan::new(&product.shape)?;
+    ) -> Result<Option<(MatmulDescriptors, Algorithm)>, Refusal> {
+        let plan = MatmulDescriptors::new(&product.shape)?;
         plan.scale(product.scales)?;
         // Not looked for among the candidates: in a process that has asked before, the heuristic proposes others.
         let known = self.choices.get(&product.shape).and_then(|known| self.handle.check(&plan, known, WORKSPACE));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::products::Products;
 use crate::cuda::choices::Choices;
-use crate::cuda::dnn::{ConvolutionKey, Plan};
+use crate::cuda::dnn::{ConvolutionKey, ExecutionPlan};
 
 /// What is known of each convolution.
 #[derive(Default)]
@@ -26,9 +26,9 @@ impl Convolutions {
 /// A way to compute a convolution.
 #[derive(Clone)]
 pub(crate) enum Form {
-    Engine(Rc<Plan>),
+    Engine(Rc<ExecutionPlan>),
     /// An engine for [`ConvolutionKey::turned`].
-    Turned(Rc<Plan>),
+    Turned(Rc<ExecutionPlan>),
     Products(Products),
     /// Own kernels that multiply in tiles, and need no memory.
     Tiles,

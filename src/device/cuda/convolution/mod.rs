@@ -4,4 +4,4 @@ mod form;
 mod products;
 
 pub(crate) use form::{Convolutions, Form};
-pub(crate) use products::{Order, Products, Task};
+pub(crate) use products::{Products, ScratchOrder, Task};

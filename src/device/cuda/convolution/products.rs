@@ -16,14 +16,14 @@ const LIMIT: usize = 1 << 30;
 /// How a convolution becomes products of matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Products {
-    pub order: Order,
+    pub order: ScratchOrder,
     /// Images whose columns are in scratch at once.
     pub images: usize,
 }
 
 /// In what order matrices lie in scratch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum ScratchOrder {
     /// One matrix for each image.
     ByImage,
     /// One matrix for all images: each row goes through them.
@@ -33,8 +33,8 @@ pub(crate) enum Order {
 impl fmt::Display for Products {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let order = match self.order {
-            Order::ByImage => "by image",
-            Order::Folded => "folded",
+            ScratchOrder::ByImage => "by image",
+            ScratchOrder::Folded => "folded",
         };
         write!(f, "{order}, {} at once", self.images)
     }
@@ -117,11 +117,11 @@ impl Products {
         let batch = task.shape.batch;
         let mut all: Vec<Self> = Vec::new();
         if task.direct() {
-            all.push(Self { order: Order::ByImage, images: batch });
+            all.push(Self { order: ScratchOrder::ByImage, images: batch });
         }
-        for order in [Order::ByImage, Order::Folded] {
+        for order in [ScratchOrder::ByImage, ScratchOrder::Folded] {
             // Of one image both are the same; and what is not written down is not taken in groups.
-            if (order == Order::Folded && batch == 1) || (order == Order::ByImage && task.direct()) {
+            if (order == ScratchOrder::Folded && batch == 1) || (order == ScratchOrder::ByImage && task.direct()) {
                 continue;
             }
             for limit in GROUPS {
@@ -137,19 +137,19 @@ impl Products {
 
     /// What it is written down as.
     pub fn tag(self) -> u64 {
-        2 * self.images as u64 + u64::from(self.order == Order::Folded)
+        2 * self.images as u64 + u64::from(self.order == ScratchOrder::Folded)
     }
 
     /// Gradients of the weight that are added up.
     pub fn parts(self, task: &Task) -> usize {
         match self.order {
-            Order::ByImage => task.shape.batch,
-            Order::Folded => task.shape.batch.div_ceil(self.images),
+            ScratchOrder::ByImage => task.shape.batch,
+            ScratchOrder::Folded => task.shape.batch.div_ceil(self.images),
         }
     }
 
     pub fn areas(self, task: &Task) -> Areas {
-        let folded = self.order == Order::Folded;
+        let folded = self.order == ScratchOrder::Folded;
         let parts = self.parts(task);
         Areas {
             columns: if folded || !task.direct() { self.images * task.columns() } else { 0 },
@@ -200,7 +200,7 @@ mod tests {
         for role in [Role::Forward, Role::BackwardInput] {
             let direct = task(role, DType::F32, [64, 256, 56, 64, 1, 1, 0]);
             let first = all(&direct)[0];
-            assert_eq!(first, Products { order: Order::ByImage, images: 64 });
+            assert_eq!(first, Products { order: ScratchOrder::ByImage, images: 64 });
             assert_eq!(first.areas(&direct), Areas::default());
         }
         let direct = task(Role::BackwardWeight, DType::F32, [64, 256, 56, 64, 1, 1, 0]);
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_tried() {
         let large = task(Role::BackwardWeight, DType::F32, [512, 2048, 7, 2048, 1, 1, 0]);
-        assert!(all(&large).iter().all(|products| products.order == Order::Folded));
+        assert!(all(&large).iter().all(|products| products.order == ScratchOrder::Folded));
     }
 
     #[test]

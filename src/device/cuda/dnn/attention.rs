@@ -6,10 +6,10 @@ use cudarc::cudnn::sys::{
     cudnnDataType_t as Type, cudnnPointwiseMode_t as Pointwise, cudnnReduceTensorOp_t as Reduction,
 };
 
-use super::binding::Bound;
-use super::graph::{Graph, Place, Tensor, TensorLayout, data_type};
-use super::handle::{Handle, Version, refused};
-use super::plan::{LARGEST_WORKSPACE, Plan, Rules};
+use super::binding::TensorBinding;
+use super::graph::{Graph, Tensor, TensorLayout, TensorLocation, data_type};
+use super::handle::{DnnHandle, Version, refused};
+use super::plan::{ExecutionPlan, LARGEST_WORKSPACE, Rules};
 use crate::cuda::refusal::Refusal;
 use crate::{AttentionShape, DType, HeadView};
 use vramlab_allocator::units::Address;
@@ -30,7 +30,7 @@ const ALIGNMENT: usize = 8;
 
 /// One attention, in the views of its kernel.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attention<'a> {
+pub(crate) struct AttentionCall<'a> {
     pub shape: &'a AttentionShape,
     /// Positions of keys and values.
     pub keys: usize,
@@ -40,31 +40,31 @@ pub(crate) struct Attention<'a> {
     pub sums: Option<(Address, usize)>,
 }
 
-impl<'a> Attention<'a> {
+impl<'a> AttentionCall<'a> {
     /// The forward pass and its tensors; `None` for what the library is not asked.
-    pub(super) fn forward(&self) -> Option<(AttentionKey, Vec<Bound<'a>>)> {
+    pub(super) fn forward(&self) -> Option<(AttentionKey, Vec<TensorBinding<'a>>)> {
         let &[q, k, v, out] = self.views else { return None };
         let key = AttentionKey::of(self)?;
-        let at = |view: HeadView| Bound::Device(view.address);
-        let mut tensors = vec![at(q), at(k), at(v), Bound::Host(&self.shape.scale)];
-        tensors.extend(key.causal.then_some(Bound::Host(&f32::NEG_INFINITY)));
+        let at = |view: HeadView| TensorBinding::Device(view.address);
+        let mut tensors = vec![at(q), at(k), at(v), TensorBinding::Host(&self.shape.scale)];
+        tensors.extend(key.causal.then_some(TensorBinding::Host(&f32::NEG_INFINITY)));
         tensors.push(at(out));
-        tensors.extend(self.sums.map(|(address, _)| Bound::Device(address)));
+        tensors.extend(self.sums.map(|(address, _)| TensorBinding::Device(address)));
         Some((key, tensors))
     }
 
     /// The same of its gradients, on a device of this compute capability.
-    pub(super) fn backward(&self, capability: u32) -> Option<(AttentionKey, Vec<Bound<'a>>)> {
+    pub(super) fn backward(&self, capability: u32) -> Option<(AttentionKey, Vec<TensorBinding<'a>>)> {
         let &[q, k, v, out, grad, dq, dk, dv] = self.views else { return None };
         let (key, (sums, _)) = (AttentionKey::of(self)?, self.sums?);
         if capability >= FIRST_OF_BLACKWELL {
             return None;
         }
-        let at = |view: HeadView| Bound::Device(view.address);
-        let mut tensors = vec![at(q), at(k), at(v), at(out), at(grad), Bound::Device(sums)];
-        tensors.extend([Bound::Host(&self.shape.scale), Bound::Host(&1.0)]);
-        tensors.extend(key.causal.then_some(Bound::Host(&f32::NEG_INFINITY)));
-        tensors.push(Bound::Scratch(key.batch * key.heads * key.rows * size_of::<f32>()));
+        let at = |view: HeadView| TensorBinding::Device(view.address);
+        let mut tensors = vec![at(q), at(k), at(v), at(out), at(grad), TensorBinding::Device(sums)];
+        tensors.extend([TensorBinding::Host(&self.shape.scale), TensorBinding::Host(&1.0)]);
+        tensors.extend(key.causal.then_some(TensorBinding::Host(&f32::NEG_INFINITY)));
+        tensors.push(TensorBinding::Scratch(key.batch * key.heads * key.rows * size_of::<f32>()));
         tensors.extend([at(dq), at(dk), at(dv)]);
         Some((key, tensors))
     }
@@ -99,8 +99,8 @@ impl fmt::Display for AttentionKey {
 
 impl AttentionKey {
     /// `None` for what the library is not asked.
-    fn of(attention: &Attention<'_>) -> Option<Self> {
-        let &Attention { shape, keys, views, sums } = attention;
+    fn of(attention: &AttentionCall<'_>) -> Option<Self> {
+        let &AttentionCall { shape, keys, views, sums } = attention;
         let &AttentionShape { batch, heads, group, rows, head_size, causal, .. } = shape;
         let dtype = views.first()?.dtype;
         let known = matches!(dtype, DType::F16 | DType::Bf16) && shape.window.is_none() && shape.dropout.is_none();
@@ -166,13 +166,13 @@ impl AttentionKey {
     }
 
     /// The engine for it, set up.
-    pub fn plan(&self, handle: &Handle) -> Result<Plan, Refusal> {
+    pub fn plan(&self, handle: &DnnHandle) -> Result<ExecutionPlan, Refusal> {
         if !self.is_sound(handle.version()) {
             return Err(refused(format!("wrongly in version {}, and was not asked", handle.version())));
         }
         let graph = if self.backward { self.backward()? } else { self.forward()? };
         let rules = Rules { tensor_cores: true, rough_sums: true, workspace: LARGEST_WORKSPACE };
-        Plan::choose(handle, graph.finish(handle)?, rules)
+        ExecutionPlan::choose(handle, graph.finish(handle)?, rules)
     }
 
     /// Queries, keys, values, the factor on scores, the mask's value where there is a mask, the output, and the sums where
@@ -274,21 +274,21 @@ impl Draft {
 
     /// An operand.
     fn view(&mut self, layout: TensorLayout) -> Result<Tensor, Refusal> {
-        self.graph.tensor(layout, self.dtype, Place::Device(16))
+        self.graph.tensor(layout, self.dtype, TensorLocation::Device(16))
     }
 
     /// f32 in device memory.
     fn numbers(&mut self, layout: TensorLayout) -> Result<Tensor, Refusal> {
-        self.graph.tensor(layout, Type::CUDNN_DATA_FLOAT, Place::Device(16))
+        self.graph.tensor(layout, Type::CUDNN_DATA_FLOAT, TensorLocation::Device(16))
     }
 
     /// One f32 of the host.
     fn number(&mut self) -> Result<Tensor, Refusal> {
-        self.graph.tensor(TensorLayout::SCALAR, Type::CUDNN_DATA_FLOAT, Place::Host)
+        self.graph.tensor(TensorLayout::SCALAR, Type::CUDNN_DATA_FLOAT, TensorLocation::Host)
     }
 
     fn between(&mut self, layout: TensorLayout, dtype: Type) -> Result<Tensor, Refusal> {
-        self.graph.tensor(layout, dtype, Place::Between)
+        self.graph.tensor(layout, dtype, TensorLocation::Between)
     }
 
     fn matmul(&mut self, a: Tensor, b: Tensor, layout: TensorLayout) -> Result<Tensor, Refusal> {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     fn key(shape: &AttentionShape, views: &[HeadView], lse_stride: usize) -> Option<AttentionKey> {
-        AttentionKey::of(&Attention { shape, keys: shape.rows, views, sums: Some((Address(512), lse_stride)) })
+        AttentionKey::of(&AttentionCall { shape, keys: shape.rows, views, sums: Some((Address(512), lse_stride)) })
     }
 
     #[test]
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(key(&AttentionShape { rows: 33, ..SHAPE }, &views, 33), None, "few positions");
         let grown = AttentionShape { rows: 197, ..SHAPE };
         assert!(key(&grown, &views, 197).is_some(), "any number of positions in training");
-        let inference = Attention { shape: &grown, keys: 197, views: &views, sums: None };
+        let inference = AttentionCall { shape: &grown, keys: 197, views: &views, sums: None };
         assert_eq!(AttentionKey::of(&inference), None, "lengths that may grow");
         assert_eq!(key(&AttentionShape { head_size: 60, ..SHAPE }, &views, 192), None, "unaligned heads");
         let shifted = views.map(|view| HeadView { address: Address(view.address.0 + 2), ..view });

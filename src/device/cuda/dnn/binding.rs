@@ -1,8 +1,8 @@
 //! What a plan is given when it is executed: where its tensors are.
 
 use super::descriptor::Pointer;
-use super::handle::Handle;
-use super::plan::Plan;
+use super::handle::DnnHandle;
+use super::plan::ExecutionPlan;
 use crate::cuda::driver::Stream;
 use crate::cuda::refusal::Refusal;
 use crate::cuda::scratch::Scratch;
@@ -10,7 +10,7 @@ use vramlab_allocator::units::Address;
 
 /// Where a tensor of a plan is this time.
 #[derive(Clone, Copy)]
-pub(super) enum Bound<'a> {
+pub(super) enum TensorBinding<'a> {
     Device(Address),
     Host(&'a f32),
     /// In scratch, so many bytes.
@@ -19,18 +19,18 @@ pub(super) enum Bound<'a> {
 
 /// Queues a plan, with its workspace and the tensors that are in scratch. The driver refuses where memory is short.
 pub(super) fn start(
-    handle: &mut Handle,
-    plan: &Plan,
-    tensors: &[Bound<'_>],
+    handle: &mut DnnHandle,
+    plan: &ExecutionPlan,
+    tensors: &[TensorBinding<'_>],
     scratch: &mut Scratch,
     stream: Stream,
 ) -> Result<(), Refusal> {
     let (offsets, bytes) = share(plan.workspace(), tensors);
     let area = if bytes == 0 { Address(0) } else { scratch.take(bytes)? };
-    let place = |(tensor, offset): (&Bound<'_>, &usize)| match *tensor {
-        Bound::Device(address) => address.into(),
-        Bound::Host(number) => Pointer::host(number),
-        Bound::Scratch(_) => Address(area.0 + *offset as u64).into(),
+    let place = |(tensor, offset): (&TensorBinding<'_>, &usize)| match *tensor {
+        TensorBinding::Device(address) => address.into(),
+        TensorBinding::Host(number) => Pointer::host(number),
+        TensorBinding::Scratch(_) => Address(area.0 + *offset as u64).into(),
     };
     let pointers: Vec<Pointer> = tensors.iter().zip(&offsets).map(place).collect();
     handle.follow(stream)?;
@@ -38,10 +38,10 @@ pub(super) fn start(
 }
 
 /// Where tensors in scratch begin behind a workspace, and the bytes of all together.
-fn share(workspace: usize, tensors: &[Bound<'_>]) -> (Vec<usize>, usize) {
+fn share(workspace: usize, tensors: &[TensorBinding<'_>]) -> (Vec<usize>, usize) {
     let mut end = workspace;
     let offsets = tensors.iter().map(|tensor| {
-        let Bound::Scratch(bytes) = tensor else { return 0 };
+        let TensorBinding::Scratch(bytes) = tensor else { return 0 };
         let start = end.next_multiple_of(256);
         end = start + bytes;
         start
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn tensors_in_scratch_lie_behind_the_workspace() {
-        let tensors = [Bound::Scratch(100), Bound::Device(Address(512)), Bound::Scratch(8)];
+        let tensors = [TensorBinding::Scratch(100), TensorBinding::Device(Address(512)), TensorBinding::Scratch(8)];
         assert_eq!(share(1000, &tensors), (vec![1024, 0, 1280], 1288));
         assert_eq!(share(0, &tensors[1..2]), (vec![0], 0));
     }

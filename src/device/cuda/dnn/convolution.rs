@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use super::graph::{Graph, Place, Role, TensorLayout, Windows, data_type};
-use super::handle::{Handle, refused};
+use super::graph::{Graph, Role, TensorLayout, TensorLocation, Windows, data_type};
+use super::handle::{DnnHandle, refused};
 use super::plan::{Engines, LARGEST_WORKSPACE, Rules};
 use crate::cuda::refusal::Refusal;
 use crate::{ConvShape, DType, ImageLayout, Operand};
 
 /// One of the products of a convolution: a source, a weight and a result, of which `role` says what is computed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Convolution<'a> {
+pub(crate) struct ConvolutionCall<'a> {
     pub role: Role,
     pub shape: &'a ConvShape,
     /// (batch, in, height, width).
@@ -49,7 +49,7 @@ impl fmt::Display for ConvolutionKey {
 
 impl ConvolutionKey {
     /// `None` for types that are not computed with, and mixtures of them.
-    pub fn of(convolution: &Convolution<'_>, tf32: bool) -> Option<Self> {
+    pub fn of(convolution: &ConvolutionCall<'_>, tf32: bool) -> Option<Self> {
         let operands = [convolution.src, convolution.weight, convolution.dst];
         let dtype = convolution.src.dtype;
         data_type(dtype)?;
@@ -87,8 +87,8 @@ impl ConvolutionKey {
         })
     }
 
-    fn place(&self) -> Place {
-        Place::Device(i64::from(self.alignment))
+    fn place(&self) -> TensorLocation {
+        TensorLocation::Device(i64::from(self.alignment))
     }
 
     fn layouts(&self) -> [TensorLayout; 3] {
@@ -122,7 +122,7 @@ impl ConvolutionKey {
     }
 
     /// What the library has for it.
-    pub(super) fn engines(&self, handle: &Handle) -> Result<Engines, Refusal> {
+    pub(super) fn engines(&self, handle: &DnnHandle) -> Result<Engines, Refusal> {
         let tensor_cores = self.tf32 || self.dtype != DType::F32;
         let rules = Rules { tensor_cores, rough_sums: false, workspace: LARGEST_WORKSPACE };
         Ok(Engines::many(self.graph()?.finish(handle)?, rules))
@@ -153,11 +153,11 @@ mod tests {
         layout: ImageLayout::ChannelsFirst,
     };
 
-    fn convolution(dtype: DType, offset: u64) -> Convolution<'static> {
+    fn convolution(dtype: DType, offset: u64) -> ConvolutionCall<'static> {
         let operand = |at, len| Operand { address: Address(at), dtype, len };
         let src = operand(512 + offset, SHAPE.in_len());
         let [weight, dst] = [operand(4096, SHAPE.weight_len()), operand(8192, SHAPE.out_len())];
-        Convolution { role: Role::Forward, shape: &SHAPE, src, weight, dst }
+        ConvolutionCall { role: Role::Forward, shape: &SHAPE, src, weight, dst }
     }
 
     fn key(dtype: DType, offset: u64, tf32: bool) -> Option<ConvolutionKey> {

@@ -6,7 +6,7 @@ use std::ptr;
 
 use cudarc::cudnn::sys;
 
-use super::handle::{Handle, check};
+use super::handle::{DnnHandle, check};
 use crate::cuda::refusal::Refusal;
 use vramlab_allocator::units::Address;
 
@@ -42,7 +42,7 @@ values! {
     sys::cudnnPointwiseMode_t => CUDNN_TYPE_POINTWISE_MODE,
     sys::cudnnReduceTensorOp_t => CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
     sys::cudnnBackendHeurMode_t => CUDNN_TYPE_HEUR_MODE,
-    Note => CUDNN_TYPE_NUMERICAL_NOTE,
+    EngineNote => CUDNN_TYPE_NUMERICAL_NOTE,
     Knob => CUDNN_TYPE_KNOB_TYPE,
     sys::cudnnHandle_t => CUDNN_TYPE_HANDLE,
     RawDescriptor => CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -69,9 +69,9 @@ impl From<Address> for Pointer {
 /// What an engine says of its arithmetic: a number, since newer libraries say more than the bindings know.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Note(u32);
+pub(super) struct EngineNote(u32);
 
-impl From<sys::cudnnBackendNumericalNote_t> for Note {
+impl From<sys::cudnnBackendNumericalNote_t> for EngineNote {
     fn from(note: sys::cudnnBackendNumericalNote_t) -> Self {
         Self(note as u32)
     }
@@ -111,7 +111,7 @@ impl Descriptor {
     }
 
     /// Sets an attribute to the handle.
-    pub fn of(self, name: Name, handle: &Handle) -> Result<Self, Refusal> {
+    pub fn of(self, name: Name, handle: &DnnHandle) -> Result<Self, Refusal> {
         self.set(name, &[handle.raw()])
     }
 
@@ -172,7 +172,7 @@ impl Drop for Descriptor {
 }
 
 /// Queues an execution plan on the handle's stream.
-pub(super) fn execute(handle: &Handle, plan: &Descriptor, pack: &Descriptor) -> Result<(), Refusal> {
+pub(super) fn execute(handle: &DnnHandle, plan: &Descriptor, pack: &Descriptor) -> Result<(), Refusal> {
     // SAFETY: all three are alive and finalised. That the pack's pointers are of live blocks is what `Device::launch` asks
     // of its caller.
     check(unsafe { sys::cudnnBackendExecute(handle.raw(), plan.raw.0, pack.raw.0) }, "executing a plan")

@@ -5,7 +5,7 @@ use cudarc::cudnn::sys::{
 };
 
 use super::descriptor::{Descriptor, Kind, Name};
-use super::handle::{Handle, refused};
+use super::handle::{DnnHandle, refused};
 use crate::DType;
 use crate::cuda::refusal::Refusal;
 
@@ -43,7 +43,7 @@ impl TensorLayout {
 
 /// Where a tensor's elements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum TensorLocation {
     /// In device memory, at a multiple of so many bytes.
     Device(i64),
     /// Nowhere: between two operations of the graph.
@@ -92,11 +92,16 @@ pub(super) struct Graph {
 impl Graph {
     /// A further tensor. Where those are that are not between operations is said when the graph is executed, in the order
     /// in which they come here.
-    pub fn tensor(&mut self, layout: TensorLayout, dtype: cudnnDataType_t, place: Place) -> Result<Tensor, Refusal> {
+    pub fn tensor(
+        &mut self,
+        layout: TensorLayout,
+        dtype: cudnnDataType_t,
+        place: TensorLocation,
+    ) -> Result<Tensor, Refusal> {
         let tensor = Tensor(self.tensors.len());
         let alignment = match place {
-            Place::Device(alignment) => alignment,
-            Place::Between | Place::Host => 16,
+            TensorLocation::Device(alignment) => alignment,
+            TensorLocation::Between | TensorLocation::Host => 16,
         };
         let mut descriptor = Descriptor::new(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?
             .set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[dtype])?
@@ -105,12 +110,12 @@ impl Graph {
             .set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[tensor.id()])?
             .set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[alignment])?;
         match place {
-            Place::Device(_) => {}
-            Place::Between => descriptor = descriptor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[true])?,
-            Place::Host => descriptor = descriptor.set(Name::CUDNN_ATTR_TENSOR_IS_BY_VALUE, &[true])?,
+            TensorLocation::Device(_) => {}
+            TensorLocation::Between => descriptor = descriptor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[true])?,
+            TensorLocation::Host => descriptor = descriptor.set(Name::CUDNN_ATTR_TENSOR_IS_BY_VALUE, &[true])?,
         }
         self.tensors.push(descriptor.finalise()?);
-        if place != Place::Between {
+        if place != TensorLocation::Between {
             self.placed.push(tensor.id());
         }
         Ok(tensor)
@@ -208,7 +213,7 @@ impl Graph {
     }
 
     /// The whole graph, for engines to be found.
-    pub fn finish(self, handle: &Handle) -> Result<Operations, Refusal> {
+    pub fn finish(self, handle: &DnnHandle) -> Result<Operations, Refusal> {
         let all: Vec<&Descriptor> = self.operations.iter().collect();
         let whole = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
             .of(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)?

@@ -10,14 +10,14 @@ use crate::cuda::driver::Stream;
 use crate::cuda::refusal::Refusal;
 
 /// An open cuDNN.
-pub(super) struct Handle {
+pub(super) struct DnnHandle {
     raw: sys::cudnnHandle_t,
     version: Version,
     /// Where it launches now.
     stream: Option<Stream>,
 }
 
-impl Handle {
+impl DnnHandle {
     /// Opens the library for the present context; it must have been loaded.
     pub fn new() -> Result<Self, Refusal> {
         let mut raw = ptr::null_mut();
@@ -47,7 +47,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for DnnHandle {
     fn drop(&mut self) {
         // SAFETY: the handle came from cudnnCreate and is not used again.
         let _ = unsafe { sys::cudnnDestroy(self.raw) };

@@ -1,7 +1,7 @@
 //! The library, where there is one.
 
-use super::handle::{Handle, Version};
-use crate::cuda::libraries::{self, Needed};
+use super::handle::{DnnHandle, Version};
+use crate::cuda::libraries::{self, LibraryKind};
 
 /// The oldest library whose descriptors are those of the bindings.
 const OLDEST: Version = Version::new(9, 1);
@@ -14,13 +14,13 @@ const VARIABLE: &str = "VRAMLAB_CUDNN";
 pub(super) enum Library {
     #[default]
     Unasked,
-    Open(Handle),
+    Open(DnnHandle),
     Absent,
 }
 
 impl Library {
     /// The library, opened; where it can't be, `notes` get the reason.
-    pub fn handle(&mut self, notes: &mut Vec<String>) -> Option<&mut Handle> {
+    pub fn handle(&mut self, notes: &mut Vec<String>) -> Option<&mut DnnHandle> {
         if matches!(self, Self::Unasked) {
             *self = match open() {
                 Ok(handle) => Self::Open(handle),
@@ -38,9 +38,9 @@ impl Library {
 }
 
 /// Opens the library for the present context.
-fn open() -> Result<Handle, String> {
+fn open() -> Result<DnnHandle, String> {
     usable()?;
-    Handle::new().map_err(|refusal| refusal.to_string())
+    DnnHandle::new().map_err(|refusal| refusal.to_string())
 }
 
 /// Whether the library is there and may be used, as far as that can be told without a context.
@@ -51,7 +51,7 @@ pub(in crate::cuda) fn usable() -> Result<(), String> {
     if std::env::var_os(VARIABLE).is_some_and(|value| value == "off") {
         return Err(format!("cuDNN is not used: {VARIABLE} is off"));
     }
-    libraries::load(Needed::Cudnn)?;
+    libraries::load(LibraryKind::Cudnn)?;
     match Version::of_library() {
         version if version < OLDEST => Err(format!("cuDNN {version} is not used: it is older than {OLDEST}")),
         _ => Ok(()),

@@ -17,23 +17,23 @@ use super::driver::Stream;
 use super::refusal::Refusal;
 use super::scratch::Scratch;
 use attention::AttentionKey;
-use binding::Bound;
+use binding::TensorBinding;
 use descriptor::Pointer;
 use handle::Version;
 use library::Library;
 use vramlab_allocator::units::Address;
 
-pub(crate) use attention::Attention;
-pub(crate) use convolution::{Convolution, ConvolutionKey};
+pub(crate) use attention::AttentionCall;
+pub(crate) use convolution::{ConvolutionCall, ConvolutionKey};
 pub(crate) use graph::Role;
 pub(super) use library::usable;
-pub(crate) use plan::{Engines, Plan};
+pub(crate) use plan::{Engines, ExecutionPlan};
 
 /// The library where there is one, and the plans made so far.
 #[derive(Default)]
 pub(crate) struct Dnn {
     /// `None` for what the library doesn't compute. Plans refer to the library's handle, which goes last.
-    plans: HashMap<AttentionKey, Option<Plan>>,
+    plans: HashMap<AttentionKey, Option<ExecutionPlan>>,
     notes: Vec<String>,
     cudnn: Library,
 }
@@ -68,14 +68,14 @@ impl Dnn {
     }
 
     /// The next of `engines`; of those with a certain tag if one is given.
-    pub fn next(&mut self, engines: &mut Engines, tag: Option<u64>) -> Option<Plan> {
+    pub fn next(&mut self, engines: &mut Engines, tag: Option<u64>) -> Option<ExecutionPlan> {
         engines.next(self.cudnn.handle(&mut self.notes)?, tag)
     }
 
     /// Attention; false where own kernels must compute it.
     pub fn attend(
         &mut self,
-        attention: &Attention<'_>,
+        attention: &AttentionCall<'_>,
         scratch: &mut Scratch,
         stream: Stream,
     ) -> Result<bool, Refusal> {
@@ -85,7 +85,7 @@ impl Dnn {
     /// Gradients of attention on a device of this compute capability; false where own kernels must compute them.
     pub fn attend_backward(
         &mut self,
-        attention: &Attention<'_>,
+        attention: &AttentionCall<'_>,
         capability: u32,
         scratch: &mut Scratch,
         stream: Stream,
@@ -98,7 +98,7 @@ impl Dnn {
     fn execute(
         &mut self,
         key: AttentionKey,
-        tensors: &[Bound<'_>],
+        tensors: &[TensorBinding<'_>],
         scratch: &mut Scratch,
         stream: Stream,
     ) -> Result<bool, Refusal> {
@@ -128,7 +128,7 @@ impl Dnn {
     /// Queues a convolution between the tensors at `addresses`, source, weight and result, with the plan's workspace.
     pub fn convolve(
         &mut self,
-        plan: &Plan,
+        plan: &ExecutionPlan,
         addresses: [Address; 3],
         workspace: Address,
         stream: Stream,

@@ -5,9 +5,9 @@ use std::vec;
 
 use cudarc::cudnn::sys::{cudnnBackendHeurMode_t as Mode, cudnnBackendNumericalNote_t as NumericalNote};
 
-use super::descriptor::{Descriptor, Kind, Knob, Name, Note, Pointer, execute};
+use super::descriptor::{Descriptor, EngineNote, Kind, Knob, Name, Pointer, execute};
 use super::graph::Operations;
-use super::handle::{Handle, refused};
+use super::handle::{DnnHandle, refused};
 use crate::cuda::choices::fingerprint;
 use crate::cuda::refusal::Refusal;
 use vramlab_allocator::units::{Address, Bytes};
@@ -35,7 +35,7 @@ pub(super) struct Rules {
 }
 
 /// An engine set up for one graph. Fields go in this order: each refers to those behind it.
-pub(crate) struct Plan {
+pub(crate) struct ExecutionPlan {
     plan: Descriptor,
     _config: Descriptor,
     operations: Rc<Operations>,
@@ -89,7 +89,7 @@ impl Engines {
     }
 
     /// The next that obeys the rules; of those with a certain tag if one is given.
-    pub(super) fn next(&mut self, handle: &Handle, tag: Option<u64>) -> Option<Plan> {
+    pub(super) fn next(&mut self, handle: &DnnHandle, tag: Option<u64>) -> Option<ExecutionPlan> {
         loop {
             let Some(config) = self.configs.next() else {
                 match configs(&self.operations, self.modes.next()?) {
@@ -109,7 +109,7 @@ impl Engines {
             match setup(handle, &config, self.rules) {
                 Ok(Ok((plan, workspace))) => {
                     let operations = Rc::clone(&self.operations);
-                    return Some(Plan { plan, _config: config, operations, workspace, engine });
+                    return Some(ExecutionPlan { plan, _config: config, operations, workspace, engine });
                 }
                 Ok(Err(broken)) => self.refusals.add(broken),
                 Err(refusal) => self.refusals.last = Some(refusal.to_string()),
@@ -123,9 +123,9 @@ impl Engines {
     }
 }
 
-impl Plan {
+impl ExecutionPlan {
     /// The first engine that obeys the rules. Nothing is timed, so that every run takes the same one.
-    pub(super) fn choose(handle: &Handle, operations: Operations, rules: Rules) -> Result<Self, Refusal> {
+    pub(super) fn choose(handle: &DnnHandle, operations: Operations, rules: Rules) -> Result<Self, Refusal> {
         let mut engines = Engines::new(operations, rules);
         engines.next(handle, None).ok_or_else(|| engines.refusal())
     }
@@ -142,7 +142,7 @@ impl Plan {
 
     /// Queues it on the handle's stream. `tensors` are those of the graph that are not between two operations, in the order
     /// in which they were made.
-    pub(super) fn execute(&self, handle: &Handle, tensors: &[Pointer], workspace: Address) -> Result<(), Refusal> {
+    pub(super) fn execute(&self, handle: &DnnHandle, tensors: &[Pointer], workspace: Address) -> Result<(), Refusal> {
         let ids = self.operations.placed();
         debug_assert_eq!(ids.len(), tensors.len());
         let pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
@@ -183,14 +183,18 @@ fn engine(config: &Descriptor) -> Result<Engine, Refusal> {
 
 /// A rule that an engine would break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Broken {
+enum EngineFault {
     Repeatable,
     Precision,
     Workspace,
 }
 
 /// The plan of a configuration and its workspace in bytes.
-fn setup(handle: &Handle, config: &Descriptor, rules: Rules) -> Result<Result<(Descriptor, usize), Broken>, Refusal> {
+fn setup(
+    handle: &DnnHandle,
+    config: &Descriptor,
+    rules: Rules,
+) -> Result<Result<(Descriptor, usize), EngineFault>, Refusal> {
     if let Some(broken) = broken(&notes(config)?, rules) {
         return Ok(Err(broken));
     }
@@ -200,28 +204,28 @@ fn setup(handle: &Handle, config: &Descriptor, rules: Rules) -> Result<Result<(D
         .finalise()?;
     let workspace = plan.number(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
     let fits = u64::try_from(workspace).is_ok_and(|bytes| bytes <= rules.workspace.get());
-    Ok(if fits { Ok((plan, usize::try_from(workspace).unwrap_or_default())) } else { Err(Broken::Workspace) })
+    Ok(if fits { Ok((plan, usize::try_from(workspace).unwrap_or_default())) } else { Err(EngineFault::Workspace) })
 }
 
 /// What the library says of an engine's arithmetic.
-fn notes(config: &Descriptor) -> Result<Vec<Note>, Refusal> {
+fn notes(config: &Descriptor) -> Result<Vec<EngineNote>, Refusal> {
     let engine = config.first(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1)?;
     let Some(engine) = engine.first() else { return Ok(Vec::new()) };
-    let mut notes = [Note::default(); 32];
+    let mut notes = [EngineNote::default(); 32];
     let count = engine.get(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, &mut notes)?;
     Ok(notes[..count.min(notes.len())].to_vec())
 }
 
 /// PyTorch's rules, and that a run can be repeated bit for bit.
-fn broken(notes: &[Note], rules: Rules) -> Option<Broken> {
-    let says = |note: NumericalNote| notes.contains(&Note::from(note));
+fn broken(notes: &[EngineNote], rules: Rules) -> Option<EngineFault> {
+    let says = |note: NumericalNote| notes.contains(&EngineNote::from(note));
     if says(NumericalNote::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) {
-        Some(Broken::Repeatable)
+        Some(EngineFault::Repeatable)
     } else if says(NumericalNote::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)
         || (!rules.tensor_cores && says(NumericalNote::CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
         || (!rules.rough_sums && ROUGH.into_iter().any(says))
     {
-        Some(Broken::Precision)
+        Some(EngineFault::Precision)
     } else {
         None
     }
@@ -231,13 +235,13 @@ fn broken(notes: &[Note], rules: Rules) -> Option<Broken> {
 #[derive(Default)]
 struct Refusals {
     engines: usize,
-    broken: Vec<Broken>,
+    broken: Vec<EngineFault>,
     /// What the library said last.
     last: Option<String>,
 }
 
 impl Refusals {
-    fn add(&mut self, broken: Broken) {
+    fn add(&mut self, broken: EngineFault) {
         self.broken.push(broken);
     }
 
@@ -246,9 +250,9 @@ impl Refusals {
         let mut sentence = format!(
             "none of {} engines ({} not repeatable, {} of less precision, {} with too large a workspace)",
             self.engines,
-            count(Broken::Repeatable),
-            count(Broken::Precision),
-            count(Broken::Workspace),
+            count(EngineFault::Repeatable),
+            count(EngineFault::Precision),
+            count(EngineFault::Workspace),
         );
         if let Some(last) = &self.last {
             sentence += "; last: ";
@@ -267,16 +271,16 @@ mod tests {
         use NumericalNote as N;
         let exact = Rules { tensor_cores: false, rough_sums: false, workspace: Bytes::ZERO };
         let rounded = Rules { tensor_cores: true, ..exact };
-        let tensor_cores = [Note::from(N::CUDNN_NUMERICAL_NOTE_TENSOR_CORE)];
+        let tensor_cores = [EngineNote::from(N::CUDNN_NUMERICAL_NOTE_TENSOR_CORE)];
         assert_eq!(broken(&[], exact), None);
-        assert_eq!(broken(&tensor_cores, exact), Some(Broken::Precision));
+        assert_eq!(broken(&tensor_cores, exact), Some(EngineFault::Precision));
         assert_eq!(broken(&tensor_cores, rounded), None);
-        let converts = [Note::from(N::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)];
-        assert_eq!(broken(&converts, rounded), Some(Broken::Precision));
-        let halves = [Note::from(N::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)];
-        assert_eq!(broken(&halves, rounded), Some(Broken::Precision));
+        let converts = [EngineNote::from(N::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)];
+        assert_eq!(broken(&converts, rounded), Some(EngineFault::Precision));
+        let halves = [EngineNote::from(N::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)];
+        assert_eq!(broken(&halves, rounded), Some(EngineFault::Precision));
         assert_eq!(broken(&halves, Rules { rough_sums: true, ..rounded }), None);
-        let atomics = [tensor_cores[0], Note::from(N::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)];
-        assert_eq!(broken(&atomics, rounded), Some(Broken::Repeatable));
+        let atomics = [tensor_cores[0], EngineNote::from(N::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)];
+        assert_eq!(broken(&atomics, rounded), Some(EngineFault::Repeatable));
     }
 }

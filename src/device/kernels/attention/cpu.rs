@@ -119,13 +119,13 @@ impl ScoreBlock {
 
 /// What dropout leaves of weights of all heads: each is multiplied by 0 or by a factor.
 #[derive(Clone, Copy)]
-struct Kept<R> {
+struct DropoutWeights<R> {
     seed: u64,
     threshold: u64,
     factor: R,
 }
 
-impl<R: Real> Kept<R> {
+impl<R: Real> DropoutWeights<R> {
     fn of(shape: &AttentionShape) -> Option<Self> {
         let of = |mask: DropoutMask| Self {
             seed: mask.seed(),
@@ -216,7 +216,7 @@ fn forward_all<R: Real>(
     let (seq, wide) = (padded(keys), padded(width));
     let (size, queries) = (seq * wide, padded(rows) * wide);
     let scale = R::of(f64::from(shape.scale));
-    let kept = Kept::of(shape);
+    let kept = DropoutWeights::of(shape);
     cores.for_each(
         shape.batch * shape.heads,
         nanos(shape, keys, 2),
@@ -352,7 +352,7 @@ fn backward_all<R: Real>(
     let (seq, wide) = (padded(rows), padded(width));
     let size = seq * wide;
     let scale = R::of(f64::from(shape.scale));
-    let kept = Kept::of(shape);
+    let kept = DropoutWeights::of(shape);
     cores.for_each(
         shape.batch * shape.heads,
         nanos(shape, rows, 5),

@@ -7,7 +7,7 @@ mod selftest;
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -60,9 +60,12 @@ pub enum Attention {
 }
 
 impl Family for Attention {
-    const UNITS: &'static [Unit] = &[
-        Unit { name: "attention", source: concat!(include_str!("attention.cuh"), include_str!("attention.cu")) },
-        Unit {
+    const UNITS: &'static [TranslationUnit] = &[
+        TranslationUnit {
+            name: "attention",
+            source: concat!(include_str!("attention.cuh"), include_str!("attention.cu")),
+        },
+        TranslationUnit {
             name: "attention_mma",
             source: concat!(include_str!("attention.cuh"), include_str!("attention_mma.cu")),
         },

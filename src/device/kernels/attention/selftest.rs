@@ -1,8 +1,8 @@
 //! Attention.
 
 use super::Attention;
-use crate::selftest::bound::Bound;
-use crate::selftest::case::{Case, Placed, Precision, Slot};
+use crate::selftest::bound::ErrorBound;
+use crate::selftest::case::{Case, CaseOperands, Precision, Slot};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
 use crate::{AttentionShape, DType, DropoutMask, FusedAttention, HeadView};
@@ -97,7 +97,7 @@ impl AttentionCase {
     }
 
     /// One of the three inputs.
-    fn input(&self, at: &Placed, slot: Slot, part: usize) -> HeadView {
+    fn input(&self, at: &CaseOperands, slot: Slot, part: usize) -> HeadView {
         let AttentionShape { batch, heads, rows, head_size, .. } = self.shape;
         let shared = self.shape.of_keys().heads;
         let (own, before) = [(heads, 0), (shared, heads), (shared, heads + shared)][part];
@@ -113,7 +113,7 @@ impl AttentionCase {
     }
 
     /// An operand of its own.
-    fn whole(&self, at: &Placed, slot: Slot) -> HeadView {
+    fn whole(&self, at: &CaseOperands, slot: Slot) -> HeadView {
         at.heads(slot, 0, self.strides())
     }
 
@@ -121,23 +121,23 @@ impl AttentionCase {
         self.layout.strides(self.shape.heads, [self.shape.rows, self.shape.head_size])
     }
 
-    fn inputs(&self, at: &Placed, qkv: Slot) -> [HeadView; 3] {
+    fn inputs(&self, at: &CaseOperands, qkv: Slot) -> [HeadView; 3] {
         [0, 1, 2].map(|part| self.input(at, qkv, part))
     }
 
     /// Sums behind the rows of a head are nobody's: they are compared only where there are none.
-    fn bound_of_sums(&self) -> Bound {
-        if self.lse_stride == self.shape.rows { Bound::Sum(self.shape.head_size) } else { Bound::Free }
+    fn bound_of_sums(&self) -> ErrorBound {
+        if self.lse_stride == self.shape.rows { ErrorBound::Sum(self.shape.head_size) } else { ErrorBound::Free }
     }
 
-    fn forward(&self, precision: Precision) -> (Case, impl Fn(&Placed) -> Attention) {
+    fn forward(&self, precision: Precision) -> (Case, impl Fn(&CaseOperands) -> Attention) {
         let this = *self;
         let dtype = precision.dtype();
         let mut case = Case::new("attention", precision, self.title()).work(self.work());
         let qkv = case.input("qkv", dtype, self.inputs_len(), Values::STANDARD);
-        let out = case.output("out", dtype, self.len(), Bound::Sum(self.shape.rows + self.shape.head_size));
+        let out = case.output("out", dtype, self.len(), ErrorBound::Sum(self.shape.rows + self.shape.head_size));
         let logsumexp = case.output("logsumexp", DType::F32, self.sums(), self.bound_of_sums());
-        let kernel = move |at: &Placed| {
+        let kernel = move |at: &CaseOperands| {
             let [q, k, v] = this.inputs(at, qkv);
             let AttentionCase { shape, lse_stride, .. } = this;
             Attention::Forward {
@@ -164,7 +164,7 @@ impl AttentionCase {
         let dtype = precision.dtype();
         let mut case = Case::new("attention_backward", precision, self.title()).work(self.work() * 5 / 2);
         // What a score's gradient is made of cancels where a position sees only itself.
-        let bound = Bound::Cancelling(self.shape.rows + self.shape.head_size, 0.1);
+        let bound = ErrorBound::Cancelling(self.shape.rows + self.shape.head_size, 0.1);
         let grad = case.input("grad", dtype, self.len(), Values::STANDARD);
         let together = (self.layout == HeadLayout::Together).then(|| case.output("dqkv", dtype, 3 * self.len(), bound));
         let apart = match together {
@@ -293,7 +293,7 @@ fn inference(session: &mut Session<'_>, precision: Precision, of_queries: Attent
     let mut case = Case::new("attention_inference", precision, what).work(2 * of_queries.len() * keys);
     let qkv = case.input("q", dtype, of_queries.inputs_len(), Values::STANDARD);
     let [k, v] = ["k", "v"].map(|name| case.input(name, dtype, cache, Values::STANDARD));
-    let out = case.output("out", dtype, of_queries.len(), Bound::Sum(keys + head_size));
+    let out = case.output("out", dtype, of_queries.len(), ErrorBound::Sum(keys + head_size));
     session.check(&case, |at| Attention::Inference {
         by: FusedAttention::Flash,
         shape: of_queries.shape,

@@ -12,7 +12,7 @@ use crate::cpu::real::{Real, elements};
 use crate::{ChannelShape, Operand};
 
 /// The operands of [`BatchNorm::Forward`](crate::kernels::BatchNorm::Forward).
-pub(super) struct Forward<T> {
+pub(super) struct BatchNormForward<T> {
     pub(super) src: T,
     pub(super) weight: T,
     pub(super) bias: T,
@@ -26,12 +26,12 @@ pub(super) struct Forward<T> {
 pub(super) fn forward(
     cores: &Cores,
     mut access: Access<'_>,
-    operands: &Forward<Operand>,
+    operands: &BatchNormForward<Operand>,
     shape: ChannelShape,
     parameters: [f32; 2],
 ) -> KernelResult {
     let views = forward_views(&mut access, operands, &shape)?;
-    let Forward { src, weight, bias, dst, .. } = operands;
+    let BatchNormForward { src, weight, bias, dst, .. } = operands;
     let dtypes = [src.dtype, weight.dtype, bias.dtype, dst.dtype];
     real!(dtypes, normalise(cores, &views, None, shape, parameters.map(f64::from)));
     Ok(())
@@ -69,7 +69,7 @@ fn pass<R: Real>(x: R, sign: R, slope: f32) -> R {
 pub(super) fn activated(
     cores: &Cores,
     mut access: Access<'_>,
-    operands: &Forward<Operand>,
+    operands: &BatchNormForward<Operand>,
     tail: &Tail<Operand>,
     shape: ChannelShape,
     parameters: [f32; 2],
@@ -79,7 +79,7 @@ pub(super) fn activated(
     let views = forward_views(&mut access, operands, &shape)?;
     let residual = tail.residual.as_ref().map(|residual| access.read(residual)).transpose()?;
     let tail = Tail { residual, slope: tail.slope };
-    let Forward { src, weight, bias, dst, .. } = operands;
+    let BatchNormForward { src, weight, bias, dst, .. } = operands;
     let dtypes = [src.dtype, weight.dtype, bias.dtype, dst.dtype];
     real!(dtypes, normalise(cores, &views, Some(&tail), shape, parameters.map(f64::from)));
     Ok(())
@@ -87,13 +87,13 @@ pub(super) fn activated(
 
 fn forward_views<'a>(
     access: &mut Access<'a>,
-    operands: &Forward<Operand>,
+    operands: &BatchNormForward<Operand>,
     shape: &ChannelShape,
-) -> KernelResult<Forward<View<'a>>> {
-    let Forward { src, weight, bias, dst, mean, rstd, running_mean, running_var } = operands;
+) -> KernelResult<BatchNormForward<View<'a>>> {
+    let BatchNormForward { src, weight, bias, dst, mean, rstd, running_mean, running_var } = operands;
     check(shape, &[src, dst], &[weight, bias, mean, rstd, running_mean, running_var])?;
     require(shape.per_channel() > 1, || format!("{shape:?} has no variance: more than one element is needed"))?;
-    Ok(Forward {
+    Ok(BatchNormForward {
         src: access.read(src)?,
         weight: access.read(weight)?,
         bias: access.read(bias)?,
@@ -107,7 +107,7 @@ fn forward_views<'a>(
 
 fn normalise<R: Real>(
     cores: &Cores,
-    views: &Forward<View<'_>>,
+    views: &BatchNormForward<View<'_>>,
     tail: Option<&Tail<View<'_>>>,
     shape: ChannelShape,
     [eps, momentum]: [f64; 2],
@@ -254,7 +254,7 @@ pub(super) enum Statistics {
 
 /// The operands of [`BatchNorm::Backward`](crate::kernels::BatchNorm::Backward) and of
 /// [`BatchNorm::InferenceBackward`](crate::kernels::BatchNorm::InferenceBackward).
-pub(super) struct Backward<T> {
+pub(super) struct BatchNormBackward<T> {
     pub(super) grad: T,
     pub(super) src: T,
     pub(super) mean: T,
@@ -268,12 +268,12 @@ pub(super) struct Backward<T> {
 pub(super) fn backward(
     cores: &Cores,
     mut access: Access<'_>,
-    operands: &Backward<Operand>,
+    operands: &BatchNormBackward<Operand>,
     shape: ChannelShape,
     statistics: Statistics,
 ) -> KernelResult {
     let views = backward_views(&mut access, operands, &shape)?;
-    let Backward { grad, src, weight, dsrc, dweight, .. } = operands;
+    let BatchNormBackward { grad, src, weight, dsrc, dweight, .. } = operands;
     let dtypes = [grad.dtype, src.dtype, weight.dtype, dsrc.dtype, dweight.dtype];
     real!(dtypes, gradients(cores, &views, shape, statistics));
     Ok(())
@@ -281,13 +281,13 @@ pub(super) fn backward(
 
 fn backward_views<'a>(
     access: &mut Access<'a>,
-    operands: &Backward<Operand>,
+    operands: &BatchNormBackward<Operand>,
     shape: &ChannelShape,
-) -> KernelResult<Backward<View<'a>>> {
-    let Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias } = operands;
+) -> KernelResult<BatchNormBackward<View<'a>>> {
+    let BatchNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias } = operands;
     check(shape, &[grad, src, dsrc], &[mean, rstd, weight, dweight, dbias])?;
     require(!shape.is_empty(), || format!("{shape:?} has no elements"))?;
-    Ok(Backward {
+    Ok(BatchNormBackward {
         grad: access.read(grad)?,
         src: access.read(src)?,
         mean: access.read(mean)?,
@@ -301,7 +301,7 @@ fn backward_views<'a>(
 
 /// With x̂ = (x − mean)·rstd: dbias = Σ g, dweight = Σ g·x̂, dx = weight·rstd·(g − dbias/n − x̂·dweight/n); of constant
 /// statistics dx = weight·rstd·g.
-fn gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, shape: ChannelShape, statistics: Statistics) {
+fn gradients<R: Real>(cores: &Cores, views: &BatchNormBackward<View<'_>>, shape: ChannelShape, statistics: Statistics) {
     for_blocks(
         cores,
         shape,
@@ -368,7 +368,7 @@ fn gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, shape: ChannelS
 }
 
 /// Which elements passed in the forward pass, and what that is told by.
-pub(super) struct Passed<T> {
+pub(super) struct ActivationMask<T> {
     pub(super) bias: T,
     /// The output, and where the gradient of the sum goes.
     pub(super) residual: Option<[T; 2]>,
@@ -378,8 +378,8 @@ pub(super) struct Passed<T> {
 pub(super) fn activated_backward(
     cores: &Cores,
     mut access: Access<'_>,
-    operands: &Backward<Operand>,
-    gate: &Passed<Operand>,
+    operands: &BatchNormBackward<Operand>,
+    gate: &ActivationMask<Operand>,
     shape: ChannelShape,
 ) -> KernelResult {
     let added: Vec<&Operand> = gate.residual.iter().flatten().collect();
@@ -389,15 +389,20 @@ pub(super) fn activated_backward(
         Some([output, dresidual]) => Some([access.read(output)?, access.write(dresidual)?]),
         None => None,
     };
-    let gate = Passed { bias: access.read(&gate.bias)?, residual, slope: gate.slope };
-    let Backward { grad, src, weight, dsrc, dweight, .. } = operands;
+    let gate = ActivationMask { bias: access.read(&gate.bias)?, residual, slope: gate.slope };
+    let BatchNormBackward { grad, src, weight, dsrc, dweight, .. } = operands;
     let dtypes = [grad.dtype, src.dtype, weight.dtype, dsrc.dtype, dweight.dtype];
     real!(dtypes, gated_gradients(cores, &views, &gate, shape));
     Ok(())
 }
 
 /// As [`gradients`], of what is left of g behind the gate.
-fn gated_gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, gate: &Passed<View<'_>>, shape: ChannelShape) {
+fn gated_gradients<R: Real>(
+    cores: &Cores,
+    views: &BatchNormBackward<View<'_>>,
+    gate: &ActivationMask<View<'_>>,
+    shape: ChannelShape,
+) {
     for_blocks(
         cores,
         shape,

@@ -7,7 +7,7 @@ mod selftest;
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -120,8 +120,8 @@ pub enum BatchNorm {
 }
 
 impl Family for BatchNorm {
-    const UNITS: &'static [Unit] = &[
-        Unit {
+    const UNITS: &'static [TranslationUnit] = &[
+        TranslationUnit {
             name: "batch_norm",
             source: concat!(
                 include_str!("channel_values.cuh"),
@@ -129,7 +129,7 @@ impl Family for BatchNorm {
                 include_str!("batch_norm.cu")
             ),
         },
-        Unit {
+        TranslationUnit {
             name: "batch_norm_activation",
             source: concat!(
                 include_str!("channel_values.cuh"),
@@ -137,7 +137,7 @@ impl Family for BatchNorm {
                 include_str!("batch_norm_activation.cu")
             ),
         },
-        Unit {
+        TranslationUnit {
             name: "batch_norm_columns",
             source: concat!(include_str!("channel_values.cuh"), include_str!("batch_norm_columns.cu")),
         },
@@ -204,7 +204,7 @@ impl Family for BatchNorm {
     fn on_cpu(&self, on: &Processor<'_>) -> KernelResult {
         match *self {
             Self::Forward { src, weight, bias, dst, mean, rstd, running_mean, running_var, shape, eps, momentum } => {
-                let operands = cpu::Forward { src, weight, bias, dst, mean, rstd, running_mean, running_var };
+                let operands = cpu::BatchNormForward { src, weight, bias, dst, mean, rstd, running_mean, running_var };
                 cpu::forward(on.cores, on.in_place(), &operands, shape, [eps, momentum])
             }
             Self::Activation {
@@ -222,7 +222,7 @@ impl Family for BatchNorm {
                 momentum,
                 slope,
             } => {
-                let operands = cpu::Forward { src, weight, bias, dst, mean, rstd, running_mean, running_var };
+                let operands = cpu::BatchNormForward { src, weight, bias, dst, mean, rstd, running_mean, running_var };
                 let tail = cpu::Tail { residual, slope };
                 cpu::activated(on.cores, on.in_place(), &operands, &tail, shape, [eps, momentum])
             }
@@ -240,8 +240,8 @@ impl Family for BatchNorm {
                 shape,
                 slope,
             } => {
-                let operands = cpu::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
-                let gate = cpu::Passed {
+                let operands = cpu::BatchNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
+                let gate = cpu::ActivationMask {
                     bias,
                     residual: residual.map(|residual| [residual.output, residual.dresidual]),
                     slope,
@@ -253,7 +253,7 @@ impl Family for BatchNorm {
                 cpu::inference(on.cores, on.in_place(), &operands, shape, eps)
             }
             Self::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, shape } => {
-                let operands = cpu::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
+                let operands = cpu::BatchNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
                 cpu::backward(on.cores, on.in_place(), &operands, shape, cpu::Statistics::OfBatch)
             }
             Self::InferenceBackward {
@@ -268,7 +268,7 @@ impl Family for BatchNorm {
                 shape,
                 eps,
             } => {
-                let operands = cpu::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
+                let operands = cpu::BatchNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
                 cpu::backward(on.cores, on.in_place(), &operands, shape, cpu::Statistics::Running { eps })
             }
         }

@@ -1,7 +1,7 @@
 //! Batch normalisation, in training and in evaluation.
 
 use super::BatchNorm;
-use crate::selftest::bound::Bound;
+use crate::selftest::bound::ErrorBound;
 use crate::selftest::case::{Case, Precision, Slot};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
@@ -32,19 +32,19 @@ const ROWS: [(usize, usize, usize); 6] =
 
 /// What follows a norm in the same kernel.
 #[derive(Clone, Copy)]
-struct Tail {
+struct TailCase {
     residual: bool,
     slope: f32,
     /// The gradient's memory becomes that of its result.
     in_place: bool,
 }
 
-const TAILS: [Tail; 5] = [
-    Tail { residual: false, slope: 0.0, in_place: false },
-    Tail { residual: true, slope: 0.0, in_place: false },
-    Tail { residual: false, slope: 0.2, in_place: true },
-    Tail { residual: true, slope: 0.2, in_place: true },
-    Tail { residual: false, slope: 1.0, in_place: true },
+const TAILS: [TailCase; 5] = [
+    TailCase { residual: false, slope: 0.0, in_place: false },
+    TailCase { residual: true, slope: 0.0, in_place: false },
+    TailCase { residual: false, slope: 0.2, in_place: true },
+    TailCase { residual: true, slope: 0.2, in_place: true },
+    TailCase { residual: false, slope: 1.0, in_place: true },
 ];
 
 /// One normalisation: its shape, its type, and that of its parameters.
@@ -62,8 +62,8 @@ impl Norm {
     }
 
     /// Few elements have almost no variance now and then: errors are larger then.
-    fn bound(&self) -> Bound {
-        Bound::Sum(self.shape.per_channel().max(1000))
+    fn bound(&self) -> ErrorBound {
+        ErrorBound::Sum(self.shape.per_channel().max(1000))
     }
 
     fn whole(&self, case: &mut Case, name: &'static str) -> Slot {
@@ -166,7 +166,7 @@ fn training_backward(session: &mut Session<'_>, norm: &Norm) {
     });
 }
 
-impl Tail {
+impl TailCase {
     fn case(self, norm: &Norm, kernel: &'static str) -> Case {
         let Self { residual, slope, in_place } = self;
         let mut case = norm.case(kernel);
@@ -181,7 +181,7 @@ impl Tail {
     }
 }
 
-fn activated(session: &mut Session<'_>, norm: &Norm, tail: Tail) {
+fn activated(session: &mut Session<'_>, norm: &Norm, tail: TailCase) {
     let (shape, channels) = (norm.shape, norm.shape.channels);
     let mut case = tail.case(norm, "batch_norm_activation");
     let src = norm.whole(&mut case, "src");
@@ -211,7 +211,7 @@ fn activated(session: &mut Session<'_>, norm: &Norm, tail: Tail) {
     });
 }
 
-fn activated_backward(session: &mut Session<'_>, norm: &Norm, tail: Tail) {
+fn activated_backward(session: &mut Session<'_>, norm: &Norm, tail: TailCase) {
     let (shape, channels) = (norm.shape, norm.shape.channels);
     let mut case = tail.case(norm, "batch_norm_activation_backward");
     let (dtype, len) = (norm.precision.dtype(), shape.len());

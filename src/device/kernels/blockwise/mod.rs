@@ -8,7 +8,7 @@ use super::family::Family;
 use super::optimizer::AdamParameters;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -150,7 +150,7 @@ pub enum Blockwise {
 }
 
 impl Family for Blockwise {
-    const UNITS: &'static [Unit] = &[Unit { name: "nf4", source: include_str!("nf4.cu") }];
+    const UNITS: &'static [TranslationUnit] = &[TranslationUnit { name: "nf4", source: include_str!("nf4.cu") }];
 
     fn name(&self) -> &'static str {
         match self {
@@ -218,7 +218,7 @@ impl Family for Blockwise {
                 cpu::dequantize_bytes(on.cores, on.apart(), [src, codes, absmax], dst)
             }
             Self::GemmNf4 { m, n, k, a, w, magnitudes, bias, dst } => {
-                cpu::gemm(on.cores, on.apart(), [m, n, k], &cpu::Gemm { a, w, magnitudes, bias, dst })
+                cpu::gemm(on.cores, on.apart(), [m, n, k], &cpu::PackedGemm { a, w, magnitudes, bias, dst })
             }
             Self::AdamOfBytes { parameter, gradient, ref moments, ref rule } => {
                 cpu::adam::update(on.cores, on.apart(), [parameter, gradient], moments, rule)

@@ -1,7 +1,7 @@
 //! Values in 4 and in 8 bits.
 
 use super::Blockwise;
-use crate::selftest::bound::Bound;
+use crate::selftest::bound::ErrorBound;
 use crate::selftest::case::{Case, Precision};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
@@ -26,7 +26,7 @@ fn of_table(i: usize) -> f64 {
 }
 
 /// Weights are rounded twice where they decay.
-const TWICE: Bound = Bound::Sum(4);
+const TWICE: ErrorBound = ErrorBound::Sum(4);
 
 /// AdamW of moments in 8 bits. Where one lies half-way between two codes f32 and f64 may part: those of many elements are not compared.
 fn adam_of_bytes(session: &mut Session<'_>) {
@@ -39,12 +39,12 @@ fn adam_of_bytes(session: &mut Session<'_>) {
                 let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), TWICE);
                 let gradient = case.input("gradient", dtype, len, Values::Normal(0.0, 0.1));
                 let runs = len.div_ceil(BYTES_RUN);
-                let of_bytes = if len > 10_000 { Bound::Free } else { Bound::Exact };
+                let of_bytes = if len > 10_000 { ErrorBound::Free } else { ErrorBound::Exact };
                 let mut moment = |names: [&'static str; 3], signed: bool, most: Values| {
                     let bytes = case.update(names[0], DType::U8, len, Values::Below(256), of_bytes);
                     let codes = dynamic_map(signed).into_iter().map(f64::from).collect();
                     let codes = case.input(names[1], DType::F32, 256, Values::List(codes));
-                    [bytes, codes, case.update(names[2], DType::F32, runs, most, Bound::Formula)]
+                    [bytes, codes, case.update(names[2], DType::F32, runs, most, ErrorBound::Formula)]
                 };
                 let moments = [
                     moment(["first", "first_codes", "first_absmax"], true, Values::Uniform(0.05, 0.2)),
@@ -74,8 +74,8 @@ fn adam_of_bytes(session: &mut Session<'_>) {
                 let mut case = Case::new("adam_of_bytes", precision, title);
                 let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), TWICE);
                 let gradient = case.input("gradient", dtype, len, Values::Normal(0.0, 0.1));
-                let first = case.update("first", DType::F32, len, Values::Normal(0.0, 0.1), Bound::Formula);
-                let second = case.update("second", DType::F32, len, Values::Uniform(1e-4, 0.02), Bound::Formula);
+                let first = case.update("first", DType::F32, len, Values::Normal(0.0, 0.1), ErrorBound::Formula);
+                let second = case.update("second", DType::F32, len, Values::Uniform(1e-4, 0.02), ErrorBound::Formula);
                 session.check(&case, |at| Blockwise::AdamOfBytes {
                     parameter: at[parameter],
                     gradient: at[gradient],
@@ -99,9 +99,9 @@ fn lion(session: &mut Session<'_>) {
                 let rule = LionParameters { lr: 1e-2, beta1: 0.9, beta2: 0.99, weight_decay };
                 let title = format!("{len} elements, decay {weight_decay}");
                 let mut case = Case::new("lion", precision, title);
-                let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), Bound::Sum(4));
+                let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), ErrorBound::Sum(4));
                 let gradient = case.input("gradient", dtype, len, STEPS);
-                let bytes = case.update("first", DType::U8, len, Values::Below(256), Bound::Exact);
+                let bytes = case.update("first", DType::U8, len, Values::Below(256), ErrorBound::Exact);
                 let codes = dynamic_map(true).into_iter().map(f64::from).collect();
                 let codes = case.input("codes", DType::F32, 256, Values::List(codes));
                 let absmax = case.update(
@@ -109,7 +109,7 @@ fn lion(session: &mut Session<'_>) {
                     DType::F32,
                     len.div_ceil(BYTES_RUN),
                     Values::Uniform(0.05, 0.2),
-                    Bound::Formula,
+                    ErrorBound::Formula,
                 );
                 session.check(&case, |at| Blockwise::Lion {
                     parameter: at[parameter],
@@ -120,9 +120,9 @@ fn lion(session: &mut Session<'_>) {
 
                 let title = format!("{len} elements with a moment in f32, decay {weight_decay}");
                 let mut case = Case::new("lion", precision, title);
-                let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), Bound::Sum(4));
+                let parameter = case.update("parameter", dtype, len, Values::Normal(0.0, 0.5), ErrorBound::Sum(4));
                 let gradient = case.input("gradient", dtype, len, STEPS);
-                let first = case.update("first", DType::F32, len, Values::Normal(0.0, 0.1), Bound::Sum(4));
+                let first = case.update("first", DType::F32, len, Values::Normal(0.0, 0.1), ErrorBound::Sum(4));
                 session.check(&case, |at| Blockwise::Lion {
                     parameter: at[parameter],
                     gradient: at[gradient],
@@ -142,14 +142,14 @@ pub(super) fn run(session: &mut Session<'_>) {
         for len in [1, 2, 63, 64, 65, 4096, 70_001] {
             let mut case = Case::new("quantize_nf4", precision, format!("{len} elements"));
             let src = case.input("src", dtype, len, Values::Each(of_table));
-            let dst = case.output("dst", DType::U8, len.div_ceil(2), Bound::Exact);
-            let absmax = case.output("absmax", DType::F32, len.div_ceil(NF4_RUN), Bound::Exact);
+            let dst = case.output("dst", DType::U8, len.div_ceil(2), ErrorBound::Exact);
+            let absmax = case.output("absmax", DType::F32, len.div_ceil(NF4_RUN), ErrorBound::Exact);
             session.check(&case, |at| Blockwise::QuantizeNf4 { src: at[src], dst: at[dst], absmax: at[absmax] });
 
             let mut case = Case::new("dequantize_nf4", precision, format!("{len} elements"));
             let src = case.input("src", DType::U8, len.div_ceil(2), Values::Below(256));
             let absmax = case.input("absmax", DType::F32, len.div_ceil(NF4_RUN), MAGNITUDES);
-            let dst = case.output("dst", dtype, len, Bound::Formula);
+            let dst = case.output("dst", dtype, len, ErrorBound::Formula);
             session.check(&case, |at| Blockwise::DequantizeNf4 { src: at[src], absmax: at[absmax], dst: at[dst] });
         }
         for [m, n, k] in [[1, 1, 64], [4, 96, 64], [16, 33, 256], [5, 64, 1024]] {
@@ -174,7 +174,7 @@ pub(super) fn run(session: &mut Session<'_>) {
                         [bytes, codes, case.input("offset", DType::F32, 1, Values::Constant(2.5))]
                     });
                     let bias = biased.then(|| case.input("bias", dtype, n, Values::STANDARD));
-                    let dst = case.output("dst", dtype, m * n, Bound::Sum(k));
+                    let dst = case.output("dst", dtype, m * n, ErrorBound::Sum(k));
                     session.check(&case, |at| Blockwise::GemmNf4 {
                         m,
                         n,
@@ -202,8 +202,8 @@ pub(super) fn run(session: &mut Session<'_>) {
         // Whole steps over a largest magnitude of a power of two: each is one of the codes.
         let src = case.input("src", DType::F32, len, Values::Each(|i| (i * 37 % 256) as f64 / 64.0 - 2.0));
         let codes = case.input("codes", DType::F32, 256, Values::Each(|i| (i as f64 - 128.0) / 128.0));
-        let dst = case.output("dst", DType::U8, len, Bound::Exact);
-        let absmax = case.output("absmax", DType::F32, len.div_ceil(BYTES_RUN), Bound::Exact);
+        let dst = case.output("dst", DType::U8, len, ErrorBound::Exact);
+        let absmax = case.output("absmax", DType::F32, len.div_ceil(BYTES_RUN), ErrorBound::Exact);
         session.check(&case, |at| Blockwise::QuantizeBytes {
             src: at[src],
             codes: at[codes],
@@ -215,7 +215,7 @@ pub(super) fn run(session: &mut Session<'_>) {
         let src = case.input("src", DType::U8, len, Values::Below(256));
         let codes = case.input("codes", DType::F32, 256, CODES);
         let absmax = case.input("absmax", DType::F32, len.div_ceil(BYTES_RUN), MAGNITUDES);
-        let dst = case.output("dst", DType::F32, len, Bound::Formula);
+        let dst = case.output("dst", DType::F32, len, ErrorBound::Formula);
         session.check(&case, |at| Blockwise::DequantizeBytes {
             src: at[src],
             codes: at[codes],

@@ -1,7 +1,7 @@
 //! Convolutions, forward and both gradients, which are the transposed ones too.
 
 use super::Convolution;
-use crate::selftest::bound::Bound;
+use crate::selftest::bound::ErrorBound;
 use crate::selftest::case::{Case, Precision};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
@@ -85,7 +85,7 @@ fn forward(session: &mut Session<'_>, precision: Precision, shape: ConvShape, wi
     let src = case.input("src", dtype, shape.in_len(), Values::STANDARD);
     let weight = case.input("weight", dtype, shape.weight_len(), Values::Normal(0.0, 0.3));
     let bias = with_bias.then(|| case.input("bias", dtype, shape.out_channels, Values::STANDARD));
-    let dst = case.output("dst", dtype, shape.out_len(), Bound::Sum(shape.window()));
+    let dst = case.output("dst", dtype, shape.out_len(), ErrorBound::Sum(shape.window()));
     session.check(&case, |at| Convolution::Forward {
         shape,
         src: at[src],
@@ -101,12 +101,12 @@ fn gradients(session: &mut Session<'_>, precision: Precision, shape: ConvShape) 
     let grad = case.input("grad", dtype, shape.out_len(), Values::STANDARD);
     let weight = case.input("weight", dtype, shape.weight_len(), Values::Normal(0.0, 0.3));
     let terms = shape.out_channels * shape.kernel * shape.kernel;
-    let dst = case.output("dst", dtype, shape.in_len(), Bound::Sum(terms));
+    let dst = case.output("dst", dtype, shape.in_len(), ErrorBound::Sum(terms));
     session.check(&case, |at| Convolution::BackwardInput { shape, grad: at[grad], weight: at[weight], dst: at[dst] });
     let mut case = Case::new("conv2d_backward_weight", precision, title(&shape)).work(shape.products());
     let grad = case.input("grad", dtype, shape.out_len(), Values::STANDARD);
     let src = case.input("src", dtype, shape.in_len(), Values::STANDARD);
     let terms = shape.batch * shape.out_area();
-    let dst = case.output("dst", dtype, shape.weight_len(), Bound::Sum(terms));
+    let dst = case.output("dst", dtype, shape.weight_len(), ErrorBound::Sum(terms));
     session.check(&case, |at| Convolution::BackwardWeight { shape, grad: at[grad], src: at[src], dst: at[dst] });
 }

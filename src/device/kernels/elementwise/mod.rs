@@ -8,7 +8,7 @@ use super::family::Family;
 use crate::cpu::map;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -82,9 +82,12 @@ pub enum Elementwise {
 }
 
 impl Family for Elementwise {
-    const UNITS: &'static [Unit] = &[
-        Unit { name: "elementwise", source: concat!(include_str!("gelu.cuh"), include_str!("elementwise.cu")) },
-        Unit { name: "gelu_sums", source: concat!(include_str!("gelu.cuh"), include_str!("gelu_sums.cu")) },
+    const UNITS: &'static [TranslationUnit] = &[
+        TranslationUnit {
+            name: "elementwise",
+            source: concat!(include_str!("gelu.cuh"), include_str!("elementwise.cu")),
+        },
+        TranslationUnit { name: "gelu_sums", source: concat!(include_str!("gelu.cuh"), include_str!("gelu_sums.cu")) },
     ];
 
     fn name(&self) -> &'static str {

@@ -1,8 +1,8 @@
 //! Kernels that treat each element alone.
 
 use super::Elementwise;
-use crate::selftest::bound::Bound;
-use crate::selftest::case::{Case, Placed, Precision, Skew, Slot};
+use crate::selftest::bound::ErrorBound;
+use crate::selftest::case::{Case, CaseOperands, Precision, Skew, Slot};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
 use crate::{DType, DropoutMask};
@@ -51,7 +51,7 @@ fn fill(session: &mut Session<'_>) {
             if value == 65536.0 && dtype == DType::F16 || len > 70_000 && value != -0.37 {
                 return;
             }
-            let dst = case.output("dst", dtype, len, Bound::Formula);
+            let dst = case.output("dst", dtype, len, ErrorBound::Formula);
             session.check(&case, |at| Elementwise::Fill { dst: at[dst], value });
         });
     }
@@ -59,7 +59,7 @@ fn fill(session: &mut Session<'_>) {
         for (len, value) in [(1, 0.0), (1, 3.0), (1027, 0.0), (1027, 7.0)] {
             let mut case = Case::of_types("fill", &[dtype], format!("{len} elements of {value}"));
             case.optional = optional;
-            let dst = case.output("dst", dtype, len, Bound::Exact);
+            let dst = case.output("dst", dtype, len, ErrorBound::Exact);
             session.check(&case, |at| Elementwise::Fill { dst: at[dst], value });
         }
     }
@@ -67,7 +67,7 @@ fn fill(session: &mut Session<'_>) {
         for len in [1, 7, 1024, 5003, 300_001] {
             let mut case = Case::of_types("arange", &[dtype], format!("{len} elements"));
             case.optional = optional;
-            let dst = case.output("dst", dtype, len, Bound::Exact);
+            let dst = case.output("dst", dtype, len, ErrorBound::Exact);
             session.check(&case, |at| Elementwise::Arange { dst: at[dst] });
         }
     }
@@ -85,7 +85,7 @@ fn identity(session: &mut Session<'_>) {
             (4096, 512, Skew::Aligned),
         ] {
             let mut case = Case::new("identity", precision, format!("{rows} × {cols}")).skewed(skew);
-            let dst = case.output("dst", precision.dtype(), rows * cols, Bound::Exact);
+            let dst = case.output("dst", precision.dtype(), rows * cols, ErrorBound::Exact);
             session.check(&case, |at| Elementwise::Identity { dst: at[dst], cols });
         }
     }
@@ -136,7 +136,7 @@ fn cast(session: &mut Session<'_>) {
             for (len, skew) in LENGTHS {
                 let mut case = Case::of_types("cast", &[src_type, dst_type], format!("{len} elements")).skewed(skew);
                 let src = case.input("src", src_type, len, Values::STANDARD);
-                let dst = case.output("dst", dst_type, len, Bound::Exact);
+                let dst = case.output("dst", dst_type, len, ErrorBound::Exact);
                 session.check(&case, |at| Elementwise::Cast { src: at[src], dst: at[dst] });
             }
             for repeat in [1_usize, 3, 100] {
@@ -145,7 +145,7 @@ fn cast(session: &mut Session<'_>) {
                 let mut case = Case::of_types("cast", &[src_type, dst_type], shape);
                 let len = list.len();
                 let src = case.input("src", src_type, len, Values::List(list));
-                let dst = case.output("dst", dst_type, len, Bound::Exact);
+                let dst = case.output("dst", dst_type, len, ErrorBound::Exact);
                 session.check(&case, |at| Elementwise::Cast { src: at[src], dst: at[dst] });
             }
         }
@@ -163,8 +163,8 @@ fn map(
     session: &mut Session<'_>,
     kernel: &'static str,
     what: &str,
-    bound: Bound,
-    make: impl Fn(&Placed, Slot, Slot) -> Elementwise,
+    bound: ErrorBound,
+    make: impl Fn(&CaseOperands, Slot, Slot) -> Elementwise,
 ) {
     each(kernel, what, |mut case, dtype, len| {
         let src = case.input("src", dtype, len, ends());
@@ -182,46 +182,49 @@ fn map(
 fn unary(session: &mut Session<'_>) {
     for factor in [0.1, -2.0, 1.0 / 3.0] {
         let what = format!(" by {factor:.3}");
-        let make = move |at: &Placed, src, dst| Elementwise::Scale { src: at[src], dst: at[dst], factor };
-        map(session, "scale", &what, Bound::Formula, make);
+        let make = move |at: &CaseOperands, src, dst| Elementwise::Scale { src: at[src], dst: at[dst], factor };
+        map(session, "scale", &what, ErrorBound::Formula, make);
     }
     for (call, share) in [(0, 0.1), (7, 0.5), (1 << 40, 0.0)] {
         let mask = DropoutMask::new(call, share);
-        let make = move |at: &Placed, src, dst| Elementwise::Dropout { src: at[src], dst: at[dst], mask };
-        map(session, "dropout", &format!(" without {share}"), Bound::Formula, make);
+        let make = move |at: &CaseOperands, src, dst| Elementwise::Dropout { src: at[src], dst: at[dst], mask };
+        map(session, "dropout", &format!(" without {share}"), ErrorBound::Formula, make);
     }
     for value in [1.0, -0.3] {
         let what = format!(" and {value}");
-        let make = move |at: &Placed, src, dst| Elementwise::AddScalar { src: at[src], dst: at[dst], value };
-        map(session, "add_scalar", &what, Bound::Formula, make);
+        let make = move |at: &CaseOperands, src, dst| Elementwise::AddScalar { src: at[src], dst: at[dst], value };
+        map(session, "add_scalar", &what, ErrorBound::Formula, make);
     }
     for len in [1, 3] {
         let mut case = Case::of_types("add_scalar", &[DType::I64], format!("{len} elements and 1, in place"));
-        let dst = case.update("dst", DType::I64, len, Values::Below(1 << 40), Bound::Exact);
+        let dst = case.update("dst", DType::I64, len, Values::Below(1 << 40), ErrorBound::Exact);
         session.check(&case, |at| Elementwise::AddScalar { src: at[dst], dst: at[dst], value: 1.0 });
     }
-    map(session, "relu", "", Bound::Exact, |at, src, dst| Elementwise::Relu { src: at[src], dst: at[dst] });
+    map(session, "relu", "", ErrorBound::Exact, |at, src, dst| Elementwise::Relu { src: at[src], dst: at[dst] });
     for slope in [0.2, 0.01, 0.0] {
-        let make = move |at: &Placed, src, dst| Elementwise::LeakyRelu { src: at[src], dst: at[dst], slope };
-        map(session, "leaky_relu", &format!(", slope {slope}"), Bound::Formula, make);
+        let make = move |at: &CaseOperands, src, dst| Elementwise::LeakyRelu { src: at[src], dst: at[dst], slope };
+        map(session, "leaky_relu", &format!(", slope {slope}"), ErrorBound::Formula, make);
     }
-    map(session, "at_most", "", Bound::Exact, |at, src, dst| Elementwise::AtMost {
+    map(session, "at_most", "", ErrorBound::Exact, |at, src, dst| Elementwise::AtMost {
         src: at[src],
         dst: at[dst],
         most: 0.5,
     });
-    map(session, "sigmoid", "", Bound::Formula, |at, src, dst| Elementwise::Sigmoid { src: at[src], dst: at[dst] });
-    map(session, "silu", "", Bound::Formula, |at, src, dst| Elementwise::Silu { src: at[src], dst: at[dst] });
+    map(session, "sigmoid", "", ErrorBound::Formula, |at, src, dst| Elementwise::Sigmoid {
+        src: at[src],
+        dst: at[dst],
+    });
+    map(session, "silu", "", ErrorBound::Formula, |at, src, dst| Elementwise::Silu { src: at[src], dst: at[dst] });
     each("rsqrt", "", |mut case, dtype, len| {
         let src = case.input("src", dtype, len, Values::Uniform(0.01, 4.0));
-        let dst = case.output("dst", dtype, len, Bound::Formula);
+        let dst = case.output("dst", dtype, len, ErrorBound::Formula);
         session.check(&case, |at| Elementwise::Rsqrt { src: at[src], dst: at[dst] });
     });
-    map(session, "tanh", "", Bound::Formula, |at, src, dst| Elementwise::Tanh { src: at[src], dst: at[dst] });
+    map(session, "tanh", "", ErrorBound::Formula, |at, src, dst| Elementwise::Tanh { src: at[src], dst: at[dst] });
     for tanh in [false, true] {
         each("gelu", if tanh { ", tanh" } else { "" }, |mut case, dtype, len| {
             let src = case.input("src", dtype, len, ends());
-            let dst = case.output("dst", dtype, len, Bound::Formula);
+            let dst = case.output("dst", dtype, len, ErrorBound::Formula);
             session.check(&case, |at| Elementwise::Gelu { src: at[src], dst: at[dst], tanh });
         });
     }
@@ -233,9 +236,9 @@ fn derivative(
     kernel: &'static str,
     what: &str,
     values: &Values,
-    bound: Bound,
+    bound: ErrorBound,
     in_place: bool,
-    make: impl Fn(&Placed, [Slot; 3]) -> Elementwise,
+    make: impl Fn(&CaseOperands, [Slot; 3]) -> Elementwise,
 ) {
     each(kernel, what, |mut case, dtype, len| {
         let output = case.input("output", dtype, len, values.clone());
@@ -255,13 +258,13 @@ fn derivative(
 fn gated(session: &mut Session<'_>) {
     each("gated_silu", "", |mut case, dtype, len| {
         let [gate, up] = ["gate", "up"].map(|name| case.input(name, dtype, len, ends()));
-        let dst = case.output("dst", dtype, len, Bound::Formula);
+        let dst = case.output("dst", dtype, len, ErrorBound::Formula);
         session.check(&case, |at| Elementwise::GatedSilu { gate: at[gate], up: at[up], dst: at[dst] });
     });
     each("gated_silu_backward", "", |mut case, dtype, len| {
         let grad = case.input("grad", dtype, len, Values::STANDARD);
         let [gate, up] = ["gate", "up"].map(|name| case.input(name, dtype, len, ends()));
-        let [dgate, dup] = ["dgate", "dup"].map(|name| case.output(name, dtype, len, Bound::Formula));
+        let [dgate, dup] = ["dgate", "dup"].map(|name| case.output(name, dtype, len, ErrorBound::Formula));
         session.check(&case, |at| Elementwise::GatedSiluBackward {
             grad: at[grad],
             gate: at[gate],
@@ -274,50 +277,50 @@ fn gated(session: &mut Session<'_>) {
 
 fn backward(session: &mut Session<'_>) {
     let positive_or_zero = Values::Each(|i| if i % 3 == 1 { 0.0 } else { (i % 17) as f64 * 0.25 });
-    derivative(session, "relu_backward", "", &positive_or_zero, Bound::Exact, false, |at, [output, grad, dst]| {
+    derivative(session, "relu_backward", "", &positive_or_zero, ErrorBound::Exact, false, |at, [output, grad, dst]| {
         Elementwise::ReluBackward { output: at[output], grad: at[grad], dst: at[dst] }
     });
     for slope in [0.2, 0.0] {
-        let make = move |at: &Placed, [output, grad, dst]: [Slot; 3]| Elementwise::LeakyReluBackward {
+        let make = move |at: &CaseOperands, [output, grad, dst]: [Slot; 3]| Elementwise::LeakyReluBackward {
             output: at[output],
             grad: at[grad],
             dst: at[dst],
             slope,
         };
         let what = format!(", slope {slope}");
-        derivative(session, "leaky_relu_backward", &what, &ends(), Bound::Formula, true, make);
+        derivative(session, "leaky_relu_backward", &what, &ends(), ErrorBound::Formula, true, make);
     }
     let around = Values::Each(|i| (i % 17) as f64 * 0.25);
-    derivative(session, "at_most_backward", "", &around, Bound::Exact, true, |at, [src, grad, dst]| {
+    derivative(session, "at_most_backward", "", &around, ErrorBound::Exact, true, |at, [src, grad, dst]| {
         Elementwise::AtMostBackward { src: at[src], grad: at[grad], dst: at[dst], most: 2.0 }
     });
-    derivative(session, "silu_backward", "", &ends(), Bound::Formula, true, |at, [src, grad, dst]| {
+    derivative(session, "silu_backward", "", &ends(), ErrorBound::Formula, true, |at, [src, grad, dst]| {
         Elementwise::SiluBackward { src: at[src], grad: at[grad], dst: at[dst] }
     });
     gated(session);
     let shares = Values::Uniform(0.0, 1.0);
-    derivative(session, "sigmoid_backward", "", &shares, Bound::Formula, true, |at, [output, grad, dst]| {
+    derivative(session, "sigmoid_backward", "", &shares, ErrorBound::Formula, true, |at, [output, grad, dst]| {
         Elementwise::SigmoidBackward { output: at[output], grad: at[grad], dst: at[dst] }
     });
     let outputs = Values::Uniform(-1.0, 1.0);
-    derivative(session, "tanh_backward", "", &outputs, Bound::Formula, true, |at, [output, grad, dst]| {
+    derivative(session, "tanh_backward", "", &outputs, ErrorBound::Formula, true, |at, [output, grad, dst]| {
         Elementwise::TanhBackward { output: at[output], grad: at[grad], dst: at[dst] }
     });
     for tanh in [false, true] {
         let what = if tanh { ", tanh" } else { "" };
-        let make = move |at: &Placed, [src, grad, dst]: [Slot; 3]| Elementwise::GeluBackward {
+        let make = move |at: &CaseOperands, [src, grad, dst]: [Slot; 3]| Elementwise::GeluBackward {
             src: at[src],
             grad: at[grad],
             dst: at[dst],
             tanh,
         };
-        derivative(session, "gelu_backward", what, &ends(), Bound::Formula, false, make);
+        derivative(session, "gelu_backward", what, &ends(), ErrorBound::Formula, false, make);
         gelu_with_sums(session, tanh);
     }
 }
 
 fn binary(session: &mut Session<'_>) {
-    type Make = fn(&Placed, [Slot; 3]) -> Elementwise;
+    type Make = fn(&CaseOperands, [Slot; 3]) -> Elementwise;
     let add: Make = |at, [a, b, dst]| Elementwise::Add { a: at[a], b: at[b], dst: at[dst] };
     let sub: Make = |at, [a, b, dst]| Elementwise::Sub { a: at[a], b: at[b], dst: at[dst] };
     let mul: Make = |at, [a, b, dst]| Elementwise::Mul { a: at[a], b: at[b], dst: at[dst] };
@@ -325,13 +328,13 @@ fn binary(session: &mut Session<'_>) {
         each(kernel, "", |mut case, dtype, len| {
             let a = case.input("a", dtype, len, Values::STANDARD);
             let b = case.input("b", dtype, len, Values::STANDARD);
-            let dst = case.output("dst", dtype, len, Bound::Formula);
+            let dst = case.output("dst", dtype, len, ErrorBound::Formula);
             session.check(&case, |at| make(at, [a, b, dst]));
         });
         each(kernel, ", in place", |mut case, dtype, len| {
             if len < 70_000 {
                 let b = case.input("b", dtype, len, Values::STANDARD);
-                let dst = case.update("dst", dtype, len, Values::STANDARD, Bound::Formula);
+                let dst = case.update("dst", dtype, len, Values::STANDARD, ErrorBound::Formula);
                 session.check(&case, |at| make(at, [dst, b, dst]));
             }
         });
@@ -353,12 +356,12 @@ fn binary(session: &mut Session<'_>) {
                     Case::new(kernel, precision, format!("{len} elements and {repeated} repeated")).skewed(skew);
                 let a = case.input("a", dtype, len, Values::STANDARD);
                 let b = case.input("b", dtype, repeated, Values::STANDARD);
-                let dst = case.output("dst", dtype, len, Bound::Formula);
+                let dst = case.output("dst", dtype, len, ErrorBound::Formula);
                 session.check(&case, |at| make(at, [a, b, dst]));
                 if len > 1 {
                     let mut case = Case::new(kernel, precision, format!("{}, in place", case.shape)).skewed(skew);
                     let b = case.input("b", dtype, repeated, Values::STANDARD);
-                    let dst = case.update("dst", dtype, len, Values::STANDARD, Bound::Formula);
+                    let dst = case.update("dst", dtype, len, Values::STANDARD, ErrorBound::Formula);
                     session.check(&case, |at| make(at, [dst, b, dst]));
                 }
             }
@@ -367,7 +370,7 @@ fn binary(session: &mut Session<'_>) {
             if kernel == "add" {
                 let mut case = Case::new(kernel, precision, "4 × 33 × 33 elements and a mask, in place");
                 let b = case.input("b", dtype, 33 * 33, mask);
-                let dst = case.update("dst", dtype, 4 * 33 * 33, Values::STANDARD, Bound::Formula);
+                let dst = case.update("dst", dtype, 4 * 33 * 33, Values::STANDARD, ErrorBound::Formula);
                 session.check(&case, |at| make(at, [dst, b, dst]));
             }
         }
@@ -382,7 +385,7 @@ fn binary(session: &mut Session<'_>) {
                     let mut case = Case::of_types(kernel, &types, shape.clone());
                     let a = case.input("a", types[0], len, Values::STANDARD);
                     let b = case.input("b", types[1], repeated, Values::STANDARD);
-                    let dst = case.output("dst", types[2], len, Bound::Formula);
+                    let dst = case.output("dst", types[2], len, ErrorBound::Formula);
                     session.check(&case, |at| make(at, [a, b, dst]));
                 }
             }
@@ -395,14 +398,14 @@ fn quotients(session: &mut Session<'_>) {
     each("div", "", |mut case, dtype, len| {
         let a = case.input("a", dtype, len, Values::STANDARD);
         let b = case.input("b", dtype, len, Values::Uniform(0.5, 4.0));
-        let dst = case.output("dst", dtype, len, Bound::Formula);
+        let dst = case.output("dst", dtype, len, ErrorBound::Formula);
         session.check(&case, |at| Elementwise::Div { a: at[a], b: at[b], dst: at[dst] });
     });
     for types in [[DType::F32; 3], [DType::F16; 3], [DType::Bf16; 3], [DType::F32, DType::Bf16, DType::F32]] {
         for (len, repeated) in [(1, 1), (5 * 77, 77), (64 * 768, 768), (33 * 1025, 1025)] {
             let mut case = Case::of_types("div", &types, format!("{len} elements by {repeated}, in place"));
             let b = case.input("b", types[1], repeated, Values::Uniform(-4.0, -0.5));
-            let dst = case.update("dst", types[2], len, Values::STANDARD, Bound::Formula);
+            let dst = case.update("dst", types[2], len, Values::STANDARD, ErrorBound::Formula);
             session.check(&case, |at| Elementwise::Div { a: at[dst], b: at[b], dst: at[dst] });
         }
     }
@@ -415,7 +418,7 @@ fn rows(session: &mut Session<'_>) {
             let mut case = Case::of_types("mul_rows", &types, format!("{rows} rows of {cols}"));
             let a = case.input("a", types[0], rows * cols, Values::STANDARD);
             let b = case.input("b", types[1], rows, Values::STANDARD);
-            let dst = case.output("dst", types[2], rows * cols, Bound::Formula);
+            let dst = case.output("dst", types[2], rows * cols, ErrorBound::Formula);
             session.check(&case, |at| Elementwise::MulRows { a: at[a], b: at[b], dst: at[dst], cols });
         }
     }
@@ -440,10 +443,10 @@ fn gelu_with_sums(session: &mut Session<'_>, tanh: bool) {
                 let what = if sums_in == dtype { what.clone() } else { format!("{what}, sums in f32") };
                 let mut case = Case::new("gelu_backward_sum", precision, what).skewed(skew);
                 let src = case.input("src", dtype, rows * cols, Values::STANDARD);
-                let dst = case.update("dst", dtype, rows * cols, Values::STANDARD, Bound::Formula);
+                let dst = case.update("dst", dtype, rows * cols, Values::STANDARD, ErrorBound::Formula);
                 // What is summed has been rounded: f32 would show it.
                 let exact = dtype == DType::F32 || sums_in == dtype;
-                let bound = if exact { Bound::Sum(rows) } else { Bound::Free };
+                let bound = if exact { ErrorBound::Sum(rows) } else { ErrorBound::Free };
                 let sums = case.output("sums", sums_in, cols, bound);
                 session.check(&case, |at| Elementwise::GeluBackwardSum {
                     src: at[src],

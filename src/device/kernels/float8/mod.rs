@@ -7,7 +7,7 @@ mod selftest;
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -66,7 +66,7 @@ pub enum Float8 {
 }
 
 impl Family for Float8 {
-    const UNITS: &'static [Unit] = &[Unit { name: "float8", source: include_str!("float8.cu") }];
+    const UNITS: &'static [TranslationUnit] = &[TranslationUnit { name: "float8", source: include_str!("float8.cu") }];
 
     fn name(&self) -> &'static str {
         match self {

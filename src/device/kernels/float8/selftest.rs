@@ -1,7 +1,7 @@
 //! 8-bit floats.
 
 use super::Float8;
-use crate::selftest::bound::Bound;
+use crate::selftest::bound::ErrorBound;
 use crate::selftest::case::{Case, Precision};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
@@ -21,7 +21,7 @@ pub(super) fn run(session: &mut Session<'_>) {
         for len in [1, 255, 4096, 4097, 70_001] {
             let mut case = Case::new("abs_max", precision, format!("{len} elements"));
             let src = case.input("src", dtype, len, Values::STANDARD);
-            let dst = case.output("dst", dtype, 1, Bound::Exact);
+            let dst = case.output("dst", dtype, 1, ErrorBound::Exact);
             session.check(&case, |at| Float8::AbsMax {
                 src: at[src],
                 dst: at[dst],
@@ -36,7 +36,7 @@ pub(super) fn run(session: &mut Session<'_>) {
                     let mut case = Case::new("quantize_float8", precision, title);
                     let src = case.input("src", dtype, len, SPREAD);
                     let scale = case.input("scale", DType::F32, 1, Values::Constant(factor));
-                    let dst = case.output("dst", to, len, Bound::Exact);
+                    let dst = case.output("dst", to, len, ErrorBound::Exact);
                     session.check(&case, |at| Float8::Quantize {
                         src: at[src],
                         scale: at[scale],
@@ -54,20 +54,20 @@ pub(super) fn run(session: &mut Session<'_>) {
             // Recipes with scales of rows are the processor's alone.
             case.optional = true;
             let src = case.input("src", dtype, rows * cols, Values::STANDARD);
-            let dst = case.output("dst", dtype, count, Bound::Exact);
+            let dst = case.output("dst", dtype, count, ErrorBound::Exact);
             session.check(&case, |at| Float8::AbsMax { src: at[src], dst: at[dst], cols, groups, copied: false });
 
             let mut case = Case::new("quantize_float8", precision, format!("{rows} × {cols} by {what}"));
             case.optional = true;
             let src = case.input("src", dtype, rows * cols, SPREAD);
             let scale = case.input("scale", DType::F32, count, Values::Each(|i| 2_f64.powi((i % 9) as i32 - 4)));
-            let dst = case.output("dst", DType::E4M3, rows * cols, Bound::Exact);
+            let dst = case.output("dst", DType::E4M3, rows * cols, ErrorBound::Exact);
             session.check(&case, |at| Float8::Quantize { src: at[src], scale: at[scale], dst: at[dst], cols, groups });
         }
         for amax in [0.0, 1e-13, 3e-5, 1.0, 448.0, 60_000.0] {
             let mut case = Case::new("float8_scale", precision, format!("of {amax:e}"));
             let (from, most) = (case.input("amax", dtype, 1, Values::Constant(amax)), 448.0);
-            let dst = case.output("dst", DType::F32, 1, Bound::Formula);
+            let dst = case.output("dst", DType::F32, 1, ErrorBound::Formula);
             session.check(&case, |at| Float8::Scale { amax: at[from], dst: at[dst], most, power: false });
         }
         for [m, n, k] in [[16, 16, 16], [48, 32, 64], [256, 512, 128], [1024, 1536, 2048]] {
@@ -82,7 +82,7 @@ pub(super) fn run(session: &mut Session<'_>) {
                     let b = case.input("b", DType::E4M3, n * k, WHOLE);
                     let inverse =
                         [0.25, 0.5].map(|factor| case.input("inverse scale", DType::F32, 1, Values::Constant(factor)));
-                    let c = case.output("c", dtype, m * n, Bound::Sum(k));
+                    let c = case.output("c", dtype, m * n, ErrorBound::Sum(k));
                     session.check(&case, |at| Float8::Gemm {
                         m,
                         n,

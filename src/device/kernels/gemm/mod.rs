@@ -7,7 +7,7 @@ mod selftest;
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -31,7 +31,7 @@ pub struct Gemm {
 }
 
 impl Family for Gemm {
-    const UNITS: &'static [Unit] = &[Unit { name: "gemm", source: include_str!("gemm.cu") }];
+    const UNITS: &'static [TranslationUnit] = &[TranslationUnit { name: "gemm", source: include_str!("gemm.cu") }];
 
     fn name(&self) -> &'static str {
         "gemm"

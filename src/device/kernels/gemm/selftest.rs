@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use super::Gemm;
-use crate::selftest::bound::Bound;
+use crate::selftest::bound::ErrorBound;
 use crate::selftest::case::{Case, Precision, Skew};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
@@ -79,9 +79,9 @@ impl ProductCase {
         let b = case.input("b", dtype, of_b[2] * batch, Values::STANDARD);
         let added = bias.then(|| case.input("bias", dtype, n, Values::STANDARD));
         let c = if beta != 0.0 {
-            case.update("c", dtype, of_c[2] * batch, Values::STANDARD, Bound::Sum(k))
+            case.update("c", dtype, of_c[2] * batch, Values::STANDARD, ErrorBound::Sum(k))
         } else {
-            case.output("c", dtype, of_c[2] * batch, Bound::Sum(k))
+            case.output("c", dtype, of_c[2] * batch, ErrorBound::Sum(k))
         };
         session.check(&case, |at| Gemm {
             m,

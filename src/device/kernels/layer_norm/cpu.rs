@@ -10,7 +10,7 @@ use crate::cpu::real::{Real, sum_by};
 use crate::cpu::rows::{for_rows, rows_of};
 
 /// The operands of [`LayerNorm::Add`](crate::kernels::LayerNorm::Add).
-pub(super) struct Forward<T> {
+pub(super) struct LayerNormForward<T> {
     pub(super) src: T,
     /// What is added, and where the sum goes.
     pub(super) add: Option<(T, T)>,
@@ -25,11 +25,11 @@ pub(super) struct Forward<T> {
 pub(super) fn forward(
     cores: &Cores,
     mut access: Access<'_>,
-    operands: &Forward<Operand>,
+    operands: &LayerNormForward<Operand>,
     cols: usize,
     eps: f32,
 ) -> KernelResult {
-    let &Forward { src, add, weight, bias, dst, copy, mean, rstd } = operands;
+    let &LayerNormForward { src, add, weight, bias, dst, copy, mean, rstd } = operands;
     let rows = rows_of(&src, cols)?;
     let fits =
         [Some(dst), copy, add.map(|(add, _)| add), add.map(|(_, sum)| sum)].iter().flatten().all(|x| x.len == src.len)
@@ -37,7 +37,7 @@ pub(super) fn forward(
             && mean.len == rows
             && rstd.len == rows;
     require(fits, || format!("operands don't fit {rows} rows of {cols}"))?;
-    let views = Forward {
+    let views = LayerNormForward {
         src: access.read(&src)?,
         add: add.map(|(add, sum)| Ok((access.read(&add)?, access.write(&sum)?))).transpose()?,
         weight: access.read(&weight)?,
@@ -60,7 +60,7 @@ fn load_or<R: Real>(view: &View<'_>, otherwise: R, values: &mut [R]) {
     }
 }
 
-fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, rows: usize, cols: usize, eps: f32) {
+fn forward_rows<R: Real>(cores: &Cores, views: &LayerNormForward<View<'_>>, rows: usize, cols: usize, eps: f32) {
     let count = R::of(cols as f64);
     cores.scratch(2 * cols, |affine: &mut [R]| {
         let (weight, bias) = affine.split_at_mut(cols);
@@ -118,7 +118,7 @@ pub(super) struct Optional<T> {
 }
 
 /// The operands of [`LayerNorm::AddBackward`](crate::kernels::LayerNorm::AddBackward).
-pub(super) struct Backward<T> {
+pub(super) struct LayerNormBackward<T> {
     pub(super) grad: T,
     pub(super) src: T,
     pub(super) mean: T,
@@ -133,10 +133,10 @@ pub(super) struct Backward<T> {
 pub(super) fn backward(
     cores: &Cores,
     mut access: Access<'_>,
-    operands: &Backward<Operand>,
+    operands: &LayerNormBackward<Operand>,
     cols: usize,
 ) -> KernelResult {
-    let &Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional } = operands;
+    let &LayerNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional } = operands;
     let Optional { second, residual, copy } = optional;
     let rows = rows_of(&src, cols)?;
     let fits = [second, residual, copy].iter().flatten().all(|x| x.len == src.len)
@@ -145,7 +145,7 @@ pub(super) fn backward(
         && [mean.len, rstd.len] == [rows; 2]
         && [weight, dweight, dbias].iter().all(|x| x.len == cols || x.len == 0);
     require(fits, || format!("operands don't fit {rows} rows of {cols}"))?;
-    let views = Backward {
+    let views = LayerNormBackward {
         grad: access.read(&grad)?,
         src: access.read(&src)?,
         mean: access.read(&mean)?,
@@ -170,7 +170,7 @@ fn row_blocks(rows: usize) -> (usize, usize) {
     (rows.div_ceil(each), each)
 }
 
-fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize, cols: usize) {
+fn backward_rows<R: Real>(cores: &Cores, views: &LayerNormBackward<View<'_>>, rows: usize, cols: usize) {
     let count = R::of(cols as f64);
     let (blocks, each) = row_blocks(rows);
     cores.scratch((2 * blocks + 1) * cols, |scratch: &mut [R]| {

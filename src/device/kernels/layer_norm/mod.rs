@@ -8,7 +8,7 @@ use super::family::Family;
 use crate::Operand;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -76,12 +76,15 @@ pub enum LayerNorm {
 }
 
 impl Family for LayerNorm {
-    const UNITS: &'static [Unit] = &[
-        Unit {
+    const UNITS: &'static [TranslationUnit] = &[
+        TranslationUnit {
             name: "add_layer_norm",
             source: concat!(include_str!("layer_norm.cuh"), include_str!("add_layer_norm.cu")),
         },
-        Unit { name: "layer_norm", source: concat!(include_str!("layer_norm.cuh"), include_str!("layer_norm.cu")) },
+        TranslationUnit {
+            name: "layer_norm",
+            source: concat!(include_str!("layer_norm.cuh"), include_str!("layer_norm.cu")),
+        },
     ];
 
     fn name(&self) -> &'static str {
@@ -133,21 +136,21 @@ impl Family for LayerNorm {
     fn on_cpu(&self, on: &Processor<'_>) -> KernelResult {
         match *self {
             Self::Forward { src, weight, bias, dst, mean, rstd, cols, eps } => {
-                let operands = cpu::Forward { src, add: None, weight, bias, dst, copy: None, mean, rstd };
+                let operands = cpu::LayerNormForward { src, add: None, weight, bias, dst, copy: None, mean, rstd };
                 cpu::forward(on.cores, on.in_place(), &operands, cols, eps)
             }
             Self::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, cols } => {
                 let optional = cpu::Optional { second: None, residual: None, copy: None };
-                let operands = cpu::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional };
+                let operands = cpu::LayerNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional };
                 cpu::backward(on.cores, on.in_place(), &operands, cols)
             }
             Self::Add { src, add, weight, bias, dst, copy, mean, rstd, cols, eps } => {
-                let operands = cpu::Forward { src, add, weight, bias, dst, copy, mean, rstd };
+                let operands = cpu::LayerNormForward { src, add, weight, bias, dst, copy, mean, rstd };
                 cpu::forward(on.cores, on.in_place(), &operands, cols, eps)
             }
             Self::AddBackward { grad, second, residual, src, mean, rstd, weight, dsrc, copy, dweight, dbias, cols } => {
                 let optional = cpu::Optional { second, residual, copy };
-                let operands = cpu::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional };
+                let operands = cpu::LayerNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional };
                 cpu::backward(on.cores, on.in_place(), &operands, cols)
             }
         }

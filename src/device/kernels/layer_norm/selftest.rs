@@ -1,7 +1,7 @@
 //! Layer normalisation.
 
 use super::LayerNorm;
-use crate::selftest::bound::Bound;
+use crate::selftest::bound::ErrorBound;
 use crate::selftest::case::{Case, Precision, Skew};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
@@ -29,17 +29,17 @@ const SHAPES: [(usize, usize, Skew); 17] = [
 
 /// Which of the optional operands there are: what is added or stands beside, a second type, products' type alone.
 #[derive(Clone, Copy)]
-struct Parts {
+struct OptionalOperands {
     beside: bool,
     both: bool,
     lower: bool,
 }
 
-const PARTS: [Parts; 4] = [
-    Parts { beside: true, both: true, lower: false },
-    Parts { beside: true, both: false, lower: true },
-    Parts { beside: false, both: true, lower: false },
-    Parts { beside: false, both: false, lower: true },
+const PARTS: [OptionalOperands; 4] = [
+    OptionalOperands { beside: true, both: true, lower: false },
+    OptionalOperands { beside: true, both: false, lower: true },
+    OptionalOperands { beside: false, both: true, lower: false },
+    OptionalOperands { beside: false, both: false, lower: true },
 ];
 
 pub(super) fn run(session: &mut Session<'_>) {
@@ -108,9 +108,9 @@ fn forward(
         let src = case.input("src", dtype, rows * cols, values.clone());
         let weight = case.input("weight", dtype, cols, Values::Normal(1.0, 0.2));
         let bias = case.input("bias", dtype, cols, Values::Normal(0.0, 0.5));
-        let dst = case.output("dst", dtype, rows * cols, Bound::Sum(cols));
-        let mean = case.output("mean", DType::F32, rows, Bound::Sum(cols));
-        let rstd = case.output("rstd", DType::F32, rows, Bound::Sum(cols));
+        let dst = case.output("dst", dtype, rows * cols, ErrorBound::Sum(cols));
+        let mean = case.output("mean", DType::F32, rows, ErrorBound::Sum(cols));
+        let rstd = case.output("rstd", DType::F32, rows, ErrorBound::Sum(cols));
         session.check(&case, |at| {
             let some = |operand: Operand, is: bool| if is { operand } else { Operand { len: 0, ..operand } };
             LayerNorm::Forward {
@@ -143,8 +143,8 @@ fn backward(
     let mean = case.input("mean", DType::F32, rows, Values::Normal(0.3, 0.05));
     let rstd = case.input("rstd", DType::F32, rows, Values::Uniform(0.7, 0.95));
     let weight = case.input("weight", dtype, cols, Values::Normal(1.0, 0.2));
-    let dsrc = case.output("dsrc", dtype, rows * cols, Bound::Sum(cols));
-    let mut slot = |name, is: bool| is.then(|| case.output(name, dtype, cols, Bound::Sum(rows)));
+    let dsrc = case.output("dsrc", dtype, rows * cols, ErrorBound::Sum(cols));
+    let mut slot = |name, is: bool| is.then(|| case.output(name, dtype, cols, ErrorBound::Sum(rows)));
     let slots = [slot("dweight", made[0]), slot("dbias", made[1])];
     session.check(&case, |at| {
         let none = Operand { len: 0, ..at[weight] };
@@ -170,7 +170,7 @@ fn add_forward(
     wide: DType,
     [rows, cols]: [usize; 2],
     skew: Skew,
-    parts: Parts,
+    parts: OptionalOperands,
 ) {
     let (lower, n) = (precision.dtype(), rows * cols);
     let what = parts.describe([rows, cols], wide);
@@ -178,14 +178,14 @@ fn add_forward(
     let src = case.input("src", wide, n, Values::Normal(0.3, 1.2));
     let added = parts.beside.then(|| {
         let add = case.input("add", lower, n, Values::STANDARD);
-        (add, case.output("sum", wide, n, Bound::Sum(2)))
+        (add, case.output("sum", wide, n, ErrorBound::Sum(2)))
     });
     let weight = case.input("weight", wide, cols, Values::Normal(1.0, 0.2));
     let bias = case.input("bias", wide, cols, Values::Normal(0.0, 0.5));
-    let dst = case.output("dst", if parts.lower { lower } else { wide }, n, Bound::Sum(cols));
-    let copy = parts.both.then(|| case.output("copy", lower, n, Bound::Sum(cols)));
+    let dst = case.output("dst", if parts.lower { lower } else { wide }, n, ErrorBound::Sum(cols));
+    let copy = parts.both.then(|| case.output("copy", lower, n, ErrorBound::Sum(cols)));
     // Statistics of a sum that is rounded to 16 bits are not those of the exact one.
-    let statistics = if parts.beside && wide != DType::F32 { Bound::Free } else { Bound::Sum(cols) };
+    let statistics = if parts.beside && wide != DType::F32 { ErrorBound::Free } else { ErrorBound::Sum(cols) };
     let mean = case.output("mean", DType::F32, rows, statistics);
     let rstd = case.output("rstd", DType::F32, rows, statistics);
     session.check(&case, |at| LayerNorm::Add {
@@ -208,7 +208,7 @@ fn add_backward(
     wide: DType,
     [rows, cols]: [usize; 2],
     skew: Skew,
-    parts: Parts,
+    parts: OptionalOperands,
 ) {
     let (lower, n) = (precision.dtype(), rows * cols);
     let what = parts.describe([rows, cols], wide);
@@ -221,13 +221,13 @@ fn add_backward(
     let weight = case.input("weight", wide, cols, Values::Normal(1.0, 0.2));
     // The gradient beside is added to in its place.
     let dsrc = if parts.beside {
-        case.update("dsrc", wide, n, Values::STANDARD, Bound::Sum(cols))
+        case.update("dsrc", wide, n, Values::STANDARD, ErrorBound::Sum(cols))
     } else {
-        case.output("dsrc", wide, n, Bound::Sum(cols))
+        case.output("dsrc", wide, n, ErrorBound::Sum(cols))
     };
-    let copy = parts.beside.then(|| case.output("copy", lower, n, Bound::Sum(cols)));
-    let dweight = case.output("dweight", wide, cols, Bound::Sum(rows));
-    let dbias = case.output("dbias", wide, cols, Bound::Sum(rows));
+    let copy = parts.beside.then(|| case.output("copy", lower, n, ErrorBound::Sum(cols)));
+    let dweight = case.output("dweight", wide, cols, ErrorBound::Sum(rows));
+    let dbias = case.output("dbias", wide, cols, ErrorBound::Sum(rows));
     session.check(&case, |at| LayerNorm::AddBackward {
         grad: at[grad],
         second: second.map(|second| at[second]),
@@ -244,7 +244,7 @@ fn add_backward(
     });
 }
 
-impl Parts {
+impl OptionalOperands {
     fn describe(self, [rows, cols]: [usize; 2], wide: DType) -> String {
         let beside = if self.beside { " + residual" } else { "" };
         let results = if self.both { ", both types" } else { ", one type" };

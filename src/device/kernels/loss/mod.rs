@@ -8,7 +8,7 @@ use super::family::Family;
 use crate::Operand;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -56,9 +56,9 @@ pub enum Loss {
 }
 
 impl Family for Loss {
-    const UNITS: &'static [Unit] = &[
-        Unit { name: "classifier", source: include_str!("classifier.cu") },
-        Unit { name: "loss", source: include_str!("loss.cu") },
+    const UNITS: &'static [TranslationUnit] = &[
+        TranslationUnit { name: "classifier", source: include_str!("classifier.cu") },
+        TranslationUnit { name: "loss", source: include_str!("loss.cu") },
     ];
 
     fn name(&self) -> &'static str {

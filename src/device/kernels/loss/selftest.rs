@@ -2,8 +2,8 @@
 
 use super::Loss;
 use crate::DType;
-use crate::selftest::bound::Bound;
-use crate::selftest::case::{Case, Placed, Precision, Skew};
+use crate::selftest::bound::ErrorBound;
+use crate::selftest::case::{Case, CaseOperands, Precision, Skew};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
 
@@ -72,8 +72,8 @@ fn likelihood(session: &mut Session<'_>, precision: Precision, [rows, cols]: [us
     let mut case = Case::new("nll_loss", precision, what.clone());
     let logp = case.input("logp", dtype, rows * cols, Values::Uniform(-9.0, -0.5));
     let classes = case.input("targets", DType::I64, rows, targets.clone());
-    let loss = case.output("loss", dtype, 1, Bound::Sum(rows));
-    let total_weight = case.output("total_weight", dtype, 1, Bound::Formula);
+    let loss = case.output("loss", dtype, 1, ErrorBound::Sum(rows));
+    let total_weight = case.output("total_weight", dtype, 1, ErrorBound::Formula);
     session.check(&case, |at| Loss::Nll {
         logp: at[logp],
         targets: at[classes],
@@ -86,7 +86,7 @@ fn likelihood(session: &mut Session<'_>, precision: Precision, [rows, cols]: [us
         let grad = case.input("grad", dtype, 1, Values::Constant(slope));
         let classes = case.input("targets", DType::I64, rows, targets.clone());
         let total_weight = case.input("total_weight", dtype, 1, Values::Constant(counted.max(1) as f64));
-        let dst = case.output("dst", dtype, rows * cols, Bound::Formula);
+        let dst = case.output("dst", dtype, rows * cols, ErrorBound::Formula);
         session.check(&case, |at| Loss::NllBackward {
             grad: at[grad],
             targets: at[classes],
@@ -108,10 +108,10 @@ fn fused(session: &mut Session<'_>, precision: Precision, [rows, cols, stride]: 
     let mut forward = Case::new("cross_entropy", precision, what.clone());
     let logits = forward.input("logits", dtype, rows * stride, values);
     let targets = forward.input("targets", DType::I64, rows, Values::List(classes.clone()));
-    let loss = forward.output("loss", DType::F32, 1, Bound::Sum(rows));
-    let total_weight = forward.output("total_weight", DType::F32, 1, Bound::Exact);
-    let logsumexp = forward.output("logsumexp", DType::F32, rows, Bound::Sum(cols));
-    let kernel = |at: &Placed| Loss::CrossEntropy {
+    let loss = forward.output("loss", DType::F32, 1, ErrorBound::Sum(rows));
+    let total_weight = forward.output("total_weight", DType::F32, 1, ErrorBound::Exact);
+    let logsumexp = forward.output("logsumexp", DType::F32, rows, ErrorBound::Sum(cols));
+    let kernel = |at: &CaseOperands| Loss::CrossEntropy {
         logits: at[logits],
         targets: at[targets],
         loss: at[loss],
@@ -128,7 +128,7 @@ fn fused(session: &mut Session<'_>, precision: Precision, [rows, cols, stride]: 
         let total_weight = case.input("total_weight", DType::F32, 1, Values::Constant(counted));
         // A row's only class leaves nothing of two terms of this size.
         let size = 0.03 * f64::abs(slope) / counted / cols as f64;
-        let bound = Bound::Cancelling(cols, size);
+        let bound = ErrorBound::Cancelling(cols, size);
         let gaps_and_logits = |prepared: &[Vec<f64>]| Some((prepared.first()?.clone(), prepared.last()?.clone()));
         if !session.wants(&case) {
             continue;
@@ -159,13 +159,13 @@ fn binary(session: &mut Session<'_>, precision: Precision, len: usize, skew: Ske
         let mut case = Case::new("bce_with_logits", precision, what.clone()).skewed(skew);
         let logits = case.input("logits", dtype, len, logits_of());
         let targets = case.input("targets", dtype, len, truth.clone());
-        let loss = case.output("loss", dtype, 1, Bound::Sum(len));
+        let loss = case.output("loss", dtype, 1, ErrorBound::Sum(len));
         session.check(&case, |at| Loss::BceWithLogits { logits: at[logits], targets: at[targets], loss: at[loss] });
         let mut case = Case::new("bce_with_logits_backward", precision, what).skewed(skew);
         let grad = case.input("grad", dtype, 1, Values::Constant(512.0));
         let logits = case.input("logits", dtype, len, logits_of());
         let targets = case.input("targets", dtype, len, truth);
-        let dst = case.output("dst", dtype, len, Bound::Formula);
+        let dst = case.output("dst", dtype, len, ErrorBound::Formula);
         session.check(&case, |at| Loss::BceWithLogitsBackward {
             grad: at[grad],
             logits: at[logits],

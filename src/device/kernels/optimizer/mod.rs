@@ -7,7 +7,7 @@ mod selftest;
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -111,7 +111,8 @@ pub enum Optimizer<'a> {
 }
 
 impl Family for Optimizer<'_> {
-    const UNITS: &'static [Unit] = &[Unit { name: "optimizer", source: include_str!("optimizer.cu") }];
+    const UNITS: &'static [TranslationUnit] =
+        &[TranslationUnit { name: "optimizer", source: include_str!("optimizer.cu") }];
 
     fn name(&self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
 //! Optimizers over many tensors, and a gradient scaler's kernels. All of them are f32.
 
 use super::Optimizer;
-use crate::selftest::bound::Bound;
-use crate::selftest::case::{Case, Placed, Precision, Skew, Slot};
+use crate::selftest::bound::ErrorBound;
+use crate::selftest::case::{Case, CaseOperands, Precision, Skew, Slot};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
 use crate::{AdamParameters, DType, GradScaling, NORM_RUN, ParameterUpdate, UpdatePasses};
@@ -54,7 +54,7 @@ enum OptimizerState {
 
 impl Operands {
     fn declare(case: &mut Case, sizes: &[usize], [first, second]: [OptimizerState; 2], scaler: Scaler) -> Self {
-        let bound = if scaler == Scaler::Found { Bound::Exact } else { Bound::Formula };
+        let bound = if scaler == Scaler::Found { ErrorBound::Exact } else { ErrorBound::Formula };
         let unscale = if scaler == Scaler::Clear { 512.0 } else { 1.0 };
         let f32 = DType::F32;
         let tensors = sizes.iter().map(|&len| {
@@ -82,7 +82,7 @@ impl Operands {
         Self { tensors, scaling }
     }
 
-    fn updates(&self, at: &Placed) -> Vec<ParameterUpdate> {
+    fn updates(&self, at: &CaseOperands) -> Vec<ParameterUpdate> {
         let update = |&[parameter, gradient, first, second]: &[Option<Slot>; 4]| {
             Some(ParameterUpdate {
                 parameter: at[parameter?],
@@ -94,7 +94,7 @@ impl Operands {
         self.tensors.iter().filter_map(update).collect()
     }
 
-    fn scaling(&self, at: &Placed) -> Option<GradScaling> {
+    fn scaling(&self, at: &CaseOperands) -> Option<GradScaling> {
         self.scaling.map(|[scale, found_inf]| GradScaling { scale: at[scale], found_inf: at[found_inf] })
     }
 }
@@ -178,11 +178,11 @@ fn unscale(session: &mut Session<'_>, sizes: &[usize], title: &str, skew: Skew, 
         let declare = |(index, &len): (usize, &usize)| {
             let others = inside.filter(|_| index + 1 == sizes.len()).map(|value| (len - 1, value));
             let values = Values::Except(1000.0, others.into_iter().collect());
-            case.update("gradient", DType::F32, len, values, Bound::Formula)
+            case.update("gradient", DType::F32, len, values, ErrorBound::Formula)
         };
         let gradients: Vec<Slot> = sizes.iter().enumerate().map(declare).collect();
         let inverse_scale = case.input("inverse_scale", DType::F32, 1, Values::Constant(inverse));
-        let found_inf = case.update("found_inf", DType::F32, 1, Values::Constant(found), Bound::Exact);
+        let found_inf = case.update("found_inf", DType::F32, 1, Values::Constant(found), ErrorBound::Exact);
         session.check_launch(&case, &|at, launch| {
             let gradients: Vec<_> = gradients.iter().map(|&slot| at[slot]).collect();
             let (inverse_scale, found_inf) = (at[inverse_scale], at[found_inf]);
@@ -198,7 +198,7 @@ fn clip(session: &mut Session<'_>, sizes: &[usize], title: &str, skew: Skew) {
     let mut case = Case::new("square_sums", Precision::F32, title.to_owned()).skewed(skew);
     let declare = |&len: &usize| case.input("gradient", DType::F32, len, Values::Normal(0.0, 0.1));
     let gradients: Vec<Slot> = sizes.iter().map(declare).collect();
-    let sums = case.update("sums", DType::F32, sizes.len() * row, Values::Constant(0.0), Bound::Sum(NORM_RUN));
+    let sums = case.update("sums", DType::F32, sizes.len() * row, Values::Constant(0.0), ErrorBound::Sum(NORM_RUN));
     session.check_launch(&case, &|at, launch| {
         let tensors: Vec<_> = gradients.iter().map(|&slot| at[slot]).collect();
         launch(&Optimizer::SquareSums { tensors: &tensors, sums: at[sums] }.into())
@@ -207,7 +207,7 @@ fn clip(session: &mut Session<'_>, sizes: &[usize], title: &str, skew: Skew) {
         let title = format!("{title}, at most {most}");
         let mut case = Case::new("clip_factor", Precision::F32, title);
         let sums = case.input("sums", DType::F32, sizes.len() * row, Values::Uniform(0.0, 2.0));
-        let factor = case.output("factor", DType::F32, 1, Bound::Sum(row));
+        let factor = case.output("factor", DType::F32, 1, ErrorBound::Sum(row));
         session.check(&case, |at| Optimizer::ClipFactor {
             sums: at[sums],
             rows: sizes.len(),
@@ -221,7 +221,7 @@ fn scaler(session: &mut Session<'_>) {
     for value in [65536.0, 3.0, 1e-3, 1.0, 3e38, 7.7e-30] {
         let mut case = Case::new("reciprocal", Precision::F32, format!("of {value:e}"));
         let src = case.input("src", DType::F32, 1, Values::Constant(value));
-        let dst = case.output("dst", DType::F32, 1, Bound::Exact);
+        let dst = case.output("dst", DType::F32, 1, ErrorBound::Exact);
         session.check(&case, |at| Optimizer::Reciprocal { src: at[src], dst: at[dst] });
     }
     for (scale, tracker, found, [growth, backoff], interval) in [
@@ -236,8 +236,8 @@ fn scaler(session: &mut Session<'_>) {
     ] {
         let title = format!("scale {scale:e}, tracker {tracker} of {interval}, found {found}, growth {growth}");
         let mut case = Case::new("update_scale", Precision::F32, title);
-        let at_scale = case.update("scale", DType::F32, 1, Values::Constant(scale), Bound::Formula);
-        let at_tracker = case.update("tracker", DType::I32, 1, Values::Constant(tracker), Bound::Exact);
+        let at_scale = case.update("scale", DType::F32, 1, Values::Constant(scale), ErrorBound::Formula);
+        let at_tracker = case.update("tracker", DType::I32, 1, Values::Constant(tracker), ErrorBound::Exact);
         let found_inf = case.input("found_inf", DType::F32, 1, Values::Constant(found));
         session.check(&case, |at| Optimizer::UpdateScale {
             scale: at[at_scale],

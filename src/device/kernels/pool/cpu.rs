@@ -2,8 +2,8 @@
 
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::real;
-use crate::cpu::operand::{Access, KernelResult, Refused, View, require};
-use crate::cpu::planes::{Copied, Sides, at_once, images_of, to_pixels};
+use crate::cpu::operand::{Access, KernelRefusal, KernelResult, View, require};
+use crate::cpu::planes::{ImageBuffer, Sides, at_once, images_of, to_pixels};
 use crate::cpu::real::{Real, elements};
 use crate::cpu::tasks::estimate;
 use crate::cpu::windows::{every, lead};
@@ -75,9 +75,9 @@ pub(super) fn forward(
     let (inside, outside) = sides(shape);
     let each = at_once([(src.dtype, inside), (dst.dtype, outside), (indices.dtype, outside)]).min(inside[0]);
     let some = |[_, channels, area]: Sides, images| [images, channels, area];
-    let mut input = Copied::new(cores, src.dtype, some(inside, each))?;
-    let mut best = Copied::new(cores, dst.dtype, some(outside, each))?;
-    let mut met = Copied::new(cores, indices.dtype, some(outside, each))?;
+    let mut input = ImageBuffer::new(cores, src.dtype, some(inside, each))?;
+    let mut best = ImageBuffer::new(cores, dst.dtype, some(outside, each))?;
+    let mut met = ImageBuffer::new(cores, indices.dtype, some(outside, each))?;
     for first in (0..inside[0]).step_by(each) {
         let images = each.min(inside[0] - first);
         let input = input.of(&images_of(&from, inside, first, images));
@@ -167,9 +167,13 @@ pub(super) fn backward(
     let (from, at) = (access.read(&grad)?, access.read(&indices)?);
     let to = access.write(&dst)?;
     let places = at.slice::<i64>(0, at.len());
-    let inside = 0..i64::try_from(shape.in_area()).map_err(|_| Refused::Operands("planes are too large".into()))?;
+    let inside =
+        0..i64::try_from(shape.in_area()).map_err(|_| KernelRefusal::Operands("planes are too large".into()))?;
     if let Some(place) = places.iter().find(|place| !inside.contains(place)) {
-        return Err(Refused::Operands(format!("index {place} is outside the {} elements of a plane", shape.in_area())));
+        return Err(KernelRefusal::Operands(format!(
+            "index {place} is outside the {} elements of a plane",
+            shape.in_area()
+        )));
     }
     if shape.interleaved == 1 {
         real!([grad.dtype, dst.dtype], go(cores, from, places, to, shape));
@@ -178,9 +182,9 @@ pub(super) fn backward(
     let (inside, outside) = sides(shape);
     let each = at_once([(grad.dtype, outside), (indices.dtype, outside), (dst.dtype, inside)]).min(inside[0]);
     let some = |[_, channels, area]: Sides, images| [images, channels, area];
-    let mut grads = Copied::new(cores, grad.dtype, some(outside, each))?;
-    let mut chosen = Copied::new(cores, indices.dtype, some(outside, each))?;
-    let mut sums = Copied::new(cores, dst.dtype, some(inside, each))?;
+    let mut grads = ImageBuffer::new(cores, grad.dtype, some(outside, each))?;
+    let mut chosen = ImageBuffer::new(cores, indices.dtype, some(outside, each))?;
+    let mut sums = ImageBuffer::new(cores, dst.dtype, some(inside, each))?;
     for first in (0..inside[0]).step_by(each) {
         let images = each.min(inside[0] - first);
         let grads = grads.of(&images_of(&from, outside, first, images));

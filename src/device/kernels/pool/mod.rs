@@ -7,7 +7,7 @@ mod selftest;
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -26,7 +26,7 @@ pub enum Pool {
 }
 
 impl Family for Pool {
-    const UNITS: &'static [Unit] = &[Unit { name: "pool", source: include_str!("pool.cu") }];
+    const UNITS: &'static [TranslationUnit] = &[TranslationUnit { name: "pool", source: include_str!("pool.cu") }];
 
     fn name(&self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
 //! Pooling.
 
 use super::Pool;
-use crate::selftest::bound::Bound;
-use crate::selftest::case::{Case, Placed, Precision};
+use crate::selftest::bound::ErrorBound;
+use crate::selftest::case::{Case, CaseOperands, Precision};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
 use crate::{DType, PoolShape};
@@ -66,15 +66,15 @@ fn check(session: &mut Session<'_>, precision: Precision, shape: PoolShape, what
     let (inside, outside) = (planes * shape.in_area(), planes * shape.out_area());
     let mut forward = Case::new("max_pool", precision, title.clone());
     let src = forward.input("src", dtype, inside, values);
-    let dst = forward.output("dst", dtype, outside, Bound::Exact);
-    let indices = forward.output("indices", DType::I64, outside, Bound::Exact);
-    let kernel = |at: &Placed| Pool::Max { src: at[src], dst: at[dst], indices: at[indices], shape };
+    let dst = forward.output("dst", dtype, outside, ErrorBound::Exact);
+    let indices = forward.output("indices", DType::I64, outside, ErrorBound::Exact);
+    let kernel = |at: &CaseOperands| Pool::Max { src: at[src], dst: at[dst], indices: at[indices], shape };
     session.check(&forward, kernel);
 
     let mut case = Case::new("max_pool_backward", precision, title);
     let grad = case.input("grad", dtype, outside, Values::STANDARD);
     let windows = shape.kernel.div_ceil(shape.stride).pow(2);
-    let dst = case.output("dst", dtype, inside, Bound::Sum(windows));
+    let dst = case.output("dst", dtype, inside, ErrorBound::Sum(windows));
     if !session.wants(&case) {
         return;
     }

@@ -7,7 +7,7 @@ mod selftest;
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -37,7 +37,8 @@ pub enum Routing {
 }
 
 impl Family for Routing {
-    const UNITS: &'static [Unit] = &[Unit { name: "routing", source: include_str!("routing.cu") }];
+    const UNITS: &'static [TranslationUnit] =
+        &[TranslationUnit { name: "routing", source: include_str!("routing.cu") }];
 
     fn name(&self) -> &'static str {
         match self {

@@ -2,7 +2,7 @@
 
 use super::Routing;
 use crate::DType;
-use crate::selftest::bound::Bound;
+use crate::selftest::bound::ErrorBound;
 use crate::selftest::case::{Case, Precision, Skew};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
@@ -36,15 +36,15 @@ fn choices(session: &mut Session<'_>, [rows, cols, k]: [usize; 3], values: Value
         let dtype = precision.dtype();
         let mut case = Case::new("top_k", precision, what.clone());
         let src = case.input("src", dtype, rows * cols, values.clone());
-        let largest = case.output("values", dtype, rows * k, Bound::Exact);
-        let indices = case.output("indices", DType::I64, rows * k, Bound::Exact);
+        let largest = case.output("values", dtype, rows * k, ErrorBound::Exact);
+        let indices = case.output("indices", DType::I64, rows * k, ErrorBound::Exact);
         session.check(&case, |at| Routing::TopK { src: at[src], values: at[largest], indices: at[indices], cols, k });
         let mut case = Case::new("top_k_backward", precision, what.clone());
         let grad = case.input("grad", dtype, rows * k, Values::STANDARD);
         // Different ones in each row.
         let chosen = (0..rows * k).map(|i| ((i / k + i % k) % cols) as f64).collect();
         let indices = case.input("indices", DType::I64, rows * k, Values::List(chosen));
-        let dst = case.output("dst", dtype, rows * cols, Bound::Exact);
+        let dst = case.output("dst", dtype, rows * cols, ErrorBound::Exact);
         session.check(&case, |at| Routing::TopKBackward {
             grad: at[grad],
             indices: at[indices],
@@ -58,9 +58,9 @@ fn choices(session: &mut Session<'_>, [rows, cols, k]: [usize; 3], values: Value
 fn grouping(session: &mut Session<'_>, [n, groups, each]: [usize; 3], values: Values, what: String) {
     let mut case = Case::of_types("group_rows", &[DType::I64], what.clone());
     let of_each = case.input("groups", DType::I64, n, values.clone());
-    let sorted = case.output("sorted", DType::I64, n, Bound::Exact);
-    let order = case.output("order", DType::I64, n, Bound::Exact);
-    let rows = case.output("rows", DType::I64, n, Bound::Exact);
+    let sorted = case.output("sorted", DType::I64, n, ErrorBound::Exact);
+    let order = case.output("order", DType::I64, n, ErrorBound::Exact);
+    let rows = case.output("rows", DType::I64, n, ErrorBound::Exact);
     session.check(&case, |at| Routing::GroupRows {
         groups: at[of_each],
         sorted: at[sorted],
@@ -71,13 +71,13 @@ fn grouping(session: &mut Session<'_>, [n, groups, each]: [usize; 3], values: Va
     });
     let mut case = Case::of_types("group_ends", &[DType::I64], what.clone());
     let of_each = case.input("groups", DType::I64, n, values);
-    let ends = case.output("ends", DType::I32, groups, Bound::Exact);
+    let ends = case.output("ends", DType::I32, groups, ErrorBound::Exact);
     session.check(&case, |at| Routing::GroupEnds { groups: at[of_each], ends: at[ends] });
     let mut case = Case::of_types("invert", &[DType::I64], what);
     // Every position once: 7 and n have no common divisor, or there is one position after the other.
     let step = if n % 7 == 0 { 1 } else { 7 };
     let order = case.input("order", DType::I64, n, Values::List((0..n).map(|i| (i * step % n) as f64).collect()));
-    let dst = case.output("dst", DType::I64, n, Bound::Exact);
+    let dst = case.output("dst", DType::I64, n, ErrorBound::Exact);
     session.check(&case, |at| Routing::Invert { order: at[order], dst: at[dst] });
 }
 
@@ -91,7 +91,7 @@ fn products(session: &mut Session<'_>, precision: Precision, ends: &[f64], [n, k
         let a = case.input("a", dtype, rows * k, Values::STANDARD);
         let b = case.input("b", dtype, groups * n * k, Values::STANDARD);
         let last = case.input("ends", DType::I32, groups, Values::List(ends.to_vec()));
-        let dst = case.output("dst", dtype, rows * n, Bound::Sum(k));
+        let dst = case.output("dst", dtype, rows * n, ErrorBound::Sum(k));
         session.check(&case, |at| Routing::GroupedGemm {
             n,
             k,
@@ -106,6 +106,6 @@ fn products(session: &mut Session<'_>, precision: Precision, ends: &[f64], [n, k
     let a = case.input("a", dtype, rows * k, Values::STANDARD);
     let b = case.input("b", dtype, rows * n, Values::STANDARD);
     let last = case.input("ends", DType::I32, groups, Values::List(ends.to_vec()));
-    let dst = case.output("dst", dtype, groups * n * k, Bound::Sum(rows));
+    let dst = case.output("dst", dtype, groups * n * k, ErrorBound::Sum(rows));
     session.check(&case, |at| Routing::GroupedGemmOuter { m: k, n, a: at[a], b: at[b], dst: at[dst], ends: at[last] });
 }

@@ -8,7 +8,7 @@ use super::family::Family;
 use crate::DType;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -42,7 +42,8 @@ pub enum Strided {
 }
 
 impl Family for Strided {
-    const UNITS: &'static [Unit] = &[Unit { name: "strided", source: include_str!("strided.cu") }];
+    const UNITS: &'static [TranslationUnit] =
+        &[TranslationUnit { name: "strided", source: include_str!("strided.cu") }];
 
     fn name(&self) -> &'static str {
         match self {

@@ -2,7 +2,7 @@
 
 use super::Strided;
 use crate::DType;
-use crate::selftest::bound::Bound;
+use crate::selftest::bound::ErrorBound;
 use crate::selftest::case::{Case, Precision, Skew};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
@@ -81,7 +81,7 @@ pub(super) fn run(session: &mut Session<'_>) {
                 let mut case = Case::of_types("copy_strided", &[dtype], title.clone()).skewed(skew);
                 case.optional = optional;
                 let src = case.input("src", dtype, extent(shape, src_strides), Values::Below(200));
-                let dst = case.output("dst", dtype, extent(shape, dst_strides), Bound::Exact);
+                let dst = case.output("dst", dtype, extent(shape, dst_strides), ErrorBound::Exact);
                 session.check(&case, |at| Strided::Copy {
                     src: at[src].address,
                     dst: at[dst].address,
@@ -98,7 +98,7 @@ pub(super) fn run(session: &mut Session<'_>) {
             let mut case = Case::of_types("cast_strided", &[src_type, dst_type], title.clone());
             let values = if src_type.is_float() { Values::STANDARD } else { Values::Below(200) };
             let src = case.input("src", src_type, extent(shape, src_strides), values);
-            let dst = case.output("dst", dst_type, extent(shape, dst_strides), Bound::Exact);
+            let dst = case.output("dst", dst_type, extent(shape, dst_strides), ErrorBound::Exact);
             session.check(&case, |at| Strided::Cast {
                 src: at[src].address,
                 src_dtype: at[src].dtype,

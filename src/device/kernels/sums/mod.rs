@@ -7,7 +7,7 @@ mod selftest;
 use super::family::Family;
 use crate::cpu::operand::KernelResult;
 use crate::cpu::processor::Processor;
-use crate::cuda::modules::Unit;
+use crate::cuda::modules::TranslationUnit;
 use crate::cuda::queue::{Queue, Refusal};
 use crate::selftest::session::Session;
 use crate::span::{Span, Tell};
@@ -29,7 +29,7 @@ pub enum Sums {
 }
 
 impl Family for Sums {
-    const UNITS: &'static [Unit] = &[Unit { name: "sums", source: include_str!("sums.cu") }];
+    const UNITS: &'static [TranslationUnit] = &[TranslationUnit { name: "sums", source: include_str!("sums.cu") }];
 
     fn name(&self) -> &'static str {
         match self {

@@ -2,7 +2,7 @@
 
 use super::Sums;
 use crate::ChannelShape;
-use crate::selftest::bound::Bound;
+use crate::selftest::bound::ErrorBound;
 use crate::selftest::case::{Case, Precision, Skew};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
@@ -39,7 +39,7 @@ fn columns(session: &mut Session<'_>, precision: Precision) {
     ] {
         let mut case = Case::new("column_sum", precision, format!("{rows} × {cols}")).skewed(skew);
         let src = case.input("src", dtype, rows * cols, Values::STANDARD);
-        let dst = case.output("dst", dtype, cols, Bound::Sum(rows));
+        let dst = case.output("dst", dtype, cols, ErrorBound::Sum(rows));
         session.check(&case, |at| Sums::Columns { src: at[src], dst: at[dst], rows, cols });
     }
 }
@@ -62,7 +62,7 @@ fn channels(session: &mut Session<'_>, precision: Precision) {
         let shape = ChannelShape { batch, channels, area };
         let mut case = Case::new("channel_sum", precision, format!("{batch} × {channels} × {area}"));
         let src = case.input("src", dtype, shape.len(), Values::STANDARD);
-        let dst = case.output("dst", dtype, channels, Bound::Sum(shape.per_channel()));
+        let dst = case.output("dst", dtype, channels, ErrorBound::Sum(shape.per_channel()));
         session.check(&case, |at| Sums::Channels { src: at[src], dst: at[dst], shape });
     }
 }
@@ -88,11 +88,11 @@ fn means(session: &mut Session<'_>, precision: Precision) {
         let what = format!("{outer} × {middle} × {inner}");
         let mut case = Case::new("mean", precision, what.clone());
         let src = case.input("src", dtype, outer * middle * inner, Values::Normal(0.5, 1.0));
-        let dst = case.output("dst", dtype, outer * inner, Bound::Sum(middle));
+        let dst = case.output("dst", dtype, outer * inner, ErrorBound::Sum(middle));
         session.check(&case, |at| Sums::Mean { src: at[src], dst: at[dst], outer, middle, inner });
         let mut case = Case::new("mean_backward", precision, what);
         let grad = case.input("grad", dtype, outer * inner, Values::STANDARD);
-        let dst = case.output("dst", dtype, outer * middle * inner, Bound::Formula);
+        let dst = case.output("dst", dtype, outer * middle * inner, ErrorBound::Formula);
         session.check(&case, |at| Sums::MeanBackward { grad: at[grad], dst: at[dst], outer, middle, inner });
     }
 }

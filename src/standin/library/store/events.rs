@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::capture::Capture;
-use crate::clock::Moment;
+use crate::clock::HostInstant;
 
 const FIRST: u64 = 0x5300_0000_0000;
 
@@ -12,7 +12,7 @@ const FIRST: u64 = 0x5300_0000_0000;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Event {
     /// When it was recorded; never yet where there is none.
-    pub at: Option<Moment>,
+    pub at: Option<HostInstant>,
     /// When its stream is done with what lay before it, by the devices' clock.
     pub done: u64,
     /// A thread that launches nothing found it not reached: when that was, and how far the host was.

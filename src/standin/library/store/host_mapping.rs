@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Where such memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum MappingOrigin {
     /// It was made here, page-locked.
     Made,
     /// The program had it and registered it.
@@ -19,7 +19,7 @@ pub struct HostMapping {
     /// Bytes.
     pub size: u64,
     /// Where it comes from.
-    pub origin: Origin,
+    pub origin: MappingOrigin,
 }
 
 /// All of it, by address.
@@ -31,7 +31,7 @@ pub struct HostMappings {
 
 impl HostMappings {
     /// Adds a piece.
-    pub fn add(&mut self, address: u64, size: u64, origin: Origin) {
+    pub fn add(&mut self, address: u64, size: u64, origin: MappingOrigin) {
         self.bytes += size;
         self.pieces.insert(address, HostMapping { size, origin });
     }

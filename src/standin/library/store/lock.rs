@@ -11,9 +11,9 @@ use crate::{report, system};
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 /// What the process has; no other thread changes it meanwhile.
-pub struct Locked(MutexGuard<'static, Option<State>>);
+pub struct StateGuard(MutexGuard<'static, Option<State>>);
 
-impl Deref for Locked {
+impl Deref for StateGuard {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -24,17 +24,17 @@ impl Deref for Locked {
     }
 }
 
-impl DerefMut for Locked {
+impl DerefMut for StateGuard {
     fn deref_mut(&mut self) -> &mut State {
         self.0.get_or_insert_with(State::default)
     }
 }
 
 /// Waits for it.
-pub fn lock() -> Locked {
+pub fn lock() -> StateGuard {
     let mut guard = wait();
     guard.get_or_insert_with(State::default);
-    Locked(guard)
+    StateGuard(guard)
 }
 
 fn wait() -> MutexGuard<'static, Option<State>> {

@@ -7,7 +7,7 @@ const FIRST: u64 = 0x5400_0000_0000;
 #[derive(Debug, Default)]
 pub struct Physical {
     /// Memory by handle.
-    pub made: BTreeMap<u64, Made>,
+    pub made: BTreeMap<u64, PhysicalBlock>,
     /// By address: bytes and handle.
     pub mapped: BTreeMap<u64, (u64, u64)>,
     count: u64,
@@ -15,7 +15,7 @@ pub struct Physical {
 
 /// A piece of memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Made {
+pub struct PhysicalBlock {
     /// Bytes.
     pub size: u64,
     /// Of which device.
@@ -26,7 +26,7 @@ pub struct Made {
 
 impl Physical {
     /// Keeps a piece; its handle.
-    pub fn add(&mut self, made: Made) -> u64 {
+    pub fn add(&mut self, made: PhysicalBlock) -> u64 {
         self.count += 1;
         let handle = FIRST + self.count * 256;
         self.made.insert(handle, made);

@@ -20,12 +20,12 @@ static ANY: AtomicBool = AtomicBool::new(false);
 pub struct Shadow {
     pieces: BTreeMap<u64, Vec<u8>>,
     /// What other ranks will say, by address.
-    awaited: BTreeMap<u64, Awaited>,
+    awaited: BTreeMap<u64, RemoteBytes>,
 }
 
 /// Bytes that other ranks will say.
 #[derive(Clone, Copy, Debug)]
-struct Awaited {
+struct RemoteBytes {
     size: u64,
     /// Under which number it comes.
     number: u64,
@@ -60,7 +60,7 @@ impl Shadow {
         self.forget(to, size);
         for (at, whole) in awaited {
             let (first, last) = (at.max(from), (at + whole.size).min(from + size));
-            let part = Awaited { size: last - first, offset: whole.offset + (first - at), ..whole };
+            let part = RemoteBytes { size: last - first, offset: whole.offset + (first - at), ..whole };
             self.await_part(to + (first - from), part);
         }
         known.into_iter().for_each(|(at, bytes)| self.write(at, bytes));
@@ -91,10 +91,10 @@ impl Shadow {
     /// Other ranks will say what is in `size` bytes, unless something is written there before.
     pub fn await_others(&mut self, address: u64, size: u64, number: u64) {
         self.forget(address, size);
-        self.await_part(address, Awaited { size, number, offset: 0 });
+        self.await_part(address, RemoteBytes { size, number, offset: 0 });
     }
 
-    fn await_part(&mut self, address: u64, part: Awaited) {
+    fn await_part(&mut self, address: u64, part: RemoteBytes) {
         if self.awaited.len() < MOST {
             self.awaited.insert(address, part);
             ANY.store(true, Ordering::Relaxed);
@@ -103,8 +103,8 @@ impl Shadow {
 
     /// They said it: pieces, by their offset.
     pub fn arrived(&mut self, number: u64, pieces: &[(u64, Vec<u8>)]) {
-        let is_meant = |(_, part): &(&u64, &Awaited)| part.number == number;
-        let places: Vec<(u64, Awaited)> = self.awaited.iter().filter(is_meant).map(|(at, part)| (*at, *part)).collect();
+        let is_meant = |(_, part): &(&u64, &RemoteBytes)| part.number == number;
+        let places: Vec<(u64, RemoteBytes)> = self.awaited.iter().filter(is_meant).map(|(at, part)| (*at, *part)).collect();
         for (address, _) in &places {
             self.awaited.remove(address);
         }
@@ -126,7 +126,7 @@ impl Shadow {
     }
 
     fn awaited_in(&self, address: u64, size: u64) -> impl Iterator<Item = u64> {
-        let touching = move |(at, part): &(&u64, &Awaited)| *at + part.size > address;
+        let touching = move |(at, part): &(&u64, &RemoteBytes)| *at + part.size > address;
         self.awaited.range(..address.saturating_add(size)).filter(touching).map(|(at, _)| *at)
     }
 

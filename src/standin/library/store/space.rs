@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::placement::{Library, Placement};
+use crate::placement::{DeviceLibrary, Placement};
 use crate::system;
 use crate::units::{GIB, MIB};
 
@@ -69,7 +69,7 @@ impl Space {
     }
 
     /// The program begins to use a library.
-    pub fn begin(&mut self, library: Library) {
+    pub fn begin(&mut self, library: DeviceLibrary) {
         self.placement.begin(library);
     }
 
@@ -81,11 +81,11 @@ impl Space {
 
 /// Ranges of addresses that programs reserve to map memory into.
 #[derive(Debug, Default)]
-pub struct Ranges(BTreeMap<u64, Reserved>);
+pub struct Ranges(BTreeMap<u64, ReservedRange>);
 
 /// A reserved range.
 #[derive(Clone, Copy, Debug)]
-pub struct Reserved {
+pub struct ReservedRange {
     /// Bytes.
     pub size: u64,
     /// The device that was current then.
@@ -112,7 +112,7 @@ impl Ranges {
                 return None;
             }
             if system::reserve_at(base, size) {
-                self.0.insert(base, Reserved { size, device });
+                self.0.insert(base, ReservedRange { size, device });
                 return Some(base);
             }
             base = (base + size).next_multiple_of(alignment);
@@ -131,7 +131,7 @@ impl Ranges {
     }
 
     /// The range that holds an address, with its begin.
-    pub fn of(&self, address: u64) -> Option<(u64, Reserved)> {
+    pub fn of(&self, address: u64) -> Option<(u64, ReservedRange)> {
         let (&base, &reserved) = self.0.range(..=address).next_back()?;
         (address - base < reserved.size).then_some((base, reserved))
     }

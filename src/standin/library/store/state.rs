@@ -15,7 +15,7 @@ use super::streams::{COMMON, Streams};
 use crate::card::Card;
 use crate::codes::{Code, INVALID_DEVICE, NO_DEVICE, OUT_OF_MEMORY};
 use crate::costs;
-use crate::placement::Library;
+use crate::placement::DeviceLibrary;
 
 /// All of it.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ impl State {
     }
 
     /// The program begins to use a library on the device of this thread.
-    pub fn begin(&mut self, library: Library) {
+    pub fn begin(&mut self, library: DeviceLibrary) {
         // A program without a device gets its error elsewhere.
         if let Ok(device) = self.current() {
             device.space.begin(library);

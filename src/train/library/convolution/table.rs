@@ -11,12 +11,12 @@ pub(super) struct Plans {
     /// The shape; its batch means nothing.
     pub like: Convolution,
     /// By arithmetic, then by pass; empty where no batch takes any.
-    runs: [[Vec<Run>; 3]; 4],
+    runs: [[Vec<BatchSpan>; 3]; 4],
 }
 
 /// Batches whose workspaces lie on a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Run {
+pub(super) struct BatchSpan {
     first: usize,
     last: usize,
     /// Bytes for any batch.
@@ -27,7 +27,7 @@ pub(super) struct Run {
     pub alone: Option<usize>,
 }
 
-impl Run {
+impl BatchSpan {
     const fn takes_nothing(&self) -> bool {
         self.fixed == 0.0 && self.per_image == 0.0
     }
@@ -36,14 +36,14 @@ impl Run {
 impl Plans {
     /// The run that holds `batch`. Between two runs of which one takes nothing that one, else the nearest in proportion:
     /// of the measured batches, taken out one by one, this foretells the most (where it misses, cuDNN took a third plan).
-    pub fn run(&self, pass: Pass, arithmetic: Arithmetic, batch: usize) -> Run {
+    pub fn run(&self, pass: Pass, arithmetic: Arithmetic, batch: usize) -> BatchSpan {
         let runs = &self.runs[arithmetic as usize][pass as usize];
         let between = runs.windows(2).find(|pair| pair[0].last < batch && batch < pair[1].first);
         if let Some(nothing) = between.and_then(|pair| pair.iter().find(|run| run.takes_nothing())) {
             return *nothing;
         }
         // Runs are in order of their batches, which are positive.
-        let gap = |run: &Run| {
+        let gap = |run: &BatchSpan| {
             if batch < run.first {
                 as_f64(run.first) / as_f64(batch.max(1))
             } else {
@@ -75,7 +75,7 @@ fn read(text: &str) -> Vec<Plans> {
 fn plans(line: &str, batches: &[usize]) -> Option<Plans> {
     let (text, curves) = line.split_once(':')?;
     let like = shape(text)?;
-    let mut runs: [[Vec<Run>; 3]; 4] = Default::default();
+    let mut runs: [[Vec<BatchSpan>; 3]; 4] = Default::default();
     let mut kinds = curves.split(';');
     for passes in &mut runs {
         let mut texts = kinds.next()?.split('|');
@@ -110,8 +110,8 @@ pub(super) fn line(text: &str) -> Option<(f64, f64)> {
     Some((fixed.parse().ok()?, per_image.parse().ok()?))
 }
 
-fn curve(text: &str, batches: &[usize]) -> Option<Vec<Run>> {
-    let mut runs = Vec::<Run>::new();
+fn curve(text: &str, batches: &[usize]) -> Option<Vec<BatchSpan>> {
+    let mut runs = Vec::<BatchSpan>::new();
     for word in text.split_whitespace() {
         let (first, text) = word.split_once('=')?;
         let first = first.parse().ok()?;
@@ -119,7 +119,7 @@ fn curve(text: &str, batches: &[usize]) -> Option<Vec<Run>> {
         if let Some(before) = runs.last_mut() {
             before.last = batches.iter().copied().filter(|&batch| batch < first).max()?;
         }
-        runs.push(Run { first, last: *batches.last()?, fixed, per_image, alone: None });
+        runs.push(BatchSpan { first, last: *batches.last()?, fixed, per_image, alone: None });
     }
     for run in &mut runs {
         run.alone = (run.first == run.last).then_some(run.first);
@@ -172,6 +172,6 @@ mod tests {
         assert_eq!((at(9).fixed, at(15).fixed), (-16.0, 7.0));
         assert_eq!((at(16).fixed, at(16).alone), (7.0, Some(16)));
         assert_eq!((at(17).fixed, at(500).fixed), (0.0, 0.0), "nothing reaches as far as it can");
-        assert_eq!(plans.run(Pass::WeightGradient, Arithmetic::F32, 3), Run::default());
+        assert_eq!(plans.run(Pass::WeightGradient, Arithmetic::F32, 3), BatchSpan::default());
     }
 }

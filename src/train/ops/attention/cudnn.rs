@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use vramlab_allocator::units::Bytes;
 use vramlab_device::{AttentionShape, DType, FusedAttention};
 
-use super::heads::{Computed, Heads};
+use super::heads::{FusedOutput, Heads};
 
 impl Context {
     pub(super) fn cudnn_attention(
@@ -39,7 +39,7 @@ impl Context {
             };
             let logsumexp = cx.activation(Shape::new(&[batch, heads, rows]), DType::F32, "logsumexp")?;
             drop(cx.scratch(256, "attention workspace")?);
-            let computed = Computed { out, logsumexp, lse_stride: rows };
+            let computed = FusedOutput { out, logsumexp, lse_stride: rows };
             cx.fused(FusedAttention::CuDnn, shape, parts, &computed)?;
             let results = [cx.save(&computed.out)?, cx.save(&computed.logsumexp)?, cx.save(&seed)?, cx.save(&offset)?];
             let bias = bias.map(|bias| cx.save(&bias)).transpose()?;
@@ -52,7 +52,7 @@ impl Context {
                 let parts = Heads { q, k, v };
                 let [out, logsumexp, seed, offset] = &results;
                 let logsumexp = logsumexp.unpack(cx)?;
-                let computed = Computed { out: out.unpack(cx)?, logsumexp, lse_stride: rows };
+                let computed = FusedOutput { out: out.unpack(cx)?, logsumexp, lse_stride: rows };
                 let _generator = (seed.unpack(cx)?, offset.unpack(cx)?);
                 // A gradient takes the layout of its part: head by head where that comes from page-locked memory, from a cache or from
                 // a concatenation.

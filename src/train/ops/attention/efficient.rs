@@ -7,7 +7,7 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{AttentionShape, DType, FusedAttention};
 
-use super::heads::{Computed, Heads};
+use super::heads::{FusedOutput, Heads};
 
 impl Context {
     pub(super) fn efficient_attention(
@@ -34,7 +34,7 @@ impl Context {
             };
             let logsumexp = cx.activation(Shape::new(&[batch, heads, lse_stride]), DType::F32, "logsumexp")?;
             cx.efficient_accumulator(&output, head_size)?;
-            let computed = Computed { out, logsumexp, lse_stride };
+            let computed = FusedOutput { out, logsumexp, lse_stride };
             cx.fused(FusedAttention::Efficient, shape, parts, &computed)?;
             let results = [cx.save(&computed.out)?, cx.save(&computed.logsumexp)?];
             let bias = bias.map(|bias| cx.save(&bias)).transpose()?;
@@ -49,7 +49,7 @@ impl Context {
                 let by_head = bias.is_some() && parts.k.is_row_major();
                 let [out, logsumexp] = &results;
                 let logsumexp = logsumexp.unpack(cx)?;
-                let computed = Computed { out: out.unpack(cx)?, logsumexp, lse_stride };
+                let computed = FusedOutput { out: out.unpack(cx)?, logsumexp, lse_stride };
                 let keys = if by_head { parts.k.shape() } else { grad.shape() };
                 let gradients = cx.part_gradients([grad.shape(), keys, keys], dtype)?;
                 // Row sums of gradient · output: in f32 by two ops and a copy into the layout that the kernel reads, in

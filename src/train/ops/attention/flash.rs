@@ -1,17 +1,17 @@
 //! Flash attention: first choice for 16 bit where cuDNN's is not.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{AttentionShape, DType, FusedAttention, kernels};
 
-use super::heads::{Computed, Heads};
+use super::heads::{FusedOutput, Heads};
 
 /// What backward needs of a flash attention beside queries, keys and values.
 struct FlashSaved {
-    results: [Saved; 4],
+    results: [SavedVariable; 4],
     shape: AttentionShape,
     padded_size: usize,
 }
@@ -64,7 +64,7 @@ impl Context {
                 cx.fused_inference(FusedAttention::Flash, shape, parts, &out)?;
                 return Ok(out);
             };
-            let computed = Computed { out, logsumexp, lse_stride: rows };
+            let computed = FusedOutput { out, logsumexp, lse_stride: rows };
             cx.fused(FusedAttention::Flash, shape, parts, &computed)?;
             drop(partial);
             let results = [cx.save(&output)?, cx.save(&computed.logsumexp)?, cx.save(&seed)?, cx.save(&unused)?];
@@ -132,7 +132,7 @@ impl FlashSaved {
         let out = out.unpack(cx)?;
         let by_head = out.shape().dims().len() == 4;
         let out = if by_head { out } else { Context::by_heads(&out, kernel_shape, *padded_size) };
-        let computed = Computed { out, logsumexp: logsumexp.unpack(cx)?, lse_stride: rows };
+        let computed = FusedOutput { out, logsumexp: logsumexp.unpack(cx)?, lse_stride: rows };
         let _generator = (seed.unpack(cx)?, unused.unpack(cx)?);
         // What was padded is no longer contiguous to PyTorch, nor is an output that lies head by head.
         let copy = |what| cx.temporary(grad.shape(), grad.dtype(), what);

@@ -15,7 +15,7 @@ use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, Operand, k
 use vramlab_model::Category;
 
 use super::Scores;
-use super::heads::{Computed, Heads};
+use super::heads::{FusedOutput, Heads};
 
 /// The gradients of keys (or of values), one for every head of queries: head by head, or side by side as a projection lies.
 fn of_every_head(shape: AttentionShape, by_head: bool, address: Address, dtype: DType) -> HeadView {
@@ -229,7 +229,7 @@ impl Context {
         &self,
         (by, shape): (FusedAttention, AttentionShape),
         parts: &Heads,
-        computed: &Computed,
+        computed: &FusedOutput,
         grad: &Tensor,
         [dq, dk, dv]: [&Tensor; 3],
         expanded: [Address; 2],

@@ -34,7 +34,7 @@ impl Heads {
 }
 
 /// What a fused kernel leaves for its backward.
-pub(super) struct Computed {
+pub(super) struct FusedOutput {
     pub out: Tensor,
     pub logsumexp: Tensor,
     pub lse_stride: usize,

@@ -21,14 +21,14 @@ pub use grouped::SideBySide;
 pub(super) use math::{evenly_spaced, matrices};
 
 use backend::{Backend, Inputs};
-use heads::{Computed, Heads};
+use heads::{FusedOutput, Heads};
 
 use crate::config::AttentionKernel;
 use crate::context::{AttentionChoice, Context};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
-use crate::tensor::{Source, Tensor};
+use crate::tensor::{GradientTarget, Tensor};
 use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, kernels};
 
 /// What becomes of the products of queries and keys.
@@ -199,7 +199,7 @@ impl Context {
                 Ok([Some(output), None, None])
             })
         } else {
-            Source::Constant
+            GradientTarget::Constant
         };
         let mut part = |slot: u8| {
             let view = qkv
@@ -243,7 +243,7 @@ impl Context {
     }
 
     /// The fused kernel, for a backward pass to come.
-    fn fused(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, computed: &Computed) -> OpResult<()> {
+    fn fused(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, computed: &FusedOutput) -> OpResult<()> {
         self.launch(kernels::Attention::Forward {
             by,
             shape,
@@ -267,7 +267,7 @@ impl Context {
         &self,
         (by, shape): (FusedAttention, AttentionShape),
         parts: &Heads,
-        computed: &Computed,
+        computed: &FusedOutput,
         grad: &Tensor,
         [dq, dk, dv]: [HeadView; 3],
     ) -> OpResult<()> {

@@ -1,6 +1,6 @@
 //! Causal attention by two products, a mask by `where` and a softmax by its formula.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 use crate::ops::attention::{evenly_spaced, matrices};
 use crate::ops::masks::minus_infinity;
@@ -12,7 +12,7 @@ use vramlab_device::{DType, kernels};
 use super::row_numbers;
 
 /// What attention leaves: its result, heads side by side, and what local variables of the module's forward hold until that returns.
-pub struct Attended {
+pub struct AttentionOutput {
     /// (batch, rows, width).
     pub merged: Tensor,
     _positions: Tensor,
@@ -21,20 +21,20 @@ pub struct Attended {
 
 /// What the ops save, in their order.
 struct Residuals {
-    q: Saved,
-    k: Saved,
-    mask: Saved,
+    q: SavedVariable,
+    k: SavedVariable,
+    mask: SavedVariable,
     softmax: SoftmaxResiduals,
-    weights: Saved,
-    v: Saved,
+    weights: SavedVariable,
+    v: SavedVariable,
 }
 
 /// What a softmax of four ops saves.
 struct SoftmaxResiduals {
-    largest: Saved,
-    exponentials: Saved,
-    dividends: Saved,
-    sums: Saved,
+    largest: SavedVariable,
+    exponentials: SavedVariable,
+    dividends: SavedVariable,
+    sums: SavedVariable,
 }
 
 /// What backward knows of its forward.
@@ -55,7 +55,7 @@ impl Context {
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn attention_by_hand(&mut self, [q, k, v]: [&Tensor; 3]) -> OpResult<Attended> {
+    pub fn attention_by_hand(&mut self, [q, k, v]: [&Tensor; 3]) -> OpResult<AttentionOutput> {
         let rows = q.shape().dims().get(2).copied().unwrap_or(1);
         let (positions, mask) = self.op("causal mask", |cx| {
             let positions = cx.activation(Shape::new(&[rows]), DType::I64, "positions")?;
@@ -66,7 +66,7 @@ impl Context {
         let (q, k) = (self.cast_to_lower(q, "queries copy")?, self.cast_to_lower(k, "keys copy")?);
         let attended = self.op("attention by hand", |cx| cx.heads_by_hand(q, k, v, &mask))?;
         let merged = self.merge_heads(&attended)?;
-        Ok(Attended { merged, _positions: positions, _mask: mask })
+        Ok(AttentionOutput { merged, _positions: positions, _mask: mask })
     }
 
     fn heads_by_hand(&mut self, q: Tensor, k: Tensor, v: &Tensor, mask: &Tensor) -> OpResult<Tensor> {
@@ -113,7 +113,7 @@ impl Context {
     }
 
     /// `torch.where(mask, scores, float("-inf"))`.
-    fn masked_by_hand(&mut self, scores: Tensor, mask: &Tensor) -> OpResult<(Tensor, Saved)> {
+    fn masked_by_hand(&mut self, scores: Tensor, mask: &Tensor) -> OpResult<(Tensor, SavedVariable)> {
         let (dtype, rows) = (scores.dtype(), scores.shape().last());
         let infinity = self.temporary(Shape::new(&[]), dtype, "minus infinity")?;
         let saved = self.save(mask)?;

@@ -1,6 +1,6 @@
 //! Cross-entropy by its formula: a log-softmax of elementary ops, its negative, what the targets gather of it, the mean.
 
-use crate::context::{Context, Saved};
+use crate::context::{Context, SavedVariable};
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
@@ -10,12 +10,12 @@ use vramlab_device::{DType, kernels};
 use super::row_numbers;
 
 /// What the ops save.
-struct Residuals {
-    largest: Saved,
-    exponentials: Saved,
-    sums: Saved,
-    negative: Saved,
-    targets: Saved,
+struct LossResiduals {
+    largest: SavedVariable,
+    exponentials: SavedVariable,
+    sums: SavedVariable,
+    negative: SavedVariable,
+    targets: SavedVariable,
 }
 
 impl Context {
@@ -63,7 +63,7 @@ impl Context {
             if !cx.differentiates(&[logits]) {
                 return Ok(loss);
             }
-            let saved = Residuals {
+            let saved = LossResiduals {
                 largest,
                 exponentials: saved_exponentials,
                 sums: saved_sums,
@@ -82,7 +82,7 @@ impl Context {
     fn cross_entropy_by_hand_backward(
         &mut self,
         grad: &Tensor,
-        saved: Residuals,
+        saved: LossResiduals,
         shape: Shape,
         [low, wide]: [DType; 2],
     ) -> OpResult<Tensor> {

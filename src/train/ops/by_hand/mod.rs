@@ -13,7 +13,7 @@ mod product;
 mod rotary;
 mod swish;
 
-pub use attention::Attended;
+pub use attention::AttentionOutput;
 
 use crate::context::Context;
 use crate::error::OpResult;

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::error::OpResult;
-use crate::ops::rms_norm::Factor;
+use crate::ops::rms_norm::WeightSide;
 use crate::tensor::Tensor;
 use vramlab_device::DType;
 
@@ -27,7 +27,7 @@ impl Context {
         let normalised = self.scale_rows(&x, &factors)?;
         drop(x);
         // The reciprocal roots are a variable of the norm's forward, and so is what they made of the input.
-        let wide = self.scale_columns(&normalised, weight, Factor::First)?;
+        let wide = self.scale_columns(&normalised, weight, WeightSide::First)?;
         let output = if wide.dtype() == dtype { wide } else { self.cast(&wide, dtype, "norm output")? };
         drop((normalised, factors));
         Ok(output)

@@ -11,7 +11,7 @@ use crate::model::{Occupancy, SegmentView};
 use crate::tui::beside;
 use crate::tui::ghost_table;
 use crate::tui::stage::Stage;
-use crate::tui::states::Picked;
+use crate::tui::states::SelectedPart;
 
 /// From this width on the largest blocks stand beside the figures.
 const ABREAST: u16 = 160;
@@ -22,7 +22,7 @@ const LEAST_MOVES: u16 = 3;
 pub(super) fn render(
     stage: &Stage<'_>,
     survey: &Survey,
-    picked: Option<Picked>,
+    picked: Option<SelectedPart>,
     (kind, cells): (Frame, Rect),
     area: Rect,
     buf: &mut Buffer,
@@ -85,7 +85,11 @@ pub(super) fn render_table(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
 }
 
 /// The bytes that the block has there which is selected in the run: both were taken at the same event.
-fn counterpart(picked: Picked, run: &[SegmentView], ghost: &[SegmentView]) -> Option<(usize, std::ops::Range<u64>)> {
+fn counterpart(
+    picked: SelectedPart,
+    run: &[SegmentView],
+    ghost: &[SegmentView],
+) -> Option<(usize, std::ops::Range<u64>)> {
     let born = picked.block(run)?.born;
     ghost.iter().enumerate().find_map(|(index, segment)| {
         let block = segment.blocks.iter().find(|block| block.born == born && born > 0)?;

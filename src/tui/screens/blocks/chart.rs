@@ -6,22 +6,22 @@ use ratatui::text::Span;
 
 use crate::drawing::figures;
 use crate::drawing::legend;
-use crate::drawing::map::{self, Entry, Plan, Sheet, Survey};
+use crate::drawing::map::{self, KeyEntry, Plan, Sheet, Survey};
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::tui::stage::{Layout, Stage};
-use crate::tui::states::Picked;
+use crate::tui::stage::{FrameLayout, Stage};
+use crate::tui::states::SelectedPart;
 use crate::units::Bytes;
 
 /// Draws it; puts into the layout where a click selects, and the rows.
 pub(super) fn render(
     stage: &Stage<'_>,
     survey: &Survey,
-    picked: Option<Picked>,
+    picked: Option<SelectedPart>,
     kind: Frame,
     area: Rect,
     buf: &mut Buffer,
-    layout: &mut Layout,
+    layout: &mut FrameLayout,
 ) {
     let (theme, view, state) = (stage.theme, stage.shown, &stage.states.blocks);
     let (margin, edges) = if kind == Frame::Box { (4, 2) } else { (2, 1) };
@@ -104,9 +104,9 @@ fn key(stage: &Stage<'_>, survey: &Survey, with_bytes: bool, width: usize) -> Ve
     let (theme, view, coloring) = (stage.theme, stage.shown, stage.states.blocks.coloring);
     let ledger = &view.ledger;
     let unit = stage.unit();
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<KeyEntry> = Vec::new();
     for (tone, label, bytes) in survey.legend().into_iter().filter(|(_, _, bytes)| *bytes > Bytes::ZERO) {
-        entries.push(Entry::new(coloring.mark(tone, theme), label, bytes));
+        entries.push(KeyEntry::new(coloring.mark(tone, theme), label, bytes));
     }
     entries.extend(map::account_entries(ledger, stage.touched(), theme));
     if with_bytes {

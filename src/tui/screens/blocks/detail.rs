@@ -8,19 +8,19 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
-use super::story::Story;
+use super::story::BlockStory;
 use crate::allocator::PoolKind;
 use crate::drawing::figures;
 use crate::drawing::legend::{account_marks, legend_of};
 use crate::drawing::map::{Survey, stream_name};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::Token;
-use crate::model::{BlockView, Hole, Part, SegmentView, View, naming};
-use crate::source::Kind;
+use crate::model::{BlockView, Hole, SegmentPart, SegmentView, View, naming};
+use crate::source::SourceKind;
 use crate::tui::action::Action;
-use crate::tui::copied::{self, Copied};
+use crate::tui::copied::{self, Clipping};
 use crate::tui::stage::Stage;
-use crate::tui::states::{BlocksAction, Lookup, Picked, ScreenAction};
+use crate::tui::states::{BlocksAction, Lookup, ScreenAction, SelectedPart};
 use crate::units::{Address, Bytes, MIB, StreamId};
 
 /// Cells of the labels.
@@ -84,7 +84,7 @@ impl Fact {
 pub(super) fn render(
     stage: &Stage<'_>,
     survey: &Survey,
-    picked: Option<Picked>,
+    picked: Option<SelectedPart>,
     kind: Frame,
     area: Rect,
     buf: &mut Buffer,
@@ -137,32 +137,32 @@ fn below_each_other(facts: Vec<Fact>, stage: &Stage<'_>, area: Rect, buf: &mut B
 }
 
 /// What lies around what is selected, in address order.
-fn neighbours(stage: &Stage<'_>, picked: Picked, area: Rect, buf: &mut Buffer) {
+fn neighbours(stage: &Stage<'_>, picked: SelectedPart, area: Rect, buf: &mut Buffer) {
     let (theme, view) = (stage.theme, stage.shown);
     let Some(segment) = view.segments.get(picked.segment).filter(|_| area.height >= 5) else { return };
     let rows = usize::from(area.height - 2);
     let middle = match picked.part {
-        Some(Part::Block(index)) => index,
-        Some(Part::Hole(hole)) => hole.before,
+        Some(SegmentPart::Block(index)) => index,
+        Some(SegmentPart::Hole(hole)) => hole.before,
         None => 0,
     };
     let part = |index: usize| {
-        let block = segment.blocks.get(index).map(|_| Part::Block(index));
-        segment.hole_before(index).map(Part::Hole).into_iter().chain(block)
+        let block = segment.blocks.get(index).map(|_| SegmentPart::Block(index));
+        segment.hole_before(index).map(SegmentPart::Hole).into_iter().chain(block)
     };
-    let parts: Vec<Part> =
+    let parts: Vec<SegmentPart> =
         (middle.saturating_sub(rows)..=segment.blocks.len().min(middle + rows)).flat_map(part).collect();
     let at = picked.part.and_then(|picked| parts.iter().position(|part| *part == picked));
     let first = at.map_or(0, |at| at.saturating_sub(rows / 2)).min(parts.len().saturating_sub(rows));
     put(area, 1, vec![span(theme, Token::Dim, "in its segment, by address")], buf);
     for (y, part) in (2..area.height).zip(&parts[first..]) {
         let (size, mark, name, token) = match part {
-            Part::Hole(hole) => {
+            SegmentPart::Hole(hole) => {
                 let [stranded, releasable, ..] = account_marks(theme).map(|(mark, _)| mark);
                 let mark = if hole.stranded() > Bytes::ZERO { stranded } else { releasable };
                 (hole.size, mark, "free".to_owned(), Token::Dim)
             }
-            Part::Block(index) => match segment.blocks.get(*index) {
+            SegmentPart::Block(index) => match segment.blocks.get(*index) {
                 Some(block) => (block.size, legend_of(block.category, theme), named(view, block), Token::Text),
                 None => continue,
             },
@@ -235,17 +235,17 @@ fn second(facts: &[Fact], rows: usize, width: u16) -> u16 {
 }
 
 /// The same as text, a line for each fact.
-pub(super) fn copied(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>) -> Copied {
+pub(super) fn copied(stage: &Stage<'_>, survey: &Survey, picked: Option<SelectedPart>) -> Clipping {
     let (title, facts) = told(stage, survey, picked, true);
     let mut text = format!("{title} of {}", copied::whose(stage));
     for fact in facts.iter().filter(|fact| !fact.key && !fact.text.is_empty()) {
         text.push_str(&format!("\n{}: {}", fact.label, fact.text));
     }
-    Copied::new(title, &text)
+    Clipping::new(title, &text)
 }
 
 /// The title, and what is told.
-fn told(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>, in_title: bool) -> (&'static str, Vec<Fact>) {
+fn told(stage: &Stage<'_>, survey: &Survey, picked: Option<SelectedPart>, in_title: bool) -> (&'static str, Vec<Fact>) {
     let segments = &stage.shown.segments;
     let at = picked.and_then(|picked| Some((picked, segments.get(picked.segment)?)));
     let Some((picked, segment)) = at else {
@@ -254,13 +254,13 @@ fn told(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>, in_title: bo
             None => ("all segments", overview(stage, survey, in_title)),
         };
     };
-    let teller = Teller { stage, survey, segment, index: picked.segment, story: Story::new(stage) };
+    let teller = DetailWriter { stage, survey, segment, index: picked.segment, story: BlockStory::new(stage) };
     match picked.part {
-        Some(Part::Block(index)) => match segment.blocks.get(index) {
+        Some(SegmentPart::Block(index)) => match segment.blocks.get(index) {
             Some(block) => ("block", teller.block(index, block)),
             None => ("segment", teller.segment()),
         },
-        Some(Part::Hole(hole)) => ("hole", teller.hole(&hole)),
+        Some(SegmentPart::Hole(hole)) => ("hole", teller.hole(&hole)),
         None => ("segment", teller.segment()),
     }
 }
@@ -316,15 +316,15 @@ fn overview(stage: &Stage<'_>, survey: &Survey, in_title: bool) -> Vec<Fact> {
 }
 
 /// Tells of what lies in a segment.
-struct Teller<'a> {
+struct DetailWriter<'a> {
     stage: &'a Stage<'a>,
     survey: &'a Survey,
     segment: &'a SegmentView,
     index: usize,
-    story: Story<'a>,
+    story: BlockStory<'a>,
 }
 
-impl Teller<'_> {
+impl DetailWriter<'_> {
     fn view(&self) -> &View {
         self.stage.shown
     }
@@ -364,7 +364,7 @@ impl Teller<'_> {
     fn maker(&self, op: &str, name: &str) -> String {
         let known = if op.is_empty() && name.ends_with(')') { name } else { op };
         match (known, &self.stage.picture.kind) {
-            ("", Kind::Snapshot(_)) => "not recorded".to_owned(),
+            ("", SourceKind::Snapshot(_)) => "not recorded".to_owned(),
             ("", _) => "between ops".to_owned(),
             (known, _) => naming::thing(known).to_owned(),
         }

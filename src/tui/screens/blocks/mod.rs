@@ -28,15 +28,15 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 use crate::drawing::map::Survey;
 use crate::drawing::pane::Frame;
 use crate::model::Grouping;
-use crate::source::{Picture, Wanted, Window};
-use crate::tui::action::{Action, Binding, Group, Key};
-use crate::tui::copied::Copied;
+use crate::source::{Picture, StudyRequest, Window};
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
+use crate::tui::copied::Clipping;
 use crate::tui::holders;
 use crate::tui::large::Large;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
-use crate::tui::stage::{Layout, Stage};
-use crate::tui::states::{BlocksAction, Lookup, Picked, ScreenAction, ScreenStates};
+use crate::tui::stage::{FrameLayout, Stage};
+use crate::tui::states::{BlocksAction, Lookup, ScreenAction, ScreenStates, SelectedPart};
 
 pub(crate) const SCREEN: Screen = Screen {
     key: '2',
@@ -68,7 +68,7 @@ fn bindings() -> Vec<Binding> {
     };
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Blocks(action));
-    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, KeyGroup::View, hint, help);
     vec![
         view(
             &[plain('_')],
@@ -104,19 +104,19 @@ fn bindings() -> Vec<Binding> {
 }
 
 /// The step around the cursor: it tells when a block dies.
-fn wants(_: &mut ScreenStates, _: &Picture) -> Option<Wanted> {
-    Some(Wanted { window: Window::Step, grouping: Grouping::Category })
+fn wants(_: &mut ScreenStates, _: &Picture) -> Option<StudyRequest> {
+    Some(StudyRequest { window: Window::Step, grouping: Grouping::Category })
 }
 
 /// What is selected; where nothing is, the sums of all segments.
-fn selected(stage: &Stage<'_>) -> Copied {
+fn selected(stage: &Stage<'_>) -> Clipping {
     let state = &stage.states.blocks;
     let survey = state.survey(stage.shown, &stage.picture.history);
     detail::copied(stage, &survey, state.picked(&stage.shown.segments))
 }
 
-fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
-    let mut layout = Layout::default();
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
+    let mut layout = FrameLayout::default();
     let state = &stage.states.blocks;
     let survey = state.survey(stage.shown, &stage.picture.history);
     let picked = state.picked(&stage.shown.segments);
@@ -166,10 +166,10 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
 fn haunted(
     stage: &Stage<'_>,
     survey: &Survey,
-    picked: Option<Picked>,
+    picked: Option<SelectedPart>,
     area: Rect,
     buf: &mut Buffer,
-    layout: &mut Layout,
+    layout: &mut FrameLayout,
 ) {
     let abreast = area.width >= TWO_COLUMNS && area.height >= 16;
     let under = if abreast { (area.height / 4).clamp(5, 14) } else { (area.height / 4).clamp(5, 8) };

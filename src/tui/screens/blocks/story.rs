@@ -1,24 +1,24 @@
 //! When a block was born and when it dies, in words.
 
 use crate::model::{BlockView, OpRun, Study};
-use crate::source::Kind;
+use crate::source::SourceKind;
 use crate::tui::stage::Stage;
 use crate::units::Address;
 
 /// What is told of blocks at one moment.
-pub(super) struct Story<'a> {
+pub(super) struct BlockStory<'a> {
     stage: &'a Stage<'a>,
     study: Option<&'a Study>,
     position: u64,
 }
 
-impl<'a> Story<'a> {
+impl<'a> BlockStory<'a> {
     pub fn new(stage: &'a Stage<'a>) -> Self {
         Self { stage, study: stage.picture.study.as_deref(), position: stage.shown.position }
     }
 
     fn is_snapshot(&self) -> bool {
-        matches!(self.stage.picture.kind, Kind::Snapshot(_))
+        matches!(self.stage.picture.kind, SourceKind::Snapshot(_))
     }
 
     /// `step 41, forward · 812 events ago`.
@@ -99,7 +99,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::drawing::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{ColorTier, ThemeCatalog};
     use crate::model::{Event, EventKind, Grouping, Lab, View};
     use crate::source::{Cursor, Extent, Picture};
     use crate::synthetic;
@@ -111,7 +111,7 @@ mod tests {
         position: usize,
         events: &[Event],
         study: bool,
-        tell: impl Fn(&Story<'_>, &BlockView, Address) -> T,
+        tell: impl Fn(&BlockStory<'_>, &BlockView, Address) -> T,
     ) -> Vec<T> {
         let is_begin = |event: &Event| matches!(event.kind, EventKind::StepBegin { .. });
         let begin = events[..position].iter().rposition(is_begin).unwrap();
@@ -138,7 +138,7 @@ mod tests {
             study,
             ..Picture::default()
         };
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let states = ScreenStates::default();
         let stage = Stage {
             picture: &picture,
@@ -156,7 +156,7 @@ mod tests {
             aim: None,
             allowed: None,
         };
-        let story = Story::new(&stage);
+        let story = BlockStory::new(&stage);
         let segments = picture.view.segments.iter();
         let blocks = segments
             .flat_map(|segment| segment.blocks.iter().map(|block| (segment.address.offset(block.offset), block)));

@@ -7,20 +7,20 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::detail::named;
-use super::story::Story;
+use super::story::BlockStory;
 use crate::allocator::PoolKind;
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend::legend_of;
 use crate::drawing::map::{Survey, stream_name};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::Token;
-use crate::model::{Hole, Part, SegmentView};
+use crate::model::{Hole, SegmentPart, SegmentView};
 use crate::tui::stage::Stage;
-use crate::tui::states::Picked;
+use crate::tui::states::SelectedPart;
 use crate::units::Bytes;
 
 /// Draws the table.
-pub(super) fn render(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>, area: Rect, buf: &mut Buffer) {
+pub(super) fn render(stage: &Stage<'_>, survey: &Survey, picked: Option<SelectedPart>, area: Rect, buf: &mut Buffer) {
     if area.height < 4 {
         return;
     }
@@ -60,10 +60,10 @@ const COLUMNS: [(&str, usize); 9] = [
     ("largest hole", 13),
 ];
 
-fn segments(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>, area: Rect, buf: &mut Buffer) {
+fn segments(stage: &Stage<'_>, survey: &Survey, picked: Option<SelectedPart>, area: Rect, buf: &mut Buffer) {
     let (theme, view) = (stage.theme, stage.shown);
     let order = stage.states.blocks.ordered(view, survey);
-    let unit = Unit::for_largest(view.segments.iter().map(|segment| segment.size).max().unwrap_or_default());
+    let unit = ByteUnit::for_largest(view.segments.iter().map(|segment| segment.size).max().unwrap_or_default());
     let seen = usize::from(area.height).saturating_sub(1);
     // The one that is selected stays among those that are seen.
     let at = picked.and_then(|picked| order.iter().position(|index| *index == picked.segment));
@@ -110,7 +110,7 @@ fn pool(segment: &SegmentView) -> &'static str {
     }
 }
 
-fn matches(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>, area: Rect, buf: &mut Buffer) {
+fn matches(stage: &Stage<'_>, survey: &Survey, picked: Option<SelectedPart>, area: Rect, buf: &mut Buffer) {
     let (theme, view) = (stage.theme, stage.shown);
     let seen = usize::from(area.height).saturating_sub(1);
     let mut largest = BinaryHeap::with_capacity(seen + 1);
@@ -125,15 +125,16 @@ fn matches(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>, area: Rec
             }
         }
     }
-    let story = Story::new(stage);
-    let unit = Unit::for_largest(largest.iter().map(|Reverse((size, _))| *size).max().unwrap_or_default());
+    let story = BlockStory::new(stage);
+    let unit = ByteUnit::for_largest(largest.iter().map(|Reverse((size, _))| *size).max().unwrap_or_default());
     let name = usize::from(area.width).saturating_sub(56).clamp(16, 60);
     let head = format!("  {:>9}   {:<name$} {:<18} born", unit.name(), "block", "at");
     put(area, 0, vec![span(theme, Token::Dim, head)], buf);
     for (y, Reverse((size, Reverse((index, at))))) in (1..area.height).zip(largest.into_sorted_vec()) {
         let Some(segment) = view.segments.get(index) else { continue };
         let Some(block) = segment.blocks.get(at) else { continue };
-        let selected = picked.is_some_and(|picked| (picked.segment, picked.part) == (index, Some(Part::Block(at))));
+        let selected =
+            picked.is_some_and(|picked| (picked.segment, picked.part) == (index, Some(SegmentPart::Block(at))));
         let (mark, token) = if selected { ("▸ ", Token::Strong) } else { ("  ", Token::Text) };
         let figure = vec![
             span(theme, Token::Key, mark),

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Compared;
+use super::ComparisonFrame;
 use super::bar;
 use super::flips;
 use super::metric::Metric;
@@ -34,7 +34,7 @@ struct Bar {
 }
 
 /// The figures of the table. All bytes have one scale, so that every bar of them can be held against every other.
-fn figures(compared: &Compared<'_>) -> Vec<BarGroup> {
+fn figures(compared: &ComparisonFrame<'_>) -> Vec<BarGroup> {
     let unit = unit(compared);
     let group = |metric: Metric| {
         let figure = |(place, configuration)| {
@@ -56,7 +56,7 @@ fn figures(compared: &Compared<'_>) -> Vec<BarGroup> {
 }
 
 /// The most that was allocated in each phase of the step whose curve is drawn.
-fn phases(compared: &Compared<'_>) -> Vec<BarGroup> {
+fn phases(compared: &ComparisonFrame<'_>) -> Vec<BarGroup> {
     let unit = unit(compared);
     let curve = |place: usize| -> Option<&Profile> { compared.all.get(place)?.curve.as_deref() };
     let highest: Vec<(usize, &[(Phase, Bytes)])> =
@@ -75,7 +75,7 @@ fn phases(compared: &Compared<'_>) -> Vec<BarGroup> {
 }
 
 /// The most bytes that any configuration took: what a full bar of bytes stands for.
-fn most(compared: &Compared<'_>) -> f64 {
+fn most(compared: &ComparisonFrame<'_>) -> f64 {
     let reserved = compared.all.iter().filter_map(|one| Metric::Reserved.of_configuration(one));
     let curves = compared.all.iter().filter_map(|one| one.curve.as_deref()?.peak());
     let curves = curves.map(|sample| sample.allocated.get() as f64);
@@ -83,7 +83,7 @@ fn most(compared: &Compared<'_>) -> f64 {
 }
 
 /// Draws a group for each figure, then for each phase, as many as `area` holds whole; returns the rows taken.
-pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) -> u16 {
+pub(super) fn render(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffer) -> u16 {
     let theme = compared.stage.theme;
     let mut y = 0;
     let unit = unit(compared).name();
@@ -106,7 +106,7 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) -> u
 }
 
 /// Rows that [`render_one`] takes; none where no phases are known.
-pub(super) fn rows_of_one(compared: &Compared<'_>) -> Option<u16> {
+pub(super) fn rows_of_one(compared: &ComparisonFrame<'_>) -> Option<u16> {
     let phases = phases(compared).len();
     let left = flips::wanted(compared).map_or_else(|| figures_with_bars(compared).len(), usize::from);
     let rows = left.max(phases + 1);
@@ -114,12 +114,12 @@ pub(super) fn rows_of_one(compared: &Compared<'_>) -> Option<u16> {
 }
 
 /// Figures of which a bar says something.
-fn figures_with_bars(compared: &Compared<'_>) -> Vec<BarGroup> {
+fn figures_with_bars(compared: &ComparisonFrame<'_>) -> Vec<BarGroup> {
     figures(compared).into_iter().filter(|group| group.full > 0.0).collect()
 }
 
 /// Draws what flips would do to the only configuration at the left, or its figures, and its phases at the right: a row each.
-pub(super) fn render_one(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
+pub(super) fn render_one(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     let half = area.width.saturating_sub(4) / 2;
     let left = Rect { width: half, ..area };
@@ -144,7 +144,7 @@ pub(super) fn render_one(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) 
 }
 
 /// A bar from column `x` of a row on, and its figure at the right.
-fn draw(compared: &Compared<'_>, drawn: &Bar, full: f64, row: Rect, x: u16, buf: &mut Buffer) {
+fn draw(compared: &ComparisonFrame<'_>, drawn: &Bar, full: f64, row: Rect, x: u16, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     put_right(row, 0, vec![span(theme, Token::Text, drawn.text.clone())], buf);
     let cells = row.width.saturating_sub(x + FIGURE);

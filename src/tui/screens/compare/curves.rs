@@ -4,11 +4,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 
-use super::Compared;
+use super::ComparisonFrame;
 use super::metric::Metric;
 use super::rows::{numbered, token_of};
 use crate::drawing::chart::{Axis, Curve};
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
@@ -23,7 +23,7 @@ const ROWS_FOR_ALL: u16 = 8;
 const FAINT: f64 = 2.0;
 
 /// Draws the pane.
-pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
+pub(super) fn render(compared: &ComparisonFrame<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     let steps = compared.all.iter().any(|one| !one.knows_no_steps());
     let each = match (steps, compared.is_one()) {
@@ -65,7 +65,7 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     let Some(top) = curves.iter().map(|(_, profile)| highest(profile)).max().filter(|_| !plot.is_empty()) else {
         return;
     };
-    let axis = Axis::new(Unit::for_largest(top), top, plot.height);
+    let axis = Axis::new(ByteUnit::for_largest(top), top, plot.height);
     axis.draw(theme, inner, plot, buf);
     // The selected one is drawn last: where lines share a cell, it has the colour.
     let (others, selected): (Vec<_>, Vec<_>) = curves.into_iter().partition(|(place, _)| *place != compared.selected);
@@ -107,7 +107,7 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
 
 /// Whose lines are drawn beside the selected one's: all, or in few rows, where they would lie upon each other, the baseline's and that
 /// of the one that takes least.
-fn lines(compared: &Compared<'_>, rows: u16) -> Vec<usize> {
+fn lines(compared: &ComparisonFrame<'_>, rows: u16) -> Vec<usize> {
     let all = 0..compared.all.len();
     let others = all.filter(|place| *place != compared.selected);
     if rows >= ROWS_FOR_ALL || compared.all.len() <= 3 {
@@ -118,7 +118,7 @@ fn lines(compared: &Compared<'_>, rows: u16) -> Vec<usize> {
 }
 
 /// Configurations whose step goes as that of the one that is filled: their lines lie under its own.
-fn alike(compared: &Compared<'_>) -> Vec<usize> {
+fn alike(compared: &ComparisonFrame<'_>) -> Vec<usize> {
     let curve = |place: usize| compared.all.get(place).and_then(|one| one.curve.as_deref());
     let heights = |profile: &Profile| -> Vec<Bytes> {
         profile.in_columns(Profile::SAMPLES as u16).map(|sample| sample.allocated).collect()
@@ -220,17 +220,17 @@ fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{ColorTier, ThemeCatalog};
 
     #[test]
     fn what_is_filled_lies_below_its_line_and_leaves_no_row_between() {
-        let catalog = Catalog::default();
+        let catalog = ThemeCatalog::default();
         for name in ["dark", "light", "nord"] {
             let (theme, _) = catalog.load(name, ColorTier::True).unwrap();
             let faint = faint(1, &theme).unwrap();
             for rows in [3, 7, 20] {
                 let plot = Rect::new(0, 0, 60, rows);
-                let axis = Axis::new(Unit::KiB, Bytes(1000), rows);
+                let axis = Axis::new(ByteUnit::KiB, Bytes(1000), rows);
                 let heights: Vec<Bytes> = (0..60).map(|x| Bytes(x * 997 % 1000)).collect();
                 let line = Curve::of_bytes(plot, axis, heights.iter().flat_map(|bytes| [Some(*bytes); 2]));
                 let mut buf = Buffer::empty(plot);

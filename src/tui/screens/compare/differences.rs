@@ -51,7 +51,7 @@ pub(super) fn only_allocator(all: &[Arc<Configuration>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Settings;
+    use crate::model::RunSettings;
 
     fn with(values: &[(&str, &str)]) -> Arc<Configuration> {
         let setting = |(switch, value): &(&str, &str)| Setting {
@@ -61,7 +61,7 @@ mod tests {
             idle: None,
         };
         Arc::new(Configuration {
-            settings: Arc::new(Settings(values.iter().map(setting).collect())),
+            settings: Arc::new(RunSettings(values.iter().map(setting).collect())),
             step: 0,
             position: 0,
             steps: 1,

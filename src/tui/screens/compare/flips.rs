@@ -4,13 +4,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
-use super::Compared;
+use super::ComparisonFrame;
 use super::bar::bar;
 use super::rows::unit;
 use crate::drawing::figures;
 use crate::drawing::pane::{put, put_at, put_right, span};
 use crate::drawing::theme::Token;
-use crate::model::Weighed;
+use crate::model::FlipTrials;
 use crate::tui::words;
 use crate::units::Bytes;
 
@@ -20,19 +20,19 @@ const FIGURE: u16 = 18;
 const BAR: u16 = 60;
 
 /// What was tried, where there is nothing else to compare with and no lesson leaves that to the learner.
-fn weighed<'a>(compared: &Compared<'a>) -> Option<&'a Weighed> {
+fn weighed<'a>(compared: &ComparisonFrame<'a>) -> Option<&'a FlipTrials> {
     let stage = compared.stage;
     let weighed = stage.view().weighed.as_deref().filter(|weighed| !weighed.flips.is_empty())?;
     (compared.is_one() && stage.hold.advises()).then_some(weighed)
 }
 
 /// Rows that it takes: a heading, the run as it is, and each flip.
-pub(super) fn wanted(compared: &Compared<'_>) -> Option<u16> {
+pub(super) fn wanted(compared: &ComparisonFrame<'_>) -> Option<u16> {
     u16::try_from(weighed(compared)?.flips.len() + 2).ok()
 }
 
 /// Draws a row for the run as it is, and one for each flip below it, that which saves most first.
-pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
+pub(super) fn render(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffer) {
     let Some(weighed) = weighed(compared) else { return };
     let (stage, unit) = (compared.stage, unit(compared));
     let theme = stage.theme;

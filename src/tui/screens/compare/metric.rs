@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::model::{Configuration, Figure, Measurement};
 use crate::tui::stage::Stage;
 
@@ -47,7 +47,7 @@ impl Metric {
         !matches!(self, Self::Loss | Self::Stranded)
     }
 
-    pub fn head(self, stage: &Stage<'_>, unit: Unit) -> String {
+    pub fn head(self, stage: &Stage<'_>, unit: ByteUnit) -> String {
         match self {
             Self::Allocated => format!("allocated {}", unit.name()),
             Self::Reserved => format!("reserved {}", unit.name()),
@@ -58,7 +58,7 @@ impl Metric {
         }
     }
 
-    pub fn show(self, figure: &Figure, unit: Unit) -> String {
+    pub fn show(self, figure: &Figure, unit: ByteUnit) -> String {
         match self {
             Self::Allocated | Self::Reserved | Self::Stranded => unit.figure(figure.bytes()),
             Self::Step => figures::milliseconds(figure.micros()),

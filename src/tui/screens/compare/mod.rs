@@ -33,13 +33,13 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::Token;
 use crate::model::Configuration;
-use crate::source::Kind;
-use crate::tui::action::{Action, Binding, Group, Key};
+use crate::source::SourceKind;
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
 use crate::tui::large::Large;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::screens::lab;
-use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::stage::{Chart, FrameLayout, Stage};
 use crate::tui::states::{CompareAction, ScreenAction};
 
 pub(crate) const SCREEN: Screen = Screen {
@@ -68,7 +68,7 @@ fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Compare(action));
     let view =
-        |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), Group::View, hint, help);
+        |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), KeyGroup::View, hint, help);
     use CompareAction::{Baseline, Go, Row};
     vec![
         view(&[named(KeyCode::Down), plain('j')], "↓ j", Row(1), "select", "select the next configuration"),
@@ -85,7 +85,7 @@ fn bindings() -> Vec<Binding> {
             &[plain('+')],
             "+",
             Action::CompareFile,
-            Group::View,
+            KeyGroup::View,
             "add a file",
             "add a recording, a PyTorch snapshot or the output of run --json",
         ),
@@ -94,7 +94,7 @@ fn bindings() -> Vec<Binding> {
 }
 
 /// What all parts of the screen are drawn from.
-struct Compared<'a> {
+struct ComparisonFrame<'a> {
     stage: &'a Stage<'a>,
     all: Vec<Arc<Configuration>>,
     /// The file of each that is not the run's.
@@ -103,7 +103,7 @@ struct Compared<'a> {
     baseline: usize,
 }
 
-impl<'a> Compared<'a> {
+impl<'a> ComparisonFrame<'a> {
     /// `None` where there is no configuration yet.
     fn of(stage: &'a Stage<'a>) -> Option<Self> {
         // While steps go by figures are those of the mark: renewed no more often than they can be read.
@@ -124,8 +124,8 @@ impl<'a> Compared<'a> {
         let picture = self.stage.picture;
         let own = match &picture.kind {
             // Of several files each device has its own.
-            Kind::Snapshot(_) if picture.device.of > 1 => Some(&picture.view.about.workload),
-            Kind::Snapshot(name) => Some(name),
+            SourceKind::Snapshot(_) if picture.device.of > 1 => Some(&picture.view.about.workload),
+            SourceKind::Snapshot(name) => Some(name),
             _ => None,
         };
         match self.files.get(place).and_then(Option::as_ref).or(own) {
@@ -147,13 +147,13 @@ fn without_kind(file: &str) -> &str {
     plain.strip_suffix(".pickle").unwrap_or(plain)
 }
 
-fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
-    let mut layout = Layout::default();
-    let Some(compared) = Compared::of(stage) else {
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
+    let mut layout = FrameLayout::default();
+    let Some(compared) = ComparisonFrame::of(stage) else {
         let text = match stage.picture.kind {
-            Kind::Snapshot(_) => "no history here, so no peaks to compare",
-            Kind::Watched(_) => "a watched program has no switches: nothing to compare",
-            Kind::Live | Kind::Recording(_) => "no step has ended yet",
+            SourceKind::Snapshot(_) => "no history here, so no peaks to compare",
+            SourceKind::Watched(_) => "a watched program has no switches: nothing to compare",
+            SourceKind::Live | SourceKind::Recording(_) => "no step has ended yet",
         };
         let middle = Rect { y: area.y + area.height / 2, height: 2.min(area.height), ..area };
         for (y, line) in (0..).zip(pane::wrap(text, usize::from(area.width.saturating_sub(2)))) {
@@ -173,7 +173,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let phases = switches::band_rows(&compared).filter(|_| boxes && below.height >= ROWS_FOR_PHASES);
         let steps = steps::wanted(&compared, kind, below.height).filter(|_| below.height >= ROWS_FOR_STEPS);
         // Steps of somebody's program differ more than those of a lab that nobody touches.
-        let phases = phases.filter(|_| steps.is_none() || !matches!(stage.picture.kind, Kind::Snapshot(_)));
+        let phases = phases.filter(|_| steps.is_none() || !matches!(stage.picture.kind, SourceKind::Snapshot(_)));
         let rows = phases.or(steps).unwrap_or(0);
         // Without boxes what flips would do is a band of its own.
         let flips = flips::wanted(&compared).filter(|_| !boxes && below.height >= ROWS_FOR_STEPS);
@@ -213,11 +213,11 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
 /// says how far that came.
 fn curve_of_each(
     stage: &Stage<'_>,
-    compared: &Compared<'_>,
+    compared: &ComparisonFrame<'_>,
     kind: Frame,
     area: Rect,
     buf: &mut Buffer,
-    layout: &mut Layout,
+    layout: &mut FrameLayout,
 ) {
     let curves = !compared.is_one() && compared.all.iter().any(|one| one.curve.is_some());
     if curves || stage.picture.shown_step().is_none() {

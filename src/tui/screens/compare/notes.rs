@@ -1,12 +1,12 @@
 //! What must be known of the figures.
 
-use super::Compared;
-use crate::source::Kind;
+use super::ComparisonFrame;
+use crate::source::SourceKind;
 use crate::tui::action::Action;
 use crate::tui::states::{CompareAction, ScreenAction};
 
 /// What must be known of the figures of the one selected. Of a single one that is what was measured: nothing differs.
-pub(super) fn notes(compared: &Compared<'_>) -> Vec<String> {
+pub(super) fn notes(compared: &ComparisonFrame<'_>) -> Vec<String> {
     let (all, selected) = (&compared.all, compared.selected);
     let configuration = &all[selected];
     let recorded = configuration.knows_no_steps();
@@ -29,7 +29,7 @@ pub(super) fn notes(compared: &Compared<'_>) -> Vec<String> {
     }
     // Only a live run can still be told to empty its cache.
     let keeps = match compared.stage.picture.kind {
-        Kind::Live => {
+        SourceKind::Live => {
             let empties = compared.stage.keys.with_key(Action::EmptyCache, "empty_cache");
             format!("Reserved keeps what an earlier configuration took, until {empties}.")
         }

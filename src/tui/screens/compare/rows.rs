@@ -8,18 +8,18 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
-use super::Compared;
+use super::ComparisonFrame;
 use super::differences::only_allocator;
 use super::metric::Metric;
 use super::notes::notes;
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Configuration, Figure, Micros};
-use crate::source::Kind;
+use crate::source::SourceKind;
 use crate::tui::action::Action;
 use crate::tui::compared::{change, verdict};
-use crate::tui::copied::{self, Copied};
+use crate::tui::copied::{self, Clipping};
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{CompareAction, ScreenAction};
 use crate::units::Bytes;
@@ -67,7 +67,7 @@ impl MetricColumn {
     const GAP: usize = 2;
 
     /// As wide as what stands in it.
-    fn of(metric: Metric, compared: &Compared<'_>, unit: Unit, one_line: bool) -> Self {
+    fn of(metric: Metric, compared: &ComparisonFrame<'_>, unit: ByteUnit, one_line: bool) -> Self {
         let best = metric.best(&compared.all);
         let cells = |(place, one): (usize, &Arc<Configuration>)| {
             let text = figure(metric, &metric.of_configuration(one)?, unit, one_line);
@@ -87,7 +87,7 @@ impl MetricColumn {
 }
 
 /// A figure, in words.
-fn figure(metric: Metric, figure: &Figure, unit: Unit, one_line: bool) -> String {
+fn figure(metric: Metric, figure: &Figure, unit: ByteUnit, one_line: bool) -> String {
     let spread = figures::milliseconds(Micros(figure.spread() as u64));
     match metric {
         Metric::Step if one_line && spread != "0.0" => format!("{} ±{spread}", metric.show(figure, unit)),
@@ -96,7 +96,7 @@ fn figure(metric: Metric, figure: &Figure, unit: Unit, one_line: bool) -> String
 }
 
 /// How a configuration differs from the baseline, in words, and what news that is; `None` where that is not told.
-fn changed(metric: Metric, compared: &Compared<'_>, place: usize) -> Option<(String, Token)> {
+fn changed(metric: Metric, compared: &ComparisonFrame<'_>, place: usize) -> Option<(String, Token)> {
     let less = metric.less_is_good().filter(|_| metric.has_change() && !compared.is_one())?;
     let base = metric.of_configuration(&compared.all[compared.baseline])?;
     let figure = metric.of_configuration(compared.all.get(place)?)?;
@@ -108,21 +108,21 @@ fn changed(metric: Metric, compared: &Compared<'_>, place: usize) -> Option<(Str
 }
 
 /// Cells that the longest name takes, as far as names may.
-fn longest_name(compared: &Compared<'_>) -> u16 {
+fn longest_name(compared: &ComparisonFrame<'_>) -> u16 {
     let cells = |place| compared.name(place).chars().count();
     let longest = (0..compared.all.len()).map(cells).max().unwrap_or(0);
     u16::try_from(longest).unwrap_or(u16::MAX).clamp(NAME.0, NAME.1)
 }
 
 /// Cells that the longest name takes, with what befell it.
-fn whole_names(compared: &Compared<'_>) -> u16 {
+fn whole_names(compared: &ComparisonFrame<'_>) -> u16 {
     let failed = compared.all.iter().any(|one| one.out_of_memory);
     let longest = (0..compared.all.len()).map(|place| compared.name(place).chars().count()).max().unwrap_or(0);
     u16::try_from(longest).unwrap_or(u16::MAX - 64).clamp(NAME.0, u16::MAX - 64) + if failed { 6 } else { 0 }
 }
 
 /// The columns that fit, of what is known of any of them.
-fn columns(compared: &Compared<'_>, width: u16, one_line: bool) -> Vec<MetricColumn> {
+fn columns(compared: &ComparisonFrame<'_>, width: u16, one_line: bool) -> Vec<MetricColumn> {
     let unit = unit(compared);
     let mut room =
         usize::from(width.saturating_sub(if one_line { MARGIN + longest_name(compared) + 9 } else { INDENT }));
@@ -141,7 +141,7 @@ fn inside(kind: Frame, width: u16) -> u16 {
 }
 
 /// Rows that the table wants, with its frame.
-pub(super) fn wanted_rows(compared: &Compared<'_>, kind: Frame, width: u16) -> u16 {
+pub(super) fn wanted_rows(compared: &ComparisonFrame<'_>, kind: Frame, width: u16) -> u16 {
     let inside = inside(kind, width);
     let each = if inside >= ONE_LINE { 1 } else { 2 };
     let rows =
@@ -149,20 +149,20 @@ pub(super) fn wanted_rows(compared: &Compared<'_>, kind: Frame, width: u16) -> u
     u16::try_from(rows).unwrap_or(u16::MAX)
 }
 
-pub(super) fn unit(compared: &Compared<'_>) -> Unit {
+pub(super) fn unit(compared: &ComparisonFrame<'_>) -> ByteUnit {
     let measured = compared.all.iter().filter_map(|configuration| configuration.measured.as_ref());
     let largest = measured.map(|(_, measured)| measured.peak_reserved.bytes()).max().unwrap_or(Bytes::ZERO);
-    Unit::for_largest(largest)
+    ByteUnit::for_largest(largest)
 }
 
 /// Which is best, in words: a line for each thing that can be best.
-fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
+fn headline(compared: &ComparisonFrame<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
     let theme = compared.stage.theme;
     let width = usize::from(width);
     if compared.is_one() {
         let adds = compared.stage.keys.key_of(Action::CompareFile);
         let text = match compared.stage.picture.kind {
-            Kind::Live => "Flip a switch: its steps are listed here as a second configuration.".to_owned(),
+            SourceKind::Live => "Flip a switch: its steps are listed here as a second configuration.".to_owned(),
             _ => format!("Nothing to compare with yet: {adds} adds another file as a second configuration."),
         };
         let text = format!("{text} {}", notes(compared).join(" "));
@@ -222,7 +222,7 @@ pub(super) fn numbered(place: usize, theme: &Theme) -> Span<'static> {
 
 /// Draws the pane; returns its rows in all, and how many are seen.
 pub(super) fn render(
-    compared: &Compared<'_>,
+    compared: &ComparisonFrame<'_>,
     kind: Frame,
     area: Rect,
     buf: &mut Buffer,
@@ -288,7 +288,7 @@ pub(super) fn render(
 
 /// The first line of a row: its number, what it is called, what befell it.
 fn name(
-    compared: &Compared<'_>,
+    compared: &ComparisonFrame<'_>,
     place: usize,
     configuration: &Configuration,
     one_line: bool,
@@ -315,8 +315,8 @@ fn name(
 }
 
 /// The configuration that is selected: a line for each figure, with its change against the baseline.
-pub(super) fn copied(stage: &Stage<'_>) -> Copied {
-    let Some(compared) = Compared::of(stage) else { return copied::moment(stage) };
+pub(super) fn copied(stage: &Stage<'_>) -> Clipping {
+    let Some(compared) = ComparisonFrame::of(stage) else { return copied::moment(stage) };
     let (all, unit) = (&compared.all, unit(&compared));
     let (selected, baseline) = (&all[compared.selected], &all[compared.baseline]);
     let name = compared.name(compared.selected);
@@ -337,11 +337,11 @@ pub(super) fn copied(stage: &Stage<'_>) -> Copied {
     if selected.out_of_memory {
         text.push_str("\nit ran out of memory");
     }
-    Copied::new("figures", &text)
+    Clipping::new("figures", &text)
 }
 
 fn row_of_figures(
-    compared: &Compared<'_>,
+    compared: &ComparisonFrame<'_>,
     place: usize,
     columns: &[MetricColumn],
     one_line: bool,

@@ -5,10 +5,10 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
-use super::Compared;
+use super::ComparisonFrame;
 use super::rows::unit;
 use crate::drawing::chart::{self, Axis, Stack};
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
@@ -29,7 +29,7 @@ const ROWS_FOR_BARS: u16 = 24;
 const FURTHEST: u64 = 256;
 
 /// A step, and what is known of its end; or several in a row of which all figures are the same, up to the last of them.
-struct Step {
+struct ComparedStep {
     column: Column,
     /// The last of those that are the same.
     last: u64,
@@ -39,9 +39,9 @@ struct Step {
     grew: Option<i64>,
 }
 
-impl Step {
+impl ComparedStep {
     /// What a person would compare.
-    fn figures(&self, unit: Unit) -> [String; 4] {
+    fn figures(&self, unit: ByteUnit) -> [String; 4] {
         [self.column.peak, self.column.reserved, self.column.stranded, self.column.floor].map(|of| unit.figure(of))
     }
 
@@ -52,10 +52,10 @@ impl Step {
 }
 
 /// A row: what it is called, and its figure of a step.
-type Row = (&'static str, fn(&Step, Unit) -> Option<String>);
+type StepRow = (&'static str, fn(&ComparedStep, ByteUnit) -> Option<String>);
 
 /// Rows in the order in which they give way.
-const ROWS: [Row; 6] = [
+const ROWS: [StepRow; 6] = [
     ("allocated", |step, unit| Some(unit.figure(step.column.peak))),
     ("reserved", |step, unit| Some(unit.figure(step.column.reserved))),
     ("stranded", |step, unit| step.has_ended.then(|| unit.figure(step.column.stranded))),
@@ -70,7 +70,7 @@ const GROWS: usize = 4;
 const GROWING: usize = 3;
 
 /// What a step left behind, with a mark where that is more than nothing.
-fn grown(by: i64, unit: Unit) -> String {
+fn grown(by: i64, unit: ByteUnit) -> String {
     let bytes = unit.figure(Bytes(by.unsigned_abs()));
     match by {
         0 => "0".to_owned(),
@@ -80,7 +80,7 @@ fn grown(by: i64, unit: Unit) -> String {
 }
 
 /// Whether the last steps all left something behind.
-fn grows(steps: &[Step]) -> bool {
+fn grows(steps: &[ComparedStep]) -> bool {
     let ended = steps.iter().rev().filter(|step| step.has_ended).take(GROWING);
     let (mut all, mut growing) = (0, 0);
     for step in ended {
@@ -91,8 +91,8 @@ fn grows(steps: &[Step]) -> bool {
 }
 
 /// Steps in a row of which all figures are the same, as one.
-fn grouped(steps: Vec<Step>, unit: Unit) -> Vec<Step> {
-    let mut groups: Vec<Step> = Vec::new();
+fn grouped(steps: Vec<ComparedStep>, unit: ByteUnit) -> Vec<ComparedStep> {
+    let mut groups: Vec<ComparedStep> = Vec::new();
     for step in steps {
         match groups.last_mut() {
             Some(last) if last.has_ended && step.has_ended && last.figures(unit) == step.figures(unit) => {
@@ -106,14 +106,14 @@ fn grouped(steps: Vec<Step>, unit: Unit) -> Vec<Step> {
 
 /// Rows that the band takes of so many, with its frame: the figures, and bars below them where there is plenty; none where there is one
 /// step, or none.
-pub(super) fn wanted(compared: &Compared<'_>, kind: Frame, rows: u16) -> Option<u16> {
+pub(super) fn wanted(compared: &ComparisonFrame<'_>, kind: Frame, rows: u16) -> Option<u16> {
     let frame = if kind == Frame::Box { 2 } else { 1 };
     let bars = if rows >= ROWS_FOR_BARS { rows / 4 } else { 0 };
     (compared.is_one() && compared.stage.picture.history.columns() > 1).then_some(frame + 1 + ROWS.len() as u16 + bars)
 }
 
 /// The last steps, as many as `room`, or those from the one at `position` on, where that is earlier; with the one under way, where so asked.
-fn shown(history: &History, position: u64, room: u64, under_way: bool) -> Vec<Step> {
+fn shown(history: &History, position: u64, room: u64, under_way: bool) -> Vec<ComparedStep> {
     let known = |index: &u64| history.column(0, *index).filter(|column| under_way || !history.is_under_way(column));
     let all = history.columns();
     let mut first = all.saturating_sub(room);
@@ -126,20 +126,20 @@ fn shown(history: &History, position: u64, room: u64, under_way: bool) -> Vec<St
         let took = next.and_then(|next| next.time.0.checked_sub(column.time.0)).map(Micros);
         let before = index.checked_sub(1).and_then(|before| known(&before));
         let grew = before.map(|before| column.floor.get().wrapping_sub(before.floor.get()) as i64);
-        Some(Step { column, last: column.step, has_ended: !history.is_under_way(&column), took, grew })
+        Some(ComparedStep { column, last: column.step, has_ended: !history.is_under_way(&column), took, grew })
     });
     steps.collect()
 }
 
 /// The unit in which steps side by side tell what one leaves behind: MiB up to a few GiB.
-fn fine_unit(unit: Unit, history: &History) -> Unit {
+fn fine_unit(unit: ByteUnit, history: &History) -> ByteUnit {
     let run = history.column(history.level_of_run(1), 0);
     let is_small = run.is_some_and(|run| run.reserved.max(run.peak) < Bytes(4 * GIB));
-    if is_small && unit == Unit::GiB { Unit::MiB } else { unit }
+    if is_small && unit == ByteUnit::GiB { ByteUnit::MiB } else { unit }
 }
 
 /// Draws them; `area` has the rows that are [`wanted`], or fewer.
-pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
+pub(super) fn render(compared: &ComparisonFrame<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let (stage, unit) = (compared.stage, fine_unit(unit(compared), &compared.stage.picture.history));
     let (theme, picture) = (stage.theme, stage.picture);
     let room = usize::from(area.width.saturating_sub(HEAD + 4) / STEP);
@@ -150,8 +150,8 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     let steps = grouped(shown(&picture.history, position, FURTHEST, cut || picture.view.autopsy.is_some()), unit);
     let at = steps.iter().rposition(|step| step.column.position <= position);
     let first = steps.len().saturating_sub(room).min(at.unwrap_or(usize::MAX));
-    let steps: Vec<Step> = steps.into_iter().skip(first).take(room).collect();
-    let rows: Vec<&Row> =
+    let steps: Vec<ComparedStep> = steps.into_iter().skip(first).take(room).collect();
+    let rows: Vec<&StepRow> =
         ROWS.iter().enumerate().filter(|(row, _)| *row != GROWS || grows(&steps)).map(|(_, row)| row).collect();
     let mut title =
         vec![span(theme, Token::Title, "steps"), span(theme, Token::Dim, format!(" side by side · {}", unit.name()))];
@@ -200,7 +200,7 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
 }
 
 /// A bar below the figures of each step, which have so many cells: its floor, its peak, and what was reserved.
-fn bars(steps: &[Step], each: u16, unit: Unit, theme: &Theme, area: Rect, buf: &mut Buffer) {
+fn bars(steps: &[ComparedStep], each: u16, unit: ByteUnit, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let Some(highest) = steps.iter().map(|step| step.column.reserved.max(step.column.peak)).max() else { return };
     let width = each.saturating_mul(u16::try_from(steps.len()).unwrap_or(u16::MAX));
     let plot = Rect { x: area.x + HEAD, width: width.min(area.width.saturating_sub(HEAD)), ..area };
@@ -257,14 +257,17 @@ mod tests {
                 history.begin(Column { peak: column.floor, reserved: column.floor, ..column });
                 history.end(Bytes::ZERO);
             }
-            grouped(shown(&history, u64::MAX, FURTHEST, false), Unit::MiB)
+            grouped(shown(&history, u64::MAX, FURTHEST, false), ByteUnit::MiB)
         };
         let steady = history(&[3, 5, 5, 5, 5]);
-        assert_eq!(steady.iter().map(Step::name).collect::<Vec<_>>(), ["0", "1–4"]);
+        assert_eq!(steady.iter().map(ComparedStep::name).collect::<Vec<_>>(), ["0", "1–4"]);
         assert!(!grows(&steady));
         let leaks = history(&[3, 5, 8, 11]);
         assert!(grows(&leaks) && leaks.len() == 4);
-        assert_eq!(leaks.last().and_then(|step| step.grew).map(|by| grown(by, Unit::MiB)).as_deref(), Some("+3.0 ▲"));
-        assert_eq!(grown(-1024 * 1024, Unit::MiB), "−1.0");
+        assert_eq!(
+            leaks.last().and_then(|step| step.grew).map(|by| grown(by, ByteUnit::MiB)).as_deref(),
+            Some("+3.0 ▲")
+        );
+        assert_eq!(grown(-1024 * 1024, ByteUnit::MiB), "−1.0");
     }
 }

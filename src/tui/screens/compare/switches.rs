@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::differences::differing;
 use super::notes::notes;
-use super::{Compared, bars, flips};
+use super::{ComparisonFrame, bars, flips};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::Token;
 use crate::tui::words;
@@ -15,7 +15,7 @@ use crate::tui::words;
 const VALUES: u16 = 18;
 
 /// Draws how the switches stand in the configuration selected and in the baseline.
-pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
+pub(super) fn render(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     let (all, selected, baseline) = (&compared.all, compared.selected, compared.baseline);
     let title = vec![
@@ -67,12 +67,12 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
 }
 
 /// Rows that the band of a single configuration takes, with its frame; none where phases are not known: its figures are in the table.
-pub(super) fn band_rows(compared: &Compared<'_>) -> Option<u16> {
+pub(super) fn band_rows(compared: &ComparisonFrame<'_>) -> Option<u16> {
     Some(bars::rows_of_one(compared)? + 2)
 }
 
 /// Draws the figures of a single configuration.
-pub(super) fn render_band(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
+pub(super) fn render_band(compared: &ComparisonFrame<'_>, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     let title = if flips::wanted(compared).is_some() { "flips and phases" } else { "figures" };
     let title = vec![span(theme, Token::Title, title)];

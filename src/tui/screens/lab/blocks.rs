@@ -7,17 +7,17 @@ use ratatui::text::Span;
 
 use crate::drawing::figures;
 use crate::drawing::legend::{account_marks, legend_of, short_label};
-use crate::drawing::map::{self, Coloring, Entry, Sheet, Survey, Tone};
+use crate::drawing::map::{self, Coloring, KeyEntry, Sheet, Survey, Tone};
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{BlockView, Category, SegmentView, View};
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
-use crate::tui::stage::{Layout, Stage};
+use crate::tui::stage::{FrameLayout, Stage};
 use crate::units::Bytes;
 
 /// Draws the pane, and notes where the map is and what of it is seen.
-pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut Layout) {
+pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     let (theme, view) = (stage.theme, stage.shown);
     let margin = if kind == Frame::Box { 4 } else { 2 };
     let inside = area.height.saturating_sub(if kind == Frame::Box { 2 } else { 1 });
@@ -26,7 +26,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let width = usize::from(wide);
     let ages = super::leaks(stage).then(|| stage.states.lab.ages(view, &stage.picture.history));
     let all = entries(stage, ages.as_deref());
-    let lines = |entries: &[Entry], figures| map::lines_of_most(entries.to_vec(), figures, stage.unit(), theme, width);
+    let lines =
+        |entries: &[KeyEntry], figures| map::lines_of_most(entries.to_vec(), figures, stage.unit(), theme, width);
     let fits = |lines: &Vec<Vec<Span<'_>>>| lines.len() <= usize::from(most);
     // All figures before words for what is hardly seen, all words before some figures, of which those of most bytes tell most; and where
     // there is no room for all words those of most bytes.
@@ -179,26 +180,26 @@ fn title(
 }
 
 /// What the colours mean, and how many bytes they have. What holds nothing is left out.
-fn entries(stage: &Stage<'_>, ages: Option<&Survey>) -> Vec<Entry> {
+fn entries(stage: &Stage<'_>, ages: Option<&Survey>) -> Vec<KeyEntry> {
     let (theme, view) = (stage.theme, stage.shown);
     if let Some(ages) = ages {
         let held = ages.legend().into_iter().filter(|(.., bytes)| *bytes > Bytes::ZERO);
-        let held = held.map(|(tone, word, bytes)| Entry::new(Coloring::Age.mark(tone, theme), word, bytes));
+        let held = held.map(|(tone, word, bytes)| KeyEntry::new(Coloring::Age.mark(tone, theme), word, bytes));
         return held.chain(map::account_entries(&view.ledger, stage.touched(), theme)).collect();
     }
     let categories = Category::ALL.into_iter().zip(view.by_category).filter(|(_, bytes)| *bytes > Bytes::ZERO);
     let categories =
-        categories.map(|(category, bytes)| Entry::new(legend_of(category, theme), short_label(category), bytes));
+        categories.map(|(category, bytes)| KeyEntry::new(legend_of(category, theme), short_label(category), bytes));
     categories.chain(map::account_entries(&view.ledger, stage.touched(), theme)).collect()
 }
 
 /// Those of them that have a two-hundredth of what is reserved, and what an op under way did: the others have hardly a cell.
-fn seen_entries(all: &[Entry], reserved: Bytes) -> Vec<Entry> {
+fn seen_entries(all: &[KeyEntry], reserved: Bytes) -> Vec<KeyEntry> {
     all.iter().filter(|entry| entry.touched || entry.bytes.get() >= reserved.get() / 200).cloned().collect()
 }
 
 /// In the order in which they should be read where lines are cut: what the op under way did, and then most bytes.
-fn by_bytes(mut all: Vec<Entry>) -> Vec<Entry> {
+fn by_bytes(mut all: Vec<KeyEntry>) -> Vec<KeyEntry> {
     all.sort_by_key(|entry| (!entry.touched, std::cmp::Reverse(entry.bytes)));
     all
 }

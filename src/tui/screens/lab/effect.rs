@@ -5,14 +5,14 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Effect, Emptied, Figure, Measurement};
+use crate::model::{Effect, EmptyCacheEffect, Figure, Measurement};
 use crate::tui::action::Action;
 use crate::tui::compared::{change, verdict};
 use crate::tui::keys::Keymap;
-use crate::tui::stage::{Clock, Stage};
+use crate::tui::stage::{Stage, TimeSource};
 use crate::tui::words;
 
 /// Cells of a title that its frame, the blanks around it and how many steps were measured take.
@@ -139,9 +139,9 @@ fn nothing(effect: &Effect, after: &Measurement) -> String {
 }
 
 /// What `empty_cache` did, and what it cost.
-fn emptying(emptied: &Emptied) -> String {
+fn emptying(emptied: &EmptyCacheEffect) -> String {
     let after = emptied.before.saturating_sub(emptied.released);
-    let unit = Unit::for_largest(emptied.before);
+    let unit = ByteUnit::for_largest(emptied.before);
     let (before, after) = (unit.figure(emptied.before), unit.figure(after));
     let mut text =
         format!("reserved {before} → {after} {} in {}", unit.name(), figures::counted(emptied.frees, "cudaFree"));
@@ -190,8 +190,8 @@ fn title(stage: &Stage<'_>, effect: &Effect, width: usize) -> Vec<Span<'static>>
     title
 }
 
-fn rows(before: &Measurement, after: &Measurement, clock: Clock, items: &str) -> Vec<EffectRow> {
-    let unit = Unit::for_largest(before.peak_reserved.bytes().max(after.peak_reserved.bytes()));
+fn rows(before: &Measurement, after: &Measurement, clock: TimeSource, items: &str) -> Vec<EffectRow> {
+    let unit = ByteUnit::for_largest(before.peak_reserved.bytes().max(after.peak_reserved.bytes()));
     let row =
         |label, a: &Figure, b: &Figure, show: &dyn Fn(&Figure) -> String, unit: &str, less_is_good: bool| EffectRow {
             label,

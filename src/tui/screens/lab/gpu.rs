@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::pane::{self, Frame, flow, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{MemoryShares, Reading};
@@ -52,7 +52,7 @@ pub(crate) fn render(gpu: &Reading, theme: &Theme, area: Rect, buf: &mut Buffer)
     let shares = gpu.memory.map(|memory| memory.shares());
     let mut title = vec![span(theme, Token::Title, "GPU")];
     if let Some(shares) = shares {
-        let unit = Unit::for_largest(shares.total());
+        let unit = ByteUnit::for_largest(shares.total());
         title.push(span(theme, Token::Strong, format!(" {} {}", unit.figure(shares.total()), unit.name())));
     }
     match held_back(gpu) {
@@ -65,7 +65,7 @@ pub(crate) fn render(gpu: &Reading, theme: &Theme, area: Rect, buf: &mut Buffer)
     if let Some(shares) = shares {
         let parts = parts(&shares);
         bar(&parts, theme, inner, buf);
-        let unit = Unit::for_largest(shares.total());
+        let unit = ByteUnit::for_largest(shares.total());
         let entry = |part: &GpuMemoryPart| {
             vec![
                 Span::styled(part.glyph, Style::new().fg(theme.color(part.token))),
@@ -85,7 +85,7 @@ pub(crate) fn render(gpu: &Reading, theme: &Theme, area: Rect, buf: &mut Buffer)
 pub(crate) fn render_line(gpu: &Reading, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut line = vec![span(theme, Token::Title, " GPU")];
     if let Some(shares) = gpu.memory.map(|memory| memory.shares()) {
-        let unit = Unit::for_largest(shares.total());
+        let unit = ByteUnit::for_largest(shares.total());
         let figure = |bytes: Bytes| format!("{:.1}", bytes.get() as f64 / unit.bytes() as f64);
         for part in parts(&shares).iter().filter(|part| part.label != "free") {
             line.push(span(theme, Token::Dim, format!(" {} ", part.label)));

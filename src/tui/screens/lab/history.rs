@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_thin_peak_goes_with_the_floor_that_a_leak_lifts_in_all_columns_or_in_none() {
-        let axis = Axis::new(crate::drawing::figures::Unit::MiB, Bytes::mib(80), 8);
+        let axis = Axis::new(crate::drawing::figures::ByteUnit::MiB, Bytes::mib(80), 8);
         // A row has ten MiB.
         let parts = |rise: u64, peak: u64| {
             let floor = |step: u64| Bytes::mib(5 + rise * step);

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend::{self, Account};
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
@@ -61,7 +61,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
 }
 
 /// A bar of categories, largest part named beside it.
-fn composition(parts: &[Bytes; 9], unit: Unit, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
+fn composition(parts: &[Bytes; 9], unit: ByteUnit, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
     let total: u64 = parts.iter().map(|bytes| bytes.get()).sum();
     if y >= area.height || total == 0 {
         return;

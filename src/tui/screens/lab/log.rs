@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use crate::drawing::pane::{self, Frame, level_token, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Generated, Level, LogLine};
+use crate::model::{GeneratedText, Level, LogLine};
 use crate::tui::words;
 
 /// Cells before and behind a sentence.
@@ -19,14 +19,14 @@ pub(crate) fn wanted_rows(log: &[LogLine], width: u16) -> u16 {
 }
 
 /// What is shown as one.
-struct Entry {
+struct LogEntry {
     step: u64,
     level: Level,
     text: String,
 }
 
 /// The lines, the oldest first; those of one step in a row that differ in their figures only are one, which says how many.
-fn entries(log: &[LogLine]) -> Vec<Entry> {
+fn entries(log: &[LogLine]) -> Vec<LogEntry> {
     let words_of = |line: &LogLine| line.text.split(|symbol: char| symbol.is_ascii_digit()).next().map(str::to_owned);
     let alike = |a: &LogLine, b: &LogLine| (a.step, a.level, words_of(a)) == (b.step, b.level, words_of(b));
     let entry = |lines: &[LogLine]| {
@@ -35,7 +35,7 @@ fn entries(log: &[LogLine]) -> Vec<Entry> {
         if lines.len() > 1 {
             text.push_str(&format!(", the last of {}", lines.len()));
         }
-        Some(Entry { step: last.step, level: last.level, text })
+        Some(LogEntry { step: last.step, level: last.level, text })
     };
     log.chunk_by(alike).filter_map(entry).collect()
 }
@@ -45,7 +45,7 @@ fn entries(log: &[LogLine]) -> Vec<Entry> {
 /// of a file belongs to no step of it.
 pub(crate) fn render(
     log: &[LogLine],
-    sample: Option<&Generated>,
+    sample: Option<&GeneratedText>,
     undated: bool,
     theme: &Theme,
     area: Rect,
@@ -91,7 +91,7 @@ pub(crate) fn render(
 }
 
 /// Draws the end of the last text that the model wrote.
-pub(crate) fn render_sample(sample: Option<&Generated>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub(crate) fn render_sample(sample: Option<&GeneratedText>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut title = vec![span(theme, Token::Title, "the model writes")];
     if let Some(sample) = sample {
         title.push(span(theme, Token::Dim, format!(" · step {}", sample.step)));
@@ -110,11 +110,11 @@ pub(crate) fn render_sample(sample: Option<&Generated>, theme: &Theme, area: Rec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{ColorTier, ThemeCatalog};
     use crate::model::Micros;
 
     fn drawn(log: &[LogLine], width: u16, height: u16) -> Vec<String> {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let area = Rect::new(0, 0, width, height);
         let mut buf = Buffer::empty(area);
         render(log, None, false, &theme, area, &mut buf);

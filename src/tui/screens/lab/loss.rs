@@ -71,7 +71,7 @@ fn curve(losses: &[f32], low: f32, high: f32, theme: &Theme, plot: Rect, buf: &m
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{ColorTier, ThemeCatalog};
 
     #[test]
     fn the_axis_lies_on_half_units() {
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_falling_loss_falls() {
         let losses: Vec<f32> = (0..32).map(|step| 4.0 - step as f32 / 32.0).collect();
-        let (theme, _) = Catalog::default().load("dark", ColorTier::None).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::None).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 4, 2));
         curve(&losses, 3.0, 4.0, &theme, buf.area, &mut buf);
         let rows: Vec<String> = (0..2).map(|y| (0..4).map(|x| buf[(x, y)].symbol()).collect()).collect();

@@ -42,8 +42,8 @@ pub(crate) use step::render as step_curve;
 
 use crate::drawing::pane::Frame;
 use crate::model::{Autopsy, Evidence, RunState};
-use crate::source::Kind;
-use crate::tui::action::{Action, Binding, Group, Key};
+use crate::source::SourceKind;
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
 use crate::tui::autopsy;
 use crate::tui::copied;
 use crate::tui::hold::Hold;
@@ -51,7 +51,7 @@ use crate::tui::holders;
 use crate::tui::large::Large;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
-use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::stage::{Chart, FrameLayout, Stage};
 use crate::tui::states::{LabAction, ScreenAction};
 
 pub(crate) const SCREEN: Screen = Screen {
@@ -96,7 +96,7 @@ const NARROW: u16 = 50;
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Lab(action));
-    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, KeyGroup::View, hint, help);
     vec![
         view(&[plain(']'), plain('+')], "] +", own(LabAction::ZoomIn), "", "history: zoom in on the last steps"),
         view(
@@ -114,8 +114,8 @@ fn bindings() -> Vec<Binding> {
     ]
 }
 
-fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
-    let mut layout = Layout::default();
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
+    let mut layout = FrameLayout::default();
     if area.width >= TWO_COLUMNS.0 && area.height >= TWO_COLUMNS.1 {
         two_columns(stage, area, buf, &mut layout);
     } else {
@@ -124,7 +124,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     layout
 }
 
-fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
+fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     let ranks = Rect { height: ranks::wanted_rows(stage, body), ..body };
     if !ranks.is_empty() {
         ranks::render(stage, ranks, buf);
@@ -284,7 +284,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
 }
 
 /// Why a request failed, and where there is room below it who holds the memory.
-fn failure(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer, layout: &mut Layout) {
+fn failure(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     let wanted = autopsy::wanted_rows(stage, autopsy, area.width);
     let held = area.height.saturating_sub(wanted);
     let held = if held >= LEAST_ROWS + 2 && holders::are_shown(stage) { held } else { 0 };
@@ -323,7 +323,7 @@ const fn findings_in(rows: u16) -> usize {
 
 /// Memory over time, and nothing that trains: neither steps nor switches.
 fn is_snapshot(stage: &Stage<'_>) -> bool {
-    matches!(stage.picture.kind, Kind::Snapshot(_))
+    matches!(stage.picture.kind, SourceKind::Snapshot(_))
 }
 
 /// There is a chart of steps: of a snapshot where it knows more than one.
@@ -331,7 +331,7 @@ pub(super) fn has_steps(stage: &Stage<'_>) -> bool {
     !is_snapshot(stage) || stage.picture.history.columns() > 1 && stage.view().steps.finished > 1
 }
 
-fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &mut Layout) {
+fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     let view = stage.view();
     let why = why::wanted_rows(stage, right.width, why::FRAMED, findings_in(right.height)).clamp(3, 12) + 2;
     // What was said while it was read, if anything was: the rest is for who holds the memory shown.
@@ -358,7 +358,7 @@ fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &
     }
 }
 
-fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
+fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     let ranks = Rect { height: ranks::line_rows(stage).min(body.height), ..body };
     if !ranks.is_empty() {
         ranks::render_line(stage, ranks, buf);
@@ -462,7 +462,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     }
 }
 
-fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut Buffer, layout: &mut Layout) {
+fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     let plot = history::render(stage, kind, history, buf);
     layout.history_columns = usize::from(plot.width);
     layout.charts.push((plot, Chart::History));
@@ -472,7 +472,7 @@ fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut B
 
 /// Where only one chart has room it is the curve of the step, unless what is to be seen happens from step to step: a leak, or
 /// what is looked at more closely.
-fn only_chart(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut Layout) {
+fn only_chart(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     if has_steps(stage) && (stage.states.lab.zoom.is_some() || leaks(stage)) {
         let plot = history::render(stage, kind, area, buf);
         layout.history_columns = usize::from(plot.width);

@@ -7,13 +7,13 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{self, Frame, put_at, put_right, span};
 use crate::drawing::theme::Token;
 use crate::source::{RankFigures, RankState};
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
-use crate::tui::stage::{Clock, Stage};
+use crate::tui::stage::{Stage, TimeSource};
 use crate::units::Bytes;
 
 /// Ranks that have a row of their own at most.
@@ -57,12 +57,12 @@ fn first(stage: &Stage<'_>, room: usize) -> Vec<usize> {
     kept
 }
 
-fn unit(all: &[RankFigures]) -> Unit {
-    Unit::for_largest(all.iter().map(|of| of.peak_reserved).max().unwrap_or_default())
+fn unit(all: &[RankFigures]) -> ByteUnit {
+    ByteUnit::for_largest(all.iter().map(|of| of.peak_reserved).max().unwrap_or_default())
 }
 
 /// What is to be said of a rank beside its figures. Where all are shown with the same ones, none is the worst.
-fn remark(all: &[RankFigures], place: usize, unit: Unit) -> Option<(Cow<'static, str>, Token)> {
+fn remark(all: &[RankFigures], place: usize, unit: ByteUnit) -> Option<(Cow<'static, str>, Token)> {
     let state = match all[place].state {
         RankState::OutOfMemory => Some(("out of memory".into(), Token::Danger)),
         RankState::Failed => Some(("failed".into(), Token::Danger)),
@@ -86,9 +86,9 @@ fn times(stage: &Stage<'_>, of: &RankFigures) -> Vec<Span<'static>> {
         return Vec::new();
     }
     let unit = match stage.clock() {
-        Clock::Real => " ms",
-        Clock::Simulated => " ms sim",
-        Clock::Host => " ms host",
+        TimeSource::Real => " ms",
+        TimeSource::Simulated => " ms sim",
+        TimeSource::Host => " ms host",
     };
     let figure = |micros, width| format!("{:>width$}", figures::milliseconds(micros));
     let mut line =

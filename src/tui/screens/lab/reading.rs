@@ -5,18 +5,18 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use crate::drawing::chart::{Axis, Ink, Stack, areas, plot_in};
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{self, Frame, put_at, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::source::{Doing, Reading};
+use crate::source::{FileProgress, ReadingStage};
 use crate::units::Bytes;
 
 /// Draws the pane. What was not read yet stays empty at the right, where a file says how long it is.
-pub(super) fn render(reading: &Reading, theme: &Theme, kind: Frame, area: Rect, buf: &mut Buffer) {
+pub(super) fn render(reading: &FileProgress, theme: &Theme, kind: Frame, area: Rect, buf: &mut Buffer) {
     let inner = pane::frame(kind, title(reading, theme), theme.style(Token::Border), area, buf);
     let plot = plot_in(inner, kind, 1);
     let Some(top) = reading.least.iter().copied().max().filter(|_| !plot.is_empty()) else { return };
-    let axis = Axis::new(Unit::for_largest(top), top, plot.height);
+    let axis = Axis::new(ByteUnit::for_largest(top), top, plot.height);
     axis.draw(theme, inner, plot, buf);
     let fill = if theme.is_colorless() { "░" } else { "█" };
     let stack = |level: Bytes| {
@@ -24,7 +24,7 @@ pub(super) fn render(reading: &Reading, theme: &Theme, kind: Frame, area: Rect, 
         stack.add(level, Ink { token: Token::Allocated, fill });
         stack
     };
-    let read = if reading.doing == Doing::Reading { reading.part.unwrap_or(1.0).clamp(0.0, 1.0) } else { 1.0 };
+    let read = if reading.doing == ReadingStage::Reading { reading.part.unwrap_or(1.0).clamp(0.0, 1.0) } else { 1.0 };
     let columns = (f64::from(plot.width) * read).ceil() as usize;
     let stacks: Vec<Stack> = in_columns(&reading.least, columns).map(stack).collect();
     areas(&stacks, axis.top, theme, plot, buf);
@@ -32,7 +32,7 @@ pub(super) fn render(reading: &Reading, theme: &Theme, kind: Frame, area: Rect, 
     put_at(inner, 0, plot.height, vec![span(theme, Token::Dim, unit)], buf);
 }
 
-fn title(reading: &Reading, theme: &Theme) -> Vec<Span<'static>> {
+fn title(reading: &FileProgress, theme: &Theme) -> Vec<Span<'static>> {
     let mut title = vec![span(theme, Token::Title, "recorded")];
     if let Some(peak) = reading.least.iter().max() {
         title.extend([
@@ -41,7 +41,7 @@ fn title(reading: &Reading, theme: &Theme) -> Vec<Span<'static>> {
         ]);
     }
     title.push(match reading.doing {
-        Doing::Failed => span(theme, Token::Danger, " · the file is damaged"),
+        ReadingStage::Failed => span(theme, Token::Danger, " · the file is damaged"),
         _ => span(theme, Token::Warn, format!(" · {}", reading.words())),
     });
     title

@@ -9,13 +9,13 @@ use super::earlier::Earlier;
 use super::reading;
 use super::step_legend::StepLegend;
 use crate::drawing::chart::{self, Areas, Axis, Ceiling, Curve, Ink, Stack};
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, Profile, Sample, View};
-use crate::source::Kind;
-use crate::tui::asked::Asked;
+use crate::source::SourceKind;
+use crate::tui::asked::RefusedRequest;
 use crate::tui::stage::Stage;
 use crate::tui::when;
 use crate::units::Bytes;
@@ -42,7 +42,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         return Rect::ZERO;
     }
     let profile = stage.picture.shown_step();
-    let asked = profile.and_then(|profile| Asked::of(stage, profile));
+    let asked = profile.and_then(|profile| RefusedRequest::of(stage, profile));
     let earlier = profile.and_then(|profile| Earlier::of(stage, profile, area.height));
     let inside = pane::inside(kind, area.intersection(buf.area));
     // Without phases the row below has the unit and the events, if that leaves the curve rows enough.
@@ -58,7 +58,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
             .as_ref()
             .map(|(before, _)| highest(before))
             .filter(|before| plot.height >= ROWS_FOR_BOTH && before.get() / MOST_TIMES <= own.get());
-        let asked = asked.map_or(Bytes::ZERO, Asked::top);
+        let asked = asked.map_or(Bytes::ZERO, RefusedRequest::top);
         let aim = stage.aim.map_or(Bytes::ZERO, |aim| aim.bytes);
         let largest = own.max(before.unwrap_or_default()).max(asked).max(least).max(aim);
         let axis = Ceiling::axis(ceiling, unit(stage, largest), largest, plot.height);
@@ -69,7 +69,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
             theme,
             (plot.width, plot.height),
         );
-        Some(Scaled { profile, largest, axis, areas })
+        Some(PlottedStep { profile, largest, axis, areas })
     };
     let below_legend = |rows: u16| Rect { y: whole.y + rows, height: whole.height - rows, ..whole };
     let mut legend_rows = profile.map_or(0, |_| StepLegend::least_rows(area, whole.height));
@@ -100,9 +100,9 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     let in_title = legend.as_ref().filter(|_| legend_rows == 0);
     let title = title(stage, profile, asked, line.as_ref(), in_title, area);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
-    let Some(Scaled { profile, largest, axis, areas }) = drawn else {
+    let Some(PlottedStep { profile, largest, axis, areas }) = drawn else {
         let text = match stage.picture.kind {
-            Kind::Snapshot(_) => "this snapshot has no history",
+            SourceKind::Snapshot(_) => "this snapshot has no history",
             _ => "no step has begun yet",
         };
         if profile.is_none() {
@@ -144,7 +144,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
 }
 
 /// A step as it is drawn in a plot.
-struct Scaled<'a> {
+struct PlottedStep<'a> {
     profile: &'a Profile,
     largest: Bytes,
     axis: Axis,
@@ -170,7 +170,7 @@ fn compared<'a>(stage: &'a Stage<'_>) -> Option<(&'a Profile, String)> {
 }
 
 /// The unit of a step of which `largest` is the most: that of the charts around it, where it tells something.
-pub(super) fn unit(stage: &Stage<'_>, largest: Bytes) -> Unit {
+pub(super) fn unit(stage: &Stage<'_>, largest: Bytes) -> ByteUnit {
     stage.unit().of_part(largest)
 }
 
@@ -201,14 +201,14 @@ fn stack(sample: &Sample, earlier: Option<&Earlier>, inks: &[(Category, Ink)]) -
 fn title(
     stage: &Stage<'_>,
     profile: Option<&Profile>,
-    asked: Option<Asked>,
+    asked: Option<RefusedRequest>,
     line: Option<&(Curve, bool)>,
     legend: Option<&StepLegend>,
     area: Rect,
 ) -> Vec<Span<'static>> {
     let theme = stage.theme;
     // Not every snapshot knows steps.
-    let window = matches!(stage.picture.kind, Kind::Snapshot(_)) && stage.view().steps.finished == 0;
+    let window = matches!(stage.picture.kind, SourceKind::Snapshot(_)) && stage.view().steps.finished == 0;
     let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
     let Some(peak) = profile.and_then(Profile::peak) else { return title };
     let unit = unit(stage, peak.allocated);

@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 
 use super::step;
 use crate::drawing::chart::{self, Ceiling, areas};
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put_at, span};
 use crate::drawing::theme::Token;
@@ -81,7 +81,7 @@ fn render_other(
 }
 
 /// The category of which the two hold most unequal amounts at their peaks, and by how much.
-fn difference(shown: &Profile, other: &Profile, unit: Unit) -> Option<(Category, String)> {
+fn difference(shown: &Profile, other: &Profile, unit: ByteUnit) -> Option<(Category, String)> {
     let at = |profile: &Profile, category: Category| {
         profile.peak().map_or(Bytes::ZERO, |sample| sample.by_category[category as usize])
     };

@@ -6,7 +6,7 @@ use ratatui::text::Span;
 
 use super::earlier::{self, Earlier};
 use crate::drawing::chart::{Areas, Axis, Ink};
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, put_at, span};
 use crate::drawing::theme::{Theme, Token};
@@ -26,7 +26,7 @@ type Band = Vec<(&'static str, Bytes, Bytes)>;
 /// The colours of a curve, the first the one that has most bytes at any moment.
 pub(super) struct StepLegend {
     bands: Vec<(Ink, Band)>,
-    unit: Unit,
+    unit: ByteUnit,
 }
 
 impl StepLegend {
@@ -35,7 +35,7 @@ impl StepLegend {
         (profile, peak): (&Profile, &Sample),
         earlier: Option<&Earlier>,
         here: Option<&View>,
-        unit: Unit,
+        unit: ByteUnit,
         areas: Option<&Areas>,
         rows: u16,
         theme: &Theme,

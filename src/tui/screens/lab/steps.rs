@@ -10,7 +10,7 @@ use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::{CopiesView, Micros, Phase, StepsView};
 use crate::tui::share;
-use crate::tui::stage::Clock;
+use crate::tui::stage::TimeSource;
 
 /// Rows that the pane wants where there is one device, with its frame: the phases and the copies.
 pub(crate) const USUAL_ROWS: u16 = 8;
@@ -47,14 +47,21 @@ pub(crate) fn are_timed(steps: &StepsView) -> bool {
 
 /// Draws the pane: a bar and milliseconds for each phase and for the copies (medians of the last steps, all of which may be from before
 /// the last flip).
-pub(crate) fn render(steps: &StepsView, before_flip: bool, clock: Clock, theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub(crate) fn render(
+    steps: &StepsView,
+    before_flip: bool,
+    clock: TimeSource,
+    theme: &Theme,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let mut title = vec![span(theme, Token::Title, "step")];
     if steps.finished > 0 {
         title.push(span(theme, Token::Strong, format!(" {}", figures::milliseconds(steps.median))));
         let (unit, of) = match clock {
-            Clock::Real => ("ms", "median of the last steps"),
-            Clock::Simulated => ("ms simulated", "median"),
-            Clock::Host => ("ms of the host", "median"),
+            TimeSource::Real => ("ms", "median of the last steps"),
+            TimeSource::Simulated => ("ms simulated", "median"),
+            TimeSource::Host => ("ms of the host", "median"),
         };
         title.push(span(theme, Token::Dim, format!(" {unit} · {}", if before_flip { "before the flip" } else { of })));
     }
@@ -100,7 +107,7 @@ pub(crate) fn render(steps: &StepsView, before_flip: bool, clock: Clock, theme: 
 }
 
 /// `copies 24.8 GB/s, pinned`.
-fn speed(copies: &CopiesView, clock: Clock) -> String {
+fn speed(copies: &CopiesView, clock: TimeSource) -> String {
     let speed = copies.bytes_per_second / 1e9;
     let speed = if speed < 0.95 { format!("{:.0} MB/s", speed * 1e3) } else { format!("{speed:.1} GB/s") };
     format!("copies {speed}{}, {}", clock.of("", " sim"), copies.host.label())
@@ -120,7 +127,7 @@ const fn short_label(phase: Phase, shorter: bool) -> &'static str {
 }
 
 /// Draws the phases in one line: name and milliseconds, each in its colour.
-pub(crate) fn render_line(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub(crate) fn render_line(steps: &StepsView, clock: TimeSource, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let figure = |name: &'static str, token: Token, time: Micros| {
         [
             Span::styled("▌", Style::new().fg(theme.color(token))),
@@ -152,17 +159,17 @@ pub(crate) fn render_line(steps: &StepsView, clock: Clock, theme: &Theme, area: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::theme::{Catalog, ColorTier};
+    use crate::drawing::theme::{ColorTier, ThemeCatalog};
 
     #[test]
     fn the_line_of_phases_keeps_its_unit() {
-        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let (theme, _) = ThemeCatalog::default().load("dark", ColorTier::True).unwrap();
         let times = [60, 58_000, 76_200, 180, 0].map(Micros);
         let steps = StepsView { phases: times, copy: Micros(2), ..StepsView::default() };
         let drawn = |width| {
             let area = Rect::new(0, 0, width, 1);
             let mut buffer = Buffer::empty(area);
-            render_line(&steps, Clock::Simulated, &theme, area, &mut buffer);
+            render_line(&steps, TimeSource::Simulated, &theme, area, &mut buffer);
             (0..width).map(|x| buffer[(x, 0)].symbol()).collect::<String>().trim_end().to_owned()
         };
         assert!(drawn(80).contains("▌forw 58.0") && drawn(80).ends_with("ms sim"), "{}", drawn(80));

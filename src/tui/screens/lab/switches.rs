@@ -9,7 +9,7 @@ use crate::drawing::pane::{self, Frame, span};
 use crate::drawing::theme::Token;
 use crate::model::Setting;
 use crate::session::{self, Switch, SwitchGroup};
-use crate::source::Kind;
+use crate::source::SourceKind;
 use crate::tui::action::Action;
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::words;
@@ -104,7 +104,7 @@ fn cut(text: &str, width: usize) -> String {
 /// Of a recording, whose switches nobody can flip: the flags that it ran with. `None` of a run that goes on.
 fn recorded(stage: &Stage<'_>) -> Option<String> {
     let settings = stage.picture.switches();
-    let is_ours = matches!(stage.picture.kind, Kind::Recording(_)) && !settings.0.is_empty();
+    let is_ours = matches!(stage.picture.kind, SourceKind::Recording(_)) && !settings.0.is_empty();
     is_ours.then(|| {
         let flags = session::as_flags(settings, stage.view().limit, &[]);
         // A flag stays with its value.

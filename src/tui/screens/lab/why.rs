@@ -231,7 +231,7 @@ pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
 
 /// One finding as it is drawn.
 #[derive(Debug, PartialEq, Eq)]
-struct Laid {
+struct FindingLines {
     lines: Vec<String>,
     /// Characters, a line's end counted as one, that say what is the case.
     told: usize,
@@ -239,7 +239,7 @@ struct Laid {
     more: bool,
 }
 
-impl Laid {
+impl FindingLines {
     /// As much as `rows` hold: what can be done before all of what is the case; else as much as leaves room for `more` behind it.
     fn new(said: &WhyFinding, width: usize, rows: usize, more: &str) -> Self {
         let what = said.what.trim_end_matches('.');
@@ -282,10 +282,15 @@ const LEAST_WORDS: usize = 4;
 
 /// The first findings, as many as `rows` hold, the last of them cut where two rows or more are left for it, and `more` of so many others
 /// behind it; and how many rows of air are to spare between them.
-fn laid_out(all: &[WhyFinding], width: usize, rows: usize, more: &dyn Fn(usize) -> String) -> (Vec<Laid>, usize) {
+fn laid_out(
+    all: &[WhyFinding],
+    width: usize,
+    rows: usize,
+    more: &dyn Fn(usize) -> String,
+) -> (Vec<FindingLines>, usize) {
     let (mut laid, mut room) = (Vec::new(), rows);
     for (index, said) in all.iter().enumerate() {
-        let next = Laid::new(said, width, room, &more(all.len() - 1 - index));
+        let next = FindingLines::new(said, width, room, &more(all.len() - 1 - index));
         let cut = next.more || pane::wrap(&text(said), width).len() > room;
         // A further one begins where two rows of it have room.
         if cut && index > 0 && room < 2 {
@@ -311,7 +316,7 @@ fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> 
     };
     let (laid, mut air) = laid_out(all, usize::from(area.width), usize::from(area.height), &more);
     let mut y = 0;
-    for (index, (said, Laid { lines, told, more: is_cut })) in all.iter().zip(&laid).enumerate() {
+    for (index, (said, FindingLines { lines, told, more: is_cut })) in all.iter().zip(&laid).enumerate() {
         let (mut end, mut told) = (0, *told);
         for line in lines {
             let length = line.chars().count();
@@ -364,7 +369,7 @@ mod tests {
         };
         let activations = said("activations are 67 % of the step's peak (15.24 GiB of 22.84 GiB)", "try c: 12.61 GiB");
         let more = |_| " … w: all of it".to_owned();
-        let lines = |rows| Laid::new(&activations, 40, rows, &more(0)).lines;
+        let lines = |rows| FindingLines::new(&activations, 40, rows, &more(0)).lines;
         assert_eq!(
             lines(3),
             ["activations are 67 % of the step's peak", "(15.24 GiB of 22.84 GiB). Try c:", "12.61 GiB."]

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend::{Account, accounts, mark};
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
@@ -52,7 +52,7 @@ fn beside(stage: &Stage<'_>) -> Option<(Ledger, String)> {
 }
 
 /// A figure in a unit or a smaller one; of nothing a point.
-fn known(bytes: Bytes, unit: Unit) -> String {
+fn known(bytes: Bytes, unit: ByteUnit) -> String {
     if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) }
 }
 
@@ -62,7 +62,7 @@ fn limit(stage: &Stage<'_>, size: fn(Bytes) -> String) -> String {
     match (stage.shown.limit, between) {
         (Some(limit), _) => size(limit),
         (None, Some([least, most])) => {
-            let unit = Unit::for_largest(most);
+            let unit = ByteUnit::for_largest(most);
             format!("{}–{} {}", unit.figure(least), unit.figure(most), unit.name())
         }
         (None, None) => "none".to_owned(),
@@ -78,7 +78,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let beside = beside(stage).filter(|(beside, _)| stage.picture.pinned.is_some() || beside != ledger);
     let (peak, name) = beside.map_or((None, String::new()), |(ledger, name)| (Some(ledger), name));
     let largest = ledger.reserved().max(peak.map_or(Bytes::ZERO, |peak| peak.reserved()));
-    let unit = Unit::for_largest(largest);
+    let unit = ByteUnit::for_largest(largest);
     let title = vec![
         span(theme, Token::Title, "accounts"),
         span(theme, Token::Dim, format!(" · {}", when::words(stage.picture))),
@@ -183,13 +183,19 @@ pub(super) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     if stage.picture.ghost.is_some() {
         return ghost_table::render(stage, area, buf);
     }
-    let unit = Unit::for_largest(stage.shown.ledger.reserved());
+    let unit = ByteUnit::for_largest(stage.shown.ledger.reserved());
     let head = vec![span(theme, Token::Title, format!("{when}, {}", unit.name()))];
     pane::flow(lines(head, &stage.shown.ledger, stage.shown.largest_hole, unit, theme), area, area, buf);
 }
 
 /// The accounts of a ledger, what is stranded of it, and its largest hole.
-fn lines(head: Vec<Span<'static>>, ledger: &Ledger, hole: Bytes, unit: Unit, theme: &Theme) -> Vec<Vec<Span<'static>>> {
+fn lines(
+    head: Vec<Span<'static>>,
+    ledger: &Ledger,
+    hole: Bytes,
+    unit: ByteUnit,
+    theme: &Theme,
+) -> Vec<Vec<Span<'static>>> {
     let entry = |account: Account| {
         vec![
             mark(account.ink, theme),

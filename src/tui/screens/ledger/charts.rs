@@ -9,8 +9,8 @@ use crate::drawing::figures;
 use crate::drawing::legend::{accounts, mark};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
-use crate::model::{Ledger, Moment, Study};
-use crate::source::Kind;
+use crate::model::{Ledger, OutlineMoment, Study};
+use crate::source::SourceKind;
 use crate::tui::moments::Columns;
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
@@ -58,7 +58,7 @@ fn window(stage: &Stage<'_>, study: &Study) -> String {
     let last = study.steps.last().map_or(first, |step| step.what);
     match &stage.picture.kind {
         // Not every snapshot knows steps.
-        Kind::Snapshot(_) if stage.states.ledger.whole || study.steps.is_empty() => "of the recording".to_owned(),
+        SourceKind::Snapshot(_) if stage.states.ledger.whole || study.steps.is_empty() => "of the recording".to_owned(),
         _ if stage.states.ledger.whole && first != last => format!("of the whole run, steps {first}–{last}"),
         _ => format!("of step {first}"),
     }
@@ -114,8 +114,8 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, with_strip: bool, area: R
     axis.draw(theme, inner, plot, buf);
     let columns = Columns::new(study, plot.width);
     let most = |x| columns.most(x, |moment| (moment.reserved, moment.allocated)).copied().unwrap_or_default();
-    let moments: Vec<Moment> = (0..plot.width).map(most).collect();
-    let stack = |moment: &Moment| {
+    let moments: Vec<OutlineMoment> = (0..plot.width).map(most).collect();
+    let stack = |moment: &OutlineMoment| {
         let mut stack = Stack::default();
         for account in accounts(&moment.ledger, theme) {
             stack.add(account.bytes, account.ink);
@@ -142,7 +142,7 @@ fn cursor_line(stage: &Stage<'_>, study: &Study, plot: Rect, below: Option<u16>,
 }
 
 /// What share of reserved was stranded at a moment. Of many events it is at least so much at one of them.
-fn fragmentation(moment: &Moment) -> f64 {
+fn fragmentation(moment: &OutlineMoment) -> f64 {
     share(moment.stranded, moment.reserved).max(moment.ledger.fragmentation())
 }
 
@@ -218,9 +218,9 @@ mod tests {
     #[test]
     fn the_share_that_is_lost_is_the_worst_that_is_known_of_a_moment() {
         let ledger = Ledger { live: Bytes(90), stranded: Bytes(10), ..Ledger::default() };
-        let moment = Moment { ledger, reserved: Bytes(100), stranded: Bytes(40), ..Moment::default() };
+        let moment = OutlineMoment { ledger, reserved: Bytes(100), stranded: Bytes(40), ..OutlineMoment::default() };
         assert_eq!(fragmentation(&moment), 0.4);
-        assert_eq!(fragmentation(&Moment { stranded: Bytes(10), reserved: Bytes(200), ..moment }), 0.1);
-        assert_eq!(fragmentation(&Moment::default()), 0.0);
+        assert_eq!(fragmentation(&OutlineMoment { stranded: Bytes(10), reserved: Bytes(200), ..moment }), 0.1);
+        assert_eq!(fragmentation(&OutlineMoment::default()), 0.0);
     }
 }

@@ -7,18 +7,18 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::Token;
 use crate::model::{DeviceKind, DriverMemory, Reading};
-use crate::source::Kind;
+use crate::source::SourceKind;
 use crate::tui::stage::Stage;
 use crate::units::Bytes;
 
 /// Why nothing is known of it, in one line.
 fn unknown(stage: &Stage<'_>) -> Cow<'static, str> {
     match (&stage.picture.kind, stage.view().about.kind) {
-        (Kind::Snapshot(_), _) => "a snapshot does not say what else was on the GPU".into(),
+        (SourceKind::Snapshot(_), _) => "a snapshot does not say what else was on the GPU".into(),
         (_, DeviceKind::Processor) => "no GPU here: no context, no other processes".into(),
         (_, DeviceKind::Simulated) => match stage.picture.memory {
             Some(memory) => {
@@ -89,7 +89,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         return;
     };
     let total = memory.shares().total();
-    let unit = Unit::for_largest(total);
+    let unit = ByteUnit::for_largest(total);
     let mut y = 0;
     let mut row = |mark: Option<(Token, &str)>, name: &str, bytes: Bytes, share: bool| {
         let mark = mark.map(|(token, fill)| Span::styled(format!("{fill} "), Style::new().fg(theme.color(token))));
@@ -119,7 +119,7 @@ pub(super) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     match stage.view().gpu.as_deref().and_then(|reading| Some((reading, reading.memory?))) {
         None => line.push(span(theme, Token::Dim, unknown(stage))),
         Some((reading, memory)) => {
-            let unit = Unit::for_largest(memory.shares().total());
+            let unit = ByteUnit::for_largest(memory.shares().total());
             for part in parts(reading, &memory, !stage.picture.ranks.is_empty()) {
                 let name = part.name.split(" (").next().unwrap_or_default().replace("context and libraries", "context");
                 line.push(span(theme, Token::Dim, format!("{name} ")));

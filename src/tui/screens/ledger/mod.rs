@@ -25,13 +25,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
 use crate::drawing::pane::Frame;
-use crate::source::{Picture, Wanted};
-use crate::tui::action::{Action, Binding, Group, Key};
+use crate::source::{Picture, StudyRequest};
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
 use crate::tui::copied;
 use crate::tui::large::Large;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
-use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::stage::{Chart, FrameLayout, Stage};
 use crate::tui::states::{LedgerAction, ScreenAction, ScreenStates};
 
 pub(crate) const SCREEN: Screen = Screen {
@@ -56,7 +56,7 @@ const WITH_A_GHOST: u16 = 140;
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Ledger(action));
-    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, KeyGroup::View, hint, help);
     use LedgerAction::{Finding, Go, NextRemedy, Peak, Window};
     vec![
         view(&[named(KeyCode::Down), plain('j')], "↓ j", own(Finding(1)), "finding", "select the next finding"),
@@ -75,12 +75,12 @@ fn bindings() -> Vec<Binding> {
     ]
 }
 
-fn wants(states: &mut ScreenStates, _: &Picture) -> Option<Wanted> {
+fn wants(states: &mut ScreenStates, _: &Picture) -> Option<StudyRequest> {
     Some(states.ledger.wanted())
 }
 
-fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
-    let mut layout = Layout::default();
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
+    let mut layout = FrameLayout::default();
     let sums = stage.states.ledger.sums(&stage.shown.segments);
     let pools = &sums.pools;
     if area.width >= TWO_COLUMNS.0 && area.height >= TWO_COLUMNS.1 {
@@ -150,7 +150,7 @@ fn area_columns(area: Rect, stage: &Stage<'_>) -> [Rect; 2] {
     area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]))
 }
 
-fn charts(stage: &Stage<'_>, kind: Frame, chart: Rect, under: Rect, buf: &mut Buffer, layout: &mut Layout) {
+fn charts(stage: &Stage<'_>, kind: Frame, chart: Rect, under: Rect, buf: &mut Buffer, layout: &mut FrameLayout) {
     for plot in charts::render(stage, kind, chart, under, buf) {
         layout.charts.push((plot, Chart::Window));
     }

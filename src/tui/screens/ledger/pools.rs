@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::allocator::PoolKind;
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{self, Frame, put, put_at, span};
 use crate::drawing::theme::{Theme, Token};
 use crate::model::PoolTotals;
@@ -14,7 +14,7 @@ use crate::units::{Bytes, StreamId};
 struct PoolColumn {
     head: &'static str,
     width: usize,
-    figure: fn(&PoolTotals, Unit) -> String,
+    figure: fn(&PoolTotals, ByteUnit) -> String,
     from: u16,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn wanted_rows(pools: &[PoolTotals]) -> u16 {
 
 /// Draws the pane.
 pub(super) fn render(pools: &[PoolTotals], theme: &Theme, kind: Frame, area: Rect, buf: &mut Buffer) {
-    let unit = Unit::for_largest(pools.iter().map(|row| row.reserved).max().unwrap_or(Bytes::ZERO));
+    let unit = ByteUnit::for_largest(pools.iter().map(|row| row.reserved).max().unwrap_or(Bytes::ZERO));
     let title = vec![
         span(theme, Token::Title, "pools"),
         span(theme, Token::Dim, format!(" · by pool and stream · {}", unit.name())),

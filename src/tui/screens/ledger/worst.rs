@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, put_right, span};
 use crate::drawing::theme::Token;
@@ -26,7 +26,7 @@ pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, 
         put(inner, 0, vec![span(theme, Token::Dim, "no segment strands anything")], buf);
         return;
     };
-    let unit = Unit::for_largest(first.free);
+    let unit = ByteUnit::for_largest(first.free);
     put(inner, 0, vec![span(theme, Token::Dim, format!("{:>7} of segment", unit.name()))], buf);
     // Figures take no more room than the widest of them: the rest is for names.
     let sizes = worst.iter().take(usize::from(inner.height)).map(|segment| figures::short_bytes(segment.size).len());

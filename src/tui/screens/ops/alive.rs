@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 use unicode_width::UnicodeWidthStr;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::Token;
@@ -61,8 +61,8 @@ fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: us
 }
 
 /// The unit of a list, by its largest.
-fn unit_of(names: &[Survivor]) -> Unit {
-    Unit::for_largest(names.first().map_or(Bytes::ZERO, |survivor| survivor.bytes))
+fn unit_of(names: &[Survivor]) -> ByteUnit {
+    ByteUnit::for_largest(names.first().map_or(Bytes::ZERO, |survivor| survivor.bytes))
 }
 
 /// What was taken since the tag and is still there, and what was there and is gone.

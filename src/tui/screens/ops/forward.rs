@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::drawing::figures::Unit;
+use crate::drawing::figures::ByteUnit;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::Token;
 use crate::model::{ModuleOutput, Study};
@@ -19,7 +19,7 @@ pub(super) fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, b
     let rows = &*view.modules;
     let kept = |row: &ModuleOutput| study.kept_by(view.names.get(row.module));
     let largest = rows.iter().map(|row| row.bytes.max(kept(row).unwrap_or_default())).max().unwrap_or_default();
-    let unit = Unit::for_largest(largest);
+    let unit = ByteUnit::for_largest(largest);
     let title = vec![
         span(theme, Token::Title, "forward"),
         span(theme, Token::Dim, format!(" of a step, in the order modules return · {}", unit.name())),

@@ -4,15 +4,15 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::Token;
 use crate::model::frames;
 use crate::model::{Category, Node, Shape, naming};
-use crate::source::Kind;
+use crate::source::SourceKind;
 use crate::tui::stage::Stage;
-use crate::tui::states::Looked;
+use crate::tui::states::StackTree;
 use crate::units::Bytes;
 
 /// The fewest rows that what a branch ends in is worth.
@@ -20,7 +20,7 @@ const LEAST: u16 = 5;
 /// What is less than one in so many of a branch is left out of that.
 const SMALLEST: u64 = 50_000;
 
-pub(super) fn render(stage: &Stage<'_>, looked: &Looked, kind: Frame, area: Rect, buf: &mut Buffer) {
+pub(super) fn render(stage: &Stage<'_>, looked: &StackTree, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let Some(node) = looked.flame.get(looked.selected) else { return };
     let title = vec![span(theme, Token::Title, if node.frame.is_some() { "frame" } else { "branch" })];
@@ -39,8 +39,9 @@ pub(super) fn render(stage: &Stage<'_>, looked: &Looked, kind: Frame, area: Rect
         span(theme, Token::Text, format!("{share} · {blocks}")),
     ];
     lines.push(sum);
-    let path = node.frame.map(|frame| stage.shown.names.get(frame)).and_then(frames::Frame::of).map(|frame| frame.file);
-    let frame = node.frame.map(|frame| stage.shown.names.get(frame)).and_then(frames::Frame::of);
+    let path =
+        node.frame.map(|frame| stage.shown.names.get(frame)).and_then(frames::FrameText::of).map(|frame| frame.file);
+    let frame = node.frame.map(|frame| stage.shown.names.get(frame)).and_then(frames::FrameText::of);
     let source = frame.map_or_else(Vec::new, |frame| source(stage, &frame, if kind == Frame::Rule { 0 } else { 3 }));
     if kind == Frame::Rule {
         // Where rows are scarce what it is for takes as few as hold it; one where there is a source to show.
@@ -84,7 +85,7 @@ pub(super) fn render(stage: &Stage<'_>, looked: &Looked, kind: Frame, area: Rect
 
 /// What a branch ends in, by name and the most first: a name stands in many places of the tree, and here for all of them. Of a path
 /// of modules it is the path from the branch on.
-fn leaves(stage: &Stage<'_>, looked: &Looked, of: &Node, area: Rect, buf: &mut Buffer) {
+fn leaves(stage: &Stage<'_>, looked: &StackTree, of: &Node, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let least = of.bytes.get() / SMALLEST;
     let mut ends: Vec<Leaf> = Vec::new();
@@ -114,7 +115,7 @@ fn leaves(stage: &Stage<'_>, looked: &Looked, of: &Node, area: Rect, buf: &mut B
         }
     }
     ends.sort_by_key(|leaf| std::cmp::Reverse(leaf.bytes));
-    let Some(unit) = ends.first().map(|leaf| Unit::for_largest(leaf.bytes)) else { return };
+    let Some(unit) = ends.first().map(|leaf| ByteUnit::for_largest(leaf.bytes)) else { return };
     ends.truncate(usize::from(area.height - 2));
     let heading = if looked.flame.stacks { "allocated at" } else { "made of" };
     put(area, 1, vec![span(theme, Token::Dim, format!("{heading} · {}", unit.name()))], buf);
@@ -147,7 +148,7 @@ struct Leaf {
 
 impl Leaf {
     /// What a node has itself, without its parts.
-    fn own(node: &Node, label: String, looked: &Looked) -> Self {
+    fn own(node: &Node, label: String, looked: &StackTree) -> Self {
         let parts = || node.children.iter().filter_map(|child| looked.flame.get(*child));
         let own =
             |of: &dyn Fn(&Node) -> Bytes| of(node).saturating_sub(Bytes(parts().map(|part| of(part).get()).sum()));
@@ -162,7 +163,7 @@ impl Leaf {
 }
 
 /// The line of a frame and so many around it, where its file is at hand; a remark where that changed since.
-fn source(stage: &Stage<'_>, frame: &frames::Frame<'_>, around: u32) -> Vec<Vec<Span<'static>>> {
+fn source(stage: &Stage<'_>, frame: &frames::FrameText<'_>, around: u32) -> Vec<Vec<Span<'static>>> {
     let theme = stage.theme;
     let listing = stage.picture.listing.as_ref().filter(|listing| *listing.path == *frame.file);
     let (Some(listing), Some(at)) = (listing, frame.line) else { return Vec::new() };
@@ -180,7 +181,7 @@ fn source(stage: &Stage<'_>, frame: &frames::Frame<'_>, around: u32) -> Vec<Vec<
         }
     }
     // Only a snapshot's times are those of the calendar.
-    let recorded = matches!(stage.picture.kind, Kind::Snapshot(_)).then_some(stage.picture.extent.time);
+    let recorded = matches!(stage.picture.kind, SourceKind::Snapshot(_)).then_some(stage.picture.extent.time);
     if !lines.is_empty() && listing.changed.zip(recorded).is_some_and(|(changed, recorded)| changed > recorded) {
         lines.push(vec![span(theme, Token::Warn, "the file changed after the snapshot")]);
     }

@@ -15,7 +15,7 @@ use crate::drawing::theme::{Theme, Token};
 use crate::model::{Category, KeptLine, Node};
 use crate::tui::action::Action;
 use crate::tui::stage::{Stage, Targets};
-use crate::tui::states::{Looked, ScreenAction, StacksAction};
+use crate::tui::states::{ScreenAction, StackTree, StacksAction};
 use crate::tui::when;
 use crate::units::Bytes;
 
@@ -25,10 +25,10 @@ const LEGIBLE: u16 = 9;
 
 /// Levels that the tree has below what is looked into, that one included, in so many cells: what has no room for a word has none, and
 /// deeper ones than that are not counted.
-pub(super) fn levels(looked: &Looked, width: u16) -> u16 {
+pub(super) fn levels(looked: &StackTree, width: u16) -> u16 {
     let whole = looked.flame.get(looked.zoom).map_or(0, |zoom| zoom.bytes.get()).max(1);
     let is_wide = |bytes: u64| u128::from(bytes) * u128::from(width) >= u128::from(whole) * u128::from(WORD);
-    fn below(looked: &Looked, index: usize, most: u16, is_wide: &dyn Fn(u64) -> bool) -> u16 {
+    fn below(looked: &StackTree, index: usize, most: u16, is_wide: &dyn Fn(u64) -> bool) -> u16 {
         let node = looked.flame.get(index).filter(|node| most > 0 && is_wide(node.bytes.get()));
         let children = node.map_or(&[][..], |node| &node.children);
         1 + children.iter().map(|child| below(looked, *child, most - 1, is_wide)).max().unwrap_or(0)
@@ -39,7 +39,7 @@ pub(super) fn levels(looked: &Looked, width: u16) -> u16 {
 /// Draws the pane; each level has `rows` rows, the second one for figures.
 pub(super) fn render(
     stage: &Stage<'_>,
-    looked: &Looked,
+    looked: &StackTree,
     kind: Frame,
     rows: u16,
     area: Rect,
@@ -79,7 +79,7 @@ pub(super) fn render(
 
 struct Plot<'a, 'b> {
     stage: &'a Stage<'a>,
-    looked: &'a Looked,
+    looked: &'a StackTree,
     leaking: Vec<KeptLine>,
     inner: Rect,
     /// Rows of a level.

@@ -19,14 +19,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
 use crate::drawing::pane::Frame;
-use crate::source::{Picture, Wanted};
-use crate::tui::action::{Action, Binding, Group, Key};
+use crate::source::{Picture, StudyRequest};
+use crate::tui::action::{Action, Binding, Key, KeyGroup};
 use crate::tui::copied;
 use crate::tui::large::Large;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::screens::lab;
-use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::stage::{Chart, FrameLayout, Stage};
 use crate::tui::states::{Lookup, ScreenAction, ScreenStates, StacksAction};
 
 pub(crate) const SCREEN: Screen = Screen {
@@ -48,7 +48,7 @@ fn bindings() -> Vec<Binding> {
     use StacksAction::{Into, Next, NextSibling, Out, Peak, Previous, PreviousSibling, Shape};
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Stacks(action));
-    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, KeyGroup::View, hint, help);
     vec![
         view(&[named(KeyCode::Down), plain('j')], "↓ j", own(Next), "select", "select the next row"),
         view(&[named(KeyCode::Up), plain('k')], "↑ k", own(Previous), "", "select the previous row"),
@@ -68,12 +68,12 @@ fn bindings() -> Vec<Binding> {
     ]
 }
 
-fn wants(_: &mut ScreenStates, _: &Picture) -> Option<Wanted> {
+fn wants(_: &mut ScreenStates, _: &Picture) -> Option<StudyRequest> {
     None
 }
 
-fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
-    let mut layout = Layout::default();
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
+    let mut layout = FrameLayout::default();
     let state = &stage.states.stacks;
     let looked = |rows: u16| state.looked(stage.shown, usize::from(rows.saturating_sub(1)));
     if state.is_narrowed() {

@@ -8,7 +8,7 @@ use ratatui::style::Modifier;
 use ratatui::text::Span;
 
 use super::staying::{leaking, leaks};
-use crate::drawing::figures::{self, Unit};
+use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::{Theme, Token};
@@ -16,7 +16,7 @@ use crate::model::Node;
 use crate::tui::action::Action;
 use crate::tui::share;
 use crate::tui::stage::{Stage, Targets};
-use crate::tui::states::{Looked, Row, ScreenAction, StacksAction};
+use crate::tui::states::{ScreenAction, StackRow, StackTree, StacksAction};
 use crate::units::Bytes;
 
 /// Cells of the figures: bytes, share, blocks.
@@ -31,7 +31,7 @@ const STEPS: usize = 12;
 /// Draws the table; returns its rows in all, and how many are seen.
 pub(super) fn render(
     stage: &Stage<'_>,
-    looked: &Looked,
+    looked: &StackTree,
     kind: Frame,
     area: Rect,
     buf: &mut Buffer,
@@ -40,7 +40,7 @@ pub(super) fn render(
     let theme = stage.theme;
     let flame = &looked.flame;
     let Some(zoom) = flame.get(looked.zoom) else { return (0, 0) };
-    let unit = Unit::for_largest(zoom.bytes);
+    let unit = ByteUnit::for_largest(zoom.bytes);
     let title = vec![
         span(theme, Token::Title, if zoom.parent.is_none() { "all".to_owned() } else { zoom.label.to_string() }),
         span(theme, Token::Dim, format!(" and its parts · {}", unit.name())),
@@ -74,12 +74,12 @@ pub(super) fn render(
             let at = Rect { x: line.right() - bar + 1, width: bar - 1, ..line };
             share::draw(&node.by_category, zoom.bytes, theme, at, buf);
         }
-        if *row == Row::Node(looked.selected) {
+        if *row == StackRow::Node(looked.selected) {
             let style = theme.style(Token::Dim).add_modifier(Modifier::REVERSED);
             buf.set_style(Rect { width: figures_at.width, ..line }.intersection(buf.area), style);
         }
         // What is summed up is seen when what it is part of is looked into.
-        let (Row::Node(index) | Row::Rest { of: index, .. }) = *row;
+        let (StackRow::Node(index) | StackRow::Rest { of: index, .. }) = *row;
         if let Ok(place) = u32::try_from(index) {
             targets.push((line, Action::Own(ScreenAction::Stacks(StacksAction::Pick(place)))));
         }
@@ -88,11 +88,11 @@ pub(super) fn render(
 }
 
 /// What a row shows: a node, or the sum of several, as a node.
-fn node_of(looked: &Looked, row: Row) -> Option<Cow<'_, Node>> {
+fn node_of(looked: &StackTree, row: StackRow) -> Option<Cow<'_, Node>> {
     let flame = &looked.flame;
     match row {
-        Row::Node(index) => flame.get(index).map(Cow::Borrowed),
-        Row::Rest { of, shown } => {
+        StackRow::Node(index) => flame.get(index).map(Cow::Borrowed),
+        StackRow::Rest { of, shown } => {
             let parts = &flame.get(of)?.children;
             let mut rest = flame.sum(of, shown..parts.len())?;
             if let (Some(first), true) = (flame.get(*parts.first()?), looked.has_layers_alike(of)) {

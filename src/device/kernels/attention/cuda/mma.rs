@@ -14,7 +14,7 @@ const STRIP: usize = 16;
 const VECTOR: usize = 8;
 
 /// The kernels for heads of up to `width` elements.
-struct Variant {
+struct MmaVariant {
     width: usize,
     forward: &'static str,
     key_gradients: &'static str,
@@ -22,26 +22,26 @@ struct Variant {
 }
 
 /// From narrow to wide.
-const VARIANTS: [Variant; 4] = [
-    Variant {
+const VARIANTS: [MmaVariant; 4] = [
+    MmaVariant {
         width: 32,
         forward: "attention_mma_32",
         key_gradients: "attention_mma_key_gradients_32",
         query_gradients: "attention_mma_query_gradients_32",
     },
-    Variant {
+    MmaVariant {
         width: 64,
         forward: "attention_mma_64",
         key_gradients: "attention_mma_key_gradients_64",
         query_gradients: "attention_mma_query_gradients_64",
     },
-    Variant {
+    MmaVariant {
         width: 80,
         forward: "attention_mma_80",
         key_gradients: "attention_mma_key_gradients_80",
         query_gradients: "attention_mma_query_gradients_80",
     },
-    Variant {
+    MmaVariant {
         width: 128,
         forward: "attention_mma_128",
         key_gradients: "attention_mma_key_gradients_128",
@@ -87,7 +87,7 @@ impl MmaTile {
 }
 
 /// The variant for a problem, where there is one.
-pub(super) struct Mma(&'static Variant);
+pub(super) struct Mma(&'static MmaVariant);
 
 impl Mma {
     /// Nothing where the device or the problem asks for the kernels without tensor cores: those alone know dropout.
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn tiles_fit_shared_memory() {
-        for Variant { width, .. } in VARIANTS {
+        for MmaVariant { width, .. } in VARIANTS {
             let forward = MmaTile::forward(width).bytes(width, 1);
             let of_keys = MmaTile::key_gradients(width).bytes_with_sums(width);
             let of_queries = MmaTile::query_gradients(width).bytes(width, 2);

@@ -9,7 +9,7 @@ mod problem;
 use crate::kernels::Attention;
 use crate::kernels::family::Family;
 use mma::Mma;
-use problem::{Problem, Sums};
+use problem::{LogSumExp, Problem};
 
 use crate::DType;
 use crate::cuda::gpu::Gpu;
@@ -19,7 +19,7 @@ use crate::cuda::queue::{Queue, Refusal};
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Attention) -> Result<(), Refusal> {
     match *kernel {
         Attention::Forward { by: _, shape, q, k, v, out, logsumexp, lse_stride } => {
-            let sums = Sums { address: logsumexp.address, stride: lse_stride };
+            let sums = LogSumExp { address: logsumexp.address, stride: lse_stride };
             let fits = logsumexp.dtype == DType::F32 && lse_stride >= shape.rows;
             let views = [q, k, v, out];
             let problem = Problem::new(shape, shape.rows, Some(sums), &views).filter(|_| fits);
@@ -32,7 +32,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Attention) -> Result<(), Re
             forward(queue, &problem.ok_or_else(|| Refusal::unsupported(kernel.name()))?)
         }
         Attention::Backward { by: _, shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv } => {
-            let sums = Sums { address: logsumexp.address, stride: lse_stride };
+            let sums = LogSumExp { address: logsumexp.address, stride: lse_stride };
             let fits = logsumexp.dtype == DType::F32 && lse_stride >= shape.rows;
             let views = [q, k, v, out, grad, dq, dk, dv];
             let problem = Problem::new(shape, shape.rows, Some(sums), &views).filter(|_| fits);

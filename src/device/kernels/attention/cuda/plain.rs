@@ -11,7 +11,7 @@ const THREADS: u32 = 128;
 const VECTOR: usize = 4;
 
 /// The kernels for heads of up to `width` elements.
-struct Variant {
+struct PlainVariant {
     width: usize,
     forward: &'static str,
     key_gradients: &'static str,
@@ -19,32 +19,32 @@ struct Variant {
 }
 
 /// From narrow to wide.
-const VARIANTS: [Variant; 5] = [
-    Variant {
+const VARIANTS: [PlainVariant; 5] = [
+    PlainVariant {
         width: 32,
         forward: "attention_32",
         key_gradients: "attention_key_gradients_32",
         query_gradients: "attention_query_gradients_32",
     },
-    Variant {
+    PlainVariant {
         width: 64,
         forward: "attention_64",
         key_gradients: "attention_key_gradients_64",
         query_gradients: "attention_query_gradients_64",
     },
-    Variant {
+    PlainVariant {
         width: 80,
         forward: "attention_80",
         key_gradients: "attention_key_gradients_80",
         query_gradients: "attention_query_gradients_80",
     },
-    Variant {
+    PlainVariant {
         width: 128,
         forward: "attention_128",
         key_gradients: "attention_key_gradients_128",
         query_gradients: "attention_query_gradients_128",
     },
-    Variant {
+    PlainVariant {
         width: WIDEST,
         forward: "attention_256",
         key_gradients: "attention_key_gradients_256",
@@ -53,7 +53,7 @@ const VARIANTS: [Variant; 5] = [
 ];
 
 /// The variant for a problem. From sm_80 on there is but the widest for elements of 16 bits: tensor cores do the others, dropout aside.
-fn variant(queue: &Queue<'_>, problem: &Problem<'_>) -> &'static Variant {
+fn variant(queue: &Queue<'_>, problem: &Problem<'_>) -> &'static PlainVariant {
     let [.., widest] = &VARIANTS;
     if queue.capability() >= 80 && problem.dtype != DType::F32 {
         return widest;
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn tiles_fit_shared_memory() {
-        for Variant { width, .. } in VARIANTS {
+        for PlainVariant { width, .. } in VARIANTS {
             for (large, bytes) in [(false, 64 << 10), (true, 99 << 10)] {
                 let forward = PlainTile::forward(width, large).forward_floats(width);
                 let of_keys = PlainTile::key_gradients(width, large).backward_floats(width, 2);

@@ -10,7 +10,7 @@ pub(super) const WIDEST: usize = 256;
 
 /// Logarithms of sums of exponents.
 #[derive(Clone, Copy)]
-pub(super) struct Sums {
+pub(super) struct LogSumExp {
     pub address: Address,
     pub stride: usize,
 }
@@ -19,14 +19,14 @@ pub(super) struct Sums {
 pub(super) struct Problem<'a> {
     pub shape: AttentionShape,
     pub keys: usize,
-    sums: Option<Sums>,
+    sums: Option<LogSumExp>,
     pub views: &'a [HeadView],
     pub dtype: DType,
 }
 
 impl<'a> Problem<'a> {
     /// Nothing where there is no kernel for the types or the size of heads.
-    pub fn new(shape: AttentionShape, keys: usize, sums: Option<Sums>, views: &'a [HeadView]) -> Option<Self> {
+    pub fn new(shape: AttentionShape, keys: usize, sums: Option<LogSumExp>, views: &'a [HeadView]) -> Option<Self> {
         let dtype = views.first()?.dtype;
         let one_type = views.iter().all(|view| view.dtype == dtype);
         let known = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
@@ -38,9 +38,9 @@ impl<'a> Problem<'a> {
     }
 
     /// The same as cuDNN is asked for it.
-    pub fn of_library(&self) -> dnn::Attention<'_> {
+    pub fn of_library(&self) -> dnn::AttentionCall<'_> {
         let sums = self.sums.map(|sums| (sums.address, sums.stride));
-        dnn::Attention { shape: &self.shape, keys: self.keys, views: self.views, sums }
+        dnn::AttentionCall { shape: &self.shape, keys: self.keys, views: self.views, sums }
     }
 
     pub fn is_empty(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Batch normalisation with what follows it: a sum, and ReLU or its leaky form.
 
-use super::columns::{Backward, Columns, Forward};
-use super::plain::{Plan, room, valued};
+use super::columns::{Columns, ColumnsBackward, ColumnsForward};
+use super::plain::{ChannelLaunch, room, valued};
 use crate::cuda::queue::{Arguments, Queue, Refusal};
 use crate::kernels::BatchNorm;
 use crate::kernels::family::Family;
@@ -37,7 +37,7 @@ fn forward(queue: &mut Queue<'_>, kernel: &BatchNorm) -> Result<(), Refusal> {
     };
     let values = [weight, bias, mean, rstd, running_mean, running_var];
     let arrays: Vec<&Operand> = [src, dst].into_iter().chain(residual).collect();
-    let plan = Plan::of(&arrays, &values, shape).ok_or_else(|| Refusal::unsupported(kernel.name()))?;
+    let plan = ChannelLaunch::of(&arrays, &values, shape).ok_or_else(|| Refusal::unsupported(kernel.name()))?;
     if shape.per_channel() < 2 || [mean, rstd].iter().any(|value| value.dtype != DType::F32) {
         return Err(Refusal::unsupported(kernel.name()));
     }
@@ -45,7 +45,7 @@ fn forward(queue: &mut Queue<'_>, kernel: &BatchNorm) -> Result<(), Refusal> {
         return Ok(());
     }
     if let Some(columns) = Columns::of(&arrays, &values, shape, queue.multiprocessors()) {
-        let operands = Forward {
+        let operands = ColumnsForward {
             arrays: [src, dst],
             residual: residual.as_ref(),
             values: [weight, bias],
@@ -94,12 +94,12 @@ fn backward(queue: &mut Queue<'_>, kernel: &BatchNorm) -> Result<(), Refusal> {
     let (output, dresidual) = residual.as_ref().map(|residual| (&residual.output, &residual.dresidual)).unzip();
     let arrays: Vec<&Operand> = [grad, src, dsrc].into_iter().chain(output).chain(dresidual).collect();
     let values = [mean, rstd, weight, bias, dweight, dbias];
-    let plan = Plan::of(&arrays, &values, shape).ok_or_else(|| Refusal::unsupported(kernel.name()))?;
+    let plan = ChannelLaunch::of(&arrays, &values, shape).ok_or_else(|| Refusal::unsupported(kernel.name()))?;
     if shape.is_empty() {
         return Err(Refusal::unsupported(kernel.name()));
     }
     if let Some(columns) = Columns::of(&arrays, &values, shape, queue.multiprocessors()) {
-        let operands = Backward {
+        let operands = ColumnsBackward {
             arrays: [grad, src, dsrc],
             output,
             dresidual,

@@ -29,7 +29,7 @@ pub(super) struct Columns {
 }
 
 /// The operands of the forward pass.
-pub(super) struct Forward<'a> {
+pub(super) struct ColumnsForward<'a> {
     pub arrays: [&'a Operand; 2],
     pub residual: Option<&'a Operand>,
     /// Weights and biases.
@@ -43,7 +43,7 @@ pub(super) struct Forward<'a> {
 }
 
 /// The operands of the backward pass.
-pub(super) struct Backward<'a> {
+pub(super) struct ColumnsBackward<'a> {
     /// The gradient, the source and the source's gradient.
     pub arrays: [&'a Operand; 3],
     pub output: Option<&'a Operand>,
@@ -117,8 +117,8 @@ impl Columns {
     }
 
     /// Three kernels: sums, what they are together, the pass over everything.
-    pub fn forward(&self, queue: &mut Queue<'_>, operands: &Forward<'_>) -> Result<(), Refusal> {
-        let &Forward { arrays: [src, dst], residual, values, statistics: [mean, rstd], running, .. } = operands;
+    pub fn forward(&self, queue: &mut Queue<'_>, operands: &ColumnsForward<'_>) -> Result<(), Refusal> {
+        let &ColumnsForward { arrays: [src, dst], residual, values, statistics: [mean, rstd], running, .. } = operands;
         let [parts, _] = self.room(queue)?;
         let names = ["batch_norm_columns_statistics_wide", "batch_norm_columns_statistics_single"];
         self.launch(queue, names, self.sides(Arguments::new().operand(src).at(parts).int(self.lanes)))?;
@@ -133,8 +133,8 @@ impl Columns {
     }
 
     /// Three kernels, as forward.
-    pub fn backward(&self, queue: &mut Queue<'_>, operands: &Backward<'_>) -> Result<(), Refusal> {
-        let &Backward { arrays: [grad, src, dsrc], output, dresidual, values, gradients, slope } = operands;
+    pub fn backward(&self, queue: &mut Queue<'_>, operands: &ColumnsBackward<'_>) -> Result<(), Refusal> {
+        let &ColumnsBackward { arrays: [grad, src, dsrc], output, dresidual, values, gradients, slope } = operands;
         let [parts, joined] = self.room(queue)?;
         let arguments = || {
             let arguments =

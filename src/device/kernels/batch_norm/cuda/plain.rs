@@ -49,7 +49,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &BatchNorm) -> Result<(), Re
 }
 
 /// How the channels of arrays are gone through.
-pub(super) struct Plan {
+pub(super) struct ChannelLaunch {
     dtype: DType,
     /// Vectors of 16 bytes, else single elements.
     wide: bool,
@@ -60,7 +60,7 @@ pub(super) struct Plan {
     shape: [u32; 3],
 }
 
-impl Plan {
+impl ChannelLaunch {
     /// `None` where the operands do not fit the shape or there is no kernel for them.
     pub fn of(arrays: &[&Operand], values: &[&Operand], shape: &ChannelShape) -> Option<Self> {
         let dtype = arrays.first()?.dtype;
@@ -145,7 +145,7 @@ fn forward(queue: &mut Queue<'_>, kernel: &BatchNorm) -> Result<(), Refusal> {
         return Err(Refusal::unsupported(kernel.name()));
     };
     let values = [weight, bias, mean, rstd, running_mean, running_var];
-    let plan = Plan::of(&[src, dst], &values, shape).ok_or_else(|| Refusal::unsupported(kernel.name()))?;
+    let plan = ChannelLaunch::of(&[src, dst], &values, shape).ok_or_else(|| Refusal::unsupported(kernel.name()))?;
     if shape.per_channel() < 2 || [mean, rstd].iter().any(|value| value.dtype != DType::F32) {
         return Err(Refusal::unsupported(kernel.name()));
     }
@@ -176,7 +176,7 @@ fn inference(queue: &mut Queue<'_>, kernel: &BatchNorm) -> Result<(), Refusal> {
         return Err(Refusal::unsupported(kernel.name()));
     };
     let values = [weight, bias, running_mean, running_var];
-    let plan = Plan::of(&[src, dst], &values, shape).ok_or_else(|| Refusal::unsupported(kernel.name()))?;
+    let plan = ChannelLaunch::of(&[src, dst], &values, shape).ok_or_else(|| Refusal::unsupported(kernel.name()))?;
     if shape.is_empty() {
         return Ok(());
     }
@@ -195,7 +195,7 @@ fn backward(
     shape: &ChannelShape,
     eps: Option<f32>,
 ) -> Result<(), Refusal> {
-    let plan = Plan::of(&arrays, &values, shape).ok_or_else(|| Refusal::unsupported(kernel.name()))?;
+    let plan = ChannelLaunch::of(&arrays, &values, shape).ok_or_else(|| Refusal::unsupported(kernel.name()))?;
     if shape.is_empty() {
         return Err(Refusal::unsupported(kernel.name()));
     }

@@ -1,7 +1,7 @@
 //! AdamW of bitsandbytes, whose moments are in 8 bits.
 
 use super::codes::Codes;
-use super::moment::{Moment, RUNS};
+use super::moment::{QuantizedMoment, RUNS};
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::real;
 use crate::cpu::operand::{Access, KernelResult, View, require};
@@ -10,8 +10,8 @@ use crate::kernels::optimizer::cpu::AdamScalars;
 use crate::{AdamParameters, BYTES_RUN, KeptMoments, Operand};
 
 /// Moments of a parameter.
-enum Claimed<'a> {
-    Bytes([Moment<'a>; 2]),
+enum AdamMoments<'a> {
+    Bytes([QuantizedMoment<'a>; 2]),
     Wide([View<'a>; 2]),
 }
 
@@ -22,11 +22,11 @@ pub(in crate::kernels::blockwise) fn update(
     moments: &KeptMoments,
     rule: &AdamParameters,
 ) -> KernelResult {
-    fn go<R: Real>(cores: &Cores, [p, g]: [View<'_>; 2], moments: &Claimed<'_>, rule: &AdamParameters) {
+    fn go<R: Real>(cores: &Cores, [p, g]: [View<'_>; 2], moments: &AdamMoments<'_>, rule: &AdamParameters) {
         let scalars = AdamScalars::<R>::new(rule);
         let codes = match moments {
-            Claimed::Bytes(moments) => moments.each_ref().map(Moment::codes::<R>),
-            Claimed::Wide(_) => [(); 2].map(|()| Codes::new([R::ZERO; 256])),
+            AdamMoments::Bytes(moments) => moments.each_ref().map(QuantizedMoment::codes::<R>),
+            AdamMoments::Wide(_) => [(); 2].map(|()| Codes::new([R::ZERO; 256])),
         };
         let runs = p.len().div_ceil(BYTES_RUN);
         cores.for_each(runs.div_ceil(RUNS), p.len() * 30, |task| {
@@ -38,11 +38,11 @@ pub(in crate::kernels::blockwise) fn update(
                 R::load(&p, start, weights);
                 R::load(&g, start, gradients);
                 match moments {
-                    Claimed::Bytes(moments) => {
+                    AdamMoments::Bytes(moments) => {
                         moments[0].load(&codes[0], run, first);
                         moments[1].load(&codes[1], run, second);
                     }
-                    Claimed::Wide(moments) => {
+                    AdamMoments::Wide(moments) => {
                         R::load(&moments[0], start, first);
                         R::load(&moments[1], start, second);
                     }
@@ -55,11 +55,11 @@ pub(in crate::kernels::blockwise) fn update(
                     R::store(&p, start, weights);
                 }
                 match moments {
-                    Claimed::Bytes(moments) => {
+                    AdamMoments::Bytes(moments) => {
                         moments[0].store(&codes[0], run, first, true);
                         moments[1].store(&codes[1], run, second, false);
                     }
-                    Claimed::Wide(moments) => {
+                    AdamMoments::Wide(moments) => {
                         R::store(&moments[0], start, first);
                         R::store(&moments[1], start, second);
                     }
@@ -76,10 +76,11 @@ pub(in crate::kernels::blockwise) fn update(
         format!("gradient or moments of the parameter at {} are not of its {len} elements", parameter.address)
     })?;
     let moments = match moments {
-        KeptMoments::Bytes([first, second]) => {
-            Claimed::Bytes([Moment::claim(&mut access, first, len)?, Moment::claim(&mut access, second, len)?])
-        }
-        KeptMoments::Wide([first, second]) => Claimed::Wide([access.write(first)?, access.write(second)?]),
+        KeptMoments::Bytes([first, second]) => AdamMoments::Bytes([
+            QuantizedMoment::claim(&mut access, first, len)?,
+            QuantizedMoment::claim(&mut access, second, len)?,
+        ]),
+        KeptMoments::Wide([first, second]) => AdamMoments::Wide([access.write(first)?, access.write(second)?]),
     };
     let views = [access.write(&parameter)?, access.read(&gradient)?];
     real!([parameter.dtype, gradient.dtype], go(cores, views, &moments, rule));

@@ -1,7 +1,7 @@
 //! Lion of bitsandbytes, with a moment in 8 bits or in f32.
 
 use super::codes::Codes;
-use super::moment::{Moment, RUNS};
+use super::moment::{QuantizedMoment, RUNS};
 use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::real;
 use crate::cpu::operand::{Access, KernelResult, View, require};
@@ -9,8 +9,8 @@ use crate::cpu::real::Real;
 use crate::{BYTES_RUN, KeptMoment, LionParameters, Operand};
 
 /// The moment of a parameter.
-enum Claimed<'a> {
-    Bytes(Moment<'a>),
+enum LionMoment<'a> {
+    Bytes(QuantizedMoment<'a>),
     Wide(View<'a>),
 }
 
@@ -21,11 +21,11 @@ pub(in crate::kernels::blockwise) fn update(
     moment: &KeptMoment,
     rule: &LionParameters,
 ) -> KernelResult {
-    fn go<R: Real>(cores: &Cores, [p, g]: [View<'_>; 2], moment: &Claimed<'_>, rule: &LionParameters) {
+    fn go<R: Real>(cores: &Cores, [p, g]: [View<'_>; 2], moment: &LionMoment<'_>, rule: &LionParameters) {
         let [lr, beta1, beta2, decay] = [rule.lr, rule.beta1, rule.beta2, rule.weight_decay].map(R::of);
         let codes = match moment {
-            Claimed::Bytes(moment) => moment.codes::<R>(),
-            Claimed::Wide(_) => Codes::new([R::ZERO; 256]),
+            LionMoment::Bytes(moment) => moment.codes::<R>(),
+            LionMoment::Wide(_) => Codes::new([R::ZERO; 256]),
         };
         // What is rounded to the type of the weights goes through their memory.
         let rounded = |start: usize, values: &mut [R]| {
@@ -42,8 +42,8 @@ pub(in crate::kernels::blockwise) fn update(
                 R::load(&p, start, weights);
                 R::load(&g, start, gradients);
                 match moment {
-                    Claimed::Bytes(moment) => moment.load(&codes, run, first),
-                    Claimed::Wide(moment) => R::load(moment, start, first),
+                    LionMoment::Bytes(moment) => moment.load(&codes, run, first),
+                    LionMoment::Wide(moment) => R::load(moment, start, first),
                 }
                 if decay > R::ZERO {
                     weights.iter_mut().for_each(|weight| *weight *= R::ONE - lr * decay);
@@ -52,7 +52,7 @@ pub(in crate::kernels::blockwise) fn update(
                 for ((step, &m), &g) in steps.iter_mut().zip(&*first).zip(&*gradients) {
                     *step = lr * sign(m * beta1 + (R::ONE - beta1) * g);
                 }
-                if matches!(moment, Claimed::Bytes(_)) {
+                if matches!(moment, LionMoment::Bytes(_)) {
                     rounded(start, steps);
                 }
                 for (((weight, step), m), &g) in weights.iter_mut().zip(&*steps).zip(&mut *first).zip(&*gradients) {
@@ -61,8 +61,8 @@ pub(in crate::kernels::blockwise) fn update(
                 }
                 R::store(&p, start, weights);
                 match moment {
-                    Claimed::Bytes(moment) => moment.store(&codes, run, first, true),
-                    Claimed::Wide(moment) => R::store(moment, start, first),
+                    LionMoment::Bytes(moment) => moment.store(&codes, run, first, true),
+                    LionMoment::Wide(moment) => R::store(moment, start, first),
                 }
             }
         });
@@ -76,8 +76,8 @@ pub(in crate::kernels::blockwise) fn update(
         format!("gradient or moment of the parameter at {} is not of its {len} elements", parameter.address)
     })?;
     let moment = match moment {
-        KeptMoment::Bytes(moment) => Claimed::Bytes(Moment::claim(&mut access, moment, len)?),
-        KeptMoment::Wide(moment) => Claimed::Wide(access.write(moment)?),
+        KeptMoment::Bytes(moment) => LionMoment::Bytes(QuantizedMoment::claim(&mut access, moment, len)?),
+        KeptMoment::Wide(moment) => LionMoment::Wide(access.write(moment)?),
     };
     let views = [access.write(&parameter)?, access.read(&gradient)?];
     real!([parameter.dtype, gradient.dtype], go(cores, views, &moment, rule));

@@ -172,7 +172,7 @@ pub(super) fn dequantize_bytes(
 }
 
 /// Operands of a product with a packed matrix.
-pub(super) struct Gemm {
+pub(super) struct PackedGemm {
     pub a: Operand,
     pub w: Operand,
     pub magnitudes: Magnitudes,
@@ -205,7 +205,12 @@ impl ReadMagnitudes<'_> {
     }
 }
 
-pub(super) fn gemm(cores: &Cores, mut access: Access<'_>, [m, n, k]: [usize; 3], operands: &Gemm) -> KernelResult {
+pub(super) fn gemm(
+    cores: &Cores,
+    mut access: Access<'_>,
+    [m, n, k]: [usize; 3],
+    operands: &PackedGemm,
+) -> KernelResult {
     fn go<R: Real>(
         cores: &Cores,
         [m, n, k]: [usize; 3],
@@ -236,7 +241,7 @@ pub(super) fn gemm(cores: &Cores, mut access: Access<'_>, [m, n, k]: [usize; 3],
             });
         });
     }
-    let Gemm { a, w, magnitudes, bias, dst } = operands;
+    let PackedGemm { a, w, magnitudes, bias, dst } = operands;
     let runs = match magnitudes {
         Magnitudes::Plain(absmax) => absmax.len,
         Magnitudes::Nested { bytes, .. } => bytes.len,

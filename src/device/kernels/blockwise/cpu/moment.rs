@@ -10,13 +10,13 @@ use crate::{BYTES_RUN, ByteMoment};
 pub(super) const RUNS: usize = 64;
 
 /// One moment of a parameter.
-pub(super) struct Moment<'a> {
+pub(super) struct QuantizedMoment<'a> {
     bytes: View<'a>,
     codes: View<'a>,
     absmax: View<'a>,
 }
 
-impl<'a> Moment<'a> {
+impl<'a> QuantizedMoment<'a> {
     pub(super) fn claim(access: &mut Access<'a>, moment: &ByteMoment, len: usize) -> KernelResult<Self> {
         let ByteMoment { bytes, codes, absmax } = moment;
         are_bytes(bytes, codes, absmax, len)?;

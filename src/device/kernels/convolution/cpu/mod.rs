@@ -10,11 +10,11 @@ use crate::cpu::cores::Cores;
 use crate::cpu::dispatch::real;
 use crate::cpu::operand::{Access, KernelResult, View, require};
 use crate::cpu::partial::SumsOfBlocks;
-use crate::cpu::planes::{Copied, Sides, at_once, images_of, to_pixels};
+use crate::cpu::planes::{ImageBuffer, Sides, at_once, images_of, to_pixels};
 use crate::cpu::real::{Real, elements};
 use crate::cpu::windows::onto_every;
 use crate::{ConvShape, ImageLayout, Operand};
-use plan::{Columns, Parts, Phases, Reach, Tile, Windows};
+use plan::{ColumnsPlan, Phases, Reach, Tile, WindowsPlan, WorkSplit};
 use planes::{Cut, gather, scatter, split};
 use products::{Combination, Correlation, LANES};
 
@@ -43,9 +43,9 @@ fn in_planes(
     let [of_images, of_weight, of_result] = sides;
     let each = at_once([(images.dtype(), of_images), (result.dtype(), of_result)]).min(shape.batch);
     let some = |[_, channels, area]: Sides| [each, channels, area];
-    let mut factors = Copied::new(cores, weight.dtype(), of_weight)?;
-    let mut from = Copied::new(cores, images.dtype(), some(of_images))?;
-    let mut to = Copied::new(cores, result.dtype(), some(of_result))?;
+    let mut factors = ImageBuffer::new(cores, weight.dtype(), of_weight)?;
+    let mut from = ImageBuffer::new(cores, images.dtype(), some(of_images))?;
+    let mut to = ImageBuffer::new(cores, result.dtype(), some(of_result))?;
     let factors = factors.of(&weight);
     for first in (0..shape.batch).step_by(each) {
         let batch = each.min(shape.batch - first);
@@ -122,7 +122,7 @@ fn sum_windows<R: Real>(
     bias: Option<View<'_>>,
     dst: View<'_>,
 ) {
-    let plan = Windows::new(shape, usize::MAX);
+    let plan = WindowsPlan::new(shape, usize::MAX);
     let channels = shape.out_channels;
     cores.scratch(conversion::<R>(&weight) + bias.map_or(0, |_| channels), |scratch: &mut [R]| {
         let (of_weight, of_bias) = scratch.split_at_mut(conversion::<R>(&weight));
@@ -161,7 +161,14 @@ fn sum_windows<R: Real>(
 
 /// Copies what the windows of a tile reach.
 #[inline(always)]
-fn load_windows<R: Real>(cores: &Cores, shape: &ConvShape, plan: &Windows, tile: &Tile, src: &View<'_>, to: &mut [R]) {
+fn load_windows<R: Real>(
+    cores: &Cores,
+    shape: &ConvShape,
+    plan: &WindowsPlan,
+    tile: &Tile,
+    src: &View<'_>,
+    to: &mut [R],
+) {
     let (cut, grid) = plan.source(shape, tile);
     match plan.reach {
         Reach::Shifted => cores.scratch(
@@ -183,7 +190,7 @@ fn load_windows<R: Real>(cores: &Cores, shape: &ConvShape, plan: &Windows, tile:
 
 /// Stores the positions of a tile that count.
 #[inline(always)]
-fn store_positions<R: Real>(shape: &ConvShape, plan: &Windows, tile: &Tile, out: &[R], dst: &View<'_>) {
+fn store_positions<R: Real>(shape: &ConvShape, plan: &WindowsPlan, tile: &Tile, out: &[R], dst: &View<'_>) {
     let grid = plan.grid;
     // Rows that lie one behind the other go together.
     let (steps, each) = if grid.width == shape.out_width { (1, tile.rows) } else { (tile.rows, 1) };
@@ -227,10 +234,10 @@ fn correlate_pixels<R: Real>(
     let [input, weights, output] = sides(shape);
     let each = at_once([(grad.dtype(), output), (src.dtype(), input)]).min(shape.batch);
     let some = |[_, channels, area]: Sides| [each, channels, area];
-    let mut grads = Copied::new(cores, grad.dtype(), some(output))?;
-    let mut images = Copied::new(cores, src.dtype(), some(input))?;
-    let mut sums = Copied::new(cores, R::DTYPE, weights)?;
-    let mut stored = Copied::new(cores, dst.dtype(), weights)?;
+    let mut grads = ImageBuffer::new(cores, grad.dtype(), some(output))?;
+    let mut images = ImageBuffer::new(cores, src.dtype(), some(input))?;
+    let mut sums = ImageBuffer::new(cores, R::DTYPE, weights)?;
+    let mut stored = ImageBuffer::new(cores, dst.dtype(), weights)?;
     let [sums, stored] = [sums.planes(weights[0]), stored.planes(weights[0])];
     for first in (0..shape.batch).step_by(each) {
         let batch = each.min(shape.batch - first);
@@ -249,8 +256,8 @@ fn correlate_pixels<R: Real>(
 
 /// The gradient of the weight, or what is to be added to it.
 fn correlate<R: Real>(cores: &Cores, shape: &ConvShape, [grad, src]: [View<'_>; 2], dst: View<'_>, add: bool) {
-    let parts = Parts::new(shape);
-    let plan = Windows::new(shape, parts.positions);
+    let parts = WorkSplit::new(shape);
+    let plan = WindowsPlan::new(shape, parts.positions);
     let (tiles, channels, run) = (plan.tiling.count(), shape.out_channels, plan.grid.run);
     let each = tiles.div_ceil(parts.positions);
     let positions_parts = tiles.div_ceil(each);
@@ -356,7 +363,7 @@ pub(super) fn backward_input(
 fn spread<R: Real>(cores: &Cores, shape: &ConvShape, [grad, weight]: [View<'_>; 2], dst: View<'_>) {
     cores.scratch(conversion::<R>(&weight), |buffer: &mut [R]| {
         let weight = whole(cores, &weight, buffer);
-        match Columns::if_better(shape) {
+        match ColumnsPlan::if_better(shape) {
             Some(plan) => spread_columns(cores, shape, &plan, grad, weight, dst),
             None => spread_phases(cores, shape, &Phases::new(shape), grad, weight, dst),
         }
@@ -366,7 +373,7 @@ fn spread<R: Real>(cores: &Cores, shape: &ConvShape, [grad, weight]: [View<'_>; 
 fn spread_columns<R: Real>(
     cores: &Cores,
     shape: &ConvShape,
-    plan: &Columns,
+    plan: &ColumnsPlan,
     grad: View<'_>,
     weight: &[R],
     dst: View<'_>,

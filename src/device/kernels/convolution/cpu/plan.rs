@@ -1,7 +1,7 @@
 //! How a convolution is cut into tiles and how the elements of a tile are reached. Decided by the shape alone, so that
 //! results do not depend on the number of threads.
 
-use super::planes::{Cut, Grid};
+use super::planes::{Cut, PlaneGrid};
 use super::products::{LANES, ROWS, Term};
 use crate::ConvShape;
 
@@ -83,11 +83,11 @@ impl Tiling {
 }
 
 /// The plan of a convolution's windows: of its forward pass and of its weight's gradient.
-pub(super) struct Windows {
+pub(super) struct WindowsPlan {
     pub(super) reach: Reach,
     pub(super) tiling: Tiling,
     /// Output positions of a tile in scratch.
-    pub(super) grid: Grid,
+    pub(super) grid: PlaneGrid,
     /// One for each column of the weight: (in_channels, kernel, kernel).
     pub(super) terms: Vec<Term>,
     /// Elements of a tile's source in scratch.
@@ -101,7 +101,7 @@ const fn phases(shape: &ConvShape) -> usize {
     if shape.stride < shape.kernel { shape.stride } else { shape.kernel }
 }
 
-impl Windows {
+impl WindowsPlan {
     /// At most `cuts` tiles for the sake of cores.
     pub(super) fn new(shape: &ConvShape, cuts: usize) -> Self {
         let &ConvShape { batch, in_channels, out_channels, out_height, out_width, kernel, stride, .. } = shape;
@@ -119,8 +119,8 @@ impl Windows {
             (Reach::Shifted, shifted)
         };
         let grid = |images, rows| match reach {
-            Reach::Shifted => Grid::new(images, rows + beyond, out_width + beyond),
-            Reach::Gathered => Grid::new(images, rows, out_width),
+            Reach::Shifted => PlaneGrid::new(images, rows + beyond, out_width + beyond),
+            Reach::Gathered => PlaneGrid::new(images, rows, out_width),
         };
         let sources = if reach == Reach::Shifted { planes } else { shape.window() };
         let tiling = Tiling::new(batch, out_height, worth(nanos).min(cuts), |images, rows| {
@@ -148,7 +148,7 @@ impl Windows {
     }
 
     /// What of the source a tile copies, and the grid that it goes to.
-    pub(super) fn source(&self, shape: &ConvShape, tile: &Tile) -> (Cut, Grid) {
+    pub(super) fn source(&self, shape: &ConvShape, tile: &Tile) -> (Cut, PlaneGrid) {
         let (stride, phases, grid) = match self.reach {
             Reach::Shifted => (shape.stride, phases(shape), self.grid),
             Reach::Gathered => (1, 1, self.inside(shape)),
@@ -169,21 +169,21 @@ impl Windows {
     }
 
     /// The padded images of which [`Reach::Gathered`] takes the windows.
-    pub(super) fn inside(&self, shape: &ConvShape) -> Grid {
+    pub(super) fn inside(&self, shape: &ConvShape) -> PlaneGrid {
         let reach = |n| (n - 1) * shape.stride + shape.kernel;
-        Grid::new(self.grid.images, reach(self.tiling.rows_each), reach(shape.out_width))
+        PlaneGrid::new(self.grid.images, reach(self.tiling.rows_each), reach(shape.out_width))
     }
 }
 
 /// How the work on a weight's gradient is shared: by positions, whose sums are added at the end, or by channels.
-pub(super) struct Parts {
+pub(super) struct WorkSplit {
     pub(super) positions: usize,
     /// Groups of channels of the output.
     pub(super) channels: usize,
     pub(super) channels_each: usize,
 }
 
-impl Parts {
+impl WorkSplit {
     pub(super) fn new(shape: &ConvShape) -> Self {
         /// Positions whose sums are worth adding to others.
         const POSITIONS: usize = 256;
@@ -205,7 +205,7 @@ impl Parts {
 pub(super) struct Phases {
     pub(super) tiling: Tiling,
     /// Positions of a tile in scratch; rows and columns of the gradient with `beyond` zeros before them.
-    pub(super) grid: Grid,
+    pub(super) grid: PlaneGrid,
     /// (stride, stride) lists of terms.
     pub(super) terms: Vec<Vec<Term>>,
     /// Rows and columns of the gradient that one position reaches back over.
@@ -228,7 +228,7 @@ impl Phases {
         let beyond = (kernel - 1) / stride;
         let (height, width) = (positions(shape, shape.in_height), positions(shape, shape.in_width));
         let nanos = phases_nanos(shape);
-        let grid = |images, rows| Grid::new(images, rows + beyond, width + beyond);
+        let grid = |images, rows| PlaneGrid::new(images, rows + beyond, width + beyond);
         let tiling = Tiling::new(batch, height, worth(nanos), |images, rows| {
             (out_channels + in_channels * stride * stride) * grid(images, rows).run
         });
@@ -283,14 +283,14 @@ fn phases_nanos(shape: &ConvShape) -> usize {
 }
 
 /// The plan of an input's gradient as windows that are summed first and added up then.
-pub(super) struct Columns {
+pub(super) struct ColumnsPlan {
     pub(super) tiling: Tiling,
-    pub(super) grid: Grid,
+    pub(super) grid: PlaneGrid,
     pub(super) terms: Vec<Term>,
     pub(super) nanos: usize,
 }
 
-impl Columns {
+impl ColumnsPlan {
     /// `None` where [`Phases`] are the better plan.
     pub(super) fn if_better(shape: &ConvShape) -> Option<Self> {
         let &ConvShape { batch, out_channels, out_height, out_width, .. } = shape;
@@ -303,7 +303,7 @@ impl Columns {
         let room = |images, _| (shape.window() + out_channels) * images * shape.out_area();
         let mut tiling = Tiling::new(batch, 1, worth(nanos), room);
         (tiling.rows, tiling.rows_each) = (out_height, out_height);
-        let grid = Grid::new(tiling.images_each, out_height, out_width);
+        let grid = PlaneGrid::new(tiling.images_each, out_height, out_width);
         let terms = (0..out_channels).map(|o| Term { weight: o * shape.window(), source: o * grid.run }).collect();
         Some(Self { tiling, grid, terms, nanos })
     }

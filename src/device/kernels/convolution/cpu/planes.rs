@@ -11,7 +11,7 @@ use crate::cpu::windows::{every, lead, onto_every};
 
 /// Rows and columns of scratch for each image of a tile.
 #[derive(Clone, Copy)]
-pub(super) struct Grid {
+pub(super) struct PlaneGrid {
     pub(super) images: usize,
     pub(super) height: usize,
     pub(super) width: usize,
@@ -19,7 +19,7 @@ pub(super) struct Grid {
     pub(super) run: usize,
 }
 
-impl Grid {
+impl PlaneGrid {
     pub(super) const fn new(images: usize, height: usize, width: usize) -> Self {
         Self { images, height, width, run: (images * height * width).next_multiple_of(LANES) }
     }
@@ -31,7 +31,7 @@ impl Grid {
     }
 }
 
-/// Which part of an array of images goes into a [`Grid`]: its element (y, x) of phase (a, b) is the array's at row
+/// Which part of an array of images goes into a [`PlaneGrid`]: its element (y, x) of phase (a, b) is the array's at row
 /// `top + y·stride + a` and column `left + x·stride + b`, and zero outside.
 #[derive(Clone)]
 pub(super) struct Cut {
@@ -52,7 +52,7 @@ pub(super) struct Cut {
 
 impl Cut {
     /// The rows that go into the grid, where they go there as they are, one behind the other.
-    fn whole_rows(&self, grid: Grid) -> Option<Range<usize>> {
+    fn whole_rows(&self, grid: PlaneGrid) -> Option<Range<usize>> {
         let top = usize::try_from(self.top).ok()?;
         let end = self.rows.end.min(top + grid.height);
         (self.stride == 1 && self.left == 0 && self.width == grid.width && self.rows.start <= top && top < end)
@@ -62,7 +62,7 @@ impl Cut {
 
 /// [`split`] of whole rows.
 #[inline(always)]
-fn copy_rows<R: Real>(from: &View<'_>, cut: &Cut, rows: Range<usize>, grid: Grid, to: &mut [R]) {
+fn copy_rows<R: Real>(from: &View<'_>, cut: &Cut, rows: Range<usize>, grid: PlaneGrid, to: &mut [R]) {
     for channel in 0..cut.channels {
         for image in 0..cut.images.min(grid.images) {
             let source = ((cut.first_image + image) * cut.channels + channel) * cut.height + rows.start;
@@ -75,7 +75,7 @@ fn copy_rows<R: Real>(from: &View<'_>, cut: &Cut, rows: Range<usize>, grid: Grid
 /// Copies `cut` of `from` to `to`, (channels, phases, phases, images, height, width) of `grid`. `line` is scratch of a
 /// row of the array.
 #[inline(always)]
-pub(super) fn split<R: Real>(from: &View<'_>, cut: &Cut, grid: Grid, line: &mut [R], to: &mut [R]) {
+pub(super) fn split<R: Real>(from: &View<'_>, cut: &Cut, grid: PlaneGrid, line: &mut [R], to: &mut [R]) {
     let (stride, phases) = (cut.stride, cut.phases);
     to.fill(R::ZERO);
     if let Some(rows) = cut.whole_rows(grid) {
@@ -109,7 +109,7 @@ pub(super) fn split<R: Real>(from: &View<'_>, cut: &Cut, grid: Grid, line: &mut 
 /// Writes the windows of `padded` (channels of `inside`, phase by phase with none left out) as columns: `to` is
 /// (in_channels · kernel²) channels of `grid`.
 #[inline(always)]
-pub(super) fn gather<R: Real>(shape: &ConvShape, padded: &[R], inside: Grid, grid: Grid, to: &mut [R]) {
+pub(super) fn gather<R: Real>(shape: &ConvShape, padded: &[R], inside: PlaneGrid, grid: PlaneGrid, to: &mut [R]) {
     let &ConvShape { kernel, stride, .. } = shape;
     for (p, to) in to.chunks_exact_mut(grid.run).enumerate() {
         let (channel, u, v) = (p / (kernel * kernel), p / kernel % kernel, p % kernel);

@@ -7,7 +7,7 @@ use super::trial::{Nanoseconds, Trial};
 use crate::DType;
 use crate::cuda::choices::Choices;
 use crate::cuda::convolution::{Form, Products};
-use crate::cuda::dnn::{Convolution, ConvolutionKey, Plan};
+use crate::cuda::dnn::{ConvolutionCall, ConvolutionKey, ExecutionPlan};
 use crate::cuda::gpu::Gpu;
 use crate::cuda::queue::{Queue, Refusal};
 
@@ -21,7 +21,7 @@ const FIRST_SHAPES: usize = 4;
 const VARIABLE: &str = "VRAMLAB_CONVOLUTION";
 
 /// Computes one product of a convolution; false where own kernels must.
-pub(super) fn convolve(queue: &mut Queue<'_>, convolution: &Convolution<'_>) -> Result<bool, Refusal> {
+pub(super) fn convolve(queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>) -> Result<bool, Refusal> {
     let tf32 = queue.gpu.precision.convolutions_in_tf32;
     let Some(key) = ConvolutionKey::of(convolution, tf32) else { return Ok(false) };
     let form = match queue.gpu.convolutions.forms.get(&key) {
@@ -47,7 +47,7 @@ pub(super) fn convolve(queue: &mut Queue<'_>, convolution: &Convolution<'_>) -> 
 }
 
 /// What an earlier run has chosen, or the fastest. Computing a convolution several times changes nothing.
-fn choose(queue: &mut Queue<'_>, key: &ConvolutionKey, convolution: &Convolution<'_>) -> Result<Form, Refusal> {
+fn choose(queue: &mut Queue<'_>, key: &ConvolutionKey, convolution: &ConvolutionCall<'_>) -> Result<Form, Refusal> {
     let wanted = std::env::var(VARIABLE).ok().filter(|wanted| !wanted.is_empty());
     let known = if wanted.is_none() { choices(queue.gpu).get(key) } else { None };
     if let Some((form, words)) = known.and_then(|words| Some((recall(queue, key, words)?, words))) {
@@ -104,7 +104,7 @@ fn recall(queue: &mut Queue<'_>, key: &ConvolutionKey, [kind, tag, ..]: [u64; 4]
 }
 
 /// The engine with this tag.
-fn plan(queue: &mut Queue<'_>, key: &ConvolutionKey, tag: u64) -> Option<Rc<Plan>> {
+fn plan(queue: &mut Queue<'_>, key: &ConvolutionKey, tag: u64) -> Option<Rc<ExecutionPlan>> {
     let mut engines = queue.gpu.dnn.engines(key)?;
     queue.gpu.dnn.next(&mut engines, Some(tag)).map(Rc::new)
 }

@@ -29,16 +29,16 @@ const PARTS_LIMIT: usize = 64 << 20;
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Convolution) -> Result<(), Refusal> {
     let (convolution, bias) = match kernel {
         Convolution::Forward { shape, src, weight, bias, dst } => {
-            (dnn::Convolution { role: Role::Forward, shape, src: *src, weight: *weight, dst: *dst }, *bias)
+            (dnn::ConvolutionCall { role: Role::Forward, shape, src: *src, weight: *weight, dst: *dst }, *bias)
         }
         Convolution::BackwardInput { shape, grad, weight, dst } => {
-            (dnn::Convolution { role: Role::BackwardInput, shape, src: *dst, weight: *weight, dst: *grad }, None)
+            (dnn::ConvolutionCall { role: Role::BackwardInput, shape, src: *dst, weight: *weight, dst: *grad }, None)
         }
         Convolution::BackwardWeight { shape, grad, src, dst } => {
-            (dnn::Convolution { role: Role::BackwardWeight, shape, src: *src, weight: *dst, dst: *grad }, None)
+            (dnn::ConvolutionCall { role: Role::BackwardWeight, shape, src: *src, weight: *dst, dst: *grad }, None)
         }
     };
-    let dnn::Convolution { shape, src, weight, dst, .. } = convolution;
+    let dnn::ConvolutionCall { shape, src, weight, dst, .. } = convolution;
     let lens = [shape.in_len(), shape.weight_len(), shape.out_len()];
     let one_type = [Some(weight), Some(dst), bias].iter().flatten().all(|operand| operand.dtype == src.dtype);
     let fits = bias.is_none_or(|bias| bias.len == shape.out_channels);
@@ -73,8 +73,12 @@ fn split([rows, columns, depth]: [usize; 3], multiprocessors: u32) -> (usize, us
     (depth.div_ceil(each), each)
 }
 
-fn launch_own(queue: &mut Queue<'_>, convolution: &dnn::Convolution<'_>, kernel: &Convolution) -> Result<(), Refusal> {
-    let &dnn::Convolution { role, shape, src, weight, dst } = convolution;
+fn launch_own(
+    queue: &mut Queue<'_>,
+    convolution: &dnn::ConvolutionCall<'_>,
+    kernel: &Convolution,
+) -> Result<(), Refusal> {
+    let &dnn::ConvolutionCall { role, shape, src, weight, dst } = convolution;
     let (name, left, right, result) = match role {
         Role::Forward => ("conv2d", weight, src, dst),
         Role::BackwardInput => ("conv2d_backward_input", weight, dst, src),

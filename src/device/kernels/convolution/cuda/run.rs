@@ -1,8 +1,8 @@
 //! Queues a convolution in the form that was chosen.
 
 use crate::cuda::blas::Multiplication;
-use crate::cuda::convolution::{Form, Order, Products, Task};
-use crate::cuda::dnn::{Convolution, Plan, Role};
+use crate::cuda::convolution::{Form, Products, ScratchOrder, Task};
+use crate::cuda::dnn::{ConvolutionCall, ExecutionPlan, Role};
 use crate::cuda::geometry::geometry;
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::kernels::Strided;
@@ -16,7 +16,7 @@ const CHANNELS: usize = 4;
 
 impl Form {
     /// Queues it; false where it is the own kernels' turn.
-    pub fn run(&self, queue: &mut Queue<'_>, convolution: &Convolution<'_>, tf32: bool) -> Result<bool, Refusal> {
+    pub fn run(&self, queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>, tf32: bool) -> Result<bool, Refusal> {
         match self {
             Self::Engine(plan) => {
                 let workspace = match plan.workspace() {
@@ -35,8 +35,8 @@ impl Form {
 }
 
 /// The gradient of the source by an engine for the turned convolution.
-fn run_turned(queue: &mut Queue<'_>, convolution: &Convolution<'_>, plan: &Plan) -> Result<(), Refusal> {
-    let Convolution { shape, src, weight, dst, .. } = convolution;
+fn run_turned(queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>, plan: &ExecutionPlan) -> Result<(), Refusal> {
+    let ConvolutionCall { shape, src, weight, dst, .. } = convolution;
     let bytes = plan.workspace().next_multiple_of(256);
     let workspace = queue.scratch(bytes + weight.len * weight.dtype.size() as usize)?;
     let turned = Address(workspace.0 + bytes as u64);
@@ -49,8 +49,8 @@ fn run_turned(queue: &mut Queue<'_>, convolution: &Convolution<'_>, plan: &Plan)
 
 impl Products {
     /// Queues it.
-    fn run(self, queue: &mut Queue<'_>, convolution: &Convolution<'_>, tf32: bool) -> Result<(), Refusal> {
-        let &Convolution { role, shape, src, weight, dst } = convolution;
+    fn run(self, queue: &mut Queue<'_>, convolution: &ConvolutionCall<'_>, tf32: bool) -> Result<(), Refusal> {
+        let &ConvolutionCall { role, shape, src, weight, dst } = convolution;
         let task = Task { role, shape: *shape, dtype: src.dtype };
         let areas = self.areas(&task);
         let [columns, folded, parts, workspace, bytes] = areas.offsets();
@@ -101,8 +101,8 @@ impl QueuedConvolution<'_, '_> {
         let output = element(&dst, first * channels * places);
         // Of the products: matrices, and columns of each.
         let (batch, width) = match self.products.order {
-            Order::ByImage => (count, places),
-            Order::Folded => (1, count * places),
+            ScratchOrder::ByImage => (count, places),
+            ScratchOrder::Folded => (1, count * places),
         };
         let by_place = |address, dtype, rows| MatrixView {
             address,
@@ -136,7 +136,7 @@ impl QueuedConvolution<'_, '_> {
             Role::BackwardWeight => {
                 self.columns_of(source, count)?;
                 self.fold(output, count)?;
-                let part = if self.products.order == Order::ByImage { first } else { group };
+                let part = if self.products.order == ScratchOrder::ByImage { first } else { group };
                 let sum = match scratch.parts {
                     Some(parts) => weights(Address(parts.0 + (4 * part * channels * window) as u64), DType::F32),
                     None => weights(weight.address, task.dtype),
@@ -215,8 +215,8 @@ impl QueuedConvolution<'_, '_> {
     ) -> Result<(), Refusal> {
         let Task { shape, dtype, .. } = self.task;
         let [row, image] = match self.products.order {
-            Order::ByImage => [self.task.places(), self.task.window() * self.task.places()],
-            Order::Folded => [count * self.task.places(), self.task.places()],
+            ScratchOrder::ByImage => [self.task.places(), self.task.window() * self.task.places()],
+            ScratchOrder::Folded => [count * self.task.places(), self.task.places()],
         };
         let rows = blocks_of(shape.in_channels, CHANNELS);
         let Ok(threads) = u32::try_from(count * area) else {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::cuda::convolution::Form;
-use crate::cuda::dnn::{Convolution, Engines, Plan};
+use crate::cuda::dnn::{ConvolutionCall, Engines, ExecutionPlan};
 use crate::cuda::queue::{Queue, Refusal};
 use crate::cuda::stopwatch::Stopwatch;
 
@@ -81,10 +81,10 @@ impl Trial {
     pub fn engines(
         &mut self,
         queue: &mut Queue<'_>,
-        convolution: &Convolution<'_>,
+        convolution: &ConvolutionCall<'_>,
         engines: Option<&mut Engines>,
         count: usize,
-        form: fn(Rc<Plan>) -> Form,
+        form: fn(Rc<ExecutionPlan>) -> Form,
     ) -> Result<(), Refusal> {
         // Their names are known only when they have been set up.
         let unwanted = self.wanted.as_ref().is_some_and(|wanted| !["engine", "turned"].contains(&wanted.as_str()));
@@ -105,7 +105,12 @@ impl Trial {
         Ok(())
     }
 
-    pub fn time(&mut self, queue: &mut Queue<'_>, convolution: &Convolution<'_>, form: Form) -> Result<(), Refusal> {
+    pub fn time(
+        &mut self,
+        queue: &mut Queue<'_>,
+        convolution: &ConvolutionCall<'_>,
+        form: Form,
+    ) -> Result<(), Refusal> {
         let name = form.to_string();
         if !self.wants(&name) {
             return Ok(());

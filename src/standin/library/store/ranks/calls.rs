@@ -60,7 +60,7 @@ impl Call {
 
 /// What a rank gives to a collective.
 #[derive(Debug)]
-pub enum Given {
+pub enum Contribution {
     /// The others need nothing of it.
     Nothing,
     /// What is known of its bytes.

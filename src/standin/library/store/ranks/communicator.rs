@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::calls::{Call, Given, Result};
+use super::calls::{Call, Contribution, Result};
 use super::identity::Identity;
 use super::meeting::Meeting;
 use super::pieces::Pieces;
@@ -47,14 +47,14 @@ pub struct Communicator {
     collectives: u64,
     /// The number of the oldest call under way.
     first: u64,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingCall>,
     /// What others said that is not used yet, by rank and tag.
     heard: BTreeMap<(usize, u64), Pieces>,
 }
 
 /// A call under way.
 #[derive(Debug)]
-struct Pending {
+struct PendingCall {
     call: Call,
     /// Which collective, or which message with its peer.
     number: u64,
@@ -95,7 +95,7 @@ pub type Done = (u64, Option<u64>);
 
 /// Whom a call waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct AbsentRanks {
     /// The call.
     pub call: Call,
     /// Which of its kind, from 1: collectives are counted together, messages by peer.
@@ -126,10 +126,10 @@ impl Communicator {
     }
 
     /// Enters a collective; its number among the calls.
-    pub fn enter(&mut self, call: Call, given: Given, result: Result, ticket: Option<u64>, kept: bool) -> u64 {
+    pub fn enter(&mut self, call: Call, given: Contribution, result: Result, ticket: Option<u64>, kept: bool) -> u64 {
         self.collectives += 1;
         let number = self.collectives;
-        if let Given::Known(pieces) = given
+        if let Contribution::Known(pieces) = given
             && !pieces.is_empty()
         {
             if let Some(meeting) = &self.meeting {
@@ -182,7 +182,7 @@ impl Communicator {
         kept: bool,
     ) -> u64 {
         let start = Start::default();
-        self.pending.push_back(Pending { call, number, peer, result, ticket, kept, start, complete: None });
+        self.pending.push_back(PendingCall { call, number, peer, result, ticket, kept, start, complete: None });
         self.first + self.pending.len() as u64 - 1
     }
 
@@ -226,7 +226,7 @@ impl Communicator {
 
     /// When a call is done that all ranks have entered: none for a call of the host, and nothing where a rank has yet to say when it is
     /// ready.
-    fn done(&self, pending: &Pending) -> Option<Option<u64>> {
+    fn done(&self, pending: &PendingCall) -> Option<Option<u64>> {
         let start = &pending.start;
         let Some(takes) = start.takes else { return Some(None) };
         let others = match (&self.meeting, pending.peer) {
@@ -320,7 +320,7 @@ impl Communicator {
     }
 
     /// The ranks that a call waits for.
-    fn missing_of(&self, pending: &Pending) -> Vec<usize> {
+    fn missing_of(&self, pending: &PendingCall) -> Vec<usize> {
         let Some(meeting) = &self.meeting else { return Vec::new() };
         match (pending.peer, pending.call) {
             // To oneself: both are here.
@@ -340,14 +340,14 @@ impl Communicator {
     }
 
     /// Whom the oldest call under way waits for.
-    pub fn missing(&self) -> Option<Missing> {
+    pub fn missing(&self) -> Option<AbsentRanks> {
         let front = self.pending.front()?;
         let ranks = self.missing_of(front);
-        (!ranks.is_empty()).then_some(Missing { call: front.call, number: front.number, ranks })
+        (!ranks.is_empty()).then_some(AbsentRanks { call: front.call, number: front.number, ranks })
     }
 
     /// Of the ranks that the oldest call waits for the first whose process is no longer there.
-    pub fn lost(&self) -> Option<(usize, Missing)> {
+    pub fn lost(&self) -> Option<(usize, AbsentRanks)> {
         let meeting = self.meeting.as_ref()?;
         let missing = self.missing()?;
         let lost = missing.ranks.iter().copied().find(|rank| !meeting.is_here(*rank))?;

@@ -47,7 +47,7 @@ const GONE: u64 = 2;
 
 /// Why a rank can't have its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum JoinError {
     /// The others say that there are so many ranks.
     Ranks(u64),
     /// Another process is this rank.
@@ -74,9 +74,9 @@ unsafe impl Send for Meeting {}
 
 impl Meeting {
     /// Takes the place of `rank`, without waiting.
-    pub fn claim(identity: Identity, rank: usize, ranks: usize) -> Result<Self, Claim> {
+    pub fn claim(identity: Identity, rank: usize, ranks: usize) -> Result<Self, JoinError> {
         let path = folder().join(format!("vramlab-{}-{}", user(), identity.name()));
-        let failed = |error: io::Error| Claim::File(format!("{}: {error}", path.display()));
+        let failed = |error: io::Error| JoinError::File(format!("{}: {error}", path.display()));
         let count = times(ranks) + 2 * ranks * (COLLECTIVES + 2 * ranks * MESSAGES);
         let bytes = (count * size_of::<u64>()).next_multiple_of(PAGE);
         let mut options = OpenOptions::new();
@@ -95,8 +95,8 @@ impl Meeting {
             meeting.at(AT_RANKS).store(known, Ordering::Release);
         }
         let refusal = match known {
-            known if known != 0 && known != ranks as u64 => Some(Claim::Ranks(known)),
-            _ if taken => Some(Claim::Taken(meeting.pid(rank))),
+            known if known != 0 && known != ranks as u64 => Some(JoinError::Ranks(known)),
+            _ if taken => Some(JoinError::Taken(meeting.pid(rank))),
             _ => None,
         };
         if let Some(refusal) = refusal {

@@ -13,8 +13,8 @@ mod pieces;
 
 pub use all::{Communicators, Point};
 pub use arithmetic::{Arithmetic, width};
-pub use calls::{Call, Given, Result};
-pub use communicator::{Communicator, Missing};
+pub use calls::{Call, Contribution, Result};
+pub use communicator::{Communicator, AbsentRanks};
 pub use identity::Identity;
-pub use meeting::{Claim, MOST, Meeting};
+pub use meeting::{JoinError, MOST, Meeting};
 pub use pieces::Pieces;
