@@ -18,6 +18,8 @@ const BEAT: Duration = Duration::from_millis(1000);
 const REFRESH: Duration = Duration::from_millis(250);
 /// A mark stays for so many times as long as it took to make: less than a hundredth of a processor goes into marks.
 const REST: u32 = 100;
+/// It stays no longer than so, whatever it took: on a busy machine that is mostly waiting, and what is shown may not fall behind the run.
+const LONGEST: Duration = Duration::from_secs(3);
 
 /// The mark of one device.
 #[derive(Debug)]
@@ -116,7 +118,7 @@ impl Marks {
                     true => self.coming = Some(mark),
                     false => self.shown = Some(mark),
                 }
-                self.due = Instant::now() + BEAT.max(began.elapsed() * REST);
+                self.due = Instant::now() + rest(began.elapsed());
             }
             WantedMark::Still(position, moment) => {
                 if newest.is_some_and(|mark| (mark.view.position, mark.moment) == (position, moment)) {
@@ -132,6 +134,11 @@ impl Marks {
             }
         }
     }
+}
+
+/// How long a mark stays that took so long to make.
+fn rest(took: Duration) -> Duration {
+    took.saturating_mul(REST).clamp(BEAT, LONGEST)
 }
 
 /// `None` where the events up to there are forgotten.
@@ -181,6 +188,14 @@ mod tests {
             assert_eq!(mark.view.steps.finished, column.step, "the state is that inside the step");
             assert_eq!(mark.step.as_ref().map(|step| step.step), Some(column.step), "and so is the curve");
         }
+    }
+
+    #[test]
+    fn a_mark_rests_by_what_it_took_and_never_falls_behind() {
+        let of = |milliseconds| rest(Duration::from_millis(milliseconds));
+        assert_eq!(of(0), BEAT);
+        assert_eq!(of(20), Duration::from_secs(2));
+        assert_eq!(of(400), LONGEST);
     }
 
     #[test]

@@ -36,9 +36,9 @@ const TWO_COLUMNS: u16 = 110;
 /// Cells of that list, at least and at most.
 const NAMES: (u16, u16) = (40, 64);
 /// Rows of the curve of the step at least, where the tables leave some.
-const LEAST_CURVE: u16 = 9;
+const LEAST_CURVE: u16 = 7;
 /// Cells of the table from which on the curve stands under it alone: a narrower one says little for its bytes on the line.
-const OWN_CURVE: u16 = 84;
+const OWN_CURVE: u16 = 76;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -326,8 +326,12 @@ const ABOUT: [(&str, &str); 3] =
 fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> (usize, usize) {
     let theme = stage.theme;
     let state = &stage.states.ops;
-    let differences = differences(stage, study);
     let mut rows = study.op_rows(state.totals, state.sort);
+    let differences = differences(stage, study);
+    // A column of nothing but points says less than that there is none.
+    let is_alike =
+        differences.as_ref().is_some_and(|found| found.gone.is_empty() && rows.iter().all(|row| found.of(row) == 0));
+    let differences = differences.filter(|_| !is_alike);
     if let Some(differences) = &differences {
         rows.extend(differences.gone.iter());
         rows.sort_by_key(|row| std::cmp::Reverse(differences.of(row).unsigned_abs()));
@@ -345,8 +349,13 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         span(theme, Token::Dim, format!(" {} · {}", window(stage, study), unit.name())),
     ];
     let against = stage.picture.pinned.as_ref().map(|pinned| {
-        let found = if differences.is_some() { "against" } else { "reading" };
-        span(theme, Token::Accent, format!(" · Δ {found} step {}", pinned.step.step))
+        let step = pinned.step.step;
+        let words = match (&differences, is_alike) {
+            (Some(_), _) => format!(" · Δ against step {step}"),
+            (None, true) => format!(" · as step {step}: no op differs at the peak"),
+            (None, false) => format!(" · Δ reading step {step}"),
+        };
+        span(theme, Token::Accent, words)
     });
     let title = title.into_iter().chain(against).collect();
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
