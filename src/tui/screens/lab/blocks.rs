@@ -50,7 +50,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         _ if legend_rows > 0 => Vec::new(),
         Some(ages) => aged(ages, room.saturating_sub(word.len()), theme),
         None => {
-            let shares = [true, false].map(|share| marked(view, share, theme));
+            let shares = [true, false].map(|share| marked(view, share, room.saturating_sub(word.len()), theme));
             let scale = scale_words(plan.scale).chars().count() + SEPARATOR;
             let has_room = |spans: &Vec<Span<'_>>| word.len() + scale + cells(spans) <= room;
             let [with, without] = shares;
@@ -105,7 +105,7 @@ fn cells(spans: &[Span<'_>]) -> usize {
 
 /// Free bytes that are seen in a map, each with its pattern: stranded with its share where so asked, and others from a fiftieth of
 /// reserved on.
-fn marked(view: &View, with_share: bool, theme: &Theme) -> Vec<Span<'static>> {
+fn marked(view: &View, with_share: bool, room: usize, theme: &Theme) -> Vec<Span<'static>> {
     let ledger = &view.ledger;
     let [stranded, releasable, _, pending] = account_marks(theme);
     let all = [(stranded, ledger.stranded), (pending, ledger.pending), (releasable, ledger.releasable)];
@@ -118,7 +118,11 @@ fn marked(view: &View, with_share: bool, theme: &Theme) -> Vec<Span<'static>> {
         let share = figures::percent(bytes.get(), ledger.reserved().get());
         let share = if place == 0 && with_share { format!(" ({share})") } else { String::new() };
         let token = if place == 0 { alarm(view) } else { Token::Text };
-        spans.extend([Span::raw("  "), mark, span(theme, token, format!(" {label} {}{share}", figures::bytes(bytes)))]);
+        let entry = [Span::raw("  "), mark, span(theme, token, format!(" {label} {}{share}", figures::bytes(bytes)))];
+        // None is cut.
+        if cells(&spans) + cells(&entry) <= room {
+            spans.extend(entry);
+        }
     }
     spans
 }
