@@ -763,16 +763,21 @@ fn a_step_that_is_pinned_stands_beside_the_one_shown_on_every_screen_that_has_st
         crate::lab_states::with_study(crate::lab_states::running(), Grouping::Category, false),
         19,
     );
+    // One of which no op held anything at its peak.
+    let other = Some(Arc::new(vramlab::model::Study::default()));
+    let mut pinned = state.pinned.as_deref().unwrap().clone();
+    pinned.study = other;
+    let otherwise = Picture { pinned: Some(Arc::new(pinned)), ..state.clone() };
     for (width, height) in SIZES {
-        for (key, wanted) in [("1", "step 19"), ("4", "Δ against step 19"), ("6", "step 19")] {
+        for (key, wanted) in [("1", "step 19"), ("4", "as step 19: no op differs"), ("6", "step 19")] {
             if (key, width) == ("6", 80) {
                 continue; // accounts are two lines there
             }
             let shown = text(&on_screen(dark(), key, state.clone(), width, height));
             assert!(shown.contains(wanted), "{key} at {width}×{height}:\n{shown}");
         }
-        let ops = text(&on_screen(dark(), "4", state.clone(), width, height));
-        assert!(ops.contains("▼ Δ at peak"), "{ops}");
+        let ops = text(&on_screen(dark(), "4", otherwise.clone(), width, height));
+        assert!(ops.contains("Δ against step 19") && ops.contains("▼ Δ at peak"), "{ops}");
     }
     let unpinned = text(&on_screen(dark(), "4", Picture { pinned: None, ..state }, 120, 40));
     assert!(!unpinned.contains('Δ'), "{unpinned}");
