@@ -243,6 +243,15 @@ impl Column {
     }
 }
 
+/// A table's lines, those of a row together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TableLines {
+    /// Of the headings; none where no column has one.
+    pub head: Vec<String>,
+    /// Of each row, in the order of the table's rows.
+    pub rows: Vec<Vec<String>>,
+}
+
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
@@ -278,7 +287,13 @@ impl Table {
             let heading = self.columns[place].heading.split('\n').map(UnicodeWidthStr::width);
             cells.chain(heading).max().unwrap_or(0)
         };
-        let mut kept: Vec<(usize, usize)> = (0..self.columns.len()).map(|place| (place, natural(place))).collect();
+        // A column in which no row has anything says nothing.
+        let is_empty = |place: usize| {
+            let mut cells = rows.iter().filter_map(|row| row.get(place));
+            !rows.is_empty() && cells.all(|cell| cell.text.is_empty())
+        };
+        let told = (0..self.columns.len()).filter(|place| !is_empty(*place));
+        let mut kept: Vec<(usize, usize)> = told.map(|place| (place, natural(place))).collect();
         let least = |(place, natural): (usize, usize)| {
             if !self.columns[place].wraps {
                 return natural;
@@ -318,43 +333,55 @@ impl Table {
 
     /// Its lines.
     pub fn lines(&self, paper: Paper) -> Vec<String> {
+        let TableLines { head, rows } = self.laid_out(paper);
+        head.into_iter().chain(rows.into_iter().flatten()).collect()
+    }
+
+    /// Its lines by row, for who puts something between rows: a row may take several.
+    pub fn laid_out(&self, paper: Paper) -> TableLines {
         let whole = |cell: &Cell| Cell { text: tied(&safe(&cell.text)), ..cell.clone() };
         let rows: Vec<Vec<Cell>> = self.rows.iter().map(|row| row.iter().map(whole).collect()).collect();
         let columns = self.fitted(&rows, paper.width);
-        let head = columns.iter().map(|(place, _)| Cell::toned(self.columns[*place].heading, Tone::Head)).collect();
-        let body = rows.iter().map(|row| {
-            columns.iter().map(|(place, _)| row.get(*place).cloned().unwrap_or_default()).collect::<Vec<Cell>>()
-        });
+        let head: Vec<Cell> =
+            columns.iter().map(|(place, _)| Cell::toned(self.columns[*place].heading, Tone::Head)).collect();
         let has_head = self.columns.iter().any(|column| !column.heading.is_empty());
-        let mut lines = Vec::new();
-        for cells in std::iter::once(head).filter(|_| has_head).chain(body) {
-            let wrapped: Vec<Vec<String>> = cells
-                .iter()
-                .zip(&columns)
-                .map(|(cell, (place, width))| {
-                    let lines = cell.text.split('\n').map(str::to_owned);
-                    if self.columns[*place].wraps { wrap(&cell.text, *width) } else { lines.collect() }
-                })
-                .collect();
-            let rows = wrapped.iter().map(Vec::len).max().unwrap_or(0).max(1);
-            for row in 0..rows {
-                let mut line = String::new();
-                let mut spaces = 0;
-                for ((texts, cell), (place, width)) in wrapped.iter().zip(&cells).zip(&columns) {
-                    let text = texts.get(row).map_or("", |text| text.as_str());
-                    let pad = width.saturating_sub(text.width());
-                    let (before, behind) = if self.columns[*place].right { (pad, 0) } else { (0, pad) };
-                    spaces += before;
-                    if !text.is_empty() {
-                        line.push_str(&" ".repeat(std::mem::take(&mut spaces)));
-                        line.push_str(&paper.toned(text, cell.tone));
-                    }
-                    spaces += behind + GAP;
+        let body = rows.iter().map(|row| {
+            let cells: Vec<Cell> =
+                columns.iter().map(|(place, _)| row.get(*place).cloned().unwrap_or_default()).collect();
+            self.row_lines(&cells, &columns, paper)
+        });
+        let rows = body.collect();
+        TableLines { head: if has_head { self.row_lines(&head, &columns, paper) } else { Vec::new() }, rows }
+    }
+
+    /// The lines of a row whose cells stand in `columns`, by their places and widths.
+    fn row_lines(&self, cells: &[Cell], columns: &[(usize, usize)], paper: Paper) -> Vec<String> {
+        let wrapped: Vec<Vec<String>> = cells
+            .iter()
+            .zip(columns)
+            .map(|(cell, (place, width))| {
+                let lines = cell.text.split('\n').map(str::to_owned);
+                if self.columns[*place].wraps { wrap(&cell.text, *width) } else { lines.collect() }
+            })
+            .collect();
+        let rows = wrapped.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let line = |row: usize| {
+            let mut line = String::new();
+            let mut spaces = 0;
+            for ((texts, cell), (place, width)) in wrapped.iter().zip(cells).zip(columns) {
+                let text = texts.get(row).map_or("", |text| text.as_str());
+                let pad = width.saturating_sub(text.width());
+                let (before, behind) = if self.columns[*place].right { (pad, 0) } else { (0, pad) };
+                spaces += before;
+                if !text.is_empty() {
+                    line.push_str(&" ".repeat(std::mem::take(&mut spaces)));
+                    line.push_str(&paper.toned(text, cell.tone));
                 }
-                lines.push(line);
+                spaces += behind + GAP;
             }
-        }
-        lines
+            line
+        };
+        (0..rows).map(line).collect()
     }
 }
 
@@ -398,6 +425,29 @@ mod tests {
         }
         assert_eq!(table().lines(Paper { width: 160, colors: false }).len(), 3, "there is room for all");
         assert!(!table().lines(Paper { width: 75, colors: false })[0].contains("remark"), "what is spare is left out");
+    }
+
+    #[test]
+    fn a_column_that_is_empty_in_every_row_is_left_out() {
+        let heading = |filled: &str| {
+            let mut table = Table::new([Column::left("batch"), Column::right("change"), Column::right("step")]);
+            table.words(vec!["1".into(), filled.into(), "1.0 ms".into()]);
+            table.words(vec!["2".into(), String::new(), "2.0 ms".into()]);
+            table.lines(Paper { width: 80, colors: false }).swap_remove(0)
+        };
+        assert_eq!(heading("−1.0 %").split_whitespace().collect::<Vec<_>>(), ["batch", "change", "step"]);
+        assert_eq!(heading("").split_whitespace().collect::<Vec<_>>(), ["batch", "step"]);
+    }
+
+    #[test]
+    fn the_lines_of_a_row_are_known_as_such() {
+        for width in [72, 80, 160] {
+            let paper = Paper { width, colors: false };
+            let TableLines { head, rows } = table().laid_out(paper);
+            assert_eq!((head.len(), rows.len()), (1, 2), "{width}");
+            assert!(rows[0][0].contains("12.38 GiB") && rows[1][0].starts_with("as it stands"), "{rows:?}");
+            assert_eq!(table().lines(paper), [&[head][..], &rows].concat().concat());
+        }
     }
 
     #[test]

@@ -294,6 +294,7 @@ fn write(out: &mut impl Write, paper: Paper, spec: &LabSpec, model: &Model, rows
         Column::right("off"),
         Column::wraps("the peak is where"),
     ]);
+    let one_moment = rows.iter().all(|row| row.estimate.moment == first.estimate.moment);
     for row in rows {
         let of = |term| row.estimate.bytes(term);
         let peak = row.measured.as_ref().ok().and_then(|&[.., peak]| peak);
@@ -304,10 +305,13 @@ fn write(out: &mut impl Write, paper: Paper, spec: &LabSpec, model: &Model, rows
             of(MemoryTerm::Peak).to_string().into(),
             peak.map_or_else(|| Cell::toned("does not fit", Tone::Bad), |bytes| bytes.to_string().into()),
             difference(of(MemoryTerm::Peak), peak).into(),
-            row.estimate.moment.into(),
+            if one_moment { Cell::default() } else { row.estimate.moment.into() },
         ]);
     }
     table.print(out, paper)?;
+    if one_moment {
+        paper.paragraph(out, &format!("in every row the peak is where {}", first.estimate.moment), 0, Tone::Plain)?;
+    }
     let off = format!("off: how far the formula is from the run, where that is {TOLD:.0} % or more");
     Ok(paper.paragraph(out, &off, 0, Tone::Dim)?)
 }

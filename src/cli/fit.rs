@@ -8,10 +8,11 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use serde_json::{Map, Value, json};
 
-use super::columns::{Cell, Column, Paper, TIED, Table, Tone};
+use super::columns::{Cell, Column, Paper, Table, Tone};
 use super::fit_program::{self, ProgramSearch};
 use super::output::{stdout, warn};
 use super::percent::changed;
+use super::said_once::{SaidOnce, words};
 use super::search::{Follower, in_milliseconds, limit_json, limit_of, milliseconds, probe_json, reason, why, words_of};
 use super::spec::SpecArgs;
 use super::stand_in::StandInArgs;
@@ -208,11 +209,11 @@ impl FitReport<'_> {
         let mut table = Table::new([
             Column::right("batch"),
             Column::wraps("outcome"),
-            Column::right("peak reserved"),
-            Column::right("peak allocated"),
+            Column::right("peak\nreserved"),
+            Column::right("peak\nallocated"),
             Column::right("step"),
             Column::right("retries").spare(1),
-            Column::right("failed requests").spare(2),
+            Column::right("failed\nrequests").spare(2),
         ]);
         let mut probes: Vec<&Probe> = self.largest.probes.iter().collect();
         probes.sort_by_key(|probe| probe.batch);
@@ -286,25 +287,30 @@ impl FitReport<'_> {
             self.simulated()
         );
         self.paper.paragraph(out, &heading, 0, Tone::Strong)?;
+        let rows = &front[..front.len().min(ROWS)];
+        let said_once = SaidOnce::of(rows);
+        if let Some(all) = said_once.in_words() {
+            self.paper.paragraph(out, &all, 0, Tone::Plain)?;
+        }
         writeln!(out)?;
         let base = self.pareto.tried.first().and_then(CandidateCost::figures);
         let mut table = Table::new([
             Column::wraps("switches"),
-            Column::right("peak reserved"),
+            Column::right("peak\nreserved"),
             Column::right("change").spare(1),
             Column::right("step"),
             Column::right("change").spare(2),
             Column::wraps(""),
         ]);
         let best = best(&front);
-        for costed in front.iter().take(ROWS) {
+        for costed in rows {
             let Some(figures) = costed.figures() else { continue };
             let compared =
                 |of: fn(&ProbeFigures) -> u64| base.map_or_else(Cell::default, |base| changed(of(base), of(figures)));
             let named: Vec<&str> =
                 best.iter().filter(|(_, one)| std::ptr::eq(*one, *costed)).map(|(name, _)| *name).collect();
             table.row(vec![
-                words(costed).into(),
+                said_once.words(costed).into(),
                 figures.peak_reserved.to_string().into(),
                 compared(|figures| figures.peak_reserved.get()),
                 milliseconds(figures.step).into(),
@@ -381,17 +387,10 @@ impl FitReport<'_> {
 fn best<'a>(front: &[&'a CandidateCost]) -> Vec<(&'static str, &'a CandidateCost)> {
     let simplest = front.iter().min_by_key(|costed| costed.candidate.changed.len());
     let smallest = front.iter().min_by_key(|costed| costed.figures().map(|figures| figures.peak_reserved));
-    [("fastest", front.first()), ("simplest", simplest), ("least memory", smallest)]
+    [("fastest", front.first()), ("simplest", simplest), ("smallest", smallest)]
         .into_iter()
         .filter_map(|(name, costed)| Some((name, *costed?)))
         .collect()
-}
-
-/// What a combination changes; a switch and its value stay on one line.
-fn words(costed: &CandidateCost) -> String {
-    let word = |(switch, value): &(crate::session::Switch, String)| format!("{}{TIED}{value}", switch.word());
-    let words: Vec<String> = costed.candidate.changed.iter().map(word).collect();
-    if words.is_empty() { "as it stands".to_owned() } else { words.join(", ") }
 }
 
 fn of_figures(figures: &ProbeFigures) -> [String; 5] {

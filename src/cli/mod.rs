@@ -41,6 +41,7 @@ mod report;
 mod reproduce;
 mod row;
 mod run;
+mod said_once;
 mod screen;
 mod search;
 mod selftest;

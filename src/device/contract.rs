@@ -271,7 +271,8 @@ pub trait Device {
     /// The stream for copies that run beside the compute stream.
     fn copy_stream(&self) -> StreamId;
 
-    /// Time copies on [`Device::copy_stream`] and pageable copies took since the last call.
+    /// Time that copies between host and device took since the last call, on whichever stream; but for those to pageable memory, whose
+    /// caller waits for the computation too.
     fn take_copy_time(&mut self) -> Duration;
 
     /// Time since the device was opened: wall time, or simulated time.

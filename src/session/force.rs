@@ -53,13 +53,8 @@ pub(super) fn flip_with(
         ));
     }
     if setup.limit != present.limit {
-        let limit = setup.limit.map(|limit| limit.of(trainer.device_info().memory));
-        if let Some(limit) = limit.filter(|limit| *limit < held) {
-            told(format!(
-                "{held} are reserved, above the limit of {limit}: it binds what is asked next; empty_cache returns what it can"
-            ));
-        }
-        trainer.set_limit(limit);
+        // That more is held than that is news of the flip, which is told where flips are.
+        trainer.set_limit(setup.limit.map(|limit| limit.of(trainer.device_info().memory)));
     }
     if setup.config != present.config
         && let Err(error) = configure(trainer, setup.config)

@@ -368,14 +368,24 @@ impl Gate {
         self.batch.push(Event { device, ..Event::new(self.now, kind) });
     }
 
+    /// Whether something is to be done with the allocator at this point. A run that goes on empties its cache where programs do,
+    /// between two steps: what that returns is known before, and a screen can promise it. One that is held does so at once; several
+    /// ranks have their own moment.
+    fn is_due(&self, point: SafePoint) -> bool {
+        self.chores.front().is_some_and(|chore| match chore {
+            Chore::EmptyCache => point == SafePoint::Step || self.mode == Mode::Paused || self.devices > 1,
+            Chore::ResetPeaks => true,
+        })
+    }
+
     /// Waits for the wall's clock, and obeys meanwhile.
-    fn keep_pace(&mut self) {
+    fn keep_pace(&mut self, point: SafePoint) {
         let mut due = self.pace.due();
         if due > SHORTEST_WAIT {
             self.flush();
         }
         let runs = |gate: &Self| matches!(gate.mode, Mode::Running | Mode::Steps(_)) && !gate.ended();
-        while due > SHORTEST_WAIT && runs(self) && self.chores.is_empty() {
+        while due > SHORTEST_WAIT && runs(self) && !self.is_due(point) {
             match self.commands.recv_timeout(due) {
                 Ok(command) => self.obey(command),
                 Err(RecvTimeoutError::Timeout) => return,
@@ -419,7 +429,7 @@ impl Observer for Gate {
             self.flush();
         }
         self.take_commands();
-        self.keep_pace();
+        self.keep_pace(point);
         if self.making {
             return if self.ended() { Answer::Stop } else { Answer::Continue };
         }
@@ -432,7 +442,7 @@ impl Observer for Gate {
         if self.ended() {
             return Answer::Stop;
         }
-        match self.take_chore() {
+        match self.is_due(point).then(|| self.take_chore()).flatten() {
             Some(Chore::EmptyCache) => Answer::EmptyCache,
             Some(Chore::ResetPeaks) => Answer::ResetPeaks,
             None => Answer::Continue,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use unicode_width::UnicodeWidthStr;
 
 use super::dialog::DialogAction;
 use super::panel::Panel;
@@ -295,6 +296,8 @@ pub struct Binding {
     pub hint: &'static str,
     /// A sentence for the help.
     pub help: String,
+    /// What fits beside its key where the help has two columns, if the sentence doesn't.
+    pub brief: Option<&'static str>,
     /// Its place in the help.
     pub group: KeyGroup,
     /// The screen that it belongs to, by its place in the list; `None`: all of them.
@@ -305,7 +308,20 @@ impl Binding {
     /// A command of every screen.
     #[must_use]
     pub fn new(keys: &[Key], label: &str, action: Action, group: KeyGroup, hint: &'static str, help: &str) -> Self {
-        Self { keys: keys.to_vec(), action, label: label.to_owned(), hint, help: help.to_owned(), group, screen: None }
+        let (keys, label, help) = (keys.to_vec(), label.to_owned(), help.to_owned());
+        Self { keys, action, label, hint, help, brief: None, group, screen: None }
+    }
+
+    /// The same with a sentence for narrow columns.
+    #[must_use]
+    pub fn brief(self, brief: &'static str) -> Self {
+        Self { brief: Some(brief), ..self }
+    }
+
+    /// Its sentence where that fits in so many cells, else the short one.
+    #[must_use]
+    pub fn help_in(&self, width: usize) -> &str {
+        self.brief.filter(|_| self.help.width() > width).unwrap_or(&self.help)
     }
 
     /// The first of its keys in words; empty where it has none.

@@ -1,10 +1,9 @@
-//! The keys that can be pressed, and the notice that stands above them for a while. It belongs to no screen.
+//! The keys that can be pressed, and the notice that stands in their place for a while. It belongs to no screen.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::Span;
-use ratatui::widgets::{Clear, Widget};
 
 use super::action::Action;
 use super::keymap;
@@ -20,7 +19,25 @@ const LAST: usize = 3;
 /// Rows of a notice at most.
 const NOTICE: usize = 3;
 
-/// Draws what the keys do, as many as fit, and the notice.
+/// Rows that the footer takes: a notice stands in the place of the keys, and what it needs more is taken from the screen, so that it
+/// covers nothing.
+pub(crate) fn rows(notice: Option<&str>, area: Rect) -> u16 {
+    let lines = notice.map_or(1, |notice| lines(notice, area.width).len());
+    u16::try_from(lines).unwrap_or(1).max(1)
+}
+
+/// A notice in so many cells, with a blank at each end.
+fn lines(notice: &str, width: u16) -> Vec<String> {
+    let width = usize::from(width.saturating_sub(2));
+    let mut lines = pane::wrap(notice, width);
+    if lines.len() > NOTICE {
+        let rest = lines.split_off(NOTICE - 1).join(" ");
+        lines.push(pane::cut_sentence(&rest, width));
+    }
+    lines
+}
+
+/// Draws what the keys do, as many as fit, or the notice.
 pub(crate) fn render(
     stage: &Stage<'_>,
     notice: Option<&str>,
@@ -32,12 +49,10 @@ pub(crate) fn render(
     let theme = stage.theme;
     let area = pressed(stage, area, buf);
     if let Some(notice) = notice {
-        // Above the keys, which stay; in their place where there is nothing above.
-        let above = Rect { y: area.y.saturating_sub(1).max(buf.area.y), ..area };
-        say(stage, notice, above, buf);
-        if above.y == area.y {
-            return;
+        for (y, line) in (0..area.height).zip(lines(notice, area.width)) {
+            put(area, y, vec![Span::raw(" "), span(theme, Token::Accent, line)], buf);
         }
+        return;
     }
     let picture = stage.picture;
     // Before a program has said anything there is nothing to look at.
@@ -77,24 +92,6 @@ pub(crate) fn render(
     }
 }
 
-/// Writes a notice whole: it takes as many rows as that needs for the seconds that it stands there.
-fn say(stage: &Stage<'_>, notice: &str, area: Rect, buf: &mut Buffer) {
-    let theme = stage.theme;
-    let width = usize::from(area.width.saturating_sub(2));
-    let mut lines = pane::wrap(notice, width);
-    if lines.len() > NOTICE {
-        let rest = lines.split_off(NOTICE - 1).join(" ");
-        lines.push(pane::cut(&rest, width));
-    }
-    for (above, line) in (0..).zip(lines.into_iter().rev()) {
-        let Some(y) = area.y.checked_sub(above).filter(|y| *y >= buf.area.y) else { return };
-        let row = Rect { y, height: 1, ..area };
-        Clear.render(row, buf);
-        buf.set_style(row, theme.style(Token::Surface).patch(theme.style(Token::Text)));
-        put(row, 0, vec![Span::raw(" "), span(theme, Token::Accent, line)], buf);
-    }
-}
-
 /// Draws the keys pressed for an audience at the right; returns what is left beside them.
 fn pressed(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Rect {
     let key = stage.theme.style(Token::Key).add_modifier(Modifier::REVERSED | Modifier::BOLD);
@@ -115,7 +112,7 @@ fn pressed(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Rect {
         return area;
     }
     line.push(Span::raw(" "));
-    Rect { width: put_right(area, 0, line, buf), ..area }
+    Rect { width: put_right(area, area.height.saturating_sub(1), line, buf), ..area }
 }
 
 /// Whether a key has to do with this program alone, and nothing with what it shows.

@@ -35,18 +35,21 @@ pub fn standard() -> &'static Keymap {
 fn switches() -> Vec<Binding> {
     let mut all = Vec::new();
     for switch in Switch::all() {
-        let mut flip = |key: char, action: Action, help: &str| {
-            all.push(Binding::new(&[Key::plain(key)], &key.to_string(), action, KeyGroup::Switches, "", help));
+        let flip = |key: char, action: Action, help: &str| {
+            Binding::new(&[Key::plain(key)], &key.to_string(), action, KeyGroup::Switches, "", help)
         };
-        flip(switch.key(), Action::of_switch(switch), switch.help());
+        all.push(flip(switch.key(), Action::of_switch(switch), switch.help()).brief(switch.brief()));
         if let Some(back) = switch.key_back() {
-            flip(back, Action::Flip(switch, FlipDirection::Previous), &format!("{}: half as many", switch.label()));
+            let help = format!("{}: half as many", switch.label());
+            all.push(flip(back, Action::Flip(switch, FlipDirection::Previous), &help));
         }
     }
-    let help = "empty_cache: return wholly free segments to the driver";
-    all.push(Binding::new(&[Key::plain('e')], "e", Action::EmptyCache, KeyGroup::Switches, "", help));
+    let help = "empty_cache: return wholly free segments when the step ends";
+    let empty_cache = Binding::new(&[Key::plain('e')], "e", Action::EmptyCache, KeyGroup::Switches, "", help);
+    all.push(empty_cache.brief("empty_cache: return wholly free segments"));
     let help = "reset peaks: max_memory_allocated and _reserved start again";
-    all.push(Binding::new(&[Key::plain('E')], "E", Action::ResetPeaks, KeyGroup::Switches, "", help));
+    let reset_peaks = Binding::new(&[Key::plain('E')], "E", Action::ResetPeaks, KeyGroup::Switches, "", help);
+    all.push(reset_peaks.brief("reset peaks: max_memory_* start again"));
     all
 }
 
@@ -62,7 +65,8 @@ fn common() -> Vec<Binding> {
             Run,
             "pause",
             "pause at the next op, or go on; play or stop a recording",
-        ),
+        )
+        .brief("pause at the next op, or go on"),
         Binding::new(&[plain('.')], ".", Action::Advance(StepSize::Op), Run, "op", "advance to the end of the op"),
         Binding::new(
             &[plain(',')],
@@ -87,7 +91,8 @@ fn common() -> Vec<Binding> {
             Run,
             "train on the processor",
             "after a lost GPU: start the same run on the processor",
-        ),
+        )
+        .brief("after a lost GPU: run on the processor"),
         Binding::new(
             &[plain('W')],
             "W",
@@ -95,7 +100,8 @@ fn common() -> Vec<Binding> {
             Run,
             "another way",
             "several ranks: start again with the next --parallel",
-        ),
+        )
+        .brief("several ranks: share in the next way"),
         Binding::new(
             &[named(KeyCode::Left), plain('h')],
             "← h",
@@ -135,7 +141,8 @@ fn common() -> Vec<Binding> {
             Time,
             "",
             "to the previous flip: the peak of its first step",
-        ),
+        )
+        .brief("to the first peak under the previous flip"),
         Binding::new(
             &[plain('}')],
             "}",
@@ -143,7 +150,8 @@ fn common() -> Vec<Binding> {
             Time,
             "",
             "to the next flip: the peak of its first step",
-        ),
+        )
+        .brief("to the first peak under the next flip"),
         Binding::new(
             &[plain('g')],
             "g",
@@ -151,7 +159,8 @@ fn common() -> Vec<Binding> {
             Time,
             "go to",
             "go to the peak, an out of memory, a flip, a finding, a step",
-        ),
+        )
+        .brief("go to a peak, a flip, a finding, a step"),
         Binding::new(
             &[plain('=')],
             "=",
@@ -159,7 +168,8 @@ fn common() -> Vec<Binding> {
             Time,
             "pin",
             "pin the previous step to compare; again: this one, none",
-        ),
+        )
+        .brief("pin the previous step, this one, or none"),
         Binding::new(
             &[named(KeyCode::End), plain('$')],
             "End $",
@@ -195,7 +205,8 @@ fn program() -> Vec<Binding> {
             View,
             "device",
             "the next device or rank, if there are several",
-        ),
+        )
+        .brief("the next device or rank"),
         Binding::new(
             &[plain('w')],
             "w",
@@ -211,7 +222,8 @@ fn program() -> Vec<Binding> {
             Program,
             "record",
             "record the run, from its start; again: stop recording",
-        ),
+        )
+        .brief("record the run, or stop recording"),
         Binding::new(&[plain('T')], "T", Action::ChooseTheme, Program, "theme", "choose a theme; the list previews it"),
         Binding::new(
             &[plain('V')],
@@ -220,7 +232,8 @@ fn program() -> Vec<Binding> {
             Program,
             "",
             "present: large figures, keys shown, no accidental quit or leak",
-        ),
+        )
+        .brief("present: large figures, keys shown"),
         Binding::new(
             &[plain('S')],
             "S",
@@ -228,7 +241,8 @@ fn program() -> Vec<Binding> {
             Program,
             "",
             "save the screen as a picture (SVG) and as text",
-        ),
+        )
+        .brief("save the screen as SVG and as text"),
         Binding::new(
             &[plain('y')],
             "y",
@@ -236,7 +250,8 @@ fn program() -> Vec<Binding> {
             Program,
             "copy",
             "copy the selection, a finding or the command; works over SSH",
-        ),
+        )
+        .brief("copy the selection, finding or command"),
         Binding::new(&[plain('Z')], "Z", Action::LessonAnew, Program, "", "start the lesson again, on a fresh run"),
         Binding::new(&[plain('~')], "~", Action::FoldLesson, Program, "", "fold or unfold the lesson"),
         Binding::new(
@@ -246,7 +261,8 @@ fn program() -> Vec<Binding> {
             Program,
             "",
             "skip the question: measure without an answer, for no point",
-        ),
+        )
+        .brief("skip the question, for no point"),
         Binding::new(
             &[Key::ctrl('b')],
             "Ctrl-B",
@@ -254,7 +270,8 @@ fn program() -> Vec<Binding> {
             Program,
             "",
             "show the lesson's previous step again; Enter returns",
-        ),
+        )
+        .brief("show the lesson's previous step again"),
         Binding::new(&[plain('*')], "*", Action::TakeLab, Program, "", "take the lab over until the lesson goes on"),
         Binding::new(
             &[plain(':'), Key::ctrl('p')],
@@ -263,7 +280,8 @@ fn program() -> Vec<Binding> {
             Program,
             "find",
             "find a command, screen, step, word or block, and do it",
-        ),
+        )
+        .brief("find anything by its name, and do it"),
         Binding::new(&[plain('?')], "?", Action::ToggleHelp, Program, "help", "the keys and words of this screen"),
         Binding::new(&[named(KeyCode::Esc)], "Esc", Action::Close, Program, "", "close what is open, else back to now"),
         Binding::new(&[Key::ctrl('l')], "Ctrl-L", Action::Repaint, Program, "", "redraw the screen"),

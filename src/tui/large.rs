@@ -8,6 +8,7 @@ use super::stage::Stage;
 use crate::drawing::figures::{self, ByteUnit};
 use crate::drawing::pane::{put_at, span};
 use crate::drawing::theme::Token;
+use crate::source::Moment;
 
 /// A figure that can be drawn large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +30,29 @@ pub(crate) enum Large {
 /// What a figure is drawn from.
 struct LargeFigure {
     digits: String,
-    label: String,
+    /// What it is, of when, and in what unit; either of the last may be empty.
+    name: &'static str,
+    of: String,
+    unit: &'static str,
     token: Token,
 }
 
-/// From this size of the screen on a figure has five rows and a label below; else three rows and a label beside.
+impl LargeFigure {
+    /// The label on one line.
+    fn label(&self) -> String {
+        let of = if self.of.is_empty() { String::new() } else { format!(" {}", self.of) };
+        let unit = if self.unit.is_empty() { String::new() } else { format!(", {}", self.unit) };
+        format!("{}{of}{unit}", self.name)
+    }
+
+    /// And on two, beside the digits.
+    fn label_lines(&self) -> [String; 2] {
+        let more: Vec<&str> = [self.of.as_str(), self.unit].into_iter().filter(|text| !text.is_empty()).collect();
+        [self.name.to_owned(), more.join(", ")]
+    }
+}
+
+/// From this size of the screen on a figure has five rows and a label below; else three rows, below a free one, and a label beside.
 const LARGE: (u16, u16) = (100, 32);
 /// The least that leaves a screen enough rows for its own.
 const LEAST: (u16, u16) = (80, 24);
@@ -71,7 +90,7 @@ pub(crate) const fn rows(area: Rect) -> u16 {
     if area.width >= LARGE.0 && area.height >= LARGE.1 {
         6
     } else if area.width >= LEAST.0 && area.height >= LEAST.1 {
-        3
+        4
     } else {
         0
     }
@@ -84,17 +103,24 @@ pub(crate) fn render(stage: &Stage<'_>, figures: &[Large], area: Rect, buf: &mut
     for told in figures.iter().filter_map(|figure| told(*figure, stage)) {
         let scale = if large { 2 } else { 1 };
         let digits = told.digits.chars().map(|symbol| (width(symbol) + 1) * scale).sum::<u16>();
-        let label = u16::try_from(told.label.chars().count()).unwrap_or(u16::MAX);
-        let wanted = if large { digits.max(label) } else { digits + label };
+        let cells = |text: &str| u16::try_from(text.chars().count()).unwrap_or(u16::MAX);
+        let lines = told.label_lines();
+        let beside = lines.iter().map(|line| cells(line)).max().unwrap_or(0);
+        let wanted = if large { digits.max(cells(&told.label())) } else { digits + beside };
         if x + wanted > area.width {
             continue;
         }
-        draw(stage, &told.digits, told.token, scale, Rect { x: area.x + x, ..area }, buf);
-        let text = vec![span(stage.theme, Token::Text, told.label)];
+        let text = |label: String| vec![span(stage.theme, Token::Text, label)];
         if large {
-            put_at(area, x, 5, text, buf);
+            draw(stage, &told.digits, told.token, scale, Rect { x: area.x + x, ..area }, buf);
+            put_at(area, x, 5, text(told.label()), buf);
         } else {
-            put_at(area, x + digits, 2, text, buf);
+            // A row of air parts them from the header.
+            let below = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
+            draw(stage, &told.digits, told.token, scale, Rect { x: area.x + x, ..below }, buf);
+            for (y, line) in (1..).zip(lines) {
+                put_at(below, x + digits, y, text(line), buf);
+            }
         }
         x += wanted + BETWEEN;
     }
@@ -139,18 +165,26 @@ fn told(figure: Large, stage: &Stage<'_>) -> Option<LargeFigure> {
     let (view, ledger) = (stage.view(), &stage.shown.ledger);
     // A unit that stays while figures move.
     let unit = ByteUnit::for_largest(view.peak_reserved.max(ledger.reserved()));
-    let bytes = |bytes, name: &str, token| {
-        Some(LargeFigure { digits: unit.figure(bytes), label: format!("{name}, {}", unit.name()), token })
+    let moment = match stage.picture.moment() {
+        Moment::Now => "",
+        Moment::Cursor => "at the cursor",
+        Moment::StepPeak | Moment::RunPeak => "at the peak",
+        Moment::Failure => "at the failure",
+    };
+    let bytes = |bytes, name, of: &str, token| {
+        Some(LargeFigure { digits: unit.figure(bytes), name, of: of.to_owned(), unit: unit.name(), token })
     };
     match figure {
-        Large::Allocated => bytes(ledger.allocated(), "allocated", Token::Strong),
-        Large::Reserved => bytes(ledger.reserved(), "reserved", Token::Strong),
-        Large::Stranded => bytes(ledger.stranded, "stranded", Token::Stranded),
+        Large::Allocated => bytes(ledger.allocated(), "allocated", moment, Token::Strong),
+        Large::Reserved => bytes(ledger.reserved(), "reserved", moment, Token::Strong),
+        Large::Stranded => bytes(ledger.stranded, "stranded", moment, Token::Stranded),
         Large::Peak if !view.knows_peaks() => None,
-        Large::Peak => bytes(view.peak_allocated, "peak allocated", Token::Strong),
+        Large::Peak => bytes(view.peak_allocated, "peak allocated", "", Token::Strong),
         Large::StepTime => (view.steps.finished > 0).then(|| LargeFigure {
             digits: figures::milliseconds(view.steps.median),
-            label: stage.clock().of("ms a step", "ms a step, simulated").to_owned(),
+            name: "ms a step",
+            of: String::new(),
+            unit: stage.clock().of("", "simulated"),
             token: Token::Accent,
         }),
         Large::Effect => {
@@ -159,8 +193,9 @@ fn told(figure: Large, stage: &Stage<'_>) -> Option<LargeFigure> {
             let flip = effect.flips.last()?;
             let percent = 100.0 * (after.median - before.median) / before.median.max(1.0);
             let digits = format!("{percent:+.0}%");
-            let label = format!("peak allocated by {} {}", flip.switch, flip.to);
-            Some(LargeFigure { digits, label, token: if percent > 0.0 { Token::Warn } else { Token::Ok } })
+            let of = format!("by {} {}", flip.switch, flip.to);
+            let token = if percent > 0.0 { Token::Warn } else { Token::Ok };
+            Some(LargeFigure { digits, name: "peak allocated", of, unit: "", token })
         }
     }
 }
@@ -179,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_screen_keeps_most_of_its_rows() {
-        for (width, height, taken) in [(80, 24, 3), (120, 40, 6), (200, 60, 6), (79, 60, 0), (120, 23, 0)] {
+        for (width, height, taken) in [(80, 24, 4), (120, 40, 6), (200, 60, 6), (79, 60, 0), (120, 23, 0)] {
             assert_eq!(rows(Rect::new(0, 0, width, height)), taken);
         }
     }

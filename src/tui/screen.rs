@@ -50,7 +50,7 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> FrameLayout {
 fn whole(app: &App, area: Rect, buf: &mut Buffer) -> FrameLayout {
     let stage = app.stage();
     let told = app.narrator().map_or(0, |_| demo::rows());
-    let rows = [header::rows(area), told, 1].map(Constraint::Length);
+    let rows = [header::rows(area), told, footer::rows(app.notice(), area)].map(Constraint::Length);
     let rows = Split::vertical([rows[0], Constraint::Min(0), rows[1], rows[2]]);
     let [top, body, strip, keys] = area.layout::<4>(&rows);
     let lesson = app.tutor().map(|tutor| (tutor, tutor::places(&stage, tutor, app.screen(), body)));

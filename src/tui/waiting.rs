@@ -9,6 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use super::action::Action;
+use super::screens::SCREENS;
 use super::stage::Stage;
 use crate::drawing::figures;
 use crate::drawing::pane::{self, Frame, put, span};
@@ -21,6 +22,16 @@ const LEAST_TAIL: u16 = 4;
 const SMALL: u16 = 7;
 /// Cells before what is told.
 const COLUMN: usize = 13;
+/// What the screens show once there is something, by their keys.
+const TO_COME: [(char, &str); 7] = [
+    ('1', "a step's memory by what it is for, the map of all blocks, and why it is so much"),
+    ('2', "every segment and block, and who holds the largest hole"),
+    ('3', "a step event by event, by category, module or tensor"),
+    ('4', "the ops, by what they hold at the peak"),
+    ('5', "steps side by side, and what each leaves behind"),
+    ('6', "every reserved byte by account, and all findings"),
+    ('7', "the lines of the program that hold memory"),
+];
 
 /// What is known of a program before it says anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,14 +104,41 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &AwaitedProgram, elapsed: Durat
     let most = area.height - if follows { LEAST_TAIL } else { 0 };
     let height = u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(2).min(most);
     let outer = Rect { height, ..area };
+    let mut left = Rect { y: outer.bottom(), height: area.height - height, ..area };
     if follows {
-        printed(stage, awaited, Rect { y: outer.bottom(), height: area.height - height, ..area }, buf);
+        // As high as what was printed, where what is to come has room below.
+        let wanted = u16::try_from(awaited.printed.len()).unwrap_or(u16::MAX).saturating_add(2).max(LEAST_TAIL - 1);
+        let below = if ended { 0 } else { TO_COME_ROWS };
+        let tail =
+            if below > 0 && left.height >= LEAST_TAIL + below { wanted.min(left.height - below) } else { left.height };
+        printed(stage, awaited, Rect { height: tail, ..left }, buf);
+        left = Rect { y: left.y + tail, height: left.height - tail, ..left };
+    }
+    if !ended && left.height >= TO_COME_ROWS {
+        to_come(stage, Rect { height: TO_COME_ROWS, ..left }, buf);
     }
     let title = if ended { "nothing to show" } else { "waiting for the program" };
     let inner = pane::frame(Frame::Box, vec![span(theme, Token::Title, title)], theme.style(Token::Border), outer, buf);
     for (y, (token, head, line)) in (0..inner.height).zip(rows) {
         let line = vec![Span::raw(" "), span(theme, Token::Dim, format!("{head:<COLUMN$}")), span(theme, token, line)];
         put(inner, y, line, buf);
+    }
+}
+
+/// Rows of what is to come, with its frame.
+const TO_COME_ROWS: u16 = TO_COME.len() as u16 + 2;
+
+/// What the screens will show.
+fn to_come(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let title = vec![span(theme, Token::Title, "then you see")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    for (y, (key, what)) in (0..inner.height).zip(TO_COME) {
+        let title = SCREENS.iter().find(|screen| screen.key == key).map_or("", |screen| screen.title);
+        let head = format!("{:<width$}", format!("{key} {title}"), width = COLUMN);
+        let room = usize::from(inner.width.saturating_sub(2)).saturating_sub(COLUMN);
+        let what = pane::cut_sentence(what, room);
+        put(inner, y, vec![Span::raw(" "), span(theme, Token::Dim, head), span(theme, Token::Text, what)], buf);
     }
 }
 

@@ -62,12 +62,15 @@ pub(crate) fn place(stage: &Stage<'_>) -> RunPosition {
         _ => String::new(),
     };
     let under_way = &view.profiles.under_way;
-    // Between two phases it is the one that has ended, whose last op stands beside it.
-    let ended = || under_way.phases.iter().rev().filter(|_| under_way.events > 0).find_map(|(phase, _)| *phase);
+    // Between two phases it is the one that has ended, whose last op stands beside it. A stranger's program may say only some of its
+    // phases: between those anything may run.
+    let knows_all = view.about.history.is_none();
+    let ended =
+        || under_way.phases.iter().rev().filter(|_| under_way.events > 0 && knows_all).find_map(|(phase, _)| *phase);
     let phase = match view.phase.or_else(ended) {
         Some(phase) => phase.label(),
         // A user's own loop may not say which phase it is in.
-        None if has_steps && under_way.events == 0 && view.about.history.is_none() => "between steps",
+        None if has_steps && under_way.events == 0 && knows_all => "between steps",
         None => "",
     };
     let short = match picture.moment() {

@@ -67,7 +67,10 @@ fn flip_to(keys: &Keymap, switch: Switch, value: &str, now: Option<&str>) -> Str
                 let values = switch.values().len();
                 (to + values - from) % values
             });
-            format!("{} ({label} {value})", vec![key; presses.unwrap_or(1).max(1)].join(" "))
+            match presses.unwrap_or(1).max(1) {
+                1 => format!("{key} ({label} {value})"),
+                presses => format!("{key}×{presses} ({label} {value})"),
+            }
         }
         _ => keys.with_key(action, &format!("{label} {value}")),
     }
@@ -216,7 +219,7 @@ mod tests {
     #[test]
     fn a_key_is_said_as_often_as_it_is_to_be_pressed() {
         let off = Remedy::Flip { switch: "retain".into(), value: "off".into() };
-        for (now, said) in [("losses", "r r r (leak off)"), ("graph", "r r (leak off)"), ("cycles", "r (leak off)")] {
+        for (now, said) in [("losses", "r×3 (leak off)"), ("graph", "r×2 (leak off)"), ("cycles", "r (leak off)")] {
             assert_eq!(pressed(keymap::standard(), &off, &|_| Some(now.to_owned())), said);
         }
     }

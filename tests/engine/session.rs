@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vramlab::model::{Evidence, LeakCause, RunState, View, Why};
+use vramlab::model::{Evidence, LeakCause, MarkKind, RunState, View, Why};
 use vramlab::session::{self, Command, FlipDirection, LabSpec, MemoryLimit, NewRun, Session, Setup, StepSize, Switch};
 use vramlab::source::{self, Picture, Request, Source};
 use vramlab::train::Config;
@@ -209,6 +209,24 @@ fn empty_cache_returns_what_is_releasable_even_while_paused() {
         "reserved falls by exactly the releasable account"
     );
     assert_eq!(after.run, RunState::Paused);
+}
+
+#[test]
+fn a_run_that_goes_on_returns_when_its_step_ends_what_was_promised() {
+    let mut driver =
+        Driver::start(LabSpec { sizes: Sizes { width: Some(Extent::nearest(128)), ..Sizes::default() }, ..spec(None) });
+    let before = driver.wait("a few steps", |lab| lab.view.steps.finished >= 4);
+    let promised = before.view.rested.releasable;
+    assert!(promised > Bytes::ZERO);
+    let frees = before.view.traffic.segment_frees;
+    driver.send(Command::EmptyCache);
+    driver.wait("the cache to go", |lab| lab.view.traffic.segment_frees > frees);
+    let returned = |mark: &vramlab::model::Mark| match mark.kind {
+        MarkKind::EmptyCache { released } => Some(released),
+        _ => None,
+    };
+    let lab = driver.wait("its mark", |lab| lab.view.history.marks().any(|mark| returned(mark).is_some()));
+    assert_eq!(lab.view.history.marks().find_map(returned), Some(promised));
 }
 
 #[test]

@@ -113,8 +113,8 @@ fn what_the_guide_says_is_what_one_sees() {
     }
 
     person.press("p");
-    person.see(&["pinned off → on", "str 1"]);
-    assert!(explore.contains("`str 1`"));
+    person.see(&["pinned off → on", "strm 1"]);
+    assert!(explore.contains("`strm 1`"));
 
     person.press(" ");
     person.see(&["PAUSED"]);

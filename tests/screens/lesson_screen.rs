@@ -125,7 +125,10 @@ fn a_page_has_the_blocks_beside_it_and_a_question_a_sketch_without_figures() {
         assert!(page.contains("148 MiB") && !page.contains("no step has begun yet"), "the blocks: {page}");
         taken.press(KeyCode::Enter);
         let asked = taken.wait_for("How much is reserved?");
-        assert!(asked.contains("your answer") && asked.contains("its shape · hidden until you answer"), "{asked}");
+        assert!(
+            asked.contains("your answer") && asked.contains("shape of this step · figures after your answer"),
+            "{asked}"
+        );
         assert!(asked.contains("│backward") && asked.contains("read before"), "{asked}");
         let reserved = taken.app.latest().view.ledger.reserved();
         assert!(

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
 use super::{JudgedClaim, MeasuredOn};
-use crate::cli::columns::{Cell, Column, Paper, Table, Tone};
+use crate::cli::columns::{Cell, Column, Paper, Table, TableLines, Tone};
 use crate::drawing::pane::wrap;
 use crate::folklore::{BenchOutcome, NotHere, Side, Verdict, Work};
 
@@ -39,13 +39,8 @@ pub(super) fn table(
     } else {
         let mut table = Table::new(&columns[..2]);
         rows.iter().for_each(|row| table.row(vec![name(row), verdict_cell(&row.outcome)]));
-        let mut lines = table.lines(paper).into_iter();
-        lines.next().map_or(Ok(()), |head| writeln!(out, "{head}"))?;
-        for (line, row) in lines.zip(rows) {
-            writeln!(out, "{line}")?;
-            paper.paragraph(out, &said(row), INDENT, Tone::Plain)?;
-            paper.paragraph(out, &measured(&row.outcome), INDENT, Tone::Dim)?;
-        }
+        let told = rows.iter().map(|row| (said(row), measured(&row.outcome)));
+        above_sentences(out, &table, told, paper)?;
     }
     writeln!(out)?;
     paper.paragraph(out, &tally(rows), 0, Tone::Strong)?;
@@ -73,12 +68,23 @@ pub(super) fn not_here(out: &mut impl Write, claims: &[&NotHere], below: bool, p
         ]
     };
     claims.iter().for_each(|claim| table.row(cell(claim)));
-    let mut lines = table.lines(paper).into_iter();
-    lines.next().map_or(Ok(()), |head| writeln!(out, "{head}"))?;
-    for (line, claim) in lines.zip(claims) {
-        writeln!(out, "{line}")?;
-        paper.paragraph(out, &claim.claim, INDENT, Tone::Plain)?;
-        paper.paragraph(out, &claim.found, INDENT, Tone::Dim)?;
+    let told = claims.iter().map(|claim| (claim.claim.clone(), claim.found.clone()));
+    above_sentences(out, &table, told, paper)
+}
+
+/// A table with two sentences below each row, of however many lines it is: the claim, and what is known of it.
+fn above_sentences(
+    out: &mut impl Write,
+    table: &Table,
+    sentences: impl Iterator<Item = (String, String)>,
+    paper: Paper,
+) -> io::Result<()> {
+    let TableLines { head, rows } = table.laid_out(paper);
+    head.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    for (row, (claim, known)) in rows.iter().zip(sentences) {
+        row.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        paper.paragraph(out, &claim, INDENT, Tone::Plain)?;
+        paper.paragraph(out, &known, INDENT, Tone::Dim)?;
     }
     Ok(())
 }
@@ -219,6 +225,36 @@ mod tests {
     use crate::folklore::{Bench, Folklore};
     use crate::session::DeviceChoice;
     use crate::workload::Catalog;
+
+    #[test]
+    fn what_belongs_to_a_claim_stands_together_at_every_width() {
+        let folklore = Folklore::with_user_claims(None, &Catalog::with_user_workloads(None)).unwrap();
+        let claims: Vec<&NotHere> = folklore.not_here().iter().collect();
+        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for width in 60..=200 {
+            let mut out = Vec::new();
+            not_here(&mut out, &claims, false, Paper { width, colors: false }).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.lines().all(|line| line.width() <= width), "{width}:\n{text}");
+            let is_sentence = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
+            let mut lines = text.lines().skip_while(|line| !line.starts_with("claim ")).skip(1).peekable();
+            for claim in &claims {
+                let mut row: Vec<&str> = lines.next().into_iter().collect();
+                while let Some(line) = lines.next_if(|line| line.starts_with("   ")) {
+                    row.push(line);
+                }
+                let mut sentences = Vec::new();
+                while let Some(line) = lines.next_if(is_sentence) {
+                    sentences.push(line);
+                }
+                let cells = [claim.name.as_str(), word(claim.verdict), &claim.needs].join(" ");
+                assert_eq!(squeezed(&row.join(" ")), squeezed(&cells), "{width}:\n{text}");
+                let told = format!("{} {}", claim.claim, claim.found);
+                assert_eq!(squeezed(&sentences.join(" ")), squeezed(&told), "{width}:\n{text}");
+            }
+            assert_eq!(lines.next(), None, "{width}:\n{text}");
+        }
+    }
 
     #[test]
     fn no_line_of_the_table_is_wider_than_the_terminal() {

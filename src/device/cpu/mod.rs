@@ -235,7 +235,11 @@ impl Device for CpuDevice {
         let len = from.len();
         if stream != COPY_STREAM {
             // In stream order on the calling thread: the same as an asynchronous copy that the next kernel needs.
-            return self.with_memory("pinned copy", to, len, |bytes| from.with(|from| bytes.copy_from_slice(from)));
+            let started = Instant::now();
+            let copied =
+                self.with_memory("pinned copy", to, len, |bytes| from.with(|from| bytes.copy_from_slice(from)));
+            self.copies.add_time(started.elapsed());
+            return copied;
         }
         // Locked until the copy is queued: from then on memory goes away only after it.
         let arena = arena::lock(&self.arena);
@@ -248,7 +252,11 @@ impl Device for CpuDevice {
     fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
         self.enter("copy to page-locked memory", stream)?;
         let to = self.pinned.part(to)?;
-        self.with_memory("copy to page-locked memory", from, to.len(), |bytes| to.with(|to| to.copy_from_slice(bytes)))
+        let started = Instant::now();
+        let place = "copy to page-locked memory";
+        let copied = self.with_memory(place, from, to.len(), |bytes| to.with(|to| to.copy_from_slice(bytes)));
+        self.copies.add_time(started.elapsed());
+        copied
     }
 
     fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {

@@ -105,7 +105,8 @@ impl SimDevice {
         if !path.pinned {
             self.clock.wait_until(self.end_of("a copy", stream)?);
         }
-        if stream == self.copy_stream || !path.pinned {
+        // Who copies to pageable memory waits for the computation too: a GPU knows no time of that copy alone.
+        if path.pinned || !path.to_host {
             self.copied += time;
         }
         Ok(())

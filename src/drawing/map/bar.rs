@@ -43,33 +43,22 @@ pub fn row_label(
     y: u16,
     buf: &mut Buffer,
 ) {
-    let pool = match (segment.pool, segment.expandable) {
-        (PoolKind::Small, false) => "small",
-        (PoolKind::Large, false) => "large",
-        (PoolKind::Small, true) => "exp S",
-        (PoolKind::Large, true) => "exp L",
-    };
-    let group = match (leads, segment.stream == StreamId::DEFAULT) {
+    let group = match (leads, segment.stream.0) {
         (false, _) => String::new(),
-        (true, true) => pool.to_owned(),
         // Which pool is told by its segments' sizes.
-        (true, false) if segment.stream.0 < 100 && !segment.expandable => format!("str {:<2}", segment.stream.0),
-        (true, false) => format!("{} {}", short_pool(segment), stream_name(segment.stream)),
+        (true, 0) if segment.expandable => "expand".to_owned(),
+        (true, 0) => match segment.pool {
+            PoolKind::Small => "small".to_owned(),
+            PoolKind::Large => "large".to_owned(),
+        },
+        (true, stream @ 1..100) => format!("strm{stream:>2}"),
+        // The address of a stream tells nobody which one it is.
+        (true, _) => "stream".to_owned(),
     };
     let size = figures::short_bytes(segment.size);
     let size = if differ && size.len() < 8 { format!("≤{size}") } else { size };
     let line = vec![span(theme, Token::Dim, format!("{group:<6.6}")), span(theme, Token::Text, format!("{size:>8}"))];
     put(Rect { width: LABEL - 1, ..map }, y, line, buf);
-}
-
-/// A pool where its stream stands beside it.
-const fn short_pool(segment: &SegmentView) -> &'static str {
-    match (segment.pool, segment.expandable) {
-        (PoolKind::Small, false) => "sml",
-        (PoolKind::Large, false) => "lrg",
-        (PoolKind::Small, true) => "eS",
-        (PoolKind::Large, true) => "eL",
-    }
 }
 
 /// A stream's handle in as few characters as tell it from others.

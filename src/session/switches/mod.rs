@@ -184,6 +184,12 @@ impl Switch {
         self.entry().help
     }
 
+    /// The same in a line of the list of keys.
+    #[must_use]
+    pub const fn brief(self) -> &'static str {
+        self.entry().brief
+    }
+
     /// One sentence: what flipping it does to memory.
     #[must_use]
     pub const fn teaches(self) -> &'static str {

@@ -25,6 +25,8 @@ pub(super) struct SwitchEntry {
     pub group: super::SwitchGroup,
     /// What it is, for the help of keys and command line.
     pub help: &'static str,
+    /// The same in a line of the list of keys.
+    pub brief: &'static str,
     /// One sentence: what flipping it does to memory.
     pub teaches: &'static str,
     /// What it can be.
@@ -142,6 +144,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "AMP",
         group: Training,
         help: "mixed precision: 16-bit activations, and casts of the weights",
+        brief: "mixed precision: 16-bit activations",
         teaches: "Activations shrink by less than half: every weight gets a 16-bit copy, and the casts are allocations too.",
         value: one_of!(AMP of amp, ["off", "fp16", "bf16"]),
         idle: |scene| scene.no_model.then_some("there is no model to cast"),
@@ -153,6 +156,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "checkpoint",
         group: Memory,
         help: "activation checkpointing: keep less, recompute in backward",
+        brief: "checkpointing: recompute in backward",
         teaches: "Backward computes activations again instead of keeping them: less memory, a slower step.",
         value: Value::Open {
             stops: &["off", "on", "every:2", "every:4"],
@@ -173,6 +177,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "accumulate",
         group: Memory,
         help: "gradient accumulation: smaller micro-batches, fewer activations",
+        brief: "accumulation: smaller micro-batches",
         teaches: "Smaller micro-batches shrink activations; parameters and optimizer state stay.",
         value: Value::Count {
             stops: &["1", "2", "4", "8"],
@@ -188,6 +193,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "pinned",
         group: Training,
         help: "pinned batches: copied while the device computes",
+        brief: "pinned batches: copied beside the compute",
         teaches: "Page-locked batches are copied beside the computation, from blocks that are kept for reuse.",
         value: Value::List {
             words: OFF_ON,
@@ -207,6 +213,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "optimizer",
         group: Training,
         help: "optimizer: no state, 1 or 2 times the parameters, or bytes",
+        brief: "optimizer: how much state it keeps",
         teaches: "Its state is 0, 1 or 2 times the parameters, or 1 or 2 bytes each, created in its first step; a paged one's is beside the allocator.",
         value: one_of!(OPTIMIZERS of optimizer, [
             "sgd",
@@ -231,6 +238,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "zero_grad",
         group: Memory,
         help: "zero_grad: free the gradients, or keep them filled with zeros",
+        brief: "zero_grad: free gradients, or zero them",
         teaches: "Zeroed gradients stay allocated through the next forward; set_to_none frees them.",
         value: Value::List {
             words: &["set_to_none", "zeroed"],
@@ -249,6 +257,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "step form",
         group: Training,
         help: "optimizer step: foreach, fused or loop; temporaries differ",
+        brief: "optimizer step: foreach, fused or loop",
         teaches: "foreach takes a copy of all parameters, the loop two of one parameter, the fused kernel none.",
         value: one_of!(FORMS of form, ["foreach", "fused", "loop"]),
         idle: trained,
@@ -260,6 +269,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "batch",
         group: Training,
         help: "samples a step, over all micro-batches; activations follow",
+        brief: "samples a step, over all micro-batches",
         teaches: "Activations grow with it; parameters, gradients and optimizer state do not.",
         value: Value::Count { stops: &[], get: |config| config.batch, set: |config, count| config.batch = count },
         idle: |scene| scene.no_model.then_some("there is no model to feed"),
@@ -271,6 +281,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "offload",
         group: Memory,
         help: "keep activations, optimizer state or parameters on the host",
+        brief: "keep activations or state on the host",
         teaches: "What the device does not need now waits in host memory; the step pays for the copies.",
         value: one_of!(OFFLOAD of offload, [
             "off",
@@ -289,6 +300,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "attention",
         group: Training,
         help: "attention kernel: only math keeps a matrix per head",
+        brief: "attention: only math keeps a matrix",
         teaches: "Math keeps a matrix of rows × rows per head for backward; the fused kernels keep one number per row.",
         value: one_of!(ATTENTION of attention, ["auto", "math", "efficient", "flash", "cudnn", "eager"]),
         idle: |scene| match scene.attention {
@@ -303,6 +315,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "loss head",
         group: Memory,
         help: "loss of Llama and its kin: how many logits are there at once",
+        brief: "loss: how many logits are there at once",
         teaches: "Logits over a large vocabulary are cast to f32 and shifted; a loss fused with its head never has them all.",
         value: one_of!(LOSS_HEADS of loss_head, ["labels", "shifted", "chunked", "fused", "fused-f32"]),
         idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin have this loss") },
@@ -314,6 +327,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "attn mask",
         group: Training,
         help: "pass attention_mask: which positions are padding",
+        brief: "attention_mask: positions that are padding",
         teaches: "A batch with padding reaches SDPA with a mask: no flash attention, keys and values for every head, and a mask of numbers in every layer.",
         value: Value::List {
             words: OFF_ON,
@@ -330,6 +344,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "FP8",
         group: Training,
         help: "FP8: linear layers multiply in 8 bits, as torchao has it",
+        brief: "FP8: linear layers multiply in 8 bits",
         teaches: "In eager mode weights and saved inputs stay as they are; each product takes copies of its factors, in f32 and in 8 bits, for a moment.",
         value: one_of!(FLOAT8 of float8, ["off", "tensorwise", "rowwise"], alone Some("tensorwise")),
         idle: |scene| match scene.float8 {
@@ -344,6 +359,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "TF32",
         group: Training,
         help: "TF32: faster matrix products on tensor cores of a GPU",
+        brief: "TF32: faster matrix products on a GPU",
         teaches: "Faster products on tensor cores; only cuDNN's workspaces change. No effect on the processor.",
         value: one_of!(TF32 of tf32, ["off", "conv", "on"], alone Some("on")),
         idle: |scene| match scene.device {
@@ -358,6 +374,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "schedule",
         group: Training,
         help: "learning rate: constant or cosine; takes no memory",
+        brief: "learning rate: constant or cosine",
         teaches: "A factor on the learning rate: it takes no memory.",
         value: Value::List {
             words: &["constant", "cosine"],
@@ -374,6 +391,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "fuse",
         group: Training,
         help: "fused ops: no intermediates, unlike eager PyTorch",
+        brief: "fused ops: no intermediates",
         teaches: "Fused ops skip what eager ones write between them: the curve is no longer eager PyTorch's.",
         value: Value::List {
             words: &["off", "on", "norms"],
@@ -394,6 +412,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "leak",
         group: Memory,
         help: "leak: keep each step's loss, graph, or output in a cycle",
+        brief: "leak: keep each step's loss or graph",
         teaches: "Kept losses cost 512 bytes a step, their graphs all saved tensors; cycles keep outputs until Python's collector runs.",
         value: one_of!(RETAIN of retain, ["off", "losses", "graph", "cycles"]),
         idle: trained,
@@ -405,6 +424,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "on OOM",
         group: Memory,
         help: "out of memory: stop, or halve the batch and try again",
+        brief: "out of memory: stop, or halve the batch",
         teaches: "A batch that halves itself finds one that fits; inside the except block the failed step's tensors still live.",
         value: one_of!(ON_OOM of on_oom, ["stop", "halve", "halve_held"]),
         idle: trained,
@@ -416,6 +436,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "limit",
         group: Memory,
         help: "memory limit on reserved, such as 8GiB or 50%",
+        brief: "memory limit, such as 8GiB or 50%",
         teaches: "The most that may be reserved, in bytes or as a share of the device. What is held stays until empty_cache.",
         value: Value::Text {
             hint: "bytes or a share of the device: 8GiB, 512MiB, 50%; empty: no limit",
@@ -437,6 +458,7 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         label: "allocator",
         group: Memory,
         help: "PYTORCH_ALLOC_CONF, such as expandable_segments:True",
+        brief: "PYTORCH_ALLOC_CONF: allocator settings",
         teaches: "PYTORCH_ALLOC_CONF, for what is allocated from now on: segments that are there stay until empty_cache.",
         value: Value::Text {
             hint: "the syntax of PYTORCH_ALLOC_CONF; empty: the defaults",

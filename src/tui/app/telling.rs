@@ -9,6 +9,7 @@ use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::demo::{Cue, NarratorResponse};
 use crate::tui::hold::Hold;
+use crate::tui::layers::{Closing, Layer};
 use crate::tui::screens::SCREENS;
 use crate::tui::tutor::Tutor;
 
@@ -47,7 +48,11 @@ impl App {
         let cue = narrator.due(self.now, &self.latest, &self.keys);
         self.dirty |= cue.is_some() || narrator.place() != scene;
         if narrator.is_over() {
+            let closing = narrator.closing().to_vec();
             self.narrator = None;
+            if !closing.is_empty() {
+                self.layers.push(Layer::Closing(Closing::new(closing)));
+            }
         }
         match cue {
             Some(Cue::Do(action)) => self.ask(action),

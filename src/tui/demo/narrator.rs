@@ -129,6 +129,11 @@ impl Narrator {
         self.scene >= self.story.scenes.len()
     }
 
+    /// The paragraphs that stand over the screen when all is told.
+    pub fn closing(&self) -> &[String] {
+        &self.story.closing
+    }
+
     /// A key that a person pressed; `action` is what it asks of the lab.
     pub fn hear(&mut self, action: Option<Action>) -> NarratorResponse {
         match action {

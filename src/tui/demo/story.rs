@@ -24,6 +24,9 @@ pub struct Story {
     pub device: String,
     /// One after the other.
     pub scenes: Vec<Scene>,
+    /// Paragraphs that stand over the screen when all is told.
+    #[serde(default)]
+    pub closing: Vec<String>,
 }
 
 /// Ranks that train the story's workload together, from its start.

@@ -162,7 +162,7 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
     },
     GlossaryEntry {
         word: "expandable",
-        also: &["page", "pages", "range", "ranges", "expandable_segments"],
+        also: &["expand", "page", "pages", "range", "ranges", "expandable_segments"],
         panels: &[Map, Segments, Detail, Pools],
         figure: None,
         meaning: "segments that grow and shrink by pages of 2 MiB in one range of addresses (expandable_segments:True), so free space at the end fits any next request.",
@@ -223,7 +223,7 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
     },
     GlossaryEntry {
         word: "stream",
-        also: &["streams"],
+        also: &["streams", "strm"],
         panels: &[Pools, Map, Segments, Detail],
         figure: None,
         meaning: "a queue of work on the GPU. A block belongs to the stream it was allocated on; each stream has its own segments.",
@@ -240,7 +240,7 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
         also: &[],
         panels: &[Switches, Effect, Log, Why, Map],
         figure: None,
-        meaning: "returns every wholly free segment to the driver: torch.cuda.empty_cache(). Reserved falls by releasable, allocated stays, and the next step pays for cudaMalloc again.",
+        meaning: "returns every wholly free segment to the driver, when the step ends, or at once while the run is paused: torch.cuda.empty_cache(). Reserved falls by releasable, allocated stays, and the next step pays for cudaMalloc again.",
     },
     GlossaryEntry {
         word: "max_memory_allocated",

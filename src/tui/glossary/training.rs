@@ -219,7 +219,7 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
         also: &["switches"],
         panels: &[Switches],
         figure: None,
-        meaning: "settings that can change while the model trains. A flip takes effect at the next step; nothing restarts.",
+        meaning: "settings that can change while the model trains. A flip takes effect at the next step; nothing restarts. A key goes to the next value: f×3 is f pressed three times.",
     },
     GlossaryEntry {
         word: "loss head",

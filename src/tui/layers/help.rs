@@ -324,8 +324,8 @@ impl HelpPage<'_> {
         for (index, binding) in bindings.iter().enumerate() {
             let label = if binding.label.is_empty() { "–" } else { &binding.label };
             let of = binding.screen.filter(|_| mixed).and_then(|index| SCREENS.get(index));
-            let help = of.map_or_else(|| binding.help.clone(), |screen| format!("{}: {}", screen.title, binding.help));
-            let help = if self.short { pane::cut_sentence(&help, self.width.saturating_sub(KEYS)) } else { help };
+            let said = if self.short { binding.help_in(self.width.saturating_sub(KEYS)) } else { &binding.help };
+            let help = of.map_or_else(|| said.to_owned(), |screen| format!("{}: {said}", screen.title));
             let mark = if chosen == Some(index) { "▸ " } else { "  " };
             self.entry(&format!("{mark}{label}"), (KEYS, Token::Key), "", &help);
         }

@@ -1,5 +1,6 @@
 //! What lies over a screen: a stack of dialogs, of which the top one gets the keys first.
 
+mod closing;
 mod copy;
 mod editor;
 mod filter;
@@ -24,6 +25,7 @@ use super::dialog::DialogAction;
 use super::keys::Keymap;
 use super::stage::Stage;
 
+pub(crate) use closing::Closing;
 pub(crate) use copy::CopyMenu;
 pub(crate) use editor::Editor;
 pub(crate) use filter::Filter;
@@ -42,6 +44,8 @@ pub(crate) enum Layer {
     Help(Help),
     /// All findings; the first line.
     Findings(usize),
+    /// The last page of a story.
+    Closing(Closing),
     /// A value that is being written.
     Editor(Editor),
     /// Where the cursor is to go.
@@ -66,6 +70,7 @@ impl Layer {
         match self {
             Self::Help(help) => help.press(key, keys),
             Self::Findings(_) => keys.dialog_action(key).and_then(scroll).unwrap_or(LayerResponse::Passed),
+            Self::Closing(closing) => closing.press(key, keys),
             Self::Editor(editor) => editor.press(key, keys),
             Self::GoTo(go_to) => go_to.press(key, keys),
             Self::Themes(themes) => themes.press(key, keys, screen),
@@ -98,7 +103,9 @@ impl Layer {
                 LayerResponse::Taken
             }
             Self::Help(help) => help.insert(text),
-            Self::Findings(_) | Self::GoTo(_) | Self::Themes(_) | Self::Copy(_) => LayerResponse::Taken,
+            Self::Findings(_) | Self::Closing(_) | Self::GoTo(_) | Self::Themes(_) | Self::Copy(_) => {
+                LayerResponse::Taken
+            }
         }
     }
 
@@ -107,7 +114,8 @@ impl Layer {
         match self {
             Self::Help(help) => Some(&mut help.first),
             Self::Findings(line) => Some(line),
-            Self::Editor(_)
+            Self::Closing(_)
+            | Self::Editor(_)
             | Self::GoTo(_)
             | Self::Themes(_)
             | Self::Filter(_)
@@ -122,7 +130,7 @@ impl Layer {
     pub const fn takes_text(&self) -> bool {
         match self {
             Self::Help(help) => help.is_written(),
-            Self::Findings(_) => false,
+            Self::Findings(_) | Self::Closing(_) => false,
             Self::Editor(_)
             | Self::GoTo(_)
             | Self::Themes(_)
@@ -138,7 +146,7 @@ impl Layer {
     /// about what they leave to be seen.
     pub fn covers(&self, stage: &Stage<'_>, area: Rect) -> bool {
         match self {
-            Self::Help(_) | Self::Palette(_) => true,
+            Self::Help(_) | Self::Palette(_) | Self::Closing(_) => true,
             Self::Findings(_) => findings::fill(stage, area),
             _ => false,
         }
@@ -154,6 +162,7 @@ impl Layer {
         match self {
             Self::Help(help) => return help.render(stage, area, buf),
             Self::Findings(first) => return findings::render(stage, *first, area, buf),
+            Self::Closing(closing) => closing.render(stage, area, buf),
             Self::Editor(editor) => editor.render(stage, area, buf),
             Self::GoTo(go_to) => go_to.render(stage, area, buf),
             Self::Themes(themes) => themes.render(stage, area, buf),

@@ -76,11 +76,15 @@ fn bindings() -> Vec<Binding> {
             own(LargestHole),
             "hole",
             "the largest hole and who holds its segment; again: next smaller",
-        ),
-        view(&[plain('#')], "#", own(LargestBlock), "largest", "the largest block; again: the next smaller one"),
-        view(&[plain('i')], "i", own(Next), "next", "the next block by address that the filter leaves"),
+        )
+        .brief("the largest hole, then the next smaller"),
+        view(&[plain('#')], "#", own(LargestBlock), "largest", "the largest block; again: the next smaller one")
+            .brief("the largest block, then the next smaller"),
+        view(&[plain('i')], "i", own(Next), "next", "the next block by address that the filter leaves")
+            .brief("the next block that the filter leaves"),
         view(&[plain('I')], "I", own(Previous), "", "the previous block"),
-        view(&[plain('@')], "@", own(OfOp), "", "a block this op allocated or freed; again: its next block"),
+        view(&[plain('@')], "@", own(OfOp), "", "a block this op allocated or freed; again: its next block")
+            .brief("a block of this op, then its next block"),
         view(&[plain(';')], ";", own(NextSegment), "segment", "the next segment on the map"),
         view(&[plain('\'')], "'", own(PreviousSegment), "", "the previous segment"),
         view(
@@ -89,9 +93,12 @@ fn bindings() -> Vec<Binding> {
             Action::Filter(Lookup::Blocks),
             "filter",
             "filter by words of a name, an op or a category",
-        ),
-        view(&[plain('v')], "v", own(Coloring), "by", "colour by category, module, age, stream and pool, account"),
-        view(&[plain('u')], "u", own(Order), "sort", "sort segments: address, size, most stranded, least used"),
+        )
+        .brief("filter by name, op or category"),
+        view(&[plain('v')], "v", own(Coloring), "by", "colour by category, module, age, stream and pool, account")
+            .brief("colour by category, module, age and more"),
+        view(&[plain('u')], "u", own(Order), "sort", "sort segments: address, size, most stranded, least used")
+            .brief("sort segments by address, size and more"),
         view(&[plain('+'), plain(']')], "+ ]", own(ZoomIn), "zoom in", "zoom in: half as many bytes to a cell"),
         view(&[plain('-'), plain('[')], "- [", own(ZoomOut), "zoom out", "zoom out, until all segments are seen"),
         view(&[plain('0')], "0", own(ZoomAll), "", "show all segments"),

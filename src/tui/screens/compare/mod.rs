@@ -80,7 +80,8 @@ fn bindings() -> Vec<Binding> {
             Go,
             "its steps",
             "move the cursor to the first step of the one selected",
-        ),
+        )
+        .brief("go to the first step of the one selected"),
         Binding::new(
             &[plain('+')],
             "+",
@@ -88,7 +89,8 @@ fn bindings() -> Vec<Binding> {
             KeyGroup::View,
             "add a file",
             "add a recording, a PyTorch snapshot or the output of run --json",
-        ),
+        )
+        .brief("add a recording, a snapshot or JSON of run"),
         view(&[plain('-')], "-", CompareAction::TakeAway, "", "remove the file of the one selected"),
     ]
 }

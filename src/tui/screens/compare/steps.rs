@@ -58,7 +58,7 @@ type StepRow = (&'static str, fn(&ComparedStep, ByteUnit) -> Option<String>);
 const ROWS: [StepRow; 6] = [
     ("allocated", |step, unit| Some(unit.figure(step.column.peak))),
     ("reserved", |step, unit| Some(unit.figure(step.column.reserved))),
-    ("stranded", |step, unit| step.has_ended.then(|| unit.figure(step.column.stranded))),
+    ("stranded after", |step, unit| step.has_ended.then(|| unit.figure(step.column.stranded))),
     ("floor", |step, unit| Some(unit.figure(step.column.floor))),
     ("grows", |step, unit| step.grew.filter(|_| step.has_ended).map(|by| grown(by, unit))),
     ("ms", |step, _| step.took.map(figures::milliseconds)),

@@ -245,6 +245,15 @@ fn draw_row(row: &EffectRow, loud: bool, theme: &Theme, area: Rect, y: u16, buf:
     }
 }
 
+/// Names of figures that changed alike: `allocated, reserved and step`.
+fn named<'a>(names: impl DoubleEndedIterator<Item = &'a str>) -> String {
+    let mut names: Vec<&str> = names.collect();
+    match names.pop() {
+        Some(last) if !names.is_empty() => format!("{} and {last}", names.join(", ")),
+        last => last.unwrap_or_default().to_owned(),
+    }
+}
+
 /// Draws the effect in one line.
 pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
@@ -268,10 +277,12 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         let told = [(0, "allocated"), (1, "reserved"), (3, stage.clock().of("step", "sim step"))];
         let told: Vec<_> = told.into_iter().filter_map(|(index, name)| Some((name, all.get(index)?))).collect();
         for alike in told.chunk_by(|(_, a), (_, b)| (&a.change, a.verdict) == (&b.change, b.verdict)) {
-            let names: Vec<&str> = alike.iter().map(|(name, _)| *name).collect();
             let EffectRow { change, verdict, .. } = alike[0].1;
             let change = span(theme, *verdict, format!("{change}  "));
-            figures.push(vec![span(theme, Token::Dim, format!("{} ", names.join(", "))), change]);
+            figures.push(vec![
+                span(theme, Token::Dim, format!("{} ", named(alike.iter().map(|(name, _)| *name)))),
+                change,
+            ]);
         }
     }
     if let Some(progress) = progress(stage, effect) {

@@ -20,7 +20,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     };
     let theme = stage.theme;
     let title =
-        vec![span(theme, Token::Title, "this step"), span(theme, Token::Dim, " · its shape · hidden until you answer")];
+        vec![span(theme, Token::Title, "shape of this step"), span(theme, Token::Dim, " · figures after your answer")];
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let is_drawn =

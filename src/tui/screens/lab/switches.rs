@@ -109,7 +109,7 @@ fn recorded(stage: &Stage<'_>) -> Option<String> {
         let flags = session::as_flags(settings, stage.view().limit, &[]);
         // A flag stays with its value.
         let flags: Vec<String> = flags.join(" ").split(" --").map(|flag| flag.replace(' ', TIED)).collect();
-        if flags == [""] { "none: as usual".to_owned() } else { flags.join(" --") }
+        if flags == [""] { "nothing but the usual".to_owned() } else { flags.join(" --") }
     })
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
 pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
     let theme = stage.theme;
     if let Some(flags) = recorded(stage) {
-        let title = vec![span(theme, Token::Title, "switches"), span(theme, Token::Dim, " · recorded")];
+        let title = vec![span(theme, Token::Title, "switches"), span(theme, Token::Dim, " · this run had")];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
         for (y, line) in (0..inner.height).zip(pane::wrap(&flags, usize::from(inner.width.saturating_sub(2)))) {
             pane::put_at(inner, 1, y, vec![span(theme, Token::Text, line.replace(TIED, " "))], buf);
@@ -189,6 +189,7 @@ fn short_value(value: &str) -> String {
     match value {
         // What becomes of the gradients.
         "set_to_none" => "none".to_owned(),
+        "expandable_segments:True" => "expandable".to_owned(),
         value => cut(value, SHORT_VALUE),
     }
 }
@@ -204,7 +205,7 @@ pub(crate) fn render_compact(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, ta
     let theme = stage.theme;
     if let Some(flags) = recorded(stage) {
         let room = usize::from(area.width.saturating_sub(2));
-        let line = pane::cut(&format!("recorded: {}", flags.replace(TIED, " ")), room);
+        let line = pane::cut(&format!("this run had {}", flags.replace(TIED, " ")), room);
         pane::put_at(area, 1, 0, vec![span(theme, Token::Dim, line)], buf);
         return;
     }

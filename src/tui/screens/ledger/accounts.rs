@@ -51,9 +51,9 @@ fn beside(stage: &Stage<'_>) -> Option<(Ledger, String)> {
     study.peak.map(|peak| (peak.ledger, "at peak".to_owned()))
 }
 
-/// A figure in a unit or a smaller one; of nothing a point.
+/// A figure in a unit or a smaller one; of nothing none: a point would read as what marks releasable bytes.
 fn known(bytes: Bytes, unit: ByteUnit) -> String {
-    if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) }
+    if bytes == Bytes::ZERO { "0".to_owned() } else { unit.or_smaller(bytes) }
 }
 
 /// The limit of reserved; of one that a snapshot does not tell what is known of it.

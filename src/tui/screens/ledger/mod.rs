@@ -67,10 +67,12 @@ fn bindings() -> Vec<Binding> {
             own(Go),
             "its place",
             "move the cursor to where the finding can be seen",
-        ),
+        )
+        .brief("go to where the finding can be seen"),
         view(&[plain('d')], "d", Action::Remedy, "do it", "apply the remedy of the finding"),
         view(&[plain('v')], "v", own(NextRemedy), "", "choose the next remedy of the finding"),
-        view(&[plain('0')], "0", own(Window), "step or run", "chart the step around the cursor, or the whole run"),
+        view(&[plain('0')], "0", own(Window), "step or run", "chart the step around the cursor, or the whole run")
+            .brief("chart this step, or the whole run"),
         view(&[plain('^')], "^", own(Peak), "peak", "move the cursor to the peak of reserved"),
     ]
 }

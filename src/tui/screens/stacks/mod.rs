@@ -56,15 +56,18 @@ fn bindings() -> Vec<Binding> {
         view(&[plain('\'')], "'", own(PreviousSibling), "", "select the previous sibling"),
         view(&[named(KeyCode::Enter)], "Enter", own(Into), "into", "open the selected row"),
         view(&[named(KeyCode::Backspace)], "Backspace", own(Out), "out", "back to the row it is part of"),
-        view(&[plain('v')], "v", own(Shape), "by", "group by stack, line, file, module, category; or by name"),
-        view(&[plain('^')], "^", own(Peak), "peak", "move the cursor to the peak; again: back to where it was"),
+        view(&[plain('v')], "v", own(Shape), "by", "group by stack, line, file, module, category; or by name")
+            .brief("group by stack, line, file, module or name"),
+        view(&[plain('^')], "^", own(Peak), "peak", "move the cursor to the peak; again: back to where it was")
+            .brief("go to the peak, and back again"),
         view(
             &[plain('/')],
             "/",
             Action::Filter(Lookup::Stacks),
             "search",
             "search for part of a line, function, name or category",
-        ),
+        )
+        .brief("search lines, functions and names"),
     ]
 }
 

@@ -1,0 +1,74 @@
+//! What stands over the screen when a story is told: what was seen, and how to go on.
+
+use crossterm::event::KeyEvent;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::text::Span;
+use ratatui::widgets::{Clear, Widget};
+
+use super::line::leaves;
+use super::pressed::LayerResponse;
+use crate::drawing::pane::{self, Frame, put, span};
+use crate::drawing::theme::Token;
+use crate::tui::action::Action;
+use crate::tui::dialog::DialogAction;
+use crate::tui::keys::Keymap;
+use crate::tui::stage::Stage;
+
+/// Widest the page gets.
+const WIDTH: u16 = 84;
+
+/// The last page of a story.
+#[derive(Clone, Debug)]
+pub(crate) struct Closing {
+    /// Paragraphs.
+    text: Vec<String>,
+}
+
+impl Closing {
+    /// With these paragraphs.
+    pub const fn new(text: Vec<String>) -> Self {
+        Self { text }
+    }
+
+    pub fn press(&self, key: KeyEvent, keys: &Keymap) -> LayerResponse {
+        if leaves(key) {
+            return LayerResponse::Leave;
+        }
+        match keys.dialog_action(key) {
+            Some(DialogAction::Cancel | DialogAction::Apply) => LayerResponse::Closed,
+            _ => LayerResponse::Passed,
+        }
+    }
+
+    /// Draws it in the middle of `area`.
+    pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+        let theme = stage.theme;
+        let width = area.width.min(WIDTH);
+        let room = usize::from(width.saturating_sub(4));
+        let mut lines: Vec<Vec<Span<'static>>> = Vec::new();
+        for paragraph in &self.text {
+            lines.extend(pane::wrap(paragraph, room).into_iter().map(|line| vec![span(theme, Token::Text, line)]));
+            lines.push(Vec::new());
+        }
+        let offers = [
+            (stage.keys.key_of(Action::ToggleHelp), "keys and words"),
+            (stage.keys.key_of(Action::Palette), "find anything"),
+            (stage.keys.key_of(Action::Dialog(DialogAction::Cancel)), "close this page"),
+        ];
+        let offers = offers.into_iter().filter(|(key, _)| !key.is_empty());
+        let offer = |(key, word): (&str, &str)| {
+            [span(theme, Token::Key, key.to_owned()), span(theme, Token::Dim, format!(" {word}   "))]
+        };
+        lines.push(offers.flat_map(offer).collect());
+        let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
+        let outer = area.centered(Constraint::Length(width), Constraint::Length(height));
+        Clear.render(outer, buf);
+        buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
+        let title = vec![span(theme, Token::Title, "what you saw")];
+        let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
+        for (y, line) in (0..inner.height).zip(lines) {
+            put(inner, y, [vec![Span::raw(" ")], line].concat(), buf);
+        }
+    }
+}
