@@ -6,9 +6,10 @@ use thiserror::Error;
 
 use super::source::{EventToken, SegmentSource};
 use crate::block::{Block, BlockId, Blocks, PoolKind};
+use crate::free_set::FreeKey;
 use crate::home::{Home, OwnerId};
 use crate::live::LiveBlocks;
-use crate::pool::{FreeKey, FreeSet, Pool, Position};
+use crate::pool::Pool;
 use crate::private::PrivatePools;
 use crate::range::Ranges;
 use crate::settings::{Settings, SettingsError};
@@ -181,26 +182,9 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Enters a free block in its set.
     #[inline]
     pub(super) fn insert_free(&mut self, id: BlockId) {
-        self.enter_free(id, |set, key| set.insert(key, id));
-    }
-
-    /// Enters a free block in its set, in place of the entry at `position`.
-    #[inline]
-    pub(super) fn replace_free_at(&mut self, id: BlockId, position: Position) {
-        self.enter_free(id, |set, key| set.replace_at(position, key, id));
-    }
-
-    /// Enters a free block in its set, in place of the entry under `old`.
-    #[inline]
-    fn replace_free(&mut self, id: BlockId, old: &FreeKey) {
-        self.enter_free(id, |set, key| set.replace(old, key, id));
-    }
-
-    #[inline(always)]
-    fn enter_free(&mut self, id: BlockId, enter: impl FnOnce(&mut FreeSet, FreeKey)) {
         let block = &mut self.blocks[id];
         let pool = pool_of(&mut self.small, &mut self.large, &mut self.private, block.home());
-        enter(&mut pool.free, FreeKey::of(block));
+        pool.free.insert(FreeKey::of(block), id);
         // Its age starts over.
         block.age_base = pool.lookups;
     }
@@ -215,22 +199,17 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let upper = self.mergeable(next, true);
         let mut merged = MergeResult { id, neighbours: 0, absorbed: Bytes::ZERO };
         if let Some((lower, key)) = lower {
+            self.pool_mut(pool).free.remove(&key);
             self.blocks.absorb_below(lower, id);
             merged = MergeResult { id: lower, neighbours: 1, absorbed: key.size };
         }
         if let Some((upper, key)) = upper {
+            self.pool_mut(pool).free.remove(&key);
             self.blocks.join(merged.id, upper);
             merged.neighbours += 1;
             merged.absorbed += key.size;
         }
-        match (lower, upper) {
-            (None, None) => self.insert_free(id),
-            (Some((_, key)), None) | (None, Some((_, key))) => self.replace_free(merged.id, &key),
-            (Some((_, below)), Some((_, above))) => {
-                self.pool_mut(pool).free.remove(&below);
-                self.replace_free(merged.id, &above);
-            }
-        }
+        self.insert_free(merged.id);
         merged
     }
 

@@ -3,7 +3,8 @@
 use super::source::SegmentSource;
 use crate::block::{Block, BlockId};
 use crate::caching::CachingAllocator;
-use crate::pool::{Candidate, FreeKey, Pool};
+use crate::free_set::FreeKey;
+use crate::pool::{Candidate, Pool};
 use crate::range::Range;
 use crate::request::Request;
 use crate::rounding;
@@ -17,7 +18,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     pub(super) fn prefer_hole(&self, pool: &Pool, first: Candidate) -> Candidate {
         let mut best = first;
         while self.blocks[best.id].is_expandable() {
-            match pool.next_after(best, self.blocks[best.id].stream) {
+            match pool.next_after(best) {
                 Some(other) if self.reach(other.id) < self.reach(best.id) => best = other,
                 _ => break,
             }
@@ -36,7 +37,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     pub(super) fn skip_expandable(&self, pool: &Pool, first: Candidate) -> Option<Candidate> {
         let mut found = first;
         while self.blocks[found.id].is_expandable() {
-            found = pool.next_after(found, self.blocks[found.id].stream)?;
+            found = pool.next_after(found)?;
         }
         Some(found)
     }

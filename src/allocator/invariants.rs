@@ -6,7 +6,7 @@
 use super::source::SegmentSource;
 use crate::block::{BlockId, Usage};
 use crate::caching::CachingAllocator;
-use crate::pool::FreeKey;
+use crate::free_set::FreeKey;
 use crate::statistics::amount;
 use crate::trace::TraceSink;
 use crate::units::{Address, Bytes};

@@ -3,8 +3,8 @@
 use super::source::SegmentSource;
 use crate::block::{BlockId, PoolKind};
 use crate::caching::CachingAllocator;
+use crate::free_set::FreeKey;
 use crate::home::Home;
-use crate::pool::FreeKey;
 use crate::request::Request;
 use crate::settings::Settings;
 use crate::statistics::amount;

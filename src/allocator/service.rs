@@ -6,8 +6,9 @@ use super::source::SegmentSource;
 use crate::attempt::{Attempt, Refusal};
 use crate::block::{Block, BlockId, PoolKind, Usage};
 use crate::caching::CachingAllocator;
+use crate::free_set::FreeKey;
 use crate::oom::OutOfMemory;
-use crate::pool::{Candidate, FreeKey, Position};
+use crate::pool::Candidate;
 use crate::request::Request;
 use crate::rounding::{MIN_BLOCK, SMALL_SIZE};
 use crate::statistics::amount;
@@ -94,8 +95,8 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
         let mut request = Request::new(size, stream, &self.settings);
         request.owner = self.private.serving(stream);
-        let (id, position) = match self.find_free(&request) {
-            Some(Candidate { id, position }) => (id, Some(position)),
+        let (id, key) = match self.find_free(&request) {
+            Some(Candidate { id, key }) => (id, Some(key)),
             None => match self.obtain(&request) {
                 Ok(id) => (id, None),
                 Err(Failure::Exhausted(attempts)) => {
@@ -106,7 +107,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
                 }
             },
         };
-        let allocation = self.hand_out(id, position, &request);
+        let allocation = self.hand_out(id, key, &request);
         self.verify(Some(allocation.address));
         Ok(allocation)
     }
@@ -275,32 +276,27 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Some(id)
     }
 
-    /// Splits a block where the rules say so, and gives it to the program. It stands at `position` among the free
+    /// Splits a block where the rules say so, and gives it to the program. It stands under `key` among the free
     /// blocks, or is in no set.
-    fn hand_out(&mut self, id: BlockId, position: Option<Position>, request: &Request) -> Allocation {
+    fn hand_out(&mut self, id: BlockId, key: Option<FreeKey>, request: &Request) -> Allocation {
         let block = &self.blocks[id];
         let (was_split, plain, rest) = (block.is_split(), !block.is_expandable(), block.size - request.rounded);
         let pool = request.pool;
+        if let Some(key) = key {
+            self.pool_mut(request.home()).free.remove(&key);
+        }
         if self.splits(request, rest) {
             let rest_id = self.blocks.split(id, request.rounded);
-            match position {
-                Some(position) => self.replace_free_at(rest_id, position),
-                None => self.insert_free(rest_id),
-            }
+            self.insert_free(rest_id);
             if plain && was_split {
                 self.statistics.inactive_split_bytes.decrease(pool, amount(request.rounded));
             } else if plain {
                 self.statistics.inactive_split.increase(pool, 1);
                 self.statistics.inactive_split_bytes.increase(pool, amount(rest));
             }
-        } else {
-            if let Some(position) = position {
-                self.pool_mut(request.home()).free.remove_at(position);
-            }
-            if plain && was_split {
-                self.statistics.inactive_split.decrease(pool, 1);
-                self.statistics.inactive_split_bytes.decrease(pool, amount(self.blocks[id].size));
-            }
+        } else if plain && was_split {
+            self.statistics.inactive_split.decrease(pool, 1);
+            self.statistics.inactive_split_bytes.decrease(pool, amount(self.blocks[id].size));
         }
 
         let block = &mut self.blocks[id];

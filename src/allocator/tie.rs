@@ -14,6 +14,11 @@ impl Tie {
     /// Before all others.
     pub const FIRST: Self = Self(0);
 
+    /// The one right behind.
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
     /// That of a block `size` bytes further into the segment.
     #[inline]
     const fn behind(self, size: Bytes) -> Self {

@@ -13,7 +13,7 @@ use super::{Status, Usage};
 use crate::estimate::{Estimate, MemoryTerm, Model, ModelKind, TrainingSetup};
 use crate::model::{Category, RunSettings, View, advice};
 use crate::session::{DeviceChoice, Headless, LabSpec, Scene, Setup, Speed, Switch, settings};
-use crate::train::{AttentionKernel, Offload, Retain};
+use crate::train::{AttentionKernel, Libraries, Offload, Retain};
 use crate::units::Bytes;
 use crate::workload::{Data, Extent};
 
@@ -194,9 +194,11 @@ fn is_compared(standing: &RunSettings, word: &str, value: &str) -> bool {
 }
 
 fn estimate(model: &Model, setup: &Setup, compute_capability: u32) -> Result<Estimate> {
-    // PyTorch's default, which Hopper's kernels want larger.
-    let cublas = if compute_capability == 90 { 32 << 20 } else { (2 * 4096 + 8 * 16) << 10 };
-    Ok(Estimate::of(model, &TrainingSetup { config: &setup.config, cublas, cublas_lt: 1 << 20 })?)
+    let libraries = Libraries { compute_capability, ..Libraries::HOPPER };
+    // Where there is no cuBLAS, both threads' products have a workspace of the other kind.
+    let lt = libraries.cublas_lt().get();
+    let (cublas, cublas_lt) = libraries.cublas().map_or((lt, 0), |cublas| (cublas.get(), lt));
+    Ok(Estimate::of(model, &TrainingSetup { config: &setup.config, cublas, cublas_lt })?)
 }
 
 /// Runs the model, and looks at what it held.

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage; of `check` 1 a limit is broken, 3 it can't be told. A failure is told in one sentence, and what to do in another.
 
+mod bare;
 mod check;
 mod class;
 mod columns;
@@ -153,7 +154,7 @@ pub fn main() -> ! {
         }
     }));
     // Even after a panic the process ends in one place.
-    let status = panic::catch_unwind(|| match Arguments::try_parse() {
+    let status = panic::catch_unwind(|| match Arguments::try_parse_from(bare::with_values(std::env::args_os())) {
         Ok(arguments) => dispatch(arguments).unwrap_or_else(|report| failed(&report)),
         Err(error) => refused(&error),
     });

@@ -217,6 +217,16 @@ pub fn workloads() -> Catalog {
     Catalog::with_user_workloads(user_folder(ShelfKind::Workloads).as_deref())
 }
 
+/// Whether a workload is called so, or a file of one may be.
+pub fn is_workload(name: &str) -> bool {
+    is_config(name) || workloads().names().any(|known| known == name)
+}
+
+/// Whether it is the path of a `config.json`.
+fn is_config(path: &str) -> bool {
+    path.ends_with(".json")
+}
+
 /// The simulated GPUs, the user's own included.
 pub fn cards() -> CardCatalog {
     CardCatalog::with_user_cards(user_folder(ShelfKind::Devices).as_deref())
@@ -411,7 +421,7 @@ impl SpecArgs {
 /// # Errors
 /// A file that can't be read or is not understood.
 fn model_config(path: &str) -> Result<Option<WorkloadEntry>> {
-    if !path.ends_with(".json") {
+    if !is_config(path) {
         return Ok(None);
     }
     let path = Path::new(path);

@@ -11,7 +11,7 @@ use super::spec::cards;
 use crate::device::sim::CardError;
 use crate::session::MemoryLimit;
 use crate::standin::{self, Cards, Counts, Read, Reads, Variable};
-use crate::train::Skips;
+use crate::train::{Libraries, Skips};
 use crate::watch;
 
 /// Says which steps of a gradient scaler overflow.
@@ -55,6 +55,14 @@ impl StandInArgs {
             },
             Err(error) => return Err(Usage(error.to_string()).into()),
         };
+        let libraries = Libraries { compute_capability: card.compute_capability, ..Libraries::HOPPER };
+        if libraries.rocm() {
+            let title = &card.title;
+            return Err(Usage(format!(
+                "PyTorch for CUDA runs on no {title}; give a card of NVIDIA's, or ask vramlab run"
+            ))
+            .into());
+        }
         let memory = self.limit.map(|limit| limit.of(card.memory));
         Ok(Some(Cards { card, count, memory }))
     }

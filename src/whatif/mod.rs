@@ -36,6 +36,7 @@ mod limit;
 mod player;
 mod pools;
 mod program;
+mod quiet;
 mod reader;
 mod recorded;
 mod repeated;

@@ -7,8 +7,23 @@ use super::driver::{Driver, Places, waiting_stream};
 use super::figures::{Figures, StepPeaks};
 use super::start::{Early, Start, StartRequest, StartState};
 use vramlab_allocator::units::{Address, Bytes, StreamId};
-use vramlab_allocator::{CachingAllocator, Diversion, PoolId, SegmentSnapshot, page_size};
+use vramlab_allocator::{
+    CachingAllocator, Diversion, PoolId, SegmentSnapshot, SegmentSource, TorchVersion, page_size, round,
+};
 use vramlab_model::{Column, History, Micros};
+
+/// Calls of the driver so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DriverCalls {
+    taken: i64,
+    given_back: i64,
+}
+
+impl DriverCalls {
+    pub const fn gave_back_nothing_since(self, before: Self) -> bool {
+        self.given_back == before.given_back
+    }
+}
 
 /// Another allocator, and what it made of what was asked so far.
 #[derive(Clone, Debug)]
@@ -242,6 +257,35 @@ impl Player {
         count(self.allocator.statistics().num_ooms)
     }
 
+    /// What it took from the driver and gave back, in calls.
+    pub const fn driver_calls(&self) -> DriverCalls {
+        let statistics = self.allocator.statistics();
+        DriverCalls { taken: statistics.num_device_alloc, given_back: statistics.num_device_free }
+    }
+
+    /// Whether small and large requests know nothing of each other while none fails, and a pool that got everything back which it
+    /// gave since is as it was: the ages by which garbage is collected tell that it was used, and so does the order of free blocks in
+    /// PyTorch 2.12.
+    pub fn pools_are_apart(&self) -> bool {
+        let settings = self.allocator.settings();
+        settings.garbage_collection_threshold <= 0.0
+            && !settings.throw_on_cudamalloc_oom
+            && settings.expandable_segments_reserve.is_none()
+            && settings.torch() != TorchVersion::V2_12
+    }
+
+    /// What it can surely still have of the driver.
+    pub fn room(&self) -> Bytes {
+        let free = self.allocator.source().memory().free;
+        let allowed = self.allocator.limit().map(|limit| limit.saturating_sub(self.allocator.reserved()));
+        allowed.map_or(free, |allowed| allowed.min(free))
+    }
+
+    /// The size of a small block that serves so many bytes.
+    pub fn rounded(&self, size: Bytes) -> Bytes {
+        if size == Bytes::ZERO { size } else { round(size, &self.allocator.settings().roundup_power2_divisions) }
+    }
+
     /// A block has another number from here on.
     pub fn rename(&mut self, from: BlockNumber, to: BlockNumber) {
         let address = self.given(from);
@@ -350,7 +394,8 @@ impl Player {
         self.blocks.get_mut(block as usize)?.take()
     }
 
-    fn allocated(&self) -> Bytes {
+    /// Handed out now.
+    pub fn allocated(&self) -> Bytes {
         bytes(self.allocator.statistics().allocated_bytes.all.current)
     }
 

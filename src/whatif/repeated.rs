@@ -15,6 +15,7 @@ use super::conditions::Conditions;
 use super::driver::Places;
 use super::figures::StepPeaks;
 use super::player::Player;
+use super::quiet::{QuietSteps, is_large};
 use super::reader::Reader;
 use super::step::{Move, Step, Structure};
 use vramlab_allocator::units::{Bytes, DeviceIndex, StreamId};
@@ -212,22 +213,31 @@ fn normalised(asks: &[Ask], before: &[BlockNumber]) -> Option<(Structure, Box<[u
 }
 
 /// Another allocator, asked step by step.
+///
+/// Of a step that it had before only what may come out otherwise is asked again.
 #[derive(Debug)]
-pub struct Repeater {
+pub struct Repeater<'s> {
     player: Player,
+    quiet: QuietSteps<'s>,
     numbers: BlockNumber,
     failures: u64,
     most_reserved: Bytes,
 }
 
-impl Repeater {
+impl<'s> Repeater<'s> {
     /// Asks for what comes before the first step; false where the device has not that much.
     #[must_use]
     pub fn begin(conditions: &Conditions, beginning: &FirstStep) -> Option<Self> {
         let mut player = Player::new(conditions, Places::Simulated);
         beginning.asks.iter().take(beginning.before).for_each(|ask| player.play(ask));
         let (whole, most_reserved) = (player.failures() == 0, player.figures().peak_reserved);
-        whole.then_some(Self { player, numbers: beginning.numbers, failures: 0, most_reserved })
+        whole.then_some(Self {
+            player,
+            quiet: QuietSteps::default(),
+            numbers: beginning.numbers,
+            failures: 0,
+            most_reserved,
+        })
     }
 
     /// The first step; `None` where a request in it fails.
@@ -246,23 +256,64 @@ impl Repeater {
 
     /// One of those behind it; `None` where a request in it fails.
     #[must_use]
-    pub fn step(&mut self, step: &Step) -> Option<StepPeaks> {
+    pub fn step(&mut self, step: &'s Step) -> Option<StepPeaks> {
         self.player.begin_step();
-        let mut place = 0;
-        for moved in &step.structure().moves {
-            match *moved {
-                Move::Take(name) => {
-                    let size = Bytes(step.size(place));
-                    place += 1;
-                    self.player.play(&Ask::Take { block: self.numbers + name, size, stream: StreamId::DEFAULT });
-                }
-                Move::Give(name) => self.player.play(&Ask::Give(self.numbers + name)),
-            }
+        let known = self.quiet.known(step, &self.player);
+        match known {
+            Some(_) => self.play_small(step),
+            None => self.play_all(step),
         }
         for (name, to) in step.structure().left.iter().zip(self.numbers..) {
             self.player.rename(self.numbers + *name, to);
         }
-        self.peaks()
+        let allocated = self.quiet.end(step, known.as_ref(), &self.player);
+        let peaks = self.peaks()?;
+        Some(StepPeaks { allocated: allocated.unwrap_or(peaks.allocated), ..peaks })
+    }
+
+    fn play_all(&mut self, step: &'s Step) {
+        let mut watch = self.quiet.watch(&self.player);
+        let mut place = 0;
+        for moved in &step.structure().moves {
+            match *moved {
+                Move::Take(name) => {
+                    let size = step.size(place);
+                    place += 1;
+                    self.take(name, size);
+                    watch.take(size, &self.player);
+                }
+                Move::Give(name) => {
+                    self.player.play(&Ask::Give(self.numbers + name));
+                    if (name as usize) < step.left() {
+                        watch.give_left(name);
+                    }
+                }
+            }
+        }
+        self.quiet.keep(step, watch, &self.player);
+    }
+
+    /// Its small requests alone.
+    fn play_small(&mut self, step: &Step) {
+        let mut place = 0;
+        for moved in &step.structure().moves {
+            match *moved {
+                Move::Take(name) => {
+                    let size = step.size(place);
+                    place += 1;
+                    if !is_large(size) {
+                        self.take(name, size);
+                    }
+                }
+                // Large blocks that were not taken are not given back either.
+                Move::Give(name) => self.player.play(&Ask::Give(self.numbers + name)),
+            }
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, name: BlockNumber, size: u64) {
+        self.player.play(&Ask::Take { block: self.numbers + name, size: Bytes(size), stream: StreamId::DEFAULT });
     }
 
     /// The most that was reserved, from the first request on.

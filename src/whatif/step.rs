@@ -68,6 +68,17 @@ impl Step {
         self.structure() == other.structure()
     }
 
+    /// Blocks that the step before it left, and as many that it leaves: their numbers come first.
+    pub(super) fn left(&self) -> usize {
+        self.structure().left.len()
+    }
+
+    /// The sizes of what it leaves.
+    pub(super) fn left_sizes(&self) -> impl Iterator<Item = u64> {
+        // Those of its own are numbered in the order in which it takes them.
+        self.structure().left.iter().map(|name| self.size((*name as usize).saturating_sub(self.left())))
+    }
+
     fn sizes(&self) -> impl Iterator<Item = u64> {
         (0..self.blocks()).map(|place| self.size(place))
     }

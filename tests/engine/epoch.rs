@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 
+use vramlab::allocator::{Settings, TorchVersion};
 use vramlab::device::sim::CardCatalog;
 use vramlab::epoch::{EpochRequest, simulate};
 use vramlab::session::{DeviceChoice, Headless, LabSpec, MemoryLimit};
@@ -75,6 +76,34 @@ fn an_epoch_fails_where_its_step_does_and_names_the_sample() {
     assert_eq!(epochs[0].steps, steps);
     let batch = epochs[0].failed.as_ref().unwrap()[0];
     assert_eq!((batch.samples, batch.length, batch.longest), (4, 4096, Some(29)));
+}
+
+/// Long samples, whose blocks are large, and few lengths, so that most steps come again in another state of the small pool; under
+/// settings that change either pool, and with a cache that is given back now and then.
+#[test]
+fn steps_that_come_again_do_what_they_did() {
+    let samples: Vec<u32> = (0..160).map(|n| [700, 90, 1500, 330, 1501, 12][(n * n + n / 7) % 6]).collect();
+    for (settings, torch) in [
+        ("", TorchVersion::V2_11),
+        ("expandable_segments:True", TorchVersion::V2_11),
+        ("max_split_size_mb:64,roundup_power2_divisions:4", TorchVersion::V2_11),
+        ("", TorchVersion::V2_12),
+        ("", TorchVersion::V2_13),
+    ] {
+        for limit in [None, Some(MemoryLimit::Bytes(Bytes::mib(430)))] {
+            let mut spec = spec("llama-mini", &samples, LengthPolicy::Pad, 2);
+            spec.limit = limit;
+            spec.alloc_conf = settings.into();
+            spec.settings = Settings::parse_for(torch, settings).unwrap();
+            let Data::Lengths(lengths) = &spec.data else { panic!() };
+            let mut conditions = Conditions::parse_for(torch, settings, spec.memory()).unwrap();
+            conditions.limit = spec.limit.zip(spec.memory()).map(|(limit, memory)| limit.of(memory.total));
+            let asked = [EpochRequest { policy: LengthPolicy::Pad, conditions }];
+            let epochs = simulate(&spec, lengths, 80, &asked).unwrap();
+            let told = (epochs[0].steps.clone(), epochs[0].failed.is_some());
+            assert_eq!(told, run(&spec, 80), "{settings} {torch:?} {limit:?}");
+        }
+    }
 }
 
 /// Far below the threshold it is what the other settings come to, and just above them it is not.

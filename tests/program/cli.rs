@@ -391,7 +391,21 @@ fn checkpoints_of_some_blocks_are_asked_for_and_told() {
         assert!(output.status.code() == Some(2) && told.contains(words), "{told}");
     };
     refused(&["run", "gpt-mini", "--ckpt", "every:0"], "such as every:2 for every second block");
-    refused(&["run", "--ckpt", "gpt-mini"], "a workload goes before --ckpt");
+    refused(&["run", "--ckpt", "gpt-mimi"], "a workload goes before --ckpt");
+}
+
+#[test]
+fn a_workload_may_follow_a_bare_switch() {
+    let told = |arguments: &[&str]| -> serde_json::Value {
+        let output = vramlab(&[arguments, &["--device", "sim:h200", "--steps", "2", "--json"]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    for flag in ["--ckpt", "--fuse", "--tf32"] {
+        let [behind, before] = [["run", flag, "gpt-mini"], ["run", "gpt-mini", flag]].map(|line| told(&line));
+        assert_eq!(behind["workload"], "gpt-mini");
+        assert_eq!(behind["peak_allocated"], before["peak_allocated"], "{flag}");
+    }
 }
 
 #[test]

@@ -653,6 +653,37 @@ fn pytorch_trains_on_a_card_that_is_not_there() {
     assert!(left.is_empty(), "nothing is left behind: {left:?}");
 }
 
+/// `benchmark/data/all_benchmark_data.csv` of linkedin/Liger-Kernel, the side of PyTorch's own ops, measured on an A100 and an H100 with
+/// releases of 2024. It is printed from 24 bits.
+#[test]
+fn single_ops_take_what_liger_published() {
+    let Some(python) = crate::pytorch::python() else { return };
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin");
+    let published = include_str!("../standin/liger.txt");
+    let figures = |text: &str| -> Vec<(String, f64)> {
+        let rows = text.lines().filter_map(|line| line.rsplit_once(' '));
+        rows.map(|(op, figure)| (op.to_owned(), figure.parse().unwrap())).collect()
+    };
+    let (home, published) = (tempfile::tempdir().unwrap(), figures(published));
+    let asked: String = published.iter().map(|(op, _)| format!("{op}\n")).collect();
+    std::fs::write(home.path().join("ops.txt"), asked).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_vramlab"))
+        .args(["watch", "--device", "sim:a100-80g", "--record", "run.vram", "--", &python])
+        .arg(tests.join("single_ops.py"))
+        .current_dir(home.path())
+        .env("XDG_RUNTIME_DIR", home.path())
+        .stdin(std::fs::File::open(home.path().join("ops.txt")).unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    let seen = figures(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!(seen.len(), 41);
+    for ((op, seen), (asked, published)) in seen.iter().zip(&published) {
+        assert_eq!(op, asked);
+        assert!((seen / published - 1.0).abs() < 1e-7, "{op}: {seen} MB, published {published}");
+    }
+}
+
 #[test]
 fn a_pytorch_that_nobody_tried_is_said() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/python/vramlab_watch");

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::card::Card;
 use vramlab_user_input::{FileError, Shelf, ShelfError};
 
-const BUILT_IN: [(&str, &str); 17] = [
+const BUILT_IN: [(&str, &str); 18] = [
     ("a100-40g", include_str!("../lab/a100-40g.toml")),
     ("a100-80g", include_str!("../lab/a100-80g.toml")),
     ("a10g", include_str!("../lab/a10g.toml")),
@@ -18,6 +18,7 @@ const BUILT_IN: [(&str, &str); 17] = [
     ("h200", include_str!("../lab/h200.toml")),
     ("l4", include_str!("../lab/l4.toml")),
     ("l40s", include_str!("../lab/l40s.toml")),
+    ("mi300x", include_str!("../lab/mi300x.toml")),
     ("rtx-3060-12g", include_str!("../lab/rtx-3060-12g.toml")),
     ("rtx-3090", include_str!("../lab/rtx-3090.toml")),
     ("rtx-4090", include_str!("../lab/rtx-4090.toml")),

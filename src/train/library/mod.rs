@@ -37,14 +37,27 @@ impl Libraries {
     /// A processor's kernels need no blocks of their own; everything else is as on an H200.
     pub const PROCESSOR: Self = Self { workspaces: false, ..Self::HOPPER };
 
-    /// Bytes of a cuBLAS workspace, one per handle and stream: PyTorch's default, which Hopper's kernels want larger.
-    const fn cublas(self) -> Bytes {
-        if self.compute_capability == 90 { Bytes::mib(32) } else { Bytes::kib(2 * 4096 + 8 * 16) }
+    /// A card of AMD's, with PyTorch for ROCm: gfx942 and gfx950.
+    #[must_use]
+    pub const fn rocm(self) -> bool {
+        matches!(self.compute_capability, 94 | 95)
     }
 
-    /// Bytes of a cuBLASLt workspace, one per handle and stream.
-    const fn cublas_lt() -> Bytes {
-        Bytes::mib(1)
+    /// Bytes of a cuBLAS workspace, one per handle and stream: PyTorch's default, which Hopper's kernels want larger. `None` where every
+    /// product goes to hipBLASLt, as on AMD's Instincts (`Context::blasPreferredBackend`).
+    #[must_use]
+    pub const fn cublas(self) -> Option<Bytes> {
+        match self.compute_capability {
+            _ if self.rocm() => None,
+            90 => Some(Bytes::mib(32)),
+            _ => Some(Bytes::kib(2 * 4096 + 8 * 16)),
+        }
+    }
+
+    /// Bytes of a cuBLASLt workspace, or of hipBLASLt's, one per handle and stream (`parseCUDABlasLtWorkspaceSize`).
+    #[must_use]
+    pub const fn cublas_lt(self) -> Bytes {
+        if self.rocm() { Bytes::mib(76) } else { Bytes::mib(1) }
     }
 
     /// Threads that a multiprocessor holds, by compute capability (CUDA C++ Programming Guide, technical
@@ -96,11 +109,21 @@ impl Library {
         if !self.policy.workspaces {
             return Ok(());
         }
+        let Some(size) = self.policy.cublas() else { return self.gemm_lt(memory, "hipBLASLt workspace") };
         let slot = &mut self.cublas[self.thread as usize];
         if slot.is_none() {
-            *slot = Some(workspace(memory, self.policy.cublas(), "cuBLAS workspace")?);
+            *slot = Some(workspace(memory, size, "cuBLAS workspace")?);
         }
         self.lend(memory);
+        Ok(())
+    }
+
+    /// What runs on this thread's cuBLASLt handle.
+    fn gemm_lt(&mut self, memory: &Memory, name: &'static str) -> OpResult<()> {
+        let slot = &mut self.cublas_lt[self.thread as usize];
+        if slot.is_none() {
+            *slot = Some(workspace(memory, self.policy.cublas_lt(), name)?);
+        }
         Ok(())
     }
 
@@ -114,14 +137,7 @@ impl Library {
     /// A GEMM with a bias epilogue runs on this thread's cuBLASLt handle, which is reached through the cuBLAS handle.
     pub fn gemm_with_bias(&mut self, memory: &Memory) -> OpResult<()> {
         self.gemm(memory)?;
-        if !self.policy.workspaces {
-            return Ok(());
-        }
-        let slot = &mut self.cublas_lt[self.thread as usize];
-        if slot.is_none() {
-            *slot = Some(workspace(memory, Libraries::cublas_lt(), "cuBLASLt workspace")?);
-        }
-        Ok(())
+        if self.policy.workspaces { self.gemm_lt(memory, "cuBLASLt workspace") } else { Ok(()) }
     }
 
     /// The workspace that cuDNN takes for one pass of a convolution, to be dropped when the pass is launched; `None` where it

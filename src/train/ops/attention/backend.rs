@@ -85,7 +85,8 @@ impl Backend {
             Self::CuDnn => {
                 let limit = if capability == 90 { 256 } else { 128 };
                 let one_key = || when(inputs.keys <= 1, "takes more than one position".to_owned());
-                since(80).or_else(sixteen_bits).or_else(|| heads(limit, 8)).or_else(one_key)
+                let rocm = when(libraries.rocm(), "is not there on a card of AMD's".to_owned());
+                rocm.or_else(|| since(80)).or_else(sixteen_bits).or_else(|| heads(limit, 8)).or_else(one_key)
             }
             Self::Flash => {
                 // Cards with less shared memory have no backward kernel for these.
@@ -202,6 +203,7 @@ mod tests {
             (DType::F16, 264, 90, Backend::Efficient),
             (DType::F16, 265, 90, Backend::Math),
             (DType::Bf16, 64, 80, Backend::Flash),
+            (DType::Bf16, 64, 94, Backend::Flash),
             (DType::Bf16, 200, 86, Backend::Efficient),
             (DType::Bf16, 200, 80, Backend::Flash),
             (DType::F16, 64, 75, Backend::Efficient),
@@ -237,6 +239,7 @@ mod tests {
             (DType::Bf16, 89, [true, true, true, true]),
             (DType::Bf16, 75, [true, false, false, false]),
             (DType::F64, 90, [true, false, false, false]),
+            (DType::Bf16, 94, [true, true, true, false]),
         ];
         for (dtype, capability, expected) in table {
             let found = [Math, Efficient, Flash, CuDnn].map(|kernel| runs(kernel, dtype, 64, capability));

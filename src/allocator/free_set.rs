@@ -1,0 +1,327 @@
+//! A pool's free blocks, in the order in which PyTorch's set has them.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::block::{Block, BlockId};
+use crate::size_class::{Members, SizeClass};
+use crate::tie::Tie;
+use crate::units::{Bytes, StreamId};
+
+/// The order of free blocks: stream handle, then size, then what decides between equally large ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FreeKey {
+    pub stream: StreamId,
+    pub size: Bytes,
+    pub tie: Tie,
+}
+
+impl FreeKey {
+    /// Where the first block of at least `size` bytes for `stream` stands.
+    #[inline]
+    pub const fn at_least(stream: StreamId, size: Bytes) -> Self {
+        Self { stream, size, tie: Tie::FIRST }
+    }
+
+    #[inline]
+    pub const fn of(block: &Block) -> Self {
+        Self { stream: block.stream, size: block.size, tie: block.tie }
+    }
+
+    /// The key right behind.
+    pub const fn successor(self) -> Self {
+        Self { tie: self.tie.next(), ..self }
+    }
+
+    #[inline]
+    const fn place(&self) -> Place {
+        Place { size: self.size, tie: self.tie }
+    }
+}
+
+impl Ord for FreeKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.stream.cmp(&other.stream).then_with(|| self.place().cmp(&other.place()))
+    }
+}
+
+impl PartialOrd for FreeKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The order of one stream's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    size: Bytes,
+    tie: Tie,
+}
+
+/// Free blocks in order. Nearly all programs have one stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FreeSet {
+    streams: Vec<(StreamId, SizeIndex)>,
+}
+
+impl FreeSet {
+    /// Where the blocks of `stream` are, or would be.
+    #[inline]
+    fn slot(&self, stream: StreamId) -> Result<usize, usize> {
+        match &*self.streams {
+            [(only, _)] if *only == stream => Ok(0),
+            streams => streams.binary_search_by_key(&stream, |(stream, _)| *stream),
+        }
+    }
+
+    #[inline]
+    fn of(&self, stream: StreamId) -> Option<&SizeIndex> {
+        self.slot(stream).ok().map(|slot| &self.streams[slot].1)
+    }
+
+    /// The first block at or behind `key` that is of the same stream.
+    #[inline]
+    pub fn first_from(&self, key: &FreeKey) -> Option<(FreeKey, BlockId)> {
+        let (Place { size, tie }, id) = self.of(key.stream)?.first_from(key.place())?;
+        Some((FreeKey { size, tie, ..*key }, id))
+    }
+
+    #[inline]
+    pub fn insert(&mut self, key: FreeKey, id: BlockId) {
+        let slot = self.slot(key.stream).unwrap_or_else(|slot| {
+            self.streams.insert(slot, (key.stream, SizeIndex::default()));
+            slot
+        });
+        self.streams[slot].1.insert(key.place(), id);
+    }
+
+    #[inline]
+    pub fn remove(&mut self, key: &FreeKey) {
+        if let Ok(slot) = self.slot(key.stream) {
+            self.streams[slot].1.remove(key.place());
+        }
+    }
+
+    pub fn get(&self, key: &FreeKey) -> Option<BlockId> {
+        let (found, id) = self.first_from(key)?;
+        (found == *key).then_some(id)
+    }
+
+    /// All entries in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (FreeKey, BlockId)> {
+        self.streams.iter().flat_map(|(stream, index)| {
+            let stream = *stream;
+            index.iter().map(move |(Place { size, tie }, id)| (FreeKey { stream, size, tie }, id))
+        })
+    }
+
+    /// The blocks in order.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = BlockId> {
+        self.iter().map(|(_, id)| id)
+    }
+
+    pub fn len(&self) -> usize {
+        self.iter().count()
+    }
+}
+
+/// One stream's free blocks, by classes of sizes: bits say which classes hold any, so that a search reads a word or two and then
+/// the blocks of one class.
+#[derive(Clone, Debug, Default)]
+struct SizeIndex {
+    /// The groups that hold a block.
+    groups: Members<u64>,
+    /// As many as were needed.
+    tables: Vec<Group>,
+}
+
+/// The classes of a group.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    /// Those that hold a block.
+    classes: Members<u16>,
+    blocks: [ClassBlocks; SizeClass::IN_GROUP],
+}
+
+/// Blocks of a class, in order.
+#[derive(Clone, Debug, Default)]
+struct ClassBlocks {
+    /// Nearly always one or two of them.
+    few: Vec<(Place, BlockId)>,
+    /// All of them, once they were more than [`FEW`]: programs can have many thousands of one size.
+    many: Option<Box<BTreeMap<Place, BlockId>>>,
+}
+
+/// The most that are searched one after the other.
+const FEW: usize = 64;
+
+impl SizeIndex {
+    #[inline]
+    fn first_from(&self, place: Place) -> Option<(Place, BlockId)> {
+        let SizeClass { group, class } = SizeClass::of(place.size);
+        if let Some(table) = self.tables.get(group) {
+            if table.classes.has(class)
+                && let Some(found) = table.blocks[class].first_from(place)
+            {
+                return Some(found);
+            }
+            if let Some(next) = table.classes.first_behind(class) {
+                return table.blocks[next].first();
+            }
+        }
+        let table = self.tables.get(self.groups.first_behind(group)?)?;
+        table.blocks[table.classes.first()?].first()
+    }
+
+    #[inline]
+    fn insert(&mut self, place: Place, id: BlockId) {
+        let SizeClass { group, class } = SizeClass::of(place.size);
+        if group >= self.tables.len() {
+            self.tables.resize_with(group + 1, Group::default);
+        }
+        let table = &mut self.tables[group];
+        table.blocks[class].insert(place, id);
+        table.classes.add(class);
+        self.groups.add(group);
+    }
+
+    #[inline]
+    fn remove(&mut self, place: Place) {
+        let SizeClass { group, class } = SizeClass::of(place.size);
+        let Some(table) = self.tables.get_mut(group) else { return };
+        if table.blocks[class].remove(place) {
+            table.classes.remove(class);
+            if table.classes.is_empty() {
+                self.groups.remove(group);
+            }
+        }
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
+        let tables = self.groups.iter().filter_map(|group| self.tables.get(group));
+        tables.flat_map(|table| table.classes.iter().flat_map(|class| table.blocks[class].iter()))
+    }
+}
+
+impl ClassBlocks {
+    /// Where the first one that is not before `place` stands among few.
+    #[inline]
+    fn locate(&self, place: Place) -> usize {
+        self.few.iter().position(|(there, _)| *there >= place).unwrap_or(self.few.len())
+    }
+
+    #[inline]
+    fn first_from(&self, place: Place) -> Option<(Place, BlockId)> {
+        match &self.many {
+            None => self.few.get(self.locate(place)).copied(),
+            Some(many) => many.range(place..).next().map(|(place, id)| (*place, *id)),
+        }
+    }
+
+    #[inline]
+    fn first(&self) -> Option<(Place, BlockId)> {
+        match &self.many {
+            None => self.few.first().copied(),
+            Some(many) => many.first_key_value().map(|(place, id)| (*place, *id)),
+        }
+    }
+
+    #[inline]
+    fn insert(&mut self, place: Place, id: BlockId) {
+        match &mut self.many {
+            None if self.few.len() < FEW => self.few.insert(self.locate(place), (place, id)),
+            many => {
+                many.get_or_insert_with(|| Box::new(self.few.drain(..).collect())).insert(place, id);
+            }
+        }
+    }
+
+    /// Takes one out; true where none is left.
+    #[inline]
+    fn remove(&mut self, place: Place) -> bool {
+        match &mut self.many {
+            None => {
+                let at = self.locate(place);
+                if self.few.get(at).is_some_and(|(there, _)| *there == place) {
+                    self.few.remove(at);
+                }
+                self.few.is_empty()
+            }
+            Some(many) => {
+                many.remove(&place);
+                let none_left = many.is_empty();
+                if none_left {
+                    self.many = None;
+                }
+                none_left
+            }
+        }
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
+        let many = self.many.iter().flat_map(|many| many.iter().map(|(place, id)| (*place, *id)));
+        self.few.iter().copied().chain(many)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::{Blocks, PoolKind};
+    use crate::units::Address;
+    use crate::version::TorchVersion;
+
+    fn id() -> BlockId {
+        let block = Block::new(Address(0), Bytes(512), StreamId(0), PoolKind::Small, None);
+        Blocks::new(TorchVersion::V2_11).insert(block)
+    }
+
+    /// Few sizes with many ties, and sizes of every magnitude with few.
+    #[test]
+    fn entries_stay_in_order_through_many_insertions_and_removals() {
+        let id = id();
+        for spread in [0, 50] {
+            let mut set = FreeSet::default();
+            let mut model = std::collections::BTreeSet::new();
+            let mut state = 1_u64;
+            for step in 0..20_000_u64 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let n = state >> 33;
+                let magnitude = if spread == 0 { 0 } else { n / 7 % spread };
+                let size = Bytes((n / 3 % 50) << magnitude);
+                let key = FreeKey { stream: StreamId(n % 3), size, tie: Tie(n / 150 % 4000) };
+                // Grows to some thousand entries, then shrinks to nothing.
+                if (n / 6000) % 4 < if step < 10_000 { 3 } else { 1 } {
+                    if model.insert(key) {
+                        set.insert(key, id);
+                    }
+                } else {
+                    set.remove(&key);
+                    model.remove(&key);
+                }
+                let behind = model.range(key..).next().copied();
+                // One entry makes room for another, near or far.
+                if let Some(old) = behind.filter(|_| n % 7 < 3) {
+                    let new = FreeKey { size: Bytes(key.size.0 + n % 5 * 512), tie: Tie(10_000 + step), ..key };
+                    set.remove(&old);
+                    set.insert(new, id);
+                    model.remove(&old);
+                    model.insert(new);
+                }
+                assert_eq!(set.get(&key).is_some(), model.contains(&key));
+                let of_stream = model.range(key..).next().copied().filter(|found| found.stream == key.stream);
+                assert_eq!(set.first_from(&key).map(|(found, _)| found), of_stream);
+                if step % 500 == 0 {
+                    assert!(set.iter().map(|(key, _)| key).eq(model.iter().copied()));
+                    assert!(set.iter().rev().map(|(key, _)| key).eq(model.iter().rev().copied()));
+                    assert_eq!(set.len(), model.len());
+                }
+            }
+            for key in model {
+                set.remove(&key);
+            }
+            assert_eq!(set.len(), 0);
+            assert!(set.first_from(&FreeKey::at_least(StreamId(0), Bytes::ZERO)).is_none());
+        }
+    }
+}
