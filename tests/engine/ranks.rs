@@ -7,8 +7,8 @@ use serde_json::Value;
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{DDP_BUCKET, Event};
 use vramlab::train::{
-    Amp, Checkpointing, Config, DataPath, Libraries, LoopStyle, Member, Observer, Offload, OptimizerKind, Parallelism,
-    PipelineSchedule, Trainer, TrainerOptions, Workload, World,
+    Amp, Checkpointing, Config, DataPath, Libraries, LoopStyle, Member, Observer, Offload, OptimizerForm,
+    OptimizerKind, Parallelism, PipelineSchedule, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::MIB;
 
@@ -51,6 +51,18 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
     let words: Vec<&str> = name.split('.').collect();
     let (workload, way, rank) = (words[1], words[2].parse().unwrap(), words[3].trim_start_matches("rank"));
     let mut config = Config::new(batch);
+    if words.contains(&"fp16") {
+        config.amp = Amp::Fp16;
+    }
+    if words.contains(&"fused") {
+        config.form = OptimizerForm::Fused;
+    }
+    if words.contains(&"muon") {
+        config.optimizer = OptimizerKind::Muon;
+    }
+    if words.contains(&"accum2") {
+        config.accumulation = 2;
+    }
     if words.contains(&"bf16") || words[..] == ["ranks", "gpt2", words[2], words[3]] {
         config.amp = Amp::Bf16;
     }
@@ -76,8 +88,8 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
         trainer.step().unwrap();
     }
     let (mut requests, mut theirs) = (made(&events.borrow()), recorded(name));
-    // In this recording PyTorch's watchdog let go of the first bucket behind the rebuild.
-    if words.contains(&"adam8") {
+    // In these recordings PyTorch's watchdog let go of the first bucket behind the rebuild.
+    if words.contains(&"adam8") || words[2..] == ["zero1", words[3], "fp16", "fused"] {
         let bucket = first_called(&requests, &format!("{DDP_BUCKET} 0")).unwrap();
         let freed = (without_free(&mut requests, bucket), without_free(&mut theirs, bucket));
         assert!(freed.0.is_some() && freed.1.is_none_or(|theirs| freed.0.unwrap() <= theirs), "{name}: {freed:?}");
@@ -159,6 +171,43 @@ fn ranks_that_clip_ask_as_pytorch_does() {
         [0, 1].map(|rank| format!("ranks.gpt-mini.{way}.rank{rank}.clip{amp}"))
     });
     let failures: Vec<String> = names.filter_map(|name| different(&name, 4, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// A gradient scaler on each rank: torch.amp's of what ZeRO 1 and FSDP2 have, `ShardedGradScaler` of stages and of layers that are
+/// split. Three steps of PyTorch on cards that are not there.
+#[test]
+fn ranks_that_scale_gradients_ask_as_pytorch_does() {
+    let plain = ["fsdp", "zero1", "zero2", "tp", "pp-gpipe", "pp-1f1b"].map(|way| (way, ""));
+    let more = [("fsdp", ".clip"), ("pp-1f1b", ".clip"), ("fsdp", ".fused"), ("zero1", ".fused")];
+    let names = plain
+        .into_iter()
+        .chain(more)
+        .flat_map(|(way, more)| [0, 1].map(|rank| format!("ranks.gpt-mini.{way}.rank{rank}.fp16{more}")));
+    let failures: Vec<String> = names.filter_map(|name| different(&name, 4, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// `CPUOffloadPolicy`: shards, their gradients and the optimizer's state are on the host, and each shard comes to the device to be
+/// gathered. Three steps of PyTorch on cards that are not there, which ask for the same with `pin_memory` and without.
+#[test]
+fn shards_on_the_host_ask_as_pytorch_does() {
+    let names = ["fsdp", "zero2", "fsdp.bf16", "zero2.bf16", "fsdp.fp16", "fsdp.clip", "fsdp.accum2"];
+    let names = names.into_iter().flat_map(|of| {
+        let (way, more) = of.split_once('.').map_or((of, String::new()), |(way, more)| (way, format!(".{more}")));
+        [0, 1].map(|rank| format!("ranks.gpt-mini.{way}.rank{rank}.parameters{more}"))
+    });
+    let failures: Vec<String> = names.filter_map(|name| different(&name, 4, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// A `ZeroRedundancyOptimizer` of Muon and one of AdamW, each shared out by itself.
+#[test]
+fn zero_1_of_two_optimizers_asks_as_pytorch_does() {
+    let names = [0, 1].map(|rank| (format!("ranks.gpt-mini.zero1.rank{rank}.muon"), 4));
+    let of4 = [0, 3].map(|rank| (format!("ranks.gpt-mini.zero1.rank{rank}.of4.muon"), 8));
+    let failures: Vec<String> =
+        names.iter().chain(&of4).filter_map(|(name, batch)| different(name, *batch, 3)).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 

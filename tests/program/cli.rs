@@ -273,12 +273,12 @@ fn what_ranks_can_not_share_is_told_with_exit_code_2() {
     run(&["--device", "sim:h200x2"], "2 ranks need a way to share the work; give --parallel ddp, ddp-view, zero1");
     run(&["--parallel", "ddp", "--device", "sim:h200"], "give --device sim:h200x2 or more, cuda:0,1 or cpux2");
     run(&["--parallel", "ddp", "--device", "cpu"], "give --device sim:h200x2 or more, cuda:0,1 or cpux2");
-    run(&["--parallel", "fsdp", "--device", "cpux2", "--amp", "bf16"], "ranks on the processor have no autocast");
+    run(&["--parallel", "ps", "--device", "cpux2", "--amp", "fp16"], "ps has them on rank 0 alone");
     run(&["--parallel", "dp", "--device", "sim:h200x2"], "there is no way of parallelism 'dp'");
     run(&["--parallel", "ddp", "--device", "sim:h200x3"], "4 samples can't be split over 3 ranks; give --batch 6");
     run(&["--parallel", "tp", "--device", "sim:h200x3"], "4 attention heads can't be split over 3 ranks");
     run(&["--parallel", "pp-gpipe", "--device", "sim:h200x3"], "2 blocks can't be split over 3 ranks; give --layers 3");
-    run(&["--parallel", "fsdp", "--device", "sim:h200x2", "--on-oom", "halve"], "--on-oom is for one device");
+    run(&["--parallel", "fsdp", "--device", "sim:h200x2", "--on-oom", "halve"], "no `except` of theirs is reached");
     run(&["--parallel", "ddp", "--device", "sim:h200x2000", "--batch", "2000"], "give from 2 to 1024");
     refused(&["run", "resnet-mini", "--parallel", "fsdp", "--device", "sim:h200x2"], 2, "shares transformer blocks");
     refused(

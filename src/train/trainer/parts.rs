@@ -1,13 +1,14 @@
 //! What steps of all kinds are made of: batches, forward passes, phases, the optimizer.
 
+use crate::communicator::Shared;
 use crate::config::{DataPath, ZeroGrad};
 use crate::context::Context;
 use crate::error::{Interrupt, OpResult, TrainError};
 use crate::member::Member;
 use crate::memory::BlockHandle;
 use crate::offload::Offloader;
-use crate::optim::{Shared, clip_gradients};
-use crate::parallel;
+use crate::optim::clip_gradients;
+use crate::parallel::{self, Stage};
 use crate::tensor::Tensor;
 use crate::workload::Batch;
 use vramlab_allocator::units::StreamId;
@@ -106,15 +107,9 @@ impl Trainer {
         let stage = self.stage.as_ref();
         let clip = |cx: &mut Context| {
             let Some(most) = config.hyper.clip else { return Ok(()) };
-            let hooks = cx.hooks.take();
-            let in_parts = hooks.as_ref().and_then(|hooks| hooks.gradients_in_parts());
-            let shared = in_parts.map(|communicator| Shared { communicator, in_parts: true }).or_else(|| {
-                let communicator = stage?.communicator();
-                Some(Shared { communicator, in_parts: false })
-            });
-            let clipped = clip_gradients(cx, &parameters.clone().collect::<Vec<_>>(), most, shared);
-            cx.hooks = hooks;
-            clipped
+            with_shared(cx, stage, |cx, shared| {
+                clip_gradients(cx, &parameters.clone().collect::<Vec<_>>(), most, shared)
+            })
         };
         if !config.amp.scales() {
             clip(cx)?;
@@ -123,9 +118,14 @@ impl Trainer {
         }
         // Of two players the discriminator, which steps first.
         let skip = last && self.scaler.skips(config.hyper.scaler_skips);
-        // Clipping unscales first.
-        if optimizer.scales_itself() && config.hyper.clip.is_none() {
-            let Some(checked) = self.scaler.check(cx, parameters.clone(), skip)? else { return Ok((false, None)) };
+        let scaler = &self.scaler;
+        // Clipping unscales first, and so does a program whose scaler reduces the flag where it unscales. A share's optimizer does not
+        // say that its kernel does it.
+        let unscales_first = config.hyper.clip.is_some()
+            || self.member.is_some_and(|member| parallel::unscales_first(member.parallelism));
+        if optimizer.scales_itself() && !unscales_first {
+            let checked = with_shared(cx, stage, |cx, shared| scaler.check(cx, parameters.clone(), skip, shared))?;
+            let Some(checked) = checked else { return Ok((false, None)) };
             optimizer.step(cx, config, updated, steps, Some(checked.scaling()))?;
             // The kernel has not waited for this, and PyTorch would not: it is for the report only.
             let memory = cx.memory();
@@ -135,7 +135,8 @@ impl Trainer {
             }
             return Ok((!overflowed, Some(checked.found_inf)));
         }
-        let Some(found_inf) = self.scaler.unscale(cx, parameters.clone(), skip)? else { return Ok((false, None)) };
+        let unscaled = with_shared(cx, stage, |cx, shared| scaler.unscale(cx, parameters.clone(), skip, shared))?;
+        let Some(found_inf) = unscaled else { return Ok((false, None)) };
         // The host waits for the flag in any case.
         let overflowed = (cx.memory().read_f32(&found_inf)? != 0.0) | skip;
         if !overflowed {
@@ -164,4 +165,21 @@ impl Trainer {
             }),
         }
     }
+}
+
+/// Lets `work` reduce over all ranks what each has of gradients: parts of all of them, some, or parts of some.
+fn with_shared<T>(
+    cx: &mut Context,
+    stage: Option<&Stage>,
+    work: impl FnOnce(&mut Context, Option<Shared<'_>>) -> T,
+) -> T {
+    let (hooks, splits) = (cx.hooks.take(), cx.tensor_ranks.take());
+    let in_parts = hooks.as_ref().and_then(|hooks| hooks.gradients_in_parts());
+    let apart = stage.map(Stage::communicator).or(splits.as_ref());
+    let shared = in_parts
+        .map(|communicator| Shared { communicator, in_parts: true })
+        .or_else(|| apart.map(|communicator| Shared { communicator, in_parts: false }));
+    let result = work(cx, shared);
+    (cx.hooks, cx.tensor_ranks) = (hooks, splits);
+    result
 }

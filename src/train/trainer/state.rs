@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::communicator::Communicator;
-use crate::config::{Config, DataPath};
+use crate::config::{Config, DataPath, OptimizerKind};
 use crate::context::Context;
 use crate::data::{Feed, FeedKind, HostBatch};
 use crate::error::{OpResult, TrainError};
@@ -14,7 +14,7 @@ use crate::member::Member;
 use crate::memory::Memory;
 use crate::observer::Observer;
 use crate::optim;
-use crate::parallel::{self, Stage};
+use crate::parallel::{self, Shares, Stage};
 use crate::scaler::Scaler;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -106,8 +106,7 @@ impl Trainer {
         options: TrainerOptions,
         observer: Box<dyn Observer>,
     ) -> Result<Self, TrainError> {
-        let by_host = !device.info().simulated && !device.exchanges();
-        let shared = options.member.and_then(|member| parallel::refusal(member, &config, by_host));
+        let shared = options.member.and_then(|member| parallel::refusal(member, &config));
         let parallelism = options.member.map(|member| member.parallelism);
         if let Some(refused) = shared.map(TrainError::Workload).or_else(|| optim::refusal(&config, parallelism)) {
             return Err(refused);
@@ -128,6 +127,9 @@ impl Trainer {
             cx.tensor_ranks = Some(Communicator::new(cx.memory(), world, cx.seat.as_ref())?);
         }
         let task = workload.build(&mut cx)?;
+        if let Some(refused) = parallel::refusal_in_parts(&cx, &config) {
+            return Err(TrainError::Workload(refused));
+        }
         let config = Config { form: parallel::form(&cx, config.form), ..config };
         let mut trainer = Self {
             libraries: options.workspaces,
@@ -156,8 +158,8 @@ impl Trainer {
                     format!("{} shares the training of one model; leave --parallel out here", member.parallelism);
                 return Err(TrainError::Workload(text));
             };
-            let (model, lower) = (Rc::clone(model), trainer.config.amp.dtype());
-            trainer.stage = parallel::wrap(&mut trainer.cx, member, lower, &*model)?;
+            let model = Rc::clone(model);
+            trainer.stage = parallel::wrap(&mut trainer.cx, member, &trainer.config, &*model)?;
         }
         trainer.cx.place_parameters(&trainer.config)?;
         trainer.make_optimizers();
@@ -243,7 +245,10 @@ impl Trainer {
     #[must_use]
     pub fn alike_ranks(&self) -> Vec<usize> {
         match (self.member, &self.task) {
-            (Some(member), Task::Supervised(model)) => parallel::alike(&self.cx, member, &**model),
+            (Some(member), Task::Supervised(model)) => {
+                let kinds = [OptimizerKind::AdamW, OptimizerKind::Muon].map(|kind| optim::sets(kind, &self.cx.leaves));
+                parallel::alike(&self.cx, member, &**model, &kinds)
+            }
             _ => vec![0],
         }
     }
@@ -315,9 +320,9 @@ impl Trainer {
     /// [`TrainError::OutOfMemory`] when new batches do not fit, [`TrainError::TooFewSamples`]; the old configuration then
     /// stays in force.
     pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
-        let by_host = self.memory().holds_bytes() && !self.memory().exchanges();
         let shared = self.member.and_then(|member| {
-            let refused = parallel::refusal(member, &config, by_host);
+            let refused = parallel::refusal(member, &config);
+            let refused = refused.or_else(|| parallel::refusal_in_parts(&self.cx, &config));
             refused.or_else(|| parallel::fixed(member, &self.config, &config))
         });
         let parallelism = self.member.map(|member| member.parallelism);
@@ -360,12 +365,13 @@ impl Trainer {
         self.optimizers = learners(&self.task, self.cx.leaves.len(), &self.config);
         if let (Some(member), [only]) = (self.member, &mut self.optimizers[..]) {
             let sizes: Vec<usize> = self.cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
-            let share = match &self.stage {
-                Some(stage) => Some(stage.parameters().to_vec()),
-                None => parallel::share_of(member, &sizes),
-            };
-            if let Some(share) = share {
-                only.updated = share;
+            let Shares { own, owners } =
+                Shares::of(member, &sizes, &optim::sets(self.config.optimizer, &self.cx.leaves));
+            if let Some(own) = self.stage.as_ref().map(|stage| stage.parameters().to_vec()).or(own) {
+                only.updated = own;
+            }
+            if let (Some(hooks), Some(owners)) = (&mut self.cx.hooks, owners) {
+                hooks.updated_by(owners);
             }
         }
     }
