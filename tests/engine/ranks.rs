@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use serde_json::Value;
+use vramlab::device::DType;
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{DDP_BUCKET, Event};
 use vramlab::train::{
-    Amp, Checkpointing, Config, DataPath, Libraries, LoopStyle, Member, Observer, Offload, OptimizerForm,
+    Amp, Checkpointing, Config, DataPath, Float8, Libraries, LoopStyle, Member, Observer, Offload, OptimizerForm,
     OptimizerKind, Parallelism, PipelineSchedule, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::MIB;
@@ -267,6 +268,15 @@ fn decoder_difference(row: &Value) -> Option<String> {
     if variant.contains("padded") {
         config.data = DataPath::Streamed;
         model = crate::padding::rows_of_one_length(mini, variant);
+    }
+    if variant.contains("lengths") {
+        // Ranks take turns with batches of samples of these lengths.
+        let weights = if variant.contains("bf16w") { DType::Bf16 } else { DType::F32 };
+        config.data = DataPath::Streamed;
+        model = crate::padding::rows_in(Some(weights), mini, &[17, 33, 64, 20, 48, 31, 50, 64, 12, 40, 25, 60]);
+    }
+    if variant.contains("fp8") {
+        config.float8 = if variant.contains("rowwise") { Float8::Rowwise } else { Float8::Tensorwise };
     }
     // Mixed precision of weights that are in 16 bits already.
     if variant.contains("reduce32") {

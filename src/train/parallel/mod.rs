@@ -78,8 +78,12 @@ pub(super) fn refusal(member: Member, config: &Config) -> Option<String> {
             "{parallelism} shares the work of a step among ranks; give at least two, such as sim:h200x2"
         ));
     }
-    if config.float8 != Float8::Off {
-        return alone("--fp8");
+    let splits_batch =
+        matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) || parallelism.shards_parameters();
+    if config.float8 != Float8::Off && !splits_batch {
+        return Some(format!(
+            "layers in 8 bits are not recorded with {parallelism}; leave --fp8 out, or use ddp or fsdp"
+        ));
     }
     if config.offload == Offload::ParametersAndActivations {
         return alone("--offload parameters+activations");

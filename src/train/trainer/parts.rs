@@ -3,8 +3,8 @@
 use crate::communicator::Shared;
 use crate::config::{DataPath, ZeroGrad};
 use crate::context::Context;
+use crate::data::Turns;
 use crate::error::{Interrupt, OpResult, TrainError};
-use crate::member::Member;
 use crate::memory::BlockHandle;
 use crate::offload::Offloader;
 use crate::optim::clip_gradients;
@@ -73,14 +73,10 @@ impl Trainer {
             return Ok(batch);
         }
         let position = self.steps * self.accumulation() as u64 + micro as u64;
-        // Ranks that share a batch take turns with the batches that there are.
-        let (ranks, rank) = match self.member {
-            Some(Member { parallelism, world }) if parallelism.splits_batch() => (world.size(), world.rank()),
-            _ => (1, 0),
-        };
+        let turns = Turns::of_member(self.member);
         let nth = |count: usize| {
-            let count = count.max(1);
-            (usize::try_from(position % count as u64).unwrap_or(0) * ranks + rank) % count
+            let count = count.max(1) as u64;
+            usize::try_from(turns.of(position % count) % count).unwrap_or(0)
         };
         let none = || Interrupt::Failed(TrainError::Data("the workload has no batches".into()));
         if self.config.data == DataPath::Host {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::communicator::Communicator;
 use crate::config::{Config, DataPath, OptimizerKind};
 use crate::context::Context;
-use crate::data::{Feed, FeedKind, HostBatch};
+use crate::data::{Feed, FeedKind, HostBatch, Turns};
 use crate::error::{OpResult, TrainError};
 use crate::exchange::Seat;
 use crate::library::Libraries;
@@ -19,7 +19,7 @@ use crate::scaler::Scaler;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::timetable::Timetable;
-use crate::workload::{Batch, Outcome, Task, Workload};
+use crate::workload::{Batch, Layouts, Outcome, Task, Workload};
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_allocator::{Settings, SettingsError, Statistics};
 use vramlab_device::{DType, Device, DeviceError, DeviceInfo, Sensors};
@@ -244,6 +244,11 @@ impl Trainer {
     /// For every rank of its world the lowest one whose allocator is asked for the same, itself among them.
     #[must_use]
     pub fn alike_ranks(&self) -> Vec<usize> {
+        // Batches of several lengths are others on each rank that has some of its own.
+        let (all, own) = (self.workload.batch_layouts(1), Turns::of_member(self.member).are_shared());
+        if let (Some(member), true, Layouts::Each(_)) = (self.member, own, all) {
+            return (0..member.world.size()).collect();
+        }
         match (self.member, &self.task) {
             (Some(member), Task::Supervised(model)) => {
                 let kinds = [OptimizerKind::AdamW, OptimizerKind::Muon].map(|kind| optim::sets(kind, &self.cx.leaves));
@@ -420,7 +425,10 @@ impl Trainer {
                 let (memory, kind) = (self.cx.memory().clone(), FeedKind { pinned: self.config.pinned, masked });
                 match &mut self.feed {
                     Some(feed) => feed.configure(&memory, layouts, kind)?,
-                    None => self.feed = Some(Feed::start(&memory, self.workload.batch_source()?, layouts, kind)?),
+                    None => {
+                        let turns = Turns::of_member(self.member);
+                        self.feed = Some(Feed::start(&memory, self.workload.batch_source()?, layouts, (kind, turns))?);
+                    }
                 }
             }
         }
