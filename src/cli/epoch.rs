@@ -22,9 +22,16 @@ const SHARE: u64 = 95;
 
 /// Steps of an epoch of the lengths that `spec` trains on; `None` where it trains on none.
 pub(super) fn steps(spec: &LabSpec) -> Option<u64> {
+    steps_of(spec, 1)
+}
+
+/// The same where so many ranks share a batch: each has batches of its own in turn.
+pub(super) fn steps_of(spec: &LabSpec, ranks: usize) -> Option<u64> {
     let lengths = lengths(spec)?;
-    let (batch, accumulation) = (spec.config.micro_batch(), spec.config.accumulation.max(1) as u64);
-    Some(Epochs::new(&lengths, batch).per_epoch().div_ceil(accumulation))
+    let ranks = ranks.max(1);
+    let batch = (spec.config.micro_batch() / ranks).max(1);
+    let in_step = spec.config.accumulation.max(1) as u64 * ranks as u64;
+    Some(Epochs::new(&lengths, batch).per_epoch().div_ceil(in_step))
 }
 
 /// The lengths that `spec` trains on, in its rows.

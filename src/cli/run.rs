@@ -89,12 +89,12 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     let device_is_named = device.as_deref().is_some_and(|device| device != "cuda");
     let spec = SpecArgs { device, ..args.spec.clone() };
     let mut spec = spec.lab(Some(&args.workload), None)?;
-    let epoch = epoch::steps(&spec);
-    if epoch.is_some() && args.parallel.is_some() {
-        return Err(
-            Usage("an epoch of lengths runs on one device; leave --parallel or --lengths out".to_owned()).into()
-        );
-    }
+    let sharing = match (&parallel, &launched) {
+        (Some(parallel), _) if parallel.parallelism.splits_batch() => parallel.ranks,
+        (_, Some((way, launched))) if way.splits_batch() => launched.rendezvous.world.size(),
+        _ => 1,
+    };
+    let epoch = epoch::steps_of(&spec, sharing);
     let count = args.steps.or(epoch).unwrap_or(STEPS);
     spec.steps = Some(count);
     if args.parallel.is_some() && args.spec.data.is_none() {
@@ -116,7 +116,9 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     // What wants the events of a run wants every step run.
     let followed = args.record.is_some() || args.summary || args.modules || args.reset_peaks_after.is_some();
     let simulated = matches!(spec.device, DeviceChoice::Sim(_));
-    if epoch.is_some() && simulated && !followed && !args.ghost.is_wanted() {
+    // Each rank has batches of its own: every step is run.
+    let alone = parallel.is_none();
+    if epoch.is_some() && simulated && alone && !followed && !args.ghost.is_wanted() {
         if let Some(status) = epoch::run(&mut stdout(), &spec, count, args.json)? {
             return Ok(status);
         }

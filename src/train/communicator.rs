@@ -38,6 +38,14 @@ enum Path {
     Device(GroupId, Arc<Seat>),
 }
 
+/// Of what each rank has some gradients, or parts of all, and how their squares are summed.
+#[derive(Clone, Copy)]
+pub(crate) struct GradientGroup<'a> {
+    pub communicator: &'a Communicator,
+    /// Norms of parts of one gradient are reduced together (a `DTensor`'s), else the sum over all gradients, as torchtitan does of stages.
+    pub in_parts: bool,
+}
+
 impl Communicator {
     /// # Errors
     /// A device that opens no more streams, or can't reach the others.

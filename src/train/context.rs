@@ -494,6 +494,17 @@ impl Context {
         self.memory.tensor(shape, dtype, Category::Temporary, what)
     }
 
+    /// The same beside tensors that may lie on the host: then it lies there too.
+    pub(crate) fn temporary_beside(
+        &self,
+        on_host: bool,
+        shape: Shape,
+        dtype: DType,
+        what: &'static str,
+    ) -> OpResult<Tensor> {
+        if on_host { self.memory.host_tensor(shape, dtype) } else { self.temporary(shape, dtype, what) }
+    }
+
     /// Scratch of a library or of a reduction, in bytes.
     pub(crate) fn scratch(&self, bytes: usize, what: &'static str) -> OpResult<Tensor> {
         self.memory.scratch(bytes, what)

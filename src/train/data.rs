@@ -17,6 +17,7 @@ use vramlab_device::{DType, DeviceError, DeviceEvent, HostBuffer, HostVec, Pinne
 use vramlab_model::{Category, CopyDirection, EventKind, Micros};
 
 use super::error::{Interrupt, OpResult, TrainError};
+use super::member::Member;
 use super::memory::{HostBlock, Memory, micros};
 use super::shape::Shape;
 use super::tensor::Tensor;
@@ -85,12 +86,12 @@ enum Loader {
 }
 
 impl Loader {
-    fn thread(source: Box<dyn BatchSource>, pinned: PinnedMemory) -> Result<Self, TrainError> {
+    fn thread(source: Box<dyn BatchSource>, pinned: PinnedMemory, turns: Turns) -> Result<Self, TrainError> {
         let (orders, inbox) = sync_channel(PREFETCH + 1);
         let (outbox, filled) = sync_channel(PREFETCH + 1);
         thread::Builder::new()
             .name("loader".to_owned())
-            .spawn(move || load(source, &pinned, &inbox, &outbox))
+            .spawn(move || load(source, (&pinned, turns), &inbox, &outbox))
             .map_err(|error| TrainError::Data(format!("the system gives no thread for the loader ({error})")))?;
         Ok(Self::Thread { orders, filled })
     }
@@ -116,6 +117,33 @@ impl Loader {
     }
 }
 
+/// Ranks that share a batch take turns with the batches that there are.
+#[derive(Clone, Copy)]
+pub(crate) struct Turns {
+    ranks: u64,
+    rank: u64,
+}
+
+impl Turns {
+    /// Those of a rank; a device alone has every batch, and so have ranks that share none.
+    pub fn of_member(member: Option<Member>) -> Self {
+        match member.filter(|member| member.parallelism.splits_batch()) {
+            Some(Member { world, .. }) => Self { ranks: world.size() as u64, rank: world.rank() as u64 },
+            None => Self { ranks: 1, rank: 0 },
+        }
+    }
+
+    /// The number of its batch number `own`.
+    pub const fn of(self, own: u64) -> u64 {
+        own.saturating_mul(self.ranks).saturating_add(self.rank)
+    }
+
+    /// Whether there is anybody to take turns with.
+    pub const fn are_shared(self) -> bool {
+        self.ranks > 1
+    }
+}
+
 /// What batches of a feed are beside their layouts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FeedKind {
@@ -134,6 +162,7 @@ pub(crate) struct Feed {
     layouts: Layouts,
     next: u64,
     kind: FeedKind,
+    turns: Turns,
     /// Pageable buffers to use again, with the bytes of the batches that they are for.
     spare: Vec<(usize, HostVec<u8>)>,
     /// The batch whose copy is under way.
@@ -154,17 +183,21 @@ impl Feed {
         memory: &Memory,
         source: Box<dyn BatchSource>,
         layouts: Layouts,
-        kind: FeedKind,
+        (kind, turns): (FeedKind, Turns),
     ) -> Result<Self, TrainError> {
         let lockable = memory.with_device(|device| device.pinned_memory());
-        let loader =
-            if memory.holds_bytes() { Loader::thread(source, lockable)? } else { Loader::Nobody(VecDeque::new()) };
+        let loader = if memory.holds_bytes() {
+            Loader::thread(source, lockable, turns)?
+        } else {
+            Loader::Nobody(VecDeque::new())
+        };
         let mut feed = Self {
             loader,
             ordered: 0,
             layouts,
             next: 0,
             kind,
+            turns,
             spare: Vec::new(),
             ahead: VecDeque::new(),
             copied: Micros(0),
@@ -283,7 +316,7 @@ impl Feed {
     /// Keeps the loader busy: with fewer batches where host memory is too small for all.
     fn order(&mut self, memory: &Memory) -> Result<(), TrainError> {
         while self.ordered < PREFETCH {
-            let layout = BatchLayout { masked: self.kind.masked, ..self.layouts.of(self.next) };
+            let layout = BatchLayout { masked: self.kind.masked, ..self.layouts.of(self.turns.of(self.next)) };
             let place = match self.place(memory, &layout) {
                 Err(TrainError::OutOfMemory { .. }) if self.ordered > 0 => break,
                 place => place?,
@@ -373,7 +406,7 @@ fn loader_gone() -> TrainError {
 /// The loader thread: fills what it is given until the trainer is gone.
 fn load(
     mut source: Box<dyn BatchSource>,
-    pinned: &PinnedMemory,
+    (pinned, turns): (&PinnedMemory, Turns),
     orders: &Receiver<SampleOrder>,
     filled: &SyncSender<BatchReply>,
 ) {
@@ -382,7 +415,10 @@ fn load(
             let (input, rest) = bytes.split_at_mut(layout.input_bytes());
             let (target, mask) = rest.split_at_mut(layout.target_bytes());
             layout.fill_mask(mask);
-            source.fill(&layout, input, target)
+            source.skip(turns.rank, &layout);
+            let filled = source.fill(&layout, input, target);
+            source.skip(turns.ranks - 1 - turns.rank, &layout);
+            filled
         };
         let result = match &mut place {
             BatchMemory::Pageable(buffer) => fill(buffer),

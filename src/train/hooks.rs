@@ -53,6 +53,9 @@ pub(crate) trait Hooks<P> {
         Ok(())
     }
 
+    /// By parameter, the rank whose optimizer updates it from here on; all other ranks get it from there.
+    fn updated_by(&mut self, _owners: Vec<usize>) {}
+
     /// The optimizer has updated what it updates.
     fn after_optimizer(&mut self, _pass: &mut P) -> OpResult<()> {
         Ok(())

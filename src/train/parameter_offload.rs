@@ -25,8 +25,8 @@ impl Context {
         let parks = config.offload.parks_parameters();
         let placed = |leaf: &Leaf| match &leaf.parked {
             Some(parked) => parks && parked.is_pinned() == config.pinned,
-            // Those of other stages are nowhere.
-            None => !parks || !leaf.data.is_present(),
+            // Those of other stages are nowhere, and shards are where they were wrapped.
+            None => !parks || !leaf.data.is_present() || leaf.shard.is_some(),
         };
         let misplaced: Vec<usize> = (0..self.leaves.len()).filter(|&index| !placed(&self.leaves[index])).collect();
         if misplaced.is_empty() {

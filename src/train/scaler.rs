@@ -6,6 +6,7 @@ use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, GradScaling, Operand, kernels};
 use vramlab_model::Category;
 
+use super::communicator::GradientGroup;
 use super::config::Skips;
 use super::context::Context;
 use super::error::{OpResult, TrainError};
@@ -79,6 +80,17 @@ impl Scaler {
         skips.has(self.followed.updates)
     }
 
+    /// Makes the scale and the growth tracker, where they are not there: a rank that has no loss asks for the product of a zero,
+    /// `scaler.scale(torch.zeros((), device="cuda"))`.
+    pub fn prepare(&mut self, cx: &mut Context) -> OpResult<()> {
+        if self.state.is_some() {
+            return Ok(());
+        }
+        let zero = scalar(cx, DType::F32, "a zero")?;
+        cx.launch(kernels::Elementwise::Fill { dst: zero.operand(), value: 0.0 })?;
+        self.scale(cx, &zero).map(drop)
+    }
+
     /// `loss · scale`. The first call makes the scale and the growth tracker.
     pub fn scale(&mut self, cx: &mut Context, loss: &Tensor) -> OpResult<Tensor> {
         if self.state.is_none() {
@@ -98,11 +110,18 @@ impl Scaler {
         }
     }
 
-    /// Divides the gradients of `parameters` by the scale; returns the flag that tells of an overflow. It is kept until the update.
-    pub fn unscale(&self, cx: &mut Context, parameters: Range<usize>, skip: bool) -> OpResult<Option<Tensor>> {
+    /// Divides the gradients of `parameters` by the scale; returns the flag that tells of an overflow, of any rank where the
+    /// gradients are `shared`. It is kept until the update.
+    pub fn unscale(
+        &self,
+        cx: &mut Context,
+        parameters: Range<usize>,
+        skip: bool,
+        shared: Option<GradientGroup<'_>>,
+    ) -> OpResult<Option<Tensor>> {
         let Some(ScalerState { scale, .. }) = &self.state else { return Ok(None) };
         let is_half = |gradient: &Tensor| gradient.dtype() == DType::F16;
-        if cx.leaves[parameters.clone()].iter().any(|leaf| leaf.gradient.as_ref().is_some_and(is_half)) {
+        if cx.leaves[parameters.clone()].iter().any(|leaf| leaf.trained().1.is_some_and(is_half)) {
             return Err(TrainError::Fp16Gradients.into());
         }
         cx.op("unscale", |cx| {
@@ -112,7 +131,7 @@ impl Scaler {
             let inverse = scalar(cx, DType::F32, "reciprocal scale")?;
             drop(reciprocal);
             cx.launch(kernels::Optimizer::Reciprocal { src: scale.operand(), dst: inverse.operand() })?;
-            let found_inf = multiply_gradients(cx, parameters, &inverse)?;
+            let found_inf = multiply_gradients(cx, parameters, &inverse, shared)?;
             overflow_where(skip, cx, &found_inf)?;
             Ok(Some(found_inf))
         })
@@ -120,17 +139,26 @@ impl Scaler {
 
     /// For an optimizer whose kernel unscales by itself: looks for an overflow in a pass that multiplies by one. The flag
     /// for the kernel is a sum over all devices; what is kept until the update is the device's own.
-    pub fn check(&self, cx: &mut Context, parameters: Range<usize>, skip: bool) -> OpResult<Option<UnscaleFlags>> {
+    pub fn check(
+        &self,
+        cx: &mut Context,
+        parameters: Range<usize>,
+        skip: bool,
+        shared: Option<GradientGroup<'_>>,
+    ) -> OpResult<Option<UnscaleFlags>> {
         let Some(ScalerState { scale, .. }) = &self.state else { return Ok(None) };
         cx.op("check_inf", |cx| {
             let one = scalar(cx, DType::F32, "scale of one")?;
             cx.launch(kernels::Elementwise::Fill { dst: one.operand(), value: 1.0 })?;
-            let found_inf = multiply_gradients(cx, parameters, &one)?;
+            let found_inf = multiply_gradients(cx, parameters, &one, shared)?;
             overflow_where(skip, cx, &found_inf)?;
             drop(one);
             let summed = scalar(cx, DType::F32, "summed found_inf")?;
             cx.launch(kernels::Elementwise::Cast { src: found_inf.operand(), dst: summed.operand() })?;
-            Ok(Some(UnscaleFlags { scale: scale.clone(), summed, found_inf }))
+            // The product of all scales that the optimizer was given, which is this one.
+            let product = scalar(cx, DType::F32, "scale for the kernel")?;
+            cx.launch(kernels::Elementwise::Cast { src: scale.operand(), dst: product.operand() })?;
+            Ok(Some(UnscaleFlags { scale: product, summed, found_inf }))
         })
     }
 
@@ -139,6 +167,12 @@ impl Scaler {
         let Some(ScalerState { scale, tracker }) = &self.state else { return Ok(()) };
         let Some((found_inf, others)) = found.split_first() else { return Ok(()) };
         cx.op("update_scale", |cx| {
+            // What was found of gradients in host memory comes to the device.
+            let arrived = if found_inf.is_on_host() { Some(scalar(cx, DType::F32, "found_inf")?) } else { None };
+            if let Some(arrived) = &arrived {
+                cx.launch(kernels::Elementwise::Cast { src: found_inf.operand(), dst: arrived.operand() })?;
+            }
+            let found_inf = arrived.as_ref().unwrap_or(found_inf);
             for other in others {
                 let (sum, other) = (found_inf.operand(), other.operand());
                 cx.launch(kernels::Elementwise::Add { a: sum, b: other, dst: sum })?;
@@ -167,22 +201,36 @@ fn scalar(cx: &Context, dtype: DType, what: &'static str) -> OpResult<Tensor> {
     cx.temporary(Shape::new(&[]), dtype, what)
 }
 
-/// Multiplies the gradients of `parameters` by `factor`; returns the flag that tells whether one is not finite.
-fn multiply_gradients(cx: &Context, parameters: Range<usize>, factor: &Tensor) -> OpResult<Tensor> {
+/// Multiplies the gradients of `parameters` by `factor`; returns the flag that tells whether one is not finite, on any rank where
+/// they are `shared`.
+fn multiply_gradients(
+    cx: &Context,
+    parameters: Range<usize>,
+    factor: &Tensor,
+    shared: Option<GradientGroup<'_>>,
+) -> OpResult<Tensor> {
     let found_inf = scalar(cx, DType::F32, "found_inf")?;
     cx.launch(kernels::Elementwise::Fill { dst: found_inf.operand(), value: 0.0 })?;
-    // One copy of either per device that has gradients.
-    let found_inf_here = scalar(cx, DType::F32, "found_inf")?;
+    let gradients: Vec<&Tensor> = cx.leaves[parameters].iter().filter_map(|leaf| leaf.trained().1).collect();
+    let on_host = gradients.iter().any(|gradient| gradient.is_on_host());
+    // One copy of either per device that has gradients, the host among them.
+    let beside_gradients = |what| cx.temporary_beside(on_host, Shape::new(&[]), DType::F32, what);
+    let found_inf_here = beside_gradients("found_inf")?;
     cx.launch(kernels::Elementwise::Fill { dst: found_inf_here.operand(), value: 0.0 })?;
-    let factor_here = scalar(cx, DType::F32, "reciprocal scale")?;
+    let factor_here = beside_gradients("reciprocal scale")?;
     cx.launch(kernels::Elementwise::Cast { src: factor.operand(), dst: factor_here.operand() })?;
-    let leaves = &cx.leaves[parameters];
-    let gradients: Vec<Operand> =
-        leaves.iter().filter_map(|leaf| leaf.gradient.as_ref()).map(Tensor::operand).collect();
+    let gradients: Vec<Operand> = gradients.into_iter().map(Tensor::operand).collect();
     cx.launch(kernels::Optimizer::Unscale {
         gradients: &gradients,
         inverse_scale: factor_here.operand(),
         found_inf: found_inf_here.operand(),
     })?;
+    if let Some(GradientGroup { communicator, in_parts }) = shared {
+        // Of a `DTensor` a clone is reduced, and copied back; `ShardedGradScaler` reduces the flag itself.
+        let clone = if in_parts { Some(beside_gradients("found_inf of all ranks")?) } else { None };
+        communicator.all_reduce(cx.memory(), &found_inf_here)?;
+        communicator.join(cx.memory())?;
+        drop(clone);
+    }
     Ok(found_inf_here)
 }

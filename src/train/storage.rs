@@ -7,7 +7,7 @@ use vramlab_device::DType;
 use vramlab_model::{Category, NameId};
 
 use super::error::TrainError;
-use super::memory::Memory;
+use super::memory::{ManagedBlock, Memory};
 
 /// A block of device memory, and the type of what it holds. Dropping it gives the block back.
 pub struct Storage {
@@ -19,6 +19,8 @@ pub struct Storage {
     /// How many blocks were handed out before it.
     number: u64,
     stream: StreamId,
+    /// Host memory in the place of a block: kernels reach it, and the allocator does not know it.
+    host: Option<ManagedBlock>,
 }
 
 impl Storage {
@@ -36,13 +38,28 @@ impl Storage {
     ) -> Result<Self, TrainError> {
         let (address, number) = memory.take(dtype.bytes(elements), category, name, stream)?;
         let (address, dtype, present) = (Cell::new(address), Cell::new(dtype), Cell::new(true));
-        Ok(Self { memory: memory.clone(), address, present, dtype, number, stream })
+        Ok(Self { memory: memory.clone(), address, present, dtype, number, stream, host: None })
     }
 
     /// Without a block: one on the meta device.
     pub(super) fn absent(memory: &Memory, dtype: DType, stream: StreamId) -> Self {
         let (address, dtype, present) = (Cell::new(Address(0)), Cell::new(dtype), Cell::new(false));
-        Self { memory: memory.clone(), address, present, dtype, number: 0, stream }
+        Self { memory: memory.clone(), address, present, dtype, number: 0, stream, host: None }
+    }
+
+    /// Room for `elements` in host memory, not initialised.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`] of the host.
+    pub(super) fn on_host(memory: &Memory, elements: usize, dtype: DType) -> Result<Self, TrainError> {
+        let block = ManagedBlock::new(memory, elements.max(1), dtype)?;
+        let (address, dtype, present) = (Cell::new(block.operand().address), Cell::new(dtype), Cell::new(true));
+        let (number, stream) = (0, StreamId::DEFAULT);
+        Ok(Self { memory: memory.clone(), address, present, dtype, number, stream, host: Some(block) })
+    }
+
+    pub(crate) const fn is_on_host(&self) -> bool {
+        self.host.is_some()
     }
 
     pub(crate) const fn address(&self) -> Address {
@@ -70,7 +87,8 @@ impl Storage {
 
     /// Gives the block back (`untyped_storage().resize_(0)`); handles stay.
     pub(crate) fn empty(&self) {
-        if self.present.replace(false) {
+        // Host memory goes with the last handle.
+        if self.host.is_none() && self.present.replace(false) {
             self.memory.free(self.address.get());
         }
     }

@@ -128,6 +128,8 @@ pub(crate) struct Shard {
     /// Its rows, without padding.
     pub data: Tensor,
     pub gradient: Option<Tensor>,
+    /// Where its gradients go in host memory, once there was one that did.
+    pub room: Option<Tensor>,
 }
 
 /// A parameter as autograd sees it.

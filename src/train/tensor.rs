@@ -183,6 +183,12 @@ impl Tensor {
         self.clone().with_source(GradientTarget::Constant)
     }
 
+    /// It lies in host memory, which kernels reach and the device's allocator does not count.
+    #[must_use]
+    pub fn is_on_host(&self) -> bool {
+        self.storage.is_on_host()
+    }
+
     /// What it is a handle to.
     pub(crate) fn storage(&self) -> &Rc<Storage> {
         &self.storage

@@ -20,6 +20,9 @@ pub trait BatchSource: Send {
     /// # Errors
     /// A sentence: why there is no further batch.
     fn fill(&mut self, layout: &BatchLayout, input: &mut [u8], target: &mut [u8]) -> Result<(), String>;
+
+    /// Leaves out the next batches, as many and laid out like that: other ranks have them.
+    fn skip(&mut self, batches: u64, layout: &BatchLayout);
 }
 
 /// The tensors of one batch.

@@ -131,6 +131,13 @@ impl BatchSource for TextWindows {
         }
         Ok(())
     }
+
+    fn skip(&mut self, batches: u64, layout: &BatchLayout) {
+        let rows = layout.input.0.dims().first().copied().unwrap_or(1) as u64;
+        for _ in 0..batches * rows {
+            self.random.below(self.text.len() - (self.window.len() - 1));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -47,7 +47,15 @@ pub fn rows_of_one_length(mini: &str, variant: &str) -> Box<dyn Workload> {
 
 /// A model of samples of these lengths, in f32.
 pub fn rows_of(mini: &str, lengths: &[u32]) -> Box<dyn Workload> {
-    let entry = WorkloadEntry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
+    rows_in(None, mini, lengths)
+}
+
+/// The same with weights of a type.
+pub fn rows_in(weights: Option<DType>, mini: &str, lengths: &[u32]) -> Box<dyn Workload> {
+    let mut entry = WorkloadEntry::of_config(mini, serde_json::from_value(minis()[mini].clone()).unwrap());
+    if let Some(weights) = weights {
+        entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
+    }
     let sizes = Sizes { seq: Some(Extent::nearest(64)), ..Sizes::default() };
     entry.workload(sizes, samples(lengths), 1).unwrap()
 }

@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use serde_json::Value;
+use vramlab::device::DType;
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{DDP_BUCKET, Event};
 use vramlab::train::{
-    Amp, Checkpointing, Config, DataPath, Libraries, LoopStyle, Member, Observer, Offload, OptimizerKind, Parallelism,
-    PipelineSchedule, Trainer, TrainerOptions, Workload, World,
+    Amp, Checkpointing, Config, DataPath, Float8Recipe, Libraries, LoopStyle, Member, Observer, Offload, OptimizerForm,
+    OptimizerKind, Parallelism, PipelineSchedule, Trainer, TrainerOptions, Workload, World,
 };
 use vramlab::units::MIB;
 
@@ -51,6 +52,18 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
     let words: Vec<&str> = name.split('.').collect();
     let (workload, way, rank) = (words[1], words[2].parse().unwrap(), words[3].trim_start_matches("rank"));
     let mut config = Config::new(batch);
+    if words.contains(&"fp16") {
+        config.amp = Amp::Fp16;
+    }
+    if words.contains(&"fused") {
+        config.form = OptimizerForm::Fused;
+    }
+    if words.contains(&"muon") {
+        config.optimizer = OptimizerKind::Muon;
+    }
+    if words.contains(&"accum2") {
+        config.accumulation = 2;
+    }
     if words.contains(&"bf16") || words[..] == ["ranks", "gpt2", words[2], words[3]] {
         config.amp = Amp::Bf16;
     }
@@ -76,8 +89,8 @@ fn different(name: &str, batch: usize, steps: usize) -> Option<String> {
         trainer.step().unwrap();
     }
     let (mut requests, mut theirs) = (made(&events.borrow()), recorded(name));
-    // In this recording PyTorch's watchdog let go of the first bucket behind the rebuild.
-    if words.contains(&"adam8") {
+    // In these recordings PyTorch's watchdog let go of the first bucket behind the rebuild.
+    if words.contains(&"adam8") || words[2..] == ["zero1", words[3], "fp16", "fused"] {
         let bucket = first_called(&requests, &format!("{DDP_BUCKET} 0")).unwrap();
         let freed = (without_free(&mut requests, bucket), without_free(&mut theirs, bucket));
         assert!(freed.0.is_some() && freed.1.is_none_or(|theirs| freed.0.unwrap() <= theirs), "{name}: {freed:?}");
@@ -162,6 +175,46 @@ fn ranks_that_clip_ask_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
+/// A gradient scaler on each rank: torch.amp's of what ZeRO 1 and FSDP2 have, `ShardedGradScaler` of stages and of layers that are
+/// split. Three steps of PyTorch on cards that are not there.
+#[test]
+fn ranks_that_scale_gradients_ask_as_pytorch_does() {
+    let plain = ["fsdp", "zero1", "zero2", "tp", "pp-gpipe", "pp-1f1b"].map(|way| (way, ""));
+    let more = [("fsdp", ".clip"), ("pp-1f1b", ".clip"), ("fsdp", ".fused"), ("zero1", ".fused")];
+    let names = plain
+        .into_iter()
+        .chain(more)
+        .flat_map(|(way, more)| [0, 1].map(|rank| format!("ranks.gpt-mini.{way}.rank{rank}.fp16{more}")));
+    let full = ["fsdp", "pp-1f1b"].map(|way| (format!("ranks.gpt2.{way}.rank1.fp16"), 16));
+    let names = names.map(|name| (name, 4)).chain(full);
+    let failures: Vec<String> = names.filter_map(|(name, batch)| different(&name, batch, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// `CPUOffloadPolicy`: shards, their gradients and the optimizer's state are on the host, and each shard comes to the device to be
+/// gathered. Three steps of PyTorch on cards that are not there, which ask for the same with `pin_memory` and without.
+#[test]
+fn shards_on_the_host_ask_as_pytorch_does() {
+    let names = ["fsdp", "zero2", "fsdp.bf16", "zero2.bf16", "fsdp.fp16", "fsdp.clip", "fsdp.accum2"];
+    let names = names.into_iter().flat_map(|of| {
+        let (way, more) = of.split_once('.').map_or((of, String::new()), |(way, more)| (way, format!(".{more}")));
+        [0, 1].map(|rank| format!("ranks.gpt-mini.{way}.rank{rank}.parameters{more}"))
+    });
+    let names = names.map(|name| (name, 4)).chain([("ranks.gpt2.fsdp.rank0.parameters.bf16".to_owned(), 16)]);
+    let failures: Vec<String> = names.filter_map(|(name, batch)| different(&name, batch, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// A `ZeroRedundancyOptimizer` of Muon and one of AdamW, each shared out by itself.
+#[test]
+fn zero_1_of_two_optimizers_asks_as_pytorch_does() {
+    let names = [0, 1].map(|rank| (format!("ranks.gpt-mini.zero1.rank{rank}.muon"), 4));
+    let of4 = [0, 3].map(|rank| (format!("ranks.gpt-mini.zero1.rank{rank}.of4.muon"), 8));
+    let failures: Vec<String> =
+        names.iter().chain(&of4).filter_map(|(name, batch)| different(name, *batch, 3)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
 /// `ZeroRedundancyOptimizer` of an optimizer of bitsandbytes: each rank has the state of its share, in bytes.
 #[test]
 fn zero_1_in_8_bits_asks_as_pytorch_does() {
@@ -218,6 +271,15 @@ fn decoder_difference(row: &Value) -> Option<String> {
     if variant.contains("padded") {
         config.data = DataPath::Streamed;
         model = crate::padding::rows_of_one_length(mini, variant);
+    }
+    if variant.contains("lengths") {
+        // Ranks take turns with batches of samples of these lengths.
+        let weights = if variant.contains("bf16w") { DType::Bf16 } else { DType::F32 };
+        config.data = DataPath::Streamed;
+        model = crate::padding::rows_in(Some(weights), mini, &[17, 33, 64, 20, 48, 31, 50, 64, 12, 40, 25, 60]);
+    }
+    if variant.contains("fp8") {
+        config.float8 = if variant.contains("rowwise") { Float8Recipe::Rowwise } else { Float8Recipe::Tensorwise };
     }
     // Mixed precision of weights that are in 16 bits already.
     if variant.contains("reduce32") {

@@ -5,10 +5,10 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::Event;
 use vramlab::train::{
-    Amp, Checkpointing, Config, DataPath, Libraries, LoopStyle, LossHead, Member, Observer, Offload, OptimizerKind,
-    Parallelism, PipelineSchedule, Seat, Trainer, TrainerOptions, Workload, World,
+    Amp, Checkpointing, Config, DataPath, Float8Recipe, Libraries, LoopStyle, LossHead, Member, Observer, Offload,
+    OptimizerKind, Parallelism, PipelineSchedule, Seat, Trainer, TrainerOptions, Workload, World,
 };
-use vramlab::units::Bytes;
+use vramlab::units::{Bytes, MIB};
 
 use crate::ranks::{of_model, of_world};
 
@@ -181,10 +181,7 @@ fn optimizers_of_whole_parameters_learn_the_same() {
             assert!((ours - theirs).abs() < 1e-4, "{optimizer:?}: {:?} for {alone:?}", stages[1]);
         }
         let ddp = losses_of(Parallelism::Ddp, 2, config);
-        let muon = optimizer == OptimizerKind::Muon;
-        for way in
-            [Parallelism::Server, Parallelism::Zero1].into_iter().filter(|way| !(muon && *way == Parallelism::Zero1))
-        {
+        for way in [Parallelism::Server, Parallelism::Zero1] {
             let ranks = losses_of(way, 2, config);
             for (ours, theirs) in ranks.iter().flatten().zip(ddp.iter().flatten()) {
                 assert!((ours - theirs).abs() < 1e-4, "{way} {optimizer:?}: {ranks:?} for {ddp:?}");
@@ -294,6 +291,12 @@ fn what_layers_are_not_split_of_is_said() {
         trainer.step().unwrap_err().to_string(),
         "tp does not repeat a single head of keys for all heads of a rank, as masks and eager attention want it; use fewer ranks"
     );
+    let scaled = Config { amp: Amp::Fp16, ..Config::new(4) };
+    assert_eq!(
+        refused("llama-mini.base", Parallelism::Tensor, 2, scaled),
+        "GradScaler fails with tp_plan: _amp_foreach_non_finite_check_and_unscale_ takes no mixed torch.Tensor and DTensor; use --amp \
+         bf16, or ddp or fsdp"
+    );
     let fused = Config { loss_head: LossHead::Fused, ..Config::new(4) };
     assert_eq!(
         refused("llama-mini.base", Parallelism::Tensor, 2, fused),
@@ -398,6 +401,149 @@ fn ranks_that_offload_learn_the_same_in_less_memory() {
                 if (way, offload) == (Parallelism::Server, Offload::Optimizer) { waits == kept } else { waits < kept };
             assert!(less, "{way} {offload:?}: {waits} bytes beside {kept}");
         }
+    }
+}
+
+/// Shards on the host (`CPUOffloadPolicy`) are stepped there: nothing else is computed, and devices have neither shards nor gradients nor
+/// state between steps.
+#[test]
+fn shards_on_the_host_learn_the_same() {
+    for way in [Parallelism::Fsdp, Parallelism::Zero2] {
+        for optimizer in [OptimizerKind::AdamW, OptimizerKind::Momentum] {
+            for (clip, accumulation) in [(None, 1), (Some(0.05), 1), (None, 2)] {
+                let mut plain = Config { optimizer, accumulation, ..Config::new(4) };
+                plain.hyper.clip = clip;
+                let kept = losses_of(way, 2, plain);
+                for pinned in [false, true] {
+                    let parked = Config { offload: Offload::Parameters, pinned, ..plain };
+                    assert_eq!(losses_of(way, 2, parked), kept, "{way} {optimizer:?} {clip:?} {accumulation}");
+                }
+            }
+        }
+        let between_steps = |offload| {
+            let config = Config { offload, amp: Amp::Bf16, ..Config::new(16) };
+            let mut trainer = of_world("gpt2", way, [1, 2], config, Box::new(Deaf));
+            trainer.step().unwrap();
+            trainer.statistics().allocated_bytes.all.current
+        };
+        let (kept, parked) = (between_steps(Offload::Off), between_steps(Offload::Parameters));
+        // Shards and two moments of each, in f32: half of GPT-2's 124 million parameters.
+        let shards = 3 * 4 * 124_439_808 / 2;
+        assert!(kept - parked >= shards, "{way}: {kept} and {parked} bytes between steps");
+        // The batches, and workspaces of two threads.
+        assert!(parked < 66 * MIB.cast_signed(), "{way}: {parked} bytes between steps");
+    }
+}
+
+/// Where shards lie is said when a model is wrapped, as in PyTorch.
+#[test]
+fn shards_stay_where_they_were_wrapped() {
+    let parked = Config { offload: Offload::Parameters, ..Config::new(4) };
+    let mut trainer = of_world("gpt-mini", Parallelism::Fsdp, [0, 2], parked, Box::new(Deaf));
+    trainer.step().unwrap();
+    let config = Config { batch: 2, offload: Offload::Off, ..parked };
+    let error = trainer.configure(config).unwrap_err().to_string();
+    assert_eq!(error, "fsdp has its shards where it was told at the start; start again with --offload, or --pin");
+    trainer.configure(Config { batch: 2, ..parked }).unwrap();
+    trainer.step().unwrap();
+}
+
+/// Mixed precision on ranks that compute: under autocast they learn what one device learns under it, where the policy of FSDP2 takes its
+/// place what 32 bits learn, to the precision of 16.
+#[test]
+fn ranks_in_mixed_precision_learn_as_one_device_does() {
+    let apart = |ours: &[f32], theirs: &[f32]| {
+        assert_eq!(ours.len(), theirs.len());
+        ours.iter().zip(theirs).map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f32::max)
+    };
+    for amp in [Amp::Fp16, Amp::Bf16] {
+        let config = Config { amp, optimizer: OptimizerKind::Momentum, ..Config::new(4) };
+        let (model, _) = crate::training::workload("gpt-mini");
+        let (mut alone, _) = crate::training::trainer(model, config, Libraries::PROCESSOR);
+        let alone: Vec<f32> = (0..6).filter_map(|_| alone.step().unwrap().loss).collect();
+        let ddp = losses_of(Parallelism::Ddp, 2, config);
+        let rounded = if amp == Amp::Fp16 { 1e-3 } else { 8e-3 };
+        for way in Parallelism::ALL.into_iter().filter(|way| amp != Amp::Fp16 || *way != Parallelism::Server) {
+            for (rank, ours) in losses_of(way, 2, config).iter().enumerate().filter(|(_, ours)| !ours.is_empty()) {
+                let (theirs, most) = match way {
+                    Parallelism::Tensor | Parallelism::Pipeline(_) => (&alone, rounded),
+                    _ if way.shards_parameters() => (&ddp[rank], rounded),
+                    _ => (&ddp[rank], 1e-4),
+                };
+                let apart = apart(ours, theirs);
+                assert!(apart < most, "{way} {amp:?} rank {rank}: {apart}, {ours:?} for {theirs:?}");
+            }
+        }
+    }
+}
+
+/// Batches that come from a loader are others on each rank that has a part of the batch of all, as those are that stay on the device.
+#[test]
+fn ranks_take_turns_with_batches_that_are_streamed() {
+    for way in [Parallelism::Ddp, Parallelism::Fsdp, Parallelism::Tensor] {
+        let resident = losses(way, 2, 4);
+        let streamed = losses_of(way, 2, Config { data: DataPath::Streamed, ..Config::new(4) });
+        assert_eq!(streamed, resident, "{way}");
+    }
+    let names = [Parallelism::Ddp, Parallelism::Tensor].map(|way| {
+        let rows = crate::padding::rows_of("llama-mini", &[17, 33, 64, 20]);
+        let config = Config { data: DataPath::Streamed, ..Config::new(4) };
+        of_model(rows, LoopStyle::Logging, way, [0, 2], config, Box::new(Deaf)).alike_ranks()
+    });
+    assert_eq!(names, [vec![0, 1], vec![0, 0]], "ranks with batches of their own are runs of their own");
+}
+
+/// Layers in 8 bits: ranks that share a batch learn the same whether they have whole weights or gather them, and nearly what 32 bits
+/// learn. Scales are those of each rank's own tokens.
+#[test]
+fn ranks_in_8_bits_learn_the_same_in_every_way() {
+    let wide = Config { optimizer: OptimizerKind::Momentum, ..Config::new(4) };
+    let config = Config { float8: Float8Recipe::Tensorwise, ..wide };
+    let learnt = |way, config| losses_of_model(|| crate::families::workload("llama-mini.base"), way, 2, config);
+    let (ddp, wide) = (learnt(Parallelism::Ddp, config), learnt(Parallelism::Ddp, wide));
+    let apart = |ours: &[Vec<f32>], theirs: &[Vec<f32>]| {
+        let pairs = ours.iter().flatten().zip(theirs.iter().flatten());
+        pairs.map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f32::max)
+    };
+    assert_eq!(ddp.concat().len(), 12);
+    let rounded = apart(&ddp, &wide);
+    assert!(rounded > 1e-5 && rounded < 5e-3, "{rounded}: {ddp:?} in 8 bits for {wide:?}");
+    for way in [Parallelism::DdpView, Parallelism::Fsdp, Parallelism::Zero2] {
+        let ours = learnt(way, config);
+        assert!(apart(&ours, &ddp) < 1e-4, "{way}: {ours:?} for {ddp:?}");
+    }
+}
+
+/// A gradient that overflows on one rank skips the step of all of them: a rate that lets weights grow beyond what 16 bits hold.
+#[test]
+fn all_ranks_skip_a_step_in_which_one_overflows() {
+    for way in Parallelism::ALL.into_iter().filter(|way| *way != Parallelism::Server) {
+        let mut config = Config { amp: Amp::Fp16, optimizer: OptimizerKind::Sgd, ..Config::new(4) };
+        config.hyper.sgd_lr = 50.0;
+        let ranks: Vec<_> = Seat::for_all(2)
+            .into_iter()
+            .enumerate()
+            .map(|(rank, seat)| {
+                std::thread::spawn(move || {
+                    let member = Member { parallelism: way, world: World::new(2, rank).unwrap() };
+                    let options =
+                        TrainerOptions { member: Some(member), seat: Some(seat), ..TrainerOptions::default() };
+                    let device =
+                        CpuDevice::open(CpuOptions { memory: Some(Bytes::mib(256)), threads: Some(1) }).unwrap();
+                    let config = Config { batch: member.samples(config.batch).unwrap(), ..config };
+                    let (model, _) = crate::training::workload("gpt-mini");
+                    let mut trainer = Trainer::new(Box::new(device), model, config, options, Box::new(Deaf)).unwrap();
+                    let steps = (0..8).map(|_| trainer.step().unwrap().optimizer_ran).collect::<Vec<bool>>();
+                    (steps, trainer.loss_scale())
+                })
+            })
+            .collect();
+        let ranks: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        assert_eq!(ranks[0], ranks[1], "{way}");
+        let (steps, scale) = &ranks[0];
+        assert!(steps.contains(&false) && steps.contains(&true), "{way}: {steps:?}");
+        let skipped = i32::try_from(steps.iter().filter(|ran| !**ran).count()).unwrap();
+        assert_eq!(*scale, Some(65536.0 * 0.5_f64.powi(skipped)), "{way}");
     }
 }
 

@@ -267,18 +267,39 @@ fn findings_of_ranks_are_in_the_table_and_in_its_json() {
     assert!(table.contains("The worst is rank 1: ") && table.contains(" more than rank 0."), "{table}");
 }
 
+/// Samples of several lengths: an epoch is as many steps as there are batches for each rank, and ranks have batches of their own.
+#[test]
+fn ranks_take_turns_with_the_batches_of_an_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lengths.txt");
+    std::fs::write(&file, "17\n33\n64\n20\n48\n31\n50\n64\n12\n40\n25\n60\n").unwrap();
+    let file = file.to_str().unwrap();
+    let arguments = ["--lengths", file, "--batch", "4", "--attention-mask=off", "--device", "sim:h200x2", "--json"];
+    let of_ranks = |way: &str| -> serde_json::Value {
+        let output = vramlab(&[&["run", "llama-mini", "--seq", "64", "--parallel", way], &arguments[..]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let ddp = of_ranks("ddp");
+    let ranks = ddp["ranks"].as_array().unwrap();
+    assert!(ranks.iter().all(|rank| rank["steps"] == 3), "{ddp}");
+    assert_ne!(ranks[0]["peak_allocated"], ranks[1]["peak_allocated"]);
+    let tp = of_ranks("tp");
+    assert!(tp["ranks"].as_array().unwrap().iter().all(|rank| rank["steps"] == 3), "{tp}");
+}
+
 #[test]
 fn what_ranks_can_not_share_is_told_with_exit_code_2() {
     let run = |arguments: &[&str], words: &str| refused(&[&["run", "gpt-mini"], arguments].concat(), 2, words);
     run(&["--device", "sim:h200x2"], "2 ranks need a way to share the work; give --parallel ddp, ddp-view, zero1");
     run(&["--parallel", "ddp", "--device", "sim:h200"], "give --device sim:h200x2 or more, cuda:0,1 or cpux2");
     run(&["--parallel", "ddp", "--device", "cpu"], "give --device sim:h200x2 or more, cuda:0,1 or cpux2");
-    run(&["--parallel", "fsdp", "--device", "cpux2", "--amp", "bf16"], "ranks on the processor have no autocast");
+    run(&["--parallel", "ps", "--device", "cpux2", "--amp", "fp16"], "ps has them on rank 0 alone");
     run(&["--parallel", "dp", "--device", "sim:h200x2"], "there is no way of parallelism 'dp'");
     run(&["--parallel", "ddp", "--device", "sim:h200x3"], "4 samples can't be split over 3 ranks; give --batch 6");
     run(&["--parallel", "tp", "--device", "sim:h200x3"], "4 attention heads can't be split over 3 ranks");
     run(&["--parallel", "pp-gpipe", "--device", "sim:h200x3"], "2 blocks can't be split over 3 ranks; give --layers 3");
-    run(&["--parallel", "fsdp", "--device", "sim:h200x2", "--on-oom", "halve"], "--on-oom is for one device");
+    run(&["--parallel", "fsdp", "--device", "sim:h200x2", "--on-oom", "halve"], "no `except` of theirs is reached");
     run(&["--parallel", "ddp", "--device", "sim:h200x2000", "--batch", "2000"], "give from 2 to 1024");
     refused(&["run", "resnet-mini", "--parallel", "fsdp", "--device", "sim:h200x2"], 2, "shares transformer blocks");
     refused(

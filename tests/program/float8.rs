@@ -52,7 +52,11 @@ fn where_there_is_no_fp8_a_sentence_says_so() {
     for (arguments, code, words) in [
         (format!("{run} sim:t4 --fp8"), 1, "needs compute capability 8.9, this card has 7.5"),
         (format!("{run} sim:h200 --fp8 --seq 17 --batch 3"), 1, "multiples of 16, and a batch has 51 tokens"),
-        (format!("{run} sim:h200x2 --fp8 --parallel ddp"), 2, "--fp8 is for one device; leave it out with --parallel"),
+        (
+            format!("{run} sim:h200x2 --fp8 --parallel tp"),
+            2,
+            "layers in 8 bits are not recorded with tp; leave --fp8 out",
+        ),
         (format!("{run} sim:h200 --fp8 --lora 8"), 2, "of Llama and its kin, without adapters; leave it out"),
         ("run gpt2 --steps 1 --device sim:h200 --fp8".to_owned(), 2, "of Llama and its kin, without adapters"),
     ] {

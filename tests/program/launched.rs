@@ -150,7 +150,7 @@ fn what_a_launcher_can_not_start_is_a_sentence() {
         }
     };
     refused(&["--parallel", "ddp", "--batch", "3"], "3 samples can't be split over 2 ranks");
-    refused(&["--parallel", "fsdp", "--amp", "bf16"], "ranks on the processor have no autocast");
+    refused(&["--parallel", "ps", "--amp", "fp16"], "ps has them on rank 0 alone");
     refused(&["--parallel", "ddp", "--record", "-"], "each rank records to a file of its own");
     let port = port();
     let apart = [rank(0, 2, &port, &["--parallel", "ddp"]), rank(1, 2, &port, &["--parallel", "ddp", "--seed", "7"])];

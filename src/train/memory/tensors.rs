@@ -53,6 +53,29 @@ impl Memory {
         Ok(Tensor::new(storage, shape))
     }
 
+    /// A tensor in host memory that kernels reach, not initialised.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`](crate::TrainError::OutOfMemory) of the host.
+    pub(crate) fn host_tensor(&self, shape: Shape, dtype: DType) -> OpResult<Tensor> {
+        Ok(Tensor::new(Rc::new(Storage::on_host(self, shape.numel(), dtype)?), shape))
+    }
+
+    /// Notes a copy of a tensor's bytes between device and host on `stream`, which a kernel makes where there are bytes. Of pageable
+    /// memory the caller waits for it.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`](crate::TrainError::Device).
+    pub(crate) fn spend_host_copy(&self, path: CopyPath, bytes: Bytes, stream: StreamId) -> OpResult<()> {
+        let begun = self.now();
+        self.with_device(|device| device.spend_copy(path, bytes, stream))?;
+        let direction = if path.to_host { CopyDirection::ToHost } else { CopyDirection::ToDevice };
+        let elapsed = Micros(self.now().0.saturating_sub(begun.0));
+        let duration = if path.pinned { Micros(0) } else { elapsed };
+        self.emit(EventKind::Copy { direction, bytes, pinned: path.pinned, duration });
+        Ok(())
+    }
+
     /// A tensor on the meta device: a shape and a type, until it takes over another's block.
     #[must_use]
     pub fn meta(&self, shape: Shape, dtype: DType) -> Tensor {

@@ -101,7 +101,8 @@ impl Adam {
         if self.moments.contains_key(&parameter.index) {
             return Ok(());
         }
-        let counter = if form == OptimizerForm::Fused { Some(counter(cx, parameter)?) } else { None };
+        let counts = form == OptimizerForm::Fused && !parameter.data.is_on_host();
+        let counter = if counts { Some(counter(cx, parameter)?) } else { None };
         let first = parameter.state(cx, "exp_avg")?;
         let second = parameter.state(cx, "exp_avg_sq")?;
         for zeros in counter.iter().chain(first.tensor()).chain(second.tensor()) {

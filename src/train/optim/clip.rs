@@ -2,33 +2,25 @@
 //! some of them, the norm is that of all ranks' together.
 
 use super::rule::{ParameterGradient, with_gradients};
-use crate::communicator::Communicator;
+use crate::communicator::GradientGroup;
 use crate::context::Context;
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, NORM_RUN, Operand, kernels};
 
-/// Of what each rank has some gradients, or parts of all, and how their squares are summed.
-#[derive(Clone, Copy)]
-pub(crate) struct ClipGroup<'a> {
-    pub communicator: &'a Communicator,
-    /// Norms of parts of one gradient are reduced together (a `DTensor`'s), else the sum over all gradients, as torchtitan does of stages.
-    pub in_parts: bool,
-}
-
 /// Multiplies the gradients of `parameters` by one factor, so that their norm is at most `most`.
 pub(crate) fn clip_gradients(
     cx: &mut Context,
     parameters: &[usize],
     most: f64,
-    shared: Option<ClipGroup<'_>>,
+    shared: Option<GradientGroup<'_>>,
 ) -> OpResult<()> {
     let trained = with_gradients(cx, parameters);
     let gradients: Vec<Operand> = trained.iter().map(|parameter| parameter.gradient.operand()).collect();
     if gradients.is_empty() {
         // The others have some.
-        let Some(ClipGroup { communicator, in_parts: false }) = shared else { return Ok(()) };
+        let Some(GradientGroup { communicator, in_parts: false }) = shared else { return Ok(()) };
         let none = cx.temporary(Shape::new(&[]), DType::F32, "norm of all gradients")?;
         cx.launch(kernels::Elementwise::Fill { dst: none.operand(), value: 0.0 })?;
         communicator.all_reduce(cx.memory(), &none)?;
@@ -48,14 +40,16 @@ fn clip_factor(
     trained: &[ParameterGradient],
     gradients: &[Operand],
     most: f64,
-    shared: Option<ClipGroup<'_>>,
+    shared: Option<GradientGroup<'_>>,
 ) -> OpResult<Tensor> {
     let dtype = trained.iter().map(|parameter| parameter.data.dtype()).max_by_key(|dtype| dtype.size());
     let dtype = dtype.unwrap_or(DType::F32);
     let rows = trained.len();
     let runs = gradients.iter().map(|gradient| gradient.len.div_ceil(NORM_RUN)).max().unwrap_or(1);
-    let scalar = |what| cx.temporary(Shape::new(&[]), dtype, what);
-    let sums = cx.temporary(Shape::new(&[rows * runs]), DType::F32, "sums of squares")?;
+    let on_host = trained.iter().any(|parameter| parameter.gradient.is_on_host());
+    let temporary = |shape, dtype, what| cx.temporary_beside(on_host, shape, dtype, what);
+    let scalar = |what| temporary(Shape::new(&[]), dtype, what);
+    let sums = temporary(Shape::new(&[rows * runs]), DType::F32, "sums of squares")?;
     let norms: Vec<Tensor> = trained.iter().map(|_| scalar("gradient norm")).collect::<OpResult<_>>()?;
     cx.launch(kernels::Elementwise::Fill { dst: sums.operand(), value: 0.0 })?;
     cx.launch(kernels::Optimizer::SquareSums { tensors: gradients, sums: sums.operand() })?;
@@ -63,7 +57,7 @@ fn clip_factor(
     let [first, ..] = &*norms else { return scalar("norm of all gradients") };
     // Ranks exchange sums of squares in f32, for which a norm in 16 bits has no room.
     let wide = (shared.is_some() && dtype != DType::F32 && cx.memory().holds_bytes())
-        .then(|| cx.temporary(Shape::new(&[]), DType::F32, "sum of all squares"))
+        .then(|| temporary(Shape::new(&[]), DType::F32, "sum of all squares"))
         .transpose()?;
     let squares = wide.as_ref().unwrap_or(first);
     if shared.is_some() {
@@ -73,10 +67,10 @@ fn clip_factor(
         cx.launch(kernels::Optimizer::ClipFactor { sums: sums.operand(), rows, factor: first.operand(), most })?;
     }
     drop(sums);
-    let stack = |what| cx.temporary(Shape::new(&[rows]), dtype, what);
+    let stack = |what| temporary(Shape::new(&[rows]), dtype, what);
     let stacked = stack("gradient norms")?;
     let roots = match shared {
-        Some(ClipGroup { communicator, in_parts: true }) => {
+        Some(GradientGroup { communicator, in_parts: true }) => {
             let parts = stack("squares of norms of parts")?;
             let reduced = stack("squares of norms")?;
             let roots = stack("norms of whole gradients")?;
@@ -88,7 +82,7 @@ fn clip_factor(
         _ => None,
     };
     let total = scalar("norm of all gradients")?;
-    if let Some(ClipGroup { communicator, in_parts }) = shared {
+    if let Some(GradientGroup { communicator, in_parts }) = shared {
         if !in_parts {
             communicator.all_reduce(cx.memory(), squares)?;
             communicator.join(cx.memory())?;

@@ -21,12 +21,13 @@ use self::rule::{ParameterGradient, StepRule, with_gradients};
 use self::state::State;
 use vramlab_device::GradScaling;
 
-pub(crate) use clip::{ClipGroup, clip_gradients};
+pub(crate) use clip::clip_gradients;
 
 use super::config::{Config, OptimizerForm, OptimizerKind};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::parallel::steps_whole;
+use super::tape::Leaf;
 use vramlab_model::Parallelism;
 
 /// Why there is no such optimizer, or none of ranks that share in this way.
@@ -38,14 +39,21 @@ pub(crate) fn refusal(config: &Config, parallelism: Option<Parallelism>) -> Opti
     let parallelism = parallelism?;
     let what = match kind.of_bitsandbytes() {
         Some(kept) if kept.paged && !steps_whole(parallelism) => "state in unified memory is",
-        // ZeRO 1 would share out what each of the two optimizers has.
-        None if kind == OptimizerKind::Muon && (!steps_whole(parallelism) || parallelism == Parallelism::Zero1) => {
-            "matrices that Muon makes orthogonal are"
-        }
+        None if kind == OptimizerKind::Muon && !steps_whole(parallelism) => "matrices that Muon makes orthogonal are",
         _ => return None,
     };
     let text = format!("{what} not shared among ranks by {parallelism}; use --opt adamw, or ddp");
     Some(TrainError::Workload(text))
+}
+
+/// The parameters that each of the optimizers has which a program makes for this kind.
+pub(crate) fn sets(kind: OptimizerKind, leaves: &[Leaf]) -> Vec<Vec<usize>> {
+    if kind != OptimizerKind::Muon {
+        return vec![(0..leaves.len()).collect()];
+    }
+    let (hidden, others) =
+        (0..leaves.len()).partition(|&index| muon::is_hidden(&leaves[index].name, &leaves[index].data));
+    vec![hidden, others]
 }
 
 /// An optimizer and its state. Dropping it frees the state.
@@ -97,8 +105,10 @@ impl Optimizer {
             weight_decay: config.hyper.decay(config.optimizer),
             scaling,
         };
-        let parks = config.offload.parks_state();
-        let returns = config.offload.parks_parameters();
+        // What is on the host is stepped there, and waits nowhere.
+        let on_host = parameters.iter().any(|parameter| parameter.data.is_on_host());
+        let parks = config.offload.parks_state() && !on_host;
+        let returns = config.offload.parks_parameters() && !on_host;
         let parts =
             if parks { state::chunks(&parameters, |parameter| parameter.data.bytes()) } else { vec![&parameters[..]] };
         for part in parts {
@@ -119,6 +129,9 @@ impl Optimizer {
             if returns {
                 cx.return_parameters(&indices, config.pinned)?;
             }
+        }
+        if on_host {
+            cx.memory().tell_host();
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ fn stretch(matrix: &Tensor) -> f64 {
 }
 
 /// Whether a parameter is a matrix of a hidden layer: no table, no head, no bias.
-fn is_hidden(name: &str, data: &Tensor) -> bool {
+pub(super) fn is_hidden(name: &str, data: &Tensor) -> bool {
     let module = name.strip_suffix(".weight").map(|module| module.rsplit('.').next().unwrap_or(module));
     data.shape().dims().len() == 2 && !name.ends_with("bias") && !module.is_some_and(|module| OUTER.contains(&module))
 }

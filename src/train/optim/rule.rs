@@ -60,7 +60,7 @@ impl ParameterGradient {
     /// The same in a type of its own.
     pub fn state_in(&self, cx: &Context, dtype: DType, what: &str) -> OpResult<State> {
         let name = cx.memory().name(&self.named(cx, what));
-        State::new(cx.memory(), self.data.shape(), dtype, name)
+        State::new(cx.memory(), &self.data, dtype, name)
     }
 
     /// What belongs to it: `blocks.0.fc.weight.exp_avg`.
@@ -68,8 +68,11 @@ impl ParameterGradient {
         format!("{}.{what}", cx.leaves[self.index].name)
     }
 
-    /// An intermediate result like the parameter.
+    /// An intermediate result like the parameter; of one that is stepped on the host, none of the device's.
     pub fn temporary(&self, cx: &Context, what: &'static str) -> OpResult<Tensor> {
+        if self.data.is_on_host() {
+            return Ok(cx.memory().meta(self.data.shape(), self.data.dtype()));
+        }
         cx.temporary(self.data.shape(), self.data.dtype(), what)
     }
 }

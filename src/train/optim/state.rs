@@ -20,40 +20,45 @@ pub(super) struct State {
 }
 
 enum StatePlace {
-    Device(Tensor),
-    Host(HostBlock),
+    /// On the device; on the host where its parameter is there, and is stepped there.
+    Reached(Tensor),
+    /// It waits in host memory.
+    Parked(HostBlock),
 }
 
 impl State {
-    /// State on the device, not initialised.
-    pub fn new(memory: &Memory, shape: Shape, dtype: DType, name: NameId) -> OpResult<Self> {
-        Ok(Self { name, shape, dtype, place: StatePlace::Device(room(memory, name, shape, dtype)?) })
+    /// State of a parameter, where that is, not initialised.
+    pub fn new(memory: &Memory, parameter: &Tensor, dtype: DType, name: NameId) -> OpResult<Self> {
+        let shape = parameter.shape();
+        let tensor =
+            if parameter.is_on_host() { memory.host_tensor(shape, dtype)? } else { room(memory, name, shape, dtype)? };
+        Ok(Self { name, shape, dtype, place: StatePlace::Reached(tensor) })
     }
 
-    /// The tensor, while it is on the device.
+    /// The tensor, while it is where kernels reach it.
     pub const fn tensor(&self) -> Option<&Tensor> {
         match &self.place {
-            StatePlace::Device(tensor) => Some(tensor),
-            StatePlace::Host(_) => None,
+            StatePlace::Reached(tensor) => Some(tensor),
+            StatePlace::Parked(_) => None,
         }
     }
 
     /// Brings it to the device.
     pub fn fetch(&mut self, memory: &Memory) -> OpResult<()> {
-        if let StatePlace::Host(block) = &self.place {
+        if let StatePlace::Parked(block) = &self.place {
             let tensor = room(memory, self.name, self.shape, self.dtype)?;
             block.give(&tensor, StreamId::DEFAULT)?;
-            self.place = StatePlace::Device(tensor);
+            self.place = StatePlace::Reached(tensor);
         }
         Ok(())
     }
 
     /// Sends it to host memory and frees its block.
     pub fn park(&mut self, memory: &Memory, pinned: bool) -> OpResult<()> {
-        if let StatePlace::Device(tensor) = &self.place {
+        if let StatePlace::Reached(tensor) = &self.place {
             let mut block = HostBlock::new(memory, tensor.bytes(), pinned)?;
             block.take(tensor, StreamId::DEFAULT)?;
-            self.place = StatePlace::Host(block);
+            self.place = StatePlace::Parked(block);
         }
         Ok(())
     }

@@ -7,29 +7,35 @@ use vramlab_model::{Parallelism, PipelineSchedule};
 use crate::context::Context;
 use crate::member::{Member, World};
 
-use super::partition::share_of;
+use super::partition::Shares;
 use super::server::SERVER;
 use crate::schedule::{Action, order};
 use crate::workload::Model;
 
-/// For every rank of a world the lowest one that asks for the same blocks, in the same order.
-pub(crate) fn alike(cx: &Context, member: Member, model: &dyn Model) -> Vec<usize> {
+/// For every rank of a world the lowest one that asks for the same blocks, in the same order, whichever of the optimizers it has. Each
+/// kind of them has the `sets` of parameters of as many optimizers.
+pub(crate) fn alike(cx: &Context, member: Member, model: &dyn Model, kinds: &[Vec<Vec<usize>>]) -> Vec<usize> {
     let mut first_of = BTreeMap::new();
     let sizes: Vec<usize> = cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
     let ranks = (0..member.world.size()).filter_map(|rank| World::new(member.world.size(), rank));
     ranks
-        .map(|world| *first_of.entry(key(cx, model, &sizes, Member { world, ..member })).or_insert(world.rank()))
+        .map(|world| {
+            *first_of.entry(key(cx, model, (&sizes, kinds), Member { world, ..member })).or_insert(world.rank())
+        })
         .collect()
 }
 
 /// What decides the requests of a rank.
-fn key(cx: &Context, model: &dyn Model, sizes: &[usize], member: Member) -> Vec<usize> {
+fn key(cx: &Context, model: &dyn Model, (sizes, kinds): (&[usize], &[Vec<Vec<usize>>]), member: Member) -> Vec<usize> {
     let Member { parallelism, world } = member;
     match parallelism {
         // Equal parts of the batch, or of every layer.
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Tensor => Vec::new(),
         Parallelism::Server => vec![usize::from(world.rank() == SERVER)],
-        Parallelism::Zero1 => share_of(member, sizes).unwrap_or_default().into_iter().map(|own| sizes[own]).collect(),
+        Parallelism::Zero1 => {
+            let own = kinds.iter().flat_map(|sets| Shares::of(member, sizes, sets).own.unwrap_or_default());
+            own.flat_map(|own| [sizes[own], cx.leaves[own].data.shape().last()]).collect()
+        }
         Parallelism::Zero2 | Parallelism::Fsdp => cx.leaves.iter().map(|leaf| world.chunk(leaf.shard_rows())).collect(),
         Parallelism::Pipeline(schedule) => {
             let ends = [usize::from(world.rank() == 0), usize::from(world.rank() + 1 == world.size())];

@@ -5,15 +5,18 @@
 
 mod alike;
 mod construction;
+mod fused_copy;
 mod partition;
 mod pipeline;
+mod policy;
 mod reducer;
+mod rows;
 mod server;
 mod sharded;
 mod tensor;
 
 pub(super) use alike::alike;
-pub(super) use partition::share_of;
+pub(super) use partition::Shares;
 pub(super) use pipeline::PipelineStage;
 
 use super::config::{Config, Float8Recipe, Offload, OnOom, OptimizerForm, OptimizerKind};
@@ -22,10 +25,10 @@ use super::error::{OpResult, TrainError};
 use super::member::Member;
 use super::schedule::micro_batches;
 use super::workload::Model;
+use policy::{Policy, Residence};
 use reducer::Reducer;
 use server::Server;
 use sharded::ShardedModel;
-use vramlab_device::DType;
 use vramlab_model::Parallelism;
 
 /// Whether a rank runs an optimizer at all.
@@ -36,6 +39,12 @@ pub(super) const fn updates(member: Member) -> bool {
 /// Whether what a rank's optimizer steps are whole parameters, with their whole gradients: then it may be any that a card alone has.
 pub(super) const fn steps_whole(parallelism: Parallelism) -> bool {
     keeps_whole(parallelism) || matches!(parallelism, Parallelism::Zero1 | Parallelism::Server)
+}
+
+/// Whether a program unscales gradients before the optimizer's step, whatever its form: `ShardedGradScaler` reduces the flag of an
+/// overflow there alone, and a `ZeroRedundancyOptimizer` does not say that its optimizer's kernel unscales.
+pub(super) const fn unscales_first(parallelism: Parallelism) -> bool {
+    matches!(parallelism, Parallelism::Zero1 | Parallelism::Tensor | Parallelism::Pipeline(_))
 }
 
 /// Whether a rank's parameters are whole, and its own alone from step to step.
@@ -59,9 +68,8 @@ pub const fn batch_unit(parallelism: Parallelism, ranks: usize, accumulation: us
     }
 }
 
-/// Why a rank can't train so, where it can't; what one `by_host` exchanges goes through
-/// host memory.
-pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<String> {
+/// Why a rank can't train so, where it can't.
+pub(super) fn refusal(member: Member, config: &Config) -> Option<String> {
     let Member { parallelism, world } = member;
     let pipeline = matches!(parallelism, Parallelism::Pipeline(_));
     let alone = |what: &str| Some(format!("{what} is for one device; leave it out with --parallel"));
@@ -70,16 +78,21 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
             "{parallelism} shares the work of a step among ranks; give at least two, such as sim:h200x2"
         ));
     }
-    if config.float8 != Float8Recipe::Off {
-        return alone("--fp8");
+    let splits_batch =
+        matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) || parallelism.shards_parameters();
+    if config.float8 != Float8Recipe::Off && !splits_batch {
+        return Some(format!(
+            "layers in 8 bits are not recorded with {parallelism}; leave --fp8 out, or use ddp or fsdp"
+        ));
     }
     if config.offload == Offload::ParametersAndActivations {
         return alone("--offload parameters+activations");
     }
-    if config.offload == Offload::Parameters && !keeps_whole(parallelism) {
+    let parks = keeps_whole(parallelism) || parallelism.shards_parameters();
+    if config.offload == Offload::Parameters && !parks {
         return Some(format!(
             "hooks that fetch a layer's parameters find none of their own under {parallelism}, which passes parameters on, or parts of \
-             them; use --offload optimizer, or ddp"
+             them; use --offload optimizer, or ddp or fsdp"
         ));
     }
     if config.tiled_mlp {
@@ -87,7 +100,9 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
         return alone("--tiled-mlp");
     }
     if config.on_oom != OnOom::Stop {
-        return alone("--on-oom");
+        let text = "a rank that leaves its step by an exception leaves the others waiting for what it would exchange, and no `except` of \
+                    theirs is reached; leave --on-oom out with --parallel";
+        return Some(text.into());
     }
     if parallelism == Parallelism::Tensor && config.loss_head.is_fused() {
         return Some("a fused loss has the whole head, of which each rank of tp has a part; leave --loss out".into());
@@ -99,14 +114,14 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     if in_bytes && !steps_whole(parallelism) {
         return Some(format!("moments in 8 bits are not shared among ranks by {parallelism}; use --opt adamw, or ddp"));
     }
-    if config.amp.scales() && !matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) {
-        return Some(format!("gradients of fp16 are scaled, which {parallelism} does not do here; use --amp bf16"));
-    }
-    if by_host && config.amp.dtype().is_some() {
-        return Some("ranks on the processor have no autocast; leave --amp out, or take cards".to_owned());
+    if config.amp.scales() && parallelism == Parallelism::Server {
+        let text = "a gradient scaler looks at whole gradients on every rank, and ps has them on rank 0 alone; use --amp bf16, or ddp";
+        return Some(text.into());
     }
     if config.hyper.clip.is_some() && parallelism == Parallelism::Tensor {
-        return Some("the norm of gradients of which some are split is not simulated with tp; leave --clip out".into());
+        let text = "clip_grad_norm_ takes no whole gradients beside DTensors (tp_plan), and of layers that are split by hand each rank's \
+                    norm is another, so that whole parameters would part; leave --clip out, or use ddp or fsdp";
+        return Some(text.into());
     }
     let micro_batches = micro_batches(config.accumulation);
     if pipeline && !config.batch.is_multiple_of(micro_batches) {
@@ -119,6 +134,17 @@ pub(super) fn refusal(member: Member, config: &Config, by_host: bool) -> Option<
     None
 }
 
+/// What parts of parameters beside whole ones keep PyTorch from, of a model that is loaded in parts (`tp_plan`): its kernels for many
+/// tensors at once refuse `DTensor`s beside tensors.
+pub(super) fn refusal_in_parts(cx: &Context, config: &Config) -> Option<String> {
+    if !cx.in_parts || !config.amp.scales() {
+        return None;
+    }
+    let text = "GradScaler fails with tp_plan: _amp_foreach_non_finite_check_and_unscale_ takes no mixed torch.Tensor and DTensor; use \
+                --amp bf16, or ddp or fsdp";
+    Some(text.into())
+}
+
 /// The form of a rank's optimizer. PyTorch's kernels for many parameters at once refuse parts of parameters beside whole ones, so that
 /// transformers' `Trainer` takes them one by one (`foreach=False`).
 pub(super) const fn form(cx: &Context, wanted: OptimizerForm) -> OptimizerForm {
@@ -128,20 +154,29 @@ pub(super) const fn form(cx: &Context, wanted: OptimizerForm) -> OptimizerForm {
 /// Why ranks that train can't go from `present` to `wanted`, where they can't: what their model was wrapped with stays.
 pub(super) fn fixed(member: Member, present: &Config, wanted: &Config) -> Option<String> {
     let way = member.parallelism;
-    let precision = way.shards_parameters() && present.amp.dtype() != wanted.amp.dtype();
-    precision
-        .then(|| format!("{way} gathers parameters in the type that it was given at the start; start again with --amp"))
+    if !way.shards_parameters() {
+        return None;
+    }
+    let residence = |config: &Config| Residence::of(config.offload, config.pinned);
+    if present.amp.dtype() != wanted.amp.dtype() {
+        return Some(format!(
+            "{way} gathers parameters in the type that it was given at the start; start again with --amp"
+        ));
+    }
+    (residence(present) != residence(wanted))
+        .then(|| format!("{way} has its shards where it was told at the start; start again with --offload, or --pin"))
 }
 
 /// Wraps a model that is made, with its batches: construction, and the hooks of the steps.
 ///
-/// `lower` is the type of mixed precision, where there is one. Of a pipeline, the stage.
+/// Of a pipeline, the stage.
 pub(super) fn wrap(
     cx: &mut Context,
     member: Member,
-    lower: Option<DType>,
+    config: &Config,
     model: &dyn Model,
 ) -> OpResult<Option<PipelineStage>> {
+    let lower = config.amp.dtype();
     let needs_blocks = match member.parallelism {
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 | Parallelism::Server => false,
         Parallelism::Zero2 | Parallelism::Fsdp => cx.units.is_empty(),
@@ -187,9 +222,12 @@ pub(super) fn wrap(
         Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 => {
             cx.hooks = Some(Box::new(Reducer::wrap(cx, member)?));
         }
-        Parallelism::Zero2 => cx.hooks = Some(Box::new(ShardedModel::wrap(cx, member.world, lower, false)?)),
         Parallelism::Tensor => tensor::split(cx)?,
-        Parallelism::Fsdp => cx.hooks = Some(Box::new(ShardedModel::wrap(cx, member.world, lower, true)?)),
+        Parallelism::Fsdp | Parallelism::Zero2 => {
+            let reshards = member.parallelism == Parallelism::Fsdp;
+            let residence = Residence::of(config.offload, config.pinned);
+            cx.hooks = Some(Box::new(ShardedModel::wrap(cx, member.world, Policy { lower, reshards, residence })?));
+        }
         Parallelism::Server => cx.hooks = Some(Box::new(Server::wrap(cx, member.world)?)),
     }
     construction::barrier(cx)?;

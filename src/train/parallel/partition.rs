@@ -5,38 +5,51 @@ use vramlab_model::Parallelism;
 use super::server::SERVER;
 use crate::member::Member;
 
-/// The parameters that this rank's optimizer updates, in its order; `None`: all of them.
-///
-/// `ZeroRedundancyOptimizer` sorts parameters by size, the largest first, and hands each to the rank with the fewest elements
-/// so far, the lowest of equals.
-pub(crate) fn share_of(member: Member, sizes: &[usize]) -> Option<Vec<usize>> {
-    match member.parallelism {
-        Parallelism::Zero1 => {}
-        Parallelism::Server if member.world.rank() != SERVER => return Some(Vec::new()),
-        _ => return None,
-    }
-    let owners = owners(member.world.size(), sizes);
-    Some(by_size(sizes).into_iter().filter(|&parameter| owners[parameter] == member.world.rank()).collect())
+/// How ranks share out what optimizers update.
+pub(crate) struct Shares {
+    /// The parameters that this rank's optimizers update, in their order; none where it updates all of them.
+    pub own: Option<Vec<usize>>,
+    /// By parameter, the rank whose optimizer updates it, where ranks have it whole and share the work.
+    pub owners: Option<Vec<usize>>,
 }
 
-/// Parameters by size, the largest first.
-fn by_size(sizes: &[usize]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..sizes.len()).collect();
+impl Shares {
+    /// Those of a rank. Each of the `sets` of parameters has an optimizer of its own, which is shared out by itself; `sizes` are those of
+    /// all parameters.
+    ///
+    /// `ZeroRedundancyOptimizer` sorts parameters by size, the largest first, and hands each to the rank with the fewest elements
+    /// so far, the lowest of equals.
+    pub fn of(member: Member, sizes: &[usize], sets: &[Vec<usize>]) -> Self {
+        match member.parallelism {
+            Parallelism::Zero1 => {}
+            Parallelism::Server if member.world.rank() != SERVER => {
+                return Self { own: Some(Vec::new()), owners: None };
+            }
+            _ => return Self { own: None, owners: None },
+        }
+        let mut owners = vec![0; sizes.len()];
+        let mut own = Vec::new();
+        for set in sets {
+            let mut elements = vec![0_usize; member.world.size()];
+            for parameter in by_size(sizes, set) {
+                let least = elements.iter_mut().enumerate().min_by_key(|(rank, elements)| (**elements, *rank));
+                let Some((rank, least)) = least else { continue };
+                *least = least.saturating_add(sizes[parameter]);
+                owners[parameter] = rank;
+                if rank == member.world.rank() {
+                    own.push(parameter);
+                }
+            }
+        }
+        Self { own: Some(own), owners: Some(owners) }
+    }
+}
+
+/// The parameters of a set by size, the largest first.
+fn by_size(sizes: &[usize], set: &[usize]) -> Vec<usize> {
+    let mut order = set.to_vec();
     order.sort_by_key(|&parameter| std::cmp::Reverse(sizes[parameter]));
     order
-}
-
-/// By parameter, the rank whose optimizer updates it.
-pub(super) fn owners(ranks: usize, sizes: &[usize]) -> Vec<usize> {
-    let (mut elements, mut owners) = (vec![0_usize; ranks], vec![0; sizes.len()]);
-    for parameter in by_size(sizes) {
-        let least = elements.iter_mut().enumerate().min_by_key(|(rank, elements)| (**elements, *rank));
-        if let Some((rank, least)) = least {
-            *least = least.saturating_add(sizes[parameter]);
-            owners[parameter] = rank;
-        }
-    }
-    owners
 }
 
 #[cfg(test)]
@@ -44,13 +57,23 @@ mod tests {
     use super::*;
     use crate::member::World;
 
+    fn shares(rank: usize, sizes: &[usize], sets: &[Vec<usize>]) -> Shares {
+        Shares::of(Member { parallelism: Parallelism::Zero1, world: World::new(2, rank).unwrap() }, sizes, sets)
+    }
+
     #[test]
     fn the_largest_go_first_and_to_whoever_has_least() {
-        let share = |rank, sizes: &[usize]| {
-            share_of(Member { parallelism: Parallelism::Zero1, world: World::new(2, rank).unwrap() }, sizes).unwrap()
-        };
+        let share = |rank, sizes: &[usize]| shares(rank, sizes, &[(0..sizes.len()).collect()]).own.unwrap();
         assert_eq!(share(0, &[3, 8, 3, 4]), [1]);
         assert_eq!(share(1, &[3, 8, 3, 4]), [3, 0, 2]);
         assert_eq!(share(0, &[1, 1, 1]), [0, 2]);
+    }
+
+    #[test]
+    fn each_optimizer_is_shared_out_by_itself() {
+        let sets = [vec![1, 3], vec![0, 2]];
+        assert_eq!(shares(0, &[3, 8, 3, 4], &sets).own.unwrap(), [1, 0]);
+        assert_eq!(shares(1, &[3, 8, 3, 4], &sets).own.unwrap(), [3, 2]);
+        assert_eq!(shares(1, &[3, 8, 3, 4], &sets).owners.unwrap(), [0, 0, 1, 1]);
     }
 }

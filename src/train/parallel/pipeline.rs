@@ -11,6 +11,7 @@ use crate::error::{OpResult, TrainError};
 use crate::graph::Graph;
 use crate::member::{UnevenSplit, World};
 use crate::memory::HeldMark;
+use crate::scaler::Scaler;
 use crate::schedule::{Action, order};
 use crate::shape::Shape;
 use crate::tensor::{GradientTarget, Tensor};
@@ -26,6 +27,7 @@ fn pickled(shape: Shape, dtype: DType) -> usize {
     const ALL_BUT_NUMBERS: usize = 88;
     let name = match dtype {
         DType::Bf16 => "bfloat16".len(),
+        DType::F16 => "float16".len(),
         _ => "float32".len(),
     };
     let bytes = |number: usize| match number {
@@ -284,8 +286,14 @@ impl PipelineStage {
         Ok(shapes)
     }
 
-    /// Forward of one micro-batch, and its loss on the last stage.
-    pub fn forward(&mut self, cx: &mut Context, model: &dyn Model, number: usize, batch: &Batch) -> OpResult<()> {
+    /// Forward of one micro-batch, and on the last stage its loss, which a `scaler` multiplies.
+    pub fn forward(
+        &mut self,
+        cx: &mut Context,
+        model: &dyn Model,
+        (number, batch): (usize, &Batch),
+        scaler: Option<&mut Scaler>,
+    ) -> OpResult<()> {
         let input_gradient = Rc::new(RefCell::new(None));
         cx.begin_graph();
         let arrival = self.arrival(cx)?;
@@ -305,7 +313,14 @@ impl PipelineStage {
         let begun = cx.memory().mark(StreamId::DEFAULT)?;
         let given = Batch { input, ..batch.clone() };
         let output = model.stage_forward(cx, &given, &self.part, self.checkpointing)?;
-        let loss = if self.part.last { Some(model.stage_loss(cx, &output, &given)?) } else { None };
+        let loss = match (self.part.last, scaler) {
+            (false, _) => None,
+            (true, None) => Some(model.stage_loss(cx, &output, &given)?),
+            (true, Some(scaler)) => {
+                let loss = model.stage_loss(cx, &output, &given)?;
+                Some(scaler.scale(cx, &loss)?)
+            }
+        };
         if self.part.last {
             self.outputs.push(output.detach());
         } else {

@@ -10,7 +10,6 @@ use vramlab_device::{DType, kernels};
 use vramlab_model::{Category, DDP_BUCKET, Parallelism};
 
 use super::construction;
-use super::partition::owners;
 use crate::communicator::Communicator;
 use crate::member::Member;
 
@@ -71,10 +70,7 @@ impl Reducer {
             order: Some(Vec::new()),
             modules_buffers,
             sends_buffers: true,
-            owners: (parallelism == Parallelism::Zero1).then(|| {
-                let sizes: Vec<usize> = cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
-                owners(world.size(), &sizes)
-            }),
+            owners: None,
         };
         let trained: Vec<usize> = (0..cx.leaves.len()).filter(|&parameter| !cx.leaves[parameter].frozen).collect();
         reducer.make_buckets(cx, &trained, [Bytes(u64::MAX); 2])?;
@@ -194,6 +190,10 @@ impl Hooks<Context> for Reducer {
             }
         }
         Ok(())
+    }
+
+    fn updated_by(&mut self, owners: Vec<usize>) {
+        self.owners = Some(owners);
     }
 
     fn after_optimizer(&mut self, cx: &mut Context) -> OpResult<()> {

@@ -7,15 +7,15 @@ use crate::memory::Memory;
 use crate::shape::Shape;
 use crate::tape::{Leaf, Shard};
 use crate::tensor::Tensor;
-use vramlab_allocator::units::{Address, StreamId};
-use vramlab_device::{DType, kernels};
+use vramlab_allocator::units::StreamId;
+use vramlab_device::{CopyPath, DType, kernels};
 use vramlab_model::{ALL_GATHER, Category};
 
+use super::fused_copy::{PIECE, addresses_on_device, chunk_cat, chunk_cat_room};
+use super::policy::{Policy, Residence};
+use super::rows::{Rows, copy, copy_parts};
 use crate::communicator::{Communicator, bytes_of};
 use crate::member::World;
-
-/// Bytes that one thread block of `split_with_sizes_copy` and of `_chunk_cat` copies.
-const PIECE: u64 = 2048;
 
 /// Parameters that are gathered and reduced together: those of one unit, or what is left for the root.
 struct ShardGroup {
@@ -37,10 +37,7 @@ enum ShardState {
 pub(super) struct ShardedModel {
     gathering: Communicator,
     reducing: Communicator,
-    /// The type of gathered parameters, and of gradients before they are reduced in f32; each has its own where there is none.
-    lower: Option<DType>,
-    /// Parameters are sharded again when their unit's forward has returned.
-    reshards: bool,
+    policy: Policy,
     /// Units in order, the root last.
     groups: Vec<ShardGroup>,
     /// The last all-gather's output in a forward: it is kept until the next one has been copied out.
@@ -51,15 +48,14 @@ pub(super) struct ShardedModel {
 
 impl ShardedModel {
     /// Shards the units in order, then the root.
-    pub fn wrap(cx: &mut Context, world: World, lower: Option<DType>, reshards: bool) -> OpResult<Self> {
+    pub fn wrap(cx: &mut Context, world: World, policy: Policy) -> OpResult<Self> {
         let units = cx.units.clone();
         let root = (0..cx.leaves.len()).filter(|parameter| !units.iter().any(|unit| unit.contains(parameter)));
         let groups: Vec<Vec<usize>> = units.iter().cloned().chain([root.collect()]).collect();
         let mut sharded = Self {
             gathering: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
             reducing: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
-            lower,
-            reshards,
+            policy,
             groups: Vec::new(),
             last_gathered: None,
             reduced: None,
@@ -67,16 +63,17 @@ impl ShardedModel {
         for parameters in groups {
             cx.op("shard parameters", |cx| {
                 let shards: Vec<Tensor> =
-                    parameters.iter().map(|&parameter| shard(cx, world, parameter)).collect::<OpResult<_>>()?;
+                    parameters.iter().map(|&parameter| sharded.shard(cx, parameter)).collect::<OpResult<_>>()?;
                 for (&parameter, data) in parameters.iter().zip(shards) {
                     let leaf = &mut cx.leaves[parameter];
                     leaf.data.storage().empty();
-                    leaf.shard = Some(Shard { data, gradient: None });
+                    leaf.shard = Some(Shard { data, gradient: None, room: None });
                 }
                 Ok(())
             })?;
             sharded.groups.push(ShardGroup { parameters, state: ShardState::Sharded });
         }
+        cx.memory().tell_host();
         Ok(sharded)
     }
 
@@ -96,7 +93,7 @@ impl ShardedModel {
     /// The type that a parameter is gathered in. Bytes of a matrix in 4 bits stay what they are.
     fn gathered(&self, cx: &Context, parameter: usize) -> DType {
         let leaf = &cx.leaves[parameter];
-        self.lower.filter(|_| leaf.packed_in.is_none()).unwrap_or_else(|| leaf.trained().0.dtype())
+        self.policy.lower.filter(|_| leaf.packed_in.is_none()).unwrap_or_else(|| leaf.trained().0.dtype())
     }
 
     /// Shards in the type that is gathered, where that is not their own, then the all-gather into one flat tensor of all ranks.
@@ -119,10 +116,11 @@ impl ShardedModel {
             let bytes: u64 = shards.iter().map(|(_, dtype, elements)| dtype.bytes(*elements).get()).sum();
             (DType::U8, usize::try_from(bytes).unwrap_or(usize::MAX))
         };
-        let lower = self.lower.unwrap_or(DType::F32);
+        let lower = self.policy.lower.unwrap_or(DType::F32);
         cx.op(ALL_GATHER, |cx| {
+            let fetched = self.fetch(cx, &shards)?;
             let memory = cx.memory();
-            let cast = if cast == 0 {
+            let cast = if cast == 0 || !fetched.is_empty() {
                 None
             } else {
                 let name = memory.name_here("shards in lower precision");
@@ -132,24 +130,57 @@ impl ShardedModel {
             let output = memory.named_tensor(shape, dtype, Category::Communication, name, stream)?;
             drop(cast);
             if memory.holds_bytes() {
-                self.copy_in(cx, group, &output)?;
+                self.copy_in(cx, (&shards, &fetched), &output)?;
             }
+            drop(fetched);
             self.gathering.all_gather(cx.memory(), &output)?;
             Ok(output)
         })
     }
 
-    /// Copies a group's shards to this rank's place in `output`, each with room for as many elements as the first rank has.
-    fn copy_in(&self, cx: &mut Context, group: usize, output: &Tensor) -> OpResult<()> {
+    /// Shards that wait in host memory, on the device and in the type that is gathered; none where they are there.
+    fn fetch(&self, cx: &mut Context, shards: &[(usize, DType, usize)]) -> OpResult<Vec<Tensor>> {
+        let Residence::Host { pinned } = self.policy.residence else { return Ok(Vec::new()) };
+        let stream = self.gathering.stream();
+        let fetched = shards.iter().map(|&(parameter, dtype, elements)| {
+            let shard = cx.leaves[parameter].trained().0.clone();
+            let room = Shape::new(&[elements]);
+            let new = |cx: &Context, dtype, what| {
+                let memory = cx.memory();
+                memory.named_tensor(room, dtype, Category::Communication, memory.name_here(what), stream)
+            };
+            let arrived = new(cx, shard.dtype(), "shard from host memory")?;
+            let path = CopyPath { to_host: false, pinned };
+            cx.memory().spend_host_copy(path, arrived.bytes(), stream)?;
+            copy_bytes(cx, &shard, &arrived)?;
+            if shard.dtype() == dtype {
+                return Ok(arrived);
+            }
+            let lower = new(cx, dtype, "shard in lower precision")?;
+            copy(cx, Rows::new(&arrived, 0, elements), Rows::new(&lower, 0, elements), [1, shard.numel()])?;
+            Ok(lower)
+        });
+        fetched.collect()
+    }
+
+    /// Copies a group's shards, or what was `fetched` of them, to this rank's place in `output`, each with room for as many elements as
+    /// the first rank has.
+    fn copy_in(
+        &self,
+        cx: &mut Context,
+        (shards, fetched): (&[(usize, DType, usize)], &[Tensor]),
+        output: &Tensor,
+    ) -> OpResult<()> {
         let mut offset = output.numel() / self.world().size() * self.world().rank();
-        for (&parameter, elements) in self.groups[group].parameters.iter().zip(self.shard_elements(cx, group)) {
-            let (shard, dtype) = (cx.leaves[parameter].trained().0.clone(), self.gathered(cx, parameter));
+        for (number, &(parameter, dtype, elements)) in shards.iter().enumerate() {
+            let own = cx.leaves[parameter].trained().0;
+            let shard = fetched.get(number).map_or_else(|| own.clone(), |fetched| fetched.window(own.shape(), 0));
             let each = size_as(output.dtype(), dtype);
             let to = Rows::new(output, offset, each * elements);
             if shard.dtype() == dtype {
                 copy(cx, Rows::new(&shard, 0, each * elements).as_part_of(output), to, [1, each * shard.numel()])?;
             } else {
-                copy(cx, Rows::new(&shard, 0, elements), Rows { dtype, ..to }, [1, shard.numel()])?;
+                copy(cx, Rows::new(&shard, 0, elements), to.of_type(dtype), [1, shard.numel()])?;
             }
             offset += each * elements;
         }
@@ -259,16 +290,16 @@ impl ShardedModel {
         let (parameters, mut gradients): (Vec<usize>, Vec<Tensor>) = gradients.into_iter().unzip();
         // Mixed precision reduces in f32; else gradients are reduced in their own type.
         let own = gradients.first().map_or(DType::F32, Tensor::dtype);
-        let reduced_in = self.lower.map_or(own, |_| DType::F32);
+        let reduced_in = self.policy.lower.map_or(own, |_| DType::F32);
         let kept_in = parameters.first().map_or(own, |&parameter| cx.leaves[parameter].trained().0.dtype());
         let output = cx.op("reduce-scatter", |cx| {
             let (room, name) = (Shape::new(&[whole * world.size()]), cx.memory().name_here("reduce-scatter input"));
             let input = cx.memory().named_tensor(room, reduced_in, Category::Communication, name, StreamId::DEFAULT)?;
-            let pieces: u64 = elements.iter().map(|&n| reduced_in.bytes(n).get().div_ceil(PIECE)).sum();
-            drop(addresses_on_device(cx, 6 * elements.len() as u64 + 2 + pieces)?);
+            let padded = chunk_cat_room(cx, &gradients, &elements, (reduced_in, world))?;
             if cx.memory().holds_bytes() {
                 chunk_cat(cx, &input, &gradients, &elements)?;
             }
+            drop(padded);
             // The variable of PyTorch's loop keeps the last one.
             let last = gradients.pop();
             gradients.clear();
@@ -292,8 +323,9 @@ impl ShardedModel {
             Ok(kept)
         })?;
         let accumulates = parameters.iter().any(|&parameter| cx.leaves[parameter].trained().1.is_some());
-        if accumulates && cx.memory().exchanges() {
-            // What is added has to be there.
+        let on_host = self.policy.residence != Residence::Device;
+        if (accumulates || on_host) && cx.memory().exchanges() {
+            // What is added, or copied to the host, has to be there.
             self.reducing.join(cx.memory())?;
         }
         let mut offset = 0;
@@ -302,21 +334,66 @@ impl ShardedModel {
             let (data, sum) = leaf.trained();
             let view = output.window(data.shape(), offset);
             offset += elements;
-            match sum.cloned() {
+            match (sum.cloned(), self.policy.residence) {
                 // A program that reduces in every micro-batch accumulates shards.
-                Some(sum) => {
+                (Some(sum), residence) => {
+                    if residence != Residence::Device {
+                        // What is added on the host has to be there, pinned or not.
+                        let path = CopyPath { to_host: true, pinned: false };
+                        cx.memory().spend_host_copy(path, view.bytes(), self.reducing.stream())?;
+                    }
                     cx.launch(kernels::Elementwise::Add { a: sum.operand(), b: view.operand(), dst: sum.operand() })?;
                 }
-                None => leaf.shard_gradient(view),
+                (None, Residence::Device) => leaf.shard_gradient(view),
+                (None, Residence::Host { pinned }) => self.send_gradient(cx, parameter, &view, pinned)?,
             }
         }
         Ok(())
+    }
+
+    /// Copies the gradient of a shard to host memory, where it is the shard's.
+    fn send_gradient(&self, cx: &mut Context, parameter: usize, gradient: &Tensor, pinned: bool) -> OpResult<()> {
+        let memory = cx.memory();
+        memory.spend_host_copy(CopyPath { to_host: true, pinned }, gradient.bytes(), self.reducing.stream())?;
+        let kept = cx.leaves[parameter].shard.as_ref().and_then(|shard| shard.room.clone());
+        let room = kept.map_or_else(|| memory.host_tensor(gradient.shape(), gradient.dtype()), Ok)?;
+        copy_bytes(cx, gradient, &room)?;
+        if let Some(shard) = &mut cx.leaves[parameter].shard {
+            (shard.gradient, shard.room) = (Some(room.clone()), Some(room));
+        }
+        Ok(())
+    }
+
+    /// A rank's rows of a parameter, in a block with room for as many as the first rank has.
+    fn shard(&self, cx: &mut Context, parameter: usize) -> OpResult<Tensor> {
+        let world = self.world();
+        let leaf = &cx.leaves[parameter];
+        let (memory, shape): (&Memory, Shape) = (cx.memory(), leaf.data.shape());
+        let each = padded(world, leaf);
+        let rows = match leaf.packed_in {
+            // What they are said to be may be longer than they are.
+            Some(_) => each.min(shape.numel().saturating_sub(each * world.rank())),
+            None => world.chunk(leaf.shard_rows()),
+        };
+        let room = Shape::new(&[each]);
+        let name = memory.name(&leaf.name);
+        let block = memory.named_tensor(room, leaf.data.dtype(), Category::Parameter, name, StreamId::DEFAULT)?;
+        let shard = block.window(shape.with_first(rows), 0);
+        if memory.holds_bytes() && rows > 0 {
+            let own = leaf.data.window(shard.shape(), each * world.rank());
+            memory.write(&shard, &bytes_of(memory, &own)?)?;
+        }
+        let Residence::Host { .. } = self.policy.residence else { return Ok(shard) };
+        let parked = memory.host_tensor(room, leaf.data.dtype())?.window(shard.shape(), 0);
+        memory.spend_host_copy(CopyPath { to_host: true, pinned: false }, block.bytes(), StreamId::DEFAULT)?;
+        copy_bytes(cx, &shard, &parked)?;
+        Ok(parked)
     }
 }
 
 impl Hooks<Context> for ShardedModel {
     fn enter_model(&mut self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
-        let input = match self.lower {
+        let input = match self.policy.lower {
             Some(lower) if input.dtype() == DType::F32 => cx.cast(&input, lower, "input in lower precision")?,
             _ => input,
         };
@@ -326,7 +403,7 @@ impl Hooks<Context> for ShardedModel {
     }
 
     fn leave_model(&mut self, cx: &mut Context) -> OpResult<()> {
-        if self.reshards {
+        if self.policy.reshards {
             self.reshard(cx, self.root());
         }
         self.last_gathered = None;
@@ -346,7 +423,7 @@ impl Hooks<Context> for ShardedModel {
     }
 
     fn leave_unit(&mut self, cx: &mut Context, unit: usize) -> OpResult<()> {
-        if self.reshards {
+        if self.policy.reshards {
             self.reshard(cx, unit);
         }
         Ok(())
@@ -377,6 +454,11 @@ impl Hooks<Context> for ShardedModel {
         }
         self.reducing.join(cx.memory())?;
         self.reduced = None;
+        if self.policy.residence != Residence::Device {
+            // Gradients are on the host before anything there reads them.
+            cx.memory().synchronize();
+            cx.memory().tell_host();
+        }
         Ok(())
     }
 
@@ -403,103 +485,11 @@ fn size_as(gathered: DType, dtype: DType) -> usize {
     if gathered == DType::U8 { usize::try_from(dtype.size()).unwrap_or(1) } else { 1 }
 }
 
-/// A rank's rows of a parameter, in a block with room for as many as the first rank has.
-fn shard(cx: &Context, world: World, parameter: usize) -> OpResult<Tensor> {
-    let leaf = &cx.leaves[parameter];
-    let (memory, shape): (&Memory, Shape) = (cx.memory(), leaf.data.shape());
-    let each = padded(world, leaf);
-    let rows = match leaf.packed_in {
-        // What they are said to be may be longer than they are.
-        Some(_) => each.min(shape.numel().saturating_sub(each * world.rank())),
-        None => world.chunk(leaf.shard_rows()),
-    };
-    let room = Shape::new(&[each]);
-    let name = memory.name(&leaf.name);
-    let block = memory.named_tensor(room, leaf.data.dtype(), Category::Parameter, name, StreamId::DEFAULT)?;
-    let shard = block.window(shape.with_first(rows), 0);
-    if memory.holds_bytes() && rows > 0 {
-        let own = leaf.data.window(shard.shape(), each * world.rank());
-        memory.write(&shard, &bytes_of(memory, &own)?)?;
-    }
-    Ok(shard)
-}
-
-/// `_chunk_cat`: for each rank its rows of every gradient, padded with zeros.
-fn chunk_cat(cx: &mut Context, input: &Tensor, gradients: &[Tensor], elements: &[usize]) -> OpResult<()> {
-    cx.launch(kernels::Elementwise::Fill { dst: input.flat(), value: 0.0 })?;
-    let each: usize = elements.iter().sum();
-    let mut offset = 0;
-    for (gradient, &elements) in gradients.iter().zip(elements) {
-        let (from, to) = (Rows::new(gradient, 0, elements), Rows::new(input, offset, each));
-        copy_parts(cx, from, to, elements, gradient.numel())?;
-        offset += elements;
-    }
-    Ok(())
-}
-
-/// Rows in a tensor, one row's start behind the other by a stride.
-#[derive(Clone, Copy)]
-struct Rows {
-    first: Address,
-    dtype: DType,
-    /// In elements.
-    stride: usize,
-}
-
-impl Rows {
-    /// Those of `tensor` from element `offset` on.
-    fn new(tensor: &Tensor, offset: usize, stride: usize) -> Self {
-        let dtype = tensor.dtype();
-        Self { first: tensor.address().offset(dtype.bytes(offset)), dtype, stride }
-    }
-
-    /// The same bytes as elements of `whole`, whose type is theirs, or bytes.
-    fn as_part_of(self, whole: &Tensor) -> Self {
-        Self { dtype: whole.dtype(), ..self }
-    }
-
-    /// From row `number` on.
-    fn from(self, number: usize) -> Self {
-        Self { first: self.first.offset(self.dtype.bytes(self.stride * number)), ..self }
-    }
-}
-
-/// Copies `count` elements in rows of `length`, of which the last may be shorter.
-fn copy_parts(cx: &mut Context, from: Rows, to: Rows, length: usize, count: usize) -> OpResult<()> {
-    let (whole, rest) = (count / length.max(1), count % length.max(1));
-    copy(cx, from, to, [whole, length])?;
-    copy(cx, from.from(whole), to.from(whole), [1, rest])
-}
-
-/// Copies `[rows, length]` elements, in the type of where they go.
-fn copy(cx: &mut Context, from: Rows, to: Rows, [rows, length]: [usize; 2]) -> OpResult<()> {
-    if rows * length == 0 {
+/// Copies the elements of `from` to the front of `to`, between device and host, where there are bytes: the copy's time is spent already.
+fn copy_bytes(cx: &mut Context, from: &Tensor, to: &Tensor) -> OpResult<()> {
+    let count = from.numel();
+    if !cx.memory().holds_bytes() {
         return Ok(());
     }
-    let strides = |of: Rows| [rows * of.stride, rows * of.stride, of.stride, 1];
-    if from.dtype == to.dtype {
-        return cx.launch(kernels::Strided::Copy {
-            src: from.first,
-            dst: to.first,
-            dtype: from.dtype,
-            shape: [1, 1, rows, length],
-            src_strides: strides(from),
-            dst_strides: strides(to),
-        });
-    }
-    cx.launch(kernels::Strided::Cast {
-        src: from.first,
-        src_dtype: from.dtype,
-        dst: to.first,
-        dst_dtype: to.dtype,
-        shape: [1, 1, rows, length],
-        src_strides: strides(from),
-        dst_strides: strides(to),
-    })
-}
-
-/// A list of addresses that a fused copy reads, for as long as it takes.
-fn addresses_on_device(cx: &Context, addresses: u64) -> OpResult<Tensor> {
-    let len = usize::try_from(addresses).unwrap_or(usize::MAX);
-    cx.temporary(Shape::new(&[len]), DType::I64, "addresses of a fused copy")
+    copy(cx, Rows::new(from, 0, count), Rows::new(to, 0, count), [1, count])
 }

@@ -1,13 +1,14 @@
 //! What steps of all kinds are made of: batches, forward passes, phases, the optimizer.
 
+use crate::communicator::GradientGroup;
 use crate::config::{DataPath, ZeroGrad};
 use crate::context::Context;
+use crate::data::Turns;
 use crate::error::{Interrupt, OpResult, TrainError};
-use crate::member::Member;
 use crate::memory::BlockHandle;
 use crate::offload::Offloader;
-use crate::optim::{ClipGroup, clip_gradients};
-use crate::parallel;
+use crate::optim::clip_gradients;
+use crate::parallel::{self, PipelineStage};
 use crate::tensor::Tensor;
 use crate::workload::Batch;
 use vramlab_allocator::units::StreamId;
@@ -72,14 +73,10 @@ impl Trainer {
             return Ok(batch);
         }
         let position = self.steps * self.accumulation() as u64 + micro as u64;
-        // Ranks that share a batch take turns with the batches that there are.
-        let (ranks, rank) = match self.member {
-            Some(Member { parallelism, world }) if parallelism.splits_batch() => (world.size(), world.rank()),
-            _ => (1, 0),
-        };
+        let turns = Turns::of_member(self.member);
         let nth = |count: usize| {
-            let count = count.max(1);
-            (usize::try_from(position % count as u64).unwrap_or(0) * ranks + rank) % count
+            let count = count.max(1) as u64;
+            usize::try_from(turns.of(position % count) % count).unwrap_or(0)
         };
         let none = || Interrupt::Failed(TrainError::Data("the workload has no batches".into()));
         if self.config.data == DataPath::Host {
@@ -106,15 +103,9 @@ impl Trainer {
         let stage = self.stage.as_ref();
         let clip = |cx: &mut Context| {
             let Some(most) = config.hyper.clip else { return Ok(()) };
-            let hooks = cx.hooks.take();
-            let in_parts = hooks.as_ref().and_then(|hooks| hooks.gradients_in_parts());
-            let shared = in_parts.map(|communicator| ClipGroup { communicator, in_parts: true }).or_else(|| {
-                let communicator = stage?.communicator();
-                Some(ClipGroup { communicator, in_parts: false })
-            });
-            let clipped = clip_gradients(cx, &parameters.clone().collect::<Vec<_>>(), most, shared);
-            cx.hooks = hooks;
-            clipped
+            with_shared(cx, stage, |cx, shared| {
+                clip_gradients(cx, &parameters.clone().collect::<Vec<_>>(), most, shared)
+            })
         };
         if !config.amp.scales() {
             clip(cx)?;
@@ -123,9 +114,14 @@ impl Trainer {
         }
         // Of two players the discriminator, which steps first.
         let skip = last && self.scaler.skips(config.hyper.scaler_skips);
-        // Clipping unscales first.
-        if optimizer.scales_itself() && config.hyper.clip.is_none() {
-            let Some(checked) = self.scaler.check(cx, parameters.clone(), skip)? else { return Ok((false, None)) };
+        let scaler = &self.scaler;
+        // Clipping unscales first, and so does a program whose scaler reduces the flag where it unscales. A share's optimizer does not
+        // say that its kernel does it.
+        let unscales_first = config.hyper.clip.is_some()
+            || self.member.is_some_and(|member| parallel::unscales_first(member.parallelism));
+        if optimizer.scales_itself() && !unscales_first {
+            let checked = with_shared(cx, stage, |cx, shared| scaler.check(cx, parameters.clone(), skip, shared))?;
+            let Some(checked) = checked else { return Ok((false, None)) };
             optimizer.step(cx, config, updated, steps, Some(checked.scaling()))?;
             // The kernel has not waited for this, and PyTorch would not: it is for the report only.
             let memory = cx.memory();
@@ -135,7 +131,8 @@ impl Trainer {
             }
             return Ok((!overflowed, Some(checked.found_inf)));
         }
-        let Some(found_inf) = self.scaler.unscale(cx, parameters.clone(), skip)? else { return Ok((false, None)) };
+        let unscaled = with_shared(cx, stage, |cx, shared| scaler.unscale(cx, parameters.clone(), skip, shared))?;
+        let Some(found_inf) = unscaled else { return Ok((false, None)) };
         // The host waits for the flag in any case.
         let overflowed = (cx.memory().read_f32(&found_inf)? != 0.0) | skip;
         if !overflowed {
@@ -164,4 +161,21 @@ impl Trainer {
             }),
         }
     }
+}
+
+/// Lets `work` reduce over all ranks what each has of gradients: parts of all of them, some, or parts of some.
+fn with_shared<T>(
+    cx: &mut Context,
+    stage: Option<&PipelineStage>,
+    work: impl FnOnce(&mut Context, Option<GradientGroup<'_>>) -> T,
+) -> T {
+    let (hooks, splits) = (cx.hooks.take(), cx.tensor_ranks.take());
+    let in_parts = hooks.as_ref().and_then(|hooks| hooks.gradients_in_parts());
+    let apart = stage.map(PipelineStage::communicator).or(splits.as_ref());
+    let shared = in_parts
+        .map(|communicator| GradientGroup { communicator, in_parts: true })
+        .or_else(|| apart.map(|communicator| GradientGroup { communicator, in_parts: false }));
+    let result = work(cx, shared);
+    (cx.hooks, cx.tensor_ranks) = (hooks, splits);
+    result
 }

@@ -28,6 +28,11 @@ impl Trainer {
         self.begin(Phase::Data);
         let batch = self.next_batch(0)?;
         self.end(Phase::Data)?;
+        let scales = self.config.amp.scales();
+        if scales {
+            // Only the last stage has a loss, and every rank's gradients are divided by the scale.
+            self.scaler.prepare(&mut self.cx)?;
+        }
 
         let parts = batch.cut(micro_batches(self.config.accumulation));
         // Autocast is around the whole step: copies of weights serve all micro-batches.
@@ -45,7 +50,11 @@ impl Trainer {
                 Action::Forward(number) => {
                     self.begin(Phase::Forward);
                     if let Some(micro_batch) = parts.get(number) {
-                        self.forward_pass(|cx| stage.forward(cx, &**model, number, micro_batch))?;
+                        let mut scaler = std::mem::take(&mut self.scaler);
+                        let scaled = scales.then_some(&mut scaler);
+                        let ran = self.forward_pass(|cx| stage.forward(cx, &**model, (number, micro_batch), scaled));
+                        self.scaler = scaler;
+                        ran?;
                     }
                     self.end(Phase::Forward)?;
                 }
@@ -70,6 +79,9 @@ impl Trainer {
         }
         let values: Vec<f32> = losses.iter().map(|loss| self.memory().read_f32(loss)).collect::<OpResult<_>>()?;
         #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
-        Ok(Some(values.iter().sum::<f32>() / values.len().max(1) as f32))
+        let mean = values.iter().sum::<f32>() / values.len().max(1) as f32;
+        #[expect(clippy::cast_possible_truncation, reason = "a power of two")]
+        let scale = self.scaler.current_scale().unwrap_or(1.0) as f32;
+        Ok(Some(mean / scale))
     }
 }

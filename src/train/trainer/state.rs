@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::communicator::Communicator;
-use crate::config::{Config, DataPath};
+use crate::config::{Config, DataPath, OptimizerKind};
 use crate::context::Context;
-use crate::data::{Feed, FeedKind, HostBatch};
+use crate::data::{Feed, FeedKind, HostBatch, Turns};
 use crate::error::{OpResult, TrainError};
 use crate::exchange::Seat;
 use crate::library::Libraries;
@@ -14,12 +14,12 @@ use crate::member::Member;
 use crate::memory::Memory;
 use crate::observer::Observer;
 use crate::optim;
-use crate::parallel::{self, PipelineStage};
+use crate::parallel::{self, PipelineStage, Shares};
 use crate::scaler::Scaler;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::timetable::Timetable;
-use crate::workload::{Batch, Outcome, Task, Workload};
+use crate::workload::{Batch, Layouts, Outcome, Task, Workload};
 use vramlab_allocator::units::{Bytes, DeviceIndex};
 use vramlab_allocator::{Settings, SettingsError, Statistics};
 use vramlab_device::{DType, Device, DeviceError, DeviceInfo, Sensors};
@@ -106,8 +106,7 @@ impl Trainer {
         options: TrainerOptions,
         observer: Box<dyn Observer>,
     ) -> Result<Self, TrainError> {
-        let by_host = !device.info().simulated && !device.exchanges();
-        let shared = options.member.and_then(|member| parallel::refusal(member, &config, by_host));
+        let shared = options.member.and_then(|member| parallel::refusal(member, &config));
         let parallelism = options.member.map(|member| member.parallelism);
         if let Some(refused) = shared.map(TrainError::Workload).or_else(|| optim::refusal(&config, parallelism)) {
             return Err(refused);
@@ -128,6 +127,9 @@ impl Trainer {
             cx.tensor_ranks = Some(Communicator::new(cx.memory(), world, cx.seat.as_ref())?);
         }
         let task = workload.build(&mut cx)?;
+        if let Some(refused) = parallel::refusal_in_parts(&cx, &config) {
+            return Err(TrainError::Workload(refused));
+        }
         let config = Config { form: parallel::form(&cx, config.form), ..config };
         let mut trainer = Self {
             libraries: options.workspaces,
@@ -156,8 +158,8 @@ impl Trainer {
                     format!("{} shares the training of one model; leave --parallel out here", member.parallelism);
                 return Err(TrainError::Workload(text));
             };
-            let (model, lower) = (Rc::clone(model), trainer.config.amp.dtype());
-            trainer.stage = parallel::wrap(&mut trainer.cx, member, lower, &*model)?;
+            let model = Rc::clone(model);
+            trainer.stage = parallel::wrap(&mut trainer.cx, member, &trainer.config, &*model)?;
         }
         trainer.cx.place_parameters(&trainer.config)?;
         trainer.make_optimizers();
@@ -242,8 +244,16 @@ impl Trainer {
     /// For every rank of its world the lowest one whose allocator is asked for the same, itself among them.
     #[must_use]
     pub fn alike_ranks(&self) -> Vec<usize> {
+        // Batches of several lengths are others on each rank that has some of its own.
+        let (all, own) = (self.workload.batch_layouts(1), Turns::of_member(self.member).are_shared());
+        if let (Some(member), true, Layouts::Each(_)) = (self.member, own, all) {
+            return (0..member.world.size()).collect();
+        }
         match (self.member, &self.task) {
-            (Some(member), Task::Supervised(model)) => parallel::alike(&self.cx, member, &**model),
+            (Some(member), Task::Supervised(model)) => {
+                let kinds = [OptimizerKind::AdamW, OptimizerKind::Muon].map(|kind| optim::sets(kind, &self.cx.leaves));
+                parallel::alike(&self.cx, member, &**model, &kinds)
+            }
             _ => vec![0],
         }
     }
@@ -315,9 +325,9 @@ impl Trainer {
     /// [`TrainError::OutOfMemory`] when new batches do not fit, [`TrainError::TooFewSamples`]; the old configuration then
     /// stays in force.
     pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
-        let by_host = self.memory().holds_bytes() && !self.memory().exchanges();
         let shared = self.member.and_then(|member| {
-            let refused = parallel::refusal(member, &config, by_host);
+            let refused = parallel::refusal(member, &config);
+            let refused = refused.or_else(|| parallel::refusal_in_parts(&self.cx, &config));
             refused.or_else(|| parallel::fixed(member, &self.config, &config))
         });
         let parallelism = self.member.map(|member| member.parallelism);
@@ -360,12 +370,13 @@ impl Trainer {
         self.optimizers = learners(&self.task, self.cx.leaves.len(), &self.config);
         if let (Some(member), [only]) = (self.member, &mut self.optimizers[..]) {
             let sizes: Vec<usize> = self.cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
-            let share = match &self.stage {
-                Some(stage) => Some(stage.parameters().to_vec()),
-                None => parallel::share_of(member, &sizes),
-            };
-            if let Some(share) = share {
-                only.updated = share;
+            let Shares { own, owners } =
+                Shares::of(member, &sizes, &optim::sets(self.config.optimizer, &self.cx.leaves));
+            if let Some(own) = self.stage.as_ref().map(|stage| stage.parameters().to_vec()).or(own) {
+                only.updated = own;
+            }
+            if let (Some(hooks), Some(owners)) = (&mut self.cx.hooks, owners) {
+                hooks.updated_by(owners);
             }
         }
     }
@@ -414,7 +425,10 @@ impl Trainer {
                 let (memory, kind) = (self.cx.memory().clone(), FeedKind { pinned: self.config.pinned, masked });
                 match &mut self.feed {
                     Some(feed) => feed.configure(&memory, layouts, kind)?,
-                    None => self.feed = Some(Feed::start(&memory, self.workload.batch_source()?, layouts, kind)?),
+                    None => {
+                        let turns = Turns::of_member(self.member);
+                        self.feed = Some(Feed::start(&memory, self.workload.batch_source()?, layouts, (kind, turns))?);
+                    }
                 }
             }
         }

@@ -243,6 +243,10 @@ impl BatchSource for OwnLabels {
         }
         Ok(())
     }
+
+    fn skip(&mut self, batches: u64, layout: &BatchLayout) {
+        self.0.skip(batches, layout);
+    }
 }
 
 #[cfg(test)]
