@@ -149,6 +149,10 @@ struct ClassBlocks {
     /// Nearly always one or two of them.
     few: Vec<(Place, BlockId)>,
     /// All of them, once they were more than [`FEW`]: programs can have many thousands of one size.
+    #[expect(
+        clippy::box_collection,
+        reason = "nearly always none, in a table that stays in the nearest cache where it is small"
+    )]
     many: Option<Box<BTreeMap<Place, BlockId>>>,
 }
 

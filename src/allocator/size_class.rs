@@ -16,7 +16,6 @@ impl SizeClass {
     /// Classes of a group.
     pub const IN_GROUP: usize = 1 << CLASS_BITS;
 
-    #[expect(clippy::cast_possible_truncation, reason = "numbers of groups and classes are small")]
     #[inline]
     pub const fn of(size: Bytes) -> Self {
         let units = size.0 / MIN_BLOCK;

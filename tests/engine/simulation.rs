@@ -61,8 +61,8 @@ fn mixed_precision_is_as_much_faster_as_on_cards_of_the_kind() {
         ("rtx-5060ti-16g", [geforce; 2]),
         ("rtx-3090", [geforce; 2]),
         ("rtx-3060-12g", [geforce; 2]),
-        // Nothing is published for it either.
-        ("mi300x", [(2.0, 8.0); 2]),
+        // Nothing is published for it either. Its fp32 is so fast by the data sheet that small models wait for the host in any type.
+        ("mi300x", [(0.9, 8.0); 2]),
         ("t4", [turing, (0.3, 1.0)]),
     ];
     let mut wrong = Vec::new();
