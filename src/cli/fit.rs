@@ -225,8 +225,8 @@ impl FitReport<'_> {
                     cells.extend(of_figures(figures).map(Cell::from));
                 }
                 ProbeOutcome::OutOfMemory { step, retries, .. } => {
-                    let when = step.map_or_else(|| "making the model".to_owned(), |step| format!("in step {step}"));
-                    cells.push(Cell::toned(format!("out of memory {when}"), Tone::Bad));
+                    let when = step.map_or_else(|| " making the model".to_owned(), |step| format!(", step {step}"));
+                    cells.push(Cell::toned(format!("out of memory{when}"), Tone::Bad));
                     cells.extend(["", "", ""].map(Cell::from));
                     if step.is_some() {
                         cells.extend(

@@ -271,8 +271,7 @@ pub trait Device {
     /// The stream for copies that run beside the compute stream.
     fn copy_stream(&self) -> StreamId;
 
-    /// Time that copies between host and device took since the last call, on whichever stream; but for those to pageable memory, whose
-    /// caller waits for the computation too.
+    /// Time that copies between host and device took since the last call, on whichever stream.
     fn take_copy_time(&mut self) -> Duration;
 
     /// Time since the device was opened: wall time, or simulated time.

@@ -32,7 +32,7 @@ fn lines(notice: &str, width: u16) -> Vec<String> {
     let mut lines = pane::wrap(notice, width);
     if lines.len() > NOTICE {
         let rest = lines.split_off(NOTICE - 1).join(" ");
-        lines.push(pane::cut_sentence(&rest, width));
+        lines.push(pane::cut(&rest, width));
     }
     lines
 }

@@ -654,11 +654,15 @@ fn an_audience_gets_large_figures_and_a_small_terminal_keeps_its_rows() {
     typed(&mut app, "V");
     let large = shown(&mut app, 120, 40);
     assert!(
-        !plain.contains("allocated, MiB") && large.contains("allocated, MiB") && large.contains("ms a step"),
+        !plain.contains("allocated at the peak, MiB")
+            && large.contains("allocated at the peak, MiB")
+            && large.contains("ms a step"),
         "{large}"
     );
     let digits = |text: &str| text.lines().skip(2).take(5).all(|line| line.trim_start().starts_with("██"));
     assert!(digits(&large) && !digits(&plain), "{large}");
-    assert!(shown(&mut app, 80, 24).contains("reserved, MiB"));
-    assert!(!shown(&mut app, 60, 20).contains("reserved, MiB"));
+    let small = shown(&mut app, 80, 24);
+    assert!(small.contains("reserved") && small.matches("at the peak, MiB").count() == 2, "{small}");
+    assert!(small.lines().nth(2).is_some_and(|row| row.trim().is_empty()), "a row of air below the header:\n{small}");
+    assert!(!shown(&mut app, 60, 20).contains("at the peak, MiB"));
 }

@@ -105,10 +105,7 @@ impl SimDevice {
         if !path.pinned {
             self.clock.wait_until(self.end_of("a copy", stream)?);
         }
-        // Who copies to pageable memory waits for the computation too: a GPU knows no time of that copy alone.
-        if path.pinned || !path.to_host {
-            self.copied += time;
-        }
+        self.copied += time;
         Ok(())
     }
 }
