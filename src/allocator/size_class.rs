@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn classes_rise_with_sizes_up_to_all_that_there_are() {
         let exact = (0..5000).map(|units| units * MIN_BLOCK);
-        let powers = (4..55).flat_map(|power| (0..130).map(move |part| (1 << (power + 9)) + ((part << power) << 2)));
+        let powers = (4..55).flat_map(|power| (0..128).map(move |part| (1 << (power + 9)) + ((part << power) << 2)));
         let mut sizes: Vec<u64> = exact.chain(powers).chain([u64::MAX]).collect();
         sizes.sort_unstable();
         let classes: Vec<SizeClass> = sizes.iter().map(|size| SizeClass::of(Bytes(*size))).collect();
