@@ -60,16 +60,31 @@ impl Person {
 
     /// Looks until all of `words` stand there.
     fn see(&mut self, words: &[&str]) -> String {
+        self.wait(&format!("{words:?}"), |seen| words.iter().all(|word| seen.contains(word)))
+    }
+
+    /// Looks until a sentence stands at the right.
+    fn read(&mut self, sentence: &str) -> String {
+        self.wait(sentence, |seen| words_at_right(seen).contains(sentence))
+    }
+
+    fn wait(&mut self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
         loop {
             let seen = self.look();
-            if words.iter().all(|word| seen.contains(word)) {
+            if is_there(&seen) {
                 return seen;
             }
-            assert!(begun.elapsed() < Duration::from_secs(120), "waited in vain for {words:?}:\n{seen}");
+            assert!(begun.elapsed() < Duration::from_secs(120), "waited in vain for {what}:\n{seen}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// The words of the column of panes at the right, however they wrap.
+fn words_at_right(seen: &str) -> String {
+    let right: Vec<String> = seen.lines().map(|line| line.chars().skip(71).collect()).collect();
+    right.iter().flat_map(|line| line.split_whitespace()).filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
 }
 
 /// The line with `label`, in the pane at the right.
@@ -140,14 +155,11 @@ fn what_the_guide_says_is_what_one_sees() {
     person.see(&["RUNNING"]);
 
     person.press("L22MiB\n");
-    person.see(&["22.00 MiB", "empty_cache returns what it can"]);
+    person.read("stay reserved, above the limit of 22.00 MiB");
     person.press("e");
     let seen = person.see(&["OUT OF MEMORY", "out of memory · step", "simulated)"]);
     for words in ["asked for", "(tried, simulated)", "live", "fits", "The limit of 22.0 MiB stopped it"] {
-        // The column of panes at the right.
-        let right: Vec<String> = seen.lines().map(|line| line.chars().skip(71).collect()).collect();
-        let told = right.iter().flat_map(|line| line.split_whitespace()).filter(|word| *word != "│");
-        let in_one_line = told.collect::<Vec<_>>().join(" ");
+        let in_one_line = words_at_right(&seen);
         assert!(in_one_line.contains(words), "{words}:\n{seen}");
     }
     person.press("L\n ");
