@@ -46,7 +46,10 @@ struct ProgramHeader {
 const PART: u64 = 56;
 
 unsafe extern "C" {
-    fn dl_iterate_phdr(see: extern "C" fn(*const LoadedObject, usize, *mut c_void) -> c_int, data: *mut c_void) -> c_int;
+    fn dl_iterate_phdr(
+        see: extern "C" fn(*const LoadedObject, usize, *mut c_void) -> c_int,
+        data: *mut c_void,
+    ) -> c_int;
 }
 
 /// Looks once, and says what is missing.

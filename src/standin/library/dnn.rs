@@ -11,7 +11,7 @@ use crate::attributes::{REGISTERS, SHARED_BLOCK, reserved_shared, value};
 use crate::card::Card;
 use crate::foreign::{get, put};
 use crate::placement::DeviceLibrary;
-use crate::plans::{self, WorkspaceSource, Plan};
+use crate::plans::{self, Plan, WorkspaceSource};
 use crate::{costs, kernels, real, report, store};
 
 /// CUDNN_STATUS_NOT_INITIALIZED.

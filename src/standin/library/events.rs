@@ -37,7 +37,9 @@ fn record(event: u64, stream: u64) -> Code {
     let (device, queue) = state.queue(stream);
     let done = state.clock.end(device, queue);
     ranks::recorded(&mut state, event, (device, queue));
-    known(state.events.set(event, Event { at: Some(HostInstant::now()), done, looked: None, capture: of_stream.capture }))
+    known(
+        state.events.set(event, Event { at: Some(HostInstant::now()), done, looked: None, capture: of_stream.capture }),
+    )
 }
 
 /// A stream waits for an event; what is captured spreads.

@@ -144,7 +144,8 @@ fn collective(handle: u64, call: Call, from: Option<(u64, u64)>, place: Destinat
         _ => whole / ranks * (ranks - 1),
     };
     put_on(handle, &place, sent, |state, ticket| {
-        let given = from.map_or(Contribution::Nothing, |(address, size)| Contribution::Known(known(state, address, size)));
+        let given =
+            from.map_or(Contribution::Nothing, |(address, size)| Contribution::Known(known(state, address, size)));
         state.ranks.get(handle).map_or(0, |communicator| communicator.enter(call, given, result, ticket, false))
     })
 }

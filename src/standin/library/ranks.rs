@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::codes::{Code, LAUNCH_FAILED, SUCCESS};
-use crate::store::ranks::{JoinError, Communicator, Identity, Meeting, AbsentRanks, Pieces, Point};
-use crate::store::{self, StateGuard, State};
+use crate::store::ranks::{AbsentRanks, Communicator, Identity, JoinError, Meeting, Pieces, Point};
+use crate::store::{self, State, StateGuard};
 use crate::watchdog;
 
 /// After so many seconds it is said that a rank is waited for. `VRAMLAB_STANDIN_PATIENCE` says another number.

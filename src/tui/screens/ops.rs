@@ -51,22 +51,26 @@ fn bindings() -> Vec<Binding> {
             own(OpsAction::Totals),
             "by",
             "a row for each op, module, place, or module's forward output",
-        ),
+        )
+        .brief("rows by op, module, place or output"),
         view(
             &[plain('u')],
             "u",
             own(OpsAction::Sort),
             "sort",
             "sort by bytes at the peak, taken, kept, by time, by calls",
-        ),
-        view(&[plain('0')], "0", own(OpsAction::Window), "step or run", "the step around the cursor, or the whole run"),
+        )
+        .brief("sort by bytes, by time or by calls"),
+        view(&[plain('0')], "0", own(OpsAction::Window), "step or run", "the step around the cursor, or the whole run")
+            .brief("this step, or the whole run"),
         view(
             &[plain('d')],
             "d",
             own(OpsAction::Tag),
             "tag",
             "tag this moment and list what outlives it; again: remove it",
-        ),
+        )
+        .brief("list what outlives this moment, or stop"),
         view(&[plain('^')], "^", own(OpsAction::Peak), "peak", "move the cursor to the peak"),
         view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the table down"),
         view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "scroll the table up"),

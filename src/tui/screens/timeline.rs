@@ -53,10 +53,13 @@ fn bindings() -> Vec<Binding> {
         |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), KeyGroup::View, hint, help);
     use TimelineAction::{Grouping, Peak, Window, ZoomIn, ZoomOut};
     vec![
-        view(&[plain('v')], "v", Grouping, "by", "group memory by category, module, tensor or pool"),
-        view(&[plain('+'), plain(']')], "+ ]", ZoomIn, "zoom in", "zoom in: half as many events, around the cursor"),
+        view(&[plain('v')], "v", Grouping, "by", "group memory by category, module, tensor or pool")
+            .brief("group by category, module, tensor or pool"),
+        view(&[plain('+'), plain(']')], "+ ]", ZoomIn, "zoom in", "zoom in: half as many events, around the cursor")
+            .brief("zoom in around the cursor"),
         view(&[plain('-'), plain('[')], "- [", ZoomOut, "zoom out", "zoom out, until the whole run is seen"),
-        view(&[plain('0')], "0", Window, "step or run", "the step around the cursor, or the whole run"),
+        view(&[plain('0')], "0", Window, "step or run", "the step around the cursor, or the whole run")
+            .brief("this step, or the whole run"),
         view(&[plain('^')], "^", Peak, "peak", "move the cursor to the peak of the window"),
     ]
 }

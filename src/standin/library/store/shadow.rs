@@ -104,7 +104,8 @@ impl Shadow {
     /// They said it: pieces, by their offset.
     pub fn arrived(&mut self, number: u64, pieces: &[(u64, Vec<u8>)]) {
         let is_meant = |(_, part): &(&u64, &RemoteBytes)| part.number == number;
-        let places: Vec<(u64, RemoteBytes)> = self.awaited.iter().filter(is_meant).map(|(at, part)| (*at, *part)).collect();
+        let places: Vec<(u64, RemoteBytes)> =
+            self.awaited.iter().filter(is_meant).map(|(at, part)| (*at, *part)).collect();
         for (address, _) in &places {
             self.awaited.remove(address);
         }

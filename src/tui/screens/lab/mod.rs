@@ -105,8 +105,10 @@ fn bindings() -> Vec<Binding> {
             own(LabAction::ZoomOut),
             "",
             "history: zoom out, until all steps are seen",
-        ),
-        view(&[plain('G')], "G", Action::Ghost, "ghost", "ghost: other allocator settings, predicted beside the run"),
+        )
+        .brief("history: zoom out"),
+        view(&[plain('G')], "G", Action::Ghost, "ghost", "ghost: other allocator settings, predicted beside the run")
+            .brief("ghost: predict other allocator settings"),
         view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the blocks down"),
         view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "scroll the blocks up"),
         view(&[plain('J')], "J", Action::ScrollPage(1), "", "next page of blocks"),

@@ -14,7 +14,7 @@ mod pieces;
 pub use all::{Communicators, Point};
 pub use arithmetic::{Arithmetic, width};
 pub use calls::{Call, Contribution, Result};
-pub use communicator::{Communicator, AbsentRanks};
+pub use communicator::{AbsentRanks, Communicator};
 pub use identity::Identity;
 pub use meeting::{JoinError, MOST, Meeting};
 pub use pieces::Pieces;
