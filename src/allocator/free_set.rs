@@ -131,8 +131,8 @@ impl FreeSet {
 struct SizeIndex {
     /// The groups that hold a block.
     groups: Members<u64>,
-    /// As many as were needed.
-    tables: Vec<Group>,
+    /// As many as were needed: most sizes are in a few of them, and a file may have thousands of streams.
+    tables: Vec<Option<Box<Group>>>,
 }
 
 /// The classes of a group.
@@ -163,7 +163,7 @@ impl SizeIndex {
     #[inline]
     fn first_from(&self, place: Place) -> Option<(Place, BlockId)> {
         let SizeClass { group, class } = SizeClass::of(place.size);
-        if let Some(table) = self.tables.get(group) {
+        if let Some(Some(table)) = self.tables.get(group) {
             if table.classes.has(class)
                 && let Some(found) = table.blocks[class].first_from(place)
             {
@@ -173,7 +173,7 @@ impl SizeIndex {
                 return table.blocks[next].first();
             }
         }
-        let table = self.tables.get(self.groups.first_behind(group)?)?;
+        let table = self.tables.get(self.groups.first_behind(group)?)?.as_ref()?;
         table.blocks[table.classes.first()?].first()
     }
 
@@ -181,9 +181,9 @@ impl SizeIndex {
     fn insert(&mut self, place: Place, id: BlockId) {
         let SizeClass { group, class } = SizeClass::of(place.size);
         if group >= self.tables.len() {
-            self.tables.resize_with(group + 1, Group::default);
+            self.tables.resize_with(group + 1, || None);
         }
-        let table = &mut self.tables[group];
+        let table = self.tables[group].get_or_insert_default();
         table.blocks[class].insert(place, id);
         table.classes.add(class);
         self.groups.add(group);
@@ -192,7 +192,7 @@ impl SizeIndex {
     #[inline]
     fn remove(&mut self, place: Place) {
         let SizeClass { group, class } = SizeClass::of(place.size);
-        let Some(table) = self.tables.get_mut(group) else { return };
+        let Some(Some(table)) = self.tables.get_mut(group) else { return };
         if table.blocks[class].remove(place) {
             table.classes.remove(class);
             if table.classes.is_empty() {
@@ -202,7 +202,7 @@ impl SizeIndex {
     }
 
     fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
-        let tables = self.groups.iter().filter_map(|group| self.tables.get(group));
+        let tables = self.groups.iter().filter_map(|group| self.tables.get(group)?.as_ref());
         tables.flat_map(|table| table.classes.iter().flat_map(|class| table.blocks[class].iter()))
     }
 }
