@@ -35,8 +35,10 @@ impl Closing {
         if leaves(key) {
             return LayerResponse::Leave;
         }
+        let quits = keys.binding_for(key, 0).is_some_and(|binding| binding.action == Action::Quit);
         match keys.dialog_action(key) {
-            Some(DialogAction::Cancel | DialogAction::Apply) => LayerResponse::Closed,
+            // The story is over: who leaves leaves the lab.
+            Some(DialogAction::Cancel | DialogAction::Apply) if !quits => LayerResponse::Closed,
             _ => LayerResponse::Passed,
         }
     }
