@@ -67,7 +67,9 @@ fn flip_to(keys: &Keymap, switch: Switch, value: &str, now: Option<&str>) -> Str
                 let values = switch.values().len();
                 (to + values - from) % values
             });
-            match presses.unwrap_or(1).max(1) {
+            match presses.unwrap_or(1) {
+                // One press more would undo it.
+                0 => keys.with_key(Action::TogglePause, &format!("{label} {value} is set")),
                 1 => format!("{key} ({label} {value})"),
                 presses => format!("{key}×{presses} ({label} {value})"),
             }

@@ -2,6 +2,7 @@
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
 use super::axis::Axis;
@@ -153,7 +154,7 @@ fn line(axis: Axis, bytes: Bytes, rows: u16) -> (u16, usize) {
 }
 
 /// Writes a word into the first of some rows that has room for it, as far to the right as nothing is covered. The name of a line that
-/// runs through areas from edge to edge stands on them, at their right end: a line without a name says nothing.
+/// runs through areas from edge to edge stands in front of them, at their right end: a line without a name says nothing.
 fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let width = u16::try_from(word.width()).unwrap_or(u16::MAX);
     let Some(last) = plot.width.checked_sub(width) else { return };
@@ -179,14 +180,14 @@ fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: 
         && token != Token::Dim
         && is_inside(row)
     {
-        for (x, letter) in (plot.x + last..).zip(word.chars()) {
+        // Few colours read on every area: the name has the ground below it, as a sign in front of them.
+        let sign = format!("{word} ");
+        let x = plot.x + last.saturating_sub(1);
+        let style = Style::new().bg(theme.color(Token::Surface)).patch(theme.style(token));
+        for (x, letter) in (x..plot.right()).zip(sign.chars()) {
             let cell = &mut buf[(x, plot.y + row)];
-            if DASHES.contains(&cell.symbol()) && !theme.is_ground(cell.bg) {
-                // The dash goes, the area below it stays.
-                let area = cell.bg;
-                cell.set_symbol("█").set_fg(area);
-            }
-            draw_over(cell, letter.encode_utf8(&mut [0; 4]), token, theme);
+            cell.reset();
+            cell.set_char(letter).set_style(style);
         }
     }
 }
@@ -260,7 +261,7 @@ mod tests {
         ceiling.draw(Bytes(8), axis, |_| Some(Bytes(4)), &theme, buf.area, &mut buf);
         assert_ne!(buf, before);
         // But for its name, which stands on them where they fill the plot.
-        let name = ceiling.words().width() as u16 + 1;
+        let name = ceiling.words().width() as u16 + 2;
         let row = 7 - axis.row(Bytes(4), 8);
         let drawn: String = (0..40).map(|x| buf[(x, row)].symbol()).collect();
         assert!(drawn.contains(&ceiling.words()), "dashes take none of its letters: {drawn}");

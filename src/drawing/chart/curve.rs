@@ -109,11 +109,6 @@ impl Curve {
         (0..self.plot.height).find(|y| self.dots(x, *y) != 0)
     }
 
-    /// The row of the lowest one: all below it lies under the line.
-    pub fn foot_at(&self, x: u16) -> Option<u16> {
-        (0..self.plot.height).rfind(|y| self.dots(x, *y) != 0)
-    }
-
     fn dots(&self, x: u16, y: u16) -> u8 {
         self.cells.get(usize::from(y) * usize::from(self.plot.width) + usize::from(x)).copied().unwrap_or(0)
     }

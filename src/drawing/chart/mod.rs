@@ -20,4 +20,4 @@ pub use curve::Curve;
 pub use dots::{MARKS, levels};
 pub use ink::Ink;
 pub use shown::EIGHTHS;
-pub use stack::{Areas, Stack, areas};
+pub use stack::{Areas, Stack, areas, name_within};

@@ -6,7 +6,7 @@ use super::scale::Scale;
 use vramlab_allocator::units::Bytes;
 
 /// What parts are drawn as that have less than an eighth where they are, and nowhere as much as two: as edges happen to lie they would be
-/// seen here and there. Those that lie on each other are drawn as one, in the ink of the largest; what is too little even so is left to
+/// seen here and there. Those that lie on each other are drawn as one, as `Ink::joint` says; what is too little even so is left to
 /// the part below it, or above the lowest.
 ///
 /// So is a floor of several parts that are even all along, where the lowest row has to show what lies on them as well: its cells have
@@ -27,15 +27,13 @@ impl Faint {
         };
         let mut faint = Vec::new();
         for group in parts.chunk_by(|lower, upper| is_thin(lower) && is_thin(upper)) {
-            let Some(largest) = group.iter().max_by_key(|part| part.sum).filter(|part| is_thin(part)) else { continue };
+            let Some(joint) = Thickness::joint(group).filter(|_| is_thin(&group[0])) else { continue };
             let seen = scale.units(group.iter().map(Thickness::mean).sum(), 1) >= FINE;
-            faint.extend(group.iter().map(|part| (part.ink, seen.then_some(largest.ink))));
+            faint.extend(group.iter().map(|part| (part.ink, seen.then_some(joint))));
         }
         let floor = floor(&parts, columns, scale);
-        if let Some(largest) = floor.iter().max_by_key(|part| part.sum) {
-            faint.retain(|(ink, _)| floor.iter().all(|part| part.ink != *ink));
-            faint.extend(floor.iter().map(|part| (part.ink, Some(largest.ink))));
-        }
+        faint.retain(|(ink, _)| floor.iter().all(|part| part.ink != *ink));
+        faint.extend(floor.iter().map(|part| (part.ink, Thickness::joint(floor))));
         Self(faint)
     }
 
@@ -101,6 +99,12 @@ impl Thickness {
             }
         }
         parts
+    }
+
+    /// What parts that lie on each other are drawn as; `None` of none.
+    fn joint(parts: &[Self]) -> Option<Ink> {
+        let inks: Vec<Ink> = parts.iter().map(|part| part.ink).collect();
+        parts.iter().max_by_key(|part| part.sum).map(|largest| Ink::joint(&inks, largest.ink))
     }
 
     /// About as high in each column that has it.

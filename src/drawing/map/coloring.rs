@@ -67,7 +67,7 @@ impl Coloring {
         const MODULES: [&str; Tone::COUNT] = ["a", "b", "c", "d", "e", "f", "g", "h", "z"];
         /// From the youngest on.
         const AGES: [(Token, &str); 5] =
-            [(Token::Forward, "0"), (Token::Update, "1"), (Token::Loss, "2"), (Token::Copy, "3"), (Token::Data, "4")];
+            [(Token::Age0, "0"), (Token::Age1, "1"), (Token::Age2, "2"), (Token::Age10, "3"), (Token::Age100, "4")];
         let index = usize::from(tone.0).min(Tone::COUNT - 1);
         let category = Category::ALL[index];
         match self {

@@ -346,7 +346,7 @@ mod tests {
             Text, Strong, Dim, Title, Accent, Key, Ok, Warn, Danger, Limit, Loss, Data, Forward, Backward, Update,
             ZeroGrad, Copy,
         ];
-        let graphics = [Stranded, Rounding, Pending, Ghost, Token::FreeMark].into_iter();
+        let graphics = [Stranded, Rounding, Pending, Ghost, Token::FreeMark, Token::Several].into_iter();
         let graphics = graphics.chain(vramlab_model::Category::ALL.map(Token::from));
         let wanted: Vec<(Token, f64)> =
             text.into_iter().map(|token| (token, 4.5)).chain(graphics.map(|token| (token, 3.0))).collect();
@@ -400,6 +400,28 @@ mod tests {
         }
         let (terminal, _) = ThemeCatalog::default().load("terminal", ColorTier::True).unwrap();
         assert!(!terminal.tells_apart(Parameter.into(), Activation.into()), "nobody knows how they look");
+    }
+
+    #[test]
+    fn ages_are_shades_from_one_to_the_next_and_what_is_old_stands_out() {
+        use Token::{Age0, Age1, Age2, Age10, Age100};
+        let ages = [Age0, Age1, Age2, Age10, Age100];
+        for theme in painted() {
+            let from_surface = ages.map(|age| theme.contrast(Token::Surface, age).unwrap());
+            let text = format!("{} {:?}: {from_surface:.2?}", theme.name(), theme.tier());
+            assert!(from_surface[0] >= 1.8, "{text}");
+            assert!(from_surface.windows(2).all(|pair| pair[1] > pair[0] * 1.1), "{text}");
+        }
+    }
+
+    #[test]
+    fn several_as_one_have_a_colour_of_their_own_that_is_seen_below_activations() {
+        let categories = vramlab_model::Category::ALL.map(Token::from);
+        for theme in painted() {
+            assert!(categories.iter().all(|own| theme.color(*own) != theme.color(Token::Several)), "{}", theme.name());
+            let contrast = theme.contrast(Token::Several, Token::Activations).unwrap();
+            assert!(contrast >= 2.3, "{} {:?}: {contrast:.2}", theme.name(), theme.tier());
+        }
     }
 
     #[test]

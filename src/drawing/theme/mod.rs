@@ -87,6 +87,18 @@ tokens! {
     Inputs = "inputs",
     /// All other blocks.
     Other = "other",
+    /// Several categories that are too thin to be told apart.
+    Several = "several",
+    /// Blocks that this step took.
+    Age0 = "age_0",
+    /// Blocks that the step before took.
+    Age1 = "age_1",
+    /// Blocks that are two to nine steps old.
+    Age2 = "age_2",
+    /// Blocks that are ten steps old or more.
+    Age10 = "age_10",
+    /// Blocks that are a hundred steps old or more.
+    Age100 = "age_100",
     /// Time spent waiting for data.
     Data = "data",
     /// Time of the forward pass.

@@ -457,12 +457,12 @@ impl TimelineView<'_> {
         self.largest(Rect { y: inner.y + y, height: inner.height.saturating_sub(y), ..inner }, unit, buf);
     }
 
-    /// The mark of a group, in its colour: a point where it isn't drawn by itself.
+    /// The mark of a group, in its colour or that of several: a point where nothing of it is drawn.
     fn mark(&self, number: usize, group: &StudyGroup, areas: Option<&Areas>) -> Span<'static> {
         let own = ink(self.study.grouping, number, group, self.theme());
-        match areas.is_none_or(|areas| areas.drawn_as(own) == Some(own)) {
-            true => legend::mark(own, self.theme()),
-            false => span(self.theme(), own.token, "·"),
+        match areas.map_or(Some(own), |areas| areas.drawn_as(own)) {
+            Some(drawn) => legend::mark(drawn, self.theme()),
+            None => span(self.theme(), own.token, "·"),
         }
     }
 

@@ -7,7 +7,7 @@ use ratatui::style::{Color, Style};
 use super::ComparisonFrame;
 use super::metric::Metric;
 use super::rows::{numbered, token_of};
-use crate::drawing::chart::{Axis, Curve};
+use crate::drawing::chart::{Axis, Curve, EIGHTHS};
 use crate::drawing::figures::ByteUnit;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, Frame, put, put_at, span};
@@ -75,25 +75,25 @@ pub(super) fn render(compared: &ComparisonFrame<'_>, kind: Frame, area: Rect, bu
         // By its colour it is known, and what is filled is faint.
         (*place, Curve::of_bytes(plot, axis, heights).in_its_colour())
     };
-    // Its outline is a line like theirs: what is as high is drawn as high.
-    let drawn: Vec<(usize, Curve)> = others.iter().chain(&selected).map(line).collect();
-    // What lies below it is filled, so faintly that the others can be seen in it; where no faint colour is to be had it is shaded
-    // between them.
+    // It is an area, so faint that the others can be seen in it; where no faint colour is to be had, a line as they are, with what lies
+    // below it shaded between them.
     let faint = faint(compared.selected, theme);
-    let outline = drawn.last().filter(|(place, _)| *place == compared.selected);
-    if let (Some((_, line)), Some(faint)) = (outline, faint) {
-        fill(line, faint, plot, buf);
+    let outlined = selected.iter().filter(|_| faint.is_none());
+    let drawn: Vec<(usize, Curve)> = others.iter().chain(outlined).map(line).collect();
+    let filled = selected.first().zip(faint);
+    if let Some(((_, profile), faint)) = filled {
+        fill(profile, axis, faint, plot, buf);
     }
     for (place, line) in &drawn {
         line.draw(token_of(*place), theme, buf);
     }
-    if let (Some((_, line)), Some(faint)) = (outline, faint) {
-        fill_up(line, faint, plot, buf);
+    if let Some(((place, profile), faint)) = filled {
+        numbers_in_area(*place, profile, axis, faint, theme, plot, buf);
     }
     for (place, line) in &drawn {
         numbers(*place, line, theme, plot, buf);
     }
-    if let Some((place, line)) = outline.filter(|_| faint.is_none()) {
+    if let Some((place, line)) = drawn.iter().find(|(place, _)| *place == compared.selected) {
         shade(*place, line, theme, plot, buf);
     }
     if footer > 0 {
@@ -154,31 +154,46 @@ fn faint(place: usize, theme: &Theme) -> Option<Color> {
     theme.faint(token_of(place)).or_else(|| is_faint().then(|| theme.color(Token::Border)))
 }
 
-/// Fills the rows below a line, so faintly that others stay what they are in it: none reaches beside it or above it.
-fn fill(line: &Curve, faint: Color, plot: Rect, buf: &mut Buffer) {
-    for x in 0..plot.width {
-        let Some(foot) = line.foot_at(x) else { continue };
-        for y in foot + 1..plot.height {
-            buf[(plot.x + x, plot.y + y)].set_symbol("█").set_style(Style::new().fg(faint));
+/// How high a curve is in each column, in eighths of a row; what is there at all has one.
+fn eighths(profile: &Profile, axis: Axis, plot: Rect) -> impl Iterator<Item = (u16, u16)> {
+    let heights = profile.in_columns(plot.width).map(move |sample| match sample.allocated {
+        Bytes::ZERO => 0,
+        bytes => u16::try_from(axis.eighths(bytes, plot.height)).unwrap_or(u16::MAX).clamp(1, 8 * plot.height),
+    });
+    (plot.left()..plot.right()).zip(heights)
+}
+
+/// Fills what lies below a curve.
+fn fill(profile: &Profile, axis: Axis, faint: Color, plot: Rect, buf: &mut Buffer) {
+    for (x, height) in eighths(profile, axis, plot) {
+        for (row, y) in (0..).zip((plot.top()..plot.bottom()).rev()) {
+            let inside = height.saturating_sub(8 * row).min(8);
+            if inside > 0 {
+                buf[(x, y)].set_symbol(EIGHTHS[usize::from(inside)]).set_style(Style::new().fg(faint));
+            }
         }
     }
 }
 
-/// Fills the cells in which a line has its foot, once it is drawn, where it runs through their upper half: most of them lies below it.
-fn fill_up(line: &Curve, faint: Color, plot: Rect, buf: &mut Buffer) {
-    for x in 0..plot.width {
-        let Some(foot) = line.foot_at(x) else { continue };
-        let cell = &mut buf[(plot.x + x, plot.y + foot)];
-        let dots = cell.symbol().chars().next().map_or(0, |dots| u32::from(dots).wrapping_sub(BRAILLE));
-        if (1..=0xff).contains(&dots) && dots & LOWER_HALF == 0 {
-            cell.set_bg(faint);
+/// The number of the configuration whose area it is, now and then along its upper edge.
+fn numbers_in_area(
+    place: usize,
+    profile: &Profile,
+    axis: Axis,
+    faint: Color,
+    theme: &Theme,
+    plot: Rect,
+    buf: &mut Buffer,
+) {
+    for (x, height) in eighths(profile, axis, plot).filter(|(x, _)| is_numbered(place, *x - plot.x)) {
+        // The highest row that is its own.
+        let Some(row) = (height / 8).checked_sub(1) else { continue };
+        let cell = &mut buf[(x, plot.bottom() - 1 - row)];
+        if cell.symbol() == "█" {
+            cell.set_char(number_of(place)).set_fg(theme.color(token_of(place))).set_bg(faint);
         }
     }
 }
-
-/// The first of the characters of dots, and the bits of those in the lower half of a cell.
-const BRAILLE: u32 = 0x2800;
-const LOWER_HALF: u32 = 0b1110_0100;
 
 /// Shades what lies below a line, where nothing else does.
 fn shade(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer) {
@@ -221,26 +236,28 @@ fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
 mod tests {
     use super::*;
     use crate::drawing::theme::{ColorTier, ThemeCatalog};
+    use crate::model::Sample;
 
     #[test]
-    fn what_is_filled_lies_below_its_line_and_leaves_no_row_between() {
+    fn what_is_filled_is_as_high_as_its_curve() {
         let catalog = ThemeCatalog::default();
+        let peaks: Vec<Bytes> = (0..60).map(|x| Bytes(x * 997 % 1000)).collect();
+        let samples = peaks.iter().map(|bytes| Sample { allocated: *bytes, ..Sample::default() }).collect();
+        let mut profile = Profile::default();
+        profile.samples = samples;
         for name in ["dark", "light", "nord"] {
             let (theme, _) = catalog.load(name, ColorTier::True).unwrap();
             let faint = faint(1, &theme).unwrap();
             for rows in [3, 7, 20] {
                 let plot = Rect::new(0, 0, 60, rows);
                 let axis = Axis::new(ByteUnit::KiB, Bytes(1000), rows);
-                let heights: Vec<Bytes> = (0..60).map(|x| Bytes(x * 997 % 1000)).collect();
-                let line = Curve::of_bytes(plot, axis, heights.iter().flat_map(|bytes| [Some(*bytes); 2]));
                 let mut buf = Buffer::empty(plot);
-                fill(&line, faint, plot, &mut buf);
-                for x in 0..60 {
-                    let filled = (0..rows).filter(|y| buf[(x, *y)].fg == faint).count() as u16;
-                    let lowest = axis.row(heights[usize::from(x)], rows);
-                    assert!(filled <= lowest, "{name}, {rows} rows, column {x}: {filled} of {lowest}");
-                    let joined = line.foot_at(x).map(|foot| rows - 1 - foot);
-                    assert_eq!(joined, Some(filled), "{name}, {rows} rows, column {x}");
+                fill(&profile, axis, faint, plot, &mut buf);
+                for (x, sample) in (0..60).zip(profile.in_columns(60)) {
+                    let eighths = |y: u16| EIGHTHS.iter().position(|glyph| *glyph == buf[(x, y)].symbol()).unwrap();
+                    let filled: usize = (0..rows).map(eighths).sum();
+                    let wanted = sample.allocated.get() as f64 / axis.top.get() as f64 * 8.0 * f64::from(rows);
+                    assert!((filled as f64 - wanted).abs() <= 1.0, "{name}, {rows} rows, {x}: {filled} for {wanted}");
                 }
             }
         }

@@ -99,7 +99,7 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
     let plot = plot.intersection(buf.area);
     let in_title = legend.as_ref().filter(|_| legend_rows == 0);
     let title = title(stage, profile, asked, line.as_ref(), in_title, area);
-    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+    let inner = pane::frame(kind, title.clone(), theme.style(Token::Border), area, buf);
     let Some(PlottedStep { profile, largest, axis, areas }) = drawn else {
         let text = match stage.picture.kind {
             SourceKind::Snapshot(_) => "this snapshot has no history",
@@ -110,11 +110,14 @@ pub(crate) fn render_up_to(stage: &Stage<'_>, kind: Frame, least: Bytes, area: R
         }
         return plot;
     };
-    if let Some(legend) = legend.filter(|_| legend_rows > 0) {
+    if let Some(legend) = legend.as_ref().filter(|_| legend_rows > 0) {
         legend.draw(inner, legend_rows, theme, buf);
     }
     axis.draw(theme, inner, plot, buf);
     areas.draw(theme, plot, buf);
+    if let Some(legend) = legend.filter(|_| legend_rows == 0) {
+        legend.name_areas(&title, theme, plot, buf);
+    }
     if let Some((line, _)) = line {
         line.draw(Token::Ghost, theme, buf);
     }

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use super::earlier::{self, Earlier};
-use crate::drawing::chart::{Areas, Axis, Ink};
+use crate::drawing::chart::{self, Areas, Axis, Ink};
 use crate::drawing::figures::ByteUnit;
 use crate::drawing::legend;
 use crate::drawing::pane::{self, put_at, span};
@@ -42,9 +42,13 @@ impl StepLegend {
     ) -> Self {
         let mut bands: Vec<(Ink, Band)> = Vec::new();
         bands.extend(earlier.map(|earlier| (earlier.ink, vec![(earlier::LABEL, earlier.bytes(), earlier.bytes())])));
-        for (category, at_peak, highest) in parts(profile, peak, earlier, rows) {
+        let drawn_as = |ink: Ink| areas.map_or(Some(ink), |areas| areas.drawn_as(ink));
+        let is_joint = |category| {
             let own = legend::ink(category, theme);
-            let drawn_as = |ink: Ink| areas.map_or(Some(ink), |areas| areas.drawn_as(ink));
+            drawn_as(own).is_some_and(|drawn| drawn != own)
+        };
+        for (category, at_peak, highest) in parts(profile, peak, earlier, rows, is_joint) {
+            let own = legend::ink(category, theme);
             // What no cell has room for is part of what lies below it: it is named there if that grows by an eighth of a row, and by a
             // quarter of itself.
             let below = || {
@@ -64,7 +68,7 @@ impl StepLegend {
                 Some(earlier) => earlier.beyond(here.by_category, category),
                 None => here.by_category[category as usize],
             });
-            // That whose colour they have is the first.
+            // That whose colour they have is the first, else the one that has most.
             band.insert(if own == drawn { 0 } else { band.len() }, (legend::short_label(category), bytes, highest));
         }
         Self { bands, unit }
@@ -119,6 +123,21 @@ impl StepLegend {
         title
     }
 
+    /// Names within areas what a title of `shown` has no room for.
+    pub fn name_areas(&self, shown: &[Span<'static>], theme: &Theme, plot: Rect, buf: &mut Buffer) {
+        for (ink, band) in &self.bands {
+            let marked = name(*ink, band, theme);
+            let Some(label) = marked.last() else { continue };
+            if shown.iter().any(|span| span.content == label.content) {
+                continue;
+            }
+            let label = label.content.trim_start();
+            let with_figure = self.figure(band, theme).map(|figure| format!("{label}{}", figure.content));
+            let _ = with_figure.is_some_and(|full| chart::name_within(*ink, &full, theme, plot, buf))
+                || chart::name_within(*ink, label, theme, plot, buf);
+        }
+    }
+
     /// Cells that all names take in a title.
     pub fn names(&self, theme: &Theme) -> usize {
         self.bands.iter().map(|(ink, band)| 1 + width(&name(*ink, band, theme))).sum()
@@ -157,9 +176,15 @@ fn width(spans: &[Span<'static>]) -> usize {
     spans.iter().map(Span::width).sum()
 }
 
-/// The categories that can be seen anywhere in a curve of so many rows, those that are ever most first, with their bytes at
-/// its peak, and the most.
-fn parts(profile: &Profile, peak: &Sample, earlier: Option<&Earlier>, rows: u16) -> Vec<(Category, Bytes, Bytes)> {
+/// The categories that can be seen anywhere in a curve of so many rows, by themselves or as a good part of several, those that are ever
+/// most first, with their bytes at its peak, and the most.
+fn parts(
+    profile: &Profile,
+    peak: &Sample,
+    earlier: Option<&Earlier>,
+    rows: u16,
+    is_joint: impl Fn(Category) -> bool,
+) -> Vec<(Category, Bytes, Bytes)> {
     let beyond = |bytes: [Bytes; Category::ALL.len()], category: Category| {
         earlier.map_or(bytes[category as usize], |earlier| earlier.beyond(bytes, category))
     };
@@ -169,11 +194,13 @@ fn parts(profile: &Profile, peak: &Sample, earlier: Option<&Earlier>, rows: u16)
     };
     // Half an eighth of a row is drawn.
     let halves = 16 * u64::from(rows.max(1));
-    let mut parts: Vec<(Category, Bytes, Bytes)> = Category::STACKED
-        .map(|category| (category, beyond(peak.by_category, category), most(category)))
-        .into_iter()
-        .filter(|(_, _, highest)| highest.get().saturating_mul(halves) >= peak.allocated.get().max(1))
-        .collect();
+    let all = Category::STACKED.map(|category| (category, beyond(peak.by_category, category), most(category)));
+    let joint = all.iter().filter(|part| is_joint(part.0)).map(|(.., highest)| *highest).max().unwrap_or_default();
+    let is_seen = |(category, _, highest): &(Category, Bytes, Bytes)| {
+        highest.get().saturating_mul(halves) >= peak.allocated.get().max(1)
+            || is_joint(*category) && highest.get() >= joint.get() / 8
+    };
+    let mut parts: Vec<(Category, Bytes, Bytes)> = all.into_iter().filter(is_seen).collect();
     parts.sort_by_key(|(_, at_peak, highest)| std::cmp::Reverse((*highest, *at_peak)));
     parts
 }
