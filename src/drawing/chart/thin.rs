@@ -14,9 +14,18 @@ use vramlab_allocator::units::Bytes;
 pub(super) struct Faint(Vec<(Ink, Option<Ink>)>);
 
 impl Faint {
-    /// Every part is drawn as itself.
-    pub const fn none() -> Self {
-        Self(Vec::new())
+    /// The same where a cell shows one part: those that have nowhere half of one are as one where they have half of one together.
+    pub fn of_cells<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]>, scale: Scale) -> Self {
+        let parts = Thickness::of(columns);
+        let is_thin = |part: &Thickness| !part.ink.stays() && 2 * scale.units(part.most, 1) < CELL;
+        let mut joined = Vec::new();
+        for group in parts.chunk_by(|lower, upper| is_thin(lower) && is_thin(upper)).filter(|group| group.len() > 1) {
+            let mean = group.iter().map(Thickness::mean).sum();
+            if let Some(joint) = Thickness::joint(group).filter(|_| 2 * scale.units(mean, 1) >= CELL) {
+                joined.extend(group.iter().map(|part| (part.ink, Some(joint))));
+            }
+        }
+        Self(joined)
     }
 
     /// Of columns of parts from the bottom up.
@@ -43,17 +52,19 @@ impl Faint {
     }
 }
 
-/// The lowest parts that are drawn as one, if any are: each is even wherever it is, together they are less than a row, and in most
-/// columns something else shares the row with them.
+/// The lowest parts that are drawn as one, if any are: each is even wherever it is, or in all columns and never twice as high as
+/// elsewhere, together they are less than a row, and in most columns something else shares the row with them.
 fn floor<'a, 'b>(
     parts: &'a [Thickness],
-    columns: impl Iterator<Item = &'b [(Bytes, Ink)]>,
+    columns: impl Iterator<Item = &'b [(Bytes, Ink)]> + Clone,
     scale: Scale,
 ) -> &'a [Thickness] {
+    let filled = columns.clone().filter(|column| !column.is_empty()).count() as u128;
+    let goes_on = |part: &Thickness| part.is_even() || part.columns == filled && part.most < 2 * part.least;
     let mut height = 0u64;
     let even = parts.iter().take_while(|part| {
         height = height.saturating_add(part.most);
-        !part.ink.stays() && part.is_even() && scale.units(height, 1) + FINE <= CELL
+        !part.ink.stays() && goes_on(part) && scale.units(height, 1) + FINE <= CELL
     });
     let floor = &parts[..even.count()];
     let is_floor = |ink: &Ink| floor.iter().any(|part| part.ink == *ink);
