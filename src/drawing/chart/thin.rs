@@ -14,20 +14,6 @@ use vramlab_allocator::units::Bytes;
 pub(super) struct Faint(Vec<(Ink, Option<Ink>)>);
 
 impl Faint {
-    /// The same where a cell shows one part: those that have nowhere half of one are as one where they have half of one together.
-    pub fn of_cells<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]>, scale: Scale) -> Self {
-        let parts = Thickness::of(columns);
-        let is_thin = |part: &Thickness| !part.ink.stays() && 2 * scale.units(part.most, 1) < CELL;
-        let mut joined = Vec::new();
-        for group in parts.chunk_by(|lower, upper| is_thin(lower) && is_thin(upper)).filter(|group| group.len() > 1) {
-            let mean = group.iter().map(Thickness::mean).sum();
-            if let Some(joint) = Thickness::joint(group).filter(|_| 2 * scale.units(mean, 1) >= CELL) {
-                joined.extend(group.iter().map(|part| (part.ink, Some(joint))));
-            }
-        }
-        Self(joined)
-    }
-
     /// Of columns of parts from the bottom up.
     pub fn of<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]> + Clone, scale: Scale) -> Self {
         let parts = Thickness::of(columns.clone());
@@ -46,6 +32,18 @@ impl Faint {
         Self(faint)
     }
 
+    /// The same where a cell shows one part: of the lowest, those that go on all along and have nowhere half of one are as one where they
+    /// have half of one together.
+    pub fn of_cells<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]> + Clone, scale: Scale) -> Self {
+        let parts = Thickness::of(columns.clone());
+        let filled = filled(columns);
+        let is_low = |part: &&Thickness| part.columns == filled && 2 * scale.units(part.most, 1) < CELL;
+        let floor = &parts[..parts.iter().take_while(is_low).count()];
+        let together = floor.iter().map(Thickness::mean).sum();
+        let joint = Thickness::joint(floor).filter(|_| floor.len() > 1 && 2 * scale.units(together, 1) >= CELL);
+        Self(floor.iter().filter(|_| joint.is_some()).map(|part| (part.ink, joint)).collect())
+    }
+
     /// What a part is drawn as, itself or another; `None` where it is left.
     pub fn drawn(&self, ink: Ink) -> Option<Ink> {
         self.0.iter().find(|(faint, _)| *faint == ink).map_or(Some(ink), |(_, drawn)| *drawn)
@@ -59,7 +57,7 @@ fn floor<'a, 'b>(
     columns: impl Iterator<Item = &'b [(Bytes, Ink)]> + Clone,
     scale: Scale,
 ) -> &'a [Thickness] {
-    let filled = columns.clone().filter(|column| !column.is_empty()).count() as u128;
+    let filled = filled(columns.clone());
     let goes_on = |part: &Thickness| part.is_even() || part.columns == filled && part.most < 2 * part.least;
     let mut height = 0u64;
     let even = parts.iter().take_while(|part| {
@@ -75,6 +73,11 @@ fn floor<'a, 'b>(
         shared += usize::from(scale.units(on_it, 1) >= FINE);
     }
     if floor.len() >= 2 && 2 * shared > all { floor } else { &[] }
+}
+
+/// Columns that have any part.
+fn filled<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]>) -> u128 {
+    columns.filter(|column| !column.is_empty()).count() as u128
 }
 
 /// How high a part is in the columns that have it.
