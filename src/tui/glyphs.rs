@@ -5,6 +5,8 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::Color;
 
+use crate::drawing::theme::Theme;
+
 /// Which characters the terminal shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GlyphTier {
@@ -31,6 +33,14 @@ impl GlyphTier {
         match self {
             Self::Unicode => "unicode",
             Self::Ascii => "ascii",
+        }
+    }
+
+    /// A theme as it is where the terminal shows these characters.
+    pub(super) fn dressed(self, theme: Theme) -> Theme {
+        match self {
+            Self::Unicode => theme,
+            Self::Ascii => theme.in_whole_cells(),
         }
     }
 

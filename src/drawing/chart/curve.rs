@@ -136,7 +136,7 @@ impl Curve {
     }
 
     /// The row to which its dots go from a cell in which an area ends, and the dots there: above the end of it what is as high or higher,
-    /// else below. Each of those rows has one colour.
+    /// else below, and no further than to the next dot: it would say that the line is elsewhere. Each of those rows has one colour.
     fn moved(&self, x: u16, y: u16, theme: &Theme, buf: &Buffer) -> Option<(u16, u8)> {
         let at = |y: u16| buf.cell((self.plot.x + x, self.plot.y + y));
         let cell = at(y).filter(|cell| CellContent::of(cell, theme) == CellContent::Shared)?;
@@ -145,8 +145,11 @@ impl Curve {
         // A dot has two eighths of a cell.
         let highest =
             (0..Self::ROWS).rev().find(|dot| DOTS.iter().any(|column| dots & column[usize::from(*dot)] != 0))?;
-        let (to, dots) =
-            if 2 * usize::from(highest) + 1 >= end { (y.checked_sub(1)?, [0; 2]) } else { (y + 1, [TOP_DOT; 2]) };
+        let (to, dots) = match 2 * usize::from(highest) + 1 >= end {
+            true if usize::from(highest) == TOP_DOT => (y.checked_sub(1)?, [0; 2]),
+            false if highest == 0 => (y + 1, [TOP_DOT; 2]),
+            _ => return None,
+        };
         let dots = DOTS.iter().zip(dots).filter(|(column, _)| column.iter().any(|dot| self.dots(x, y) & dot != 0));
         let dots = dots.fold(0, |all, (column, dot)| all | column[dot]);
         // What lies beyond another area's end is on the wrong side of that.

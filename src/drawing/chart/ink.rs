@@ -19,8 +19,10 @@ impl Ink {
     /// Where nothing lies.
     pub(super) const NOTHING: Self = Self { token: Token::Surface, fill: " " };
 
-    /// Parts that are drawn as one, where there are colours: that of none of them.
+    /// Parts that are drawn as one: their colour is that of none of them.
     pub(super) const SEVERAL: Self = Self { token: Token::Several, fill: "█" };
+    /// The same where letters tell parts apart.
+    const SEVERAL_IN_LETTERS: Self = Self { token: Token::Several, fill: "&" };
 
     /// How much what is hidden of it counts: what came and went in a step is what a history is about, what is stranded what accounts
     /// are about, and what has the age of earlier steps what a leak is about.
@@ -38,7 +40,11 @@ impl Ink {
     /// that of the part that has most.
     pub(super) fn joint(parts: &[Self], largest: Self) -> Self {
         let is_category = |ink: &Self| Category::ALL.iter().any(|category| Token::from(*category) == ink.token);
-        if parts.len() > 1 && parts.iter().all(is_category) { Self::SEVERAL } else { largest }
+        match parts.len() > 1 && parts.iter().all(is_category) {
+            true if largest.fill == Self::SEVERAL.fill => Self::SEVERAL,
+            true => Self::SEVERAL_IN_LETTERS,
+            false => largest,
+        }
     }
 
     /// How a character in its colour looks.

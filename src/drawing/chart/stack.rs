@@ -75,9 +75,22 @@ impl Stack {
         Column::new(&self.edges(scale, faint), scale.units(self.sum(), 1), 0..u64::from(scale.rows))
     }
 
-    /// Its cells from the bottom up where a cell has one letter: that of the part with most bytes in it. As many are filled as is
-    /// nearest to its height.
-    fn letters(&self, top: Bytes, rows: u16) -> Vec<StackCell> {
+    /// The same with several parts as one.
+    fn joined(&self, faint: &Faint) -> Self {
+        let mut joined = Self(Vec::with_capacity(self.0.len()));
+        for (height, ink) in &self.0 {
+            let ink = faint.drawn(*ink).unwrap_or(*ink);
+            match joined.0.last_mut() {
+                Some((all, last)) if *last == ink => *all = Bytes(all.get().saturating_add(height.get())),
+                _ => joined.0.push((*height, ink)),
+            }
+        }
+        joined
+    }
+
+    /// Its cells from the bottom up where a cell shows one part: the one with most bytes in it. As many are filled as is nearest to its
+    /// height.
+    fn whole_cells(&self, top: Bytes, rows: u16) -> Vec<StackCell> {
         let sum = self.sum();
         let filled = (u128::from(sum) * u128::from(rows) + u128::from(top.get() / 2)) / u128::from(top.get().max(1));
         let filled = filled.max(u128::from(sum > 0));
@@ -158,12 +171,14 @@ impl Areas {
     /// In so many columns and rows, which are `top` bytes high.
     pub fn of(stacks: &[Stack], top: Bytes, theme: &Theme, (width, rows): (u16, u16)) -> Self {
         let stacks = &stacks[..stacks.len().min(usize::from(width))];
-        if theme.is_colorless() {
-            let columns = stacks.iter().map(|stack| stack.letters(top, rows)).collect();
-            return Self { columns, faint: Faint::none() };
-        }
         let scale = Scale { top, rows };
-        let faint = Faint::of(stacks.iter().map(|stack| &*stack.0), scale);
+        let parts = stacks.iter().map(|stack| &*stack.0);
+        if theme.has_whole_cells() {
+            let faint = Faint::of_cells(parts, scale);
+            let columns = stacks.iter().map(|stack| stack.joined(&faint).whole_cells(top, rows)).collect();
+            return Self { columns, faint };
+        }
+        let faint = Faint::of(parts, scale);
         Self { columns: cells(stacks, scale, &faint), faint }
     }
 
@@ -416,10 +431,10 @@ mod tests {
         let areas = Areas::of(&vec![stack(parts); LONG], Bytes(top), theme, (LONG as u16, rows));
         let mut joined: Vec<(u64, Ink)> = Vec::new();
         for (height, ink) in parts.iter().filter(|(height, _)| *height > 0) {
-            let is_joint = areas.faint.drawn(*ink) == Some(Ink::SEVERAL);
+            let ink = areas.faint.drawn(*ink).unwrap_or(*ink);
             match joined.last_mut() {
-                Some((all, Ink::SEVERAL)) if is_joint => *all += height,
-                _ => joined.push((*height, if is_joint { Ink::SEVERAL } else { *ink })),
+                Some((all, last)) if *last == ink => *all += height,
+                _ => joined.push((*height, ink)),
             }
         }
         joined

@@ -14,11 +14,6 @@ use vramlab_allocator::units::Bytes;
 pub(super) struct Faint(Vec<(Ink, Option<Ink>)>);
 
 impl Faint {
-    /// Every part is drawn as itself.
-    pub const fn none() -> Self {
-        Self(Vec::new())
-    }
-
     /// Of columns of parts from the bottom up.
     pub fn of<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]> + Clone, scale: Scale) -> Self {
         let parts = Thickness::of(columns.clone());
@@ -37,23 +32,37 @@ impl Faint {
         Self(faint)
     }
 
+    /// The same where a cell shows one part: of the lowest, those that go on all along and have nowhere half of one are as one where they
+    /// have half of one together.
+    pub fn of_cells<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]> + Clone, scale: Scale) -> Self {
+        let parts = Thickness::of(columns.clone());
+        let filled = filled(columns);
+        let is_low = |part: &&Thickness| part.columns == filled && 2 * scale.units(part.most, 1) < CELL;
+        let floor = &parts[..parts.iter().take_while(is_low).count()];
+        let together = floor.iter().map(Thickness::mean).sum();
+        let joint = Thickness::joint(floor).filter(|_| floor.len() > 1 && 2 * scale.units(together, 1) >= CELL);
+        Self(floor.iter().filter(|_| joint.is_some()).map(|part| (part.ink, joint)).collect())
+    }
+
     /// What a part is drawn as, itself or another; `None` where it is left.
     pub fn drawn(&self, ink: Ink) -> Option<Ink> {
         self.0.iter().find(|(faint, _)| *faint == ink).map_or(Some(ink), |(_, drawn)| *drawn)
     }
 }
 
-/// The lowest parts that are drawn as one, if any are: each is even wherever it is, together they are less than a row, and in most
-/// columns something else shares the row with them.
+/// The lowest parts that are drawn as one, if any are: each is even wherever it is, or in all columns and never twice as high as
+/// elsewhere, together they are less than a row, and in most columns something else shares the row with them.
 fn floor<'a, 'b>(
     parts: &'a [Thickness],
-    columns: impl Iterator<Item = &'b [(Bytes, Ink)]>,
+    columns: impl Iterator<Item = &'b [(Bytes, Ink)]> + Clone,
     scale: Scale,
 ) -> &'a [Thickness] {
+    let filled = filled(columns.clone());
+    let goes_on = |part: &Thickness| part.is_even() || part.columns == filled && part.most < 2 * part.least;
     let mut height = 0u64;
     let even = parts.iter().take_while(|part| {
         height = height.saturating_add(part.most);
-        !part.ink.stays() && part.is_even() && scale.units(height, 1) + FINE <= CELL
+        !part.ink.stays() && goes_on(part) && scale.units(height, 1) + FINE <= CELL
     });
     let floor = &parts[..even.count()];
     let is_floor = |ink: &Ink| floor.iter().any(|part| part.ink == *ink);
@@ -64,6 +73,11 @@ fn floor<'a, 'b>(
         shared += usize::from(scale.units(on_it, 1) >= FINE);
     }
     if floor.len() >= 2 && 2 * shared > all { floor } else { &[] }
+}
+
+/// Columns that have any part.
+fn filled<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]>) -> u128 {
+    columns.filter(|column| !column.is_empty()).count() as u128
 }
 
 /// How high a part is in the columns that have it.

@@ -153,13 +153,26 @@ pub struct Theme {
     styles: Vec<Style>,
     /// Of each token's colour, in millionths, where it is known: charts ask for contrasts cell by cell.
     luminance: Vec<Option<u32>>,
+    whole_cells: bool,
 }
 
 impl Theme {
     fn new(name: &str, tier: ColorTier, styles: Vec<Style>) -> Self {
         let millionths = |style: &Style| Some((contrast::luminance(style.fg?)? * 1e6).round() as u32);
         let luminance = styles.iter().map(millionths).collect();
-        Self { name: name.to_owned(), tier, styles, luminance }
+        Self { name: name.to_owned(), tier, styles, luminance, whole_cells: tier == ColorTier::None }
+    }
+
+    /// The same for a terminal that has no characters for parts of a cell.
+    #[must_use]
+    pub fn in_whole_cells(self) -> Self {
+        Self { whole_cells: true, ..self }
+    }
+
+    /// Whether a cell of a chart shows one thing: without colours, or without characters for parts of it.
+    #[must_use]
+    pub fn has_whole_cells(&self) -> bool {
+        self.whole_cells
     }
 
     /// Its name.

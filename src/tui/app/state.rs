@@ -79,7 +79,7 @@ impl App {
     pub fn new(catalog: ThemeCatalog, theme: Theme, glyphs: GlyphTier) -> Self {
         Self {
             catalog,
-            theme,
+            theme: glyphs.dressed(theme),
             glyphs,
             keys: Arc::new(keymap::standard().clone()),
             now: Duration::ZERO,
@@ -440,7 +440,7 @@ impl App {
                 }
             }
             LayerResponse::Wear { theme, done, keep } => {
-                self.theme = *theme;
+                self.theme = self.glyphs.dressed(*theme);
                 if done {
                     self.layers.pop();
                 }

@@ -172,15 +172,14 @@ fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Op
     let state = &stage.states.ops;
     let of_a_step = !state.whole || study.steps.len() <= 1;
     stage.picture.shown_step().filter(|_| of_a_step)?;
-    let pinned = stage.picture.pinned.as_ref().and_then(|pinned| pinned.study.as_deref());
     let frame = if kind == Frame::Box { 2 } else { 1 };
-    let rows = |study: &Study| {
-        let mut rows = study.op_rows(state.totals, state.sort);
-        let small = if pinned.is_none() { fold_small(&mut rows) } else { None };
-        rows.len() + usize::from(small.is_some())
+    // The sentence and the heading stand above its rows.
+    let (mut own, differences) = (study.op_rows(state.totals, state.sort), differing(stage, study));
+    let rows = match &differences {
+        Some(differences) => own.len() + differences.gone.len(),
+        None => usize::from(fold_small(&mut own).is_some()) + own.len(),
     };
-    // Rows that only the pinned step has come on top; the sentence and the heading stand above them.
-    let table = rows(study).max(pinned.map_or(0, rows)) + 2 + frame;
+    let table = rows + 2 + frame;
     let names = if names { study.at_peak.len() + 2 } else { 0 };
     let rows = |rows: usize| u16::try_from(rows).unwrap_or(u16::MAX);
     Some((rows(table), rows(names)))
@@ -331,11 +330,8 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
     let theme = stage.theme;
     let state = &stage.states.ops;
     let mut rows = study.op_rows(state.totals, state.sort);
-    let differences = differences(stage, study);
-    // A column of nothing but points says less than that there is none.
-    let is_alike =
-        differences.as_ref().is_some_and(|found| found.gone.is_empty() && rows.iter().all(|row| found.of(row) == 0));
-    let differences = differences.filter(|_| !is_alike);
+    let differences = differing(stage, study);
+    let is_alike = differences.is_none() && self::differences(stage, study).is_some();
     if let Some(differences) = &differences {
         rows.extend(differences.gone.iter());
         rows.sort_by_key(|row| std::cmp::Reverse(differences.of(row).unsigned_abs()));
@@ -524,6 +520,12 @@ impl Differences {
         let (here, there) = (row.peak().get(), self.pinned.get(&row.name).copied().unwrap_or(0));
         i64::try_from(here).unwrap_or(i64::MAX).saturating_sub(i64::try_from(there).unwrap_or(i64::MAX))
     }
+}
+
+/// The same where any row differs: a column of nothing but points says less than that there is none.
+fn differing(stage: &Stage<'_>, study: &Study) -> Option<Differences> {
+    let rows = study.op_rows(stage.states.ops.totals, stage.states.ops.sort);
+    differences(stage, study).filter(|found| !found.gone.is_empty() || rows.iter().any(|row| found.of(row) != 0))
 }
 
 /// `None` where nothing is pinned, or nothing is known of it yet.
