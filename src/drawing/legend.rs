@@ -42,11 +42,11 @@ pub const fn short_label(category: Category) -> &'static str {
 /// The longest word for a phase that so many cells hold; none is cut.
 pub fn phase_label(phase: Phase, room: usize) -> &'static str {
     let words = match phase {
-        Phase::Data => ["data", "data", "data"],
-        Phase::Forward => ["forward", "forw", "fw"],
-        Phase::Backward => ["backward", "backw", "bw"],
-        Phase::Optimizer => ["optimizer", "optim", "opt"],
-        Phase::ZeroGrad => ["zero_grad", "zero", "zero"],
+        Phase::Data => ["data", "data", "data", "d"],
+        Phase::Forward => ["forward", "forw", "fw", "f"],
+        Phase::Backward => ["backward", "backw", "bw", "b"],
+        Phase::Optimizer => ["optimizer", "optim", "opt", "o"],
+        Phase::ZeroGrad => ["zero_grad", "zero", "zero", "z"],
     };
     words.into_iter().find(|word| word.len() <= room).unwrap_or_default()
 }

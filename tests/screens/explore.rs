@@ -128,8 +128,8 @@ fn what_the_guide_says_is_what_one_sees() {
     }
 
     person.press("p");
-    person.see(&["pinned off → on", "strm 1"]);
-    assert!(explore.contains("`strm 1`"));
+    person.see(&["pinned off → on", " s1 "]);
+    assert!(explore.contains("`s1`"));
 
     person.press(" ");
     person.see(&["PAUSED"]);

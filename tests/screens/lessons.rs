@@ -265,7 +265,7 @@ fn a_lesson_is_taken_line_by_line_and_a_class_is_followed() {
 
     let (out, error, code) = said(&vramlab(home, &["class", "ada.vram", "--once"]).output().unwrap());
     assert_eq!((error.as_str(), code), ("", Some(0)));
-    for part in ["Ada", "A batch of twice the size", "finished", "0 of 2 (2 in all)", "simulated"] {
+    for part in ["Ada", "A batch of twice the size: 1 learner, 1 finished", "○○", "0 of 2", "○ wrong", "simulated"] {
         assert!(out.contains(part), "{part}: {out}");
     }
     let (out, _, _) = said(&vramlab(home, &["class", ".", "--json"]).output().unwrap());
@@ -279,7 +279,16 @@ fn a_lesson_is_taken_line_by_line_and_a_class_is_followed() {
     // Somebody who leaves in the middle is in the middle.
     spoken(home, &["lesson", "twice.md", "--record", "other.vram"], "\n\nB\nq\n");
     let (out, _, _) = said(&vramlab(home, &["class", "other.vram", "--once"]).output().unwrap());
-    assert!(out.contains("ada") && out.contains("2 of 3, reading") && out.contains("1 of 1 (2 in all)"), "{out}");
+    for part in ["ada", "2 of 3, reading", "●·", "1 of 1"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    // Who has the same name is told by the file.
+    std::fs::copy(home.join("other.vram"), home.join("third.vram")).unwrap();
+    let (out, _, _) = said(&vramlab(home, &["class", ".", "--once"]).output().unwrap());
+    for part in ["3 learners, 2 at step 2, 1 finished", "Ada  ", "other  ", "third  "] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    assert!(!out.contains("ada  "), "{out}");
 }
 
 #[test]

@@ -13,12 +13,14 @@ use std::time::Duration;
 use answers::Answers;
 use clap::{Args, ValueEnum};
 use color_eyre::eyre::Result;
-use pupil::Pupil;
+use pupil::{Place, Pupil};
 use serde_json::{Value, json};
 
 use super::Status;
-use super::columns::{Column, Paper, Table};
+use super::columns::{Column, Paper, Table, Tone};
 use super::output::stdout;
+use crate::drawing::figures::counted;
+use crate::drawing::pane::wrap;
 
 /// Cells of a line that no terminal bounds.
 const EVERYTHING: usize = 240;
@@ -63,7 +65,8 @@ pub(super) fn run(args: &ClassArgs) -> Result<Status> {
     let mut class = Class::default();
     class.look(&args.files);
     if args.json {
-        let rows: Vec<Value> = class.sorted(args.sort).into_iter().map(|(path, pupil)| pupil.json(path)).collect();
+        let row = |(path, pupil): (&PathBuf, &Pupil)| pupil.json(path, &class.who(path, pupil));
+        let rows: Vec<Value> = class.sorted(args.sort).into_iter().map(row).collect();
         writeln!(stdout(), "{}", json!({ "class": rows, "answers": class.answers().json() }))?;
         return Ok(Status::DONE);
     }
@@ -73,7 +76,7 @@ pub(super) fn run(args: &ClassArgs) -> Result<Status> {
         // What is no terminal gets all columns.
         let paper = Paper::stdout();
         let paper = if terminal { paper } else { Paper { width: EVERYTHING, ..paper } };
-        let mut lines = class.table(args.sort).lines(paper);
+        let mut lines = class.lines(args.sort, paper);
         if class.pupils.is_empty() {
             lines = vec![nobody(&args.files, args.once)];
         }
@@ -130,11 +133,50 @@ impl Class {
         Answers::of(self.pupils.values().filter_map(Pupil::note))
     }
 
-    fn table(&self, order: ClassOrder) -> Table {
-        let mut table = Table::new(COLUMNS);
-        self.sorted(order).into_iter().for_each(|(path, pupil)| table.row(pupil.row(path)));
-        table
+    /// A table for each lesson that is taken, below its title and how many are where.
+    fn lines(&self, order: ClassOrder, paper: Paper) -> Vec<String> {
+        let sorted = self.sorted(order);
+        let mut lessons: Vec<Option<&str>> = Vec::new();
+        for (_, pupil) in &sorted {
+            if !lessons.contains(&pupil.title()) {
+                lessons.push(pupil.title());
+            }
+        }
+        // Who has none yet stands behind all others.
+        lessons.sort_by_key(|title| title.is_none());
+        let mut lines = Vec::new();
+        for title in lessons {
+            let of_lesson: Vec<_> = sorted.iter().filter(|(_, pupil)| pupil.title() == title).collect();
+            let sum = standing(of_lesson.iter().map(|(_, pupil)| *pupil));
+            let head = format!("{}: {sum}", title.unwrap_or("No lesson yet"));
+            lines.extend(Some(String::new()).filter(|_| !lines.is_empty()));
+            lines.extend(wrap(&head, paper.width).iter().map(|line| paper.toned(line, Tone::Strong)));
+            let mut table = Table::new(COLUMNS);
+            of_lesson.into_iter().for_each(|(path, pupil)| table.row(pupil.row(&self.who(path, pupil))));
+            lines.extend(table.lines(paper));
+        }
+        if self.pupils.values().filter_map(Pupil::note).any(|note| note.questions > 0) {
+            lines.extend(wrap(ANSWER_MARKS, paper.width).iter().map(|line| paper.toned(line, Tone::Dim)));
+        }
+        lines
     }
+
+    /// A learner's name; the file's where several have one name.
+    fn who(&self, path: &Path, pupil: &Pupil) -> String {
+        let named = |name: &str| self.pupils.values().filter(|other| other.learner() == Some(name)).count();
+        let learner = pupil.learner().filter(|name| named(name) == 1);
+        let file = || path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        learner.map_or_else(file, str::to_owned)
+    }
+}
+
+/// How many there are, and how many of them are where.
+fn standing<'a>(pupils: impl Iterator<Item = &'a Pupil> + Clone) -> String {
+    let mut at: BTreeMap<Place, u64> = BTreeMap::new();
+    pupils.clone().filter_map(Pupil::place).for_each(|place| *at.entry(place).or_default() += 1);
+    let told: Vec<String> = at.iter().map(|(place, count)| format!("{count} {place}")).collect();
+    let all = counted(pupils.count() as u64, "learner");
+    if told.is_empty() { all } else { format!("{all}, {}", told.join(", ")) }
 }
 
 /// That no recording is there: where one would be.
@@ -145,12 +187,15 @@ fn nobody(given: &[PathBuf], once: bool) -> String {
     format!("{waits} {}", places.join(", "))
 }
 
+/// What the marks of answers mean.
+const ANSWER_MARKS: &str = "● right, ◐ near, ○ wrong, – not counted or not measured yet, · to come or passed";
+
 /// What is known of each; where there is no room the accounts of memory go first.
 const COLUMNS: [Column; 10] = [
     Column::left("who"),
-    Column::wraps("lesson"),
     Column::left("step"),
     Column::right("there").spare(1),
+    Column::left("answers"),
     Column::right("points"),
     Column::right("seen").spare(2),
     Column::left("run").spare(3),
@@ -179,10 +224,10 @@ mod tests {
         let mut table = Table::new(COLUMNS);
         let row = [
             "Ada",
-            "What empty_cache does, and what not",
             "3 of 5, asked",
             "40 s",
-            "1 of 2 (4 in all)",
+            "●○··",
+            "1 of 2",
             "2 s ago",
             "running, simulated",
             "6",
@@ -197,6 +242,6 @@ mod tests {
         };
         let heads = [200, 110, 80, 60].map(heads);
         assert!(heads[0] == COLUMNS.len() && heads.is_sorted_by(|wide, narrow| wide >= narrow), "{heads:?}");
-        assert!(heads[3] >= 4, "who, which lesson, which step and points stay: {heads:?}");
+        assert!(heads[3] >= 4, "who, which step, answers and points stay: {heads:?}");
     }
 }

@@ -1,6 +1,8 @@
 //! One learner of a class: what their recording says so far.
 
+use std::fmt;
 use std::fs::{self, File};
+use std::iter;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -8,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cli::columns::{Cell, Tone};
 use crate::lesson::Score;
-use crate::model::{DeviceKind, Lab, LessonNote, LessonPart, Ranks, RunState};
+use crate::model::{DeviceKind, Lab, LessonAnswer, LessonNote, LessonPart, Ranks, RunState};
 use crate::recording::{Frame, Next, Reader, RecordingError};
 use crate::units::DeviceIndex;
 
@@ -36,6 +38,39 @@ fn apply(ranks: &mut Ranks, frame: &Frame) -> Result<(), RecordingError> {
 
 /// Seconds without a note after which a learner who had sent them regularly is gone.
 const GONE: u64 = 30;
+
+/// Where a learner is in a lesson.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// At a step, counted from 1; 0 before the first.
+    Step(u32),
+    /// Through.
+    Finished,
+    /// No more heard of.
+    Gone,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Step(step) => write!(f, "at step {step}"),
+            Self::Finished => f.write_str("finished"),
+            Self::Gone => f.write_str("gone"),
+        }
+    }
+}
+
+/// A mark for each question of a lesson, in the order of the answers: those without one come last.
+fn answers(note: &LessonNote) -> String {
+    let mark = |answer: &LessonAnswer| match answer.halves {
+        None => '–',
+        Some(0) => '○',
+        Some(1) => '◐',
+        Some(_) => '●',
+    };
+    let open = (note.questions as usize).saturating_sub(note.answers.len());
+    note.answers.iter().map(mark).chain(iter::repeat_n('·', open)).collect()
+}
 
 /// One recording, as far as it was read.
 #[derive(Default)]
@@ -103,9 +138,24 @@ impl Pupil {
         self.beats && self.waits().is_some() && self.silent().is_some_and(|silent| silent > GONE)
     }
 
-    pub fn who(&self, path: &Path) -> String {
-        let file = || path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        self.note().map(|note| note.learner.to_string()).filter(|name| !name.is_empty()).unwrap_or_else(file)
+    /// The name that the learner gave.
+    pub fn learner(&self) -> Option<&str> {
+        self.note().map(|note| &*note.learner).filter(|name| !name.is_empty())
+    }
+
+    /// The title of the lesson.
+    pub fn title(&self) -> Option<&str> {
+        self.note().map(|note| &*note.title)
+    }
+
+    /// Where the learner is in it.
+    pub fn place(&self) -> Option<Place> {
+        let note = self.note()?;
+        Some(match note.doing {
+            LessonPart::Over => Place::Finished,
+            _ if self.is_gone() => Place::Gone,
+            _ => Place::Step(note.step),
+        })
     }
 
     fn run(&self) -> &'static str {
@@ -122,19 +172,20 @@ impl Pupil {
         }
     }
 
-    pub fn row(&self, path: &Path) -> Vec<Cell> {
+    /// Its cells of the table, under this name.
+    pub fn row(&self, who: &str) -> Vec<Cell> {
         let none = || "–".to_owned();
         let note = self.note();
-        let (lesson, step, points) = match note {
+        let (step, answers, points) = match note {
             None => (none(), none(), none()),
             Some(note) => {
-                let step = match note.doing {
-                    LessonPart::Over => "finished".to_owned(),
-                    _ if self.is_gone() => format!("{} of {}, gone", note.step, note.steps),
-                    doing => format!("{} of {}, {}", note.step, note.steps, doing.label()),
+                let step = match self.place() {
+                    Some(Place::Finished) => "finished".to_owned(),
+                    Some(Place::Gone) => format!("{} of {}, gone", note.step, note.steps),
+                    _ => format!("{} of {}, {}", note.step, note.steps, note.doing.label()),
                 };
                 let score = Score { halves: note.halves, of: note.answered };
-                (note.title.to_string(), step, format!("{score} ({} in all)", note.questions))
+                (step, answers(note), score.to_string())
             }
         };
         let memory = self.lab().map(Lab::memory);
@@ -154,24 +205,25 @@ impl Pupil {
         ];
         let there = self.waits().filter(|_| !self.is_gone()).map_or_else(none, in_short);
         let seen = self.silent().map_or_else(none, |silent| format!("{} ago", in_short(silent)));
-        let who = Cell::toned(self.who(path), Tone::Strong);
+        let who = Cell::toned(who, Tone::Strong);
         let figures = [steps, allocated, reserved].map(Cell::from);
         // A teacher sees from afar who has finished, and whose screen has gone.
-        let place_tone = match note {
-            Some(note) if note.doing == LessonPart::Over => Tone::Good,
-            _ if self.is_gone() => Tone::Bad,
+        let place_tone = match self.place() {
+            Some(Place::Finished) => Tone::Good,
+            Some(Place::Gone) => Tone::Bad,
             _ => Tone::Plain,
         };
         let step = Cell::toned(step, place_tone);
-        let place = [who, lesson.into(), step, there.into(), points.into(), seen.into(), Cell::toned(run, tone)];
+        let place = [who, step, there.into(), answers.into(), points.into(), seen.into(), Cell::toned(run, tone)];
         place.into_iter().chain(figures).collect()
     }
 
-    pub fn json(&self, path: &Path) -> Value {
+    /// What other programs are told of it, under this name.
+    pub fn json(&self, path: &Path, who: &str) -> Value {
         let lab = self.lab();
         json!({
             "file": path.display().to_string(),
-            "who": self.who(path),
+            "who": who,
             "lesson": self.note(),
             "seconds_at_step": self.waits(),
             "seconds_silent": self.silent(),

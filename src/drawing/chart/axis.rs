@@ -53,8 +53,64 @@ impl Axis {
     /// An axis of few rows that `largest` fills to the edge, so that every part of its top row can be seen.
     pub fn fitted(unit: ByteUnit, largest: Bytes, rows: u16) -> Self {
         let top = largest.get().max(1);
-        let rows = rows.max(1);
-        Self { top: Bytes(top), unit, tick: even_tick(unit, top, rows).unwrap_or_else(|| lone_tick(unit, top, rows)) }
+        Self::best(unit, top, [top], rows.max(1))
+    }
+
+    /// The axis with the best ticks among those of so many rows with these tops: rather even ones than some that are nearly so, rather as
+    /// many as tell well than fewer, and rather one of the first tops.
+    fn best(unit: ByteUnit, edge: u64, tops: impl IntoIterator<Item = u64> + Clone, rows: u16) -> Self {
+        let axes = || {
+            let numbered = tops.clone().into_iter().enumerate();
+            numbered.flat_map(|(place, top)| Self::with_round_ticks(unit, top, rows).map(move |axis| (place, axis)))
+        };
+        let rank = |(place, axis): &(usize, Self)| {
+            let evenness = axis.evenness(rows);
+            let few = (fewest_ticks(rows) + 1).saturating_sub(axis.ticks(rows).len());
+            (evenness >= Evenness::Nearly, few, *place, evenness)
+        };
+        let telling = axes().filter(|(_, axis)| axis.tells_enough(edge, rows)).min_by_key(rank);
+        let even = || axes().filter(|(_, axis)| axis.evenness(rows) < Evenness::Nearly).min_by_key(rank);
+        telling.or_else(even).map(|(_, axis)| axis).unwrap_or_else(|| {
+            let top = tops.clone().into_iter().next().unwrap_or(1);
+            Self { top: Bytes(top), unit, tick: lone_tick(unit, top, rows) }
+        })
+    }
+
+    /// Axes whose ticks are round and as far apart as labels need, the nearest first.
+    fn with_round_ticks(unit: ByteUnit, top: u64, rows: u16) -> impl Iterator<Item = Self> {
+        let least = if rows > 4 { 16 } else { 8 };
+        round_numbers(unit, top as f64 / f64::from(rows))
+            .map(move |tick| Self { top: Bytes(top), unit, tick: tick.round() as u64 })
+            .take_while(move |axis| axis.tick <= top)
+            .filter(move |axis| axis.lines(rows).windows(2).all(|pair| pair[1] >= pair[0] + least))
+    }
+
+    /// Where its ticks have their lines, the zero's edge first.
+    fn lines(self, rows: u16) -> Vec<u64> {
+        self.ticks(rows).into_iter().map(|(_, above)| line_of(above)).collect()
+    }
+
+    /// How evenly its lines stand where they are drawn.
+    fn evenness(self, rows: u16) -> Evenness {
+        let drawn = self.lines(rows);
+        match drawn.get(1) {
+            Some(first) if (0..).zip(&drawn).all(|(count, at)| *at == count * first) => {
+                if first.is_multiple_of(8) {
+                    Evenness::WholeRows
+                } else {
+                    Evenness::HalfRows
+                }
+            }
+            Some(_) => Evenness::Nearly,
+            None => Evenness::Lone,
+        }
+    }
+
+    /// Whether it has as many ticks as so many rows want, and one near `edge`.
+    fn tells_enough(self, edge: u64, rows: u16) -> bool {
+        let ticks = self.ticks(rows);
+        let most = ticks.last().map_or(0, |(value, _)| *value);
+        ticks.len() >= fewest_ticks(rows) && ticks.len() <= MOST_TICKS && u128::from(most) * 4 >= u128::from(edge) * 3
     }
 
     /// An axis of so many rows in which `edge` lies on the upper edge of a row: of row `below`, counted from one, or of one a little lower
@@ -66,9 +122,7 @@ impl Axis {
             let top = (u128::from(edge.get().max(1)) * u128::from(rows)).div_ceil(u128::from(below));
             u64::try_from(top).unwrap_or(u64::MAX)
         };
-        let even = (lowest..=below).rev().map(top).find_map(|top| Some((top, even_tick(unit, top, rows)?)));
-        let (top, tick) = even.unwrap_or_else(|| (top(below), lone_tick(unit, top(below), rows)));
-        Self { top: Bytes(top), unit, tick }
+        Self::best(unit, edge.get(), (lowest..=below).rev().map(top), rows)
     }
 
     /// How high `bytes` stand in a chart of so many rows, in eighths of a row.
@@ -140,7 +194,7 @@ const ABOVE: u64 = 2;
 
 /// The line of a value in row `y`.
 fn grid_line(above: u64, y: u16, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    let symbol = if above % 8 <= 4 { GRID } else { GRID_MIDDLE };
+    let symbol = if line_of(above).is_multiple_of(8) { GRID } else { GRID_MIDDLE };
     // Every second cell: a line that is not taken for an area.
     for x in (plot.left()..plot.right()).step_by(2) {
         buf[(x, y)].set_symbol(symbol).set_style(theme.style(Token::Border));
@@ -206,19 +260,33 @@ impl Shares {
     }
 }
 
-/// The smallest round distance of labels in `rows` rows, which are `top` bytes high, at which each stands within a quarter of a row of
-/// where a row begins, as many rows above the one before; `None` where none does.
-fn even_tick(unit: ByteUnit, top: u64, rows: u16) -> Option<u64> {
-    let least = if rows > 4 { 2.0 } else { 1.0 };
-    let (edge, rows) = (top as f64, f64::from(rows));
-    let is_even = |tick: f64| {
-        let of_tick = rows * tick / edge;
-        let whole = of_tick.round();
-        let is_near = |count: f64| (count * (of_tick - whole)).abs() <= 0.25;
-        // One at the edge has no row above it for its label.
-        whole >= least && whole < rows && tick <= edge && is_near((edge / tick).floor())
-    };
-    round_numbers(unit, edge / rows).find(|tick| is_even(*tick)).map(|tick| tick.round() as u64)
+/// How evenly the ticks of an axis stand, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Evenness {
+    /// As many whole rows apart.
+    WholeRows,
+    /// As many half rows apart.
+    HalfRows,
+    /// Each within a quarter of a row of its height, so that distances differ by half a row.
+    Nearly,
+    /// There is none beside the zero.
+    Lone,
+}
+
+/// Ticks that an axis of so many rows has at least, with its zero; and that any has at most.
+const fn fewest_ticks(rows: u16) -> usize {
+    match rows {
+        0..2 => 1,
+        2..7 => 2,
+        7..16 => 3,
+        _ => 4,
+    }
+}
+const MOST_TICKS: usize = 9;
+
+/// Where the line of a label so many eighths above the zero is drawn: at the lower edge of its row, or in the middle.
+const fn line_of(above: u64) -> u64 {
+    above / 8 * 8 + if above % 8 <= 4 { 0 } else { 4 }
 }
 
 /// A round number that is more than half of `top`, so that it stands by itself, and in a row of its own.
@@ -228,12 +296,13 @@ fn lone_tick(unit: ByteUnit, top: u64, rows: u16) -> u64 {
     round_numbers(unit, top / rows).find(stands_alone).map_or(u64::MAX, |tick| tick.round() as u64)
 }
 
-/// Round numbers of bytes from about so many on.
+/// Round numbers of bytes from about so many on: a quarter of a hundred only where its multiples are whole figures.
 fn round_numbers(unit: ByteUnit, from: f64) -> impl Iterator<Item = f64> {
     let power = 10f64.powf((from / unit.bytes() as f64).max(1e-3).log10().floor());
     let tens = [1.0, 10.0, 100.0].into_iter();
-    let round = tens.flat_map(|tens| [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0].map(|one| one * tens));
-    round.map(move |round| round * power * unit.bytes() as f64)
+    let round = tens.flat_map(move |tens| [1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0].map(|one| one * tens * power));
+    let is_whole = |round: &f64| *round > 9.0 || (round / 2.5).log10().fract().abs() > 1e-6;
+    round.filter(is_whole).map(move |round| round * unit.bytes() as f64)
 }
 
 /// The smallest round number of bytes that is at least `wanted`: in `unit`, 1, 2 or 5 times a power of ten, or a power of two.
@@ -274,8 +343,8 @@ mod tests {
     }
 
     #[test]
-    fn labels_stand_evenly_below_an_edge_that_is_not_round() {
-        let mut labelled = 0;
+    fn labels_stand_at_their_heights_below_an_edge_that_is_not_round_and_evenly_where_round_figures_can() {
+        let (mut labelled, mut even) = (0, 0);
         for rows in 1..=20 {
             for (unit, tenths) in [1, 3, 4, 9, 10, 57, 82, 147, 228, 250, 900, 1398]
                 .into_iter()
@@ -298,19 +367,21 @@ mod tests {
                     assert!(row >= 8 * if rows > 5 { 2 } else { 1 }, "{about}");
                     let digit = first / 10f64.powf(first.log10().floor());
                     assert!(
-                        [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0].iter().any(|one| (digit - one).abs() < 1e-6),
+                        [1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0].iter().any(|one| (digit - one).abs() < 1e-6),
                         "{about}"
                     );
                     for (count, (value, eighths)) in ticks.iter().enumerate() {
                         assert!((value - first * count as f64).abs() < 1e-6, "{about}");
-                        assert_eq!(*eighths, row * u16::try_from(count).unwrap(), "{about}");
                         let exact = value * unit.bytes() as f64 / axis.top.get() as f64 * f64::from(rows * 8);
                         assert!((exact - f64::from(*eighths)).abs() <= 2.5, "{about}");
                     }
+                    let is_even = (0..).zip(&ticks).all(|(count, (_, eighths))| *eighths == row * count);
+                    even += usize::from(is_even && ticks.len() > 1);
                 }
             }
         }
         assert!(labelled > 900, "{labelled} of 960 have a label beside the zero");
+        assert!(even * 5 > labelled * 4, "{even} of {labelled} stand evenly");
     }
 
     /// Labels and grid lines as they are read back from a frame: a label's figure in the unit of the axis, and its height in eighths
@@ -338,6 +409,26 @@ mod tests {
             }
         }
         ticks
+    }
+
+    #[test]
+    fn axes_have_as_many_ticks_as_their_rows_want_and_one_near_the_edge() {
+        let (mut telling, mut all) = (0, 0);
+        for rows in 2..=40_u16 {
+            for tenths in (10..=1000).step_by(7) {
+                let edge = Bytes(tenths * GIB / 10);
+                let below = rows - u16::from(rows >= 4);
+                let fitted = Axis::fitted(ByteUnit::GiB, edge, rows);
+                for axis in [fitted, Axis::with_edge(ByteUnit::GiB, edge, below, rows)] {
+                    let ticks = ticks(axis, rows);
+                    let most = ticks.last().map_or(0.0, |(value, _)| *value);
+                    let tells = ticks.len() >= fewest_ticks(rows) && most >= 0.75 * tenths as f64 / 10.0;
+                    assert!(tells || rows < 12, "{edge} in {rows}: {ticks:?}");
+                    (telling, all) = (telling + usize::from(tells), all + 1);
+                }
+            }
+        }
+        assert!(telling * 50 >= all * 49, "{telling} of {all}");
     }
 
     #[test]
@@ -373,13 +464,7 @@ mod tests {
                     }
                 }
                 assert!(ticks.windows(2).all(|pair| rows < 4 || pair[1].1 >= pair[0].1 + 16), "labels have air");
-                let fewest = match rows {
-                    0..2 => 1,
-                    2..7 => 2,
-                    7..16 => 3,
-                    _ => 4,
-                };
-                assert!((fewest..=9).contains(&ticks.len()), "{rows} rows: {ticks:?}");
+                assert!((fewest_ticks(rows)..=MOST_TICKS).contains(&ticks.len()), "{rows} rows: {ticks:?}");
             }
         }
     }

@@ -51,9 +51,7 @@ pub fn row_label(
             PoolKind::Small => "small".to_owned(),
             PoolKind::Large => "large".to_owned(),
         },
-        (true, stream @ 1..100) => format!("strm{stream:>2}"),
-        // The address of a stream tells nobody which one it is.
-        (true, _) => "stream".to_owned(),
+        (true, _) => stream_name(segment.stream),
     };
     let size = figures::short_bytes(segment.size);
     let size = if differ && size.len() < 8 { format!("≤{size}") } else { size };

@@ -50,6 +50,12 @@ fn entry(((mark, label), bytes): ((Span<'static>, &'static str), Bytes), touched
     (bytes > Bytes::ZERO).then(|| KeyEntry { touched, ..KeyEntry::new(mark, label, bytes) })
 }
 
+/// Entries that have a two-hundredth of what is reserved, and what an op under way did: the others have hardly a cell.
+#[must_use]
+pub fn seen_entries(all: &[KeyEntry], reserved: Bytes) -> Vec<KeyEntry> {
+    all.iter().filter(|entry| entry.touched || entry.bytes.get() >= reserved.get() / 200).cloned().collect()
+}
+
 /// The entries in lines of `width` cells; with their bytes where those have a unit, which stands before them all.
 pub fn lines(entries: Vec<KeyEntry>, unit: Option<ByteUnit>, theme: &Theme, width: usize) -> Vec<Vec<Span<'static>>> {
     lines_above(entries, unit, Bytes::ZERO, theme, width)

@@ -16,7 +16,7 @@ pub use bar::stream_name;
 pub use cell::{Cell, largest};
 pub use coloring::{Coloring, Tone};
 pub use kept::{KeptPlans, KeptStrips};
-pub use key::{KeyEntry, account_entries, lines, lines_of_most, touched_entries};
+pub use key::{KeyEntry, account_entries, lines, lines_of_most, seen_entries, touched_entries};
 pub use plan::{FINEST, Plan};
 pub use sheet::{Sheet, cells};
 pub use survey::Survey;

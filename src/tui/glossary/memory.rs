@@ -223,10 +223,10 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
     },
     GlossaryEntry {
         word: "stream",
-        also: &["streams", "strm"],
+        also: &["streams", "s1", "s2"],
         panels: &[Pools, Map, Segments, Detail],
         figure: None,
-        meaning: "a queue of work on the GPU. A block belongs to the stream it was allocated on; each stream has its own segments.",
+        meaning: "a queue of work on the GPU: s1 is the first beside the main one. A block belongs to the stream it was allocated on; each stream has its own segments.",
     },
     GlossaryEntry {
         word: "limit",

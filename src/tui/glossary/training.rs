@@ -93,7 +93,7 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
     },
     GlossaryEntry {
         word: "forward",
-        also: &[],
+        also: &["forw", "fw"],
         panels: &[StepTimes, StepCurve, Forward, Stacked],
         figure: Some(|stage| {
             let steps = &stage.view().steps;
@@ -105,11 +105,11 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
                 )
             })
         }),
-        meaning: "the model and the loss.",
+        meaning: "the model and the loss. Narrow charts call it fw or f, and the other phases by their first letters.",
     },
     GlossaryEntry {
         word: "backward",
-        also: &[],
+        also: &["backw", "bw"],
         panels: &[StepTimes, StepCurve, Stacked],
         figure: Some(|stage| {
             let steps = &stage.view().steps;

@@ -130,9 +130,9 @@ impl Palette {
         let list = Rect { y: inner.y + 1, height: rows.min(inner.height.saturating_sub(1)), ..inner };
         let seen = usize::from(list.height);
         let first = self.chosen.saturating_sub(seen / 2).min(self.found.len().saturating_sub(seen));
-        let names = self.found.iter().skip(first).take(seen).map(|offer| offer.name.width()).max().unwrap_or(0);
+        let columns = Columns::of(self.found.iter().skip(first).take(seen));
         for (y, (index, offer)) in (0..list.height).zip(self.found.iter().enumerate().skip(first)) {
-            row(theme, offer, index == self.chosen, names.min(MOST_NAME), (list, y), buf);
+            columns.draw(theme, offer, index == self.chosen, (list, y), buf);
         }
         let below =
             Rect { y: inner.y + 1 + list.height, height: inner.height.saturating_sub(1 + list.height), ..inner };
@@ -154,28 +154,45 @@ impl Palette {
     }
 }
 
-/// One offer: its name in so many cells, what it is, and its key.
-fn row(theme: &Theme, offer: &Offer, chosen: bool, names: usize, (list, y): (Rect, u16), buf: &mut Buffer) {
-    let token = match (chosen, &offer.off) {
-        (_, Some(_)) => Token::Dim,
-        (true, None) => Token::Strong,
-        (false, None) => Token::Text,
-    };
-    let mark = if chosen { "▸" } else { " " };
-    let right = vec![
-        span(theme, Token::Dim, offer.of),
-        span(theme, if offer.off.is_some() { Token::Dim } else { Token::Key }, format!(" {:>9} ", offer.key)),
-    ];
-    let edge = put_right(list, y, right, buf);
-    let room = usize::from(edge.saturating_sub(4));
-    let name = pane::cut(&offer.name, room);
-    let left = room.saturating_sub(name.width() + 2);
-    let mut line: Vec<Span<'static>> = vec![span(theme, Token::Key, format!(" {mark} "))];
-    let gap = " ".repeat(2 + names.saturating_sub(name.width()));
-    let about = left.checked_sub(gap.len().saturating_sub(2)).filter(|room| *room >= 8);
-    line.push(span(theme, token, name));
-    if let Some(room) = about {
-        line.push(span(theme, Token::Dim, format!("{gap}{}", pane::cut(&offer.about, room))));
+/// Cells of the columns of a list of offers.
+struct Columns {
+    names: usize,
+    of: usize,
+    keys: usize,
+}
+
+impl Columns {
+    /// As wide as what is seen of them needs.
+    fn of<'a>(seen: impl Iterator<Item = &'a Arc<Offer>> + Clone) -> Self {
+        let widest = |cells: fn(&Offer) -> usize| seen.clone().map(|offer| cells(offer)).max().unwrap_or(0);
+        let names = widest(|offer| offer.name.width()).min(MOST_NAME);
+        Self { names, of: widest(|offer| offer.of.width()), keys: widest(|offer| offer.key.width()) }
     }
-    put(list, y, line, buf);
+
+    /// One offer: its name, what it is, and its key.
+    fn draw(&self, theme: &Theme, offer: &Offer, chosen: bool, (list, y): (Rect, u16), buf: &mut Buffer) {
+        let token = match (chosen, &offer.off) {
+            (_, Some(_)) => Token::Dim,
+            (true, None) => Token::Strong,
+            (false, None) => Token::Text,
+        };
+        let mark = if chosen { "▸" } else { " " };
+        let Self { names, of, keys } = *self;
+        let right = vec![
+            span(theme, Token::Dim, format!("{:>of$}", offer.of)),
+            span(theme, if offer.off.is_some() { Token::Dim } else { Token::Key }, format!(" {:>keys$} ", offer.key)),
+        ];
+        let edge = put_right(list, y, right, buf);
+        let room = usize::from(edge.saturating_sub(4));
+        let name = pane::cut(&offer.name, room);
+        let left = room.saturating_sub(name.width() + 2);
+        let mut line: Vec<Span<'static>> = vec![span(theme, Token::Key, format!(" {mark} "))];
+        let gap = " ".repeat(2 + names.saturating_sub(name.width()));
+        let about = left.checked_sub(gap.len().saturating_sub(2)).filter(|room| *room >= 8);
+        line.push(span(theme, token, name));
+        if let Some(room) = about {
+            line.push(span(theme, Token::Dim, format!("{gap}{}", pane::cut(offer.about_in(room), room))));
+        }
+        put(list, y, line, buf);
+    }
 }

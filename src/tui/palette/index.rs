@@ -11,7 +11,7 @@ use crate::model::{MarkKind, NameId, View};
 use crate::recording::Direction::{Backward, Forward};
 use crate::session::{Reach, Switch};
 use crate::source::{Ability, Landmark, Move};
-use crate::tui::action::{Action, Binding};
+use crate::tui::action::{Action, Binding, KeyGroup};
 use crate::tui::glossary;
 use crate::tui::hold::Hold;
 use crate::tui::keymap;
@@ -77,13 +77,16 @@ impl Index {
         let of = |bindings: Vec<&Binding>| -> Vec<Offer> { bindings.into_iter().map(|one| key(stage, one)).collect() };
         let no_cursor = picture.can(Ability::Seek).err().map(ToOwned::to_owned);
         let no_switch = Switch::all().next().and_then(|switch| why_off(stage, Action::of_switch(switch)));
-        // Switches are what most look for; where nothing is asked they stand first.
-        let (levers, common): (Vec<&Binding>, Vec<&Binding>) = common.into_iter().partition(|one| {
-            matches!(one.action, Action::Edit(_) | Action::Flip(_, crate::session::FlipDirection::Next))
-        });
-        let mut all = of(levers);
-        all.extend(of(own));
-        all.extend(of(common));
+        // Where nothing is asked: what this screen can do, where else to look, then commands, then switches, which a panel lists.
+        let (scrolling, own): (Vec<&Binding>, Vec<&Binding>) =
+            own.into_iter().partition(|one| matches!(one.action, Action::Scroll(_) | Action::ScrollPage(_)));
+        let (levers, common): (Vec<&Binding>, Vec<&Binding>) =
+            common.into_iter().partition(|one| one.group == KeyGroup::Switches);
+        let (screens, common): (Vec<&Binding>, Vec<&Binding>) =
+            common.into_iter().partition(|one| matches!(one.action, Action::Screen(_)));
+        let mut all: Vec<Offer> = [own, screens, common, scrolling, levers].into_iter().flat_map(of).collect();
+        // What can't be done now comes behind what can.
+        all.sort_by_key(|offer| offer.off.is_some());
         all.extend(moments(stage));
         all.extend(values(stage));
         all.extend(of(elsewhere));
@@ -180,7 +183,9 @@ fn why_off(stage: &Stage<'_>, action: Action) -> Option<String> {
 fn key(stage: &Stage<'_>, binding: &Binding) -> Offer {
     let word = binding.action.word();
     let (kind, name) = match binding.action {
-        Action::Screen(_) => (OfferKind::Screen, binding.help.clone()),
+        Action::Screen(index) => {
+            (OfferKind::Screen, SCREENS.get(index).map_or(binding.help.clone(), |screen| screen.title.to_owned()))
+        }
         Action::Edit(switch) => (OfferKind::Key, switch.label().to_owned()),
         Action::Flip(switch, crate::session::FlipDirection::Next) => (OfferKind::Key, switch.label().to_owned()),
         _ => (OfferKind::Key, word.replace('-', " ")),
@@ -192,6 +197,7 @@ fn key(stage: &Stage<'_>, binding: &Binding) -> Offer {
         also: word.replace('-', " "),
         key: binding.label.clone(),
         off: why_off(stage, binding.action),
+        brief: binding.brief.map(str::to_owned),
         ..Offer::new(kind, name, binding.help.clone(), on_enter)
     }
 }
@@ -259,15 +265,17 @@ fn values(stage: &Stage<'_>) -> impl Iterator<Item = Offer> {
             // What it would change comes first: the rest is the same for all values of a switch.
             let label = format!("{}: ", switch.label());
             let help = switch.help().strip_prefix(&label).unwrap_or(switch.help());
-            let about = match &now {
-                Some(now) if now == value => format!("as it is now; {help}"),
-                Some(now) => format!("{now} → {value}; {help}"),
-                None => help.to_owned(),
+            let brief = match &now {
+                Some(now) if now == value => Some("as it is now".to_owned()),
+                Some(now) => Some(format!("{now} → {value}")),
+                None => None,
             };
+            let about = brief.as_ref().map_or_else(|| help.to_owned(), |brief| format!("{brief}; {help}"));
             Offer {
                 also: switch.word().replace('-', " "),
                 key: key.clone(),
                 off: off.clone(),
+                brief,
                 ..Offer::new(
                     OfferKind::Value,
                     format!("{} {value}", switch.label()),

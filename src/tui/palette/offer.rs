@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use unicode_width::UnicodeWidthStr;
+
 use crate::session::Switch;
 use crate::source::Move;
 use crate::tui::action::Action;
@@ -44,10 +46,10 @@ pub(crate) enum OfferKind {
 }
 
 impl OfferKind {
-    /// The word for it.
+    /// The word for it; a key says itself that it is one.
     pub const fn label(self) -> &'static str {
         match self {
-            Self::Key => "key",
+            Self::Key => "",
             Self::Screen => "screen",
             Self::Moment => "go to",
             Self::Value => "set",
@@ -63,7 +65,7 @@ impl OfferKind {
 pub(crate) struct Offer {
     /// What kind of thing.
     pub kind: OfferKind,
-    /// The word beside it: its kind, or the screen that it belongs to.
+    /// The word beside it: its kind, or the screen that it belongs to; empty for a key of every screen.
     pub of: &'static str,
     /// Its name.
     pub name: String,
@@ -71,6 +73,8 @@ pub(crate) struct Offer {
     pub also: String,
     /// A sentence about it.
     pub about: String,
+    /// What is said of it where there is no room for the sentence.
+    pub brief: Option<String>,
     /// Its key in words; empty where it has none.
     pub key: String,
     /// What Enter does.
@@ -88,9 +92,20 @@ impl Offer {
             name: name.into(),
             also: String::new(),
             about: about.into(),
+            brief: None,
             key: String::new(),
             on_enter,
             off: None,
         }
+    }
+
+    /// Its sentence where that fits in so many cells, else the short one; without the name that stands before it.
+    pub fn about_in(&self, width: usize) -> &str {
+        let unnamed = |text: &str| {
+            let rest = text.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix(": "));
+            text.len() - rest.unwrap_or(text).len()
+        };
+        let whole = &self.about[unnamed(&self.about)..];
+        self.brief.as_deref().filter(|_| whole.width() > width).map_or(whole, |brief| &brief[unnamed(brief)..])
     }
 }

@@ -27,8 +27,9 @@ pub(super) fn render(
     let (margin, edges) = if kind == Frame::Box { (4, 2) } else { (2, 1) };
     let inside = area.height.saturating_sub(edges);
     let wide = area.width.saturating_sub(margin);
-    let mut below = key(stage, survey, kind == Frame::Box, usize::from(wide));
-    below.truncate(usize::from(inside.saturating_sub(1) / 3));
+    let most = usize::from(inside.saturating_sub(1) / 3);
+    let mut below = key(stage, survey, (kind == Frame::Box, most), usize::from(wide));
+    below.truncate(most);
     if survey.is_filtered() {
         below.insert(0, found(survey, &state.filter, theme));
     }
@@ -98,9 +99,14 @@ fn found(survey: &Survey, text: &str, theme: &Theme) -> Vec<Span<'static>> {
     ]
 }
 
-/// What the colours mean, with bytes of all or, where those took more lines than the words, of those that have most. What holds nothing
-/// is left out.
-fn key(stage: &Stage<'_>, survey: &Survey, with_bytes: bool, width: usize) -> Vec<Vec<Span<'static>>> {
+/// What the colours mean, with bytes: of all, in so many lines at most where they are not free; else of those that are more than a cell
+/// or two, or of those that have most. What holds nothing is left out.
+fn key(
+    stage: &Stage<'_>,
+    survey: &Survey,
+    (is_free, most): (bool, usize),
+    width: usize,
+) -> Vec<Vec<Span<'static>>> {
     let (theme, view, coloring) = (stage.theme, stage.shown, stage.states.blocks.coloring);
     let ledger = &view.ledger;
     let unit = stage.unit();
@@ -109,10 +115,15 @@ fn key(stage: &Stage<'_>, survey: &Survey, with_bytes: bool, width: usize) -> Ve
         entries.push(KeyEntry::new(coloring.mark(tone, theme), label, bytes));
     }
     entries.extend(map::account_entries(ledger, stage.touched(), theme));
-    if with_bytes {
-        return map::lines(entries, Some(unit), theme, width);
+    let whole = map::lines(entries.clone(), Some(unit), theme, width);
+    if is_free || whole.len() <= most {
+        return whole;
     }
     let words = map::lines(entries.clone(), None, theme, width);
+    let seen = map::lines(map::seen_entries(&entries, ledger.reserved()), Some(unit), theme, width);
+    if seen.len() <= words.len() {
+        return seen;
+    }
     let with_most = |count: usize| map::lines_of_most(entries.clone(), count, unit, theme, width);
     [6, 4, 2].into_iter().map(with_most).find(|lines| lines.len() <= words.len()).unwrap_or(words)
 }

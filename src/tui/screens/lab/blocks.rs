@@ -32,7 +32,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     // All figures before words for what is hardly seen, all words before some figures, of which those of most bytes tell most; and where
     // there is no room for all words those of most bytes.
     let whole = Some(lines(&all, usize::MAX)).filter(fits);
-    let whole = whole.or_else(|| Some(lines(&seen_entries(&all, view.ledger.reserved()), usize::MAX)).filter(fits));
+    let whole = whole.or_else(|| Some(lines(&map::seen_entries(&all, view.ledger.reserved()), usize::MAX)).filter(fits));
     let whole = whole.or_else(|| [5, 3, 0].into_iter().map(|figures| lines(&all, figures)).find(fits));
     let legend = whole.unwrap_or_else(|| lines(&by_bytes(all), 0));
     let legend_rows = u16::try_from(legend.len()).unwrap_or(0).min(most);
@@ -41,32 +41,29 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let plan = stage.states.lab.overview(&view.segments, (usize::from(width), seen));
     let room = usize::from(area.width.saturating_sub(5));
     let hidden = plan.rows.saturating_sub(seen);
-    let page = stage.keys.key_of(Action::ScrollPage(1));
-    let more =
-        if hidden > 0 { format!("{page}: {} more", figures::counted(hidden as u64, "row")) } else { String::new() };
     // Where no row is left for a legend, what charts have not is explained in the title.
     let word = if ages.is_some() { "blocks by age" } else { "blocks" };
+    let hidden = hidden_words(stage, kind, hidden);
+    let taken = word.len() + scale_words(plan.scale).chars().count() + SEPARATOR + hidden.chars().count();
     let marked = match &ages {
         _ if legend_rows > 0 => Vec::new(),
         Some(ages) => aged(ages, room.saturating_sub(word.len()), theme),
-        None => {
-            let shares = [true, false].map(|share| marked(view, share, room.saturating_sub(word.len()), theme));
-            let scale = scale_words(plan.scale).chars().count() + SEPARATOR;
-            let has_room = |spans: &Vec<Span<'_>>| word.len() + scale + cells(spans) <= room;
-            let [with, without] = shares;
-            if has_room(&with) || !has_room(&without) { with } else { without }
-        }
+        None => marked(view, (room.saturating_sub(taken), room.saturating_sub(word.len())), theme),
     };
-    let taken = cells(&marked);
+    let taken = cells(&marked) + hidden.chars().count();
     // A lesson speaks of what is reserved where no ledger has room.
-    let more = if stage.hold != Hold::Nothing && more.is_empty() && kind == Frame::Rule {
+    let of_lesson = if stage.hold != Hold::Nothing && hidden.is_empty() && kind == Frame::Rule {
         format!("reserved {}", figures::bytes(view.ledger.reserved()))
     } else {
-        more
+        String::new()
     };
-    let mut title = title(word, view, (plan.scale, more), room.saturating_sub(taken), marked.is_empty(), theme);
+    let mut title = title(word, view, (plan.scale, of_lesson), room.saturating_sub(taken), marked.is_empty(), theme);
     title.extend(marked);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+    if !hidden.is_empty() {
+        let at = Rect { height: if kind == Frame::Box { area.height } else { 1 }, ..area };
+        pane::remark(span(theme, Token::Key, hidden), at, buf);
+    }
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let rows = Rect { height: inner.height.saturating_sub(legend_rows), ..inner };
     let first = stage.scroll.min(plan.rows.saturating_sub(seen));
@@ -103,28 +100,45 @@ fn cells(spans: &[Span<'_>]) -> usize {
     spans.iter().map(Span::width).sum()
 }
 
-/// Free bytes that are seen in a map, each with its pattern: stranded with its share where so asked, and others from a fiftieth of
-/// reserved on.
-fn marked(view: &View, with_share: bool, room: usize, theme: &Theme) -> Vec<Span<'static>> {
+/// The key that shows rows which the map has no room for: below a box, where there is room for words, else at the end of the title.
+fn hidden_words(stage: &Stage<'_>, kind: Frame, rows: usize) -> String {
+    let key = stage.keys.key_of(Action::ScrollPage(1));
+    match kind {
+        _ if rows == 0 || key.is_empty() => String::new(),
+        Frame::Box => format!("{key}: {} more", figures::counted(rows as u64, "row")),
+        Frame::Rule => format!("{key} +{rows}"),
+    }
+}
+
+/// Free bytes that are seen in a map, each with its pattern: stranded, with its share where there is room for it, and others from a
+/// fiftieth of reserved on; the first ones in short figures where `room` holds no more, and in `most` cells if it holds none.
+fn marked(view: &View, (room, most): (usize, usize), theme: &Theme) -> Vec<Span<'static>> {
     let ledger = &view.ledger;
     let [stranded, releasable, _, pending] = account_marks(theme);
     let all = [(stranded, ledger.stranded), (pending, ledger.pending), (releasable, ledger.releasable)];
-    let mut spans = Vec::new();
-    for (place, ((mark, label), bytes)) in all.into_iter().enumerate() {
-        let least = if place == 2 { Bytes(ledger.reserved().get() / 50) } else { Bytes::ZERO };
-        if bytes <= least {
-            continue;
-        }
-        let share = figures::percent(bytes.get(), ledger.reserved().get());
-        let share = if place == 0 && with_share { format!(" ({share})") } else { String::new() };
-        let token = if place == 0 { alarm(view) } else { Token::Text };
-        let entry = [Span::raw("  "), mark, span(theme, token, format!(" {label} {}{share}", figures::bytes(bytes)))];
-        // None is cut.
-        if cells(&spans) + cells(&entry) <= room {
-            spans.extend(entry);
-        }
-    }
-    spans
+    let entries = |with_share: bool, figure: fn(Bytes) -> String| {
+        let seen = all.iter().enumerate().filter(|(place, (_, bytes))| {
+            *bytes > if *place == 2 { Bytes(ledger.reserved().get() / 50) } else { Bytes::ZERO }
+        });
+        let entry = |(place, ((mark, label), bytes)): (usize, &((Span<'static>, &'static str), Bytes))| {
+            let share = figures::percent(bytes.get(), ledger.reserved().get());
+            let share = if place == 0 && with_share { format!(" ({share})") } else { String::new() };
+            let token = if place == 0 { alarm(view) } else { Token::Text };
+            [Span::raw("  "), mark.clone(), span(theme, token, format!(" {label} {}{share}", figure(*bytes)))]
+        };
+        seen.map(entry).collect::<Vec<_>>()
+    };
+    let shortest = entries(false, figures::short_bytes);
+    let forms = [&entries(true, figures::bytes), &entries(false, figures::bytes), &shortest];
+    let whole = forms.into_iter().map(|form| form.concat()).find(|spans| cells(spans) <= room);
+    // None is cut.
+    let first = |room: usize| {
+        shortest.iter().fold(Vec::new(), |spans: Vec<Span<'static>>, entry| {
+            let fits = cells(&spans) + cells(entry) <= room;
+            if fits { [spans, entry.to_vec()].concat() } else { spans }
+        })
+    };
+    whole.unwrap_or_else(|| Some(first(room)).filter(|spans| !spans.is_empty()).unwrap_or_else(|| first(most)))
 }
 
 /// Ages that hold something, each with its colour, those of most bytes first where there is no room for all.
@@ -195,11 +209,6 @@ fn entries(stage: &Stage<'_>, ages: Option<&Survey>) -> Vec<KeyEntry> {
     let categories =
         categories.map(|(category, bytes)| KeyEntry::new(legend_of(category, theme), short_label(category), bytes));
     categories.chain(map::account_entries(&view.ledger, stage.touched(), theme)).collect()
-}
-
-/// Those of them that have a two-hundredth of what is reserved, and what an op under way did: the others have hardly a cell.
-fn seen_entries(all: &[KeyEntry], reserved: Bytes) -> Vec<KeyEntry> {
-    all.iter().filter(|entry| entry.touched || entry.bytes.get() >= reserved.get() / 200).cloned().collect()
 }
 
 /// In the order in which they should be read where lines are cut: what the op under way did, and then most bytes.

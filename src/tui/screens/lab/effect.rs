@@ -133,7 +133,7 @@ fn is_nothing(before: &Measurement, after: &Measurement) -> bool {
 fn nothing(effect: &Effect, after: &Measurement) -> String {
     let held = figures::bytes(after.peak_reserved.bytes());
     match effect.flips.as_slice() {
-        [flip] if &*flip.switch == "alloc-conf" => format!("Nothing yet: {held} are held as before."),
+        [flip] if &*flip.switch == "alloc-conf" => format!("Nothing yet: {held} are held, as before."),
         _ => format!("Nothing: {held} are held, as before."),
     }
 }
@@ -272,7 +272,10 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     if let Some(emptied) = &effect.emptied {
         figures.push(vec![span(theme, token, format!("{} returned  ", figures::bytes(emptied.released)))]);
     }
-    if let (Some(before), Some(after)) = (&effect.before, &effect.after) {
+    let measured = effect.before.as_ref().zip(effect.after.as_ref());
+    if let Some((_, after)) = measured.filter(|(before, after)| effect.emptied.is_none() && is_nothing(before, after)) {
+        figures.push(vec![span(theme, Token::Dim, format!("{}  ", nothing(effect, after)))]);
+    } else if let Some((before, after)) = measured {
         let all = rows(before, after, stage.clock(), "");
         let told = [(0, "allocated"), (1, "reserved"), (3, stage.clock().of("step", "sim step"))];
         let told: Vec<_> = told.into_iter().filter_map(|(index, name)| Some((name, all.get(index)?))).collect();

@@ -199,34 +199,49 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
             put_at(inner, 0, y, vec![span(theme, Token::Dim, line)], buf);
         }
     }
-    let left = draw(stage, &all, inner, buf);
+    let laid = LaidOut::new(stage, &all, inner);
+    laid.draw(stage, &all, inner, buf);
+    let left = laid.left(&all);
     if left > 0 {
         let more = stage.keys.opens(Action::ToggleFindings, &figures::counted(left as u64, "more finding"));
         pane::remark(span(theme, Token::Key, more), area, buf);
     }
 }
 
-/// Draws the first findings in bare lines, behind the word.
+/// Draws the first findings in bare lines, behind the word, and the key of those that are left at the right end of the last row.
 pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let all = said(stage);
     if all.is_empty() {
         return;
     }
     put_at(area, 0, 0, vec![span(stage.theme, Token::Title, " why ")], buf);
-    let inner = Rect { x: area.x + 6.min(area.width), width: area.width.saturating_sub(7), ..area };
+    let inner = Rect { x: area.x + 6.min(area.width), width: area.width.saturating_sub(BEHIND_WORD), ..area };
+    let laid = LaidOut::new(stage, &all, inner);
     // Bare lines have no log beside them: what is remarked of a file is among what is left.
-    let left = draw(stage, &all, inner, buf) + stage.remarks().count();
-    // Beneath the word, where findings have a second row; what stopped a run is not said among others.
-    if left > 0 && all.iter().all(|said| said.level != Level::Danger) {
-        let key = stage.keys.key_of(Action::ToggleFindings);
-        put_at(
-            Rect { width: 6.min(area.width), ..area },
-            1,
-            1,
-            vec![span(stage.theme, Token::Key, format!("{key} +{left}"))],
-            buf,
-        );
+    let left = |laid: &LaidOut| laid.left(&all) + stage.remarks().count();
+    // What stopped a run is not said among others.
+    if laid.is_cut() || left(&laid) == 0 || all.iter().any(|said| said.level == Level::Danger) {
+        laid.draw(stage, &all, inner, buf);
+        return;
     }
+    let short = |left: usize| format!("{} +{left}", stage.keys.key_of(Action::ToggleFindings));
+    let cells = |words: &str| words.chars().count() + 2;
+    let room = |laid: &LaidOut| usize::from(inner.width).saturating_sub(laid.last_row(inner.height));
+    // Where its words reach as far as the key, they are told in narrower lines.
+    let has_room = cells(&short(left(&laid))) <= room(&laid);
+    let narrow = u16::try_from(cells(&short(left(&laid)))).unwrap_or(u16::MAX);
+    let laid = match has_room {
+        true => laid,
+        false => LaidOut::new(stage, &all, Rect { width: inner.width.saturating_sub(narrow), ..inner }),
+    };
+    laid.draw(stage, &all, inner, buf);
+    let left = left(&laid);
+    if laid.is_cut() || left == 0 {
+        return;
+    }
+    let long = stage.keys.opens(Action::ToggleFindings, &figures::counted(left as u64, "more finding"));
+    let words = if cells(&long) <= room(&laid) { long } else { short(left) };
+    pane::put_right(inner, inner.height.saturating_sub(1), vec![span(stage.theme, Token::Key, words)], buf);
 }
 
 /// One finding as it is drawn.
@@ -306,43 +321,73 @@ fn laid_out(
     (laid, air)
 }
 
-/// Draws those that fit; returns how many are left that nothing is said of. One that is cut without saying what can be done ends in the
-/// key that shows it whole, with those behind it.
-fn draw(stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) -> usize {
-    let theme = stage.theme;
-    let more = |behind: usize| {
-        let words = if behind > 0 { format!("all, and {behind} more") } else { "all of it".to_owned() };
-        format!(" … {}", stage.keys.opens(Action::ToggleFindings, &words))
-    };
-    let (laid, mut air) = laid_out(all, usize::from(area.width), usize::from(area.height), &more);
-    let mut y = 0;
-    for (index, (said, FindingLines { lines, told, more: is_cut })) in all.iter().zip(&laid).enumerate() {
-        let (mut end, mut told) = (0, *told);
-        for line in lines {
-            let length = line.chars().count();
-            let split = told.min(length);
-            let head: String = line.chars().take(split).collect();
-            let tail: String = line.chars().skip(split).collect();
-            let token = match said.level {
-                Level::Info | Level::Switch => Token::Text,
-                loud => level_token(loud),
-            };
-            put_at(area, 0, y, vec![span(theme, token, head), span(theme, Token::Accent, tail)], buf);
-            told = told.saturating_sub(length + 1);
-            end = u16::try_from(length).unwrap_or(u16::MAX);
-            y += 1;
-        }
-        if *is_cut {
-            let behind = all.len() - 1 - index;
-            put_at(area, end, y.saturating_sub(1), vec![span(theme, Token::Key, more(behind))], buf);
-            return 0;
-        }
-        if air > 0 {
-            air -= 1;
-            y += 1;
+/// The first findings, as they are drawn.
+struct LaidOut {
+    findings: Vec<FindingLines>,
+    /// Rows between them that are to spare.
+    air: usize,
+}
+
+impl LaidOut {
+    /// Those that fit.
+    fn new(stage: &Stage<'_>, all: &[WhyFinding], area: Rect) -> Self {
+        let more = |behind: usize| cut_mark(stage, behind);
+        let (findings, air) = laid_out(all, usize::from(area.width), usize::from(area.height), &more);
+        Self { findings, air }
+    }
+
+    /// How many are left that nothing is said of: none behind one that is cut, whose key shows them, too.
+    fn left(&self, all: &[WhyFinding]) -> usize {
+        if self.is_cut() { 0 } else { all.len() - self.findings.len() }
+    }
+
+    fn is_cut(&self) -> bool {
+        self.findings.last().is_some_and(|last| last.more)
+    }
+
+    /// Characters in the last of so many rows.
+    fn last_row(&self, rows: u16) -> usize {
+        let taken = self.findings.iter().map(|laid| laid.lines.len()).sum::<usize>() + self.air;
+        let last = self.findings.last().and_then(|laid| laid.lines.last());
+        last.filter(|_| taken >= usize::from(rows)).map_or(0, |line| line.chars().count())
+    }
+
+    /// Draws them. One that is cut without saying what can be done ends in the key that shows it whole, with those behind it.
+    fn draw(&self, stage: &Stage<'_>, all: &[WhyFinding], area: Rect, buf: &mut Buffer) {
+        let theme = stage.theme;
+        let (mut y, mut air) = (0, self.air);
+        for (index, (said, FindingLines { lines, told, more })) in all.iter().zip(&self.findings).enumerate() {
+            let (mut end, mut told) = (0, *told);
+            for line in lines {
+                let length = line.chars().count();
+                let split = told.min(length);
+                let head: String = line.chars().take(split).collect();
+                let tail: String = line.chars().skip(split).collect();
+                let token = match said.level {
+                    Level::Info | Level::Switch => Token::Text,
+                    loud => level_token(loud),
+                };
+                put_at(area, 0, y, vec![span(theme, token, head), span(theme, Token::Accent, tail)], buf);
+                told = told.saturating_sub(length + 1);
+                end = u16::try_from(length).unwrap_or(u16::MAX);
+                y += 1;
+            }
+            if *more {
+                let mark = cut_mark(stage, all.len() - 1 - index);
+                put_at(area, end, y.saturating_sub(1), vec![span(theme, Token::Key, mark)], buf);
+            }
+            if air > 0 {
+                air -= 1;
+                y += 1;
+            }
         }
     }
-    all.len() - laid.len()
+}
+
+/// What stands behind a finding that is cut, with so many behind it.
+fn cut_mark(stage: &Stage<'_>, behind: usize) -> String {
+    let words = if behind > 0 { format!("all, and {behind} more") } else { "all of it".to_owned() };
+    format!(" … {}", stage.keys.opens(Action::ToggleFindings, &words))
 }
 
 #[cfg(test)]
