@@ -203,6 +203,7 @@ pub(super) fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &Vi
         row.insert("attention_ran".into(), json!(trainer.attention_ran()));
         row.insert("on_oom".into(), json!(config.on_oom));
         row.insert("loss_head".into(), json!(config.loss_head));
+        row.insert("drop_output".into(), json!(config.drop_output));
         row.insert("use_cache".into(), json!(config.use_cache));
         row.insert("tiled_mlp".into(), json!(config.tiled_mlp));
         row.insert("attention_mask".into(), json!(config.attention_mask));

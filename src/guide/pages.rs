@@ -43,6 +43,7 @@ const PAGES: &[Page] = pages![
     "switches/attention",
     "switches/loss",
     "switches/attention-mask",
+    "switches/drop-output",
     "switches/fp8",
     "switches/tf32",
     "switches/schedule",

@@ -72,6 +72,7 @@ fn arithmetic_of(config: &Config, norms_samples: bool) -> Config {
         offload: Offload::Off,
         attention: AttentionKernel::Auto,
         loss_head: LossHead::Labels,
+        drop_output: false,
         use_cache: false,
         tiled_mlp: false,
         tf32: Tf32::Off,

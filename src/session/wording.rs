@@ -52,6 +52,7 @@ pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
             }
             ("offload", _) => "torch.autograd.graph.save_on_cpu()",
             ("zero-grad", _) => "zero_grad(set_to_none=True)",
+            ("drop-output", _) => "del output before loss.backward()",
             ("retain", _) => "loss.item() instead of the loss",
             (switch, value) => {
                 return format!("{} {value}", Switch::named(switch).map_or(switch, |named| named.label()));

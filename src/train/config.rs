@@ -302,6 +302,9 @@ pub enum LossHead {
     /// transformers' own, from labels: logits in f32, labels shifted by one.
     #[default]
     Labels,
+    /// The same as it was to version 4.48: logits in f32, and all but the last position of each sequence once more.
+    #[serde(rename = "labels-copied")]
+    LabelsCopied,
     /// By hand: logits in f32, all but the last position of each sequence, as a copy.
     Shifted,
     /// Eighths of all positions in turn, as torchtune: only an eighth of the logits is in f32 at once, beside what is saved.
@@ -314,6 +317,12 @@ pub enum LossHead {
 }
 
 impl LossHead {
+    /// The model is given labels and computes it.
+    #[must_use]
+    pub const fn is_within_model(self) -> bool {
+        matches!(self, Self::Labels | Self::LabelsCopied)
+    }
+
     /// Logits and loss are one op.
     #[must_use]
     pub const fn is_fused(self) -> bool {
@@ -535,7 +544,10 @@ pub struct Config {
     /// The loss of models that are built as transformers builds them.
     #[serde(default)]
     pub loss_head: LossHead,
-    /// Such models are called with `use_cache=True`.
+    /// The program keeps the loss alone: what the model put out is gone before backward begins.
+    #[serde(default)]
+    pub drop_output: bool,
+    /// Models that are built as transformers builds them are called with `use_cache=True`.
     #[serde(default)]
     pub use_cache: bool,
     /// Their MLPs run tile by tile of the positions, in backward too, as DeepSpeed's `TiledMLP`.
@@ -582,6 +594,7 @@ impl Config {
             offload: Offload::Off,
             attention: AttentionKernel::Auto,
             loss_head: LossHead::Labels,
+            drop_output: false,
             use_cache: false,
             tiled_mlp: false,
             attention_mask: false,

@@ -1,5 +1,7 @@
 //! Values of keys in files of other programs that nothing looks at.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -10,16 +12,18 @@ pub(super) enum Unread {
     Switch(bool),
     Number(f64),
     Nothing(()),
+    Keys(BTreeMap<String, IgnoredAny>),
     Something(IgnoredAny),
 }
 
 impl Unread {
     /// It asks for nothing.
-    pub const fn is_off(&self) -> bool {
+    pub fn is_off(&self) -> bool {
         match self {
             Self::Switch(on) => !*on,
             Self::Number(number) => *number == 0.0,
             Self::Nothing(()) => true,
+            Self::Keys(keys) => keys.is_empty(),
             Self::Something(_) => false,
         }
     }

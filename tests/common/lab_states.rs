@@ -47,6 +47,7 @@ fn settings(kind: DeviceKind, in_force: &Setup, wanted: &Setup) -> EventKind {
         config: &wanted.config,
         no_model: false,
         trains: true,
+        adversarial: false,
         fuses: true,
         attention: true,
         eager: false,

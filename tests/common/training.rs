@@ -109,6 +109,12 @@ pub fn variant(name: &str, batch: usize) -> Config {
         "bf16ckpt" => (config.amp, config.checkpointing) = (Amp::Bf16, Checkpointing::ALL),
         "accum2bf16" => (config.amp, config.accumulation) = (Amp::Bf16, 2),
         "ckptaccum2" => (config.checkpointing, config.accumulation) = (Checkpointing::ALL, 2),
+        "bare" => config.drop_output = true,
+        "bf16bare" => (config.amp, config.drop_output) = (Amp::Bf16, true),
+        "bf16ckptaccum2bare" => {
+            (config.amp, config.checkpointing, config.accumulation) = (Amp::Bf16, Checkpointing::ALL, 2);
+            config.drop_output = true;
+        }
         "adam" => config.optimizer = OptimizerKind::Adam,
         "sgd0" => config.optimizer = OptimizerKind::Sgd,
         "adamwd" => (config.optimizer, config.hyper.weight_decay) = (OptimizerKind::Adam, Some(0.1)),

@@ -299,6 +299,15 @@ fn gpt_mini_asks_as_pytorch_does() {
     check("gpt-mini", &ALL);
 }
 
+/// The model's output is gone before backward.
+#[test]
+fn loops_that_keep_the_loss_alone_ask_as_pytorch_does() {
+    check("mlp-mini", &["bare"]);
+    check("gpt-mini", &["bare", "bf16ckptaccum2bare"]);
+    simulated("bert-mini", &["bare"]);
+    simulated("vit-mini", &["bf16bare"]);
+}
+
 #[test]
 fn the_shortest_loop_asks_as_pytorch_does() {
     let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));

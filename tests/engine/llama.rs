@@ -198,6 +198,9 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     if has("hand") {
         config.loss_head = LossHead::Shifted;
     }
+    if has("copied") {
+        config.loss_head = LossHead::LabelsCopied;
+    }
     if has("chunked") {
         config.loss_head = LossHead::Chunked;
     }
@@ -210,6 +213,7 @@ pub fn configured(variant: &str, batch: usize) -> Config {
     if has("liger") {
         config.loss_head = if has("ligerold") { LossHead::FusedF32 } else { LossHead::Fused };
     }
+    config.drop_output = has("bare");
     config.use_cache = has("cache");
     config.tiled_mlp = has("tiled");
     config

@@ -143,7 +143,7 @@ fn where_tensors_wait_and_how_a_step_is_carried_out_changes_no_loss() {
         (0..5).map(|_| trainer.step().unwrap().loss.map(f32::to_bits)).collect::<Vec<_>>()
     };
     let plain = losses(|_| ());
-    let changes: [(&str, Change); 20] = [
+    let changes: [(&str, Change); 21] = [
         ("pageable", |c| c.offload = Offload::Activations),
         ("page-locked", |c| (c.offload, c.pinned) = (Offload::Activations, true)),
         ("overlapped", |c| c.offload = Offload::Overlapped),
@@ -163,6 +163,7 @@ fn where_tensors_wait_and_how_a_step_is_carried_out_changes_no_loss() {
         }),
         ("parameters and fused", |c| (c.offload, c.form) = (Offload::Parameters, OptimizerForm::Fused)),
         ("parameters and loop", |c| (c.offload, c.form) = (Offload::Parameters, OptimizerForm::Loop)),
+        ("output dropped", |c| c.drop_output = true),
         ("losses kept", |c| c.retain = Retain::Losses),
         ("graphs kept", |c| c.retain = Retain::Graph),
         ("cycles", |c| c.retain = Retain::Cycles),

@@ -164,6 +164,7 @@ fn example(switch: Switch) -> Example {
         ),
         "loss" => ("llama-3.2-1b --device sim:h200 --data reference --steps 3 --json", &[]),
         "attention-mask" => ("llama-3.2-1b --device sim:h200 --data reference --steps 3 --json", &[]),
+        "drop-output" => ("llama-3.2-1b --device sim:h200 --data reference --steps 3 --json", &[]),
         "fp8" => ("llama-3.2-1b --device sim:h200 --data reference --steps 3 --json", &[]),
         "ckpt" => (GPT2, &["on", "every:2", "every:3", "every:4", "every:6"]),
         "batch" => (GPT2, &["8", "32"]),

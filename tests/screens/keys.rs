@@ -420,7 +420,7 @@ fn every_place_that_shows_a_key_shows_the_one_in_force() {
         ("amp", "Q"),
         ("empty-cache", "f5"),
         ("pause", "N"),
-        ("findings", "U"),
+        ("findings", "f2"),
         ("help", "f1"),
         ("close", "Y"),
     ]);
@@ -429,7 +429,7 @@ fn every_place_that_shows_a_key_shows_the_one_in_force() {
     assert_eq!(typed(&mut app, "QN"), [flip("amp"), lab(Command::Pause)]);
     let text = |app: &mut App| -> String { drawn(app, 200, 60).content().iter().map(|cell| cell.symbol()).collect() };
     let seen = text(&mut app);
-    for shown in [" Q AMP", " F5 empty_cache", "N pause", "U why", "F1 help"] {
+    for shown in [" Q AMP", " F5 empty_cache", "N pause", "F2 why", "F1 help"] {
         assert!(seen.contains(shown), "{shown} in {seen}");
     }
     assert!(!seen.contains("space pause") && !seen.contains(" m AMP"));

@@ -94,6 +94,25 @@ def geglu(length):
     return gated(8, lambda x: F.gelu(x, approximate="tanh"), length)
 
 
+def embedding(samples, length, width, vocabulary):
+    table, _beside = (nn.Embedding(vocabulary, width, device="cuda") for _ in range(2))
+    tokens = torch.randint(vocabulary, (samples, length), device="cuda")
+
+    def step():
+        y = table(tokens)
+        y.backward(torch.randn_like(y))
+
+    return peak(step)
+
+
+def embedding_768(vocabulary):
+    return embedding(32, 512, 768, vocabulary)
+
+
+def embedding_4096(vocabulary):
+    return embedding(8, 2048, 4096, vocabulary)
+
+
 def linear_cross_entropy(tokens):
     head, _beside = (nn.Linear(4096, 128256, bias=False, **BF16) for _ in range(2))
     x, labels = leaf(tokens, 4096, **BF16), torch.randint(128256, (tokens,), device="cuda")

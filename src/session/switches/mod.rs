@@ -63,6 +63,8 @@ pub struct Scene<'a> {
     pub no_model: bool,
     /// Gradients are computed and an optimizer runs.
     pub trains: bool,
+    /// Two models are trained against each other.
+    pub adversarial: bool,
     /// The model has fused ops in the place of its own.
     pub fuses: bool,
     /// The model has attention.
@@ -88,6 +90,7 @@ impl<'a> Scene<'a> {
             config,
             no_model,
             trains: !no_model && spec.inference.is_none(),
+            adversarial: model == Architecture::Dcgan,
             fuses: model != Architecture::Cs336,
             causal: model == Architecture::Llama,
             float8: model == Architecture::Llama && spec.workload.lora.is_none(),

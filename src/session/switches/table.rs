@@ -114,8 +114,14 @@ const ATTENTION: [AttentionKernel; 6] = [
     AttentionKernel::CuDnn,
     AttentionKernel::Eager,
 ];
-const LOSS_HEADS: [LossHead; 5] =
-    [LossHead::Labels, LossHead::Shifted, LossHead::Chunked, LossHead::Fused, LossHead::FusedF32];
+const LOSS_HEADS: [LossHead; 6] = [
+    LossHead::Labels,
+    LossHead::LabelsCopied,
+    LossHead::Shifted,
+    LossHead::Chunked,
+    LossHead::Fused,
+    LossHead::FusedF32,
+];
 const FLOAT8: [Float8Recipe; 3] = [Float8Recipe::Off, Float8Recipe::Tensorwise, Float8Recipe::Rowwise];
 const RETAIN: [Retain; 4] = [Retain::Off, Retain::Losses, Retain::Graph, Retain::Cycles];
 const ON_OOM: [OnOom; 3] = [OnOom::Stop, OnOom::Halve, OnOom::HalveHeld];
@@ -317,8 +323,30 @@ pub(super) const TABLE: &[SwitchEntry] = &[
         help: "loss of Llama and its kin: how many logits are there at once",
         brief: "loss: how many logits are there at once",
         teaches: "Logits over a large vocabulary are cast to f32 and shifted; a loss fused with its head never has them all.",
-        value: one_of!(LOSS_HEADS of loss_head, ["labels", "shifted", "chunked", "fused", "fused-f32"]),
+        value: one_of!(LOSS_HEADS of loss_head, ["labels", "labels-copied", "shifted", "chunked", "fused", "fused-f32"]),
         idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin have this loss") },
+    },
+    SwitchEntry {
+        word: "drop-output",
+        key: 'U',
+        back: None,
+        label: "drop output",
+        group: Memory,
+        help: "keep the loss alone: the model's output goes before backward",
+        brief: "the model's output goes before backward",
+        teaches: "Who keeps the loss alone has no logits in memory while backward runs; an output that has a name stays there.",
+        value: Value::List {
+            words: OFF_ON,
+            alone: Some("on"),
+            get: |config| usize::from(config.drop_output),
+            set: |config, choice| config.drop_output = choice == 1,
+        },
+        idle: |scene| {
+            let logits = !(scene.causal && scene.config.loss_head.is_fused()) || scene.config.use_cache;
+            trained(scene)
+                .or(scene.adversarial.then_some("made images go through both models"))
+                .or((!logits).then_some("a fused loss has no logits"))
+        },
     },
     SwitchEntry {
         word: "attention-mask",

@@ -105,14 +105,15 @@ impl Context {
     pub fn loss_of_next(&mut self, logits: &Tensor, next: NextLabels<'_>) -> OpResult<Tensor> {
         match self.causal.head {
             LossHead::Labels => self.causal_loss(logits, next.labels),
-            LossHead::Shifted => self.shifted_loss(logits, next.labels),
+            LossHead::Shifted | LossHead::LabelsCopied => self.shifted_loss(logits, next.labels),
             LossHead::Chunked => self.chunked_loss(logits, next),
             // The op that makes the logits computes this loss; see `train/ops/fused_loss.rs`.
             LossHead::Fused | LossHead::FusedF32 => self.causal_loss(logits, next.labels),
         }
     }
 
-    /// `cross_entropy(logits.float()[:, :-1].reshape(-1, classes), labels[:, 1:].reshape(-1))`, as many write it by hand.
+    /// `cross_entropy(logits.float()[:, :-1].reshape(-1, classes), labels[:, 1:].reshape(-1))`, as many write it by hand, and as
+    /// transformers did it itself.
     fn shifted_loss(&mut self, logits: &Tensor, labels: &Tensor) -> OpResult<Tensor> {
         let logits = self.float(logits)?;
         let [batch, rows, classes] = *logits.shape().dims() else { return self.cross_entropy(&logits, labels) };

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::config::Retain;
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -59,6 +60,11 @@ impl Trainer {
             let given = Batch { input, ..batch.clone() };
             let (logits, loss) = model.learn(cx, &given, config.checkpointing)?;
             drop(given);
+            // Where the loss alone is kept, the output goes with what is in it, unless a cycle holds it.
+            let logits = (!config.drop_output || config.retain == Retain::Cycles).then_some(logits);
+            if logits.is_none() {
+                cx.drop_output();
+            }
             let loss = match style {
                 LoopStyle::Accumulating => cx.scale(&loss, share, "mean loss")?,
                 LoopStyle::Plain | LoopStyle::Logging => loss,
@@ -85,7 +91,9 @@ impl Trainer {
                 None
             }
         };
-        self.cx.retain_output(&logits);
+        if let Some(logits) = &logits {
+            self.cx.retain_output(logits);
+        }
         self.cx.retain_loss(&loss);
         match style {
             LoopStyle::Accumulating | LoopStyle::Logging => {

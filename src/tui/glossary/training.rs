@@ -285,6 +285,13 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
         meaning: "the kernel of scaled_dot_product_attention: flash and memory-efficient keep no scores, math keeps all of them for backward.",
     },
     GlossaryEntry {
+        word: "drop output",
+        also: &["drop"],
+        panels: &[Switches],
+        figure: Some(|stage| switch(stage, "drop-output")),
+        meaning: "on: the program keeps the loss alone, and logits are gone before backward. A variable that holds the output keeps them until the step ends.",
+    },
+    GlossaryEntry {
         word: "mask",
         also: &["attention_mask", "padding"],
         panels: &[Switches],

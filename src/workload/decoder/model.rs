@@ -6,8 +6,8 @@ use std::rc::Rc;
 use vramlab_device::DType;
 use vramlab_model::NameId;
 use vramlab_train::{
-    Batch, Checkpointing, Context, Cut, LossHead, MaskShape, Model, NextLabels, OpResult, Repeatable, RotaryTables,
-    Shape, StagePart, Tensor, TrainError, checkpoint,
+    Batch, Checkpointing, Context, Cut, MaskShape, Model, NextLabels, OpResult, Repeatable, RotaryTables, Shape,
+    StagePart, Tensor, TrainError, checkpoint,
 };
 
 use super::super::llama::Norm;
@@ -462,7 +462,7 @@ impl Model for DecoderModel {
         }
         let logits = self.logits(cx, &hidden)?;
         // A loss by hand comes when the model has returned.
-        let hidden = Some(hidden).filter(|_| cx.loss_head() == LossHead::Labels);
+        let hidden = Some(hidden).filter(|_| cx.loss_head().is_within_model());
         let loss = cx.loss_of_next(&logits, labels)?;
         drop(hidden);
         let [loss, _] = cx.leave_model(loss)?;

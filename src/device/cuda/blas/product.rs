@@ -14,8 +14,8 @@ pub(crate) struct Multiplication {
     pub bias: Option<Operand>,
     pub alpha: f32,
     pub beta: f32,
-    /// Of factors in 8 bits: what each is multiplied by, and whether sums may be kept with fewer bits.
-    pub scaled: Option<([Operand; 2], bool)>,
+    /// Of factors in 8 bits: what each is multiplied by, if by anything, and whether sums may be kept with fewer bits.
+    pub scaled: Option<(Option<[Operand; 2]>, bool)>,
 }
 
 /// One matrix as it lies in memory: its columns are contiguous.
@@ -60,7 +60,7 @@ pub(super) struct Product {
     pub bias: Option<Address>,
     pub alpha: f32,
     pub beta: f32,
-    /// What products of 8-bit floats are multiplied by: a number for each factor.
+    /// What products of 8-bit floats are multiplied by: a number for each factor; at the null address 1.
     pub scales: Option<[Address; 2]>,
 }
 
@@ -117,11 +117,10 @@ impl Product {
         if product.transposed {
             return None;
         }
-        let scales = scaled.map(
-            |([of_a, of_b], _)| {
-                if row_major { [of_b.address, of_a.address] } else { [of_a.address, of_b.address] }
-            },
-        );
+        let scales = scaled.map(|(inverse, _)| {
+            let [of_a, of_b] = inverse.map_or([Address(0); 2], |inverse| inverse.map(|factor| factor.address));
+            if row_major { [of_b, of_a] } else { [of_a, of_b] }
+        });
         let together = first.address.0 | second.address.0 | c.address.0 | bias.map_or(0, |bias| bias.address.0);
         let shape = Shape {
             types: [first.dtype, second.dtype],

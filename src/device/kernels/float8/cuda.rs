@@ -12,6 +12,8 @@ const THREADS: u32 = 256;
 const EACH: usize = 16;
 /// Partial results at most: one block reduces them.
 const PARTS: usize = 1024;
+/// Columns of a block, and its warps, which take every so many-th row.
+const WARP: usize = 32;
 
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Float8) -> Result<(), Refusal> {
@@ -27,23 +29,53 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Float8) -> Result<(), Refus
             largest(queue, &src, &parts, blocks)?;
             if blocks == 1 { Ok(()) } else { largest(queue, &parts, &dst, 1) }
         }
+        Float8::AbsMax { src, dst, cols, groups, .. } if computes(&src) && dst.dtype == src.dtype && cols > 0 => {
+            if dst.len == 0 {
+                return Ok(());
+            }
+            let (name, grid) = match groups {
+                ScaleGroups::Columns => ("abs_max_columns", Grid::row(blocks_of(cols, WARP), (WARP * WARP) as u32)),
+                ScaleGroups::All | ScaleGroups::Rows => ("abs_max_rows", Grid::row(blocks_of(dst.len, 1), THREADS)),
+            };
+            let mut arguments = Arguments::new().operand(&src).count(src.len / cols).count(cols).operand(&dst);
+            queue.launch(name, &[src.dtype], grid, &mut arguments)
+        }
+        Float8::Scale { amax, dst, most, power: true } if computes(&amax) && dst.dtype == DType::F32 => {
+            if dst.len == 0 {
+                return Ok(());
+            }
+            let grid = Grid::row(blocks_of(dst.len, THREADS as usize), THREADS);
+            let mut arguments = Arguments::new().operand(&amax).operand(&dst).double(most).count(dst.len);
+            queue.launch("float8_power", &[amax.dtype], grid, &mut arguments)
+        }
         Float8::Scale { amax, dst, most, power: false }
             if computes(&amax) && dst.dtype == DType::F32 && dst.len == 1 =>
         {
             let mut arguments = Arguments::new().operand(&amax).operand(&dst).double(most);
             queue.launch("float8_scale", &[amax.dtype], Grid::row(1, 1), &mut arguments)
         }
-        Float8::Quantize { src, scale, dst, groups: ScaleGroups::All, .. }
-            if computes(&src) && dst.dtype.float8_max().is_some() && src.len == dst.len =>
+        Float8::Quantize { src, scale, dst, cols, groups }
+            if computes(&src) && rounds_to(dst.dtype, groups) && src.len == dst.len =>
         {
             if src.len == 0 {
                 return Ok(());
             }
             let grid = Grid::row(blocks_of(src.len, THREADS as usize * EACH), THREADS);
-            let mut arguments = Arguments::new().operand(&src).operand(&scale).operand(&dst).count(src.len);
-            queue.launch("quantize_float8", &[src.dtype, dst.dtype], grid, &mut arguments)
+            let arguments = Arguments::new().operand(&src).operand(&scale).operand(&dst).count(src.len);
+            let (name, mut arguments) = match groups {
+                ScaleGroups::All => ("quantize_float8", arguments),
+                ScaleGroups::Rows => ("quantize_float8_rows", arguments.count(cols)),
+                ScaleGroups::Columns => ("quantize_float8_columns", arguments.count(cols)),
+            };
+            queue.launch(name, &[src.dtype, dst.dtype], grid, &mut arguments)
         }
-        Float8::Gemm { m, n, k, a, b, c, inverse, fast } if inverse.iter().all(|factor| factor.len == 1) => {
+        Float8::Gemm { m, n, k, a, b, c, inverse, fast } => {
+            // A product takes a number for each factor. Powers of two for rows and columns round nothing behind it.
+            let whole = inverse.iter().all(|factor| factor.len == 1);
+            let parts = inverse[0].len == m && inverse[1].len == n && c.col_stride == 1 && computes_type(c.dtype);
+            if !(whole || parts) {
+                return Err(Refusal::unsupported(kernel.name()));
+            }
             let multiplication = Multiplication {
                 sizes: [m, n, k],
                 batch: 1,
@@ -51,13 +83,19 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Float8) -> Result<(), Refus
                 bias: None,
                 alpha: 1.0,
                 beta: 0.0,
-                scaled: Some((inverse, fast)),
+                scaled: Some((whole.then_some(inverse), fast)),
             };
             let Gpu { blas, scratch, .. } = &mut *queue.gpu;
-            match blas.run(&multiplication, false, queue.stream, |bytes| Ok(scratch.take(bytes)?))? {
-                true => Ok(()),
-                false => Err(Refusal::unsupported(kernel.name())),
+            if !blas.run(&multiplication, false, queue.stream, |bytes| Ok(scratch.take(bytes)?))? {
+                return Err(Refusal::unsupported(kernel.name()));
             }
+            if whole || m * n == 0 {
+                return Ok(());
+            }
+            let [of_rows, of_columns] = &inverse;
+            let grid = Grid::row(blocks_of(m * n, THREADS as usize * EACH), THREADS);
+            let arguments = Arguments::new().at(c.address).count(c.row_stride).operand(of_rows).operand(of_columns);
+            queue.launch("scale_product", &[c.dtype], grid, &mut arguments.count(n).count(m * n))
         }
         _ => Err(Refusal::unsupported(kernel.name())),
     }
@@ -69,5 +107,17 @@ fn largest(queue: &mut Queue<'_>, src: &Operand, dst: &Operand, blocks: usize) -
 }
 
 const fn computes(operand: &Operand) -> bool {
-    matches!(operand.dtype, DType::F32 | DType::F16 | DType::Bf16)
+    computes_type(operand.dtype)
+}
+
+/// Whether there are kernels that round to a type under such scales: recipes with several take e4m3 for everything.
+const fn rounds_to(dtype: DType, groups: ScaleGroups) -> bool {
+    match groups {
+        ScaleGroups::All => dtype.float8_max().is_some(),
+        ScaleGroups::Rows | ScaleGroups::Columns => matches!(dtype, DType::E4M3),
+    }
+}
+
+const fn computes_type(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::Bf16)
 }

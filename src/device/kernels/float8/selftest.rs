@@ -51,14 +51,11 @@ pub(super) fn run(session: &mut Session<'_>) {
             let [rows, cols] = [37, 144];
             let count = groups.count(rows * cols, cols);
             let mut case = Case::new("abs_max", precision, format!("{rows} × {cols} by {what}"));
-            // Recipes with scales of rows are the processor's alone.
-            case.optional = true;
             let src = case.input("src", dtype, rows * cols, Values::STANDARD);
             let dst = case.output("dst", dtype, count, ErrorBound::Exact);
             session.check(&case, |at| Float8::AbsMax { src: at[src], dst: at[dst], cols, groups, copied: false });
 
             let mut case = Case::new("quantize_float8", precision, format!("{rows} × {cols} by {what}"));
-            case.optional = true;
             let src = case.input("src", dtype, rows * cols, SPREAD);
             let scale = case.input("scale", DType::F32, count, Values::Each(|i| 2_f64.powi((i % 9) as i32 - 4)));
             let dst = case.output("dst", DType::E4M3, rows * cols, ErrorBound::Exact);
@@ -69,6 +66,31 @@ pub(super) fn run(session: &mut Session<'_>) {
             let (from, most) = (case.input("amax", dtype, 1, Values::Constant(amax)), 448.0);
             let dst = case.output("dst", DType::F32, 1, ErrorBound::Formula);
             session.check(&case, |at| Float8::Scale { amax: at[from], dst: at[dst], most, power: false });
+        }
+        let mut case = Case::new("float8_scale", precision, "powers of two of 300");
+        let from = case.input("amax", dtype, 300, Values::Each(|i| (i % 60) as f64 * 1.1 + 1e-3));
+        let dst = case.output("dst", DType::F32, 300, ErrorBound::Exact);
+        session.check(&case, |at| Float8::Scale { amax: at[from], dst: at[dst], most: 448.0, power: true });
+        for [m, n, k] in [[16, 32, 64], [256, 512, 128]] {
+            let title = format!("{m} × {n} × {k}, scales of rows and columns");
+            let mut case = Case::new("scaled_gemm", precision, title).work(m * n * k);
+            // Cards before Ada have none.
+            case.optional = true;
+            let (a, b) = (case.input("a", DType::E4M3, m * k, WHOLE), case.input("b", DType::E4M3, n * k, WHOLE));
+            let inverse = [m, n].map(|count| {
+                case.input("inverse scales", DType::F32, count, Values::Each(|i| 2_f64.powi((i % 9) as i32 - 4)))
+            });
+            let c = case.output("c", dtype, m * n, ErrorBound::Sum(k));
+            session.check(&case, |at| Float8::Gemm {
+                m,
+                n,
+                k,
+                a: at.matrix(a, 0, [k, 1, 0]),
+                b: at.matrix(b, 0, [1, k, 0]),
+                c: at.matrix(c, 0, [n, 1, 0]),
+                inverse: inverse.map(|slot| at[slot]),
+                fast: true,
+            });
         }
         for [m, n, k] in [[16, 16, 16], [48, 32, 64], [256, 512, 128], [1024, 1536, 2048]] {
             for of_a in [DType::E4M3, DType::E5M2] {

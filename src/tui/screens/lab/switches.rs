@@ -174,6 +174,7 @@ fn short_label(switch: Switch) -> &'static str {
         "opt-form" => "form",
         "attention" => "attn",
         "attention-mask" => "mask",
+        "drop-output" => "drop",
         "schedule" => "lr",
         "alloc-conf" => "alloc",
         "retain" | "amp" | "tf32" => switch.label(),
