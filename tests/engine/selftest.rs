@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::*;
-use crate::kernels::Elementwise;
-use crate::{DType, Kernel, Operand, Wrapper};
-use vramlab_allocator::units::StreamId;
+use vramlab::device::cpu::{CpuDevice, CpuOptions};
+use vramlab::device::kernels::Elementwise;
+use vramlab::device::selftest::{Extent, Options, Outcome, Report, Row, run};
+use vramlab::device::{DType, Device, DeviceError, Kernel, Operand, Wrapper};
+use vramlab::units::StreamId;
 
 fn processor() -> CpuDevice {
     CpuDevice::open(CpuOptions { memory: None, threads: Some(2) }).unwrap()
@@ -27,9 +28,9 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|ending| ending == "rs")).collect()
 }
 
-/// The kernels' names, as [`Family::name`](crate::kernels::family::Family::name) of every family tells them.
+/// The kernels' names, as `Family::name` of every family tells them.
 fn kernels() -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/device/kernels");
     let mut names = Vec::new();
     for path in sources(&folder) {
         let text = fs::read_to_string(path).unwrap();
