@@ -1,53 +1,23 @@
 //! The parameters of a model: made in the order of `named_parameters`, loaded where files have them, given their first values from the
 //! [hash](super::hash), or part of them where ranks split a model.
 
-use serde::Deserialize;
+mod adapters;
+mod init;
+mod load;
+mod order;
+mod parts;
 
 use vramlab_allocator::units::StreamId;
 use vramlab_device::DType;
 use vramlab_model::Category;
-use vramlab_train::{Context, FourBitWeight, OpResult, Shape, Tensor, TensorRole, TrainError, UnevenSplit, World};
+use vramlab_train::{Context, FourBitWeight, OpResult, Shape, Tensor, World};
 
-use super::hash::{Chain, unit_at, write_float};
+use super::hash::Chain;
 use super::plan::{ExpertFiles, TensorPlan};
 use super::quantization::Quantization;
 
-/// What a parameter's first values are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Init {
-    /// All 0: biases, weights that are added to 1.
-    Zero,
-    /// All 1: the weights of norms.
-    One,
-    /// Uniform in (−bound, bound).
-    Uniform(f64),
-}
-
-/// How far a model's first weights spread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Spread {
-    /// As far as keeps the size of values from layer to layer: √(3 / inputs of an output).
-    #[default]
-    FanIn,
-    /// A standard deviation of 0.02.
-    Transformer,
-}
-
-impl Spread {
-    /// The first values of a weight: those of a norm have one dimension.
-    #[expect(clippy::cast_precision_loss, reason = "layer sizes are small")]
-    fn init(self, shape: Shape) -> Init {
-        match (self, shape.dims()) {
-            (_, [_]) => Init::One,
-            (Self::Transformer, _) => Init::Uniform(0.02 * 3.0_f64.sqrt()),
-            (Self::FanIn, shape) => {
-                let inputs = shape.iter().skip(1).fold(1, |inputs: usize, dim| inputs.saturating_mul(*dim));
-                Init::Uniform((3.0 / inputs as f64).sqrt())
-            }
-        }
-    }
-}
+use init::Init;
+pub use init::Spread;
 
 /// A place among the parameters that is taken before the parameter is made.
 pub(super) struct Slot(usize);
@@ -156,202 +126,14 @@ impl Parameters {
         self.splits() && self.plan.experts != ExpertFiles::Whole
     }
 
-    /// Some rows of a table, where ranks load parts.
-    pub fn table(&mut self, cx: &mut Context, name: &str, [rows, width]: [usize; 2]) -> OpResult<Tensor> {
-        let ranks = self.parts.map_or(1, World::size);
-        cx.loads_in_parts();
-        if !rows.is_multiple_of(ranks) {
-            let remedy = "give --vocab a multiple, or take other ranks".to_owned();
-            return Err(
-                TrainError::Workload(UnevenSplit { count: rows, what: "tokens", ranks, remedy }.to_string()).into()
-            );
-        }
-        self.split_weight(cx, name, [rows, width], [rows / ranks, width])
-    }
-
-    /// What the linear layer `name` does with its part, and the part's inputs and outputs, where ranks load parts: what
-    /// transformers' plan of a model (`base_model_tp_plan`) has for it.
-    pub fn part_of(
-        &self,
-        cx: &mut Context,
-        name: &str,
-        ends: [usize; 2],
-    ) -> OpResult<Option<(TensorRole, [usize; 2])>> {
-        let Some(world) = self.parts else { return Ok(None) };
-        let Some(role) = self.plan.role(name) else { return Ok(None) };
-        cx.loads_in_parts();
-        let split = usize::from(!matches!(role, TensorRole::Rows | TensorRole::RowsOfWhole));
-        let mut part = ends;
-        if !ends[split].is_multiple_of(world.size()) {
-            let (count, ranks) = (ends[split], world.size());
-            let what = if split == 1 { "outputs" } else { "inputs" };
-            let remedy = format!("{name} has so many; choose sizes that can, or another world");
-            return Err(TrainError::Workload(UnevenSplit { count, what, ranks, remedy }.to_string()).into());
-        }
-        part[split] /= world.size();
-        Ok(Some((role, part)))
-    }
-
     /// The type of those that are made.
     pub const fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The matrices of all experts, of `hidden` values each: gates and what they let through in one, and the way back. Ranks that load
-    /// parts have some of the hidden values.
-    pub fn experts(
-        &mut self,
-        cx: &mut Context,
-        name: &str,
-        [count, hidden, width]: [usize; 3],
-    ) -> OpResult<[Tensor; 2]> {
-        let ranks = self.parts.filter(|_| self.splits_experts()).map_or(1, World::size);
-        if ranks > 1 {
-            cx.loads_in_parts();
-        }
-        if !hidden.is_multiple_of(ranks) {
-            let remedy = "take other ranks".to_owned();
-            let uneven = UnevenSplit { count: hidden, what: "hidden values of an expert", ranks, remedy };
-            return Err(TrainError::Workload(uneven.to_string()).into());
-        }
-        let own = hidden / ranks;
-        let (gate_up, down) = (format!("{name}.gate_up_proj"), format!("{name}.down_proj"));
-        Ok([
-            self.split_weight(cx, &gate_up, [count, 2 * hidden, width], [count, 2 * own, width])?,
-            self.split_weight(cx, &down, [count, width, hidden], [count, width, own])?,
-        ])
-    }
-
-    /// The same with biases, inputs by outputs: gates and what they let through in turns, their biases, the way back, its biases. They are
-    /// whole on every rank.
-    pub fn biased_experts(
-        &mut self,
-        cx: &Context,
-        name: &str,
-        [count, hidden, width]: [usize; 3],
-    ) -> OpResult<[Tensor; 4]> {
-        let biases = |all: &mut Self, part: &str, len: usize| {
-            all.make(cx, &format!("{name}.{part}_bias"), Shape::new(&[count, len]), Init::Zero)
-        };
-        Ok([
-            self.weight(cx, &format!("{name}.gate_up_proj"), &[count, width, 2 * hidden])?,
-            biases(self, "gate_up_proj", 2 * hidden)?,
-            self.weight(cx, &format!("{name}.down_proj"), &[count, hidden, width])?,
-            biases(self, "down_proj", width)?,
-        ])
-    }
-
     /// How matrices of layers are quantised, where they are.
     pub const fn quantization(&self) -> Option<Quantization> {
         self.quantization
-    }
-
-    /// The weight of a linear layer in 4 bits.
-    pub fn four_bit_weight(
-        &mut self,
-        cx: &Context,
-        name: &str,
-        dims: &[usize; 2],
-        quantization: Quantization,
-    ) -> FourBitWeight {
-        let shape = Shape::new(dims);
-        let storage = quantization.storage.unwrap_or(if cx.shards_parameters() { self.dtype } else { DType::U8 });
-        let weight = FourBitWeight::meta(cx, shape, [self.dtype, storage], quantization.nested);
-        let number = cx.parameter_count() + self.reserve().0;
-        let parameter = Context::future_frozen_parameter(weight.packed(), number);
-        if let Some(place) = self.made.last_mut() {
-            *place = Some(ParameterEntry {
-                name: name.into(),
-                data: weight.packed().clone(),
-                part: None,
-                whole: None,
-                init: self.spread.init(shape),
-                kind: ParameterKind::Frozen,
-                four_bit: Some(weight.clone()),
-                loaded: false,
-            });
-        }
-        weight.of_parameter(parameter)
-    }
-
-    /// Loads what is on the meta device as transformers does: a block of all bytes is taken and given back, then the weights come one
-    /// after the other in the order of their names, and a matrix in 4 bits is quantised before the next one comes.
-    pub fn load(&mut self, cx: &mut Context) -> OpResult<()> {
-        // Among ranks whatever the plan has is counted as a part, what they load whole too.
-        let ranks = cx.world().map_or(1, World::size) as u64;
-        let size = |made: &ParameterEntry| {
-            let whole = match (&made.four_bit, made.whole) {
-                (Some(weight), _) => weight.shape().numel() as u64 / 2,
-                (None, Some(whole)) => made.data.dtype().bytes(whole.numel()).get(),
-                (None, None) => made.data.bytes().get(),
-            };
-            if self.plan.has(&made.name) { whole / ranks } else { whole }
-        };
-        let bytes = self.made.iter().flatten().fold(0_u64, |sum, made| sum.saturating_add(size(made)));
-        let shape = Shape::new(&[usize::try_from(bytes).unwrap_or(usize::MAX)]);
-        drop(cx.memory().tensor(shape, DType::U8, Category::Temporary, "caching_allocator_warmup")?);
-        let mut order: Vec<_> = self.made.iter_mut().flatten().enumerate().collect();
-        order.sort_by_cached_key(|(_, made)| natural_key(&self.plan.in_files(&made.name)));
-        for (number, made) in order {
-            let ParameterEntry { name, data, init, four_bit, whole, .. } = made;
-            match four_bit {
-                Some(weight) => {
-                    let id = cx.memory().name(name);
-                    let (shape, dtype) = (weight.shape(), self.dtype);
-                    let whole = cx.memory().named_tensor(shape, dtype, Category::Parameter, id, StreamId::DEFAULT)?;
-                    init.write(cx, &whole, number)?;
-                    cx.quantize(whole, weight, name)?;
-                }
-                None => {
-                    match data.shape().dims() {
-                        &[count, ..] if data.shape().dims().len() == 3 => load_experts(cx, data, name, count)?,
-                        _ => cx.memory().materialise(data, name)?,
-                    }
-                    match (self.parts, whole) {
-                        (Some(world), Some(whole)) => init.write_part(cx, data, number, (*whole, world))?,
-                        _ => init.write(cx, data, number)?,
-                    }
-                }
-            }
-            made.loaded = true;
-        }
-        Ok(())
-    }
-
-    /// What peft's `prepare_model_for_kbit_training` does before it freezes the model: what is not quantised becomes f32, one after
-    /// the other, then the cache is emptied.
-    pub fn prepare_for_training(&self, cx: &Context) -> OpResult<()> {
-        let whole = self.made.iter().flatten().filter(|made| made.four_bit.is_none());
-        whole.into_iter().try_for_each(|made| cx.convert(&made.data, DType::F32, &made.name))?;
-        cx.memory().release_cached();
-        Ok(())
-    }
-
-    /// A matrix of an adapter, which is trained: of values as `nn.Linear` has them where it is the first of two, else of zeros.
-    #[expect(clippy::cast_precision_loss, reason = "layer sizes are small")]
-    pub fn adapter(&mut self, cx: &Context, name: &str, dims: &[usize; 2], first: bool) -> OpResult<Tensor> {
-        let init = if first { Init::Uniform(1.0 / (dims[1] as f64).sqrt()) } else { Init::Zero };
-        let slot = self.reserve();
-        let shape = Shape::new(dims);
-        self.make_as(ParameterKind::Adapter, slot, cx, name, [shape, shape], init)
-    }
-
-    /// A parameter of an adapter that was computed of others: it has its values.
-    pub fn computed_adapter(&mut self, cx: &Context, name: &str, data: Tensor) -> Tensor {
-        let (slot, shape) = (self.reserve(), data.shape());
-        cx.becomes_parameter(&data, cx.memory().name(name));
-        let parameter = Context::future_parameter(&data, cx.parameter_count() + slot.0);
-        self.made[slot.0] = Some(ParameterEntry {
-            name: name.into(),
-            data,
-            part: None,
-            whole: None,
-            init: self.spread.init(shape),
-            kind: ParameterKind::Adapter,
-            four_bit: None,
-            loaded: true,
-        });
-        parameter
     }
 
     /// What is made so far gets its first values now, because others are computed of them.
@@ -361,57 +143,6 @@ impl Parameters {
             made.loaded = true;
         }
         Ok(())
-    }
-
-    /// Adapters become f32, one after the other.
-    pub fn widen_adapters(&self, cx: &Context) -> OpResult<()> {
-        let adapters = self.made.iter().flatten().filter(|made| made.kind == ParameterKind::Adapter);
-        adapters.into_iter().try_for_each(|made| cx.convert(&made.data, DType::F32, &made.name))
-    }
-
-    /// Numbers of the parameters of the module `name` as they are listed: those of an adapter behind the layer that it stands beside.
-    pub fn of_module(&self, cx: &Context, name: &str) -> Vec<usize> {
-        let (before, prefix) = (cx.parameter_count(), format!("{name}."));
-        let made = || self.made.iter().flatten().enumerate().map(move |(number, made)| (before + number, made));
-        let layer =
-            |made: &ParameterEntry| made.name.rsplit_once('.').map_or(String::new(), |(layer, _)| format!("{layer}."));
-        let mut own =
-            made().filter(|(_, made)| made.kind != ParameterKind::Adapter && made.name.starts_with(&prefix)).peekable();
-        let mut numbers = Vec::new();
-        while let Some((number, whole)) = own.next() {
-            numbers.push(number);
-            let of = layer(whole);
-            if own.peek().is_some_and(|(_, next)| layer(next) == of) {
-                continue;
-            }
-            let beside =
-                |made: &ParameterEntry| made.name.strip_prefix(&of).is_some_and(|rest| rest.starts_with("lora_"));
-            numbers
-                .extend(made().filter(|(_, made)| made.kind == ParameterKind::Adapter && beside(made)).map(|(n, _)| n));
-        }
-        self.behind_those_within(before, numbers)
-    }
-
-    /// The same with what a module has of its own behind what the modules in it have, as FSDP visits them.
-    fn behind_those_within(&self, before: usize, mut numbers: Vec<usize>) -> Vec<usize> {
-        // Adapters stand in modules of their own behind the weight beside which they are.
-        let names: Vec<Option<&str>> = self
-            .made
-            .iter()
-            .flatten()
-            .map(|made| (made.kind != ParameterKind::Adapter).then_some(&*made.name))
-            .collect();
-        let module = |number: usize| Some(names.get(number - before).copied()??.rsplit_once('.')?.0);
-        for place in (0..numbers.len()).rev() {
-            let Some(own) = module(numbers[place]) else { continue };
-            let within = |&number: &usize| {
-                module(number).and_then(|of| of.strip_prefix(own)).is_some_and(|rest| rest.starts_with('.'))
-            };
-            if let Some(last) = numbers[place..].iter().rposition(within) {
-                numbers[place..=place + last].rotate_left(1);
-            }
-        }
-        numbers
     }
 
     /// How many places are taken.
@@ -547,68 +278,4 @@ impl Parameters {
         }
         Ok(())
     }
-}
-
-/// Takes the block of a matrix of all experts as transformers does, which files have one by one: the parts of each, then stacks of these,
-/// and of gates and what they let through both behind each other.
-fn load_experts(cx: &Context, data: &Tensor, name: &str, count: usize) -> OpResult<()> {
-    let stacks = if name.ends_with("gate_up_proj") { 2 } else { 1 };
-    let block = |parts: usize, what| {
-        cx.memory().tensor(Shape::new(&[data.numel() / parts]), data.dtype(), Category::Temporary, what)
-    };
-    let parts = |_| (0..count).map(|_| block(stacks * count, "part of an expert")).collect::<OpResult<Vec<_>>>();
-    let mut of_stacks = (0..stacks).map(parts).collect::<OpResult<Vec<_>>>()?;
-    if let [only] = &mut of_stacks[..] {
-        cx.memory().materialise(data, name)?;
-        while only.pop().is_some() {}
-        return Ok(());
-    }
-    let mut stacked = Vec::new();
-    for mut parts in of_stacks {
-        stacked.push(block(stacks, "parts of all experts")?);
-        while parts.pop().is_some() {}
-    }
-    cx.memory().materialise(data, name)
-}
-
-impl Init {
-    /// Writes the values of parameter `number`.
-    #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
-    fn write(self, cx: &Context, data: &Tensor, number: usize) -> OpResult<()> {
-        match self {
-            Self::Zero => write_float(cx, data, |_| 0.0),
-            Self::One => write_float(cx, data, |_| 1.0),
-            Self::Uniform(bound) => {
-                write_float(cx, data, |i| ((2.0 * unit_at(1000 + number as u32, i) - 1.0) * bound) as f32)
-            }
-        }
-    }
-}
-
-impl Init {
-    /// Writes a rank's part of the values of parameter `number`, which is of shape `whole`: some rows, or some columns.
-    #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
-    fn write_part(self, cx: &Context, data: &Tensor, number: usize, (whole, world): (Shape, World)) -> OpResult<()> {
-        let Self::Uniform(bound) = self else { return self.write(cx, data, number) };
-        let (part, columns) = (data.shape().last(), whole.last());
-        // Rows of a matrix, or of experts those of each gate and of each of what it lets through.
-        let stretches = if let &[experts, _, _] = whole.dims() { 2 * experts } else { 1 };
-        let (stretch, run) = match part == columns {
-            true => (whole.numel() / stretches, whole.numel() / stretches / world.size()),
-            false => (columns, part),
-        };
-        let of_whole = move |i: usize| i / run.max(1) * stretch + world.rank() * run + i % run.max(1);
-        write_float(cx, data, |i| ((2.0 * unit_at(1000 + number as u32, of_whole(i)) - 1.0) * bound) as f32)
-    }
-}
-
-/// One part of a name between dots, as transformers sorts them (`dot_natural_key`): numbers come first.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum NamePart {
-    Number(u64),
-    Text(String),
-}
-
-fn natural_key(name: &str) -> Vec<NamePart> {
-    name.split('.').map(|part| part.parse().map_or_else(|_| NamePart::Text(part.into()), NamePart::Number)).collect()
 }

@@ -59,7 +59,7 @@ fn on_the_processor_every_combination_trains_and_what_moves_memory_changes_no_lo
             // As narrow and as short as gpt-mini, which takes a third of the time.
             match &*spec.workload.name {
                 "varlen-mini" => (spec.sizes.layers, spec.sizes.width) = (Repeats::new(1), Extent::new(32)),
-                "llama-mini" | "lora-llama-mini" => spec.sizes.seq = Extent::new(32),
+                "cs336-mini" | "llama-mini" | "lora-llama-mini" | "mixtral-mini" => spec.sizes.seq = Extent::new(32),
                 // As deep as they are, with half of the channels.
                 "dcgan-mini" | "resnet-mini" => spec.sizes.width = Extent::new(4),
                 _ => {}

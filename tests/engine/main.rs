@@ -39,6 +39,7 @@ mod placement;
 mod programs;
 mod ranks;
 mod ranks_learn;
+mod selftest;
 mod session;
 mod simulation;
 mod switches;

@@ -155,9 +155,13 @@ const OVER: &[Over] = &[
     Over("the demo", &["demo"], "demo 1/", &[], "demo 1/", AtOnce),
 ];
 
+/// How many of them run side by side: each waits for its screen most of its time.
+const SIDE_BY_SIDE: usize = 4;
+
 /// Opens everything that lies over a screen, leaves it so, and looks at the exit code.
-fn leave_each(code: u32, way: impl Fn(&mut Session, Leaves)) {
-    for Over(name, arguments, before, keys, shown, leaves) in OVER {
+fn leave_each(code: u32, way: impl Fn(&mut Session, Leaves) + Sync) {
+    let queue = Mutex::new(OVER.iter());
+    let leave = |Over(name, arguments, before, keys, shown, leaves): &Over| {
         let home = tempfile::tempdir().unwrap();
         let mut session = Session::start(arguments, home.path(), &[]);
         session.wait_for(before, name);
@@ -168,7 +172,17 @@ fn leave_each(code: u32, way: impl Fn(&mut Session, Leaves)) {
         session.wait_for(shown, name);
         way(&mut session, *leaves);
         assert_eq!(session.end(name), code, "{name}");
-    }
+    };
+    let next = || queue.lock().unwrap().next();
+    std::thread::scope(|scope| {
+        for _ in 0..SIDE_BY_SIDE {
+            scope.spawn(|| {
+                while let Some(over) = next() {
+                    leave(over);
+                }
+            });
+        }
+    });
 }
 
 #[test]

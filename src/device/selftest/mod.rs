@@ -36,6 +36,3 @@ pub fn run(device: &mut dyn Device, options: &Options, progress: &mut dyn FnMut(
     device.set_matrix_precision(MatrixPrecision::default());
     Ok(report)
 }
-
-#[cfg(test)]
-mod tests;

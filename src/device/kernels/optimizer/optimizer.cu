@@ -224,7 +224,10 @@ __device__ void clip_factor(const f32* sums, T* factor, u32 rows, u32 runs, f32 
     }
 FOR_FLOATS(FOR_TYPE)
 
-extern "C" __global__ void reciprocal_f32(const f32* src, f32* dst) { *dst = f32(1.0 / double(*src)); }
+extern "C" __global__ void reciprocal_f32(const f32* src, f32* dst, u32 count) {
+    const u32 at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < count) dst[at] = f32(1.0 / double(src[at]));
+}
 
 extern "C" __global__ void update_scale(
     f32* scale, i32* tracker, const f32* found_inf, double growth, double backoff, i32 interval) {

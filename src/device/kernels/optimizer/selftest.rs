@@ -224,6 +224,12 @@ fn scaler(session: &mut Session<'_>) {
         let dst = case.output("dst", DType::F32, 1, ErrorBound::Exact);
         session.check(&case, |at| Optimizer::Reciprocal { src: at[src], dst: at[dst] });
     }
+    for len in [2, 255, 256, 1000] {
+        let mut case = Case::new("reciprocal", Precision::F32, format!("of {len}"));
+        let src = case.input("src", DType::F32, len, Values::Uniform(0.01, 100.0));
+        let dst = case.output("dst", DType::F32, len, ErrorBound::Exact);
+        session.check(&case, |at| Optimizer::Reciprocal { src: at[src], dst: at[dst] });
+    }
     for (scale, tracker, found, [growth, backoff], interval) in [
         (65536.0, 0.0, 0.0, [2.0, 0.5], 2000),
         (65536.0, 7.0, 1.0, [2.0, 0.5], 2000),
