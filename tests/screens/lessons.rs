@@ -265,7 +265,8 @@ fn a_lesson_is_taken_line_by_line_and_a_class_is_followed() {
 
     let (out, error, code) = said(&vramlab(home, &["class", "ada.vram", "--once"]).output().unwrap());
     assert_eq!((error.as_str(), code), ("", Some(0)));
-    for part in ["Ada", "A batch of twice the size: 1 learner, 1 finished", "○○", "0 of 2", "○ wrong", "simulated"] {
+    for part in ["Ada", "A batch of twice the size: 1 learner, 1 finished", "○○", "0 of 2", "○ wrong", "simulated"]
+    {
         assert!(out.contains(part), "{part}: {out}");
     }
     let (out, _, _) = said(&vramlab(home, &["class", ".", "--json"]).output().unwrap());

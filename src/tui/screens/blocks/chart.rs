@@ -101,12 +101,7 @@ fn found(survey: &Survey, text: &str, theme: &Theme) -> Vec<Span<'static>> {
 
 /// What the colours mean, with bytes: of all, in so many lines at most where they are not free; else of those that are more than a cell
 /// or two, or of those that have most. What holds nothing is left out.
-fn key(
-    stage: &Stage<'_>,
-    survey: &Survey,
-    (is_free, most): (bool, usize),
-    width: usize,
-) -> Vec<Vec<Span<'static>>> {
+fn key(stage: &Stage<'_>, survey: &Survey, (is_free, most): (bool, usize), width: usize) -> Vec<Vec<Span<'static>>> {
     let (theme, view, coloring) = (stage.theme, stage.shown, stage.states.blocks.coloring);
     let ledger = &view.ledger;
     let unit = stage.unit();

@@ -32,7 +32,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     // All figures before words for what is hardly seen, all words before some figures, of which those of most bytes tell most; and where
     // there is no room for all words those of most bytes.
     let whole = Some(lines(&all, usize::MAX)).filter(fits);
-    let whole = whole.or_else(|| Some(lines(&map::seen_entries(&all, view.ledger.reserved()), usize::MAX)).filter(fits));
+    let whole =
+        whole.or_else(|| Some(lines(&map::seen_entries(&all, view.ledger.reserved()), usize::MAX)).filter(fits));
     let whole = whole.or_else(|| [5, 3, 0].into_iter().map(|figures| lines(&all, figures)).find(fits));
     let legend = whole.unwrap_or_else(|| lines(&by_bytes(all), 0));
     let legend_rows = u16::try_from(legend.len()).unwrap_or(0).min(most);
