@@ -1,5 +1,7 @@
 //! An axis of bytes: round ticks, each at the height of its value.
 
+use std::ops::RangeInclusive;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -36,7 +38,7 @@ impl Axis {
     pub const WIDTH: u16 = 5;
 
     /// The lowest axis that holds `largest` in `rows` rows, with four ticks or more where there is room for them, at round figures
-    /// of `unit` and on whole rows.
+    /// of `unit` and on whole rows; with three, where that leaves an eighth less blank.
     pub fn new(unit: ByteUnit, largest: Bytes, rows: u16) -> Self {
         let largest = largest.get().max(1);
         let rows = rows.max(1);
@@ -47,7 +49,10 @@ impl Axis {
             let top = (u128::from(tick) * u128::from(rows)).div_ceil(u128::from(rows_per_tick));
             Self { top: Bytes(u64::try_from(top).unwrap_or(u64::MAX)), unit, tick }
         };
-        (least..=most).map(axis).min_by_key(|axis| axis.top).unwrap_or_else(|| axis(1))
+        let lowest = |per_tick: RangeInclusive<u16>| per_tick.map(axis).min_by_key(|axis| axis.top);
+        let usual = lowest(least..=most).unwrap_or_else(|| axis(1));
+        let fewer = lowest(most + 1..=rows * 2 / 5).filter(|fewer| fewer.ticks(rows).len() >= fewest_ticks(rows));
+        fewer.filter(|fewer| fewer.top.get() / 7 <= usual.top.get() / 8).unwrap_or(usual)
     }
 
     /// An axis of few rows that `largest` fills to the edge, so that every part of its top row can be seen.
