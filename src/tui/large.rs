@@ -52,7 +52,7 @@ impl LargeFigure {
     }
 }
 
-/// From this size of the screen on a figure has five rows and a label below; else three rows, below a free one, and a label beside.
+/// From this size of the screen on a figure has five rows and a label below; else three rows, and a label beside. Above is a free row.
 const LARGE: (u16, u16) = (100, 32);
 /// The least that leaves a screen enough rows for its own.
 const LEAST: (u16, u16) = (80, 24);
@@ -88,7 +88,7 @@ const fn width(symbol: char) -> u16 {
 /// Rows that the figures take of a screen of this size.
 pub(crate) const fn rows(area: Rect) -> u16 {
     if area.width >= LARGE.0 && area.height >= LARGE.1 {
-        6
+        7
     } else if area.width >= LEAST.0 && area.height >= LEAST.1 {
         4
     } else {
@@ -98,7 +98,9 @@ pub(crate) const fn rows(area: Rect) -> u16 {
 
 /// Draws as many of the figures as there is room for.
 pub(crate) fn render(stage: &Stage<'_>, figures: &[Large], area: Rect, buf: &mut Buffer) {
-    let large = area.height >= 6;
+    let large = area.height >= 7;
+    // A row of air parts them from the header.
+    let below = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
     let mut x = 1;
     for told in figures.iter().filter_map(|figure| told(*figure, stage)) {
         let scale = if large { 2 } else { 1 };
@@ -112,11 +114,9 @@ pub(crate) fn render(stage: &Stage<'_>, figures: &[Large], area: Rect, buf: &mut
         }
         let text = |label: String| vec![span(stage.theme, Token::Text, label)];
         if large {
-            draw(stage, &told.digits, told.token, scale, Rect { x: area.x + x, ..area }, buf);
-            put_at(area, x, 5, text(told.label()), buf);
+            draw(stage, &told.digits, told.token, scale, Rect { x: area.x + x, ..below }, buf);
+            put_at(below, x, 5, text(told.label()), buf);
         } else {
-            // A row of air parts them from the header.
-            let below = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
             draw(stage, &told.digits, told.token, scale, Rect { x: area.x + x, ..below }, buf);
             for (y, line) in (1..).zip(lines) {
                 put_at(below, x + digits, y, text(line), buf);
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_screen_keeps_most_of_its_rows() {
-        for (width, height, taken) in [(80, 24, 4), (120, 40, 6), (200, 60, 6), (79, 60, 0), (120, 23, 0)] {
+        for (width, height, taken) in [(80, 24, 4), (120, 40, 7), (200, 60, 7), (79, 60, 0), (120, 23, 0)] {
             assert_eq!(rows(Rect::new(0, 0, width, height)), taken);
         }
     }

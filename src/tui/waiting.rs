@@ -9,12 +9,14 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use super::action::Action;
+use super::glossary;
 use super::screens::SCREENS;
 use super::stage::Stage;
 use crate::drawing::figures;
+use crate::drawing::legend::{account_marks, legend_of, short_label};
 use crate::drawing::pane::{self, Frame, put, span};
 use crate::drawing::theme::Token;
-use crate::model::RunState;
+use crate::model::{Category, RunState};
 use crate::source::{Picture, SourceKind};
 
 /// Rows of the pane of what the program prints, at least, and a screen in which it takes none from the rest.
@@ -22,6 +24,8 @@ const LEAST_TAIL: u16 = 4;
 const SMALL: u16 = 7;
 /// Cells before what is told.
 const COLUMN: usize = 13;
+/// Rows in which the colours of categories have room, with a frame.
+const LEAST_COLOURS: u16 = Category::ALL.len() as u16 + 2;
 /// What the screens show once there is something, by their keys.
 const TO_COME: [(char, &str); 7] = [
     ('1', "a step's memory by what it is for, the map of all blocks, and why it is so much"),
@@ -116,6 +120,10 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &AwaitedProgram, elapsed: Durat
     }
     if !ended && left.height >= TO_COME_ROWS {
         to_come(stage, Rect { height: TO_COME_ROWS, ..left }, buf);
+        let left = Rect { y: left.y + TO_COME_ROWS, height: left.height - TO_COME_ROWS, ..left };
+        if left.height >= LEAST_COLOURS {
+            colours(stage, left, buf);
+        }
     }
     let title = if ended { "nothing to show" } else { "waiting for the program" };
     let inner = pane::frame(Frame::Box, vec![span(theme, Token::Title, title)], theme.style(Token::Border), outer, buf);
@@ -139,6 +147,26 @@ fn to_come(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         let room = usize::from(inner.width.saturating_sub(2)).saturating_sub(COLUMN);
         let what = pane::cut_sentence(what, room);
         put(inner, y, vec![Span::raw(" "), span(theme, Token::Dim, head), span(theme, Token::Text, what)], buf);
+    }
+}
+
+/// What the colours of the screens mean, as many as have room: what memory is for first, then where else reserved bytes stand.
+fn colours(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let categories = Category::ALL.into_iter().map(|of| (legend_of(of, theme), short_label(of)));
+    let all = categories.chain(account_marks(theme));
+    let entries: Vec<_> = all
+        .filter_map(|(mark, word)| Some((mark, word, glossary::all().find(|entry| entry.is_called(word))?.meaning)))
+        .collect();
+    let rows = u16::try_from(entries.len()).unwrap_or(u16::MAX).saturating_add(2);
+    let title = vec![span(theme, Token::Title, "in these colours")];
+    let area = Rect { height: rows.min(area.height), ..area };
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let room = usize::from(inner.width.saturating_sub(2)).saturating_sub(COLUMN);
+    for (y, (mark, word, meaning)) in (0..inner.height).zip(entries) {
+        let head = span(theme, Token::Dim, format!(" {word:<width$}", width = COLUMN - 2));
+        let line = vec![Span::raw(" "), mark, head, span(theme, Token::Text, pane::cut_sentence(meaning, room))];
+        put(inner, y, line, buf);
     }
 }
 

@@ -659,10 +659,12 @@ fn an_audience_gets_large_figures_and_a_small_terminal_keeps_its_rows() {
             && large.contains("ms a step"),
         "{large}"
     );
-    let digits = |text: &str| text.lines().skip(2).take(5).all(|line| line.trim_start().starts_with("██"));
+    let digits = |text: &str| text.lines().skip(3).take(5).all(|line| line.trim_start().starts_with("██"));
     assert!(digits(&large) && !digits(&plain), "{large}");
+    let has_air = |screen: &str| screen.lines().nth(2).is_some_and(|row| row.trim().is_empty());
+    assert!(has_air(&large), "a row of air below the header:\n{large}");
     let small = shown(&mut app, 80, 24);
     assert!(small.contains("reserved") && small.matches("at the peak, MiB").count() == 2, "{small}");
-    assert!(small.lines().nth(2).is_some_and(|row| row.trim().is_empty()), "a row of air below the header:\n{small}");
+    assert!(has_air(&small), "a row of air below the header:\n{small}");
     assert!(!shown(&mut app, 60, 20).contains("at the peak, MiB"));
 }

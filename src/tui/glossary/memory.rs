@@ -134,6 +134,13 @@ pub(super) const WORDS: &[GlossaryEntry] = &[
         meaning: "free bytes inside segments that some block still holds. The allocator can reuse them, the driver can't have them back. PyTorch calls them inactive_split_bytes.",
     },
     GlossaryEntry {
+        word: "stranded after",
+        also: &[],
+        panels: &[Effect, Configurations],
+        figure: None,
+        meaning: "what is stranded when a step is over and its activations are gone: free bytes in segments that parameters, gradients or optimizer state keep from going back. Within a step more may be stranded.",
+    },
+    GlossaryEntry {
         word: "free",
         also: &[],
         panels: &[Map, Detail, Gpu, Driver, Pools, Segments],

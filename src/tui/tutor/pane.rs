@@ -34,7 +34,13 @@ pub(crate) fn render(
     match tutor.hold().asks() {
         _ if places.words.is_empty() => {}
         true => way::render_recalled(stage, tutor, places.words, buf),
-        false => way::render_words(stage, tutor, places.words, buf),
+        false => way::render_words(stage, "of this text", way::terms(tutor), places.words, buf),
+    }
+    if !places.known.is_empty() {
+        way::render_words(stage, "of what was read before", way::known(tutor), places.known, buf);
+    }
+    if !places.keys.is_empty() {
+        way::render_keys(stage, places.keys, buf);
     }
     if !places.held.is_empty() {
         holders::render(stage, places.frame, places.held, buf);

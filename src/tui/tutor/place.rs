@@ -62,6 +62,9 @@ pub(crate) struct TutorLayout {
     pub(super) text: Rect,
     pub(super) steps: Rect,
     pub(super) words: Rect,
+    /// The words of what was read before, while a question is open; and how a lesson goes.
+    pub(super) known: Rect,
+    pub(super) keys: Rect,
     pub(super) picture: Rect,
     /// Who holds the memory of the picture.
     pub(super) held: Rect,
@@ -73,7 +76,18 @@ impl TutorLayout {
     /// The lesson and nothing else, in `text`.
     fn of_text(lab: Rect, text: Rect, frame: Frame) -> Self {
         let none = Rect { width: 0, height: 0, ..text };
-        Self { lab, text, steps: none, words: none, picture: none, held: none, beside: None, frame }
+        Self {
+            lab,
+            text,
+            steps: none,
+            words: none,
+            known: none,
+            keys: none,
+            picture: none,
+            held: none,
+            beside: None,
+            frame,
+        }
     }
 }
 
@@ -150,6 +164,7 @@ fn page(stage: &Stage<'_>, tutor: &Tutor, beside: Option<Companion>, lab: Rect, 
             places.picture.height = MOST_MAP;
         }
         stack(stage, tutor, Rect { y: text.bottom(), height: body.height - rows, width, ..body }, &mut places);
+        fill(stage, tutor, &mut places);
         return places;
     }
     // A page by itself lies in the middle, above the half of what is free.
@@ -173,6 +188,27 @@ fn stack(stage: &Stage<'_>, tutor: &Tutor, area: Rect, places: &mut TutorLayout)
         // A column ends where the screen does.
         let has_some = way::rows_of_words(stage, tutor, left.width) > 2;
         places.words = Rect { height: if has_some { left.height } else { 0 }, ..left };
+    }
+}
+
+/// Makes the words of a page as high as they are, where something else has room below them: the words of what was read before, while a
+/// question is open, and how a lesson goes.
+fn fill(stage: &Stage<'_>, tutor: &Tutor, places: &mut TutorLayout) {
+    let words = places.words;
+    let rows = way::rows_of_words(stage, tutor, words.width);
+    let Some(mut left) = words.height.checked_sub(rows).filter(|left| *left >= LEAST_WORDS.min(way::ROWS_OF_KEYS))
+    else {
+        return;
+    };
+    places.words.height = rows;
+    let mut y = words.y + rows;
+    let known = way::rows_of_known(stage, tutor, words.width);
+    if tutor.hold().asks() && known > 2 && left >= LEAST_WORDS {
+        places.known = Rect { y, height: known.min(left), ..words };
+        (y, left) = (places.known.bottom(), left - places.known.height);
+    }
+    if left >= way::ROWS_OF_KEYS {
+        places.keys = Rect { y, height: way::ROWS_OF_KEYS, ..words };
     }
 }
 

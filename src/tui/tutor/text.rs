@@ -141,13 +141,17 @@ fn over(stage: &Stage<'_>, tutor: &Tutor, width: usize, out: &mut TextLines) {
 }
 
 /// What was read before the question that is open: the introduction, or why the step before came out as it did.
-pub(super) fn recalled(theme: &Theme, tutor: &Tutor, width: usize) -> TextLines {
+pub(super) fn read_before(tutor: &Tutor) -> String {
     let course = tutor.course();
-    let text = match course.place().checked_sub(1).and_then(|before| course.all_told().get(before)) {
+    match course.place().checked_sub(1).and_then(|before| course.all_told().get(before)) {
         None => course.introduction().to_owned(),
         Some(told) => [told.why.as_deref().unwrap_or_default(), &told.after].join("\n\n"),
-    };
-    marked(theme, Token::Dim, text.trim(), width)
+    }
+}
+
+/// The same as lines.
+pub(super) fn recalled(theme: &Theme, tutor: &Tutor, width: usize) -> TextLines {
+    marked(theme, Token::Dim, read_before(tutor).trim(), width)
 }
 
 /// Ordinary text in bold.

@@ -12,6 +12,7 @@ use crate::drawing::figures::counted;
 use crate::drawing::pane::{self, Frame, put, put_right, span};
 use crate::drawing::theme::Token;
 use crate::lesson::CourseStage;
+use crate::tui::action::Action;
 use crate::tui::glossary::{self, GlossaryEntry};
 use crate::tui::stage::Stage;
 
@@ -84,6 +85,15 @@ pub(super) fn terms(tutor: &Tutor) -> Vec<&'static GlossaryEntry> {
         }
         _ => return Vec::new(),
     };
+    terms_in(&text)
+}
+
+/// Words of what was read before the question that is open: they stood beside it then.
+pub(super) fn known(tutor: &Tutor) -> Vec<&'static GlossaryEntry> {
+    terms_in(&text::read_before(tutor))
+}
+
+fn terms_in(text: &str) -> Vec<&'static GlossaryEntry> {
     let text = text.to_lowercase();
     let mut found: Vec<(usize, &'static GlossaryEntry)> =
         glossary::all().filter_map(|entry| Some((first_place(entry, &text)?, entry))).collect();
@@ -109,9 +119,8 @@ fn first_place(entry: &GlossaryEntry, text: &str) -> Option<usize> {
 }
 
 /// Lines of the words in so many cells: each word, and beside it what it means; words as wide as the widest.
-fn lines_of_words(stage: &Stage<'_>, tutor: &Tutor, width: usize) -> Vec<Vec<Vec<Span<'static>>>> {
+fn lines_of_words(stage: &Stage<'_>, terms: &[&'static GlossaryEntry], width: usize) -> Vec<Vec<Vec<Span<'static>>>> {
     let theme = stage.theme;
-    let terms = terms(tutor);
     let names = terms.iter().map(|entry| entry.word.width()).max().unwrap_or(0) + 2;
     let entry = |entry: &&GlossaryEntry| {
         let meaning = pane::wrap(entry.meaning, width.saturating_sub(names));
@@ -129,8 +138,15 @@ pub(super) fn rows_of_words(stage: &Stage<'_>, tutor: &Tutor, width: u16) -> u16
     let inside = usize::from(width.saturating_sub(4));
     let lines: usize = match tutor.hold().asks() {
         true => text::recalled(stage.theme, tutor, inside).len(),
-        false => lines_of_words(stage, tutor, inside).iter().map(Vec::len).sum(),
+        false => lines_of_words(stage, &terms(tutor), inside).iter().map(Vec::len).sum(),
     };
+    u16::try_from(lines + 2).unwrap_or(u16::MAX)
+}
+
+/// Rows that the words of what was read before take with their frame.
+pub(super) fn rows_of_known(stage: &Stage<'_>, tutor: &Tutor, width: u16) -> u16 {
+    let lines: usize =
+        lines_of_words(stage, &known(tutor), usize::from(width.saturating_sub(4))).iter().map(Vec::len).sum();
     u16::try_from(lines + 2).unwrap_or(u16::MAX)
 }
 
@@ -145,14 +161,20 @@ pub(super) fn render_recalled(stage: &Stage<'_>, tutor: &Tutor, area: Rect, buf:
     }
 }
 
-/// Draws the words, whole entries only.
-pub(super) fn render_words(stage: &Stage<'_>, tutor: &Tutor, area: Rect, buf: &mut Buffer) {
+/// Draws words of a text, whole entries only.
+pub(super) fn render_words(
+    stage: &Stage<'_>,
+    whose: &'static str,
+    words: Vec<&'static GlossaryEntry>,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let theme = stage.theme;
-    let title = vec![span(theme, Token::Title, "words"), span(theme, Token::Dim, " of this text")];
+    let title = vec![span(theme, Token::Title, "words"), span(theme, Token::Dim, format!(" {whose}"))];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let mut y = 0;
-    for entry in lines_of_words(stage, tutor, usize::from(inner.width)) {
+    for entry in lines_of_words(stage, &words, usize::from(inner.width)) {
         if usize::from(inner.height - y) < entry.len() {
             break;
         }
@@ -160,5 +182,28 @@ pub(super) fn render_words(stage: &Stage<'_>, tutor: &Tutor, area: Rect, buf: &m
             put(inner, y, line, buf);
             y += 1;
         }
+    }
+}
+
+/// What can be done in a lesson, beside answering.
+const KEYS: [Action; 5] =
+    [Action::PassQuestion, Action::LessonBack, Action::TakeLab, Action::FoldLesson, Action::LessonAnew];
+/// Rows of them with what stands around them.
+pub(super) const ROWS_OF_KEYS: u16 = KEYS.len() as u16 + 4;
+
+/// Draws how a lesson goes.
+pub(super) fn render_keys(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let title = vec![span(theme, Token::Title, "keys of a lesson")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let of = |action: Action| stage.keys.bindings().iter().find(|binding| binding.action == action);
+    let own = KEYS.into_iter().filter_map(of).map(|binding| (binding.first_label().to_owned(), binding.help.clone()));
+    let hint = (stage.keys.key_of(Action::ToggleHelp).to_owned(), "a hint, where a question has one".to_owned());
+    let quit =
+        (stage.keys.key_of(Action::Quit).to_owned(), "leave; the lesson goes on from here another time".to_owned());
+    let all = [hint].into_iter().chain(own).chain([quit]).filter(|(key, _)| !key.is_empty());
+    for (y, (key, what)) in (0..inner.height).zip(all) {
+        put(inner, y, vec![span(theme, Token::Key, format!("{key:<8}")), span(theme, Token::Text, what)], buf);
     }
 }

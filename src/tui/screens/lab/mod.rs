@@ -384,10 +384,12 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Fram
     // Who goes from op to op watches the blocks: what only steps change makes room for them.
     let paused = stage.picture.run == RunState::Paused && stage.picture.is_now();
     let stepped = paused && autopsy.is_none() && !stage.hold.asks();
-    let least = if stepped && !has_news(stage) { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
+    // Beside the step a history takes none of their rows.
+    let beside = body.width >= SIDE_BY_SIDE.0 && body.height < SIDE_BY_SIDE.1;
+    let least = if stepped && !has_news(stage) && !beside { TWO_CHARTS_STEPPED } else { TWO_CHARTS };
     let climbs = is_looked_at(stage) || leaks(stage);
     let two_charts = body.height >= least && has_steps(stage) && !failed_at_once(stage);
-    let side_by_side = two_charts && body.width >= SIDE_BY_SIDE.0 && body.height < SIDE_BY_SIDE.1;
+    let side_by_side = two_charts && beside;
     // In few rows what can be done comes before what could be measured.
     let hints = !effect::is_known(stage);
     let hinted =

@@ -7,6 +7,8 @@
 //!  ╰─────────────────────╯│               │   ─ frame ───────────
 //!  ╭ its parts ──────────╮│               │
 //!  ╰─────────────────────╯╰───────────────╯
+//!  ╭ this step, where rows are left ──────╮
+//!  ╰──────────────────────────────────────╯
 //! ```
 
 mod detail;
@@ -85,8 +87,9 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
     let wide = area.width >= TWO_COLUMNS && area.height >= 16;
     let kind = if wide { Frame::Box } else { Frame::Rule };
     if wide {
-        let right = (area.width * 2 / 5).clamp(44, 64);
-        let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]));
+        let side = (area.width * 2 / 5).clamp(44, 64);
+        let beside = Split::horizontal([Constraint::Min(0), Constraint::Length(side)]);
+        let [left, _] = area.layout::<2>(&beside);
         let levels = icicle::levels(&looked(0), left.width.saturating_sub(2));
         // Levels have a second row, for figures, where the table leaves room for it.
         let most = u16::try_from(looked(left.height).rows.len()).unwrap_or(u16::MAX).saturating_add(3);
@@ -95,8 +98,9 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> FrameLayout {
         // Rows without a part are for the step: where in it the moment lies whose stacks these are.
         let unused = left.height.saturating_sub(top + most);
         let curve = if unused >= LEAST_CURVE && stage.picture.shown_step().is_some() { unused } else { 0 };
-        let rows_of = [Constraint::Length(top), Constraint::Min(0), Constraint::Length(curve)];
-        let [top, middle, curve] = left.layout::<3>(&Split::vertical(rows_of));
+        let [above, curve] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(curve)]));
+        let [left, right] = above.layout::<2>(&beside);
+        let [top, middle] = left.layout::<2>(&Split::vertical([Constraint::Length(top), Constraint::Min(0)]));
         let looked = looked(middle.height.saturating_sub(2));
         icicle::render(stage, &looked, kind, rows, top, buf, &mut layout.targets);
         layout.rows = table::render(stage, &looked, kind, middle, buf, &mut layout.targets);
