@@ -1,4 +1,4 @@
-//! What a training step holds, in formulas: letters as in [`Model`](super::Model), B for the batch.
+//! What a training step holds, in formulas: letters as in [`Model`], B for the batch.
 
 use super::{Model, ModelKind, SizeError, Weights};
 use crate::train::{Amp, Checkpointing, Config, OptimizerForm, OptimizerKind, ZeroGrad};

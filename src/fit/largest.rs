@@ -38,7 +38,7 @@ impl Largest {
 /// Batches are whole micro-batches: with accumulation over n of them, multiples of n.
 ///
 /// # Errors
-/// See [`probe`].
+/// See [`probe()`].
 pub fn largest_batch(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -> Result<Largest, FitError> {
     let unit = spec.config.accumulation.max(1);
     let mut search = LargestSearch { spec, steps, terms, control, unit, found: Largest::default() };

@@ -146,7 +146,7 @@ fn expandable(spec: &LabSpec, base: &Candidate) -> Option<Candidate> {
 /// Tries combinations of switches on the batch of `spec`, `steps` steps each: on a simulated device several at a time.
 ///
 /// # Errors
-/// See [`probe`].
+/// See [`probe()`].
 pub fn pareto(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -> Result<Pareto, FitError> {
     let first = candidates(spec);
     let total = first.len();

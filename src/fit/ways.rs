@@ -18,7 +18,7 @@ pub struct CandidateFit {
 /// that fit its batch; where none does, those that fit the smallest batch there is.
 ///
 /// # Errors
-/// See [`super::probe`].
+/// See [`super::probe()`].
 pub fn other_ways(
     spec: &LabSpec,
     found: &Pareto,

@@ -2,7 +2,7 @@
 //!
 //! `library/` is a library of its own, built by `build.rs` and embedded: loaded before a program's own it answers CUDA as a card would,
 //! with addresses for memory and kernels that do nothing. Here it is put into a folder with a description of the card
-//! ([`install`]), and what it counted is read back ([`Counts`], [`Reads`]). [`EntryTable`] is what its entry points are made of.
+//! ([`install()`]), and what it counted is read back ([`Counts`], [`Reads`]). [`EntryTable`] is what its entry points are made of.
 
 mod card;
 mod counts;

@@ -2,7 +2,7 @@
 //!
 //! [`Job`] starts a program with the Python package `vramlab_watch` on its path, which is embedded here
 //! (`lab/python`). The package lets programs of the same user connect to a socket ([`sockets`]) and says what PyTorch's
-//! allocator did ([`Message`]): parts of snapshots, as PyTorch writes them. [`vramlab_narration::Following`] makes events of them.
+//! allocator did ([`Message`]): parts of snapshots, as PyTorch writes them. `vramlab_narration::Following` makes events of them.
 //!
 //! The program never waits for a viewer, and it goes on without one. A viewer that is behind, or comes later, misses
 //! events: the state is then known again, and what came in between is said to be missing.
