@@ -25,7 +25,7 @@ const BUDGETS: [(u16, u16, usize, usize); 3] =
 /// What any screen full of figures may take, drawn from nothing and behind the Lab: no more than a first picture, whose charts
 /// are empty, and with little to spare.
 const FULL: [(u16, u16, usize, usize); 3] =
-    [(80, 24, 6_300, 4_900), (120, 40, 13_400, 10_400), (200, 60, 24_400, 22_800)];
+    [(80, 24, 6_300, 5_000), (120, 40, 13_400, 10_400), (200, 60, 24_400, 22_800)];
 /// What may come at once after the first picture.
 const BURST: usize = 20_000;
 /// Frames are further apart than this, the parts of one are not.

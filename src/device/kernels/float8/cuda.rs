@@ -70,9 +70,13 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Float8) -> Result<(), Refus
             queue.launch(name, &[src.dtype, dst.dtype], grid, &mut arguments)
         }
         Float8::Gemm { m, n, k, a, b, c, inverse, fast } => {
-            // A product takes a number for each factor. Powers of two for rows and columns round nothing behind it.
+            // A product takes a number for each factor. Powers of two for rows and columns round nothing behind it, where the type holds
+            // what it is before: f16 ends at 65,504, two 8-bit factors at 200,704.
             let whole = inverse.iter().all(|factor| factor.len == 1);
-            let parts = inverse[0].len == m && inverse[1].len == n && c.col_stride == 1 && computes_type(c.dtype);
+            let parts = inverse[0].len == m
+                && inverse[1].len == n
+                && c.col_stride == 1
+                && matches!(c.dtype, DType::F32 | DType::Bf16);
             if !(whole || parts) {
                 return Err(Refusal::unsupported(kernel.name()));
             }
@@ -107,7 +111,7 @@ fn largest(queue: &mut Queue<'_>, src: &Operand, dst: &Operand, blocks: usize) -
 }
 
 const fn computes(operand: &Operand) -> bool {
-    computes_type(operand.dtype)
+    matches!(operand.dtype, DType::F32 | DType::F16 | DType::Bf16)
 }
 
 /// Whether there are kernels that round to a type under such scales: recipes with several take e4m3 for everything.
@@ -116,8 +120,4 @@ const fn rounds_to(dtype: DType, groups: ScaleGroups) -> bool {
         ScaleGroups::All => dtype.float8_max().is_some(),
         ScaleGroups::Rows | ScaleGroups::Columns => matches!(dtype, DType::E4M3),
     }
-}
-
-const fn computes_type(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F16 | DType::Bf16)
 }

@@ -68,7 +68,9 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Optimizer<'_>) -> Result<()
             let arguments = arguments.int(blocks_of(*rows, 1)).int(blocks_of(sums.len / rows, 1)).float(narrow(*most));
             queue.launch("clip_factor", &[factor.dtype], Grid::row(1, 1024), &mut { arguments })
         }
-        Optimizer::Reciprocal { src, dst } if src.dtype == DType::F32 && dst.dtype == DType::F32 && src.len == dst.len => {
+        Optimizer::Reciprocal { src, dst }
+            if src.dtype == DType::F32 && dst.dtype == DType::F32 && src.len == dst.len =>
+        {
             let arguments = Arguments::new().operand(src).operand(dst).int(blocks_of(src.len, 1));
             let grid = Grid::row(blocks_of(src.len, THREADS as usize), THREADS);
             queue.launch("reciprocal", &[DType::F32], grid, &mut { arguments })
