@@ -544,7 +544,7 @@ fn list_and_doctor_speak_json() {
     for name in ["gpt2", "bert-large", "vit-b16", "resnet50", "dcgan", "mlp", "varlen", "churn"] {
         assert!(workloads.iter().any(|workload| workload["name"] == name), "{name} is not listed");
     }
-    assert_eq!(list["switches"].as_array().unwrap().len(), 20);
+    assert_eq!(list["switches"].as_array().unwrap().len(), 21);
     let doctor: serde_json::Value = serde_json::from_slice(&vramlab(&["doctor", "--json"]).stdout).unwrap();
     assert!(doctor.as_array().unwrap().iter().any(|line| line["subject"] == "processor" && line["found"] == true));
     assert!(vramlab(&["list"]).status.success());
