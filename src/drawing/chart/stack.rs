@@ -88,8 +88,8 @@ impl Stack {
         joined
     }
 
-    /// Its cells from the bottom up where a cell shows one part: the one with most bytes in it. As many are filled as is nearest to its
-    /// height.
+    /// Its cells from the bottom up where a cell shows one part: the one with most bytes in it, of those that have not as many cells
+    /// already as is nearest to their height. As many are filled as is nearest to that of all.
     fn whole_cells(&self, top: Bytes, rows: u16) -> Vec<StackCell> {
         let sum = self.sum();
         let filled = (u128::from(sum) * u128::from(rows) + u128::from(top.get() / 2)) / u128::from(top.get().max(1));
@@ -110,15 +110,24 @@ impl Stack {
             let (from, to) = (row as u128 * of_row, (row as u128 + 1) * of_row);
             (*end).min(to).saturating_sub((*begin).max(from))
         };
-        let most_in = |row: usize| {
-            let parts = spans.iter().map(|span| (inside(span, row), span.2));
+        let most_in = |row: usize, spans: &mut dyn Iterator<Item = &(u128, u128, Ink)>| {
+            let parts = spans.map(|span| (inside(span, row), span.2));
             // Of two that are as high the lower one.
             parts.fold((0, Ink::NOTHING), |most, part| if part.0 > most.0 { part } else { most }).1
         };
         let filled = usize::try_from(filled).unwrap_or(usize::MAX).min(usize::from(rows));
-        let mut letters: Vec<Ink> = (0..filled).map(most_in).collect();
-        // A part of half a row or more that has most of none has the row in which it has most, where that is not all that another has.
-        for span in spans.iter().filter(|span| 2 * (span.1 - span.0) >= of_row) {
+        let mut letters: Vec<Ink> = Vec::with_capacity(filled);
+        for row in 0..filled {
+            let has = |ink: Ink| letters.iter().filter(|letter| **letter == ink).count() as u128;
+            let is_short = |span: &&(u128, u128, Ink)| 2 * (span.1 - span.0) >= (2 * has(span.2) + 1) * of_row;
+            let short = most_in(row, &mut spans.iter().filter(is_short));
+            letters.push(if short == Ink::NOTHING { most_in(row, &mut spans.iter()) } else { short });
+        }
+        // A part of half a row or more, or a third if it is the lowest, that has none has the row in which it has most, where that is not all
+        // that another has.
+        let is_high =
+            |place: usize, span: &(u128, u128, Ink)| if place == 0 { 3 } else { 2 } * (span.1 - span.0) >= of_row;
+        for (_, span) in spans.iter().enumerate().filter(|(place, span)| is_high(*place, span)) {
             let best = (0..filled).max_by_key(|row| inside(span, *row));
             let count = |ink: Ink| letters.iter().filter(|letter| **letter == ink).count();
             if let Some(row) =
@@ -414,14 +423,27 @@ mod tests {
                 below = end;
             }
             if symbol != " " {
-                let most = inside.values().copied().fold(0.0, f64::max);
-                let has_most = |letter: &str| inside[letter] >= most - 1e-6;
-                let height: f64 = parts.iter().filter(|part| part.1.fill == symbol).map(|part| part.0 as f64).sum();
-                let is_lone = letters.iter().filter(|letter| **letter == symbol).count() == 1
-                    && height * f64::from(rows) / top as f64 >= 0.5 - 1e-6
-                    && inside[symbol] > 0.0
-                    && letters.iter().any(|letter| inside.contains_key(letter) && has_most(letter));
-                assert!(has_most(symbol) || is_lone, "{symbol} in row {row} of {rows}: {inside:?}");
+                let height = |letter: &str| {
+                    let own = parts.iter().filter(|part| part.1.fill == letter).map(|part| part.0 as f64);
+                    own.sum::<f64>() * f64::from(rows) / top as f64
+                };
+                let cells = |letters: &[&str], letter: &str| letters.iter().filter(|known| **known == letter).count();
+                // Who has more in this row has as many cells below it as is nearest to its height, or too little for one; it may have given
+                // some to those that had none.
+                let has_its_own = |letter: &str| {
+                    let below = &letters[..usize::from(row)];
+                    let given = below.iter().filter(|given| **given != letter && cells(&letters, given) == 1).count();
+                    (cells(below, letter) + given) as f64 >= (height(letter) + 0.5 - 1e-6).floor()
+                };
+                let more = inside.iter().filter(|(_, part)| **part > inside[symbol] + 1e-6);
+                let lowest = parts.iter().find(|part| part.0 > 0).is_some_and(|part| part.1.fill == symbol);
+                let is_lone = cells(&letters, symbol) == 1
+                    && height(symbol) >= if lowest { 1.0 / 3.0 } else { 0.5 } - 1e-6
+                    && inside[symbol] > 0.0;
+                assert!(
+                    more.clone().all(|(letter, _)| has_its_own(letter)) || is_lone,
+                    "{symbol} in row {row} of {rows}: {inside:?}"
+                );
             }
         }
     }

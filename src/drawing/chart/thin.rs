@@ -33,14 +33,14 @@ impl Faint {
     }
 
     /// The same where a cell shows one part: of the lowest, those that go on all along and have nowhere half of one are as one where they
-    /// have half of one together.
+    /// have a third of one together.
     pub fn of_cells<'a>(columns: impl Iterator<Item = &'a [(Bytes, Ink)]> + Clone, scale: Scale) -> Self {
         let parts = Thickness::of(columns.clone());
         let filled = filled(columns);
         let is_low = |part: &&Thickness| part.columns == filled && 2 * scale.units(part.most, 1) < CELL;
         let floor = &parts[..parts.iter().take_while(is_low).count()];
         let together = floor.iter().map(Thickness::mean).sum();
-        let joint = Thickness::joint(floor).filter(|_| floor.len() > 1 && 2 * scale.units(together, 1) >= CELL);
+        let joint = Thickness::joint(floor).filter(|_| floor.len() > 1 && 3 * scale.units(together, 1) >= CELL);
         Self(floor.iter().filter(|_| joint.is_some()).map(|part| (part.ink, joint)).collect())
     }
 
@@ -115,9 +115,10 @@ impl Thickness {
         parts
     }
 
-    /// What parts that lie on each other are drawn as; `None` of none.
+    /// What parts that lie on each other are drawn as, those apart that are nothing beside the largest; `None` of none.
     fn joint(parts: &[Self]) -> Option<Ink> {
-        let inks: Vec<Ink> = parts.iter().map(|part| part.ink).collect();
+        let most = parts.iter().map(|part| part.most).max()?;
+        let inks: Vec<Ink> = parts.iter().filter(|part| part.most >= most / 8).map(|part| part.ink).collect();
         parts.iter().max_by_key(|part| part.sum).map(|largest| Ink::joint(&inks, largest.ink))
     }
 

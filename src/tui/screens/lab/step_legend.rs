@@ -101,7 +101,11 @@ impl StepLegend {
             put_at(inner, place.x - inner.x, place.y - inner.y, line.into_iter().skip(1).collect(), buf);
             return;
         }
-        pane::flow(self.entries(theme), place, inner, buf);
+        // Every colour has its name before all have figures.
+        let entries: Vec<_> = self.entries(theme).collect();
+        let figures =
+            (0..=entries.len()).rev().find(|figures| fits(&shortened(&entries, *figures), place)).unwrap_or(0);
+        pane::flow(shortened(&entries, figures).into_iter(), place, inner, buf);
     }
 
     /// As many colours as a title of so many cells has room for. Each has its name before one has its figure.
@@ -170,6 +174,26 @@ impl StepLegend {
 fn name(ink: Ink, band: &Band, theme: &Theme) -> Vec<Span<'static>> {
     let labels: Vec<&str> = band.iter().map(|(label, ..)| *label).collect();
     vec![legend::mark(ink, theme), span(theme, Token::Dim, format!(" {}", labels.join("+")))]
+}
+
+/// Entries of which so many, the first ones, have their figures.
+fn shortened(entries: &[Vec<Span<'static>>], figures: usize) -> Vec<Vec<Span<'static>>> {
+    let mut shortened = entries.to_vec();
+    shortened.iter_mut().skip(figures).for_each(|entry| entry.truncate(2));
+    shortened
+}
+
+/// Whether entries that flow fit into the rows of `place`.
+fn fits(entries: &[Vec<Span<'static>>], place: Rect) -> bool {
+    let (mut rows, mut x) = (1, 0);
+    for entry in entries {
+        let cells = width(entry);
+        if x > 0 && x + cells > usize::from(place.width) {
+            (rows, x) = (rows + 1, 0);
+        }
+        x += cells + 2;
+    }
+    rows <= usize::from(place.height)
 }
 
 fn width(spans: &[Span<'static>]) -> usize {
