@@ -230,11 +230,8 @@ impl HistoryLegend {
             {
                 peak.push(span(theme, Token::Dim, format!(" {}", std::mem::take(&mut named))));
             }
-            // One area has one mark.
-            entries.push(match parts {
-                Parts::All => part(ColumnPart::Floor, "floor", step.floor),
-                Parts::FloorToPeak => entry((Token::Allocated, " "), "floor", unit.or_smaller(step.floor)),
-            });
+            // Where both end in one row, they are one area, and have its mark both.
+            entries.push(part(ColumnPart::Floor, "floor", step.floor));
             if let Some((step, _)) = stage.picture.ghost.as_deref().and_then(|ghost| ghost.step) {
                 let figure = if named.is_empty() { unit.named(step.reserved) } else { unit.figure(step.reserved) };
                 entries.push(entry((Token::Ghost, beside::MARK), "ghost", figure));
