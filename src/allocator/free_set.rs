@@ -58,6 +58,14 @@ struct Place {
     tie: Tie,
 }
 
+impl Place {
+    /// `self < other`, as one number each: searches ask this most.
+    #[inline]
+    const fn is_before(self, other: Self) -> bool {
+        (((self.size.0 as u128) << 64) | self.tie.0 as u128) < (((other.size.0 as u128) << 64) | other.tie.0 as u128)
+    }
+}
+
 /// Free blocks in order. Nearly all programs have one stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FreeSet {
@@ -125,10 +133,12 @@ impl FreeSet {
     }
 }
 
-/// One stream's free blocks, by classes of sizes: bits say which classes hold any, so that a search reads a word or two and then
-/// the blocks of one class.
+/// One stream's free blocks: in order while they are few, as those of ordinary programs are, else by classes of sizes. Bits say which
+/// classes hold any, so that a search reads a word or two and then the blocks of one class.
 #[derive(Clone, Debug, Default)]
 struct SizeIndex {
+    /// All of them, while no group holds any.
+    few: Vec<(Place, BlockId)>,
     /// The groups that hold a block.
     groups: Members<u64>,
     /// As many as were needed: most sizes are in a few of them, and a file may have thousands of streams.
@@ -156,12 +166,26 @@ struct ClassBlocks {
     many: Option<Box<BTreeMap<Place, BlockId>>>,
 }
 
-/// The most that are searched one after the other.
+/// The most that are searched one after the other: of a class, and of a stream.
 const FEW: usize = 64;
+const FEW_OF_STREAM: usize = 24;
 
 impl SizeIndex {
+    /// Where the first one that is not before `place` stands among few.
+    #[inline]
+    fn locate(&self, place: Place) -> usize {
+        self.few.iter().position(|(there, _)| !there.is_before(place)).unwrap_or(self.few.len())
+    }
+
     #[inline]
     fn first_from(&self, place: Place) -> Option<(Place, BlockId)> {
+        match self.groups.is_empty() {
+            true => self.few.get(self.locate(place)).copied(),
+            false => self.first_of_classes(place),
+        }
+    }
+
+    fn first_of_classes(&self, place: Place) -> Option<(Place, BlockId)> {
         let SizeClass { group, class } = SizeClass::of(place.size);
         if let Some(Some(table)) = self.tables.get(group) {
             if table.classes.has(class)
@@ -179,6 +203,17 @@ impl SizeIndex {
 
     #[inline]
     fn insert(&mut self, place: Place, id: BlockId) {
+        if self.groups.is_empty() && self.few.len() < FEW_OF_STREAM {
+            self.few.insert(self.locate(place), (place, id));
+            return;
+        }
+        for (place, id) in std::mem::take(&mut self.few) {
+            self.insert_by_class(place, id);
+        }
+        self.insert_by_class(place, id);
+    }
+
+    fn insert_by_class(&mut self, place: Place, id: BlockId) {
         let SizeClass { group, class } = SizeClass::of(place.size);
         if group >= self.tables.len() {
             self.tables.resize_with(group + 1, || None);
@@ -191,6 +226,17 @@ impl SizeIndex {
 
     #[inline]
     fn remove(&mut self, place: Place) {
+        if self.groups.is_empty() {
+            let at = self.locate(place);
+            if self.few.get(at).is_some_and(|(there, _)| *there == place) {
+                self.few.remove(at);
+            }
+            return;
+        }
+        self.remove_by_class(place);
+    }
+
+    fn remove_by_class(&mut self, place: Place) {
         let SizeClass { group, class } = SizeClass::of(place.size);
         let Some(Some(table)) = self.tables.get_mut(group) else { return };
         if table.blocks[class].remove(place) {
@@ -203,7 +249,8 @@ impl SizeIndex {
 
     fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
         let tables = self.groups.iter().filter_map(|group| self.tables.get(group)?.as_ref());
-        tables.flat_map(|table| table.classes.iter().flat_map(|class| table.blocks[class].iter()))
+        let by_class = tables.flat_map(|table| table.classes.iter().flat_map(|class| table.blocks[class].iter()));
+        self.few.iter().copied().chain(by_class)
     }
 }
 
@@ -211,7 +258,7 @@ impl ClassBlocks {
     /// Where the first one that is not before `place` stands among few.
     #[inline]
     fn locate(&self, place: Place) -> usize {
-        self.few.iter().position(|(there, _)| *there >= place).unwrap_or(self.few.len())
+        self.few.iter().position(|(there, _)| !there.is_before(place)).unwrap_or(self.few.len())
     }
 
     #[inline]

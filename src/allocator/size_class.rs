@@ -55,6 +55,11 @@ macro_rules! members {
             }
 
             #[inline]
+            pub const fn is_empty(self) -> bool {
+                self.0 == 0
+            }
+
+            #[inline]
             pub const fn first(self) -> Option<usize> {
                 if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
             }
@@ -71,11 +76,6 @@ members!(u16);
 members!(u64);
 
 impl Members<u16> {
-    #[inline]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
     #[inline]
     pub const fn has(self, number: usize) -> bool {
         self.0 >> number & 1 == 1
