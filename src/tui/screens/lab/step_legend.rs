@@ -105,7 +105,7 @@ impl StepLegend {
         let entries: Vec<_> = self.entries(theme).collect();
         let figures =
             (0..=entries.len()).rev().find(|figures| fits(&shortened(&entries, *figures), place)).unwrap_or(0);
-        pane::flow(shortened(&entries, figures).into_iter(), place, inner, buf);
+        pane::flow(shortened(&entries, figures), place, inner, buf);
     }
 
     /// As many colours as a title of so many cells has room for. Each has its name before one has its figure.
