@@ -233,12 +233,7 @@ fn memory_that_a_rank_lacks_stops_all_and_more_of_it_helps() {
     driver.send(Command::Resume);
     driver.wait_for_steps(2);
     assert_eq!(driver.runs(), [&RunState::Running; 2]);
-    driver.pause();
-    driver.send(Command::Advance(session::StepSize::Step));
-    let paused = driver.lab(1).time();
-    driver.wait("the end of the step", |driver| {
-        driver.lab(1).time() != paused && driver.runs() == [&RunState::Paused; 2]
-    });
+    driver.advance_a_step();
     let [first, second] = driver.finished();
     assert_eq!(first, second, "the one that failed has caught up");
     driver.send(Command::Resume);
