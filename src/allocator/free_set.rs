@@ -138,7 +138,7 @@ impl FreeSet {
 #[derive(Clone, Debug, Default)]
 struct SizeIndex {
     /// All of them, while no group holds any.
-    few: Vec<(Place, BlockId)>,
+    few: FewBlocks,
     /// The groups that hold a block.
     groups: Members<u64>,
     /// As many as were needed: most sizes are in a few of them, and a file may have thousands of streams.
@@ -153,12 +153,12 @@ struct Group {
     blocks: [ClassBlocks; SizeClass::IN_GROUP],
 }
 
-/// Blocks of a class, in order.
+/// Blocks of a class, in order: requests are served from the first ones.
 #[derive(Clone, Debug, Default)]
 struct ClassBlocks {
-    /// Nearly always one or two of them.
-    few: Vec<(Place, BlockId)>,
-    /// All of them, once they were more than [`FEW`]: programs can have many thousands of one size.
+    /// The first ones, nearly always all: one or two.
+    few: FewBlocks,
+    /// Those behind, once they were more than [`FEW`]: programs can have many thousands of one size. None where there are no few.
     #[expect(
         clippy::box_collection,
         reason = "nearly always none, in a table that stays in the nearest cache where it is small"
@@ -166,21 +166,19 @@ struct ClassBlocks {
     many: Option<Box<BTreeMap<Place, BlockId>>>,
 }
 
-/// The most that are searched one after the other: of a class, and of a stream.
+/// Blocks in order, searched one after the other.
+#[derive(Clone, Debug, Default)]
+struct FewBlocks(Vec<(Place, BlockId)>);
+
+/// The most that are searched so: of a class, and of a stream.
 const FEW: usize = 64;
 const FEW_OF_STREAM: usize = 24;
 
 impl SizeIndex {
-    /// Where the first one that is not before `place` stands among few.
-    #[inline]
-    fn locate(&self, place: Place) -> usize {
-        self.few.iter().position(|(there, _)| !there.is_before(place)).unwrap_or(self.few.len())
-    }
-
     #[inline]
     fn first_from(&self, place: Place) -> Option<(Place, BlockId)> {
         match self.groups.is_empty() {
-            true => self.few.get(self.locate(place)).copied(),
+            true => self.few.first_from(place),
             false => self.first_of_classes(place),
         }
     }
@@ -203,11 +201,11 @@ impl SizeIndex {
 
     #[inline]
     fn insert(&mut self, place: Place, id: BlockId) {
-        if self.groups.is_empty() && self.few.len() < FEW_OF_STREAM {
-            self.few.insert(self.locate(place), (place, id));
+        if self.groups.is_empty() && self.few.0.len() < FEW_OF_STREAM {
+            self.few.insert(place, id);
             return;
         }
-        for (place, id) in std::mem::take(&mut self.few) {
+        for (place, id) in std::mem::take(&mut self.few.0) {
             self.insert_by_class(place, id);
         }
         self.insert_by_class(place, id);
@@ -227,10 +225,7 @@ impl SizeIndex {
     #[inline]
     fn remove(&mut self, place: Place) {
         if self.groups.is_empty() {
-            let at = self.locate(place);
-            if self.few.get(at).is_some_and(|(there, _)| *there == place) {
-                self.few.remove(at);
-            }
+            self.few.remove(place);
             return;
         }
         self.remove_by_class(place);
@@ -250,39 +245,35 @@ impl SizeIndex {
     fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
         let tables = self.groups.iter().filter_map(|group| self.tables.get(group)?.as_ref());
         let by_class = tables.flat_map(|table| table.classes.iter().flat_map(|class| table.blocks[class].iter()));
-        self.few.iter().copied().chain(by_class)
+        self.few.0.iter().copied().chain(by_class)
     }
 }
 
 impl ClassBlocks {
-    /// Where the first one that is not before `place` stands among few.
-    #[inline]
-    fn locate(&self, place: Place) -> usize {
-        self.few.iter().position(|(there, _)| !there.is_before(place)).unwrap_or(self.few.len())
-    }
-
     #[inline]
     fn first_from(&self, place: Place) -> Option<(Place, BlockId)> {
-        match &self.many {
-            None => self.few.get(self.locate(place)).copied(),
-            Some(many) => many.range(place..).next().map(|(place, id)| (*place, *id)),
-        }
+        self.few.first_from(place).or_else(|| {
+            let (place, id) = self.many.as_ref()?.range(place..).next()?;
+            Some((*place, *id))
+        })
     }
 
     #[inline]
     fn first(&self) -> Option<(Place, BlockId)> {
-        match &self.many {
-            None => self.few.first().copied(),
-            Some(many) => many.first_key_value().map(|(place, id)| (*place, *id)),
-        }
+        self.few.0.first().copied()
     }
 
     #[inline]
     fn insert(&mut self, place: Place, id: BlockId) {
         match &mut self.many {
-            None if self.few.len() < FEW => self.few.insert(self.locate(place), (place, id)),
-            many => {
-                many.get_or_insert_with(|| Box::new(self.few.drain(..).collect())).insert(place, id);
+            Some(many) if self.few.0.last().is_some_and(|(last, _)| last.is_before(place)) => {
+                many.insert(place, id);
+            }
+            _ => {
+                self.few.insert(place, id);
+                if self.few.0.len() > FEW {
+                    self.many.get_or_insert_default().extend(self.few.0.drain(FEW / 2..));
+                }
             }
         }
     }
@@ -290,28 +281,53 @@ impl ClassBlocks {
     /// Takes one out; true where none is left.
     #[inline]
     fn remove(&mut self, place: Place) -> bool {
-        match &mut self.many {
-            None => {
-                let at = self.locate(place);
-                if self.few.get(at).is_some_and(|(there, _)| *there == place) {
-                    self.few.remove(at);
-                }
-                self.few.is_empty()
-            }
-            Some(many) => {
+        let was_of_few = self.few.remove(place);
+        if let Some(many) = &mut self.many {
+            if !was_of_few {
                 many.remove(&place);
-                let none_left = many.is_empty();
-                if none_left {
-                    self.many = None;
-                }
-                none_left
+            }
+            if self.few.0.is_empty() {
+                self.few.0.extend(std::iter::from_fn(|| many.pop_first()).take(FEW / 2));
+            }
+            if many.is_empty() {
+                self.many = None;
             }
         }
+        self.few.0.is_empty()
     }
 
     fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, BlockId)> {
         let many = self.many.iter().flat_map(|many| many.iter().map(|(place, id)| (*place, *id)));
-        self.few.iter().copied().chain(many)
+        self.few.0.iter().copied().chain(many)
+    }
+}
+
+impl FewBlocks {
+    /// Where the first one that is not before `place` stands.
+    #[inline]
+    fn locate(&self, place: Place) -> usize {
+        self.0.iter().position(|(there, _)| !there.is_before(place)).unwrap_or(self.0.len())
+    }
+
+    #[inline]
+    fn first_from(&self, place: Place) -> Option<(Place, BlockId)> {
+        self.0.get(self.locate(place)).copied()
+    }
+
+    #[inline]
+    fn insert(&mut self, place: Place, id: BlockId) {
+        self.0.insert(self.locate(place), (place, id));
+    }
+
+    /// Takes one out; whether it was there.
+    #[inline]
+    fn remove(&mut self, place: Place) -> bool {
+        let at = self.locate(place);
+        let is_there = self.0.get(at).is_some_and(|(there, _)| *there == place);
+        if is_there {
+            self.0.remove(at);
+        }
+        is_there
     }
 }
 

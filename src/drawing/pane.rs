@@ -195,17 +195,26 @@ pub fn put_right(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer
 /// Puts entries down from left to right and from row to row of `area`, inside `bounds`; what has no room stays away.
 pub fn flow(entries: impl IntoIterator<Item = Vec<Span<'static>>>, area: Rect, bounds: Rect, buf: &mut Buffer) {
     let area = area.intersection(bounds);
-    let (mut x, mut y) = (0_u16, 0);
+    let mut next = (0, 0);
     for entry in entries {
-        let width = u16::try_from(entry.iter().map(Span::width).sum::<usize>()).unwrap_or(u16::MAX);
-        if x > 0 && x.saturating_add(width) > area.width {
-            (x, y) = (0, y + 1);
-        }
-        if y >= area.height || width > area.width {
-            return;
-        }
-        x = put_at(area, x, y, entry, buf) + 2;
+        let Some((x, y)) = place(&entry, &mut next, area) else { return };
+        put_at(area, x, y, entry, buf);
     }
+}
+
+/// Whether [`flow`] has room for all entries in `area`.
+pub fn flows(entries: &[Vec<Span<'static>>], area: Rect) -> bool {
+    let mut next = (0, 0);
+    entries.iter().all(|entry| place(entry, &mut next, area).is_some())
+}
+
+/// Where an entry stands whose row has room from `next` on, which moves behind it; `None` where there is no room.
+fn place(entry: &[Span<'static>], next: &mut (u16, u16), area: Rect) -> Option<(u16, u16)> {
+    let width = u16::try_from(entry.iter().map(Span::width).sum::<usize>()).unwrap_or(u16::MAX);
+    let (x, y) = *next;
+    let (x, y) = if x > 0 && x.saturating_add(width) > area.width { (0, y + 1) } else { (x, y) };
+    *next = (x.saturating_add(width).saturating_add(2), y);
+    (y < area.height && width <= area.width).then_some((x, y))
 }
 
 /// As much of `text` as `width` cells hold; one that is cut ends in `…`.

@@ -104,7 +104,7 @@ impl StepLegend {
         // Every colour has its name before all have figures.
         let entries: Vec<_> = self.entries(theme).collect();
         let figures =
-            (0..=entries.len()).rev().find(|figures| fits(&shortened(&entries, *figures), place)).unwrap_or(0);
+            (0..=entries.len()).rev().find(|figures| pane::flows(&shortened(&entries, *figures), place)).unwrap_or(0);
         pane::flow(shortened(&entries, figures), place, inner, buf);
     }
 
@@ -137,8 +137,9 @@ impl StepLegend {
             }
             let label = label.content.trim_start();
             let with_figure = self.figure(band, theme).map(|figure| format!("{label}{}", figure.content));
-            let _ = with_figure.is_some_and(|full| chart::name_within(*ink, &full, theme, plot, buf))
-                || chart::name_within(*ink, label, theme, plot, buf);
+            if !with_figure.is_some_and(|full| chart::name_within(*ink, &full, theme, plot, buf)) {
+                chart::name_within(*ink, label, theme, plot, buf);
+            }
         }
     }
 
@@ -181,19 +182,6 @@ fn shortened(entries: &[Vec<Span<'static>>], figures: usize) -> Vec<Vec<Span<'st
     let mut shortened = entries.to_vec();
     shortened.iter_mut().skip(figures).for_each(|entry| entry.truncate(2));
     shortened
-}
-
-/// Whether entries that flow fit into the rows of `place`.
-fn fits(entries: &[Vec<Span<'static>>], place: Rect) -> bool {
-    let (mut rows, mut x) = (1, 0);
-    for entry in entries {
-        let cells = width(entry);
-        if x > 0 && x + cells > usize::from(place.width) {
-            (rows, x) = (rows + 1, 0);
-        }
-        x += cells + 2;
-    }
-    rows <= usize::from(place.height)
 }
 
 fn width(spans: &[Span<'static>]) -> usize {
