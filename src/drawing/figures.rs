@@ -114,6 +114,18 @@ pub fn short_bytes(bytes: Bytes) -> String {
     }
 }
 
+/// A size as somebody would type it: `22.5GiB`, `512MiB`; MiB are whole ones, at least one, and GiB have hundredths. Never more than
+/// `bytes` from a MiB on.
+#[must_use]
+pub fn typed(bytes: Bytes) -> String {
+    if bytes.get() < GIB {
+        return format!("{}MiB", (bytes.get() / MIB).max(1));
+    }
+    let hundredths = u128::from(bytes.get()) * 100 / u128::from(GIB);
+    let figure = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+    format!("{}GiB", figure.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// What a cell of a map stands for, exactly: `24 MiB`, `1.25 GiB`.
 #[must_use]
 pub fn scale(bytes: Bytes) -> String {
@@ -198,6 +210,18 @@ pub fn counted(n: u64, thing: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_is_typed_as_people_do_and_is_read_again() {
+        let sizes =
+            [Bytes(1), Bytes::mib(193), Bytes::gib(25), Bytes(45 * GIB / 2), Bytes(75 * GIB / 4), Bytes(GIB + MIB)];
+        let words = ["1MiB", "193MiB", "25GiB", "22.5GiB", "18.75GiB", "1GiB"];
+        assert_eq!(sizes.map(typed), words);
+        for (size, word) in sizes.into_iter().zip(words).skip(1) {
+            let read: Bytes = word.parse().unwrap();
+            assert!(read <= size && size.get() - read.get() <= GIB / 100, "{word}");
+        }
+    }
 
     #[test]
     fn a_scale_in_quarters_is_exact() {

@@ -57,7 +57,8 @@ impl Stack {
         if edges.is_empty() || scale.units(sum, 1) < FINE {
             // Its largest part alone.
             let largest = self.0.iter().max_by_key(|(height, _)| *height);
-            return largest.map(|(_, ink)| Edge { end: highest, ink: *ink }).into_iter().collect();
+            let drawn = |ink: Ink| faint.drawn(ink).unwrap_or(ink);
+            return largest.map(|(_, ink)| Edge { end: highest, ink: drawn(*ink) }).into_iter().collect();
         }
         if let Some(last) = edges.last_mut() {
             last.end = highest;

@@ -94,12 +94,11 @@ impl Editor {
 /// Limits worth a try: below what is reserved, and the memory of cards that are smaller than this one.
 fn limits(picture: &Picture) -> Vec<(String, String)> {
     let peak = picture.view.peak_reserved;
-    let mib = |bytes: u64| format!("{}MiB", bytes / MIB);
     let mut values = vec![(String::new(), "no limit".to_owned())];
     if peak >= Bytes(4 * MIB) {
         let of = figures::short_bytes(peak);
-        values.push((mib(peak.get() / 10 * 9), format!("90 % of peak reserved ({of})")));
-        values.push((mib(peak.get() / 4 * 3), format!("75 % of peak reserved ({of})")));
+        values.push((figures::typed(Bytes(peak.get() / 10 * 9)), format!("90 % of peak reserved ({of})")));
+        values.push((figures::typed(Bytes(peak.get() / 4 * 3)), format!("75 % of peak reserved ({of})")));
     }
     let total = picture.memory.map(|memory| memory.total);
     let fits = |card: &&u64| total.is_none_or(|total| Bytes(**card * GIB) < total);

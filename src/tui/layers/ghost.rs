@@ -9,6 +9,7 @@ use super::low_box;
 use super::offers::{EditResult, Offers};
 use super::pressed::LayerResponse;
 use crate::allocator::{DeviceMemory, TorchVersion};
+use crate::drawing::figures;
 use crate::drawing::pane::span;
 use crate::drawing::theme::Token;
 use crate::source::{Picture, Request};
@@ -16,7 +17,7 @@ use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
 use crate::tui::stage::Stage;
 use crate::tui::words;
-use crate::units::{Bytes, MIB};
+use crate::units::Bytes;
 use crate::whatif::Conditions;
 
 /// Longer lines are no conditions.
@@ -40,17 +41,16 @@ impl GhostEditor {
     /// Begins with the ghost that there is, else with the first offer.
     pub fn new(picture: &Picture) -> Self {
         let peak = picture.view.peak_reserved;
-        let mib = |bytes: Bytes| (bytes.get() / MIB).max(1);
         let collecting = match picture.view.limit {
             Some(_) => "garbage_collection_threshold:0.8".to_owned(),
-            None => format!("garbage_collection_threshold:0.8,limit:{}MiB", mib(peak)),
+            None => format!("garbage_collection_threshold:0.8,limit:{}", figures::typed(peak)),
         };
         let mut values = vec![
             ("expandable_segments:True".to_owned(), "segments grow page by page".to_owned()),
             ("max_split_size_mb:128".to_owned(), "blocks over 128 MiB are never split".to_owned()),
             (collecting, "frees unused segments early".to_owned()),
             ("roundup_power2_divisions:4".to_owned(), "rounds sizes to quarters of a power of two".to_owned()),
-            (format!("limit:{}MiB", mib(Bytes(peak.get() / 4 * 3))), "75 % of peak reserved".to_owned()),
+            (format!("limit:{}", figures::typed(Bytes(peak.get() / 4 * 3))), "75 % of peak reserved".to_owned()),
         ];
         let text = match &picture.ghost {
             Some(ghost) => {

@@ -80,7 +80,8 @@ fn render_other(
     }
 }
 
-/// The category of which the two hold most unequal amounts at their peaks, and by how much.
+/// The category of which the two hold most unequal amounts at their peaks, and by how much, from a thousandth of the peak on: what stages
+/// and shards round differently is nothing to look at.
 fn difference(shown: &Profile, other: &Profile, unit: ByteUnit) -> Option<(Category, String)> {
     let at = |profile: &Profile, category: Category| {
         profile.peak().map_or(Bytes::ZERO, |sample| sample.by_category[category as usize])
@@ -88,5 +89,6 @@ fn difference(shown: &Profile, other: &Profile, unit: ByteUnit) -> Option<(Categ
     let category = Category::ALL.into_iter().max_by_key(|of| at(shown, *of).get().abs_diff(at(other, *of).get()))?;
     let [here, there] = [at(shown, category), at(other, category)];
     let (sign, by) = if there >= here { ("+", there - here) } else { ("−", here - there) };
-    (by > Bytes::ZERO).then(|| (category, format!("{sign}{}", unit.or_smaller(by))))
+    let is_news = by.get().saturating_mul(1000) >= step::highest(shown).get().max(1);
+    is_news.then(|| (category, format!("{sign}{}", unit.or_smaller(by))))
 }
