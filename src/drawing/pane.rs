@@ -361,34 +361,44 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         return lines;
     }
     for paragraph in text.lines() {
-        let mut line = String::new();
+        let (mut line, mut cells) = (String::new(), 0);
         for word in words(paragraph, width) {
-            if line.width() + word.trim_end().width() > width && !line.is_empty() {
+            if cells + word.trim_end().width() > width && !line.is_empty() {
                 lines.push(std::mem::take(&mut line).trim_end().to_owned());
+                cells = 0;
             }
             line.push_str(word);
-            while line.trim_end().width() > width {
-                let mut head = String::new();
-                for symbol in line.chars() {
-                    let mut longer = head.clone();
-                    longer.push(symbol);
-                    if longer.width() > width {
-                        break;
-                    }
-                    head = longer;
-                }
-                if head.is_empty() {
-                    line.clear(); // a character wider than the line
-                    break;
-                }
-                head.truncate(word_end(&head, width));
-                line = line.split_off(head.len());
-                lines.push(head);
+            cells += word.width();
+            if cells > width {
+                break_word(&mut line, width, &mut lines);
+                cells = line.width();
             }
         }
         lines.push(line.trim_end().to_owned());
     }
     lines
+}
+
+/// Breaks a word that is longer than a line: what is left of it, with the blanks behind it, fits one.
+fn break_word(word: &mut String, width: usize, lines: &mut Vec<String>) {
+    while word.trim_end().width() > width {
+        let mut head = String::new();
+        for symbol in word.chars() {
+            let mut longer = head.clone();
+            longer.push(symbol);
+            if longer.width() > width {
+                break;
+            }
+            head = longer;
+        }
+        if head.is_empty() {
+            word.clear(); // a character wider than the line
+            break;
+        }
+        head.truncate(word_end(&head, width));
+        *word = word.split_off(head.len());
+        lines.push(head);
+    }
 }
 
 #[cfg(test)]

@@ -123,7 +123,10 @@ pub(super) struct Column {
 impl Column {
     /// `rows` of a column whose parts end there, and all of whose bytes end at `top`.
     pub fn new(edges: &[Edge], top: u64, rows: Range<u64>) -> Self {
-        let mut column = Self { parts: Vec::new(), ends: Vec::new(), at_floor: rows.start == 0 };
+        let count = usize::try_from(rows.end.saturating_sub(rows.start)).unwrap_or(0);
+        // A part goes on in the row above, and another begins in some.
+        let parts = Vec::with_capacity(count + 2 * edges.len());
+        let mut column = Self { parts, ends: Vec::with_capacity(count), at_floor: rows.start == 0 };
         for row in rows {
             column.add_row(edges, top, row);
         }

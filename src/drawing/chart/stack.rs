@@ -174,6 +174,8 @@ fn drop_slivers(edges: &mut Vec<Edge>) {
 pub struct Areas {
     /// The cells of each column, from the bottom up.
     columns: Vec<Vec<StackCell>>,
+    /// What they show, each once.
+    shown: Vec<Ink>,
     faint: Faint,
 }
 
@@ -186,16 +188,31 @@ impl Areas {
         if theme.has_whole_cells() {
             let faint = Faint::of_cells(parts, scale);
             let columns = stacks.iter().map(|stack| stack.joined(&faint).whole_cells(top, rows)).collect();
-            return Self { columns, faint };
+            return Self::new(columns, faint);
         }
         let faint = Faint::of(parts, scale);
-        Self { columns: cells(stacks, scale, &faint), faint }
+        Self::new(cells(stacks, scale, &faint), faint)
+    }
+
+    fn new(columns: Vec<Vec<StackCell>>, faint: Faint) -> Self {
+        let mut shown = Vec::with_capacity(8);
+        for column in &columns {
+            // Most cells show what the one below shows.
+            for cells in column.chunk_by(|below, above| below.lower == above.lower && below.upper == above.upper) {
+                for ink in [cells[0].lower, cells[0].upper] {
+                    if !shown.contains(&ink) {
+                        shown.push(ink);
+                    }
+                }
+            }
+        }
+        Self { columns, shown, faint }
     }
 
     /// What a part is seen as, where anything of it is: itself, or several parts as one.
     pub fn drawn_as(&self, ink: Ink) -> Option<Ink> {
         let drawn = self.faint.drawn(ink)?;
-        self.columns.iter().flatten().any(|cell| cell.shows(drawn)).then_some(drawn)
+        self.shown.contains(&drawn).then_some(drawn)
     }
 
     /// Draws them over `plot`. Where two parts touch whose colours differ too little, along the edge of a cell and in many columns side
@@ -248,7 +265,7 @@ pub fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut 
 fn cells(stacks: &[Stack], scale: Scale, faint: &Faint) -> Vec<Vec<StackCell>> {
     let mut columns: Vec<Column> = stacks.iter().map(|stack| stack.rows(scale, faint)).collect();
     let rows = usize::from(scale.rows);
-    let mut cells = vec![Vec::with_capacity(rows); columns.len()];
+    let mut cells: Vec<Vec<StackCell>> = columns.iter().map(|_| Vec::with_capacity(rows)).collect();
     for row in 0..rows {
         let parts: Vec<RowParts<'_>> = columns.iter().map(|column| column.row(row)).collect();
         let is_crowded = parts.iter().any(RowParts::is_crowded);
