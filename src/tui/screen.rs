@@ -22,7 +22,15 @@ const SMALLEST: (u16, u16) = (40, 12);
 /// Draws a frame; returns what clicks and keys need to know of its layout.
 pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> FrameLayout {
     let area = area.intersection(buf.area);
-    buf.set_style(area, app.theme().style(Token::Surface).patch(app.theme().style(Token::Text)));
+    let ground = app.theme().style(Token::Surface).patch(app.theme().style(Token::Text));
+    if area == buf.area {
+        // Cell by cell in the order in which they lie: each would be looked up by its place.
+        for cell in &mut buf.content {
+            cell.set_style(ground);
+        }
+    } else {
+        buf.set_style(area, ground);
+    }
     let mut layout = if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         too_small(app, area, buf);
         FrameLayout::default()
